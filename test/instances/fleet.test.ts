@@ -16,8 +16,8 @@ const listChanges = ({ log }: TestClient): number =>
   log.filter((each) => each === 'list_changed').length;
 
 /**
- * Walks one session through the checkout. Returns how long each `list_changed` took to arrive,
- * after its call was answered.
+ * Walks one session through the checkout. Returns how long after its call's answer each
+ * `list_changed` arrived.
  */
 async function walk(url: URL): Promise<number[]> {
   const client = await connect(url);
@@ -75,7 +75,8 @@ describe.each(BACKENDS)(
       const at = (share: number): string =>
         (latencies[Math.floor(latencies.length * share)] ?? 0).toFixed(1);
       console.log(
-        `${kind}: ${latencies.length} list_changed, median ${at(0.5)} ms, p99 ${at(0.99)} ms after the answer`,
+        `${kind}: ${latencies.length} list_changed, median ${at(0.5)} ms, ` +
+          `p99 ${at(0.99)} ms after the answer`,
       );
       expect(latencies).toHaveLength(SESSIONS * 3);
       expect(Math.min(...fleet.served)).toBeGreaterThan(SESSIONS);

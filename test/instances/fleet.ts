@@ -5,8 +5,8 @@ import type { AddressInfo } from 'node:net';
 import { createInterface } from 'node:readline';
 
 /**
- * Several instances behind a proxy that sends each request to a random one, as a load balancer
- * without sticky sessions does.
+ * Several instances behind a proxy that sends each request to a random one of them, as a load
+ * balancer without sticky sessions does.
  */
 export interface Fleet {
   readonly url: URL;

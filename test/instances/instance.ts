@@ -13,9 +13,9 @@ import { checkoutGate } from '../helpers/checkout.ts';
 import { startUpstream } from '../helpers/upstream.ts';
 
 /**
- * One instance of an app, in a process of its own: a server and a transport for each request,
- * everything else in the store that it shares with the others. Prints its address. `HANGS` names a
- * tool whose handler never ends. `/health` says how its runs are, to operators with their keys.
+ * One instance of an app, in its own process. It makes a server and a transport for each request,
+ * and shares a store with the other instances. Prints its address. `HANGS` names a tool whose
+ * handler never ends. `/health` shows its runs, and to operators their keys.
  */
 async function backend(kind: string, url: string, name: string) {
   if (kind === 'redis') {

@@ -21,7 +21,7 @@ const LEASE = '300';
 interface Place {
   readonly kind: string;
   readonly address: string;
-  /** What names this test's runs there. */
+  /** The prefix or schema of this test's runs. */
   readonly name: string;
   readonly store: AtomicStateStore;
   readonly env?: NodeJS.ProcessEnv;
@@ -72,7 +72,7 @@ const places: readonly [string, () => Promise<Place>][] = [
   ],
 ];
 
-/** A process is killed while the first step of a session is at work, and another one serves on. */
+/** Kills a process during the first step of a session; another process serves the session on. */
 async function killed({ kind, address, name, store, env: own }: Place) {
   const start = async (hangs: boolean) => {
     const args = [kind, address, name];

@@ -14,7 +14,7 @@ import { checkoutGate } from '../helpers/checkout.ts';
 import { startUpstream } from '../helpers/upstream.ts';
 
 /**
- * An app as the docs build one, whose server of runs and hints comes and goes. It waits for no
+ * An app as the docs build one, while its database server comes and goes. It waits for no
  * connection, listens to its driver's `error` events, and catches nothing else. SIGTERM ends it in
  * order. Prints its address.
  */
@@ -37,15 +37,14 @@ function throughIoredis(client: Redis5 | Redis6): Backend {
 
 function throughNodeRedis(client: NodeRedisPubSub & NodeRedisClient): Backend {
   client.on('error', () => {});
-  // Rejects where it is destroyed before it is connected.
+  // Rejects if the app destroys the client before it has connected.
   client.connect().catch(() => {});
   return {
     store: redisStore({ client }),
     bus: redisBus({ client, ...quiet }),
     close() {
       client.destroy();
-      // One that is destroyed while it connects connects all the same, and would keep the process
-      // alive.
+      // A client that is destroyed while it connects still connects, and keeps the process alive.
       setTimeout(process.exit, 500);
     },
   };

@@ -16,16 +16,13 @@ import type { Service } from '../services/server-process.ts';
 const APP = fileURLToPath(new URL('./outage-app.ts', import.meta.url));
 const REDIS_DRIVERS = ['ioredis 6', 'ioredis 5', 'node-redis 6', 'node-redis 5'];
 
-/** Tests that run beside each other have an `expect` of their own. */
+/** Concurrent tests have their own `expect`. */
 type Test = Pick<TestContext, 'expect' | 'onTestFinished'>;
 
 interface App {
   readonly url: URL;
   readonly program: Program;
-  /**
-   * Tells it to end in order. Resolves to its exit status: 1 where a promise that rejected was
-   * caught by no one.
-   */
+  /** Ends it in order. Resolves to its exit status, which is 1 after an uncaught rejection. */
   end(): Promise<unknown>;
 }
 
@@ -52,7 +49,7 @@ const takesAStep = ({ expect }: Test, session: RawSession) =>
   expect
     .poll(() => session.call('cart.add_item'), { timeout: 30_000 })
     .toMatchObject({ result: { content: [{ text: 'cart.add_item done' }] } });
-/** Whether the store says so, or the session is no longer known for sure. */
+/** By the gate's refusal, or by 503 where the gate cannot know whether the session exists. */
 async function refusesAStep({ expect }: Test, session: RawSession): Promise<void> {
   const call = { id: 'away', method: 'tools/call', params: { name: 'cart.add_item' } };
   const { status, text } = await session.post({ jsonrpc: '2.0', ...call });
@@ -61,7 +58,7 @@ async function refusesAStep({ expect }: Test, session: RawSession): Promise<void
   );
 }
 
-// Beside each other, since they wait most of the time; the tests of one driver share its server.
+// Concurrent, since they mostly wait. The tests of one driver share its server.
 describe.concurrent.each([
   ...REDIS_DRIVERS.map((driver) => [driver, startRedis] as const),
   ['pg', startPostgres] as const,
@@ -80,7 +77,7 @@ describe.concurrent.each([
     });
     afterAll(() => server?.stop());
 
-    it.sequential('lives while the server is down at first, goes and comes back, and ends in order', async (test) => {
+    it.sequential('lives through outages of the server, and ends in order', async (test) => {
       const { expect } = test;
       await server.kill9();
       const app = await startApp(test, driver, server.url);
@@ -93,7 +90,7 @@ describe.concurrent.each([
         const stream = await session.listen();
         await server.kill9();
         await refusesAStep(test, session);
-        // Tells the other instances so.
+        // Then the app tells the other instances that the stream has ended.
         stream.cut();
         if (outage === 2) break;
         await server.restart();
@@ -112,7 +109,7 @@ describe.concurrent.each([
       await server.restart();
     });
 
-    it.sequential('lives, and ends in order, while the server does not answer its subscription', async (test) => {
+    it.sequential('lives and ends in order without an answer to its subscription', async (test) => {
       const { expect } = test;
       const proxy = await startFlakyProxy(Number(new URL(server.url).port));
       test.onTestFinished(() => proxy.stop());

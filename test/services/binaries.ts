@@ -1,10 +1,7 @@
 import { existsSync, readdirSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 
-/**
- * What the tests need on the machine: its Debian package and the variable that names another
- * one to use instead.
- */
+/** The servers of the tests: their Debian packages, and the variables that name other servers. */
 export const SERVICES = {
   redis: {
     title: 'Redis',

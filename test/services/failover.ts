@@ -15,29 +15,29 @@ import { type Service, startServer } from './server-process.ts';
 
 const run = promisify(execFile);
 
-/** Something that a store rests on dies, and something else takes its place. */
+/** Servers, or a disk, under a store: one fails, and another one takes its place. */
 export interface Failover {
-  /** What happens to it, in the plural: `failovers`. */
+  /** The kind of failure in the plural, such as `failovers`. */
   readonly what: string;
-  /** Where clients find them: sentinels, nodes, or the one address that follows the primary. */
+  /** The addresses for clients: sentinels, nodes, or one that follows the primary. */
   readonly urls: readonly string[];
-  /** `kill -9` of a primary, about which nothing is told to the others; a disk is filled. */
+  /** `kill -9` of a primary, without a word to the others; or fills the disk. */
   kill9(): Promise<void>;
   /** Resolves once another server is the primary, and the dead one begins to follow it. */
   failOver(): Promise<void>;
-  /** Resolves once a replica has all that the primary has, so that the next one may come. */
+  /** Resolves once a replica has all data of the primary, ready for the next failure. */
   isWhole(): Promise<void>;
   stop(): Promise<void>;
 }
 
 const SENTINELS = 3;
-/** What the sentinels call it. */
+/** The name of the primary for the sentinels. */
 export const PRIMARY = 'interlock';
 const PATIENCE_MS = 60_000;
 
 /**
- * A primary and two replicas, watched by three sentinels that take half a second of silence for
- * death.
+ * A primary and two replicas. For the three sentinels a server is dead after half a second of
+ * silence.
  */
 export async function startRedisSentinel(): Promise<Failover> {
   const started: Service[] = [];
@@ -72,7 +72,7 @@ export async function startRedisSentinel(): Promise<Failover> {
         const port = await primary();
         return (
           (await roleOf(port)) === 'master' &&
-          (await repliesTo(port)) === nodes.length - 1 &&
+          (await replicasOf(port)) === nodes.length - 1 &&
           (await knownReplicas(sentinels)) === nodes.length - 1
         );
       });
@@ -103,10 +103,7 @@ export async function startRedisSentinel(): Promise<Failover> {
   }
 }
 
-/**
- * Three masters with a replica each. What is killed is the master of the most slots that still
- * serves.
- */
+/** Three masters with a replica each. `kill9()` kills the live master with the most slots. */
 export async function startReplicatedCluster(): Promise<Failover> {
   const cluster = await startRedisCluster({ masters: 3, replicas: 1, appendfsync: 'always' });
   const { nodes, ports } = cluster;
@@ -136,7 +133,7 @@ export async function startReplicatedCluster(): Promise<Failover> {
       until('every master has its replica', async () => {
         const states = await Promise.all(ports.map(clusterState));
         const served = await masters();
-        const replies = await Promise.all(served.map(repliesTo));
+        const replies = await Promise.all(served.map(replicasOf));
         return (
           states.every((state) => state === 'ok') &&
           served.length === 3 &&
@@ -155,10 +152,7 @@ export interface PostgresPairOptions {
   readonly isSynchronous: boolean;
 }
 
-/**
- * A primary and a hot standby behind one address, which is pointed to the standby once that is
- * promoted.
- */
+/** A primary and a hot standby behind one address, which leads to the standby after a failover. */
 export async function startPostgresPair({ isSynchronous }: PostgresPairOptions): Promise<Failover> {
   const cleanUps: (() => Promise<void>)[] = [];
   const stop = async () => {
@@ -175,8 +169,7 @@ export async function startPostgresPair({ isSynchronous }: PostgresPairOptions):
       );
       return rows.length > 0;
     });
-    // Only now: a primary that waits for a standby which is not there yet would let nothing
-    // through.
+    // Only now: until the standby streams, a synchronous primary would commit nothing.
     if (isSynchronous) await setSetting(primary.url, 'synchronous_standby_names', '*');
     return standby;
   };
@@ -204,9 +197,10 @@ export async function startPostgresPair({ isSynchronous }: PostgresPairOptions):
       },
       isWhole: () =>
         until('the standby has everything', async () => {
+          const sync = isSynchronous ? " and sync_state = 'sync'" : '';
           const rows = await ask(
             primary.url,
-            `select 1 from pg_stat_replication where state = 'streaming'${isSynchronous ? " and sync_state = 'sync'" : ''}`,
+            `select 1 from pg_stat_replication where state = 'streaming'${sync}`,
           );
           return rows.length > 0;
         }),
@@ -219,8 +213,8 @@ export async function startPostgresPair({ isSynchronous }: PostgresPairOptions):
 }
 
 /**
- * A disk of a few megabytes with a database file on it, which is filled to the last byte for a
- * second. Needs the right to mount a file system.
+ * A small disk with a database file. `kill9()` fills it to the last byte, for a second. Needs the
+ * right to mount a file system.
  */
 export async function startSmallDisk(): Promise<Failover> {
   const folder = await mkdtemp(join(tmpdir(), 'interlock-disk-'));
@@ -229,7 +223,7 @@ export async function startSmallDisk(): Promise<Failover> {
   return {
     what: 'full disks',
     urls: [join(folder, 'runs.db')],
-    // It ends by itself, and complains, once there is no room left.
+    // `dd` fails once there is no room left.
     kill9: () => run('dd', ['if=/dev/zero', `of=${ballast}`, 'bs=4k']).then(noop, noop),
     async failOver() {
       await delay(1_000);
@@ -257,7 +251,7 @@ async function startSentinel(port: number, primary: number): Promise<Service> {
     `sentinel failover-timeout ${PRIMARY} 3000`,
     `sentinel parallel-syncs ${PRIMARY} 2`,
   ];
-  // Sentinels rewrite their file, so each has its own.
+  // Each has its own file, since sentinels rewrite it.
   await run('/bin/sh', ['-c', 'printf "%s\\n" "$@" > "$0"', file, ...lines]);
   return startServer(`redis://127.0.0.1:${port}`, {
     command: binary('redis', 'redis-server'),
@@ -276,7 +270,7 @@ async function primaryBySentinel(port: number): Promise<number> {
   return Number(reply.split('\n')[1] ?? 0);
 }
 
-/** How many replicas the sentinels have found, the one that has found the fewest. */
+/** How many replicas every one of the sentinels has found. */
 async function knownReplicas(sentinels: readonly number[]): Promise<number> {
   const counts = await Promise.all(
     sentinels.map(async (port) => {
@@ -292,7 +286,7 @@ async function roleOf(port: number): Promise<string> {
 }
 
 /** How many replicas stream from this server. */
-async function repliesTo(port: number): Promise<number> {
+async function replicasOf(port: number): Promise<number> {
   return (await cli(port, 'info', 'replication')).split('\n').filter(isOnline).length;
 }
 
@@ -336,7 +330,7 @@ async function until(what: string, holds: () => Promise<boolean>): Promise<void>
 interface Switch {
   readonly port: number;
   pointTo(port: number): void;
-  /** Ends every connection, as a dead host's address does once it is taken over. */
+  /** Closes every connection, as happens when another host takes over an address. */
   hangUp(): void;
   stop(): Promise<void>;
 }

@@ -3,23 +3,17 @@ import { connect, createServer, type Socket } from 'node:net';
 
 export interface FlakyProxy {
   readonly port: number;
-  /**
-   * The next bytes that the server sends are thrown away, and their connection with them. Resolves
-   * once that happened.
-   */
+  /** Drops the next bytes that the server sends, closes their connection, and then resolves. */
   dropNextAnswer(): Promise<void>;
-  /**
-   * The next bytes of a client that match are thrown away, and its connection is left open.
-   * Resolves once that happened.
-   */
+  /** Drops the next bytes of a client that match, leaves its connection open, and then resolves. */
   swallow(pattern: RegExp): Promise<void>;
-  /** Breaks the connections that are open. New ones work. */
+  /** Breaks all open connections. New ones work. */
   cut(): void;
   stop(): Promise<void>;
 }
 
 /**
- * Stands between a client and a server on the loopback interface and breaks connections at the
+ * A proxy between clients and a server on the loopback interface, which breaks connections at the
  * worst moment.
  */
 export async function startFlakyProxy(target: number): Promise<FlakyProxy> {

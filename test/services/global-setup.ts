@@ -7,7 +7,7 @@ import type { Service } from './server-process.ts';
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** Where a test file asks for a server that all files share. */
+    /** The address at which a test file asks for a shared server. */
     services: string;
   }
 }
@@ -20,8 +20,8 @@ const started = new Map<string, Promise<Service>>();
 let control: Server | undefined;
 
 /**
- * One Redis and one PostgreSQL for the whole run. Test files run in processes of their own and ask
- * for them over HTTP, so a run that needs none starts none.
+ * One Redis and one PostgreSQL for the whole run. Each test file runs in its own process and asks
+ * for them over HTTP, so a run that needs no server starts none.
  */
 export async function setup({ provide }: TestProject): Promise<void> {
   const server = createServer((request, response) => {

@@ -1,6 +1,6 @@
 import { createServer, type Server } from 'node:net';
 
-/** A TCP port of the loopback interface that nobody listens on at this moment. */
+/** A TCP port of the loopback interface that is free at this moment. */
 export async function freePort(accept: (port: number) => boolean | Promise<boolean> = () => true) {
   for (let attempt = 0; attempt < 200; attempt += 1) {
     const server = await listen(0);
@@ -11,7 +11,7 @@ export async function freePort(accept: (port: number) => boolean | Promise<boole
   throw new Error('no free port found on 127.0.0.1');
 }
 
-/** Whether a port could be listened on at this moment. */
+/** Whether a port is free at this moment. */
 export async function isFree(port: number): Promise<boolean> {
   try {
     await closed(await listen(port));

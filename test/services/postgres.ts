@@ -15,10 +15,7 @@ export interface PostgresOptions {
   readonly settings?: Readonly<Record<string, string>>;
 }
 
-/**
- * Starts a private PostgreSQL on a free port of the loopback interface, with its durability as it
- * comes.
- */
+/** Starts a private PostgreSQL on a free port of the loopback interface, with full durability. */
 export function startPostgres(
   options: PostgresOptions = {},
 ): Promise<Service & { readonly port: number }> {
@@ -27,16 +24,13 @@ export function startPostgres(
   );
 }
 
-/**
- * Starts a hot standby of the server at `primary`, a port of the loopback interface, that streams
- * from it.
- */
+/** Starts a hot standby of the server at `primary`, a port of the loopback interface. */
 export function startStandby(
   primary: number,
   options: PostgresOptions = {},
 ): Promise<Service & { readonly port: number }> {
   const from = ['-h', '127.0.0.1', '-p', String(primary), '-U', 'postgres'];
-  // `-R` writes down where it streams from, `-c fast` does not wait for a checkpoint.
+  // `-R` saves the address of the primary, `-c fast` does not wait for a checkpoint.
   const how = ['-R', '-c', 'fast', '--no-sync'];
   return start(options, (owner, data) =>
     run(binary('postgres', 'pg_basebackup'), ['-D', data, ...from, ...how], owner),
@@ -81,8 +75,8 @@ async function start(
 }
 
 /**
- * `initdb` and `postgres` refuse to run as root: there they run as the user that the package made
- * for them.
+ * The user for `initdb` and `postgres`, which refuse to run as root: the one that their package has
+ * made.
  */
 async function unprivilegedOwner(): Promise<{ uid: number; gid: number } | undefined> {
   if (process.getuid?.() !== 0) return undefined;

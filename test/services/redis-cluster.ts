@@ -3,7 +3,7 @@ import { freePort, isFree } from './ports.ts';
 import { type RedisOptions, redisCli, startRedis } from './redis.ts';
 import type { Service } from './server-process.ts';
 
-/** A cluster's nodes gossip on a second port, which is this much higher than the first. */
+/** A node gossips on a second port, which is higher than its first one by this number. */
 const BUS_OFFSET = 10_000;
 
 export interface RedisCluster {
@@ -21,7 +21,7 @@ export interface RedisClusterOptions extends Pick<RedisOptions, 'appendfsync'> {
   readonly replicas?: number;
 }
 
-/** Starts a Redis Cluster on the loopback interface; resolves once every slot is served. */
+/** Starts a Redis Cluster on the loopback interface. Resolves once it serves every slot. */
 export async function startRedisCluster({
   masters = 3,
   replicas = 0,

@@ -11,10 +11,7 @@ import { type Service, startServer } from './server-process.ts';
 const run = promisify(execFile);
 
 export interface RedisOptions {
-  /**
-   * Keeps the data in an append-only file, so that it outlives `kill9()`. Without it nothing is
-   * written to disk.
-   */
+  /** Keeps the data in an append-only file, so that it outlives `kill9()`. Default: no file. */
   readonly appendfsync?: 'always' | 'everysec' | 'no';
   /** Further settings, as `redis-server` takes them: `{ 'cluster-enabled': 'yes' }`. */
   readonly settings?: Readonly<Record<string, string>>;
@@ -33,7 +30,7 @@ export async function startRedis(
     bind: '127.0.0.1',
     dir: folder,
     save: '',
-    // A primary that is told to end does not wait for its replicas.
+    // A primary does not wait for its replicas when it ends.
     'shutdown-timeout': '0',
     daemonize: 'no',
     appendonly: options.appendfsync === undefined ? 'no' : 'yes',

@@ -5,7 +5,7 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 
-/** A server of the tests' own: private port, private folder, gone when its owner is. */
+/** A private server of the tests, with its own port and folder. It ends with their process. */
 export interface Service {
   readonly url: string;
   /** Ends the server and removes its folder. */
@@ -13,8 +13,7 @@ export interface Service {
   /** `kill -9`, as a crash would; port and data stay. Resolves once the server is dead. */
   kill9(): Promise<void>;
   /**
-   * Starts it again on the same port and data, after stopping it where it still runs. Resolves once
-   * it answers.
+   * Stops it if it runs, and starts it again on the same port and data. Resolves once it answers.
    */
   restart(): Promise<void>;
 }
@@ -27,7 +26,7 @@ export interface ServerSpec {
   readonly owner?: { readonly uid: number; readonly gid: number } | undefined;
   /** The signal that ends it in good order. */
   readonly stopSignal: NodeJS.Signals;
-  /** The signal that ends it and every process it has forked, at once. */
+  /** The signal that ends it at once, with every process that it has forked. */
   readonly abortSignal: 'SIGKILL' | 'SIGQUIT';
   /** Resolves if the server answers; rejects while it does not. */
   readonly probe: () => Promise<unknown>;
@@ -36,7 +35,7 @@ export interface ServerSpec {
 const READY_WITHIN_MS = 30_000;
 const STOPPED_WITHIN_MS = 10_000;
 
-/** Starts a server and resolves once it answers. */
+/** Starts a server. Resolves once it answers. */
 export async function startServer(url: string, spec: ServerSpec): Promise<Service> {
   let running = await launch(spec);
 
@@ -62,8 +61,8 @@ interface Running {
 }
 
 /**
- * After a crash the first start may find the remains of the last one still in use, so it is tried
- * again until the deadline.
+ * Tries again until the deadline: after a crash, the remains of the last process may still be in
+ * use.
  */
 async function launch(spec: ServerSpec): Promise<Running> {
   const deadline = Date.now() + READY_WITHIN_MS;
@@ -77,9 +76,7 @@ async function launch(spec: ServerSpec): Promise<Running> {
   }
 }
 
-/**
- * In a process group of its own, so that Ctrl-C in a terminal reaches the tests and not the server.
- */
+/** In its own process group, so that Ctrl-C in a terminal reaches the tests and not the server. */
 function spawnServer(spec: ServerSpec): ChildProcess {
   const log = openSync(logFile(spec), 'a');
   const child = spawn(spec.command, spec.args, {
@@ -95,13 +92,12 @@ function spawnServer(spec: ServerSpec): ChildProcess {
 }
 
 /**
- * A shell that waits for the end of its standard input, which comes when this process ends, however
- * it ends; then it kills the server and removes its folder. A line on its input tells it that the
- * server has been stopped.
+ * A shell that kills the server and removes its folder when its standard input ends. That happens
+ * when this process ends in any way. A line on its input says that the server has stopped already.
  */
 function watchdog(server: ChildProcess, spec: ServerSpec): ChildProcess {
-  const script =
-    'read -r _ || { kill -s "$2" -- "-$1"; sleep 1; kill -s KILL -- "-$1"; rm -rf -- "$3"; } 2>/dev/null';
+  const clearUp = 'kill -s "$2" -- "-$1"; sleep 1; kill -s KILL -- "-$1"; rm -rf -- "$3"';
+  const script = `read -r _ || { ${clearUp}; } 2>/dev/null`;
   const args = [String(server.pid), spec.abortSignal.slice(3), spec.folder];
   const shell = spawn('/bin/sh', ['-c', script, 'watchdog', ...args], {
     stdio: ['pipe', 'ignore', 'ignore'],
@@ -142,8 +138,8 @@ async function end(
 }
 
 /**
- * PostgreSQL's children leave its process group, so a crash of the whole server is one signal for
- * each of them.
+ * Each of PostgreSQL's children needs its own signal for a crash of the whole server, since they
+ * leave its process group.
  */
 function kill(child: ChildProcess, signal: NodeJS.Signals): void {
   if (child.pid === undefined) return;
@@ -152,7 +148,7 @@ function kill(child: ChildProcess, signal: NodeJS.Signals): void {
     try {
       process.kill(pid, signal);
     } catch {
-      // It was gone already.
+      // The process has ended already.
     }
   }
 }
@@ -161,7 +157,7 @@ function childrenOf(pid: number): number[] {
   return listChildren(pid).split(/\s+/).filter(Boolean).map(Number);
 }
 
-/** From the kernel where it says so, because a small Linux image has no `pgrep`. */
+/** Asks the kernel first, because a small Linux image has no `pgrep`. */
 function listChildren(pid: number): string {
   try {
     return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');

@@ -14,6 +14,7 @@ import { sharedRedis } from './shared.ts';
 import { startUpstashRest } from './upstash-rest.ts';
 
 const PATIENCE = { timeout: 20_000, interval: 50 };
+const POSTGRES = new URL('./postgres.ts', import.meta.url).href;
 
 describe("the tests' own servers", () => {
   it('are on the same port with the same data after a kill and a restart', {
@@ -44,7 +45,7 @@ describe("the tests' own servers", () => {
     await chmod(folder, 0o755);
     const program = `
       import { startRedis } from ${JSON.stringify(new URL('./redis.ts', import.meta.url).href)};
-      import { startPostgres } from ${JSON.stringify(new URL('./postgres.ts', import.meta.url).href)};
+      import { startPostgres } from ${JSON.stringify(POSTGRES)};
       const services = await Promise.all([startRedis(), startPostgres()]);
       console.log(JSON.stringify(services.map(({ port }) => port)));
       setInterval(() => {}, 1000);

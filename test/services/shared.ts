@@ -2,14 +2,14 @@ import { inject } from 'vitest';
 import { SERVICES, type ServiceName } from './binaries.ts';
 
 /**
- * The address of the Redis that all tests of this run share; it is started for the first that asks.
- * Whoever uses it keeps to keys of its own. `REDIS_URL` names another server.
+ * The address of the Redis that all tests of this run share. The first call starts it. Each test
+ * uses its own keys. `REDIS_URL` names another server.
  */
 export const sharedRedis = (): Promise<string> => shared('redis');
 
 /**
- * The address of the PostgreSQL that all tests of this run share, as above. `DATABASE_URL` names
- * another server.
+ * The address of the PostgreSQL that all tests of this run share. The first call starts it. Each
+ * test uses its own schema. `DATABASE_URL` names another server.
  */
 export const sharedPostgres = (): Promise<string> => shared('postgres');
 

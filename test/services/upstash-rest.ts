@@ -4,32 +4,31 @@ import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 
-/** What goes wrong with a request. */
+/** How a request fails. */
 export type Fault =
-  /** The connection breaks after the command was executed: its answer is lost. */
+  /** The connection breaks after the server has executed the command: the answer is lost. */
   | 'drop-answer'
-  /** The connection breaks before the command is executed. */
+  /** The connection breaks before the server executes the command. */
   | 'drop-request'
   /** The server answers 500 and executes nothing. */
   | 'status-500'
-  /** The command is executed this late. */
+  /** The server executes the command so much later. */
   | { readonly delayMs: number };
 
 export interface UpstashRest {
   readonly url: string;
   readonly token: string;
-  /** Every command that was executed, in order: name first. */
+  /** Every executed command, in order: name first. */
   readonly commands: readonly (readonly string[])[];
-  /** How many HTTP requests came, those that met a fault included. */
+  /** How many HTTP requests came, those with a fault included. */
   readonly requests: number;
-  /** Each of the next requests meets the next of these faults. */
+  /** Gives one of these faults to each of the next requests, in order. */
   inject(...faults: readonly Fault[]): void;
   stop(): Promise<void>;
 }
 
 /**
- * It fails at once while its server is away, so that what waits or tries again is only the client
- * under test.
+ * Fails at once while its server is away, so that only the client under test waits or tries again.
  */
 async function impatientClient(url: string): Promise<Redis> {
   const redis = new Redis(url, {

@@ -17,7 +17,7 @@ function adapt(plain: FsmStateStore, options: AdaptOptions = {}): AtomicStateSto
 function makeStore() {
   const plain = new JsonStateStore();
   const time = new ManualTime();
-  /** Starts again on the same data, as a process does that was killed. */
+  /** Starts again on the same data, as after a kill of the process. */
   const restart = () => adapt(new JsonStateStore(plain.texts), { now: time.now });
   return { plain, time, restart, store: adapt(plain, { now: time.now }) };
 }
@@ -51,7 +51,7 @@ describe('what adaptStateStore() saves', () => {
     });
   });
 
-  it('is a tombstone once the run is over, whatever was there', async () => {
+  it('is a tombstone once the run is deleted', async () => {
     const { store, plain, time } = makeStore();
     await store.open('run', {}, HOUR);
     plain.texts.set('session:run', '"broken"');
@@ -59,7 +59,7 @@ describe('what adaptStateStore() saves', () => {
     expect(plain.saved('session:run')).toEqual({ state: 'ended', updatedAt: time.now() });
   });
 
-  it('has a key of its own for each workflow of each run, whatever their names', async () => {
+  it('has its own key for each workflow of each run, with any names', async () => {
     const { store, plain } = makeStore();
     for (const run of ['a:b', '100%', 'x\u0000\ud800']) {
       await store.open(run, {}, HOUR);
@@ -78,9 +78,9 @@ describe('what adaptStateStore() saves', () => {
     ]);
   });
 
-  it('takes one save for a commit, two for the first claim of a workflow, and none for a read', async () => {
+  it('takes one save for a commit, two for a first claim, and none for a read', async () => {
     const { store, plain } = makeStore();
-    // The first save of each kind is looked at, to see whether the store keeps all of it.
+    // After a first save, the adapter loads to see whether the store keeps all of it.
     await step(store, 'looked at', { create: {} });
     await store.open('run', {}, HOUR);
     const [first, second] = [claimOf('run'), claimOf('run')];
@@ -105,7 +105,7 @@ describe('what adaptStateStore() saves', () => {
     expect(plain.takeCalls()).toEqual([]);
   });
 
-  it('is saved anew, every key of it, once a tenth of the time to live has passed', async () => {
+  it('is saved again, with all keys, once a tenth of the time to live has passed', async () => {
     const { store, plain, time } = makeStore();
     await store.open('run', {}, HOUR);
     await step(store, 'run');
@@ -131,7 +131,7 @@ describe('a store that does not keep what adaptStateStore() gives it', () => {
   const STATE_AND_TIME = ['state', 'updatedAt'];
   const CONTEXT = ['context', 'workflows', 'expiresAt', 'principal', 'openedBy'];
 
-  it('is told so at the first save, with what was lost', async () => {
+  it('is refused at the first save, with the names of what it lost', async () => {
     const store = adapt(columns(STATE_AND_TIME));
     await expect(store.open('run', {}, HOUR)).rejects.toMatchObject({
       code: 'ERR_INTERLOCK_STORE',
@@ -140,13 +140,13 @@ describe('a store that does not keep what adaptStateStore() gives it', () => {
     await expect(store.open('run-2', {}, HOUR)).rejects.toThrow(/does not keep what it is given/);
   });
 
-  it('is told so at the first commit, where it loses the version', async () => {
+  it('is refused at the first commit, where it loses the version', async () => {
     const store = adapt(columns([...STATE_AND_TIME, ...CONTEXT]));
     await store.open('run', {}, HOUR);
     await expect(step(store, 'run')).rejects.toThrow(/gave back a snapshot without its "version"/);
   });
 
-  it('is asked for nothing more once it was seen to keep all of it', async () => {
+  it('is not tested again once it has kept all of it', async () => {
     const { store, plain } = makeStore();
     await step(store, 'run', { create: {} });
     await step(store, 'run', {}, { snapshot: { state: 'paid', context: { total: 5 } } });
@@ -155,7 +155,7 @@ describe('a store that does not keep what adaptStateStore() gives it', () => {
     expect(plain.takeCalls()).toEqual(['load session:run-2', 'save session:run-2']);
   });
 
-  it('has its clients answered 503, and the reason told to onError', async () => {
+  it('makes the app answer 503, and onError gets the reason', async () => {
     const { url, errors } = await scene({ session: { store: columns(STATE_AND_TIME) } });
     const answer = await send(url, { body: INITIALIZE });
     expect(answer.status).toBe(503);
@@ -188,7 +188,7 @@ describe('a run of which adaptStateStore() finds something missing', () => {
     expect(await store.renew(inFlight, inFlight.token, HOUR)).toBe(false);
   });
 
-  it('is unknown where its session record was evicted, though its snapshots are there', async () => {
+  it('is unknown where its session record was evicted and its snapshots remain', async () => {
     const { store, plain, restart } = makeStore();
     await store.open('run', {}, HOUR);
     await step(store, 'run');
@@ -199,7 +199,7 @@ describe('a run of which adaptStateStore() finds something missing', () => {
     }
   });
 
-  it('takes nothing from the old one when it is made again', async () => {
+  it('has nothing of the old one when it is made again', async () => {
     const { store, plain } = makeStore();
     await store.open('run', { principal: 'alice' }, HOUR);
     await step(store, 'run');
@@ -210,7 +210,7 @@ describe('a run of which adaptStateStore() finds something missing', () => {
     expect((await store.read('run', HOUR))?.session.principal).toBe('bob');
   });
 
-  it('may be missing as null, which is what many clients say', async () => {
+  it('may be missing as null, which many clients give', async () => {
     const store = adapt({ load: async () => null as never, save: async () => {} });
     expect(await store.read('run', HOUR)).toBeUndefined();
   });
@@ -261,7 +261,7 @@ describe('a run of which adaptStateStore() finds something malformed', () => {
     await expect(store.history(KEY)).rejects.toThrow(error);
   });
 
-  it('can be read again where only unknown properties were added, and a version is missing', async () => {
+  it('can be read with unknown properties and without a version', async () => {
     const { store, plain } = makeStore();
     plain.texts.set('session:run', JSON.stringify({ ...open, ttl: 5 }));
     plain.texts.set('checkout:run', JSON.stringify({ ...snapshot, etag: 'x' }));
@@ -271,7 +271,7 @@ describe('a run of which adaptStateStore() finds something malformed', () => {
 });
 
 describe('a run that another version of the package saved', () => {
-  /** A run as this version saves it, and its session record said to be of that format. */
+  /** A run as this version saves it, but with that format in its session record. */
   async function savedIn(format: number | undefined) {
     const made = makeStore();
     await step(made.store, 'run', { create: {} });
@@ -281,7 +281,7 @@ describe('a run that another version of the package saved', () => {
     return made;
   }
 
-  it('is refused by every operation where its format is newer, and left alone', async () => {
+  it('is refused by every operation where its format is newer, and does not change', async () => {
     const { plain, restart } = await savedIn(2);
     const texts = new Map(plain.texts);
     const [store, request] = [restart(), claimOf('run', { create: {} })];
@@ -316,7 +316,7 @@ describe('a run that another version of the package saved', () => {
 describe('a store that fails below adaptStateStore()', () => {
   const failure = new Error('connection refused');
 
-  it('rejects what cannot be answered, and is served again afterwards', async () => {
+  it('rejects what it cannot answer, and serves again afterwards', async () => {
     const { store, plain } = makeStore();
     await store.open('run', {}, HOUR);
     plain.failures.set('load session:run', failure);
@@ -339,7 +339,7 @@ describe('a store that fails below adaptStateStore()', () => {
     },
   );
 
-  it('keeps the claim where a commit cannot be saved, so that it can be tried again', async () => {
+  it('keeps the claim of a commit that it cannot save, so that the caller can retry', async () => {
     const { store, plain } = makeStore();
     await store.open('run', {}, HOUR);
     const claim = claimOf('run');
@@ -353,7 +353,7 @@ describe('a store that fails below adaptStateStore()', () => {
     expect((await store.history(claim)).length).toBe(1);
   });
 
-  it('counts a commit once though its save arrived and seemed to fail, however often', async () => {
+  it('counts a commit once where its save arrives and seems to fail several times', async () => {
     const { store, plain } = makeStore();
     await store.open('run', {}, HOUR);
     const claim = claimOf('run');
@@ -368,7 +368,7 @@ describe('a store that fails below adaptStateStore()', () => {
     expect(plain.takeCalls()).toEqual(['load session:run', 'load checkout:run']);
   });
 
-  it('goes back to the state before a commit that seemed to fail, where the step is released', async () => {
+  it('goes back to the state before a commit that seemed to fail, after a release', async () => {
     const { store, plain, restart } = makeStore();
     await store.open('run', {}, HOUR);
     const claim = claimOf('run');
@@ -397,7 +397,7 @@ describe('a store that fails below adaptStateStore()', () => {
 });
 
 describe('the memory of adaptStateStore()', () => {
-  it('keeps what would let a step run twice, though 10,000 other runs come', async () => {
+  it('keeps what prevents a second run of a step, even when 10,000 other runs come', async () => {
     const { store, plain, time } = makeStore();
     for (const run of ['held', 'retried', 'unsure']) await store.open(run, {}, HOUR);
     await store.claim(claimOf('held', { leaseMs: 1 }));
@@ -424,7 +424,7 @@ describe('the memory of adaptStateStore()', () => {
     expect(await store.claim(claimOf('unsure'))).toMatchObject({ snapshot: { state: 'empty' } });
   });
 
-  it('is empty after a restart: claims and trail are gone, the position is not', async () => {
+  it('is empty after a restart: claims and trail are gone, the snapshot is not', async () => {
     const { store, restart } = makeStore();
     await store.open('run', {}, HOUR);
     await step(store, 'run');
@@ -436,7 +436,7 @@ describe('the memory of adaptStateStore()', () => {
     expect(await step(restarted, 'run', { states: ['has_items'] })).toBe(2);
   });
 
-  it('does not shut out what another process has saved', async () => {
+  it('gives way to what another process has saved', async () => {
     const { store, restart } = makeStore();
     await store.open('run', {}, HOUR);
     await step(store, 'run');
@@ -448,7 +448,7 @@ describe('the memory of adaptStateStore()', () => {
 });
 
 describe('the Redis store of the FSM guide, through adaptStateStore()', () => {
-  /** As much of a Redis client as that store uses. */
+  /** The part of a Redis client that the store uses. */
   function makeRedis(now: () => number) {
     const entries = new Map<string, { text: string; expiresAt: number }>();
     return {

@@ -9,7 +9,7 @@ import { ManualTime } from '../helpers/manual-time.ts';
 
 const RUNS = ['run-1', '__proto__'];
 
-/** Few names, so that they meet. */
+/** Few names, so that operations concern the same runs. */
 const name = {
   run: fc.constantFrom(...RUNS),
   workflow: fc.constantFrom('checkout', 'session'),
@@ -48,7 +48,7 @@ const action = fc.oneof(
 type Action = typeof action extends fc.Arbitrary<infer T> ? T : never;
 
 describe('every in-process store', () => {
-  it('answers any sequence of operations as any other one does', async () => {
+  it('answers any sequence of operations as every other one does', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(action, { maxLength: 60 }), async (actions) => {
         const [memory, adapted] = makeStores();
@@ -60,7 +60,7 @@ describe('every in-process store', () => {
     );
   });
 
-  it('has a trail without gaps up to its version, in which no token moved a run twice', async () => {
+  it('has a trail without gaps, in which no token moved a run twice', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(action, { maxLength: 80 }), async (actions) => {
         for (const { store, time } of makeStores()) {
@@ -94,7 +94,7 @@ function makeStores() {
   ] as const;
 }
 
-/** All answers, with each idempotency key replaced by when it was first given. */
+/** All answers, with each idempotency key replaced by its place among all keys. */
 async function play(
   store: AtomicStateStore,
   time: ManualTime,

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { KeyedQueue } from '../../src/stores/adapt.ts';
 
 describe('the queue of operations', () => {
-  it('starts an operation when the one before it on the same key has settled, however it did', async () => {
+  it('starts an operation once the one before it on its key has resolved or rejected', async () => {
     const queue = new KeyedQueue();
     const events: string[] = [];
     const operation = (name: string, fails: boolean) => async () => {
@@ -39,7 +39,7 @@ describe('the queue of operations', () => {
     await hanging;
   });
 
-  it('forgets a key that nothing waits for', async () => {
+  it('forgets a key without operations', async () => {
     const queue = new KeyedQueue();
     await Promise.allSettled([
       queue.run('a', async () => 1),

@@ -81,7 +81,7 @@ describe('a full memoryStore()', () => {
     ).not.toContain('unused');
   });
 
-  it('spares a run in which a claim lives, until the lease is over', async () => {
+  it('spares a run with a live claim, until the lease is over', async () => {
     const { now, advance } = new ManualTime();
     const store = memoryStore({ maxRuns: 2, now });
     const claim = claimOf('busy', { create: {}, leaseMs: 1_000 });
@@ -95,7 +95,7 @@ describe('a full memoryStore()', () => {
     expect(await known(store, 'busy', 'd', 'e')).toEqual(['d', 'e']);
   });
 
-  it('takes a new run in though claims live in all others', async () => {
+  it('makes a new run even where all others have live claims', async () => {
     const store = memoryStore({ maxRuns: 2 });
     const claims = Array.from({ length: 20 }, (_, index) =>
       claimOf(`run-${index}`, { create: {} }),
@@ -140,7 +140,7 @@ describe('memoryStore()', () => {
     expect(await store.read('run', 100)).toBeUndefined();
   });
 
-  it('gives the same answers each time it is asked the same with the same clock', async () => {
+  it('gives the same answers to the same calls at the same times', async () => {
     const play = async () => {
       const time = new ManualTime();
       const store = memoryStore({ now: time.now, maxRuns: 2 });
@@ -167,7 +167,7 @@ describe('memoryStore()', () => {
     }
   });
 
-  it('has a run called __proto__ like any other, and only when it was opened', async () => {
+  it('has a run called __proto__ like any other, and only once it was opened', async () => {
     const store = memoryStore();
     for (const name of ['__proto__', 'constructor', 'toString']) {
       expect(await store.read(name, HOUR)).toBeUndefined();
@@ -180,7 +180,7 @@ describe('memoryStore()', () => {
     }
   });
 
-  it('keeps what JSON would keep of a context, as the other stores do, and nothing of an outsider', async () => {
+  it('keeps a context as JSON does, like other stores, and no object of the caller', async () => {
     const store = memoryStore();
     const context = { when: new Date(0), nothing: undefined, items: [{ id: 1 }] };
     await step(
@@ -224,7 +224,7 @@ async function open(store: AtomicStateStore, ...runs: string[]): Promise<void> {
   for (const run of runs) await store.open(run, {}, HOUR);
 }
 
-/** Those of the runs that the store knows. Asking counts as use. */
+/** Which of the runs the store knows. Asking counts as use. */
 async function known(store: AtomicStateStore, ...runs: string[]): Promise<string[]> {
   const found: string[] = [];
   for (const run of runs) if (await store.read(run, HOUR)) found.push(run);

@@ -44,7 +44,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
     }
   });
 
-  it('goes by the clock of the database, whatever that of the process says', async () => {
+  it('goes by the clock of the database, and not by that of the process', async () => {
     const { store, run } = openStore();
     await store.open(run, {}, HOUR);
     await claimed(store, claimOf(run));
@@ -62,7 +62,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
     }
   });
 
-  it('is not misled by the type parsers that the caller has set', async () => {
+  it('does not use the type parsers of the caller', async () => {
     const { run } = openStore();
     const nonsense = () => 'nonsense';
     const own = database.connect({
@@ -114,7 +114,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
     expect(await store.commit(commitOf(request))).toEqual({ status: 'committed', version: 1 });
   });
 
-  it('reads, and refuses a claim, without waiting for a transaction that has the run locked', async () => {
+  it('reads, and refuses a claim, without waiting for a lock on the run', async () => {
     const { store, run } = openStore();
     await store.open(run, {}, HOUR);
     await claimed(store, claimOf(run));
@@ -128,7 +128,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
     client.release();
   });
 
-  it('does not write for a look at a run whose expiry was moved a moment ago', async () => {
+  it('does not write to read a run whose expiry moved a moment ago', async () => {
     const { store, run } = openStore();
     const expiry = async () => {
       const { rows } = await pool.query(
@@ -148,7 +148,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
     expect(after.left).toBeGreaterThan(HOUR * 1.9);
   });
 
-  it('removes two expired runs for each new one, and all of them when it is asked to sweep', async () => {
+  it('removes two expired runs for each new one, and all of them in a sweep', async () => {
     const { run } = openStore();
     const own = await separateStore('swept_');
     for (let index = 0; index < 5; index += 1) await own.open(`${run}-${index}`, {}, 1);
@@ -163,7 +163,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
     expect(await own.read(run, HOUR)).toBeDefined();
   });
 
-  it('keeps the events of a run that ended as an audit log, apart from those of its successor', async () => {
+  it('keeps the events of a deleted run, apart from those of its successor', async () => {
     const { store, run } = openStore();
     await store.open(run, {}, HOUR);
     await step(store, run);
@@ -193,7 +193,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
     expect(rows).toEqual([{ state: 'payment', total: '12.5', ...event }]);
   });
 
-  it('lists the runs in a state over several pages, however many stand elsewhere', async () => {
+  it('lists the runs in a state over several pages, among many in other states', async () => {
     const own = await separateStore('many_');
     await pool.query(`
       INSERT INTO ${schema}.many_workflow_runs (run, expires_at)
@@ -229,7 +229,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
     );
   });
 
-  it('says that its tables were not made yet', async () => {
+  it('says that migrate() has not made its tables yet', async () => {
     const { run } = openStore();
     const bare = postgresStore({ pool, schema, tablePrefix: 'bare_' });
     await expect(bare.read(run, HOUR)).rejects.toThrow(

@@ -43,7 +43,7 @@ describe('redisStore() on a cluster', () => {
     const isRun = (key: string): boolean => key.includes(':run:');
     for (const keys of nodes) {
       expect(keys.filter(isRun).length).toBeGreaterThan(0);
-      // Each bucket is whole on its node: two keys beside the runs.
+      // Each bucket has two keys beside its runs, all on one node.
       const buckets = new Set(keys.map((key) => /\{\w+\}/.exec(key)?.[0]));
       expect(keys.filter((key) => !isRun(key))).toHaveLength(2 * buckets.size);
     }

@@ -14,7 +14,7 @@ import { startFlakyProxy } from '../services/flaky-proxy.ts';
 import { startRedis } from '../services/redis.ts';
 import { sharedRedis } from '../services/shared.ts';
 
-/** A server that the tests here may kill, and a way to it that loses answers. */
+/** A server that these tests kill, and a proxy to it that loses answers. */
 const redis = await startRedis({ appendfsync: 'always' });
 const proxy = await startFlakyProxy(redis.port);
 afterAll(async () => {
@@ -58,7 +58,7 @@ describe.each(DRIVERS)('redisStore() through $name', (driver) => {
     }
   });
 
-  it('sends a script once more by its text where the server does not have it', async () => {
+  it('sends a script again by its text where the server does not have it', async () => {
     const { store, run } = await openStore();
     for (const [name, operation] of Object.entries(everyOperation(store, run))) {
       await onServer(redis.url, (server) => server.script('FLUSH'));
@@ -66,7 +66,7 @@ describe.each(DRIVERS)('redisStore() through $name', (driver) => {
     }
   });
 
-  it('goes on where it was after the server was killed and started again', async () => {
+  it('goes on after the server was killed and started again', async () => {
     const { store, run } = await openStore();
     const claim = claimOf(run, { create: {} });
     await store.claim(claim);
@@ -81,7 +81,7 @@ describe.each(DRIVERS)('redisStore() through $name', (driver) => {
     });
   });
 
-  it('answers a claim that is sent again after its answer was lost as the first time, and says of a commit that it is repeated', async () => {
+  it('repeats the answer of a claim that was lost, and answers repeated to a commit', async () => {
     const { store, run } = await openStore();
     await step(store, run, { create: {} });
     const claim = claimOf(run);
@@ -95,7 +95,7 @@ describe.each(DRIVERS)('redisStore() through $name', (driver) => {
     expect(await store.history(claim)).toHaveLength(2);
   });
 
-  /** Some drivers send a command again by themselves; where one does not, the caller does. */
+  /** Some drivers repeat a command by themselves; for the others the caller does. */
   async function afterLosingTheAnswer<T>(ask: () => Promise<T>): Promise<T> {
     const lost = proxy.dropNextAnswer();
     const first = await ask().catch(() => undefined);
@@ -137,7 +137,7 @@ describe('redisStore() options', () => {
     );
   });
 
-  it('refuse a prefix with braces, which would take the place of the hash tag', () => {
+  it('refuse a prefix with braces, which would become the hash tag', () => {
     expect(() => redisStore({ client, prefix: '{}' })).toThrow(/without braces, got "\{\}"/);
   });
 
@@ -162,7 +162,7 @@ describe('redisStore() options', () => {
     ]);
   });
 
-  it('take a client of node-redis that hands out bytes', async () => {
+  it('take a client of node-redis that gives bytes', async () => {
     const url = await sharedRedis();
     const bytes = createClient({
       url,

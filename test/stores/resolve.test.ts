@@ -17,7 +17,7 @@ describe('resolveStore()', () => {
     expect(isAtomicStore(store)).toBe(true);
   });
 
-  it('adapts a store of load and save, and says once that steps are exact within one process only', () => {
+  it('adapts a store of load and save, and warns once of its limits', () => {
     const warnings: string[] = [];
     const store = new JsonStateStore();
     const onWarning = (warning: string) => warnings.push(warning);
@@ -36,7 +36,7 @@ describe('resolveStore()', () => {
     expect(resolveStore(new JsonStateStore(), quiet)).not.toBe(one);
   });
 
-  it('warns through the process where nobody else wants to know', async () => {
+  it('warns through the process without onWarning', async () => {
     const warned = new Promise<Error>((resolve) => process.once('warning', resolve));
     resolveStore(new JsonStateStore());
     expect(await warned).toMatchObject({
@@ -56,7 +56,7 @@ describe('resolveStore()', () => {
   it.each([
     [
       {},
-      /FsmStateStore it lacks "load", "save"; to be an AtomicStateStore it lacks "open", "read", "claim"/,
+      /FsmStateStore it lacks "load", "save"; to be an AtomicStateStore it lacks "open", "read"/,
     ],
     [{ load() {} }, /FsmStateStore it lacks "save"; /],
     [{ ...atomicWithout('commit') }, /to be an AtomicStateStore it lacks "commit"/],
@@ -73,7 +73,7 @@ describe('resolveStore()', () => {
 });
 
 describe('adaptStateStore()', () => {
-  it('refuses an unknown option and a store that is none', () => {
+  it('refuses an unknown option, and what is not a store', () => {
     const misspelt = { onwarning: () => {} } as never;
     expect(() => adaptStateStore(new JsonStateStore(), misspelt)).toThrow(
       /did you mean "onWarning"\?/,

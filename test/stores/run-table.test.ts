@@ -42,7 +42,7 @@ describe('the table of runs', () => {
     expect(table.get('b')).toBeDefined();
   });
 
-  it('does not have a run from the very millisecond at which it expires', () => {
+  it('has no run from the very millisecond at which it expires', () => {
     const { table, time, lasting } = makeTable(3);
     table.set('a', lasting(10));
     time.advance(9);
@@ -52,7 +52,7 @@ describe('the table of runs', () => {
     expect(table.size).toBe(0);
   });
 
-  it('makes room by an expired run rather than by one that lives, whichever was used last', () => {
+  it('makes room by an expired run rather than by a live one that was used before', () => {
     const { table, time, lasting } = makeTable(3);
     for (const [key, ms] of [
       ['a', HOUR],
@@ -76,7 +76,7 @@ describe('the table of runs', () => {
     ]);
   });
 
-  it('grows where all runs are pinned, and is back within its bounds once they are not', () => {
+  it('grows where all runs are pinned, and shrinks once they are not', () => {
     const { table, time } = makeTable(4);
     const runs = Array.from({ length: 12 }, () => ({ expiresAt: time.now() + HOUR, pinned: true }));
     for (const [index, run] of runs.entries()) table.set(`pinned-${index}`, run);
@@ -96,7 +96,7 @@ describe('the table of runs', () => {
     expect(table.get('pinned 0')).toBeDefined();
   });
 
-  it('frees the memory of expired runs as others come, though nobody asks for them', () => {
+  it('frees the memory of expired runs as others come', () => {
     const { table, time, lasting } = makeTable(10_000);
     table.set('long', lasting(HOUR));
     for (let index = 0; index < 1_000; index += 1) table.set(`short-${index}`, lasting(10));
@@ -106,7 +106,7 @@ describe('the table of runs', () => {
     expect(table.get('long')).toBeDefined();
   });
 
-  it('goes through what has not expired, which is no use of it', () => {
+  it('goes through all live runs, which does not count as use', () => {
     const { table, time, lasting } = makeTable(3);
     table.set('a', lasting());
     table.set('b', lasting(10));
@@ -131,7 +131,7 @@ describe('the table of runs', () => {
     }
   });
 
-  it('has exactly the runs that a plain list of the most recently used ones has', () => {
+  it('has exactly the runs of a plain list of the most recently used ones', () => {
     const keys = fc.constantFrom('a', 'b', 'c', 'd', 'e', 'f');
     const operations = fc.array(fc.tuple(fc.constantFrom('get', 'set', 'delete'), keys), {
       maxLength: 100,

@@ -13,7 +13,7 @@ const awkward = fc.string({
 const text = fc.oneof(anyString, awkward);
 
 describe('text in a SQL column', () => {
-  it('is the string itself where that can be stored and has no backslash', () => {
+  it('is the string itself where a database can keep it and it has no backslash', () => {
     for (const ordinary of ['', 'has_items', '__proto__', "'; DROP TABLE", 'Ünïcødé 😀', ' a\n']) {
       expect(encodeText(ordinary)).toBe(ordinary);
       expect(encodeKey(ordinary)).toBe(ordinary);
@@ -47,14 +47,14 @@ describe('text of an indexed key', () => {
     }
   });
 
-  it('is another one for another string', () => {
+  it('differs for different strings', () => {
     const long = fc
       .tuple(text, fc.constantFrom('', 'x'.repeat(1500)))
       .map(([start, rest]) => rest + start);
     fc.assert(
       fc.property(long, long, (one, other) => {
         expect(encodeKey(one) === encodeKey(other)).toBe(one === other);
-        // What stands in an index for a long key is itself no short key's text.
+        // The text of a long key is not the text of any short key.
         expect(encodeKey(encodeKey(one))).toSatisfy(
           (twice) => twice !== encodeKey(one) || encodeKey(one) === one,
         );

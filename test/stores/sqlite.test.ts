@@ -57,7 +57,7 @@ CREATE TABLE workflow_events (
 ) STRICT;
 `;
 
-/** What the version before this one writes at a commit. */
+/** The writes of the version before this one at a commit. */
 function commitAsBefore(
   database: SqliteDatabase,
   run: string,
@@ -70,22 +70,26 @@ function commitAsBefore(
     VALUES ('${run}', 'checkout', 'has_items', NULL, ${version}, ${time}, NULL, 0, '[]', '[]');
     INSERT INTO workflow_events
       (run, workflow_type, version, from_state, to_state, event, payload, actor, tool, occurred_at)
-    VALUES ('${run}', 'checkout', ${version}, 'has_items', 'has_items', 'ADD', NULL, NULL, 'cart.add_item', ${time})`);
+    VALUES ('${run}', 'checkout', ${version}, 'has_items', 'has_items', 'ADD', NULL, NULL,
+            'cart.add_item', ${time})`);
 }
 
 describe('sqliteStore() on a file of an older version', () => {
-  it('keeps its runs, and goes on beside a process that is not deployed anew yet', async () => {
+  it('keeps its runs, and goes on beside a process of the older version', async () => {
     const file = makeSqliteFile();
     const database = file.connect();
     database.exec(FIRST_TABLES);
     const time = 1_700_000_000_000;
     const expires = time + HOUR;
     database.exec(`
-      INSERT INTO workflow_runs (run, created_at, expires_at, principal, minted) VALUES ('old', ${time}, ${expires}, 'alice', 0);
-      INSERT INTO workflows (run, workflow_type, state, context, version, updated_at, claim, unsettled, settled)
+      INSERT INTO workflow_runs (run, created_at, expires_at, principal, minted)
+      VALUES ('old', ${time}, ${expires}, 'alice', 0);
+      INSERT INTO workflows
+        (run, workflow_type, state, context, version, updated_at, claim, unsettled, settled)
       VALUES ('old', 'checkout', 'has_items', NULL, 1, ${time}, NULL, '[]', '[]');
       INSERT INTO workflow_events VALUES
-        ('old', 'checkout', 1, 'empty', 'has_items', 'ADD', '{"n":1}', NULL, 'cart.add_item', ${time})`);
+        ('old', 'checkout', 1, 'empty', 'has_items', 'ADD', '{"n":1}', NULL, 'cart.add_item',
+         ${time})`);
     const store = sqliteStore({ database, now: () => time });
     const other = sqliteStore({ database: file.connect(), now: () => time });
     expect(await store.open('old', {}, HOUR)).toEqual({ status: 'taken' });
@@ -96,13 +100,14 @@ describe('sqliteStore() on a file of an older version', () => {
     expect((await store.read('old', HOUR))?.workflows.checkout).not.toHaveProperty('ended');
     expect(await step(other, 'old')).toBe(2);
     database.exec(
-      `INSERT INTO workflow_runs (run, created_at, expires_at, principal, minted) VALUES ('beside', ${time}, ${expires}, NULL, NULL)`,
+      `INSERT INTO workflow_runs (run, created_at, expires_at, principal, minted)
+       VALUES ('beside', ${time}, ${expires}, NULL, NULL)`,
     );
     expect(await step(store, 'beside')).toBe(1);
     file.remove();
   });
 
-  it('numbers what a process wrote that is not deployed anew yet, and goes on after it', async () => {
+  it('numbers the entries of a process of the older version, and goes on after them', async () => {
     const file = makeSqliteFile();
     onTestFinished(() => file.remove());
     const database = file.connect();
@@ -143,9 +148,11 @@ describe('sqliteStore() on a file of an older version', () => {
     const time = Date.now();
     database.exec(`
       INSERT INTO workflow_runs VALUES ('old', NULL, NULL, ${time}, ${time + HOUR});
-      INSERT INTO workflows VALUES ('old', 'checkout', 'has_items', NULL, 1, ${time}, NULL, '[]', '[]');
+      INSERT INTO workflows
+      VALUES ('old', 'checkout', 'has_items', NULL, 1, ${time}, NULL, '[]', '[]');
       INSERT INTO workflow_events VALUES
-        ('old', 'checkout', 1, 'empty', 'has_items', 'ADD', '{"n":1}', 'ann', 'cart.add_item', ${time})`);
+        ('old', 'checkout', 1, 'empty', 'has_items', 'ADD', '{"n":1}', 'ann', 'cart.add_item',
+         ${time})`);
     const store = sqliteStore({ database });
     await step(store, 'old');
     const [first, second] = await store.history({ run: 'old', workflow: 'checkout' });
@@ -158,7 +165,7 @@ describe('sqliteStore() on a file of an older version', () => {
 });
 
 describe('sqliteStore({ chainTrail }) beside a process of an older version', () => {
-  /** A file of the first version with one run, and what the version before this one claims in it. */
+  /** A file of the first version with one run, and a claim of the version before this one. */
   async function openChained() {
     const file = makeSqliteFile();
     onTestFinished(() => file.remove());
@@ -180,7 +187,7 @@ describe('sqliteStore({ chainTrail }) beside a process of an older version', () 
     return { database, store, time, fail, faults };
   }
 
-  it('finds no fault but that the other one chains nothing', async () => {
+  it('finds only that the other process chains nothing', async () => {
     const { database, store, time, faults } = await openChained();
     commitAsBefore(database, 'run', 1, time);
     await step(store, 'run');
@@ -192,11 +199,11 @@ describe('sqliteStore({ chainTrail }) beside a process of an older version', () 
     expect(await faults()).toEqual(['1 unchained', '3 unchained']);
   });
 
-  it('goes on with the chain and the count of attempts where the other one only released a claim', async () => {
+  it('keeps the chain and the count of attempts after a release of the other process', async () => {
     const { database, store, fail, faults } = await openChained();
     await step(store, 'run');
     await fail();
-    // An older process writes the row anew, by the columns that it knows.
+    // An older process replaces the row, with only the columns that it knows.
     database.exec('UPDATE workflows SET seq = NULL, attempts = NULL, trail_hash = NULL');
     await fail();
     expect(await faults()).toEqual([]);
@@ -208,7 +215,7 @@ describe('sqliteStore({ chainTrail }) beside a process of an older version', () 
     ]);
   });
 
-  it('goes on with the chain where a process beside it does not chain', async () => {
+  it('keeps the chain where a process beside it has no chainTrail', async () => {
     const { database, store, time, faults } = await openChained();
     await step(store, 'run');
     await step(sqliteStore({ database, now: () => time }), 'run');
@@ -218,7 +225,7 @@ describe('sqliteStore({ chainTrail }) beside a process of an older version', () 
 });
 
 describe('sqliteStore() on a file of a newer format', () => {
-  it('refuses it at construction, and in each operation of a store that was open before', async () => {
+  it('refuses it at construction, and in each operation of an open store', async () => {
     const { database, store, run, rowCounts } = openStore();
     await store.open(run, {}, HOUR);
     const request = claimOf(run);
@@ -274,7 +281,7 @@ describe('sqliteStore()', () => {
     expect(setting('fullfsync')).toMatchObject({ fullfsync: 1 });
   });
 
-  it('undoes a commit of which one part fails, and can be used again at once', async () => {
+  it('undoes a commit of which one part fails, and works again at once', async () => {
     const { database, store, run } = openStore();
     await store.open(run, {}, HOUR);
     const request = claimOf(run);
@@ -303,7 +310,7 @@ describe('sqliteStore()', () => {
     await waiting;
   });
 
-  it('rejects after its timeout while another connection writes, and serves again afterwards', async () => {
+  it('rejects after its timeout while another connection writes, then serves again', async () => {
     const { file, database, run } = openStore();
     const impatient = sqliteStore({ database, busyTimeoutMs: 20 });
     await impatient.open(run, {}, HOUR);
@@ -330,7 +337,7 @@ describe('sqliteStore()', () => {
     fresh.remove();
   });
 
-  it('rejects while the caller has a transaction open on the connection, and leaves that as it is', async () => {
+  it('rejects during the caller’s transaction on its connection, and leaves it open', async () => {
     const { database, store, run } = openStore();
     database.exec('CREATE TABLE orders (id TEXT)');
     database.exec('BEGIN');
@@ -340,7 +347,7 @@ describe('sqliteStore()', () => {
     expect(database.prepare('SELECT id FROM orders').all()).toHaveLength(1);
   });
 
-  it('does not write for a look at a run whose expiry was moved a moment ago', async () => {
+  it('does not write to read a run whose expiry moved a moment ago', async () => {
     const { file, store, run, now, advance } = openStore();
     await store.open(run, {}, HOUR);
     const dataVersion = () => file.connect().prepare('SELECT expires_at FROM workflow_runs').get();
@@ -355,7 +362,7 @@ describe('sqliteStore()', () => {
     expect(dataVersion()).toMatchObject({ expires_at: now() + HOUR });
   });
 
-  it('removes two expired runs, with all that was in them, for each new one', async () => {
+  it('removes two expired runs with all of their rows for each new one', async () => {
     const { store, run, advance, rowCounts } = openStore();
     for (let index = 0; index < 5; index += 1) await step(store, `${run}-${index}`, { create: {} });
     advance(HOUR);
@@ -379,7 +386,7 @@ describe('sqliteStore()', () => {
     ).toMatchObject([{ from_state: 'empty', to_state: 'has_items', event: 'ADD_ITEM' }]);
   });
 
-  it('takes any database that has exec() and prepare(), and says so of anything else', () => {
+  it('takes any database with exec() and prepare(), and names them otherwise', () => {
     const { database } = openStore();
     for (const wrong of [undefined, null, 'runs.db', {}, { exec: () => {} }]) {
       expect(() => sqliteStore({ database: wrong as unknown as SqliteDatabase })).toThrow(

@@ -10,7 +10,7 @@ import { ManualTime } from '../helpers/manual-time.ts';
 const text = fc.string({ unit: 'binary' });
 const json = fc.jsonValue() as fc.Arbitrary<Json>;
 
-/** What an entry may say, beside where it led. */
+/** What an entry may say beside its target state. */
 const drafts = fc.record(
   {
     from: text,
@@ -32,7 +32,7 @@ const drafts = fc.record(
 
 const attempts = fc.array(fc.tuple(drafts, fc.option(text)), { minLength: 2, maxLength: 8 });
 
-/** The chained trail of those attempts: the ones that lead somewhere were committed. */
+/** The chained trail of those attempts. Those with a target state are commits. */
 async function trailOf(
   each: readonly (readonly [TrailDraft, string | null])[],
 ): Promise<TrailEntry[]> {
@@ -50,7 +50,7 @@ async function trailOf(
 const RUNS = { numRuns: 60 };
 
 describe('verifyTrail()', () => {
-  it('finds nothing in a trail as it was written, from whichever entry on', async () => {
+  it('finds nothing in an unchanged trail, from any entry on', async () => {
     const property = fc.asyncProperty(attempts, fc.nat(7), async (each, dropped) => {
       const trail = await trailOf(each);
       expect(verifyTrail(trail)).toEqual([]);
@@ -59,7 +59,7 @@ describe('verifyTrail()', () => {
     await fc.assert(property, RUNS);
   });
 
-  it('finds each entry that was altered, whatever of it', async () => {
+  it('finds each entry of which any part was altered', async () => {
     const property = fc.asyncProperty(attempts, fc.nat(), drafts, async (each, place, other) => {
       const trail = await trailOf(each);
       const index = place % trail.length;
@@ -88,7 +88,7 @@ describe('verifyTrail()', () => {
     await fc.assert(property, RUNS);
   });
 
-  it('finds where two entries were swapped, also where their numbers were left in order', async () => {
+  it('finds where two entries were swapped, even with their numbers left in order', async () => {
     const property = fc.asyncProperty(attempts, fc.nat(), async (each, place) => {
       const trail = await trailOf(each);
       const index = place % (trail.length - 1);
@@ -102,7 +102,7 @@ describe('verifyTrail()', () => {
     await fc.assert(property, RUNS);
   });
 
-  it('says of an entry without a hash, or with one of another kind, that it is unchained', async () => {
+  it('finds an entry without a hash, or with one of another kind, unchained', async () => {
     const trail = await trailOf([
       [{ from: 'a', event: null }, 'b'],
       [{ from: 'b', event: null }, null],

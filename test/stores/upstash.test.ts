@@ -10,7 +10,7 @@ import { everyOperation } from '../helpers/operations.ts';
 import { startRedis } from '../services/redis.ts';
 import { startUpstashRest } from '../services/upstash-rest.ts';
 
-/** A server of its own: tests here make it forget its scripts. */
+/** A private server, since these tests make it forget its scripts. */
 const redis = await startRedis();
 const rest = await startUpstashRest(redis.url);
 afterAll(async () => {
@@ -83,7 +83,7 @@ describe('upstashStore()', () => {
     }
   });
 
-  it('sends a script once more by its text where the server does not have it', async () => {
+  it('sends a script again by its text where the server does not have it', async () => {
     for (const settings of [{}, { enableAutoPipelining: false }]) {
       const store = storeOf(client(settings));
       for (const [name, operation] of Object.entries(everyOperation(store, randomUUID()))) {
@@ -117,7 +117,7 @@ describe.each([{}, { enableAutoPipelining: false }])(
   (settings) => {
     const quick = { ...settings, retry: { retries: 3, backoff: () => 1 } };
 
-    it('get the same answer for a claim whose first one was lost, and hear of a commit that it is repeated', async () => {
+    it('get the lost answer of a claim again, and repeated for a commit', async () => {
       const store = storeOf(client(quick));
       const run = randomUUID();
       await step(store, run, { create: {} });
@@ -153,7 +153,7 @@ describe.each([{}, { enableAutoPipelining: false }])(
       });
     });
 
-    it('are cut off by a signal, and what the client makes up then is no answer either', async () => {
+    it('end with a signal, and what the client makes up then is no answer', async () => {
       const store = storeOf(client({ ...quick, signal: AbortSignal.abort() }));
       for (const [name, operation] of Object.entries(everyOperation(store, randomUUID()))) {
         await expect(operation(), name).rejects.toThrow();

@@ -26,7 +26,7 @@ async function upstream(options: UpstreamOptions = {}) {
   return started;
 }
 
-/** What the assertion says of a route that is not gated. */
+/** The message of the assertion about a route that is not gated. */
 async function failureOf(asserted: Promise<unknown>): Promise<string> {
   const error: unknown = await asserted.then(
     () => undefined,
@@ -155,7 +155,7 @@ describe('assertGated() fails, and runs no tool,', () => {
     expect(app.calls).toEqual([]);
   });
 
-  it('where nobody is let in without a token', async () => {
+  it('where no client gets in without a token', async () => {
     const { url } = await upstream({ before: [(_req, res) => void res.status(401).end()] });
     expect(await failureOf(assertGated(checkoutGate(), url))).toContain('Give { headers }');
   });

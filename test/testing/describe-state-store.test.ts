@@ -18,7 +18,7 @@ describe('the contract suite', () => {
     }
   });
 
-  it('lets a store pass that has no clock of its own and none of the optional operations', async () => {
+  it('lets a store pass without a clock and without the optional operations', async () => {
     const none = { runs: undefined, append: undefined, held: undefined, stuck: undefined };
     const plain: Fault = (store) => ({
       ...withoutClock(store),
@@ -34,7 +34,7 @@ describe('the contract suite', () => {
     }
   });
 
-  it('catches a store of load and save that loses what it is given', async () => {
+  it('catches a store of load and save that loses a part of its snapshots', async () => {
     const texts = new Map<string, string>();
     const forgetful: FsmStateStore = {
       load: async (key) => JSON.parse(texts.get(key) ?? 'null') ?? undefined,
@@ -50,7 +50,7 @@ describe('the contract suite', () => {
     await expect(first?.run()).rejects.toThrow(/within one process only: say scope: 'restarts'/);
   });
 
-  it('has more to say about a store that several processes share', () => {
+  it('has more promises for a store that several processes share', () => {
     const [one, restarted, shared] = (['process', 'restarts', 'processes'] as const).map(
       (scope) => collect(() => ({}), scope).length,
     );
@@ -68,7 +68,7 @@ describe('the contract suite', () => {
     );
   });
 
-  it('closes each store that it was given, also where a promise is broken', async () => {
+  it('closes each store, even where a promise is broken', async () => {
     let open = 0;
     const made = () => {
       open += 1;
@@ -104,7 +104,7 @@ describe('the contract suite', () => {
     expect(describeWith({ describe, it, timeout: 5 })).toThrow(/did you mean "timeoutMs"\?/);
   });
 
-  it('fits the test runner of Node as it fits Vitest', () => {
+  it('fits the test runner of Node as well as Vitest', () => {
     const runners: Pick<DescribeStateStoreOptions, 'describe' | 'it'>[] = [
       { describe, it },
       nodeTest,
@@ -137,7 +137,7 @@ interface Watch {
   readonly reopens?: boolean;
 }
 
-/** The promises of the suite for a memory store with the fault, to be run by the test itself. */
+/** The promises of the suite for a memory store with the fault; the test runs them itself. */
 function collect(
   fault: Fault,
   scope: StoreScope,

@@ -5,7 +5,7 @@ import { Page } from '../helpers/markdown.ts';
 const page = new Page('docs/build/testing.md');
 const consumer = new Consumer();
 
-/** The gate and the app that the page's readers have. */
+/** The gate and the app of the page's readers. */
 const CHECKOUT = `
 import { StateMachineGate } from 'mcp-interlock';
 export const checkout = new StateMachineGate({
@@ -30,12 +30,14 @@ export const app = express();
 app.use(express.json());
 app.all('/mcp', sessionStore(), fsmGate(checkout), (req, res) => {
   const { id, method } = req.body;
+  const serverInfo = { name: 'shop', version: '1' };
   const result =
     method === 'initialize'
-      ? { protocolVersion: '2025-11-25', capabilities: { tools: {} }, serverInfo: { name: 'shop', version: '1' } }
+      ? { protocolVersion: '2025-11-25', capabilities: { tools: {} }, serverInfo }
       : { tools: [{ name: 'cart.pay', inputSchema: { type: 'object' } }] };
+  const error = { code: -32601, message: 'Method not found' };
   if (id === undefined) res.status(202).end();
-  else if (method === 'server/discover') res.json({ jsonrpc: '2.0', id, error: { code: -32601, message: 'Method not found' } });
+  else if (method === 'server/discover') res.json({ jsonrpc: '2.0', id, error });
   else res.json({ jsonrpc: '2.0', id, result });
 });
 `;

@@ -16,13 +16,13 @@ import type {
 import { draftText, linkOf } from '../../src/stores/trail.ts';
 import { HOUR } from '../../src/testing/fixtures.ts';
 
-/** The operations of a store that do not do as the sound ones do. */
+/** The operations in which the faulty store differs from the sound one. */
 export type Fault = (sound: WholeStore) => Partial<AtomicStateStore>;
 
-/** One with all operations, the optional ones too. */
+/** A store with all operations, the optional ones too. */
 export type WholeStore = Required<AtomicStateStore>;
 
-/** Stores that each break the contract in one way, by what is wrong with them. */
+/** Stores that each break the contract in one way, by their faults. */
 export const FAULTS: Readonly<Record<string, Fault>> = {
   'has claims that hold on one side only': () => {
     const side = memoryStore();
@@ -163,7 +163,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       },
     };
   },
-  'commits for anybody': (store) => ({
+  'commits for every token': (store) => ({
     commit: async (request) => {
       const holder = (await store.read(request.run, HOUR))?.workflows[request.workflow]?.claim;
       return store.commit({ ...request, token: holder?.token ?? request.token });
@@ -228,7 +228,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     history: async (...args) =>
       (await store.history(...args)).map((entry) => ({ ...entry, at: entry.at / 1_000 })),
   }),
-  'renews for anybody': (store) => ({
+  'renews for every token': (store) => ({
     renew: async (key, token, leaseMs) => (await store.renew(key, token, leaseMs)) || true,
   }),
   'renews nothing': () => ({ renew: async () => true }),
@@ -245,7 +245,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     commit: (request) => store.commit({ ...request, settles: true }),
   }),
   'releases nothing': () => ({ release: async () => {} }),
-  'releases for anybody': (store) => ({
+  'releases for every token': (store) => ({
     release: async (key, _token, options) => {
       const holder = (await store.read(key.run, HOUR))?.workflows[key.workflow]?.claim;
       if (holder) await store.release(key, holder.token, options);
@@ -340,7 +340,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       return result;
     },
   }),
-  'lets a run go whatever is committed after its end': (store) => ({
+  'lets a run expire in spite of a commit after its end': (store) => ({
     commit: (request) => store.commit({ ...request, ttlMs: request.ended ? 1 : request.ttlMs }),
   }),
   'lets one workflow end the whole run': (store) => ({
@@ -382,7 +382,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
   'keeps the time that a caller gives to a new workflow': (store) =>
     withFirstTimes(store, ({ initial }) => initial.updatedAt),
   'stamps a new workflow at each claim': (store) => withFirstTimes(store, (_request, now) => now),
-  'lists runs whatever their state': (store) => ({
+  'lists runs in any state': (store) => ({
     runs: async function* ({ workflow }) {
       for (const state of ['payment', 'done', 'empty']) yield* store.runs({ workflow, state });
     },
@@ -399,7 +399,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       },
     };
   },
-  'lists runs however short they stand': (store) => ({
+  'lists runs that have just come into the state': (store) => ({
     runs: ({ workflow, state }) => store.runs({ workflow, state }),
   }),
   'lists the newest runs first': (store) => ({
@@ -409,7 +409,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       yield* runs;
     },
   }),
-  'lists whatever ever moved': (store) => {
+  'lists every run that ever moved': (store) => {
     const runs = new Set<string>();
     return {
       commit: async (request) => {
@@ -444,7 +444,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
   'drops what a release says': (store) => ({
     release: (key, token, { settles } = {}) => store.release(key, token, { settles }),
   }),
-  'writes what a release says whoever holds the run': (store) => ({
+  'writes the entry of a release without the claim': (store) => ({
     release: async (key, token, options = {}) => {
       const { seq } = (await store.history(key)).at(-1) ?? { seq: 0 };
       await store.release(key, token, options);
@@ -458,7 +458,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
   'writes takeovers of which nothing is known': (store) => ({
     claim: ({ entry = {}, ...request }) => store.claim({ ...request, entry }),
   }),
-  'takes whatever asks after the lease for a takeover': (store) => ({
+  'takes every claim after the lease for a takeover': (store) => ({
     claim: async (request) => {
       const claim = (await store.read(request.run, HOUR))?.workflows[request.workflow]?.claim;
       const result = await store.claim(request);
@@ -542,13 +542,13 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       return { runs: runs.filter(({ claim }) => claim?.live === false).slice(0, limit) };
     },
   }),
-  'says of held runs only which': (store) => ({
+  'gives only the keys of held runs': (store) => ({
     held: async (query) => {
       const { runs, ...page } = await store.held(query);
       return { ...page, runs: runs.map(({ run, snapshot }) => ({ run, snapshot })) };
     },
   }),
-  'says of stuck runs only which': (store) => ({
+  'gives only the keys of stuck runs': (store) => ({
     stuck: async (query) => {
       const { runs, ...page } = await store.stuck(query);
       const bare = ({ run, snapshot: { context: _, ...snapshot } }: FoundRun) => ({
@@ -558,7 +558,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       return { ...page, runs: runs.map(bare) };
     },
   }),
-  'lists for ever what was held or stuck once': (store) => {
+  'lists a run for ever that was held or stuck once': (store) => {
     const seen = { held: new Map<string, FoundRun>(), stuck: new Map<string, FoundRun>() };
     const remembered = async (
       listing: keyof typeof seen,
@@ -582,7 +582,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       return { runs: page.runs.toReversed().slice(0, query.limit) };
     },
   }),
-  'takes what moves nothing for a move': (store) => {
+  'takes an attempt for a move': (store) => {
     const touched = new Map<string, number>();
     return {
       claim: async (request) => {
@@ -597,7 +597,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       },
     };
   },
-  'finds runs stuck whatever their state': (store) => ({
+  'finds runs stuck in any state': (store) => ({
     stuck: (query) => store.stuck({ ...query, states: undefined }),
   }),
   'finds no run stuck that never moved': (store) => ({
@@ -624,7 +624,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       return { ...rest, held, running: held + running };
     },
   }),
-  'lists the runs of everybody': (store) => {
+  'lists the runs of all principals': (store) => {
     const principals = new Set<string>();
     return {
       open: (run, session, ...rest) => {
@@ -651,7 +651,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       return page;
     },
   }),
-  'hands its insides out': (store) => {
+  'gives out its own objects': (store) => {
     const contexts = new Map<string, unknown>();
     return {
       commit: async (request) => {
@@ -672,14 +672,14 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
   },
 };
 
-/** Stores of which one side was made. */
+/** Stores of which there is one view already. */
 const sides = new WeakSet<AtomicStateStore>();
 
 const indexed = new WeakSet<AtomicStateStore>();
 
 const nothing = async (): Promise<RunsPage> => ({ runs: [] });
 
-/** Not a fault: a store need not have a clock of its own. */
+/** Not a fault: a store need not have a clock. */
 export const withoutClock: Fault = (store) => withTimes(store, () => undefined);
 
 function withEntries(
@@ -709,7 +709,7 @@ function withTimes(
   };
 }
 
-/** A claim of a workflow that has not moved is answered with another time for its snapshot. */
+/** Gives another time to the snapshot of a workflow that has not moved. */
 function withFirstTimes(
   store: AtomicStateStore,
   timeOf: (request: ClaimRequest, now: number | undefined) => number | undefined,
@@ -753,7 +753,7 @@ function onceOnly(store: AtomicStateStore): Partial<AtomicStateStore> {
   };
 }
 
-/** Without `create: undefined`, so that a default for it holds. */
+/** Without `create: undefined`, so that a default applies. */
 function defined({ create, ...rest }: ClaimRequest): ClaimRequest {
   return create === undefined ? rest : { create, ...rest };
 }

@@ -5,7 +5,7 @@ import { NO_ANSWER, type TestGate, testGate } from '../../src/testing/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { latch } from '../helpers/latch.ts';
 
-/** Closes it with the test. */
+/** Closes it at the end of the test. */
 function closing<T extends Pick<TestGate, 'close'>>(tested: T): T {
   onTestFinished(() => tested.close());
   return tested;
@@ -62,7 +62,7 @@ describe('a gate that a test calls', () => {
     expect(await t.history()).toEqual([]);
   });
 
-  it('says of a tool that the server does not have what it may have been meant to be', async () => {
+  it('suggests the right name for a tool that the server does not have', async () => {
     const t = closing(testGate(checkoutGate(), { tools: ['cart.view'] }));
     await expect(t.call('cart.ad_item')).rejects.toMatchObject({
       code: 'ERR_INTERLOCK_CONFIG',
@@ -330,7 +330,7 @@ describe('a gate that a test calls', () => {
 });
 
 describe('a test that is set up wrongly', () => {
-  /** As JavaScript calls it, whose compiler refuses nothing. */
+  /** A call from JavaScript, which checks no types. */
   const loose = testGate as (...args: unknown[]) => unknown;
 
   it.each([
@@ -355,7 +355,7 @@ describe('a test that is set up wrongly', () => {
     );
   });
 
-  it('is told of a time that does not go on', async () => {
+  it('is told of a wrong number of milliseconds', async () => {
     const t = closing(testGate(checkoutGate()));
     await expect(t.clock.advance(-1)).rejects.toThrow('from 0 on, got -1');
     await expect(t.clock.advance(Number.NaN)).rejects.toThrow('got NaN');

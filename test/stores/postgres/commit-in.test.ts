@@ -18,7 +18,7 @@ const store = postgresStore({ pool, schema: database.schema });
 await store.migrate();
 await pool.query(`CREATE TABLE ${database.schema}.orders (id text PRIMARY KEY)`);
 
-/** A claimed step, whose handler has written an order in a transaction that is still open. */
+/** A claimed step, whose handler has written an order in an open transaction. */
 async function orderWritten() {
   const run = randomUUID();
   const request = claimOf(run);
@@ -62,7 +62,7 @@ describe('commitIn()', { timeout: 60_000 }, () => {
     });
   });
 
-  it('takes the move back with the writes', async () => {
+  it('takes back the move with the writes', async () => {
     const { request, client, seenByOthers } = await orderWritten();
     await store.commitIn(client, commitOf(request));
     await client.query('ROLLBACK');
@@ -70,7 +70,7 @@ describe('commitIn()', { timeout: 60_000 }, () => {
     expect(await store.commit(commitOf(request))).toEqual({ status: 'committed', version: 1 });
   });
 
-  it('makes the commit of the middleware afterwards one that was done already', async () => {
+  it('makes the later commit of the middleware a repeated one', async () => {
     const { request, client, seenByOthers } = await orderWritten();
     await store.commitIn(client, commitOf(request, { snapshot: { state: 'payment' } }));
     await client.query('COMMIT');
@@ -92,7 +92,7 @@ describe('commitIn()', { timeout: 60_000 }, () => {
     expect(await store.commitIn(client, commitOf(request))).toEqual({ status: 'unknown' });
   });
 
-  it('lets others be refused meanwhile, and a renewal of the lease wait for the outcome', async () => {
+  it('meanwhile refuses other claims, and lets a renewal of the lease wait', async () => {
     const { run, request, client } = await orderWritten();
     await store.commitIn(client, commitOf(request));
     expect(await claimStatus(store, run)).toBe('busy');
@@ -101,7 +101,7 @@ describe('commitIn()', { timeout: 60_000 }, () => {
     expect(await renewed).toBe(false);
   });
 
-  it('rejects in a stricter transaction where the lease was renewed meanwhile, and changes nothing', async () => {
+  it('rejects in a stricter transaction after a renewal, and changes nothing', async () => {
     const { request, client } = await orderWritten();
     await client.query('ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
     await store.renew(request, request.token, HOUR);

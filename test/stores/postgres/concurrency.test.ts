@@ -35,7 +35,7 @@ describe('postgresStore() under concurrency', { timeout: 60_000 }, () => {
     expect(inOrder(versions)).toEqual(versionsTo(200));
   });
 
-  it('takes over a dead step, renews it or commits it late, but only one of these', async () => {
+  it('takes over a dead step, renews it or commits it late, and only one of these', async () => {
     const sides = [connect(1), connect(1), connect(1)] as const;
     for (let race = 0; race < 100; race += 1) {
       const run = randomUUID();
@@ -57,7 +57,7 @@ describe('postgresStore() under concurrency', { timeout: 60_000 }, () => {
     }
   });
 
-  it('never waits in a circle, whatever is done to a few runs from all sides', async () => {
+  it('never deadlocks, with all kinds of operations on a few runs', async () => {
     const sides = Array.from({ length: 8 }, () => connect(1));
     const runs = Array.from({ length: 3 }, () => randomUUID());
     const done = await Promise.all(sides.map((side) => doAnything(side, runs, 150)));

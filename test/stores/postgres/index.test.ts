@@ -7,7 +7,7 @@ import { makePostgresSchema } from '../../helpers/postgres-schema.ts';
 const database = await makePostgresSchema();
 afterAll(() => database.drop());
 const { schema } = database;
-/** One connection, which tells how each statement inside of the functions was done. */
+/** One connection that reports the plan of each statement in the functions. */
 const pool = database.connect({ max: 1, idleTimeoutMillis: 0 });
 const store = postgresStore({ pool, schema });
 
@@ -18,17 +18,21 @@ const workflow = 'checkout';
 
 beforeAll(async () => {
   await store.migrate();
-  // Every two-hundredth run is under way; the others ended. They lie all over the tables.
+  // Every two-hundredth run is under way; the others have ended.
   await pool.query(`
     INSERT INTO ${schema}.workflow_runs (run, principal, expires_at)
     SELECT 'run-' || i, 'principal-' || i % 1000, clock_timestamp() + interval '1 day'
       FROM generate_series(1, ${RUNS}) i;
-    INSERT INTO ${schema}.workflows (run, workflow_type, state, version, updated_at, ended, committed)
+    INSERT INTO ${schema}.workflows
+      (run, workflow_type, state, version, updated_at, ended, committed)
     SELECT 'run-' || i, '${workflow}', CASE WHEN i % 200 = 0 THEN 'payment' ELSE 'done' END, 1,
-           clock_timestamp() - i * interval '1 second', i % 200 <> 0, '{}' FROM generate_series(1, ${RUNS}) i;
+           clock_timestamp() - i * interval '1 second', i % 200 <> 0, '{}'
+      FROM generate_series(1, ${RUNS}) i;
     UPDATE ${schema}.workflows
-       SET (claim_token, claim_tool, claim_digest, claim_uncertain, idempotency_key, lease_until, claimed_at)
-         = ('t', 'cart.pay', 'd', 'hold', 'k', clock_timestamp() - interval '1 minute', clock_timestamp())
+       SET (claim_token, claim_tool, claim_digest, claim_uncertain, idempotency_key)
+         = ('t', 'cart.pay', 'd', 'hold', 'k'),
+           (lease_until, claimed_at)
+         = (clock_timestamp() - interval '1 minute', clock_timestamp())
      WHERE id % 2000 = 0;
     ANALYZE ${schema}.workflow_runs, ${schema}.workflows`);
 });
@@ -46,15 +50,17 @@ describe('the listings of postgresStore()', { timeout: 60_000 }, () => {
     ['list', () => store.list({ principal: 'principal-7', limit: 1000 }), 200],
   ] as const)('read a few rows by an index where 100,000 are there: %s', async (_, ask, rows) => {
     await pool.query("LOAD 'auto_explain'");
-    await pool.query(`SET auto_explain.log_min_duration = 0; SET auto_explain.log_nested_statements = on;
-      SET auto_explain.log_analyze = on; SET auto_explain.log_timing = off; SET client_min_messages = log`);
+    await pool.query(`
+      SET auto_explain.log_min_duration = 0; SET auto_explain.log_nested_statements = on;
+      SET auto_explain.log_analyze = on; SET auto_explain.log_timing = off;
+      SET client_min_messages = log`);
     const plans: string[] = [];
     const listen = (notice: { readonly message?: string | undefined }) =>
       void plans.push(notice.message ?? '');
     const client = await pool.connect();
     client.on('notice', listen);
     client.release();
-    // Often enough that the server would choose a plan for all parameters.
+    // Often enough that the server chooses a generic plan.
     for (let times = 0; times < 8; times += 1) await ask();
     client.off('notice', listen);
 
@@ -86,7 +92,7 @@ describe('the listings of postgresStore()', { timeout: 60_000 }, () => {
     });
   });
 
-  it('leave out what expired, also before it is swept', async () => {
+  it('leave out expired runs, even before a sweep', async () => {
     const request = claimOf('expiring', { create: { principal: 'gone' }, ttlMs: 0, leaseMs: 0 });
     const own = { ...request, workflow: 'short' };
     await claimed(store, own);
@@ -99,16 +105,19 @@ describe('the listings of postgresStore()', { timeout: 60_000 }, () => {
     expect((await store.list({ principal: 'gone', limit: 9 })).runs).toEqual([]);
   });
 
-  it('count the same however many runs expired and were not swept', async () => {
+  it('count the same with few and with many expired runs in the table', async () => {
     const own = database.connect();
     const prefix = 'expired_';
     const counted = postgresStore({ pool: own, schema, tablePrefix: prefix });
     await counted.migrate();
     await own.query(`
       INSERT INTO ${schema}.${prefix}workflow_runs (run, expires_at)
-      SELECT 'run-' || i, clock_timestamp() + (i % 10) * interval '1 day' FROM generate_series(1, 20000) i;
-      INSERT INTO ${schema}.${prefix}workflows (run, workflow_type, state, version, updated_at, ended)
-      SELECT 'run-' || i, '${workflow}', 'payment', 1, clock_timestamp() - interval '1 hour', i % 2 = 0
+      SELECT 'run-' || i, clock_timestamp() + (i % 10) * interval '1 day'
+        FROM generate_series(1, 20000) i;
+      INSERT INTO ${schema}.${prefix}workflows
+        (run, workflow_type, state, version, updated_at, ended)
+      SELECT 'run-' || i, '${workflow}', 'payment', 1,
+             clock_timestamp() - interval '1 hour', i % 2 = 0
         FROM generate_series(1, 20000) i`);
     const expire = (share: number) =>
       own.query(`UPDATE ${schema}.${prefix}workflow_runs SET expires_at = clock_timestamp()

@@ -9,12 +9,12 @@ import { everyOperation } from '../../helpers/operations.ts';
 import { makePostgresSchema, type PostgresSchema } from '../../helpers/postgres-schema.ts';
 import { startStoreProcess } from '../../helpers/store-process.ts';
 
-/** What migrate() made before it knew of any other version. */
+/** The schema that the first version of migrate() made. */
 const schemaOfVersion1 = await readFile(new URL('schema-1.sql', import.meta.url), 'utf8');
-/** And what it made before the trail had attempts. */
+/** The schema that the second version made, before the trail had attempts. */
 const schemaOfVersion2 = await readFile(new URL('schema-2.sql', import.meta.url), 'utf8');
 
-/** A schema of the test's own, and what is in it. */
+/** A schema of the test's own, and its content. */
 async function openSchema() {
   const database = await makePostgresSchema();
   onTestFinished(() => database.drop());
@@ -22,7 +22,7 @@ async function openSchema() {
 }
 
 describe('migrate()', { timeout: 60_000 }, () => {
-  it('makes the schema, its tables and its functions, and changes nothing the second time', async () => {
+  it('makes the schema with tables and functions, and changes nothing later', async () => {
     const { database, catalogue } = await openSchema();
     const store = postgresStore({ pool: database.connect(), schema: database.schema });
     await store.migrate();
@@ -49,7 +49,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
     },
   );
 
-  it('may be called from several processes at once', async () => {
+  it('can run in several processes at once', async () => {
     const { database, applied } = await openSchema();
     const { url, schema } = database;
     const address = { kind: 'postgres', url, schema, migrate: true } as const;
@@ -62,7 +62,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
     await Promise.all(processes.map((process) => process.stop()));
   });
 
-  it('may make one schema for two prefixes at once', async () => {
+  it('can make one schema for two prefixes at once', async () => {
     const { database } = await openSchema();
     const pool = database.connect();
     const prefixes = ['a_', 'b_', 'c_'];
@@ -72,7 +72,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
     );
   });
 
-  it('only reads where nothing is to be done, so any role may call it', async () => {
+  it('only reads a schema that is up to date, so any role may call it', async () => {
     const { database } = await openSchema();
     const owner = database.connect();
     const { schema } = database;
@@ -91,7 +91,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
     await owner.query(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
   });
 
-  it('leaves nothing behind where it fails, gives its connection back, and can be called again', async () => {
+  it('leaves nothing where it fails, releases its connection, and can run again', async () => {
     const { database, applied, catalogue } = await openSchema();
     const pool = database.connect({ max: 1 });
     const { schema } = database;
@@ -126,17 +126,18 @@ describe('migrate()', { timeout: 60_000 }, () => {
     await postgresStore({ pool, schema: database.schema }).migrate();
     const { rows } = await pool.query(
       `SELECT relname FROM pg_class
-        WHERE relnamespace = $1::regnamespace AND relkind = 'r' AND obj_description(oid, 'pg_class') IS NULL`,
+        WHERE relnamespace = $1::regnamespace AND relkind = 'r'
+          AND obj_description(oid, 'pg_class') IS NULL`,
       [database.schema],
     );
     expect(rows).toEqual([]);
   });
 });
 
-/** What an older process asks: a function with a document that has no more than it knew. */
+/** The calls of an older process, whose documents have only members that it knew. */
 type Ask = (call: string, ...values: unknown[]) => Promise<unknown>;
 
-/** A schema as an older version made it. */
+/** A schema that an older version made. */
 async function openOldSchema(statements: string, schema: string) {
   const { database, applied } = await openSchema();
   const pool = database.connect();
@@ -193,7 +194,7 @@ describe('migrate() of a schema of version 1', { timeout: 60_000 }, () => {
     expect(await store.history({ run, workflow: 'checkout' })).toHaveLength(2);
   });
 
-  it('goes on serving the processes that are not deployed anew yet', async () => {
+  it('still serves the processes of the older version', async () => {
     const { database, pool, old, run, documents } = await openOldSchema(
       schemaOfVersion1,
       'schema_1',
@@ -224,7 +225,7 @@ describe('migrate() of a schema of version 2', { timeout: 60_000 }, () => {
   const stamps = (trail: readonly TrailEntry[]) =>
     trail.map(({ seq, version, attempt, to }) => `${seq} v${version} a${attempt} ${to ?? 'stays'}`);
 
-  it('reads older entries as the moves that they are, and goes on after them', async () => {
+  it('reads older entries as moves, and goes on after them', async () => {
     const { database, pool, old, run, documents } = await open();
     for (const token of ['one', 'two']) {
       await old('workflow_claim($1)', documents.claim(token));
@@ -250,7 +251,7 @@ describe('migrate() of a schema of version 2', { timeout: 60_000 }, () => {
       expect(await store.claim(documents.request(token))).toMatchObject({ status: 'state' });
   });
 
-  it('serves older and newer processes in turns on one run, in one trail without gaps', async () => {
+  it('serves older and newer processes in turns, in one trail without gaps', async () => {
     const { database, pool, old, run, documents } = await open();
     const store = postgresStore({ pool, schema: database.schema, chainTrail: true });
     await store.migrate();
@@ -261,7 +262,7 @@ describe('migrate() of a schema of version 2', { timeout: 60_000 }, () => {
       entry: { actor: 'ann' },
     });
     await store.claim(retried);
-    // An older process takes over what a newer one left, and the other way round.
+    // An older process takes over a newer one's claim, and the other way round.
     await old('workflow_claim($1)', { ...documents.claim('one'), uncertain: 'retry', lease_ms: 0 });
     await step(store, run);
     await old('workflow_claim($1)', documents.claim('two'));
@@ -282,7 +283,7 @@ describe('migrate() of a schema of version 2', { timeout: 60_000 }, () => {
     ]);
     expect(trail[1]).toMatchObject({ kind: 'taken_over', outcome: 'unknown', actor: 'ann' });
     expect(verifyTrail(trail)).toEqual([]);
-    // Older processes take every entry for a move, so they are given no others.
+    // Older processes take every entry for a move, so they get no others.
     expect(await old('workflow_history($1, $2, $3)', run, 'checkout', 50)).toMatchObject([
       { version: 1 },
       { version: 2 },
@@ -291,7 +292,7 @@ describe('migrate() of a schema of version 2', { timeout: 60_000 }, () => {
     ]);
   });
 
-  it('removes with a run what an older process deletes', async () => {
+  it('removes all of a run that an older process deletes', async () => {
     const { database, pool, run } = await open();
     const store = postgresStore({ pool, schema: database.schema });
     await store.migrate();
@@ -302,7 +303,7 @@ describe('migrate() of a schema of version 2', { timeout: 60_000 }, () => {
 });
 
 describe('a schema of a newer format', { timeout: 60_000 }, () => {
-  it('is refused by every operation with both numbers, and left alone', async () => {
+  it('is refused by every operation with both numbers, and does not change', async () => {
     const { database } = await openSchema();
     const pool = database.connect();
     const { schema } = database;
@@ -353,11 +354,12 @@ async function applied(database: PostgresSchema): Promise<number[]> {
   return rows.map(({ version }) => version as number);
 }
 
-/** What is in the schema: names, and for functions their texts. */
+/** The content of the schema: names, and of functions their texts. */
 async function catalogue(database: PostgresSchema): Promise<string[]> {
   const { rows } = await database.connect().query(
     `SELECT relname AS item FROM pg_class WHERE relnamespace = $1::regnamespace
-     UNION ALL SELECT oid || pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = $1::regnamespace
+     UNION ALL
+     SELECT oid || pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = $1::regnamespace
      ORDER BY item`,
     [database.schema],
   );

@@ -9,12 +9,12 @@ import { makePostgresSchema } from '../../helpers/postgres-schema.ts';
 
 const TIMES = ['updatedAt', 'at', 'now', 'remainingMs', 'since', 'until'];
 
-/** What is asked of a store, in runs whose keys begin with a prefix of the test's own. */
+/** A call of a store, in a run whose key begins with the test's own prefix. */
 interface Operation {
   ask(store: AtomicStateStore, prefix: string): Promise<unknown>;
 }
 
-/** A token is for one claim only, so what is claimed with it is always the same. */
+/** A token is for one claim only, so a token always claims the same step. */
 const CLAIMS: Readonly<
   Record<string, Partial<StepDescription> & { readonly states?: readonly string[] }>
 > = {
@@ -33,12 +33,12 @@ const names = {
   workflow: fc.constantFrom('checkout', 'approval'),
   token: fc.constantFrom(...Object.keys(CLAIMS)),
   state: fc.constantFrom('empty', 'has_items'),
-  /** Over at once, or not before the test is: so nobody waits, and no clock matters. */
+  /** Leases that end at once or after the test, so that no clock matters. */
   leaseMs: fc.constantFrom(0, 0, LONG),
   ttlMs: fc.constantFrom(HOUR, HOUR, HOUR, HOUR, 0),
 };
 const context = fc.constantFrom({ a: 1 }, null, undefined);
-/** What a claim or a release may say for the trail. */
+/** The entries of a claim or a release for the trail. */
 const entry = fc.constantFrom<CallNote | undefined>(
   undefined,
   { tool: 'cart.pay', actor: 'alice', requestId: 7, workflowVersion: 3 },

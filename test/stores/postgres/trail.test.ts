@@ -16,7 +16,7 @@ const chained = postgresStore({ pool, schema, chainTrail: true });
 const plain = postgresStore({ pool, schema });
 await chained.migrate();
 
-/** What JSON, a database and an escape may each write in another way. */
+/** Texts and values that JSON, a database and an escape may each write otherwise. */
 const awkward = fc.constantFrom(
   ...['\\', '"', '/', '\0', '\n', '\r', '\t', '\b', '\f', '\u0001', '\u001f', '\u007f', '\u2028'],
   ...['\ud83d', '\ude00', '😀', 'ä', '\\u0000', '\\\\', '{', "'", '$$', 'a'],
@@ -56,7 +56,7 @@ describe('the chained trail of postgresStore()', { timeout: 60_000 }, () => {
         const initial = { state: from, updatedAt: 0 };
         const retried = { step: { uncertain: 'retry' }, initial, leaseMs: 0, entry: call } as const;
         await claimed(chained, claimOf(run, { ...retried, create: {} }));
-        // The database itself writes the attempt of the claim that gives way.
+        // The database itself writes the attempt of the claim that is taken over.
         const second = claimOf(run, { initial });
         await claimed(chained, second);
         const failed = { from, event: null, outcome: 'failed', kind, ...call, ...said } as const;
@@ -87,7 +87,7 @@ describe('the chained trail of postgresStore()', { timeout: 60_000 }, () => {
     );
   });
 
-  it('goes on where a process that chains nothing writes to it', async () => {
+  it('goes on after a process without chainTrail has written to it', async () => {
     const run = randomUUID();
     await step(chained, run, { create: {} });
     await step(plain, run);
@@ -119,7 +119,7 @@ describe('the chained trail of postgresStore()', { timeout: 60_000 }, () => {
 });
 
 describe('the tokens of postgresStore()', () => {
-  it('are known to be spent however many attempts and refusals came after them', async () => {
+  it('stay spent through many later attempts and refusals', async () => {
     const run = randomUUID();
     const first = claimOf(run, { create: {} });
     await claimed(plain, first);
@@ -131,7 +131,7 @@ describe('the tokens of postgresStore()', () => {
     expect(await plain.commit(commitOf(first))).toMatchObject({ version: 1, repeated: true });
   });
 
-  it('are remembered where the trail was cut', async () => {
+  it('are remembered after the trail was cut', async () => {
     const run = randomUUID();
     const first = claimOf(run, { create: {} });
     await claimed(plain, first);
@@ -143,15 +143,16 @@ describe('the tokens of postgresStore()', () => {
 });
 
 describe('the documented way to keep the trail for a time', () => {
-  it('removes what is older, and leaves chains that are whole from the oldest kept entry on', async () => {
+  it('removes older entries, and leaves a whole chain of the others', async () => {
     const [index, remove] = await documentedStatements();
     const run = randomUUID();
     for (let each = 0; each < 6; each += 1) await step(chained, run, { create: {} });
-    // The third is newer than the fourth: the clock went back.
+    // The third entry is newer than the fourth: the clock went back.
     const ages = [300, 200, 40, 100, 30, 20];
     for (const [position, days] of ages.entries())
       await pool.query(
-        `UPDATE ${schema}.workflow_events SET occurred_at = now() - $1 * interval '1 day' WHERE run = $2 AND seq = $3`,
+        `UPDATE ${schema}.workflow_events SET occurred_at = now() - $1 * interval '1 day'
+          WHERE run = $2 AND seq = $3`,
         [days, run, position + 1],
       );
     const other = randomUUID();
@@ -166,7 +167,7 @@ describe('the documented way to keep the trail for a time', () => {
     expect(seqs(kept)).toEqual([3, 4, 5, 6]);
     expect(verifyTrail(kept).filter(({ fault }) => fault === 'missing')).toEqual([]);
     expect(seqs(await chained.history({ run: other, workflow: 'checkout' }))).toEqual([1]);
-    // The next entry goes on where the trail stood.
+    // The next entry follows on the last one.
     await step(chained, run);
     expect(seqs(await chained.history({ run, workflow: 'checkout' }))).toEqual([3, 4, 5, 6, 7]);
   });

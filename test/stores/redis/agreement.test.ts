@@ -27,7 +27,7 @@ const note: fc.Arbitrary<CallNote> = fc.record({
   workflowVersion: maybe(fc.nat()),
 });
 
-/** Few names, so that they meet. Leases are over at once or never: Redis has a clock of its own. */
+/** Few names, so that operations meet. Leases end at once or never, since Redis has its clock. */
 const action = fc.record({
   kind: fc.constantFrom(
     ...['claim', 'claim', 'claim', 'commit', 'commit', 'commit', 'renew', 'release'],
@@ -63,7 +63,7 @@ describe('redisStore() and memoryStore()', () => {
     );
   }, 60_000);
 
-  it('is altered where any text of an entry is changed', async () => {
+  it('finds a change of any text of an entry', async () => {
     await fc.assert(
       fc.asyncProperty(note, text, async (said, state) => {
         const store = redisStore({
@@ -91,7 +91,7 @@ describe('redisStore() and memoryStore()', () => {
 
 const TIMES = ['now', 'at', 'since', 'until', 'updatedAt', 'hash', 'remainingMs', 'oldestClaim'];
 
-/** All answers, without times, and with each idempotency key replaced by when it was first given. */
+/** All answers without times, with each idempotency key replaced by its place among all keys. */
 async function play(
   store: Required<AtomicStateStore>,
   actions: readonly Action[],
@@ -152,7 +152,7 @@ async function perform(store: AtomicStateStore, each: Action): Promise<unknown> 
     case 'renew':
       return store.renew(request, token, leaseMs);
     case 'release':
-      // Of a workflow that was never claimed Redis spends the token too, which no store has to.
+      // Redis spends the token even if the workflow was never claimed, which no store has to.
       if ((await store.read('run', HOUR))?.workflows[workflow] === undefined) return undefined;
       return store.release(request, token, {
         settles: settles !== false,

@@ -14,7 +14,7 @@ const anyString = fc.oneof(
 const runKeys = (prefix: string, run: string) => new Keys(prefix).of(run).keys;
 
 describe('the keys of a run', () => {
-  it('are in one hash slot, whatever the run key', () => {
+  it('are in one hash slot for any run key', () => {
     fc.assert(
       fc.property(anyString, (run) => {
         const tags = runKeys('interlock', run).map(hashTag);
@@ -76,7 +76,7 @@ describe('the score of a principal', () => {
   });
 });
 
-/** What Redis Cluster hashes: from the first opening brace to the first closing one after it. */
+/** The text that Redis Cluster hashes: between the first brace and the next closing one. */
 function hashTag(key: string): string {
   const start = key.indexOf('{');
   return key.slice(start + 1, key.indexOf('}', start));

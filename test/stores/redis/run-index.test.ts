@@ -55,7 +55,7 @@ const SERVERS = {
 };
 
 describe.each(Object.entries(SERVERS))('the index on %s', (_name, open) => {
-  it('gives each of many held runs once, in the order of their leases, on pages of any size', async () => {
+  it('gives each of many held runs once, by their leases, on pages of any size', async () => {
     const { store } = open();
     const runs = Array.from({ length: 150 }, (_, index) => `run ${index}`);
     for (const run of runs) await store.claim(claimOf(run, HELD));
@@ -76,7 +76,7 @@ describe.each(Object.entries(SERVERS))('the index on %s', (_name, open) => {
     }
   });
 
-  it('is made anew after it was deleted, equal to what the steps wrote', async () => {
+  it('is the same as before when it is made anew after a deletion', async () => {
     const { store, keys, client } = open();
     for (let i = 0; i < 40; i += 1) {
       const run = i % 2 ? `run-${i}` : `a run with a digest, ${i}`;
@@ -87,7 +87,7 @@ describe.each(Object.entries(SERVERS))('the index on %s', (_name, open) => {
       if (i < 20) await store.claim(claimOf(run, { leaseMs, step: { uncertain } }));
     }
     const contents = async () => {
-      // A bucket without runs has its mark only once it was made anew.
+      // A bucket without runs has its mark only after a rebuild.
       const sizes = await Promise.all(keys.indexes.map(([index]) => client.zcard(index)));
       const all = sizes.map((size) => Math.max(size, 1));
       const { now: _, ...count } = await store.count({ workflow: 'checkout', forMs: 0 });
@@ -126,7 +126,7 @@ describe('an index that lost keys', () => {
     expect(keysOn(await store.held(checkout))).toEqual([run]);
   });
 
-  it('cannot be told from a whole one where the server evicts any key, so no list is given', async () => {
+  it('cannot be told from a whole one if the server evicts any key: no list is given', async () => {
     const evicting = await startRedis({
       settings: { maxmemory: '50mb', 'maxmemory-policy': 'allkeys-lru' },
     });
@@ -142,7 +142,7 @@ describe('an index that lost keys', () => {
 });
 
 describe('a run that was evicted', () => {
-  it('leaves the index with the list that meets it', async () => {
+  it('leaves the index when a list meets it', async () => {
     const { store, keys } = openStore();
     await store.claim(claimOf('gone', HELD));
     await store.claim(claimOf('there', HELD));
@@ -152,7 +152,7 @@ describe('a run that was evicted', () => {
     expect((await redis.zrange(keys.of('gone').keys[1], '0', '-1')).join()).not.toContain('gone');
   });
 
-  it('leaves it when one of its name is made, for another principal too', async () => {
+  it('leaves it when a run of its name is made, even for another principal', async () => {
     const { store, keys } = openStore();
     await store.claim(claimOf('run', { ...HELD, create: { principal: 'alice' } }));
     await redis.del(keys.of('run').keys[0]);
@@ -164,17 +164,17 @@ describe('a run that was evicted', () => {
 });
 
 describe('runs that expired', () => {
-  it('leave the index as runs of their bucket are made, so that it stays as small as they are many', async () => {
+  it('leave the index as new runs come into their bucket, so that it stays small', async () => {
     const { store, keys } = openStore();
     const few = Array.from({ length: 50_000 }, (_, index) => `run-${index}`)
       .filter((run) => keys.of(run).bucket === 0)
       .slice(0, 300);
-    // A time to live of nothing: each is gone at once, and leaves two members behind.
+    // Without a time to live, each run is gone at once, and leaves two members behind.
     for (const run of few) await store.open(run, { principal: 'alice' }, 0);
     expect(await redis.zcard(keys.index(0)[0])).toBeLessThan(300);
   });
 
-  it('leave it with a list, however many they are', async () => {
+  it('leave it with a list, even if they are many', async () => {
     const { store, keys } = openStore();
     await store.claim(claimOf('there', HELD));
     const [index] = keys.index(3);
@@ -190,7 +190,7 @@ describe('runs that expired', () => {
 });
 
 describe('more states than there are numbers', () => {
-  it('share the last one, and are listed and counted all the same', async () => {
+  it('share the last one, and are listed and counted like the others', async () => {
     const { store, keys } = openStore();
     const names = Array.from({ length: 5_000 }, (_, index) => `run-${index}`);
     const runs = names.filter((run) => keys.of(run).bucket === 5).slice(0, 6);
@@ -211,7 +211,7 @@ describe('more states than there are numbers', () => {
     expect((await store.stuck({ ...checkout, forMs: 0 })).runs).toHaveLength(6);
   });
 
-  it('are workflows that a store refuses, and says so', async () => {
+  it('are workflows that a store refuses by name', async () => {
     const { store, keys } = openStore();
     await step(store, 'run', { create: {} });
     await redis.hset(keys.of('run').keys[2], { '#workflows': 682 });
@@ -222,7 +222,7 @@ describe('more states than there are numbers', () => {
 });
 
 describe('a run of a newer format', () => {
-  it('is refused by every operation, by both numbers, and left as it is', async () => {
+  it('is refused by every operation with both numbers, and does not change', async () => {
     const { store, keys } = openStore();
     const claim = claimOf('run', HELD);
     await store.claim(claim);
@@ -255,7 +255,7 @@ describe('a run of a newer format', () => {
     expect(await redis.pttl(key)).toBeGreaterThan(0);
   });
 
-  it('without the number is read as one of this format', async () => {
+  it('is of this format if it has no number', async () => {
     const { store, keys } = openStore();
     await step(store, 'run', { create: {} });
     await redis.hdel(keys.of('run').keys[0], 'format');

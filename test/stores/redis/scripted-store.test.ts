@@ -17,7 +17,7 @@ afterAll(() => redis.disconnect());
 afterEach(() => vi.restoreAllMocks());
 
 describe('what the store keeps in Redis', () => {
-  it('is one key for a run, and it expires when the run does', async () => {
+  it('is one key for a run, which expires when the run does', async () => {
     const run = randomUUID();
     await step(store, run, { create: {} }, { ttlMs: 30_000 });
     expect(await redis.keys(`*${run}*`)).toEqual([keyOf(run)]);
@@ -29,7 +29,7 @@ describe('what the store keeps in Redis', () => {
     );
   });
 
-  it('never lacks an expiry, whichever operation came last', async () => {
+  it('has an expiry after each operation', async () => {
     const run = randomUUID();
     for (const [name, operation] of Object.entries(everyOperation(store, run))) {
       await operation();
@@ -38,13 +38,13 @@ describe('what the store keeps in Redis', () => {
     }
   });
 
-  it('is nothing at all once the run was deleted', async () => {
+  it('is nothing once the run was deleted', async () => {
     const run = randomUUID();
     for (const operation of Object.values(everyOperation(store, run))) await operation();
     expect(await redis.keys(`*${run}*`)).toEqual([]);
   });
 
-  it('has nothing of an older trail once the run is opened or made anew after it was evicted', async () => {
+  it('has nothing of an evicted trail once the run is opened or made anew', async () => {
     const run = randomUUID();
     await step(store, run, { create: {} });
     await redis.del(keyOf(run));
@@ -53,7 +53,7 @@ describe('what the store keeps in Redis', () => {
     expect(await store.history({ run, workflow: 'checkout' })).toMatchObject([{ seq: 1 }]);
   });
 
-  it('is left as long as it is while nine tenths of the time to live remain', async () => {
+  it('keeps its expiry while nine tenths of the time to live remain', async () => {
     const run = randomUUID();
     await step(store, run, { create: {} });
     const before = await redis.pexpiretime(keyOf(run));
@@ -74,7 +74,7 @@ describe('what the store keeps in Redis', () => {
     },
   );
 
-  it('is nothing for a run that is not there', async () => {
+  it('is nothing for an unknown run', async () => {
     const run = randomUUID();
     const claim = claimOf(run);
     await store.claim(claim);
@@ -84,7 +84,7 @@ describe('what the store keeps in Redis', () => {
     expect(await redis.keys(`*${run}*`)).toEqual([]);
   });
 
-  it('is the context as the text that came, not what Lua would make of it', async () => {
+  it('is the context in the text of the caller, which Lua would change', async () => {
     const run = randomUUID();
     const context = { items: [], id: 9007199254740991, price: 1.1 };
     await step(store, run, { create: {} }, { snapshot: { state: 'has_items', context } });
@@ -106,7 +106,7 @@ describe('what the store keeps in Redis', () => {
     );
   });
 
-  it('stays bounded in settled tokens and unfinished steps, however many come', async () => {
+  it('has a bounded number of settled tokens and unfinished steps', async () => {
     const run = randomUUID();
     const key = keyOf(run);
     await store.open(run, {}, HOUR);
@@ -125,7 +125,7 @@ describe('what the store keeps in Redis', () => {
 });
 
 describe('a token', () => {
-  it('that asks for its claim again has a whole lease again', async () => {
+  it('that claims again has a whole lease again', async () => {
     const claim = claimOf(randomUUID(), { create: {}, leaseMs: 0 });
     await store.claim(claim);
     expect((await store.read(claim.run, HOUR))?.workflows.checkout?.claim?.live).toBe(false);
@@ -133,7 +133,7 @@ describe('a token', () => {
     expect((await store.claim(claimOf(claim.run))).status).toBe('busy');
   });
 
-  it('that committed is still answered so after it was released as well', async () => {
+  it('that committed still gets that answer after a release', async () => {
     const claim = claimOf(randomUUID(), { create: {} });
     await store.claim(claim);
     await store.commit(commitOf(claim));
@@ -141,7 +141,7 @@ describe('a token', () => {
     expect(await store.commit(commitOf(claim))).toEqual(repeated(1));
   });
 
-  it('that was released before the workflow was ever claimed takes no lease either', async () => {
+  it('that was released before the first claim of the workflow gets no lease either', async () => {
     const claim = claimOf(randomUUID());
     await store.open(claim.run, {}, HOUR);
     await store.release(claim, claim.token);
@@ -158,7 +158,7 @@ describe('a token', () => {
 });
 
 describe('the clock', () => {
-  it("is the server's: a process that is a day ahead does not end the lease of another", async () => {
+  it("is the server's: a process that is a day ahead does not end another's lease", async () => {
     const run = randomUUID();
     await store.claim(claimOf(run, { create: {} }));
     const now = Date.now();
@@ -209,7 +209,7 @@ describe('what is not an answer of the script', () => {
     }
   });
 
-  it('is an error of the server, which reaches the caller as it is', async () => {
+  it('is an error of the server, which reaches the caller unchanged', async () => {
     const run = randomUUID();
     await redis.set(keyOf(run), 'a string, where a hash belongs', 'PX', 60_000);
     await expect(store.read(run, HOUR)).rejects.toThrow(/WRONGTYPE/);
