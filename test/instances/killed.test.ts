@@ -109,7 +109,7 @@ describe.each(places)('a process that is killed in the middle of a step, on %s',
     await expect.poll(heir.said).toContain('UnknownOutcome');
     expect(heir.said().match(/UnknownOutcome: the outcome/g)).toHaveLength(1);
     expect(heir.said()).toMatch(
-      /a call of "cart\.add_item" is unknown.*see https:\/\/\S+outcome\)/,
+      /a call of "cart\.add_item" is unknown.*see https:\/\/\S+outcome-is-unknown\)/,
     );
 
     const [, run = ''] =

@@ -113,8 +113,8 @@ async function play(
 }
 
 /**
- * Runs live for two hours, and refreshing their expiry a little late makes no difference to waits
- * of an hour.
+ * Runs live for two hours, so that a refresh of their expiry that comes a little late makes no
+ * difference to waits of an hour.
  */
 async function perform(store: AtomicStateStore, time: ManualTime, each: Action): Promise<unknown> {
   if ('ms' in each) return time.advance(each.ms);

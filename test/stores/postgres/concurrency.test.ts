@@ -99,8 +99,8 @@ function connect(max = 4): PostgresStore {
 }
 
 /**
- * Does one thing after the other, and says what it was. Rejects if any was: a deadlock would be one
- * reason.
+ * Does one random operation after the other, and resolves to their names. Rejects if one of them
+ * rejects, such as by a deadlock.
  */
 async function doAnything(
   store: PostgresStore,

@@ -138,8 +138,8 @@ describe('postgresStore() beside the store in memory', () => {
 });
 
 /**
- * What the store answers, without times, and with its idempotency keys numbered in the order of
- * their first mention.
+ * The answers of the store without times, with each idempotency key replaced by its place among all
+ * keys.
  */
 async function answers(
   store: AtomicStateStore,
@@ -161,7 +161,7 @@ async function answers(
   return given;
 }
 
-/** The arguments as fast-check makes them; they are what a counterexample shows. */
+/** An operation with random arguments, which a counterexample shows. */
 function operation<Arguments extends { readonly run: string }>(
   name: string,
   model: { [Key in keyof Arguments]: fc.Arbitrary<Arguments[Key]> },

@@ -3,8 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { BUCKETS, Keys, principalScore } from '../../../src/stores/redis/format.ts';
 
 /**
- * Any JavaScript string, halves of surrogate pairs included, and more braces than chance would
- * give.
+ * Any JavaScript string, with halves of surrogate pairs, and often with braces.
  */
 const anyString = fc.oneof(
   fc.string({ unit: fc.integer({ min: 0, max: 0xffff }).map((unit) => String.fromCharCode(unit)) }),
