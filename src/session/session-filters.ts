@@ -151,7 +151,7 @@ export class Handshake implements Filter {
 }
 
 /** A POST of a session: its request ids are in flight until it is answered. */
-export class Request implements Filter {
+export class Post implements Filter {
   readonly stage = 'session';
   readonly #exchange: Exchange;
   readonly #session: LiveSession;
@@ -165,7 +165,7 @@ export class Request implements Filter {
   }
 
   /** `undefined` where an id is in flight already, in the session or twice in this batch. */
-  static begin(exchange: Exchange, session: LiveSession): Request | undefined {
+  static begin(exchange: Exchange, session: LiveSession): Post | undefined {
     const begun: InFlight[] = [];
     for (const { id } of exchange.requests) {
       if (id === undefined) continue;
@@ -176,7 +176,7 @@ export class Request implements Filter {
       }
       begun.push(entry);
     }
-    return new Request(exchange, session, begun);
+    return new Post(exchange, session, begun);
   }
 
   onEnd(): JsonObject[] {
@@ -223,7 +223,7 @@ interface Listening {
 }
 
 /** A GET: the session's own stream, or one that resumes another. */
-export class Stream implements Filter {
+export class GetStream implements Filter {
   readonly stage = 'session';
   readonly #sessions: SessionKeeper;
   readonly #exchange: Exchange;

@@ -41,12 +41,12 @@ import {
   unfitRequest,
 } from './run.ts';
 import {
+  GetStream,
   Handshake,
   type Opening,
-  Request,
+  Post,
   type SessionKeeper,
   type SessionsConfig,
-  Stream,
   Termination,
 } from './session-filters.ts';
 
@@ -298,9 +298,9 @@ export class Sessions implements SessionKeeper {
     const session = newScope();
     // The header means nothing here: an upstream that read it would serve another client's session.
     setRequestHeader(exchange.req, SESSION_HEADER, undefined);
-    const request = Request.begin(exchange, session);
-    if (request === undefined) return deny(exchange, DOUBLED);
-    exchange.join(request);
+    const post = Post.begin(exchange, session);
+    if (post === undefined) return deny(exchange, DOUBLED);
+    exchange.join(post);
     this.#lookOut(exchange, identity);
     const admitted = this.#letIn(
       exchange,
@@ -323,7 +323,7 @@ export class Sessions implements SessionKeeper {
     if (listed === undefined) return admission;
     const { maxSessionsPerPrincipal } = this.config;
     const hasRoom = (): boolean => this.#audiences.sizeOf(listed.run) < maxSessionsPerPrincipal;
-    exchange.join(new Stream(this, exchange, { session, listed, hasRoom }));
+    exchange.join(new GetStream(this, exchange, { session, listed, hasRoom }));
     return admission;
   }
 
@@ -402,9 +402,9 @@ export class Sessions implements SessionKeeper {
     if (method === 'POST') {
       // Only for a POST: what was read would be out of date when a message comes on a GET's stream.
       if (record !== undefined) own.wasRead(record, moves);
-      const request = Request.begin(exchange, session);
-      if (request === undefined) return deny(exchange, DOUBLED);
-      exchange.join(request);
+      const post = Post.begin(exchange, session);
+      if (post === undefined) return deny(exchange, DOUBLED);
+      exchange.join(post);
       this.#noteNotices(exchange, session);
     }
     const admitted = this.#letIn(exchange, new Admission(this, this.#keeper, caller, own));
@@ -418,7 +418,7 @@ export class Sessions implements SessionKeeper {
 
   #openStream(exchange: Exchange, session: LiveSession, admission: Admission | undefined): void {
     const hasRoom = (): boolean => session.streams.size < this.config.maxStreams;
-    exchange.join(new Stream(this, exchange, { session, listed: admission?.listed, hasRoom }));
+    exchange.join(new GetStream(this, exchange, { session, listed: admission?.listed, hasRoom }));
   }
 
   /**

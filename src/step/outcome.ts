@@ -369,7 +369,7 @@ function remedy({ run, workflow }: RunKey): string {
 }
 
 /** A run as the store has it, with the claim that it may have. */
-export interface Met extends Pick<WorkflowRecord, 'snapshot'> {
+interface MetRun extends Pick<WorkflowRecord, 'snapshot'> {
   readonly key: RunKey;
   readonly claim?: ClaimView | undefined;
   /** What time it is for the store, where it says so. */
@@ -381,7 +381,7 @@ export interface Met extends Pick<WorkflowRecord, 'snapshot'> {
  * Had that process been killed, it could not have told.
  */
 export function tellIfHeld(
-  { key, snapshot, claim, now }: Met,
+  { key, snapshot, claim, now }: MetRun,
   { events }: { readonly events: Events },
 ): void {
   if (claim === undefined || claim.live || claim.uncertain !== 'hold') return;

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import { systemClock } from '../../src/clock.ts';
+import { systemClock } from '../src/clock.ts';
 
 const DAY = 24 * 60 * 60 * 1000;
 
