@@ -2,10 +2,11 @@ import * as crypto from 'node:crypto';
 import { isContainer } from './options.ts';
 
 /**
- * One digest for one set of arguments, whatever order their members came in: of their JSON with
- * sorted members. Linear, and without recursion: a client decides how long and how deep they are.
+ * Hides how a call's arguments get one digest, fast, in any order of their members.
  *
- * The value must never change. A retry during a rolling deployment would get another key.
+ * The digest is that of their JSON with sorted members. A client decides how long and how deep they
+ * are, so the work is linear and without recursion. The value must never change: a retry during a
+ * rolling deployment would get another idempotency key.
  */
 export function digestOf(args: unknown): string {
   const text = new CanonicalText();
@@ -13,7 +14,7 @@ export function digestOf(args: unknown): string {
     text.scalar(args);
     return text.digest();
   }
-  // Of each container around the present one: itself, an object's keys, and which value comes next.
+  // Three entries for each container around this one: itself, an object's keys, the next index.
   const around: unknown[] = [];
   let container: Container = args as unknown as Container;
   let keys = text.begin(container);
@@ -61,7 +62,7 @@ const CLOSE_ARRAY = 93;
 const OPEN_OBJECT = 123;
 const CLOSE_OBJECT = 125;
 
-/** Few keys are sorted by hand, which costs less, and most lists of many are in order. */
+/** Sorts few keys by hand, which is faster. Most longer lists are in order already. */
 function sortedKeys(object: object): readonly string[] {
   const keys = Object.keys(object);
   const { length } = keys;
@@ -76,7 +77,7 @@ function sortedKeys(object: object): readonly string[] {
   return keys;
 }
 
-/** What most numbers are: written by hand they cost a fraction. */
+/** Most numbers are such counts. To write them by hand costs a fraction. */
 function isCount(value: number): boolean {
   return value >= 0 && value === (value | 0);
 }
@@ -88,7 +89,7 @@ function putCount(count: number, at: number): number {
   return end;
 }
 
-/** As many digits as there is room for. */
+/** Fills the place with the count's last digits. */
 function putDigits(count: number, at: number, end: number): void {
   let rest = count;
   for (let next = end - 1; next >= at; next--) {
@@ -98,18 +99,18 @@ function putDigits(count: number, at: number, end: number): void {
   }
 }
 
-/** How many digits behind the point are written by hand. */
+/** The most digits behind the point that are written by hand. */
 const PLACES = 6;
 const SCALE = 10 ** PLACES;
-/** Below that, and with so many places, a number has at most 15 digits. */
+/** A smaller number with so many places has at most 15 digits. */
 const LARGEST_DECIMAL = 1e9;
 
 /**
- * A number as JSON has it, where it is a count or a short decimal, of either sign. Gives the place
- * behind it, and -1 where the number is another one.
+ * Writes a count or a short decimal, of either sign, as JSON does. Gives the place behind it, and
+ * -1 for any other number.
  *
- * No two decimals of at most 15 digits are the same number. So one that is a whole number of
- * millionths is written as those, without the zeros at its end.
+ * No two decimals of at most 15 digits are the same number. So a whole number of millionths can be
+ * written digit by digit, without the zeros at its end.
  */
 function putNumber(value: number, from: number): number {
   if (isCount(value)) return putCount(value, from);
@@ -130,23 +131,23 @@ function putNumber(value: number, from: number): number {
   return at + places;
 }
 
-/** A comma and any number. */
+/** Enough bytes for a comma and any number. */
 const LONGEST_NUMBER = 32;
 const FEW = 16;
-/** Strings up to this length are written by hand, which costs less than to have them written. */
+/** Strings up to this length are written by hand, which is faster. */
 const SHORT = 64;
-/** Gathers the text before it is hashed. One digest at a time uses it, since none waits. */
+/** The text before it is hashed. All digests share it: each is made at once. */
 const page = Buffer.allocUnsafeSlow(64 * 1024);
 /** The same, four bytes at a time. */
 const words = new Int32Array(page.buffer, page.byteOffset, page.length / 4);
-/** So many characters of a long string are written at a time: their bytes fit in a page. */
+/** A long string is written in pieces of so many characters, which fit in a page. */
 const PIECE = 16 * 1024;
 
-/** Whether a control stands in that part of the page. Up to three bytes around it count too. */
+/** Whether that part of the page has a control character. It also tests up to 3 bytes around. */
 function hasControl(from: number, end: number): boolean {
   for (let at = from >> 2; 4 * at < end; at++) {
     const word = words[at] ?? 0;
-    // Sets the highest bit of a byte below 32. One beyond ASCII is none.
+    // Sets the highest bit of each byte below 32, and of no byte beyond ASCII.
     if (((word - 0x20202020) & ~word & 0x80808080) !== 0) return true;
   }
   return false;
@@ -155,10 +156,10 @@ function hasControl(from: number, end: number): boolean {
 const ALGORITHM = 'sha256';
 const ENCODING = 'base64url';
 
-/** In one call, which costs a third; Node 20 has had it since 20.12. */
+/** Hashes in one call, in a third of the time. Node has it since 20.12. */
 const hashAtOnce: typeof crypto.hash | undefined = crypto.hash;
 
-/** JSON text that is hashed piece by piece, or at once where a page holds it all. */
+/** JSON text, hashed piece by piece, or at once where it fits in a page. */
 class CanonicalText {
   #hash: crypto.Hash | undefined;
   #at = 0;
@@ -180,7 +181,7 @@ class CanonicalText {
     page[this.#at++] = byte;
   }
 
-  /** Opens a container. Gives the keys of an object in their order, and none of an array. */
+  /** Opens a container. Gives an object's sorted keys, and `undefined` for an array. */
   begin(container: object): readonly string[] | undefined {
     if (Array.isArray(container)) {
       this.byte(OPEN_ARRAY);
@@ -195,7 +196,7 @@ class CanonicalText {
     this.byte(COLON);
   }
 
-  /** The elements of an array from one on, up to the next container, whose index is given. */
+  /** Writes an array's elements up to the next container, and gives the index of that. */
   scalars(list: readonly unknown[], from: number): number {
     let at = this.#at;
     let next = from;
@@ -239,7 +240,7 @@ class CanonicalText {
     return next;
   }
 
-  /** As many elements as are numbers, since many at once cost less. Gives the index behind them. */
+  /** Writes the numbers from there on, many at once. Gives the index behind them. */
   #numbers(list: readonly unknown[], from: number): number {
     let next = from;
     while (next < list.length && typeof list[next] === 'number') next++;
@@ -251,7 +252,7 @@ class CanonicalText {
     return from + 1;
   }
 
-  /** A value without members; what JSON does not know is null. */
+  /** Writes a value without members. What JSON does not know becomes null. */
   scalar(value: unknown): void {
     if (typeof value === 'string') this.string(value);
     else if (typeof value === 'number') this.#number(value);
@@ -294,15 +295,15 @@ class CanonicalText {
   }
 
   /**
-   * A long string. What of it stands in JSON as it is, is only copied; the first bytes of a page
-   * are looked at there, where they are near.
+   * Writes a long string. A piece that needs no escapes is only copied. Control characters are
+   * looked for in the page, whose bytes are in the cache by then.
    */
   #copied(value: string): void {
     this.byte(QUOTE);
     const { length } = value;
     for (let from = 0; from < length; ) {
       let end = Math.min(from + PIECE, length);
-      // Two halves of one character stay together.
+      // The two halves of a surrogate pair stay together.
       if (end < length && (value.charCodeAt(end - 1) & 0xfc00) === 0xd800) end--;
       const piece = from === 0 && end === length ? value : value.slice(from, end);
       from = end;
@@ -320,7 +321,7 @@ class CanonicalText {
     this.byte(QUOTE);
   }
 
-  /** ASCII, and short. */
+  /** Writes short ASCII. */
   #plain(text: string): void {
     let at = this.#room(text.length);
     for (let i = 0; i < text.length; i++) page[at++] = text.charCodeAt(i);
@@ -337,7 +338,7 @@ class CanonicalText {
     }
   }
 
-  /** Where as many bytes fit in. */
+  /** The place where so many bytes fit. */
   #room(bytes: number): number {
     if (this.#at + bytes + 2 > page.length) this.#flush();
     return this.#at;

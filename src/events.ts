@@ -1,6 +1,6 @@
 /**
- * The one stream of what the middlewares decide: each event's shape, and the door through which all
- * of them leave. Hides who listens, what is told once only, and that a run's key is a credential.
+ * All events of the middlewares: their types, and the one place that publishes them. Hides who
+ * listens, which events are told only once, and how a run's key stays out of logs.
  */
 import { createHash } from 'node:crypto';
 import diagnosticsChannel from 'node:diagnostics_channel';
@@ -19,117 +19,117 @@ export type RefusalReason =
   | 'unavailable'
   | 'no-run';
 
-/** How a run is named. */
+/** Names a run. */
 interface NamedRun {
   /**
-   * The first 16 hex digits of the SHA-256 digest of the run's key: the key of a session is a
-   * credential, and events are logged.
+   * The first 16 hex digits of the SHA-256 digest of the run's key. Apps log events, and the key of
+   * a session is a credential.
    */
   readonly run: string;
-  /** The run's key. Not enumerable, so no logger writes it by accident. */
+  /** The run's key. Not enumerable, so that no logger writes it by accident. */
   readonly runKey: string;
 }
 
-/** What every event about a run says. */
+/** In each event about a run. */
 interface OfRun extends NamedRun {
   /** The gate's id. */
   readonly workflow: string;
 }
 
-/** How a call is told from others. */
+/** Names a call. */
 interface NamedCall {
   readonly tool: string;
   /** The id of the JSON-RPC request. */
   readonly requestId?: string | number | undefined;
-  /** That of its `call.started`, where one was told in this process. */
+  /** The number of its `call.started`, where this process published one. */
   readonly call?: number | undefined;
 }
 
-/** The trace context that a request carries in `params._meta`, as it came (MCP, SEP-414). */
+/** The trace context in a request's `params._meta`, unchanged (MCP, SEP-414). */
 export interface TraceContext {
   readonly traceparent?: string | undefined;
   readonly tracestate?: string | undefined;
   readonly baggage?: string | undefined;
 }
 
-/** What a `tools/call` was answered, as its client saw it. */
+/** The answer to a `tools/call`, as its client saw it. */
 export type CallOutcome =
-  /** A result without `isError`; also one that asks for input, or that names a task. */
+  /** A result without `isError`, also one that asks for input or names a task. */
   | 'ok'
-  /** A result with `isError`, of the tool's. */
+  /** A result of the tool with `isError`. */
   | 'tool_error'
-  /** A JSON-RPC error, of the upstream's or of the middleware's. */
+  /** A JSON-RPC error of the upstream or the middleware. */
   | 'rpc_error'
   /** A gate refused it. */
   | 'refused'
-  /** What it came to is unknown, or is not saved. Its client was told, unless it had left. */
+  /** Its outcome is unknown or not saved. Its client was told, unless it had left. */
   | 'unknown'
   /**
-   * No answer of it passed: its client left or cancelled it, its HTTP request was turned away, or
-   * its result comes on a stream that the client resumes.
+   * No answer passed. Its client left or cancelled it, or its HTTP request was refused. Or its
+   * result comes on a stream that the client resumes.
    */
   | 'unanswered';
 
-/** What both events about the whole of a `tools/call` say. */
+/** In both events about a whole `tools/call`. */
 interface OfRequest {
-  /** Unique in this process, and the same in every event about the call. */
+  /** Unique in this process, and the same in each event about the call. */
   readonly call: number;
   readonly tool: string;
   readonly requestId: string | number;
 }
 
-/** What every event about a call of a run says. */
+/** In each event about a call of a run. */
 interface OfCall extends OfRun, NamedCall {
-  /** The state in which the call found the run, as it is stored. */
+  /** The stored state in which the call found the run. */
   readonly state: string;
-  /** Who called: the principal, where there is one. */
+  /** The principal that called, if any. */
   readonly actor?: string | undefined;
 }
 
-/** What the end of a step says. */
+/** In each event about the end of a step. */
 interface OfStep extends OfCall {
-  /** Since its claim was asked for; of a task that another process began, since it was met here. */
+  /** Since it asked for its claim. For another process's task, since this process met it. */
   readonly durationMs: number;
-  /** Of that, how long the store was waited for. */
+  /** How much of that the store took. */
   readonly storeMs: number;
-  /** Another end of it was told before, since this one came late. */
+  /** It came late: another event told an end of the step before. */
   readonly isLate: boolean;
 }
 
 /** What went wrong. */
 interface Failure {
-  /** Of the error. That of a driver or of the app is in `error.cause` alone. */
+  /** Of the error. The message of a driver or of the app is only in `error.cause`. */
   readonly message: string;
-  /** Such as `ECONNREFUSED`: the error's own, or that of its cause. */
+  /** The code of the error or of its cause, such as `ECONNREFUSED`. */
   readonly code?: string | undefined;
-  /** Not enumerable: a driver's error may hold the keys of runs. */
+  /** Not enumerable: a driver's error may contain the keys of runs. */
   readonly error: unknown;
 }
 
-/** What each of them says beside its time. */
+/** The events, without their time. */
 type EventBody =
   /**
-   * A `tools/call` with an id came to the first gate of its route, of a bound tool or of another
-   * one. One `call.ended` follows, whatever becomes of it.
+   * A `tools/call` with an id came to the first gate of its route, whether its tool is bound or
+   * not. One `call.ended` follows.
    */
   | ({
       readonly type: 'call.started';
-      /** What the request says of itself, by its header or its `_meta`. */
+      /** What the request's header or `_meta` says. */
       readonly protocolVersion?: string | undefined;
       /** Whether it belongs to an MCP session. */
       readonly inSession: boolean;
       readonly trace?: TraceContext | undefined;
     } & OfRequest)
   /**
-   * Its answer goes out, or none will. After every event about its steps, unless one is late or a
-   * task carries it on.
+   * The answer goes out, or there is none. It comes after the events about the call's steps, except
+   * those of late outcomes and of tasks.
    */
   | ({
       readonly type: 'call.ended';
       readonly outcome: CallOutcome;
       /** Of a JSON-RPC error. */
       readonly code?: number | undefined;
-      /** Of a refusal, where its client was told. */
+      /** Of a refusal that its client was told. */
       readonly reason?: RefusalReason | undefined;
       readonly durationMs: number;
     } & OfRequest)
@@ -143,8 +143,8 @@ type EventBody =
     } & NamedCall &
       Partial<NamedRun>)
   /**
-   * It waited for its run's turn, in this process or for another one's claim. `state`: absent where
-   * the run was not seen.
+   * The call waited for its run: for its turn in this process, or for a claim of another process.
+   * `state` is absent where the run was not read.
    */
   | ({
       readonly type: 'call.waited';
@@ -152,7 +152,7 @@ type EventBody =
       readonly granted: boolean;
       readonly state?: string | undefined;
     } & Omit<OfCall, 'state'>)
-  /** A gate refused a prompt, a resource, or what is asked about one. */
+  /** A gate refused a prompt, a resource, or a request about one. */
   | ({
       readonly type: 'read.refused';
       readonly workflow: string;
@@ -164,30 +164,30 @@ type EventBody =
       readonly actor?: string | undefined;
       readonly requestId?: string | number | undefined;
     } & Partial<NamedRun>)
-  /** A call has its run, and is about to be forwarded. `waitedMs`: for that. */
+  /** The gate is about to forward the call. `waitedMs`: how long the call waited for its run. */
   | ({ readonly type: 'step.started'; readonly waitedMs: number } & OfCall)
-  /** It moved the run, or saved what it had to. `outcome` says what the call came to. */
+  /** The step's outcome was saved, often with a move. */
   | ({
       readonly type: 'step.committed';
       readonly outcome: 'succeeded' | 'failed' | 'input_required';
       readonly event: string | null;
       readonly to: string;
     } & OfStep)
-  /** It failed, and that moves nothing. `cancelled`: it was a task. */
+  /** The call failed, and that moves nothing. `cancelled`: a task was cancelled. */
   | ({
       readonly type: 'step.failed';
       readonly kind: 'tool_error' | 'rpc_error' | 'cancelled';
     } & OfStep)
   /**
-   * The run was let go without a move, for another reason than a failure. `not_run`: it was
-   * forwarded, and nothing of it ran. `cancelled`, `withdrawn`: it was not forwarded after all,
-   * since its client called it off, or for another reason.
+   * The step released its run without a move, and did not fail. `not_run`: the call was forwarded,
+   * and nothing of it ran. `cancelled`: its client cancelled it before it was forwarded.
+   * `withdrawn`: it was not forwarded, for another reason.
    */
   | ({
       readonly type: 'step.released';
       readonly why: 'input_required' | 'not_run' | 'cancelled' | 'withdrawn';
     } & OfStep)
-  /** Its outcome is unknown. `isHeld`: its run waits to be resolved, unless it comes late. */
+  /** The step's outcome is unknown. `isHeld`: a person must resolve it, unless it comes late. */
   | ({
       readonly type: 'step.unknown';
       readonly why: string;
@@ -195,21 +195,21 @@ type EventBody =
       readonly idempotencyKey: string;
     } & OfStep)
   /**
-   * A claim is met that a process left behind, and that holds its run. Once for each claim in each
-   * process. `sinceMs`: for how long its lease is over, where the store says so.
+   * This process met a claim that another one left behind, which holds its run. Once for each claim
+   * in each process. `sinceMs`: how long ago its lease ended, where the store says so.
    */
   | ({
       readonly type: 'step.held';
       readonly idempotencyKey: string;
       readonly sinceMs?: number | undefined;
     } & Omit<OfCall, 'call'>)
-  /** Something of it was committed for the first time. `state`: where it began. */
+  /** The first commit of the run. `state`: where it began. */
   | ({
       readonly type: 'run.begun';
       readonly state: string;
       readonly actor?: string | undefined;
     } & OfRun)
-  /** Something of it was committed: its state, or only its data. */
+  /** A commit of the run: of its state, or only of its data. */
   | ({
       readonly type: 'run.moved';
       readonly from: string;
@@ -218,9 +218,9 @@ type EventBody =
       readonly tool?: string | undefined;
       readonly actor?: string | undefined;
     } & OfRun)
-  /** It came to its end. */
+  /** The run came to its end. */
   | ({ readonly type: 'run.ended'; readonly state: string } & OfRun)
-  /** A person said what a held step came to. `state`: where the run is now. */
+  /** A person resolved a held run. `state`: where it is now. */
   | ({
       readonly type: 'run.resolved';
       readonly tool: string;
@@ -229,7 +229,7 @@ type EventBody =
       readonly actor?: string | undefined;
       readonly note?: string | undefined;
     } & OfRun)
-  /** It began anew: by `runs.restart()`, or by a call after its end. */
+  /** The run began again: by `runs.restart()`, or by a call after its end. */
   | ({
       readonly type: 'run.restarted';
       readonly from: string;
@@ -243,56 +243,56 @@ type EventBody =
       readonly patterns: readonly string[];
       readonly requestId?: string | number | undefined;
     }
-  /** The store took longer than a second, or than half of its deadline, whichever is less. */
+  /** The store took longer than a second or half of its deadline, by the shorter of the two. */
   | { readonly type: 'store.slow'; readonly operation: string; readonly durationMs: number }
-  /** It failed, or did not answer within its deadline. */
+  /** The store failed, or did not answer within its deadline. */
   | ({
       readonly type: 'store.failed';
       readonly operation: string;
       readonly durationMs: number;
     } & Failure)
-  /** Clients of a run are told that lists of theirs changed. */
+  /** The clients of a run are told that their lists changed. */
   | ({ readonly type: 'list.changed'; readonly lists: readonly string[] } & NamedRun)
-  /** Anything else that `onError` is told of. */
+  /** Each other error that `onError` is told. */
   | ({ readonly type: 'error' } & Failure);
 
-/** Every event, by its `type`. Times are milliseconds, `at` those since the epoch. */
+/** An event, by its `type`. All times are in milliseconds; `at` is the time since the epoch. */
 export type InterlockEvent = { readonly at: number } & EventBody;
 
 /** An event's name. */
 export type InterlockEventType = InterlockEvent['type'];
 
-/** Told of every event, at once and in order. What it throws or rejects with harms no request. */
+/** Told of each event, at once and in order. What it throws or rejects with harms no request. */
 export type EventListener = (event: InterlockEvent) => void;
 
-/** An event before it is stamped: a run is named by its key, and a failure is the error alone. */
+/** An event before it is published: it names a run by its key, and a failure by the error. */
 export type EventDraft = InterlockEvent extends infer Each
   ? Each extends InterlockEvent
     ? Omit<Each, 'at' | 'run' | 'message' | 'code'>
     : never
   : never;
 
-/** Whom an {@link Events} tells. They must not throw. */
+/** The listeners of {@link Events}. `onError` must not throw. */
 export interface EventListeners {
   readonly onEvent?: EventListener | undefined;
   readonly onError?: ((error: unknown) => void) | undefined;
 }
 
-/** What the streams have in common that come from one another. */
+/** What all streams share that were made by {@link Events.with} from one another. */
 interface Common {
   calls: number;
-  /** The claims whose unknown outcome was told, by their tokens: the oldest first. */
+  /** The tokens of claims whose unknown outcome was told, the oldest first. */
   readonly unknown: Set<string>;
-  /** What an event has told that `onError` is told too. */
+  /** The errors that an event has told already. */
   readonly failures: WeakSet<object>;
 }
 
-/** Beyond that the oldest are forgotten, and told of again where they are met again. */
+/** With more, the oldest are forgotten, and told again where a process meets them again. */
 const MOST_UNKNOWN = 10_000;
 
 const channel = diagnosticsChannel.channel(EVENT_CHANNEL);
 
-/** Where the events of one middleware leave, and the errors that `onError` is told of. */
+/** Publishes the events of one middleware, and tells `onError` its errors. */
 export class Events {
   readonly #listeners: EventListeners;
   readonly #common: Common;
@@ -305,19 +305,19 @@ export class Events {
     this.#common = common;
   }
 
-  /** The same, but with other listeners where some are given. */
+  /** The same stream with other listeners, where some are given. */
   with({ onEvent, onError }: EventListeners): Events {
     if (onEvent === undefined && onError === undefined) return this;
     const { onEvent: ownEvent, onError: ownError } = this.#listeners;
     return new Events({ onEvent: onEvent ?? ownEvent, onError: onError ?? ownError }, this.#common);
   }
 
-  /** Whether anything listens. Ask before an event is made: then it is free where nothing does. */
+  /** Whether anything listens. Ask before making an event, so that it costs nothing otherwise. */
   get isOn(): boolean {
     return this.#listeners.onEvent !== undefined || channel.hasSubscribers;
   }
 
-  /** Stamps an event and tells all who listen. Never throws. */
+  /** Tells all listeners. Never throws. */
   publish(draft: EventDraft): void {
     if (!this.isOn) return;
     const event = stamped(draft);
@@ -332,18 +332,18 @@ export class Events {
     }
   }
 
-  /** `onError` is told, and the stream unless another event says the same. */
+  /** Tells `onError`, and the stream unless an event has told this error already. */
   readonly onError = (error: unknown): void => {
     if (this.isOn && !this.#isTold(error)) this.publish({ type: 'error', error });
     this.#fail(error);
   };
 
-  /** The number of a call that is to be told of. */
+  /** The number of the next call. */
   nextCall(): number {
     return ++this.#common.calls;
   }
 
-  /** Notes that the unknown outcome of that claim is told; `false` where it was before. */
+  /** Notes that the unknown outcome of that claim is told. `false`: it was told before. */
   noteUnknown(token: string): boolean {
     const { unknown } = this.#common;
     if (unknown.has(token)) return false;
@@ -353,7 +353,7 @@ export class Events {
     return true;
   }
 
-  /** `onError` is told, and the stream by an event that says more than the error. */
+  /** Tells `onError` the error, and the stream an event that says more than it. */
   fail(error: object, draft: () => EventDraft): void {
     if (this.isOn) {
       this.publish(draft());
@@ -371,7 +371,7 @@ export class Events {
   }
 }
 
-/** What no logger is to write by accident. */
+/** What no logger should write by accident. */
 const HIDDEN = ['runKey', 'error'] as const;
 
 function stamped(draft: EventDraft): InterlockEvent {
@@ -394,7 +394,7 @@ function codeOf(error: unknown): string | undefined {
   return typeof code === 'string' ? code : undefined;
 }
 
-/** How a run is named where its key must not be read. */
+/** Names a run where its key must not be seen. */
 export function runDigest(run: string): string {
   return createHash('sha256').update(run).digest('hex').slice(0, 16);
 }
