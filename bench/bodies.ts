@@ -1,9 +1,9 @@
 /**
- * What a large body costs before anything is decided about it: to read and check it, and to digest
- * its arguments, each as a ratio to `JSON.parse` of the same text.
+ * What a large body costs before the gate decides: to read and check it, and to digest its
+ * arguments, each as a ratio to `JSON.parse` of the same text.
  *
- * It counts the processor time of the one thread where the system tells that (Linux), so that what
- * else the machine does counts little, and takes the least of several turns.
+ * Where the system tells it (Linux), it counts the processor time of the one thread. Then other
+ * work of the machine counts little. It takes the least of several turns.
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';

@@ -47,7 +47,7 @@ export function measureGrowth({ lengths, at }: Growing, turnMs: number): Record<
   return { ...Object.fromEntries(row), growth: Number((slower / longer).toFixed(2)) };
 }
 
-/** The fastest of several turns: whatever else the machine does only makes it slower. */
+/** The fastest of several turns: other work of the machine only makes a turn slower. */
 function microseconds(run: () => unknown, turnMs: number): number {
   let fastest = Number.POSITIVE_INFINITY;
   for (let turn = 0; turn < 5; turn++) {

@@ -1,6 +1,6 @@
 /**
- * Prints how many bytes a run keeps in the memory store, in a process of its own that collects its
- * garbage on demand: opened and never moved, after one step, and for each step after it.
+ * Prints how many bytes a run keeps in the memory store: opened and never moved, after one step,
+ * and for each step after it. A process of its own, since it collects its garbage on demand.
  */
 import { randomUUID } from 'node:crypto';
 import { memoryStore } from 'mcp-interlock';

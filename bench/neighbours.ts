@@ -1,6 +1,6 @@
 /**
- * Measures what an honest client feels of another one that takes all it can get: the time that its
- * calls take, alone and beside each nuisance, of the same app bare and gated.
+ * Measures what an honest client feels of another one that takes all it can get. It times the
+ * client's calls, alone and beside each nuisance, on the same app bare and gated.
  *
  *   npm run bench:neighbours -- [--quick] [--only TEXT]
  */

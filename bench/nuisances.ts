@@ -1,6 +1,6 @@
 /**
- * One client that wants the server for itself, in a process of its own: started by neighbours.ts
- * with a port and the name of a nuisance, and goes on until it is killed.
+ * One client that wants the server for itself, in a process of its own. neighbours.ts starts it
+ * with a port and the name of a nuisance, and kills it in the end.
  */
 import { Agent, request } from 'node:http';
 import { connect } from 'node:net';
@@ -78,7 +78,8 @@ function open(port: number): Promise<Answer> {
 }
 
 function callOf(id: number, name: string, args: string): string {
-  return `{"jsonrpc":"2.0","id":${id},"method":"tools/call","params":{"name":"${name}","arguments":${args}}}`;
+  const params = `{"name":"${name}","arguments":${args}}`;
+  return `{"jsonrpc":"2.0","id":${id},"method":"tools/call","params":${params}}`;
 }
 
 /** A body that never comes to its end, one byte at a time. */

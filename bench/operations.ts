@@ -258,7 +258,8 @@ for (const [name, fill] of Object.entries(STORES)) {
   const { store, close } = await fill(filling);
   const seconds = Math.round((performance.now() - began) / 1000);
   console.log(
-    `${name}: ${filling.runs} runs, ${filling.open} not ended, ${filling.held} held (filled in ${seconds} s)`,
+    `${name}: ${filling.runs} runs, ${filling.open} not ended, ${filling.held} held ` +
+      `(filled in ${seconds} s)`,
   );
   try {
     await checkCounts(store);

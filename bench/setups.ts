@@ -110,7 +110,8 @@ export const DECIDED = REQUESTS.slice(0, 4);
 /** An answer of so many bytes. */
 export function largeAnswer(answers: Setup['answers'], bytes: number): Workload {
   const requests = [call('cart.report', { bytes })];
-  const name = `answer of ${(bytes / 2 ** 20).toFixed(1)} MiB, ${answers === 'sse' ? 'SSE' : 'JSON'}`;
+  const size = `${(bytes / 2 ** 20).toFixed(1)} MiB`;
+  const name = `answer of ${size}, ${answers === 'sse' ? 'SSE' : 'JSON'}`;
   return { ...KIND, answers, tools: 10, name, requests };
 }
 

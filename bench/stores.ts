@@ -13,7 +13,8 @@ export interface Backend {
 
 const TABLE = 'CREATE TABLE IF NOT EXISTS bench_values (key TEXT PRIMARY KEY, value TEXT)';
 const UPSERT = (key: string, value: string): string =>
-  `INSERT INTO bench_values VALUES (${key}, ${value}) ON CONFLICT (key) DO UPDATE SET value = excluded.value`;
+  `INSERT INTO bench_values VALUES (${key}, ${value})
+   ON CONFLICT (key) DO UPDATE SET value = excluded.value`;
 
 /** Opens the store that is at this address: a server's, or a file's path. */
 export function openBackend(name: StoreName | undefined, address: string): Promise<Backend> {

@@ -1,7 +1,7 @@
 /**
- * Makes `dist/`: a module for each entry, and chunks for what several of them share, so that a
- * class is the same one whichever entry it came from. What the package needs of npm is bundled;
- * peers stay imports. The declarations come from the compiler and are rolled up in the same way.
+ * Makes `dist/`: a module for each entry, and chunks for what several of them share, so that each
+ * entry has the same classes. It bundles what the package needs of npm; peers stay imports. The
+ * declarations come from the compiler and are rolled up in the same way.
  */
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, mkdtempSync, rmSync, statSync } from 'node:fs';

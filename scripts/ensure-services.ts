@@ -1,7 +1,7 @@
 /**
- * Makes sure that the servers and the browser which the tests start are installed: with apt as root
- * on Debian or Ubuntu, else it says what to do and ends with status 1. A server named by REDIS_URL
- * or DATABASE_URL, and a browser named by CHROMIUM_PATH, is used as it is.
+ * Makes sure that the servers and the browser of the tests are installed. As root on Debian or
+ * Ubuntu it installs them with apt, else it says what to do and ends with status 1. Tests use a
+ * server of REDIS_URL or DATABASE_URL, and a browser of CHROMIUM_PATH, as it is.
  */
 import { spawnSync } from 'node:child_process';
 import { rmSync, statSync, writeFileSync } from 'node:fs';

@@ -11,7 +11,7 @@ export function draftOf(context: Json | undefined): Draft {
   return (context ?? {}) as Draft;
 }
 
-/** Nobody books before they are known, and nobody gets a slot that somebody else has. */
+/** A patient books once the desk knows them, and gets no slot that another patient has. */
 export function bookingGate(slots: Slots) {
   return new StateMachineGate({
     id: 'booking',
@@ -34,7 +34,7 @@ export function bookingGate(slots: Slots) {
         const { slot = '' } = draftOf(context);
         return (await slots.isFree(slot)) || `${slot} is taken. Call list_slots, then choose_slot`;
       },
-      // And after it: somebody may have been quicker while the call ran.
+      // And after it: another patient may have been quicker while the call ran.
       success: ({ result }) =>
         result.structuredContent?.booked === true ? 'CONFIRMED' : 'SLOT_TAKEN',
     })

@@ -26,8 +26,8 @@ export class Slots {
   }
 
   /**
-   * Gives the slot to the patient, unless somebody has it: one statement, so that of two at a time
-   * one gets it.
+   * Gives the slot to the patient, unless another one has it. One statement: of two at a time one
+   * gets it.
    */
   async take(slot: string, patient: string): Promise<boolean> {
     const { changes } = this.#database

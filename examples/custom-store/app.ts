@@ -16,7 +16,7 @@ export const approval = new StateMachineGate({
   .bindTool('doc_approve', ['review'], 'APPROVE')
   .bindTool('doc_reject', ['review'], 'REJECT');
 
-/** An app that keeps its runs in whatever store it is given. `work` is what each tool does. */
+/** An app that keeps its runs in the given store. `work` is what each tool does. */
 export function approvalApp(
   store: StateStore,
   work = async (_tool: string): Promise<void> => {},

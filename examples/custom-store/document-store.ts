@@ -126,9 +126,9 @@ class DocumentStore implements AtomicStateStore {
   }
 
   /**
-   * Reads a run, lets the operation change what was read, and puts that as the next revision. Where
-   * somebody else was faster, all of it is done again on what they left: one of those who race
-   * always succeeds. What did not change is not written.
+   * Reads a run, lets the operation change it, and puts that as the next revision. Where another
+   * process was faster, it begins again with what that one left: one of those who race always
+   * succeeds. It writes nothing where nothing changed.
    */
   async #change<Result>(
     key: string,

@@ -3,8 +3,7 @@ import { link, mkdir, open, readdir, readFile, rm, truncate, writeFile } from 'n
 import { join } from 'node:path';
 
 /**
- * A text under a key, and how often it was replaced. Revision 0, without a text, is that of a key
- * nobody has used.
+ * A text under a key, and how often it was replaced. A key without a text is at revision 0.
  */
 export interface Revision {
   readonly number: number;
@@ -56,7 +55,7 @@ export function fileDocuments(root: string): Documents {
       } finally {
         await rm(draft, { force: true });
       }
-      // The name stays taken, so that nobody who read an older revision can put this one again.
+      // The name stays taken: no process that read an older revision can put this one again.
       if (number > 1) await truncate(join(folder, String(number - 1)));
       return true;
     },

@@ -32,7 +32,7 @@ interface Workflow {
   claim?: Claim | undefined;
   /** What the last commit said of its end. */
   ended?: boolean;
-  /** Steps whose outcome nobody saw: a new try of one gets its old idempotency key. */
+  /** Steps with an unknown outcome: a new try of one gets its old idempotency key. */
   unsettled: Claim[];
   /** Tokens that were committed, with the version that they made, or released, with `null`. */
   settled: [token: string, version: number | null][];
@@ -131,8 +131,8 @@ export function addEntry(workflow: Workflow, draft: TrailDraft, now: number): vo
 }
 
 /**
- * The token is spent; where the claim is its own, the claim is gone, and so is the idempotency key
- * of a step that is settled by it.
+ * The token is spent. Where the claim is its own, the claim is gone. So is the idempotency key of a
+ * step that it settles.
  */
 function settle(
   workflow: Workflow,

@@ -2,8 +2,8 @@
  * Runs the checkout against the example's server and says what the client sees. Ends with status 0
  * where everything was as it should be, and with 1 at the first difference.
  *
- * With `--open` a model calls the tools of such a checkout again and again, on two instances, and
- * the inspector shows it in a browser until it is stopped. `PORT` is the first instance's.
+ * With `--open` a model calls the tools of such a checkout again and again, on two instances. The
+ * inspector shows it in a browser until you stop it. `PORT` is the first instance's.
  */
 
 import { deepStrictEqual as expectEqual } from 'node:assert/strict';
@@ -31,7 +31,8 @@ try {
   await showState('empty', ['cart_add_item', 'cart_view'], {
     illegal: 'cart_pay',
     refusal:
-      '[System: cart_pay is not available while checkout is in "empty". Available now: cart_add_item. ' +
+      '[System: cart_pay is not available while checkout is in "empty". ' +
+      'Available now: cart_add_item. ' +
       'To reach cart_pay, call cart_add_item, then cart_checkout first.]',
   });
   await move('cart_add_item', { sku: 'tea' }, 'Added tea.');
@@ -50,7 +51,8 @@ try {
   await showState('payment', ['cart_pay', 'cart_view'], {
     illegal: 'cart_checkout',
     refusal:
-      '[System: cart_checkout is not available while checkout is in "payment". Available now: cart_pay. ' +
+      '[System: cart_checkout is not available while checkout is in "payment". ' +
+      'Available now: cart_pay. ' +
       'cart_checkout cannot be reached from here by calling tools.]',
   });
   await payTwiceAtOnce();
@@ -59,7 +61,8 @@ try {
     illegal: 'cart_pay',
     refusal:
       '[System: cart_pay is not available while checkout is in "confirmed". ' +
-      'No tool of checkout is available now. cart_pay cannot be reached from here by calling tools.]',
+      'No tool of checkout is available now. ' +
+      'cart_pay cannot be reached from here by calling tools.]',
   });
   await endSession();
   console.log('\nEverything was as it should be.');

@@ -10,7 +10,9 @@ export class Shop {
     this.#database = new Database(file);
     this.#database.exec(`
       CREATE TABLE IF NOT EXISTS items (cart TEXT NOT NULL, sku TEXT NOT NULL);
-      CREATE TABLE IF NOT EXISTS payments (key TEXT PRIMARY KEY, cart TEXT NOT NULL, amount INTEGER NOT NULL);
+      CREATE TABLE IF NOT EXISTS payments (
+        key TEXT PRIMARY KEY, cart TEXT NOT NULL, amount INTEGER NOT NULL
+      );
     `);
   }
 

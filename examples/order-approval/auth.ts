@@ -9,7 +9,7 @@ export interface User {
 }
 
 /**
- * Lets in whoever has one of these tokens. In earnest, verify tokens of your identity provider
+ * Lets in a user with one of these tokens. In production, verify tokens of your identity provider
  * here.
  */
 export function bearer(users: ReadonlyMap<string, User>): RequestHandler {

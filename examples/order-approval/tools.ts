@@ -49,7 +49,7 @@ export function makeServer(orders: Orders, runs: Runs, run: string): McpServer {
   );
   server.registerTool('capture_payment', { description: 'Takes the money.' }, async (extra) => {
     const { run, idempotencyKey, commitIn } = stepOf(extra);
-    // With a payment provider: charge first, with this key, so that a repetition charges nobody
+    // With a payment provider: charge first, with this key, so that a repetition does not charge
     // twice.
     await orders.charge(run, idempotencyKey, (client) => commitIn(client));
     return say('The payment is captured.');

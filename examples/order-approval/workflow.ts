@@ -47,7 +47,7 @@ export function orderGate() {
     );
 }
 
-/** The states in which somebody has to do something next. */
+/** The states in which a person has to do something next. */
 export const UNFINISHED = [
   'inventory_reserved',
   'awaiting_manager_approval',

@@ -37,7 +37,7 @@ export type { Fault, FaultKind } from './replay.ts';
  */
 const PATIENCE_MS = 3_000;
 
-/** Whatever contradicts the promises; nothing where they were all kept. See MODEL.md. */
+/** All that contradicts the promises. See MODEL.md. */
 export function check(evidence: Evidence): Fault[] {
   const attempts = attemptsOf(evidence.ledger);
   const asked = evidence.exchanges.map((each) => [each, answerOf(each)] as const);
@@ -340,7 +340,7 @@ function countFaults(
     const ended = attempts.filter(
       (each) => each.tool === tool && (each.ended !== undefined || keys.has(each.key)),
     );
-    // Of those whose handlers never began, somebody may have decided how they came out.
+    // Where a handler never began, a person may have decided the outcome.
     const decided = resolved.filter((each) => each.tool === tool && !begun.has(each.key));
     const made = [...ended, ...new Set(decided.map(({ key }) => key))];
     return entries.length <= made.length

@@ -1,7 +1,6 @@
 /**
- * Shows that the checker finds what it is there for: plays a scene around a gate, or around one
- * with a planted defect, and judges it. Also judges evidence that was written to a file. `--help`
- * says how.
+ * Shows that the checker finds the faults that it is for. It plays a scene around a gate, sound or
+ * with a planted defect, and judges it. It also judges evidence from a file. `--help` says how.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';

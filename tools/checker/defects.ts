@@ -6,15 +6,14 @@ import type { FaultKind } from './check.ts';
 import type { OutsideApi, Surroundings } from './stage.ts';
 
 /**
- * A deliberate fault, and what the checker must call what comes of it, beside whatever else follows
- * from it.
+ * A deliberate fault, and what the checker must call its effect. The checker may report more.
  */
 export interface Defect extends Surroundings {
   readonly what: string;
   readonly found: FaultKind;
 }
 
-/** The object with some of its methods replaced; the others are its own, whatever they are. */
+/** The object with some of its methods replaced. */
 export function replacing<T extends object>(object: T, replaced: Partial<T>): T {
   return new Proxy(object, {
     get(target, name) {

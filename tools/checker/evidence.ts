@@ -34,7 +34,7 @@ export interface RunInfo {
 /** A JSON-RPC message, and when its last byte came. */
 export interface Received {
   readonly at: number;
-  // biome-ignore lint/suspicious/noExplicitAny: what came over the wire is read, whatever it is
+  // biome-ignore lint/suspicious/noExplicitAny: what came over the wire may be anything
   readonly message: any;
 }
 
@@ -185,7 +185,7 @@ export function meets(spans: readonly Span[], from: number, to: number): boolean
 /** The member of a call's `_meta` that names its exchange. */
 export const CALL = 'checker/call';
 
-/** Milliseconds on the clock that all processes of this machine share, and that no one sets. */
+/** Milliseconds on the clock that all processes of this machine share. It cannot be set. */
 export function now(): number {
   return Number(process.hrtime.bigint()) / 1e6;
 }

@@ -6,8 +6,8 @@ import { CALL, type LedgerLine, now } from './evidence.ts';
 export type Append = (line: LedgerLine) => void;
 
 /**
- * Appends with O_APPEND, in one write: lines of many processes do not mix, their order is the order
- * in which they were written, and they are there after a `kill -9`.
+ * Appends with O_APPEND, in one write. So lines of many processes do not mix, stand in the order in
+ * which they were written, and survive a `kill -9`.
  */
 export function appendTo(file: string): Append {
   return (line) => appendFileSync(file, `${JSON.stringify(line)}\n`);

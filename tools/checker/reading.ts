@@ -45,7 +45,7 @@ export function answerOf(exchange: Exchange): Answer {
   };
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: what came over the wire is read, whatever it is
+// biome-ignore lint/suspicious/noExplicitAny: what came over the wire may be anything
 function told({ request, status, broke, hung, ended }: Exchange, message: any): Told {
   if (message === undefined) {
     if (hung) return { kind: 'wrong', text: 'no answer came' };

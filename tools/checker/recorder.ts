@@ -207,7 +207,7 @@ export class Recorder {
       caller,
       'subscription',
       post(endpoint, caller, message, false),
-      // biome-ignore lint/suspicious/noExplicitAny: what came over the wire is read, whatever it is
+      // biome-ignore lint/suspicious/noExplicitAny: what came over the wire may be anything
       (each: any) => each?.method === 'notifications/subscriptions/acknowledged',
     );
   }

@@ -5,7 +5,7 @@ import { COLUMNS, type Column } from './servers/mounts.ts';
 /** What came of one set in one column. */
 export interface ColumnResult {
   readonly checks: readonly Check[];
-  /** Why the column says nothing, whatever its checks. */
+  /** Why the column says nothing, also where its checks pass. */
   readonly faults: readonly string[];
 }
 

@@ -1,7 +1,7 @@
 /**
- * Shows that the middlewares are transparent: what the official suite finds of example servers is
- * the same without them, with a gate that binds nothing, and with one that binds a tool which the
- * suite does not call. `--help` says how.
+ * Shows that the middlewares are transparent. The official suite judges example servers without
+ * them, with a gate that binds nothing, and with one that binds a tool which the suite never calls.
+ * It finds the same each time. `--help` says how.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -53,7 +53,7 @@ export class ExampleServer {
     const ended = once(child, 'close').then(() =>
       Promise.reject(new Error(`it did not come up:\n${errors}`)),
     );
-    // Once it is up nobody waits for this one any more.
+    // Once the server is up, this promise has no reader.
     ended.catch(() => undefined);
     try {
       const [port] = (await Promise.race([once(child, 'message'), ended])) as [number];

@@ -7,7 +7,7 @@ import type { TestSet } from './plan.ts';
 
 /** The first releases know nothing of 2026-07-28, and are what npm calls the latest. */
 const PACKAGE = '@modelcontextprotocol/conformance@0.2.0-alpha.12';
-/** What the suite needs, whatever runs this command. */
+/** The suite needs it, and this command runs on others too. */
 const NODE_MAJOR = 22;
 const RUN_MS = 120_000;
 

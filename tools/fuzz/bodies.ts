@@ -184,7 +184,7 @@ function strictly(body: Buffer): unknown {
   }
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: whatever was sent
+// biome-ignore lint/suspicious/noExplicitAny: a body may be anything
 function isOrdinary(value: any): boolean {
   const { jsonrpc, id, method, params, ...others } = value ?? {};
   const hasId = typeof id === 'string' || Number.isSafeInteger(id);
@@ -199,14 +199,14 @@ function isOrdinary(value: any): boolean {
   );
 }
 
-// biome-ignore lint/suspicious/noExplicitAny: whatever was sent
+// biome-ignore lint/suspicious/noExplicitAny: a body may be anything
 function isUntouched(value: any, { parsed }: Got): boolean {
   const namesTry = Object.keys(value?.params?._meta ?? {}).some(isTry);
   return parsed === undefined && value?.params?.name === 'cart.view' && !namesTry;
 }
 
 /** Without what the gate adds to a step, or takes out of it. */
-// biome-ignore lint/suspicious/noExplicitAny: whatever was sent
+// biome-ignore lint/suspicious/noExplicitAny: a body may be anything
 function withoutKey(value: any): unknown {
   const { 'mcp-interlock/idempotencyKey': _, ...others } = value?.params?._meta ?? {};
   if (value?.params?._meta === undefined) return value;

@@ -4,13 +4,13 @@ import { type RawRequest, rawRequest, showRequest } from './raw-request.ts';
 import { everyReading, type Got } from './readers.ts';
 import { broken, type OpenTarget, type Target } from './target.ts';
 
-/** In the state that every run is in here, these must not be called by anybody. */
+/** In the state that every run is in here, no client may call these. */
 const HIDDEN = ['cart.pay'];
 
 /**
- * One request, two worlds: what reaches the server behind the gate is read by every reader that
- * anybody could have written. In a state in which a tool is hidden none of them may read a call of
- * it, nor a step that the gate did not mark as one.
+ * One request, two worlds: every reader that a server could have reads what reaches the server
+ * behind the gate. Where the state hides a tool, no reader may find a call of it. Nor may one find
+ * a step that the gate did not mark.
  */
 export const differential: Target = {
   name: 'differential',
@@ -30,7 +30,7 @@ export const differential: Target = {
   },
 };
 
-/** Breaks where somebody reads a call that the gate did not judge. */
+/** Breaks where a reader finds a call that the gate did not judge. */
 export async function judge(host: Host, request: RawRequest): Promise<void> {
   const { got } = await host.send(request);
   for (const each of got) {

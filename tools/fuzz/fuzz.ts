@@ -1,7 +1,7 @@
 /**
- * Looks for inputs that break a promise, with targets that take turns until the time is over. Each
- * run's seed is made of the program's seed, the target's name and the run's number, so that a
- * finding is played again by these three. `--help` says how.
+ * Looks for inputs that break a promise, with targets that take turns until the time is over. A
+ * run's seed comes from the program's seed, the target's name and the run's number. These three
+ * play a finding again. `--help` says how.
  */
 import { parseArgs } from 'node:util';
 import { type Finding, type OpenTarget, replayOf, runOnce, type Target } from './target.ts';

@@ -10,9 +10,8 @@ import type { OpenTarget, Target } from './target.ts';
 const TRIES = 60;
 
 /**
- * Guided by coverage: a request that reaches a part of the package which none before it in this run
- * has reached is kept, and later ones are made of those that were kept. V8 itself counts what was
- * reached, so nothing is installed or rewritten for it.
+ * Guided by coverage: it keeps a request that reaches a new part of the package, and makes later
+ * ones of those that it kept. V8 itself counts what a request reached, so the code stays as it is.
  */
 export const guided: Target = {
   name: 'guided',

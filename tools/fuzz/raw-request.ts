@@ -53,7 +53,7 @@ export function sendRaw(url: URL, { method, headers, body, cuts }: RawRequest): 
   });
 }
 
-/** For someone who wants to send it by hand. */
+/** For a developer who sends it by hand. */
 export function showRequest({ method, headers, body, cuts }: RawRequest): string {
   const lines = headers.flatMap((name, at) =>
     at % 2 === 0 ? [`${name}: ${headers[at + 1]}`] : [],
@@ -87,7 +87,10 @@ export const tree = (value: unknown): Tree => {
 export function write(value: Tree): string {
   if ('text' in value) return value.text;
   if ('items' in value) return `[${value.items.map(write).join(',')}]`;
-  return `{${value.members.map(([key, each]) => `${key.startsWith('"') ? key : JSON.stringify(key)}:${write(each)}`).join(',')}}`;
+  const members = value.members.map(([key, each]) => {
+    return `${key.startsWith('"') ? key : JSON.stringify(key)}:${write(each)}`;
+  });
+  return `{${members.join(',')}}`;
 }
 
 /** A change of a valid call. What has no sense where it is applied changes nothing. */
@@ -152,7 +155,7 @@ const VALUES: readonly unknown[] = [
   1,
 ];
 
-/** Ways to write a key: the first is the plain one, a later one is what somebody takes for it. */
+/** Ways to write a key: first the plain one, then those that a reader may take for it. */
 const SPELLINGS: readonly ((key: string) => string)[] = [
   (key) => key,
   (key) => key.toUpperCase(),
@@ -353,11 +356,11 @@ export const recipe: fc.Arbitrary<Recipe> = fc.record({
   id: fc.nat(1000),
 });
 
-/** Stands for the session of whichever host the request is sent to. */
+/** Stands for the session of the host that gets the request. */
 export const SESSION = 'the session';
 
 /**
- * Valid calls, and what is nearly one: each of them wants to be read as a gated call by somebody.
+ * Valid calls, and what is nearly one: each tries to make a reader take it for a gated call.
  */
 export const rawRequest: fc.Arbitrary<RawRequest> = recipe.map(cook);
 

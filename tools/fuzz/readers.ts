@@ -11,7 +11,7 @@ export interface Got {
   readonly parsed?: unknown;
 }
 
-/** A call that somebody reads out of a request. */
+/** A call that a reader finds in a request. */
 export interface ReadCall {
   /** Who reads it so. */
   readonly reader: string;
@@ -20,7 +20,7 @@ export interface ReadCall {
   readonly action: unknown;
 }
 
-/** Everything that somebody could read as a call out of a request. */
+/** All calls that any reader could find in a request. */
 export function everyReading(got: Got): ReadCall[] {
   const calls: ReadCall[] = [...headerCalls(got)];
   for (const [bytesName, bytes] of unpacked(got)) {
@@ -37,8 +37,8 @@ export function everyReading(got: Got): ReadCall[] {
 }
 
 /**
- * How a server may unpack the bytes: as they are, or by whatever they look like, the header being
- * there or not.
+ * How a server may unpack the bytes: as they are, or by what they look like, with the header or
+ * without it.
  */
 function* unpacked({ body }: Got): Generator<readonly [string, Buffer]> {
   yield ['', body];

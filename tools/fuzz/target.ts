@@ -15,7 +15,7 @@ export interface Target {
 export interface OpenTarget {
   // biome-ignore lint/suspicious/noExplicitAny: each target has inputs of its own
   readonly property: IProperty<any> | IAsyncProperty<any>;
-  /** The smallest input that broke it, so that someone can send it by hand. */
+  /** The smallest input that broke it, for a developer to send by hand. */
   // biome-ignore lint/suspicious/noExplicitAny: as above
   describe?(input: any): string;
   close(): Promise<void>;

@@ -39,7 +39,7 @@ function decodeSome(uri: string): string {
   );
 }
 
-/** Everything that somebody may take the URI for. Each reading is applied four times at most. */
+/** All that a reader may take the URI for. It applies each reading four times at most. */
 function readingsOf(uri: string): Set<string> {
   const found = new Set([uri]);
   let last = [uri];

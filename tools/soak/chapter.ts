@@ -31,9 +31,9 @@ export interface Judged {
 const PATIENCE_MS = 60_000;
 
 /**
- * One client and one run, from its beginning to its end: steps, some twice at the same time and
- * some cut off by their client, lists, looks and events from outside. Then everything that was seen
- * of the run goes to the checker.
+ * One client and one run, from its beginning to its end: steps, lists, looks and events from
+ * outside. Some steps come twice at a time, and their client cuts some off. Then the checker gets
+ * all that was seen of the run.
  */
 export async function playChapter(
   world: World,
@@ -101,7 +101,7 @@ class Chapter {
     await this.#list();
   }
 
-  /** Until nothing of the run is under way, and somebody has decided about what is held. */
+  /** Waits until nothing of the run is under way, and a person has resolved what was held. */
   async close(): Promise<Judged> {
     const deadline = Date.now() + PATIENCE_MS;
     while (!(await this.#isIdle())) {

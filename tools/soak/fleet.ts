@@ -50,8 +50,7 @@ const GATES = 3;
 
 /**
  * Three gates that share a store and a bus, and the one upstream behind them. The first gate is the
- * elder: it is stopped and set forward, and never ends, so that what it holds at the end can be
- * compared.
+ * elder: it is stopped and set forward, and never ends. So it can compare what it holds at the end.
  */
 export class SoakFleet {
   readonly #settings: GateSettings;

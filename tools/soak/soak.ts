@@ -1,7 +1,7 @@
 /**
- * Many runs over a long time, while everything around them fails: gates are killed, stopped, set
- * forward and replaced, the upstream and the store restart, clients vanish. The checker judges each
- * run; at the end nothing may be left of all that. `--help` says how.
+ * Many runs over a long time, while everything around them fails. Gates are killed, stopped, set
+ * forward and replaced; the upstream and the store restart; clients vanish. The checker judges each
+ * run, and at the end nothing may be left of all that. `--help` says how.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -39,7 +39,7 @@ export interface SoakResult {
   readonly before: Holdings;
   readonly after: Holdings;
   readonly keysLeft: number;
-  /** Whatever contradicts the promises, in words. */
+  /** All that contradicts the promises, in words. */
   readonly faults: readonly string[];
 }
 

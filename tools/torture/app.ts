@@ -35,7 +35,7 @@ export async function startApp(
   store: AtomicStateStore,
 ): Promise<RunningApp> {
   const { leaseMs, waitMs } = settings;
-  // What no client is told is nobody's business here: what comes of it is what is checked.
+  // The checks look at effects alone, so errors that no client hears of go unheard.
   const onError = (): void => {};
   const gates = Object.values(MACHINES).map((machine) =>
     fsmGate(gateOf(machine), { leaseMs, waitMs, onError }),
@@ -55,7 +55,7 @@ export async function startApp(
 
 async function serve(handler: Handler, req: Request, res: Response): Promise<void> {
   const server = makeServer(handler);
-  // Without a session of its own, since whichever process is called has never seen the last one's.
+  // Without a session of its own: the next call may reach another process.
   const transport = new StreamableHTTPServerTransport({ enableJsonResponse: true });
   res.on('close', () => {
     void transport.close();

@@ -52,7 +52,7 @@ export class Arena {
   readonly log = new WireLog();
   readonly recorder = new Recorder(this.log);
   readonly logs: RunLog[] = [];
-  /** Whatever contradicts the promises, in words. */
+  /** All that contradicts the promises, in words. */
   readonly faults: string[] = [];
   /** Set when everything was done, or something failed. */
   over = false;

@@ -10,7 +10,7 @@ export class Fleet {
   readonly #starting = new Set<Promise<unknown>>();
   #started = 0;
   #stopped = false;
-  /** How servers ended that nobody had killed. */
+  /** How servers ended that were not killed. */
   readonly crashes: string[] = [];
 
   private constructor(startServer: StartServer) {

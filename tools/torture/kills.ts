@@ -76,7 +76,7 @@ async function killMany(arena: Arena, kills: number, seed: number): Promise<Kill
   while (tally.inStep < kills && !arena.isEnding) {
     await delay(random.between(0, 100));
     const victims = arena.fleet.ready.filter(({ endpoint }) => endpoint.inFlight > 0);
-    // Somebody has to be there to take over.
+    // Another server has to be there to take over.
     if (arena.fleet.ready.length < 2 || victims.length === 0) continue;
     const victim = random.pick(victims);
     await arena.fleet.kill(victim);
@@ -117,8 +117,8 @@ function interruptedBy(arena: Arena, victim: TortureServer): { cut: number; unhe
 const IN_FLIGHT_MS = 2_000;
 
 /**
- * For how long the claim of a process that died kept its run busy since it was last renewed, as its
- * store counts: on a machine that is busy questions and answers are on their way for long.
+ * For how long a dead process's claim kept its run busy since its last renewal, on the store's
+ * clock. On a busy machine questions and answers take long.
  */
 async function blockedFor(arena: Arena, log: RunLog): Promise<number> {
   const { leaseMs } = arena.options;
@@ -134,7 +134,7 @@ async function blockedFor(arena: Arena, log: RunLog): Promise<number> {
     // Never before the truth: the answer was on its way after the store had looked at its clock.
     renewed = Math.max(renewed, began);
     if (renewed > seen + IN_FLIGHT_MS)
-      arena.faults.push(`stuck: run ${log.run} is renewed by nobody`);
+      arena.faults.push(`stuck: run ${log.run} is renewed by no server`);
     const asked = performance.now();
     view = await look();
     if (view?.status === 'running') ms = asked - renewed;

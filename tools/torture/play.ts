@@ -1,8 +1,8 @@
 import type { Arena } from './arena.ts';
 
 /**
- * Has the lanes play while `disturb` is at work, and then come to their end. Whatever fails ends it
- * all.
+ * Has the lanes play while `disturb` is at work, and then come to their end. The first failure ends
+ * it all.
  */
 export async function playAll<T>(
   arena: Arena,

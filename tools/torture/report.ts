@@ -9,7 +9,7 @@ export interface PartResult {
   readonly measured: string;
   /** What else was counted. */
   readonly details: string;
-  /** Whatever contradicts the promises, in words. */
+  /** All that contradicts the promises, in words. */
   readonly faults: readonly string[];
 }
 

@@ -1,7 +1,6 @@
 /**
- * Puts the promise "a step commits once" to the test with several server processes on a real store:
- * with duplicates that race, with processes that are killed in mid-step, and with a store that is
- * killed under load. `--help` says how.
+ * Tests the promise "a step commits once" with several server processes on a real store. Duplicates
+ * race, processes are killed in mid-step, and a store is killed under load. `--help` says how.
  */
 import { inspect } from 'node:util';
 import { type Backend, startBackend } from './backends.ts';
@@ -25,8 +24,7 @@ import type { StoreName } from './stores.ts';
 /** As fsmGate() has them. */
 const USUAL_TIMES = { leaseMs: 8_000, waitMs: 10_000 };
 /**
- * Where processes die, so that nobody waits long for their leases; a call waits longer than a lease
- * lasts.
+ * Where processes die: short leases, so that calls wait little, and a longer wait than a lease.
  */
 const SHORT_TIMES = { leaseMs: 1_000, waitMs: 3_000 };
 const SERVERS = 4;

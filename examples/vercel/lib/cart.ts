@@ -4,7 +4,7 @@ import { currentStep } from 'mcp-interlock';
 import * as z from 'zod';
 
 /**
- * An MCP server for one request. Whatever must outlive that is in Redis or at the payment provider.
+ * An MCP server for one request. What must outlive it is in Redis or at the payment provider.
  */
 export function cartServer(redis: Redis, session: string): McpServer {
   const server = new McpServer({ name: 'cart', version: '1.0.0' });

@@ -23,7 +23,7 @@ export interface ToolDefinition {
   run(args: Record<string, unknown>, context: CallContext): Content | Promise<Content>;
 }
 
-/** Listed by every server and called by nobody: what the idle gate binds. */
+/** Every server lists it and no client calls it: the idle gate binds it. */
 export const NEVER_CALLED = 'never_called';
 
 /**
