@@ -21,7 +21,7 @@ import {
 } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
-import type { ClientOf, Owner, PrincipalOf } from './callers.ts';
+import type { ClientOf, Identity, Owner, PrincipalOf } from './callers.ts';
 import type { InFlight, LiveSession } from './live-session.ts';
 import { CROWDED, type Denial, type Run } from './run.ts';
 import type { RunKeyStrategy } from './run-key.ts';
@@ -48,10 +48,7 @@ export interface SessionsConfig extends Observers {
 }
 
 /** Who opens a session. */
-export interface Opening extends Owner {
-  /** As {@link Identity} has it: only requests of the same binding find the session. */
-  readonly binding: string | undefined;
-}
+export interface Opening extends Identity, Owner {}
 
 /** Opens and closes sessions. */
 export interface SessionKeeper {

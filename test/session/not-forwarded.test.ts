@@ -197,7 +197,7 @@ describe('a call that the host did not forward, and says so', () => {
   });
 });
 
-describe('a handler of the Fetch API that says so', () => {
+describe('notForwarded() in a handler of the Fetch API', () => {
   it('frees the run as well', async () => {
     const store = memoryStore();
     const middlewares = [sessionStore({ store }), fsmGate(checkoutGate())] as const;

@@ -63,7 +63,7 @@ describe('a store behind its guard', () => {
   );
 
   it.each(OPERATIONS)(
-    'that fails says so in words of our own, with its error as the cause (%s)',
+    'that fails rejects with StoreUnavailable, and its own error as the cause (%s)',
     async (operation) => {
       const clock = new ManualClock();
       const store = new FaultyStore(memoryStore());
