@@ -106,7 +106,9 @@ async function checkListening(client: PostgresBusClient, channel: string): Promi
   const { rows } = await client.query(query, [channel]);
   const [row] = rows as { listening: boolean }[];
   if (row?.listening !== true)
-    throw new Error('the session does not listen: is there a pooler in between?');
+    throw new Error(
+      'the session does not listen: where a pooler stands in between, give a listenPool without it',
+    );
 }
 
 interface Waiting {

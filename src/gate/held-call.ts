@@ -276,7 +276,9 @@ class FacedStep implements HandlersStep {
         if (call === undefined) throw notOurs('lost');
         const status = await call.step.commitIn(client);
         if (status === 'unsupported')
-          throw new Error('the store has no transactions that a step could be committed in');
+          throw new Error(
+            'the store has no transactions to commit a step in: commitIn() needs postgresStore()',
+          );
         if (status !== 'committed') throw notOurs(status);
       },
     };

@@ -102,7 +102,9 @@ export function listStatusTool(
   if (names.has(status.name) || !Array.isArray(message.at('result', 'tools'))) return;
   listed.put(message, names.add(status.name));
   if (admission.managed?.start === status.name) {
-    config.onError(configError(`managedHandle() begins runs by a tool ${showValue(status.name)}`));
+    config.onError(
+      configError(`${showValue(status.name)} is the start of managedHandle(); choose another name`),
+    );
     const id = message.value.id as RequestId;
     message.replace(errorResponse(id, JSON_RPC.INTERNAL_ERROR, 'Internal error'));
     return;

@@ -344,7 +344,9 @@ class FetchBody implements BodyPort {
     limit: number,
   ): Promise<FetchBody | BodyFailure> {
     if (request.bodyUsed || request.body?.locked) {
-      throw new TypeError('the body of a request was read before gateFetch() was given it');
+      throw new TypeError(
+        'the body of a request was read before gateFetch() was given it: read a clone() of it',
+      );
     }
     const unfit = unfitMedia(port) ?? unfitBytes(port, limit);
     if (unfit !== undefined) {
