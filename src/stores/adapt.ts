@@ -73,7 +73,7 @@ const adapted = new WeakMap<FsmStateStore, AtomicStateStore>();
  *
  * An operation costs one load for the session and one for each workflow of the run; a commit costs
  * one save. The adapter saves a run in use again whenever a tenth of its time to live has passed. A
- * backend's own expiry must be no shorter than that.
+ * backend's own expiry must be no shorter than the time to live.
  *
  * A run of which a snapshot is missing was evicted, and is unknown. A malformed snapshot is an
  * error. Use one adapter for a store, as {@link resolveStore} does.

@@ -128,8 +128,9 @@ export interface TrailFault {
 
 /**
  * Checks the hashes of a trail that a store chained: whether an entry was altered, dropped or
- * swapped after the store wrote it. It cannot check the oldest of the entries. So keep that one's
- * hash, or the newest one's, where the store's operators cannot reach it, and compare.
+ * swapped after the store wrote it. It cannot check the oldest of the entries, unless the trail
+ * begins there. So keep that one's hash, or the newest one's, where the store's operators cannot
+ * reach it, and compare.
  *
  * @param entries oldest first, as `runs.history()` gives them
  * @returns the faults, in the order of the entries; empty where there are none

@@ -412,7 +412,7 @@ function pagePromises(promises: IndexPromises): void {
   });
 }
 
-/** What holds of an index between two clients of the same data. */
+/** What holds of an index between two processes on the same data. */
 export function sharedListingPromises(all: Promises): void {
   whereIndexed(all)('what one side does is in the listings of the other', async (stage) => {
     const { store, run } = stage;

@@ -162,7 +162,7 @@ export function runsDocument(
   };
 }
 
-/** Begins where the page before ended. */
+/** The page begins where the page before ended. */
 export function pageDocument(query: HeldQuery | StuckQuery): Document {
   const [time, id] = parseCursor(query.after, 2) ?? ['-infinity', 0];
   const { states = null, forMs = 0 } = 'forMs' in query ? query : {};

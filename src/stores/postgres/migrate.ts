@@ -245,7 +245,7 @@ COMMENT ON COLUMN ${events}.claim_token IS
  */
 function addAttemptsAndIndexes({ runs, workflows, events }: PostgresNames): string {
   return `
--- In the order in which the functions lock them, so that no two transactions block each other.
+-- In the order in which the functions lock them, so that there is no deadlock.
 LOCK TABLE ${runs}, ${workflows}, ${events} IN ACCESS EXCLUSIVE MODE;
 
 ALTER TABLE ${events} RENAME COLUMN version TO seq;

@@ -3,9 +3,9 @@ import { FORMAT, milliseconds, NOW, type PostgresNames } from './names.ts';
 
 /**
  * Every function that writes locks the run's row first, and waits for no other lock. So writers of
- * one run take turns, and no two transactions block each other. Under READ COMMITTED, a statement
- * after the lock sees what others committed during the wait. Under stricter levels such a wait may
- * end in a serialisation error, and changes nothing.
+ * one run take turns, and there is no deadlock. Under READ COMMITTED, a statement after the lock
+ * sees what others committed during the wait. Under stricter levels such a wait may end in a
+ * serialisation error, and changes nothing.
  *
  * After a lock the time is `clock_timestamp()`, since the function may have waited. Without a lock
  * it is `statement_timestamp()`, from before the look at the tables. A later time could be past a
