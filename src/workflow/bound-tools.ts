@@ -154,8 +154,7 @@ export class ToolViews {
 }
 
 /**
- * Whether lists show a tool with these bindings in `state`. Where every binding has a `when`, they
- * always do: no binding may be about some calls, which are valid in any state.
+ * Whether lists show a tool with these bindings in `state`. Where every binding has a `when`, they always do: a call that no binding is about is valid in any state.
  */
 export function isVisibleIn(model: Model, bindings: readonly AnyBinding[], state: string): boolean {
   return (

@@ -268,8 +268,11 @@ export function arrived(next: Next): Next {
  */
 export function leavesAt(model: Model, snapshot: FsmSnapshot): number | undefined {
   const deadline = model.deadline(snapshot.state);
-  if (deadline === undefined) return undefined;
-  return (openContext(snapshot.context).entered ?? snapshot.updatedAt) + deadline.ms;
+  return deadline && enteredAt(snapshot) + deadline.ms;
+}
+
+function enteredAt({ context, updatedAt }: FsmSnapshot): number {
+  return openContext(context).entered ?? updatedAt;
 }
 
 /**
@@ -278,8 +281,7 @@ export function leavesAt(model: Model, snapshot: FsmSnapshot): number | undefine
  */
 export function overdue(model: Model, snapshot: FsmSnapshot, now: number): Next | undefined {
   const deadline = model.deadline(snapshot.state);
-  const at = leavesAt(model, snapshot);
-  if (deadline === undefined || at === undefined || now < at) return undefined;
+  if (deadline === undefined || now < enteredAt(snapshot) + deadline.ms) return undefined;
   const { state: _, updatedAt, version, ...carried } = snapshot;
   const position = { state: deadline.target, ...carried };
   // A deadline that leads back to its own state starts its time anew.

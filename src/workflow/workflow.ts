@@ -168,7 +168,7 @@ export class Workflow {
     return this.#model.isFinal(state);
   }
 
-  /** Whether `stored`, a run's state as stores keep it, is `asked` or is inside it. */
+  /** Whether a stored state is `asked`: that very text, or one where `asked` is true. */
   standsIn(stored: string, asked: BoundState): boolean {
     return stored === asked || this.#model.isIn(stored, [asked]);
   }
@@ -293,7 +293,7 @@ export class Workflow {
     return this.#model.chart;
   }
 
-  /** Whether a run that is in one of `bound` can be in one of `names` as well. */
+  /** Whether a run can be in one of `bound` and in one of `names` at the same time. */
   canBeIn(bound: readonly BoundState[], names: readonly string[]): boolean {
     return this.#model.canBeIn(bound, names);
   }
@@ -390,14 +390,8 @@ export class Workflow {
 
   /**
    * The fewest tools to call, in order, to get from a position to the nearest of `states`; none
-   * where it is there already. `undefined` where no way is known: where the workflow
-   * {@link foresees}, no way exists.
+   * where it is there already.
    */
-  pathTo(states: readonly BoundState[], from: Position): readonly string[] | undefined {
-    return this.wayTo(states, from).path;
-  }
-
-  /** {@link pathTo}, and whether no path means that no way exists. */
   wayTo(states: readonly BoundState[], from: Position): Way {
     const foreseen = this.foresees;
     if (!this.hasState(from.state)) return { path: undefined, foreseen };
@@ -425,7 +419,7 @@ export class Workflow {
     return this.#tools.get(tool)?.some(({ when }) => when !== undefined) === true;
   }
 
-  /** Whether ways depend on nothing but the state, so that they can be kept. */
+  /** Whether ways depend on the state only, so that they can be kept. */
   get isFlat(): boolean {
     return this.#model.isFlat;
   }
@@ -447,8 +441,8 @@ export class Workflow {
    * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` as {@link adopt}
    */
   understand(stored: FsmSnapshot, now: number): Understood {
+    const position = this.stand(stored);
     const { updatedAt } = stored;
-    const position = whenEntered(this.#model, this.adopt(stored), updatedAt);
     return { position, left: overdue(this.#model, { ...position, updatedAt }, now) };
   }
 
@@ -461,8 +455,9 @@ export class Workflow {
   }
 
   /**
-   * A checked copy of a snapshot that a store gave, adopted. @throws InterlockError
-   * `ERR_INTERLOCK_SNAPSHOT`
+   * A checked copy of a snapshot from a store, in the terms of this deployment.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where it is malformed, and as {@link adopt}
    */
   parseSnapshot(value: unknown): FsmSnapshot {
     const snapshot = parseSnapshot(this.id, value);

@@ -22,7 +22,7 @@ describe('the text of a refusal', () => {
       tool: 'cart.pay',
       reason: 'state',
       available: workflow.available('has_items'),
-      path: workflow.pathTo(['payment'], { state: 'has_items' }),
+      path: workflow.wayTo(['payment'], { state: 'has_items' }).path,
     });
     expect(text).toBe(
       '[System: cart.pay is not available while checkout is in "has_items". ' +

@@ -698,10 +698,10 @@ describe('a gate of a statechart', () => {
   it('finds a way as far as it needs no payloads', () => {
     const workflow = gate().compile();
     expect(workflow.foresees).toBe(false);
-    expect(workflow.pathTo(['placed'], workflow.start)).toBeUndefined();
+    expect(workflow.wayTo(['placed'], workflow.start).path).toBeUndefined();
     const filled = { state: 'cart', context: { data: { total: 1, paid: 0 } } };
-    expect(workflow.pathTo([{ tag: 'money' }], filled)).toEqual(['place']);
-    expect(workflow.pathTo(['placed.packing.packed'], filled)).toEqual(['place', 'pack']);
+    expect(workflow.wayTo([{ tag: 'money' }], filled).path).toEqual(['place']);
+    expect(workflow.wayTo(['placed.packing.packed'], filled).path).toEqual(['place', 'pack']);
     expect(workflow.claimable({ states: ['cart'] })).toBeUndefined();
   });
 });

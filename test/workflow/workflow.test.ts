@@ -300,38 +300,40 @@ describe('match', () => {
   );
 });
 
-describe('pathTo', () => {
+describe('wayTo', () => {
   it('searches once for each state and each list of states', () => {
     const workflow = checkoutGate().compile();
     const { states } = workflow.match('cart.pay', {}) ?? { states: [] };
-    const path = workflow.pathTo(states, { state: 'empty' });
+    const path = workflow.wayTo(states, { state: 'empty' }).path;
     expect(path?.length).toBeGreaterThan(0);
-    expect(workflow.pathTo(states, { state: 'empty', context: { data: 1 } })).toBe(path);
+    expect(workflow.wayTo(states, { state: 'empty', context: { data: 1 } }).path).toBe(path);
   });
 
-  it('is the shortest way', () => {
+  it('finds the shortest way', () => {
     const workflow = checkoutGate().compile();
-    expect(workflow.pathTo(['payment'], { state: 'has_items' })).toEqual(['cart.checkout']);
-    expect(workflow.pathTo(['payment'], { state: 'empty' })).toEqual([
+    expect(workflow.wayTo(['payment'], { state: 'has_items' }).path).toEqual(['cart.checkout']);
+    expect(workflow.wayTo(['payment'], { state: 'empty' }).path).toEqual([
       'cart.add_item',
       'cart.checkout',
     ]);
-    expect(workflow.pathTo(['confirmed', 'has_items'], { state: 'empty' })).toEqual([
+    expect(workflow.wayTo(['confirmed', 'has_items'], { state: 'empty' }).path).toEqual([
       'cart.add_item',
     ]);
   });
 
-  it('is empty where the run is there already', () => {
-    expect(checkoutGate().compile().pathTo(['payment', 'empty'], { state: 'empty' })).toEqual([]);
+  it('finds an empty way where the run is there already', () => {
+    expect(checkoutGate().compile().wayTo(['payment', 'empty'], { state: 'empty' }).path).toEqual(
+      [],
+    );
   });
 
-  it('is undefined where calling tools does not lead there', () => {
+  it('finds no way where calling tools does not lead there', () => {
     const workflow = checkoutGate().compile();
-    expect(workflow.pathTo(['empty'], { state: 'payment' })).toBeUndefined();
-    expect(workflow.pathTo(['payment'], { state: 'nowhere' })).toBeUndefined();
-    expect(workflow.pathTo(['nowhere'], { state: 'nowhere' })).toBeUndefined();
-    expect(workflow.pathTo(['__proto__'], { state: 'empty' })).toBeUndefined();
-    expect(workflow.pathTo([], { state: 'empty' })).toBeUndefined();
+    expect(workflow.wayTo(['empty'], { state: 'payment' }).path).toBeUndefined();
+    expect(workflow.wayTo(['payment'], { state: 'nowhere' }).path).toBeUndefined();
+    expect(workflow.wayTo(['nowhere'], { state: 'nowhere' }).path).toBeUndefined();
+    expect(workflow.wayTo(['__proto__'], { state: 'empty' }).path).toBeUndefined();
+    expect(workflow.wayTo([], { state: 'empty' }).path).toBeUndefined();
   });
 
   it('goes by the tool that was bound first where two ways are equally short', () => {
@@ -340,8 +342,8 @@ describe('pathTo', () => {
       for (const name of tools) gate.bindTool(name, 'empty', 'ADD_ITEM');
       return gate.compile();
     };
-    expect(bound('a', 'b').pathTo(['has_items'], { state: 'empty' })).toEqual(['a']);
-    expect(bound('b', 'a').pathTo(['has_items'], { state: 'empty' })).toEqual(['b']);
+    expect(bound('a', 'b').wayTo(['has_items'], { state: 'empty' }).path).toEqual(['a']);
+    expect(bound('b', 'a').wayTo(['has_items'], { state: 'empty' }).path).toEqual(['b']);
   });
 
   it('includes calls that a "when" accepts', () => {
@@ -352,7 +354,7 @@ describe('pathTo', () => {
         when: ({ action }) => action === 'checkout',
       })
       .compile();
-    expect(workflow.pathTo(['payment'], { state: 'empty' })).toEqual(['cart', 'cart']);
+    expect(workflow.wayTo(['payment'], { state: 'empty' }).path).toEqual(['cart', 'cart']);
   });
 
   it('leaves out an event where an earlier binding always sends another one', () => {
@@ -360,7 +362,7 @@ describe('pathTo', () => {
       .bindTool('t', 'payment', 'CANCEL')
       .bindTool('t', 'payment', 'PAY')
       .compile();
-    expect(workflow.pathTo(['confirmed'], { state: 'payment' })).toBeUndefined();
+    expect(workflow.wayTo(['confirmed'], { state: 'payment' }).path).toBeUndefined();
   });
 
   /** The states in which a run can be after one successful call of `tool` with any arguments. */
@@ -404,12 +406,12 @@ describe('pathTo', () => {
         const workflow = gateOf(random).compile();
         const targets = random.states.filter((_, i) => (seed >> i) % 2 === 1);
         for (const from of random.states) {
-          const path = workflow.pathTo(targets, { state: from });
+          const path = workflow.wayTo(targets, { state: from }).path;
           expect(path?.length).toBe(fewestCalls(workflow, from, targets));
           if (path === undefined) continue;
           const reached = afterCalls(workflow, from, path);
           expect(targets.some((target) => reached.includes(target))).toBe(true);
-          expect(workflow.pathTo(targets, { state: from })).toEqual(path);
+          expect(workflow.wayTo(targets, { state: from }).path).toEqual(path);
           lengths += path.length;
         }
       }),
@@ -428,7 +430,7 @@ describe('pathTo', () => {
     const workflow = new StateMachineGate<string, string>({ initial: 's0', states })
       .bindTool('step', Object.keys(states), 'NEXT')
       .compile();
-    expect(workflow.pathTo(['s999'], { state: 's0' })).toHaveLength(999);
-    expect(workflow.pathTo(['s0'], { state: 's999' })).toBeUndefined();
+    expect(workflow.wayTo(['s999'], { state: 's0' }).path).toHaveLength(999);
+    expect(workflow.wayTo(['s0'], { state: 's999' }).path).toBeUndefined();
   });
 });
