@@ -326,6 +326,8 @@ describe('the tables of options', () => {
 
   it.each([
     'common',
+    'StateMachineGate',
+    'runsOf',
     'sessionStore',
     'fsmGate',
     'stateSync',
