@@ -1,0 +1,159 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { ERROR_CODES } from '../src/errors.ts';
+import type { InterlockEventType, RefusalReason } from '../src/events.ts';
+import { ROOT } from './helpers/consumer.ts';
+import { Page } from './helpers/markdown.ts';
+import { faultsOf, sentencesOf } from './helpers/prose.ts';
+
+const MOST_COLUMNS = 100;
+
+const readme = new Page('README.md');
+const filesIn = (folder: string, ...endings: readonly string[]): string[] =>
+  readdirSync(join(ROOT, folder), { recursive: true, encoding: 'utf8' })
+    .filter((path) => endings.some((ending) => path.endsWith(ending)))
+    .filter((path) => !/(^|\/)(node_modules|dist)\//.test(path))
+    .map((path) => `${folder}/${path}`)
+    .sort();
+const textOf = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
+
+const CODE = [
+  ...filesIn('src', '.ts'),
+  ...filesIn('examples', '.ts'),
+  ...readdirSync(join(ROOT, 'packages')).flatMap((name) => [
+    ...filesIn(`packages/${name}/src`, '.ts', '.tsx'),
+  ]),
+];
+const AT_THE_TOP = ['README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'SECURITY.md'];
+const PAGES = [...AT_THE_TOP, ...filesIn('docs', '.md'), ...filesIn('examples', '.md')];
+
+describe('the README', () => {
+  it('stays short enough to be read', () => {
+    expect(readme.lines.length).toBeLessThan(200);
+  });
+
+  it('shows code before line 30', () => {
+    expect(readme.lines.findIndex((line) => line.startsWith('```ts'))).toBeLessThan(29);
+  });
+});
+
+describe('a page of the docs', () => {
+  const books = ['start', 'build', 'operate', 'reference'];
+
+  it.each(books.flatMap((book) => filesIn(`docs/${book}`, '.md')))(
+    'says what it is for, and shows it, before anything else: %s',
+    (path) => {
+      const [title = '', empty, ...rest] = new Page(path).lines;
+      expect([title.slice(0, 2), empty]).toEqual(['# ', '']);
+      expect(rest[0]).toMatch(/^[\w`[*]/);
+      expect(rest.slice(0, 25).some((line) => line.startsWith('```'))).toBe(true);
+    },
+  );
+});
+
+describe('the reference', () => {
+  const reference = filesIn('docs/reference', '.md');
+  /** The pages of the reference with a row or a section of that name. */
+  const pagesOn = (name: string): string[] =>
+    reference.filter((path) => {
+      const { lines } = new Page(path);
+      return lines.some((line) => line === `## ${name}` || line.startsWith(`| \`${name}\` |`));
+    });
+
+  it('has each reason of a refusal on one page', () => {
+    const reasons: Readonly<Record<RefusalReason, true>> = {
+      state: true,
+      arguments: true,
+      guard: true,
+      busy: true,
+      held: true,
+      loop: true,
+      unavailable: true,
+      'no-run': true,
+    };
+    const rows = new Page('docs/reference/refusals.md').tableAfter(
+      '| reason |'.replace('| r', 'r'),
+    );
+    expect(rows.map(([reason]) => reason).sort()).toEqual(Object.keys(reasons).sort());
+  });
+
+  it('has each event on one page', () => {
+    const rows = new Page('docs/reference/events.md').tableAfter('<!-- events -->');
+    for (const [type = ''] of rows) expect([type, pagesOn(type)]).toEqual([type, [EVENTS_PAGE]]);
+    const named: InterlockEventType[] = rows.map(([type]) => type as InterlockEventType);
+    expect(new Set(named).size).toBe(rows.length);
+  });
+
+  it('has each error code on one page', () => {
+    for (const code of Object.keys(ERROR_CODES))
+      expect([code, pagesOn(code)]).toEqual([code, ['docs/reference/errors.md']]);
+  });
+
+  it('has each table of options, and no other page has one', () => {
+    const tables = PAGES.filter((path) => new Page(path).lines.some(isHeadOfOptions));
+    expect(tables).toEqual(['docs/reference/options.md']);
+    const marks = textOf('docs/reference/options.md').match(/<!-- options: .* -->/g) ?? [];
+    expect([...new Set(marks)]).toEqual(marks);
+  });
+});
+
+const EVENTS_PAGE = 'docs/reference/events.md';
+const isHeadOfOptions = (line: string): boolean => /^\| option /.test(line);
+
+describe('a line', () => {
+  const isWide = (line: string): boolean =>
+    line.length > MOST_COLUMNS && !/https?:\/\/\S{40}/.test(line);
+
+  it('of code has at most 100 columns', () => {
+    const wide = CODE.flatMap((path) =>
+      textOf(path)
+        .split('\n')
+        .flatMap((line, at) => (isWide(line) ? `${path}:${at + 1}` : [])),
+    );
+    expect(wide.filter((place) => !WIDE.some((folder) => place.startsWith(folder)))).toEqual([]);
+  });
+
+  it('of a page has at most 100 columns, but in tables and quoted messages', () => {
+    const wide = PAGES.flatMap((path) =>
+      new Page(path).lines.flatMap((line, at) =>
+        isWide(line) && !/^(\||\[System: |!\[)/.test(line) ? `${path}:${at + 1}` : [],
+      ),
+    );
+    expect(wide).toEqual([]);
+  });
+});
+
+/** Folders whose code is not narrow enough yet. The list may only become shorter. */
+const WIDE: readonly string[] = [];
+
+describe('a sentence', () => {
+  it('of a comment has at most 25 words, and names its actor', () => {
+    const faults = CODE.flatMap((path) => faultsOf(path, textOf(path)));
+    expect(faults.filter((fault) => !LONG.some((folder) => fault.startsWith(folder)))).toEqual([]);
+  });
+
+  it.each(PAGES)('of a page has at most 25 words, and names its actor: %s', (path) => {
+    expect(faultsOf(path, textOf(path))).toEqual([]);
+  });
+
+  it('is told from code, lists and tables', () => {
+    const wordsOf = (path: string, text: string) =>
+      sentencesOf(path, text).map(({ words }) => words);
+    expect(wordsOf('a.md', 'One `two three` [four](five.md).\nSix. Seven!')).toEqual([3, 1, 1]);
+    expect(wordsOf('a.md', '# Title\n\n- one\n  two\n- three\n\n| a | b c |\n')).toEqual([
+      2, 1, 1, 2,
+    ]);
+    expect(wordsOf('a.md', '```ts\n// one two\n```\none')).toEqual([1]);
+    expect(
+      wordsOf('a.ts', '/** One {@link Two}. */\na(); // left\n/**\n * three\n * four\n */'),
+    ).toEqual([2, 2]);
+    expect(wordsOf('a.ts', '// one two\n// three\nb();\n// - four\n// - five six')).toEqual([
+      3, 1, 2,
+    ]);
+    expect(faultsOf('a.ts', '// Nobody asks.')).toEqual(['a.ts: Nobody: Nobody asks.']);
+  });
+});
+
+/** Folders whose comments are not plain enough yet. The list may only become shorter. */
+const LONG: readonly string[] = [];
