@@ -63,7 +63,7 @@ class Blocks {
 
   addWhole(text: string): void {
     this.end();
-    this.add(text, true);
+    if (text.trim() !== '') this.add(text, true);
     this.end();
   }
 
