@@ -56,7 +56,7 @@ export function remoteBus({ send, onError, ...parts }: RemoteBusParts): Notifica
       try {
         await withinDeadline(send(message), PUBLISH_WITHIN_MS);
       } catch (cause) {
-        throw new BusUnavailable('the bus could not hand a message over', { cause });
+        throw new BusUnavailable('the bus could not send a message', { cause });
       }
     },
 

@@ -290,7 +290,7 @@ export class Streams {
     if (this.#mutedBy === by) this.mutedUntil = 0;
   }
 
-  /** Ends all streams: the session has ended. */
+  /** Ends all streams, for example when the session ends. */
   endAll(): void {
     for (const tap of this.#open.splice(0)) tap.abandon([]);
   }

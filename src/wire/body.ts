@@ -123,8 +123,8 @@ export class RequestBody implements BodyPort {
     const inStream = this.#inStream && replacePutBack(req, Buffer.from(amended.text));
     if (parsed === undefined && !inStream) {
       throw new Error(
-        'the request stream was consumed before the middleware could amend it: mount what reads ' +
-          'the body behind the middlewares, or let it leave its result in req.body',
+        'the request stream was consumed before the middleware could amend it: mount its reader ' +
+          'behind the middlewares, or have it set req.body',
       );
     }
     if (req.headers['content-length'] !== undefined) {
