@@ -46,30 +46,31 @@ export function Badge(props: {
   return <span class={`badge ${props.tone}`}>{props.children}</span>;
 }
 
-/** JSON as it is read: indented, with its kinds of values told apart. */
-export function JsonView({
-  value,
-  label,
-}: {
-  readonly value: Json;
-  readonly label: string;
-}): JSX.Element {
-  const text = JSON.stringify(value, null, 2);
+/**
+ * The section with a run's shared data, as JSON with its kinds of values told apart. Nothing where
+ * the app shares none.
+ */
+export function SharedData({ data }: { readonly data: Json | undefined }): JSX.Element | null {
+  if (data === undefined) return null;
+  const text = JSON.stringify(data, null, 2);
   const parts = text.split(/("(?:[^"\\]|\\.)*"(?:\s*:)?|\b(?:true|false|null)\b|-?\d[\d.eE+-]*)/);
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: who scrolls by keys must get here.
-    <pre class="json" role="region" aria-label={label} tabIndex={0}>
-      {parts.map((part, index) => {
-        const kind = index % 2 === 0 ? undefined : kindOf(part);
-        return kind === undefined ? (
-          part
-        ) : (
-          <span class={kind} key={index}>
-            {part}
-          </span>
-        );
-      })}
-    </pre>
+    <section aria-label="Shared data">
+      <h3>Shared data</h3>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: who scrolls by keys must get here. */}
+      <pre class="json" role="region" aria-label="Shared data" tabIndex={0}>
+        {parts.map((part, index) => {
+          const kind = index % 2 === 0 ? undefined : kindOf(part);
+          return kind === undefined ? (
+            part
+          ) : (
+            <span class={kind} key={index}>
+              {part}
+            </span>
+          );
+        })}
+      </pre>
+    </section>
   );
 }
 

@@ -4,7 +4,7 @@ import type { ComponentChildren, JSX } from 'preact';
 import { useRef, useState } from 'preact/hooks';
 import type { ResolutionChoice, RunDetail, StepNow, TrailItem } from '../src/api.ts';
 import type { Inspector, Seen } from './inspector.ts';
-import { Badge, Icon, type IconName, JsonView } from './parts.tsx';
+import { Badge, Icon, type IconName, SharedData } from './parts.tsx';
 import { Tools } from './standing.tsx';
 import { atTime, inWords } from './words.ts';
 
@@ -44,12 +44,7 @@ export function Run({ inspector }: { readonly inspector: Inspector }): JSX.Eleme
         <h3>How it came here</h3>
         <Trail inspector={inspector} now={value.now} />
       </section>
-      {value.data !== undefined && (
-        <section aria-label="Shared data">
-          <h3>Shared data</h3>
-          <JsonView value={value.data} label="Shared data" />
-        </section>
-      )}
+      <SharedData data={value.data} />
       {canWrite && (
         <section aria-label="Move it by hand">
           <h3>Move it by hand</h3>
@@ -284,15 +279,12 @@ function Resolve({ inspector, run, step }: ResolveProps): JSX.Element {
         ))}
       </fieldset>
       {needsEvent && (
-        <label class="field">
-          Which event does it send?
-          <select value={event} onChange={({ currentTarget }) => setEvent(currentTarget.value)}>
-            <option value="">Choose …</option>
-            {run.events.map((name) => (
-              <option key={name}>{name}</option>
-            ))}
-          </select>
-        </label>
+        <EventChoice
+          label="Which event does it send?"
+          run={run}
+          event={event}
+          onChoice={setEvent}
+        />
       )}
       <label class="field">
         Note for the trail
@@ -308,6 +300,28 @@ function Resolve({ inspector, run, step }: ResolveProps): JSX.Element {
         {outcome === undefined ? 'Resolve' : `Resolve as ${outcome}`}
       </button>
     </form>
+  );
+}
+
+interface EventChoiceProps {
+  readonly label: string;
+  readonly run: RunDetail;
+  readonly event: string;
+  readonly onChoice: (event: string) => void;
+}
+
+/** One of the events that the run's state knows. */
+function EventChoice({ label, run, event, onChoice }: EventChoiceProps): JSX.Element {
+  return (
+    <label class="field">
+      {label}
+      <select value={event} onChange={({ currentTarget }) => onChoice(currentTarget.value)}>
+        <option value="">Choose …</option>
+        {run.events.map((name) => (
+          <option key={name}>{name}</option>
+        ))}
+      </select>
+    </label>
   );
 }
 
@@ -437,15 +451,7 @@ function SendEvent({
   };
   return (
     <form class="send" aria-label="Send an event" onSubmit={onSubmit}>
-      <label class="field">
-        Event
-        <select value={event} onChange={({ currentTarget }) => setEvent(currentTarget.value)}>
-          <option value="">Choose …</option>
-          {run.events.map((name) => (
-            <option key={name}>{name}</option>
-          ))}
-        </select>
-      </label>
+      <EventChoice label="Event" run={run} event={event} onChoice={setEvent} />
       <label class="field">
         Payload
         <input

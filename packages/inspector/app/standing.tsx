@@ -14,30 +14,32 @@ export function Tools({ standing, actions }: ToolsProps): JSX.Element {
   const unseen = standing.tools.filter(({ shown }) => !shown);
   return (
     <div class="tools">
-      <div>
-        <h3>
-          <Icon name="eye" /> The model sees <span class="number">{seen.length}</span>
-        </h3>
-        {seen.length === 0 && <p class="empty">None of the bound tools.</p>}
-        <ul>
-          {seen.map((tool) => (
-            <Tool key={tool.tool} tool={tool} here={standing.state} actions={actions} />
-          ))}
-        </ul>
-      </div>
-      <div>
-        <h3>
-          <Icon name="hidden" /> It does not see <span class="number">{unseen.length}</span>
-        </h3>
-        {unseen.length === 0 && <p class="empty">It sees all of them.</p>}
-        <ul>
-          {unseen.map((tool) => (
-            <Tool key={tool.tool} tool={tool} here={standing.state} actions={undefined} />
-          ))}
-        </ul>
-      </div>
+      {column('eye', 'The model sees', seen, 'None of the bound tools.', actions)}
+      {column('hidden', 'It does not see', unseen, 'It sees all of them.')}
     </div>
   );
+
+  function column(
+    icon: 'eye' | 'hidden',
+    title: string,
+    tools: readonly ToolNow[],
+    none: string,
+    offered?: ToolsProps['actions'],
+  ): JSX.Element {
+    return (
+      <div>
+        <h3>
+          <Icon name={icon} /> {title} <span class="number">{tools.length}</span>
+        </h3>
+        {tools.length === 0 && <p class="empty">{none}</p>}
+        <ul>
+          {tools.map((tool) => (
+            <Tool key={tool.tool} tool={tool} here={standing.state} actions={offered} />
+          ))}
+        </ul>
+      </div>
+    );
+  }
 }
 
 interface ToolProps {

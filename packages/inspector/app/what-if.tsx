@@ -3,7 +3,7 @@ import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { ToolNow, WhatIf, WhatIfMove } from '../src/api.ts';
 import type { Inspector } from './inspector.ts';
-import { Icon, JsonView } from './parts.tsx';
+import { Icon, SharedData } from './parts.tsx';
 import { Tools } from './standing.tsx';
 import { inWords } from './words.ts';
 
@@ -171,12 +171,7 @@ function Moves({
           <p class="small">{at.actions.join(', ')}</p>
         </section>
       )}
-      {at.data !== undefined && (
-        <section aria-label="Shared data">
-          <h3>Shared data</h3>
-          <JsonView value={at.data} label="Shared data" />
-        </section>
-      )}
+      <SharedData data={at.data} />
     </>
   );
 }
