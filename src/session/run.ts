@@ -416,12 +416,11 @@ const NOT_ALLOWED: Denial = {
 };
 
 /**
- * Why a request cannot be MCP. Only a POST carries messages (MCP 2025-11-25, Transports). A less
- * strict upstream must not read messages that the gate did not see.
+ * Why a request that is no POST cannot be MCP. Only a POST carries messages (MCP 2025-11-25,
+ * Transports). A less strict upstream must not read messages that the gate did not see.
  */
 export function unfitRequest(req: RequestPort): Denial | undefined {
   const { method } = req;
-  if (method === 'POST') return undefined;
   if (method !== 'GET' && method !== 'DELETE' && method !== 'HEAD') return NOT_ALLOWED;
   if (!hasBody(req)) return undefined;
   const message = `Invalid Request: a ${method} has no body`;

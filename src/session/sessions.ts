@@ -116,9 +116,11 @@ export class Sessions implements SessionKeeper {
    */
   enter(exchange: Exchange): MaybePromise<Admission | undefined> {
     const { req } = exchange;
-    const unfit = unfitRequest(req);
-    if (unfit !== undefined) return deny(exchange, unfit);
-    if (isOtherRoute(req)) return this.#admitNowhere(exchange);
+    if (req.method !== 'POST') {
+      const unfit = unfitRequest(req);
+      if (unfit !== undefined) return deny(exchange, unfit);
+      if (isOtherRoute(req)) return this.#admitNowhere(exchange);
+    }
     const identity = this.#callers.identify(req);
     const era = eraOf(exchange);
     if (typeof era === 'object') return denyContradiction(exchange, era);
