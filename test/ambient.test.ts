@@ -72,7 +72,7 @@ describe('currentStep(), with mcp-interlock/ambient', () => {
   });
 });
 
-describe('runs, inside of a step, with mcp-interlock/ambient', () => {
+describe('runs, inside a step, with mcp-interlock/ambient', () => {
   it('take part in the step of each gate that the call passed', async () => {
     const [first, second] = [order('first'), order('second')];
     const updated: unknown[] = [];
@@ -92,7 +92,7 @@ describe('runs, inside of a step, with mcp-interlock/ambient', () => {
     }
   });
 
-  it('are no way out of a step for its own handler, however deep it calls', async () => {
+  it('refuse a send() by the handler of their own step, however deep it calls', async () => {
     const gate = order('order');
     const failures: unknown[] = [];
     const sends = async (): Promise<void> => {
@@ -108,7 +108,7 @@ describe('runs, inside of a step, with mcp-interlock/ambient', () => {
     ]);
   });
 
-  it('find it in a call that the handler of another step makes', async () => {
+  it('find the step of a call that the handler of another step makes', async () => {
     const [outer, inner] = [order('outer'), order('inner')];
     const seen: unknown[] = [];
     const other = await serve([inner], async () => {
@@ -122,7 +122,7 @@ describe('runs, inside of a step, with mcp-interlock/ambient', () => {
     expect(seen).toEqual(['inner', 'outer']);
   });
 
-  it('know that it is over, where a handler began what goes on behind it', async () => {
+  it('know that the step is over, in work that its handler left running', async () => {
     const gate = order('order');
     const answered = latch();
     let later: Promise<unknown> | undefined;

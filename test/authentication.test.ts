@@ -14,7 +14,7 @@ const page = new Page('docs/operate/authentication.md');
 const AUDIENCE = 'https://shop.example';
 
 /**
- * What the page's readers have already; a second import of the same name would be the block's own.
+ * What a reader of the page has already. A block may import the same name again.
  */
 const AROUND = `
   import express from 'express';
@@ -32,7 +32,7 @@ const LISTEN = `
   const server = app.listen(0, '127.0.0.1', () => console.log('port ' + server.address().port));
 `;
 
-/** Passport takes a strategy of the reader's own. */
+/** The reader writes a strategy for Passport. */
 const STRATEGIES = `
   import { decodeJwt } from 'jose';
   import passport from 'passport';
@@ -40,7 +40,7 @@ const STRATEGIES = `
   passport.use(new Strategy((token, done) => done(null, { id: decodeJwt(token).sub })));
 `;
 
-/** What takes an account to be used at all, by the shapes that its documentation states. */
+/** Stands in for providers that need an account, in the shapes that they document. */
 const STAND_INS = {
   '@clerk/express/index.js': 'export const clerkMiddleware = () => (req, res, next) => next();',
   '@clerk/mcp-tools/express.js': `

@@ -5,8 +5,8 @@ import { describe, expect, it } from 'vitest';
 import { digestOf } from '../src/digest.ts';
 
 /**
- * The digest as it was first written, and as stores have it. It recurses, so it is asked about
- * small values.
+ * The first version of the digest, whose values stores still have. It recurses, so it is only
+ * given small values.
  */
 function firstDigest(args: unknown): string {
   const canonical = (value: unknown): string => {
@@ -18,7 +18,7 @@ function firstDigest(args: unknown): string {
   return createHash('sha256').update(canonical(args)).digest('base64url');
 }
 
-/** What stands at the edges of how a value is written by hand. */
+/** Values at the limits of what is written by hand. */
 const odd = fc.oneof(
   fc.double({ noNaN: true, noDefaultInfinity: true }),
   fc.integer({ min: -(2 ** 53), max: 2 ** 53 }),
@@ -73,7 +73,7 @@ describe('a digest of arguments', () => {
     expect(digestOf(args)).toBe(digest);
   });
 
-  it('is what it always was where the text is longer than what is hashed at a time', () => {
+  it('is what it always was of a text longer than one piece of the hash', () => {
     for (const length of [64, 65, 1_000, 21_845, 21_846, 65_535, 65_536, 200_000]) {
       for (const text of ['x'.repeat(length), 'é'.repeat(length), '"'.repeat(length)]) {
         const args = {
@@ -86,7 +86,7 @@ describe('a digest of arguments', () => {
     }
   });
 
-  it('is what it always was of a long string, whatever stands where in it', () => {
+  it('is what it always was of a long string, with any character at any place', () => {
     for (const odd of [
       '"',
       '\\',
@@ -128,7 +128,7 @@ describe('a digest of arguments', () => {
         .map(([key, each]) => [key, reversed(each)]),
     );
   };
-  /** Whether they are the same JSON, whatever the order of the members. */
+  /** Whether they are the same JSON, in any order of the members. */
   const same = (a: unknown, b: unknown): boolean =>
     isDeepStrictEqual(JSON.parse(JSON.stringify(a)), JSON.parse(JSON.stringify(b)));
 
@@ -167,7 +167,7 @@ describe('a digest of arguments', () => {
     expect(one).not.toBe(digestOf({}));
   });
 
-  it('is had of arguments however deep and long they are', () => {
+  it('takes arguments of any depth and length', () => {
     const deep = JSON.parse(`${'{"a":['.repeat(100_000)}${']}'.repeat(100_000)}`);
     expect(digestOf(deep)).toMatch(/^[\w-]{43}$/);
     expect(digestOf(Array.from({ length: 300_000 }, (_, at) => at))).toMatch(/^[\w-]{43}$/);

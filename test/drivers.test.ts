@@ -20,7 +20,7 @@ const nodeRedis = createClient();
 const pool = new Pool();
 const database = new Database(':memory:');
 
-/** As JavaScript calls it, whose compiler refuses nothing. */
+/** As JavaScript may call it, where no compiler refuses the types. */
 type Loose = (...args: readonly unknown[]) => unknown;
 
 describe("a driver's client in the wrong place", () => {

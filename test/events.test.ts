@@ -22,7 +22,7 @@ const STEP = [...RUN, ...CALL, 'state', 'actor'];
 const END = [...STEP, 'durationMs', 'storeMs', 'isLate'];
 const FAILURE = ['message', 'code', 'error'];
 
-/** Every event, with its members beside `type` and `at`. A type that is not here does not compile. */
+/** Each event's members beside `type` and `at`. The compiler asks for each type. */
 const EVENTS: Readonly<Record<InterlockEventType, readonly string[]>> = {
   'call.started': [...CALL, 'protocolVersion', 'inSession', 'trace'],
   'call.ended': [...CALL, 'outcome', 'code', 'reason', 'durationMs'],
@@ -48,10 +48,10 @@ const EVENTS: Readonly<Record<InterlockEventType, readonly string[]>> = {
 };
 
 const ENDS = ['step.committed', 'step.failed', 'step.released', 'step.unknown'];
-/** What the tests of this file were told, by event: the members that had a value. */
+/** By event, the members that had a value in some test of this file. */
 const seen = new Map<string, Set<string>>();
 
-/** An app that is listened to by `onEvent` and on the channel, which must hear the same. */
+/** An app whose `onEvent` and channel must hear the same. */
 async function heard(options: SceneOptions = {}) {
   const told: InterlockEvent[] = [];
   const onChannel: unknown[] = [];
@@ -59,7 +59,7 @@ async function heard(options: SceneOptions = {}) {
   subscribe(EVENT_CHANNEL, hear);
   onTestFinished(() => {
     unsubscribe(EVENT_CHANNEL, hear);
-    // Other apps of the test are heard there too.
+    // The channel also hears the other apps of the test.
     const own = onChannel.filter((event) => told.includes(event as InterlockEvent));
     expect(own).toHaveLength(told.length);
     expect(own.every((event, index) => event === told[index])).toBe(true);
@@ -71,7 +71,7 @@ async function heard(options: SceneOptions = {}) {
   return { ...app, told, types, take: () => told.slice() };
 }
 
-/** Notes what an event said, and that no logger would write a run's key. */
+/** Notes an event's members, and tests that no logger would write a run's key. */
 function look(event: InterlockEvent): void {
   if ('runKey' in event) {
     expect(JSON.stringify(event)).not.toContain(JSON.stringify(event.runKey).slice(1, -1));
@@ -89,7 +89,7 @@ function only<T extends InterlockEventType>(told: readonly InterlockEvent[], typ
   return told.filter((event): event is Told<T> => event.type === type);
 }
 
-/** An upstream that turns away, breaks off or fails the calls whose `sku` says so. */
+/** An upstream that refuses, breaks off or fails a call, as its `sku` says. */
 const misbehaves: RequestHandler = (req, res, next) => {
   const { id, params } = (req.body ?? {}) as { id?: unknown; params?: Record<string, unknown> };
   const { sku } = (params?.arguments ?? {}) as { sku?: unknown };
@@ -102,7 +102,7 @@ const misbehaves: RequestHandler = (req, res, next) => {
 
 const FAILING = { shape: { parser: true, answers: 'json' }, behind: [misbehaves] } as const;
 
-/** A process was killed in the middle of a call: nothing is left of it but its claim. */
+/** A process was killed in the middle of a call, and only its claim is left. */
 async function leaveClaim({ data }: Scene, run: string): Promise<void> {
   const claimed = await data.claim({
     run,
@@ -221,7 +221,7 @@ describe('the stream of events', () => {
     ]);
   });
 
-  it('tells of a failure what kind it was', async () => {
+  it('tells the kind of a failure', async () => {
     const app = await heard(FAILING);
     const client = await app.client('alice');
     await client.raw.call('cart.add_item', { fail: true });
@@ -255,14 +255,14 @@ describe('the stream of events', () => {
     expect(only(app.take(), 'step.committed')[0]).toMatchObject({ durationMs: 700 });
   });
 
-  it('tells of a run that is let go, since the upstream turned the call away', async () => {
+  it('tells that a run is released, because the upstream refused the call', async () => {
     const app = await heard(FAILING);
     const client = await app.client('alice');
     await expect(client.raw.call('cart.add_item', { sku: 'turned-away' })).rejects.toThrow();
     expect(app.types()).toEqual(['call.started', 'step.started', 'step.released', 'call.ended']);
   });
 
-  it('tells of a run that is let go, since another gate refused the call', async () => {
+  it('tells that a run is released, because another gate refused the call', async () => {
     const other = new StateMachineGate({
       id: 'other',
       initial: 'shut',
@@ -278,7 +278,7 @@ describe('the stream of events', () => {
     expect(only(app.take(), 'step.released')).toMatchObject([{ why: 'withdrawn' }]);
   });
 
-  it('tells of an outcome that is unknown, and says it when it comes late', async () => {
+  it('tells of an unknown outcome, and of the same when it comes late', async () => {
     const app = await heard({ gate: { cancelGraceMs: 1_000 } });
     const client = await app.client('alice');
     const abort = new AbortController();
@@ -303,7 +303,7 @@ describe('the stream of events', () => {
     expect(app.errors.map((error) => (error as Error).name)).toEqual(['UnknownOutcome']);
   });
 
-  it('says once of a run that a killed process left held, and that a person resolved it', async () => {
+  it('tells once of a run that a killed process left held, and of its resolution', async () => {
     const app = await heard();
     const client = await app.client('alice');
     await leaveClaim(app, client.run);
@@ -325,7 +325,7 @@ describe('the stream of events', () => {
     expect(only(app.take(), 'run.moved')).toHaveLength(1);
   });
 
-  it('tells of a run that begins anew', async () => {
+  it('tells of a run that begins again', async () => {
     const app = await heard({ session: { key: principalKey() } });
     const client = await app.client('alice');
     for (const name of ['cart.add_item', 'cart.checkout', 'cart.pay', 'cart.add_item'])
@@ -351,7 +351,7 @@ describe('the stream of events', () => {
     ]);
   });
 
-  it('tells of a store that is slow, and of one that fails, once for each call to it', async () => {
+  it('tells of a slow store and of a failing one, once for each call of it', async () => {
     const app = await heard();
     const client = await app.client();
     app.store.fail('claim', 1, 'late');
@@ -378,7 +378,7 @@ describe('the stream of events', () => {
     expect(only(app.take(), 'store.failed').at(-1)).toMatchObject({ code: 'ECONNREFUSED' });
   });
 
-  it('tells of all else that onError is told of', async () => {
+  it('tells of each other error that onError is told', async () => {
     const guard = (): never => {
       throw Object.assign(new Error('the guard is broken'), { code: 'E_GUARD' });
     };
@@ -437,7 +437,7 @@ describe('the stream of events', () => {
   });
 });
 
-describe('those who listen', () => {
+describe('the listeners', () => {
   it('harm no request by what they throw or reject with, which onError is told', async () => {
     const failures = [
       () => {
@@ -469,7 +469,7 @@ describe('those who listen', () => {
     expect(numbered).not.toHaveBeenCalled();
   });
 
-  it('are those of the gate itself, where it has its own', async () => {
+  it('of a gate that has its own are those alone', async () => {
     const ofSessions: string[] = [];
     const ofGate: string[] = [];
     const app = await scene({

@@ -29,7 +29,7 @@ describe('explain()', () => {
     ['has_items', ['cart.add_item']],
     ['payment', ['cart.add_item', 'cart.checkout']],
     ['confirmed', TOOLS],
-  ])('says of each tool in %s what a call of it is answered', async (state, calls) => {
+  ])('says of each tool in %s how a call of it is answered', async (state, calls) => {
     const shop = await scene();
     const session = await shop.session();
     for (const call of calls) await session.call(call);
@@ -58,7 +58,7 @@ describe('explain()', () => {
     }
   });
 
-  it('says of a tool that this client may not see that it is not available', async () => {
+  it('says that a tool is not available which this client may not see', async () => {
     const gate = checkoutGate().bindTool('cart.refund', 'has_items', {
       visible: ({ principal }) => principal === 'boss',
     });
@@ -71,7 +71,7 @@ describe('explain()', () => {
     expect(result.content[0].text).toBe(refund?.says);
   });
 
-  it('says that a step is running, and that one is held, of calls that need the run', async () => {
+  it('says of calls that need the run that a step is running, or is held', async () => {
     const gate = checkoutGate().bindTool('cart.look', ['payment']);
     const store = memoryStore();
     await step(store, 'run', { create: {} }, { snapshot: { state: 'payment' } });
@@ -98,7 +98,7 @@ describe('explain()', () => {
     ]);
   });
 
-  it('is told of where a run begins, when it leaves its state, and where calls lead', () => {
+  it('says where a run begins, when it leaves its state, and where calls lead', () => {
     const gate = new StateMachineGate({
       id: 'wait',
       initial: 'open',
@@ -124,7 +124,7 @@ describe('explain()', () => {
     expect(explain(gate, { snapshot: { state: 'done', updatedAt: 1 } }).ended).toBe(true);
   });
 
-  it('shows the runs of a principal at their start again, where the next call begins them anew', () => {
+  it('shows an ended run of a principal at its start, where the next call begins it again', () => {
     const snapshot = { state: 'confirmed', updatedAt: 1 };
     const shown = (run: string) =>
       explain(checkoutGate(), { run, snapshot })
@@ -134,7 +134,7 @@ describe('explain()', () => {
     expect(shown('a-session')).toEqual([]);
   });
 
-  it('does not guess at a state that is no more', () => {
+  it('refuses a state that the workflow does not have any more', () => {
     const at = { snapshot: { state: 'payed', updatedAt: 1 } };
     expect(() => explain(checkoutGate(), at)).toThrow('a state that "checkout" does not have');
   });
@@ -156,7 +156,7 @@ describe('whatIf()', () => {
     expect(gate.currentState).toBe('empty');
   });
 
-  it('asks for the event that only a call can tell, and calls no function of a binding', () => {
+  it('asks for an event that depends on the call, and calls no function of a binding', () => {
     const gate = checkoutGate().bindTool('cart.clear', 'has_items', {
       success: () => {
         throw new Error('was called');

@@ -86,7 +86,7 @@ describe('workflowHealth()', () => {
     expect(reportIn(answer)).toEqual({ status: 'ok', failing: [], workflows: [COUNTED] });
   });
 
-  it('shows keys to those alone whom the app lets see them, and never data', async () => {
+  it('shows keys only where the app allows it, and never data', async () => {
     const { ask, errors } = await shop({
       authorize: async ({ headers }) => {
         if (headers.authorization === 'throw') throw new Error('no such user');
@@ -139,7 +139,7 @@ describe('workflowHealth()', () => {
     expect(errors).toEqual([expect.objectContaining({ run: 'key-of-held' })]);
   });
 
-  it('answers 503 where a store cannot be asked, and says nothing of why', async () => {
+  it('answers 503 where a store cannot be asked, without the reason', async () => {
     const { ask, clock, errors, store } = await shop();
     store.fail('count');
     const answer = await ask();
@@ -164,7 +164,7 @@ describe('workflowHealth()', () => {
     expect((await asked).status).toBe(503);
   });
 
-  it('asks the store once for a storm of probes, and for those within a second', async () => {
+  it('asks the store once for many probes at a time, and once a second', async () => {
     const { ask, clock, store } = await shop();
     store.take();
     const storm = await Promise.all(Array.from({ length: 50 }, () => ask()));
@@ -174,13 +174,13 @@ describe('workflowHealth()', () => {
     clock.advance(1_000);
     await ask();
     expect(store.take()).toEqual(['count', 'held']);
-    // An answer of the future is not kept until then; the claim lives again.
+    // The clock went back: an answer of the future is not used. The claim lives again.
     clock.advance(-5_000);
     await ask();
     expect(store.take()).toEqual(['count']);
   });
 
-  it('is not the one to say that a process must be restarted: live asks nothing', async () => {
+  it('answers liveness without asking a store that is down', async () => {
     const { ask, store } = await shop();
     store.fail('count', Number.POSITIVE_INFINITY, 'hang');
     store.take();
@@ -201,7 +201,7 @@ describe('workflowHealth()', () => {
     expect(reportIn(answer)).toMatchObject({ status: 'failing', failing: failOn });
   });
 
-  it('is silent again once they are resolved', async () => {
+  it('is well again once the held runs are resolved', async () => {
     const { ask, clock, runs } = await shop({ failOn: ['held'] });
     expect((await ask()).status).toBe(503);
     await runs.resolve('key-of-held', 'failed');
@@ -209,7 +209,7 @@ describe('workflowHealth()', () => {
     expect((await ask()).status).toBe(200);
   });
 
-  it('takes a process that ends out of service', async () => {
+  it('answers 503 in a process that ends', async () => {
     const { ask, sessions } = await shop();
     await sessions.close();
     const answer = await ask();
@@ -218,7 +218,7 @@ describe('workflowHealth()', () => {
     expect((await ask('/live')).status).toBe(200);
   });
 
-  it('says whether the bus is heard, which alone makes no process unready', async () => {
+  it('says whether the process hears the bus, and answers 200 without it', async () => {
     let hears = true;
     const bus = { ...localBus(), hears: () => hears };
     const ready = await shop({}, { bus });
@@ -244,7 +244,7 @@ describe('workflowHealth()', () => {
     expect([refused.status, refused.headers.allow]).toEqual([405, 'GET, HEAD']);
   });
 
-  it('leaves a response alone that was answered already', async () => {
+  it('does nothing with a response that was answered already', async () => {
     const { health, errors } = await shop();
     const late: RequestHandler = (req, res) => {
       res.end('mine');

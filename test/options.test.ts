@@ -74,7 +74,7 @@ describe('parseOptions', () => {
     expect(messageOf(value)).toContain(`mount(): ${message}`);
   });
 
-  it('says of a value that is left out that there must be one', () => {
+  it('names a required option that is left out', () => {
     const anything = z.strictObject({
       store: z.unknown().check(z.refine((store) => store !== null)),
     });
@@ -105,7 +105,7 @@ describe('parseOptions', () => {
     expect(messageOf(new Pool())).toContain('got an instance of Pool (');
   });
 
-  it('takes an object of a class for options where that is what it has', () => {
+  it('takes an object of a class that has options', () => {
     class Settings {
       mode = 'hold';
     }

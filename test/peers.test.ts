@@ -11,10 +11,7 @@ import type { Ledger } from './helpers/upstream.ts';
 
 const textOf = (message: WireMessage | undefined): unknown => message?.result?.content?.[0]?.text;
 
-/**
- * Authentication as a test means it: the header names the subject, and `req.auth` also has the
- * token's bytes.
- */
+/** Authenticates by a header that names the subject. `req.auth` also has the token's bytes. */
 const authenticate: RequestHandler = (req, _res, next) => {
   const [sub, token] = String(req.headers.authorization ?? '').split(':');
   if (sub)
@@ -22,7 +19,7 @@ const authenticate: RequestHandler = (req, _res, next) => {
   next();
 };
 
-/** Puts the run where a test wants it, as another process may have left it in the store. */
+/** Saves a run as another process may have left it in the store. */
 async function leaveIn(app: Scene, run: string, state: string): Promise<void> {
   const key = { run, workflow: 'checkout' };
   const step = { tool: 'x', digest: 'x', uncertain: 'hold' } as const;
@@ -66,7 +63,7 @@ describe('two calls of one gated tool at the same time', () => {
 });
 
 describe('a hidden tool', () => {
-  it('cannot be called by its name, alone or in a batch, whatever the client has listed before', async () => {
+  it('cannot be called by its name, alone or in a batch, before or after a list', async () => {
     const app = await scene();
     const session = await app.sessionAt('payment');
     expect(await session.tools()).toContain('cart.pay');
@@ -105,7 +102,7 @@ describe('a hidden tool', () => {
 });
 
 describe('a binding of a tool that the server does not have', () => {
-  it('does not gate nothing in silence: the first list warns of it, with the name that it resembles', async () => {
+  it('is warned of at the first list, with the name that it resembles', async () => {
     const workflow = new StateMachineGate<string, string>({
       id: 'checkout',
       initial: 'empty',
@@ -123,7 +120,7 @@ describe('a binding of a tool that the server does not have', () => {
 });
 
 describe("another user's token", () => {
-  it('neither lists nor moves nor ends a session that is not theirs: it is an unknown one to them', async () => {
+  it('finds the session of its owner unknown, for lists, moves and the end', async () => {
     const app = await scene({ before: [authenticate] });
     const session = await app.sessionAt('payment', { authorization: 'ann:t1' });
     const stranger = RawSession.resume(app.url, session.id, { authorization: 'bob:t2' });
@@ -138,7 +135,7 @@ describe("another user's token", () => {
 });
 
 describe('the refresh of a token', () => {
-  it('does not end the session: it is bound to issuer and subject, and not to the bytes', async () => {
+  it('does not end the session, which is bound to issuer and subject', async () => {
     const app = await scene({ before: [authenticate] });
     const { id } = await app.sessionAt('payment', { authorization: 'ann:t1' });
     const refreshed = RawSession.resume(app.url, id, { authorization: 'ann:t2' });
@@ -168,7 +165,7 @@ describe('a stored state that the workflow does not have', () => {
 });
 
 describe('a run that was evicted', () => {
-  it('does not start over: it is an unknown session, and never a fresh one under the old id', async () => {
+  it('is an unknown session, and does not begin again under the old id', async () => {
     const app = await scene({ shape: { mode: 'stateless' }, session: { maxSessions: 1 } });
     const session = await app.sessionAt('payment');
     app.clock.advance(5_000);
@@ -181,7 +178,7 @@ describe('a run that was evicted', () => {
 });
 
 describe('a store that fails', () => {
-  it('keeps its error to itself: the client gets a fixed message, without the password', async () => {
+  it('gives the client a fixed message, and not its error with the password', async () => {
     const app = await scene();
     const session = await app.sessionAt('payment');
     app.clock.advance(60_000);
@@ -199,7 +196,7 @@ describe('a store that fails', () => {
     expect(app.errors.length).toBeGreaterThan(0);
   });
 
-  it('and that hangs does not hang the server: every call of it has a deadline', async () => {
+  it('and that hangs does not hang the server: each call of it has a deadline', async () => {
     const app = await scene();
     const session = await app.sessionAt('payment');
     app.store.take();
@@ -230,7 +227,7 @@ describe('a save that fails after the handler ran', () => {
       .toContain('cart.pay ran, but its outcome could not be recorded. Do not call it again');
     await pass(app.clock, 10_000);
     expect(reasonOf(await session.call('cart.pay'))).toBe('held');
-    // Once the store can save it, it does.
+    // It is saved once the store works again.
     app.store.heal();
     await pass(app.clock, 10_000);
     expect(reasonOf(await session.call('cart.pay'))).toBe('state');
@@ -239,7 +236,7 @@ describe('a save that fails after the handler ran', () => {
 });
 
 describe('a session that ends in the middle of a call', () => {
-  it('does not end the process, nor anybody else', async () => {
+  it('ends neither the process nor another session', async () => {
     const rejections: unknown[] = [];
     const note = (reason: unknown): void => void rejections.push(reason);
     process.on('unhandledRejection', note);
@@ -305,7 +302,7 @@ describe('the caching fields of a list', () => {
     res.json({ jsonrpc: '2.0', id, result: { tools, ttlMs: 30_000, cacheScope: 'public' } });
   };
 
-  it('are taken back where the list depends on the run: it is neither kept nor shared', async () => {
+  it('are replaced where a list depends on the run: no cache may keep it', async () => {
     const app = await scene({ shape: { parser: true }, behind: [cached] });
     const session = await app.session();
     const { result } = await session.ask('tools/list');
@@ -328,7 +325,7 @@ describe('the caching fields of a list', () => {
 });
 
 describe('progress', () => {
-  it('is not held back to the end by what reads the response: it comes while the handler runs', async () => {
+  it('reaches the client while the handler still runs', async () => {
     const app = await scene({
       sync: { policies: [{ match: '**', invalidates: ['cart.*'] }] },
     });

@@ -37,7 +37,7 @@ function shop() {
       await store.open(run, { principal: 'ann' }, HOUR);
       await step(store, run, { workflow }, { snapshot: { state }, ended });
     },
-    /** The same, with a step that began in it and never ended. */
+    /** The same, with a step that never ends. */
     async leaveClaim(run: string, uncertain: 'hold' | 'retry' = 'hold') {
       await claimed(
         store,
@@ -49,7 +49,7 @@ function shop() {
 
 const keysOf = ({ runs }: RunViews): string[] => runs.map(({ run }) => run);
 
-/** Every part of a list, one after the other. */
+/** All parts of a list, in order. */
 async function all(list: (page: PageOptions) => Promise<RunViews>, limit: number) {
   const parts: string[][] = [];
   let after: string | undefined;
@@ -62,7 +62,7 @@ async function all(list: (page: PageOptions) => Promise<RunViews>, limit: number
 }
 
 describe('held()', () => {
-  it('gives each run that waits for a person, with its step and for how long it waits', async () => {
+  it('gives each held run, with its step and how long it has been held', async () => {
     const { runs, leaveClaim, makeRun, pass } = shop();
     await makeRun('order-1', 'payment');
     pass(1_000);
@@ -88,7 +88,7 @@ describe('held()', () => {
     expect(await runs.read('order-1')).toEqual(held);
   });
 
-  it('gives neither a step that runs, nor one that may be tried again, nor one resolved', async () => {
+  it('gives no running step, none that may be tried again, and no resolved one', async () => {
     const { runs, leaveClaim, pass } = shop();
     await leaveClaim('tried-again', 'retry');
     await leaveClaim('resolved');
@@ -141,7 +141,7 @@ describe('held()', () => {
 });
 
 describe('stuck()', () => {
-  it('gives the runs that have not moved for so long, but for those that have ended', async () => {
+  it('gives the open runs that have not moved for so long', async () => {
     const { runs, makeRun, pass } = shop();
     await makeRun('old', 'payment');
     await makeRun('paid', 'confirmed', { ended: true });
@@ -185,7 +185,7 @@ describe('stuck()', () => {
     expect(await found('paused')).toEqual([]);
   });
 
-  it('finds runs that an older deployment saved by where the gate takes them', async () => {
+  it('finds runs of an older deployment by the state that the gate migrates them to', async () => {
     const { store, makeRun } = shop();
     await makeRun('old', 'paying');
     await makeRun('other', 'basket');
@@ -321,7 +321,7 @@ describe('delete()', () => {
     expect(await app.runs.history(run)).toMatchObject([{ seq: 1, from: 'empty' }]);
   });
 
-  it('saves nothing of a step that runs meanwhile, whose client is told so', async () => {
+  it('saves nothing of a running step, and its client is told so', async () => {
     const app = await scene({
       session: { key: [principalKey(), sessionKey()], principal: () => 'ann' },
     });
@@ -336,7 +336,7 @@ describe('delete()', () => {
     expect(await app.runs.read(run)).toBeUndefined();
   });
 
-  it('ends a session at its next step where a process without it does so', async () => {
+  it('ends a session at its next step, where another process deleted the run', async () => {
     const app = await scene();
     const client = await app.client();
     await client.calls('cart.add_item');
@@ -382,7 +382,7 @@ describe('what is wrong with a list', () => {
   });
 });
 
-it('gives the lists the deadline of every other question to the store', async () => {
+it('gives lists the same deadline as all other calls of the store', async () => {
   const app = await scene();
   for (const operation of ['held', 'stuck', 'count', 'list'] as const) {
     app.store.fail(operation, 1, 'hang');

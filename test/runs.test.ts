@@ -13,7 +13,7 @@ import {
 } from '../src/index.ts';
 import { begins, passUntil, type SceneOptions, scene } from './helpers/scene.ts';
 
-/** An order over a limit waits for somebody who approves it. */
+/** An order over a limit waits for an approval. */
 function orderGate() {
   return new StateMachineGate({
     id: 'order',
@@ -29,7 +29,7 @@ function orderGate() {
     .bindTool('cart.pay', 'approved', 'PAY');
 }
 
-/** A client of an order, and those who see to its run from outside. */
+/** A client of an order, and the app's own access to its run. */
 async function order(options: SceneOptions = {}) {
   const workflow = orderGate();
   const app = await scene({ workflow, ...options });
@@ -40,7 +40,7 @@ async function order(options: SceneOptions = {}) {
     client,
     key: client.run,
     order: app.run(client.run),
-    /** Of a program that has the store, and serves nobody. */
+    /** Of a program that has the store, and serves no client. */
     outside: runsOf(workflow, { store: app.data }),
   };
 }
@@ -85,7 +85,7 @@ describe('send()', () => {
     expect(moves).toEqual([[key, 'approved', 'APPROVE']]);
   });
 
-  it('does nothing where the state does not know the event, or nobody knows the run', async () => {
+  it('does nothing for an unknown event or an unknown run', async () => {
     const { key, outside } = await order();
     expect(await outside.send(key, 'APPROVE')).toEqual({ sent: false, reason: 'unhandled' });
     expect(await outside.send('nobody', 'APPROVE')).toEqual({ sent: false, reason: 'unknown-run' });
@@ -123,7 +123,7 @@ describe('send()', () => {
     await client.isTold(told + 1);
   });
 
-  it('tells nobody where the gate shows the same list in every state', async () => {
+  it('tells no client where the gate shows the same list in every state', async () => {
     const stable = new StateMachineGate({
       id: 'stable',
       initial: 'a',
@@ -153,7 +153,7 @@ describe('send()', () => {
     await client.isTold(told + 1);
   });
 
-  it('is no way out of a step for its own handler', async () => {
+  it('refuses a handler that would move the run of its own step', async () => {
     let refused: unknown;
     const { client, runs } = await order({
       behind: [
@@ -240,7 +240,7 @@ describe('update()', () => {
     expect(await runs.history(key)).toHaveLength(1);
   });
 
-  it('changes nothing where the change throws, or is no JSON', async () => {
+  it('changes nothing where the change throws, or is not JSON', async () => {
     const { key, outside } = await order();
     await expect(
       outside.update(key, () => {

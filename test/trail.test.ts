@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { ReplayFault, TrailEntry, TrailFault } from '../src/index.ts';
 import { Page } from './helpers/markdown.ts';
 
-/** Each name of a type once, so that none is forgotten: the compiler asks for all. */
+/** The names of a type. The compiler asks for each of them. */
 const namesOf = <Name extends string>(names: Record<Name, true>) => Object.keys(names).sort();
 
 describe('docs/operate/trail.md', () => {

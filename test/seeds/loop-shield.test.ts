@@ -36,7 +36,7 @@ const refusalOf = ({ meta }: { meta: Record<string, unknown> }) =>
   meta['mcp-interlock/refusal'] as { reason: string } | undefined;
 
 describe('a loop shield: maxConsecutiveTools, mode, fallbackState and onLoop', () => {
-  it('lets one tool through three times, refuses the fourth call, and the run has fallen back', async () => {
+  it('allows a tool three times, refuses the fourth call, and moves the run back', async () => {
     const loops: object[] = [];
     const onLoop = (loop: object) => void loops.push(loop);
     const { client, run, ledger } = await hotline(support({ onLoop }));
@@ -52,7 +52,7 @@ describe('a loop shield: maxConsecutiveTools, mode, fallbackState and onLoop', (
     await run(client.run).isIn('ESCALATION');
   });
 
-  it('counts each tool by itself when it is about repetitions, and all of them together when about any calls', async () => {
+  it('counts each tool alone for repetitions, and all tools together for any calls', async () => {
     const calls = ['search_kb', 'check_status', 'search_kb', 'check_status'];
     for (const [mode, reasons] of [
       ['repeated', [undefined, undefined, undefined, undefined]],
@@ -65,7 +65,7 @@ describe('a loop shield: maxConsecutiveTools, mode, fallbackState and onLoop', (
     }
   });
 
-  it('begins to count anew with each move', async () => {
+  it('begins to count again with each move', async () => {
     const { client } = await hotline(support({}));
     for (const _ of [1, 2, 3]) await client.calls('search_kb');
     await client.calls('note_symptom');

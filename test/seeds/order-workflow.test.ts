@@ -131,12 +131,12 @@ describe('a workflow in Postgres that its tools name by workflow_id', () => {
     return (structuredContent as { workflow_id: string }).workflow_id;
   }
 
-  it('moves once where two agents race, each on an instance of its own', async () => {
+  it('moves once where two clients race, each in a process of its own', async () => {
     const start = await instances();
     const both = [await start(), await start()] as const;
     const workflow_id = await createOrder(both[0]);
     await both[1].client.calls('reserve_inventory', { workflow_id });
-    // The one that comes second waits for the first, and asks again by the clock that they share.
+    // The second one waits for the first, and asks again by the clock that they share.
     const racing = both.map(({ client }) => client.raw.call('authorize_payment', { workflow_id }));
     const answers = await passUntil(both[0].clock, Promise.all(racing));
     expect(answers.map(({ isError }) => isError).sort()).toEqual([false, true]);
