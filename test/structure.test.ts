@@ -102,6 +102,21 @@ describe('the structure of src/', () => {
     expect(contributing.blocks('mermaid')[0]).toBe(pictureOfTheHouse());
   });
 
+  it('has each file and method of the way of a step in CONTRIBUTING.md', () => {
+    const way = contributing.tableAfter('## The way of a step');
+    expect(way.length).toBeGreaterThan(10);
+    for (const [, file = '', methods = ''] of way) {
+      const text = files.get(file.replace('src/', '')) ?? '';
+      const declared = methods
+        .replaceAll('`', '')
+        .split(', ')
+        .filter((name) => {
+          return new RegExp(`^(export )?( {2})?(async |function )*${name}[(<]`, 'm').test(text);
+        });
+      expect([file, declared.join(', ')]).toEqual([file, methods.replaceAll('`', '')]);
+    }
+  });
+
   it('has no file that needs a second look to be taken in', () => {
     const long = [...files].filter(
       ([path, text]) => text.split('\n').length - 1 > (LONGER[path] ?? MOST_LINES),

@@ -154,7 +154,8 @@ export class ToolViews {
 }
 
 /**
- * Whether lists show a tool with these bindings in `state`. Where every binding has a `when`, they always do: a call that no binding is about is valid in any state.
+ * Whether lists show a tool with these bindings in `state`. A tool whose bindings all have a `when`
+ * always shows: a call that no binding is about is valid in any state.
  */
 export function isVisibleIn(model: Model, bindings: readonly AnyBinding[], state: string): boolean {
   return (
