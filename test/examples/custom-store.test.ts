@@ -11,8 +11,8 @@ import { documentStore } from '../../examples/custom-store/document-store.ts';
 import { fileDocuments } from '../../examples/custom-store/documents.ts';
 import { smallestStore } from '../../examples/custom-store/smallest-store.ts';
 import { latch } from '../helpers/latch.ts';
+import { expectQuoted } from '../helpers/markdown.ts';
 import { ADDRESS, startProgram } from '../helpers/program.ts';
-import { expectQuoted } from '../helpers/quoted.ts';
 import { RawSession, reasonOf, type WireMessage } from '../helpers/raw.ts';
 
 const SERVER = fileURLToPath(new URL('../../examples/custom-store/server.ts', import.meta.url));

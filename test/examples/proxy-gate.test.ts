@@ -9,8 +9,8 @@ import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { gateInFrontOf, report } from '../../examples/proxy-gate/gate.ts';
 import { connect } from '../helpers/client.ts';
 import { latch } from '../helpers/latch.ts';
+import { expectQuoted } from '../helpers/markdown.ts';
 import { ADDRESS, type Program, startProgram } from '../helpers/program.ts';
-import { expectQuoted } from '../helpers/quoted.ts';
 import {
   callOf,
   RawSession,

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { expect } from 'vitest';
 import { ROOT } from './consumer.ts';
 
 /** A page of the documentation, with what tests read in it. */
@@ -77,4 +78,15 @@ function cellsOf(row: string): string[] {
 function slugOf(title: string): string {
   const plain = title.toLowerCase().replace(/[^\p{L}\p{N}\s_-]/gu, '');
   return plain.replaceAll(' ', '-');
+}
+
+/**
+ * Expects that a page has code, and that one of these files has each block of it word for word. So
+ * the code compiles, and the tests run it.
+ */
+export function expectQuoted(page: string, files: readonly string[]): void {
+  const sources = files.map((file) => readFileSync(join(ROOT, file), 'utf8'));
+  const blocks = new Page(page).blocks('ts');
+  expect(blocks).not.toEqual([]);
+  expect(blocks.filter((block) => !sources.some((source) => source.includes(block)))).toEqual([]);
 }

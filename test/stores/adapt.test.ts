@@ -4,7 +4,7 @@ import type { AtomicStateStore, FsmSnapshot, FsmStateStore } from '../../src/sto
 import { claimOf, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
 import { JsonStateStore } from '../helpers/json-state-store.ts';
-import { ManualTime } from '../helpers/manual-time.ts';
+import { ManualTime } from '../helpers/manual-clock.ts';
 import { INITIALIZE, send } from '../helpers/raw.ts';
 import { scene } from '../helpers/scene.ts';
 

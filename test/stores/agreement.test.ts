@@ -5,7 +5,7 @@ import { memoryStore } from '../../src/stores/memory.ts';
 import type { AtomicStateStore } from '../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR } from '../../src/testing/fixtures.ts';
 import { JsonStateStore } from '../helpers/json-state-store.ts';
-import { ManualTime } from '../helpers/manual-time.ts';
+import { ManualTime } from '../helpers/manual-clock.ts';
 
 const RUNS = ['run-1', '__proto__'];
 

@@ -4,7 +4,7 @@ import { type MemoryStoreOptions, memoryStore } from '../../src/stores/memory.ts
 import type { AtomicStateStore } from '../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
-import { ManualTime } from '../helpers/manual-time.ts';
+import { ManualTime } from '../helpers/manual-clock.ts';
 
 describeStateStore(
   'memoryStore()',

@@ -5,7 +5,7 @@ import { type SqliteDatabase, sqliteStore } from '../../src/stores/sqlite.ts';
 import { verifyTrail } from '../../src/stores/trail.ts';
 import { claimed, claimOf, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
-import { ManualTime } from '../helpers/manual-time.ts';
+import { ManualTime } from '../helpers/manual-clock.ts';
 import { makeSqliteFile } from '../helpers/sqlite-file.ts';
 
 async function makeStore() {

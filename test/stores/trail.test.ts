@@ -4,7 +4,7 @@ import { memoryStore } from '../../src/stores/memory.ts';
 import type { Json, TrailDraft, TrailEntry } from '../../src/stores/store.ts';
 import { verifyTrail } from '../../src/stores/trail.ts';
 import { failedStep, step } from '../../src/testing/fixtures.ts';
-import { ManualTime } from '../helpers/manual-time.ts';
+import { ManualTime } from '../helpers/manual-clock.ts';
 
 /** Any text, halves of surrogate pairs too. */
 const text = fc.string({ unit: 'binary' });

@@ -8,7 +8,7 @@ import {
   type StoreScope,
 } from '../../src/testing/index.ts';
 import { JsonStateStore } from '../helpers/json-state-store.ts';
-import { ManualTime } from '../helpers/manual-time.ts';
+import { ManualTime } from '../helpers/manual-clock.ts';
 import { FAULTS, type Fault, type WholeStore, withoutClock } from './faulty-stores.ts';
 
 describe('the contract suite', () => {
