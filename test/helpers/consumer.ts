@@ -10,7 +10,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { delimiter, dirname, join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -31,6 +31,8 @@ const QUIETLY = ['--offline', '--no-audit', '--no-fund', '--ignore-scripts'];
 /** A user's empty project, in a folder outside of the repository. */
 export class Consumer {
   readonly folder: string;
+  /** The Node that its commands run on. */
+  nodePath = process.execPath;
 
   constructor() {
     this.folder = mkdtempSync(join(tmpdir(), 'interlock-consumer-'));
@@ -73,7 +75,7 @@ export class Consumer {
   /** What the command printed. @throws with both of its streams in the message where it fails. */
   async run(command: string, ...args: readonly string[]): Promise<string> {
     try {
-      const { stdout } = await run(command, args, { cwd: this.folder, env: environment() });
+      const { stdout } = await run(command, args, { cwd: this.folder, env: this.#environment() });
       return stdout;
     } catch (error) {
       const { stdout, stderr } = error as { stdout?: string; stderr?: string };
@@ -84,7 +86,7 @@ export class Consumer {
   }
 
   node(...args: readonly string[]): Promise<string> {
-    return this.run(process.execPath, ...args);
+    return this.run(this.nodePath, ...args);
   }
 
   /**
@@ -94,7 +96,7 @@ export class Consumer {
   async serve(port: number, command: string): Promise<Served> {
     const child = spawn(command, {
       cwd: this.folder,
-      env: { ...environment(), PORT: String(port) },
+      env: { ...this.#environment(), PORT: String(port) },
       shell: true,
       // A group of its own: what the shell starts ends with it.
       detached: true,
@@ -167,12 +169,15 @@ export class Consumer {
       if (!existsSync(path)) symlinkSync(join(target, file), path);
     }
   }
-}
 
-/** Without what `npm test` sets for its own scripts: a nested npm would take it for its own. */
-function environment(): NodeJS.ProcessEnv {
-  const inherited = Object.entries(process.env).filter(
-    ([name]) => !/^npm_(package|lifecycle|command)/i.test(name),
-  );
-  return Object.fromEntries(inherited);
+  /**
+   * Without what `npm test` sets for its own scripts: a nested npm would take it for its own.
+   */
+  #environment(): NodeJS.ProcessEnv {
+    const inherited = Object.entries(process.env).filter(
+      ([name]) => !/^npm_(package|lifecycle|command)/i.test(name),
+    );
+    const path = `${dirname(this.nodePath)}${delimiter}${process.env.PATH}`;
+    return { ...Object.fromEntries(inherited), PATH: path };
+  }
 }

@@ -1,0 +1,170 @@
+/**
+ * Tries the packed packages as users will have them: on each Node, with every entry imported and
+ * each door's quick start played, and with each peer at both ends of its range. Everything comes
+ * from the registry, into temporary folders. `--help` says how.
+ */
+import { execFile } from 'node:child_process';
+import { parseArgs, promisify } from 'node:util';
+import manifest from '../../package.json' with { type: 'json' };
+import { ENTRIES } from '../../scripts/entries.ts';
+import { Consumer, ROOT } from '../../test/helpers/consumer.ts';
+import { QUICK_STARTS, type QuickStart, tryOut } from '../../test/helpers/quick-starts.ts';
+import { DriverServers } from './driver-servers.ts';
+import { fetchNodes, type NodeBinary } from './nodes.ts';
+
+const HELP = `npm run release-check -- [options]
+
+  --only TEXT   only the cells whose name has the text in it: node, "Node 24", peer, express, pg
+  --suite       also runs tests of the gate and of steps on each Node
+`;
+
+/** One thing that is tried. It rejects where it does not work. */
+interface Cell {
+  readonly name: string;
+  try(): Promise<unknown>;
+}
+
+const FROM_REGISTRY = ['--no-audit', '--no-fund', '--ignore-scripts', '--prefer-offline'];
+const LONGEST_FAULT = 3_000;
+const SUITE = ['test/step', 'test/gate', 'test/session', 'test/workflow', 'test/wire'];
+
+/** A project with the packed packages and those others of the registry. */
+async function projectWith(
+  packages: readonly string[],
+  folders: readonly string[] = ['.'],
+): Promise<Consumer> {
+  const project = new Consumer();
+  projects.push(project);
+  const tarballs = await Promise.all(folders.map((folder) => project.pack(folder)));
+  await project.run('npm', 'install', ...FROM_REGISTRY, ...tarballs, ...packages);
+  return project;
+}
+
+const projects: Consumer[] = [];
+
+function projectOf({ upstream, packages }: QuickStart): Promise<Consumer> {
+  return projectWith(packages, upstream === undefined ? ['.'] : ['.', 'packages/cli']);
+}
+
+/** What is installed once is tried on every Node. */
+function once<T>(make: () => Promise<T>): () => Promise<T> {
+  let made: Promise<T> | undefined;
+  return () => {
+    made ??= make();
+    return made;
+  };
+}
+
+function nodeCells(nodes: readonly NodeBinary[], withSuite: boolean): Cell[] {
+  // `mcp-interlock/otel` is the only entry that imports its peer.
+  const empty = once(() => projectWith(['@opentelemetry/api']));
+  const started = QUICK_STARTS.map((quickStart) => once(() => projectOf(quickStart)));
+  return nodes.flatMap(({ name, path }) => {
+    const on = async (project: Consumer): Promise<Consumer> => {
+      project.nodePath = path;
+      return project;
+    };
+    const entries: Cell = {
+      name: `${name}: every entry`,
+      try: async () => importEntries(await on(await empty())),
+    };
+    const starts = QUICK_STARTS.map(
+      (quickStart, at): Cell => ({
+        name: `${name}: quick start of ${quickStart.page}`,
+        try: async () => tryOut(quickStart, await on(await (started[at] ?? empty)())),
+      }),
+    );
+    const suite: Cell = { name: `${name}: ${SUITE.join(', ')}`, try: () => runSuite(path) };
+    return [entries, ...starts, ...(withSuite ? [suite] : [])];
+  });
+}
+
+async function importEntries(project: Consumer): Promise<void> {
+  const specifiers = JSON.stringify(ENTRIES.map(({ specifier }) => specifier));
+  project.write('entries.mjs', `for (const entry of ${specifiers}) await import(entry);`);
+  await project.node('entries.mjs');
+}
+
+async function runSuite(node: string): Promise<void> {
+  const args = ['node_modules/vitest/vitest.mjs', 'run', ...SUITE];
+  await promisify(execFile)(node, args, { cwd: ROOT, maxBuffer: 2 ** 28 });
+}
+
+/** The ends of each peer's range, as the registry has them today. */
+async function peerCells(servers: DriverServers): Promise<Cell[]> {
+  const cells = Object.entries(manifest.peerDependencies).map(async ([peer, range]) => {
+    const versions = await versionsOf(peer, range);
+    const ends = new Set([versions.at(0), versions.at(-1)]);
+    return [...ends].map((version): Cell => {
+      const name = `peer ${peer}@${version} of ${range}`;
+      const installed = `${peer}@${version}`;
+      return { name, try: () => (isServed(peer) ? playStart(installed) : playDriver(installed)) };
+    });
+  });
+  const playDriver = (installed: string) =>
+    servers.play(installed, () => projectWith([installed, 'tsx']));
+  return (await Promise.all(cells)).flat();
+}
+
+/** Whether the README's quick start has it. */
+const isServed = (peer: string): boolean => readme.packages.includes(peer);
+const [readme] = QUICK_STARTS as readonly [QuickStart];
+
+async function playStart(installed: string): Promise<unknown> {
+  const peer = installed.slice(0, installed.lastIndexOf('@'));
+  const packages = readme.packages.map((name) => (name === peer ? installed : name));
+  const files = { 'server.ts': readme.files['server.ts'] ?? '' };
+  // Express before 4.16 has no parser of bodies, and the gate needs none.
+  if (/^express@4\.([0-9]|1[0-5])\./.test(installed))
+    files['server.ts'] = files['server.ts'].replace('express.json(), ', '');
+  return tryOut({ ...readme, files }, await projectWith(packages));
+}
+
+async function versionsOf(peer: string, range: string): Promise<string[]> {
+  const args = ['view', `${peer}@${range}`, 'version', '--json'];
+  const { stdout } = await promisify(execFile)('npm', args);
+  const versions = [JSON.parse(stdout)].flat() as string[];
+  return versions.sort((a, b) => a.localeCompare(b, 'en', { numeric: true }));
+}
+
+async function releaseCheck(only: string, withSuite: boolean): Promise<number> {
+  const { nodes, missing } = await fetchNodes(projects);
+  for (const name of missing) console.log(`SKIPPED: ${name} is not in the registry.`);
+  const servers = new DriverServers();
+  const faults: string[] = [];
+  try {
+    const cells = [...nodeCells(nodes, withSuite), ...(await peerCells(servers))];
+    const chosen = cells.filter(({ name }) => name.toLowerCase().includes(only.toLowerCase()));
+    if (chosen.length === 0) throw new Error(`--only: no cell has "${only}" in its name`);
+    for (const cell of chosen) {
+      const began = Date.now();
+      const fault = await cell.try().then(
+        () => undefined,
+        (error: Error) => `${cell.name}\n${error.message.slice(0, LONGEST_FAULT)}`,
+      );
+      if (fault !== undefined) faults.push(fault);
+      const seconds = `${Math.round((Date.now() - began) / 1000)} s`.padStart(5);
+      console.log(`${fault === undefined ? 'ok    ' : 'FAILED'} ${seconds}  ${cell.name}`);
+    }
+    console.log(`\n${chosen.length - faults.length} of ${chosen.length} cells work.`);
+    for (const fault of faults) console.log(`\nFAILED: ${fault}`);
+  } finally {
+    await servers.stop();
+    for (const project of projects) project.remove();
+  }
+  return faults.length === 0 ? 0 : 1;
+}
+
+try {
+  const options = {
+    help: { type: 'boolean' },
+    only: { type: 'string' },
+    suite: { type: 'boolean' },
+  } as const;
+  const { help, only = '', suite = false } = parseArgs({ options }).values;
+  if (help) console.log(HELP);
+  else process.exitCode = await releaseCheck(only, suite);
+} catch (error) {
+  console.error(error instanceof Error ? error.message : error);
+  process.exitCode = 1;
+}
