@@ -44,7 +44,7 @@ const FETCH = FETCH_SHAPES.filter(({ host, answers }) => host !== 'hono' || answ
 describe.each([...EACH_BODY, ...FETCH])(
   'a batch, $mode $answers $host Express $express',
   (shape) => {
-    it(`with a hidden tool has that one refused, and the others run (${shapeName(shape)})`, async () => {
+    it(`with a hidden tool has only that one refused (${shapeName(shape)})`, async () => {
       const app = await scene({ shape });
       const session = await app.session();
       const answer = await session.post([
