@@ -167,13 +167,9 @@ export class Gates {
   /** The bound tools that the client's own list does not have. */
   #missingFor({ session, actor }: Run): ReadonlySet<string> {
     const reader = readerOf(session, actor);
-    const missing = this.#own.listed.missingFor(reader);
-    if (this.isAlone) return missing;
-    return new Set(
-      [missing, ...this.#others.map(({ listed }) => listed.missingFor(reader))].flatMap((each) => [
-        ...each,
-      ]),
-    );
+    const own = this.#own.listed.missingFor(reader);
+    const others = this.#others.flatMap(({ listed }) => [...listed.missingFor(reader)]);
+    return others.length === 0 ? own : new Set([...own, ...others]);
   }
 
   /** The gates of the route whose status tool has that name. */
