@@ -75,7 +75,7 @@ export interface NextTool {
   readonly tool: string;
   /** The states that a success may lead to, the run's own among them where it may stay there. */
   readonly leadsTo: readonly string[];
-  /** The same in words. */
+  /** Where it leads, in words. */
   readonly says: string;
 }
 

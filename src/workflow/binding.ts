@@ -135,7 +135,7 @@ export interface GuardedCall<
   readonly args: Readonly<Record<string, unknown>>;
 }
 
-/** `true` lets a call through. Anything else refuses it; a string is told to the model. */
+/** `true` lets a call through. Anything else refuses it; the model is told a string. */
 export type Guard<X = Json | undefined, S extends string = string, T extends string = string> = (
   call: GuardedCall<X, S, T>,
 ) => boolean | string | Promise<boolean | string>;

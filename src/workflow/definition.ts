@@ -130,7 +130,7 @@ export class Definition {
     return new Definition(order.model, order, options);
   }
 
-  /** The same where a run remembers these tools too; itself where nothing changes by that. */
+  /** The definition with further tools for a run to remember; itself where it has them already. */
   remembering(names: readonly string[]): Definition {
     const order = this.order?.remembering(names);
     if (order === undefined || order === this.order) return this;

@@ -56,7 +56,7 @@ export type StateExpression<S extends string = string, T extends string = string
   | { readonly any: readonly StateExpression<S, T>[] }
   | { readonly not: StateExpression<S, T> };
 
-/** The same once its names are checked, so that their types no longer matter. */
+/** An expression once its names are checked, so that their types no longer matter. */
 export type BoundState = StateExpression;
 
 /** The state or states of a binding. Of several, one is enough. */

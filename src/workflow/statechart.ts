@@ -74,7 +74,7 @@ class Statechart implements Model {
   readonly chart: ChartTree;
   readonly #machine: XMachine;
   readonly #hasListener: boolean;
-  /** By the identifiers that XState's history has for states. */
+  /** The path of each state, by the identifier that XState's history has for it. */
   readonly #paths: ReadonlyMap<string, string>;
   readonly #read = new Map<string, ActiveStates>();
   readonly #finals = new Map<string, boolean>();

@@ -65,7 +65,7 @@ export class Together {
     return hidden.length === 0 ? available : available.filter((tool) => !hidden.includes(tool));
   }
 
-  /** The same for a client that sees all that the states show. */
+  /** What is available to a client that sees all that the states show. */
   #availableIn(stands: readonly Stand[]): readonly string[] {
     const [only, ...others] = stands;
     if (only === undefined) return [];
@@ -181,7 +181,7 @@ class Search {
   readonly #most: number;
   /** What the client sees of each workflow's run, where clients differ. */
   readonly #sights: readonly (Sight | undefined)[];
-  /** The same, at the positions that the search has visited. */
+  /** What the client sees at the positions that the search has visited. */
   readonly #seenAt = new WeakMap<Position, Sight>();
   readonly #nodes: Node[];
   readonly #seen: Set<string>;

@@ -1,4 +1,3 @@
-import { readdirSync } from 'node:fs';
 import type { StateMachineGate as PublishedGate } from 'mcp-interlock';
 import { checkWorkflow as checkPublished, workflowGraph } from 'mcp-interlock/check';
 import { describe, expect, it } from 'vitest';
@@ -10,24 +9,14 @@ import { checkout } from '../../examples/vercel/lib/checkout.ts';
 import { checkWorkflow, FINDING_CODES } from '../../src/check/index.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import { orderMachine } from '../workflow/charts.ts';
-import { type BrokenGate, sound } from './broken/broken-gate.ts';
-
-const files = readdirSync(new URL('broken', import.meta.url)).filter(
-  (name) => name !== 'broken-gate.ts',
-);
-const all = await Promise.all(
-  files.map(
-    async (name): Promise<BrokenGate> =>
-      (await import(`./broken/${name.replace(/\.ts$/, '')}.ts`)).broken,
-  ),
-);
+import { BROKEN_GATES, sound } from './broken-gates.ts';
 
 describe('a gate with a single fault', () => {
   it('exists for each code', () => {
-    expect(all.map(({ code }) => code).sort()).toEqual(Object.keys(FINDING_CODES).sort());
+    expect(BROKEN_GATES.map(({ code }) => code).sort()).toEqual(Object.keys(FINDING_CODES).sort());
   });
 
-  it.each(all)('has only the finding $code at $place', ({ gate, options, ...fault }) => {
+  it.each(BROKEN_GATES)('has only the finding $code at $place', ({ gate, options, ...fault }) => {
     const findings = checkWorkflow(gate(), options);
     expect(findings.map(({ code, place }) => ({ code, place }))).toEqual([
       { code: fault.code, place: fault.place },
@@ -38,7 +27,7 @@ describe('a gate with a single fault', () => {
     expect(severity).toBe(FINDING_CODES[fault.code]);
   });
 
-  it.each(all)(
+  it.each(BROKEN_GATES)(
     'can have $code ignored, everywhere or in one place',
     ({ gate, options, code, place }) => {
       expect(checkWorkflow(gate(), { ...options, ignore: [code] })).toEqual([]);

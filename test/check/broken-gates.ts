@@ -1,0 +1,196 @@
+/** A gate for each finding of `checkWorkflow()`, with that fault and no other. */
+import { createMachine } from 'xstate';
+import type { CheckOptions, FindingCode } from '../../src/check/index.ts';
+import { StateMachineGate } from '../../src/workflow/gate.ts';
+
+/** A gate with one fault, and the finding that it must have. */
+export interface BrokenGate {
+  readonly code: FindingCode;
+  readonly place: string;
+  readonly gate: () => StateMachineGate;
+  readonly options?: CheckOptions;
+  /** A part of the finding's message. */
+  readonly says: RegExp;
+}
+
+/** A gate without a fault. */
+export function sound() {
+  return new StateMachineGate({
+    id: 'shop',
+    initial: 'empty',
+    states: {
+      empty: { on: { ADD: 'full' } },
+      full: { on: { PAY: 'paid' } },
+      paid: { type: 'final' },
+    },
+  })
+    .bindTool('cart_add', 'empty', 'ADD')
+    .bindTool('cart_pay', 'full', 'PAY');
+}
+
+const ordering = createMachine({
+  id: 'order',
+  initial: 'open',
+  states: {
+    open: {
+      initial: 'empty',
+      on: { CANCEL: { target: 'gone', actions: { type: 'refund' } } },
+      states: {
+        empty: { on: { ADD: 'full', CANCEL: {} } },
+        full: { on: { CANCEL: '#order.gone' } },
+      },
+    },
+    gone: { type: 'final' },
+  },
+});
+
+/** The same event takes both regions out of their first states, so neither leaves first. */
+const twins = createMachine({
+  id: 'twins',
+  type: 'parallel',
+  states: {
+    left: { initial: 'off', states: { off: { on: { GO: 'on' } }, on: {} } },
+    right: { initial: 'off', states: { off: { on: { GO: 'on' } }, on: {} } },
+  },
+  on: { RESET: { target: ['.left.off', '.right.off'] } },
+});
+
+export const BROKEN_GATES: readonly BrokenGate[] = [
+  {
+    code: 'action-shadowed',
+    place: 'open.full',
+    says: /"open.full" takes "CANCEL" itself, so the actions that state "open" has for it are not done/,
+    gate: () =>
+      new StateMachineGate(ordering, { onAction: () => {} })
+        .bindTool('add', 'open.empty', 'ADD')
+        .bindTool('cancel', 'open', 'CANCEL') as StateMachineGate,
+  },
+  {
+    code: 'dead-end',
+    place: 'paid',
+    says: /a run that comes to "paid" of workflow "shop" can never leave it/,
+    gate: () =>
+      new StateMachineGate({
+        id: 'shop',
+        initial: 'open',
+        states: { open: { on: { PAY: 'paid' } }, paid: {} },
+      }).bindTool('pay', 'open', 'PAY'),
+  },
+  {
+    code: 'event-unhandled',
+    place: 'pay',
+    says: /tool "pay" sends "PAYS", which no state handles; did you mean "PAY"\?/,
+    gate: () =>
+      new StateMachineGate<string, string>({
+        id: 'shop',
+        initial: 'open',
+        states: { open: { on: { PAY: 'paid' } }, paid: { type: 'final' } },
+      }).bindTool('pay', 'open', 'PAYS'),
+  },
+  {
+    code: 'event-unsent',
+    place: 'CANCEL',
+    says: /no tool of workflow "shop" sends "CANCEL", and nothing from outside does; "CANCELED" is sent/,
+    gate: () =>
+      new StateMachineGate({
+        id: 'shop',
+        initial: 'open',
+        states: {
+          open: { on: { CANCEL: 'closed', CANCELED: 'closed', TIDY: 'closed' } },
+          closed: { type: 'final' },
+        },
+      }).bindTool('cancel', 'open', 'CANCELED'),
+    options: { outside: ['TIDY'] },
+  },
+  {
+    code: 'idle-too-short',
+    place: 'waiting',
+    says: /waits in "waiting" for an event from outside, and is forgotten after an idleMs of 3600000 ms/,
+    gate: () =>
+      new StateMachineGate({
+        id: 'approval',
+        initial: 'open',
+        states: {
+          open: { on: { ASK: 'waiting' } },
+          waiting: { on: { APPROVE: 'done', REJECT: 'open' } },
+          done: { type: 'final' },
+        },
+      })
+        .bindTool('ask', 'open', 'ASK')
+        .bindTool('look', 'waiting'),
+    options: { idleMs: 3_600_000 },
+  },
+  {
+    code: 'invalidation-unmatched',
+    place: 'policies[0].invalidates[1]',
+    says: /"cart_add" makes "cart.\*" stale, and the server has no tool that it matches/,
+    gate: () => sound(),
+    options: {
+      tools: ['cart_add', 'cart_pay', 'cart_view'],
+      sync: { policies: [{ match: 'cart_add', invalidates: ['cart_view', 'cart.*'] }] },
+    },
+  },
+  {
+    code: 'policy-shadowed',
+    place: 'policies[1]',
+    says: /policies\[1\] \("cart_add"\) never applies/,
+    gate: () => sound(),
+    options: { sync: { policies: [{ match: 'cart_*' }, { match: 'cart_add' }] } },
+  },
+  {
+    code: 'policy-unmatched',
+    place: 'policies[0]',
+    says: /the server has no tool that "cart_vew" matches/,
+    gate: () => sound(),
+    options: {
+      tools: ['cart_add', 'cart_pay', 'cart_view'],
+      sync: { policies: [{ match: 'cart_vew' }] },
+    },
+  },
+  {
+    code: 'state-unreachable',
+    place: 'refunded',
+    says: /no way leads to state "refunded" of workflow "shop", so "refund_print" can never be called/,
+    gate: () =>
+      new StateMachineGate({
+        id: 'shop',
+        initial: 'open',
+        states: {
+          open: { on: { PAY: 'paid' } },
+          paid: { type: 'final' },
+          refunded: { type: 'final' },
+        },
+      })
+        .bindTool('pay', 'open', 'PAY')
+        .bindTool('refund_print', 'refunded'),
+  },
+  {
+    code: 'tool-name',
+    place: 'cart.view',
+    says: /OpenAI and Anthropic take no tool that is called "cart.view"/,
+    gate: () => sound().bindTool('cart.view', 'full'),
+  },
+  {
+    code: 'tool-not-listed',
+    place: 'cart_pay',
+    says: /the server lists no tool "cart_pay", .* did you mean "card_pay"\?/,
+    gate: () => sound(),
+    options: { tools: ['cart_add', { name: 'card_pay' }] },
+  },
+  {
+    code: 'tool-rebound',
+    place: 'cart_view',
+    says: /tool "cart_view" is bound again/,
+    gate: () => sound().bindTool('cart_view', 'empty').bindTool('cart_view', 'full'),
+  },
+  {
+    code: 'tool-unavailable',
+    place: 'look',
+    says: /"look" can never be called: .* comes to \{ all: \["left.on", "right.off"\] \}/,
+    gate: () =>
+      new StateMachineGate(twins)
+        .bindTool('go', ['left.off', 'right.off'], 'GO')
+        .bindTool('reset', 'left', 'RESET')
+        .bindTool('look', { all: ['left.on', 'right.off'] }) as StateMachineGate,
+  },
+];
