@@ -102,7 +102,7 @@ const EVENTS_PAGE = 'docs/reference/events.md';
 const isHeadOfOptions = (line: string): boolean => /^\| option /.test(line);
 
 /** Where lines are still too wide, or sentences too long. The list may only become shorter. */
-const NOT_YET: readonly string[] = ['packages/', 'src/testing/mcp-client.ts'];
+const NOT_YET: readonly string[] = ['packages/cli/src/gate-command.ts'];
 const isPlain = (place: string): boolean => !NOT_YET.some((start) => place.startsWith(start));
 
 describe('a line', () => {
@@ -152,6 +152,7 @@ describe('a sentence', () => {
     expect(wordsOf('a.ts', '// one two\n// three\nb();\n// - four\n// - five six')).toEqual([
       3, 1, 2,
     ]);
+    expect(wordsOf('a.ts', '/**\n * | one | two |\n * | --- | --- |\n */')).toEqual([1, 1, 0, 0]);
     expect(faultsOf('a.ts', '// Nobody asks.')).toEqual(['a.ts: Nobody: Nobody asks.']);
   });
 });

@@ -1,5 +1,5 @@
 /**
- * An MCP client of plain requests and responses: hides how each era begins, what its requests
+ * An MCP client of plain requests and responses. Hides how each era begins, what its requests
  * carry, and whether a server answers by JSON or by a stream.
  */
 import { SESSION_HEADER } from '../names.ts';

@@ -48,6 +48,7 @@ function commentsOf(source: string): readonly string[] {
 
 function addComment(blocks: Blocks, said: string): void {
   if (said === '') blocks.end();
+  else if (said.startsWith('|')) for (const cell of said.split('|')) blocks.addWhole(cell);
   else blocks.add(said, /^(@|[-*] |\d+\. |(biome|ts|c8|v8)-?\w* )/.test(said));
 }
 
