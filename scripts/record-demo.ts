@@ -15,7 +15,7 @@ const BAR = 32;
 /** How long after the line before it a line appears. */
 const LINE_SECONDS = 0.3;
 
-/** What a line is about, by how it begins: the first that matches. Each is a class of the styles. */
+/** The class of the styles for a line: the first whose pattern matches. */
 const KINDS: readonly (readonly [RegExp, string])[] = [
   [/^\$ |^-+$/, 'dim'],
   [/^\S/, 'head'],
@@ -52,11 +52,13 @@ export function drawTerminal(printed: string): string {
   const lights = ['#ff5f57', '#febc2e', '#28c840'].map(
     (colour, at) => `<circle cx="${20 + at * 18}" cy="18" r="5.5" fill="${colour}"/>`,
   );
-  return `<svg xmlns="http://www.w3.org/2000/svg" role="img" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}">
+  const size = `width="${width}" height="${height}" viewBox="0 0 ${width} ${height}"`;
+  const frame = `x="0.5" y="0.5" width="${width - 1}" height="${height - 1}" rx="8"`;
+  return `<svg xmlns="http://www.w3.org/2000/svg" role="img" ${size}>
 <title>What ${COMMAND} prints</title>
 <style>${STYLES}
 </style>
-<rect x="0.5" y="0.5" width="${width - 1}" height="${height - 1}" rx="8" fill="#0d1117" stroke="#484f58"/>
+<rect ${frame} fill="#0d1117" stroke="#484f58"/>
 ${lights.join('')}
 ${drawn.join('')}</svg>
 `;

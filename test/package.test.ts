@@ -50,7 +50,8 @@ console.log(root.currentStep());
 
 const USE = `
 import express from 'express';
-import { fsmGate, memoryStore, StateMachineGate, sessionStore, stateSync, tool } from 'mcp-interlock';
+import { fsmGate, memoryStore, StateMachineGate } from 'mcp-interlock';
+import { sessionStore, stateSync, tool } from 'mcp-interlock';
 import { redisStore } from 'mcp-interlock/stores/redis';
 import type { UpstashStoreOptions } from 'mcp-interlock/stores/upstash';
 
@@ -152,7 +153,7 @@ describe('the packed tarball, installed into an empty folder', () => {
     expect(files()).toEqual(expect.arrayContaining(named));
   });
 
-  it('holds the build and what README links to, and no sources, tests, examples or benchmarks', () => {
+  it('holds the build and what README links to, and no sources, tests or examples', () => {
     expect(readdirSync(installed).sort()).toEqual([
       'CHANGELOG.md',
       'CONTRIBUTING.md',
@@ -199,7 +200,7 @@ describe('the packed tarball, installed into an empty folder', () => {
     }
   });
 
-  it('has one copy of each class and of what a module keeps, whichever entry it came from', async () => {
+  it('has one copy of each class, and of what a module keeps, through every entry', async () => {
     consumer.write('shared.mjs', SHARED);
     const lines = (await consumer.node('shared.mjs')).split('\n');
     expect(lines.filter((line) => /false/.test(line))).toEqual([]);
@@ -209,7 +210,8 @@ describe('the packed tarball, installed into an empty folder', () => {
   });
 
   it('can be imported, by each of its entries', async () => {
-    const script = `for (const entry of ${JSON.stringify(SPECIFIERS)}) console.log(Object.keys(await import(entry)).length > 0);`;
+    const script = `for (const entry of ${JSON.stringify(SPECIFIERS)})
+      console.log(Object.keys(await import(entry)).length > 0);`;
     consumer.write('import.mjs', script);
     expect(await consumer.node('import.mjs')).toBe('true\n'.repeat(SPECIFIERS.length));
   });

@@ -1,6 +1,6 @@
 /**
- * Runs in a user's project with one driver installed: `play.ts DRIVER ADDRESS TOKEN`. A store has to
- * keep its whole contract there, a bus to carry a message, a chart and telemetry to work.
+ * Runs in a user's project with one driver installed: `play.ts DRIVER ADDRESS TOKEN`. A store must
+ * keep its whole contract there, and a bus carry a message. A chart and telemetry must work.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';

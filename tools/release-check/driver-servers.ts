@@ -1,4 +1,4 @@
-/** The private servers behind the drivers that are tried. Each is started for the first that asks. */
+/** The private servers behind the drivers. Each starts with the first play that needs it. */
 import { readFileSync } from 'node:fs';
 import type { Consumer } from '../../test/helpers/consumer.ts';
 import { startPostgres } from '../../test/services/postgres.ts';

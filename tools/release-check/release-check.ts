@@ -1,7 +1,7 @@
 /**
- * Tries the packed packages as users will have them: on each Node, with every entry imported and
- * each door's quick start played, and with each peer at both ends of its range. Everything comes
- * from the registry, into temporary folders. `--help` says how.
+ * Tries the packed packages as users will have them. On each Node it imports every entry and plays
+ * each door's quick start. It also tries each peer at both ends of its range. Everything comes from
+ * the registry, into temporary folders. `--help` says how.
  */
 import { execFile } from 'node:child_process';
 import { parseArgs, promisify } from 'node:util';
