@@ -4,7 +4,7 @@
  */
 import { type AnyBinding, eventNamed, isChosen } from './binding.ts';
 import { type BoundState, holds, type Model, type Position } from './position.ts';
-import type { Way } from './ways.ts';
+import { NOT_KNOWN, type Way } from './ways.ts';
 
 /** A call that is allowed where `when` is true, and what its success changes. */
 interface Action {
@@ -32,7 +32,6 @@ const MOST_CALLS_EACH = 3;
 const MOST_STATES_KEPT = 1_000;
 
 const NO_WAY: Way = Object.freeze({ path: undefined, foreseen: true });
-const NOT_KNOWN: Way = Object.freeze({ path: undefined, foreseen: false });
 
 /** The ways of one workflow that is made of rules of order. */
 export class OrderWays {

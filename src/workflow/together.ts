@@ -4,7 +4,7 @@
  */
 import type { BoundState, Position } from './position.ts';
 import type { Sight } from './visible.ts';
-import type { Way } from './ways.ts';
+import { NOT_KNOWN, type Way } from './ways.ts';
 import type { Workflow } from './workflow.ts';
 
 /** Where a run stands in one of the workflows on a route. */
@@ -37,8 +37,6 @@ const MOST_SEARCHES = 20;
 
 /** How many names of available tools are kept, over all combinations of states. */
 const MOST_NAMES = 100_000;
-
-const NOT_KNOWN: Way = { path: undefined, foreseen: false };
 
 /**
  * Several workflows on one route. Each call must be allowed by all of them, so what is available,

@@ -228,6 +228,9 @@ export interface Way {
   readonly foreseen: boolean;
 }
 
+/** No way was found, though one may exist. */
+export const NOT_KNOWN: Way = Object.freeze({ path: undefined, foreseen: false });
+
 /** Where a tool is available, and the way there from the start of a run. */
 export interface Whereabouts extends Way {
   readonly workflow: string;
