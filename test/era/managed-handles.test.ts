@@ -6,6 +6,7 @@ import {
   managedHandle,
   type RunKeyStrategy,
   StateMachineGate,
+  StoreUnavailable,
   sessionKey,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
@@ -145,7 +146,7 @@ describe('a handle of the middleware', () => {
 
 describe('a store that fails', () => {
   it('begins no run, and the client is given no handle', async () => {
-    const { url, store } = await serve();
+    const { url, store, errors } = await serve();
     store.fail('claim');
     const { messages, text } = await ask(url, 'tools/call', { name: START, arguments: {} }, alice);
     expect(messages).toEqual([
@@ -156,6 +157,7 @@ describe('a store that fails', () => {
       },
     ]);
     expect(text).not.toContain('workflow_run');
+    expect(errors).toEqual([expect.any(StoreUnavailable)]);
     store.heal();
     expect((await callStateless(url, START, {}, alice)).result).toHaveProperty('structuredContent');
   });

@@ -302,7 +302,12 @@ describe('the listed tool', () => {
     const { url, errors } = await sceneOfBothEras({ session: { key }, gate });
     const { messages } = await ask(url, 'tools/list');
     expect(messages[0]?.error).toEqual({ code: -32603, message: 'Internal error' });
-    expect(errors).toEqual([expect.objectContaining({ code: 'ERR_INTERLOCK_CONFIG' })]);
+    expect(errors).toEqual([
+      expect.objectContaining({
+        code: 'ERR_INTERLOCK_CONFIG',
+        message: expect.stringContaining('is the start of managedHandle(); choose another name'),
+      }),
+    ]);
   });
 });
 
