@@ -77,11 +77,12 @@ export function stamped(position: Position, { version }: Deployment): Position {
  * A stored position in the terms of this deployment. The gate never resets a run that it does not
  * understand.
  *
- * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where another version saved it, or its state is
- * unknown, and `migrate` does not help
+ * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where a newer version saved it; or where an older
+ * one did, or its state is unknown, and `migrate` does not help
  */
 export function adopt(model: Model, deployment: Deployment, stored: Position): Position {
-  const { version = 0, data, ...rest } = openContext(stored.context);
+  const envelope = openContext(stored.context);
+  const { version = 0 } = envelope;
   const own = deployment.version ?? 0;
   if (version === own && model.has(stored.state)) return stored;
   const what = `a run of "${model.id}" in ${showValue(stored.state)}`;
@@ -100,6 +101,7 @@ export function adopt(model: Model, deployment: Deployment, stored: Position): P
             `${rightNames(stored.state, model.names)}; give the gate a "migrate"`,
     );
   }
+  const { version: _, data, ...rest } = envelope;
   const migrated = migrateRun(migrate, { state: stored.state, context: data, version }, what);
   if (!model.has(migrated.state)) {
     const fault = `"migrate" took it to ${showValue(migrated.state)}, which is no state of it`;
