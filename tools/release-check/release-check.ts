@@ -87,7 +87,10 @@ async function importEntries(project: Consumer): Promise<void> {
 
 async function runSuite(node: string): Promise<void> {
   const args = ['node_modules/vitest/vitest.mjs', 'run', ...SUITE];
-  await promisify(execFile)(node, args, { cwd: ROOT, maxBuffer: 2 ** 28 });
+  const running = promisify(execFile)(node, args, { cwd: ROOT, maxBuffer: 2 ** 28 });
+  await running.catch(({ stdout }: { stdout: string }) => {
+    throw new Error(stdout.slice(-LONGEST_FAULT));
+  });
 }
 
 /** The ends of each peer's range, as the registry has them today. */
