@@ -40,7 +40,9 @@ import { loadWorkflows, type WorkflowFile } from './workflow-file.ts';
 export const GATE = {
   usage: 'mcp-interlock gate ./gate.ts --target http://127.0.0.1:3001/mcp [options]',
   about:
-    'Serves MCP at http://127.0.0.1:8080/mcp, lets through what the workflow allows, and hands it to\nthe target: an MCP server over Streamable HTTP, in any language. The file exports a\nStateMachineGate, or several in an array, by default; or it is the same in JSON.',
+    'Serves MCP at http://127.0.0.1:8080/mcp, lets through what the workflow allows, and hands\n' +
+    'it to the target: an MCP server over Streamable HTTP, in any language. The default export\n' +
+    'of the file is a StateMachineGate, or an array of them. Or the file is the same in JSON.',
   options: {
     target: { takes: 'URL', help: 'the MCP endpoint of the server behind the gate; needed' },
     port: { takes: 'PORT', help: 'where to listen; 0 takes a free port. Default 8080' },
