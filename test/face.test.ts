@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { ERROR_CODES } from '../src/errors.ts';
-import type { InterlockEventType, RefusalReason } from '../src/events.ts';
+import type { RefusalReason } from '../src/events.ts';
 import { ROOT } from './helpers/consumer.ts';
 import { Page } from './helpers/markdown.ts';
 import { faultsOf, sentencesOf } from './helpers/prose.ts';
@@ -72,17 +72,15 @@ describe('the reference', () => {
       unavailable: true,
       'no-run': true,
     };
-    const rows = new Page('docs/reference/refusals.md').tableAfter(
-      '| reason |'.replace('| r', 'r'),
-    );
+    const rows = new Page('docs/reference/refusals.md').tableAfter('in the same words');
     expect(rows.map(([reason]) => reason).sort()).toEqual(Object.keys(reasons).sort());
   });
 
   it('has each event on one page', () => {
     const rows = new Page('docs/reference/events.md').tableAfter('<!-- events -->');
     for (const [type = ''] of rows) expect([type, pagesOn(type)]).toEqual([type, [EVENTS_PAGE]]);
-    const named: InterlockEventType[] = rows.map(([type]) => type as InterlockEventType);
-    expect(new Set(named).size).toBe(rows.length);
+    // test/events.test.ts compares the table with the type.
+    expect(new Set(rows.map(([type]) => type)).size).toBe(rows.length);
   });
 
   it('has each error code on one page', () => {
