@@ -54,6 +54,7 @@ export type Uncertain = 'hold' | 'retry';
 
 /** The call that a claim is held for. */
 export interface StepDescription {
+  /** The tool that is called. Of a move from outside: what makes it, such as `send PAY`. */
   readonly tool: string;
   /** A digest of the call's arguments. The same tool with the same digest is the same call. */
   readonly digest: string;
@@ -117,7 +118,10 @@ export interface CallNote {
   readonly workflowVersion?: number | undefined;
 }
 
-/** A trail entry before the store has stamped it. */
+/**
+ * A trail entry before the store has stamped it. A new member also goes into `orderedDraft()`, and
+ * into PostgreSQL's columns.
+ */
 export interface TrailDraft extends CallNote {
   readonly from: string;
   /** The state after the move, which may be `from`. Absent where nothing was committed. */

@@ -28,8 +28,8 @@ import {
   step,
 } from './fixtures.ts';
 
-/** All that an entry can say. */
-const FULL: MoveDraft = {
+/** All that an entry can say: with a new member, each store is asked to keep it. */
+const FULL: Required<MoveDraft> = {
   from: 'payment',
   to: 'confirmed',
   event: 'PAY',

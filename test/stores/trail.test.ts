@@ -26,7 +26,7 @@ const drafts = fc.record(
     payload: json,
     note: text,
     calledBy: text,
-  },
+  } satisfies Readonly<Record<keyof Omit<TrailDraft, 'to'>, fc.Arbitrary<unknown>>>,
   { requiredKeys: ['from', 'event'] },
 ) as fc.Arbitrary<TrailDraft>;
 
