@@ -101,7 +101,9 @@ function parseConfig(config: unknown): Machine {
   const states = new Map(entries.map(([name, state]) => [name, parseState(what, name, state)]));
   if (states.size === 0) throw configError(`${what} has no states`);
   if (states.has(ANY_STATE))
-    throw configError(`${what}: rename the state "*": bindings use that name for any state`);
+    throw configError(
+      `${what}: a state is called "*", which names any state in bindings; rename it`,
+    );
   if (!states.has(initial)) {
     const message = `the initial state ${showValue(initial)} of ${what} does not exist`;
     throw new InterlockError(

@@ -93,7 +93,7 @@ class Statechart implements Model {
       throw this.#error('its XState is older than 5.19, which has no pure transitions');
     this.chart = new ChartTree(machine);
     if (this.chart.nodes.has(ANY_STATE))
-      throw this.#error('a state is called "*", which bindings name any state by');
+      throw this.#error('a state is called "*", which names any state in bindings; rename it');
     const fault = chartFault(machine, this.chart, hasListener);
     if (fault !== undefined) throw this.#error(fault);
     const nodes = [...this.chart.nodes.values()];
