@@ -52,7 +52,7 @@ import {
 import { type CurrentStep, mayBeInside, openStepOf } from './session/current-step.ts';
 import { ownerOf, principalText } from './session/run-key.ts';
 import { ANEW, begunWith, restartOf } from './step/claim.ts';
-import { moveTo, takeEffect, tellIfHeld } from './step/outcome.ts';
+import { moveTo, tellIfHeld, tellSaved } from './step/outcome.ts';
 import type { Json, KeysPage, TrailDraft, TrailEntry } from './stores/store.ts';
 import { parseEvent } from './workflow/binding.ts';
 import { assertGate, type StateMachineGate } from './workflow/gate.ts';
@@ -347,7 +347,7 @@ export class Runs<E extends string = string> {
     }
     const { to: state } = move.trail;
     this.#tellResolved(run, { tool: claim.tool, outcome, state, actor, note });
-    takeEffect(this.#mover, move, run, stored.version === 0);
+    tellSaved(this.#mover, move, run, stored.version === 0);
     tellMovedOutside(this.#mover, run, move);
     return { resolved: true, state };
   }

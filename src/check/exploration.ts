@@ -38,7 +38,7 @@ export interface ProofStep {
 export const MAX_POSITIONS = 5000;
 
 /** The moves that a search takes. */
-export interface Moves {
+export interface SearchMoves {
   /** The events that `runs.send()` may send; `true` for all that the machine handles. */
   readonly outside: readonly string[] | boolean;
   /** Whether to take a call's move. Default: yes. */
@@ -85,7 +85,7 @@ export class Exploration {
   }
 
   /** The nearest position for which `isGoal` says yes. */
-  find(moves: Moves, isGoal: (position: Position) => boolean): Found {
+  find(moves: SearchMoves, isGoal: (position: Position) => boolean): Found {
     const { start } = this.workflow;
     const reached = new Map<string, Arrival>([
       [keyOf(start), { position: start, last: undefined }],
@@ -107,7 +107,7 @@ export class Exploration {
   }
 
   /** Every position there is. */
-  all(moves: Moves): Reached {
+  all(moves: SearchMoves): Reached {
     const positions: Position[] = [];
     const { gap } = this.find(moves, (position) => {
       positions.push(position);
@@ -121,14 +121,14 @@ export class Exploration {
   }
 
   /** Whether `unguarded` leaves such a move out. It remembers that it did. */
-  #isLeftOut(moves: Moves, isGuarded: boolean): boolean {
+  #isLeftOut(moves: SearchMoves, isGuarded: boolean): boolean {
     const isLeftOut = moves.unguarded === true && isGuarded;
     this.#skipped ||= isLeftOut;
     return isLeftOut;
   }
 
   /** The moves to other positions. A call that leads back to where it began is none. */
-  *movesFrom(from: Position, moves: Moves): Generator<{ step: ProofStep; to: Position }> {
+  *movesFrom(from: Position, moves: SearchMoves): Generator<{ step: ProofStep; to: Position }> {
     const { workflow } = this;
     if (workflow.hasEnded(from.state)) return;
     for (const tool of workflow.toolNames) {
@@ -200,7 +200,7 @@ export class Exploration {
     tool: string,
     outcome: CallOutcome,
     from: Position,
-    moves: Moves,
+    moves: SearchMoves,
   ): Generator<{ step: ProofStep; to: Position }> {
     for (const { source, times, isGuarded } of this.#sendersOf(tool, outcome, from.state)) {
       if (this.#isLeftOut(moves, isGuarded)) continue;
@@ -256,7 +256,7 @@ export class Exploration {
     return [...this.#named(this.#takenIn(state)), undefined];
   }
 
-  #eventsFrom(outside: Moves['outside'], { state }: Position): readonly string[] {
+  #eventsFrom(outside: SearchMoves['outside'], { state }: Position): readonly string[] {
     if (outside === false) return [];
     const taken = this.#takenIn(state);
     if (outside === true) return this.#named(taken);

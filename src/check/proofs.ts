@@ -9,7 +9,7 @@ import { parseOptions, showValue } from '../options.ts';
 import type { StateMachineGate } from '../workflow/gate.ts';
 import type { BoundState, BoundStates, Position } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
-import { Exploration, MAX_POSITIONS, type Moves, type ProofStep } from './exploration.ts';
+import { Exploration, MAX_POSITIONS, type ProofStep, type SearchMoves } from './exploration.ts';
 
 /** A tool; or, for a tool that does several things, only those of its calls that send an event. */
 export type ProofTool<E extends string = string> =
@@ -140,7 +140,7 @@ interface AskedTool {
 class Question {
   readonly #workflow: Workflow;
   readonly #what: string;
-  readonly #options: Pick<Moves, 'outside' | 'maxPositions'>;
+  readonly #options: Pick<SearchMoves, 'outside' | 'maxPositions'>;
   readonly #exploration: Exploration;
 
   constructor(workflow: Workflow, what: string, options: ProofOptions | undefined) {
@@ -179,7 +179,7 @@ class Question {
   /** Looks for a call that the gate lets through where it must not. */
   refute(
     { tool, event }: AskedTool,
-    moves: Pick<Moves, 'counts'>,
+    moves: Pick<SearchMoves, 'counts'>,
     isPlace: (position: Position) => boolean = () => true,
   ): Proof {
     for (const unguarded of [true, false]) {

@@ -257,7 +257,7 @@ async function countCall(
   position: Position,
 ): Promise<Position | NotAdmitted> {
   const { tool, digest, key } = step;
-  const count = shield.count(position, { tool, digest }, step.now);
+  const count = shield.count(position, { tool, digest }, step.grantedAt);
   if (!count.isLoop) return count.position;
   const next = shield.fallBack(position);
   const event = shield.fallbackEvent ?? LOOP;
@@ -268,7 +268,7 @@ async function countCall(
   if ((await step.save(moved)) !== 'committed') return { reason: 'unavailable' };
   const { calls } = count;
   tellLoop(shield, { ...key, tool, state: position.state, calls, max: shield.max }, config.onError);
-  return { reason: 'loop', snapshot: { ...next.position, updatedAt: step.now }, moved };
+  return { reason: 'loop', snapshot: { ...next.position, updatedAt: step.grantedAt }, moved };
 }
 
 /** A listener that fails does not stop the refusal. */

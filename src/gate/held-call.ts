@@ -207,7 +207,7 @@ class FacedStep implements HandlersStep {
   /** `onEnd` is called once no answer of the call is expected any more. */
   constructor(call: HeldCall, onEnd: () => void) {
     const { step, config } = call;
-    const from = step.moves?.from ?? step.snapshot;
+    const from = step.moves?.current ?? step.snapshot;
     this.key = step.key;
     this.#workflow = config.workflow;
     this.#tool = step.tool;
@@ -237,7 +237,7 @@ class FacedStep implements HandlersStep {
   /** The call, while the handler can still change what the step saves. */
   get #open(): HeldCall | undefined {
     const call = this.#call;
-    return call === undefined || call.transform !== undefined || call.step.isOver
+    return call === undefined || call.transform !== undefined || !call.step.canSettle
       ? undefined
       : call;
   }
@@ -246,13 +246,13 @@ class FacedStep implements HandlersStep {
   #end(): void {
     this.#hasEnded = true;
     if (this.#call === undefined || this.#open !== undefined) return;
-    this.#left = this.#call.step.moves?.from ?? this.#left;
+    this.#left = this.#call.step.moves?.current ?? this.#left;
     this.#call = undefined;
   }
 
   /** An object of functions, not of methods: a handler may take them off it. */
   #make(): CurrentStep {
-    const data = () => this.#workflow.dataOf(this.#call?.step.moves?.from ?? this.#left);
+    const data = () => this.#workflow.dataOf(this.#call?.step.moves?.current ?? this.#left);
     return {
       run: this.key.run,
       workflow: this.key.workflow,

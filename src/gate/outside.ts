@@ -182,7 +182,7 @@ export async function expireFromOutside(mover: OutsideMover, run: string): Promi
   if (entry.claim?.live === true) return false;
   const known = understood(mover, entry.snapshot, record?.now);
   // A run that is not understood must not end a sweep: other runs come after it.
-  if (known?.left === undefined) return false;
+  if (known?.expiry === undefined) return false;
   // Nothing to change: the claim itself moves a run whose time is over.
   const result = await moveFromOutside(mover, run, { name: 'sweep' }, () => undefined);
   return result === 'unchanged';

@@ -153,13 +153,13 @@ export function storedPosition(
     return { position: workflow.start, updatedAt: 0, version: 0, isOverdue: false };
   const known = understood(config, snapshot, record?.now);
   if (known === undefined) return 'unavailable';
-  const { position, left } = known;
+  const { position, expiry } = known;
   const { updatedAt, version = 0 } = snapshot;
   return {
-    position: left?.position ?? position,
+    position: expiry?.position ?? position,
     updatedAt,
     version,
-    isOverdue: left !== undefined,
+    isOverdue: expiry !== undefined,
   };
 }
 

@@ -217,7 +217,7 @@ export async function carryOn(
   if (moves === undefined) return AS_IT_CAME;
   const { store } = run;
   const { token, idempotencyKey, isUpdated } = step;
-  const { from, before, origin } = moves;
+  const { current: from, found: before, origin } = moves;
   const key = ticketRun(taskOwner, taskId, workflow.id);
   const ticket: Ticket = {
     run: run.run,
@@ -274,9 +274,9 @@ interface Ticket {
   /** The claim's token. */
   readonly token: string;
   readonly idempotencyKey: string;
-  /** Where the call found the run, and what else its moves depend on. */
+  /** As `current` in {@link Moves}. Other versions read it by this name. */
   readonly from: Position;
-  /** As in {@link Moves}, if it is not `from`. */
+  /** As `found` in {@link Moves}, if it is not `from`. */
   readonly before?: Position;
   readonly origin: CallOrigin;
   /** Whether its handler changed the run's data. */

@@ -1,5 +1,5 @@
 /**
- * How a call gets its run. A run that begins gets its first data; one whose state's time is over,
+ * How a call gets its run. A run that begins gets its first data. A run whose deadline has passed,
  * or that begins anew, first makes a move of its own. Hides how the app is asked for data.
  */
 import type { Clock } from '../clock.ts';
@@ -11,7 +11,7 @@ import type { Understood, Workflow } from '../workflow/workflow.ts';
 import { moveTo, type StepMove, tellIfHeld } from './outcome.ts';
 import { type NotClaimed, Step, type StepCall, type StepRules, type StepRun } from './step.ts';
 
-/** States that expire sooner than the store answers would otherwise follow each other for ever. */
+/** Else deadlines shorter than a trip to the store would follow each other for ever. */
 const MOST_MOVES = 16;
 
 /** The run to claim, and the call that is to have it. */
@@ -31,15 +31,16 @@ export interface NotBegun extends NotClaimed {
 }
 
 /**
- * Claims a run where it stands now. First it leaves a state whose time is over, or begins anew if
- * it has ended. Each such move is committed by itself, `onMoved` is told, and the run is claimed
- * again. The first data of a run that begins are saved with its next commit.
+ * Claims a run where it stands now. First the run leaves a state whose deadline has passed, or
+ * begins anew if it has ended. Each such move is committed by itself, `onMoved` is told, and the
+ * run is claimed again. The first data of a run that begins are saved with its next commit.
  */
 export async function claimRun(
   rules: StepRules,
   wanted: Wanted,
   onMoved: (move: StepMove) => void,
 ): Promise<Step | NotClaimed | NotBegun> {
+  const { workflow } = rules;
   for (let moves = 0; moves <= MOST_MOVES; moves++) {
     const step = new Step(rules, wanted.run, wanted);
     const refused = await step.claim(wanted.states);
@@ -49,17 +50,21 @@ export async function claimRun(
       return refused;
     }
     // The caller refuses a run that this deployment does not understand.
-    if (step.understood === undefined) return step;
+    const found = step.understood;
+    if (found === undefined) return step;
+    let known = found;
     let data: Json | undefined;
     if (wanted.begin !== undefined) {
       try {
-        data = await beginWith(rules.workflow, wanted, wanted.begin, step, step.understood);
+        if (step.isFirst) known = await beginFirst(workflow, wanted.begin, step, found);
+        if (wanted.restarts !== undefined && isAtEnd(workflow, found)) data = await wanted.begin();
       } catch (fault) {
         await step.withdraw();
         return { reason: 'unavailable', fault };
       }
     }
-    const own = ownMove(rules.workflow, step.understood, wanted.restarts, data);
+    step.understood = known;
+    const own = ownMove(workflow, known, wanted.restarts, data);
     if (own === undefined) return step;
     if ((await step.save(own.move, own.options)) !== 'committed') return { reason: 'unavailable' };
     onMoved(own.move);
@@ -67,23 +72,15 @@ export async function claimRun(
   return { reason: 'busy' };
 }
 
-/**
- * Gives its first data to a run that begins. Resolves to the first data of a run that begins anew.
- */
-async function beginWith(
+/** A run that begins, with its first data. The move of a passed deadline takes them along. */
+async function beginFirst(
   workflow: Workflow,
-  { restarts }: Wanted,
   begin: NonNullable<Wanted['begin']>,
-  step: Step,
+  { snapshot: { updatedAt }, grantedAt }: Step,
   known: Understood,
-): Promise<Json | undefined> {
-  if (step.isFirst) {
-    const { updatedAt } = step.snapshot;
-    const position = begunWith(workflow, known.position, await begin());
-    const left = workflow.overdue({ ...position, updatedAt }, step.now);
-    step.understood = { position, left };
-  }
-  return restarts !== undefined && isAtEnd(workflow, known) ? begin() : undefined;
+): Promise<Understood> {
+  const position = begunWith(workflow, known.position, await begin());
+  return { position, expiry: workflow.overdue({ ...position, updatedAt }, grantedAt) };
 }
 
 /** No call goes on from the run before, so its idempotency keys are forgotten. */
@@ -103,20 +100,20 @@ export function restartOf(
   return { ...move, isRestart: true };
 }
 
-/** Whether a run has ended: its state is final, and no time of it is over. */
-function isAtEnd(workflow: Workflow, { position, left }: Understood): boolean {
-  return left === undefined && workflow.hasEnded(position.state);
+/** Whether a run has ended: its state is final, and has no deadline that has passed. */
+function isAtEnd(workflow: Workflow, { position, expiry }: Understood): boolean {
+  return expiry === undefined && workflow.hasEnded(position.state);
 }
 
-/** The move of a run whose state's time is over, or that has ended and begins anew. */
+/** The move of a run whose deadline has passed, or that has ended and begins anew. */
 function ownMove(
   workflow: Workflow,
   known: Understood,
   restarts: Wanted['restarts'],
   data: Json | undefined,
 ): { readonly move: StepMove; readonly options?: typeof ANEW } | undefined {
-  const { position, left } = known;
-  if (left !== undefined) return { move: moveTo(workflow, position, left, { event: AFTER }) };
+  const { position, expiry } = known;
+  if (expiry !== undefined) return { move: moveTo(workflow, position, expiry, { event: AFTER }) };
   if (restarts === undefined || !isAtEnd(workflow, known)) return undefined;
   return { move: restartOf(workflow, position, restarts.actor, data), options: ANEW };
 }

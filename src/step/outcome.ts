@@ -101,10 +101,10 @@ export type MovingBinding = Pick<CallBinding, 'eventIn' | 'retriesIn'>;
 
 /** Where the outcomes of one call lead. */
 export class Moves {
-  /** Where the call found the run, with what its handler has changed of the data since. */
-  readonly from: Position;
   /** Where the call found the run. */
-  readonly before: Position;
+  readonly found: Position;
+  /** The same state, with the data as the call's handler has changed them. */
+  readonly current: Position;
   readonly origin: CallOrigin;
   readonly #workflow: Workflow;
   readonly #binding: MovingBinding;
@@ -114,23 +114,23 @@ export class Moves {
   constructor(
     { workflow, onError }: { workflow: Workflow; onError: (error: unknown) => void },
     binding: MovingBinding,
-    from: Position,
+    current: Position,
     origin: CallOrigin,
-    before = from,
+    found = current,
   ) {
     this.#workflow = workflow;
     this.#binding = binding;
     this.#asked = new AskedArguments(origin.args);
     this.#onError = onError;
-    this.before = before;
-    this.from = from;
+    this.found = found;
+    this.current = current;
     this.origin = origin;
   }
 
   /** The same moves from a position of the same state with other data. */
   at(position: Position): Moves {
     const own = { workflow: this.#workflow, onError: this.#onError };
-    return new Moves(own, this.#binding, position, this.origin, this.before);
+    return new Moves(own, this.#binding, position, this.origin, this.found);
   }
 
   /**
@@ -149,7 +149,8 @@ export class Moves {
     const { kind, result } = outcome;
     if (kind === 'unknown') return 'unknown';
     if (kind === 'succeeded') return this.#succeeded(result ?? {});
-    // The handler may have committed its transaction all the same: then the success is saved.
+    // If the handler's transaction was committed, the success is saved, and there is nothing left
+    // to release. If it was rolled back, nothing was saved, and the release frees the run.
     if (savedByHandler) return 'release';
     const move = kind === 'failed' ? this.#failed(endedBy(outcome)) : undefined;
     return move ?? (isUpdated ? this.#stays(saidOf(outcome)) : 'release');
@@ -161,7 +162,7 @@ export class Moves {
    * @throws Error where the event depends on the result
    */
   successWithoutResult(): StepMove {
-    const source = this.#binding.eventIn(this.from.state);
+    const source = this.#binding.eventIn(this.current.state);
     if (typeof source === 'function' && source.sends === undefined)
       throw new Error(
         `what a success of ${JSON.stringify(this.origin.tool)} sends depends on its result, ` +
@@ -178,21 +179,21 @@ export class Moves {
 
   /** The trail's entry for a call that commits nothing. */
   attempted(said: Said): TrailDraft {
-    return { from: this.from.state, event: null, ...said, ...this.origin.note };
+    return { from: this.current.state, event: null, ...said, ...this.origin.note };
   }
 
   /**
    * The tool ran: where its event leads nowhere, or throws, the success is saved without a move.
    */
   #succeeded(result: ToolResult): StepMove {
-    const source = this.#binding.eventIn(this.from.state);
+    const source = this.#binding.eventIn(this.current.state);
     return this.#trySend(source, { result }, SUCCEEDED) ?? this.#stays(SUCCEEDED);
   }
 
   /** `undefined` where the failure sends nothing. One that may be retried is only counted. */
   #failed(ended: Ended): StepMove | undefined {
-    const { state } = this.from;
-    const counted = countFailure(this.from, this.origin.tool, this.#binding.retriesIn(state));
+    const { state } = this.current;
+    const counted = countFailure(this.current, this.origin.tool, this.#binding.retriesIn(state));
     if (counted !== undefined) return this.at(counted).#stays(failure(ended));
     const source = this.#binding.eventIn(state, 'failure');
     return this.#trySend(source, ended, failure(ended));
@@ -200,9 +201,9 @@ export class Moves {
 
   /** Leads nowhere, and saves the data that the run carries along. */
   #stays(said: Said): StepMove {
-    const reached = { position: this.from, actions: this.#due };
+    const reached = { position: this.current, actions: this.#due };
     const entry = { event: null, ...said, ...this.origin.note };
-    return moveTo(this.#workflow, this.before, reached, entry);
+    return moveTo(this.#workflow, this.found, reached, entry);
   }
 
   /** The actions of the initial state: due with the run's first commit. */
@@ -213,7 +214,7 @@ export class Moves {
   /** What the app's functions are told of the call. */
   get #told(): Omit<FailedCall, 'result' | 'error'> {
     const { tool, note } = this.origin;
-    const facts = this.#workflow.factsOf(this.from, note.actor);
+    const facts = this.#workflow.factsOf(this.current, note.actor);
     return { ...facts, tool, args: this.#asked.members };
   }
 
@@ -237,10 +238,10 @@ export class Moves {
     if (ambiguous !== undefined) throw new UnclearArguments(this.origin.tool, ambiguous);
     if (sent === undefined) return undefined;
     const { type, payload, memory } = sent;
-    const { position, actions } = this.#workflow.next(this.from, type, payload, memory);
+    const { position, actions } = this.#workflow.next(this.current, type, payload, memory);
     const reached = { position, actions: [...this.#due, ...actions] };
     const entry = { event: type, ...how, ...this.origin.note, payload };
-    return moveTo(this.#workflow, this.before, reached, entry);
+    return moveTo(this.#workflow, this.found, reached, entry);
   }
 }
 
@@ -250,7 +251,7 @@ export class Moves {
  *
  * @param isFirst whether nothing of the run was committed before
  */
-export function takeEffect(
+export function tellSaved(
   {
     workflow,
     events,
@@ -329,7 +330,7 @@ export function shownState(rule: EndRule, run: string, state: string): string {
 const PAGE = 'https://www.npmjs.com/package/mcp-interlock#when-the-outcome-is-unknown';
 
 /** A step whose outcome is unknown, or the claim that it left behind. */
-type LostStep = Pick<ClaimView, 'tool' | 'idempotencyKey' | 'uncertain'> & {
+type UnknownStep = Pick<ClaimView, 'tool' | 'idempotencyKey' | 'uncertain'> & {
   readonly key: RunKey;
 };
 
@@ -350,7 +351,7 @@ export class UnknownOutcome extends Error {
   readonly help = PAGE;
 
   /** @param waits whether the claim stays, so that the run may be held */
-  constructor({ key, tool, idempotencyKey, uncertain }: LostStep, why: string, waits: boolean) {
+  constructor({ key, tool, idempotencyKey, uncertain }: UnknownStep, why: string, waits: boolean) {
     const outcome = `the outcome of a call of ${JSON.stringify(tool)} is unknown (${why})`;
     super(waits && uncertain === 'hold' ? `${outcome}. ${remedy(key)}` : outcome);
     this.run = key.run;

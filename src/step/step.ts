@@ -29,16 +29,16 @@ import {
   type Outcome,
   type StepMove,
   shownPosition,
-  takeEffect,
+  tellSaved,
   UnknownOutcome,
   type WhenEnded,
 } from './outcome.ts';
 import {
   type GuardedStore,
+  KEEPS_KEY,
   persist,
   type Releasing,
   releaseClaim,
-  UNBEGUN,
 } from './store-calls.ts';
 import type { Turn, Turns, WaitingCall, WaitLimits } from './turns.ts';
 
@@ -182,7 +182,7 @@ export class Step {
   /** Where the call found the run. */
   snapshot: FsmSnapshot = { state: '', updatedAt: 0 };
   /** The store's time of the claim; this process's time, where the store says none. */
-  now = 0;
+  grantedAt = 0;
   /** What the snapshot means to this deployment; `undefined` where it does not understand it. */
   understood: Understood | undefined;
   /** Why this deployment does not understand the snapshot. */
@@ -218,7 +218,7 @@ export class Step {
   readonly #number: number | undefined;
   /** When it asked for its turn, and when it asked for its claim, by this process's clock. */
   #askedAt = 0;
-  #claimedAt = 0;
+  #claimAskedAt = 0;
   #hasWaited = false;
   /** How long it waited for the store. Counted only where the app listens to events. */
   #storeMs = 0;
@@ -261,14 +261,16 @@ export class Step {
     kept: { readonly token: string; readonly idempotencyKey: string; readonly moves: Moves },
   ): Step {
     const { tool, note } = kept.moves.origin;
+    // The ticket lacks the binding's `uncertain`, which the claim in the store has. Here it decides
+    // only what `onError` and the events are told, so it is the stricter one.
     const description = { tool, digest: '', uncertain: 'hold' } as const;
     const call = { description, note, request: NO_REQUEST, onTooLong: () => step.giveUp() };
     const step = new Step(rules, run, call, kept.token, 'forwarded');
     step.idempotencyKey = kept.idempotencyKey;
-    step.snapshot = { ...kept.moves.from, updatedAt: 0 };
+    step.snapshot = { ...kept.moves.current, updatedAt: 0 };
     step.moves = kept.moves;
     step.#isShared = true;
-    step.#hold(rules.clock.now());
+    step.#startClocks(rules.clock.now());
     return step;
   }
 
@@ -300,9 +302,9 @@ export class Step {
     return this.#state === 'claimed' || this.#state === 'forwarded';
   }
 
-  /** Whether there is nothing to settle: it is settled or settling, or has no claim yet. */
-  get isOver(): boolean {
-    return !this.hasClaim && this.#state !== 'unsettled';
+  /** Whether there is something to settle: it holds a claim, or its outcome is unknown. */
+  get canSettle(): boolean {
+    return this.hasClaim || this.#state === 'unsettled';
   }
 
   /** Whether it took longer than `maxStepMs`. */
@@ -338,8 +340,9 @@ export class Step {
         hasAsked = false;
         if (events.isOn) this.#storeMs += clock.now() - askedAt;
         if (result.status === 'claimed') {
-          if (turns.isOff(request, waiting)) await releaseClaim(this.#claimed, UNBEGUN);
-          else return this.#granted(result, askedAt);
+          if (!turns.isOff(request, waiting)) return this.#granted(result, askedAt);
+          await releaseClaim(this.#ownClaim, KEEPS_KEY);
+          break;
         } else if (result.status === 'busy' && clock.now() < deadline) {
           leave ??= this.#turn.wait(request, waiting);
           if (leave === undefined) return this.#refuse(refusal(result));
@@ -350,7 +353,7 @@ export class Step {
       return this.#refuse(this.#calledOff() ?? { reason: 'cancelled' });
     } catch (error) {
       // The store may have granted the claim, though its answer was lost.
-      if (hasAsked) void releaseClaim(this.#claimed, UNBEGUN, 1);
+      if (hasAsked) void releaseClaim(this.#ownClaim, KEEPS_KEY, 1);
       onError(error);
       return this.#refuse({ reason: 'unavailable' });
     } finally {
@@ -382,9 +385,9 @@ export class Step {
     const { clock, workflow } = this.#rules;
     this.snapshot = snapshot;
     this.idempotencyKey = idempotencyKey;
-    this.now = now ?? clock.now();
+    this.grantedAt = now ?? clock.now();
     try {
-      this.understood = workflow.understand(snapshot, this.now);
+      this.understood = workflow.understand(snapshot, this.grantedAt);
     } catch (error) {
       this.fault = error;
     }
@@ -392,7 +395,7 @@ export class Step {
     // The result may come on another stream: the request's id stays in flight until then.
     this.#endRequest = this.#request.beginStep(this.uncertain === 'hold');
     this.#become('claimed');
-    this.#hold(askedAt);
+    this.#startClocks(askedAt);
     if (this.#hasWaited) this.#tellWaited(true, snapshot.state);
   }
 
@@ -413,10 +416,10 @@ export class Step {
   // --- claimed and forwarded ------------------------------------------------------------------
 
   /** Renews the claim from now on, and calls `onTooLong` after `maxStepMs`. */
-  #hold(askedAt: number): void {
+  #startClocks(askedAt: number): void {
     const { clock, times } = this.#rules;
     this.#leasedAt = askedAt;
-    this.#claimedAt = askedAt;
+    this.#claimAskedAt = askedAt;
     this.#stopLimit = clock.after(times.maxStepMs, () => {
       this.#overran = true;
       this.#onTooLong();
@@ -466,7 +469,7 @@ export class Step {
     this.isUpdated = isUpdated;
     const { events } = this.#rules;
     if (!events.isOn) return;
-    const waitedMs = this.#claimedAt - this.#askedAt;
+    const waitedMs = this.#claimAskedAt - this.#askedAt;
     events.publish({ type: 'step.started', ...this.#facts, waitedMs });
   }
 
@@ -480,7 +483,7 @@ export class Step {
     const { moves } = this;
     if (moves === undefined) return;
     const { workflow } = this.#rules;
-    this.moves = moves.at(workflow.withData(moves.from, change(workflow.dataOf(moves.from))));
+    this.moves = moves.at(workflow.withData(moves.current, change(workflow.dataOf(moves.current))));
     this.isUpdated = true;
   }
 
@@ -492,7 +495,7 @@ export class Step {
     const { store } = this.#run;
     if (this.moves === undefined || store.commitIn === undefined) return 'unsupported';
     const move = this.moves.successWithoutResult();
-    if (this.isOver) return 'lost';
+    if (!this.canSettle) return 'lost';
     this.#mayHaveSaved = true;
     const { status } = await store.commitIn(client, this.#commitOf(move));
     if (status === 'committed') this.savedByHandler = true;
@@ -538,9 +541,9 @@ export class Step {
       return 'unknown';
     }
     // The client's next call answers the question and goes on with the step, under the same key.
-    const options = outcome.kind === 'input_required' ? UNBEGUN : {};
+    const options = outcome.kind === 'input_required' ? KEEPS_KEY : {};
     if (next !== 'release') return this.#settleWith(next, options, onMoved, isLast);
-    this.leaves = shownPosition(this.#rules, this.key.run, moves.from);
+    this.leaves = shownPosition(this.#rules, this.key.run, moves.current);
     const entry = moves.entryFor(outcome);
     return after(this.release({ ...options, entry }), () => 'settled' as const);
   }
@@ -598,7 +601,7 @@ export class Step {
    */
   save(
     move: StepMove,
-    options: Pick<CommitRequest, 'settles'> = UNBEGUN,
+    options: Pick<CommitRequest, 'settles'> = KEEPS_KEY,
   ): Promise<CommitResult['status'] | 'failed'> {
     return this.saveOrThrow(move, options).catch(() => 'failed' as const);
   }
@@ -626,7 +629,7 @@ export class Step {
     onMoved?: MoveListener,
     isLate?: boolean,
   ): Promise<CommitStatus> {
-    if (this.isOver) return Promise.resolve(this.#state === 'saved' ? 'repeated' : 'lost');
+    if (!this.canSettle) return Promise.resolve(this.#state === 'saved' ? 'repeated' : 'lost');
     const { clock, times, events, onError } = this.#rules;
     const isForwarded = this.#state !== 'claimed';
     this.#become('settling');
@@ -650,7 +653,7 @@ export class Step {
       (error) => {
         this.#become(isForwarded ? 'unsettled' : 'released');
         if (isForwarded) this.#forgetCall();
-        else void releaseClaim(this.#claimed, UNBEGUN, 1);
+        else void releaseClaim(this.#ownClaim, KEEPS_KEY, 1);
         throw error;
       },
     );
@@ -671,7 +674,7 @@ export class Step {
     const { outcome, event, to } = move.trail;
     if (events.isOn && this.moves !== undefined && isCommitted(outcome))
       events.publish({ type: 'step.committed', ...this.#ending, outcome, event, to });
-    takeEffect(this.#rules, move, this.key.run, this.moves?.origin.isFirst ?? this.isFirst);
+    tellSaved(this.#rules, move, this.key.run, this.moves?.origin.isFirst ?? this.isFirst);
     onMoved?.(move, isLate);
   }
 
@@ -680,13 +683,13 @@ export class Step {
    * this does not wait for it.
    */
   async release(options: ReleaseOptions = {}): Promise<void> {
-    if (this.isOver) return;
+    if (!this.canSettle) return;
     const { clock, events } = this.#rules;
     this.#become('settling');
     const isTold = events.isOn && this.moves !== undefined;
     const askedAt = isTold ? clock.now() : 0;
     try {
-      await releaseClaim(this.#claimed, options);
+      await releaseClaim(this.#ownClaim, options);
     } finally {
       this.#become('released');
     }
@@ -717,20 +720,20 @@ export class Step {
   withdraw(kind?: string): Promise<void> {
     const entry =
       kind === undefined ? undefined : this.moves?.attempted({ outcome: 'not_run', kind });
-    return this.release(entry === undefined ? UNBEGUN : { ...UNBEGUN, entry });
+    return this.release(entry === undefined ? KEEPS_KEY : { ...KEEPS_KEY, entry });
   }
 
   /**
    * The outcome is unknown: the claim stands until its lease ends, and `onError` is told.
    *
-   * @param mayCome whether the response may still bring the outcome. Then the request's id stays in
-   * flight, for at most `maxStepMs`.
+   * @param isAwaited whether the gate still waits for the response. Then the request's id stays in
+   * flight, for at most `maxStepMs`. A late outcome is saved either way.
    */
-  giveUp(mayCome = false): void {
+  giveUp(isAwaited = false): void {
     if (this.#state === 'claimed') void this.withdraw();
     const isNew = this.#state === 'forwarded';
     if (isNew) this.#become('unsettled');
-    if (!mayCome && this.#state === 'unsettled') this.#forgetCall();
+    if (!isAwaited && this.#state === 'unsettled') this.#forgetCall();
     if (isNew) this.tellUnknown('no result came', true);
   }
 
@@ -770,7 +773,7 @@ export class Step {
   get #ending() {
     const isLate = this.#isEndTold;
     this.#isEndTold = true;
-    const durationMs = this.#rules.clock.now() - this.#claimedAt;
+    const durationMs = this.#rules.clock.now() - this.#claimAskedAt;
     return { ...this.#facts, durationMs, storeMs: this.#storeMs, isLate };
   }
 
@@ -795,7 +798,7 @@ export class Step {
     this.onForgotten?.();
   }
 
-  get #claimed(): Releasing {
+  get #ownClaim(): Releasing {
     const { clock, onError } = this.#rules;
     const { key, token } = this;
     return { store: this.#run.store, key, token, clock, onError };

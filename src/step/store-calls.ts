@@ -12,8 +12,8 @@ import type {
   TransactionalStateStore,
 } from '../stores/store.ts';
 
-/** The call did not run, or goes on with the client's next call: that keeps its idempotency key. */
-export const UNBEGUN = { settles: false } as const;
+/** The call did not run, or waits for an input: the next try gets the same idempotency key. */
+export const KEEPS_KEY = { settles: false } as const;
 
 /** How long to wait before each further try, in milliseconds. */
 const RETRY_MS = [50, 100, 200, 400, 800, 1600] as const;
@@ -132,7 +132,7 @@ function letGoLate(
   { run, workflow, token }: ClaimRequest,
   clock: Clock,
 ): void {
-  void releaseClaim({ store, key: { run, workflow }, token, clock, onError() {} }, UNBEGUN);
+  void releaseClaim({ store, key: { run, workflow }, token, clock, onError() {} }, KEEPS_KEY);
 }
 
 function isTransactional(store: AtomicStateStore): store is TransactionalStateStore<unknown> {

@@ -74,7 +74,7 @@ interface WorkflowParts {
 export interface Understood {
   readonly position: Position;
   /** The move of a deadline that has passed since, which the store does not have yet. */
-  readonly left: Next | undefined;
+  readonly expiry: Next | undefined;
 }
 
 /** A gate for every request of every run. It never changes, and has no current state of its own. */
@@ -443,7 +443,7 @@ export class Workflow {
   understand(stored: FsmSnapshot, now: number): Understood {
     const position = this.stand(stored);
     const { updatedAt } = stored;
-    return { position, left: overdue(this.#model, { ...position, updatedAt }, now) };
+    return { position, expiry: overdue(this.#model, { ...position, updatedAt }, now) };
   }
 
   /**

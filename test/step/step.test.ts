@@ -319,7 +319,7 @@ describe('the end of a step', () => {
     const { clock, store, step, pays, tooLong } = await claimed();
     if (first === 'its success') await pays();
     else await step.release();
-    expect([step.state, step.isOver]).toEqual([state, true]);
+    expect([step.state, step.canSettle]).toEqual([state, false]);
     store.take();
     await step.release();
     step.giveUp();

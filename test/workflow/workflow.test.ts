@@ -166,7 +166,7 @@ describe('understand', () => {
     expect(early).toEqual({ position: waiting.stand(stored), left: undefined });
     const late = waiting.understand({ ...early.position, updatedAt: 5900 }, 6000);
     expect(late.position).toEqual(early.position);
-    expect(late.left).toMatchObject({ position: { state: 'expired' }, changed: true });
+    expect(late.expiry).toMatchObject({ position: { state: 'expired' }, changed: true });
   });
 
   it('refuses a state that this deployment does not know', () => {
