@@ -1,3 +1,7 @@
+/**
+ * One gate's part in one exchange, from its requests to the end of its response. Hides which answer
+ * belongs to which claimed call, and what becomes of the calls whose answers do not come.
+ */
 import type { Admission } from '../session/run.ts';
 import type { StepMove } from '../step/outcome.ts';
 import { turnKey } from '../step/step.ts';
@@ -9,19 +13,19 @@ import type { Message } from '../wire/message.ts';
 import type { PageMemory } from '../wire/pages.ts';
 import type { Tap } from '../wire/tap.ts';
 import { after, inOrder, type MaybePromise } from '../wire/task-line.ts';
-import type { GateConfig } from './config.ts';
-import { Gates } from './gates.ts';
 import {
   AS_IT_CAME,
   announcing,
+  type ClaimedCall,
   createdTask,
-  type HeldCall,
   holdersOf,
   IDEMPOTENCY_KEY,
   saveOutcome,
   type Transform,
   unknownReply,
-} from './held-call.ts';
+} from './claimed-call.ts';
+import type { GateConfig } from './config.ts';
+import { Gates } from './gates.ts';
 import { Judge } from './judge.ts';
 import { CachedLists } from './list-cache.ts';
 import { declareListChanged, declaresChanges, ListenFilter, tellMoved } from './list-changes.ts';
@@ -77,8 +81,8 @@ function mayTellOfTasks({ req, messages }: Exchange): boolean {
 }
 
 /**
- * One gate's part in one exchange. On the way in it refuses calls or claims their runs; on the way
- * out it filters lists and commits what calls came to.
+ * On the way in it refuses calls or claims their runs; on the way out it filters lists and commits
+ * what calls came to.
  */
 class GateFilter implements Filter {
   readonly stage = 'gate';
@@ -90,9 +94,9 @@ class GateFilter implements Filter {
   readonly #rewrites: boolean;
   /** Whether the client asks for the server's capabilities, and its lists can change. */
   readonly #declares: boolean;
-  #calls: Map<string, HeldCall> | undefined;
+  #calls: Map<string, ClaimedCall> | undefined;
   /** Called once no client waits for an answer of this exchange any more. */
-  #answered: (() => void) | undefined;
+  #onAnswered: (() => void) | undefined;
 
   constructor(config: GateConfig, exchange: Exchange, admission: Admission) {
     this.#config = config;
@@ -116,7 +120,10 @@ class GateFilter implements Filter {
       if (incoming.method !== 'tools/call') continue;
       // A call without an id gets no answer, so a refusal would be lost. An upstream might run it.
       if (incoming.kind === 'notification') void incoming.drop();
-      else if (incoming.kind === 'request' && !isPassing(incoming, this.#config)) isGated = true;
+      else if (incoming.kind === 'request') {
+        removeClientsKey(incoming);
+        isGated ||= needsJudge(incoming, this.#config);
+      }
     }
     return !isGated || this.#judgeAll();
   }
@@ -126,7 +133,7 @@ class GateFilter implements Filter {
     let hasEnded = false;
     const judged = inOrder(this.#exchange.forwardable, (incoming) => {
       if (hasEnded || incoming.method !== 'tools/call') return undefined;
-      const verdict = judge.judge(incoming, (id, isOver) => this.#giveUp(id, isOver));
+      const verdict = judge.judge(incoming, (id, isTooLong) => this.#giveUp(id, isTooLong));
       return after(verdict, (said) => {
         if (said === 'ended') hasEnded = true;
         else if (typeof said === 'object') this.#begin(incoming, said);
@@ -136,26 +143,26 @@ class GateFilter implements Filter {
       if (hasEnded) return false;
       // Judging took time: meanwhile a lease may have ended, or the client may have left.
       const steps = this.#exchange.forwardable.filter((each) => holdersOf(each).length > 0);
-      const forwarded = inOrder(steps, (incoming) => this.#forward(incoming, judge));
-      return after(forwarded, () => true);
+      const confirmed = inOrder(steps, (incoming) => this.#confirm(incoming, judge));
+      return after(confirmed, () => true);
     });
   }
 
   /** Lets the steps of a call go on, if its client still waits and its claims still hold. */
-  #forward(incoming: Call, judge: Judge): MaybePromise<void> {
-    const held = holdersOf(incoming);
-    return after(keepsClaims(held), (isKept) => {
+  #confirm(incoming: Call, judge: Judge): MaybePromise<void> {
+    const claimed = holdersOf(incoming);
+    return after(keepsClaims(claimed), (isKept) => {
       if (this.#isCancelled(incoming)) return incoming.drop();
       if (!isKept) return judge.refuseLate(incoming);
-      for (const { step } of held) step.forward();
+      for (const { step } of claimed) step.forward();
     });
   }
 
-  #begin(incoming: Call, call: HeldCall): void {
+  #begin(incoming: Call, call: ClaimedCall): void {
     this.#calls ??= new Map();
     this.#calls.set(idKey(call.id), call);
     incoming.holders = [...incoming.holders, call];
-    this.#answered ??= call.run.turns.answering();
+    this.#onAnswered ??= call.run.turns.answering();
     // In the session era a disconnect "SHOULD NOT be interpreted as the client cancelling its
     // request". In the stateless era it is a cancellation.
     if (call.era === 'session') this.#exchange.tap.withholdClose();
@@ -190,7 +197,7 @@ class GateFilter implements Filter {
     if (method === CHANGED) this.#config.lists?.drop();
     if (method !== undefined) return this.#noteQuestion(id);
     const call = isRequestId(id) ? this.#calls?.get(idKey(id)) : undefined;
-    if (call?.isWithdrawn === false) return this.#deliver(call, message);
+    if (call?.isWithdrawn === false) return this.#saveAndChange(call, message);
     if (!isObject(result)) return;
     // Filter every list, also where none was asked for: a replay, or two requests of one id, must
     // not leak one.
@@ -251,13 +258,13 @@ class GateFilter implements Filter {
   }
 
   onDepart(): void {
-    this.#answered?.();
+    this.#onAnswered?.();
     this.#admission.session.departed.add(this.#exchange.tap);
   }
 
   onClose(): void {
     const { tap } = this.#exchange;
-    this.#answered?.();
+    this.#onAnswered?.();
     this.#admission.session.departed.delete(tap);
     for (const call of this.#unanswered) {
       if (!this.#isResumable) this.#abandon(call);
@@ -266,7 +273,7 @@ class GateFilter implements Filter {
   }
 
   /** No answer will come. A call that a later gate still judges has not reached the upstream. */
-  #abandon({ step }: HeldCall): void {
+  #abandon({ step }: ClaimedCall): void {
     if (this.#exchange.isJudged) void step.withdraw();
     else step.giveUp();
   }
@@ -277,16 +284,16 @@ class GateFilter implements Filter {
   }
 
   /** Calls that the upstream has not answered. The gate itself may have answered their clients. */
-  get #unanswered(): HeldCall[] {
+  get #unanswered(): ClaimedCall[] {
     if (this.#calls === undefined) return [];
     return [...this.#calls.values()].filter(
       ({ transform, isWithdrawn }) => transform === undefined && !isWithdrawn,
     );
   }
 
-  #expectLate(call: HeldCall): void {
+  #expectLate(call: ClaimedCall): void {
     this.#admission.session.late.expect(call.id, this.#config.workflow.id, (message) =>
-      this.#deliver(call, message),
+      this.#saveAndChange(call, message),
     );
   }
 
@@ -294,7 +301,7 @@ class GateFilter implements Filter {
    * Saves what the call came to at its first answer, and changes each replay of it in the same way.
    * The client's answer waits here until the move is saved.
    */
-  #deliver(call: HeldCall, message: Message): MaybePromise<void> {
+  #saveAndChange(call: ClaimedCall, message: Message): MaybePromise<void> {
     if (call.transform === undefined) {
       call.transform = this.#announced(call, this.#changeFor(call, message));
       if (this.#isResumable) expectReplays(call, this.#admission.session);
@@ -303,7 +310,7 @@ class GateFilter implements Filter {
   }
 
   /** Saves what the first answer says, and gives its change. */
-  #changeFor(call: HeldCall, message: Message): MaybePromise<Transform> {
+  #changeFor(call: ClaimedCall, message: Message): MaybePromise<Transform> {
     if (message.value.error !== undefined && isRejection(this.#exchange.tap))
       return after(call.step.withdraw('rejected'), () => AS_IT_CAME);
     const task = createdTask(message);
@@ -318,11 +325,11 @@ class GateFilter implements Filter {
    * Several gates may announce one call's moves. The last gate does it for all of them, since only
    * then all moves are saved.
    */
-  #announced(call: HeldCall, transform: MaybePromise<Transform>): MaybePromise<Transform> {
+  #announced(call: ClaimedCall, transform: MaybePromise<Transform>): MaybePromise<Transform> {
     const incoming = this.#exchange.messages.find(({ id }) => id === call.id);
-    const held = incoming === undefined ? [] : holdersOf(incoming);
-    if (held.at(-1) !== call) return transform;
-    return announcing(transform, held, (config) => Gates.of(config, this.#exchange));
+    const claimed = incoming === undefined ? [] : holdersOf(incoming);
+    if (claimed.at(-1) !== call) return transform;
+    return announcing(transform, claimed, (config) => Gates.of(config, this.#exchange));
   }
 
   /**
@@ -339,40 +346,44 @@ class GateFilter implements Filter {
 
   /**
    * Tells the client that the outcome is unknown: its step was cancelled and did not stop, or, with
-   * `isOver`, took too long. The upstream goes on, and a late outcome is saved.
+   * `isTooLong`, took too long. The upstream goes on, and a late outcome is saved.
    */
-  #giveUp(id: RequestId, isOver: boolean): void {
+  #giveUp(id: RequestId, isTooLong: boolean): void {
     const call = this.#calls?.get(idKey(id));
     if (call === undefined || call.isWithdrawn || call.transform !== undefined) return;
     const { tap } = this.#exchange;
-    if (this.#exchange.isJudged && !isOver) {
+    if (this.#exchange.isJudged && !isTooLong) {
       this.#abandon(call);
       return;
     }
     if (call.step.state === 'forwarded') tap.abandon([unknownReply(call, false)]);
-    call.step.giveUp(!isOver);
-    if (isOver) tap.releaseClose();
+    call.step.giveUp(!isTooLong);
+    if (isTooLong) tap.releaseClose();
   }
 }
 
 /**
- * Whether the gate lets a call pass because of its tool's name alone. Removes an idempotency key
- * that the client set: a handler must be able to trust the key.
+ * A handler must be able to trust the idempotency key. Where a gate in front has claimed the call,
+ * the key is that gate's.
  */
-function isPassing(incoming: Call, { workflow, status }: GateConfig): boolean {
+function removeClientsKey(incoming: Call): void {
   const { message } = incoming;
   if (
     message.at('params', '_meta', IDEMPOTENCY_KEY) !== undefined &&
     holdersOf(incoming).length === 0
   )
     message.remove(['params', '_meta'], IDEMPOTENCY_KEY);
+}
+
+/** Whether the call needs a judge: it names a bound tool, the status tool, or no tool at all. */
+function needsJudge({ message }: Call, { workflow, status }: GateConfig): boolean {
   const tool = message.at('params', 'name');
-  return typeof tool === 'string' && !workflow.isBound(tool) && tool !== status?.name;
+  return typeof tool !== 'string' || workflow.isBound(tool) || tool === status?.name;
 }
 
 /** Whether the claims of all gates so far still hold. */
-function keepsClaims(held: readonly HeldCall[]): MaybePromise<boolean> {
-  const kept = held.map(({ step }) => step.confirm());
+function keepsClaims(claimed: readonly ClaimedCall[]): MaybePromise<boolean> {
+  const kept = claimed.map(({ step }) => step.confirm());
   return (
     kept.every((each) => each === true) || Promise.all(kept).then((all) => !all.includes(false))
   );
@@ -380,7 +391,7 @@ function keepsClaims(held: readonly HeldCall[]): MaybePromise<boolean> {
 
 /** Changes each replay as the first answer was changed. Keeps the change alone, not the request. */
 function expectReplays(
-  { id, transform, config }: Pick<HeldCall, 'id' | 'transform' | 'config'>,
+  { id, transform, config }: Pick<ClaimedCall, 'id' | 'transform' | 'config'>,
   { late }: Admission['session'],
 ): void {
   let known = transform;

@@ -1,3 +1,7 @@
+/**
+ * The decision on each gated call: forward it, make it a step, or refuse it. Hides in which order
+ * the checks come, what a refusal may tell the client, and what the trail keeps of it.
+ */
 import { digestOf } from '../digest.ts';
 import type { RefusalReason } from '../events.ts';
 import { InFlight } from '../session/live-session.ts';
@@ -23,9 +27,9 @@ import {
   refusedUnclaimed,
   unclear,
 } from './admit.ts';
+import { ClaimedCall, showHandler } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
 import { type Demand, Gates } from './gates.ts';
-import { HeldCall, showHandler } from './held-call.ts';
 import { tellMoved } from './list-changes.ts';
 import { askForAlias, badToolName, refusalReply } from './replies.ts';
 import {
@@ -46,14 +50,14 @@ const NO_REFUSALS =
 const PROTOTYPE = 'no key in them may be "__proto__", which some parsers read as a prototype';
 
 /**
- * What becomes of one call. `forward`: it goes on as it is; a {@link HeldCall}: it goes on as a
+ * What becomes of one call. `forward`: it goes on as it is; a {@link ClaimedCall}: it goes on as a
  * step. `answered`: the gate answered the call, or dropped it; `ended`: it answered the whole
  * request.
  */
-export type Verdict = 'forward' | HeldCall | 'answered' | 'ended';
+export type Verdict = 'forward' | ClaimedCall | 'answered' | 'ended';
 
-/** Called where a cancelled step did not stop in time; with `isOver`, where it ran too long. */
-export type GiveUp = (id: RequestId, isOver: boolean) => void;
+/** Called where a cancelled step did not stop in time; with `isTooLong`, where it ran too long. */
+export type GiveUp = (id: RequestId, isTooLong: boolean) => void;
 
 /** A call that a binding matches, of a run that is known. */
 interface BoundCall {
@@ -63,7 +67,7 @@ interface BoundCall {
   readonly binding: CallBinding;
 }
 
-/** Decides for each gated call of one exchange: forward it, claim its run for it, or refuse it. */
+/** Decides on each gated call of one exchange. */
 export class Judge {
   readonly #config: GateConfig;
   readonly #exchange: Exchange;
@@ -172,7 +176,7 @@ export class Judge {
   #test(asked: BoundCall, found: FsmSnapshot | NotFound): MaybePromise<Verdict> {
     const { incoming, tool, run, binding } = asked;
     const { states, guards } = binding;
-    if (found === 'unknown') return this.#end(incoming, tool, run);
+    if (found === 'unknown') return this.#refuseGone(incoming, tool, run);
     if (found === 'unavailable')
       return this.#refuse(incoming, tool, { reason: 'unavailable' }, states);
     if (!allowsCall(this.#config, run, found, asked))
@@ -191,7 +195,8 @@ export class Judge {
     if (!isRequestId(id)) return 'forward';
     const refuse = (why: NotClaimed | NotAdmitted): MaybePromise<Verdict> =>
       this.#refuse(incoming, tool, why, binding.states);
-    if (run.step !== undefined && run.step !== incoming) return refuse({ reason: 'busy' });
+    if (run.steppingCall !== undefined && run.steppingCall !== incoming)
+      return refuse({ reason: 'busy' });
     const found = stateAsRead(this.#config, run);
     if (found === 'unavailable') return refuse({ reason: 'unavailable' });
     if (found !== undefined && !allowsCall(this.#config, run, found, asked))
@@ -226,7 +231,7 @@ export class Judge {
     run.session.noteMove();
     if (!(step instanceof Step)) {
       if ('fault' in step) this.#config.onError(step.fault);
-      return step.reason === 'unknown' ? this.#end(incoming, tool, run) : refuse(step);
+      return step.reason === 'unknown' ? this.#refuseGone(incoming, tool, run) : refuse(step);
     }
     const call = (): ReturnType<typeof askedCall> => askedCall(incoming, tool, run);
     const admitted = admit(this.#config, binding, step, call, request);
@@ -247,13 +252,13 @@ export class Judge {
     step: Step,
     position: Position,
     note: CallNote,
-  ): HeldCall {
-    run.step = incoming;
+  ): ClaimedCall {
+    run.steppingCall = incoming;
     const origin = { tool, args: argumentsOf(incoming), note, isFirst: step.isFirst };
     // The loop shield's count is saved even if the call fails.
     const isUpdated = this.#config.workflow.shield !== undefined;
     step.start(new Moves(this.#config, binding, position, origin), isUpdated);
-    const call = new HeldCall(id, this.#admission.era, this.#config, run, step);
+    const call = new ClaimedCall(id, this.#admission.era, this.#config, run, step);
     showHandler(incoming, call);
     return call;
   }
@@ -422,7 +427,7 @@ export class Judge {
   }
 
   /** The run does not exist any more, and with it the session that named it, if one did. */
-  #end(incoming: Call, tool: string, { gone }: Run): MaybePromise<Verdict> {
+  #refuseGone(incoming: Call, tool: string, { gone }: Run): MaybePromise<Verdict> {
     if (gone !== undefined)
       return this.#refuseUnnamed(incoming, tool, { advice: gone, warning: undefined });
     return after(deny(this.#exchange, UNKNOWN_SESSION), () => 'ended' as const);

@@ -25,16 +25,16 @@ import {
 import { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import type { Position } from '../workflow/position.ts';
-import type { GateConfig } from './config.ts';
-import { Gates } from './gates.ts';
 import {
   AS_IT_CAME,
   announcing,
+  ClaimedCall,
   type CreatedTask,
-  HeldCall,
   saveOutcome,
   type Transform,
-} from './held-call.ts';
+} from './claimed-call.ts';
+import type { GateConfig } from './config.ts';
+import { Gates } from './gates.ts';
 import { tellMoved } from './list-changes.ts';
 
 const TASKS = Buffer.from('tasks');
@@ -165,7 +165,7 @@ class GatedTask {
     const { clock, times, onError } = this.#config;
     this.#step ??= this.#resumed(run);
     const step = this.#step;
-    const call = new HeldCall(0, era, this.#config, run, step);
+    const call = new ClaimedCall(0, era, this.#config, run, step);
     // Not the last answer: a client may ask for the task again.
     const saved = reply && saveOutcome(call, reply, onMoved, false);
     const transform = saved && (await announcing(saved, [call], () => gates));
@@ -208,7 +208,7 @@ class GatedTask {
 
 /** Lets the step of a call that created a task go on until the task ends, or its ttl is over. */
 export async function carryOn(
-  { step, run, config }: HeldCall,
+  { step, run, config }: ClaimedCall,
   { taskId, ttlMs }: CreatedTask,
   { taskOwner }: Admission,
 ): Promise<Transform> {

@@ -17,8 +17,8 @@ import {
   type RequestId,
 } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
+import { holdersOf } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
-import { holdersOf } from './held-call.ts';
 
 /** A call whose start was published, but not its end. */
 interface OpenCall {

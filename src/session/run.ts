@@ -83,7 +83,7 @@ export class Run implements StepRun {
   readonly actor: string | undefined;
   readonly create: SessionRecord | undefined;
   /** The one call of this request that runs as a step: a batch forwards no second one. */
-  step: Call | undefined;
+  steppingCall: Call | undefined;
   readonly #keeper: RunKeeper;
   readonly #era: Era;
   readonly #isSessions: boolean;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { createdTask, outcomeOf } from '../../src/gate/held-call.ts';
+import { createdTask, outcomeOf } from '../../src/gate/claimed-call.ts';
 import { endInAnswer, endInNotice, type TaskQuestion } from '../../src/gate/tasks.ts';
 import type { JsonObject } from '../../src/wire/json-rpc.ts';
 import { Message } from '../../src/wire/message.ts';

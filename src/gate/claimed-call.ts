@@ -82,7 +82,7 @@ export type Transform = (message: Message) => void;
 export const AS_IT_CAME: Transform = () => {};
 
 /** A call, and the claim that one gate holds for it until its outcome is saved. */
-export class HeldCall implements Holder {
+export class ClaimedCall implements Holder {
   readonly id: RequestId;
   readonly era: Era;
   readonly config: GateConfig;
@@ -103,7 +103,7 @@ export class HeldCall implements Holder {
 
   withdraw(): MaybePromise<void> {
     this.isWithdrawn = true;
-    this.run.step = undefined;
+    this.run.steppingCall = undefined;
     return this.step.withdraw();
   }
 }
@@ -111,8 +111,8 @@ export class HeldCall implements Holder {
 /**
  * The call's claims, one of each gate that claimed its run, in mount order. Only gates hold calls.
  */
-export function holdersOf({ holders }: Call): readonly HeldCall[] {
-  return holders as readonly HeldCall[];
+export function holdersOf({ holders }: Call): readonly ClaimedCall[] {
+  return holders as readonly ClaimedCall[];
 }
 
 /**
@@ -121,7 +121,7 @@ export function holdersOf({ holders }: Call): readonly HeldCall[] {
  * @param isLast as in {@link Step.settle}
  */
 export function saveOutcome(
-  call: HeldCall,
+  call: ClaimedCall,
   message: Message,
   onMoved: MoveListener,
   isLast: boolean,
@@ -140,7 +140,7 @@ export function saveOutcome(
 }
 
 /** What the client is told of a step whose outcome is unknown. `ran`: its handler surely ran. */
-export function unknownReply({ id, step, era, config }: HeldCall, ran: boolean): JsonObject {
+export function unknownReply({ id, step, era, config }: ClaimedCall, ran: boolean): JsonObject {
   return unknownOutcomeReply(id, step.tool, config.workflow.id, { ran, era });
 }
 
@@ -154,15 +154,17 @@ function replacing(reply: JsonObject): Transform {
  */
 export function announcing(
   transform: MaybePromise<Transform>,
-  held: readonly HeldCall[],
+  claimed: readonly ClaimedCall[],
   gatesOf: (config: GateConfig) => Gates,
 ): MaybePromise<Transform> {
-  if (!held.some(({ config }) => config.announce)) return transform;
+  if (!claimed.some(({ config }) => config.announce)) return transform;
   return after(transform, (own) => {
-    const moved = held.filter(({ config, step }) => config.announce && step.movedTo !== undefined);
+    const moved = claimed.filter(
+      ({ config, step }) => config.announce && step.movedTo !== undefined,
+    );
     const [first] = moved;
     if (first === undefined) return own;
-    const leaves = new Map(held.map(({ config, step }) => [config, step.leaves]));
+    const leaves = new Map(claimed.map(({ config, step }) => [config, step.leaves]));
     const isKnown = gatesOf(first.config).areAll(leaves);
     const record = isKnown ? undefined : recordNow(first.config, first.run);
     return after(record, (read) => {
@@ -198,14 +200,14 @@ class FacedStep implements HandlersStep {
   readonly #tool: string;
   readonly #idempotencyKey: string;
   readonly #state: string;
-  #call: HeldCall | undefined;
+  #call: ClaimedCall | undefined;
   /** Where the run stood when the call was let go of. */
   #left: Position;
   #hasEnded = false;
   #facade: CurrentStep | undefined;
 
   /** `onEnd` is called once no answer of the call is expected any more. */
-  constructor(call: HeldCall, onEnd: () => void) {
+  constructor(call: ClaimedCall, onEnd: () => void) {
     const { step, config } = call;
     const from = step.moves?.current ?? step.snapshot;
     this.key = step.key;
@@ -235,7 +237,7 @@ class FacedStep implements HandlersStep {
   }
 
   /** The call, while the handler can still change what the step saves. */
-  get #open(): HeldCall | undefined {
+  get #open(): ClaimedCall | undefined {
     const call = this.#call;
     return call === undefined || call.transform !== undefined || !call.step.canSettle
       ? undefined
@@ -292,9 +294,9 @@ function notOurs(status: string): Error {
 /**
  * Lets the call's handler find the step. If two gates claim the call, it gets the first one's key.
  */
-export function showHandler(incoming: Call, call: HeldCall): void {
-  const held = Try.of(incoming) ?? beginTry(incoming, call.step);
-  held.add(new FacedStep(call, () => held.rest()));
+export function showHandler(incoming: Call, call: ClaimedCall): void {
+  const attempt = Try.of(incoming) ?? beginTry(incoming, call.step);
+  attempt.add(new FacedStep(call, () => attempt.rest()));
 }
 
 function beginTry(incoming: Call, { idempotencyKey }: Step): Try {
