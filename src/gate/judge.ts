@@ -302,7 +302,8 @@ export class Judge {
     kind: string,
     from: string,
   ): MaybePromise<void> {
-    const { workflow, onError } = this.#config;
+    const { workflow, trail, onError } = this.#config;
+    if (!trail.refusals) return;
     if (run.store.append === undefined) {
       this.#config.warnOnce(NO_REFUSALS);
       return;
@@ -323,68 +324,77 @@ export class Judge {
     why: NotClaimed | NotAdmitted,
     states: readonly BoundState[],
   ): MaybePromise<Verdict> {
-    const { workflow } = this.#config;
     const { reason, snapshot } = why;
-    const held = 'held' in why && why.held?.tool !== tool ? why.held?.tool : undefined;
-    const words = 'words' in why ? why.words : undefined;
-    const cause = 'cause' in why ? why.cause : undefined;
     if (reason === 'cancelled' || reason === 'unknown')
       return after(incoming.drop(), () => 'answered' as const);
     const named = this.#admission.runOf(incoming);
     const run = 'run' in named ? named : undefined;
-    const stored = snapshot && understood(this.#config, snapshot)?.position;
-    const position = stored && run ? shownPosition(this.#config, run.run, stored) : stored;
-    const at = position ?? snapshot;
-    const state = at?.state;
-    const heldTool = held && at && run ? nameToldOf(this.#config, run, at, held, ANOTHER) : held;
-    const isReadable = snapshot === undefined || position !== undefined;
-    const told = isReadable ? reason : 'unavailable';
+    const shown = snapshot && this.#shownTo(run, snapshot);
+    const at = shown ?? snapshot;
+    // This deployment does not understand the state, so it can give no better reason.
+    const told = snapshot === undefined || shown !== undefined ? reason : 'unavailable';
     this.#tellRefused(incoming, tool, told, snapshot?.state);
     // While the call waited for its turn, another one moved the run to where the tool is hidden.
     if (this.#keepsSecrets && at && run && !isShown(this.#config, run, at, tool))
       return this.#alias(incoming, tool);
-    const gates = Gates.of(this.#config, this.#exchange);
-    const version = position === stored ? snapshot?.version : 0;
-    const looked = position && run && gates.look(this.#admission, run, { ...position, version });
-    const noted =
-      this.#config.trail.refusals && snapshot && run
-        ? this.#noteRefusal(incoming, tool, run, told, snapshot.state)
-        : undefined;
+    const details = this.#detailsOf(why, tool, run, at);
+    const looked =
+      shown && run && Gates.of(this.#config, this.#exchange).look(this.#admission, run, shown);
+    const noted = snapshot && run && this.#noteRefusal(incoming, tool, run, told, snapshot.state);
     const known = noted === undefined ? looked : noted.then(() => looked);
     return after(known, (outlook) => {
-      const way =
-        reason === 'state'
-          ? outlook?.wayTo(states, (other) => this.#demandOf(other, incoming, tool), tool)
-          : undefined;
-      const refusal: Refusal = {
-        workflow: workflow.id,
-        state,
-        tool,
-        reason: told,
-        available: outlook?.available ?? [],
-        path: way?.path,
-      };
-      const hasEnded = reason === 'state' && state !== undefined && workflow.hasEnded(state);
-      const anew = hasEnded ? run?.anew : undefined;
-      const { isOrder } = workflow;
-      const details = { heldTool, words, cause, anew, foreseen: way?.foreseen ?? false, isOrder };
-      return this.#answerRefused(incoming, refusal, details);
+      const demand = this.#demandOf(incoming, tool);
+      const way = reason === 'state' ? outlook?.wayTo(states, demand, tool) : undefined;
+      const { path, foreseen = false } = way ?? {};
+      const available = outlook?.available ?? [];
+      const workflow = this.#config.workflow.id;
+      const refusal = { workflow, state: at?.state, tool, reason: told, available, path };
+      return this.#answerRefused(incoming, refusal, { ...details, foreseen });
     });
   }
 
-  /** The states in which another gate allows a call of the tool with these arguments. */
-  #demandOf(
-    { workflow, onError }: GateConfig,
-    { message }: Call,
+  /** Where the run stands for its client; `undefined` where this deployment cannot read it. */
+  #shownTo(
+    run: Run | undefined,
+    snapshot: FsmSnapshot,
+  ): (Position & { readonly version: number | undefined }) | undefined {
+    const stored = understood(this.#config, snapshot)?.position;
+    if (stored === undefined) return undefined;
+    const position = run === undefined ? stored : shownPosition(this.#config, run.run, stored);
+    // A run that is shown at its start begins anew: version 0 gives it the data of `begin`.
+    return { ...position, version: position === stored ? snapshot.version : 0 };
+  }
+
+  /** What the text of a refusal says beside its facts, as far as it is known without a look. */
+  #detailsOf(
+    why: NotClaimed | NotAdmitted,
     tool: string,
-  ): ReturnType<Demand> {
-    try {
-      const binding = workflow.match(tool, message.at('params', 'arguments'));
-      return binding === undefined ? [] : [binding.states];
-    } catch (error) {
-      onError(error);
-      return undefined;
-    }
+    run: Run | undefined,
+    at: Position | undefined,
+  ): RefusalDetails {
+    const { workflow } = this.#config;
+    const held = 'held' in why && why.held?.tool !== tool ? why.held?.tool : undefined;
+    const hasEnded = why.reason === 'state' && at !== undefined && workflow.hasEnded(at.state);
+    return {
+      heldTool: held && at && run ? nameToldOf(this.#config, run, at, held, ANOTHER) : held,
+      words: 'words' in why ? why.words : undefined,
+      cause: 'cause' in why ? why.cause : undefined,
+      anew: hasEnded ? run?.anew : undefined,
+      isOrder: workflow.isOrder,
+    };
+  }
+
+  /** Gives the states in which another gate allows a call of the tool with these arguments. */
+  #demandOf({ message }: Call, tool: string): Demand {
+    return ({ workflow, onError }) => {
+      try {
+        const binding = workflow.match(tool, message.at('params', 'arguments'));
+        return binding === undefined ? [] : [binding.states];
+      } catch (error) {
+        onError(error);
+        return undefined;
+      }
+    };
   }
 
   /** @param state as the store has it */
