@@ -2,12 +2,12 @@
  * Workflows in JSON, for those who write no TypeScript. Hides the format: one schema says what is
  * right, to the command and, as JSON Schema, to editors.
  */
-import { type Node, type ParseError, parseTree, printParseErrorCode } from 'jsonc-parser';
 import { type OrderRules, StateMachineGate, type StateSyncConfig } from 'mcp-interlock';
 import * as z from 'zod/mini';
 import { rightNames } from '../../../src/names.ts';
 import { isTable, parseOptions, showValue } from '../../../src/options.ts';
 import { Failure } from './command-line.ts';
+import { parseJson } from './strict-json.ts';
 
 const text = z.string().check(z.minLength(1));
 
@@ -241,34 +241,4 @@ function checkEvent(place: string, event: string | undefined, events: ReadonlySe
   throw new Failure(
     `${place}: no state handles the event ${showValue(event)}, ${rightNames(event, events)}`,
   );
-}
-
-/** Strict JSON. A name that stands twice is a fault: the first of the two would be lost unseen. */
-function parseJson(json: string): unknown {
-  const faults: ParseError[] = [];
-  const tree = parseTree(json, faults, { disallowComments: true });
-  const [first] = faults;
-  if (tree === undefined || first !== undefined) {
-    const { offset = 0, error } = first ?? {};
-    const what = error === undefined ? 'the file is empty' : printParseErrorCode(error);
-    throw new Failure(`${placeAt(json, offset)}: no JSON: ${what}`);
-  }
-  checkNames(json, tree);
-  return JSON.parse(json);
-}
-
-function checkNames(json: string, node: Node): void {
-  const names = new Set<unknown>();
-  for (const child of node.children ?? []) {
-    const [name] = child.type === 'property' ? (child.children ?? []) : [];
-    if (name !== undefined && names.has(name.value))
-      throw new Failure(`${placeAt(json, name.offset)}: ${showValue(name.value)} is there twice`);
-    names.add(name?.value);
-    checkNames(json, child);
-  }
-}
-
-function placeAt(json: string, offset: number): string {
-  const before = json.slice(0, offset).split('\n');
-  return `line ${before.length}, column ${(before.at(-1)?.length ?? 0) + 1}`;
 }
