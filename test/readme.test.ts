@@ -163,10 +163,6 @@ describe('every code of the documentation', () => {
       'zod',
     );
     consumer.write('package.json', '{ "type": "module" }');
-    consumer.write(
-      'docs/start/mcp-handler.ts',
-      'export const mcpHandler = (_req: unknown, res: import("express").Response) => void res.end();',
-    );
     for (const [page, around] of Object.entries(SURROUNDINGS)) {
       const blocks = new Page(page).blocks('ts').slice(PLAYED[page] ?? 0);
       const code = BLOCKS_APART.includes(page) ? blocks.map((block) => `{ ${block} }`) : blocks;

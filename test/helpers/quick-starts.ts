@@ -2,7 +2,7 @@
  * The quick start of each door, as its page prints it: the code, the packages that its install line
  * names, and the command. What a page calls "the tools that you have already" is added here.
  */
-import { deepStrictEqual as expectEqual } from 'node:assert/strict';
+import { deepStrictEqual as expectEqual, match } from 'node:assert/strict';
 import { freePort } from '../services/ports.ts';
 import { connect, type TestClient } from './client.ts';
 import type { Consumer } from './consumer.ts';
@@ -20,6 +20,10 @@ export interface QuickStart {
   readonly upstream?: string;
   /** The client lists, is refused, and takes the steps. Returns what the refusal said. */
   play(client: TestClient): Promise<string>;
+  /** Commands of the shell that the page prints, for the server at this address. */
+  recipe?(url: URL): string;
+  /** What these commands print. */
+  readonly prints?: RegExp;
 }
 
 const readme = new Page('README.md');
@@ -108,13 +112,12 @@ export const QUICK_STARTS: readonly QuickStart[] = [
   {
     page: 'docs/start/express.md',
     packages: express.installed(),
-    files: {
-      ...express.saved('server.ts'),
-      'tools.ts': toolsOf(...SHOP),
-      'mcp-handler.ts': MCP_HANDLER,
-    },
+    files: express.saved('server.ts'),
     command: () => 'npx tsx server.ts',
     play: playOrder,
+    recipe: (url) =>
+      (express.blocks('sh')[0] ?? '').replaceAll('http://127.0.0.1:3000/mcp', url.href),
+    prints: /"tools":\[{"name":"add_item"((?!"name").)*"id":2.*pay is not available yet/s,
   },
   {
     page: 'docs/start/fetch.md, Next.js',
@@ -167,6 +170,8 @@ export async function tryOut(quickStart: QuickStart, project: Consumer): Promise
       const client = await connect(app.url);
       const refusal = await quickStart.play(client);
       await client.close();
+      const { recipe, prints = /./ } = quickStart;
+      if (recipe !== undefined) match(await project.run('bash', '-c', recipe(app.url)), prints);
       return refusal;
     } finally {
       await app.stop();
