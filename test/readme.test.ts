@@ -165,7 +165,7 @@ describe('every code of the documentation', () => {
     consumer.write('package.json', '{ "type": "module" }');
     for (const [page, around] of Object.entries(SURROUNDINGS)) {
       const blocks = new Page(page).blocks('ts').slice(PLAYED[page] ?? 0);
-      const code = BLOCKS_APART.includes(page) ? blocks.map((block) => `{ ${block} }`) : blocks;
+      const code = BLOCKS_APART.includes(page) ? blocks.map(inBraces) : blocks;
       consumer.write(`${page}.ts`, `${around}\n${code.join('\n')}\nexport {};`);
     }
     const files = Object.keys(SURROUNDINGS).map((page) => `${page}.ts`);
@@ -198,6 +198,12 @@ const PLAYED: Readonly<Record<string, number>> = {
 
 /** Pages whose blocks are choices, and not one after the other. */
 const BLOCKS_APART: readonly string[] = ['docs/build/eras.md'];
+
+/** Its imports stay outside, as the language wants. */
+function inBraces(block: string): string {
+  const anImport = /^import .*;$/gm;
+  return `${block.match(anImport)?.join('\n') ?? ''}\n{ ${block.replace(anImport, '')} }`;
+}
 
 /** What the pages leave out because their readers have it. */
 const SURROUNDINGS: Readonly<Record<string, string>> = {
@@ -280,8 +286,7 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const app: Express, mcpHandler: RequestHandler, checkout: StateMachineGate;`,
   'docs/build/eras.md': `
     import type { Express, RequestHandler } from 'express';
-    import { fsmGate, handleKey, managedHandle, principalKey, type StateMachineGate } from 'mcp-interlock';
-    import { sessionKey, sessionStore } from 'mcp-interlock';
+    import type { StateMachineGate } from 'mcp-interlock';
     declare const app: Express, mcpHandler: RequestHandler, checkout: StateMachineGate;`,
   'docs/operate/authentication.md': `
     import type { Express, RequestHandler } from 'express';
