@@ -53,7 +53,8 @@ export class ToldCalls implements Filter {
   /** Publishes the start of each call with an id, at the first gate of the route. */
   static join(config: GateConfig, exchange: Exchange, { session }: Admission): void {
     const calls = exchange.requests.filter(
-      ({ method, number, isLeft }) => method === 'tools/call' && number === undefined && isLeft,
+      ({ method, number, isForwardable }) =>
+        method === 'tools/call' && number === undefined && isForwardable,
     );
     if (calls.length === 0) return;
     const told = new ToldCalls(config);

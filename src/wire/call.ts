@@ -74,8 +74,8 @@ export class Call {
     return this.#answer;
   }
 
-  /** Whether the upstream still gets it. */
-  get isLeft(): boolean {
+  /** Whether the upstream has or will get it. */
+  get isForwardable(): boolean {
     return this.#fate === 'forward' || this.#fate === 'alias';
   }
 

@@ -53,7 +53,7 @@ class AmendedBatch implements Amended {
 }
 
 const isRequest = ({ kind }: Call): boolean => kind === 'request';
-const isLeft = (call: Call): boolean => call.isLeft;
+const isForwardable = (call: Call): boolean => call.isForwardable;
 
 const NO_MESSAGES: CallsOfBody = { isBatch: false, messages: [], isStale: false };
 
@@ -223,7 +223,7 @@ export class Exchange implements ResponseOwner {
   /** The requests that the upstream has or will get. */
   get forwardable(): readonly Call[] {
     const { requests } = this;
-    return requests.every(isLeft) ? requests : requests.filter(isLeft);
+    return requests.every(isForwardable) ? requests : requests.filter(isForwardable);
   }
 
   join(filter: Filter): void {
@@ -272,7 +272,7 @@ export class Exchange implements ResponseOwner {
   forward(next: () => void, stage?: object): void {
     // A handler that comes too late for `close` never hears it: a proxy would hold the stream open.
     if (this.req.method === 'GET' && this.isGone) return;
-    const left = this.messages.filter(({ isLeft }) => isLeft);
+    const left = this.messages.filter(({ isForwardable }) => isForwardable);
     if (this.messages.length > 0 && left.length === 0) {
       this.#answerHere();
       return;
@@ -318,7 +318,7 @@ export class Exchange implements ResponseOwner {
    * Each list is told once. `false` where the response is no stream, or the client has left.
    */
   announceListChange(message: Message, lists: readonly ListKind[]): boolean {
-    if (this.tap.mode !== 'sse' || this.tap.isLeft) return false;
+    if (this.tap.mode !== 'sse' || this.tap.isCutOff) return false;
     for (const told of lists.map((kind) => listChanged(kind))) {
       if (!message.before.some(({ method }) => method === told.method)) message.before.push(told);
     }
@@ -334,7 +334,7 @@ export class Exchange implements ResponseOwner {
   /** Writes the messages that are left into the body, where they changed since the last time. */
   #rewriteBody(left: readonly Call[]): void {
     const changes = this.messages.reduce(
-      (sum, each) => sum + each.message.edits + (each.isLeft ? 0 : 1),
+      (sum, each) => sum + each.message.edits + (each.isForwardable ? 0 : 1),
       0,
     );
     if (changes === this.#forwardedChanges) return;

@@ -11,14 +11,14 @@ const NOTHING = Buffer.alloc(0);
  * with CRLF, LF or CR (WHATWG HTML, section 9.2.6).
  */
 export class SseSplitter {
-  #held: Buffer[] = [];
-  #heldBytes = 0;
+  #buffered: Buffer[] = [];
+  #bufferedBytes = 0;
   #lineIsEmpty = true;
   #afterCr = false;
 
   /** Bytes of an event that is not complete yet. */
-  get heldBytes(): number {
-    return this.#heldBytes;
+  get bufferedBytes(): number {
+    return this.#bufferedBytes;
   }
 
   /** The blocks that this chunk completes. */
@@ -60,15 +60,15 @@ export class SseSplitter {
 
   /** Copies the bytes: the writer may use their memory again. */
   #hold(bytes: Buffer): void {
-    this.#held.push(Buffer.from(bytes));
-    this.#heldBytes += bytes.length;
+    this.#buffered.push(Buffer.from(bytes));
+    this.#bufferedBytes += bytes.length;
   }
 
   #take(last: Buffer): Buffer {
-    if (this.#held.length === 0) return last;
-    const whole = Buffer.concat([...this.#held, last]);
-    this.#held = [];
-    this.#heldBytes = 0;
+    if (this.#buffered.length === 0) return last;
+    const whole = Buffer.concat([...this.#buffered, last]);
+    this.#buffered = [];
+    this.#bufferedBytes = 0;
     return whole;
   }
 }

@@ -1,3 +1,7 @@
+/**
+ * One response, from the upstream through the filters to the client. What no filter changes passes
+ * byte for byte. Hides how bodies are read and sent, and what the upstream sees of its client.
+ */
 import { STATUS_CODES } from 'node:http';
 import { answersIn, type Call } from './call.ts';
 import { type AskedPage, anyWants, type Filter, lastWords, tell } from './filter.ts';
@@ -53,6 +57,7 @@ type OwnBody = JsonObject | readonly JsonObject[] | Uint8Array | undefined;
 
 const NOTHING = Buffer.alloc(0);
 const NO_PIECES: readonly Uint8Array[] = [];
+const NONE: readonly JsonObject[] = [];
 const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
 const ENCODING = 'accept-encoding';
 const UNREADABLE = 'the upstream sent a response that the middleware cannot read';
@@ -61,9 +66,6 @@ const UNREADABLE = 'the upstream sent a response that the middleware cannot read
 const HIGH_WATER_MARK = 16 * 1024;
 
 /**
- * One response. The upstream writes it, the filters read and change it, and the client gets the
- * upstream's own bytes wherever no filter changed them.
- *
  * A write is handled at once, or, while a filter still works on an earlier one, after that. Where
  * anything throws or rejects on the way, the client gets an error instead of the rest.
  */
@@ -116,8 +118,8 @@ export class Tap implements ResponseSink {
   readonly #responded: Call[] = [];
 
   /** A JSON body so far; or events that wait for the first response, as it decides the headers. */
-  #held: Buffer[] | undefined;
-  #heldBytes = 0;
+  #buffered: Buffer[] | undefined;
+  #bufferedBytes = 0;
   #splitter: SseSplitter | undefined;
   #isFirstEvent = true;
 
@@ -143,7 +145,7 @@ export class Tap implements ResponseSink {
   }
 
   /** Whether the client gets nothing more of the upstream's: it left, or was answered early. */
-  get isLeft(): boolean {
+  get isCutOff(): boolean {
     return this.#source !== 'upstream' || this.departed;
   }
 
@@ -241,7 +243,7 @@ export class Tap implements ResponseSink {
   write(bytes: Buffer, done: Done): boolean {
     this.#line.run(this.#read, bytes);
     if (done !== undefined) this.#line.add(() => this.#afterWrites(done));
-    // An upstream that may write on sends its last event and the end in one packet.
+    // Few waiting bytes do not pause the upstream: its last event and end can go in one packet.
     this.#waiting = this.#line.busy ? this.#waiting + bytes.length : 0;
     const flows = this.#flows;
     if (!flows) this.owesDrain = true;
@@ -256,7 +258,7 @@ export class Tap implements ResponseSink {
   }
 
   flush(): void {
-    this.#line.run(this.#begun, undefined);
+    this.#line.run(this.#sendWantedHead, undefined);
     // Headers that go with the first event save a packet and a system call.
     setImmediate(() => this.#line.run(this.#flushHead, undefined));
   }
@@ -278,7 +280,7 @@ export class Tap implements ResponseSink {
     const isEnded = this.#phase === 'ended';
     if (!isEnded && this.#host.isCutHere()) this.releaseClose();
     // Of a finished response there is nothing to keep.
-    if (this.#client === 'kept' && !(isEnded && this.#isDone)) this.#depart();
+    if (this.#client === 'kept' && !(isEnded && this.#isUpstreamDone)) this.#depart();
     if (this.#client === 'departed') return true;
     if (this.#client === 'here' || this.#client === 'kept') {
       this.#client = 'closed';
@@ -336,7 +338,7 @@ export class Tap implements ResponseSink {
       case 'unreadable':
         throw new Error(whyUnreadable(this.res));
       case 'empty':
-        return this.#endWith(undefined);
+        return this.#finishWith(undefined);
       case 'stream':
         dropBodyHeaders(this.res);
         return after(this.#sendHead(), () => this.#flushHead());
@@ -344,51 +346,51 @@ export class Tap implements ResponseSink {
         this.res.removeHeader('content-length');
         this.#splitter = new SseSplitter();
         // An `initialize` that fails mints no session, so its headers wait for the response.
-        if (this.#asked.messages.some(({ method }) => method === 'initialize')) this.#held = [];
+        if (this.#asked.messages.some(({ method }) => method === 'initialize')) this.#buffered = [];
     }
   }
 
   #read(bytes: Buffer): MaybePromise<void> {
     if (this.#source === 'own') return;
     if (this.mode === 'sse') return this.#readEvents(bytes);
-    if (this.mode === 'json') this.#hold(bytes);
-    if (this.mode === 'raw') return after(this.#sendHead(), () => this.#write(bytes));
+    if (this.mode === 'json') this.#buffer(bytes);
+    if (this.mode === 'raw') return after(this.#sendHead(), () => this.#send(bytes));
   }
 
   #readEnd(last: Buffer): MaybePromise<void> {
     if (this.#source === 'own') return;
     if (this.mode === 'json') return this.#endJson(last);
     if (this.mode === 'sse') return this.#endEvents(last);
-    if (this.mode === 'raw') return after(lastWords(this.#asked.filters), () => this.#end(last));
+    if (this.mode === 'raw') return after(lastWords(this.#asked.filters), () => this.#finish(last));
   }
 
   /** The upstream wants its headers sent. */
-  #begun(): MaybePromise<void> {
+  #sendWantedHead(): MaybePromise<void> {
     if (this.#source === 'own') return;
     if (this.mode === 'raw') return this.#sendHead();
-    if (this.mode === 'sse' && this.#held === undefined) return this.#beginEvents();
+    if (this.mode === 'sse' && this.#buffered === undefined) return this.#beginEvents();
   }
 
   #inject(event: Buffer): MaybePromise<void> {
     if (this.#source === 'own') return;
-    if (this.mode === 'sse') return this.#sendEvent(event);
-    if (this.mode === 'stream') this.#writeEvent(event);
+    if (this.mode === 'sse') return this.#passEvent(event);
+    if (this.mode === 'stream') this.#sendEvent(event);
   }
 
-  /** A JSON body is held until it is whole. */
-  #hold(bytes: Buffer): void {
-    this.#heldBytes += bytes.length;
-    this.#limit(this.#heldBytes, 'a response');
-    this.#held ??= [];
+  /** Keeps a part of a JSON body, which the filters read whole. */
+  #buffer(bytes: Buffer): void {
+    this.#bufferedBytes += bytes.length;
+    this.#limit(this.#bufferedBytes, 'a response');
+    this.#buffered ??= [];
     // A copy: the writer may use its memory again.
-    this.#held.push(Buffer.from(bytes));
+    this.#buffered.push(Buffer.from(bytes));
   }
 
   #endJson(last: Buffer): MaybePromise<void> {
-    this.#limit(this.#heldBytes + last.length, 'a response');
-    const held = this.#held ?? [];
-    if (last.length > 0) held.push(last);
-    const body = held.length === 1 ? (held[0] ?? last) : Buffer.concat(held);
+    this.#limit(this.#bufferedBytes + last.length, 'a response');
+    const pieces = this.#buffered ?? [];
+    if (last.length > 0) pieces.push(last);
+    const body = pieces.length === 1 ? (pieces[0] ?? last) : Buffer.concat(pieces);
     return after(this.#asked.page?.recall(this.#asked.filters, body), (known) => {
       if (known !== undefined)
         return this.#finishJson(known.bytes, undefined, !known.bytes.equals(body));
@@ -407,13 +409,14 @@ export class Tap implements ResponseSink {
       const answers = this.#takeAnswers();
       if (this.#source !== 'upstream') return;
       const more = answers.length > 0 ? [...words, ...answers] : words;
-      if (isKnown && more.length === 0) return this.#endWith(body);
+      if (isKnown && more.length === 0) return this.#finishWith(body);
       const payload = read ?? (more.length > 0 ? this.#parse(body) : undefined);
-      if (payload === undefined || (more.length === 0 && !payload.changed)) return this.#end(body);
+      if (payload === undefined || (more.length === 0 && !payload.changed))
+        return this.#finish(body);
       const { res } = this;
       // These statuses say that there is no body, and now there is one.
       if (res.statusCode === 202 || res.statusCode === 204) res.statusCode = 200;
-      return this.#endWith(Buffer.from(payload.textWith(more)));
+      return this.#finishWith(Buffer.from(payload.textWith(more)));
     });
   }
 
@@ -431,7 +434,7 @@ export class Tap implements ResponseSink {
     if (splitter === undefined) return;
     return after(
       inOrder(splitter.push(bytes), (block) => this.#look(block)),
-      () => this.#limit(splitter.heldBytes, 'an event of a response'),
+      () => this.#limit(splitter.bufferedBytes, 'an event of a response'),
     );
   }
 
@@ -442,13 +445,13 @@ export class Tap implements ResponseSink {
     this.#isFirstEvent = false;
     // No filter wants it: it need not be parsed.
     if (!anyWants(this.#asked.filters, block))
-      return after(this.#beginEvents(), () => this.#sendEvent(block));
+      return after(this.#beginEvents(), () => this.#passEvent(block));
     const single = this.#asked.page && singleDataOf(block);
     if (single?.event.type !== 'message') return this.#inspect(block);
     return after(this.#asked.page?.recall(this.#asked.filters, single.data), (known) => {
       if (known === undefined) return this.#inspect(block, single.data);
       if (single.event.hasId) this.resumable = true;
-      return after(this.#sendEvent(single.with(known.bytes)), () => this.#noteSent(known.id));
+      return after(this.#passEvent(single.with(known.bytes)), () => this.#noteSent(known.id));
     });
   }
 
@@ -458,7 +461,7 @@ export class Tap implements ResponseSink {
     if (event.hasId) this.resumable = true;
     // An event without data only gives an id to resume after. One of another type is no message
     // (MCP, Transports, "Sending Messages").
-    if (!event.data || event.type !== 'message') return this.#sendEvent(block);
+    if (!event.data || event.type !== 'message') return this.#passEvent(block);
     const payload = Payload.parse(event.data);
     if (payload === undefined) {
       // No client can read it, and it might be part of a list that must be filtered.
@@ -479,7 +482,7 @@ export class Tap implements ResponseSink {
       const own = changed ? Buffer.from(formatEvent(payload.textWith(), event.otherLines)) : block;
       const passed = messages.flatMap((message) => message.before).map(eventOf);
       if (messages.some((message) => !message.dropped)) passed.push(own);
-      return after(this.#sendEvent(passed.length === 1 ? own : Buffer.concat(passed)), () => {
+      return after(this.#passEvent(passed.length === 1 ? own : Buffer.concat(passed)), () => {
         for (const { id } of ids) this.#noteSent(id);
       });
     });
@@ -494,7 +497,7 @@ export class Tap implements ResponseSink {
       // Without a blank line at its end, no client dispatches the event, so no filter must see it.
       const rest = this.#splitter?.rest() ?? NOTHING;
       const sent =
-        rest.length > 0 && !anyWants(this.#asked.filters, rest) ? this.#sendEvent(rest) : undefined;
+        rest.length > 0 && !anyWants(this.#asked.filters, rest) ? this.#passEvent(rest) : undefined;
       return after(sent, () =>
         after(lastWords(this.#asked.filters), (added) => this.#finishEvents(added)),
       );
@@ -504,8 +507,8 @@ export class Tap implements ResponseSink {
   #finishEvents(added: readonly JsonObject[]): MaybePromise<void> {
     if (this.#source !== 'upstream') return;
     return after(this.#beginEvents(), () => {
-      for (const message of added) this.#writeEvent(eventOf(message));
-      if (!this.#asked.filters.some((filter) => filter.staysOpen?.())) return this.#end();
+      for (const message of added) this.#sendEvent(eventOf(message));
+      if (!this.#asked.filters.some((filter) => filter.staysOpen?.())) return this.#finish();
     });
   }
 
@@ -513,18 +516,19 @@ export class Tap implements ResponseSink {
   #beginEvents(): MaybePromise<void> {
     if (this.#source !== 'upstream') return;
     return after(this.#sendHead(), () => {
-      for (const answer of this.#takeAnswers()) this.#writeEvent(eventOf(answer));
-      for (const bytes of this.#held ?? []) this.#writeEvent(bytes);
-      this.#held = undefined;
+      for (const answer of this.#takeAnswers()) this.#sendEvent(eventOf(answer));
+      for (const bytes of this.#buffered ?? []) this.#sendEvent(bytes);
+      this.#buffered = undefined;
     });
   }
 
-  #sendEvent(bytes: Buffer): MaybePromise<void> {
+  #passEvent(bytes: Buffer): MaybePromise<void> {
     if (this.#source !== 'upstream') return;
-    if (this.#held === undefined) return after(this.#beginEvents(), () => this.#writeEvent(bytes));
-    this.#held.push(Buffer.from(bytes));
-    this.#heldBytes += bytes.length;
-    this.#limit(this.#heldBytes, 'an event of a response');
+    if (this.#buffered === undefined)
+      return after(this.#beginEvents(), () => this.#sendEvent(bytes));
+    this.#buffered.push(Buffer.from(bytes));
+    this.#bufferedBytes += bytes.length;
+    this.#limit(this.#bufferedBytes, 'an event of a response');
   }
 
   #limit(bytes: number, what: string): void {
@@ -574,9 +578,8 @@ export class Tap implements ResponseSink {
     tell(this.#asked, (filter) => filter.onClose?.());
   }
 
-  /** Requests that the upstream got. */
   get #forwarded(): Call[] {
-    return this.#asked.messages.filter((each) => each.kind === 'request' && each.isLeft);
+    return this.#asked.messages.filter((each) => each.kind === 'request' && each.isForwardable);
   }
 
   get #answers(): readonly JsonObject[] {
@@ -595,15 +598,15 @@ export class Tap implements ResponseSink {
 
   #give(status: number, body: OwnBody, ahead?: readonly Uint8Array[]): MaybePromise<void> {
     this.res.statusCode = status;
-    if (body instanceof Uint8Array) return this.#endWith(body, ahead);
-    return this.#endWith(body === undefined ? undefined : Buffer.from(JSON.stringify(body)));
+    if (body instanceof Uint8Array) return this.#finishWith(body, ahead);
+    return this.#finishWith(body === undefined ? undefined : Buffer.from(JSON.stringify(body)));
   }
 
   /** Ends a stream with these messages; answers with them where nothing was sent yet. */
   #giveLast(messages: readonly JsonObject[]): MaybePromise<void> {
     if (this.#phase === 'ended') return;
     const all = [...this.#takeAnswers(), ...messages];
-    if (this.#isSent) return this.#endStream(all);
+    if (this.#isSent) return this.#finishStream(all);
     return this.#give(all.length === 0 ? 202 : 200, this.#inShape(all));
   }
 
@@ -619,13 +622,13 @@ export class Tap implements ResponseSink {
       }
     }
     const told = [...this.#takeAnswers(), ...this.unanswered.map(({ id }) => unreadable(id))];
-    if (hasBegun) return this.#endStream(isStream ? told : []);
+    if (hasBegun) return this.#finishStream(isStream ? told : []);
     await this.#give(502, this.#inShape(told.length > 0 ? told : [unreadable(null)]));
   }
 
-  #endStream(messages: readonly JsonObject[]): MaybePromise<void> {
-    for (const message of messages) this.#writeEvent(eventOf(message));
-    return this.#end();
+  #finishStream(messages: readonly JsonObject[]): MaybePromise<void> {
+    for (const message of messages) this.#sendEvent(eventOf(message));
+    return this.#finish();
   }
 
   #inShape(messages: readonly JsonObject[]): JsonObject | readonly JsonObject[] | undefined {
@@ -644,12 +647,11 @@ export class Tap implements ResponseSink {
     return this.#client !== 'here' && this.#client !== 'kept';
   }
 
-  /** Nothing that the filters must read comes from the upstream any more. */
-  get #isDone(): boolean {
+  /** The filters have nothing more to read. Ask only where the response has `ended`. */
+  get #isUpstreamDone(): boolean {
     return this.#source !== 'early' || this.ended;
   }
 
-  /** Sends the headers where they were not sent yet. */
   #sendHead(): MaybePromise<void> {
     if (this.#isSent) return;
     return after(this.#prepareHead(), () => this.#writeHead());
@@ -672,39 +674,39 @@ export class Tap implements ResponseSink {
    * Drops the bytes where the client has left. The headers and the end are still written, for the
    * middlewares in front.
    */
-  #write(bytes: Uint8Array): void {
+  #send(bytes: Uint8Array): void {
     if (bytes.length === 0 || this.#phase === 'ended' || this.#gone) return;
     this.#hasWritten = true;
     if (this.#original.write(bytes) === false) this.#blocked = true;
   }
 
   /** Writes an event, which no middleware in front may hold back. */
-  #writeEvent(bytes: Uint8Array): void {
-    this.#write(bytes);
+  #sendEvent(bytes: Uint8Array): void {
+    this.#send(bytes);
     (this.res as { flush?: () => void }).flush?.();
   }
 
   /** Ends the response. Where the headers were not sent yet, `ahead` and `last` are all of it. */
-  #end(last: Uint8Array = NOTHING, ahead: readonly Uint8Array[] = NO_PIECES): MaybePromise<void> {
+  #finish(last: Uint8Array = NOTHING, ahead = NO_PIECES): MaybePromise<void> {
     if (this.#phase === 'ended') return;
     return after(this.#prepareHead(), () => {
       const length = ahead.reduce((sum, piece) => sum + piece.length, last.length);
       if (!this.#isSent && this.#statesLength) stateLength(this.res, length);
       this.#writeHead();
       // Not joined: copying a long list costs more than the rest of its answer.
-      for (const piece of ahead) this.#write(piece);
+      for (const piece of ahead) this.#send(piece);
       this.#phase = 'ended';
       this.#original.end(last.length > 0 && !this.#gone ? last : undefined);
-      if (this.#isDone) this.releaseClose();
+      if (this.#isUpstreamDone) this.releaseClose();
     });
   }
 
   /** Ends the response with a JSON body in place of the upstream's, or with none. */
-  #endWith(json: Uint8Array | undefined, ahead?: readonly Uint8Array[]): MaybePromise<void> {
-    if (this.#isSent) return this.#end();
+  #finishWith(json: Uint8Array | undefined, ahead?: readonly Uint8Array[]): MaybePromise<void> {
+    if (this.#isSent) return this.#finish();
     announceBody(this.res, json !== undefined);
     this.#statesLength = true;
-    return this.#end(json, ahead);
+    return this.#finish(json, ahead);
   }
 
   // --- Back-pressure on the upstream, and its callbacks ------------------------------------------
@@ -752,8 +754,6 @@ export class Tap implements ResponseSink {
     else this.#original.onceFinished(done);
   }
 }
-
-const NONE: readonly JsonObject[] = [];
 
 function unreadable(id: unknown): JsonObject {
   return errorResponse(isRequestId(id) ? id : null, JSON_RPC.INTERNAL_ERROR, UNREADABLE);

@@ -108,10 +108,10 @@ describe('a stream of events that is cut anywhere', () => {
   it('counts the bytes that it holds, and copies them', () => {
     const splitter = new SseSplitter();
     const chunk = Buffer.from('data: {"a"');
-    expect([splitter.push(chunk), splitter.heldBytes]).toEqual([[], 10]);
+    expect([splitter.push(chunk), splitter.bufferedBytes]).toEqual([[], 10]);
     chunk.fill('x');
     expect(splitter.push(Buffer.from(':1}\n\n')).map(String)).toEqual(['data: {"a":1}\n\n']);
-    expect(splitter.heldBytes).toBe(0);
+    expect(splitter.bufferedBytes).toBe(0);
   });
 
   it('is cut in one pass, also where its lines end with CR alone', () => {
