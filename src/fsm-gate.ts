@@ -1,3 +1,7 @@
+/**
+ * The door of a gate: its options with their defaults, and what all of its requests share. Hides
+ * how the options become the config that the rooms below read.
+ */
 import * as z from 'zod/mini';
 import { type Clock, systemClock } from './clock.ts';
 import {
@@ -169,8 +173,10 @@ export function fsmGate<S extends string, E extends string>(
 ): Middleware {
   assertGate('fsmGate()', gate);
   const parsed = parseOptions('fsmGate()', optionsSchema, options);
-  const { maxBodyBytes, maxBatch, maxMessageBytes, onError, onWarning, onEvent, ...rest } = parsed;
   const {
+    onError,
+    onWarning,
+    onEvent,
     clock,
     announce,
     visibility,
@@ -182,8 +188,11 @@ export function fsmGate<S extends string, E extends string>(
     statusTool,
     maxWaiting,
     maxWaitingBytes,
-    ...times
-  } = rest;
+    waitMs,
+    leaseMs,
+    maxStepMs,
+    cancelGraceMs,
+  } = parsed;
   const workflow = gate.compile();
   noteMount(workflow, { visibility, begin });
   for (const warning of workflow.warnings) observersOf(parsed).onWarning(warning);
@@ -194,7 +203,7 @@ export function fsmGate<S extends string, E extends string>(
     pages: new PageMemory(),
     lists: ListCache.of(listCache, clock),
     notes: availabilityNotes(workflow),
-    times,
+    times: { waitMs, leaseMs, maxStepMs, cancelGraceMs },
     waiting: { maxWaiting, maxWaitingBytes },
     clock,
     announce,
@@ -206,6 +215,8 @@ export function fsmGate<S extends string, E extends string>(
     trail,
     status: statusToolOf(statusTool, workflow, refusal),
   };
+  // A config per observers, which differ with the `sessionStore()` in front. `passGate()` compares
+  // configs, so each stays the same object. Weak: the gate may outlive that `sessionStore()`.
   const configs = new WeakMap<Observers, GateConfig>();
   const configOf = (observers: Observers): GateConfig => {
     const known = configs.get(observers);
