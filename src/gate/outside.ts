@@ -170,7 +170,7 @@ export async function* overdueRuns({ store, workflow }: OutsideMover): AsyncIter
 }
 
 /**
- * Moves a run whose state's time is over; says whether it did. Leaves a busy run alone: its step
+ * Moves a run whose deadline has passed; says whether it did. Leaves a busy run alone: its step
  * looks at the time too.
  */
 export async function expireFromOutside(mover: OutsideMover, run: string): Promise<boolean> {
@@ -183,7 +183,7 @@ export async function expireFromOutside(mover: OutsideMover, run: string): Promi
   const known = understood(mover, entry.snapshot, record?.now);
   // A run that is not understood must not end a sweep: other runs come after it.
   if (known?.expiry === undefined) return false;
-  // Nothing to change: the claim itself moves a run whose time is over.
+  // Nothing to change: the claim itself moves a run whose deadline has passed.
   const result = await moveFromOutside(mover, run, { name: 'sweep' }, () => undefined);
   return result === 'unchanged';
 }

@@ -36,7 +36,7 @@ function stateIn(
 
 /**
  * Where the run stood when this request read it. `undefined` without such a read, or if it may be
- * old: the run has moved, a call holds it, or its state's time is over.
+ * old: the run has moved, a call holds it, or its deadline has passed.
  */
 export function stateAsRead(config: GateConfig, run: Run): FsmSnapshot | 'unavailable' | undefined {
   const { id } = config.workflow;
