@@ -3,7 +3,7 @@
  * explained. What comes out is typed, and each value has its unit.
  */
 import { parseArgs } from 'node:util';
-import { rightNames } from '../../../src/names.ts';
+import { nearestName } from '../../../src/names.ts';
 
 /** A mistake in the command line: the command ends with the status 2. */
 export class UsageError extends Error {
@@ -86,7 +86,7 @@ export function parseCommand<const S extends Specs>(
 function checked(specs: Specs, name: string, rawName: string, value: string | undefined): string {
   const option = Object.hasOwn(specs, name) ? specs[name] : undefined;
   if (option === undefined || !rawName.startsWith('--'))
-    throw new UsageError(`unknown option ${rawName}, ${rightNames(name, Object.keys(specs))}`);
+    throw new UsageError(`unknown option ${rawName}, ${rightOptions(name, Object.keys(specs))}`);
   if (option.takes === undefined) {
     if (value === undefined) return 'true';
     throw new UsageError(`--${name} takes no value, got ${JSON.stringify(value)}`);
@@ -94,6 +94,13 @@ function checked(specs: Specs, name: string, rawName: string, value: string | un
   // Another option in the value's place: the value was forgotten.
   if (value !== undefined && value !== '' && !value.startsWith('--')) return value;
   throw new UsageError(`--${name} needs a value: --${name} ${option.takes}`);
+}
+
+/** As `rightNames()` of the library says it, with each option as it is typed. */
+function rightOptions(name: string, known: readonly string[]): string {
+  const nearest = nearestName(name, known);
+  const list = `known are ${known.map((each) => `--${each}`).join(', ')}`;
+  return nearest === undefined ? list : `did you mean --${nearest}? K${list.slice(1)}`;
 }
 
 function givenValue(name: string, { takes, many }: OptionSpec, values: readonly string[] = []) {
@@ -133,12 +140,20 @@ function isUnit(unit: string): unit is keyof typeof UNITS {
 }
 
 /** An address of the web, as an option gives it. */
-export function urlOf(option: string, text: string): URL {
+export function urlOf(option: string, text: string, advice = ''): URL {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (url?.protocol === 'http:' || url?.protocol === 'https:') return url;
   throw new UsageError(
-    `--${option}: expected a URL such as http://127.0.0.1:3001/mcp, got ${JSON.stringify(text)}`,
+    `--${option}: expected a URL such as http://127.0.0.1:3001/mcp, ` +
+      `got ${JSON.stringify(text)}${advice}`,
   );
+}
+
+/** The address of the server behind the gate. Some users give the command that starts it. */
+export function targetOf(text: string): URL {
+  const isAddress = /^\S+:\d/.test(text);
+  const advice = '. A server on stdio cannot be gated: serve it over Streamable HTTP';
+  return urlOf('target', text, isAddress ? '' : advice);
 }
 
 /** One of several words. */

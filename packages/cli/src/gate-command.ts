@@ -27,6 +27,7 @@ import {
   type Given,
   parseCommand,
   portOf,
+  targetOf,
   UsageError,
   urlOf,
 } from './command-line.ts';
@@ -130,7 +131,7 @@ function settingsOf(given: GateOptions) {
       );
   const token = tokenOf(given);
   return {
-    target: urlOf('target', given.target),
+    target: targetOf(given.target),
     port: portOf('port', given.port ?? '8080'),
     host: given.host ?? '127.0.0.1',
     path,
