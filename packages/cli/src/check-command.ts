@@ -1,5 +1,5 @@
 /** `mcp-interlock check`: says what is wrong with a gate before a model does, for CI and people. */
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { type CheckOptions, checkWorkflow, type Finding, toMermaid } from 'mcp-interlock/check';
 import {
   type CommandSpec,
@@ -7,9 +7,11 @@ import {
   Failure,
   type Given,
   parseCommand,
+  targetOf,
   UsageError,
-  urlOf,
 } from './command-line.ts';
+import { parseJson } from './strict-json.ts';
+import { toolsAt } from './upstream.ts';
 import { loadWorkflows } from './workflow-file.ts';
 
 export const CHECK = {
@@ -17,7 +19,8 @@ export const CHECK = {
   about:
     'Looks for what is wrong with the workflows of a file: states that nothing reaches, tools\n' +
     'that never become available, names that the server does not list. The status is 0 where it\n' +
-    'finds nothing, 1 where it finds something, and 2 for a mistake in the command line.',
+    'finds nothing, 1 where it finds something or cannot check, and 2 for a mistake in the\n' +
+    'command line, such as a file that does not exist.',
   options: {
     tools: {
       takes: 'FILE',
@@ -44,30 +47,42 @@ export interface CheckReport {
   readonly out: string;
   readonly err: string;
   readonly status: 0 | 1;
+  /** Why the server did not give its tools. The command says it after the rest. */
+  readonly failure?: Failure;
 }
 
 /** Checks what the arguments name. @throws UsageError, Failure or InterlockError */
 export async function check(args: readonly string[]): Promise<CheckReport> {
   const { file, given } = parseCommand(CHECK, args);
-  const known = await knownOf(given);
+  const { target, ...options } = settingsOf(given);
   const { gates, sync } = await loadWorkflows(file);
+  const { tools = options.tools, failure } = target === undefined ? {} : await asked(target);
   const checked = gates.map((gate): Checked => {
-    const findings = checkWorkflow(gate, { ...known, sync });
+    const findings = checkWorkflow(gate, { ...options, ...(tools && { tools }), sync });
     return { id: gate.id, findings, ...(given.diagram && { diagram: toMermaid(gate) }) };
   });
-  const status = checked.some(({ findings }) => findings.length > 0) ? 1 : 0;
-  const report = checked.map(inWords).join('');
-  if (given.json)
-    return { out: `${JSON.stringify({ workflows: checked }, null, 2)}\n`, err: '', status };
-  if (!given.diagram) return { out: report, err: '', status };
+  const isWrong = failure !== undefined || checked.some(({ findings }) => findings.length > 0);
+  const ending = { status: isWrong ? 1 : 0, ...(failure && { failure }) } as const;
+  const toolsChecked = tools !== undefined;
+  if (given.json) {
+    const document = { workflows: checked, toolsChecked };
+    return { out: `${JSON.stringify(document, null, 2)}\n`, err: '', ...ending };
+  }
+  const advice = target === undefined ? ': give --target or --tools.' : '.';
+  const afterNothing = toolsChecked ? '' : `. Tool names were not checked${advice}`;
+  const report = checked.map((each) => inWords(each, afterNothing)).join('');
+  if (!given.diagram) return { out: report, err: '', ...ending };
   return {
     out: checked.map(({ diagram }) => `${diagram?.trimEnd()}\n`).join('\n'),
     err: report,
-    status,
+    ...ending,
   };
 }
 
-async function knownOf(given: Given<typeof CHECK.options>): Promise<CheckOptions> {
+/** The options, checked. The server is not asked yet. */
+function settingsOf(
+  given: Given<typeof CHECK.options>,
+): CheckOptions & { readonly target?: URL | undefined } {
   const { tools, target, idle, outside, ignore } = given;
   if (tools !== undefined && target !== undefined)
     throw new UsageError('--tools and --target say the same: give one of them');
@@ -76,7 +91,7 @@ async function knownOf(given: Given<typeof CHECK.options>): Promise<CheckOptions
     ...(outside.length > 0 && { outside }),
     ...(idle !== undefined && { idleMs: durationOf('idle', idle) }),
     ...(tools !== undefined && { tools: readTools(tools) }),
-    ...(target !== undefined && { tools: await askForTools(urlOf('target', target)) }),
+    ...(target !== undefined && { target: targetOf(target) }),
   };
 }
 
@@ -84,18 +99,22 @@ type Tools = NonNullable<CheckOptions['tools']>;
 
 /** Of a list, or of the answer to `tools/list` with or without its envelope. */
 function readTools(file: string): Tools {
+  if (!existsSync(file)) throw new UsageError(`--tools: there is no file ${file}`);
   let value: unknown;
   try {
-    value = JSON.parse(readFileSync(file, 'utf8'));
+    value = parseJson(readFileSync(file, 'utf8'));
   } catch (cause) {
-    throw new Failure(`--tools ${file}: ${cause instanceof Error ? cause.message : cause}`, {
-      cause,
-    });
+    throw new Failure(`--tools: ${file} ${whyUnread(cause)}`, { cause });
   }
   const result = memberOf(value, 'result') ?? value;
   const tools = memberOf(result, 'tools') ?? result;
   if (Array.isArray(tools) && tools.every(isTool)) return tools;
-  throw new Failure(`--tools ${file}: expected an array of names, or the result of tools/list`);
+  throw new Failure(`--tools: ${file}: expected an array of names, or the result of tools/list`);
+}
+
+function whyUnread(cause: unknown): string {
+  if (cause instanceof Failure) return `is no JSON: ${cause.message}`;
+  return `cannot be read: ${cause instanceof Error && 'code' in cause ? cause.code : cause}`;
 }
 
 function memberOf(value: unknown, name: string): unknown {
@@ -106,20 +125,18 @@ function isTool(value: unknown): value is Tools[number] {
   return typeof value === 'string' || typeof memberOf(value, 'name') === 'string';
 }
 
-async function askForTools(target: URL): Promise<Tools> {
-  const { listTools } = await import('./upstream-tools.ts');
+/** A server that is down must not hide what is wrong with the file, so its failure is kept. */
+async function asked(target: URL): Promise<{ tools?: Tools; failure?: Failure }> {
   try {
-    return await listTools(target);
-  } catch (cause) {
-    const why = cause instanceof Error ? cause.message : String(cause);
-    throw new Failure(`${target.origin}${target.pathname} does not list its tools: ${why}`, {
-      cause,
-    });
+    return { tools: await toolsAt(target) };
+  } catch (error) {
+    if (error instanceof Failure) return { failure: error };
+    throw error;
   }
 }
 
-function inWords({ id, findings }: Checked): string {
-  if (findings.length === 0) return `${id}: nothing found\n`;
+function inWords({ id, findings }: Checked, afterNothing: string): string {
+  if (findings.length === 0) return `${id}: nothing found${afterNothing}\n`;
   const lines = findings.map(
     ({ code, severity, place, message, remedy }) =>
       `  ${severity} ${code} at ${place}: ${message}\n    ${remedy}\n`,

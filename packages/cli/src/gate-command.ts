@@ -4,7 +4,7 @@
  */
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
-import { type AddressInfo, connect, isIPv6 } from 'node:net';
+import { type AddressInfo, isIPv6 } from 'node:net';
 import express, { type ErrorRequestHandler, type Express, type Response } from 'express';
 import {
   fsmGate,
@@ -36,6 +36,7 @@ import { mountInspector } from './inspect.ts';
 import { LOG_FORMATS, Log } from './log.ts';
 import { mcpProxy } from './proxy.ts';
 import { type OpenStore, storeNamed } from './stores.ts';
+import { connectionFault } from './upstream.ts';
 import { loadWorkflows, type WorkflowFile } from './workflow-file.ts';
 
 export const GATE = {
@@ -286,11 +287,10 @@ function announce(
   if (token === undefined && !/^(127\.|::1$)/.test(address))
     log.warn(`${address} is reached from other machines, and no token is asked for: see --jwks`);
   for (const gate of gates) gate.warnings.forEach(log.warn);
-  const targetPort = Number(target.port || (target.protocol === 'https:' ? 443 : 80));
-  const probe = connect(targetPort, target.hostname.replace(/^\[|\]$/g, ''), () => probe.destroy());
-  probe.once('error', (error: NodeJS.ErrnoException) =>
-    log.warn(`${behind} cannot be reached yet: ${error.code}. Until it can, clients get 502`),
-  );
+  void connectionFault(target).then((code) => {
+    if (code !== undefined)
+      log.warn(`${behind} cannot be reached yet: ${code}. Until it can, clients get 502`);
+  });
 }
 
 function addressOf(server: Server): AddressInfo {

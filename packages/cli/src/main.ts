@@ -38,9 +38,10 @@ async function main([name, ...args]: readonly string[]): Promise<number> {
 }
 
 async function runCheck(args: readonly string[]): Promise<number> {
-  const { out, err, status } = await check(args);
+  const { out, err, status, failure } = await check(args);
   process.stdout.write(out);
   process.stderr.write(err);
+  if (failure !== undefined) throw failure;
   return status;
 }
 

@@ -7,6 +7,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { afterAll, expect, it, onTestFinished } from 'vitest';
 import { Page } from '../../../test/helpers/markdown.ts';
+import { serve } from '../../../test/helpers/serve.ts';
 import { CHECK, check } from '../src/check-command.ts';
 
 const SHOP = fileURLToPath(new URL('fixtures/shop.py', import.meta.url));
@@ -60,9 +61,36 @@ it('asks a server for its tools', async () => {
   const [target] = (await once(createInterface({ input: python.stdout }), 'line')) as [string];
   expect((await check([good, '--target', target])).status).toBe(0);
   expect((await check([broken, '--target', target])).out).toContain('tool-not-listed at cart_pai');
-  await expect(check([good, '--target', 'http://127.0.0.1:1/mcp'])).rejects.toThrow(
-    'http://127.0.0.1:1/mcp does not list its tools: ',
-  );
+});
+
+it('says of a file what is wrong with it, also where the server does not list its tools', async () => {
+  const dead = ['--target', 'http://127.0.0.1:1/mcp'];
+  const failure = { message: 'http://127.0.0.1:1/mcp cannot be reached: ECONNREFUSED' };
+  expect(await check([good, ...dead])).toMatchObject({
+    out: 'checkout: nothing found. Tool names were not checked.\n',
+    status: 1,
+    failure,
+  });
+  const checked = await check([broken, ...dead]);
+  expect(checked).toMatchObject({ status: 1, failure });
+  expect(checked.out).toContain('error state-unreachable at lost: ');
+  const { out } = await check([broken, ...dead, '--json']);
+  expect(JSON.parse(out)).toMatchObject({ toolsChecked: false, workflows: [{ id: 'checkout' }] });
+  await expect(check([file('shape.json', {}), ...dead])).rejects.toThrow('id: expected string');
+  const { url } = await serve((_req, res) => res.writeHead(404).end());
+  const { failure: refused } = await check([good, '--target', url.href]);
+  expect(refused?.message).toContain(`${url.href} does not list its tools: `);
+});
+
+it('says where the names of tools were not checked', async () => {
+  expect(await check([good])).toEqual({
+    out: 'checkout: nothing found. ' + 'Tool names were not checked: give --target or --tools.\n',
+    err: '',
+    status: 0,
+  });
+  const tools = file('both.json', ['cart_add', 'cart_pay']);
+  expect(JSON.parse((await check([good, '--json'])).out).toolsChecked).toBe(false);
+  expect(JSON.parse((await check([good, '--json', '--tools', tools])).out).toolsChecked).toBe(true);
 });
 
 it('prints JSON for CI, and diagrams apart from what was found', async () => {
@@ -91,7 +119,23 @@ it.each<[tools: unknown, isRight: boolean]>([
   else await expect(checking).rejects.toThrow('expected an array of names, or the result of');
 });
 
+it('tells what is wrong with the file of tools', async () => {
+  const none = check([good, '--tools', 'nope.json']);
+  await expect(none).rejects.toThrow(/^--tools: there is no file nope\.json$/);
+  await expect(none).rejects.toHaveProperty('name', 'UsageError');
+  const unread = check([good, '--tools', folder]);
+  await expect(unread).rejects.toThrow(`--tools: ${folder} cannot be read: EISDIR`);
+  await expect(unread).rejects.toHaveProperty('name', 'Failure');
+  const wrong = join(folder, 'wrong.json');
+  writeFileSync(wrong, '["cart_add"\n"cart_pay"]');
+  await expect(check([good, '--tools', wrong])).rejects.toThrow(
+    `--tools: ${wrong} is no JSON: line 1, column 12: a comma is missing after "cart_add"`,
+  );
+});
+
 it.each<[args: string[], message: string]>([
+  [['nope.json'], 'nope.json: there is no such file'],
+  [[good, '--target', 'node server.js'], 'A server on stdio cannot be gated'],
   [[good, '--tools', 'a', '--target', 'http://a/mcp'], 'give one of them'],
   [[good, '--ignore', 'dead-and'], 'did you mean "dead-end"?'],
   [[good, '--idle', '7'], '--idle: expected a time'],

@@ -328,3 +328,11 @@ it('says at once what keeps it from serving', async () => {
     `cannot listen on 127.0.0.1, port ${port}: another program listens there`,
   );
 });
+
+it('checks a gate, and says last that the server cannot be reached', async () => {
+  const target = ['--target', 'http://127.0.0.1:1/mcp'];
+  expect(await installed.run('check', checkout)).toContain('checkout: nothing found. Tool names');
+  await expect(installed.run('check', checkout, ...target)).rejects.toThrow(
+    'mcp-interlock: http://127.0.0.1:1/mcp cannot be reached: ECONNREFUSED',
+  );
+});
