@@ -4,10 +4,11 @@
  * declarations come from the compiler and are rolled up in the same way.
  */
 import { execFileSync } from 'node:child_process';
-import { copyFileSync, mkdtempSync, rmSync, statSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { transformSync } from 'esbuild';
 import { rolldown } from 'rolldown';
 import { rollup } from 'rollup';
 import { dts } from 'rollup-plugin-dts';
@@ -38,13 +39,34 @@ async function bundle(): Promise<readonly Output[]> {
     minify: {
       compress: true,
       mangle: { toplevel: true, keepNames: { function: true, class: true } },
-      codegen: true,
+      codegen: false,
     },
     sourcemap: true,
     comments: { legal: true, annotation: true, jsdoc: false },
   });
   await build.close();
+  for (const { fileName } of output)
+    if (fileName.endsWith('.map')) shorten(join(DIST, fileName.slice(0, -'.map'.length)));
   return output;
+}
+
+/**
+ * Takes out white space, and keeps lines short: Node prints the whole line of an error that it does
+ * not catch, above its message.
+ */
+function shorten(path: string): void {
+  const map = readFileSync(`${path}.map`).toString('base64');
+  const comment = /\/\/# sourceMappingURL=.*\s*$/;
+  const inline = `//# sourceMappingURL=data:application/json;base64,${map}\n`;
+  const shorter = transformSync(readFileSync(path, 'utf8').replace(comment, inline), {
+    minifyWhitespace: true,
+    lineLimit: 120,
+    legalComments: 'inline',
+    sourcemap: 'external',
+    sourcefile: path,
+  });
+  writeFileSync(path, `${shorter.code}//# sourceMappingURL=${basename(path)}.map\n`);
+  writeFileSync(`${path}.map`, shorter.map);
 }
 
 /** The types are not checked here: `npm run check` does that. */
