@@ -316,15 +316,15 @@ function parseEventOrOptions(tool: string, event: unknown): z.output<typeof opti
  *
  * @returns the binding as the machine takes it: a flat machine takes plain names only
  * @throws InterlockError `ERR_INTERLOCK_BINDING` as {@link resolveStates}; `ERR_INTERLOCK_EVENT`
- * for an event that no state handles, unless the machine is flat
+ * for an event that no state handles
  */
 export function checkBinding(model: Model, binding: AnyBinding): AnyBinding {
   const { tool } = binding;
   const states = resolveStates(model, `tool ${showValue(tool)}`, binding.states);
   const resolved = states === binding.states ? binding : Object.freeze({ ...binding, states });
-  if (model.isFlat) return resolved;
   for (const event of namedEvents(binding)) {
-    if (!isReserved(event) && model.handlers(event).length > 0) continue;
+    const isFree = model.isFlat || !isReserved(event);
+    if (isFree && model.handlers(event).length > 0) continue;
     const fault = `tool ${showValue(tool)} sends ${showValue(event)}, which no state handles`;
     const right = rightNames(event, model.events);
     throw new InterlockError('ERR_INTERLOCK_EVENT', `workflow "${model.id}": ${fault}; ${right}`);
@@ -370,10 +370,8 @@ export function bindingWarnings(model: Model, binding: AnyBinding): Oddity[] {
     const handling = model.handlers(event);
     if (model.canBeIn(binding.states, handling)) return [];
     const sends = `workflow "${model.id}": tool ${showValue(tool)} sends ${showValue(event)}`;
-    const why =
-      handling.length === 0
-        ? `no state handles; ${rightNames(event, model.events)}`
-        : `none of its states handles; states that do are ${handling.map(showValue).join(', ')}`;
-    return [{ code: 'event-unhandled', tool, message: `${sends}, which ${why}` }];
+    const others = handling.map(showValue).join(', ');
+    const message = `${sends}, which none of its states handles; states that do are ${others}`;
+    return [{ code: 'event-unhandled', tool, message }];
   });
 }

@@ -79,13 +79,21 @@ export const BROKEN_GATES: readonly BrokenGate[] = [
   {
     code: 'event-unhandled',
     place: 'pay',
-    says: /tool "pay" sends "PAYS", which no state handles; did you mean "PAY"\?/,
+    says: /tool "pay" sends "REFUND", which none of its states handles; states that do are "paid"/,
     gate: () =>
-      new StateMachineGate<string, string>({
+      new StateMachineGate({
         id: 'shop',
         initial: 'open',
-        states: { open: { on: { PAY: 'paid' } }, paid: { type: 'final' } },
-      }).bindTool('pay', 'open', 'PAYS'),
+        states: {
+          open: { on: { PAY: 'paid' } },
+          paid: { on: { REFUND: 'open', SHIP: 'sent' } },
+          sent: { type: 'final' },
+        },
+      })
+        .bindTool('pay', 'open', 'REFUND')
+        .bindTool('checkout', 'open', 'PAY')
+        .bindTool('refund', 'paid', 'REFUND')
+        .bindTool('ship', 'paid', 'SHIP'),
   },
   {
     code: 'event-unsent',

@@ -67,7 +67,18 @@ export const randomWorkflow: fc.Arbitrary<RandomWorkflow> = fc
         fc.tuple(...tools.map((tool) => randomTool(tool, states, events))),
       ),
     }),
+  )
+  .map((random) => ({ ...random, tools: random.tools.map((each) => sendingKnown(each, random)) }));
+
+/** No event that none of the states handles can be bound. */
+function sendingKnown(tool: BindableTool, { config }: { config: FsmConfig }): BindableTool {
+  const known = Object.values(config.states).flatMap(({ on = {} }) => Object.keys(on));
+  const bindings = tool.bindings.map(
+    (each): Binding =>
+      known.includes(String(each.success)) ? each : { ...each, success: undefined },
   );
+  return { ...tool, bindings };
+}
 
 /** A mounted gate made of a random workflow. */
 export function gateOf({ config, tools }: RandomWorkflow): StateMachineGate {

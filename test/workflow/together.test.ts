@@ -58,7 +58,9 @@ function workflowOf(id: string, { targets, bindings }: Drawn): Workflow {
   for (const { tool, states: bound, success, action } of bindings) {
     const when =
       action === undefined ? undefined : (args: object) => 'n' in args && args.n === action;
-    gate.bindTool(tool, bound, { success, when } as never);
+    // No event that none of the states handles can be bound.
+    const isKnown = Object.values(states).some(({ on }) => String(success) in on);
+    gate.bindTool(tool, bound, { success: isKnown ? success : undefined, when } as never);
   }
   return gate.compile();
 }
