@@ -278,7 +278,7 @@ describe('proofs of a statechart', () => {
           if (!holds) seen.unreached++;
         }
       }),
-      { numRuns: 60 },
+      { numRuns: 100 },
     );
     expect(Math.min(...Object.values(seen))).toBeGreaterThan(20);
   }, 30_000);
