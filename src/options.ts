@@ -36,6 +36,8 @@ export function parseOptions<T extends z.ZodMiniObject>(
   value: unknown,
   code: InterlockErrorCode = 'ERR_INTERLOCK_CONFIG',
 ): z.output<T> {
+  if (isTable(value) && 'rawHeaders' in value)
+    throw new InterlockError(code, `${what} got a request: mount ${what}, with the brackets`);
   const given = value === undefined ? {} : isTable(value) ? ownCopy(value) : value;
   const foreign = foreignKind(value, schema);
   const parsed = foreign === undefined ? schema.safeParse(given, IN_ENGLISH) : undefined;

@@ -144,8 +144,8 @@ export class ListedNames {
   #missing(bound: string): string {
     const nearest = nearestName(bound, this.#names);
     return (
-      `the gate "${this.#gate}" binds "${bound}", which the upstream does not list, ` +
-      'so nothing is gated by it' +
+      `the gate "${this.#gate}" binds "${bound}", which the upstream does not list. ` +
+      'No request meets this binding, and what waits for it stays unavailable' +
       (nearest === undefined ? '.' : `. Did you mean "${nearest}"?`)
     );
   }

@@ -155,10 +155,11 @@ export class TestGate<E extends string = string, C extends string = string, X = 
     this.warnings = warnings;
     this.#gates = gates;
     this.#options = options;
+    const { onWarning = observers.onWarning } = session;
     this.#sessions = sessionStore({ ...observers, ...session, clock, principal: () => principal });
     const middlewares: [Middleware, ...Middleware[]] = [
       this.#sessions,
-      ...gates.map((each) => fsmGate(each, { ...gate, clock })),
+      ...gates.map((each) => fsmGate(each, { onWarning, ...gate, clock })),
       ...(sync === undefined ? [] : [stateSync(sync)]),
     ];
     const bound = gates.flatMap((each) => each.compile().toolNames);

@@ -446,16 +446,22 @@ export const StateMachineGate: StateMachineGateConstructor = Gate;
 /** @throws InterlockError `ERR_INTERLOCK_CONFIG` for what is no gate, with how to make one of it */
 export function assertGate(what: string, value: unknown): asserts value is StateMachineGate {
   if (value instanceof Gate) return;
-  const isMachine = isTable(value) && ('initial' in value || 'states' in value);
-  const hint =
-    value === Gate || isMachine
-      ? `; write ${what.replace('()', '(new StateMachineGate(machine))')}`
-      : isGate(value)
-        ? ' of another copy of mcp-interlock, of which the app must have one version alone'
-        : '';
-  const given = value === Gate ? 'the class itself' : isMachine ? 'a machine' : showValue(value);
+  const got = gotInstead(value, (gate) => `; write ${what.replace('()', `(${gate})`)}`);
   throw new InterlockError(
     'ERR_INTERLOCK_CONFIG',
-    `${what}: the first argument must be a StateMachineGate, got ${given}${hint}`,
+    `${what}: the first argument must be a StateMachineGate, got ${got}`,
   );
+}
+
+function gotInstead(value: unknown, write: (gate: string) => string): string {
+  if (value === Gate) return `the class itself${write('new StateMachineGate(machine)')}`;
+  const shown = showValue(value);
+  if (isGate(value))
+    return `${shown} of another copy of mcp-interlock: the app must have one version alone`;
+  if (!isTable(value)) return shown;
+  if ('rawHeaders' in value) return `a request${write('gate')}`;
+  if ('initial' in value || 'states' in value)
+    return `a machine${write('new StateMachineGate(machine)')}`;
+  const isPlain = Object.getPrototypeOf(value) === Object.prototype;
+  return isPlain ? `${shown}; of rules of order make StateMachineGate.fromOrder(rules)` : shown;
 }

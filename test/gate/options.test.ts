@@ -1,3 +1,5 @@
+import { IncomingMessage } from 'node:http';
+import { Socket } from 'node:net';
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import Database from 'libsql';
 import { describe, expect, it, onTestFinished } from 'vitest';
@@ -280,8 +282,8 @@ describe('a bound tool that the upstream never lists', () => {
     await client.raw.tools();
     await client.raw.tools();
     expect(warnings).toEqual([
-      'the gate "checkout" binds "cart.veiw", which the upstream does not list, so nothing ' +
-        'is gated by it. Did you mean "cart.view"?',
+      'the gate "checkout" binds "cart.veiw", which the upstream does not list. No request meets ' +
+        'this binding, and what waits for it stays unavailable. Did you mean "cart.view"?',
     ]);
   });
 });
@@ -493,10 +495,21 @@ describe('a mistake in the options', () => {
     expect(() => fsmGate(StateMachineGate as never)).toThrow(
       'must be a StateMachineGate, got the class itself; write fsmGate(new StateMachineGate(',
     );
+    expect(() => fsmGate({ pay: { after: 'checkout' } } as never)).toThrow(
+      'got an object; of rules of order make StateMachineGate.fromOrder(rules)',
+    );
     const ofAnotherCopy = { compile() {}, bindTool() {} };
     expect(() => fsmGate(ofAnotherCopy as never)).toThrow('of another copy of mcp-interlock');
     expect(() => runsOf(undefined as never, {})).toThrow(
       'must be a StateMachineGate, got undefined',
+    );
+  });
+
+  it('is a request, where a door is mounted without its brackets', () => {
+    const request = new IncomingMessage(new Socket());
+    expect(() => fsmGate(request as never)).toThrow('got a request; write fsmGate(gate)');
+    expect(() => sessionStore(request as object)).toThrow(
+      'sessionStore() got a request: mount sessionStore(), with the brackets',
     );
   });
 

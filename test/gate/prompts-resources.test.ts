@@ -390,8 +390,9 @@ describe('a prompt that the upstream does not have', () => {
     await prompts();
     await prompts();
     expect(warnings).toEqual([
-      'the gate "checkout" binds "order.sumary", which the upstream does not list, so ' +
-        'nothing is gated by it. Did you mean "order.summary"?',
+      'the gate "checkout" binds "order.sumary", which the upstream does not list. No request ' +
+        'meets this binding, and what waits for it stays unavailable. ' +
+        'Did you mean "order.summary"?',
     ]);
   });
 });

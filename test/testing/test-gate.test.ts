@@ -55,6 +55,12 @@ describe('a gate that a test calls', () => {
     expect([t.errors, t.warnings]).toEqual([[], []]);
   });
 
+  it('tells of what is odd about the gate, as the mounted one would', () => {
+    const gate = checkoutGate().bindTool('cart.pay', 'empty', 'PAY');
+    expect(closing(testGate(gate)).warnings).toEqual(gate.warnings);
+    expect(gate.warnings).not.toEqual([]);
+  });
+
   it('lets a tool through that is not bound', async () => {
     const t = closing(testGate(checkoutGate(), { tools: ['cart.view'] }));
     const seen = await t.call('cart.view', {}, { content: [], structuredContent: { items: 0 } });
