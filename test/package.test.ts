@@ -190,7 +190,7 @@ describe('the packed tarball, installed into an empty folder', () => {
     const textOf = (path: string): string => readFileSync(join(installed, path), 'utf8');
     // An entry that only names what a chunk has is made of no source.
     const hasCode = (path: string): boolean =>
-      !/^export ?\{[^}]*\} ?from ?"[^"]*";$/.test(textOf(path));
+      !/^export ?\{[^}]*\} ?from ?"[^"]*";$/.test(textOf(path).trim());
     const modules = files().filter((path) => path.endsWith('.js') && hasCode(path));
     expect(modules.length).toBeGreaterThan(20);
     for (const path of modules) {

@@ -48,8 +48,20 @@ const machine: fc.Arbitrary<Machine> = fc
       Object.entries(states).map(([state, on]) => [state, final.includes(state) ? {} : on]),
     ),
   }))
+  .map(sendingKnown)
   // A machine that is over before it begins is refused.
-  .filter(({ initial, final }) => !final.includes(initial));
+  .filter(({ initial, final = [] }) => !final.includes(initial));
+
+/** No event that none of the states handles can be bound. */
+function sendingKnown(drawn: Machine): Machine {
+  const known = new Set(Object.values(drawn.states).flatMap((on) => Object.keys(on)));
+  const bindings = drawn.bindings.map(({ success, failure, ...rest }) => ({
+    ...rest,
+    ...(success !== undefined && known.has(success) && { success }),
+    ...(failure !== undefined && known.has(failure) && { failure }),
+  }));
+  return { ...drawn, bindings };
+}
 
 const call = fc.record({
   tool: fc.constantFrom(...TOOLS),
