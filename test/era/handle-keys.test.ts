@@ -222,7 +222,7 @@ describe('a session id that is the key of another kind of run', () => {
   it.each([
     ['a principal', principalKey().runKey({ issuer: 'https://issuer.example', subject: 'alice' })],
     ['a handle', baskets().runKey(7, { issuer: 'https://issuer.example', subject: 'alice' })],
-    ['a handle of nobody', baskets().runKey(7)],
+    ['a handle of no basket', baskets().runKey(7)],
     ['a managed handle', managedHandle({ start: 's', argument: 'basket_id' }).runKey('7')],
     ['nothing but a space', 'a b'],
   ])('is unknown: of %s', async (_what, id) => {

@@ -188,7 +188,7 @@ describe('an order above the limit', () => {
   });
 });
 
-describe('whoever is somebody else', () => {
+describe('another user', () => {
   it('does not come in without a token, nor into the session of another agent', async () => {
     await expect(connect(url)).rejects.toThrow();
     expect((await get('/approvals', 'made-up')).status).toBe(401);

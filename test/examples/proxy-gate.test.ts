@@ -276,7 +276,7 @@ async function callUnderWay(answers: 'sse' | 'json', call: (session: RawSession)
   return {
     session,
     runs,
-    /** Resolves once the gate has said that nobody knows the call's outcome. */
+    /** Resolves once the gate has said that the call's outcome is unknown. */
     async dies() {
       const errors = vi.spyOn(console, 'error').mockImplementation(() => {});
       onTestFinished(() => errors.mockRestore());

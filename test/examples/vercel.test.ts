@@ -59,7 +59,7 @@ async function startHost(
 
 const textOf = (answer: WireMessage): unknown => answer.result?.content?.[0]?.text;
 
-/** What a client is told of a body that is no JSON, whoever was the first to read it. */
+/** What a client is told of a body that is no JSON, also where another parser read it first. */
 const NOT_JSON = {
   jsonrpc: '2.0',
   id: null,
@@ -144,7 +144,7 @@ describe('a process that is frozen in the middle of a step, for longer than its 
     expect(payments.charges).toHaveLength(1);
   });
 
-  it('learns that it came too late where somebody has resolved the run', {
+  it('learns that it came too late where a person has resolved the run', {
     timeout: 30_000,
   }, async () => {
     const { host, runs, run, thaw } = await freeze();

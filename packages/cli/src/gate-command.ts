@@ -81,7 +81,7 @@ export const GATE = {
     idle: { takes: 'TIME', help: 'how long a run is kept that nothing touches. Default 24h' },
     'stuck-after': { takes: 'TIME', help: 'when /health counts a run as stuck. Default 1h' },
     drain: { takes: 'TIME', help: 'how long SIGTERM waits for calls that run. Default 20s' },
-    inspect: { help: 'serves the inspector to whoever has the address that is printed' },
+    inspect: { help: 'serves the inspector to each browser that opens the printed address' },
     log: { takes: 'FORMAT', help: 'text or json. Default text' },
   },
 } as const satisfies CommandSpec;

@@ -193,7 +193,7 @@ it('ends on SIGTERM once the call that runs is done, and begins no other', async
 });
 
 describe('the door', () => {
-  it('turns away web pages that point their name at it, or that nobody allowed', async () => {
+  it('turns away web pages that point their name at it, or that are not allowed', async () => {
     const allowed = 'http://localhost:6274';
     const { url } = await gateAlone('--allow-origin', allowed, '--allow-host', 'gate.internal');
     const statusWith = async (headers: Record<string, string>) =>
@@ -292,7 +292,7 @@ it('says how its runs are, and names none of them in its log', async () => {
   expect(gate.output()).not.toContain(session.id);
 });
 
-it('shows the inspector to whoever has its key, and to nobody else', async () => {
+it('shows the inspector to a browser with its key, and to no other one', async () => {
   const target = ['--target', 'http://127.0.0.1:1/mcp', '--store', 'memory', '--port', '0'];
   await expect(installed.run('gate', checkout, ...target, '--inspect')).rejects.toThrow(
     '--inspect needs the package "mcp-interlock-inspector": npm install mcp-interlock-inspector',

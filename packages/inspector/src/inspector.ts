@@ -208,8 +208,7 @@ class Site {
 type Deed = (workflow: Inspected, run: string, body: unknown, actor: string) => Promise<Done>;
 
 const CONFLICTS: Readonly<Record<string, string>> = {
-  'not-held':
-    'The run is no longer held by this call: somebody resolved it, or it ended by itself.',
+  'not-held': 'This call no longer holds the run: a person resolved it, or it ended by itself.',
   running: 'A call has the run now.',
   busy: 'A call has the run now. Try again when it is over.',
   held: 'The run is held: resolve it first.',

@@ -296,7 +296,7 @@ describe('a malformed request', () => {
   });
 
   it.each<[what: string, path: string]>([
-    ['an id of nobody', 'runs/AAAA'],
+    ['an id of no run', 'runs/AAAA'],
     ['an id of another secret', `runs/${new Seal().close('run', 'run')}`],
     ['a sealed place for an id', `runs/${new Seal(SECRET).close('page', 'run')}`],
     ['a run that is no more', `runs/${new Seal(SECRET).close('run', 'no-such-run')}`],

@@ -151,7 +151,7 @@ describe('a stream', () => {
     expect(watch.all('bye')).toEqual([{ why: 'unauthorized' }]);
   });
 
-  it('asks nothing of a store that nobody watches', async () => {
+  it('asks nothing of a store while it has no visitor', async () => {
     const store = memoryStore();
     const asked: string[] = [];
     const { count } = store;
