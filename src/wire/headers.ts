@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Call } from './call.ts';
-import { JSON_RPC, META_CLAIM, someValue } from './json-rpc.ts';
+import { isObject, JSON_RPC, META_CLAIM, someValue } from './json-rpc.ts';
 
 /** What we read of a request. Node's `IncomingMessage` is one. */
 export interface RequestPort {
@@ -358,7 +358,8 @@ export type MirroredArguments = ReadonlyMap<string, readonly string[]>;
 
 /**
  * What is wrong with the headers of a call that mirror arguments ("Custom Headers from Tool
- * Parameters"). Where we do not know which argument a header mirrors, any equal one will do.
+ * Parameters"). Where we do not know which argument a header mirrors, it is the one of its name. If
+ * there is none, any equal argument will do.
  */
 export function argumentsFault(
   req: RequestPort,
@@ -368,15 +369,24 @@ export function argumentsFault(
   for (const header of Object.keys(req.headers)) {
     if (!header.startsWith(PARAM)) continue;
     const said = decodedHeader(requestHeader(req, header) ?? '');
-    const path = mirrored?.get(header.slice(PARAM.length));
+    const name = header.slice(PARAM.length);
+    const args = message.at('params', 'arguments');
+    const path = mirrored?.get(name) ?? namesLike(name, args);
     const isSaid = (value: unknown): boolean => said !== undefined && says(said, value);
     const repeats =
       path === undefined
-        ? someValue(message.at('params', 'arguments'), isSaid)
+        ? someValue(args, isSaid)
         : isSaid(message.at('params', 'arguments', ...path));
     if (!repeats) return DIFFERS;
   }
   return undefined;
+}
+
+/** The path of the argument that has a header's name, which comes in lower case. */
+function namesLike(header: string, args: unknown): readonly string[] | undefined {
+  if (!isObject(args)) return undefined;
+  const name = Object.keys(args).find((key) => key.toLowerCase() === header);
+  return name === undefined ? undefined : [name];
 }
 
 /** Whether a header has this value. Numbers are compared as numbers: `42.0` is 42. */

@@ -354,6 +354,18 @@ describe.each(HOSTS)('a header that differs from the body, behind %s', (host) =>
     for (const wrong of ['us', '43', 'false', base64('Gruß'), '=?base64?!?=', '\u00e9'])
       expect((await post({ 'mcp-param-x': wrong })).messages[0]?.error?.code).toBe(MISMATCH);
     expect(app.ledger.calls).toEqual([]);
+    // Its argument has this value further down, and another one under the header's own name.
+    const nested = { ...args, Region: 'us' };
+    const deep = { action: 'view', more: { action: 'pay' } };
+    for (const [given, headers] of [
+      [args, { 'mcp-param-region': '42' }],
+      [nested, { 'mcp-param-region': 'eu', 'mcp-param-urgent': 'eu' }],
+      [deep, { 'mcp-param-action': 'pay' }],
+    ] as const) {
+      const { messages } = await session.post(callOf(1, 'plain', given), headers);
+      expect(messages[0]?.error?.code).toBe(MISMATCH);
+    }
+    expect(app.ledger.calls).toEqual([]);
     const right = { 'mcp-param-a': 'eu', 'mcp-param-b': '42.0', 'mcp-param-c': 'true' };
     await post({ ...right, 'mcp-param-d': base64('Grüße') });
     expect(app.ledger.calls).toEqual(['plain']);
