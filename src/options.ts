@@ -36,7 +36,7 @@ export function parseOptions<T extends z.ZodMiniObject>(
   value: unknown,
   code: InterlockErrorCode = 'ERR_INTERLOCK_CONFIG',
 ): z.output<T> {
-  if (isTable(value) && 'rawHeaders' in value)
+  if (isRequest(value))
     throw new InterlockError(code, `${what} got a request: mount ${what}, with the brackets`);
   const given = value === undefined ? {} : isTable(value) ? ownCopy(value) : value;
   const foreign = foreignKind(value, schema);
@@ -50,6 +50,11 @@ export function parseOptions<T extends z.ZodMiniObject>(
       : [`expected an object with ${known}, got ${swapped}`];
   const hint = swapped === undefined && isTable(given) ? '' : meantAs(what, value, schema);
   throw new InterlockError(code, `${what}: ${faults?.join('; ')}${hint}`);
+}
+
+/** Whether a door was mounted without its brackets, so that it is called with each request. */
+export function isRequest(value: unknown): boolean {
+  return isTable(value) && 'rawHeaders' in value;
 }
 
 /** What stands in the place of the options, where that is another object: a client, a class. */

@@ -32,11 +32,10 @@ import { declareListChanged, declaresChanges, ListenFilter, tellMoved } from './
 import { ShownTools } from './lists.ts';
 import { ReadFilter } from './reads.ts';
 import { keepsSecrets } from './stands.ts';
-import { carryOn, TaskFilter } from './tasks.ts';
+import { carryOn, ESCAPED_ASCII, TaskFilter } from './tasks.ts';
 import { ToldCalls } from './told-calls.ts';
 
 const TOOLS = Buffer.from('"tools"');
-const ESCAPED_ASCII = Buffer.from('\\u00');
 const CHANGED = 'notifications/tools/list_changed';
 const CHANGED_MARK = Buffer.from('list_changed');
 

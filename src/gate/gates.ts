@@ -9,7 +9,7 @@ import { availabilityNote } from '../workflow/advice.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
 import type { BoundRead } from '../workflow/reads.ts';
 import { type Goal, type Stand, Together } from '../workflow/together.ts';
-import { type Way, whereaboutsOf } from '../workflow/ways.ts';
+import { NOT_KNOWN, type Way, whereaboutsOf } from '../workflow/ways.ts';
 import { type GateConfig, readerOf } from './config.ts';
 import {
   asShown,
@@ -25,8 +25,6 @@ import {
 
 /** On how many routes a gate knows its neighbours; on others it speaks for itself alone. */
 const MOST_ROUTES = 100;
-
-const NOT_TOLD: Way = { path: undefined, foreseen: false };
 
 /** What each gate knows of its neighbours, by route. */
 const byRoute = new WeakMap<GateConfig, Map<string, Gates>>();
@@ -157,9 +155,9 @@ export class Gates {
       available: without(missing, this.#together.available(stands)),
       wayTo: (states, demand, tool) => {
         const demands = this.#others.map(demand);
-        if (!demands.every((each) => each !== undefined)) return NOT_TOLD;
+        if (!demands.every((each) => each !== undefined)) return NOT_KNOWN;
         const way = this.#wayTo([[states], ...demands], stands, admission, tool);
-        return way.path?.some((each) => missing.has(each)) === true ? NOT_TOLD : way;
+        return way.path?.some((each) => missing.has(each)) === true ? NOT_KNOWN : way;
       },
     };
   }
@@ -237,7 +235,7 @@ export class Gates {
       this.#others.some(({ refusal, visibility, workflow }) => {
         return refusal === 'unknown-tool' && visibility !== 'stable' && workflow.isBound(tool);
       });
-    return way.path?.some(isSecret) === true ? NOT_TOLD : way;
+    return way.path?.some(isSecret) === true ? NOT_KNOWN : way;
   }
 
   #wayTo(goal: Goal, stands: readonly Stand[], admission: Admission, tool?: string): Way {
@@ -249,7 +247,7 @@ export class Gates {
         if (!keeping[i] || position === undefined) return false;
         return !workflow.isVisible(each, position.state) || sight?.hidden.has(each) === true;
       });
-    return way.path?.some(isSecret) === true ? NOT_TOLD : way;
+    return way.path?.some(isSecret) === true ? NOT_KNOWN : way;
   }
 }
 

@@ -38,7 +38,8 @@ import { Gates } from './gates.ts';
 import { tellMoved } from './list-changes.ts';
 
 const TASKS = Buffer.from('tasks');
-const ESCAPED_ASCII = Buffer.from('\\u00');
+/** A text that has it may spell any mark in escapes. */
+export const ESCAPED_ASCII = Buffer.from('\\u00');
 
 /**
  * One gate's part in an exchange that may show a task's end. It saves what the task's step came to

@@ -3,7 +3,7 @@
  * middlewares run on.
  */
 import { InterlockError } from '../errors.ts';
-import { isGate, isTable, showValue } from '../options.ts';
+import { isGate, isRequest, isTable, showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import {
   type AnyBinding,
@@ -458,8 +458,8 @@ function gotInstead(value: unknown, write: (gate: string) => string): string {
   const shown = showValue(value);
   if (isGate(value))
     return `${shown} of another copy of mcp-interlock: the app must have one version alone`;
+  if (isRequest(value)) return `a request${write('gate')}`;
   if (!isTable(value)) return shown;
-  if ('rawHeaders' in value) return `a request${write('gate')}`;
   if ('initial' in value || 'states' in value)
     return `a machine${write('new StateMachineGate(machine)')}`;
   const isPlain = Object.getPrototypeOf(value) === Object.prototype;

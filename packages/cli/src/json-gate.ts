@@ -235,7 +235,7 @@ function bindingsOf(tool: z.output<typeof toolSchema>): readonly z.output<typeof
   return states.length > 0 ? [{ states }] : tool.filter((each) => typeof each !== 'string');
 }
 
-/** The library only warns of such an event, since types have caught the typo there. */
+/** The library refuses such an event too, but knows no place of the document. */
 function checkEvent(place: string, event: string | undefined, events: ReadonlySet<string>): void {
   if (event === undefined || events.has(event)) return;
   throw new Failure(

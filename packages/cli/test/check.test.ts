@@ -63,7 +63,7 @@ it('asks a server for its tools', async () => {
   expect((await check([broken, '--target', target])).out).toContain('tool-not-listed at cart_pai');
 });
 
-it('says of a file what is wrong with it, also where the server does not list its tools', async () => {
+it('says what is wrong with a file, also where the server does not list its tools', async () => {
   const dead = ['--target', 'http://127.0.0.1:1/mcp'];
   const failure = { message: 'http://127.0.0.1:1/mcp cannot be reached: ECONNREFUSED' };
   expect(await check([good, ...dead])).toMatchObject({
