@@ -253,6 +253,12 @@ function asJson(value: unknown): unknown {
   return value === undefined ? undefined : JSON.parse(JSON.stringify(value));
 }
 
+/** Of 50 claims one is taken, and the others are busy. */
+export function oneTaken(results: readonly ClaimResult[]): void {
+  const found = (wanted: string): number => count(results, ({ status }) => status === wanted);
+  assert.deepEqual([found('claimed'), found('busy')], [1, 49]);
+}
+
 export function count<T>(values: readonly T[], test: (value: T) => boolean): number {
   return values.filter(test).length;
 }
