@@ -8,11 +8,11 @@ import { turnKey } from '../step/step.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
-import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
+import { isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { PageMemory } from '../wire/pages.ts';
 import type { Tap } from '../wire/tap.ts';
-import { after, inOrder, type MaybePromise } from '../wire/task-line.ts';
+import { after, inOrder, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import {
   AS_IT_CAME,
   announcing,
@@ -26,7 +26,7 @@ import {
 } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
 import { Gates } from './gates.ts';
-import { Judge } from './judge.ts';
+import { Judge, type Verdict } from './judge.ts';
 import { CachedLists } from './list-cache.ts';
 import { declareListChanged, declaresChanges, ListenFilter, tellMoved } from './list-changes.ts';
 import { ShownTools } from './lists.ts';
@@ -35,6 +35,7 @@ import { keepsSecrets } from './stands.ts';
 import { carryOn, ESCAPED_ASCII, TaskFilter } from './tasks.ts';
 import { ToldCalls } from './told-calls.ts';
 
+const NONE: readonly ClaimedCall[] = [];
 const TOOLS = Buffer.from('"tools"');
 const CHANGED = 'notifications/tools/list_changed';
 const CHANGED_MARK = Buffer.from('list_changed');
@@ -93,7 +94,7 @@ class GateFilter implements Filter {
   readonly #rewrites: boolean;
   /** Whether the client asks for the server's capabilities, and its lists can change. */
   readonly #declares: boolean;
-  #calls: Map<string, ClaimedCall> | undefined;
+  #calls: readonly ClaimedCall[] = NONE;
   /** Called once no client waits for an answer of this exchange any more. */
   #onAnswered: (() => void) | undefined;
 
@@ -124,42 +125,57 @@ class GateFilter implements Filter {
         isGated ||= needsJudge(incoming, this.#config);
       }
     }
-    return !isGated || this.#judgeAll();
+    return !isGated || this.#judgeAll(new Judge(this.#config, this.#exchange, this.#admission));
   }
 
-  #judgeAll(): MaybePromise<boolean> {
-    const judge = new Judge(this.#config, this.#exchange, this.#admission);
-    let hasEnded = false;
-    const judged = inOrder(this.#exchange.forwardable, (incoming) => {
-      if (hasEnded || incoming.method !== 'tools/call') return undefined;
+  /** Judges the calls one after another, from `at` on. */
+  #judgeAll(
+    judge: Judge,
+    calls: readonly Call[] = this.#exchange.forwardable,
+    at = 0,
+  ): MaybePromise<boolean> {
+    for (let next = at; next < calls.length; next++) {
+      const incoming = calls[next];
+      if (incoming?.method !== 'tools/call') continue;
       const verdict = judge.judge(incoming, (id, isTooLong) => this.#giveUp(id, isTooLong));
-      return after(verdict, (said) => {
-        if (said === 'ended') hasEnded = true;
-        else if (typeof said === 'object') this.#begin(incoming, said);
-      });
-    });
-    return after(judged, () => {
-      if (hasEnded) return false;
-      // Judging took time: meanwhile a lease may have ended, or the client may have left.
-      const steps = this.#exchange.forwardable.filter((each) => holdersOf(each).length > 0);
-      const confirmed = inOrder(steps, (incoming) => this.#confirm(incoming, judge));
-      return after(confirmed, () => true);
-    });
+      if (isPromise(verdict))
+        return verdict.then(
+          (said) => this.#goesOn(incoming, said) && this.#judgeAll(judge, calls, next + 1),
+        );
+      if (!this.#goesOn(incoming, verdict)) return false;
+    }
+    return this.#confirmAll(judge);
+  }
+
+  /** `false` where the gate answered the whole request. */
+  #goesOn(incoming: Call, verdict: Verdict): boolean {
+    if (typeof verdict === 'object') this.#begin(incoming, verdict);
+    return verdict !== 'ended';
+  }
+
+  /** Judging took time: meanwhile a lease may have ended, or the client may have left. */
+  #confirmAll(judge: Judge): MaybePromise<boolean> {
+    const confirmed = inOrder(this.#exchange.forwardable, (incoming) =>
+      incoming.holders.length > 0 ? this.#confirm(incoming, judge) : undefined,
+    );
+    return confirmed === undefined || confirmed.then(() => true);
   }
 
   /** Lets the steps of a call go on, if its client still waits and its claims still hold. */
   #confirm(incoming: Call, judge: Judge): MaybePromise<void> {
-    const claimed = holdersOf(incoming);
-    return after(keepsClaims(claimed), (isKept) => {
-      if (this.#isCancelled(incoming)) return incoming.drop();
-      if (!isKept) return judge.refuseLate(incoming);
-      for (const { step } of claimed) step.forward();
-    });
+    const kept = keepsClaims(holdersOf(incoming));
+    if (isPromise(kept)) return kept.then((isKept) => this.#sendOn(incoming, judge, isKept));
+    return this.#sendOn(incoming, judge, kept);
+  }
+
+  #sendOn(incoming: Call, judge: Judge, isKept: boolean): MaybePromise<void> {
+    if (this.#isCancelled(incoming)) return incoming.drop();
+    if (!isKept) return judge.refuseLate(incoming);
+    for (const { step } of holdersOf(incoming)) step.forward();
   }
 
   #begin(incoming: Call, call: ClaimedCall): void {
-    this.#calls ??= new Map();
-    this.#calls.set(idKey(call.id), call);
+    this.#calls = [...this.#calls, call];
     incoming.holders = [...incoming.holders, call];
     this.#onAnswered ??= call.run.turns.answering();
     // In the session era a disconnect "SHOULD NOT be interpreted as the client cancelling its
@@ -175,7 +191,7 @@ class GateFilter implements Filter {
 
   wants(bytes: Buffer): boolean {
     return (
-      this.#calls !== undefined ||
+      this.#calls.length > 0 ||
       this.#rewrites ||
       this.#declares ||
       bytes.includes(TOOLS) ||
@@ -195,7 +211,7 @@ class GateFilter implements Filter {
     // Only the upstream's messages come here: what gates themselves announce keeps the cache.
     if (method === CHANGED) this.#config.lists?.drop();
     if (method !== undefined) return this.#noteQuestion(id);
-    const call = isRequestId(id) ? this.#calls?.get(idKey(id)) : undefined;
+    const call = this.#callOf(id);
     if (call?.isWithdrawn === false) return this.#saveAndChange(call, message);
     if (!isObject(result)) return;
     // Filter every list, also where none was asked for: a replay, or two requests of one id, must
@@ -284,10 +300,14 @@ class GateFilter implements Filter {
 
   /** Calls that the upstream has not answered. The gate itself may have answered their clients. */
   get #unanswered(): ClaimedCall[] {
-    if (this.#calls === undefined) return [];
-    return [...this.#calls.values()].filter(
+    return this.#calls.filter(
       ({ transform, isWithdrawn }) => transform === undefined && !isWithdrawn,
     );
+  }
+
+  /** The claimed call of that id. */
+  #callOf(id: unknown): ClaimedCall | undefined {
+    return this.#calls.find((call) => call.id === id);
   }
 
   #expectLate(call: ClaimedCall): void {
@@ -348,7 +368,7 @@ class GateFilter implements Filter {
    * `isTooLong`, took too long. The upstream goes on, and a late outcome is saved.
    */
   #giveUp(id: RequestId, isTooLong: boolean): void {
-    const call = this.#calls?.get(idKey(id));
+    const call = this.#callOf(id);
     if (call === undefined || call.isWithdrawn || call.transform !== undefined) return;
     const { tap } = this.#exchange;
     if (this.#exchange.isJudged && !isTooLong) {
@@ -380,12 +400,11 @@ function needsJudge({ message }: Call, { workflow, status }: GateConfig): boolea
   return typeof tool !== 'string' || workflow.isBound(tool) || tool === status?.name;
 }
 
-/** Whether the claims of all gates so far still hold. */
+/** Whether the claims of all gates so far still hold. All of them are asked. */
 function keepsClaims(claimed: readonly ClaimedCall[]): MaybePromise<boolean> {
-  const kept = claimed.map(({ step }) => step.confirm());
-  return (
-    kept.every((each) => each === true) || Promise.all(kept).then((all) => !all.includes(false))
-  );
+  const [first, ...others] = claimed.map(({ step }) => step.confirm());
+  if (first !== undefined && others.length === 0) return first;
+  return Promise.all([first, ...others]).then((all) => !all.includes(false));
 }
 
 /** Changes each replay as the first answer was changed. Keeps the change alone, not the request. */

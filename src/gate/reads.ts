@@ -6,13 +6,13 @@ import type { Filter } from '../wire/filter.ts';
 import { headerFault } from '../wire/headers.ts';
 import {
   errorResponse,
-  idKey,
   isObject,
   isRequestId,
   JSON_RPC,
   type JsonObject,
   type ListKind,
   META_PREFIX,
+  type RequestId,
 } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
@@ -96,7 +96,7 @@ export class ReadFilter implements Filter {
     if (method === UPDATED) return this.#dropHidden(message);
     if (method !== undefined || !isObject(result)) return;
     // The run decides whether the client may read it, so no cache may keep it.
-    if (isRequestId(id) && this.#judge.gated.has(idKey(id))) forbidCaching(message);
+    if (isRequestId(id) && this.#judge.gated.has(id)) forbidCaching(message);
     declareListChanged(message, this.#declared);
     // Filter every list, also where none was asked for, as with tools.
     const isList = [...this.#lists.keys()].some((member) => Array.isArray(result[member]));
@@ -162,7 +162,7 @@ class ReadJudge {
   readonly #exchange: Exchange;
   readonly #admission: Admission;
   /** The ids of forwarded requests for resources, whose answers no cache may keep. */
-  readonly gated = new Set<string>();
+  readonly gated = new Set<RequestId>();
 
   constructor(config: GateConfig, exchange: Exchange, admission: Admission) {
     this.#config = config;
@@ -201,7 +201,7 @@ class ReadJudge {
     if (typeof tested === 'string') return tested;
     const refused = tested.reason === undefined ? await this.#guard(asked, tested) : tested;
     if (refused !== undefined) return this.#refuse(asked, refused);
-    if (kind === 'resource' && incoming.id !== undefined) this.gated.add(idKey(incoming.id));
+    if (kind === 'resource' && incoming.id !== undefined) this.gated.add(incoming.id);
     return 'forward';
   }
 

@@ -15,7 +15,6 @@ import type { Filter } from '../wire/filter.ts';
 import type { Era } from '../wire/headers.ts';
 import {
   errorResponse,
-  idKey,
   isObject,
   isRequestId,
   JSON_RPC,
@@ -51,14 +50,14 @@ export class TaskFilter implements Filter {
   readonly #exchange: Exchange;
   readonly #admission: Admission;
   /** The client's questions about tasks, except those whose answers have shown no end. */
-  readonly #questions: Map<string, TaskQuestion>;
+  readonly #questions: Map<RequestId, TaskQuestion>;
 
   constructor(config: GateConfig, exchange: Exchange, admission: Admission) {
     this.#config = config;
     this.#exchange = exchange;
     this.#admission = admission;
     const asked = exchange.requests.map(questionOf).filter((each) => each !== undefined);
-    this.#questions = new Map(asked.map((each) => [idKey(each.id), each]));
+    this.#questions = new Map(asked.map((each) => [each.id, each]));
   }
 
   wants(bytes: Buffer): boolean {
@@ -67,11 +66,10 @@ export class TaskFilter implements Filter {
 
   onMessage(message: Message): MaybePromise<void> {
     const { id, method } = message.value;
-    const question =
-      method === undefined && isRequestId(id) ? this.#questions.get(idKey(id)) : undefined;
+    const question = method === undefined && isRequestId(id) ? this.#questions.get(id) : undefined;
     const end = question === undefined ? endInNotice(message) : endInAnswer(message, question);
     if (end !== undefined) return this.#showEnd(end, message);
-    if (question !== undefined) this.#questions.delete(idKey(question.id));
+    if (question !== undefined) this.#questions.delete(question.id);
   }
 
   onEnd(): JsonObject[] {

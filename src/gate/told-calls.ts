@@ -9,7 +9,6 @@ import type { Exchange } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
 import { versionOf } from '../wire/headers.ts';
 import {
-  idKey,
   isObject,
   isRequestId,
   type JsonObject,
@@ -43,7 +42,7 @@ export class ToldCalls implements Filter {
   readonly stage = 'sync';
   readonly #events: Events;
   readonly #now: () => number;
-  readonly #open = new Map<string, OpenCall>();
+  readonly #open = new Map<RequestId, OpenCall>();
 
   private constructor({ events, clock }: Pick<GateConfig, 'events' | 'clock'>) {
     this.#events = events;
@@ -70,7 +69,7 @@ export class ToldCalls implements Filter {
     incoming.number = call;
     incoming.onSettled = () => this.#end(requestId, endHere(incoming));
     const startedAt = this.#now();
-    this.#open.set(idKey(requestId), { call, tool, requestId, incoming, startedAt });
+    this.#open.set(requestId, { call, tool, requestId, incoming, startedAt });
     const protocolVersion = versionOf(req, incoming);
     const trace = traceOf(message.at('params', '_meta'));
     const started = { type: 'call.started', call, tool, requestId } as const;
@@ -84,7 +83,7 @@ export class ToldCalls implements Filter {
   onMessage({ value }: Message): void {
     const { id, method } = value;
     if (method !== undefined || !isRequestId(id)) return;
-    const isHidden = this.#open.get(idKey(id))?.incoming.fate === 'alias';
+    const isHidden = this.#open.get(id)?.incoming.fate === 'alias';
     this.#end(id, isHidden ? { outcome: 'refused' } : answeredEnd(value));
   }
 
@@ -110,9 +109,9 @@ export class ToldCalls implements Filter {
   }
 
   #end(id: RequestId, end: CallEnd): void {
-    const open = this.#open.get(idKey(id));
+    const open = this.#open.get(id);
     if (open === undefined) return;
-    this.#open.delete(idKey(id));
+    this.#open.delete(id);
     const { call, tool, requestId, startedAt } = open;
     const durationMs = this.#now() - startedAt;
     this.#events.publish({ type: 'call.ended', call, tool, requestId, ...end, durationMs });

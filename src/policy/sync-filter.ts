@@ -7,7 +7,7 @@ import { LateResponses } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
 import { requestHeader } from '../wire/headers.ts';
-import { idKey, isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
+import { isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import type { ElementEdit, Message } from '../wire/message.ts';
 import { nameOf, type PageMemory, type ToolHints } from '../wire/pages.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
@@ -45,7 +45,7 @@ export class SyncFilter implements Filter {
   readonly config: SyncConfig;
   readonly #exchange: Exchange;
   readonly #events: Events;
-  readonly #mutations = new Map<string, Mutation>();
+  readonly #mutations = new Map<RequestId, Mutation>();
 
   constructor(config: SyncConfig, exchange: Exchange, events: Events) {
     this.config = config;
@@ -55,8 +55,7 @@ export class SyncFilter implements Filter {
       const tool = method === 'tools/call' ? message.at('params', 'name') : undefined;
       if (typeof tool !== 'string' || id === undefined) continue;
       const patterns = staleAfter(tool, config);
-      if (patterns !== undefined)
-        this.#mutations.set(idKey(id), { id, tool, patterns, told: false });
+      if (patterns !== undefined) this.#mutations.set(id, { id, tool, patterns, told: false });
     }
   }
 
@@ -72,7 +71,7 @@ export class SyncFilter implements Filter {
       message.editElements(['result', 'tools'], (tool) => this.#decorated(tool));
     }
     if (!isRequestId(id)) return;
-    const mutation = this.#mutations.get(idKey(id));
+    const mutation = this.#mutations.get(id);
     if (mutation !== undefined) this.#markStale(mutation, message);
     else return this.#replays?.apply(id, message);
   }

@@ -13,7 +13,6 @@ import type { Filter } from '../wire/filter.ts';
 import { headerFault } from '../wire/headers.ts';
 import {
   errorResponse,
-  idKey,
   isObject,
   isRequestId,
   JSON_RPC,
@@ -99,7 +98,7 @@ class CreatedHandles implements Filter {
   readonly #key: HandleKey;
   /** Makes the run, and resolves to whether it could. */
   readonly #record: (handle: string) => Promise<boolean>;
-  readonly #awaited: Map<string, RequestId>;
+  readonly #awaited: Set<RequestId>;
 
   constructor(
     exchange: Exchange,
@@ -112,8 +111,7 @@ class CreatedHandles implements Filter {
     this.#admission = admission;
     this.#key = key;
     this.#record = record;
-    const ids = calls.map(({ id }) => id).filter((id) => id !== undefined);
-    this.#awaited = new Map(ids.map((id) => [idKey(id), id]));
+    this.#awaited = new Set(calls.map(({ id }) => id).filter((id) => id !== undefined));
   }
 
   wants(): boolean {
@@ -123,7 +121,7 @@ class CreatedHandles implements Filter {
   /** Makes the run before the client sees the handle. */
   async onMessage(message: Message): Promise<void> {
     const { id, method, result } = message.value;
-    if (method !== undefined || !isRequestId(id) || !this.#awaited.delete(idKey(id))) return;
+    if (method !== undefined || !isRequestId(id) || !this.#awaited.delete(id)) return;
     const handle = message.at('result', 'structuredContent', this.#key.field);
     if (!isObject(result) || result.isError === true || !isHandle(handle)) return;
     if (await this.#record(String(handle))) return;

@@ -8,13 +8,7 @@ import { type Relay, Streams, topicOf } from '../notify/relay.ts';
 import type { WaitingCall } from '../step/turns.ts';
 import type { SessionRecord } from '../stores/store.ts';
 import { LateResponses } from '../wire/call.ts';
-import {
-  idKey,
-  type JsonObject,
-  type ListKind,
-  listChanged,
-  type RequestId,
-} from '../wire/json-rpc.ts';
+import { type JsonObject, type ListKind, listChanged, type RequestId } from '../wire/json-rpc.ts';
 import type { Tap } from '../wire/tap.ts';
 import type { Seat } from './callers.ts';
 
@@ -34,8 +28,9 @@ export class InFlight implements WaitingCall {
   #steps = 0;
   #uncertain = 0;
   #cancelled = false;
-  readonly #onCancel = new Set<() => void>();
-  readonly #onNotice = new Set<() => void>();
+  /** Both are made when they are needed: most requests need neither. */
+  #onCancel: Set<() => void> | undefined;
+  #onNotice: readonly (() => void)[] | undefined;
 
   /** `onOver` is called once, when its id is free again. */
   constructor(onOver: () => void = () => {}, request?: CallersRequest) {
@@ -86,33 +81,35 @@ export class InFlight implements WaitingCall {
   }
 
   onCancel(callback: () => void): () => void {
-    if (this.#cancelled) callback();
-    else this.#onCancel.add(callback);
-    return () => this.#onCancel.delete(callback);
+    if (this.#cancelled) {
+      callback();
+      return () => {};
+    }
+    this.#onCancel ??= new Set();
+    const waiting = this.#onCancel.add(callback);
+    return () => waiting.delete(callback);
   }
 
   /** Calls back when the client cancels the request, and not when it merely leaves. */
   onNotice(callback: () => void): void {
-    this.#onNotice.add(callback);
+    this.#onNotice = [...(this.#onNotice ?? []), callback];
   }
 
   /** The client cancelled it. */
   cancel(): void {
     this.leave();
-    callOnce(this.#onNotice);
+    const callbacks = this.#onNotice ?? [];
+    this.#onNotice = undefined;
+    for (const callback of callbacks) callback();
   }
 
   /** The client left. */
   leave(): void {
     this.#cancelled = true;
-    callOnce(this.#onCancel);
+    const callbacks = [...(this.#onCancel ?? [])];
+    this.#onCancel = undefined;
+    for (const callback of callbacks) callback();
   }
-}
-
-function callOnce(callbacks: Set<() => void>): void {
-  const called = [...callbacks];
-  callbacks.clear();
-  for (const callback of called) callback();
 }
 
 const MAX_QUESTIONS = 100;
@@ -132,8 +129,8 @@ export class LiveSession {
   checkedAt: number;
   #moves = 0;
   #hasStrays = false;
-  readonly #inFlight = new Map<string, InFlight>();
-  readonly #questions = new Map<string, readonly (() => void)[]>();
+  readonly #inFlight = new Map<RequestId, InFlight>();
+  readonly #questions = new Map<RequestId, readonly (() => void)[]>();
 
   readonly #relay: Relay | undefined;
   #unfollow: (() => void) | undefined;
@@ -178,44 +175,41 @@ export class LiveSession {
 
   /** Registers a request. `undefined` where its id is in flight: two could not be told apart. */
   begin(id: RequestId, request?: CallersRequest): InFlight | undefined {
-    const key = idKey(id);
-    if (this.#inFlight.has(key)) return undefined;
-    const entry = new InFlight(() => this.#end(key), request);
+    if (this.#inFlight.has(id)) return undefined;
+    const entry = new InFlight(() => this.#end(id), request);
     if (!this.running) this.seat?.withdraw();
-    this.#inFlight.set(key, entry);
+    this.#inFlight.set(id, entry);
     return entry;
   }
 
-  #end(key: string): void {
-    this.#inFlight.delete(key);
+  #end(id: RequestId): void {
+    this.#inFlight.delete(id);
     if (!this.running) this.seat?.offer();
   }
 
   /** The request of that id, while it is in flight. */
   inFlight(id: RequestId): InFlight | undefined {
-    return this.#inFlight.get(idKey(id));
+    return this.#inFlight.get(id);
   }
 
   /** The client cancelled the request of that id. `false` where it is not in flight here. */
   cancel(id: RequestId): boolean {
-    const entry = this.#inFlight.get(idKey(id));
+    const entry = this.#inFlight.get(id);
     entry?.cancel();
     return entry !== undefined;
   }
 
   /** Calls back when the client answers the upstream's request of that id. */
   onAnswer(id: RequestId, callback: () => void): void {
-    const key = idKey(id);
-    this.#questions.set(key, [...(this.#questions.get(key) ?? []), callback]);
+    this.#questions.set(id, [...(this.#questions.get(id) ?? []), callback]);
     const [oldest] = this.#questions.keys();
     if (this.#questions.size > MAX_QUESTIONS && oldest !== undefined)
       this.#questions.delete(oldest);
   }
 
   answered(id: RequestId): void {
-    const key = idKey(id);
-    const callbacks = this.#questions.get(key) ?? [];
-    this.#questions.delete(key);
+    const callbacks = this.#questions.get(id) ?? [];
+    this.#questions.delete(id);
     for (const callback of callbacks) callback();
   }
 

@@ -61,20 +61,44 @@ class UnclearArguments extends Error {
   }
 }
 
-/** The move from one position to the next, as a commit saves it. */
+/**
+ * The move from one position to the next, as a commit saves it.
+ *
+ * @param note what the trail says of the call, where a call makes the move
+ */
 export function moveTo(
   workflow: Workflow,
   from: Position,
   { position, actions }: Pick<Next, 'position' | 'actions'>,
   said: Omit<MoveDraft, 'from' | 'to'>,
+  note: CallNote = said,
 ): StepMove {
   const { state: to } = position;
-  const trail = { from: from.state, to, workflowVersion: workflow.version, ...said };
+  // Member by member: each step makes one, and to spread objects into it is slow.
+  const trail = {
+    from: from.state,
+    to,
+    event: said.event,
+    outcome: said.outcome,
+    kind: said.kind,
+    tool: note.tool,
+    digest: note.digest,
+    args: note.args,
+    actor: note.actor,
+    requestId: note.requestId,
+    workflowVersion: note.workflowVersion ?? workflow.version,
+    payload: said.payload,
+    note: said.note,
+    calledBy: said.calledBy,
+  } satisfies Whole<MoveDraft>;
   const move = { snapshot: position, trail, ended: workflow.hasEnded(to), actions };
   if (!workflow.hides) return move;
   const [before, after] = [from, position].map((each) => JSON.stringify(workflow.dataOf(each)));
   return { ...move, changesData: before !== after };
 }
+
+/** With each member, also those that may be left out. */
+type Whole<T> = { readonly [Key in keyof Required<T>]: T[Key] };
 
 /** How a call ended, as the functions of its bindings are told beside its arguments. */
 type Ended = Pick<FailedCall, 'result' | 'error'>;
@@ -202,8 +226,9 @@ export class Moves {
   /** Leads nowhere, and saves the data that the run carries along. */
   #stays(said: Said): StepMove {
     const reached = { position: this.current, actions: this.#due };
-    const entry = { event: null, ...said, ...this.origin.note };
-    return moveTo(this.#workflow, this.found, reached, entry);
+    const { outcome, kind } = said;
+    const entry = { event: null, outcome, kind };
+    return moveTo(this.#workflow, this.found, reached, entry, this.origin.note);
   }
 
   /** The actions of the initial state: due with the run's first commit. */
@@ -239,9 +264,10 @@ export class Moves {
     if (sent === undefined) return undefined;
     const { type, payload, memory } = sent;
     const { position, actions } = this.#workflow.next(this.current, type, payload, memory);
-    const reached = { position, actions: [...this.#due, ...actions] };
-    const entry = { event: type, ...how, ...this.origin.note, payload };
-    return moveTo(this.#workflow, this.found, reached, entry);
+    const due = this.#due;
+    const reached = { position, actions: due.length === 0 ? actions : [...due, ...actions] };
+    const entry = { event: type, outcome: how.outcome, kind: how.kind, payload };
+    return moveTo(this.#workflow, this.found, reached, entry, this.origin.note);
   }
 }
 

@@ -34,9 +34,9 @@ import {
   type WhenEnded,
 } from './outcome.ts';
 import {
+  callAgain,
   type GuardedStore,
   KEEPS_KEY,
-  persist,
   type Releasing,
   releaseClaim,
 } from './store-calls.ts';
@@ -636,26 +636,29 @@ export class Step {
     const isTold = events.isOn;
     const askedAt = isTold ? clock.now() : 0;
     const request = this.#commitOf(move, options.settles);
+    const save = (): Promise<CommitResult> => this.#run.store.commit(request);
+    const onSaved = (result: CommitResult): CommitStatus => {
+      if (isTold) this.#storeMs += clock.now() - askedAt;
+      this.#become(result.status === 'committed' ? 'saved' : 'lost');
+      if (result.status !== 'committed') return result.status;
+      if (result.repeated && this.#isShared && !this.#mayHaveSaved) return 'repeated';
+      this.#publish(move, onMoved, isLate);
+      return result.status;
+    };
+    const onLost = (error: unknown): never => {
+      this.#become(isForwarded ? 'unsettled' : 'released');
+      if (isForwarded) this.#forgetCall();
+      else void releaseClaim(this.#ownClaim, KEEPS_KEY, 1);
+      throw error;
+    };
     const onFailure = (error: unknown): void => {
       this.#mayHaveSaved = true;
       onError(error);
     };
-    const insisting = { clock, forMs: times.leaseMs, onError: onFailure };
-    return persist(() => this.#run.store.commit(request), insisting).then(
-      (result) => {
-        if (isTold) this.#storeMs += clock.now() - askedAt;
-        this.#become(result.status === 'committed' ? 'saved' : 'lost');
-        if (result.status !== 'committed') return result.status;
-        if (result.repeated && this.#isShared && !this.#mayHaveSaved) return 'repeated';
-        this.#publish(move, onMoved, isLate);
-        return result.status;
-      },
-      (error) => {
-        this.#become(isForwarded ? 'unsettled' : 'released');
-        if (isForwarded) this.#forgetCall();
-        else void releaseClaim(this.#ownClaim, KEEPS_KEY, 1);
-        throw error;
-      },
+    const until = clock.now() + times.leaseMs;
+    // Not `persist()`, whose promise each step would make in vain.
+    return save().then(onSaved, (error) =>
+      callAgain(error, save, { clock, until, onError: onFailure }).then(onSaved, onLost),
     );
   }
 

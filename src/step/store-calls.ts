@@ -180,22 +180,23 @@ export interface PersistOptions {
  * failure.
  */
 export function persist<T>(call: () => Promise<T>, options: PersistOptions): Promise<T> {
-  const deadline = options.clock.now() + options.forMs;
-  return call().catch((error) => callAgain(error, call, options, deadline));
+  const { clock, forMs, onError } = options;
+  const until = clock.now() + forMs;
+  return call().catch((error) => callAgain(error, call, { clock, until, onError }));
 }
 
-async function callAgain<T>(
+/** As {@link persist}, after a first failure and until that time. */
+export async function callAgain<T>(
   failure: unknown,
   call: () => Promise<T>,
-  { clock, onError }: PersistOptions,
-  deadline: number,
+  { clock, until, onError }: Omit<PersistOptions, 'forMs'> & { readonly until: number },
 ): Promise<T> {
   let error = failure;
   for (let attempt = 0; ; attempt++) {
     onError(error);
     const pause = RETRY_MS[attempt];
     // The first retry ignores the clock: a process that was frozen may have missed the answer.
-    if (pause === undefined || (attempt > 0 && clock.now() + pause > deadline)) throw error;
+    if (pause === undefined || (attempt > 0 && clock.now() + pause > until)) throw error;
     await new Promise<void>((resolve) => clock.after(pause, resolve));
     try {
       return await call();

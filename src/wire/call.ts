@@ -3,7 +3,6 @@ import { type Outline, outlinesOf } from './json-outline.ts';
 import {
   errorResponse,
   hasKey,
-  idKey,
   isObject,
   isRequestId,
   isSameJson,
@@ -321,7 +320,7 @@ const MAX_REQUESTS = 100;
  * "Resumability and Redelivery"). The oldest requests are forgotten first.
  */
 export class LateResponses {
-  readonly #requests = new Map<string, Map<string, LateResponse>>();
+  readonly #requests = new Map<RequestId, Map<string, LateResponse>>();
 
   get size(): number {
     return this.#requests.size;
@@ -329,15 +328,14 @@ export class LateResponses {
 
   /** Each `part` has one function for a response; a second one replaces the first. */
   expect(id: RequestId, part: string, apply: LateResponse): void {
-    const key = idKey(id);
-    const parts = this.#requests.get(key) ?? new Map<string, LateResponse>();
-    this.#requests.set(key, parts.set(part, apply));
+    const parts = this.#requests.get(id) ?? new Map<string, LateResponse>();
+    this.#requests.set(id, parts.set(part, apply));
     const [oldest] = this.#requests.keys();
     if (this.#requests.size > MAX_REQUESTS && oldest !== undefined) this.#requests.delete(oldest);
   }
 
   apply(id: RequestId, message: Message): MaybePromise<void> {
-    const parts = this.#requests.get(idKey(id));
+    const parts = this.#requests.get(id);
     if (parts !== undefined) return inOrder([...parts.values()], (apply) => apply(message));
   }
 }

@@ -62,11 +62,6 @@ export function isContradictory(message: JsonObject): boolean {
   return Object.hasOwn(message, 'result') && Object.hasOwn(message, 'error');
 }
 
-/** A key for an id: `1` and `"1"` are different ids, and get different keys. */
-export function idKey(id: RequestId): string {
-  return typeof id === 'number' ? `n${id}` : `s${id}`;
-}
-
 export function errorResponse(
   id: RequestId | null,
   code: number,
