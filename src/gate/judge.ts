@@ -9,7 +9,7 @@ import { type Admission, deny, type NoRun, type Run, UNKNOWN_SESSION } from '../
 import { claimRun } from '../step/claim.ts';
 import { beginsAnew, Moves, shownPosition } from '../step/outcome.ts';
 import { type NotClaimed, Step } from '../step/step.ts';
-import type { CallNote, FsmSnapshot, Json, StepDescription, Uncertain } from '../stores/store.ts';
+import type { CallNote, FsmSnapshot, Json } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { argumentsFault, headerFault } from '../wire/headers.ts';
@@ -207,16 +207,11 @@ export class Judge {
     const restarts = isPromise(allowed) ? await allowed : allowed;
     // A call that moves nothing is a step only for the loop shield's count: it may be repeated.
     const uncertain = binding.uncertain ?? (binding.moves ? listed.uncertainOf(tool) : 'retry');
-    const description = described(
-      tool,
-      incoming.message.at('params', 'arguments') ?? {},
-      uncertain,
-    );
-    const note = this.#noteOf(incoming, run, description);
     const wanted = {
       run,
-      description,
-      note,
+      description: { tool, digest: '', uncertain },
+      digest: () => digestOfCall(incoming),
+      note: this.#noteOf(incoming, run, tool),
       number: incoming.number,
       states: workflow.claimable(binding, isRestarted),
       restarts: restarts ? run : undefined,
@@ -239,7 +234,7 @@ export class Judge {
     if (!('reason' in position)) {
       const { times, clock } = this.#config;
       request.onNotice(() => clock.after(times.cancelGraceMs, () => giveUp(id, false)));
-      return this.#begin(asked, id, step, position, note);
+      return this.#begin(asked, id, step, position);
     }
     if (position.moved !== undefined) tellMoved(this.#config, this.#admission, run, position.moved);
     return refuse(position);
@@ -251,10 +246,10 @@ export class Judge {
     id: RequestId,
     step: Step,
     position: Position,
-    note: CallNote,
   ): ClaimedCall {
     run.steppingCall = incoming;
-    const origin = { tool, args: argumentsOf(incoming), note, isFirst: step.isFirst };
+    const { note = {}, isFirst } = step;
+    const origin = { tool, args: argumentsOf(incoming), note, isFirst };
     // The loop shield's count is saved even if the call fails.
     const isUpdated = this.#config.workflow.shield !== undefined;
     step.start(new Moves(this.#config, binding, position, origin), isUpdated);
@@ -263,20 +258,11 @@ export class Judge {
     return call;
   }
 
-  /** What the trail says of a call. */
-  #noteOf({ id, message }: Call, { actor }: Run, description: StepDescription): CallNote {
+  /** What the trail says of a call, beside the digest of its arguments. */
+  #noteOf({ id, message }: Call, { actor }: Run, tool: string): CallNote {
     const { workflow, trail, onError } = this.#config;
     const requestId = isRequestId(id) ? id : undefined;
-    const { tool } = description;
-    const note = {
-      tool,
-      get digest() {
-        return description.digest;
-      },
-      actor,
-      requestId,
-      workflowVersion: workflow.version,
-    };
+    const note = { tool, digest: '', actor, requestId, workflowVersion: workflow.version };
     if (trail.args === undefined) return note;
     try {
       const args: unknown = message.at('params', 'arguments') ?? {};
@@ -308,8 +294,7 @@ export class Judge {
       this.#config.warnOnce(NO_REFUSALS);
       return;
     }
-    const args = incoming.message.at('params', 'arguments') ?? {};
-    const note = this.#noteOf(incoming, run, described(tool, args, 'retry'));
+    const note = { ...this.#noteOf(incoming, run, tool), digest: digestOfCall(incoming) };
     return run.store
       .append(
         { run: run.run, workflow: workflow.id },
@@ -444,22 +429,8 @@ export class Judge {
   }
 }
 
-/**
- * A step as the store is told of it. The arguments are let go of once they are digested, at the
- * first call of the store.
- */
-function described(tool: string, args: unknown, uncertain: Uncertain): StepDescription {
-  let left: { readonly args: unknown } | undefined = { args };
-  let digest = '';
-  return {
-    tool,
-    uncertain,
-    get digest() {
-      if (left !== undefined) digest = digestOf(left.args);
-      left = undefined;
-      return digest;
-    },
-  };
+function digestOfCall({ message }: Call): string {
+  return digestOf(message.at('params', 'arguments') ?? {});
 }
 
 /** Plain data: a task's ticket keeps them in the store. */

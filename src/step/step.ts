@@ -84,6 +84,11 @@ export interface StepRun {
 /** The call that is to become a step. */
 export interface StepCall {
   readonly description: StepDescription;
+  /**
+   * Gives the digest, where description and note lack it. It is asked right before the store is: a
+   * call that is refused sooner needs no digest of large arguments.
+   */
+  readonly digest?: (() => string) | undefined;
   /** What the trail says of the call; `undefined` for a move from outside, which has no call. */
   readonly note: CallNote | undefined;
   /** The number that joins the events of one call, where the app listens to events. */
@@ -173,9 +178,9 @@ export class Step {
   readonly key: RunKey;
   /** The claim's token. A process that has it can settle the step. */
   readonly token: string;
-  readonly description: StepDescription;
+  description: StepDescription;
   /** As in {@link StepCall}. */
-  readonly note: CallNote | undefined;
+  note: CallNote | undefined;
 
   // Set once the run is claimed.
 
@@ -210,6 +215,7 @@ export class Step {
   onForgotten: (() => void) | undefined;
   readonly #rules: StepRules;
   readonly #run: StepRun;
+  #digest: StepCall['digest'];
   readonly #request: StepCall['request'];
   readonly #onTooLong: () => void;
   #state: StepState;
@@ -250,6 +256,7 @@ export class Step {
     this.key = { run: run.run, workflow: rules.workflow.id };
     this.token = token;
     this.description = call.description;
+    this.#digest = call.digest;
     this.note = call.note;
     this.#number = call.number;
   }
@@ -361,7 +368,18 @@ export class Step {
     }
   }
 
+  /** Lets the arguments go, once they are digested. */
+  #addDigest(): void {
+    if (this.#digest === undefined) return;
+    const { tool, uncertain } = this.description;
+    const digest = this.#digest();
+    this.#digest = undefined;
+    this.description = { tool, digest, uncertain };
+    this.note = this.note && { ...this.note, digest };
+  }
+
   #claimOf(states: readonly string[] | undefined, askedAt: number): ClaimRequest {
+    this.#addDigest();
     const { workflow, times } = this.#rules;
     const { create, ttlMs } = this.#run;
     return {
