@@ -4,7 +4,7 @@
  */
 import type { Admission } from '../session/run.ts';
 import type { StepMove } from '../step/outcome.ts';
-import { turnKey } from '../step/step.ts';
+import { turnKey } from '../step/turns.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';

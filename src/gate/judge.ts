@@ -97,12 +97,13 @@ export class Judge {
     this.#takeHandleOut(incoming);
     const args = new AskedArguments(incoming.message.at('params', 'arguments'));
     const binding = workflow.matchAlways(tool) ?? this.#match(tool, args);
-    const goOn = (): MaybePromise<Verdict> =>
-      this.#route(incoming, tool, run, binding, args, giveUp);
+    if (binding === undefined || !this.#keepsSecrets)
+      return this.#route(incoming, tool, run, binding, args, giveUp);
     // This comes first: a call of a hidden tool must not get an error that only bound tools get.
-    if (binding === undefined || !this.#keepsSecrets) return goOn();
     return after(this.#isHidden(tool, run), (isHidden) =>
-      isHidden ? this.#hide(incoming, tool, run) : goOn(),
+      isHidden
+        ? this.#hide(incoming, tool, run)
+        : this.#route(incoming, tool, run, binding, args, giveUp),
     );
   }
 
@@ -175,36 +176,39 @@ export class Judge {
 
   #test(asked: BoundCall, found: FsmSnapshot | NotFound): MaybePromise<Verdict> {
     const { incoming, tool, run, binding } = asked;
-    const { states, guards } = binding;
+    const { guards } = binding;
     if (found === 'unknown') return this.#refuseGone(incoming, tool, run);
-    if (found === 'unavailable')
-      return this.#refuse(incoming, tool, { reason: 'unavailable' }, states);
+    if (found === 'unavailable') return this.#refuseBound(asked, { reason: 'unavailable' });
     if (!allowsCall(this.#config, run, found, asked))
-      return this.#refuse(incoming, tool, { reason: 'state', snapshot: found }, states);
+      return this.#refuseBound(asked, { reason: 'state', snapshot: found });
     if (guards.length === 0) return 'forward';
     const call = askedCall(incoming, tool, run);
     return refusedUnclaimed(this.#config, run, binding, found, call).then((refused) =>
-      refused === undefined ? 'forward' : this.#refuse(incoming, tool, refused, states),
+      refused === undefined ? 'forward' : this.#refuseBound(asked, refused),
     );
   }
 
-  async #claim(asked: BoundCall, giveUp: GiveUp): Promise<Verdict> {
-    const { incoming, tool, run, binding } = asked;
-    const { workflow, listed } = this.#config;
+  #claim(asked: BoundCall, giveUp: GiveUp): MaybePromise<Verdict> {
+    const { incoming, run } = asked;
     const { id } = incoming;
     if (!isRequestId(id)) return 'forward';
-    const refuse = (why: NotClaimed | NotAdmitted): MaybePromise<Verdict> =>
-      this.#refuse(incoming, tool, why, binding.states);
     if (run.steppingCall !== undefined && run.steppingCall !== incoming)
-      return refuse({ reason: 'busy' });
+      return this.#refuseBound(asked, { reason: 'busy' });
     const found = stateAsRead(this.#config, run);
-    if (found === 'unavailable') return refuse({ reason: 'unavailable' });
+    if (found === 'unavailable') return this.#refuseBound(asked, { reason: 'unavailable' });
     if (found !== undefined && !allowsCall(this.#config, run, found, asked))
-      return refuse({ reason: 'state', snapshot: found });
-    const request = run.session.inFlight(id) ?? new InFlight();
+      return this.#refuseBound(asked, { reason: 'state', snapshot: found });
     const isRestarted = beginsAnew(this.#config, run.run);
-    const allowed = isRestarted && allowsRestart(this.#config, run, asked);
-    const restarts = isPromise(allowed) ? await allowed : allowed;
+    const restarts = isRestarted && allowsRestart(this.#config, run, asked);
+    if (isPromise(restarts)) return restarts.then((may) => this.#claimRun(asked, id, giveUp, may));
+    return this.#claimRun(asked, id, giveUp, restarts);
+  }
+
+  /** @param restarts whether the call may begin an ended run anew */
+  #claimRun(asked: BoundCall, id: RequestId, giveUp: GiveUp, restarts: boolean): Promise<Verdict> {
+    const { incoming, tool, run, binding } = asked;
+    const { workflow, listed } = this.#config;
+    const request = run.session.inFlight(id) ?? new InFlight();
     // A call that moves nothing is a step only for the loop shield's count: it may be repeated.
     const uncertain = binding.uncertain ?? (binding.moves ? listed.uncertainOf(tool) : 'retry');
     const wanted = {
@@ -213,31 +217,53 @@ export class Judge {
       digest: () => digestOfCall(incoming),
       note: this.#noteOf(incoming, run, tool),
       number: incoming.number,
-      states: workflow.claimable(binding, isRestarted),
+      states: workflow.claimable(binding, beginsAnew(this.#config, run.run)),
       restarts: restarts ? run : undefined,
       begin: beginningOf(this.#config, run),
       request,
       onTooLong: () => giveUp(id, true),
     };
-    const step = await claimRun(this.#config, wanted, (move) =>
+    const claimed = claimRun(this.#config, wanted, (move) =>
       tellMoved(this.#config, this.#admission, run, move),
     );
-    // While the call waited, another process may have moved the run: what was read of it is stale.
-    run.session.noteMove();
-    if (!(step instanceof Step)) {
+    return claimed.then((step) => {
+      // While the call waited, another process may have moved the run: what was read is stale.
+      run.session.noteMove();
+      if (step instanceof Step) return this.#admit(asked, id, step, request, giveUp);
       if ('fault' in step) this.#config.onError(step.fault);
-      return step.reason === 'unknown' ? this.#refuseGone(incoming, tool, run) : refuse(step);
-    }
+      return step.reason === 'unknown'
+        ? this.#refuseGone(incoming, tool, run)
+        : this.#refuseBound(asked, step);
+    });
+  }
+
+  /** Asks what the store cannot test of a claimed call, and makes it a step. */
+  #admit(
+    asked: BoundCall,
+    id: RequestId,
+    step: Step,
+    request: InFlight,
+    giveUp: GiveUp,
+  ): MaybePromise<Verdict> {
+    const { incoming, tool, run, binding } = asked;
     const call = (): ReturnType<typeof askedCall> => askedCall(incoming, tool, run);
-    const admitted = admit(this.#config, binding, step, call, request);
-    const position = isPromise(admitted) ? await admitted : admitted;
-    if (!('reason' in position)) {
-      const { times, clock } = this.#config;
-      request.onNotice(() => clock.after(times.cancelGraceMs, () => giveUp(id, false)));
-      return this.#begin(asked, id, step, position);
-    }
-    if (position.moved !== undefined) tellMoved(this.#config, this.#admission, run, position.moved);
-    return refuse(position);
+    return after(admit(this.#config, binding, step, call, request), (position) => {
+      if (!('reason' in position)) {
+        const { times, clock } = this.#config;
+        request.onNotice(() => clock.after(times.cancelGraceMs, () => giveUp(id, false)));
+        return this.#begin(asked, id, step, position);
+      }
+      if (position.moved !== undefined)
+        tellMoved(this.#config, this.#admission, run, position.moved);
+      return this.#refuseBound(asked, position);
+    });
+  }
+
+  #refuseBound(
+    { incoming, tool, binding }: BoundCall,
+    why: NotClaimed | NotAdmitted,
+  ): MaybePromise<Verdict> {
+    return this.#refuse(incoming, tool, why, binding.states);
   }
 
   /** Makes the call a step, to be forwarded. */

@@ -6,7 +6,7 @@ import { quoteNames } from '../errors.ts';
 import type { Admission, Run } from '../session/run.ts';
 import { askBegin, begunWith } from '../step/claim.ts';
 import { beginsAnew, shownPosition, tellIfHeld } from '../step/outcome.ts';
-import { turnKey } from '../step/step.ts';
+import { turnKey } from '../step/turns.ts';
 import type { ClaimView, FsmSnapshot, Json, RunRecord, WorkflowRecord } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';

@@ -35,41 +35,62 @@ export interface NotBegun extends NotClaimed {
  * begins anew if it has ended. Each such move is committed by itself, `onMoved` is told, and the
  * run is claimed again. The first data of a run that begins are saved with its next commit.
  */
-export async function claimRun(
+export function claimRun(
   rules: StepRules,
   wanted: Wanted,
   onMoved: (move: StepMove) => void,
+  moves = 0,
 ): Promise<Step | NotClaimed | NotBegun> {
-  const { workflow } = rules;
-  for (let moves = 0; moves <= MOST_MOVES; moves++) {
-    const step = new Step(rules, wanted.run, wanted);
-    const refused = await step.claim(wanted.states);
+  const step = new Step(rules, wanted.run, wanted);
+  return step.claim(wanted.states).then((refused) => {
     if (refused !== undefined) {
       const { snapshot, held, now } = refused;
       if (snapshot !== undefined) tellIfHeld({ key: step.key, snapshot, claim: held, now }, rules);
       return refused;
     }
-    // The caller refuses a run that this deployment does not understand.
     const found = step.understood;
-    if (found === undefined) return step;
-    let known = found;
-    let data: Json | undefined;
-    if (wanted.begin !== undefined) {
-      try {
-        if (step.isFirst) known = await beginFirst(workflow, wanted.begin, step, found);
-        if (wanted.restarts !== undefined && isAtEnd(workflow, found)) data = await wanted.begin();
-      } catch (fault) {
-        await step.withdraw();
-        return { reason: 'unavailable', fault };
-      }
+    // The caller refuses a run that this deployment does not understand.
+    if (found === undefined || isReady(rules.workflow, found, wanted)) return step;
+    return makeReady(rules, wanted, step, found).then((made) => {
+      if (!('move' in made)) return made;
+      onMoved(made.move);
+      return moves < MOST_MOVES
+        ? claimRun(rules, wanted, onMoved, moves + 1)
+        : { reason: 'busy' as const };
+    });
+  });
+}
+
+/** Whether the call can have the run as it stands. */
+function isReady(workflow: Workflow, found: Understood, { begin, restarts }: Wanted): boolean {
+  const isOver = found.expiry !== undefined || (restarts !== undefined && isAtEnd(workflow, found));
+  return begin === undefined && !isOver;
+}
+
+/** Gives the run its first data, or makes the move that it has to make before the call's. */
+async function makeReady(
+  rules: StepRules,
+  { begin, restarts }: Wanted,
+  step: Step,
+  found: Understood,
+): Promise<Step | NotClaimed | NotBegun | { readonly move: StepMove }> {
+  const { workflow } = rules;
+  let known = found;
+  let data: Json | undefined;
+  if (begin !== undefined) {
+    try {
+      if (step.isFirst) known = await beginFirst(workflow, begin, step, found);
+      if (restarts !== undefined && isAtEnd(workflow, found)) data = await begin();
+    } catch (fault) {
+      await step.withdraw();
+      return { reason: 'unavailable', fault };
     }
-    step.understood = known;
-    const own = ownMove(workflow, known, wanted.restarts, data);
-    if (own === undefined) return step;
-    if ((await step.save(own.move, own.options)) !== 'committed') return { reason: 'unavailable' };
-    onMoved(own.move);
   }
-  return { reason: 'busy' };
+  step.understood = known;
+  const own = ownMove(workflow, known, restarts, data);
+  if (own === undefined) return step;
+  const status = await step.save(own.move, own.options);
+  return status === 'committed' ? { move: own.move } : { reason: 'unavailable' };
 }
 
 /** A run that begins, with its first data. The move of a passed deadline takes them along. */

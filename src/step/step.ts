@@ -40,7 +40,7 @@ import {
   type Releasing,
   releaseClaim,
 } from './store-calls.ts';
-import type { Turn, Turns, WaitingCall, WaitLimits } from './turns.ts';
+import { type Turn, type Turns, turnKey, type WaitingCall, type WaitLimits } from './turns.ts';
 
 /** How long a step may take, in milliseconds. */
 export interface StepTimes {
@@ -84,10 +84,7 @@ export interface StepRun {
 /** The call that is to become a step. */
 export interface StepCall {
   readonly description: StepDescription;
-  /**
-   * Gives the digest, where description and note lack it. It is asked right before the store is: a
-   * call that is refused sooner needs no digest of large arguments.
-   */
+  /** Gives the digest that the others lack, once the store is asked: a large one takes time. */
   readonly digest?: (() => string) | undefined;
   /** What the trail says of the call; `undefined` for a move from outside, which has no call. */
   readonly note: CallNote | undefined;
@@ -648,36 +645,47 @@ export class Step {
     isLate?: boolean,
   ): Promise<CommitStatus> {
     if (!this.canSettle) return Promise.resolve(this.#state === 'saved' ? 'repeated' : 'lost');
-    const { clock, times, events, onError } = this.#rules;
+    const { clock, times, events } = this.#rules;
     const isForwarded = this.#state !== 'claimed';
     this.#become('settling');
-    const isTold = events.isOn;
-    const askedAt = isTold ? clock.now() : 0;
+    const askedAt = clock.now();
     const request = this.#commitOf(move, options.settles);
-    const save = (): Promise<CommitResult> => this.#run.store.commit(request);
     const onSaved = (result: CommitResult): CommitStatus => {
-      if (isTold) this.#storeMs += clock.now() - askedAt;
+      if (events.isOn) this.#storeMs += clock.now() - askedAt;
       this.#become(result.status === 'committed' ? 'saved' : 'lost');
       if (result.status !== 'committed') return result.status;
       if (result.repeated && this.#isShared && !this.#mayHaveSaved) return 'repeated';
       this.#publish(move, onMoved, isLate);
       return result.status;
     };
-    const onLost = (error: unknown): never => {
+    return this.#run.store
+      .commit(request)
+      .then(onSaved, (error) =>
+        this.#commitAgain(error, request, askedAt + times.leaseMs, isForwarded).then(onSaved),
+      );
+  }
+
+  /** The store failed to commit: asks it again, until that time. */
+  async #commitAgain(
+    failure: unknown,
+    request: CommitRequest,
+    until: number,
+    isForwarded: boolean,
+  ): Promise<CommitResult> {
+    const { clock, onError: tell } = this.#rules;
+    const onError = (error: unknown): void => {
+      this.#mayHaveSaved = true;
+      tell(error);
+    };
+    const save = (): Promise<CommitResult> => this.#run.store.commit(request);
+    try {
+      return await callAgain(failure, save, { clock, until, onError });
+    } catch (error) {
       this.#become(isForwarded ? 'unsettled' : 'released');
       if (isForwarded) this.#forgetCall();
       else void releaseClaim(this.#ownClaim, KEEPS_KEY, 1);
       throw error;
-    };
-    const onFailure = (error: unknown): void => {
-      this.#mayHaveSaved = true;
-      onError(error);
-    };
-    const until = clock.now() + times.leaseMs;
-    // Not `persist()`, whose promise each step would make in vain.
-    return save().then(onSaved, (error) =>
-      callAgain(error, save, { clock, until, onError: onFailure }).then(onSaved, onLost),
-    );
+    }
   }
 
   #commitOf(
@@ -824,11 +832,6 @@ export class Step {
     const { key, token } = this;
     return { store: this.#run.store, key, token, clock, onError };
   }
-}
-
-/** Names the turns of one workflow in one run. A workflow's id has no space in it. */
-export function turnKey({ run, workflow }: RunKey): string {
-  return `${workflow} ${run}`;
 }
 
 function refusal(result: ClaimResult): NotClaimed {

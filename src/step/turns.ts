@@ -3,6 +3,7 @@
  * the queues and their limits, pauses between tries, and what `close()` waits for.
  */
 import type { Clock } from '../clock.ts';
+import type { RunKey } from '../stores/store.ts';
 
 const LONGEST_PAUSE_MS = 250;
 const SHORTEST_PAUSE_MS = 10;
@@ -101,6 +102,11 @@ class Queue {
       this.#bytes -= bytes;
     };
   }
+}
+
+/** Names the turns of one workflow in one run. A workflow's id has no space in it. */
+export function turnKey({ run, workflow }: RunKey): string {
+  return `${workflow} ${run}`;
 }
 
 /**
