@@ -4,7 +4,7 @@ import type { Amended, BodyFailure, BodyPort } from './body.ts';
 import { answersIn, type Call, type CallsOfBody, readCalls } from './call.ts';
 import { type Answer, AskedPage, type Filter, tell, withFilter } from './filter.ts';
 import { headerSaysStateless, namesFault, type RequestPort, requestHeader } from './headers.ts';
-import { errorResponse, JSON_RPC, type ListKind, listChanged } from './json-rpc.ts';
+import { errorResponse, isObject, JSON_RPC, type ListKind, listChanged } from './json-rpc.ts';
 import type { Message } from './message.ts';
 import { type Host, NodeHost } from './node-host.ts';
 import { nameOf } from './pages.ts';
@@ -73,8 +73,24 @@ export class Note<Owner extends object, Value> {
   }
 }
 
-const exchangeNote = new Note<IncomingMessage | Request, Exchange>();
-const PLAIN = { enumerable: false };
+const exchangeNote = new Note<object, Exchange>();
+
+/**
+ * Where the note of a request lies: on its stream state, which a `Request` lacks. Express gives
+ * each request its own hidden class, so that a property on the request would cost 1.6 kB.
+ */
+function notePlaceOf(req: IncomingMessage | Request): object {
+  const state: unknown = Reflect.get(req, '_readableState');
+  return isObject(state) ? state : req;
+}
+
+/** Notes the exchange. A copy shares its original's stream state, and keeps its own note. */
+function noted(req: IncomingMessage, opened: Exchange | undefined): Exchange | undefined {
+  if (opened === undefined) return undefined;
+  const shared = notePlaceOf(req);
+  exchangeNote.put(exchangeNote.of(shared) === undefined ? shared : req, opened);
+  return opened;
+}
 
 /**
  * One HTTP request and its response, which all middlewares of a route share. So the body is read
@@ -135,23 +151,17 @@ export class Exchange implements ResponseOwner {
     limits: WireLimits,
     onError: (error: unknown) => void,
   ): MaybePromise<Exchange | undefined> {
-    const known = exchangeNote.of(req);
+    const known = Exchange.known(req);
     // A copy of a request carries its original's note, but needs an amended body of its own.
     if (known?.req === req) return known;
-    return after(Exchange.open(new NodeHost(req, res), limits, onError), (opened) => {
-      if (opened === undefined) return undefined;
-      // Express gives each request its own hidden class, so that V8 adds properties slowly. To
-      // redefine a property turns the request into a dictionary, which grows fast, for the app too.
-      // `statusMessage` will do: a request has none.
-      Object.defineProperty(req, 'statusMessage', PLAIN);
-      exchangeNote.put(req, opened);
-      return opened;
-    });
+    const opened = Exchange.open(new NodeHost(req, res), limits, onError);
+    return isPromise(opened) ? opened.then((each) => noted(req, each)) : noted(req, opened);
   }
 
   /** The exchange that a middleware opened for this request, or for its original. */
   static known(req: IncomingMessage | Request): Exchange | undefined {
-    return exchangeNote.of(req);
+    const shared = exchangeNote.of(notePlaceOf(req));
+    return shared?.req === req ? shared : (exchangeNote.of(req) ?? shared);
   }
 
   /** `gateFetch()` gives its handler another `Request`: it belongs to this exchange too. */
