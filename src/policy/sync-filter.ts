@@ -45,7 +45,8 @@ export class SyncFilter implements Filter {
   readonly config: SyncConfig;
   readonly #exchange: Exchange;
   readonly #events: Events;
-  readonly #mutations = new Map<RequestId, Mutation>();
+  /** By id; `undefined` where the exchange has none. */
+  #mutations: Map<RequestId, Mutation> | undefined;
 
   constructor(config: SyncConfig, exchange: Exchange, events: Events) {
     this.config = config;
@@ -55,12 +56,14 @@ export class SyncFilter implements Filter {
       const tool = method === 'tools/call' ? message.at('params', 'name') : undefined;
       if (typeof tool !== 'string' || id === undefined) continue;
       const patterns = staleAfter(tool, config);
-      if (patterns !== undefined) this.#mutations.set(id, { id, tool, patterns, told: false });
+      if (patterns === undefined) continue;
+      this.#mutations ??= new Map();
+      this.#mutations.set(id, { id, tool, patterns, told: false });
     }
   }
 
   wants(bytes: Buffer): boolean {
-    return this.#mutations.size > 0 || bytes.includes(TOOLS) || this.#replays !== undefined;
+    return this.#mutations !== undefined || bytes.includes(TOOLS) || this.#replays !== undefined;
   }
 
   onMessage(message: Message): MaybePromise<void> {
@@ -71,7 +74,7 @@ export class SyncFilter implements Filter {
       message.editElements(['result', 'tools'], (tool) => this.#decorated(tool));
     }
     if (!isRequestId(id)) return;
-    const mutation = this.#mutations.get(id);
+    const mutation = this.#mutations?.get(id);
     if (mutation !== undefined) this.#markStale(mutation, message);
     else return this.#replays?.apply(id, message);
   }
@@ -86,7 +89,7 @@ export class SyncFilter implements Filter {
 
   /** A response that is still missing comes on the stream that the client resumes. */
   onEnd(): JsonObject[] {
-    if (this.#exchange.tap.resumable) {
+    if (this.#exchange.tap.resumable && this.#mutations !== undefined) {
       for (const [, mutation] of this.#mutations) this.#expectReplay(mutation);
     }
     return [];
