@@ -269,7 +269,7 @@ const METHODS = {
   write(this: Patched, chunk: unknown, encoding?: unknown, callback?: unknown) {
     const host = this[PATCH];
     const bytes = toBytes(chunk, encoding);
-    const done = callbackIn(encoding, callback);
+    const done = callbackIn(undefined, encoding, callback);
     if (host.sink.ended) return refuseWrite('ERR_STREAM_WRITE_AFTER_END', done);
     host.needHead();
     return host.sink.write(bytes, done);
@@ -315,25 +315,32 @@ type HeaderList =
 
 /** Sets the headers of `writeHead`. A name that is listed twice keeps both values. */
 function setResponseHeaders(res: ServerResponse, headers: HeaderList): void {
-  const named = new Set<string>();
-  for (const [name, value] of entriesOf(headers ?? {})) {
-    if (value === undefined) continue;
-    const text = typeof value === 'number' ? String(value) : value;
-    const key = name.toLowerCase();
-    if (named.has(key)) res.appendHeader(name, text);
-    else res.setHeader(name, text);
-    named.add(key);
+  if (!headers) return;
+  const named: string[] = [];
+  if (!Array.isArray(headers)) {
+    for (const name of Object.keys(headers)) setOnce(res, named, name, headers[name]);
+  } else if (Array.isArray(headers[0])) {
+    for (const [name, value] of headers as [string, OutgoingHttpHeader][])
+      setOnce(res, named, name, value);
+  } else {
+    for (let i = 0; i < headers.length; i += 2)
+      setOnce(res, named, String(headers[i]), headers[i + 1] as OutgoingHttpHeader);
   }
 }
 
-function entriesOf(headers: NonNullable<HeaderList>): [string, OutgoingHttpHeader | undefined][] {
-  if (!Array.isArray(headers)) return Object.entries(headers);
-  if (Array.isArray(headers[0])) return headers as [string, OutgoingHttpHeader][];
-  const entries: [string, OutgoingHttpHeader | undefined][] = [];
-  for (let i = 0; i < headers.length; i += 2) {
-    entries.push([String(headers[i]), headers[i + 1] as OutgoingHttpHeader]);
-  }
-  return entries;
+/** @param named the names so far, in lower case */
+function setOnce(
+  res: ServerResponse,
+  named: string[],
+  name: string,
+  value: OutgoingHttpHeader | undefined,
+): void {
+  if (value === undefined) return;
+  const text = typeof value === 'number' ? String(value) : value;
+  const key = name.toLowerCase();
+  if (named.includes(key)) res.appendHeader(name, text);
+  else res.setHeader(name, text);
+  named.push(key);
 }
 
 function onResponse(
@@ -419,8 +426,11 @@ function toBytes(chunk: unknown, encoding: unknown): Buffer {
   );
 }
 
-function callbackIn(...candidates: unknown[]): Done {
-  return candidates.find((candidate) => typeof candidate === 'function') as Done;
+/** The first of them that is a function. */
+function callbackIn(chunk: unknown, encoding: unknown, callback: unknown): Done {
+  if (typeof chunk === 'function') return chunk as Done;
+  if (typeof encoding === 'function') return encoding as Done;
+  return typeof callback === 'function' ? (callback as Done) : undefined;
 }
 
 function refuseWrite(code: string, done: Done): false {
