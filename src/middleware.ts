@@ -144,22 +144,36 @@ function passInNode(
   res: ServerResponse,
   next: () => void,
 ): void {
-  const fail = (error: unknown): void => {
-    stage.observers(Exchange.known(req)).onError(error);
-    res.destroy();
-  };
-  const pass = (exchange: Exchange | undefined): void => {
-    if (exchange !== undefined) passStage(stage, exchange, next);
-  };
   let opened: MaybePromise<Exchange | undefined>;
   try {
     opened = Exchange.of(req, res, stage.limits, stage.observers().onError);
   } catch (error) {
-    fail(error);
+    failToOpen(stage, req, res, error);
     return;
   }
-  if (isPromise(opened)) void opened.then(pass, fail);
-  else pass(opened);
+  if (isPromise(opened)) passLater(stage, opened, req, res, next);
+  else if (opened !== undefined) passStage(stage, opened, next);
+}
+
+/** A function of its own: its closures would cost each request memory that need not wait. */
+function passLater(
+  stage: Stage,
+  opened: Promise<Exchange | undefined>,
+  req: IncomingMessage,
+  res: ServerResponse,
+  next: () => void,
+): void {
+  void opened.then(
+    (exchange) => {
+      if (exchange !== undefined) passStage(stage, exchange, next);
+    },
+    (error) => failToOpen(stage, req, res, error),
+  );
+}
+
+function failToOpen(stage: Stage, req: IncomingMessage, res: ServerResponse, error: unknown): void {
+  stage.observers(Exchange.known(req)).onError(error);
+  res.destroy();
 }
 
 /**
@@ -185,26 +199,51 @@ export async function notForwarded(request: IncomingMessage | Request): Promise<
  */
 export function passStage(stage: Stage, exchange: Exchange, next: () => void): void {
   const observers = stage.observers(exchange);
-  const fail = (error: unknown): void => {
-    observers.onError(error);
-    void failClosed(exchange).catch(observers.onError);
-  };
-  const { forward } = stage;
-  const go = (goesOn: boolean): void => {
-    exchange.isJudged = false;
-    if (!goesOn) return;
-    exchange.forward(forward === undefined ? next : () => forward(exchange, next), stage);
-  };
   let entered: MaybePromise<boolean>;
   exchange.isJudged = true;
   try {
     entered = stage.enter(exchange, observers);
   } catch (error) {
-    fail(error);
+    fail(exchange, observers, error);
     return;
   }
-  if (isPromise(entered)) void entered.then(go, fail);
-  else go(entered);
+  if (isPromise(entered)) goOnLater(stage, entered, exchange, observers, next);
+  else goOn(stage, entered, exchange, next);
+}
+
+/** A function of its own, like {@link passLater}. */
+function goOnLater(
+  stage: Stage,
+  entered: Promise<boolean>,
+  exchange: Exchange,
+  observers: Observers,
+  next: () => void,
+): void {
+  void entered.then(
+    (goesOn) => goOn(stage, goesOn, exchange, next),
+    (error) => fail(exchange, observers, error),
+  );
+}
+
+function goOn(stage: Stage, goesOn: boolean, exchange: Exchange, next: () => void): void {
+  exchange.isJudged = false;
+  if (!goesOn) return;
+  const { forward } = stage;
+  exchange.forward(forward === undefined ? next : inside(forward, exchange, next), stage);
+}
+
+/** A function of its own: most stages make no closure here. */
+function inside(
+  forward: NonNullable<Stage['forward']>,
+  exchange: Exchange,
+  next: () => void,
+): () => void {
+  return () => forward(exchange, next);
+}
+
+function fail(exchange: Exchange, observers: Observers, error: unknown): void {
+  observers.onError(error);
+  void failClosed(exchange).catch(observers.onError);
 }
 
 async function failClosed(exchange: Exchange): Promise<void> {

@@ -128,8 +128,15 @@ interface BadRequest {
   readonly body: JsonObject;
 }
 
+const NO_ANSWERS: readonly JsonObject[] = [];
+
+export function hasAnswer({ answer }: Call): boolean {
+  return answer !== undefined;
+}
+
 /** Our own answers to these calls. */
-export function answersIn(messages: readonly Call[]): JsonObject[] {
+export function answersIn(messages: readonly Call[]): readonly JsonObject[] {
+  if (!messages.some(hasAnswer)) return NO_ANSWERS;
   return messages.map(({ answer }) => answer).filter((answer) => answer !== undefined);
 }
 
@@ -158,7 +165,7 @@ export function readCalls(
     // A parser lost characters of the text: a copy that is text still has them.
     else if (text === undefined) best = read;
   }
-  return { ...best, isStale };
+  return { isBatch: best.isBatch, messages: best.messages, isStale };
 }
 
 type Read = Pick<CallsOfBody, 'isBatch' | 'messages'>;
@@ -258,6 +265,8 @@ function oddName(value: JsonObject): string | undefined {
 }
 
 function ambiguousKey(keys: readonly string[], known: readonly string[]): string | undefined {
+  // Two of them differ, as keys of one object.
+  if (keys.every((key) => known.includes(key))) return undefined;
   const fault = membersFault(keys);
   if (fault !== undefined) return fault;
   const seen = new Set<string>();

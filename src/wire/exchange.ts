@@ -92,6 +92,13 @@ function noted(req: IncomingMessage, opened: Exchange | undefined): Exchange | u
   return opened;
 }
 
+async function notedLater(
+  req: IncomingMessage,
+  opened: Promise<Exchange | undefined>,
+): Promise<Exchange | undefined> {
+  return noted(req, await opened);
+}
+
 /**
  * One HTTP request and its response, which all middlewares of a route share. So the body is read
  * once, and the response is written once.
@@ -155,7 +162,7 @@ export class Exchange implements ResponseOwner {
     // A copy of a request carries its original's note, but needs an amended body of its own.
     if (known?.req === req) return known;
     const opened = Exchange.open(new NodeHost(req, res), limits, onError);
-    return isPromise(opened) ? opened.then((each) => noted(req, each)) : noted(req, opened);
+    return isPromise(opened) ? notedLater(req, opened) : noted(req, opened);
   }
 
   /** The exchange that a middleware opened for this request, or for its original. */
@@ -177,9 +184,19 @@ export class Exchange implements ResponseOwner {
   ): MaybePromise<Exchange | undefined> {
     if (host.request.method !== 'POST')
       return new Exchange(host, undefined, NO_MESSAGES, limits, onError);
-    return after(host.readBody(limits.maxBodyBytes), (body) =>
-      Exchange.#openWith(host, body, limits, onError),
-    );
+    const body = host.readBody(limits.maxBodyBytes);
+    return isPromise(body)
+      ? Exchange.#openLater(host, body, limits, onError)
+      : Exchange.#openWith(host, body, limits, onError);
+  }
+
+  static async #openLater(
+    host: Host,
+    body: Promise<BodyPort | BodyFailure>,
+    limits: WireLimits,
+    onError: (error: unknown) => void,
+  ): Promise<Exchange | undefined> {
+    return Exchange.#openWith(host, await body, limits, onError);
   }
 
   static #openWith(
@@ -238,7 +255,10 @@ export class Exchange implements ResponseOwner {
 
   join(filter: Filter): void {
     this.filters = withFilter(this.filters, filter);
-    if (!this.tap.closed) return;
+    if (this.tap.closed) this.#tellOfClose(filter);
+  }
+
+  #tellOfClose(filter: Filter): void {
     tell({ filters: [filter], onError: (error) => this.onError(error) }, (each) =>
       each.onClose?.(),
     );
@@ -282,8 +302,7 @@ export class Exchange implements ResponseOwner {
   forward(next: () => void, stage?: object): void {
     // A handler that comes too late for `close` never hears it: a proxy would hold the stream open.
     if (this.req.method === 'GET' && this.isGone) return;
-    const left = this.messages.filter(({ isForwardable }) => isForwardable);
-    if (this.messages.length > 0 && left.length === 0) {
+    if (this.messages.length > 0 && !this.messages.some(isForwardable)) {
       this.#answerHere();
       return;
     }
@@ -292,19 +311,21 @@ export class Exchange implements ResponseOwner {
       this.tap.releaseClose();
       return;
     }
-    if (this.page === undefined) {
-      this.#handOn(left, next);
-      return;
-    }
+    if (this.page === undefined) this.#handOn(next);
+    else this.#askForPage(this.page, next, stage);
+  }
+
+  /** Answers with the page, where a filter has it; otherwise the upstream is asked. */
+  #askForPage(page: AskedPage, next: () => void, stage: object | undefined): void {
     if (stage !== undefined) this.#passed += ` ${nameOf(stage)}`;
     const fail = (error: unknown) => void this.#failClosed(error);
     const go = (ready: Answer) => {
-      if (ready === undefined) this.#handOn(left, next);
+      if (ready === undefined) this.#handOn(next);
       else this.tap.respond(200, ready.at(-1), ready.slice(0, -1));
     };
     let ready: MaybePromise<Answer>;
     try {
-      ready = this.page.answer(this.filters, this.#passed);
+      ready = page.answer(this.filters, this.#passed);
     } catch (error) {
       fail(error);
       return;
@@ -313,9 +334,9 @@ export class Exchange implements ResponseOwner {
     else go(ready);
   }
 
-  #handOn(left: readonly Call[], next: () => void): void {
+  #handOn(next: () => void): void {
     try {
-      this.#rewriteBody(left);
+      this.#rewriteBody();
     } catch (error) {
       void this.#failClosed(error);
       return;
@@ -342,13 +363,12 @@ export class Exchange implements ResponseOwner {
   }
 
   /** Writes the messages that are left into the body, where they changed since the last time. */
-  #rewriteBody(left: readonly Call[]): void {
-    const changes = this.messages.reduce(
-      (sum, each) => sum + each.message.edits + (each.isForwardable ? 0 : 1),
-      0,
-    );
+  #rewriteBody(): void {
+    let changes = 0;
+    for (const each of this.messages) changes += each.message.edits + (each.isForwardable ? 0 : 1);
     if (changes === this.#forwardedChanges) return;
     this.#forwardedChanges = changes;
+    const left = this.messages.filter(isForwardable);
     const [first] = left;
     if (this.isBatch) this.#body?.replace(new AmendedBatch(left));
     else if (first !== undefined) this.#body?.replace(first.message);

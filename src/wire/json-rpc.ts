@@ -72,6 +72,13 @@ export function errorResponse(
   return { jsonrpc: '2.0', id, error };
 }
 
+const UNREADABLE = 'the upstream sent a response that the middleware cannot read';
+
+/** The error for a request whose response cannot be read. */
+export function unreadable(id: unknown): JsonObject {
+  return errorResponse(isRequestId(id) ? id : null, JSON_RPC.INTERNAL_ERROR, UNREADABLE);
+}
+
 export function notification(method: string, params?: JsonObject): JsonObject {
   return params === undefined ? { jsonrpc: '2.0', method } : { jsonrpc: '2.0', method, params };
 }

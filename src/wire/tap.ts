@@ -3,7 +3,7 @@
  * byte for byte. Hides how bodies are read and sent, and what the upstream sees of its client.
  */
 import { STATUS_CODES } from 'node:http';
-import { answersIn, type Call } from './call.ts';
+import { answersIn, type Call, hasAnswer } from './call.ts';
 import { type AskedPage, anyWants, type Filter, lastWords, tell } from './filter.ts';
 import {
   announceBody,
@@ -18,13 +18,7 @@ import {
   succeeded,
   whyUnreadable,
 } from './headers.ts';
-import {
-  errorResponse,
-  isContradictory,
-  isRequestId,
-  JSON_RPC,
-  type JsonObject,
-} from './json-rpc.ts';
+import { isContradictory, type JsonObject, unreadable } from './json-rpc.ts';
 import { type Message, Payload } from './message.ts';
 import type { Done, Host, Originals, ResponsePort, ResponseSink } from './node-host.ts';
 import {
@@ -36,7 +30,7 @@ import {
   singleDataOf,
   withoutByteOrderMark,
 } from './sse.ts';
-import { after, inOrder, type MaybePromise, TaskLine } from './task-line.ts';
+import { after, inOrder, type MaybePromise, resume, TaskLine } from './task-line.ts';
 
 /** The request that a response answers, and the filters that see it. An `Exchange` is one. */
 export interface ResponseOwner {
@@ -53,6 +47,8 @@ export interface ResponseOwner {
   onError(error: unknown): void;
 }
 
+/** A JSON body's messages; or that the body is a remembered page, and not the upstream's bytes. */
+type JsonRead = Payload | 'recalled' | undefined;
 type OwnBody = JsonObject | readonly JsonObject[] | Uint8Array | undefined;
 
 const NOTHING = Buffer.alloc(0);
@@ -60,7 +56,6 @@ const NO_PIECES: readonly Uint8Array[] = [];
 const NONE: readonly JsonObject[] = [];
 const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');
 const ENCODING = 'accept-encoding';
-const UNREADABLE = 'the upstream sent a response that the middleware cannot read';
 
 /** How many bytes may wait for a filter before the upstream must wait: as many as Node allows. */
 const HIGH_WATER_MARK = 16 * 1024;
@@ -161,7 +156,8 @@ export class Tap implements ResponseSink {
 
   /** Requests that the upstream got and that no event has answered yet. */
   get unanswered(): readonly Call[] {
-    return this.#forwarded.filter((each) => !this.#responded.includes(each));
+    const forwarded = this.#asked.messages.filter(isForwarded);
+    return forwarded.filter((each) => !this.#responded.includes(each));
   }
 
   /** From now on the upstream does not notice if the client leaves: its response looks healthy. */
@@ -242,7 +238,7 @@ export class Tap implements ResponseSink {
 
   write(bytes: Buffer, done: Done): boolean {
     this.#line.run(this.#read, bytes);
-    if (done !== undefined) this.#line.add(() => this.#afterWrites(done));
+    if (done !== undefined) this.#line.run(this.#afterWrites, done);
     // Few waiting bytes do not pause the upstream: its last event and end can go in one packet.
     this.#waiting = this.#line.busy ? this.#waiting + bytes.length : 0;
     const flows = this.#flows;
@@ -253,8 +249,8 @@ export class Tap implements ResponseSink {
   end(last: Buffer, done: Done): void {
     this.ended = true;
     this.#line.run(this.#readEnd, last);
-    if (this.#source === 'early') this.#line.add(() => this.releaseClose());
-    if (done !== undefined) this.#line.add(() => this.#onceFinished(done));
+    if (this.#source === 'early') this.#line.run(this.releaseClose, undefined);
+    if (done !== undefined) this.#line.run(this.#onceFinished, done);
   }
 
   flush(): void {
@@ -325,7 +321,9 @@ export class Tap implements ResponseSink {
         const taken = filter.takesOver?.(this.res);
         if (taken !== undefined) return taken;
       }
-      return bodyModeOf(this.res, this.#forwarded.length > 0, this.#answers.length > 0);
+      const { messages } = this.#asked;
+      const owesAnswers = !this.#answersTaken && messages.some(hasAnswer);
+      return bodyModeOf(this.res, messages.some(isForwarded), owesAnswers);
     } catch (error) {
       this.#asked.onError(error);
       return 'unreadable';
@@ -388,36 +386,42 @@ export class Tap implements ResponseSink {
 
   #endJson(last: Buffer): MaybePromise<void> {
     this.#limit(this.#bufferedBytes + last.length, 'a response');
-    const pieces = this.#buffered ?? [];
-    if (last.length > 0) pieces.push(last);
-    const body = pieces.length === 1 ? (pieces[0] ?? last) : Buffer.concat(pieces);
-    return after(this.#asked.page?.recall(this.#asked.filters, body), (known) => {
-      if (known !== undefined)
-        return this.#finishJson(known.bytes, undefined, !known.bytes.equals(body));
-      const payload = anyWants(this.#asked.filters, body) ? this.#parse(body) : undefined;
-      if (payload === undefined) return this.#finishJson(body, undefined, false);
-      return after(this.#onMessages(payload), () => {
-        this.#asked.page?.keep(this.#asked.filters, body, payload);
-        return this.#finishJson(body, payload, false);
-      });
-    });
+    const begun = this.#buffered;
+    if (last.length > 0) begun?.push(last);
+    const body = begun && begun.length > 1 ? Buffer.concat(begun) : (begun?.[0] ?? last);
+    const { page, filters } = this.#asked;
+    return resume(page?.recall(filters, body), this, this.#readJson, body);
   }
 
-  /** @param isKnown whether the body is a remembered page, and not the upstream's bytes */
-  #finishJson(body: Buffer, read: Payload | undefined, isKnown: boolean): MaybePromise<void> {
-    return after(lastWords(this.#asked.filters), (words) => {
-      const answers = this.#takeAnswers();
-      if (this.#source !== 'upstream') return;
-      const more = answers.length > 0 ? [...words, ...answers] : words;
-      if (isKnown && more.length === 0) return this.#finishWith(body);
-      const payload = read ?? (more.length > 0 ? this.#parse(body) : undefined);
-      if (payload === undefined || (more.length === 0 && !payload.changed))
-        return this.#finish(body);
-      const { res } = this;
-      // These statuses say that there is no body, and now there is one.
-      if (res.statusCode === 202 || res.statusCode === 204) res.statusCode = 200;
-      return this.#finishWith(Buffer.from(payload.textWith(more)));
-    });
+  #readJson(known: { bytes: Buffer } | undefined, body: Buffer): MaybePromise<void> {
+    if (known !== undefined)
+      return this.#finishJson(known.bytes, known.bytes.equals(body) ? undefined : 'recalled');
+    const payload = anyWants(this.#asked.filters, body) ? this.#parse(body) : undefined;
+    if (payload === undefined) return this.#finishJson(body, undefined);
+    return resume(this.#onMessages(payload), this, this.#keepJson, body, payload);
+  }
+
+  #keepJson(_: unknown, body: Buffer, payload: Payload): MaybePromise<void> {
+    this.#asked.page?.keep(this.#asked.filters, body, payload);
+    return this.#finishJson(body, payload);
+  }
+
+  #finishJson(body: Buffer, read: JsonRead): MaybePromise<void> {
+    return resume(lastWords(this.#asked.filters), this, this.#addToJson, body, read);
+  }
+
+  #addToJson(words: readonly JsonObject[], body: Buffer, read: JsonRead): MaybePromise<void> {
+    const answers = this.#takeAnswers();
+    if (this.#source !== 'upstream') return;
+    const more = answers.length > 0 ? [...words, ...answers] : words;
+    if (read === 'recalled' && more.length === 0) return this.#finishWith(body);
+    const known = read === 'recalled' ? undefined : read;
+    const payload = known ?? (more.length > 0 ? this.#parse(body) : undefined);
+    if (payload === undefined || (more.length === 0 && !payload.changed)) return this.#finish(body);
+    const { res } = this;
+    // These statuses say that there is no body, and now there is one.
+    if (res.statusCode === 202 || res.statusCode === 204) res.statusCode = 200;
+    return this.#finishWith(Buffer.from(payload.textWith(more)));
   }
 
   /** `undefined` where the body need not be a message: an error, or another route's answer. */
@@ -557,11 +561,12 @@ export class Tap implements ResponseSink {
     if (this.#phase !== 'unsent') return;
     this.#phase = 'preparing';
     if (this.#encoding !== undefined) setRequestHeader(this.#asked.req, ENCODING, this.#encoding);
-    return after(
-      inOrder(this.#asked.filters, (filter) => filter.onHead?.()),
-      // The client had left before, so a filter that has just begun must hear it now.
-      () => (this.closed ? tell(this.#asked, (filter) => filter.onClose?.()) : undefined),
-    );
+    return resume(inOrder(this.#asked.filters, onHead), this, this.#tellIfClosed);
+  }
+
+  /** The client had left before, so a filter that has just begun must hear it now. */
+  #tellIfClosed(): void {
+    if (this.closed) tell(this.#asked, (filter) => filter.onClose?.());
   }
 
   #depart(): void {
@@ -578,18 +583,9 @@ export class Tap implements ResponseSink {
     tell(this.#asked, (filter) => filter.onClose?.());
   }
 
-  get #forwarded(): Call[] {
-    return this.#asked.messages.filter((each) => each.kind === 'request' && each.isForwardable);
-  }
-
-  get #answers(): readonly JsonObject[] {
-    if (this.#answersTaken) return NONE;
-    return answersIn(this.#asked.messages);
-  }
-
   /** Our own answers, the first time that they are asked for. */
   #takeAnswers(): readonly JsonObject[] {
-    const answers = this.#answers;
+    const answers = this.#answersTaken ? NONE : answersIn(this.#asked.messages);
     this.#answersTaken = true;
     return answers;
   }
@@ -654,7 +650,7 @@ export class Tap implements ResponseSink {
 
   #sendHead(): MaybePromise<void> {
     if (this.#isSent) return;
-    return after(this.#prepareHead(), () => this.#writeHead());
+    return resume(this.#prepareHead(), this, this.#writeHead);
   }
 
   #writeHead(): void {
@@ -689,16 +685,19 @@ export class Tap implements ResponseSink {
   /** Ends the response. Where the headers were not sent yet, `ahead` and `last` are all of it. */
   #finish(last: Uint8Array = NOTHING, ahead = NO_PIECES): MaybePromise<void> {
     if (this.#phase === 'ended') return;
-    return after(this.#prepareHead(), () => {
-      const length = ahead.reduce((sum, piece) => sum + piece.length, last.length);
-      if (!this.#isSent && this.#statesLength) stateLength(this.res, length);
-      this.#writeHead();
-      // Not joined: copying a long list costs more than the rest of its answer.
-      for (const piece of ahead) this.#send(piece);
-      this.#phase = 'ended';
-      this.#original.end(last.length > 0 && !this.#gone ? last : undefined);
-      if (this.#isUpstreamDone) this.releaseClose();
-    });
+    return resume(this.#prepareHead(), this, this.#endWith, last, ahead);
+  }
+
+  #endWith(_: unknown, last: Uint8Array, ahead: readonly Uint8Array[]): void {
+    let { length } = last;
+    for (const piece of ahead) length += piece.length;
+    if (!this.#isSent && this.#statesLength) stateLength(this.res, length);
+    this.#writeHead();
+    // Not joined: copying a long list costs more than the rest of its answer.
+    for (const piece of ahead) this.#send(piece);
+    this.#phase = 'ended';
+    this.#original.end(last.length > 0 && !this.#gone ? last : undefined);
+    if (this.#isUpstreamDone) this.releaseClose();
   }
 
   /** Ends the response with a JSON body in place of the upstream's, or with none. */
@@ -755,6 +754,5 @@ export class Tap implements ResponseSink {
   }
 }
 
-function unreadable(id: unknown): JsonObject {
-  return errorResponse(isRequestId(id) ? id : null, JSON_RPC.INTERNAL_ERROR, UNREADABLE);
-}
+const onHead = (filter: Filter): MaybePromise<void> => filter.onHead?.();
+const isForwarded = (each: Call): boolean => each.kind === 'request' && each.isForwardable;

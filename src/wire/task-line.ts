@@ -13,6 +13,32 @@ export function after<T, R>(
   return isPromise(value) ? value.then(next) : next(value);
 }
 
+/**
+ * Like {@link after}, for a method of an object and what it takes beside the value. It makes no
+ * closure where the value is there already.
+ */
+export function resume<Owner, T, R, A = undefined, B = undefined>(
+  value: MaybePromise<T>,
+  owner: Owner,
+  method: (this: Owner, value: T, a: A, b: B) => MaybePromise<R>,
+  a?: A,
+  b?: B,
+): MaybePromise<R> {
+  return isPromise(value)
+    ? resumeLater(value, owner, method, a as A, b as B)
+    : method.call(owner, value, a as A, b as B);
+}
+
+async function resumeLater<Owner, T, R, A, B>(
+  value: Promise<T>,
+  owner: Owner,
+  method: (this: Owner, value: T, a: A, b: B) => MaybePromise<R>,
+  a: A,
+  b: B,
+): Promise<R> {
+  return method.call(owner, await value, a, b);
+}
+
 /** Runs `each` over the items one by one, from `at` on, and in the current turn if it can. */
 export function inOrder<T>(
   items: readonly T[],
@@ -22,8 +48,19 @@ export function inOrder<T>(
   for (let next = at; next < items.length; next++) {
     const result = each(items[next] as T);
     if (!isPromise(result)) continue;
-    return next === items.length - 1 ? result : result.then(() => inOrder(items, each, next + 1));
+    return next === items.length - 1 ? result : inOrderAfter(result, items, each, next + 1);
   }
+}
+
+/** A function of its own: a closure in {@link inOrder} would cost memory where nothing waits. */
+async function inOrderAfter<T>(
+  first: Promise<void>,
+  items: readonly T[],
+  each: (item: T) => MaybePromise<void>,
+  at: number,
+): Promise<void> {
+  await first;
+  return inOrder(items, each, at);
 }
 
 /** The object whose tasks a line runs. */
