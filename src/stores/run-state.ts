@@ -72,7 +72,7 @@ type Workflows = Pick<RunState, 'workflows'>;
 /** An operation's answer, and the workflow afterwards if it has changed. */
 interface Operated<Result> {
   readonly result: Result;
-  readonly next?: WorkflowState;
+  readonly next?: WorkflowState | undefined;
 }
 
 /** While a greater share of the time to live remains, a store may leave the expiry as it is. */
@@ -127,7 +127,8 @@ export function claimStep(
     workflows.get(request.workflow) ??
     workflowAt({ ...request.initial, updatedAt: now }, undefined, isChained);
   const ttlMs = workflow.ended ? undefined : request.ttlMs;
-  return { ...claimWorkflow(workflow, request, now, newKey), ttlMs };
+  const { result, next } = claimWorkflow(workflow, request, now, newKey);
+  return { result, next, ttlMs };
 }
 
 function claimWorkflow(
@@ -138,8 +139,6 @@ function claimWorkflow(
 ): Operated<ClaimResult> {
   const { snapshot, claim } = workflow;
   const { token, states, step } = request;
-  const refuse = (result: ClaimResult) => ({ result });
-
   if (findSettled(workflow, token)) return refuse({ status: 'state', snapshot, now });
   if (claim && claim.token !== token) {
     if (isLive(claim, now)) {
@@ -170,14 +169,18 @@ function claimWorkflow(
         entry,
       };
   // The outcome of the claim that is taken over stays unknown.
-  const left =
+  const { ended, settled, trail, head } =
     isOwn || claim?.entry === undefined
       ? workflow
       : withEntry(workflow, takenOver(snapshot.state, claim.entry), now);
   return {
     result: { status: 'claimed', snapshot, now, idempotencyKey },
-    next: { ...left, claim: taken, unsettled },
+    next: { snapshot, claim: taken, ended, unsettled, settled, trail, head },
   };
+}
+
+function refuse(result: ClaimResult): Operated<ClaimResult> {
+  return { result };
 }
 
 export function commitStep(
@@ -193,11 +196,18 @@ export function commitStep(
   if (workflow?.claim?.token !== token) return { result: { status: 'lost' } };
 
   const version = (workflow.snapshot.version ?? 0) + 1;
-  const snapshot = copySnapshot({ ...request.snapshot, updatedAt: now, version });
-  const { trail, head } = withEntry(workflow, request.trail, now);
-  const left = letGo(workflow, as === token ? { token, version } : { token }, request.settles);
-  const settled = as === token ? left.settled : spend(left.settled, { token: as, version });
-  const next = { ...left, settled, snapshot, trail, head, ended };
+  const entry = stampEntry(workflow.head, workflow.snapshot, request.trail, now);
+  const spent = as === token ? workflow.settled : spend(workflow.settled, { token });
+  // All members at once: a copy of a copy for each of them costs more than the rest of a commit.
+  const next: WorkflowState = {
+    snapshot: copySnapshot({ ...request.snapshot, updatedAt: now, version }),
+    claim: undefined,
+    ended,
+    unsettled: stillUnsettled(workflow, request.settles),
+    settled: spend(spent, { token: as, version }),
+    trail: appended(workflow.trail, entry, TRAIL_KEPT),
+    head: headAt(entry),
+  };
   return { result: { status: 'committed', version }, next };
 }
 
@@ -223,7 +233,12 @@ export function releaseStep(
 ): WorkflowState | undefined {
   const workflow = workflows.get(name);
   if (workflow?.claim?.token === token) {
-    const left = letGo(workflow, { token }, settles);
+    const left: WorkflowState = {
+      ...workflow,
+      claim: undefined,
+      unsettled: stillUnsettled(workflow, settles),
+      settled: spend(workflow.settled, { token }),
+    };
     return entry === undefined ? left : withEntry(left, entry, now);
   }
   if (workflow === undefined || findSettled(workflow, token)) return undefined;
@@ -307,36 +322,36 @@ export function lastEntries(workflow: WorkflowState | undefined, limit: number):
 /** A frozen copy. What JSON cannot say is lost or throws, as in the stores on a server. */
 export function copySnapshot({ state, updatedAt, version = 0, context }: FsmSnapshot): FsmSnapshot {
   const copied = context === undefined ? undefined : copyJson(context);
-  return Object.freeze({
-    state,
-    updatedAt,
-    version,
-    ...(copied !== undefined && { context: copied }),
-  });
+  return Object.freeze(
+    copied === undefined
+      ? { state, updatedAt, version }
+      : { state, updatedAt, version, context: copied },
+  );
 }
 
 /** The workflow with one more entry in its trail. */
 export function withEntry(workflow: WorkflowState, draft: TrailDraft, now: number): WorkflowState {
   const { trail, head, snapshot } = workflow;
   const entry = stampEntry(head, snapshot, draft, now);
-  const { seq, hash, to, attempt } = entry;
-  return {
-    ...workflow,
-    trail: appended(trail, entry, TRAIL_KEPT),
-    head: { seq, attempts: to === undefined ? attempt : 0, ...(hash !== undefined && { hash }) },
-  };
+  return { ...workflow, trail: appended(trail, entry, TRAIL_KEPT), head: headAt(entry) };
 }
 
-function letGo(
-  workflow: WorkflowState,
-  token: SettledToken,
+/** What the next entry follows on, after this one. */
+function headAt({ seq, hash, to, attempt }: TrailEntry): TrailHead {
+  const attempts = to === undefined ? attempt : 0;
+  return hash === undefined ? { seq, attempts } : { seq, attempts, hash };
+}
+
+/** The steps whose outcome is unknown also after the claim has ended. */
+function stillUnsettled(
+  { claim, unsettled }: WorkflowState,
   settles: CommitRequest['settles'] = true,
-): WorkflowState {
-  const { claim, unsettled, settled } = workflow;
-  const isLeft = (step: Unsettled): boolean =>
-    !settles || (settles !== 'all' && claim !== undefined && !isSameStep(step, claim));
-  const left = unsettled.length === 0 ? NONE : unsettled.filter(isLeft);
-  return { ...workflow, unsettled: left, settled: spend(settled, token), claim: undefined };
+): readonly Unsettled[] {
+  if (unsettled.length === 0) return NONE;
+  if (!settles) return unsettled;
+  return unsettled.filter(
+    (step) => settles !== 'all' && claim !== undefined && !isSameStep(step, claim),
+  );
 }
 
 function spend(settled: readonly SettledToken[], token: SettledToken): readonly SettledToken[] {
@@ -379,5 +394,8 @@ function isLive({ leaseEnd }: Claim, now: number): boolean {
  * arrays keep room for 16 more, and a process has two of these arrays for each run.
  */
 function appended<T extends object>(values: readonly T[], value: T, count: number): readonly T[] {
-  return values.slice(Math.max(0, values.length + 1 - count)).concat([value]);
+  const dropped = Math.max(0, values.length + 1 - count);
+  const kept = new Array<T>(values.length - dropped + 1).fill(value);
+  for (let at = dropped; at < values.length; at++) kept[at - dropped] = values[at] as T;
+  return kept;
 }

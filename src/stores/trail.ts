@@ -38,25 +38,26 @@ export function takenOver(from: string, note: CallNote): TrailDraft {
 
 /** The next entry of a trail: frozen, and without what JSON cannot say. */
 export function stampEntry(
-  { seq, attempts, hash }: TrailHead,
-  { version = 0 }: Pick<FsmSnapshot, 'version'>,
+  head: TrailHead,
+  { version: before = 0 }: Pick<FsmSnapshot, 'version'>,
   draft: TrailDraft,
   at: number,
 ): TrailEntry {
-  const stamps = {
-    seq: seq + 1,
-    version: draft.to === undefined ? version : version + 1,
-    attempt: draft.outcome === 'refused' && draft.to === undefined ? attempts : attempts + 1,
-    at,
-  };
-  const said = orderedDraft(draft);
-  if (said.args !== undefined) said.args = copyJson(said.args);
-  if (said.payload !== undefined) said.payload = copyJson(said.payload);
-  return Object.freeze({
-    ...stamps,
-    ...said,
-    ...(hash !== undefined && { hash: linkOf('sha256', hash, stamps, draftText(draft)) }),
-  });
+  const { from, to, event, outcome } = draft;
+  const seq = head.seq + 1;
+  const version = to === undefined ? before : before + 1;
+  const isAttempt = to !== undefined || outcome !== 'refused';
+  const attempt = isAttempt ? head.attempts + 1 : head.attempts;
+  // No spreads: an entry that begins with one, or has two, costs 3 kB here.
+  const entry: Writable<TrailEntry> =
+    to === undefined
+      ? { seq, version, attempt, at, from, event }
+      : { seq, version, attempt, at, from, to, event };
+  addRest(entry, draft);
+  if (entry.args !== undefined) entry.args = copyJson(entry.args);
+  if (entry.payload !== undefined) entry.payload = copyJson(entry.payload);
+  if (head.hash !== undefined) entry.hash = linkOf('sha256', head.hash, entry, draftText(draft));
+  return Object.freeze(entry);
 }
 
 /** The hash of an empty trail; `undefined` where the trail is not chained. */
@@ -80,17 +81,21 @@ export function linkOf(
 type Writable<T> = { -readonly [Key in keyof T]: T[Key] };
 
 function orderedDraft(draft: TrailDraft): Writable<TrailDraft> {
-  const { from, to, event, outcome, kind, payload, note, calledBy } = draft;
-  const ordered = (
-    to === undefined ? { from, event } : { from, to, event }
-  ) as Writable<TrailDraft>;
+  const { from, to, event } = draft;
+  const ordered: Writable<TrailDraft> = to === undefined ? { from, event } : { from, to, event };
+  addRest(ordered, draft);
+  return ordered;
+}
+
+/** Adds what comes behind the event. */
+function addRest(ordered: Writable<TrailDraft>, draft: TrailDraft): void {
+  const { outcome, kind, payload, note, calledBy } = draft;
   if (outcome !== undefined) ordered.outcome = outcome;
   if (kind !== undefined) ordered.kind = kind;
   addNote(ordered, draft);
   if (payload !== undefined) ordered.payload = payload;
   if (note !== undefined) ordered.note = note;
   if (calledBy !== undefined) ordered.calledBy = calledBy;
-  return ordered;
 }
 
 /** A frozen copy of a note, with its members in their order and no others. */
