@@ -1,16 +1,21 @@
 /**
  * Measures what the middlewares cost: the same app of the official SDK bare and gated, in fresh
- * processes that take turns under load. Each figure is the median of the turns; `ratio` is the
- * bare server's CPU time for a request divided by the gated one's, so 1 is a gate that costs
- * nothing. `one core` is the ratio where server and clients share a core, so that no server pays to
- * wake up its clients.
+ * processes that take many short turns under load. `ratio` is the bare server's CPU time for a
+ * request divided by the gated one's, so 1 is a gate that costs nothing. It is one of sums, over
+ * all turns: a server gets dearer from request to request until its next major collection, some
+ * seconds of load apart. `min`, `median` and `max` are those of single turns. `one core` is the
+ * ratio where server and clients share a core, so that no server pays to wake up its clients.
  *
  *   npm run bench -- [--full] [--quick] [--only TEXT] [--rounds N] [--node PATH] [--one-core]
  *                    [--minimal] [--json FILE] [--compare FILE] [--profile FOLDER]
+ *                    [--by-function]
  *
+ *   --rounds     how many turns each server takes: else 36, or 8 longer ones with --scale
+ *   --quick      12 turns, after a short time to warm up
  *   --full       also SSE, SDK v2, a stateless server, Node 24, other lists, stores on servers
  *   --minimal    also a gate in one file without any promise, beside ours
- *   --trace      files entered and promises created by a request, in place of its time
+ *   --trace      files entered, promises created and bytes allocated by a request, in place of its
+ *                time; with --by-function also which functions of ours allocate most
  *   --scale      how cost and memory grow: tools, states, runs, streams, answers, bodies
  *   --cold       the time to import, and to the first list
  *   --growth     how the time that an input costs grows with its length
@@ -31,6 +36,8 @@ import { compare, markdown, type Report, type Row, type Rows, write } from './re
 import { measureScale } from './scale.ts';
 import {
   ALL_CORES,
+  type Allocated,
+  cpuOfRequest,
   ServerProcess,
   type StartOptions,
   stayOn,
@@ -44,22 +51,26 @@ const { values } = parseArgs({
     quick: { type: 'boolean', default: false },
     minimal: { type: 'boolean', default: false },
     trace: { type: 'boolean', default: false },
+    'by-function': { type: 'boolean', default: false },
     scale: { type: 'boolean', default: false },
     cold: { type: 'boolean', default: false },
     growth: { type: 'boolean', default: false },
     bodies: { type: 'boolean', default: false },
     'one-core': { type: 'boolean', default: false },
     only: { type: 'string', default: '' },
-    rounds: { type: 'string', default: '8' },
+    rounds: { type: 'string' },
     node: { type: 'string' },
     json: { type: 'string' },
     compare: { type: 'string' },
     profile: { type: 'string' },
   },
 });
-const rounds = Number(values.rounds);
-const turnMs = values.quick ? 300 : 1_200;
-const warmUpMs = values.quick ? 1_000 : 2_000;
+/** Short turns in great number: all servers meet the same noise, and some collections each. */
+const turns = Number(values.rounds ?? (values.quick ? 12 : 36));
+const turnMs = 250;
+/** How often, and for how long, the modes measure that compare no turns. */
+const rounds = Number(values.rounds ?? 8);
+const roundMs = values.quick ? 300 : 1_200;
 const isOnOneCore = values['one-core'];
 const options: StartOptions = {
   connections: 8,
@@ -115,16 +126,23 @@ async function startStore(
 }
 
 async function measure(servers: Servers, workload: Workload): Promise<Row> {
-  // Node 24 optimises code later: after 2 s the gated server still gets faster from turn to turn.
-  const warmMs = workload.onNode24 ? 4 * warmUpMs : warmUpMs;
-  for (const server of servers.values()) await server.turn(warmMs);
-  const apart = await takeTurns(servers, rounds);
+  await warmUp(servers, workload);
+  const apart = await takeTurns(servers, turns);
   const isDefault = DEFAULT.includes(workload);
   if (!isDefault || isOnOneCore || ALL_CORES.length === 1) return summary(apart);
   pin(servers, [0]);
-  const together = await takeTurns(servers, Math.ceil(rounds / 2));
+  const together = await takeTurns(servers, Math.ceil(turns / 3));
   pin(servers, ALL_CORES);
   return summary(apart, together);
+}
+
+/**
+ * All at once, which spares the run a minute or two. V8 optimises a server through its first 5,000
+ * requests or so, and on Node 24 for longer.
+ */
+async function warmUp(servers: Servers, { onNode24 }: Workload): Promise<void> {
+  const ms = values.quick ? 3_000 : onNode24 ? 14_000 : 11_000;
+  await Promise.all([...servers.values()].map((server) => server.turn(ms)));
 }
 
 function pin(servers: Servers, cores: readonly number[]): void {
@@ -136,72 +154,78 @@ function pin(servers: Servers, cores: readonly number[]): void {
 async function takeTurns(servers: Servers, count: number): Promise<Round[]> {
   const taken: Round[] = [];
   for (let at = 0; at < count; at++) {
-    const turns = new Map<Setup['variant'], Turn>();
+    const round = new Map<Setup['variant'], Turn>();
     const inOrder = at % 2 === 0 ? [...servers] : [...servers].reverse();
-    for (const [variant, server] of inOrder) turns.set(variant, await server.turn(turnMs));
-    taken.push(turns);
+    for (const [variant, server] of inOrder) round.set(variant, await server.turn(turnMs));
+    taken.push(round);
   }
   return taken;
 }
 
 function summary(apart: readonly Round[], together?: readonly Round[]): Row {
-  const ratios = ratiosOf(apart, 'gated');
-  const minimal = ratiosOf(apart, 'minimal');
+  const ofTurns = apart.map((round) => ratioOf([round], 'gated'));
   return {
-    ratio: median(ratios),
-    min: round(Math.min(...ratios), 2),
-    max: round(Math.max(...ratios), 2),
-    ...(together !== undefined && { 'one core': median(ratiosOf(together, 'gated')) }),
-    ...(minimal.length > 0 && { minimal: median(minimal) }),
+    ratio: hundredths(ratioOf(apart, 'gated')),
+    min: hundredths(Math.min(...ofTurns)),
+    median: hundredths(quantile(ofTurns, 0.5)),
+    max: hundredths(Math.max(...ofTurns)),
+    ...(together !== undefined && { 'one core': hundredths(ratioOf(together, 'gated')) }),
+    ...(apart[0]?.has('minimal') && { minimal: hundredths(ratioOf(apart, 'minimal')) }),
     ...figuresOf(apart, 'bare'),
     ...figuresOf(apart, 'gated'),
   };
 }
 
-/** The bare server's CPU time for a request by that of another one, in each round. */
-function ratiosOf(taken: readonly Round[], variant: Setup['variant']): number[] {
-  return taken.flatMap((turns) => {
-    const [bare, other] = [turns.get('bare'), turns.get(variant)];
-    return bare === undefined || other === undefined ? [] : [bare.cpu / other.cpu];
-  });
+/** The bare server's CPU time for a request by that of another one, over all of these rounds. */
+function ratioOf(taken: readonly Round[], variant: Setup['variant']): number {
+  return cpuOfRequest(turnsOf(taken, 'bare')) / cpuOfRequest(turnsOf(taken, variant));
+}
+
+function turnsOf(taken: readonly Round[], variant: Setup['variant']): readonly Turn[] {
+  return taken.flatMap((round) => round.get(variant) ?? []);
 }
 
 function figuresOf(taken: readonly Round[], variant: Setup['variant']): Row {
-  const turns = taken.flatMap((each) => each.get(variant) ?? []);
+  const turns = turnsOf(taken, variant);
   const times = turns.flatMap((turn) => turn.times);
+  const seconds = turns.reduce((sum, turn) => sum + turn.seconds, 0);
   return {
-    [`${variant} µs`]: Math.round(
-      quantile(
-        turns.map(({ cpu }) => cpu),
-        0.5,
-      ),
-    ),
-    [`${variant} /s`]: Math.round(
-      quantile(
-        turns.map(({ throughput }) => throughput),
-        0.5,
-      ),
-    ),
-    [`${variant} p50 ms`]: round(quantile(times, 0.5), 2),
-    [`${variant} p99 ms`]: round(quantile(times, 0.99), 2),
+    [`${variant} µs`]: Math.round(cpuOfRequest(turns)),
+    [`${variant} /s`]: Math.round(times.length / seconds),
+    [`${variant} p50 ms`]: hundredths(quantile(times, 0.5)),
+    [`${variant} p99 ms`]: hundredths(quantile(times, 0.99)),
   };
 }
 
-/** Counted after warming up, since what is made once is not a request's. */
-async function trace(servers: Servers): Promise<Row> {
-  for (const server of servers.values()) await server.turn(1_000);
-  const alone = await servers.get('bare')?.trace(50);
-  const gated = await servers.get('gated')?.trace(50);
-  if (alone === undefined || gated === undefined) return {};
-  return { files: gated.files, promises: round(gated.promises - alone.promises, 1) };
+/**
+ * Counted after warming up, since what is made once is not a request's. The bytes come first:
+ * whoever counts calls has V8 optimise less.
+ */
+async function trace(servers: Servers, workload: Workload): Promise<Row> {
+  const [bare, gated] = [servers.get('bare'), servers.get('gated')];
+  if (bare === undefined || gated === undefined) return {};
+  await warmUp(servers, workload);
+  const sampleMs = values.quick ? 2_000 : 12_000;
+  const plain = await bare.sample(sampleMs);
+  const sampled = await gated.sample(sampleMs);
+  if (values['by-function']) printMost(sampled);
+  const alone = await bare.trace(50);
+  const { files, promises } = await gated.trace(50);
+  return {
+    files,
+    promises: Number((promises - alone.promises).toFixed(1)),
+    bytes: Math.round(sampled.bytes - plain.bytes),
+  };
 }
 
-function median(numbers: readonly number[]): number {
-  return round(quantile(numbers, 0.5), 2);
+/** The functions of ours that allocate most, with what Node allocates for them. */
+function printMost({ functions }: Allocated): void {
+  const most = Object.entries(functions).sort(([, a], [, b]) => b - a);
+  for (const [at, bytes] of most.slice(0, 30)) console.log(`${Math.round(bytes)}`.padStart(8), at);
 }
 
-function round(value: number, digits: number): number {
-  return Number(value.toFixed(digits));
+function hundredths(value: number): number {
+  return Number(value.toFixed(2));
 }
 
 async function rowsOf(use: (servers: Servers, workload: Workload) => Promise<Row>): Promise<Rows> {
@@ -215,7 +239,7 @@ async function rowsOf(use: (servers: Servers, workload: Workload) => Promise<Row
 
 async function scaled(): Promise<Rows> {
   const rows: Record<string, Row> = {};
-  const given = { ...options, rounds, turnMs, isChosen };
+  const given = { ...options, rounds, turnMs: roundMs, isChosen };
   for await (const [name, row] of measureScale(given)) {
     rows[name] = row;
     console.log(`${name}: ${JSON.stringify(row)}`);
@@ -225,7 +249,7 @@ async function scaled(): Promise<Rows> {
 
 function grown(): Rows {
   const growing = GROWING.filter(isChosen);
-  return Object.fromEntries(growing.map((each) => [each.name, measureGrowth(each, turnMs)]));
+  return Object.fromEntries(growing.map((each) => [each.name, measureGrowth(each, roundMs)]));
 }
 
 /** What is measured, and the words above its table. */
@@ -242,8 +266,8 @@ function chosenMode(): readonly [title: string, rows: Promise<Rows>] {
   if (values.cold) return ['Milliseconds', measureCold(rounds, options)];
   if (values.scale) return ['CPU time of a request in µs, and bytes that are kept', scaled()];
   if (values.trace)
-    return ['Files of ours entered, and promises beyond the bare server’s', rowsOf(trace)];
-  return [`CPU time of bare ÷ gated, ${rounds} rounds of ${turnMs} ms`, rowsOf(measure)];
+    return ['Files of ours entered; promises and bytes beyond the bare server’s', rowsOf(trace)];
+  return [`CPU time of bare ÷ gated, ${turns} turns of ${turnMs} ms each`, rowsOf(measure)];
 }
 
 async function main(): Promise<void> {

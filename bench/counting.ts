@@ -2,11 +2,9 @@ import { createHook } from 'node:async_hooks';
 import { readFileSync } from 'node:fs';
 import type { Profiler } from 'node:inspector';
 import { Session } from 'node:inspector/promises';
-import { SourceMap } from 'node:module';
 import { fileURLToPath } from 'node:url';
 import type { Traced } from './server-process.ts';
-
-const DIST = new URL('../dist/', import.meta.url).href;
+import { isBuilt, sourceOf } from './sources.ts';
 
 /** Counts what requests set going in this process: promises, and files of ours that they enter. */
 export class Counting {
@@ -32,7 +30,7 @@ export class Counting {
   async end(): Promise<Traced> {
     this.#hook.disable();
     const { result } = await this.#session.post('Profiler.takePreciseCoverage');
-    const files = result.filter(({ url }) => url.startsWith(DIST)).flatMap(sourcesEntered);
+    const files = result.filter(({ url }) => isBuilt(url)).flatMap(sourcesEntered);
     return { promises: this.#promises, files: new Set(files).size };
   }
 }
@@ -41,13 +39,10 @@ export class Counting {
 function sourcesEntered({ url, functions }: Profiler.ScriptCoverage): string[] {
   const called = functions.filter(({ ranges }) => (ranges[0]?.count ?? 0) > 0);
   if (called.length === 0) return [];
-  const path = fileURLToPath(url);
-  const map = new SourceMap(JSON.parse(readFileSync(`${path}.map`, 'utf8')));
-  const text = readFileSync(path, 'utf8');
+  const text = readFileSync(fileURLToPath(url), 'utf8');
   return called.flatMap(({ ranges }) => {
     const before = text.slice(0, ranges[0]?.startOffset).split('\n');
-    const entry = map.findEntry(before.length - 1, before.at(-1)?.length ?? 0);
-    const isOurs = 'originalSource' in entry && entry.originalSource.includes('/src/');
-    return isOurs ? [entry.originalSource] : [];
+    const source = sourceOf(url, before.length - 1, before.at(-1)?.length ?? 0);
+    return source === undefined ? [] : [source.file];
   });
 }

@@ -18,7 +18,10 @@ export function write(report: Report, file: string): void {
 }
 
 /** Of a row of turns: what the load and the other processes of the machine made of them. */
-const NOISY = new Set(['min', 'max', 'bare /s', 'gated /s', ...quantilesOf('bare', 'gated')]);
+const NOISY = new Set([
+  ...['min', 'median', 'max', 'bare /s', 'gated /s'],
+  ...quantilesOf('bare', 'gated'),
+]);
 
 function quantilesOf(...variants: readonly string[]): string[] {
   return variants.flatMap((variant) => [`${variant} p50 ms`, `${variant} p99 ms`]);
@@ -46,12 +49,13 @@ function changesOf(before: Row, now: Row): Readonly<Record<string, string>> {
   );
 }
 
-/** A table for a README: the rows' names, the ratio with its range, and the microseconds. */
+/** A table for a README: the rows' names, the ratio and the range of its turns, microseconds. */
 export function markdown(rows: Rows): string {
-  const head = ['| | ratio | range | one core | bare µs | gated µs |', '|---|---|---|---|---|---|'];
-  const lines = Object.entries(rows).map(([name, row]) => {
-    const cells = [row.ratio, `${row.min} – ${row.max}`, row['one core'], row['bare µs']];
-    return `| ${[name, ...cells, row['gated µs']].map((cell) => cell ?? '').join(' | ')} |`;
-  });
-  return [...head, ...lines].join('\n');
+  const columns = ['ratio', 'min', 'median', 'max', 'one core', 'bare µs', 'gated µs'];
+  const head = ['', ...columns].join(' | ');
+  const lines = Object.entries(rows).map(([name, row]) =>
+    [name, ...columns.map((column) => row[column] ?? '')].join(' | '),
+  );
+  const rule = '---|'.repeat(columns.length + 1);
+  return [`|${head} |`, `|${rule}`, ...lines.map((line) => `| ${line} |`)].join('\n');
 }

@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { measureBodies, TELLING_BODIES } from './bodies.ts';
 import { Caller, quantile } from './load.ts';
 import type { Row } from './report.ts';
-import { ServerProcess, type StartOptions } from './server-process.ts';
+import { cpuOfRequest, ServerProcess, type StartOptions } from './server-process.ts';
 import {
   BESIDE_STREAMS,
   DECIDED,
@@ -75,7 +75,8 @@ async function takeTurns(
   for (const server of servers) await server.turn(turnMs);
   const times = servers.map((): number[] => []);
   for (let round = 0; round < rounds; round++)
-    for (const [at, server] of servers.entries()) times[at]?.push((await server.turn(turnMs)).cpu);
+    for (const [at, server] of servers.entries())
+      times[at]?.push(cpuOfRequest([await server.turn(turnMs)]));
   return times.map((each) => quantile(each, 0.5));
 }
 

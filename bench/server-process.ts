@@ -7,9 +7,12 @@ import type { Setup, Workload } from './setups.ts';
 
 /** What one turn under load came to. */
 export interface Turn {
-  /** Requests answered in a second. */
-  readonly throughput: number;
-  /** Microseconds of the server's CPU for each request, as the operating system counts them. */
+  /** How long it was. */
+  readonly seconds: number;
+  /**
+   * Microseconds of the server's CPU since its last turn, as the operating system counts them. What
+   * its collector does while the other servers take their turns is included.
+   */
   readonly cpu: number;
   /** Milliseconds that each request took. */
   readonly times: readonly number[];
@@ -21,6 +24,15 @@ export interface Traced {
   /** Files of ours in which a function ran. */
   readonly files: number;
 }
+
+/** What a server allocated: garbage too, and in all or for each request. */
+export interface Allocated {
+  readonly bytes: number;
+  /** The bytes of each function of ours, by its place in `src/`. */
+  readonly functions: Readonly<Record<string, number>>;
+}
+
+type Question = 'cpu' | 'memory' | 'trace' | 'traced' | 'sample' | 'sampled';
 
 /** What a server process is told of itself. */
 export interface ServerSetup extends Setup {
@@ -47,6 +59,8 @@ export class ServerProcess {
   readonly port: number;
   readonly #child: ChildProcess;
   readonly #callers: readonly Caller[];
+  /** Microseconds of its CPU that were counted for a turn, or for its start. */
+  #counted = 0;
 
   private constructor(child: ChildProcess, port: number, callers: readonly Caller[]) {
     this.#child = child;
@@ -75,17 +89,27 @@ export class ServerProcess {
     for (const caller of callers) await caller.open();
     const [first] = callers;
     for (let round = 0; round < 100; round++) for (const sent of before) await first?.call(sent);
-    return new ServerProcess(child, port, callers);
+    const server = new ServerProcess(child, port, callers);
+    server.#counted = await server.ask('cpu');
+    return server;
   }
 
   async turn(ms: number): Promise<Turn> {
-    const cpuBefore = await this.ask('cpu');
     const start = performance.now();
     const taken = await Promise.all(this.#callers.map((caller) => caller.callUntil(start + ms)));
     const seconds = (performance.now() - start) / 1000;
-    const times = taken.flat();
-    const cpu = ((await this.ask('cpu')) - cpuBefore) / times.length;
-    return { throughput: times.length / seconds, cpu, times };
+    const counted = this.#counted;
+    this.#counted = await this.ask('cpu');
+    return { seconds, cpu: this.#counted - counted, times: taken.flat() };
+  }
+
+  /** What each request of a turn allocates. */
+  async sample(ms: number): Promise<Allocated> {
+    await this.#ask('sample');
+    const { times } = await this.turn(ms);
+    const { bytes, functions } = await this.#ask<Allocated>('sampled');
+    const each = Object.entries(functions).map(([at, sum]) => [at, sum / times.length]);
+    return { bytes: bytes / times.length, functions: Object.fromEntries(each) };
   }
 
   /** What each of so many requests sets going, one after the other. */
@@ -114,12 +138,23 @@ export class ServerProcess {
     await exited;
   }
 
-  async #ask<T>(question: 'cpu' | 'memory' | 'trace' | 'traced'): Promise<T> {
+  async #ask<T>(question: Question): Promise<T> {
     const answered = once(this.#child, 'message') as Promise<[T]>;
     this.#child.send(question);
     const [answer] = await answered;
     return answer;
   }
+}
+
+/** Microseconds of CPU for a request, over all of these turns. */
+export function cpuOfRequest(turns: readonly Turn[]): number {
+  let cpu = 0;
+  let requests = 0;
+  for (const turn of turns) {
+    cpu += turn.cpu;
+    requests += turn.times.length;
+  }
+  return cpu / requests;
 }
 
 export const ALL_CORES: readonly number[] = Array.from(

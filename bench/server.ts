@@ -8,6 +8,7 @@ import { createMcpHandler, McpServer as McpServerV2 } from '@modelcontextprotoco
 import express, { type Express, type Request, type RequestHandler, type Response } from 'express';
 import { fsmGate, principalKey, StateMachineGate, sessionStore, stateSync } from 'mcp-interlock';
 import * as z from 'zod';
+import { Allocations } from './allocations.ts';
 import { Counting } from './counting.ts';
 import { type MinimalBindings, minimalGate } from './minimal-gate.ts';
 import type { ServerSetup } from './server-process.ts';
@@ -159,6 +160,7 @@ if (setup.parser !== false) app.use(express.json());
 app.all('/mcp', ...FRONTS[setup.variant](), handler());
 
 const counting = new Counting();
+const allocations = new Allocations();
 
 /** What was asked about this process, and how it is found out. */
 const questions = {
@@ -179,6 +181,12 @@ const questions = {
     return 0;
   },
   traced: () => counting.end(),
+  /** From now on allocated bytes are added up. */
+  sample: async () => {
+    await allocations.begin();
+    return 0;
+  },
+  sampled: () => allocations.end(),
 };
 
 const listening = app.listen(0, '127.0.0.1', () =>
