@@ -110,16 +110,21 @@ export function newSessionId(): string {
 
 /** A new random token for a claim, or an idempotency key for its step. */
 export function newToken(): string {
-  if (drawn.length < TOKEN_BYTES) drawn = randomBytes(100 * TOKEN_BYTES);
-  const token = drawn.toString('base64url', 0, TOKEN_BYTES);
-  drawn = drawn.subarray(TOKEN_BYTES);
-  return token;
+  if (used === drawn.length) {
+    drawn = randomBytes(100 * TOKEN_BYTES);
+    used = 0;
+  }
+  const from = used;
+  used += TOKEN_BYTES;
+  return drawn.toString('base64url', from, used);
 }
 
 const TOKEN_BYTES = 18;
 
 /** Random bytes for the next tokens: to draw a few costs as much as to draw many. */
 let drawn = Buffer.alloc(0);
+/** How many of them are in tokens already: no byte is ever in two. */
+let used = 0;
 
 /**
  * Begins the key of a principal's run. No session id contains a space (MCP 2025-11-25: visible

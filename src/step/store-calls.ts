@@ -47,31 +47,31 @@ export function guardStore(
   events: Events,
 ): GuardedStore {
   const slowMs = Math.min(SLOW_MS, deadlineMs / 2);
+  const tellFailed = (operation: string, askedAt: number | undefined, error: Error): void => {
+    if (askedAt === undefined) return;
+    const durationMs = clock.now() - askedAt;
+    events.publish({ type: 'store.failed', operation, durationMs, error });
+  };
   const bounded = <T>(
     operation: string,
     call: () => Promise<T>,
-    onLate: (value: T) => void = () => {},
+    onLate?: (value: T) => void,
   ): Promise<T> =>
     new Promise((resolve, reject) => {
       let late = false;
       const askedAt = events.isOn ? clock.now() : undefined;
-      const refuse = (error: StoreUnavailable): void => {
-        if (askedAt !== undefined) {
-          const durationMs = clock.now() - askedAt;
-          events.publish({ type: 'store.failed', operation, durationMs, error });
-        }
-        reject(error);
-      };
       const stop = clock.after(deadlineMs, () => {
         late = true;
-        refuse(
-          new StoreUnavailable(`the store did not answer ${operation} within ${deadlineMs} ms`),
+        const error = new StoreUnavailable(
+          `the store did not answer ${operation} within ${deadlineMs} ms`,
         );
+        tellFailed(operation, askedAt, error);
+        reject(error);
       });
       const succeed = (value: T): void => {
         stop();
         if (late) {
-          onLate(value);
+          onLate?.(value);
           return;
         }
         resolve(value);
@@ -80,7 +80,10 @@ export function guardStore(
       };
       const fail = (cause: unknown): void => {
         stop();
-        if (!late) refuse(new StoreUnavailable(`the store failed to ${operation}`, { cause }));
+        if (late) return;
+        const error = new StoreUnavailable(`the store failed to ${operation}`, { cause });
+        tellFailed(operation, askedAt, error);
+        reject(error);
       };
       try {
         call().then(succeed, fail);
@@ -114,7 +117,7 @@ export function guardStore(
           if (status === 'claimed') letGoLate(guarded, request, clock);
         },
       ),
-    commit: (...args) => bounded('commit', () => store.commit(...args)),
+    commit: (request) => bounded('commit', () => store.commit(request)),
     renew: (...args) => bounded('renew', () => store.renew(...args)),
     release: (...args) => bounded('release', () => store.release(...args)),
     delete: (...args) => bounded('delete', () => store.delete(...args)),
