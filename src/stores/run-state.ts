@@ -6,6 +6,7 @@ import type {
   CommitRequest,
   CommitResult,
   FsmSnapshot,
+  Json,
   OpenResult,
   ReleaseOptions,
   RunRecord,
@@ -196,11 +197,12 @@ export function commitStep(
   if (workflow?.claim?.token !== token) return { result: { status: 'lost' } };
 
   const version = (workflow.snapshot.version ?? 0) + 1;
+  const { state, context } = request.snapshot;
   const entry = stampEntry(workflow.head, workflow.snapshot, request.trail, now);
   const spent = as === token ? workflow.settled : spend(workflow.settled, { token });
   // All members at once: a copy of a copy for each of them costs more than the rest of a commit.
   const next: WorkflowState = {
-    snapshot: copySnapshot({ ...request.snapshot, updatedAt: now, version }),
+    snapshot: copySnapshot({ state, updatedAt: now, version, context }),
     claim: undefined,
     ended,
     unsettled: stillUnsettled(workflow, request.settles),
@@ -320,7 +322,12 @@ export function lastEntries(workflow: WorkflowState | undefined, limit: number):
 }
 
 /** A frozen copy. What JSON cannot say is lost or throws, as in the stores on a server. */
-export function copySnapshot({ state, updatedAt, version = 0, context }: FsmSnapshot): FsmSnapshot {
+export function copySnapshot({
+  state,
+  updatedAt,
+  version = 0,
+  context,
+}: Omit<FsmSnapshot, 'context'> & { readonly context?: Json | undefined }): FsmSnapshot {
   const copied = context === undefined ? undefined : copyJson(context);
   return Object.freeze(
     copied === undefined
