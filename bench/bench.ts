@@ -10,7 +10,7 @@
  *                    [--minimal] [--json FILE] [--compare FILE] [--profile FOLDER]
  *                    [--by-function]
  *
- *   --rounds     how many turns each server takes: else 36, or 8 longer ones with --scale
+ *   --rounds     how many turns each server takes: else 32, or 8 longer ones with --scale
  *   --quick      12 turns, after a short time to warm up
  *   --full       also SSE, SDK v2, a stateless server, Node 24, other lists, stores on servers
  *   --minimal    also a gate in one file without any promise, beside ours
@@ -66,7 +66,7 @@ const { values } = parseArgs({
   },
 });
 /** Short turns in great number: all servers meet the same noise, and some collections each. */
-const turns = Number(values.rounds ?? (values.quick ? 12 : 36));
+const turns = Number(values.rounds ?? (values.quick ? 12 : 32));
 const turnMs = 250;
 /** How often, and for how long, the modes measure that compare no turns. */
 const rounds = Number(values.rounds ?? 8);
