@@ -78,7 +78,10 @@ export function isJsonMedia(req: RequestPort): boolean {
 
 /** How often the client sent a header. Of some headers Node keeps only the first in `headers`. */
 function countOf({ rawHeaders = [] }: RequestPort, name: string): number {
-  return rawHeaders.filter((each, at) => at % 2 === 0 && each.toLowerCase() === name).length;
+  let count = 0;
+  for (let i = 0; i < rawHeaders.length; i += 2)
+    if (rawHeaders[i]?.length === name.length && rawHeaders[i]?.toLowerCase() === name) count++;
+  return count;
 }
 
 /** Whether a content type names another charset than UTF-8. JSON is UTF-8 (RFC 8259, 8.1). */

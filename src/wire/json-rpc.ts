@@ -197,12 +197,17 @@ const LEFT_OUT: ReadonlySet<string> = new Set(['undefined', 'function', 'symbol'
  * A copy of the object with the value at `path` set. A new member goes to the end, and objects that
  * are missing on the way are made.
  */
-export function withEntry(object: JsonObject, path: readonly string[], value: unknown): JsonObject {
-  const [key, ...rest] = path;
+export function withEntry(
+  object: JsonObject,
+  path: readonly string[],
+  value: unknown,
+  at = 0,
+): JsonObject {
+  const key = path[at];
   if (key === undefined) return isObject(value) ? value : object;
-  if (rest.length === 0) return { ...object, [key]: value };
+  if (at === path.length - 1) return { ...object, [key]: value };
   const child = Object.hasOwn(object, key) ? object[key] : undefined;
-  return { ...object, [key]: withEntry(isObject(child) ? child : {}, rest, value) };
+  return { ...object, [key]: withEntry(isObject(child) ? child : {}, path, value, at + 1) };
 }
 
 export function withoutEntry(object: JsonObject, key: string): JsonObject {

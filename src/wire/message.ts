@@ -119,12 +119,13 @@ export class Message {
    * @param members best new ones: where one exists already, each costs an edit of its own
    */
   assign(path: readonly string[], members: Readonly<Record<string, string>>): void {
-    const entries = Object.entries(members);
     this.#edit(
-      (object) =>
-        entries.reduce((made, [key, each]) => withEntry(made, [...path, key], each), object),
+      (object) => {
+        const old = valueAt(object, path);
+        return withEntry(object, path, isObject(old) ? { ...old, ...members } : { ...members });
+      },
       (text) =>
-        entries.reduce(
+        Object.entries(members).reduce(
           (made, [key, each]) => withValueAt(made, [...path, key], textOf(each)),
           text,
         ),
