@@ -208,6 +208,8 @@ function isUntouched(value: any, { parsed }: Got): boolean {
 /** Without what the gate adds to a step, or takes out of it. */
 // biome-ignore lint/suspicious/noExplicitAny: a body may be anything
 function withoutKey(value: any): unknown {
+  // Damage may have made a batch of the call.
+  if (Array.isArray(value)) return value.map(withoutKey);
   const { 'mcp-interlock/idempotencyKey': _, ...others } = value?.params?._meta ?? {};
   if (value?.params?._meta === undefined) return value;
   const meta = Object.fromEntries(Object.entries(others).filter(([key]) => !isTry(key)));
