@@ -12,7 +12,7 @@ import { isObject, isRequestId, type JsonObject, type RequestId } from '../wire/
 import type { Message } from '../wire/message.ts';
 import type { PageMemory } from '../wire/pages.ts';
 import type { Tap } from '../wire/tap.ts';
-import { after, inOrder, isPromise, type MaybePromise } from '../wire/task-line.ts';
+import { after, inOrder, isPromise, type MaybePromise, resume } from '../wire/task-line.ts';
 import {
   AS_IT_CAME,
   announcing,
@@ -163,12 +163,10 @@ class GateFilter implements Filter {
 
   /** Lets the steps of a call go on, if its client still waits and its claims still hold. */
   #confirm(incoming: Call, judge: Judge): MaybePromise<void> {
-    const kept = keepsClaims(holdersOf(incoming));
-    if (isPromise(kept)) return kept.then((isKept) => this.#sendOn(incoming, judge, isKept));
-    return this.#sendOn(incoming, judge, kept);
+    return resume(keepsClaims(holdersOf(incoming)), this, this.#sendOn, incoming, judge);
   }
 
-  #sendOn(incoming: Call, judge: Judge, isKept: boolean): MaybePromise<void> {
+  #sendOn(isKept: boolean, incoming: Call, judge: Judge): MaybePromise<void> {
     if (this.#isCancelled(incoming)) return incoming.drop();
     if (!isKept) return judge.refuseLate(incoming);
     for (const { step } of holdersOf(incoming)) step.forward();
@@ -400,11 +398,12 @@ function needsJudge({ message }: Call, { workflow, status }: GateConfig): boolea
   return typeof tool !== 'string' || workflow.isBound(tool) || tool === status?.name;
 }
 
-/** Whether the claims of all gates so far still hold. All of them are asked. */
+/** Whether the claims of all gates so far still hold. */
 function keepsClaims(claimed: readonly ClaimedCall[]): MaybePromise<boolean> {
-  const [first, ...others] = claimed.map(({ step }) => step.confirm());
-  if (first !== undefined && others.length === 0) return first;
-  return Promise.all([first, ...others]).then((all) => !all.includes(false));
+  const kept = claimed.map(({ step }) => step.confirm());
+  return (
+    kept.every((each) => each === true) || Promise.all(kept).then((all) => !all.includes(false))
+  );
 }
 
 /** Changes each replay as the first answer was changed. Keeps the change alone, not the request. */

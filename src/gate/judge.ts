@@ -14,7 +14,7 @@ import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { argumentsFault, headerFault } from '../wire/headers.ts';
 import { isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
-import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
+import { after, type MaybePromise } from '../wire/task-line.ts';
 import { ANOTHER, type Refusal, type RefusalDetails } from '../workflow/advice.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
@@ -200,8 +200,7 @@ export class Judge {
       return this.#refuseBound(asked, { reason: 'state', snapshot: found });
     const isRestarted = beginsAnew(this.#config, run.run);
     const restarts = isRestarted && allowsRestart(this.#config, run, asked);
-    if (isPromise(restarts)) return restarts.then((may) => this.#claimRun(asked, id, giveUp, may));
-    return this.#claimRun(asked, id, giveUp, restarts);
+    return after(restarts, (may) => this.#claimRun(asked, id, giveUp, may));
   }
 
   /** @param restarts whether the call may begin an ended run anew */

@@ -30,7 +30,7 @@ export class InFlight implements WaitingCall {
   #cancelled = false;
   /** Both are made when they are needed: most requests need neither. */
   #onCancel: Set<() => void> | undefined;
-  #onNotice: readonly (() => void)[] | undefined;
+  #onNotice: Set<() => void> | undefined;
 
   /** `onOver` is called once, when its id is free again. */
   constructor(onOver: () => void = () => {}, request?: CallersRequest) {
@@ -81,35 +81,35 @@ export class InFlight implements WaitingCall {
   }
 
   onCancel(callback: () => void): () => void {
-    if (this.#cancelled) {
-      callback();
-      return () => {};
-    }
     this.#onCancel ??= new Set();
-    const waiting = this.#onCancel.add(callback);
-    return () => waiting.delete(callback);
+    if (this.#cancelled) callback();
+    else this.#onCancel.add(callback);
+    return () => this.#onCancel?.delete(callback);
   }
 
   /** Calls back when the client cancels the request, and not when it merely leaves. */
   onNotice(callback: () => void): void {
-    this.#onNotice = [...(this.#onNotice ?? []), callback];
+    this.#onNotice ??= new Set();
+    this.#onNotice.add(callback);
   }
 
   /** The client cancelled it. */
   cancel(): void {
     this.leave();
-    const callbacks = this.#onNotice ?? [];
-    this.#onNotice = undefined;
-    for (const callback of callbacks) callback();
+    callOnce(this.#onNotice);
   }
 
   /** The client left. */
   leave(): void {
     this.#cancelled = true;
-    const callbacks = [...(this.#onCancel ?? [])];
-    this.#onCancel = undefined;
-    for (const callback of callbacks) callback();
+    callOnce(this.#onCancel);
   }
+}
+
+function callOnce(callbacks: Set<() => void> | undefined): void {
+  const called = [...(callbacks ?? [])];
+  callbacks?.clear();
+  for (const callback of called) callback();
 }
 
 const MAX_QUESTIONS = 100;

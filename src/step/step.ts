@@ -175,8 +175,8 @@ export class Step {
   readonly key: RunKey;
   /** The claim's token. A process that has it can settle the step. */
   readonly token: string;
+  /** As in {@link StepCall}, with the digest once the store is asked. */
   description: StepDescription;
-  /** As in {@link StepCall}. */
   note: CallNote | undefined;
 
   // Set once the run is claimed.

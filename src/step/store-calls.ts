@@ -47,10 +47,18 @@ export function guardStore(
   events: Events,
 ): GuardedStore {
   const slowMs = Math.min(SLOW_MS, deadlineMs / 2);
-  const tellFailed = (operation: string, askedAt: number | undefined, error: Error): void => {
-    if (askedAt === undefined) return;
-    const durationMs = clock.now() - askedAt;
-    events.publish({ type: 'store.failed', operation, durationMs, error });
+  /** One for all calls: each call would make a closure of it that it hardly ever needs. */
+  const refuse = (
+    reject: (error: Error) => void,
+    error: StoreUnavailable,
+    operation: string,
+    askedAt: number | undefined,
+  ): void => {
+    if (askedAt !== undefined) {
+      const durationMs = clock.now() - askedAt;
+      events.publish({ type: 'store.failed', operation, durationMs, error });
+    }
+    reject(error);
   };
   const bounded = <T>(
     operation: string,
@@ -65,8 +73,7 @@ export function guardStore(
         const error = new StoreUnavailable(
           `the store did not answer ${operation} within ${deadlineMs} ms`,
         );
-        tellFailed(operation, askedAt, error);
-        reject(error);
+        refuse(reject, error, operation, askedAt);
       });
       const succeed = (value: T): void => {
         stop();
@@ -82,8 +89,7 @@ export function guardStore(
         stop();
         if (late) return;
         const error = new StoreUnavailable(`the store failed to ${operation}`, { cause });
-        tellFailed(operation, askedAt, error);
-        reject(error);
+        refuse(reject, error, operation, askedAt);
       };
       try {
         call().then(succeed, fail);

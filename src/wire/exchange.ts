@@ -9,7 +9,7 @@ import type { Message } from './message.ts';
 import { type Host, NodeHost } from './node-host.ts';
 import { nameOf } from './pages.ts';
 import { type ResponseOwner, Tap } from './tap.ts';
-import { after, inOrder, isPromise, type MaybePromise } from './task-line.ts';
+import { after, inOrder, isPromise, type MaybePromise, resume } from './task-line.ts';
 
 /** What an exchange may hold in memory. */
 export interface WireLimits {
@@ -85,18 +85,11 @@ function notePlaceOf(req: IncomingMessage | Request): object {
 }
 
 /** Notes the exchange. A copy shares its original's stream state, and keeps its own note. */
-function noted(req: IncomingMessage, opened: Exchange | undefined): Exchange | undefined {
+function noted(opened: Exchange | undefined, req: IncomingMessage): Exchange | undefined {
   if (opened === undefined) return undefined;
   const shared = notePlaceOf(req);
   exchangeNote.put(exchangeNote.of(shared) === undefined ? shared : req, opened);
   return opened;
-}
-
-async function notedLater(
-  req: IncomingMessage,
-  opened: Promise<Exchange | undefined>,
-): Promise<Exchange | undefined> {
-  return noted(req, await opened);
 }
 
 /**
@@ -162,7 +155,7 @@ export class Exchange implements ResponseOwner {
     // A copy of a request carries its original's note, but needs an amended body of its own.
     if (known?.req === req) return known;
     const opened = Exchange.open(new NodeHost(req, res), limits, onError);
-    return isPromise(opened) ? notedLater(req, opened) : noted(req, opened);
+    return resume(opened, undefined, noted, req);
   }
 
   /** The exchange that a middleware opened for this request, or for its original. */
