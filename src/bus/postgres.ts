@@ -15,6 +15,7 @@ import {
 export interface PostgresBusPool {
   query(text: string, values?: unknown[]): Promise<{ rows: unknown[] }>;
   connect(): Promise<PostgresBusClient>;
+  connect(callback: (error: Error | undefined, client?: PostgresBusClient) => void): void;
   readonly options?: { readonly max?: number | undefined };
 }
 
@@ -79,13 +80,12 @@ export function postgresBus(options: PostgresBusOptions): NotificationBus {
 }
 
 function listen(pool: PostgresBusPool, channel: string, events: LinkEvents): Link {
-  const connecting = pool.connect().then((client) => {
+  const connecting = connect(pool, (client) => {
     client.on('error', events.lost);
     client.on('end', () => events.lost(new Error('the server ended the connection')));
     client.on('notification', ({ channel: to, payload }) => {
       if (to === channel) events.message(payload ?? '');
     });
-    return client;
   });
   const start = async (): Promise<void> => {
     const client = await connecting;
@@ -98,6 +98,29 @@ function listen(pool: PostgresBusPool, channel: string, events: LinkEvents): Lin
     // Closed, not returned to the pool: its next user has no use for our notifications.
     close: async () => (await connecting).release(true),
   };
+}
+
+/**
+ * Checks a client out, and has `prepare` listen to it in the same tick. A server that dies may let
+ * the client in and end it in one packet: its `error` event comes before a promise's handlers run,
+ * and without a listener it would end the process.
+ */
+function connect(
+  pool: PostgresBusPool,
+  prepare: (client: PostgresBusClient) => void,
+): Promise<PostgresBusClient> {
+  return new Promise((resolve, reject) => {
+    const take = (client: PostgresBusClient): void => {
+      prepare(client);
+      resolve(client);
+    };
+    const answer: unknown = pool.connect((error, client) => {
+      if (client === undefined) reject(error);
+      else take(client);
+    });
+    // A pool that only resembles pg's may take no callback.
+    if (answer instanceof Promise) answer.then(take, reject);
+  });
 }
 
 /** Rejects where a pooler has put another session behind the connection. */

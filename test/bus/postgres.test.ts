@@ -6,6 +6,7 @@ import { BusUnavailable } from '../../src/notify/bus.ts';
 import { startPostgres } from '../services/postgres.ts';
 import { sharedPostgres } from '../services/shared.ts';
 import { describeBus } from './describe-bus.ts';
+import { startDyingServer } from './dying-server.ts';
 import { heardAtLast, heardBefore, listenTo } from './hearing.ts';
 import { startSilentProxy } from './silent-proxy.ts';
 
@@ -96,6 +97,21 @@ describe('postgresBus()', { timeout: 60_000 }, () => {
     await endListeners(postgres.url);
     await heardAtLast(bus, hearing);
     await hearing.stop();
+  });
+
+  it('survives a server that dies in the very packet in which it lets the bus in', async () => {
+    const dying = await startDyingServer();
+    const errors: unknown[] = [];
+    const onError = (error: unknown) => errors.push(error);
+    const bus = postgresBus({ pool: connect(dying.url), onError });
+    const leaving = new AbortController();
+    const left = bus.subscribe(() => {}, leaving.signal);
+    await expect.poll(dying.clients, { timeout: 10_000 }).toBeGreaterThan(2);
+    expect(errors).toMatchObject([{ name: 'BusUnavailable', cause: { code: '57P01' } }]);
+    leaving.abort();
+    await left;
+    await closeAll();
+    await dying.stop();
   });
 
   it('publishes on one connection of the pool, even where many messages wait', async () => {
