@@ -132,6 +132,13 @@ let used = 0;
  */
 export const PRINCIPAL_RUN = 'principal ';
 
+/**
+ * A new key for a run without an owner. It has a space, so no client can name it.
+ */
+export function anonymousKey(): string {
+  return `anonymous ${newToken()}`;
+}
+
 /** Whether the key is that of a principal's run. */
 export function isPrincipalRun(run: string): boolean {
   return run.startsWith(PRINCIPAL_RUN);

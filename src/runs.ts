@@ -163,7 +163,10 @@ export class Runs<E extends string = string> {
    */
   async delete(run: string): Promise<void> {
     const { sessions, store, tell } = this.#mover;
-    if (sessions === undefined) return store.delete(run);
+    if (sessions === undefined) {
+      await store.delete(run);
+      return;
+    }
     await sessions.close({ run });
     // A session's client has lost its session; other clients begin a new run.
     if (!isSession(run) && !isStableEverywhere(this.#workflow))

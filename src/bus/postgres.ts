@@ -102,7 +102,7 @@ function listen(pool: PostgresBusPool, channel: string, events: LinkEvents): Lin
 
 /**
  * Checks a client out, and has `prepare` listen to it in the same tick. A server that dies may let
- * the client in and end it in one packet: its `error` event comes before a promise's handlers run,
+ * the client in and end it in one packet. Its `error` event comes before a promise's handlers run,
  * and without a listener it would end the process.
  */
 function connect(

@@ -103,11 +103,16 @@ export function guardStore(
           bounded('commit', () => store.commitIn(...args)),
       }
     : {};
-  const { runs, append, held, stuck, count, list } = store;
+  const { runs, append, held, stuck, count, list, purge, anonymize } = store;
   const guarded: GuardedStore = {
+    contract: store.contract,
     ...inTransaction,
-    // No deadline: a sweep takes as long as its caller goes on.
+    // No deadline: these take as long as there is something to do.
     ...(runs && { runs: (query) => runs.call(store, query) }),
+    ...(purge && { purge: (query) => purge.call(store, query) }),
+    ...(anonymize && {
+      anonymize: (run) => bounded('anonymize', () => anonymize.call(store, run)),
+    }),
     ...(append && { append: (...args) => bounded('append', () => append.apply(store, args)) }),
     ...(held && { held: (query) => bounded('held', () => held.call(store, query)) }),
     ...(stuck && { stuck: (query) => bounded('stuck', () => stuck.call(store, query)) }),
@@ -125,7 +130,9 @@ export function guardStore(
       ),
     commit: (request) => bounded('commit', () => store.commit(request)),
     renew: (...args) => bounded('renew', () => store.renew(...args)),
+    record: (...args) => bounded('record', () => store.record(...args)),
     release: (...args) => bounded('release', () => store.release(...args)),
+    end: (...args) => bounded('end', () => store.end(...args)),
     delete: (...args) => bounded('delete', () => store.delete(...args)),
     history: (...args) => bounded('history', () => store.history(...args)),
   };

@@ -1,17 +1,23 @@
 import { randomUUID } from 'node:crypto';
 import * as z from 'zod/mini';
 import { InterlockError, quoteNames } from '../errors.ts';
-import { functionOption, kindOf, parseOptions } from '../options.ts';
+import { functionOption, kindOf, parseOptions, showValue } from '../options.ts';
 import { RunTable } from './memory-store.ts';
 import {
   claimStep,
   commitStep,
-  isFresh,
+  endSession,
+  isKnown,
+  isNeeded,
+  isPinned,
+  type Life,
   lastEntries,
   liveUntil,
+  newLife,
   openedAgain,
   type RunState,
   recordOf,
+  recordStep,
   releaseStep,
   renewStep,
   ttlOfLook,
@@ -26,9 +32,14 @@ import type {
   ClaimResult,
   CommitRequest,
   CommitResult,
+  DeleteResult,
+  EndResult,
   FsmStateStore,
   OpenResult,
+  RecordRequest,
+  RecordResult,
   ReleaseOptions,
+  RenewOptions,
   RunKey,
   RunRecord,
   SessionRecord,
@@ -57,10 +68,24 @@ const ATOMIC = [
   'claim',
   'commit',
   'renew',
+  'record',
   'release',
+  'end',
   'delete',
   'history',
 ] as const satisfies readonly (keyof AtomicStateStore)[];
+
+/** Methods by which an object says that it is no mere `load` and `save`. */
+const TELLING = [
+  'claim',
+  'commit',
+  'renew',
+  'record',
+  'release',
+] as const satisfies readonly (keyof AtomicStateStore)[];
+
+/** The contract that this version keeps to. */
+const CONTRACT = 1 satisfies AtomicStateStore['contract'];
 
 /** One adapter for each store: two adapters of one store would not see each other's claims. */
 const adapted = new WeakMap<FsmStateStore, AtomicStateStore>();
@@ -84,13 +109,18 @@ export function adaptStateStore(
 ): AtomicStateStore {
   const { now, onWarning } = parseOptions('adaptStateStore()', optionsSchema, options);
   if (missingOf(store, PLAIN).length > 0) throw notAStore(store);
-  onWarning(limitsOf(store));
+  assertPlain(store);
+  onWarning(LIMITS);
   return new AdaptedStore(store, now);
 }
 
 /** Whether the store has every operation that makes steps exact across processes. */
 export function isAtomicStore(store: StateStore): store is AtomicStateStore {
-  return missingOf(store, ATOMIC).length === 0;
+  return missingOf(store, ATOMIC).length === 0 && contractOf(store) === CONTRACT;
+}
+
+function contractOf(store: unknown): unknown {
+  return typeof store === 'object' && store !== null ? Reflect.get(store, 'contract') : undefined;
 }
 
 /**
@@ -98,10 +128,12 @@ export function isAtomicStore(store: StateStore): store is AtomicStateStore {
  * makes the adapter with its options, and later calls get the same one.
  *
  * @throws InterlockError `ERR_INTERLOCK_STORE` where it is neither kind of store; the message names
- * the missing methods.
+ * the missing methods. Also where it has some of the operations and not all, or keeps another
+ * contract. Such a store is never taken for one of `load` and `save`.
  */
 export function resolveStore(store: StateStore, options: AdaptOptions = {}): AtomicStateStore {
   if (isAtomicStore(store)) return store;
+  assertPlain(store);
   const known = adapted.get(store);
   if (known) return known;
   const adapter = adaptStateStore(store, options);
@@ -113,6 +145,27 @@ export function resolveStore(store: StateStore, options: AdaptOptions = {}): Ato
 function missingOf(store: unknown, names: readonly string[]): string[] {
   if (typeof store !== 'object' || store === null) return [...names];
   return names.filter((name) => typeof Reflect.get(store, name) !== 'function');
+}
+
+/** @throws InterlockError `ERR_INTERLOCK_STORE` for a store of operations that is not whole */
+function assertPlain(store: StateStore): void {
+  const contract = contractOf(store);
+  if (contract === undefined && missingOf(store, TELLING).length === TELLING.length) return;
+  const missing = missingOf(store, ATOMIC);
+  const faults = [
+    ...(missing.length > 0 ? [`it lacks ${quoteNames(missing)}`] : []),
+    ...(contract === CONTRACT ? [] : [`it must say contract: ${CONTRACT}, ${said(contract)}`]),
+  ];
+  throw new InterlockError(
+    'ERR_INTERLOCK_STORE',
+    `the store has operations of an AtomicStateStore, and is none: ${faults.join('; ')}. Such a ` +
+      'store is never adapted, since its steps would be exact within one process only. ' +
+      'describeStateStore() of mcp-interlock/testing tests the whole contract',
+  );
+}
+
+function said(contract: unknown): string {
+  return contract === undefined ? 'and says none' : `and says ${showValue(contract)}`;
 }
 
 function notAStore(store: unknown): InterlockError {
@@ -132,13 +185,10 @@ function notAStore(store: unknown): InterlockError {
   );
 }
 
-function limitsOf(store: FsmStateStore): string {
-  const limits = 'the store has only load and save, so steps are exact within one process only';
-  const missing = missingOf(store, ATOMIC);
-  if (missing.length === ATOMIC.length)
-    return `${limits}; an AtomicStateStore makes them exact across processes`;
-  return `${limits}; to be an AtomicStateStore it lacks ${quoteNames(missing)}`;
-}
+const LIMITS =
+  'the store has only load and save, so steps are exact within one process only. A run whose ' +
+  'step has an unknown outcome is held until this process ends, and no longer. An AtomicStateStore ' +
+  'keeps both promises across processes and restarts';
 
 function emitWarning(warning: string): void {
   process.emitWarning(warning, 'InterlockWarning');
@@ -150,11 +200,13 @@ interface Kept {
   /** Workflows whose last save failed. It may have arrived all the same: overwrite it. */
   readonly unsure: Set<string>;
   expiresAt: number;
+  readonly sessionEnded: boolean | undefined;
 }
 
 /** A run during one operation: what the store saved, and what this process keeps. */
-interface AdaptedRun extends Omit<Kept, 'expiresAt'>, Pick<RunState, 'session' | 'openedBy'> {
+interface AdaptedRun extends Omit<Kept, keyof Life>, RunState {
   readonly key: string;
+  readonly workflows: Map<string, WorkflowState>;
   /** `undefined` where this operation makes the run. */
   saved: SavedSession | undefined;
 }
@@ -166,6 +218,7 @@ const RUNS_KEPT = 10_000;
  * and remembers afterwards, so that a failed save changes nothing.
  */
 class AdaptedStore implements AtomicStateStore {
+  readonly contract = CONTRACT;
   readonly #saved: SavedRuns;
   readonly #now: () => number;
   readonly #queue = new KeyedQueue();
@@ -174,14 +227,14 @@ class AdaptedStore implements AtomicStateStore {
   constructor(store: FsmStateStore, now: () => number) {
     this.#saved = new SavedRuns(store);
     this.#now = now;
-    this.#kept = new RunTable({ maxRuns: RUNS_KEPT, now, isPinned });
+    this.#kept = new RunTable({ maxRuns: RUNS_KEPT, now, isNeeded: isOpen });
   }
 
   open(key: string, session: SessionRecord, ttlMs: number, token?: string): Promise<OpenResult> {
     return this.#queue.run(key, async () => {
       const known = await this.#load(key);
       if (known) return openedAgain(known, token);
-      await this.#refresh(newRun(key, session, token), ttlMs);
+      await this.#keep(newRun(key, session, this.#now() + ttlMs, token));
       return { status: 'opened' };
     });
   }
@@ -190,8 +243,9 @@ class AdaptedStore implements AtomicStateStore {
     return this.#queue.run(key, async () => {
       const run = await this.#load(key);
       if (!run) return undefined;
-      await this.#refresh(run, ttlOfLook(run, ttlMs, about));
-      return recordOf(run, this.#now());
+      const now = this.#now();
+      await this.#keep(run, newLife(run, now, { ttlMs: ttlOfLook(run, ttlMs, about) }));
+      return recordOf(run, now);
     });
   }
 
@@ -199,10 +253,11 @@ class AdaptedStore implements AtomicStateStore {
     return this.#queue.run(request.run, async () => {
       const known = await this.#load(request.run);
       if (!known && !request.create) return { status: 'unknown' };
-      const run = known ?? newRun(request.run, request.create ?? {});
-      const { result, next, ttlMs } = claimStep(run, request, this.#now(), randomUUID);
+      const now = this.#now();
+      const run = known ?? newRun(request.run, request.create ?? {}, now + request.ttlMs);
+      const { result, next, life } = claimStep(run, request, now, randomUUID);
       if (next) run.workflows.set(request.workflow, next);
-      await this.#refresh(run, ttlMs);
+      await this.#keep(run, life);
       return result;
     });
   }
@@ -211,34 +266,57 @@ class AdaptedStore implements AtomicStateStore {
     return this.#queue.run(request.run, async () => {
       const run = await this.#load(request.run);
       if (!run) return { status: 'unknown' };
-      await this.#refresh(run, request.ttlMs);
-      const { result, next } = commitStep(run, request, this.#now());
+      const { result, next, life } = commitStep(run, request, this.#now());
+      await this.#keep(run, life);
       if (next) await this.#commitTo(run, request.workflow, next);
       return result;
     });
   }
 
-  renew({ run, workflow: name }: RunKey, token: string, leaseMs: number): Promise<boolean> {
-    return this.#queue.run(run, async () => {
-      const kept = this.#kept.get(run);
-      const leaseEnd = this.#now() + leaseMs;
-      const renewed = kept && renewStep(kept, name, token, leaseEnd);
-      if (!renewed) return false;
-      kept.workflows.set(name, renewed);
-      kept.expiresAt = Math.max(kept.expiresAt, leaseEnd);
-      return true;
+  record(request: RecordRequest): Promise<RecordResult> {
+    return this.#queue.run(request.run, async () => {
+      const known = await this.#load(request.run);
+      if (!known && !request.create) return { status: 'unknown' };
+      const now = this.#now();
+      const run = known ?? newRun(request.run, request.create ?? {}, now + request.ttlMs);
+      const { result, next, life } = recordStep(run, request, now);
+      const isNew = !run.workflows.has(request.workflow);
+      if (next && isNew) run.workflows.set(request.workflow, next);
+      await this.#keep(run, life);
+      if (next && !isNew) await this.#commitTo(run, request.workflow, next);
+      return result;
+    });
+  }
+
+  renew(
+    { run: key, workflow: name }: RunKey,
+    token: string,
+    leaseMs: number,
+    options: RenewOptions = {},
+  ): Promise<boolean> {
+    return this.#queue.run(key, async () => {
+      const kept = this.#kept.get(key);
+      if (!kept) return false;
+      const { result, next, life } = renewStep(kept, name, token, leaseMs, options, this.#now());
+      if (next) kept.workflows.set(name, next);
+      kept.expiresAt = life?.expiresAt ?? kept.expiresAt;
+      return result;
     });
   }
 
   release(
-    { run, workflow: name }: RunKey,
+    { run: key, workflow: name }: RunKey,
     token: string,
     options: ReleaseOptions = {},
   ): Promise<void> {
-    return this.#queue.run(run, async () => {
-      const kept = this.#kept.get(run);
-      const released = kept && releaseStep(kept, name, token, options, this.#now());
-      if (released) kept.workflows.set(name, released);
+    return this.#queue.run(key, async () => {
+      const kept = this.#kept.get(key);
+      if (!kept) return;
+      const { next, life } = releaseStep(kept, name, token, options, this.#now());
+      // Read before: without its claim, a run whose session has ended would be unknown.
+      const run = life && (await this.#load(key));
+      if (next) for (const { workflows } of [kept, run ?? kept]) workflows.set(name, next);
+      if (run) await this.#keep(run, life);
     });
   }
 
@@ -250,11 +328,31 @@ class AdaptedStore implements AtomicStateStore {
     });
   }
 
-  delete(run: string): Promise<void> {
-    return this.#queue.run(run, async () => {
-      await this.#saved.end(run, this.#now());
-      this.#kept.delete(run);
+  end(key: string, options: Parameters<AtomicStateStore['end']>[1] = {}): Promise<EndResult> {
+    return this.#queue.run(key, async () => {
+      const run = await this.#load(key);
+      if (!run) return 'unknown';
+      const { result, life } = endSession(run, options, this.#now());
+      if (life) await this.#keep(run, life);
+      else if (result === 'ended') await this.#remove(key);
+      return result;
     });
+  }
+
+  /** It need not be able to read the run. */
+  delete(key: string): Promise<DeleteResult> {
+    return this.#queue.run(key, async () => {
+      const kept = this.#kept.get(key);
+      if (kept && isPinned(kept)) return 'pinned';
+      return (await this.#remove(key)) ? 'deleted' : 'unknown';
+    });
+  }
+
+  /** Resolves to whether there was such a run. */
+  async #remove(key: string): Promise<boolean> {
+    const isThere = await this.#saved.end(key, this.#now());
+    this.#kept.delete(key);
+    return isThere;
   }
 
   history({ run: key, workflow: name }: RunKey, limit = 50): Promise<TrailEntry[]> {
@@ -265,28 +363,19 @@ class AdaptedStore implements AtomicStateStore {
 
   async #load(key: string): Promise<AdaptedRun | undefined> {
     const saved = await this.#saved.load(key);
-    const kept = this.#kept.get(key);
-    const now = this.#now();
-    const expiresAt = Math.max(
-      saved?.session.expiresAt ?? now,
-      liveUntil(kept?.workflows.values() ?? [], now),
-    );
-    if (saved && expiresAt > now) return merge(key, saved, kept);
+    const run = saved && merge(key, saved, this.#kept.get(key));
+    if (run && isKnown(run, this.#now())) return run;
     this.#kept.delete(key);
     return undefined;
   }
 
-  /**
-   * Remembers the run, and saves it where a part of it is not saved yet or its expiry must move.
-   * Without a time to live a saved run keeps its expiry.
-   */
-  async #refresh(run: AdaptedRun, ttlMs: number | undefined): Promise<void> {
-    const now = this.#now();
-    const { expiresAt = now } = run.saved ?? {};
-    const isKept = ttlMs === undefined || isFresh(expiresAt, now, ttlMs);
-    if (!isSaved(run) || !isKept)
-      await this.#save(run, ttlMs === undefined ? expiresAt : now + ttlMs);
-    this.#keep(run);
+  /** Remembers the run, and saves it where a part of it is not saved yet or its life changes. */
+  async #keep(run: AdaptedRun, life?: Life): Promise<void> {
+    const kept = life === undefined ? run : { ...run, ...life };
+    if (!isSaved(run) || life !== undefined) await this.#save(kept);
+    const { workflows, unsure, expiresAt, sessionEnded } = kept;
+    run.saved = kept.saved;
+    this.#kept.set(run.key, { workflows, unsure, expiresAt, sessionEnded });
   }
 
   /**
@@ -294,19 +383,19 @@ class AdaptedStore implements AtomicStateStore {
    * an earlier run's. Saves all of them, because a backend may count each key's time to live from
    * its last save. One after the other, so that none is under way when another one fails.
    */
-  async #save(run: AdaptedRun, expiresAt: number): Promise<void> {
+  async #save(run: AdaptedRun): Promise<void> {
     const { key, workflows, unsure } = run;
     for (const [name, { snapshot }] of workflows)
       await this.#saved.saveWorkflow(key, name, snapshot);
     unsure.clear();
-    await this.#saveSession(run, expiresAt);
+    await this.#saveSession(run);
   }
 
-  async #saveSession(run: AdaptedRun, expiresAt: number): Promise<void> {
-    const { key, workflows, session, openedBy } = run;
+  async #saveSession(run: AdaptedRun): Promise<void> {
+    const { key, workflows, session, openedBy, expiresAt, sessionEnded } = run;
     const names = [...workflows.keys()];
     const ended = names.filter((name) => workflows.get(name)?.ended);
-    const saved = { ...session, openedBy, workflows: names, ended, expiresAt };
+    const saved = { ...session, openedBy, workflows: names, ended, expiresAt, sessionEnded };
     await this.#saved.saveSession(key, saved, this.#now());
     run.saved = saved;
   }
@@ -322,19 +411,19 @@ class AdaptedStore implements AtomicStateStore {
     const isSaidToEnd = saved?.ended?.includes(name) ?? false;
     if (saved && isSaidToEnd !== (next.ended ?? false)) {
       const after = { ...run, workflows: new Map(workflows).set(name, next) };
-      await this.#saveSession(after, saved.expiresAt);
+      await this.#saveSession({ ...after, expiresAt: saved.expiresAt });
     }
     unsure.delete(name);
     workflows.set(name, next);
   }
-
-  #keep({ key, workflows, unsure, saved }: AdaptedRun): void {
-    const expiresAt = liveUntil(workflows.values(), saved?.expiresAt ?? 0);
-    this.#kept.set(key, { workflows, unsure, expiresAt });
-  }
 }
 
-function newRun(key: string, { principal, minted }: SessionRecord, openedBy?: string): AdaptedRun {
+function newRun(
+  key: string,
+  { principal, minted }: SessionRecord,
+  expiresAt: number,
+  openedBy?: string,
+): AdaptedRun {
   return {
     key,
     session: { principal, minted },
@@ -342,14 +431,18 @@ function newRun(key: string, { principal, minted }: SessionRecord, openedBy?: st
     saved: undefined,
     workflows: new Map(),
     unsure: new Set(),
+    expiresAt,
   };
 }
 
 /** The saved snapshot counts, unless it may come from a save that seemed to fail. */
 function merge(key: string, { session, snapshots }: SavedRun, kept: Kept | undefined): AdaptedRun {
+  const { expiresAt, openedBy, sessionEnded } = session;
   const run = {
-    ...newRun(key, session, session.openedBy),
+    // This process has renewed leases since that the saved expiry does not know.
+    ...newRun(key, session, liveUntil(kept?.workflows.values() ?? [], expiresAt), openedBy),
     saved: session,
+    sessionEnded,
     unsure: new Set(kept?.unsure),
   };
   for (const [name, saved] of snapshots) {
@@ -366,11 +459,13 @@ function isSaved({ saved, workflows, unsure }: AdaptedRun): boolean {
   return saved !== undefined && workflows.size === saved.workflows.length && unsure.size === 0;
 }
 
-/** Evicting such a run could let a step run twice. It stays until it expires. */
-function isPinned({ workflows, unsure }: Kept): boolean {
-  const isOpen = ({ claim, unsettled }: WorkflowState) =>
+/** Forgetting such a run could let a step run twice. */
+function isOpen(kept: Kept, now: number): boolean {
+  if (isNeeded(kept, now)) return true;
+  if (kept.expiresAt <= now) return false;
+  const isUnsettled = ({ claim, unsettled }: WorkflowState) =>
     claim !== undefined || unsettled.length > 0;
-  return unsure.size > 0 || [...workflows.values()].some(isOpen);
+  return kept.unsure.size > 0 || [...kept.workflows.values()].some(isUnsettled);
 }
 
 /** Runs the operations of one key one after the other, and those of other keys meanwhile. */

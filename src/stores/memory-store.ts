@@ -4,15 +4,22 @@
  */
 import { randomUUID } from 'node:crypto';
 import { type Placed, type UseOrder, YieldOrder } from '../clock.ts';
+import { anonymousKey } from '../names.ts';
 import {
+  anonymized,
   claimStep,
   commitStep,
+  endSession,
+  hasSessionEnded,
+  isNeeded,
+  isPinned,
+  type Life,
   lastEntries,
-  liveUntil,
-  newExpiry,
+  newLife,
   openedAgain,
   type RunState,
   recordOf,
+  recordStep,
   releaseStep,
   renewStep,
   ttlOfLook,
@@ -27,12 +34,18 @@ import type {
   CommitRequest,
   CommitResult,
   CountQuery,
+  DeleteResult,
+  EndResult,
   HeldQuery,
   KeysPage,
   ListQuery,
   OpenResult,
   PageQuery,
+  PurgeQuery,
+  RecordRequest,
+  RecordResult,
   ReleaseOptions,
+  RenewOptions,
   RunKey,
   RunRecord,
   RunsCount,
@@ -53,19 +66,22 @@ export interface MemoryStoreSettings {
 interface KeptRun extends RunState {
   readonly workflows: Map<string, WorkflowState>;
   expiresAt: number;
+  sessionEnded: boolean | undefined;
 }
+
+/** A run here always gets its whole time to live, since writing it costs nothing. */
+const ALL = 1;
 
 /** Each method does all of its work before it first yields, which is what makes it atomic. */
 export class MemoryStore implements AtomicStateStore {
+  readonly contract = 1;
   readonly #runs: RunTable<KeptRun>;
   readonly #now: () => number;
   readonly #isChained: boolean;
 
   constructor({ maxRuns, now, chainTrail }: MemoryStoreSettings) {
-    const isPinned = ({ workflows }: KeptRun, time: number) =>
-      liveUntil(workflows.values(), time) > time;
     const isOwned = ({ session }: KeptRun) => session.principal !== undefined;
-    this.#runs = new RunTable({ maxRuns, now, isPinned, isOwned });
+    this.#runs = new RunTable({ maxRuns, now, isNeeded, isOwned });
     this.#now = now;
     this.#isChained = chainTrail;
   }
@@ -86,7 +102,7 @@ export class MemoryStore implements AtomicStateStore {
     const run = this.#runs.get(key);
     if (!run) return undefined;
     const now = this.#now();
-    keepAlive(run, now, ttlOfLook(run, ttlMs, about));
+    keep(run, newLife(run, now, { ttlMs: ttlOfLook(run, ttlMs, about), enough: ALL }));
     return recordOf(run, now);
   }
 
@@ -95,9 +111,10 @@ export class MemoryStore implements AtomicStateStore {
     const known = this.#runs.get(request.run);
     if (!known && !request.create) return { status: 'unknown' };
     const run = known ?? this.#make(request.run, request.create ?? {}, now + request.ttlMs);
-    const { result, next, ttlMs } = claimStep(run, request, now, randomUUID, this.#isChained);
+    const options = { isChained: this.#isChained, enough: ALL };
+    const { result, next, life } = claimStep(run, request, now, randomUUID, options);
     if (next) run.workflows.set(request.workflow, next);
-    keepAlive(run, now, ttlMs);
+    keep(run, life);
     return result;
   }
 
@@ -105,9 +122,9 @@ export class MemoryStore implements AtomicStateStore {
     const run = this.#runs.get(request.run);
     if (!run) return { status: 'unknown' };
     const now = this.#now();
-    const { result, next } = commitStep(run, request, now);
+    const { result, next, life } = commitStep(run, request, now, ALL);
     if (next) run.workflows.set(request.workflow, next);
-    keepAlive(run, now, request.ttlMs);
+    keep(run, life);
     return result;
   }
 
@@ -115,14 +132,26 @@ export class MemoryStore implements AtomicStateStore {
     { run: key, workflow: name }: RunKey,
     token: string,
     leaseMs: number,
+    options: RenewOptions = {},
   ): Promise<boolean> {
     const run = this.#runs.get(key);
-    const leaseEnd = this.#now() + leaseMs;
-    const renewed = run && renewStep(run, name, token, leaseEnd);
-    if (!renewed) return false;
-    run.workflows.set(name, renewed);
-    run.expiresAt = Math.max(run.expiresAt, leaseEnd);
-    return true;
+    if (!run) return false;
+    const { result, next, life } = renewStep(run, name, token, leaseMs, options, this.#now());
+    if (next) run.workflows.set(name, next);
+    keep(run, life);
+    return result;
+  }
+
+  async record(request: RecordRequest): Promise<RecordResult> {
+    const now = this.#now();
+    const known = this.#runs.get(request.run);
+    if (!known && !request.create) return { status: 'unknown' };
+    const run = known ?? this.#make(request.run, request.create ?? {}, now + request.ttlMs);
+    const options = { isChained: this.#isChained, enough: ALL };
+    const { result, next, life } = recordStep(run, request, now, options);
+    if (next) run.workflows.set(request.workflow, next);
+    keep(run, life);
+    return result;
   }
 
   async release(
@@ -131,8 +160,10 @@ export class MemoryStore implements AtomicStateStore {
     options: ReleaseOptions = {},
   ): Promise<void> {
     const run = this.#runs.get(key);
-    const released = run && releaseStep(run, name, token, options, this.#now());
-    if (released) run.workflows.set(name, released);
+    if (!run) return;
+    const { next, life } = releaseStep(run, name, token, options, this.#now());
+    if (next) run.workflows.set(name, next);
+    keep(run, life);
   }
 
   async append({ run: key, workflow: name }: RunKey, entry: TrailDraft): Promise<void> {
@@ -141,8 +172,39 @@ export class MemoryStore implements AtomicStateStore {
     if (workflow) workflows?.set(name, withEntry(workflow, entry, this.#now()));
   }
 
-  async delete(run: string): Promise<void> {
-    this.#runs.delete(run);
+  async end(key: string, options: Parameters<AtomicStateStore['end']>[1] = {}): Promise<EndResult> {
+    const run = this.#runs.get(key);
+    if (!run) return 'unknown';
+    const { result, life } = endSession(run, options, this.#now());
+    keep(run, life);
+    if (result === 'ended' && life === undefined) this.#runs.delete(key);
+    return result;
+  }
+
+  async delete(key: string): Promise<DeleteResult> {
+    const run = this.#runs.get(key);
+    if (!run) return 'unknown';
+    if (isPinned(run)) return 'pinned';
+    this.#runs.delete(key);
+    return 'deleted';
+  }
+
+  async anonymize(key: string): Promise<string | undefined> {
+    const run = this.#runs.get(key);
+    const unnamed = anonymousKey();
+    const now = this.#now();
+    const changed = run && anonymized(run, unnamed, now);
+    if (!changed) return undefined;
+    this.#runs.delete(key);
+    const workflows = new Map(changed.workflows);
+    this.#runs.set(unnamed, { ...run, ...changed, workflows, sessionEnded: true, expiresAt: now });
+    return unnamed;
+  }
+
+  async purge({ principal }: PurgeQuery = {}): Promise<number> {
+    return this.#runs.sweep(
+      ({ session }) => principal === undefined || session.principal === principal,
+    );
   }
 
   async history({ run, workflow: name }: RunKey, limit = 50): Promise<TrailEntry[]> {
@@ -221,11 +283,18 @@ export class MemoryStore implements AtomicStateStore {
     name: string,
     scoreOf: (workflow: WorkflowState) => number | undefined,
   ): RunsPage {
-    const found: { readonly score: number; readonly run: string; workflow: WorkflowState }[] = [];
-    for (const [run, { workflows }] of this.#runs.entries()) {
-      const workflow = workflows.get(name);
+    const found: {
+      readonly score: number;
+      readonly run: string;
+      readonly workflow: WorkflowState;
+      readonly isOver: boolean;
+    }[] = [];
+    for (const [run, kept] of this.#runs.entries()) {
+      const workflow = kept.workflows.get(name);
       const score = workflow && scoreOf(workflow);
-      if (workflow !== undefined && score !== undefined) found.push({ score, run, workflow });
+      const isOver = hasSessionEnded(kept, now);
+      if (workflow !== undefined && score !== undefined)
+        found.push({ score, run, workflow, isOver });
     }
     found.sort((a, b) => a.score - b.score || (a.run < b.run ? -1 : 1));
     const { score = Number.NEGATIVE_INFINITY, run = '' } =
@@ -236,7 +305,11 @@ export class MemoryStore implements AtomicStateStore {
     const given = rest.slice(0, limit);
     const last = given.at(-1);
     return {
-      runs: given.map((each) => ({ run: each.run, ...workflowRecord(each.workflow, now) })),
+      runs: given.map(({ run: key, workflow, isOver }) => ({
+        run: key,
+        ...workflowRecord(workflow, now),
+        ...(isOver && { sessionEnded: true as const }),
+      })),
       ...(last !== undefined &&
         rest.length > limit && { next: JSON.stringify([last.score, last.run]) }),
       now,
@@ -254,6 +327,7 @@ export class MemoryStore implements AtomicStateStore {
       openedBy,
       workflows: new Map(),
       expiresAt,
+      sessionEnded: undefined,
     };
     this.#runs.set(key, run);
     return run;
@@ -266,23 +340,24 @@ function parsePlace(after: string): { readonly score: number; readonly run: stri
   return { score, run };
 }
 
-/** Always writes the new expiry, since writing costs nothing here. */
-function keepAlive(run: KeptRun, now: number, ttlMs: number | undefined): void {
-  run.expiresAt = newExpiry(run, now, ttlMs, 1) ?? run.expiresAt;
+function keep(run: KeptRun, life: Life | undefined): void {
+  if (life === undefined) return;
+  run.expiresAt = life.expiresAt;
+  run.sessionEnded = life.sessionEnded;
 }
 
 /** What the table needs of a run. */
 interface Expiring {
-  /** Milliseconds since the epoch, by the table's clock. From then on the run is unknown. */
+  /** Milliseconds since the epoch, by the table's clock. From then on the run may be unknown. */
   readonly expiresAt: number;
 }
 
 interface RunTableOptions<Run> {
-  /** How many runs the table keeps, as long as enough of them are not pinned. */
+  /** How many runs the table keeps, as long as enough of them are not needed. */
   readonly maxRuns: number;
   readonly now: () => number;
-  /** Whether the table must not evict the run yet. */
-  readonly isPinned: (run: Run, now: number) => boolean;
+  /** Whether the table must keep the run, though it has expired or should make way. */
+  readonly isNeeded: (run: Run, now: number) => boolean;
   /** Whether the run belongs to a principal: the table evicts such runs last. Default: none. */
   readonly isOwned?: (run: Run) => boolean;
 }
@@ -325,7 +400,7 @@ export class RunTable<Run extends Expiring> {
   get(key: string): Run | undefined {
     const entry = this.#entries.get(key);
     if (entry === undefined) return undefined;
-    if (entry.run.expiresAt <= this.#options.now()) {
+    if (this.#isGone(entry.run, this.#options.now())) {
       this.#remove(entry);
       return undefined;
     }
@@ -342,7 +417,7 @@ export class RunTable<Run extends Expiring> {
       return;
     }
     this.#insertionsSinceSweep += 1;
-    if (this.#insertionsSinceSweep >= this.size * SWEEP_SHARE) this.#sweep();
+    if (this.#insertionsSinceSweep >= this.size * SWEEP_SHARE) this.sweep();
     this.#evict();
     // With all members from the start, so that all entries have one hidden class.
     const order = this.#order.of(this.#options.isOwned?.(run) === true);
@@ -359,23 +434,35 @@ export class RunTable<Run extends Expiring> {
   /** All runs that have not expired. This does not count as a use. */
   *entries(): Generator<readonly [key: string, run: Run]> {
     const now = this.#options.now();
-    for (const { key, run } of this.#entries.values()) if (run.expiresAt > now) yield [key, run];
+    for (const { key, run } of this.#entries.values())
+      if (!this.#isGone(run, now)) yield [key, run];
   }
 
-  #sweep(): void {
+  /** Frees the memory of expired runs, and gives their number. */
+  sweep(isMeant: (run: Run) => boolean = () => true): number {
     this.#insertionsSinceSweep = 0;
     const now = this.#options.now();
-    for (const entry of this.#entries.values()) if (entry.run.expiresAt <= now) this.#remove(entry);
+    let swept = 0;
+    for (const entry of this.#entries.values()) {
+      if (!this.#isGone(entry.run, now) || !isMeant(entry.run)) continue;
+      this.#remove(entry);
+      swept++;
+    }
+    return swept;
   }
 
-  /** A pinned run counts as used. If it finds only pinned runs, the table grows for now. */
+  #isGone(run: Run, now: number): boolean {
+    return run.expiresAt <= now && !this.#options.isNeeded(run, now);
+  }
+
+  /** A run that is needed counts as used. If it finds only such runs, the table grows for now. */
   #evict(): void {
-    const { maxRuns, now, isPinned } = this.#options;
+    const { maxRuns, now, isNeeded } = this.#options;
     for (const order of this.#order.inTurn) {
       for (let looks = 0; looks < LOOKS && this.size >= maxRuns; looks += 1) {
         const { oldest } = order;
         if (oldest === undefined) break;
-        if (isPinned(oldest.run, now())) order.touch(oldest);
+        if (isNeeded(oldest.run, now())) order.touch(oldest);
         else this.#remove(oldest);
       }
     }

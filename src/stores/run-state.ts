@@ -5,10 +5,15 @@ import type {
   ClaimView,
   CommitRequest,
   CommitResult,
+  EndResult,
   FsmSnapshot,
   Json,
   OpenResult,
+  RecordRequest,
+  RecordResult,
   ReleaseOptions,
+  RenewOptions,
+  RunKey,
   RunRecord,
   SessionRecord,
   StepDescription,
@@ -16,14 +21,7 @@ import type {
   TrailEntry,
   WorkflowRecord,
 } from './store.ts';
-import {
-  copyJson,
-  firstHash,
-  orderedNote,
-  stampEntry,
-  type TrailHead,
-  takenOver,
-} from './trail.ts';
+import { anchorOf, copyJson, orderedNote, stampEntry, type TrailHead, takenOver } from './trail.ts';
 
 /**
  * One workflow of a run, in the memory of this process. Each operation makes a new one, and changes
@@ -48,6 +46,7 @@ interface Claim extends StepDescription {
   readonly since: number;
   readonly leaseEnd: number;
   readonly entry: CallNote | undefined;
+  readonly kind?: string | undefined;
 }
 
 type Unsettled = Pick<Claim, 'tool' | 'digest' | 'idempotencyKey'>;
@@ -64,20 +63,37 @@ export interface RunState {
   /** The token that opened it; `undefined` where a claim made it. */
   readonly openedBy: string | undefined;
   readonly workflows: ReadonlyMap<string, WorkflowState>;
-  /** Milliseconds since the epoch, by the store's clock. */
+  /**
+   * When its session ends without further use or, once the session has ended, until when the run
+   * can be read. Milliseconds since the epoch, by the store's clock.
+   */
   readonly expiresAt: number;
+  /** Whether its session has ended before that time. */
+  readonly sessionEnded?: boolean | undefined;
 }
 
 type Workflows = Pick<RunState, 'workflows'>;
 
-/** An operation's answer, and the workflow afterwards if it has changed. */
+/** How long a run lives. */
+export type Life = Pick<RunState, 'expiresAt' | 'sessionEnded'>;
+
+/** What the operations go by: the workflows of a run, and how long it lives. */
+type LivingRun = Workflows & Life;
+
+/** An operation's answer, and what of the run has changed. */
 interface Operated<Result> {
   readonly result: Result;
+  /** The workflow afterwards. */
   readonly next?: WorkflowState | undefined;
+  /** How long the run lives from now on. */
+  readonly life?: Life | undefined;
 }
 
 /** While a greater share of the time to live remains, a store may leave the expiry as it is. */
 const FRESH_ENOUGH = 0.9;
+
+/** How long a run can be read whose session had ended when its last step was settled. */
+const READABLE_MS = 24 * 3_600_000;
 
 const TRAIL_KEPT = 50;
 /** The contract's 16, with room for tokens that were released without ever claiming. */
@@ -95,15 +111,18 @@ export function openedAgain(
 /** All runs share it, since most of them never have a step of unknown outcome. */
 const NONE: readonly never[] = Object.freeze([]);
 
-/** All trails begin here, and share it. */
+/** All trails begin here that are not chained, and share it. */
 const NEW_TRAIL: TrailHead = Object.freeze({ seq: 0, attempts: 0 });
-const NEW_CHAIN: TrailHead = Object.freeze({ seq: 0, attempts: 0, hash: firstHash(true) });
+
+function newTrail(key: RunKey, isChained: boolean): TrailHead {
+  return isChained ? { seq: 0, attempts: 0, hash: anchorOf(key) } : NEW_TRAIL;
+}
 
 /** A workflow without claims and without a trail. */
 export function workflowAt(
   snapshot: FsmSnapshot,
   ended?: boolean,
-  isChained = false,
+  head: TrailHead = NEW_TRAIL,
 ): WorkflowState {
   return {
     snapshot: copySnapshot(snapshot),
@@ -112,24 +131,28 @@ export function workflowAt(
     unsettled: NONE,
     settled: NONE,
     trail: NONE,
-    head: isChained ? NEW_CHAIN : NEW_TRAIL,
+    head,
   };
 }
 
-/** Also gives the time to live with which {@link newExpiry} keeps the run alive. */
+/** @param enough as in {@link newLife} */
 export function claimStep(
-  { workflows }: Workflows,
+  run: LivingRun,
   request: ClaimRequest,
   now: number,
   newKey: () => string,
-  isChained = false,
-): Operated<ClaimResult> & { readonly ttlMs: number | undefined } {
-  const workflow =
-    workflows.get(request.workflow) ??
-    workflowAt({ ...request.initial, updatedAt: now }, undefined, isChained);
-  const ttlMs = workflow.ended ? undefined : request.ttlMs;
+  { isChained = false, enough }: { isChained?: boolean; enough?: number } = {},
+): Operated<ClaimResult> {
+  const known = run.workflows.get(request.workflow);
+  const isOwn = known?.claim?.token === request.token;
+  const isOver = request.create === undefined && hasSessionEnded(run, now);
+  if (isOver && !isOwn) return { result: { status: 'unknown' } };
+  const workflow = knownOrNew(run, request, now, isChained);
   const { result, next } = claimWorkflow(workflow, request, now, newKey);
-  return { result, next, ttlMs };
+  if (isOver) return { result, next };
+  const keyMs = next?.claim?.uncertain === 'retry' ? request.keyMs : undefined;
+  const ttlMs = workflow.ended ? undefined : request.ttlMs;
+  return { result, next, life: newLife(run, now, { ttlMs, keyMs, next, enough, revives: true }) };
 }
 
 function claimWorkflow(
@@ -153,7 +176,10 @@ function claimWorkflow(
   if (states && !states.includes(snapshot.state)) return refuse({ status: 'state', snapshot, now });
 
   const unsettled = claim && !isOwn ? remember(workflow.unsettled, claim) : workflow.unsettled;
-  const idempotencyKey = isOwn ? claim.idempotencyKey : (findKey(unsettled, step) ?? newKey());
+  const known = isOwn ? claim.idempotencyKey : findKey(unsettled, step);
+  if (known === undefined && step.uncertain === 'retry' && unsettled.length >= KEYS_KEPT)
+    return refuse({ status: 'unsettled', snapshot, now });
+  const idempotencyKey = known ?? newKey();
   const leaseEnd = now + request.leaseMs;
   const { tool, digest, uncertain } = step;
   const entry = request.entry && orderedNote(request.entry);
@@ -184,21 +210,29 @@ function refuse(result: ClaimResult): Operated<ClaimResult> {
   return { result };
 }
 
+/** @param enough as in {@link newLife} */
 export function commitStep(
-  { workflows }: Workflows,
+  run: LivingRun,
   request: CommitRequest,
   now: number,
+  enough?: number,
 ): Operated<CommitResult> {
-  const workflow = workflows.get(request.workflow);
-  const { token, as = token, ended = false } = request;
+  const workflow = run.workflows.get(request.workflow);
+  const { token, as = token, ended = false, ttlMs } = request;
   const before = workflow && findSettled(workflow, as);
-  if (before?.version !== undefined)
-    return { result: { status: 'committed', version: before.version, repeated: true } };
-  if (workflow?.claim?.token !== token) return { result: { status: 'lost' } };
+  if (before?.version !== undefined) {
+    const result = { status: 'committed', version: before.version, repeated: true } as const;
+    return { result, life: newLife(run, now, { ttlMs, enough }) };
+  }
+  if (workflow?.claim?.token !== token)
+    return { result: { status: 'lost' }, life: newLife(run, now, { ttlMs, enough }) };
 
-  const version = (workflow.snapshot.version ?? 0) + 1;
+  const { snapshot } = workflow;
+  if (request.from !== undefined && request.from !== snapshot.version)
+    return { result: { status: 'moved', snapshot, now } };
+  const version = (snapshot.version ?? 0) + 1;
   const { state, context } = request.snapshot;
-  const entry = stampEntry(workflow.head, workflow.snapshot, request.trail, now);
+  const entry = stampEntry(workflow.head, snapshot, request.trail, now);
   const spent = as === token ? workflow.settled : spend(workflow.settled, { token });
   // All members at once: a copy of a copy for each of them costs more than the rest of a commit.
   const next: WorkflowState = {
@@ -210,30 +244,82 @@ export function commitStep(
     trail: appended(workflow.trail, entry, TRAIL_KEPT),
     head: headAt(entry),
   };
-  return { result: { status: 'committed', version }, next };
+  const use = { ttlMs, next, replaces: workflow, enough };
+  const life = settledLife(run, now) ?? newLife(run, now, use);
+  return { result: { status: 'committed', version }, next, life };
 }
 
-/** The workflow with a later end of its lease; `undefined` where the claim is not the token's. */
-export function renewStep(
+/** @param enough as in {@link newLife} */
+export function recordStep(
+  run: LivingRun,
+  request: RecordRequest,
+  now: number,
+  { isChained = false, enough }: { isChained?: boolean; enough?: number } = {},
+): Operated<RecordResult> {
+  if (request.create === undefined && hasSessionEnded(run, now))
+    return { result: { status: 'unknown' } };
+  const workflow = knownOrNew(run, request, now, isChained);
+  const { snapshot, ended } = workflow;
+  const { token, from, snapshot: made, trail } = request;
+  const ttlMs = ended ? undefined : request.ttlMs;
+  const life = newLife(run, now, { ttlMs, enough, revives: true });
+  const before = findSettled(workflow, token)?.version;
+  if (before !== undefined)
+    return { result: { status: 'recorded', version: before, repeated: true }, life };
+  if (from !== snapshot.version) return { result: { status: 'moved', snapshot, now }, life };
+  const version = from + 1;
+  const entry = stampEntry(workflow.head, snapshot, trail, now);
+  const next: WorkflowState = {
+    ...workflow,
+    snapshot: copySnapshot({ ...made, updatedAt: now, version }),
+    settled: spend(workflow.settled, { token, version }),
+    trail: appended(workflow.trail, entry, TRAIL_KEPT),
+    head: headAt(entry),
+  };
+  return { result: { status: 'recorded', version }, next, life };
+}
+
+function knownOrNew(
   { workflows }: Workflows,
+  request: RunKey & Pick<ClaimRequest, 'initial'>,
+  now: number,
+  isChained: boolean,
+): WorkflowState {
+  const known = workflows.get(request.workflow);
+  if (known !== undefined) return known;
+  return workflowAt(
+    { ...request.initial, updatedAt: now },
+    undefined,
+    newTrail(request, isChained),
+  );
+}
+
+/** The workflow with a later end of its lease; `false` where the claim is not the token's. */
+export function renewStep(
+  run: LivingRun,
   name: string,
   token: string,
-  leaseEnd: number,
-): WorkflowState | undefined {
-  const workflow = workflows.get(name);
-  if (workflow?.claim?.token !== token) return undefined;
-  return { ...workflow, claim: { ...workflow.claim, leaseEnd } };
+  leaseMs: number,
+  { hold: kind }: RenewOptions,
+  now: number,
+): Operated<boolean> {
+  const workflow = run.workflows.get(name);
+  if (workflow?.claim?.token !== token) return { result: false };
+  const { claim } = workflow;
+  const held = kind === undefined ? {} : { uncertain: 'hold' as const, kind };
+  const next = { ...workflow, claim: { ...claim, ...held, leaseEnd: now + leaseMs } };
+  return { result: true, next, life: newLife(run, now, { next }) };
 }
 
-/** The workflow without the claim and with the token spent; `undefined` where nothing changes. */
+/** The workflow without the claim and with the token spent. */
 export function releaseStep(
-  { workflows }: Workflows,
+  run: LivingRun,
   name: string,
   token: string,
   { settles, entry }: ReleaseOptions,
   now: number,
-): WorkflowState | undefined {
-  const workflow = workflows.get(name);
+): Operated<void> {
+  const workflow = run.workflows.get(name);
   if (workflow?.claim?.token === token) {
     const left: WorkflowState = {
       ...workflow,
@@ -241,22 +327,80 @@ export function releaseStep(
       unsettled: stillUnsettled(workflow, settles),
       settled: spend(workflow.settled, { token }),
     };
-    return entry === undefined ? left : withEntry(left, entry, now);
+    const next = entry === undefined ? left : withEntry(left, entry, now);
+    return { result: undefined, next, life: settledLife(run, now) };
   }
-  if (workflow === undefined || findSettled(workflow, token)) return undefined;
-  return { ...workflow, settled: spend(workflow.settled, { token }) };
+  if (workflow === undefined || findSettled(workflow, token)) return { result: undefined };
+  return {
+    result: undefined,
+    next: { ...workflow, settled: spend(workflow.settled, { token }) },
+  };
+}
+
+/** How a session ends. Without a `life` in the answer `ended`, the run is gone with its session. */
+export function endSession(
+  run: LivingRun,
+  { ifUnclaimed = false }: { readonly ifUnclaimed?: boolean | undefined },
+  now: number,
+): Operated<Exclude<EndResult, 'unknown'>> {
+  if (ifUnclaimed)
+    for (const { claim } of run.workflows.values()) if (claim) return { result: 'claimed' };
+  const { expiresAt } = run;
+  // It was ended before, and its last step is settled: it can still be read.
+  if (run.sessionEnded) return { result: 'ended', life: { expiresAt, sessionEnded: true } };
+  return isNeeded(run, now)
+    ? { result: 'ended', life: { expiresAt: Math.min(expiresAt, now), sessionEnded: true } }
+    : { result: 'ended' };
+}
+
+/** A held run under another key, without what names a person; `undefined` where it is not held. */
+export function anonymized(
+  { workflows }: Workflows,
+  run: string,
+  now: number,
+): Pick<RunState, 'session' | 'openedBy' | 'workflows' | 'sessionEnded'> | undefined {
+  if (!isPinned({ workflows }) || liveUntil(workflows.values(), now) > now) return undefined;
+  const unnamed = new Map<string, WorkflowState>();
+  for (const [name, { claim, head, ...workflow }] of workflows) {
+    unnamed.set(name, {
+      ...workflow,
+      claim: claim && { ...claim, entry: undefined },
+      trail: NONE,
+      head: newTrail({ run, workflow: name }, head.hash !== undefined),
+    });
+  }
+  return { session: {}, openedBy: undefined, workflows: unnamed, sessionEnded: true };
+}
+
+/** Whether a `hold` step has a claim in it: then nothing takes the run away. */
+export function isPinned({ workflows }: Workflows): boolean {
+  for (const { claim } of workflows.values()) if (claim?.uncertain === 'hold') return true;
+  return false;
+}
+
+/** Whether the run stays though its session ends: as evidence, or for a step that runs. */
+export function isNeeded(run: Workflows, now: number): boolean {
+  return isPinned(run) || liveUntil(run.workflows.values(), now) > now;
+}
+
+/** Whether the run is known. */
+export function isKnown(run: LivingRun, now: number): boolean {
+  return run.expiresAt > now || isNeeded(run, now);
+}
+
+/** Whether the session that named the run is over, by its end or for want of use. */
+export function hasSessionEnded({ expiresAt, sessionEnded }: Life, now: number): boolean {
+  return sessionEnded === true || expiresAt <= now;
 }
 
 /** The run as a caller sees it; `seenAt` is when the store found it, if that was after `now`. */
-export function recordOf(
-  { session, workflows }: Pick<RunState, 'session' | 'workflows'>,
-  now: number,
-  seenAt = now,
-): RunRecord {
+export function recordOf(run: RunState, now: number, seenAt = now): RunRecord {
+  const { session, workflows } = run;
   // Without a prototype, so that a workflow may be called `__proto__`.
   const records: Record<string, WorkflowRecord> = Object.create(null);
   for (const [name, workflow] of workflows) records[name] = workflowRecord(workflow, now);
-  return { session, workflows: records, now: seenAt };
+  const record = { session, workflows: records, now: seenAt };
+  return hasSessionEnded(run, now) ? { ...record, sessionEnded: true } : record;
 }
 
 /** One workflow as a caller sees it. */
@@ -280,22 +424,58 @@ export function ttlOfLook(
   return about !== undefined && workflows.get(about)?.ended === true ? undefined : ttlMs;
 }
 
+/** How an operation uses a run. */
+interface Use {
+  /** How long the run lives from now on. Absent: as long as before. */
+  readonly ttlMs?: number | undefined;
+  /** As {@link ClaimRequest.keyMs}. */
+  readonly keyMs?: number | undefined;
+  /** The workflow as the operation leaves it, and as it was before where that counts no more. */
+  readonly next?: WorkflowState | undefined;
+  readonly replaces?: WorkflowState | undefined;
+  /** The share of the time to live that counts as all of it, so that most reads write nothing. */
+  readonly enough?: number | undefined;
+  /** Whether the session lives again if it has ended. */
+  readonly revives?: boolean;
+}
+
 /**
- * When the run expires from now on; `undefined` where that may stay as it is, so that most reads
- * write nothing. Without a time to live it stays, unless a claim lives longer.
- *
- * @param enough the share of the time to live that counts as all of it
+ * How long a run lives after a use; `undefined` where that stays as it is. The expiry never comes
+ * before the end of a live lease and, while a key is unsettled, never earlier than it was.
  */
-export function newExpiry(
-  { expiresAt, workflows }: Pick<RunState, 'expiresAt' | 'workflows'>,
+export function newLife(
+  run: LivingRun,
   now: number,
-  ttlMs: number | undefined,
-  enough = FRESH_ENOUGH,
-): number | undefined {
-  const claimed = liveUntil(workflows.values(), now);
-  const isKept = ttlMs === undefined || isFresh(expiresAt, now, ttlMs, enough);
-  if (isKept && expiresAt >= claimed) return undefined;
-  return Math.max(ttlMs === undefined ? expiresAt : now + ttlMs, claimed);
+  { ttlMs, keyMs = 0, next, replaces, enough = FRESH_ENOUGH, revives = false }: Use,
+): Life | undefined {
+  const { expiresAt, workflows } = run;
+  const isOver = hasSessionEnded(run, now);
+  if (isOver && !revives) return undefined;
+  let least = now;
+  let hasKeys = false;
+  const consider = (workflow: WorkflowState): void => {
+    if (workflow === replaces) return;
+    const { claim, unsettled } = workflow;
+    least = Math.max(least, claim?.leaseEnd ?? now);
+    hasKeys ||= unsettled.length > 0 || claim?.uncertain === 'retry';
+  };
+  workflows.forEach(consider);
+  if (next !== undefined) consider(next);
+  let wanted = expiresAt;
+  if (ttlMs !== undefined && !isFresh(expiresAt, now, Math.max(ttlMs, keyMs), enough))
+    wanted = Math.max(now + Math.max(ttlMs, keyMs), hasKeys ? expiresAt : 0);
+  wanted = Math.max(wanted, least);
+  return wanted === expiresAt && !isOver ? undefined : { expiresAt: wanted, sessionEnded: false };
+}
+
+/** The life of a needed run that has expired: a sweep need not look at it for a while. */
+export function postponed(now: number): Life {
+  return { expiresAt: now + READABLE_MS, sessionEnded: true };
+}
+
+/** How long a run can be read whose session has ended, once a step of it is settled. */
+function settledLife(run: LivingRun, now: number): Life | undefined {
+  return hasSessionEnded(run, now) ? postponed(now) : undefined;
 }
 
 /** Whether an expiry is near enough to the one that a use of the run would set now. */
@@ -387,9 +567,14 @@ function isSameStep(a: Pick<Claim, 'tool' | 'digest'>, b: Pick<Claim, 'tool' | '
 }
 
 function viewOf(claim: Claim, now: number): ClaimView {
-  const { token, tool, digest, uncertain, idempotencyKey, since, leaseEnd: until, entry } = claim;
-  const view = { token, tool, digest, uncertain, idempotencyKey, since, until };
-  return { ...view, live: isLive(claim, now), ...(entry !== undefined && { entry }) };
+  const { token, tool, digest, uncertain, idempotencyKey, since, leaseEnd: until } = claim;
+  const { entry, kind } = claim;
+  return {
+    ...{ token, tool, digest, uncertain, idempotencyKey, since, until },
+    live: isLive(claim, now),
+    ...(entry !== undefined && { entry }),
+    ...(kind !== undefined && { kind }),
+  };
 }
 
 function isLive({ leaseEnd }: Claim, now: number): boolean {

@@ -12,8 +12,10 @@ export interface SavedSession {
   readonly openedBy?: string | undefined;
   /** The workflows that have a snapshot. If one of the snapshots is missing, it was evicted. */
   readonly workflows: readonly string[];
-  /** Those of them that have ended. Absent: none, or an older version saved the record. */
+  /** Those of them that have ended. */
   readonly ended?: readonly string[] | undefined;
+  /** As in a run's state: whether the session is over, and the run is kept as evidence. */
+  readonly sessionEnded?: boolean | undefined;
   /** Milliseconds since the epoch. */
   readonly expiresAt: number;
 }
@@ -43,6 +45,7 @@ const sessionContextSchema = z.object({
   openedBy: z.optional(z.string()),
   workflows: z.array(z.string()),
   ended: z.optional(z.array(z.string())),
+  sessionEnded: z.optional(z.boolean()),
   expiresAt: z.number(),
 });
 
@@ -84,12 +87,13 @@ export class SavedRuns {
   }
 
   async saveSession(run: string, session: SavedSession, now: number): Promise<void> {
-    const { principal, minted, openedBy, workflows, ended = [], expiresAt } = session;
+    const { principal, minted, openedBy, workflows, ended = [], sessionEnded, expiresAt } = session;
     const context: Json = { format: FORMAT, workflows: [...workflows], expiresAt };
     if (principal !== undefined) context.principal = principal;
     if (minted !== undefined) context.minted = minted;
     if (openedBy !== undefined) context.openedBy = openedBy;
     if (ended.length > 0) context.ended = [...ended];
+    if (sessionEnded === true) context.sessionEnded = true;
     await this.#save(sessionKey(run), { state: 'open', updatedAt: now, context });
   }
 
@@ -101,11 +105,14 @@ export class SavedRuns {
    * `save` cannot delete, so the session record says that the run has ended. It need not have been
    * readable before.
    *
+   * @returns whether there was such a run
    * @throws InterlockError `ERR_INTERLOCK_STORE` where the run is of a newer format
    */
-  async end(run: string, now: number): Promise<void> {
-    await this.#loadSession(run);
+  async end(run: string, now: number): Promise<boolean> {
+    const loaded = await this.#loadSession(run);
+    if (isMissing(loaded) || (isTable(loaded) && loaded.state === 'ended')) return false;
     await this.#store.save(sessionKey(run), { state: 'ended', updatedAt: now });
+    return true;
   }
 
   /**

@@ -1,12 +1,18 @@
 import { randomUUID } from 'node:crypto';
 import * as z from 'zod/mini';
+import { anonymousKey } from '../names.ts';
 import { functionOption, parseOptions } from '../options.ts';
 import {
+  anonymized,
   claimStep,
   commitStep,
-  newExpiry,
+  endSession,
+  isPinned,
+  type Life,
+  newLife,
   openedAgain,
   recordOf,
+  recordStep,
   releaseStep,
   renewStep,
   ttlOfLook,
@@ -28,11 +34,17 @@ import type {
   CommitRequest,
   CommitResult,
   CountQuery,
+  DeleteResult,
+  EndResult,
   HeldQuery,
   KeysPage,
   ListQuery,
   OpenResult,
+  PurgeQuery,
+  RecordRequest,
+  RecordResult,
   ReleaseOptions,
+  RenewOptions,
   RunKey,
   RunRecord,
   RunsCount,
@@ -74,9 +86,10 @@ export interface SqliteStore extends AtomicStateStore {
   stuck(query: StuckQuery): Promise<RunsPage>;
   count(query: CountQuery): Promise<RunsCount>;
   list(query: ListQuery): Promise<KeysPage>;
+  anonymize(run: string): Promise<string | undefined>;
 
   /** Removes expired runs, and resolves to how many. Optional: each new run removes two of them. */
-  sweep(): Promise<number>;
+  purge(query?: PurgeQuery): Promise<number>;
 }
 
 const optionsSchema = z.strictObject({
@@ -95,6 +108,9 @@ const FIRST: PageEnd = { score: Number.MIN_SAFE_INTEGER, id: '' };
 /** More than one, so that expired runs cannot pile up. */
 const SWEPT_BY_EACH_NEW_RUN = 2;
 
+/** How many expired runs one transaction removes, so that no step waits long for it. */
+const PURGED_AT_ONCE = 200;
+
 /**
  * Keeps runs in one SQLite file, in the tables `workflow_runs`, `workflows` and `workflow_events`,
  * which it makes itself. For one machine: steps are exact between all processes that open the file.
@@ -102,7 +118,7 @@ const SWEPT_BY_EACH_NEW_RUN = 2;
  * trail of a run goes with the run.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown,
- * `ERR_INTERLOCK_STORE` where a newer version of the package has changed the file
+ * `ERR_INTERLOCK_STORE` where another version of the package has made the file
  */
 export function sqliteStore(options: SqliteStoreOptions): SqliteStore {
   const { database, now, busyTimeoutMs, chainTrail } = parseOptions(
@@ -110,12 +126,13 @@ export function sqliteStore(options: SqliteStoreOptions): SqliteStore {
     optionsSchema,
     options,
   );
-  const runs = setUp(database, busyTimeoutMs, () => new SqliteRuns(database, chainTrail));
+  const runs = setUp(database, busyTimeoutMs, () => new SqliteRuns(database));
   return new FileStore(runs, new Transactions(database, busyTimeoutMs), now, chainTrail);
 }
 
 /** Each method is one transaction. */
 class FileStore implements SqliteStore {
+  readonly contract = 1;
   readonly #runs: SqliteRuns;
   readonly #transactions: Transactions;
   readonly #now: () => number;
@@ -137,17 +154,18 @@ class FileStore implements SqliteStore {
   }
 
   async read(key: string, ttlMs: number, about?: string): Promise<RunRecord | undefined> {
+    const lifeOf = (run: SqliteRun, now: number) =>
+      newLife(run, now, { ttlMs: ttlOfLook(run, ttlMs, about) });
     const seen = await this.#look(() => {
       const now = this.#now();
       const run = this.#runs.find(key, now);
       if (!run) return undefined;
-      const isFresh = newExpiry(run, now, ttlOfLook(run, ttlMs, about)) === undefined;
       // Read again: another process may have written the run after `now`.
-      return { record: recordOf(run, now, this.#now()), isFresh };
+      return { record: recordOf(run, now, this.#now()), isFresh: lifeOf(run, now) === undefined };
     });
     if (!seen || seen.isFresh) return seen?.record;
     return this.#change(key, (run, now) => {
-      if (run) this.#keepAlive(run, now, ttlOfLook(run, ttlMs, about));
+      if (run) this.#live(run, lifeOf(run, now));
       return run && recordOf(run, now);
     });
   }
@@ -157,9 +175,10 @@ class FileStore implements SqliteStore {
     return this.#change(request.run, (known, now) => {
       if (!known && !create) return { status: 'unknown' };
       const run = known ?? this.#make(request.run, create ?? {}, now, request.ttlMs);
-      const { result, next, ttlMs } = claimStep(run, request, now, randomUUID, this.#isChained);
+      const isChained = this.#isChained;
+      const { result, next, life } = claimStep(run, request, now, randomUUID, { isChained });
       if (next) this.#runs.save(run, request.workflow, next);
-      this.#keepAlive(run, now, ttlMs);
+      this.#live(run, life);
       return result;
     });
   }
@@ -167,45 +186,81 @@ class FileStore implements SqliteStore {
   commit(request: CommitRequest): Promise<CommitResult> {
     return this.#change(request.run, (run, now) => {
       if (!run) return { status: 'unknown' };
-      const { result, next } = commitStep(run, request, now);
+      const { result, next, life } = commitStep(run, request, now);
       if (next) this.#runs.save(run, request.workflow, next);
-      this.#keepAlive(run, now, request.ttlMs);
+      this.#live(run, life);
       return result;
     });
   }
 
-  renew(key: RunKey, token: string, leaseMs: number): Promise<boolean> {
+  record(request: RecordRequest): Promise<RecordResult> {
+    const { create } = request;
+    return this.#change(request.run, (known, now) => {
+      if (!known && !create) return { status: 'unknown' };
+      const run = known ?? this.#make(request.run, create ?? {}, now, request.ttlMs);
+      const isChained = this.#isChained;
+      const { result, next, life } = recordStep(run, request, now, { isChained });
+      if (next) this.#runs.save(run, request.workflow, next);
+      this.#live(run, life);
+      return result;
+    });
+  }
+
+  renew(key: RunKey, token: string, leaseMs: number, options: RenewOptions = {}): Promise<boolean> {
     return this.#change(key.run, (run, now) => {
-      const renewed = run && renewStep(run, key.workflow, token, now + leaseMs);
-      if (!renewed) return false;
-      this.#runs.save(run, key.workflow, renewed);
-      if (run.expiresAt < now + leaseMs) this.#runs.expire(run, now + leaseMs);
-      return true;
+      if (!run) return false;
+      const { result, next, life } = renewStep(run, key.workflow, token, leaseMs, options, now);
+      if (next) this.#runs.save(run, key.workflow, next);
+      this.#live(run, life);
+      return result;
     });
   }
 
   release(key: RunKey, token: string, options: ReleaseOptions = {}): Promise<void> {
     return this.#change(key.run, (run, now) => {
-      const released = run && releaseStep(run, key.workflow, token, options, now);
-      if (released) this.#runs.save(run, key.workflow, released);
+      if (!run) return;
+      const { next, life } = releaseStep(run, key.workflow, token, options, now);
+      if (next) this.#runs.save(run, key.workflow, next);
+      this.#live(run, life);
     });
   }
 
-  delete(key: string): Promise<void> {
-    return this.#change(key, () => this.#runs.remove(key));
+  end(key: string, options: Parameters<AtomicStateStore['end']>[1] = {}): Promise<EndResult> {
+    return this.#change(key, (run, now) => {
+      if (!run) return 'unknown';
+      const { result, life } = endSession(run, options, now);
+      if (life) this.#live(run, life);
+      else if (result === 'ended') this.#runs.remove(key);
+      return result;
+    });
+  }
+
+  delete(key: string): Promise<DeleteResult> {
+    return this.#change(key, (run) => {
+      if (!run) return 'unknown';
+      if (isPinned(run)) return 'pinned';
+      this.#runs.remove(key);
+      return 'deleted';
+    });
+  }
+
+  anonymize(key: string): Promise<string | undefined> {
+    const unnamed = anonymousKey();
+    return this.#change(key, (run, now) => {
+      const changed = run && anonymized(run, unnamed, now);
+      if (!changed) return undefined;
+      this.#runs.remove(key);
+      const workflows = new Map(changed.workflows);
+      this.#runs.make(unnamed, { ...changed, workflows, expiresAt: now }, now);
+      return unnamed;
+    });
   }
 
   async history(key: RunKey, limit = 50): Promise<TrailEntry[]> {
     const atMost = Math.max(0, Math.min(Math.trunc(limit), Number.MAX_SAFE_INTEGER));
-    const trail = () => {
+    return this.#look(() => {
       const run = this.#runs.find(key.run, this.#now());
       return run ? this.#runs.trail(run, key.workflow, atMost) : [];
-    };
-    const known = await this.#look(trail);
-    if (known !== undefined) return known;
-    return this.#change(key.run, (run) => {
-      if (run) this.#runs.number(run, key.workflow);
-      return trail() ?? [];
     });
   }
 
@@ -279,11 +334,16 @@ class FileStore implements SqliteStore {
     } while (last);
   }
 
-  sweep(): Promise<number> {
-    return this.#transactions.change(() => {
-      this.#runs.assertFormat();
-      return this.#runs.sweep(this.#now(), Number.MAX_SAFE_INTEGER);
-    });
+  async purge({ principal }: PurgeQuery = {}): Promise<number> {
+    let purged = 0;
+    for (;;) {
+      const { looked, removed } = await this.#transactions.change(() => {
+        this.#runs.assertFormat();
+        return this.#runs.sweep(this.#now(), PURGED_AT_ONCE, principal);
+      });
+      purged += removed;
+      if (looked < PURGED_AT_ONCE) return purged;
+    }
   }
 
   #look<T>(work: () => T): Promise<T> {
@@ -309,12 +369,12 @@ class FileStore implements SqliteStore {
     openedBy?: string,
   ): SqliteRun {
     this.#runs.sweep(now, SWEPT_BY_EACH_NEW_RUN);
-    return this.#runs.make(key, { session, openedBy, expiresAt: now + ttlMs }, now);
+    const made = { session, openedBy, workflows: new Map(), expiresAt: now + ttlMs };
+    return this.#runs.make(key, made, now);
   }
 
-  #keepAlive(run: SqliteRun, now: number, ttlMs: number | undefined): void {
-    const until = newExpiry(run, now, ttlMs);
-    if (until !== undefined) this.#runs.expire(run, until);
+  #live(run: SqliteRun, life: Life | undefined): void {
+    if (life !== undefined) this.#runs.live(run, life);
   }
 }
 

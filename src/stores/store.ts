@@ -73,6 +73,8 @@ export interface ClaimView extends StepDescription {
   readonly until?: number;
   /** What the claim says for the trail: who called, and under which id. */
   readonly entry?: CallNote;
+  /** Why the step is held, where {@link RenewOptions.hold} said so. */
+  readonly kind?: string;
 }
 
 /** One workflow of a run, as it is stored. */
@@ -87,6 +89,12 @@ export interface WorkflowRecord {
 export interface RunRecord {
   readonly session: SessionRecord;
   readonly workflows: Readonly<Record<string, WorkflowRecord>>;
+  /**
+   * Set once the session that named the run is over: by {@link AtomicStateStore.end}, or because
+   * nothing used the run for its time to live. The run is evidence then, and its client gets the
+   * answer of an unknown session. Absent before.
+   */
+  readonly sessionEnded?: true;
   /** What time it is for the store, as in {@link SeenSnapshot}. */
   readonly now?: number;
 }
@@ -166,8 +174,13 @@ export interface TrailEntry extends TrailDraft {
   /** Milliseconds since the epoch, by the store's clock. */
   readonly at: number;
   /**
-   * `sha256:` or `sha1:` and, in hex, the hash of this entry together with the `hash` of the one
-   * before. Absent unless the store chains its trail.
+   * The `hash` of the entry before. Before the first entry: the hash of the run's key and the
+   * workflow, so that no trail passes for another run's. Absent unless the store chains its trail.
+   */
+  readonly previous?: string;
+  /**
+   * `sha256:` or `sha1:` and, in hex, the hash of all other members of this entry. Absent unless
+   * the store chains its trail.
    */
   readonly hash?: string;
 }
@@ -198,7 +211,11 @@ export interface ClaimRequest extends RunKey {
    * one. Any other store keeps `updatedAt`.
    */
   readonly initial: FsmSnapshot;
-  /** The store makes a missing run with this session record. Absent: it answers `unknown`. */
+  /**
+   * Whom the run belongs to, where its caller needs no session: the run of a principal. The store
+   * makes a missing run with this session record, and a run whose session has ended lives on.
+   * Absent: it answers `unknown` in both cases.
+   */
   readonly create?: SessionRecord | undefined;
   /** How long the claim lives without being renewed, in milliseconds by the store's clock. */
   readonly leaseMs: number;
@@ -208,6 +225,12 @@ export interface ClaimRequest extends RunKey {
    * claim of an ended workflow moves the expiry only to the end of its own lease.
    */
   readonly ttlMs: number;
+  /**
+   * Of a `retry` step: how long the run lives at least, in milliseconds, so that a later try finds
+   * its idempotency key. While a key of the run is unsettled, nothing makes its expiry earlier.
+   * Default: `ttlMs`.
+   */
+  readonly keyMs?: number | undefined;
 }
 
 /** A snapshot, and when the store gave it. */
@@ -234,7 +257,15 @@ export type ClaimResult =
    * resolves it with `claim.token`: by `commit` if the step was done, by `release` if it was not.
    */
   | ({ readonly status: 'held'; readonly claim: ClaimView } & SeenSnapshot)
-  /** There is no such run: it never began, was deleted, has expired or was evicted. */
+  /**
+   * Sixteen steps of the workflow have an unknown outcome and keep their idempotency keys, and this
+   * `retry` step is none of them. A person must resolve one first. Nothing has changed.
+   */
+  | ({ readonly status: 'unsettled' } & SeenSnapshot)
+  /**
+   * There is no such run: it never began, was deleted, has expired or was evicted. Or its session
+   * has ended, and the claim does not say `create`.
+   */
   | { readonly status: 'unknown' };
 
 export interface CommitRequest extends RunKey {
@@ -270,6 +301,12 @@ export interface CommitRequest extends RunKey {
    * Default `true`.
    */
   readonly settles?: boolean | 'all' | undefined;
+  /**
+   * The version of the snapshot from which the committer made the next one. Where the workflow has
+   * moved since, by {@link AtomicStateStore.record}, the commit is `moved` and changes nothing.
+   * Absent: any version will do.
+   */
+  readonly from?: number | undefined;
 }
 
 export type CommitResult =
@@ -281,7 +318,48 @@ export type CommitResult =
     }
   /** The token has no claim: it was released, resolved, taken over, or never granted. */
   | { readonly status: 'lost' }
+  /** The workflow has another version than `from`. Nothing has changed: make the next one anew. */
+  | ({ readonly status: 'moved' } & SeenSnapshot)
   | { readonly status: 'unknown' };
+
+/** A move that needs no claim, and leaves alone what other steps have claimed. */
+export interface RecordRequest extends RunKey {
+  /**
+   * The caller makes it, unguessable, for one success only. Asking again with it changes nothing,
+   * and its answer is `repeated`, as with {@link CommitRequest.token}.
+   */
+  readonly token: string;
+  /**
+   * The version of the snapshot from which the caller made the next one, 0 for a workflow that was
+   * never claimed. Where it is another one by now, nothing changes, and the answer is `moved`.
+   */
+  readonly from: number;
+  /** As {@link ClaimRequest.initial}. */
+  readonly initial: FsmSnapshot;
+  /** As {@link ClaimRequest.create}. */
+  readonly create?: SessionRecord | undefined;
+  /** As {@link CommitRequest.snapshot}. */
+  readonly snapshot: Pick<FsmSnapshot, 'state' | 'context'>;
+  /** Saved in the same atomic operation as the snapshot. */
+  readonly trail: MoveDraft;
+  /** As {@link ClaimRequest.ttlMs}. */
+  readonly ttlMs: number;
+}
+
+export type RecordResult =
+  | { readonly status: 'recorded'; readonly version: number; readonly repeated?: true }
+  | ({ readonly status: 'moved' } & SeenSnapshot)
+  /** As the `unknown` of a claim. */
+  | { readonly status: 'unknown' };
+
+/** How a caller keeps its claim. */
+export interface RenewOptions {
+  /**
+   * Why the run must be held, such as `undecided`: the claim becomes that of a `hold` step, and its
+   * view has this `kind`. Absent: it stays what it is.
+   */
+  readonly hold?: string | undefined;
+}
 
 /** How a caller lets its claim go without a move. */
 export interface ReleaseOptions {
@@ -342,6 +420,34 @@ export interface KeysPage {
 /** One workflow of a run, as listings give it. */
 export interface FoundRun extends WorkflowRecord {
   readonly run: string;
+  /** As {@link RunRecord.sessionEnded}. */
+  readonly sessionEnded?: true;
+}
+
+/** What became of {@link AtomicStateStore.end}. */
+export type EndResult =
+  /** The session is over. The run is gone with it, unless it is evidence. */
+  | 'ended'
+  /** A claim is there, and the caller asked to leave such a run alone. Nothing has changed. */
+  | 'claimed'
+  /** There is no such run. */
+  | 'unknown';
+
+/** What became of {@link AtomicStateStore.delete}. */
+export type DeleteResult =
+  | 'deleted'
+  /** A `hold` step has the claim, and so the run stays. Nothing has changed. */
+  | 'pinned'
+  /** There is no such run. */
+  | 'unknown';
+
+/** What {@link AtomicStateStore.purge} removes. */
+export interface PurgeQuery {
+  /**
+   * Only what is left of this principal's runs, and with it the trails that the backend keeps for
+   * audits. Absent: what is left of any run, and no such trail.
+   */
+  readonly principal?: string | undefined;
 }
 
 /**
@@ -391,6 +497,12 @@ export interface RunsQuery {
  * - A store with a clock goes by it, so that skew between processes breaks nothing.
  * - A run that has expired, was deleted or was evicted is `unknown` as a whole. None of its
  *   workflows may come back in its initial state.
+ * - The claim of a `hold` step *pins* its run from the claim on, also past its lease. Until the
+ *   step is committed or released, no expiry, `end`, `delete` or eviction takes the run away. What
+ *   is pinned is the operator's evidence. The session may end meanwhile; then `sessionEnded` says
+ *   so, and no claim without `create` gets the run.
+ * - A run whose session ended, and whose last step is settled then, can be read for another 24
+ *   hours. No operation but a claim with `create` makes its session live again.
  * - A rejected promise means "could not be asked", and the caller fails closed. Never answer "no"
  *   for "do not know".
  * - Any JavaScript string is a valid run key, workflow, tool or state: `__proto__`, quotes, NUL,
@@ -399,10 +511,13 @@ export interface RunsQuery {
  * - What a method gives back is a copy, or frozen.
  */
 export interface AtomicStateStore {
+  /** Which contract the store keeps. A store that says another number is refused. */
+  readonly contract: 1;
+
   /**
    * Starts a run, unless there is one under that key: an upstream may use a session id twice, even
-   * for another principal. A key is free again once its run was deleted or has expired. Then
-   * nothing of that run is left, not even its trail.
+   * for another principal. A key is free again once its run is gone. Then nothing of that run is
+   * left, not even its trail. While a run is pinned, or can still be read, its key is `taken`.
    *
    * The caller makes `token`, unguessable, for one call only. A driver may retry: asking again with
    * it changes nothing and gives the first answer. Without a token, an existing run is `taken`,
@@ -412,25 +527,28 @@ export interface AtomicStateStore {
 
   /**
    * The run, or `undefined` where it is unknown. Sets its expiry to `ttlMs` from now, as a claim
-   * does, but not where the caller reads it `about` a workflow that has ended.
+   * does. Not so where the caller reads it `about` a workflow that has ended, or where its session
+   * has ended.
    */
   read(run: string, ttlMs: number, about?: string): Promise<RunRecord | undefined>;
 
   /**
    * Grants the claim after these tests, in this order. Each names the answer where it fails.
    *
-   * 1. The run exists, or `create` says to make it (`unknown`).
+   * 1. The run exists and its session has not ended, or `create` is there (`unknown`). The token
+   *    that has the claim passes this test too.
    * 2. The token is not spent (`state`).
    * 3. No other token's claim lives (`busy`) or is held (`held`).
    * 4. The state allows the step (`state`).
+   * 5. A `retry` step finds room for its idempotency key (`unsettled`).
    *
    * A refused claim changes nothing but the expiry, except that it may have made the run.
    *
    * Where a lease ends without a commit, the outcome of the step is unknown. With `uncertain:
    * 'hold'` every later claim gets `held` until a person resolves the step. With `'retry'` the next
-   * claim takes over; until then the claim remains its holder's. The store remembers the last 16
-   * idempotency keys of such steps. Each is given again to a claim of the same tool with the same
-   * digest, until a commit or a release settles that step.
+   * claim takes over; until then the claim remains its holder's. The store remembers 16 idempotency
+   * keys of such steps, and drops none of them for another. Each is given again to a claim of the
+   * same tool with the same digest, until a commit or a release settles that step.
    */
   claim(request: ClaimRequest): Promise<ClaimResult>;
 
@@ -442,10 +560,18 @@ export interface AtomicStateStore {
   commit(request: CommitRequest): Promise<CommitResult>;
 
   /**
-   * Makes the lease end `leaseMs` from now, even one that has ended and was not taken over. The run
-   * does not expire before that. `false` where the claim is no longer this token's.
+   * Makes the lease end `leaseMs` from now, even one that has ended and was not taken over. With 0
+   * it ends at once. The run does not expire before that. `false` where the claim is no longer this
+   * token's.
    */
-  renew(key: RunKey, token: string, leaseMs: number): Promise<boolean>;
+  renew(key: RunKey, token: string, leaseMs: number, options?: RenewOptions): Promise<boolean>;
+
+  /**
+   * Saves a next snapshot with its trail entry, without a claim: what a call adds that runs beside
+   * others. The claim of another step stays, and so do its lease and its token. The move counts as
+   * any other: the version grows, and `updatedAt` is new.
+   */
+  record(request: RecordRequest): Promise<RecordResult>;
 
   /**
    * Lets the claim go without a move. Where the claim is not this token's, it stays, and the token
@@ -462,10 +588,18 @@ export interface AtomicStateStore {
   append?(key: RunKey, entry: TrailDraft): Promise<void>;
 
   /**
-   * Ends a run with everything in it. Does nothing where the run is unknown. From then on `history`
-   * is empty, though a backend may keep the trail for audits.
+   * Ends the session that names a run: a client's DELETE, or a quota. The run goes with it, but not
+   * while it is pinned or a step of it runs. What such a step comes to is still saved.
+   *
+   * @param options `ifUnclaimed`: only where no workflow of the run has a claim, in any state
    */
-  delete(run: string): Promise<void>;
+  end(run: string, options?: { readonly ifUnclaimed?: boolean | undefined }): Promise<EndResult>;
+
+  /**
+   * Removes a run with everything in it, unless it is pinned. From then on `history` is empty,
+   * though a backend may keep the trail for audits.
+   */
+  delete(run: string): Promise<DeleteResult>;
 
   /**
    * The newest `limit` trail entries (default 50), oldest first. Empty where the run is unknown. A
@@ -499,6 +633,20 @@ export interface AtomicStateStore {
 
   /** The keys of a principal's runs with any workflows, in no order. */
   list?(query: ListQuery): Promise<KeysPage>;
+
+  /**
+   * Gives a held run a new random key that no client can name. Takes away whom it belongs to, its
+   * trail, and what its claims say of their callers. The held steps stay, with their idempotency
+   * keys and their tokens. The old key is free from then on. `undefined` where there is no such
+   * run, where it is not held, or where a step of it runs.
+   */
+  anonymize?(run: string): Promise<string | undefined>;
+
+  /**
+   * Removes what is left of runs that are unknown by now. Resolves to how many. A backend that
+   * forgets them by itself has nothing to do.
+   */
+  purge?(query?: PurgeQuery): Promise<number>;
 }
 
 /**

@@ -3,10 +3,7 @@
  * Hides the order of the members: scripts in Lua and SQL write them in the same one.
  */
 import { createHash } from 'node:crypto';
-import type { CallNote, FsmSnapshot, Json, TrailDraft, TrailEntry } from './store.ts';
-
-/** The hash before the first entry. */
-const NO_HASH = '';
+import type { CallNote, FsmSnapshot, Json, RunKey, TrailDraft, TrailEntry } from './store.ts';
 
 /** The members that a store adds to an entry. */
 type Stamps = Pick<TrailEntry, 'seq' | 'version' | 'attempt' | 'at'>;
@@ -17,7 +14,7 @@ export interface TrailHead {
   readonly seq: number;
   /** How many attempts ended since the last commit. */
   readonly attempts: number;
-  /** The hash of its newest entry, where it is chained. */
+  /** The hash of its newest entry, or the anchor of an empty trail, where it is chained. */
   readonly hash?: string | undefined;
 }
 
@@ -56,13 +53,24 @@ export function stampEntry(
   addRest(entry, draft);
   if (entry.args !== undefined) entry.args = copyJson(entry.args);
   if (entry.payload !== undefined) entry.payload = copyJson(entry.payload);
-  if (head.hash !== undefined) entry.hash = linkOf('sha256', head.hash, entry, draftText(draft));
+  if (head.hash !== undefined) {
+    entry.previous = head.hash;
+    entry.hash = linkOf('sha256', head.hash, entry, draftText(draft));
+  }
   return Object.freeze(entry);
 }
 
-/** The hash of an empty trail; `undefined` where the trail is not chained. */
-export function firstHash(isChained: boolean): string | undefined {
-  return isChained ? NO_HASH : undefined;
+/**
+ * What a chained trail begins with: it binds the first entry, and so each later one, to this run
+ * and workflow. Of UTF-16 units, because UTF-8 cannot hold half a surrogate pair.
+ */
+export function anchorOf({ run, workflow }: RunKey): string {
+  const named = JSON.stringify([digestOfName(run), digestOfName(workflow)]);
+  return `sha256:${createHash('sha256').update(named).digest('hex')}`;
+}
+
+function digestOfName(name: string): string {
+  return createHash('sha256').update(name, 'utf16le').digest('hex');
 }
 
 type HashName = 'sha256' | 'sha1';
@@ -79,6 +87,14 @@ export function linkOf(
 }
 
 type Writable<T> = { -readonly [Key in keyof T]: T[Key] };
+
+/**
+ * What its hash is made of: the members that a store knows, in their order, and then any others.
+ */
+function hashedText(entry: TrailEntry): string {
+  const { seq: _, version: __, attempt: ___, at: ____, hash: _____, previous, ...draft } = entry;
+  return JSON.stringify({ ...orderedDraft(draft), ...draft });
+}
 
 function orderedDraft(draft: TrailDraft): Writable<TrailDraft> {
   const { from, to, event } = draft;
@@ -120,46 +136,70 @@ function addNote(
 
 /** A fault of a trail, and the entry that has it. */
 export interface TrailFault {
-  /** The entry's index in the array that the caller gave. */
+  /** The entry's index in the array that the caller gave; -1 for a fault of the whole trail. */
   readonly index: number;
+  /** 0 for a fault of the whole trail. */
   readonly seq: number;
   /**
-   * `altered`: the entry does not have the content that its hash was made of. `missing`: entries
-   * are missing in front of it. `order`: it belongs in front of the entry before it. `unchained`:
-   * it has no hash, or one of an unknown kind.
+   * - `altered`: the entry does not have the content that its hash was made of.
+   * - `missing`: entries are missing in front of it.
+   * - `order`: it belongs in front of the entry before it.
+   * - `unchained`: it has no hash, or one of an unknown kind.
+   * - `foreign`: it is the first entry of another run or workflow.
+   * - `cut`: no entry has the hash that the caller kept. The newest entries were dropped, or the
+   *   trail was written anew.
    */
-  readonly fault: 'altered' | 'missing' | 'order' | 'unchained';
+  readonly fault: 'altered' | 'missing' | 'order' | 'unchained' | 'foreign' | 'cut';
+}
+
+/** What {@link verifyTrail} compares a trail with. */
+export interface VerifyTrailOptions {
+  /** The run and the workflow whose trail it must be. */
+  readonly from: RunKey;
+  /**
+   * The hash of an entry that was the newest one once, kept where the store's operators cannot
+   * reach it. Without it, a person who can write to the store can write the whole trail anew.
+   */
+  readonly newest?: string | undefined;
 }
 
 /**
- * Checks the hashes of a trail that a store chained: whether an entry was altered, dropped or
- * swapped after the store wrote it. It cannot check the oldest of the entries, unless the trail
- * begins there. So keep that one's hash, or the newest one's, where the store's operators cannot
- * reach it, and compare.
+ * Checks the hashes of a trail that a store chained. They tell whether an entry was altered,
+ * dropped, swapped or added after the store wrote it, and whether the trail is this run's. An
+ * entry's hash covers each of its members, also unknown ones, and the hash before it. The run is
+ * bound by the first entry: where the trail no longer begins there, give `newest` too.
  *
  * @param entries oldest first, as `runs.history()` gives them
  * @returns the faults, in the order of the entries; empty where there are none
  */
-export function verifyTrail(entries: readonly TrailEntry[]): TrailFault[] {
+export function verifyTrail(
+  entries: readonly TrailEntry[],
+  { from, newest }: VerifyTrailOptions,
+): TrailFault[] {
   const faults: TrailFault[] = [];
   for (const [index, entry] of entries.entries()) {
-    const fault = faultOf(entry, entries[index - 1]);
+    const fault = faultOf(entry, entries[index - 1], from);
     if (fault !== undefined) faults.push({ index, seq: entry.seq, fault });
   }
+  if (newest !== undefined && !entries.some(({ hash }) => hash === newest))
+    faults.push({ index: -1, seq: 0, fault: 'cut' });
   return faults;
 }
 
 function faultOf(
   entry: TrailEntry,
   before: TrailEntry | undefined,
+  from: RunKey,
 ): TrailFault['fault'] | undefined {
-  const name = /^(sha256|sha1):[0-9a-f]+$/.exec(entry.hash ?? '')?.[1] as HashName | undefined;
-  if (name === undefined) return 'unchained';
-  if (before === undefined && entry.seq !== 1) return undefined;
-  if (before !== undefined && entry.seq <= before.seq) return 'order';
-  if (before !== undefined && entry.seq !== before.seq + 1) return 'missing';
-  const link = linkOf(name, before?.hash ?? NO_HASH, entry, draftText(entry));
-  return link === entry.hash ? undefined : 'altered';
+  const { seq, hash = '', previous } = entry;
+  const name = /^(sha256|sha1):[0-9a-f]+$/.exec(hash)?.[1] as HashName | undefined;
+  if (name === undefined || previous === undefined) return 'unchained';
+  if (before !== undefined && seq <= before.seq) return 'order';
+  if (before !== undefined && seq !== before.seq + 1) return 'missing';
+  if (linkOf(name, previous, entry, hashedText(entry)) !== hash) return 'altered';
+  if (seq === 1) return previous === anchorOf(from) ? undefined : 'foreign';
+  // The entry before was written anew, together with its own hash.
+  return before === undefined || before.hash === previous ? undefined : 'altered';
 }
 
 /** A frozen copy, as a store on a server would give it back. */

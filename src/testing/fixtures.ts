@@ -181,8 +181,9 @@ export async function saidIn(
   return (await store.history({ run, workflow })).map(saidOf);
 }
 
-function saidOf({ seq: _, version: __, attempt: ___, at, hash: ____, ...said }: TrailEntry) {
+function saidOf({ seq: _, version: __, attempt: ___, at, previous: ____, ...rest }: TrailEntry) {
   assert.ok(Number.isFinite(at), `${at}`);
+  const { hash: _____, ...said } = rest;
   return said;
 }
 

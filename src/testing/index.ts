@@ -15,6 +15,8 @@ import { leasePromises, sharedPromises, sharedTimePromises, timePromises } from 
 import { sweepPromises } from './listed.ts';
 import { listingPromises, sharedListingPromises } from './listings.ts';
 import { restartPromises, runPromises } from './lives.ts';
+import { pinnedListingPromises, pinPromises, sharedPinPromises } from './pins.ts';
+import { recordPromises } from './records.ts';
 import { chainPromises, sharedChainPromises, trailPromises } from './trail.ts';
 
 export {
@@ -109,16 +111,22 @@ export function describeStateStore(
     describe('claims', () => claimPromises(promises));
     describe('leases', () => leasePromises(promises));
     describe('commits', () => commitPromises(promises));
+    describe('records', () => recordPromises(promises));
+    describe('what is unknown', () => pinPromises(promises));
     describe('idempotency keys', () => idempotencyPromises(promises));
     describe('trail', () => trailPromises(promises));
     if (chainTrail) describe('chained trail', () => chainPromises(promises));
     describe('times', () => timePromises(promises));
     describe('runs in a state', () => sweepPromises(promises));
-    describe('what is under way', () => listingPromises(promises));
+    describe('what is under way', () => {
+      listingPromises(promises);
+      pinnedListingPromises(promises);
+    });
     describe('any string, any JSON', () => hostilePromises(promises));
     if (scope === 'processes') {
       describe('several processes', () => {
         sharedPromises(promises);
+        sharedPinPromises(promises);
         sharedTimePromises(promises);
         sharedListingPromises(promises);
         if (chainTrail) sharedChainPromises(promises);

@@ -279,7 +279,7 @@ export function sharedPromises(promises: Promises): void {
 
   promises('a run that one side ends is ended for a claim of the other', async (stage) => {
     const run = await opened(stage);
-    const request = claimOf(run);
+    const request = claimOf(run, { step: { uncertain: 'retry' } });
     await claimed(stage.store, request);
     const other = await stage.reopen();
     await other.delete(run);

@@ -242,7 +242,7 @@ function countPromises(promises: IndexPromises): void {
     await hold(store, retried, workflow, SHORT, { step: { uncertain: 'retry' } });
     await hold(store, `${workflow}-elsewhere`, `${workflow}-2`);
     await stage.wait(SHORT);
-    await hold(store, live, workflow, LONG);
+    const atWork = await hold(store, live, workflow, LONG);
     const since = async (run: string) =>
       (await store.read(run, HOUR))?.workflows[workflow]?.claim?.since;
     assert.deepEqual(await counts(), { held: 2, running: 1, oldestClaim: await since(one) });
@@ -255,7 +255,7 @@ function countPromises(promises: IndexPromises): void {
     const takenOver = await hold(store, retried, workflow, LONG);
     assert.deepEqual(await counts(), { held: 0, running: 2, oldestClaim: await since(live) });
     await store.release(takenOver, takenOver.token);
-    await store.delete(live);
+    await store.release(atWork, atWork.token);
     assert.deepEqual(await counts(), { held: 0, running: 0, oldestClaim: undefined });
   });
 }
@@ -309,16 +309,19 @@ function lifePromises(promises: IndexPromises): void {
     const { store, run: mine } = stage;
     const [deleted, expired] = keysOf(mine, 2);
     assert.ok(deleted && expired);
-    for (const run of [deleted, expired]) {
-      const create = { principal: mine };
-      await hold(store, run, mine, 1, { create, ttlMs: stage.soon });
-      await hold(store, run, `${mine}-2`, 1, { ttlMs: stage.soon });
-    }
-    await stage.wait(1);
-    assert.equal((await heldIn(store, mine)).length, 2);
+    const ttlMs = stage.soon;
+    for (const run of [deleted, expired])
+      for (const workflow of [mine, `${mine}-2`]) {
+        const request = await hold(store, run, workflow, 1, { create: { principal: mine }, ttlMs });
+        await store.release(request, request.token);
+      }
+    assert.deepEqual((await stuckIn(store, { workflow: mine, forMs: 0 })).sort(), [
+      deleted,
+      expired,
+    ]);
     await store.delete(deleted);
-    await assertListed(store, mine, [expired]);
-    await stage.wait(stage.soon);
+    assert.deepEqual(await stuckIn(store, { workflow: mine, forMs: 0 }), [expired]);
+    await stage.wait(ttlMs);
     await assertListed(store, mine, []);
     await assertListed(store, `${mine}-2`, []);
   });
@@ -330,8 +333,8 @@ function lifePromises(promises: IndexPromises): void {
       const [deleted, expired] = keysOf(mine, 2);
       assert.ok(deleted && expired);
       const create = { principal: mine };
-      for (const run of [deleted, expired])
-        await hold(store, run, mine, 1, { create, ttlMs: stage.soon });
+      const dead = { create, ttlMs: stage.soon, step: { uncertain: 'retry' } } as const;
+      for (const run of [deleted, expired]) await hold(store, run, mine, 1, dead);
       await store.delete(deleted);
       await stage.wait(stage.soon);
       for (const run of [deleted, expired]) {
@@ -347,10 +350,12 @@ function lifePromises(promises: IndexPromises): void {
 
   promises('being listed keeps no run alive', async (stage) => {
     const { store, run } = stage;
-    await hold(store, run, run, 1, { create: { principal: run }, ttlMs: stage.soon });
-    await stage.wait(1);
-    await assertListed(store, run, [run]);
-    await stage.wait(stage.soon);
+    const ttlMs = stage.soon;
+    await step(store, run, { workflow: run, create: { principal: run }, ttlMs }, { ttlMs });
+    assert.deepEqual(await stuckIn(store, { workflow: run, forMs: 0 }), [run]);
+    assert.deepEqual(await listOf(store, run), [run]);
+    assert.deepEqual(await statesOf(store, run, 0), [['has_items', 1, 1]]);
+    await stage.wait(ttlMs);
     assert.equal(await store.read(run, HOUR), undefined);
   });
 }
@@ -399,7 +404,9 @@ function pagePromises(promises: IndexPromises): void {
     for (const [one, other] of LOOKALIKES) {
       const create = { principal: mine + one };
       const initial = { state: one, updatedAt: 0 };
-      await claimed(store, claimOf(mine + one, { workflow: mine + one, initial, create }));
+      const request = claimOf(mine + one, { workflow: mine + one, initial, create });
+      await claimed(store, request);
+      await store.release(request, request.token);
       const query = { workflow: mine + one, forMs: 0 };
       assert.deepEqual(await stuckIn(store, { ...query, states: [other] }), []);
       assert.deepEqual(await stuckIn(store, { ...query, states: [one] }), [mine + one]);

@@ -155,7 +155,7 @@ function endPromises(promises: Promises): void {
     const { store } = stage;
     const run = await opened(stage);
     await step(store, run);
-    const inFlight = claimOf(run);
+    const inFlight = claimOf(run, { step: { uncertain: 'retry' } });
     await claimed(store, inFlight);
     await store.delete(run);
     assert.equal(await store.renew(inFlight, inFlight.token, LONG), false);
@@ -190,13 +190,14 @@ function expiryPromises(promises: Promises): void {
     'a run without use for its time to live is unknown to every operation',
     async (stage) => {
       const { store, run } = stage;
-      await store.open(run, {}, HOUR);
-      const settled = claimOf(run);
+      const ttlMs = stage.soon;
+      const short = { leaseMs: SHORT, ttlMs, step: { uncertain: 'retry' } } as const;
+      await store.open(run, {}, ttlMs);
+      const [settled, stale] = [claimOf(run, short), claimOf(run, short)];
       await claimed(store, settled);
-      await store.commit(commitOf(settled));
-      const stale = claimOf(run, { leaseMs: SHORT, ttlMs: SHORT });
+      await store.commit(commitOf(settled, { ttlMs }));
       await claimed(store, stale);
-      await stage.wait(SHORT);
+      await stage.wait(ttlMs);
       assert.deepEqual(await store.history(stale), []);
       assert.equal(await store.renew(stale, stale.token, LONG), false);
       assert.deepEqual(await store.commit(commitOf(stale)), { status: 'unknown' });
@@ -208,11 +209,13 @@ function expiryPromises(promises: Promises): void {
 
   promises('an expired run that is made again has nothing of the old one', async (stage) => {
     const { store, run } = stage;
-    await store.open(run, { principal: 'alice' }, HOUR);
-    await step(store, run);
-    const stale = claimOf(run, { leaseMs: SHORT, ttlMs: SHORT });
+    const ttlMs = stage.soon;
+    const short = { leaseMs: SHORT, ttlMs, step: { uncertain: 'retry' } } as const;
+    await store.open(run, { principal: 'alice' }, ttlMs);
+    await step(store, run, short, { ttlMs });
+    const stale = claimOf(run, short);
     await claimed(store, stale);
-    await stage.wait(SHORT);
+    await stage.wait(ttlMs);
     const fresh = await claimed(store, claimOf(run, { create: { principal: 'bob' } }));
     assert.equal(fresh.snapshot.state, 'empty');
     assert.deepEqual(await store.commit(commitOf(stale)), { status: 'lost' });

@@ -7,6 +7,7 @@ import type {
   AtomicStateStore,
   CallNote,
   MoveDraft,
+  RunKey,
   TrailDraft,
   TrailEntry,
 } from '../stores/store.ts';
@@ -328,7 +329,7 @@ function appendPromises(all: Promises): void {
 export function chainPromises(promises: Promises): void {
   promises('the hashes of a trail verify, for entries of every kind', async (stage) => {
     const trail = await livelyTrail(stage);
-    assert.deepEqual(verifyTrail(trail), []);
+    assert.deepEqual(verifyTrail(trail, { from: checkoutOf(stage.run) }), []);
     assert.equal(new Set(trail.map(({ hash }) => hash)).size, trail.length);
   });
 
@@ -336,10 +337,43 @@ export function chainPromises(promises: Promises): void {
     const { store } = stage;
     const run = await opened(stage);
     await fill(store, run);
-    const key = { run, workflow: 'checkout' };
-    assert.deepEqual(verifyTrail(await store.history(key)), []);
-    assert.deepEqual(verifyTrail(await store.history(key, 3)), []);
+    const from = checkoutOf(run);
+    const [all, last] = [await store.history(from), await store.history(from, 3)];
+    const newest = all.at(-1)?.hash;
+    for (const trail of [all, last]) assert.deepEqual(verifyTrail(trail, { from, newest }), []);
   });
+
+  promises(
+    'a rewritten oldest entry, an added member and a dropped end do not verify',
+    async (stage) => {
+      const { store } = stage;
+      const run = await opened(stage);
+      await fill(store, run);
+      const from = checkoutOf(run);
+      const trail = await store.history(from, 3);
+      const [oldest, ...rest] = trail;
+      assert.ok(oldest);
+      const altered = [{ index: 0, seq: oldest.seq, fault: 'altered' }];
+      assert.deepEqual(verifyTrail([{ ...oldest, from: 'paid' }, ...rest], { from }), altered);
+      const added = { ...oldest, refunded: true };
+      assert.deepEqual(verifyTrail([added, ...rest], { from }), altered);
+      const cut = [{ index: -1, seq: 0, fault: 'cut' }];
+      const newest = trail.at(-1)?.hash;
+      assert.deepEqual(verifyTrail(trail.slice(0, -1), { from, newest }), cut);
+    },
+  );
+
+  promises('the trail of another run or workflow does not verify', async (stage) => {
+    const trail = await livelyTrail(stage);
+    const from = checkoutOf(stage.run);
+    const foreign = [{ index: 0, seq: 1, fault: 'foreign' }];
+    assert.deepEqual(verifyTrail(trail, { from: { ...from, run: 'another' } }), foreign);
+    assert.deepEqual(verifyTrail(trail, { from: { ...from, workflow: 'another' } }), foreign);
+  });
+}
+
+function checkoutOf(run: string): RunKey {
+  return { run, workflow: 'checkout' };
 }
 
 /** What holds of chained trails between two processes on the same data. */
@@ -352,9 +386,9 @@ export function sharedChainPromises(promises: Promises): void {
       await step(side, run);
     }
     for (const side of [stage.store, other]) {
-      const trail = await side.history({ run, workflow: 'checkout' });
+      const trail = await side.history(checkoutOf(run));
       assert.deepEqual(numbers(trail), [1, 2, 3, 4, 5, 6]);
-      assert.deepEqual(verifyTrail(trail), []);
+      assert.deepEqual(verifyTrail(trail, { from: checkoutOf(run) }), []);
     }
   });
 }

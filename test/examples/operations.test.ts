@@ -94,7 +94,7 @@ describe('the example of operations', () => {
     await runs.resolve(session.id, 'succeeded', { actor: 'ann', note });
     const trail = await runs.history(session.id);
     expect(trail.at(-1)).toMatchObject({ to: 'payment', kind: 'resolved', actor: 'ann', note });
-    expect(verifyTrail(trail)).toEqual([]);
+    expect(verifyTrail(trail, { from: { run: session.id, workflow: 'checkout' } })).toEqual([]);
     expect((await runs.held()).runs).toEqual([]);
   });
 });

@@ -506,12 +506,15 @@ describe('runs.restart()', () => {
 
 function bound(store: AtomicStateStore): AtomicStateStore {
   return {
+    contract: 1,
     open: (...args) => store.open(...args),
     read: (...args) => store.read(...args),
     claim: (...args) => store.claim(...args),
     commit: (...args) => store.commit(...args),
     renew: (...args) => store.renew(...args),
     release: (...args) => store.release(...args),
+    record: (...args) => store.record(...args),
+    end: (...args) => store.end(...args),
     delete: (...args) => store.delete(...args),
     history: (...args) => store.history(...args),
   };

@@ -295,9 +295,10 @@ describe('the trail of a run', () => {
     await app.runs.send(client.run, 'CHECKOUT', { actor: 'ann', payload: { from: 'a page' } });
     const trail = await app.runs.history(client.run);
     expect(trail.map(({ seq }) => seq)).toEqual([1, 2, 3, 4]);
-    expect(verifyTrail(trail)).toEqual([]);
+    const from = { run: client.run, workflow: 'checkout' };
+    expect(verifyTrail(trail, { from })).toEqual([]);
     const altered = trail.map((each) => (each.seq === 2 ? { ...each, actor: 'bob' } : each));
-    expect(verifyTrail(altered)).toEqual([{ index: 1, seq: 2, fault: 'altered' }]);
+    expect(verifyTrail(altered, { from })).toEqual([{ index: 1, seq: 2, fault: 'altered' }]);
   });
 });
 
@@ -317,12 +318,14 @@ describe('fsmGate({ trail })', () => {
       'claim',
       'commit',
       'renew',
+      'record',
       'release',
+      'end',
       'delete',
       'history',
     ] as const;
     const bound = names.map((name) => [name, (inner[name] as () => unknown).bind(inner)]);
-    const store = Object.fromEntries(bound) as AtomicStateStore;
+    const store: AtomicStateStore = { contract: 1, ...Object.fromEntries(bound) };
     const app = await scene({ session: { store }, gate: { trail: { refusals: true } } });
     const client = await app.client();
     await client.calls('cart.add_item');

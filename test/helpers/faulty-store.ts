@@ -10,6 +10,7 @@ type Fault = 'lost' | 'done' | 'hang' | 'late';
 
 /** A real store that counts its calls, and fails or hangs where a test says so. */
 export class FaultyStore implements AtomicStateStore {
+  readonly contract = 1;
   readonly asked: Operation[] = [];
   /** Answers the calls that are late. */
   readonly late: (() => void)[] = [];
@@ -52,10 +53,13 @@ export class FaultyStore implements AtomicStateStore {
     this.#call('commit', () => this.#inner.commit(...args));
   renew: AtomicStateStore['renew'] = (...args) =>
     this.#call('renew', () => this.#inner.renew(...args));
+  record: AtomicStateStore['record'] = (...args) =>
+    this.#call('record', () => this.#inner.record(...args));
   release: AtomicStateStore['release'] = (...args) =>
     this.#call('release', () => this.#inner.release(...args));
   append: NonNullable<AtomicStateStore['append']> = (...args) =>
     this.#call('append', async () => this.#inner.append?.(...args));
+  end: AtomicStateStore['end'] = (...args) => this.#call('end', () => this.#inner.end(...args));
   delete: AtomicStateStore['delete'] = (...args) =>
     this.#call('delete', () => this.#inner.delete(...args));
   history: AtomicStateStore['history'] = (...args) =>

@@ -16,7 +16,7 @@ function makeTable(maxRuns: number) {
   const table = new RunTable<Run>({
     maxRuns,
     now: time.now,
-    isPinned: ({ pinned }) => pinned === true,
+    isNeeded: ({ pinned }) => pinned === true,
     isOwned: ({ owned }) => owned === true,
   });
   const lasting = (ms = HOUR, pinned = false): Run => ({ expiresAt: time.now() + ms, pinned });

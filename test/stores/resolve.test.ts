@@ -45,12 +45,24 @@ describe('resolveStore()', () => {
     });
   });
 
-  it('says what an unfinished atomic store lacks, where load and save are there', () => {
-    const warnings: string[] = [];
+  it('never adapts a store of operations that is not whole, or of another contract', () => {
     const { claim, commit, renew } = memoryStore();
-    const store = Object.assign(new JsonStateStore(), { claim, commit, renew });
-    resolveStore(store, { onWarning: (warning) => warnings.push(warning) });
-    expect(warnings[0]).toMatch(/lacks "open", "read", "release", "delete", "history"/);
+    const unfinished = Object.assign(new JsonStateStore(), { claim, commit, renew });
+    const lacks =
+      /it lacks "open", "read", "record", "release", "end", "delete", "history"; it must say/;
+    for (const adapt of [resolveStore, adaptStateStore])
+      expect(() => adapt(unfinished, quiet)).toThrow(lacks);
+    const whole = memoryStore();
+    for (const contract of [2, '1', null]) {
+      const other = Object.assign(Object.create(whole), { contract, load() {}, save() {} });
+      const message = `it must say contract: 1, and says ${JSON.stringify(contract)}.`;
+      expect(() => resolveStore(other, quiet)).toThrow(message);
+    }
+  });
+
+  it('adapts a store of load and save that can also delete', () => {
+    const store = Object.assign(new JsonStateStore(), { delete() {}, read() {} });
+    expect(isAtomicStore(resolveStore(store, quiet))).toBe(true);
   });
 
   it.each([
@@ -59,7 +71,7 @@ describe('resolveStore()', () => {
       /FsmStateStore it lacks "load", "save"; to be an AtomicStateStore it lacks "open", "read"/,
     ],
     [{ load() {} }, /FsmStateStore it lacks "save"; /],
-    [{ ...atomicWithout('commit') }, /to be an AtomicStateStore it lacks "commit"/],
+    [{ ...atomicWithout('commit') }, /and is none: it lacks "commit"; it must say contract: 1/],
     [{ load: true, save: 'yes' }, /lacks "load", "save"/],
     [undefined, /the store is of type undefined, which is no store/],
     [null, /the store is of type null/],
@@ -83,7 +95,8 @@ describe('adaptStateStore()', () => {
 });
 
 function atomicWithout(operation: string): object {
-  const names = ['open', 'read', 'claim', 'commit', 'renew', 'release', 'delete', 'history'];
+  const names = ['open', 'read', 'claim', 'commit', 'renew', 'record', 'release', 'end', 'delete'];
+  names.push('history');
   return Object.fromEntries(
     names.filter((name) => name !== operation).map((name) => [name, () => {}]),
   );

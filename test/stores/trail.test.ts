@@ -30,6 +30,8 @@ const drafts = fc.record(
   { requiredKeys: ['from', 'event'] },
 ) as fc.Arbitrary<TrailDraft>;
 
+const FROM = { run: 'run', workflow: 'checkout' };
+
 const attempts = fc.array(fc.tuple(drafts, fc.option(text)), { minLength: 2, maxLength: 8 });
 
 /** The chained trail of those attempts. Those with a target state are commits. */
@@ -44,7 +46,7 @@ async function trailOf(
     if (to === null) await failedStep(store, 'run', {}, { outcome: undefined, ...draft });
     else await step(store, 'run', {}, { trail: { ...draft, to } });
   }
-  return store.history({ run: 'run', workflow: 'checkout' });
+  return store.history(FROM);
 }
 
 const RUNS = { numRuns: 60 };
@@ -53,8 +55,9 @@ describe('verifyTrail()', () => {
   it('finds nothing in an unchanged trail, from any entry on', async () => {
     const property = fc.asyncProperty(attempts, fc.nat(7), async (each, dropped) => {
       const trail = await trailOf(each);
-      expect(verifyTrail(trail)).toEqual([]);
-      expect(verifyTrail(JSON.parse(JSON.stringify(trail.slice(dropped))))).toEqual([]);
+      expect(verifyTrail(trail, { from: FROM })).toEqual([]);
+      const later = JSON.parse(JSON.stringify(trail.slice(dropped)));
+      expect(verifyTrail(later, { from: FROM })).toEqual([]);
     });
     await fc.assert(property, RUNS);
   });
@@ -70,7 +73,8 @@ describe('verifyTrail()', () => {
         const altered = trail.map((entry, at) =>
           at === index ? { ...entry, [name]: value } : entry,
         );
-        expect(verifyTrail(altered), name).toEqual([{ index, seq: index + 1, fault: 'altered' }]);
+        const fault = { index, seq: index + 1, fault: 'altered' };
+        expect(verifyTrail(altered, { from: FROM }), name).toEqual([fault]);
       }
     });
     await fc.assert(property, RUNS);
@@ -83,7 +87,7 @@ describe('verifyTrail()', () => {
       const rest = trail.filter((_, at) => at !== index);
       const isAtEnd = index === 0 || index === trail.length - 1;
       const fault = { index, seq: index + 2, fault: 'missing' };
-      expect(verifyTrail(rest)).toEqual(isAtEnd ? [] : [fault]);
+      expect(verifyTrail(rest, { from: FROM })).toEqual(isAtEnd ? [] : [fault]);
     });
     await fc.assert(property, RUNS);
   });
@@ -95,11 +99,33 @@ describe('verifyTrail()', () => {
       const [one, other] = [trail[index], trail[index + 1]];
       if (one === undefined || other === undefined) throw new Error('No two entries');
       const swapped = [...trail.slice(0, index), other, one, ...trail.slice(index + 2)];
-      expect(verifyTrail(swapped).map(({ fault }) => fault)).toContain('order');
+      expect(verifyTrail(swapped, { from: FROM }).map(({ fault }) => fault)).toContain('order');
       const renumbered = swapped.map((entry, at) => ({ ...entry, seq: at + 1 }));
-      expect(verifyTrail(renumbered).map(({ fault }) => fault)).toContain('altered');
+      expect(verifyTrail(renumbered, { from: FROM }).map(({ fault }) => fault)).toContain(
+        'altered',
+      );
     });
     await fc.assert(property, RUNS);
+  });
+
+  it('finds a trail of which each entry was written anew, by the hash that was kept', async () => {
+    const said: readonly [TrailDraft, string | null][] = [
+      [{ from: 'a', event: null }, 'b'],
+      [{ from: 'b', event: null }, null],
+    ];
+    const [kept, anew] = [await trailOf(said), await trailOf([...said.slice(1), ...said])];
+    const newest = kept.at(-1)?.hash;
+    expect(verifyTrail(kept, { from: FROM, newest })).toEqual([]);
+    const cut = { index: -1, seq: 0, fault: 'cut' };
+    expect(verifyTrail(anew, { from: FROM, newest })).toEqual([cut]);
+    expect(verifyTrail(kept.slice(0, 1), { from: FROM, newest })).toEqual([cut]);
+    expect(verifyTrail([], { from: FROM, newest })).toEqual([cut]);
+  });
+
+  it('finds the first entry of another run', async () => {
+    const trail = await trailOf([[{ from: 'a', event: null }, 'b']]);
+    const from = { ...FROM, run: 'other' };
+    expect(verifyTrail(trail, { from })).toEqual([{ index: 0, seq: 1, fault: 'foreign' }]);
   });
 
   it('finds an entry without a hash, or with one of another kind, unchained', async () => {
@@ -111,12 +137,12 @@ describe('verifyTrail()', () => {
       const [first, second] = trail;
       const { hash: _, ...bare } = second as TrailEntry;
       const spoilt = { ...bare, ...(hash !== undefined && { hash }) };
-      const found = verifyTrail([first as TrailEntry, spoilt]);
+      const found = verifyTrail([first as TrailEntry, spoilt], { from: FROM });
       expect(found).toEqual([{ index: 1, seq: 2, fault: 'unchained' }]);
     }
   });
 
   it('finds nothing in no entries', () => {
-    expect(verifyTrail([])).toEqual([]);
+    expect(verifyTrail([], { from: FROM })).toEqual([]);
   });
 });

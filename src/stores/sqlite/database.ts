@@ -1,6 +1,6 @@
 /**
  * The file: its connection, its transactions and its tables. Hides how processes wait for each
- * other, and what each version of the package has changed in the tables.
+ * other, and how the tables are laid out.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { InterlockError } from '../../errors.ts';
@@ -113,20 +113,23 @@ function isLocked(error: unknown): boolean {
 }
 
 /**
- * Times are milliseconds since the epoch. The columns `context`, `payload`, `claim`, `unsettled`
- * and `settled` are JSON text. In other text a backslash is doubled, and NUL and half surrogate
- * pairs are written `\uXXXX`.
+ * Times are milliseconds since the epoch. The columns `context`, `claim`, `unsettled`, `settled`
+ * and `entry` are JSON text. In other text a backslash is doubled, and NUL and half surrogate pairs
+ * are written `\uXXXX`. `session_ended` is 1 where the session ended before `expires_at`, until
+ * when the run can be read then. In the trail, the columns before `entry` are for queries.
  */
 const SCHEMA = `
 CREATE TABLE IF NOT EXISTS workflow_runs (
-  run         TEXT PRIMARY KEY,
-  principal   TEXT,
-  minted      INTEGER,
-  created_at  REAL NOT NULL,
-  expires_at  REAL NOT NULL
+  run            TEXT PRIMARY KEY,
+  principal      TEXT,
+  minted         INTEGER,
+  opened_by      TEXT,
+  created_at     REAL NOT NULL,
+  expires_at     REAL NOT NULL,
+  session_ended  INTEGER NOT NULL
 ) STRICT;
-
 CREATE INDEX IF NOT EXISTS workflow_runs_expiry ON workflow_runs (expires_at);
+CREATE INDEX IF NOT EXISTS workflow_runs_owned ON workflow_runs (principal, run);
 
 CREATE TABLE IF NOT EXISTS workflows (
   run            TEXT NOT NULL,
@@ -135,113 +138,68 @@ CREATE TABLE IF NOT EXISTS workflows (
   context        TEXT,
   version        INTEGER NOT NULL,
   updated_at     REAL NOT NULL,
+  ended          INTEGER,
   claim          TEXT,
   unsettled      TEXT NOT NULL,
   settled        TEXT NOT NULL,
+  seq            INTEGER NOT NULL,
+  attempts       INTEGER NOT NULL,
+  trail_hash     TEXT,
   PRIMARY KEY (run, workflow_type)
 ) STRICT;
-
 CREATE INDEX IF NOT EXISTS workflows_state ON workflows (state, updated_at, run);
+CREATE INDEX IF NOT EXISTS workflows_open
+  ON workflows (workflow_type, updated_at, run, state) WHERE ended IS NOT 1;
+CREATE INDEX IF NOT EXISTS workflows_claimed ON workflows (workflow_type) WHERE claim IS NOT NULL;
+
+CREATE TABLE IF NOT EXISTS workflow_events (
+  run            TEXT NOT NULL,
+  workflow_type  TEXT NOT NULL,
+  seq            INTEGER NOT NULL,
+  version        INTEGER NOT NULL,
+  attempt        INTEGER NOT NULL,
+  from_state     TEXT NOT NULL,
+  to_state       TEXT,
+  event          TEXT,
+  actor          TEXT,
+  tool           TEXT,
+  occurred_at    REAL NOT NULL,
+  entry          TEXT NOT NULL,
+  previous       TEXT,
+  hash           TEXT,
+  PRIMARY KEY (run, workflow_type, seq)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE IF NOT EXISTS workflow_format (format INTEGER NOT NULL) STRICT;
 `;
 
 /**
- * The trail, in the order of its entries. `entry` is the whole entry as JSON. The columns before it
- * are for queries and for older versions of the package, which write no `seq`. In those columns, an
- * entry that moved nothing has its `from_state` as its `to_state`.
- */
-const EVENTS = `
-CREATE TABLE workflow_events (
-  run            TEXT NOT NULL,
-  workflow_type  TEXT NOT NULL,
-  version        INTEGER NOT NULL,
-  from_state     TEXT NOT NULL,
-  to_state       TEXT NOT NULL,
-  event          TEXT,
-  payload        TEXT,
-  actor          TEXT,
-  tool           TEXT,
-  occurred_at    REAL NOT NULL,
-  seq            INTEGER,
-  attempt        INTEGER,
-  entry          TEXT,
-  hash           TEXT
-) STRICT;
-CREATE INDEX workflow_events_run ON workflow_events (run, workflow_type);
-`;
-
-/** The old table has the version as its key, so it cannot hold an attempt that moved nothing. */
-const EVENTS_ANEW = `
-ALTER TABLE workflow_events RENAME TO workflow_events_before;
-${EVENTS}
-INSERT INTO workflow_events
-  (run, workflow_type, version, from_state, to_state, event, payload, actor, tool,
-   occurred_at, seq, attempt)
-SELECT run, workflow_type, version, from_state, to_state, event, payload, actor, tool,
-       occurred_at, version, 1
-  FROM workflow_events_before ORDER BY run, workflow_type, version;
-DROP TABLE workflow_events_before;
-`;
-
-/** For the listings, none of which goes through runs that have ended. */
-const INDEXES = `
-CREATE INDEX IF NOT EXISTS workflows_open
-  ON workflows (workflow_type, updated_at, run, state) WHERE ended IS NOT 1;
-CREATE INDEX IF NOT EXISTS workflows_claimed ON workflows (workflow_type) WHERE claim IS NOT NULL;
-CREATE INDEX IF NOT EXISTS workflow_runs_owned ON workflow_runs (principal, run);
-`;
-
-/**
- * The format of the file. Its number grows with a change that older versions of the package cannot
+ * The format of the file. Its number grows with a change that other versions of the package cannot
  * work with. A new column is no such change.
  */
 export const FORMAT = 1;
 
-export function newerFormat(found: number): InterlockError {
+/** The error to throw where the file has another format; `undefined` where it has this one. */
+export function otherFormat(found: number): InterlockError | undefined {
+  if (found === FORMAT) return undefined;
   return new InterlockError(
     'ERR_INTERLOCK_STORE',
     `sqliteStore(): the file has the format ${found}, and this version of mcp-interlock ` +
-      `knows ${FORMAT}; a newer version has changed it. Nothing was written`,
+      `knows ${FORMAT}: another version has made it. Nothing was written`,
   );
 }
 
-/**
- * Columns that later versions have added. `NULL` means that an older version, which may use the
- * file at the same time, wrote the row.
- */
-const ADDED = [
-  // The token that opened the run.
-  ['workflow_runs', 'opened_by', 'TEXT'],
-  // Whether the last commit ended the workflow.
-  ['workflows', 'ended', 'INTEGER'],
-  // What the next entry of its trail follows on.
-  ['workflows', 'seq', 'INTEGER'],
-  ['workflows', 'attempts', 'INTEGER'],
-  ['workflows', 'trail_hash', 'TEXT'],
-] as const;
-
-/** Brings a file of any older version up to date, in the transaction that the caller has open. */
-export function migrate(database: SqliteDatabase): void {
-  database.exec(SCHEMA);
-  const [row] = database.prepare('SELECT max(format) AS format FROM workflow_format').all() as {
-    format: number | null;
-  }[];
-  const found = row?.format ?? 0;
-  if (found > FORMAT) throw newerFormat(found);
-  addMissingColumns(database);
-  const columns = database.prepare("SELECT name FROM pragma_table_info('workflow_events')").all();
-  const names = (columns as { name: string }[]).map(({ name }) => name);
-  if (names.length === 0) database.exec(EVENTS);
-  else if (!names.includes('seq')) database.exec(EVENTS_ANEW);
-  database.exec(INDEXES);
-  if (found < FORMAT) database.exec(`INSERT INTO workflow_format (format) VALUES (${FORMAT})`);
-}
-
-function addMissingColumns(database: SqliteDatabase): void {
-  for (const [table, column, type] of ADDED) {
-    const known = database.prepare('SELECT 1 FROM pragma_table_info(?) WHERE name = ?');
-    if (known.all(table, column).length > 0) continue;
-    database.exec(`ALTER TABLE ${table} ADD COLUMN ${column} ${type}`);
+/** Makes the tables where they are missing, in the transaction that the caller has open. */
+export function makeTables(database: SqliteDatabase): void {
+  const known = "SELECT name FROM sqlite_master WHERE name = 'workflow_format'";
+  if (database.prepare(known).all().length > 0) {
+    const [row] = database.prepare('SELECT format FROM workflow_format').all() as {
+      format: number;
+    }[];
+    const refused = row && otherFormat(row.format);
+    if (refused) throw refused;
+    if (row) return;
   }
+  database.exec(SCHEMA);
+  database.exec(`INSERT INTO workflow_format (format) VALUES (${FORMAT})`);
 }
