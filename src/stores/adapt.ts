@@ -187,8 +187,8 @@ function notAStore(store: unknown): InterlockError {
 
 const LIMITS =
   'the store has only load and save, so steps are exact within one process only. A run whose ' +
-  'step has an unknown outcome is held until this process ends, and no longer. An AtomicStateStore ' +
-  'keeps both promises across processes and restarts';
+  'step has an unknown outcome is held until this process ends, and no longer. An ' +
+  'AtomicStateStore keeps both promises across processes and restarts';
 
 function emitWarning(warning: string): void {
   process.emitWarning(warning, 'InterlockWarning');
