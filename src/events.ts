@@ -15,6 +15,7 @@ export type RefusalReason =
   | 'guard'
   | 'busy'
   | 'held'
+  | 'too-many-held'
   | 'loop'
   | 'unavailable'
   | 'no-run';

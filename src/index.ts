@@ -111,6 +111,7 @@ export type {
   CountOptions,
   ListOptions,
   PageOptions,
+  Deleted,
   Resolution,
   ResolveOptions,
   Restarted,

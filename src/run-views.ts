@@ -27,7 +27,7 @@ export interface StandingRun {
 }
 
 /** A run, and its principal, whose tools `available` names. */
-interface SeenRun extends Viewer {
+interface SeenRun extends Viewer, Pick<RunView, 'run' | 'sessionEnded'> {
   readonly workflow: Workflow;
   readonly run: string;
 }
@@ -63,7 +63,7 @@ export function standingRun(
 }
 
 function viewOf(
-  { workflow, ...viewer }: SeenRun,
+  { workflow, sessionEnded, ...viewer }: SeenRun,
   snapshot: FsmSnapshot,
   { claim, ended = false }: Pick<WorkflowRecord, 'claim' | 'ended'>,
   now: number,
@@ -81,6 +81,7 @@ function viewOf(
     ended,
     available: hidden?.size ? available.filter((tool) => !hidden.has(tool)) : available,
     ...(context !== undefined && { context }),
+    ...(sessionEnded && { sessionEnded }),
     ...(claim && { claim }),
     ...(heldSince !== undefined && { heldForMs: Math.max(0, now - heldSince) }),
     ...(!ended &&
@@ -180,11 +181,17 @@ function viewsOf(mover: RunsMover, { runs, next, now = mover.clock.now() }: Runs
 /** A run that the gate does not understand must not hide the others. */
 function viewOfFound(
   { workflow, onError }: RunsMover,
-  { run, ...record }: FoundRun,
+  { run, sessionEnded, ...record }: FoundRun,
   now: number,
 ): RunView {
   // A list does not say whose runs they are.
-  const seen = { workflow, run, principal: undefined, onError };
+  const seen = {
+    workflow,
+    run,
+    principal: undefined,
+    onError,
+    ...(sessionEnded && { sessionEnded }),
+  };
   try {
     return standingRun(seen, record, now).view;
   } catch (error) {

@@ -40,6 +40,11 @@ export interface RunView {
    * principal; in `held()` and `stuck()`, which do not know it, none.
    */
   readonly available: readonly string[];
+  /**
+   * Set once the session that named the run is over: it was ended, or was idle for too long. Its
+   * client cannot go on. A held run stays until a person resolves it, and then for 24 hours.
+   */
+  readonly sessionEnded?: true;
   /** The step that is running or held. */
   readonly claim?: ClaimView;
   /**
@@ -119,6 +124,14 @@ export interface ListOptions extends PageOptions {
    */
   readonly principal: string | IssuedPrincipal;
 }
+
+/**
+ * What `delete()` did. `pinned`: a step that must not be repeated is running or held. The run stays
+ * until `resolve()` has settled it.
+ */
+export type Deleted =
+  | { readonly deleted: true }
+  | { readonly deleted: false; readonly reason: 'unknown-run' | 'pinned' };
 
 /** What `resolve()` did. */
 export type Resolution =

@@ -27,6 +27,7 @@ import {
   type BeginOptions,
   type Begun,
   type CountOptions,
+  type Deleted,
   keptBy,
   type ListOptions,
   MOVER,
@@ -105,7 +106,9 @@ export class Runs<E extends string = string> {
     const workflow = this.#workflow;
     const record = await store.read(run, ttlMs, workflow.id);
     if (record === undefined) return undefined;
-    const seen = { workflow, run, principal: record.session.principal, onError };
+    const { session, sessionEnded } = record;
+    const { principal } = session;
+    const seen = { workflow, run, principal, onError, ...(sessionEnded && { sessionEnded }) };
     return standingRun(seen, storedIn(record, workflow.id), record.now ?? clock.now());
   }
 
@@ -157,20 +160,19 @@ export class Runs<E extends string = string> {
   }
 
   /**
-   * Deletes a run with all its workflows, its data and its trail. It does nothing where there is no
-   * such run. It does not stop a running step, whose outcome is then not saved: its client is told
-   * that it could not be recorded. PostgreSQL keeps the trail in a table of its own.
+   * Deletes a run with all its workflows, its data and its trail, unless it is pinned. It does not
+   * stop a running `retry` step, whose outcome is then not saved: its client is told that it could
+   * not be recorded. PostgreSQL keeps the trail in a table of its own.
    */
-  async delete(run: string): Promise<void> {
+  async delete(run: string): Promise<Deleted> {
     const { sessions, store, tell } = this.#mover;
-    if (sessions === undefined) {
-      await store.delete(run);
-      return;
-    }
-    await sessions.close({ run });
+    const result = await (sessions === undefined ? store.delete(run) : sessions.remove(run));
+    if (result !== 'deleted')
+      return { deleted: false, reason: result === 'pinned' ? result : 'unknown-run' };
     // A session's client has lost its session; other clients begin a new run.
-    if (!isSession(run) && !isStableEverywhere(this.#workflow))
+    if (sessions !== undefined && !isSession(run) && !isStableEverywhere(this.#workflow))
       tell(run, ['tools', ...readLists(this.#workflow)]);
+    return { deleted: true };
   }
 
   /** The newest `limit` entries of the run's trail, the oldest of them first. Default 50. */

@@ -68,6 +68,7 @@ describe('the reference', () => {
       guard: true,
       busy: true,
       held: true,
+      'too-many-held': true,
       loop: true,
       unavailable: true,
       'no-run': true,

@@ -130,13 +130,15 @@ describe('held()', () => {
     ]);
   });
 
-  it('keeps no run alive', async () => {
+  it('keeps no session alive, and says where one has ended', async () => {
     const { runs, leaveClaim, pass } = shop();
     await leaveClaim('order-1');
     pass(HOUR - 1);
-    expect(keysOf(await runs.held())).toEqual(['order-1']);
+    const [held] = (await runs.held()).runs;
+    expect(held).toMatchObject({ run: 'order-1' });
+    expect(held).not.toHaveProperty('sessionEnded');
     pass(1);
-    expect(await runs.held()).toEqual({ runs: [] });
+    expect((await runs.held()).runs).toMatchObject([{ run: 'order-1', sessionEnded: true }]);
   });
 });
 
@@ -299,10 +301,23 @@ describe('delete()', () => {
     const app = await scene();
     const client = await app.client();
     await client.calls('cart.add_item');
-    await app.runs.delete(client.run);
+    expect(await app.runs.delete(client.run)).toEqual({ deleted: true });
     await expect(client.raw.tools()).rejects.toThrow('Session not found');
     expect(await app.runs.read(client.run)).toBeUndefined();
-    await app.runs.delete(client.run);
+    const again = await app.runs.delete(client.run);
+    expect(again).toEqual({ deleted: false, reason: 'unknown-run' });
+  });
+
+  it('leaves a run alone whose step must not be repeated: it is running or held', async () => {
+    const app = await scene();
+    const client = await app.client();
+    const step = await begins(app, 'cart.add_item', () => client.raw.call('cart.add_item'));
+    const pinned = { deleted: false, reason: 'pinned' };
+    expect(await app.runs.delete(client.run)).toEqual(pinned);
+    expect(await runsOf(checkoutGate(), { store: app.data }).delete(client.run)).toEqual(pinned);
+    step.finish();
+    expect(await step.answer).toMatchObject({ isError: false });
+    expect(await app.runs.delete(client.run)).toEqual({ deleted: true });
   });
 
   it("begins a principal's run anew with the next call, and has its clients told", async () => {
@@ -321,8 +336,9 @@ describe('delete()', () => {
     expect(await app.runs.history(run)).toMatchObject([{ seq: 1, from: 'empty' }]);
   });
 
-  it('saves nothing of a running step, and its client is told so', async () => {
+  it('saves nothing of a running `retry` step, and its client is told so', async () => {
     const app = await scene({
+      workflow: checkoutGate('retry'),
       session: { key: [principalKey(), sessionKey()], principal: () => 'ann' },
     });
     const client = await app.client();

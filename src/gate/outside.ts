@@ -120,6 +120,7 @@ export async function moveFromOutside(
   if (!(step instanceof Step)) {
     if (step.reason === 'busy' || step.reason === 'held') return step.reason;
     if (step.reason === 'unknown') return 'unknown-run';
+    if (step.reason === 'too-many-held') return 'held';
     if ('fault' in step) throw step.fault;
     throw new StoreUnavailable('the store could not be asked');
   }

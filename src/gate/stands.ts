@@ -77,10 +77,14 @@ export function recordNow(
 ): MaybePromise<RunRecord | undefined | 'away'> {
   return (
     run.fresh() ??
-    run.store.read(run.run, run.ttlMs, workflow.id).catch((error: unknown) => {
-      onError(error);
-      return 'away' as const;
-    })
+    run.store.read(run.run, run.ttlMs, workflow.id).then(
+      // What is left of it is the operator's, unless its principal's next claim goes on with it.
+      (record) => (record?.sessionEnded && run.create === undefined ? undefined : record),
+      (error: unknown) => {
+        onError(error);
+        return 'away' as const;
+      },
+    )
   );
 }
 

@@ -74,6 +74,9 @@ interface RunOrigin {
   readonly isSessions?: boolean;
 }
 
+/** How long an idempotency key waits for a later try, where no session names the run. */
+const NAMED_KEY_MS = 30 * 24 * 3_600_000;
+
 /** One run that a request is about. */
 export class Run implements StepRun {
   readonly run: string;
@@ -108,6 +111,11 @@ export class Run implements StepRun {
 
   get ttlMs(): number {
     return this.#keeper.ttlMs;
+  }
+
+  /** A session's client tries again while it lives; a person or a handle comes back later. */
+  get keyMs(): number | undefined {
+    return this.#isSessions ? undefined : Math.max(this.ttlMs, NAMED_KEY_MS);
   }
 
   get turns(): Turns {

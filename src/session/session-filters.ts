@@ -60,7 +60,7 @@ export interface SessionKeeper {
    * @param minted whether the middleware made the id, and not the upstream
    */
   open(run: string, caller: Opening, minted: boolean): Promise<OpenResult['status'] | 'full'>;
-  /** Ends a session and its run: from now on both are unknown. */
+  /** Ends a session. Its run goes with it, unless a step of it needs the run. */
   close(session: LiveSession): Promise<void>;
 }
 

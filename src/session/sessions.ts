@@ -6,7 +6,13 @@ import { newToken, SESSION_HEADER } from '../names.ts';
 import type { NotificationBus } from '../notify/bus.ts';
 import { HeldStreams, Relay } from '../notify/relay.ts';
 import { leftRunning, Turns } from '../step/turns.ts';
-import type { OpenResult, RunRecord, SessionRecord } from '../stores/store.ts';
+import type {
+  AtomicStateStore,
+  DeleteResult,
+  OpenResult,
+  RunRecord,
+  SessionRecord,
+} from '../stores/store.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import {
   type Era,
@@ -167,17 +173,25 @@ export class Sessions implements SessionKeeper {
    */
   async #endUnlessUsed(session: LiveSession): Promise<void> {
     const { run, seat } = session;
-    const record = await this.config.store.read(run, this.config.idleMs);
-    const claimed = Object.values(record?.workflows ?? {}).some(({ claim }) => claim);
-    const isUsed = session.running || seat?.isFree || this.table.get(run) !== session;
-    if (claimed || isUsed) return;
-    if (record === undefined) this.#forget(run);
-    else await this.close(session);
+    if (session.running || seat?.isFree || this.table.get(run) !== session) return;
+    await this.close(session, { ifUnclaimed: true });
   }
 
-  /** Ends a run, of a session or not: from now on it is unknown. */
-  async close({ run }: Pick<LiveSession, 'run'>): Promise<void> {
-    await this.config.store.delete(run);
+  async close(
+    { run }: LiveSession,
+    options?: Parameters<AtomicStateStore['end']>[1],
+  ): Promise<void> {
+    if ((await this.config.store.end(run, options)) !== 'claimed') this.#over(run);
+  }
+
+  /** Removes a run, of a session or not. From now on it is unknown, unless it is pinned. */
+  async remove(run: string): Promise<DeleteResult> {
+    const result = await this.config.store.delete(run);
+    if (result !== 'pinned') this.#over(run);
+    return result;
+  }
+
+  #over(run: string): void {
     this.#forget(run);
     this.#relay?.ended(run);
   }
@@ -366,8 +380,11 @@ export class Sessions implements SessionKeeper {
         ? { session: known }
         : 'unavailable';
     }
-    if (record === undefined) this.#forget(run);
-    if (record === undefined || record.session.principal !== binding) return 'unknown';
+    if (record === undefined || record.sessionEnded) {
+      this.#forget(run);
+      return 'unknown';
+    }
+    if (record.session.principal !== binding) return 'unknown';
     const session = this.table.get(run) ?? this.#adopt(run, record.session, principal, req);
     session.checkedAt = clock.now();
     return { session, record, moves };

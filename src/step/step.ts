@@ -76,6 +76,8 @@ export interface StepRun {
   readonly run: string;
   readonly store: GuardedStore;
   readonly ttlMs: number;
+  /** As {@link ClaimRequest.keyMs}. */
+  readonly keyMs?: number | undefined;
   readonly turns: Turns;
   /** Makes the run where it does not exist yet. */
   readonly create: SessionRecord | undefined;
@@ -100,7 +102,14 @@ export interface StepCall {
 
 /** Why a call did not become a step. */
 export interface NotClaimed {
-  readonly reason: 'state' | 'busy' | 'held' | 'unavailable' | 'cancelled' | 'unknown';
+  readonly reason:
+    | 'state'
+    | 'busy'
+    | 'held'
+    | 'too-many-held'
+    | 'unavailable'
+    | 'cancelled'
+    | 'unknown';
   /** The position that the store tested the call against, if it did. */
   readonly snapshot?: FsmSnapshot | undefined;
   /** The claim of the step whose outcome is unknown, where the run is held. */
@@ -378,7 +387,7 @@ export class Step {
   #claimOf(states: readonly string[] | undefined, askedAt: number): ClaimRequest {
     this.#addDigest();
     const { workflow, times } = this.#rules;
-    const { create, ttlMs } = this.#run;
+    const { create, ttlMs, keyMs } = this.#run;
     return {
       run: this.key.run,
       workflow: this.key.workflow,
@@ -390,6 +399,7 @@ export class Step {
       create,
       leaseMs: times.leaseMs,
       ttlMs,
+      keyMs,
     };
   }
 
@@ -838,6 +848,7 @@ function refusal(result: ClaimResult): NotClaimed {
   if (result.status === 'unknown') return { reason: 'unknown' };
   const { status, snapshot } = result;
   if (status === 'held') return { reason: 'held', snapshot, held: result.claim, now: result.now };
+  if (status === 'unsettled') return { reason: 'too-many-held', snapshot };
   return { reason: status === 'state' ? 'state' : 'busy', snapshot };
 }
 

@@ -317,6 +317,11 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
     `The operator must resolve it before ${name(workflow)} goes on.`,
     'Do not repeat the call.',
   ],
+  'too-many-held': ({ tool }) => [
+    notRun(tool, 'too many earlier calls ended with an unknown outcome.'),
+    'The operator must resolve them first.',
+    'Do not repeat the call.',
+  ],
   loop: (refusal, { isOrder }) => [
     notRun(refusal.tool, 'it was called again and again without progress.'),
     ...(refusal.state === undefined || isOrder

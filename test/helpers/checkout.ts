@@ -1,7 +1,12 @@
-import { StateMachineGate } from '../../src/index.ts';
+import { StateMachineGate, type Uncertain } from '../../src/index.ts';
 
-/** The checkout of the README, which most tests play. */
-export function checkoutGate() {
+/**
+ * The checkout of the README, which most tests play.
+ *
+ * @param uncertain of all of its tools. Default: what their annotations say.
+ */
+export function checkoutGate(uncertain?: Uncertain) {
+  const said = uncertain && { uncertain };
   return new StateMachineGate({
     id: 'checkout',
     initial: 'empty',
@@ -12,7 +17,7 @@ export function checkoutGate() {
       confirmed: { type: 'final' },
     },
   })
-    .bindTool('cart.add_item', ['empty', 'has_items'], 'ADD_ITEM')
-    .bindTool('cart.checkout', ['has_items'], 'CHECKOUT')
-    .bindTool('cart.pay', ['payment'], 'PAY');
+    .bindTool('cart.add_item', ['empty', 'has_items'], { success: 'ADD_ITEM', ...said })
+    .bindTool('cart.checkout', ['has_items'], { success: 'CHECKOUT', ...said })
+    .bindTool('cart.pay', ['payment'], { success: 'PAY', ...said });
 }

@@ -18,7 +18,7 @@ function expectNoLeak(...responses: RawResponse[]): void {
 
 /** Breaks the store while `work` runs, or makes it hang and lets its deadlines pass. */
 async function withBroken<T>(app: Scene, how: 'lost' | 'hang', work: () => Promise<T>): Promise<T> {
-  const operations: Parameters<FaultyStore['fail']>[0][] = ['open', 'read', 'claim', 'delete'];
+  const operations: Parameters<FaultyStore['fail']>[0][] = ['open', 'read', 'claim', 'end'];
   for (const each of operations) app.store.fail(each, Number.POSITIVE_INFINITY, how);
   return how === 'lost' ? work() : passUntil(app.clock, work());
 }

@@ -78,6 +78,9 @@ describe('the text of a refusal', () => {
       '[System: cart.pay was not run, ' +
       'because an earlier call of cart.refund ended with an unknown outcome. ' +
       'The operator must resolve it before checkout goes on. Do not repeat the call.]',
+    'too-many-held':
+      '[System: cart.pay was not run, because too many earlier calls ended with an unknown ' +
+      'outcome. The operator must resolve them first. Do not repeat the call.]',
     'no-run':
       '[System: cart.pay was not run, because it belongs to no run of checkout. ' +
       'the slot is taken.]',
@@ -161,6 +164,7 @@ describe('a hostile name', () => {
       'guard',
       'busy',
       'held',
+      'too-many-held',
       'loop',
       'unavailable',
     );
