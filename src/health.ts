@@ -47,21 +47,25 @@ export interface WorkflowHealthOptions {
 export interface HealthReport {
   /** `ok` comes with 200, `failing` with 503. */
   readonly status: 'ok' | 'failing';
-  /** Why it is failing. `ending`: this process takes no new steps, after `close()`. */
-  readonly failing: readonly (FailOn | 'store' | 'ending')[];
+  /**
+   * Why it is failing. `store`: a store grants no claims. `ending`: this process takes no new steps,
+   * after `close()`. `index`: the runs cannot be counted for which `failOn` asks.
+   */
+  readonly failing: readonly (FailOn | 'store' | 'ending' | 'index')[];
   /** Whether this process hears the others at the moment. Absent where it has no bus. */
   readonly bus?: 'hears' | 'deaf';
   /** In the order of `runs`. */
   readonly workflows: readonly WorkflowHealth[];
 }
 
-/** One workflow. It has no counts where the store has no index, or cannot be asked. */
+/** One workflow. It has counts only where `index` is `ok`. */
 export interface WorkflowHealth extends Partial<RunsUnderWay> {
   /** The gate's id. */
   readonly workflow: string;
+  /** Whether the store grants claims, and so steps can run. */
   readonly store: 'ok' | 'unavailable';
-  /** Whether the store keeps an index of its runs. */
-  readonly index: boolean;
+  /** Whether its runs can be counted. `none`: the store keeps no index of them. */
+  readonly index: 'ok' | 'unavailable' | 'none';
   /** The longest held runs. Only for a request that may see keys. */
   readonly heldRuns?: readonly ListedRun[];
   /** The oldest stuck runs. Only for a request that may see keys. */
@@ -106,13 +110,10 @@ const optionsSchema = z.strictObject({
 /** The most runs in a list. */
 const LISTED = 50;
 
-/** A key that no run has: reading it tests a store without an index. */
-const NO_RUN = 'mcp-interlock health';
-
 /**
  * Says whether the process and its runs are well: `app.get('/health', workflowHealth({ runs,
- * stuckAfterMs }))`. It answers 200, or 503 where a store cannot be asked or the process ends, with
- * a {@link HealthReport} as JSON. The handler never throws. Held runs that it meets are told as
+ * stuckAfterMs }))`. It answers 200, or 503 where a store grants no claims or the process ends, with
+ * a {@link HealthReport} as JSON. A store that counts no runs takes no process out. The handler never throws. Held runs that it meets are told as
  * events, as by `runs.held()`.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown,
@@ -173,20 +174,32 @@ function checkFailOn(mover: RunsMover, failOn: readonly FailOn[]): void {
   );
 }
 
-/** Asks the store about one workflow, as few times as the answer needs. */
+/** Asks whether the store works, and how the runs of one workflow are. */
 async function lookAt(
   mover: RunsMover,
   forMs: number,
   withKeys: boolean,
   tell: (error: unknown) => void,
 ): Promise<WorkflowHealth> {
-  const { workflow, store, ttlMs } = mover;
-  const known = { workflow: workflow.id, index: hasIndex(mover) };
+  const proven = mover.store.prove().then(
+    () => 'ok' as const,
+    (error: unknown) => {
+      tell(error);
+      return 'unavailable' as const;
+    },
+  );
+  const [store, found] = await Promise.all([proven, countedIn(mover, forMs, withKeys, tell)]);
+  return { workflow: mover.workflow.id, store, ...found };
+}
+
+async function countedIn(
+  mover: RunsMover,
+  forMs: number,
+  withKeys: boolean,
+  tell: (error: unknown) => void,
+): Promise<Omit<WorkflowHealth, 'workflow' | 'store'>> {
+  if (!hasIndex(mover)) return { index: 'none' };
   try {
-    if (!known.index) {
-      await store.read(NO_RUN, ttlMs);
-      return { ...known, store: 'ok' };
-    }
     const counted = await countRuns(mover, { forMs });
     const page = { limit: LISTED };
     const [held, stuck] = await Promise.all([
@@ -198,10 +211,10 @@ async function lookAt(
       heldRuns: held.runs.map(listedRun),
       stuckRuns: stuck.runs.map(listedRun),
     };
-    return { ...known, store: 'ok', ...counted, ...listed };
+    return { index: 'ok', ...counted, ...listed };
   } catch (error) {
     tell(error);
-    return { ...known, store: 'unavailable' };
+    return { index: 'unavailable' };
   }
 }
 
@@ -227,10 +240,12 @@ function reportOf(
 ): HealthReport {
   const heard = movers.flatMap(({ sessions }) => sessions?.hearsOthers ?? []);
   const isDeaf = heard.includes(false);
+  const isBlind = workflows.some(({ index }) => index === 'unavailable');
   const faults: readonly (readonly [HealthReport['failing'][number], boolean])[] = [
     ['store', workflows.some(({ store }) => store !== 'ok')],
     ['ending', movers.some(({ turns }) => turns.closed)],
     ['bus', isDeaf && failOn.includes('bus')],
+    ['index', isBlind && (failOn.includes('held') || failOn.includes('stuck'))],
     ['held', workflows.some(({ held = 0 }) => held > 0) && failOn.includes('held')],
     ['stuck', workflows.some(({ stuck = 0 }) => stuck > 0) && failOn.includes('stuck')],
   ];

@@ -61,8 +61,8 @@ const reportIn = ({ text }: { readonly text: string }): HealthReport => JSON.par
 
 const COUNTED = {
   workflow: 'checkout',
-  index: true,
   store: 'ok',
+  index: 'ok',
   runs: 2,
   states: [{ state: 'payment', runs: 2, stuck: 1 }],
   stuck: 1,
@@ -139,27 +139,72 @@ describe('workflowHealth()', () => {
     expect(errors).toEqual([expect.objectContaining({ run: 'key-of-held' })]);
   });
 
-  it('answers 503 where a store cannot be asked, without the reason', async () => {
+  it('answers 503 where a store grants no claims though it counts, without the reason', async () => {
     const { ask, clock, errors, store } = await shop();
-    store.fail('count');
+    store.fail('claim');
     const answer = await ask();
     expect(answer.status).toBe(503);
     expect(reportIn(answer)).toEqual({
       status: 'failing',
       failing: ['store'],
-      workflows: [{ workflow: 'checkout', index: true, store: 'unavailable' }],
+      workflows: [{ ...COUNTED, store: 'unavailable' }],
     });
-    expect(errors).toEqual([expect.objectContaining({ name: 'StoreUnavailable' })]);
+    expect(errors).toContainEqual(expect.objectContaining({ name: 'StoreUnavailable' }));
     store.heal();
-    clock.advance(1_000);
+    clock.advance(10_000);
     expect((await ask()).status).toBe(200);
+  });
+
+  it('answers 200 where a store counts nothing though it grants claims, and alarms 503', async () => {
+    const ready = await shop();
+    const alarm = await shop({ failOn: ['held'] });
+    const deaf = await shop({ failOn: ['stuck'] });
+    for (const { store } of [ready, alarm, deaf]) store.fail('count');
+    const workflows = [{ workflow: 'checkout', store: 'ok', index: 'unavailable' }];
+    const answer = await ready.ask();
+    expect(answer.status).toBe(200);
+    expect(reportIn(answer)).toEqual({ status: 'ok', failing: [], workflows });
+    for (const { ask } of [alarm, deaf]) {
+      const rung = await ask();
+      expect(rung.status).toBe(503);
+      expect(reportIn(rung)).toEqual({ status: 'failing', failing: ['index'], workflows });
+    }
+  });
+
+  it('takes a granted claim of a call for proof, for ten seconds', async () => {
+    const { ask, clock, runs, store } = await shop();
+    await runs.send('key-of-stuck', 'PAY');
+    store.take();
+    clock.advance(9_000);
+    await ask();
+    expect(store.times('claim')).toBe(0);
+    clock.advance(2_000);
+    await ask();
+    expect(store.times('claim')).toBe(1);
+    expect(store.times('release')).toBe(1);
+  });
+
+  it('tests the store at most each ten seconds, by a run that no list or count has', async () => {
+    const { ask, clock, data, runs, store } = await shop();
+    for (let times = 0; times < 10; times++) {
+      await Promise.all([ask(), ask()]);
+      clock.advance(1_000);
+    }
+    expect(store.times('claim')).toBe(1);
+    const before = await runs.count({ forMs: 0 });
+    expect(before.runs).toBe(2);
+    const probe = 'mcp-interlock probe';
+    expect(await data.history({ run: probe, workflow: probe })).toEqual([]);
+    clock.advance(60_000);
+    expect(await data.read(probe, 1)).toBeUndefined();
   });
 
   it('answers within the deadline of a store that hangs', async () => {
     const { ask, clock, store } = await shop();
-    store.fail('count', 1, 'hang');
+    store.fail('claim', 1, 'hang');
     const asked = ask();
-    await expect.poll(() => store.times('count')).toBe(1);
+    await expect.poll(() => store.times('claim')).toBe(1);
+    await settle();
     clock.advance(2_000);
     expect((await asked).status).toBe(503);
   });
@@ -170,19 +215,20 @@ describe('workflowHealth()', () => {
     const storm = await Promise.all(Array.from({ length: 50 }, () => ask()));
     expect(new Set(storm.map(({ text }) => text)).size).toBe(1);
     await ask();
-    expect(store.take()).toEqual(['count', 'held']);
+    const looks = () => store.take().filter((each) => each === 'count' || each === 'held');
+    expect(looks()).toEqual(['count', 'held']);
     clock.advance(1_000);
     await ask();
-    expect(store.take()).toEqual(['count', 'held']);
+    expect(looks()).toEqual(['count', 'held']);
     // The clock went back: an answer of the future is not used. The claim lives again.
     clock.advance(-5_000);
     await ask();
-    expect(store.take()).toEqual(['count']);
+    expect(looks()).toEqual(['count']);
   });
 
   it('answers liveness without asking a store that is down', async () => {
     const { ask, store } = await shop();
-    store.fail('count', Number.POSITIVE_INFINITY, 'hang');
+    store.fail('claim', Number.POSITIVE_INFINITY, 'hang');
     store.take();
     const answer = await ask('/live');
     expect(answer).toMatchObject({ status: 200, text: '{"status":"ok"}' });
@@ -290,19 +336,20 @@ describe('the health of runs in a store that keeps no index', () => {
   };
 
   it('says so, counts nothing, and still finds out whether it can be asked', async () => {
-    const { health, texts, errors } = shopOf();
-    const known = { workflow: 'checkout', index: false };
+    const { health, texts } = shopOf();
+    const known = { workflow: 'checkout', index: 'none' };
     expect(await get(health)).toEqual({
       status: 200,
       report: { status: 'ok', failing: [], workflows: [{ ...known, store: 'ok' }] },
     });
     const [asked = ''] = texts.takeCalls();
-    texts.failures.set(asked, new Error('ECONNREFUSED'));
-    expect(await get(health)).toMatchObject({
+    const away = shopOf();
+    away.texts.failures.set(asked, new Error('ECONNREFUSED'));
+    expect(await get(away.health)).toMatchObject({
       status: 503,
       report: { workflows: [{ ...known, store: 'unavailable' }] },
     });
-    expect(errors).toHaveLength(1);
+    expect(away.errors).toHaveLength(1);
   });
 
   it.each(['held', 'stuck'] as const)('has no alarm for runs that are %s', (failOn) => {
@@ -316,13 +363,16 @@ it('asks several gates, each in its own store', async () => {
   const stores = [new FaultyStore(memoryStore()), new FaultyStore(memoryStore())] as const;
   await stores[0].open('run', {}, HOUR);
   await step(stores[0], 'run');
-  stores[1].fail('count');
+  stores[1].fail('claim');
   const runs = stores.map((store) => runsOf(checkoutGate(), { store, onError() {} }) as Runs);
   const health = workflowHealth({ runs, stuckAfterMs: STUCK_AFTER });
   const answer = await health.fetch(new Request('https://app.example/health'));
   expect(await answer.json()).toMatchObject({
     failing: ['store'],
-    workflows: [{ store: 'ok', runs: 1 }, { store: 'unavailable' }],
+    workflows: [
+      { store: 'ok', runs: 1 },
+      { store: 'unavailable', index: 'ok' },
+    ],
   });
 });
 

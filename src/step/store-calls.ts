@@ -4,6 +4,7 @@
  */
 import type { Clock } from '../clock.ts';
 import type { Events } from '../events.ts';
+import { newToken } from '../names.ts';
 import type {
   AtomicStateStore,
   ClaimRequest,
@@ -31,7 +32,21 @@ type CommitIn = TransactionalStateStore<unknown>['commitIn'];
 /** A store whose calls have deadlines. It has `commitIn` where the store has it. */
 export interface GuardedStore extends AtomicStateStore {
   readonly commitIn?: CommitIn;
+  /**
+   * Resolves if the store grants claims. One that was granted in the last ten seconds is proof
+   * enough. Else this process asks for one in a run of its own, once for all callers, and keeps the
+   * answer as long. Rejects where the store refuses it or fails.
+   */
+  prove(): Promise<void>;
 }
+
+/** How long a granted claim proves that a store grants claims, in milliseconds. */
+const PROOF_MS = 10_000;
+
+/** The run in which processes test a store. No client can name it, and no gate counts it. */
+const PROBE = { run: 'mcp-interlock probe', workflow: 'mcp-interlock probe' } as const;
+const PROBE_LEASE_MS = PROOF_MS / 2;
+const PROBE_LIFE_MS = 60_000;
 
 /** A call that takes longer than this, or than half of its deadline, is told of as slow. */
 const SLOW_MS = 1_000;
@@ -63,7 +78,7 @@ export function guardStore(
   const bounded = <T>(
     operation: string,
     call: () => Promise<T>,
-    onLate?: (value: T) => void,
+    onAnswer?: (value: T, isLate: boolean) => void,
   ): Promise<T> =>
     new Promise((resolve, reject) => {
       let late = false;
@@ -77,10 +92,8 @@ export function guardStore(
       });
       const succeed = (value: T): void => {
         stop();
-        if (late) {
-          onLate?.(value);
-          return;
-        }
+        onAnswer?.(value, late);
+        if (late) return;
         resolve(value);
         const durationMs = askedAt === undefined ? 0 : clock.now() - askedAt;
         if (durationMs > slowMs) events.publish({ type: 'store.slow', operation, durationMs });
@@ -103,6 +116,11 @@ export function guardStore(
           bounded('commit', () => store.commitIn(...args)),
       }
     : {};
+  /** When the store granted a claim last, and when this process tested it last. */
+  let grantedAt = Number.NEGATIVE_INFINITY;
+  let proof: { readonly askedAt: number; readonly answer: Promise<void> } | undefined;
+  // A clock may go back.
+  const isFresh = (at: number): boolean => Math.abs(clock.now() - at) < PROOF_MS;
   const { runs, append, held, stuck, count, list, purge, anonymize } = store;
   const guarded: GuardedStore = {
     contract: store.contract,
@@ -124,10 +142,18 @@ export function guardStore(
       bounded(
         'claim',
         () => store.claim(request),
-        ({ status }) => {
-          if (status === 'claimed') letGoLate(guarded, request, clock);
+        ({ status }, isLate) => {
+          if (status !== 'claimed') return;
+          grantedAt = clock.now();
+          if (isLate) letGoLate(guarded, request, clock);
         },
       ),
+    prove: () => {
+      if (isFresh(grantedAt)) return Promise.resolve();
+      if (proof === undefined || !isFresh(proof.askedAt))
+        proof = { askedAt: clock.now(), answer: claimProbe(guarded) };
+      return proof.answer;
+    },
     commit: (request) => bounded('commit', () => store.commit(request)),
     renew: (...args) => bounded('renew', () => store.renew(...args)),
     record: (...args) => bounded('record', () => store.record(...args)),
@@ -137,6 +163,23 @@ export function guardStore(
     history: (...args) => bounded('history', () => store.history(...args)),
   };
   return guarded;
+}
+
+/** Claims and releases the run of processes' own. Another process's live claim proves as much. */
+async function claimProbe(store: GuardedStore): Promise<void> {
+  const token = newToken();
+  const { status } = await store.claim({
+    ...PROBE,
+    token,
+    step: { tool: '', digest: '', uncertain: 'retry' },
+    states: undefined,
+    initial: { state: '', updatedAt: 0 },
+    create: {},
+    leaseMs: PROBE_LEASE_MS,
+    ttlMs: PROBE_LIFE_MS,
+  });
+  if (status === 'claimed') await store.release(PROBE, token);
+  else if (status !== 'busy') throw new StoreUnavailable(`the store answers a claim: ${status}`);
 }
 
 /**
