@@ -20,6 +20,16 @@ export type RefusalReason =
   | 'unavailable'
   | 'no-run';
 
+/**
+ * How a run came to its end.
+ * - `final`: it came to a final state.
+ * - `session`: its client ended its session. What a step still needs of the run stays.
+ * - `quota`: its caller began another session, and may have no more.
+ * - `deleted`: by `runs.delete()`.
+ * - `unknown`: the store does not know it any more. It has expired, or its data are lost.
+ */
+export type RunEnd = 'final' | 'session' | 'quota' | 'deleted' | 'unknown';
+
 /** Names a run. */
 interface NamedRun {
   /**
@@ -219,8 +229,28 @@ type EventBody =
       readonly tool?: string | undefined;
       readonly actor?: string | undefined;
     } & OfRun)
-  /** The run came to its end. */
-  | ({ readonly type: 'run.ended'; readonly state: string } & OfRun)
+  /** The run came to its end. `workflow` and `state` are there where it came to a final state. */
+  | ({
+      readonly type: 'run.ended';
+      readonly cause: RunEnd;
+      readonly state?: string | undefined;
+    } & NamedRun &
+      Partial<OfRun>)
+  /**
+   * Requests named sessions that the store does not know: they have ended, or never were. A process
+   * tells of them at most each ten seconds.
+   */
+  | {
+      readonly type: 'session.unknown';
+      readonly requests: number;
+      /**
+       * How many of them named a session that this process knew. Many mean that a store lost its
+       * data.
+       */
+      readonly lost: number;
+      /** In which time they came: since the event before, or since the process began. */
+      readonly sinceMs: number;
+    }
   /** A person resolved a held run. `state`: where it is now. */
   | ({
       readonly type: 'run.resolved';

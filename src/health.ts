@@ -48,8 +48,8 @@ export interface HealthReport {
   /** `ok` comes with 200, `failing` with 503. */
   readonly status: 'ok' | 'failing';
   /**
-   * Why it is failing. `store`: a store grants no claims. `ending`: this process takes no new steps,
-   * after `close()`. `index`: the runs cannot be counted for which `failOn` asks.
+   * Why it is failing. `store`: a store grants no claims. `ending`: this process takes no new
+   * steps, after `close()`. `index`: the runs cannot be counted for which `failOn` asks.
    */
   readonly failing: readonly (FailOn | 'store' | 'ending' | 'index')[];
   /** Whether this process hears the others at the moment. Absent where it has no bus. */
@@ -112,9 +112,9 @@ const LISTED = 50;
 
 /**
  * Says whether the process and its runs are well: `app.get('/health', workflowHealth({ runs,
- * stuckAfterMs }))`. It answers 200, or 503 where a store grants no claims or the process ends, with
- * a {@link HealthReport} as JSON. A store that counts no runs takes no process out. The handler never throws. Held runs that it meets are told as
- * events, as by `runs.held()`.
+ * stuckAfterMs }))`. It answers 200, or 503 where a store grants no claims or the process ends,
+ * with a {@link HealthReport} as JSON. A store that counts no runs takes no process out. The
+ * handler never throws. Held runs that it meets are told as events, as by `runs.held()`.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown,
  * `ERR_INTERLOCK_STORE` where `failOn` names what the store cannot tell

@@ -207,6 +207,7 @@ export {
   type InterlockEvent,
   type InterlockEventType,
   type RefusalReason,
+  type RunEnd,
   runDigest,
 } from './events.ts';
 

@@ -165,10 +165,11 @@ export class Runs<E extends string = string> {
    * not be recorded. PostgreSQL keeps the trail in a table of its own.
    */
   async delete(run: string): Promise<Deleted> {
-    const { sessions, store, tell } = this.#mover;
+    const { sessions, store, tell, events } = this.#mover;
     const result = await (sessions === undefined ? store.delete(run) : sessions.remove(run));
     if (result !== 'deleted')
       return { deleted: false, reason: result === 'pinned' ? result : 'unknown-run' };
+    if (events.isOn) events.publish({ type: 'run.ended', cause: 'deleted', runKey: run });
     // A session's client has lost its session; other clients begin a new run.
     if (sessions !== undefined && !isSession(run) && !isStableEverywhere(this.#workflow))
       tell(run, ['tools', ...readLists(this.#workflow)]);

@@ -14,6 +14,7 @@ import {
 } from '../src/index.ts';
 import { checkoutGate } from './helpers/checkout.ts';
 import { Page } from './helpers/markdown.ts';
+import { callOf, RawSession } from './helpers/raw.ts';
 import { begins, type Scene, type SceneOptions, scene, settle } from './helpers/scene.ts';
 
 const RUN = ['workflow', 'run', 'runKey'];
@@ -37,7 +38,8 @@ const EVENTS: Readonly<Record<InterlockEventType, readonly string[]>> = {
   'step.held': [...RUN, 'tool', 'requestId', 'state', 'actor', 'idempotencyKey', 'sinceMs'],
   'run.begun': [...RUN, 'state', 'actor'],
   'run.moved': [...RUN, 'from', 'to', 'event', 'tool', 'actor'],
-  'run.ended': [...RUN, 'state'],
+  'run.ended': [...RUN, 'cause', 'state'],
+  'session.unknown': ['requests', 'lost', 'sinceMs'],
   'run.resolved': [...RUN, 'tool', 'outcome', 'state', 'actor', 'note'],
   'run.restarted': [...RUN, 'from', 'state', 'actor'],
   invalidated: ['tool', 'patterns', 'requestId'],
@@ -181,7 +183,47 @@ describe('the stream of events', () => {
       ...['run.moved', 'run.moved', 'run.moved'],
       'run.ended',
     ]);
-    expect(moves.at(-1)).toMatchObject({ state: 'confirmed' });
+    expect(moves.at(-1)).toMatchObject({ state: 'confirmed', cause: 'final' });
+  });
+
+  it('tells of a run that its client, an operator or a quota ends, and why', async () => {
+    const app = await heard({
+      shape: { mode: 'stateless' },
+      session: { maxSessionsPerPrincipal: 1, principal: (req) => String(req.headers['x-user']) },
+    });
+    const ended = () => only(app.take(), 'run.ended').map(({ cause, runKey }) => [cause, runKey]);
+    const ann = await app.session({ 'x-user': 'ann' });
+    await ann.end();
+    const bob = await app.session({ 'x-user': 'bob' });
+    await app.session({ 'x-user': 'bob' });
+    const cat = await app.session({ 'x-user': 'cat' });
+    await app.runs.delete(cat.id);
+    await app.runs.delete(cat.id);
+    expect(ended()).toEqual([
+      ['session', ann.id],
+      ['quota', bob.id],
+      ['deleted', cat.id],
+    ]);
+  });
+
+  it('tells of sessions that the store has lost, with a rate', async () => {
+    const app = await heard();
+    const known = await Promise.all([app.session(), app.session(), app.session()]);
+    app.clock.advance(60_000);
+    for (const { id } of known) await app.data.delete(id);
+    for (const session of known)
+      expect((await session.post(callOf(1, 'cart.view'))).status).toBe(404);
+    const made = RawSession.resume(app.url, 'made-up', known[0]?.headers ?? {});
+    for (let times = 0; times < 4; times++) await made.post(callOf(times, 'cart.view'));
+    app.clock.advance(20_000);
+    await made.post(callOf(9, 'cart.view'));
+    expect(only(app.take(), 'run.ended').map(({ cause }) => cause)).toEqual(
+      Array(3).fill('unknown'),
+    );
+    expect(only(app.take(), 'session.unknown')).toMatchObject([
+      { requests: 1, lost: 1, sinceMs: 60_000 },
+      { requests: 7, lost: 2, sinceMs: 20_000 },
+    ]);
   });
 
   it('tells of a call that no gate binds by its start and its end alone', async () => {

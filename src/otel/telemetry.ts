@@ -32,6 +32,8 @@ export const OWN = {
   reason: 'mcp_interlock.refusal.reason',
   granted: 'mcp_interlock.wait.granted',
   operation: 'mcp_interlock.store.operation',
+  runEnd: 'mcp_interlock.run.end',
+  lost: 'mcp_interlock.session.lost',
 } as const;
 
 export type Instruments = ReturnType<typeof instrumentsOf>;
@@ -77,6 +79,11 @@ export function instrumentsOf(meter: Meter) {
     begun: counter('mcp_interlock.run.begun', '{run}', 'Runs that began.'),
     moved: counter('mcp_interlock.run.moved', '{move}', 'Moves that were saved.'),
     ended: counter('mcp_interlock.run.ended', '{run}', 'Runs that came to their end.'),
+    unknownSessions: counter(
+      'mcp_interlock.session.unknown',
+      '{request}',
+      'Requests that named a session which the store does not know.',
+    ),
     resolved: counter('mcp_interlock.run.resolved', '{run}', 'Runs that a person resolved.'),
     slow: counter('mcp_interlock.store.slow', '{operation}', 'Operations that took long.'),
     storeFailed: counter('mcp_interlock.store.failed', '{operation}', 'Operations that failed.'),
@@ -165,8 +172,17 @@ export class Telemetry {
         [OWN.state]: from,
         [OWN.stateTo]: to,
       }),
-    'run.ended': ({ workflow, state }) =>
-      this.#instruments.ended.add(1, { [OWN.workflow]: workflow, [OWN.state]: state }),
+    'run.ended': ({ workflow, state, cause }) =>
+      this.#instruments.ended.add(1, {
+        [OWN.runEnd]: cause,
+        ...(workflow !== undefined && { [OWN.workflow]: workflow }),
+        ...(state !== undefined && { [OWN.state]: state }),
+      }),
+    'session.unknown': ({ requests, lost }) => {
+      const { unknownSessions } = this.#instruments;
+      if (lost > 0) unknownSessions.add(lost, { [OWN.lost]: true });
+      if (requests > lost) unknownSessions.add(requests - lost, { [OWN.lost]: false });
+    },
     'run.resolved': (event) =>
       this.#instruments.resolved.add(1, { ...ofTool(event), [OWN.outcome]: event.outcome }),
     'store.slow': ({ operation }) => this.#instruments.slow.add(1, { [OWN.operation]: operation }),

@@ -61,7 +61,7 @@ export interface SessionKeeper {
    */
   open(run: string, caller: Opening, minted: boolean): Promise<OpenResult['status'] | 'full'>;
   /** Ends a session. Its run goes with it, unless a step of it needs the run. */
-  close(session: LiveSession): Promise<void>;
+  close(session: LiveSession, cause: 'session' | 'quota'): Promise<void>;
 }
 
 const NOT_RECORDED: Denial = {
@@ -328,7 +328,7 @@ export class Termination implements Filter {
 
   async #close(): Promise<boolean> {
     try {
-      await this.#sessions.close(this.#session);
+      await this.#sessions.close(this.#session, 'session');
       return true;
     } catch (error) {
       this.#sessions.config.onError(error);

@@ -2,17 +2,12 @@
  * The door of session/: lets each request in or denies it. Hides in which order a request's era,
  * its caller and its session are looked at, what the store is asked, and how the process ends.
  */
+import type { RunEnd } from '../events.ts';
 import { newToken, SESSION_HEADER } from '../names.ts';
 import type { NotificationBus } from '../notify/bus.ts';
 import { HeldStreams, Relay } from '../notify/relay.ts';
 import { leftRunning, Turns } from '../step/turns.ts';
-import type {
-  AtomicStateStore,
-  DeleteResult,
-  OpenResult,
-  RunRecord,
-  SessionRecord,
-} from '../stores/store.ts';
+import type { DeleteResult, OpenResult, RunRecord, SessionRecord } from '../stores/store.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import {
   type Era,
@@ -65,6 +60,9 @@ interface FoundSession {
   readonly moves?: number;
 }
 
+/** How often a process tells of unknown sessions at most, in milliseconds. */
+const UNKNOWN_EACH_MS = 10_000;
+
 /** The sessions of one mounted `sessionStore()`. */
 export class Sessions implements SessionKeeper {
   readonly config: SessionsConfig;
@@ -80,6 +78,8 @@ export class Sessions implements SessionKeeper {
   /** Whether calls may name their runs in their arguments. */
   readonly #hasHandles: boolean;
   #storeWarning: string | undefined;
+  /** The requests that named unknown sessions since the last event about them. */
+  #unknown: { readonly requests: number; readonly lost: number; readonly since: number };
   #ended: Promise<void> | undefined;
 
   constructor(config: SessionsConfig) {
@@ -89,6 +89,7 @@ export class Sessions implements SessionKeeper {
     this.#relay = config.bus && this.#join(config.bus);
     this.#held = new HeldStreams(config);
     this.#storeWarning = config.storeWarning;
+    this.#unknown = { requests: 0, lost: 0, since: config.clock.now() };
     this.#missed = new MissedLists({
       ...config,
       ttlMs: config.idleMs,
@@ -174,14 +175,20 @@ export class Sessions implements SessionKeeper {
   async #endUnlessUsed(session: LiveSession): Promise<void> {
     const { run, seat } = session;
     if (session.running || seat?.isFree || this.table.get(run) !== session) return;
-    await this.close(session, { ifUnclaimed: true });
+    await this.close(session, 'quota');
   }
 
-  async close(
-    { run }: LiveSession,
-    options?: Parameters<AtomicStateStore['end']>[1],
-  ): Promise<void> {
-    if ((await this.config.store.end(run, options)) !== 'claimed') this.#over(run);
+  async close({ run }: LiveSession, cause: 'session' | 'quota'): Promise<void> {
+    const { store } = this.config;
+    const result = await store.end(run, { ifUnclaimed: cause === 'quota' });
+    if (result === 'claimed') return;
+    this.#over(run);
+    if (result === 'ended') this.#tellEnded(run, cause);
+  }
+
+  #tellEnded(runKey: string, cause: RunEnd): void {
+    const { events } = this.config;
+    if (events.isOn) events.publish({ type: 'run.ended', cause, runKey });
   }
 
   /** Removes a run, of a session or not. From now on it is unknown, unless it is pinned. */
@@ -381,6 +388,8 @@ export class Sessions implements SessionKeeper {
         : 'unavailable';
     }
     if (record === undefined || record.sessionEnded) {
+      this.#noteUnknown(known !== undefined);
+      if (known !== undefined && record === undefined) this.#tellEnded(run, 'unknown');
       this.#forget(run);
       return 'unknown';
     }
@@ -388,6 +397,18 @@ export class Sessions implements SessionKeeper {
     const session = this.table.get(run) ?? this.#adopt(run, record.session, principal, req);
     session.checkedAt = clock.now();
     return { session, record, moves };
+  }
+
+  /** @param isLost whether this process knew the session */
+  #noteUnknown(isLost: boolean): void {
+    const { events, clock } = this.config;
+    const { requests, lost, since } = this.#unknown;
+    this.#unknown = { requests: requests + 1, lost: lost + Number(isLost), since };
+    const sinceMs = clock.now() - since;
+    if (!events.isOn || (sinceMs >= 0 && sinceMs < UNKNOWN_EACH_MS)) return;
+    const { since: _, ...counted } = this.#unknown;
+    events.publish({ type: 'session.unknown', ...counted, sinceMs: Math.max(0, sinceMs) });
+    this.#unknown = { requests: 0, lost: 0, since: clock.now() };
   }
 
   /** Takes up a session that another process began, or that this one forgot. */

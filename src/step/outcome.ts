@@ -314,7 +314,8 @@ function tellMove(
   if (isFirst) events.publish({ type: 'run.begun', ...run, state: from, actor });
   events.publish({ type: 'run.moved', ...run, from, to, event, tool, actor });
   if (isRestart) events.publish({ type: 'run.restarted', ...run, from, state: to, actor });
-  if (ended && !workflow.hasEnded(from)) events.publish({ type: 'run.ended', ...run, state: to });
+  if (ended && !workflow.hasEnded(from))
+    events.publish({ type: 'run.ended', cause: 'final', ...run, state: to });
 }
 
 /** Whether a run in a final state stays there, or begins anew with the next call. */

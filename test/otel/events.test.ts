@@ -53,7 +53,8 @@ function tellAll(): void {
     { type: 'step.committed', ...STEP, outcome: 'succeeded', event: 'PAY', to: 'confirmed' },
     { type: 'run.begun', ...RUN, state: 'empty' },
     { type: 'run.moved', ...RUN, from: 'payment', to: 'confirmed', event: 'PAY' },
-    { type: 'run.ended', ...RUN, state: 'confirmed' },
+    { type: 'run.ended', ...RUN, cause: 'final', state: 'confirmed' },
+    { type: 'session.unknown', requests: 3, lost: 1, sinceMs: 10_000 },
   );
   ends();
   starts(2);
