@@ -73,6 +73,17 @@ export interface SessionStoreOptions extends CommonOptions {
    */
   maxSessionsPerClient?: number | undefined;
   /**
+   * The most runs of one caller, a principal or else a client, whose outcome is unknown to this
+   * process. With as many, calls that could add one are refused as `too-many-held`. It bounds
+   * memory, and is no guarantee. Default 100.
+   */
+  maxHeldPerCaller?: number | undefined;
+  /**
+   * The same for all callers. It refuses only those without a principal. Callers whom neither a
+   * principal nor {@link clientOf} names share one count, of half as many. Default 10,000.
+   */
+  maxHeld?: number | undefined;
+  /**
    * The most GET streams that the middleware serves for one session, where the upstream serves
    * none. Default 4.
    */
@@ -143,6 +154,8 @@ const optionsSchema = z.strictObject({
   maxSessionsPerPrincipal: z._default(z.int().check(z.minimum(1)), 1_000),
   clientOf: z.optional(functionOption<ClientOf>()),
   maxSessionsPerClient: z._default(z.int().check(z.minimum(1)), 1_000),
+  maxHeldPerCaller: z._default(z.int().check(z.minimum(1)), 100),
+  maxHeld: z._default(z.int().check(z.minimum(2)), 10_000),
   maxStreams: z._default(z.int().check(z.minimum(1)), 4),
   serveStreams: z._default(z.boolean(), true),
   keepAliveMs: z._default(millis, 15_000),

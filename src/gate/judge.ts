@@ -4,6 +4,7 @@
  */
 import { digestOf } from '../digest.ts';
 import type { RefusalReason } from '../events.ts';
+import type { CallersHeld } from '../session/held-runs.ts';
 import { InFlight } from '../session/live-session.ts';
 import { type Admission, deny, type NoRun, type Run, UNKNOWN_SESSION } from '../session/run.ts';
 import { claimRun } from '../step/claim.ts';
@@ -14,7 +15,7 @@ import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { argumentsFault, headerFault } from '../wire/headers.ts';
 import { isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
-import { after, type MaybePromise } from '../wire/task-line.ts';
+import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import { ANOTHER, type Refusal, type RefusalDetails } from '../workflow/advice.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
@@ -48,6 +49,8 @@ const NO_REFUSALS =
   'fsmGate({ trail: { refusals: true } }) has no effect: this store cannot keep refused calls';
 
 const PROTOTYPE = 'no key in them may be "__proto__", which some parsers read as a prototype';
+
+const TOO_MANY_HELD: NotClaimed = { reason: 'too-many-held' };
 
 /**
  * What becomes of one call. `forward`: it goes on as it is; a {@link ClaimedCall}: it goes on as a
@@ -210,6 +213,7 @@ export class Judge {
     const request = run.session.inFlight(id) ?? new InFlight();
     // A call that moves nothing is a step only for the loop shield's count: it may be repeated.
     const uncertain = binding.uncertain ?? (binding.moves ? listed.uncertainOf(tool) : 'retry');
+    const held = uncertain === 'hold' ? this.#held : undefined;
     const wanted = {
       run,
       description: { tool, digest: '', uncertain },
@@ -221,19 +225,31 @@ export class Judge {
       begin: beginningOf(this.#config, run),
       request,
       onTooLong: () => giveUp(id, true),
+      held,
     };
-    const claimed = claimRun(this.#config, wanted, (move) =>
-      tellMoved(this.#config, this.#admission, run, move),
-    );
+    const claim = (): ReturnType<typeof claimRun> =>
+      claimRun(this.#config, wanted, (move) => tellMoved(this.#config, this.#admission, run, move));
+    const room = held?.hasRoom() ?? true;
+    const claimed = isPromise(room)
+      ? room.then((isFree) => (isFree ? claim() : TOO_MANY_HELD))
+      : claim();
     return claimed.then((step) => {
       // While the call waited, another process may have moved the run: what was read is stale.
       run.session.noteMove();
       if (step instanceof Step) return this.#admit(asked, id, step, request, giveUp);
       if ('fault' in step) this.#config.onError(step.fault);
+      if (step.held !== undefined)
+        (held ?? this.#held).met(step.held, { run: run.run, workflow: workflow.id });
       return step.reason === 'unknown'
         ? this.#refuseGone(incoming, tool, run)
         : this.#refuseBound(asked, step);
     });
+  }
+
+  /** The runs that the caller has left with an unknown outcome. */
+  get #held(): CallersHeld {
+    const { held } = this.#admission;
+    return held.of(this.#admission.ownerOf(this.#exchange.req));
   }
 
   /** Asks what the store cannot test of a claimed call, and makes it a step. */

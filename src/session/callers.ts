@@ -333,7 +333,7 @@ export class Quotas<S> {
 
   /** A seat for a session that exists already, even if it is one too many. */
   seat(owner: Owner): Seat<S> {
-    const key = keyOf(owner);
+    const key = ownerKey(owner);
     if (key === undefined) return new Seat<S>(undefined, () => {});
     const { maxSessionsPerPrincipal, maxSessionsPerClient } = this.#limits;
     const limit = owner.principal === undefined ? maxSessionsPerClient : maxSessionsPerPrincipal;
@@ -347,13 +347,14 @@ export class Quotas<S> {
 
   /** The owner's group, where no seat of it is left. */
   #full(owner: Owner): Group<S> | undefined {
-    const key = keyOf(owner);
+    const key = ownerKey(owner);
     const group = key === undefined ? undefined : this.#groups.get(key);
     return group !== undefined && group.count >= group.limit ? group : undefined;
   }
 }
 
-function keyOf({ principal, client }: Owner): string | undefined {
+/** The name under which an owner is counted; `undefined` where nothing tells it apart. */
+export function ownerKey({ principal, client }: Owner): string | undefined {
   if (principal !== undefined) return `principal ${principal}`;
   return client === undefined ? undefined : `client ${client}`;
 }

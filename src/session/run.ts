@@ -21,7 +21,8 @@ import {
 import { errorResponse, JSON_RPC, type JsonObject, type ListKind } from '../wire/json-rpc.ts';
 import type { Tap } from '../wire/tap.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
-import type { Identity } from './callers.ts';
+import { type ClientOf, clientNamed, type Identity, type Owner } from './callers.ts';
+import type { HeldRuns } from './held-runs.ts';
 import type { LiveSession } from './live-session.ts';
 import {
   goneAdvice,
@@ -41,6 +42,9 @@ export interface RunKeeper {
   readonly turns: Turns;
   readonly events: Events;
   readonly onError: (error: unknown) => void;
+  readonly held: HeldRuns;
+  /** As {@link SessionsConfig.clientOf}. */
+  readonly clientOf: ClientOf | undefined;
   /** Tells who listens to a run, in all processes, except one session that knows already. */
   tell(run: string, lists: readonly ListKind[], except?: LiveSession): void;
   listen(run: string, tell: (lists: readonly ListKind[]) => void, session: LiveSession): () => void;
@@ -257,6 +261,17 @@ export class Admission {
   runNamed(run: string): Run {
     if (this.#own?.run === run) return this.#own;
     return this.#runs?.get(run) ?? this.#newRun(run, {});
+  }
+
+  /** By whom held runs are counted. */
+  ownerOf(req: RequestPort): Owner {
+    const { principal } = this.identity;
+    const client = principal === undefined ? clientNamed(this.#keeper.clientOf, req) : undefined;
+    return { principal, client };
+  }
+
+  get held(): HeldRuns {
+    return this.#keeper.held;
   }
 
   /**

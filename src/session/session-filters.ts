@@ -39,6 +39,8 @@ export interface SessionsConfig extends Observers {
   readonly maxSessions: number;
   readonly maxSessionsPerPrincipal: number;
   readonly maxSessionsPerClient: number;
+  readonly maxHeld: number;
+  readonly maxHeldPerCaller: number;
   readonly maxStreams: number;
   readonly serveStreams: boolean;
   readonly keepAliveMs: number;

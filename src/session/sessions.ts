@@ -22,6 +22,7 @@ import { after, type MaybePromise } from '../wire/task-line.ts';
 import { Audiences, MissedLists } from './audiences.ts';
 import { ANONYMOUS, Callers, clientNamed, type Identity, Quotas } from './callers.ts';
 import { serveHandles } from './handles.ts';
+import { HeldRuns } from './held-runs.ts';
 import { LiveSession, SessionTable } from './live-session.ts';
 import {
   Admission,
@@ -104,6 +105,8 @@ export class Sessions implements SessionKeeper {
       onError: config.onError,
       turns: new Turns(config.clock),
       events: config.events,
+      held: new HeldRuns(config),
+      clientOf: config.clientOf,
       tell: (run, lists, except?: LiveSession) => {
         this.#audiences.tell(run, lists, except);
         this.#relay?.changed(run, lists, except?.run);

@@ -98,6 +98,8 @@ export interface StepCall {
   };
   /** Called once, if the step is not over after `maxStepMs`. */
   readonly onTooLong: () => void;
+  /** Told where its caller has gone or its outcome is unknown, and once it is over. */
+  readonly held?: { left(step: Step): void; settled(step: Step): void } | undefined;
 }
 
 /** Why a call did not become a step. */
@@ -224,6 +226,7 @@ export class Step {
   #digest: StepCall['digest'];
   readonly #request: StepCall['request'];
   readonly #onTooLong: () => void;
+  readonly #held: StepCall['held'];
   #state: StepState;
   #turn: Turn | undefined;
   #overran = false;
@@ -259,6 +262,7 @@ export class Step {
     this.#run = run;
     this.#request = call.request;
     this.#onTooLong = call.onTooLong;
+    this.#held = call.held;
     this.key = { run: run.run, workflow: rules.workflow.id };
     this.token = token;
     this.description = call.description;
@@ -420,6 +424,7 @@ export class Step {
     // The result may come on another stream: the request's id stays in flight until then.
     this.#endRequest = this.#request.beginStep(this.uncertain === 'hold');
     this.#become('claimed');
+    if (this.#held !== undefined) this.#request.onCancel(() => this.#held?.left(this));
     this.#startClocks(askedAt);
     if (this.#hasWaited) this.#tellWaited(true, snapshot.state);
   }
@@ -827,6 +832,8 @@ export class Step {
     this.#stopRenewing();
     if (state === 'settling') return;
     this.#turn?.end();
+    if (state === 'unsettled') this.#held?.left(this);
+    else this.#held?.settled(this);
     if (state !== 'unsettled') this.#forgetCall();
   }
 
