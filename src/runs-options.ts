@@ -133,6 +133,71 @@ export type Deleted =
   | { readonly deleted: true }
   | { readonly deleted: false; readonly reason: 'unknown-run' | 'pinned' };
 
+/** How `erase()` treats held runs. */
+export interface EraseOptions {
+  /**
+   * `anonymize`: a held run stays under a new random key, without an owner and without its trail.
+   * `resolve({ idempotencyKey }, …)` finds it. The person's own key is free then, so the same
+   * payment can be made again. Default: held runs stay as they are, and `pinned` names them.
+   */
+  readonly held?: 'anonymize' | undefined;
+}
+
+/** What `erase()` did. */
+export interface Erased {
+  readonly deleted: number;
+  /** The held runs with their new keys, and the person's keys that are free now. */
+  readonly anonymized: readonly { readonly run: string; readonly freed: string }[];
+  /** The runs that are still the person's: a step that must not be repeated is running or held. */
+  readonly pinned: readonly string[];
+}
+
+/** A run with the step that a person must resolve. */
+export type HeldRun = RunView & { readonly claim: ClaimView };
+
+/** Which held runs `resolveAll()` settles, and how. */
+export interface ResolveAllOptions {
+  /** The tool whose outcome is unknown. */
+  readonly tool: string;
+  /** Only steps that began since then: milliseconds since the epoch. Default: all. */
+  readonly since?: number | undefined;
+  /**
+   * What the steps came to. Or a function that finds it out for each of them, such as by asking the
+   * payment provider for `claim.idempotencyKey`. Where it gives `undefined`, throws or rejects, the
+   * run stays held; `onError` is told of an error.
+   */
+  readonly outcome:
+    | 'succeeded'
+    | 'failed'
+    | ((held: HeldRun) => Outcome | undefined | Promise<Outcome | undefined>);
+  /** For the trail: who settles them. */
+  readonly actor: string;
+  /** For the trail: where the outcome was looked up, for example. */
+  readonly note: string;
+  /** Whether to find the runs and ask for their outcomes, and change nothing. Default `false`. */
+  readonly dryRun?: boolean | undefined;
+}
+
+type Outcome = 'succeeded' | 'failed';
+
+/** A held run that `resolveAll()` found. */
+export interface ResolvedRun {
+  readonly run: string;
+  readonly idempotencyKey: string;
+  /** What the step came to; `undefined` where the app does not know. */
+  readonly outcome: Outcome | undefined;
+  /** What `resolve()` did. Absent with `dryRun`, and where the outcome is unknown. */
+  readonly resolution?: Resolution;
+}
+
+/** What `resolveAll()` did. */
+export interface ResolvedAll {
+  /** How many runs it resolved. */
+  readonly resolved: number;
+  /** All held runs that it was asked for, the longest held first. */
+  readonly runs: readonly ResolvedRun[];
+}
+
 /** What `resolve()` did. */
 export type Resolution =
   | { readonly resolved: true; readonly state: string }
@@ -355,13 +420,49 @@ function withJson<T extends { readonly payload?: Json | undefined }>(what: strin
   }
 }
 
+/**
+ * An outcome that a person or the app names.
+ *
+ * @param others what may stand in its place
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG`
+ */
+export function parseOutcome<T = never>(
+  what: string,
+  outcome: unknown,
+  ...others: T[]
+): Outcome | T {
+  if (outcome === 'succeeded' || outcome === 'failed') return outcome;
+  if (others.includes(outcome as T)) return outcome as T;
+  throw configError(`${what}: expected "succeeded" or "failed", got ${showValue(outcome)}`);
+}
+
+/** The options of `resolveAll()`. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+export function parseResolveAll(options: unknown): ResolveAllOptions {
+  const parsed = parseOptions('resolveAll()', resolveAllSchema, options);
+  if (typeof parsed.outcome !== 'function') parseOutcome('resolveAll(): outcome', parsed.outcome);
+  return parsed as ResolveAllOptions;
+}
+
+/** The options of `erase()`. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+export function parseErase(
+  principal: unknown,
+  options: unknown,
+): EraseOptions & Pick<ListOptions, 'principal'> {
+  const { held } = parseOptions('erase()', eraseSchema, options);
+  return { held, ...parseOptions('erase()', ownedSchema, { principal }) };
+}
+
+/** The run, or the idempotency key of its held step. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+export function parseHeldName(run: unknown): string | { readonly idempotencyKey: string } {
+  return typeof run === 'string' ? run : parseOptions('resolve()', keySchema, run);
+}
+
 /** @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_EVENT` */
 export function parseResolve(
   outcome: unknown,
   options: unknown,
 ): Omit<z.output<typeof resolveSchema>, 'event'> & { readonly event?: string } {
-  if (outcome !== 'succeeded' && outcome !== 'failed')
-    throw configError(`resolve(): expected "succeeded" or "failed", got ${showValue(outcome)}`);
+  parseOutcome('resolve()', outcome);
   const { event, ...said } = withJson(
     'resolve()',
     parseOptions('resolve()', resolveSchema, options),
@@ -387,12 +488,23 @@ const stuckSchema = z.strictObject({
   state: z.optional(z.custom<StateExpression>()),
 });
 const countSchema = z.strictObject({ forMs: z.optional(forMs) });
-const listSchema = z.strictObject({
-  ...pageShape,
+const owned = {
   principal: z.union([
     z.string().check(z.minLength(1)),
     z.strictObject({ issuer: z.string(), subject: z.string() }),
   ]),
+};
+const ownedSchema = z.strictObject(owned);
+const listSchema = z.strictObject({ ...pageShape, ...owned });
+const eraseSchema = z.strictObject({ held: z.optional(z.enum(['anonymize'])) });
+const keySchema = z.strictObject({ idempotencyKey: z.string().check(z.minLength(1)) });
+const resolveAllSchema = z.strictObject({
+  tool: z.string().check(z.minLength(1)),
+  since: z.optional(z.number()),
+  outcome: z.unknown(),
+  actor: z.string().check(z.minLength(1)),
+  note: z.string().check(z.minLength(1)),
+  dryRun: z.optional(z.boolean()),
 });
 
 /** The options of lists of runs. @throws InterlockError `ERR_INTERLOCK_CONFIG` */

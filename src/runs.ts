@@ -12,6 +12,7 @@ import {
   tellMovedOutside,
 } from './gate/outside.ts';
 import { storedIn } from './gate/stands.ts';
+import { eraseOf, heldUnder, resolveHeld } from './many-runs.ts';
 import { isSession, newToken } from './names.ts';
 import {
   countRuns,
@@ -28,16 +29,23 @@ import {
   type Begun,
   type CountOptions,
   type Deleted,
+  type Erased,
+  type EraseOptions,
   keptBy,
   type ListOptions,
   MOVER,
   type PageOptions,
   parseBegin,
+  parseErase,
+  parseHeldName,
   parseInside,
   parseQuery,
   parseRequest,
   parseResolve,
+  parseResolveAll,
   type Resolution,
+  type ResolveAllOptions,
+  type ResolvedAll,
   type ResolveOptions,
   type Restarted,
   type RunsMover,
@@ -292,15 +300,68 @@ export class Runs<E extends string = string> {
    * run as the call's success would have. `failed` moves it as the failure would have, or not at
    * all where no failure event is bound. Where the step commits late, the first of the two decides.
    *
+   * @param held the run's key. Or the step's idempotency key, for a provider's webhook that knows no
+   * session: it is looked for among the held runs. Where none has it, the answer is `not-held`: the
+   * step may still be running, so the webhook should come again.
    * @throws InterlockError `ERR_INTERLOCK_EVENT` where the event depends on the call, so that it
-   * must be given; `ERR_INTERLOCK_CONFIG` for another outcome
+   * must be given; `ERR_INTERLOCK_CONFIG` for another outcome; `ERR_INTERLOCK_STORE` as {@link held}
+   * for an idempotency key
    */
   async resolve(
-    run: string,
+    held: string | { readonly idempotencyKey: string },
     outcome: 'succeeded' | 'failed',
     options?: ResolveOptions<E>,
   ): Promise<Resolution> {
-    const { event: chosen, token, ...request } = parseResolve(outcome, options);
+    const name = parseHeldName(held);
+    const request = parseResolve(outcome, options);
+    if (typeof name === 'string') return this.#resolve(name, outcome, request);
+    const found = await heldUnder(this.#mover, name.idempotencyKey);
+    if (found === undefined) return { resolved: false, reason: 'not-held' };
+    return this.#resolve(found.run, outcome, { token: found.claim.token, ...request });
+  }
+
+  /**
+   * Resolves all held runs of one tool, such as after a night on which its upstream was away. It
+   * resolves the step that it found, and never a later one of the same run.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG`; `ERR_INTERLOCK_STORE` as {@link held};
+   * `ERR_INTERLOCK_EVENT` as {@link resolve}
+   */
+  async resolveAll(options: ResolveAllOptions): Promise<ResolvedAll> {
+    const asked = parseResolveAll(options);
+    const { actor, note } = asked;
+    return resolveHeld(this.#mover, asked, ({ run, claim: { token } }, outcome) =>
+      this.#resolve(run, outcome, { actor, note, token }),
+    );
+  }
+
+  /**
+   * Erases all runs of a principal, in all workflows: their data, their trails, and what the backend
+   * keeps of them for audits. Where a step that must not be repeated is running or held, it names
+   * the run and leaves it. To keep none of their names, give `{ held: 'anonymize' }`.
+   *
+   * @param principal what `sessionStore({ principal })` returns for the person. Without that option,
+   * issuer and subject.
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG`; `ERR_INTERLOCK_STORE` as {@link held}
+   */
+  async erase(principal: ListOptions['principal'], options?: EraseOptions): Promise<Erased> {
+    const asked = parseErase(principal, options);
+    return eraseOf(this.#mover, asked.principal, asked, (run) => this.delete(run));
+  }
+
+  /**
+   * Removes what is left of runs that have expired, where the backend does not forget them by
+   * itself. For a job: each new run removes only two. Resolves to how many.
+   */
+  async purge(): Promise<number> {
+    return (await this.#mover.store.purge?.()) ?? 0;
+  }
+
+  async #resolve(
+    run: string,
+    outcome: 'succeeded' | 'failed',
+    { event: chosen, token, ...request }: ReturnType<typeof parseResolve>,
+  ): Promise<Resolution> {
     const found = await this.#look(run);
     if (found === undefined) return { resolved: false, reason: 'unknown-run' };
     const { view, stored } = found;
