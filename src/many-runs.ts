@@ -1,6 +1,6 @@
 /**
- * What a person does to many runs at once: settles them after an outage, or erases what is
- * somebody's. Hides the pages of a list, and the runs that move meanwhile.
+ * What a person does to many runs at once: settles them after an outage, or erases those of a
+ * principal. Hides the pages of a list, and the runs that move meanwhile.
  */
 import { heldRuns, indexOf } from './run-views.ts';
 import {

@@ -452,7 +452,9 @@ export function parseErase(
   return { held, ...parseOptions('erase()', ownedSchema, { principal }) };
 }
 
-/** The run, or the idempotency key of its held step. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+/**
+ * The run, or the idempotency key of its held step. @throws InterlockError `ERR_INTERLOCK_CONFIG`
+ */
 export function parseHeldName(run: unknown): string | { readonly idempotencyKey: string } {
   return typeof run === 'string' ? run : parseOptions('resolve()', keySchema, run);
 }

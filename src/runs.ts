@@ -300,12 +300,12 @@ export class Runs<E extends string = string> {
    * run as the call's success would have. `failed` moves it as the failure would have, or not at
    * all where no failure event is bound. Where the step commits late, the first of the two decides.
    *
-   * @param held the run's key. Or the step's idempotency key, for a provider's webhook that knows no
-   * session: it is looked for among the held runs. Where none has it, the answer is `not-held`: the
-   * step may still be running, so the webhook should come again.
+   * @param held the run's key. Or the step's idempotency key, for a provider's webhook that knows
+   * no session: it is looked for among the held runs. Where none has it, the answer is `not-held`:
+   * the step may still be running, so the webhook should come again.
    * @throws InterlockError `ERR_INTERLOCK_EVENT` where the event depends on the call, so that it
-   * must be given; `ERR_INTERLOCK_CONFIG` for another outcome; `ERR_INTERLOCK_STORE` as {@link held}
-   * for an idempotency key
+   * must be given; `ERR_INTERLOCK_CONFIG` for another outcome; `ERR_INTERLOCK_STORE` as {@link
+   * held} for an idempotency key
    */
   async resolve(
     held: string | { readonly idempotencyKey: string },
@@ -336,12 +336,12 @@ export class Runs<E extends string = string> {
   }
 
   /**
-   * Erases all runs of a principal, in all workflows: their data, their trails, and what the backend
-   * keeps of them for audits. Where a step that must not be repeated is running or held, it names
-   * the run and leaves it. To keep none of their names, give `{ held: 'anonymize' }`.
+   * Erases all runs of a principal, in all workflows: their data, their trails, and what the
+   * backend keeps of them for audits. Where a step that must not be repeated is running or held, it
+   * names the run and leaves it. To keep none of their names, give `{ held: 'anonymize' }`.
    *
-   * @param principal what `sessionStore({ principal })` returns for the person. Without that option,
-   * issuer and subject.
+   * @param principal what `sessionStore({ principal })` returns for the person. Without that
+   * option, issuer and subject.
    * @throws InterlockError `ERR_INTERLOCK_CONFIG`; `ERR_INTERLOCK_STORE` as {@link held}
    */
   async erase(principal: ListOptions['principal'], options?: EraseOptions): Promise<Erased> {
