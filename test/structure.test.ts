@@ -47,19 +47,11 @@ const PURE_PACKAGES: Readonly<Record<string, readonly string[]>> = {
   check: ['zod/mini'],
 };
 
-// Most files have 100 to 350 lines. A gate or a step is one thing, and splitting it would only make
-// the reader jump.
-const MOST_LINES = 470;
-/**
- * A response is one state machine, and so is a step: its whole life stands in one file, as does all
- * that is known of a workflow.
- */
-const LONGER: Readonly<Record<string, number>> = {
-  'step/step.ts': 850,
-  'stores/store.ts': 560,
-  'wire/tap.ts': 760,
-  'workflow/workflow.ts': 540,
-};
+// Most files have 100 to 400 lines. A gate or a store is one thing, and splitting it would only make
+// the reader jump. So this is far above them, and finds what has become two things.
+const MOST_LINES = 700;
+/** A response is one state machine, and so is a step: its whole life stands in one file. */
+const LONGER: Readonly<Record<string, number>> = { 'step/step.ts': 1_000, 'wire/tap.ts': 900 };
 const contributing = new Page('CONTRIBUTING.md');
 const files = sourceFiles();
 const imports = [...files].flatMap(([path, text]) => importsOf(path, text));
