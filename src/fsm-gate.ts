@@ -35,8 +35,11 @@ import type { Begin } from './step/claim.ts';
 import type { WhenEnded } from './step/outcome.ts';
 import type { Observers } from './wire/exchange.ts';
 import { PageMemory } from './wire/pages.ts';
+import type { ErrorAnswer } from './wire/rejections.ts';
 import { after } from './wire/task-line.ts';
 import { assertGate, type StateMachineGate } from './workflow/gate.ts';
+
+export type { AnsweredError, ErrorAnswer } from './wire/rejections.ts';
 
 /** Options of {@link fsmGate}. */
 export interface FsmGateOptions extends CommonOptions {
@@ -85,6 +88,13 @@ export interface FsmGateOptions extends CommonOptions {
    * the arguments that a function of yours returns. Default: neither.
    */
   trail?: TrailOptions | undefined;
+  /**
+   * Says of an HTTP answer of 300 to 498 that nothing of its call ran, as a limiter's 429 does. The
+   * gate knows the answers of the official transports itself. It holds each other answer without a
+   * result back until it is whole, and asks this function. By anything but `true`, and where it
+   * throws, the outcome is unknown. Default: knows no other answer.
+   */
+  neverRan?: ((answer: ErrorAnswer) => boolean) | undefined;
   /**
    * Adds a tool by which a model finds out how to go on. It says where the run stands, what the
    * model can call, what the run waits for, and what happened last. Give its name, or an object
@@ -144,6 +154,7 @@ const optionsSchema = z.strictObject({
     }),
     {},
   ),
+  neverRan: z.optional(functionOption<(answer: ErrorAnswer) => boolean>()),
   statusTool: statusToolOption,
   waitMs: z._default(millis, 10_000),
   maxWaiting: z._default(z.int().check(z.minimum(0)), 100),
@@ -185,6 +196,7 @@ export function fsmGate<S extends string, E extends string>(
     whenEnded,
     begin,
     trail,
+    neverRan,
     statusTool,
     maxWaiting,
     maxWaitingBytes,
@@ -213,6 +225,7 @@ export function fsmGate<S extends string, E extends string>(
     whenEnded,
     begin,
     trail,
+    neverRan,
     status: statusToolOf(statusTool, workflow, refusal),
   };
   // A config per observers, which differ with the `sessionStore()` in front. `passGate()` compares

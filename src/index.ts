@@ -20,7 +20,7 @@ export {
   type SessionKey,
   sessionKey,
 } from './session/run-key.ts';
-export { type FsmGateOptions, fsmGate } from './fsm-gate.ts';
+export { type AnsweredError, type ErrorAnswer, type FsmGateOptions, fsmGate } from './fsm-gate.ts';
 export type { ListCacheOptions } from './gate/list-cache.ts';
 export type { SummarizedRun, TrailOptions, Visibility } from './gate/config.ts';
 export type { StatusToolOptions } from './gate/status-tool.ts';

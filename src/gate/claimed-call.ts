@@ -144,7 +144,7 @@ export function unknownReply({ id, step, era, config }: ClaimedCall, ran: boolea
   return unknownOutcomeReply(id, step.tool, config.workflow.id, { ran, era });
 }
 
-function replacing(reply: JsonObject): Transform {
+export function replacing(reply: JsonObject): Transform {
   return (message) => message.replace(reply);
 }
 

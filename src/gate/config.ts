@@ -11,6 +11,7 @@ import type { Observers } from '../wire/exchange.ts';
 import type { MirroredArguments } from '../wire/headers.ts';
 import { isObject } from '../wire/json-rpc.ts';
 import { type PageMemory, ToolHints } from '../wire/pages.ts';
+import type { ErrorAnswer } from '../wire/rejections.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { ListCache } from './list-cache.ts';
 import type { Aliases } from './replies.ts';
@@ -73,6 +74,8 @@ export interface GateConfig extends Observers, StepRules {
   /** By tool, the note in a list of all tools: where it is available. For a gate that is alone. */
   readonly notes: ReadonlyMap<string, string>;
   readonly trail: TrailOptions;
+  /** The app's own answers to calls that never ran. */
+  readonly neverRan: ((answer: ErrorAnswer) => boolean) | undefined;
   /** The tool that says where a run stands, if the app asks for one. */
   readonly status: StatusTool | undefined;
   /** Gives the data that a run begins with; without it, they are the machine's own. */

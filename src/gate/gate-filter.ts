@@ -5,13 +5,13 @@
 import type { Admission } from '../session/run.ts';
 import type { StepMove } from '../step/outcome.ts';
 import { turnKey } from '../step/turns.ts';
-import type { Call } from '../wire/call.ts';
+import type { Call, LateStake } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
 import { isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { PageMemory } from '../wire/pages.ts';
-import type { Tap } from '../wire/tap.ts';
+import { provesNothingRan } from '../wire/rejections.ts';
 import { after, inOrder, isPromise, type MaybePromise, resume } from '../wire/task-line.ts';
 import {
   AS_IT_CAME,
@@ -20,6 +20,8 @@ import {
   createdTask,
   holdersOf,
   IDEMPOTENCY_KEY,
+  outcomeOf,
+  replacing,
   saveOutcome,
   type Transform,
   unknownReply,
@@ -95,6 +97,8 @@ class GateFilter implements Filter {
   /** Whether the client asks for the server's capabilities, and its lists can change. */
   readonly #declares: boolean;
   #calls: readonly ClaimedCall[] = NONE;
+  /** Known once an error answer is whole: the app is asked once. */
+  #isProven: boolean | undefined;
   /** Called once no client waits for an answer of this exchange any more. */
   #onAnswered: (() => void) | undefined;
 
@@ -239,7 +243,7 @@ class GateFilter implements Filter {
   onEnd(): MaybePromise<JsonObject[]> {
     const open = this.#unanswered;
     if (open.length === 0) return [];
-    if (isRejection(this.#exchange.tap)) {
+    if (this.#neverRan) {
       return after(
         inOrder(open, ({ step }) => step.withdraw('rejected')),
         () => [],
@@ -249,8 +253,33 @@ class GateFilter implements Filter {
       for (const call of open) this.#expectLate(call);
       return [];
     }
-    for (const { step } of open) step.giveUp();
-    return open.map((call) => unknownReply(call, false));
+    return open.map((call) => this.#lose(call));
+  }
+
+  holdsErrors(): boolean {
+    return this.#unanswered.length > 0;
+  }
+
+  /** Whether the answer is an error that proves that nothing of the request ran. */
+  get #neverRan(): boolean {
+    const { tap, requests } = this.#exchange;
+    const { res, heldError: body, departed } = tap;
+    if (body === undefined || departed) return false;
+    this.#isProven ??= provesNothingRan(
+      { res, body, ids: requests.map(({ id }) => id) },
+      this.#config,
+    );
+    return this.#isProven;
+  }
+
+  /** The answer says nothing of the outcome. Gives what the client is told in its place. */
+  #lose(call: ClaimedCall): JsonObject {
+    const { tap } = this.#exchange;
+    const { statusCode: status } = tap.res;
+    const isError = status >= 300;
+    call.step.giveUp(false, isError ? `the upstream answered with HTTP ${status}` : undefined);
+    if (isError) tap.showBody();
+    return unknownReply(call, false);
   }
 
   /** The upstream should not answer after that. If it does, the client does not see the result. */
@@ -309,9 +338,13 @@ class GateFilter implements Filter {
   }
 
   #expectLate(call: ClaimedCall): void {
-    this.#admission.session.late.expect(call.id, this.#config.workflow.id, (message) =>
-      this.#saveAndChange(call, message),
-    );
+    const { late } = this.#admission.session;
+    const apply = (message: Message): MaybePromise<void> => this.#saveAndChange(call, message);
+    const stakeOf = (): LateStake => {
+      if (!call.step.canSettle) return 'repeat';
+      return call.step.hasClaim ? 'step' : 'given-up';
+    };
+    late.expect(call.id, this.#config.workflow.id, apply, stakeOf);
   }
 
   /**
@@ -328,8 +361,11 @@ class GateFilter implements Filter {
 
   /** Saves what the first answer says, and gives its change. */
   #changeFor(call: ClaimedCall, message: Message): MaybePromise<Transform> {
-    if (message.value.error !== undefined && isRejection(this.#exchange.tap))
-      return after(call.step.withdraw('rejected'), () => AS_IT_CAME);
+    if (message.value.error !== undefined && this.#exchange.tap.res.statusCode >= 300) {
+      if (this.#neverRan) return after(call.step.withdraw('rejected'), () => AS_IT_CAME);
+      // A handler may have run before its server saw which capability the client lacks.
+      if (outcomeOf(message) !== 'input_required') return replacing(this.#lose(call));
+    }
     const task = createdTask(message);
     if (task !== undefined) return carryOn(call, task, this.#admission);
     const on = { exchange: this.#exchange, message };
@@ -418,17 +454,6 @@ function expectReplays(
     known = change;
   };
   Promise.resolve(transform).then(learn, () => {});
-}
-
-/**
- * nginx's "client closed request". SDK v2 sends it after the client has left, so the handler may
- * have run.
- */
-const CLIENT_LEFT = 499;
-
-/** The upstream's transport rejected the request (RFC 9110, section 15.5): no handler ran. */
-function isRejection({ res: { statusCode }, departed }: Tap): boolean {
-  return statusCode >= 400 && statusCode < 500 && statusCode !== CLIENT_LEFT && !departed;
 }
 
 /** Methods whose params name a tool, a prompt or a resource. */

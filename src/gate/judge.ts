@@ -195,7 +195,8 @@ export class Judge {
     const { incoming, run } = asked;
     const { id } = incoming;
     if (!isRequestId(id)) return 'forward';
-    if (run.steppingCall !== undefined && run.steppingCall !== incoming)
+    const isFull = this.#admission.era === 'session' && this.#admission.session.late.isFull;
+    if (isFull || (run.steppingCall !== undefined && run.steppingCall !== incoming))
       return this.#refuseBound(asked, { reason: 'busy' });
     const found = stateAsRead(this.#config, run);
     if (found === 'unavailable') return this.#refuseBound(asked, { reason: 'unavailable' });

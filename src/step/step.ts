@@ -772,13 +772,14 @@ export class Step {
    *
    * @param isAwaited whether the gate still waits for the response. Then the request's id stays in
    * flight, for at most `maxStepMs`. A late outcome is saved either way.
+   * @param why what `onError` and the events are told
    */
-  giveUp(isAwaited = false): void {
+  giveUp(isAwaited = false, why = 'no result came'): void {
     if (this.#state === 'claimed') void this.withdraw();
     const isNew = this.#state === 'forwarded';
     if (isNew) this.#become('unsettled');
     if (!isAwaited && this.#state === 'unsettled') this.#forgetCall();
-    if (isNew) this.tellUnknown('no result came', true);
+    if (isNew) this.tellUnknown(why, true);
   }
 
   /**

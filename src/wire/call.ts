@@ -321,30 +321,78 @@ function bad(id: RequestId | null, message: string): BadRequest {
 /** Changes a response on another stream as its request's own exchange would have done. */
 type LateResponse = (message: Message) => MaybePromise<void>;
 
+/**
+ * How much depends on a late response. `step`: the gate waits for it, to save what a step came to.
+ * `given-up`: it would still save that, but the gate waits no more. `repeat`: nothing depends on
+ * it, because it came before, or can be asked for again.
+ */
+export type LateStake = 'step' | 'given-up' | 'repeat';
+
+interface LatePart {
+  readonly apply: LateResponse;
+  readonly stakeOf: () => LateStake;
+}
+
+const REPEAT = (): LateStake => 'repeat';
+const EVICTED_FIRST: readonly LateStake[] = ['repeat', 'given-up'];
+
 const MAX_REQUESTS = 100;
 
 /**
  * Responses that arrive, or arrive again, on another stream than their request's. A client that
  * lost a stream resumes it with a GET and `Last-Event-ID` (MCP 2025-11-25, Transports,
- * "Resumability and Redelivery"). The oldest requests are forgotten first.
+ * "Resumability and Redelivery"). Of more than 100 requests, those are forgotten first on which
+ * least depends, and of those the oldest. A step that the gate waits for is never forgotten.
  */
 export class LateResponses {
-  readonly #requests = new Map<RequestId, Map<string, LateResponse>>();
+  readonly #requests = new Map<RequestId, Map<string, LatePart>>();
 
   get size(): number {
     return this.#requests.size;
   }
 
-  /** Each `part` has one function for a response; a second one replaces the first. */
-  expect(id: RequestId, part: string, apply: LateResponse): void {
-    const parts = this.#requests.get(id) ?? new Map<string, LateResponse>();
-    this.#requests.set(id, parts.set(part, apply));
-    const [oldest] = this.#requests.keys();
-    if (this.#requests.size > MAX_REQUESTS && oldest !== undefined) this.#requests.delete(oldest);
+  /** Whether the gate waits for as many steps as may be remembered: then no other may begin. */
+  get isFull(): boolean {
+    if (this.#requests.size < MAX_REQUESTS) return false;
+    let waiting = 0;
+    for (const parts of this.#requests.values()) if (stakeOf(parts) === 'step') waiting++;
+    return waiting >= MAX_REQUESTS;
+  }
+
+  /**
+   * Each `part` has one function for a response; a second one replaces the first.
+   *
+   * @param stake how much depends on it, asked whenever a request is to be forgotten
+   */
+  expect(id: RequestId, part: string, apply: LateResponse, stake = REPEAT): void {
+    const parts = this.#requests.get(id) ?? new Map<string, LatePart>();
+    this.#requests.set(id, parts.set(part, { apply, stakeOf: stake }));
+    if (this.#requests.size > MAX_REQUESTS) this.#forgetOne();
+  }
+
+  #forgetOne(): void {
+    for (const stake of EVICTED_FIRST) {
+      for (const [id, parts] of this.#requests) {
+        if (stakeOf(parts) !== stake) continue;
+        this.#requests.delete(id);
+        return;
+      }
+    }
   }
 
   apply(id: RequestId, message: Message): MaybePromise<void> {
     const parts = this.#requests.get(id);
-    if (parts !== undefined) return inOrder([...parts.values()], (apply) => apply(message));
+    if (parts !== undefined) return inOrder([...parts.values()], ({ apply }) => apply(message));
   }
+}
+
+/** The highest stake of a response's parts. */
+function stakeOf(parts: ReadonlyMap<string, LatePart>): LateStake {
+  let highest: LateStake = 'repeat';
+  for (const part of parts.values()) {
+    const stake = part.stakeOf();
+    if (stake === 'step') return stake;
+    if (stake === 'given-up') highest = stake;
+  }
+  return highest;
 }

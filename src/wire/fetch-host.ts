@@ -232,6 +232,10 @@ class FetchResponse implements ResponsePort, Originals {
     return this.#headers.has(name);
   }
 
+  getHeaderNames(): readonly string[] {
+    return [...this.#headers.keys()];
+  }
+
   removeHeader(name: string): void {
     this.#headers.delete(name);
   }

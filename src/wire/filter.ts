@@ -25,6 +25,11 @@ export interface Filter {
   staysOpen?(): boolean;
   /** The app was given the request, and then could not hand it on: nothing of it ran. */
   onNotForwarded?(): Promise<unknown>;
+  /**
+   * Whether an error answer is held back until it is whole, of any media type but an event stream.
+   * Then `onEnd` can tell what it proves, and its messages replace it.
+   */
+  holdsErrors?(): boolean;
   /** The response cannot be read. The client gets an error in its place. */
   onUnreadable?(): MaybePromise<void>;
   /** The client left, and the upstream does not know. */

@@ -22,6 +22,7 @@ export interface HeadPort {
   getHeader(name: string): number | string | readonly string[] | undefined;
   setHeader(name: string, value: number | string): unknown;
   hasHeader(name: string): boolean;
+  getHeaderNames(): readonly string[];
   removeHeader(name: string): void;
 }
 
@@ -102,7 +103,7 @@ function isEventStreamType(contentType: unknown): boolean {
   return /^\s*text\/event-stream\b/i.test(String(contentType));
 }
 
-function isJsonType(contentType: unknown): boolean {
+export function isJsonType(contentType: unknown): boolean {
   return /^\s*application\/(\S+\+)?json\b/i.test(String(contentType));
 }
 

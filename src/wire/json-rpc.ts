@@ -22,6 +22,8 @@ export const JSON_RPC = {
   HEADER_MISMATCH: -32020,
   /** MCP 2026-07-28: the request needs a capability that its client did not declare. */
   MISSING_CAPABILITY: -32021,
+  /** MCP 2026-07-28: the server does not speak the version that the request names. */
+  UNSUPPORTED_VERSION: -32022,
 } as const;
 
 /** Begins our own keys in `_meta`, as MCP asks for ("General fields: `_meta`"). */

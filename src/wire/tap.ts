@@ -18,7 +18,7 @@ import {
   succeeded,
   whyUnreadable,
 } from './headers.ts';
-import { isContradictory, type JsonObject, unreadable } from './json-rpc.ts';
+import { isContradictory, isRequestId, type JsonObject, unreadable } from './json-rpc.ts';
 import { type Message, Payload } from './message.ts';
 import type { Done, Host, Originals, ResponsePort, ResponseSink } from './node-host.ts';
 import {
@@ -73,6 +73,8 @@ export class Tap implements ResponseSink {
   headTaken = false;
   /** The upstream is done. */
   ended = false;
+  /** The whole body of an error answer that a filter has held back. */
+  heldError: Buffer | undefined;
   /** A write returned `false`, and `drain` was not emitted since. */
   owesDrain = false;
 
@@ -213,6 +215,11 @@ export class Tap implements ResponseSink {
     this.#line.add(() => after(this.#giveLast(messages), () => this.flowAgain()));
   }
 
+  /** The client reads the body of no error, and it must read this one. HTTP 5xx stays as it is. */
+  showBody(): void {
+    if (!this.#isSent && this.res.statusCode < 500) this.res.statusCode = 200;
+  }
+
   // --- For the upstream --------------------------------------------------------------------------
 
   /** Our headers were sent before the upstream gave its own, which go nowhere. */
@@ -323,11 +330,17 @@ export class Tap implements ResponseSink {
       }
       const { messages } = this.#asked;
       const owesAnswers = !this.#answersTaken && messages.some(hasAnswer);
-      return bodyModeOf(this.res, messages.some(isForwarded), owesAnswers);
+      const mode = bodyModeOf(this.res, messages.some(isForwarded), owesAnswers);
+      return mode === 'raw' && this.#holdsError ? 'json' : mode;
     } catch (error) {
       this.#asked.onError(error);
       return 'unreadable';
     }
+  }
+
+  get #holdsError(): boolean {
+    const isError = this.res.statusCode >= 300;
+    return isError && this.#asked.filters.some((filter) => filter.holdsErrors?.() === true);
   }
 
   #begin(): MaybePromise<void> {
@@ -390,6 +403,7 @@ export class Tap implements ResponseSink {
     if (last.length > 0) begun?.push(last);
     const body = begun && begun.length > 1 ? Buffer.concat(begun) : (begun?.[0] ?? last);
     const { page, filters } = this.#asked;
+    if (this.#holdsError) this.heldError = body;
     return resume(page?.recall(filters, body), this, this.#readJson, body);
   }
 
@@ -416,6 +430,8 @@ export class Tap implements ResponseSink {
     const more = answers.length > 0 ? [...words, ...answers] : words;
     if (read === 'recalled' && more.length === 0) return this.#finishWith(body);
     const known = read === 'recalled' ? undefined : read;
+    if (this.heldError !== undefined && more.length > 0)
+      return this.#finishWith(Buffer.from(JSON.stringify(this.#inPlaceOf(known, more))));
     const payload = known ?? (more.length > 0 ? this.#parse(body) : undefined);
     if (payload === undefined || (more.length === 0 && !payload.changed)) return this.#finish(body);
     const { res } = this;
@@ -620,6 +636,14 @@ export class Tap implements ResponseSink {
     const told = [...this.#takeAnswers(), ...this.unanswered.map(({ id }) => unreadable(id))];
     if (hasBegun) return this.#finishStream(isStream ? told : []);
     await this.#give(502, this.#inShape(told.length > 0 ? told : [unreadable(null)]));
+  }
+
+  /** Our messages in place of an error answer, of which only answers to the requests stay. */
+  #inPlaceOf(error: Payload | undefined, ours: readonly JsonObject[]): unknown {
+    const ids = this.#asked.messages.map(({ id }) => id);
+    const answers = (error?.messages ?? []).map(({ value }) => value);
+    const all = [...answers.filter(({ id }) => isRequestId(id) && ids.includes(id)), ...ours];
+    return this.#inShape(all.filter(({ id }, at) => all.findIndex((one) => one.id === id) === at));
   }
 
   #finishStream(messages: readonly JsonObject[]): MaybePromise<void> {
