@@ -7,7 +7,7 @@ import type { Run } from '../session/run.ts';
 import type { Outcome } from '../step/outcome.ts';
 import type { MoveListener, Step } from '../step/step.ts';
 import type { RunKey } from '../stores/store.ts';
-import type { Call, Holder } from '../wire/call.ts';
+import type { Call, Holder, LateStake } from '../wire/call.ts';
 import type { Era } from '../wire/headers.ts';
 import {
   isObject,
@@ -99,6 +99,12 @@ export class ClaimedCall implements Holder {
     this.config = config;
     this.run = run;
     this.step = step;
+  }
+
+  /** How much depends on an answer that comes on another stream. */
+  get stake(): LateStake {
+    if (!this.step.canSettle) return 'repeat';
+    return this.step.hasClaim ? 'step' : 'given-up';
   }
 
   withdraw(): MaybePromise<void> {

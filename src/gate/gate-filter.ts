@@ -5,7 +5,7 @@
 import type { Admission } from '../session/run.ts';
 import type { StepMove } from '../step/outcome.ts';
 import { turnKey } from '../step/turns.ts';
-import type { Call, LateStake } from '../wire/call.ts';
+import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
 import { isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
@@ -340,11 +340,7 @@ class GateFilter implements Filter {
   #expectLate(call: ClaimedCall): void {
     const { late } = this.#admission.session;
     const apply = (message: Message): MaybePromise<void> => this.#saveAndChange(call, message);
-    const stakeOf = (): LateStake => {
-      if (!call.step.canSettle) return 'repeat';
-      return call.step.hasClaim ? 'step' : 'given-up';
-    };
-    late.expect(call.id, this.#config.workflow.id, apply, stakeOf);
+    late.expect(call.id, this.#config.workflow.id, apply, () => call.stake);
   }
 
   /**
