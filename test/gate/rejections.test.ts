@@ -1,14 +1,25 @@
 import type { Request, RequestHandler, Response } from 'express';
 import { describe, expect, it } from 'vitest';
+import { gateFetch } from '../../src/fetch.ts';
 import {
   type ErrorAnswer,
   type FsmGateOptions,
+  fsmGate,
   type InterlockEvent,
+  memoryStore,
+  runsOf,
   StateMachineGate,
+  sessionStore,
   UnknownOutcome,
 } from '../../src/index.ts';
 import { CHALLENGES, REJECTIONS } from '../../src/wire/rejections.ts';
-import { callOf, type RawResponse, reasonOf } from '../helpers/raw.ts';
+import {
+  callOf,
+  INITIALIZE,
+  type RawResponse,
+  reasonOf,
+  type WireMessage,
+} from '../helpers/raw.ts';
 import { pass, type SceneOptions, scene } from '../helpers/scene.ts';
 
 type Host = (req: Request, res: Response) => unknown;
@@ -366,6 +377,50 @@ describe('a call whose route charges, and then answers with an error', () => {
     });
     saysUnknown(await app.pay());
     expect(app.errors.filter((error) => error instanceof UnknownOutcome)).toHaveLength(2);
+  });
+});
+
+describe('an error in a handler of the Fetch API', () => {
+  it.each<[string, () => globalThis.Response, number, 'idle' | 'running']>([
+    [
+      'proves that nothing ran, as the transport says it',
+      () => globalThis.Response.json(errorOf(-32001, 'Session not found'), { status: 404 }),
+      404,
+      'idle',
+    ],
+    [
+      'proves nothing',
+      () => new globalThis.Response('no receipt', { status: 404 }),
+      200,
+      'running',
+    ],
+  ])('%s', async (_, answer, wanted, left) => {
+    const store = memoryStore();
+    const errors: unknown[] = [];
+    const onError = (error: unknown) => void errors.push(error);
+    const middlewares = [sessionStore({ store, onError }), fsmGate(shopGate())] as const;
+    const fetch = gateFetch(async (request) => {
+      const { id, method, params } = (await request.json()) as WireMessage;
+      if (params?.name === 'cart.pay') return answer();
+      if (id === undefined) return new globalThis.Response(null, { status: 202 });
+      const result = { content: [], capabilities: {}, method };
+      return globalThis.Response.json({ jsonrpc: '2.0', id, result });
+    }, middlewares);
+    const post = (body: WireMessage, headers = {}) => {
+      const accept = 'application/json, text/event-stream';
+      const all = { 'content-type': 'application/json', accept, ...headers };
+      const init = { method: 'POST', headers: all, body: JSON.stringify(body) };
+      return fetch(new globalThis.Request('http://shop.example/mcp', init));
+    };
+    const run = (await post(INITIALIZE)).headers.get('mcp-session-id') ?? '';
+    const said = await post(callOf('p', 'cart.pay'), { 'mcp-session-id': run });
+    expect(said.status).toBe(wanted);
+    const told = (await said.json()) as WireMessage;
+    if (wanted === 200) expect(told).toMatchObject(UNKNOWN);
+    else expect(told).toEqual(errorOf(-32001, 'Session not found'));
+    const runs = runsOf(shopGate(), { store });
+    await expect.poll(async () => (await runs.read(run))?.status).toBe(left);
+    expect(errors).toHaveLength(wanted === 200 ? 1 : 0);
   });
 });
 

@@ -1,5 +1,7 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { describe, expect, it } from 'vitest';
+import { handleKey, StateMachineGate, sessionKey } from '../../src/index.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
 import { connect } from '../helpers/client.ts';
 import { ListEventStore } from '../helpers/event-store.ts';
 import { latch } from '../helpers/latch.ts';
@@ -305,5 +307,69 @@ describe.each(HOSTS)('a list that is replayed, %s', (host) => {
     const [ann, bob] = [await app.session(), await app.session()];
     const id = await listed(ann);
     expect((await bob.listen(id)).status).not.toBe(200);
+  });
+});
+
+describe('a session with many steps whose streams can be resumed', () => {
+  it('keeps the late outcome of one, despite more than 100 finished ones', async () => {
+    const looks = new StateMachineGate<string, string>({
+      id: 'looks',
+      initial: 'looking',
+      states: { looking: { on: { LOOK: 'looking' } } },
+    }).bindTool('cart.view', 'looking', 'LOOK');
+    const app = await startWith('express', {
+      makeServer: pollingServer,
+      workflow: [checkoutGate(), looks],
+    });
+    const session = await app.sessionAt('payment');
+    const handler = latch();
+    app.ledger.gates.set('cart.pay', handler.opened);
+    const calling = await session.stream(callOf('p', 'cart.pay'));
+    const id = await primed(calling);
+    await expect.poll(() => calling.ended).toBe(true);
+    for (let view = 0; view < 110; view++) await session.call('cart.view');
+    handler.open();
+    const resumed = await resume(session, id);
+    await expect.poll(() => textsOf(resultIn(resumed))?.[0]).toEqual(PAID[0]);
+    await app.run(session.id).isIn('confirmed', 'idle');
+    expect(app.errors).toEqual([]);
+  });
+
+  it('is busy while 100 of them have no outcome', async () => {
+    const key = [handleKey('sku', { createdBy: 'cart.view' }), sessionKey()];
+    const workflow = new StateMachineGate<string, string>({
+      id: 'order',
+      initial: 'open',
+      states: { open: { on: { PAY: 'paid' } }, paid: {} },
+    }).bindTool('cart.pay', 'open', 'PAY');
+    const app = await startWith('express', {
+      makeServer: pollingServer,
+      workflow,
+      session: { key },
+      sync: {},
+    });
+    const session = await app.session();
+    const runOf = (sku: string): string =>
+      key[0]?.kind === 'handle' ? key[0].runKey(sku, undefined) : '';
+    const skus = Array.from({ length: 101 }, (_, at) => `s${at}`);
+    for (const sku of skus) await app.data.open(runOf(sku), {}, 3_600_000);
+    const handler = latch();
+    app.ledger.gates.set('cart.pay', handler.opened);
+    const ids: string[] = [];
+    for (const sku of skus.slice(0, 100)) {
+      const calling = await session.stream(callOf(sku, 'cart.pay', { sku }));
+      ids.push(await primed(calling));
+      await expect.poll(() => calling.ended).toBe(true);
+    }
+    const last = { sku: skus.at(-1) };
+    expect(reasonOf(await session.call('cart.pay', last))).toBe('busy');
+    handler.open();
+    const resumed = await resume(session, ids[0] ?? '');
+    await expect.poll(() => resultIn(resumed)?.id).toBe('s0');
+    await app.run(runOf('s0')).isIn('paid', 'idle');
+    const calling = await session.stream(callOf('z', 'cart.pay', last));
+    const again = await resume(session, await primed(calling));
+    await expect.poll(() => resultIn(again)?.id).toBe('z');
+    expect(app.ledger.calls).toHaveLength(101);
   });
 });

@@ -142,4 +142,36 @@ describe('a response that comes late', () => {
     void late.apply(100, known);
     expect([forgotten.changed, known.changed, late.size]).toEqual([false, true, 100]);
   });
+
+  it('that a step waits for is kept before those that only come again, or were given up', () => {
+    const late = new LateResponses();
+    late.expect('step', 'gate', mark('seen'), () => 'step');
+    late.expect('step', 'sync', mark('noted'));
+    late.expect('given up', 'gate', mark('seen'), () => 'given-up');
+    for (let id = 0; id < 200; id++) late.expect(id, 'gate', mark('seen'));
+    const [step, givenUp, old] = [lateMessage(), lateMessage(), lateMessage()];
+    void late.apply('step', step);
+    void late.apply('given up', givenUp);
+    void late.apply(0, old);
+    expect([step.changed, givenUp.changed, old.changed, late.size]).toEqual([
+      true,
+      true,
+      false,
+      100,
+    ]);
+    for (let id = 0; id < 99; id++) late.expect(`s${id}`, 'gate', mark('seen'), () => 'step');
+    expect([late.size, late.isFull]).toEqual([100, true]);
+    const gone = lateMessage();
+    void late.apply('given up', gone);
+    expect(gone.changed).toBe(false);
+  });
+
+  it('leaves room again once a step is done', () => {
+    const late = new LateResponses();
+    let stake: 'step' | 'repeat' = 'step';
+    for (let id = 0; id < 100; id++) late.expect(id, 'gate', mark('seen'), () => stake);
+    expect(late.isFull).toBe(true);
+    stake = 'repeat';
+    expect(late.isFull).toBe(false);
+  });
 });
