@@ -26,11 +26,11 @@ export interface ErrorAnswer {
 }
 
 /**
- * One kind of rejection. The table beside this type was made from the transports' sources: TypeScript
- * SDK 1.32 and 2.4, Python SDK 1.29 and 2.0, `@hono/mcp` 0.3.
+ * One kind of rejection, from the transports' sources: TypeScript SDK 1.32 and 2.4, Python SDK 1.29
+ * and 2.0, `@hono/mcp` 0.3.
  *
- * `id` is what they write: `null`, the request's `own`, or Python's `server-error`. Only errors with
- * the request's own id have `data`.
+ * They write as the id `null`, the request's `own`, or Python's `server-error`. Only errors with the
+ * request's own id have `data`.
  */
 interface Rejection {
   readonly status: number;
@@ -47,8 +47,8 @@ const OWN = ['own'] as const;
 const PYTHON = [null, 'server-error'] as const;
 
 /**
- * Not here, because a handler may have run: HTTP 404 with -32601, which Python 2 also makes of a
- * handler's error, as it makes 400 of most codes with the request's own id; and -32021.
+ * HTTP 404 with -32601 is not here, nor is an error of Python's with the request's own id. Python 2
+ * gives a handler's own errors the same status, code and id.
  */
 export const REJECTIONS: readonly Rejection[] = [
   {
@@ -267,7 +267,7 @@ function hasOnly(object: JsonObject, members: readonly string[]): boolean {
   return Object.keys(object).every((key) => members.includes(key));
 }
 
-/** With `data`, a parse error is the transports' own answer to whatever a handler threw. */
+/** With `data`, a parse error is the transports' answer to anything that was thrown. */
 function isAfterDispatch(error: AnsweredError): boolean {
   const isCaught = error.code === PARSE_ERROR && Object.hasOwn(error, 'data');
   return isCaught || AFTER_DISPATCH.includes(error.code);

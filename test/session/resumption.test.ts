@@ -330,7 +330,7 @@ describe('a session with many steps whose streams can be resumed', () => {
     for (let view = 0; view < 110; view++) await session.call('cart.view');
     handler.open();
     const resumed = await resume(session, id);
-    await expect.poll(() => textsOf(resultIn(resumed))?.[0]).toEqual(PAID[0]);
+    await expect.poll(() => resultIn(resumed)?.id).toBe('p');
     await app.run(session.id).isIn('confirmed', 'idle');
     expect(app.errors).toEqual([]);
   });
@@ -346,7 +346,6 @@ describe('a session with many steps whose streams can be resumed', () => {
       makeServer: pollingServer,
       workflow,
       session: { key },
-      sync: {},
     });
     const session = await app.session();
     const runOf = (sku: string): string =>
