@@ -29,8 +29,8 @@ export interface ErrorAnswer {
  * One kind of rejection, from the transports' sources: TypeScript SDK 1.32 and 2.4, Python SDK 1.29
  * and 2.0, `@hono/mcp` 0.3.
  *
- * They write as the id `null`, the request's `own`, or Python's `server-error`. Only errors with the
- * request's own id have `data`.
+ * As the id they write `null`, the request's `own`, or Python's `server-error`. Only an error with
+ * the request's own id has `data`.
  */
 interface Rejection {
   readonly status: number;
