@@ -406,9 +406,13 @@ export class Runs<E extends string = string> {
       ...key,
       ...saved,
       token: claim.token,
+      from: stored.version,
       as: newToken(),
       ttlMs,
     });
+    // A call that runs beside others was recorded since, and must not be lost.
+    if (result.status === 'moved')
+      return this.resolve(run, outcome, { ...options, token: claim.token });
     if (result.status !== 'committed') {
       return { resolved: false, reason: result.status === 'unknown' ? 'unknown-run' : 'not-held' };
     }

@@ -3,6 +3,7 @@ import type { RefusalReason } from '../events.ts';
 import type { Run } from '../session/run.ts';
 import { beginsAnew, moveTo, type StepMove, shownPosition } from '../step/outcome.ts';
 import type { Step } from '../step/step.ts';
+import { KEEPS_KEY } from '../step/store-calls.ts';
 import type { FsmSnapshot } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
@@ -10,6 +11,7 @@ import type { Guard, GuardedCall } from '../workflow/binding.ts';
 import { AskedArguments, type CallBinding, placed } from '../workflow/bound-tools.ts';
 import type { Loop, LoopShield } from '../workflow/loop-shield.ts';
 import type { Position } from '../workflow/position.ts';
+import { withRecorded } from '../workflow/stored.ts';
 import type { GateConfig } from './config.ts';
 import { asBegun, sightOf } from './stands.ts';
 
@@ -100,7 +102,12 @@ async function countAndAsk(
       : await refusedByGuard(config, binding, found, call.asked()));
   if (refused !== undefined && shield !== undefined) {
     // A model may repeat a call that a guard refuses, so the shield counts it.
-    await step.save(staying(config, step, counted));
+    const stays = (stands: Position): StepMove => staying(config, step, stands);
+    await step.save(
+      stays(counted),
+      KEEPS_KEY,
+      ({ understood }) => understood && stays(withRecorded(counted, understood.position)),
+    );
     return refused;
   }
   const why = refused ?? calledOff(step, call.request);
@@ -259,16 +266,22 @@ async function countCall(
   const { tool, digest, key } = step;
   const count = shield.count(position, { tool, digest }, step.grantedAt);
   if (!count.isLoop) return count.position;
-  const next = shield.fallBack(position);
   const event = shield.fallbackEvent ?? LOOP;
-  const due = config.workflow.dueActions(step.isFirst);
-  const reached = { position: next.position, actions: [...due, ...next.actions] };
   const said = { event, outcome: 'refused', kind: 'loop', ...step.note } as const;
-  const moved = moveTo(config.workflow, position, reached, said);
-  if ((await step.save(moved)) !== 'committed') return { reason: 'unavailable' };
+  const fall = (from: Position): StepMove => {
+    const { position: to, actions } = shield.fallBack(from);
+    const due = config.workflow.dueActions(step.isFirst);
+    return moveTo(config.workflow, from, { position: to, actions: [...due, ...actions] }, said);
+  };
+  let moved = fall(position);
+  const status = await step.save(moved, KEEPS_KEY, ({ understood }) => {
+    if (understood !== undefined) moved = fall(understood.position);
+    return moved;
+  });
+  if (status !== 'committed') return { reason: 'unavailable' };
   const { calls } = count;
   tellLoop(shield, { ...key, tool, state: position.state, calls, max: shield.max }, config.onError);
-  return { reason: 'loop', snapshot: { ...next.position, updatedAt: step.grantedAt }, moved };
+  return { reason: 'loop', snapshot: { ...moved.snapshot, updatedAt: step.grantedAt }, moved };
 }
 
 /** A listener that fails does not stop the refusal. */

@@ -136,7 +136,12 @@ export async function moveFromOutside(
     await step.withdraw();
     return 'unchanged';
   }
-  const status = await step.saveOrThrow(move, { settles });
+  const status = await step.saveOrThrow(move, { settles }, async ({ understood, isFirst }) => {
+    const anew = understood && (await change(understood.position, isFirst));
+    if (anew !== undefined) move = anew;
+    return anew;
+  });
+  if (status === 'moved') return 'unchanged';
   if (status !== 'committed') return status === 'unknown' ? 'unknown-run' : 'busy';
   tellMovedOutside(mover, run, move);
   return move;

@@ -191,7 +191,7 @@ class GatedTask {
    */
   #resumed(run: Run): Step {
     const { workflow, onError } = this.#config;
-    const { token, idempotencyKey, from, before, origin, isUpdated = false } = this.ticket;
+    const { token, idempotencyKey, version, from, before, origin, isUpdated } = this.ticket;
     let binding: MovingBinding = { eventIn: () => undefined, retriesIn: () => 0 };
     try {
       binding = workflow.match(origin.tool, origin.args) ?? binding;
@@ -199,8 +199,8 @@ class GatedTask {
       onError(error);
     }
     const moves = new Moves(this.#config, binding, from, origin, before);
-    const step = Step.resumed(this.#config, run, { token, idempotencyKey, moves });
-    step.isUpdated = isUpdated;
+    const step = Step.resumed(this.#config, run, { token, idempotencyKey, moves, version });
+    step.isUpdated = isUpdated === true;
     return step;
   }
 }
@@ -215,13 +215,15 @@ export async function carryOn(
   const { moves } = step;
   if (moves === undefined) return AS_IT_CAME;
   const { store } = run;
-  const { token, idempotencyKey, isUpdated } = step;
+  const { token, idempotencyKey, isUpdated, snapshot } = step;
+  const { version = 0 } = snapshot;
   const { current: from, found: before, origin } = moves;
   const key = ticketRun(taskOwner, taskId, workflow.id);
   const ticket: Ticket = {
     run: run.run,
     token,
     idempotencyKey,
+    version,
     from,
     ...(before !== from && { before }),
     origin,
@@ -273,6 +275,8 @@ interface Ticket {
   /** The claim's token. */
   readonly token: string;
   readonly idempotencyKey: string;
+  /** The version of the snapshot from which the call made its moves. */
+  readonly version: number;
   /** As `current` in {@link Moves}. Other versions read it by this name. */
   readonly from: Position;
   /** As `found` in {@link Moves}, if it is not `from`. */

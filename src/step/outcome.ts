@@ -16,7 +16,7 @@ import type {
 import type { AnyEventSource, FailedCall, ToolResult } from '../workflow/binding.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
 import type { FsmAction, Next, Position } from '../workflow/position.ts';
-import { countFailure } from '../workflow/stored.ts';
+import { countFailure, withRecorded } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 
 /** What a commit saves: the next position, and the trail entry that says how it was reached. */
@@ -125,7 +125,7 @@ export type MovingBinding = Pick<CallBinding, 'eventIn' | 'retriesIn'>;
 
 /** Where the outcomes of one call lead. */
 export class Moves {
-  /** Where the call found the run. */
+  /** Where the call found the run, or where others' recorded calls have taken it since. */
   readonly found: Position;
   /** The same state, with the data as the call's handler has changed them. */
   readonly current: Position;
@@ -134,6 +134,8 @@ export class Moves {
   readonly #binding: MovingBinding;
   readonly #asked: AskedArguments;
   readonly #onError: (error: unknown) => void;
+  /** The state in which the gate let the call through: it decides which event an outcome sends. */
+  readonly #allowedIn: string;
 
   constructor(
     { workflow, onError }: { workflow: Workflow; onError: (error: unknown) => void },
@@ -141,6 +143,7 @@ export class Moves {
     current: Position,
     origin: CallOrigin,
     found = current,
+    allowedIn = current.state,
   ) {
     this.#workflow = workflow;
     this.#binding = binding;
@@ -149,12 +152,26 @@ export class Moves {
     this.found = found;
     this.current = current;
     this.origin = origin;
+    this.#allowedIn = allowedIn;
   }
 
   /** The same moves from a position of the same state with other data. */
   at(position: Position): Moves {
+    return this.#from(position, this.found, this.origin);
+  }
+
+  /**
+   * The same moves from a newer position, to which calls that run beside others have added. The
+   * data stay as this call has them, since only the holder of the claim changes data.
+   */
+  onto(newer: Position): Moves {
+    const current = withRecorded(this.current, newer);
+    return this.#from(current, newer, { ...this.origin, isFirst: false });
+  }
+
+  #from(current: Position, found: Position, origin: CallOrigin): Moves {
     const own = { workflow: this.#workflow, onError: this.#onError };
-    return new Moves(own, this.#binding, position, this.origin, this.found);
+    return new Moves(own, this.#binding, current, origin, found, this.#allowedIn);
   }
 
   /**
@@ -186,7 +203,7 @@ export class Moves {
    * @throws Error where the event depends on the result
    */
   successWithoutResult(): StepMove {
-    const source = this.#binding.eventIn(this.current.state);
+    const source = this.#binding.eventIn(this.#allowedIn);
     if (typeof source === 'function' && source.sends === undefined)
       throw new Error(
         `what a success of ${JSON.stringify(this.origin.tool)} sends depends on its result, ` +
@@ -210,13 +227,13 @@ export class Moves {
    * The tool ran: where its event leads nowhere, or throws, the success is saved without a move.
    */
   #succeeded(result: ToolResult): StepMove {
-    const source = this.#binding.eventIn(this.current.state);
+    const source = this.#binding.eventIn(this.#allowedIn);
     return this.#trySend(source, { result }, SUCCEEDED) ?? this.#stays(SUCCEEDED);
   }
 
   /** `undefined` where the failure sends nothing. One that may be retried is only counted. */
   #failed(ended: Ended): StepMove | undefined {
-    const { state } = this.current;
+    const state = this.#allowedIn;
     const counted = countFailure(this.current, this.origin.tool, this.#binding.retriesIn(state));
     if (counted !== undefined) return this.at(counted).#stays(failure(ended));
     const source = this.#binding.eventIn(state, 'failure');

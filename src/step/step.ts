@@ -171,6 +171,15 @@ export type MoveListener = (move: StepMove, isLate: boolean) => void;
 /** `repeated`: another process saved the move before, and told of it. */
 type CommitStatus = CommitResult['status'] | 'repeated';
 
+/** A commit's answer, where the move need not be made anew. */
+type SettledCommit = Exclude<CommitResult, { status: 'moved' }>;
+
+/** Makes a move anew, from where the step stands by now; nothing where it must not be saved. */
+type Remake = (step: Step) => StepMove | undefined | Promise<StepMove | undefined>;
+
+/** How often a move is made anew. Each time, another call was recorded in between. */
+export const MOST_REMADE = 100;
+
 const nothing = (): void => {};
 
 /** For a step that no client waits for: a task taken up elsewhere, a move from outside. */
@@ -275,7 +284,13 @@ export class Step {
   static resumed(
     rules: StepRules,
     run: StepRun,
-    kept: { readonly token: string; readonly idempotencyKey: string; readonly moves: Moves },
+    kept: {
+      readonly token: string;
+      readonly idempotencyKey: string;
+      readonly moves: Moves;
+      /** The version of the snapshot from which it made its moves. */
+      readonly version: number;
+    },
   ): Step {
     const { tool, note } = kept.moves.origin;
     // The ticket lacks the binding's `uncertain`, which the claim in the store has. Here it decides
@@ -284,7 +299,7 @@ export class Step {
     const call = { description, note, request: NO_REQUEST, onTooLong: () => step.giveUp() };
     const step = new Step(rules, run, call, kept.token, 'forwarded');
     step.idempotencyKey = kept.idempotencyKey;
-    step.snapshot = { ...kept.moves.current, updatedAt: 0 };
+    step.snapshot = { ...kept.moves.current, updatedAt: 0, version: kept.version };
     step.moves = kept.moves;
     step.#isShared = true;
     step.#startClocks(rules.clock.now());
@@ -524,12 +539,15 @@ export class Step {
   async commitIn(client: unknown): Promise<CommitResult['status'] | 'unsupported'> {
     const { store } = this.#run;
     if (this.moves === undefined || store.commitIn === undefined) return 'unsupported';
-    const move = this.moves.successWithoutResult();
-    if (!this.canSettle) return 'lost';
-    this.#mayHaveSaved = true;
-    const { status } = await store.commitIn(client, this.#commitOf(move));
-    if (status === 'committed') this.savedByHandler = true;
-    return status;
+    for (let remade = 0; ; remade++) {
+      const move = this.moves.successWithoutResult();
+      if (!this.canSettle) return 'lost';
+      this.#mayHaveSaved = true;
+      const result = await store.commitIn(client, this.#commitOf(move));
+      if (result.status === 'committed') this.savedByHandler = true;
+      if (result.status !== 'moved' || remade === MOST_REMADE) return result.status;
+      this.#goOnFrom(result.snapshot);
+    }
   }
 
   /**
@@ -572,25 +590,41 @@ export class Step {
     }
     // The client's next call answers the question and goes on with the step, under the same key.
     const options = outcome.kind === 'input_required' ? KEEPS_KEY : {};
-    if (next !== 'release') return this.#settleWith(next, options, onMoved, isLast);
+    if (next !== 'release') {
+      const remake = (): StepMove | undefined => {
+        const anew = this.moves?.next(outcome, this.isUpdated, this.savedByHandler);
+        return typeof anew === 'object' ? anew : undefined;
+      };
+      return this.#settleWith(next, remake, options, onMoved, isLast);
+    }
     this.leaves = shownPosition(this.#rules, this.key.run, moves.current);
     const entry = moves.entryFor(outcome);
     return after(this.release({ ...options, entry }), () => 'settled' as const);
   }
 
   #settleWith(
-    move: StepMove,
+    made: StepMove,
+    remake: () => StepMove | undefined,
     options: ReleaseOptions,
     onMoved: MoveListener,
     isLast: boolean,
   ): Promise<Settled> {
     const isLate = this.#state === 'unsettled';
+    let move = made;
+    const commit = (isLate?: boolean): Promise<CommitStatus> => {
+      const anew = (): StepMove | undefined => {
+        const next = remake();
+        if (next !== undefined) move = next;
+        return next;
+      };
+      return this.#commit(move, anew, options, onMoved, isLate);
+    };
     const unsaved = (status: CommitStatus | 'failed'): Settled => {
       const why = isLate ? `its result came late: ${status}` : status;
       this.tellUnknown(why, status === 'failed');
       return 'unsaved';
     };
-    return this.#commit(move, options, onMoved).then(
+    return commit().then(
       (status) => {
         if (status !== 'committed' && status !== 'repeated') return unsaved(status);
         this.leaves = shownPosition(this.#rules, this.key.run, move.snapshot);
@@ -599,7 +633,7 @@ export class Step {
       },
       (error) => {
         this.#rules.onError(error);
-        if (isLast) this.#saveLater(() => this.#commit(move, options, onMoved, true));
+        if (isLast) this.#saveLater(() => commit(true));
         return unsaved('failed');
       },
     );
@@ -632,16 +666,18 @@ export class Step {
   save(
     move: StepMove,
     options: Pick<CommitRequest, 'settles'> = KEEPS_KEY,
+    remake?: Remake,
   ): Promise<CommitResult['status'] | 'failed'> {
-    return this.saveOrThrow(move, options).catch(() => 'failed' as const);
+    return this.saveOrThrow(move, options, remake).catch(() => 'failed' as const);
   }
 
   /** As {@link save}, but rejects where the store fails. */
   async saveOrThrow(
     move: StepMove,
     options: Pick<CommitRequest, 'settles'>,
+    remake: Remake = () => undefined,
   ): Promise<CommitResult['status']> {
-    const status = await this.#commit(move, options);
+    const status = await this.#commit(move, remake, options);
     return status === 'repeated' ? 'lost' : status;
   }
 
@@ -652,9 +688,12 @@ export class Step {
    * The store says `repeated` where it has the commit already: its first answer was lost, or the
    * driver asked twice. That commit was this step's own, and nothing was told of it yet. Only where
    * the token is shared may it be another process's, which has told of it.
+   *
+   * @param remake as in {@link #commitAnew}
    */
   #commit(
     move: StepMove,
+    remake: Remake,
     options: Pick<CommitRequest, 'settles'>,
     onMoved?: MoveListener,
     isLate?: boolean,
@@ -664,20 +703,67 @@ export class Step {
     const isForwarded = this.#state !== 'claimed';
     this.#become('settling');
     const askedAt = clock.now();
-    const request = this.#commitOf(move, options.settles);
-    const onSaved = (result: CommitResult): CommitStatus => {
+    const onSaved = (result: SettledCommit, saved: StepMove): CommitStatus => {
       if (events.isOn) this.#storeMs += clock.now() - askedAt;
       this.#become(result.status === 'committed' ? 'saved' : 'lost');
       if (result.status !== 'committed') return result.status;
       if (result.repeated && this.#isShared && !this.#mayHaveSaved) return 'repeated';
-      this.#publish(move, onMoved, isLate);
+      this.#publish(saved, onMoved, isLate);
       return result.status;
     };
-    return this.#run.store
-      .commit(request)
-      .then(onSaved, (error) =>
-        this.#commitAgain(error, request, askedAt + times.leaseMs, isForwarded).then(onSaved),
-      );
+    const save = (made: StepMove): Promise<CommitResult> => {
+      const request = this.#commitOf(made, options.settles);
+      return this.#run.store
+        .commit(request)
+        .catch((error) => this.#commitAgain(error, request, askedAt + times.leaseMs, isForwarded));
+    };
+    return save(move).then((result) =>
+      result.status === 'moved'
+        ? this.#commitAnew(result, remake, save, isForwarded).then((anew) =>
+            anew === undefined ? 'moved' : onSaved(anew.result, anew.move),
+          )
+        : onSaved(result, move),
+    );
+  }
+
+  /**
+   * A call that runs beside others was recorded since the move was made. Makes the move anew from
+   * there, so that nothing recorded is lost, and commits that. `undefined` where `remake` makes
+   * none: then the claim is released.
+   */
+  async #commitAnew(
+    moved: Extract<CommitResult, { status: 'moved' }>,
+    remake: Remake,
+    save: (move: StepMove) => Promise<CommitResult>,
+    isForwarded: boolean,
+  ): Promise<{ readonly result: SettledCommit; readonly move: StepMove } | undefined> {
+    let made: StepMove | undefined;
+    let { snapshot } = moved;
+    try {
+      for (let remade = 0; remade < MOST_REMADE; remade++) {
+        this.#goOnFrom(snapshot);
+        made = (await remake(this)) ?? undefined;
+        if (made === undefined) break;
+        const result = await save(made);
+        if (result.status !== 'moved') return { result, move: made };
+        snapshot = result.snapshot;
+      }
+      if (made !== undefined) throw new Error(`the run moved ${MOST_REMADE} times meanwhile`);
+    } catch (error) {
+      // Where the store failed, the step is over already.
+      if (this.#state === 'settling') this.#leaveUnsaved(isForwarded);
+      throw error;
+    }
+    this.#leaveUnsaved(isForwarded);
+    return undefined;
+  }
+
+  /** Goes on from a newer snapshot, to which calls that run beside others have added. */
+  #goOnFrom(snapshot: FsmSnapshot): void {
+    const position = this.#rules.workflow.stand(snapshot);
+    this.snapshot = snapshot;
+    this.understood = { position, expiry: undefined };
+    this.moves = this.moves?.onto(position);
   }
 
   /** The store failed to commit: asks it again, until that time. */
@@ -696,11 +782,16 @@ export class Step {
     try {
       return await callAgain(failure, save, { clock, until, onError });
     } catch (error) {
-      this.#become(isForwarded ? 'unsettled' : 'released');
-      if (isForwarded) this.#forgetCall();
-      else void releaseClaim(this.#ownClaim, KEEPS_KEY, 1);
+      this.#leaveUnsaved(isForwarded);
       throw error;
     }
+  }
+
+  /** Its move is not saved: the outcome of a forwarded call is unknown, any other claim goes. */
+  #leaveUnsaved(isForwarded: boolean): void {
+    this.#become(isForwarded ? 'unsettled' : 'released');
+    if (isForwarded) this.#forgetCall();
+    else void releaseClaim(this.#ownClaim, KEEPS_KEY, 1);
   }
 
   #commitOf(
@@ -709,7 +800,8 @@ export class Step {
   ): CommitRequest {
     const { token } = this;
     const { run, workflow } = this.key;
-    return { run, workflow, token, snapshot, trail, ended, settles, ttlMs: this.#run.ttlMs };
+    const { version: from = 0 } = this.snapshot;
+    return { run, workflow, token, from, snapshot, trail, ended, settles, ttlMs: this.#run.ttlMs };
   }
 
   /** Tells of a saved move: the step's end, and what it means for the run. */

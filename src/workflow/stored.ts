@@ -213,6 +213,17 @@ export function withData(position: Position, data: Json | undefined): Position {
   return { state: position.state, ...sealContext({ ...rest, ...kept }) };
 }
 
+/**
+ * A step's position with what was recorded beside it: the newer state, and the calls that rules of
+ * order remember. All else stays the step's own.
+ */
+export function withRecorded({ context }: Position, newer: Position): Position {
+  const { [CALLS_KEY]: _, ...own } = openContext(context);
+  const { [CALLS_KEY]: calls } = openContext(newer.context);
+  const kept = calls === undefined ? {} : { [CALLS_KEY]: calls };
+  return { state: newer.state, ...sealContext({ ...own, ...kept }) };
+}
+
 /** The trail's event of a deadline that has passed. */
 export const AFTER = 'after';
 
