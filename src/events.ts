@@ -163,6 +163,11 @@ type EventBody =
       readonly granted: boolean;
       readonly state?: string | undefined;
     } & Omit<OfCall, 'state'>)
+  /**
+   * A call that runs beside others succeeded, and its success could not be recorded. So it does not
+   * count for what comes after it. Its client was told.
+   */
+  | ({ readonly type: 'call.unrecorded' } & OfCall)
   /** A gate refused a prompt, a resource, or a request about one. */
   | ({
       readonly type: 'read.refused';

@@ -138,7 +138,7 @@ function refusalOf(
   const { isOrder } = workflow;
   const facts = { workflow: workflow.id, state, tool, available };
   const status = statusOf(claim);
-  const needsClaim = binding?.moves !== false || workflow.shield !== undefined;
+  const needsClaim = workflow.kindOf(tool) === 'step' || workflow.shield !== undefined;
   if (status !== 'idle' && needsClaim) {
     const refusal = { ...facts, reason: status === 'held' ? 'held' : 'busy' } as const;
     return { refusal, says: refusalFor(refusal, { heldTool: claim?.tool }) };

@@ -67,12 +67,12 @@ export function admit(
   try {
     const stands = decide(config, binding, step);
     if ('reason' in stands) return letGo(step, stands);
-    const odd = unforeseen(config, binding, step, stands, asked);
+    const found = { ...stands, updatedAt: step.snapshot.updatedAt };
+    const odd = unforeseen(config, binding, found, asked);
     if (odd !== undefined) return letGo(step, odd);
     const { shield } = config.workflow;
     if (shield !== undefined || binding.guards.length > 0)
       return countAndAsk(config, binding, step, { stands, asked, request }).catch(fail);
-    const found = { ...stands, updatedAt: step.snapshot.updatedAt };
     const refused = stoppedByMachine(config, binding, found) ?? calledOff(step, request);
     return refused === undefined ? stands : letGo(step, refused);
   } catch (error) {
@@ -190,17 +190,16 @@ async function refusedByGuard(
 }
 
 /** Finds unclear arguments that the functions of the call's events will read, before it runs. */
-function unforeseen(
+export function unforeseen(
   { workflow }: GateConfig,
   binding: CallBinding,
-  step: Step,
-  stands: Position,
+  found: FsmSnapshot,
   asked: () => AskedCall,
 ): NotAdmitted | undefined {
   if (binding.sources.length === 0) return undefined;
   const { args, tool, principal } = asked();
-  args.foresee(binding, { tool, ...workflow.factsOf(stands, principal) });
-  return unclear(args, { ...stands, updatedAt: step.snapshot.updatedAt });
+  args.foresee(binding, { tool, ...workflow.factsOf(found, principal) });
+  return unclear(args, found);
 }
 
 /**

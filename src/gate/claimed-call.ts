@@ -81,8 +81,18 @@ export type Transform = (message: Message) => void;
 
 export const AS_IT_CAME: Transform = () => {};
 
+/** A call whose moves its answer may announce. */
+export interface Announced {
+  readonly config: GateConfig;
+  readonly run: Run;
+  /** Where its clients see the run afterwards. */
+  readonly leaves: Position | undefined;
+  /** The state that it moved the run to, if it did. */
+  readonly movedTo: string | undefined;
+}
+
 /** A call, and the claim that one gate holds for it until its outcome is saved. */
-export class ClaimedCall implements Holder {
+export class ClaimedCall implements Holder, Announced {
   readonly id: RequestId;
   readonly era: Era;
   readonly config: GateConfig;
@@ -107,6 +117,14 @@ export class ClaimedCall implements Holder {
     return this.step.hasClaim ? 'step' : 'given-up';
   }
 
+  get leaves(): Position | undefined {
+    return this.step.leaves;
+  }
+
+  get movedTo(): string | undefined {
+    return this.step.movedTo;
+  }
+
   withdraw(): MaybePromise<void> {
     this.isWithdrawn = true;
     this.run.steppingCall = undefined;
@@ -114,11 +132,9 @@ export class ClaimedCall implements Holder {
   }
 }
 
-/**
- * The call's claims, one of each gate that claimed its run, in mount order. Only gates hold calls.
- */
+/** The call's claims, one of each gate that claimed its run, in mount order. */
 export function holdersOf({ holders }: Call): readonly ClaimedCall[] {
-  return holders as readonly ClaimedCall[];
+  return holders.filter((each) => each instanceof ClaimedCall);
 }
 
 /**
@@ -160,24 +176,21 @@ export function replacing(reply: JsonObject): Transform {
  */
 export function announcing(
   transform: MaybePromise<Transform>,
-  claimed: readonly ClaimedCall[],
+  calls: readonly Announced[],
   gatesOf: (config: GateConfig) => Gates,
 ): MaybePromise<Transform> {
-  if (!claimed.some(({ config }) => config.announce)) return transform;
+  if (!calls.some(({ config }) => config.announce)) return transform;
   return after(transform, (own) => {
-    const moved = claimed.filter(
-      ({ config, step }) => config.announce && step.movedTo !== undefined,
-    );
+    const moved = calls.filter(({ config, movedTo }) => config.announce && movedTo !== undefined);
     const [first] = moved;
     if (first === undefined) return own;
-    const leaves = new Map(claimed.map(({ config, step }) => [config, step.leaves]));
+    const leaves = new Map(calls.map(({ config, leaves: at }) => [config, at]));
     const isKnown = gatesOf(first.config).areAll(leaves);
     const record = isKnown ? undefined : recordNow(first.config, first.run);
     return after(record, (read) => {
-      const texts = moved.map(({ config, run, step }) => {
+      const texts = moved.map(({ config, run, movedTo: state = '' }) => {
         const available = gatesOf(config).availableAfter(leaves, run, read);
         const { workflow } = config;
-        const state = step.movedTo ?? '';
         return announcement(workflow.id, state, available, workflow.doneIn(state));
       });
       return adding(texts, own);

@@ -33,11 +33,13 @@ import { CachedLists } from './list-cache.ts';
 import { declareListChanged, declaresChanges, ListenFilter, tellMoved } from './list-changes.ts';
 import { ShownTools } from './lists.ts';
 import { ReadFilter } from './reads.ts';
+import { RecordedCall } from './recorded-call.ts';
 import { keepsSecrets } from './stands.ts';
-import { carryOn, ESCAPED_ASCII, TaskFilter } from './tasks.ts';
+import { carryOn, ESCAPED_ASCII, recordLater, TaskFilter } from './tasks.ts';
 import { ToldCalls } from './told-calls.ts';
 
 const NONE: readonly ClaimedCall[] = [];
+const NONE_RECORDED: readonly RecordedCall[] = [];
 const TOOLS = Buffer.from('"tools"');
 const CHANGED = 'notifications/tools/list_changed';
 const CHANGED_MARK = Buffer.from('list_changed');
@@ -99,6 +101,8 @@ class GateFilter implements Filter {
   #calls: readonly ClaimedCall[] = NONE;
   /** Known once an error answer is whole: the app is asked once. */
   #isProven: boolean | undefined;
+  /** The calls that run beside others, and that their runs are to record. */
+  #recorded: readonly RecordedCall[] = NONE_RECORDED;
   /** Called once no client waits for an answer of this exchange any more. */
   #onAnswered: (() => void) | undefined;
 
@@ -153,7 +157,10 @@ class GateFilter implements Filter {
 
   /** `false` where the gate answered the whole request. */
   #goesOn(incoming: Call, verdict: Verdict): boolean {
-    if (typeof verdict === 'object') this.#begin(incoming, verdict);
+    if (verdict instanceof RecordedCall) {
+      this.#recorded = [...this.#recorded, verdict];
+      incoming.holders = [...incoming.holders, verdict];
+    } else if (typeof verdict === 'object') this.#begin(incoming, verdict);
     return verdict !== 'ended';
   }
 
@@ -194,6 +201,7 @@ class GateFilter implements Filter {
   wants(bytes: Buffer): boolean {
     return (
       this.#calls.length > 0 ||
+      this.#recorded.length > 0 ||
       this.#rewrites ||
       this.#declares ||
       bytes.includes(TOOLS) ||
@@ -213,7 +221,7 @@ class GateFilter implements Filter {
     // Only the upstream's messages come here: what gates themselves announce keeps the cache.
     if (method === CHANGED) this.#config.lists?.drop();
     if (method !== undefined) return this.#noteQuestion(id);
-    const call = this.#callOf(id);
+    const call = this.#callOf(id) ?? this.#recorded.find((each) => each.id === id);
     if (call?.isWithdrawn === false) return this.#saveAndChange(call, message);
     if (!isObject(result)) return;
     // Filter every list, also where none was asked for: a replay, or two requests of one id, must
@@ -241,6 +249,7 @@ class GateFilter implements Filter {
 
   /** The stream ended. Missing answers come where it is resumed; else their outcome is unknown. */
   onEnd(): MaybePromise<JsonObject[]> {
+    if (this.#isResumable) this.#expectRecorded();
     const open = this.#unanswered;
     if (open.length === 0) return [];
     if (this.#neverRan) {
@@ -308,6 +317,7 @@ class GateFilter implements Filter {
     const { tap } = this.#exchange;
     this.#onAnswered?.();
     this.#admission.session.departed.delete(tap);
+    if (this.#isResumable && !tap.ended) this.#expectRecorded();
     for (const call of this.#unanswered) {
       if (!this.#isResumable) this.#abandon(call);
       else if (!tap.ended) this.#expectLate(call);
@@ -337,7 +347,13 @@ class GateFilter implements Filter {
     return this.#calls.find((call) => call.id === id);
   }
 
-  #expectLate(call: ClaimedCall): void {
+  /** The answers come where the stream is resumed, and are recorded before the client has them. */
+  #expectRecorded(): void {
+    for (const call of this.#recorded)
+      if (call.transform === undefined && !call.isWithdrawn) this.#expectLate(call);
+  }
+
+  #expectLate(call: ClaimedCall | RecordedCall): void {
     const { late } = this.#admission.session;
     const apply = (message: Message): MaybePromise<void> => this.#saveAndChange(call, message);
     late.expect(call.id, this.#config.workflow.id, apply, () => call.stake);
@@ -347,7 +363,7 @@ class GateFilter implements Filter {
    * Saves what the call came to at its first answer, and changes each replay of it in the same way.
    * The client's answer waits here until the move is saved.
    */
-  #saveAndChange(call: ClaimedCall, message: Message): MaybePromise<void> {
+  #saveAndChange(call: ClaimedCall | RecordedCall, message: Message): MaybePromise<void> {
     if (call.transform === undefined) {
       call.transform = this.#announced(call, this.#changeFor(call, message));
       if (this.#isResumable) expectReplays(call, this.#admission.session);
@@ -356,7 +372,14 @@ class GateFilter implements Filter {
   }
 
   /** Saves what the first answer says, and gives its change. */
-  #changeFor(call: ClaimedCall, message: Message): MaybePromise<Transform> {
+  #changeFor(call: ClaimedCall | RecordedCall, message: Message): MaybePromise<Transform> {
+    const on = { exchange: this.#exchange, message };
+    const onMoved = (move: StepMove, isLate = false): void =>
+      tellMoved(this.#config, this.#admission, call.run, move, isLate ? undefined : on);
+    if (call instanceof RecordedCall) {
+      const task = createdTask(message);
+      return task ? recordLater(call, task, this.#admission) : call.record(message, onMoved);
+    }
     if (message.value.error !== undefined && this.#exchange.tap.res.statusCode >= 300) {
       if (this.#neverRan) return after(call.step.withdraw('rejected'), () => AS_IT_CAME);
       // A handler may have run before its server saw which capability the client lacks.
@@ -364,9 +387,6 @@ class GateFilter implements Filter {
     }
     const task = createdTask(message);
     if (task !== undefined) return carryOn(call, task, this.#admission);
-    const on = { exchange: this.#exchange, message };
-    const onMoved = (move: StepMove, isLate: boolean): void =>
-      tellMoved(this.#config, this.#admission, call.run, move, isLate ? undefined : on);
     return saveOutcome(call, message, onMoved, true);
   }
 
@@ -374,11 +394,15 @@ class GateFilter implements Filter {
    * Several gates may announce one call's moves. The last gate does it for all of them, since only
    * then all moves are saved.
    */
-  #announced(call: ClaimedCall, transform: MaybePromise<Transform>): MaybePromise<Transform> {
+  #announced(
+    call: ClaimedCall | RecordedCall,
+    transform: MaybePromise<Transform>,
+  ): MaybePromise<Transform> {
     const incoming = this.#exchange.messages.find(({ id }) => id === call.id);
-    const claimed = incoming === undefined ? [] : holdersOf(incoming);
-    if (claimed.at(-1) !== call) return transform;
-    return announcing(transform, claimed, (config) => Gates.of(config, this.#exchange));
+    // Only gates hold calls.
+    const held = (incoming?.holders ?? []) as readonly (ClaimedCall | RecordedCall)[];
+    if (held.at(-1) !== call) return transform;
+    return announcing(transform, held, (config) => Gates.of(config, this.#exchange));
   }
 
   /**

@@ -4,6 +4,7 @@
  */
 import { digestOf } from '../digest.ts';
 import type { RefusalReason } from '../events.ts';
+import { newToken } from '../names.ts';
 import type { CallersHeld } from '../session/held-runs.ts';
 import { InFlight } from '../session/live-session.ts';
 import { type Admission, deny, type NoRun, type Run, UNKNOWN_SESSION } from '../session/run.ts';
@@ -27,11 +28,13 @@ import {
   type NotAdmitted,
   refusedUnclaimed,
   unclear,
+  unforeseen,
 } from './admit.ts';
 import { ClaimedCall, showHandler } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
 import { type Demand, Gates } from './gates.ts';
 import { tellMoved } from './list-changes.ts';
+import { RecordedCall } from './recorded-call.ts';
 import { askForAlias, badToolName, refusalReply } from './replies.ts';
 import {
   beginningOf,
@@ -54,10 +57,10 @@ const TOO_MANY_HELD: NotClaimed = { reason: 'too-many-held' };
 
 /**
  * What becomes of one call. `forward`: it goes on as it is; a {@link ClaimedCall}: it goes on as a
- * step. `answered`: the gate answered the call, or dropped it; `ended`: it answered the whole
+ * step; a {@link RecordedCall}: beside others, to be recorded. `answered`: the gate answered the call, or dropped it; `ended`: it answered the whole
  * request.
  */
-export type Verdict = 'forward' | ClaimedCall | 'answered' | 'ended';
+export type Verdict = 'forward' | ClaimedCall | RecordedCall | 'answered' | 'ended';
 
 /** Called where a cancelled step did not stop in time; with `isTooLong`, where it ran too long. */
 export type GiveUp = (id: RequestId, isTooLong: boolean) => void;
@@ -132,9 +135,9 @@ export class Judge {
     if (binding === 'failed') return this.#refuse(incoming, tool, { reason: 'unavailable' }, []);
     if ('advice' in run) return this.#refuseUnnamed(incoming, tool, run);
     const asked = { incoming, tool, run, binding };
-    if (binding.moves || this.#config.workflow.shield !== undefined)
+    if (binding.kind === 'step' || this.#config.workflow.shield !== undefined)
       return this.#claim(asked, giveUp);
-    // A call that cannot move the run needs no claim: it may run beside others.
+    // Any other call needs no claim: it may run beside others.
     return after(stateNow(this.#config, run), (found) => this.#test(asked, found));
   }
 
@@ -179,16 +182,29 @@ export class Judge {
 
   #test(asked: BoundCall, found: FsmSnapshot | NotFound): MaybePromise<Verdict> {
     const { incoming, tool, run, binding } = asked;
-    const { guards } = binding;
     if (found === 'unknown') return this.#refuseGone(incoming, tool, run);
     if (found === 'unavailable') return this.#refuseBound(asked, { reason: 'unavailable' });
     if (!allowsCall(this.#config, run, found, asked))
       return this.#refuseBound(asked, { reason: 'state', snapshot: found });
-    if (guards.length === 0) return 'forward';
+    if (binding.guards.length === 0) return this.#forward(asked, found);
     const call = askedCall(incoming, tool, run);
     return refusedUnclaimed(this.#config, run, binding, found, call).then((refused) =>
-      refused === undefined ? 'forward' : this.#refuseBound(asked, refused),
+      refused === undefined ? this.#forward(asked, found) : this.#refuseBound(asked, refused),
     );
+  }
+
+  /** Lets a call run beside others. If its run is to record it, the gate waits for its answer. */
+  #forward(asked: BoundCall, found: FsmSnapshot): MaybePromise<Verdict> {
+    const { incoming, tool, run, binding } = asked;
+    const { id } = incoming;
+    if (binding.kind !== 'recorded' || !isRequestId(id)) return 'forward';
+    const odd = unforeseen(this.#config, binding, found, () => askedCall(incoming, tool, run));
+    if (odd !== undefined) return this.#refuseBound(asked, odd);
+    const note = { ...this.#noteOf(incoming, run, tool), digest: digestOfCall(incoming) };
+    const origin = { tool, args: argumentsOf(incoming), note };
+    const { era } = this.#admission;
+    const call = { id, era, config: this.#config, run, binding, number: incoming.number };
+    return new RecordedCall(call, { token: newToken(), origin, found });
   }
 
   #claim(asked: BoundCall, giveUp: GiveUp): MaybePromise<Verdict> {
@@ -212,8 +228,9 @@ export class Judge {
     const { incoming, tool, run, binding } = asked;
     const { workflow, listed } = this.#config;
     const request = run.session.inFlight(id) ?? new InFlight();
-    // A call that moves nothing is a step only for the loop shield's count: it may be repeated.
-    const uncertain = binding.uncertain ?? (binding.moves ? listed.uncertainOf(tool) : 'retry');
+    // Any other call is claimed only for the loop shield's count: it may be repeated.
+    const isStep = binding.kind === 'step';
+    const uncertain = binding.uncertain ?? (isStep ? listed.uncertainOf(tool) : 'retry');
     const held = uncertain === 'hold' ? this.#held : undefined;
     const wanted = {
       run,

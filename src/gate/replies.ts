@@ -49,6 +49,20 @@ export function unknownOutcomeReply(
   return toolError(id, text, { [`${META_PREFIX}outcome`]: facts }, era);
 }
 
+/** What the client is told of a lookup that ran, and that its run could not record. */
+export function unrecordedReply(
+  id: RequestId,
+  tool: string,
+  workflow: string,
+  era: Era,
+): JsonObject {
+  const text =
+    `[System: ${tool} ran, but its success could not be recorded, so it does not count yet. ` +
+    'Call it again before the tools that need it.]';
+  const facts = { workflow, tool, outcome: 'unrecorded', ran: true };
+  return toolError(id, text, { [`${META_PREFIX}outcome`]: facts }, era);
+}
+
 export function badToolName(incoming: Call): JsonObject {
   return errorResponse(
     incoming.id ?? null,

@@ -35,6 +35,7 @@ import {
 import type { GateConfig } from './config.ts';
 import { Gates } from './gates.ts';
 import { tellMoved } from './list-changes.ts';
+import { type Recordable, RecordedCall } from './recorded-call.ts';
 
 const TASKS = Buffer.from('tasks');
 /** A text that has it may spell any mark in escapes. */
@@ -128,7 +129,10 @@ interface Witness {
   readonly onMoved: MoveListener;
 }
 
-/** A task that a step's call created. It is known until some time after its end. */
+/** This deployment does not bind the tool any more. */
+const MOVES_NOTHING: MovingBinding = { eventIn: () => undefined, retriesIn: () => 0 };
+
+/** A task that a gated call created. It is known until some time after its end. */
 class GatedTask {
   readonly ticket: Ticket;
   readonly #key: string;
@@ -157,12 +161,12 @@ class GatedTask {
     return this.#transform;
   }
 
-  async #save(
-    reply: Message | undefined,
-    { era, run, gates, onMoved }: Witness,
-  ): Promise<Transform> {
+  async #save(reply: Message | undefined, witness: Witness): Promise<Transform> {
+    const { ticket } = this;
+    const { era, run, gates, onMoved } = witness;
     const { clock, times, onError } = this.#config;
-    this.#step ??= this.#resumed(run);
+    if ('recordable' in ticket) return this.#record(ticket.recordable, reply, witness);
+    this.#step ??= this.#resumed(ticket, run);
     const step = this.#step;
     const call = new ClaimedCall(0, era, this.#config, run, step);
     // Not the last answer: a client may ask for the task again.
@@ -179,6 +183,28 @@ class GatedTask {
     return transform ?? AS_IT_CAME;
   }
 
+  /** Records the success of a call that held no claim. */
+  async #record(
+    recordable: Recordable,
+    reply: Message | undefined,
+    { era, run, gates, onMoved }: Witness,
+  ): Promise<Transform> {
+    const { clock, times, workflow, onError } = this.#config;
+    const { tool, args } = recordable.origin;
+    const binding = workflow.match(tool, args) ?? MOVES_NOTHING;
+    const call = new RecordedCall(
+      { id: 0, era, config: this.#config, run, binding },
+      recordable,
+      true,
+    );
+    const recorded = reply && call.record(reply, (move) => onMoved(move, false));
+    const transform = recorded && (await announcing(recorded, [call], () => gates));
+    if (call.isUnrecorded) this.#transform = undefined;
+    else run.store.delete(this.#key).catch(onError);
+    clock.after(times.maxStepMs, () => this.forget(run.store));
+    return transform ?? AS_IT_CAME;
+  }
+
   /** From now on this process must read the ticket, as any other one. */
   forget(store: GuardedStore): void {
     const table = tableOf(store);
@@ -189,10 +215,10 @@ class GatedTask {
    * The step as it was when its call was forwarded. If this deployment does not bind the tool any
    * more, the end moves nothing.
    */
-  #resumed(run: Run): Step {
+  #resumed(ticket: StepTicket, run: Run): Step {
     const { workflow, onError } = this.#config;
-    const { token, idempotencyKey, version, from, before, origin, isUpdated } = this.ticket;
-    let binding: MovingBinding = { eventIn: () => undefined, retriesIn: () => 0 };
+    const { token, idempotencyKey, version, from, before, origin, isUpdated } = ticket;
+    let binding: MovingBinding = MOVES_NOTHING;
     try {
       binding = workflow.match(origin.tool, origin.args) ?? binding;
     } catch (error) {
@@ -219,7 +245,7 @@ export async function carryOn(
   const { version = 0 } = snapshot;
   const { current: from, found: before, origin } = moves;
   const key = ticketRun(taskOwner, taskId, workflow.id);
-  const ticket: Ticket = {
+  const ticket: StepTicket = {
     run: run.run,
     token,
     idempotencyKey,
@@ -240,7 +266,28 @@ export async function carryOn(
     };
     step.goOn(lifeMs, giveUp, forget);
   }
-  await keepTicket(store, key, ticket, { lifeMs, ttlMs: run.ttlMs }).catch(onError);
+  const kept = { token, tool: origin.tool, lifeMs, ttlMs: run.ttlMs };
+  await keepTicket(store, key, ticket, kept).catch(onError);
+  return AS_IT_CAME;
+}
+
+/** The success of a call that created a task is recorded before a client sees the task's end. */
+export async function recordLater(
+  { run, config, recordable }: RecordedCall,
+  { taskId, ttlMs }: CreatedTask,
+  { taskOwner }: Admission,
+): Promise<Transform> {
+  const { workflow, times, clock, onError } = config;
+  const { store } = run;
+  const key = ticketRun(taskOwner, taskId, workflow.id);
+  const ticket: RecordTicket = { run: run.run, recordable };
+  const lifeMs = Math.min(Math.ceil(ttlMs ?? times.maxStepMs), LONGEST_MS);
+  const task = new GatedTask(key, ticket, config);
+  tableOf(store).set(key, task);
+  clock.after(lifeMs, () => task.forget(store));
+  const { token, origin } = recordable;
+  const kept = { token, tool: origin.tool, lifeMs, ttlMs: run.ttlMs };
+  await keepTicket(store, key, ticket, kept).catch(onError);
   return AS_IT_CAME;
 }
 
@@ -270,7 +317,16 @@ function tableOf(store: GuardedStore): Map<string, GatedTask> {
 }
 
 /** What a process needs to save a task's end, kept in the store because any process may see it. */
-interface Ticket {
+type Ticket = StepTicket | RecordTicket;
+
+/** Of a call that ran beside others. */
+interface RecordTicket {
+  readonly run: string;
+  readonly recordable: Recordable;
+}
+
+/** Of a step. */
+interface StepTicket {
   readonly run: string;
   /** The claim's token. */
   readonly token: string;
@@ -305,15 +361,25 @@ async function keepTicket(
   store: AtomicStateStore,
   run: string,
   ticket: Ticket,
-  { lifeMs, ttlMs }: { readonly lifeMs: number; readonly ttlMs: number },
+  {
+    token,
+    tool,
+    lifeMs,
+    ttlMs,
+  }: {
+    readonly token: string;
+    readonly tool: string;
+    readonly lifeMs: number;
+    readonly ttlMs: number;
+  },
 ): Promise<void> {
   const context = JSON.stringify(ticket);
   const keep = async (): Promise<boolean> => {
     const claimed = await store.claim({
       run,
       workflow: WORKFLOW,
-      token: ticket.token,
-      step: { tool: ticket.origin.tool, digest: '', uncertain: 'retry' },
+      token,
+      step: { tool, digest: '', uncertain: 'retry' },
       states: undefined,
       initial: { state: 'open', updatedAt: 0, context },
       create: {},

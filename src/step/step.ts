@@ -178,7 +178,7 @@ type SettledCommit = Exclude<CommitResult, { status: 'moved' }>;
 type Remake = (step: Step) => StepMove | undefined | Promise<StepMove | undefined>;
 
 /** How often a move is made anew. Each time, another call was recorded in between. */
-export const MOST_REMADE = 100;
+export const MOST_REMADE = 1_000;
 
 const nothing = (): void => {};
 
@@ -748,7 +748,8 @@ export class Step {
         if (result.status !== 'moved') return { result, move: made };
         snapshot = result.snapshot;
       }
-      if (made !== undefined) throw new Error(`the run moved ${MOST_REMADE} times meanwhile`);
+      if (made !== undefined)
+        throw new Error(`others moved the run ${MOST_REMADE} times meanwhile`);
     } catch (error) {
       // Where the store failed, the step is over already.
       if (this.#state === 'settling') this.#leaveUnsaved(isForwarded);

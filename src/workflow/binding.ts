@@ -240,8 +240,25 @@ export interface BindableTool<
   readonly bindings: readonly Binding<S, E, T, X>[];
 }
 
+/**
+ * How the calls of a tool run.
+ *
+ * - `step`: one at a time in each run, with a claim, an idempotency key, and a trail.
+ * - `recorded`: beside others, without a claim. The run records a success before its client sees it.
+ * - `free`: beside others, and nothing is saved.
+ */
+export type CallKind = 'step' | 'recorded' | 'free';
+
 /** A binding once its names are checked, so that their types no longer matter. */
-export type AnyBinding = Binding<string, string, string>;
+export interface AnyBinding extends Binding<string, string, string> {
+  /** What rules of order say of it. Default: a step where it sends an event, else free. */
+  readonly kind?: CallKind | undefined;
+}
+
+/** How the calls of a binding run. */
+export function kindOfCalls({ kind, success, failure }: AnyBinding): CallKind {
+  return kind ?? (success === undefined && failure === undefined ? 'free' : 'step');
+}
 
 const optionsSchema = z.strictObject({
   success: z.optional(z.unknown()),

@@ -9,11 +9,13 @@ import type { Uncertain } from '../stores/store.ts';
 import {
   type AnyBinding,
   type AnyEventSource,
+  type CallKind,
   type CallTest,
   type EventWithPayload,
   type FailedCall,
   type Guard,
   type GuardedCall,
+  kindOfCalls,
   parseEvent,
   type SucceededCall,
 } from './binding.ts';
@@ -24,8 +26,8 @@ import { jsonOf } from './stored.ts';
 export interface CallBinding {
   /** The states in which the call is allowed. */
   readonly states: readonly BoundState[];
-  /** Whether its outcome can move the run. */
-  readonly moves: boolean;
+  /** The strictest of the bindings' kinds. */
+  readonly kind: CallKind;
   /**
    * The event that its outcome sends in `state`, or a function that chooses one. `outcome` is
    * `'success'` by default.
@@ -50,7 +52,7 @@ export interface CallBinding {
 export function combine(model: Model, bindings: readonly AnyBinding[]): CallBinding {
   return Object.freeze({
     states: Object.freeze([...new Set(bindings.flatMap(({ states }) => states))]),
-    moves: bindings.some(({ success, failure }) => success !== undefined || failure !== undefined),
+    kind: strictestKind(bindings),
     eventIn: (state: string, outcome: 'success' | 'failure' = 'success') =>
       senderIn(model, bindings, state, outcome)?.[outcome],
     retriesIn: (state: string) => senderIn(model, bindings, state, 'failure')?.retries ?? 0,
@@ -90,6 +92,12 @@ function passes(tool: string, when: CallTest, args: unknown): boolean {
   throw new Error(
     `a "when" of tool ${showValue(tool)} returned ${showValue(answer)}, not a boolean`,
   );
+}
+
+/** How a tool's calls run where several bindings are about them. */
+export function strictestKind(bindings: readonly AnyBinding[]): CallKind {
+  const kinds = bindings.map(kindOfCalls);
+  return (['step', 'recorded'] as const).find((kind) => kinds.includes(kind)) ?? 'free';
 }
 
 function strictest(bindings: readonly AnyBinding[]): Uncertain | undefined {

@@ -5,7 +5,7 @@
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { isTable, parseOptions, showValue } from '../options.ts';
-import type { AnyBinding, Guard } from './binding.ts';
+import type { AnyBinding, CallKind, Guard } from './binding.ts';
 import { positionOf } from './bound-tools.ts';
 import {
   digestOfArguments,
@@ -51,6 +51,14 @@ export interface OrderRule<N extends string = string> {
   readonly undoneBy?: N | readonly N[] | undefined;
   /** Whether it may succeed only once, until that is undone. Default `false`. */
   readonly once?: boolean | undefined;
+  /**
+   * Whether its calls are steps: one at a time in each run, with a claim, an idempotency key and a
+   * trail, and held where the outcome is unknown. `false` is for a lookup: its calls run beside
+   * others, and may run again after an unknown outcome. `false` is an error beside `once`,
+   * `undoneBy` and `consumes`, and where another rule consumes this tool's success or is undone by
+   * it. Default `true`, whatever the tool's annotations say.
+   */
+  readonly step?: boolean | undefined;
 }
 
 /** The rules of a workflow, by tool: `K` has rules, `M` is named by them. */
@@ -68,12 +76,15 @@ interface Rule {
   readonly after: Requirement | undefined;
   readonly undoneBy: readonly string[];
   readonly once: boolean;
+  /** `false` where the author says that its calls are no steps. */
+  readonly step: boolean;
 }
 
 const ruleSchema = z.strictObject({
   after: z.optional(z.unknown()),
   undoneBy: z.optional(z.unknown()),
   once: z._default(z.boolean(), false),
+  step: z._default(z.boolean(), true),
 });
 
 const neededSchema = z.strictObject({
@@ -97,6 +108,8 @@ export class Order {
   readonly bindings: readonly AnyBinding[];
   readonly #rules: ReadonlyMap<string, Rule>;
   readonly #asked: ReadonlySet<string>;
+  /** The tools that others' rules make steps, and why, in words. */
+  readonly #steps: ReadonlyMap<string, string>;
 
   /** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
   static parse(id: string, rules: unknown): Order {
@@ -105,6 +118,7 @@ export class Order {
       throw fault(`${what}: expected a table of rules, one or more, got ${showValue(rules)}`);
     const parsed = Object.entries(rules).map(([tool, rule]) => parseRule(what, tool, rule));
     const order = new Order(id, new Map(parsed.map((rule) => [rule.tool, rule])), new Set());
+    order.#assertSteps(what);
     order.#assertPossible(what);
     return order;
   }
@@ -115,6 +129,14 @@ export class Order {
     this.#asked = asked;
     const all = [...rules.values()];
     const needed = all.flatMap(({ after }) => neededBy(after));
+    this.#steps = new Map(
+      all.flatMap(({ tool, after, undoneBy }) => [
+        ...neededBy(after)
+          .filter(({ consumes }) => consumes)
+          .map((each) => [each.tool, `${showValue(tool)} consumes its success`] as const),
+        ...undoneBy.map((each) => [each, `it undoes ${showValue(tool)}`] as const),
+      ]),
+    );
     const names = all.flatMap(({ tool, after, undoneBy }) => [
       ...neededBy(after).map((each) => each.tool),
       tool,
@@ -162,9 +184,34 @@ export class Order {
     return Object.freeze({
       tool,
       states: Object.freeze([states]),
+      kind: this.#kindOf(tool, effect),
       ...(effect && { success: successOf(tool, effect) }),
       ...(isAboutArguments && after !== undefined && { guard: guardOf(after) }),
     });
+  }
+
+  /** A tool with a rule is a step, and so is one whose success takes another's away, or is used. */
+  #kindOf(tool: string, effect: Effect | undefined): CallKind {
+    const { step = false } = this.#rules.get(tool) ?? {};
+    if (step || this.#steps.has(tool)) return 'step';
+    return effect?.isRemembered === true ? 'recorded' : 'free';
+  }
+
+  /** @throws InterlockError where a rule says `step: false` of a tool that must be a step */
+  #assertSteps(what: string): void {
+    for (const { tool, step, once, undoneBy, after } of this.#rules.values()) {
+      if (step) continue;
+      const own = `${what}: rule of ${showValue(tool)}: step: false`;
+      const isUsing = neededBy(after).some(({ consumes }) => consumes);
+      for (const [name, isThere] of Object.entries({
+        once,
+        undoneBy: undoneBy.length > 0,
+        consumes: isUsing,
+      }))
+        if (isThere) throw fault(`${own} does not go with "${name}", which only a step can keep`);
+      const why = this.#steps.get(tool);
+      if (why !== undefined) throw fault(`${own}: it must be a step, since ${why}`);
+    }
   }
 
   /** @throws InterlockError where some tool could never be called */
@@ -198,14 +245,14 @@ function parseRule(what: string, tool: string, rule: unknown): Rule {
   const own = `${what}: rule of ${showValue(tool)}`;
   checkName(what, tool);
   if (rule === undefined) throw fault(`${own}: expected an object, got undefined`);
-  const { after, undoneBy = [], once } = parseOptions(own, ruleSchema, rule);
+  const { after, undoneBy = [], once, step } = parseOptions(own, ruleSchema, rule);
   const needs = after === undefined ? undefined : parseAfter(own, after);
   if (neededBy(needs).some((each) => each.tool === tool))
     throw fault(`${own}: after: a tool cannot be after itself; for "at most once" say once: true`);
   const undoers: readonly unknown[] = Array.isArray(undoneBy) ? undoneBy : [undoneBy];
   for (const undoer of undoers) checkName(`${own}: undoneBy`, undoer);
   if (undoers.includes(tool)) throw fault(`${own}: undoneBy: a tool cannot undo itself`);
-  return { tool, after: needs, undoneBy: [...new Set(undoers.map(String))], once };
+  return { tool, after: needs, undoneBy: [...new Set(undoers.map(String))], once, step };
 }
 
 function parseAfter(what: string, after: unknown): Requirement {

@@ -9,6 +9,7 @@ import type { FsmSnapshot, Json } from '../stores/store.ts';
 import {
   type AnyBinding,
   type AnyEventSource,
+  type CallKind,
   eventNamed,
   type FailedCall,
   isChosen,
@@ -23,6 +24,7 @@ import {
   combineUnconditional,
   eventFrom,
   type SentEvent,
+  strictestKind,
   ToolViews,
 } from './bound-tools.ts';
 import { type ChartTree, covers } from './chart.ts';
@@ -286,6 +288,11 @@ export class Workflow {
   /** A tool's bindings, in binding order; none where the tool is not bound. */
   bindingsOf(tool: string): readonly AnyBinding[] {
     return this.#tools.get(tool) ?? [];
+  }
+
+  /** How the calls of a tool run; where that depends on their arguments, the strictest way. */
+  kindOf(tool: string): CallKind {
+    return strictestKind(this.bindingsOf(tool));
   }
 
   /** The nested states of a statechart; `undefined` for other machines. */

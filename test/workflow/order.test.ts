@@ -184,7 +184,7 @@ describe('rules of order', () => {
 
   it('remember only what a rule depends on, so that other calls need no claim', () => {
     const workflow = shop().compile();
-    const moving = TOOLS.filter((tool) => workflow.matchAlways(tool)?.moves === true);
+    const moving = TOOLS.filter((tool) => workflow.matchAlways(tool)?.kind === 'step');
     expect(TOOLS.filter((tool) => !moving.includes(tool))).toEqual([
       'pay',
       'pay_bill',
@@ -204,7 +204,7 @@ describe('rules of order', () => {
     expect(gate.isToolAllowed('refund')).toBe(true);
     const [receipt] = gate.compile().reads.ofPrompt('receipt');
     expect(gate.compile().allows(gate.currentState, receipt ?? { states: [] })).toBe(true);
-    expect(gate.compile().matchAlways('pay')?.moves).toBe(true);
+    expect(gate.compile().matchAlways('pay')?.kind).toBe('step');
     expect(() => shop().bindTool('pay', 'otp')).toThrow(
       'tool "pay" is one of the rules of workflow "shop"',
     );
