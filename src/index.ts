@@ -25,6 +25,7 @@ export type { ListCacheOptions } from './gate/list-cache.ts';
 export type { SummarizedRun, TrailOptions, Visibility } from './gate/config.ts';
 export type { StatusToolOptions } from './gate/status-tool.ts';
 export type { Begin, BeginningRun } from './step/claim.ts';
+export { UnrecordedSuccess } from './gate/recorded-call.ts';
 export { UnknownOutcome, type WhenEnded } from './step/outcome.ts';
 export { type StateSyncOptions, stateSync } from './state-sync.ts';
 export { type CommonOptions, type Middleware, notForwarded } from './middleware.ts';

@@ -29,6 +29,7 @@ const EVENTS: Readonly<Record<InterlockEventType, readonly string[]>> = {
   'call.ended': [...CALL, 'outcome', 'code', 'reason', 'durationMs'],
   'call.refused': [...STEP, 'reason'],
   'call.waited': [...STEP, 'waitedMs', 'granted'],
+  'call.unrecorded': STEP,
   'read.refused': [...RUN, 'method', 'name', 'reason', 'state', 'actor', 'requestId'],
   'step.started': [...STEP, 'waitedMs'],
   'step.committed': [...END, 'outcome', 'event', 'to'],

@@ -182,13 +182,40 @@ describe('rules of order', () => {
       expect(workflow.hasState(text), text).toBe(true);
   });
 
-  it('remember only what a rule depends on, so that other calls need no claim', () => {
+  it('make a step of each tool that has a rule, is used up, or undoes', () => {
     const workflow = shop().compile();
-    const moving = TOOLS.filter((tool) => workflow.matchAlways(tool)?.kind === 'step');
-    expect(TOOLS.filter((tool) => !moving.includes(tool))).toEqual([
-      'pay',
-      'pay_bill',
-      'cancel_order',
+    const kinds = TOOLS.map((tool) => [tool, workflow.kindOf(tool)]);
+    expect(Object.fromEntries(kinds)).toEqual({
+      pay: 'step',
+      checkout: 'recorded',
+      verify_identity: 'step',
+      logout: 'step',
+      pay_bill: 'step',
+      login_pin: 'recorded',
+      login_face: 'recorded',
+      cancel_order: 'step',
+      find_order: 'recorded',
+      transfer: 'step',
+      otp: 'step',
+      submit: 'step',
+      review: 'recorded',
+    });
+    // An empty rule makes a step, and only the author can say that a tool with a rule is none.
+    const said = StateMachineGate.fromOrder({
+      pay: { after: ['checkout', 'quote', 'look'] },
+      checkout: {},
+      quote: { after: 'look', step: false },
+      draft: { after: 'look', step: false },
+      send: { step: true },
+    }).compile();
+    const saidKinds = said.toolNames.map((tool) => `${tool}: ${said.kindOf(tool)}`);
+    expect(saidKinds.sort()).toEqual([
+      'checkout: step',
+      'draft: free',
+      'look: recorded',
+      'pay: step',
+      'quote: recorded',
+      'send: step',
     ]);
   });
 
@@ -262,6 +289,32 @@ describe('rules of order', () => {
       },
       '"b" can never be called: "b" after "c" after "b"',
     ],
+    [
+      'no step that may succeed once',
+      { a: { step: false, once: true } },
+      'rule of "a": step: false does not go with "once", which only a step can keep',
+    ],
+    [
+      'no step that uses a success up',
+      { a: { step: false, after: { any: ['b', { tool: 'c', consumes: true }] } } },
+      'step: false does not go with "consumes"',
+    ],
+    [
+      'no step that is undone',
+      { a: { step: false, undoneBy: 'b' } },
+      'step: false does not go with "undoneBy"',
+    ],
+    [
+      'no step whose success is used up',
+      { a: { after: { tool: 'b', consumes: true } }, b: { step: false } },
+      'rule of "b": step: false: it must be a step, since "a" consumes its success',
+    ],
+    [
+      'no step that undoes',
+      { a: { undoneBy: ['b'] }, b: { step: false } },
+      'it must be a step, since it undoes "a"',
+    ],
+    ['a step that is no boolean', { a: { step: 'no' } }, 'step: '],
   ])('are refused: %s', (_, rules, message) => {
     const make = () => StateMachineGate.fromOrder(rules as never, { id: 'shop' });
     expect(make).toThrow(message);
@@ -439,7 +492,10 @@ describe('a gate of rules of order, over HTTP', () => {
     await client.isRefused('find_order', 'arguments', { Order_ID: 'A-2' });
     await client.isRefused('cancel_order', 'arguments', { order_id: 'A-1', ORDER_ID: 'A-2' });
     const trail = await runs.history(client.run);
-    expect(trail.map(({ tool, payload }) => [tool, payload])).toEqual([['find_order', undefined]]);
+    expect(trail.map(({ tool, payload }) => [tool, payload])).toEqual([
+      ['find_order', undefined],
+      ['cancel_order', undefined],
+    ]);
     const stored = (await runs.read(client.run))?.snapshot;
     const digest = /[\w-]{22}/.exec(JSON.stringify(stored?.context))?.[0] ?? '';
     expect(digest).toHaveLength(22);
