@@ -15,7 +15,14 @@ import {
 import { checkoutGate } from './helpers/checkout.ts';
 import { Page } from './helpers/markdown.ts';
 import { callOf, RawSession } from './helpers/raw.ts';
-import { begins, type Scene, type SceneOptions, scene, settle } from './helpers/scene.ts';
+import {
+  begins,
+  passUntil,
+  type Scene,
+  type SceneOptions,
+  scene,
+  settle,
+} from './helpers/scene.ts';
 
 const RUN = ['workflow', 'run', 'runKey'];
 const CALL = ['tool', 'requestId', 'call'];
@@ -419,6 +426,17 @@ describe('the stream of events', () => {
     };
     await client.isRefused('cart.add_item', 'unavailable');
     expect(only(app.take(), 'store.failed').at(-1)).toMatchObject({ code: 'ECONNREFUSED' });
+  });
+
+  it('tells that a lookup could not be recorded', async () => {
+    const workflow = StateMachineGate.fromOrder({ 'cart.pay': { after: 'cart.view' } });
+    const app = await heard({ workflow });
+    const client = await app.client('alice');
+    app.store.fail('record');
+    const answer = await passUntil(app.clock, client.raw.call('cart.view'));
+    expect(answer).toMatchObject({ isError: true });
+    expect(only(app.take(), 'call.unrecorded')).toMatchObject([{ tool: 'cart.view', state: '{}' }]);
+    expect(only(app.take(), 'call.ended')).toMatchObject([{ outcome: 'unknown' }]);
   });
 
   it('tells of each other error that onError is told', async () => {

@@ -6,11 +6,12 @@ import {
   managedHandle,
   principalKey,
   type RunKeyStrategy,
+  StateMachineGate,
   UnknownOutcome,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { stream, type WireMessage } from '../helpers/raw.ts';
-import { pass, type SceneOfBothEras, sceneOfBothEras } from '../helpers/scene.ts';
+import { pass, passUntil, type SceneOfBothEras, sceneOfBothEras } from '../helpers/scene.ts';
 import { ask, callStateless, stateless, type TwoErasOptions } from '../helpers/two-eras.ts';
 
 const EXTENSION = 'io.modelcontextprotocol/tasks';
@@ -67,10 +68,11 @@ async function serve(
   gate: FsmGateOptions = {},
   key: RunKeyStrategy = principalKey(),
   behind: readonly RequestHandler[] = [],
+  workflow: StateMachineGate<string, string> = jobs(),
 ): Promise<Served> {
   const tasks: TaskTable = beside?.tasks ?? new Map();
   const app = await sceneOfBothEras({
-    workflow: jobs(),
+    workflow,
     session: { key },
     gate,
     beside,
@@ -225,6 +227,38 @@ describe('a task of the extension', () => {
       expect(content).toHaveLength(2);
       expect(content[1].text).toContain('cart.checkout');
     }
+  });
+});
+
+describe('a task of a lookup, which holds no claim', () => {
+  const lookups = () => StateMachineGate.fromOrder({ audit: { after: 'job' } }, { id: 'checkout' });
+
+  it('is recorded before tasks/get shows its success, by any process, once', async () => {
+    const app = await serve(undefined, {}, principalKey(), [], lookups());
+    const { taskId } = await create(app);
+    expect(await stateOf(app)).toEqual(['', '']);
+    expect((await get(app, taskId)).status).toBe('working');
+    const beside = await serve(app, {}, principalKey(), [], lookups());
+    end(app, taskId, DONE);
+    app.store.fail('record');
+    const asked = passUntil(app.clock, get(app, taskId));
+    expect((await asked).result.content[0].text).toContain('so it does not count yet');
+    expect(await stateOf(app)).toEqual(['', '']);
+    app.store.heal();
+    const results = await Promise.all([get(app, taskId), get(beside, taskId), get(app, taskId)]);
+    for (const result of results) expect(result).toMatchObject(DONE);
+    expect(await stateOf(app)).toEqual(['{job}', 'idle']);
+    const run = principalKey().runKey({ issuer: 'https://issuer.example', subject: 'alice' });
+    expect(await app.run(run).moves()).toEqual(['job']);
+  });
+
+  it('does not count where the task fails', async () => {
+    const app = await serve(undefined, {}, principalKey(), [], lookups());
+    const { taskId } = await create(app);
+    end(app, taskId, { status: 'failed', error: { code: -32603, message: 'boom' } });
+    expect(await get(app, taskId)).toMatchObject({ status: 'failed' });
+    expect(await stateOf(app)).toEqual(['', '']);
+    expect(app.errors).toEqual([]);
   });
 });
 

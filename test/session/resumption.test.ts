@@ -135,6 +135,30 @@ describe.each(HOSTS)(
       expect(app.ledger.calls).toEqual(['cart.pay']);
     });
 
+    it('is recorded before the resumed stream shows it, where it holds no claim', async () => {
+      const rules = { 'cart.checkout': { after: 'cart.pay' } } as const;
+      const workflow = StateMachineGate.fromOrder(rules, { id: 'checkout' });
+      const app = await start({ makeServer: pollingServer, workflow });
+      const session = await app.session();
+      const handler = latch();
+      app.ledger.gates.set('cart.pay', handler.opened);
+      const calling = await session.stream(callOf('p', 'cart.pay'));
+      const id = await primed(calling);
+      await expect.poll(() => calling.ended).toBe(true);
+      const resumed = await session.listen(id);
+      app.store.take();
+      handler.open();
+      await expect.poll(() => resultIn(resumed)).toBeDefined();
+      expect(app.store.times('record')).toBe(1);
+      await app.run(session.id).isIn('{cart.pay}', 'idle');
+      resumed.cut();
+      const again = await resume(session, id);
+      await expect.poll(() => resultIn(again)).toBeDefined();
+      expect(textsOf(resultIn(again))).toEqual(textsOf(resultIn(resumed)));
+      expect(await app.run(session.id).moves()).toEqual(['cart.pay']);
+      expect(app.errors).toEqual([]);
+    });
+
     it("is not noticed by the SDK's client", async () => {
       const app = await startPolling();
       const client = await connect(app.url);
