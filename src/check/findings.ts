@@ -2,10 +2,11 @@
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { nearestName, rightNames } from '../names.ts';
-import { parseOptions, showValue } from '../options.ts';
+import { isTable, parseOptions, showValue } from '../options.ts';
 import { parsePolicies, type SyncPolicy } from '../policy/engine.ts';
 import { matchGlob } from '../policy/glob.ts';
 import { detectOverlaps } from '../policy/overlaps.ts';
+import type { CallKind } from '../workflow/binding.ts';
 import { type ChartNode, covers, eventsOfNode } from '../workflow/chart.ts';
 import type { StateMachineGate } from '../workflow/gate.ts';
 import { showState } from '../workflow/position.ts';
@@ -20,6 +21,7 @@ export const FINDING_CODES = {
   'tool-not-listed': 'error',
   'tool-name': 'warning',
   'tool-rebound': 'warning',
+  'tool-no-step': 'warning',
   'dead-end': 'warning',
   'event-unsent': 'warning',
   'event-unhandled': 'warning',
@@ -49,10 +51,29 @@ export interface Finding {
   readonly remedy: string;
 }
 
+/** How the calls of one bound tool run. */
+export interface CheckedTool {
+  readonly tool: string;
+  /**
+   * `step`: one at a time in each run, with a claim, an idempotency key and a trail. `recorded`:
+   * beside others, and its success is recorded. `free`: beside others, and nothing is saved.
+   */
+  readonly kind: CallKind;
+}
+
+/** What {@link checkWorkflow} found: a list, which is empty where nothing is wrong. */
+export interface Findings extends ReadonlyArray<Finding> {
+  /** Each bound tool, in binding order. Not enumerable, so that the list compares as a list. */
+  readonly tools: readonly CheckedTool[];
+}
+
 /** Options of {@link checkWorkflow}. Each adds what the gate cannot know, so that more is found. */
 export interface CheckOptions {
-  /** Every tool of the server, by name or as `tools/list` returns it. Default: not known. */
-  readonly tools?: readonly (string | { readonly name: string })[] | undefined;
+  /**
+   * Every tool of the server, by name or as `tools/list` returns it. With its annotations the check
+   * also finds tools that ought to be steps. Default: not known.
+   */
+  readonly tools?: readonly (string | ListedTool)[] | undefined;
   /** The options of `stateSync()`. Default: none. */
   readonly sync?:
     | {
@@ -68,6 +89,21 @@ export interface CheckOptions {
   readonly idleMs?: number | undefined;
   /** The findings to leave out, by code, or by code and place: `'dead-end'`, `'dead-end:paid'`. */
   readonly ignore?: readonly string[] | undefined;
+}
+
+/** A tool as `tools/list` returns it. */
+interface ListedTool {
+  readonly name: string;
+  /** MCP's hints. */
+  readonly annotations?:
+    | {
+        readonly title?: string | undefined;
+        readonly readOnlyHint?: boolean | undefined;
+        readonly destructiveHint?: boolean | undefined;
+        readonly idempotentHint?: boolean | undefined;
+        readonly openWorldHint?: boolean | undefined;
+      }
+    | undefined;
 }
 
 const optionsSchema = z.strictObject({
@@ -100,14 +136,18 @@ const PROVIDER_NAME = /^[a-zA-Z0-9_-]{1,64}$/;
 export function checkWorkflow<S extends string, E extends string>(
   gate: StateMachineGate<S, E>,
   options?: CheckOptions,
-): readonly Finding[] {
+): Findings {
   const parsed = parseOptions('checkWorkflow()', optionsSchema, options);
   for (const each of parsed.ignore) checkIgnored(each);
-  const findings = new Check(gate.clone().compile(), parsed).findings();
-  return findings.filter(
-    ({ code, place }) =>
-      !parsed.ignore.some((each) => each === code || each === `${code}:${place}`),
-  );
+  const workflow = gate.clone().compile();
+  const findings = new Check(workflow, parsed)
+    .findings()
+    .filter(
+      ({ code, place }) =>
+        !parsed.ignore.some((each) => each === code || each === `${code}:${place}`),
+    );
+  const tools = workflow.toolNames.map((tool) => ({ tool, kind: workflow.kindOf(tool) }));
+  return Object.defineProperty(findings, 'tools', { value: tools }) as Finding[] & Findings;
 }
 
 function checkIgnored(entry: string): void {
@@ -250,6 +290,18 @@ class Check {
         nearest === undefined
           ? 'Add the tool to the server, or take its binding out.'
           : `Bind ${showValue(nearest)} instead.`,
+      );
+    }
+    for (const tool of tools ?? []) {
+      if (typeof tool === 'string' || !this.#workflow.isRecordedUnsaid(tool.name)) continue;
+      if (isTable(tool.annotations) && tool.annotations.readOnlyHint === true) continue;
+      this.#add(
+        'tool-no-step',
+        tool.name,
+        `tool ${showValue(tool.name)} may have an effect, since it is not annotated ` +
+          `readOnlyHint. Workflow "${this.#workflow.id}" names it in "after" and has no rule for ` +
+          'it, so its calls run beside others, without a claim and an idempotency key',
+        'Give it a rule: {} makes it a step, { step: false } says that it is a lookup.',
       );
     }
     for (const { code, tool, message } of this.#workflow.oddities) {

@@ -3,13 +3,16 @@
  * proofs. All of it is pure: it starts nothing, and changes nothing in the gate.
  */
 
+export type { CallKind } from '../workflow/binding.ts';
 export type { CallOutcome, ProofStep } from './exploration.ts';
 export {
+  type CheckedTool,
   type CheckOptions,
   checkWorkflow,
   FINDING_CODES,
   type Finding,
   type FindingCode,
+  type Findings,
 } from './findings.ts';
 export {
   activeNodes,

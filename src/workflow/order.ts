@@ -176,6 +176,10 @@ export class Order {
     return new Order(this.model.id, this.#rules, new Set([...this.#asked, ...more]));
   }
 
+  hasRule(tool: string): boolean {
+    return this.#rules.has(tool);
+  }
+
   #bindingOf(tool: string): AnyBinding {
     const { after, once = false } = this.#rules.get(tool) ?? {};
     const effect = this.model.effects.get(tool);

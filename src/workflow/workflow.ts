@@ -295,6 +295,11 @@ export class Workflow {
     return strictestKind(this.bindingsOf(tool));
   }
 
+  /** Whether a run records the tool's successes only because other tools' rules name it. */
+  isRecordedUnsaid(tool: string): boolean {
+    return this.kindOf(tool) === 'recorded' && this.#definition.order?.hasRule(tool) === false;
+  }
+
   /** The nested states of a statechart; `undefined` for other machines. */
   get chart(): ChartTree | undefined {
     return this.#model.chart;

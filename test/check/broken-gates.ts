@@ -57,6 +57,20 @@ const twins = createMachine({
 
 export const BROKEN_GATES: readonly BrokenGate[] = [
   {
+    code: 'tool-no-step',
+    place: 'checkout',
+    gate: () => StateMachineGate.fromOrder({ pay: { after: ['checkout', 'look', 'quote'] } }),
+    options: {
+      tools: [
+        { name: 'pay' },
+        { name: 'checkout', annotations: { destructiveHint: false } },
+        { name: 'look', annotations: { readOnlyHint: true } },
+        'quote',
+      ],
+    },
+    says: /"checkout" may have an effect.*names it in "after" and has no rule/,
+  },
+  {
     code: 'action-shadowed',
     place: 'open.full',
     says: /"open.full" takes "CANCEL" itself, so the actions that state "open" has for it are not done/,

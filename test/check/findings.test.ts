@@ -80,6 +80,33 @@ describe('an honest gate', () => {
 });
 
 describe('checkWorkflow()', () => {
+  it('says of each tool whether it is a step, recorded or free', () => {
+    const rules = {
+      pay: { after: ['checkout', 'look', 'quote'] },
+      checkout: {},
+      quote: { step: false },
+      draft: { after: 'look', step: false },
+    } as const;
+    const tools = ['pay', 'checkout', 'quote', 'draft', 'look'].map((name) => ({ name }));
+    const found = checkWorkflow(StateMachineGate.fromOrder(rules), { tools });
+    // Only the tool without a word of its author may be no step by mistake.
+    expect(found.map(({ code, place }) => [code, place])).toEqual([['tool-no-step', 'look']]);
+    const kinds = found.tools.map(({ tool, kind }) => `${tool}: ${kind}`);
+    expect(kinds.sort()).toEqual([
+      'checkout: step',
+      'draft: free',
+      'look: recorded',
+      'pay: step',
+      'quote: recorded',
+    ]);
+    const machine = sound().bindTool('cart_view', 'full');
+    expect(checkWorkflow(machine).tools).toEqual([
+      { tool: 'cart_add', kind: 'step' },
+      { tool: 'cart_pay', kind: 'step' },
+      { tool: 'cart_view', kind: 'free' },
+    ]);
+  });
+
   it('changes nothing in the gate', () => {
     const gate = sound();
     checkWorkflow(gate);

@@ -40,7 +40,12 @@ const rule: OrderRule<'a'> = { after: 'a' };
 StateMachineGate.fromOrder({ b: rule }).bindPrompt('p', ['a', 'b']);
 StateMachineGate.fromOrder({ a: {} });
 
+StateMachineGate.fromOrder({ a: { step: true }, b: { after: 'a', step: false } });
+assertType<Same<OrderRule['step'], boolean | undefined>>();
+
 // Wrong keys and wrong shapes.
+// @ts-expect-error
+StateMachineGate.fromOrder({ a: { step: 'no' } });
 // @ts-expect-error
 StateMachineGate.fromOrder({ a: { afterr: 'b' } });
 // @ts-expect-error

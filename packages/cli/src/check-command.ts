@@ -1,6 +1,13 @@
 /** `mcp-interlock check`: says what is wrong with a gate before a model does, for CI and people. */
 import { existsSync, readFileSync } from 'node:fs';
-import { type CheckOptions, checkWorkflow, type Finding, toMermaid } from 'mcp-interlock/check';
+import {
+  type CheckedTool,
+  type CheckOptions,
+  checkWorkflow,
+  type Finding,
+  toMermaid,
+  workflowGraph,
+} from 'mcp-interlock/check';
 import {
   type CommandSpec,
   durationOf,
@@ -39,6 +46,10 @@ export const CHECK = {
 interface Checked {
   readonly id: string;
   readonly findings: readonly Finding[];
+  /** How the calls of each tool run. */
+  readonly tools: readonly CheckedTool[];
+  /** Whether it is made of rules of order. */
+  readonly isOrder: boolean;
   readonly diagram?: string;
 }
 
@@ -59,13 +70,16 @@ export async function check(args: readonly string[]): Promise<CheckReport> {
   const { tools = options.tools, failure } = target === undefined ? {} : await asked(target);
   const checked = gates.map((gate): Checked => {
     const findings = checkWorkflow(gate, { ...options, ...(tools && { tools }), sync });
-    return { id: gate.id, findings, ...(given.diagram && { diagram: toMermaid(gate) }) };
+    const isOrder = workflowGraph(gate).kind === 'order';
+    const diagram = given.diagram && { diagram: toMermaid(gate) };
+    return { id: gate.id, findings, tools: findings.tools, isOrder, ...diagram };
   });
   const isWrong = failure !== undefined || checked.some(({ findings }) => findings.length > 0);
   const ending = { status: isWrong ? 1 : 0, ...(failure && { failure }) } as const;
   const toolsChecked = tools !== undefined;
   if (given.json) {
-    const document = { workflows: checked, toolsChecked };
+    const workflows = checked.map(({ isOrder: _, ...each }) => each);
+    const document = { workflows, toolsChecked };
     return { out: `${JSON.stringify(document, null, 2)}\n`, err: '', ...ending };
   }
   const advice = target === undefined ? ': give --target or --tools.' : '.';
@@ -135,11 +149,22 @@ async function asked(target: URL): Promise<{ tools?: Tools; failure?: Failure }>
   }
 }
 
-function inWords({ id, findings }: Checked, afterNothing: string): string {
-  if (findings.length === 0) return `${id}: nothing found${afterNothing}\n`;
+function inWords({ id, findings, tools, isOrder }: Checked, afterNothing: string): string {
+  const kinds = isOrder ? kindsInWords(tools) : '';
+  if (findings.length === 0) return `${id}: nothing found${afterNothing}\n${kinds}`;
   const lines = findings.map(
     ({ code, severity, place, message, remedy }) =>
       `  ${severity} ${code} at ${place}: ${message}\n    ${remedy}\n`,
   );
-  return `${id}:\n${lines.join('')}`;
+  return `${id}:\n${lines.join('')}${kinds}`;
+}
+
+/** Rules do not show at a glance which tools are steps. */
+function kindsInWords(tools: readonly CheckedTool[]): string {
+  return (['step', 'recorded', 'free'] as const)
+    .map((kind) => {
+      const names = tools.filter((each) => each.kind === kind).map(({ tool }) => tool);
+      return names.length === 0 ? '' : `  ${kind}: ${names.join(', ')}\n`;
+    })
+    .join('');
 }

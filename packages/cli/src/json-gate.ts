@@ -133,6 +133,12 @@ const ruleSchema = z.strictObject({
   ),
   undoneBy: z.optional(about(statesSchema, 'The tools whose success takes this one back.')),
   once: z.optional(about(z.boolean(), 'The tool may succeed once, until that is undone.')),
+  step: z.optional(
+    about(
+      z.boolean(),
+      'Whether its calls are steps: one at a time, with an idempotency key. Default: true.',
+    ),
+  ),
 });
 
 const orderSchema = (document: Record<string, unknown>, table: TableOf) =>
