@@ -57,8 +57,8 @@ const TOO_MANY_HELD: NotClaimed = { reason: 'too-many-held' };
 
 /**
  * What becomes of one call. `forward`: it goes on as it is; a {@link ClaimedCall}: it goes on as a
- * step; a {@link RecordedCall}: beside others, to be recorded. `answered`: the gate answered the call, or dropped it; `ended`: it answered the whole
- * request.
+ * step; a {@link RecordedCall}: beside others, to be recorded. `answered`: the gate answered the
+ * call, or dropped it; `ended`: it answered the whole request.
  */
 export type Verdict = 'forward' | ClaimedCall | RecordedCall | 'answered' | 'ended';
 

@@ -244,7 +244,7 @@ export interface BindableTool<
  * How the calls of a tool run.
  *
  * - `step`: one at a time in each run, with a claim, an idempotency key, and a trail.
- * - `recorded`: beside others, without a claim. The run records a success before its client sees it.
+ * - `recorded`: beside others, without a claim. The run records a success before that is seen.
  * - `free`: beside others, and nothing is saved.
  */
 export type CallKind = 'step' | 'recorded' | 'free';

@@ -53,10 +53,10 @@ export interface OrderRule<N extends string = string> {
   readonly once?: boolean | undefined;
   /**
    * Whether its calls are steps: one at a time in each run, with a claim, an idempotency key and a
-   * trail, and held where the outcome is unknown. `false` is for a lookup: its calls run beside
+   * trail. An unknown outcome holds the run then. `false` is for a lookup: its calls run beside
    * others, and may run again after an unknown outcome. `false` is an error beside `once`,
    * `undoneBy` and `consumes`, and where another rule consumes this tool's success or is undone by
-   * it. Default `true`, whatever the tool's annotations say.
+   * it. The tool's annotations do not matter. Default `true`.
    */
   readonly step?: boolean | undefined;
 }
