@@ -103,7 +103,12 @@ function only<T extends InterlockEventType>(told: readonly InterlockEvent[], typ
 const misbehaves: RequestHandler = (req, res, next) => {
   const { id, params } = (req.body ?? {}) as { id?: unknown; params?: Record<string, unknown> };
   const { sku } = (params?.arguments ?? {}) as { sku?: unknown };
-  if (sku === 'turned-away') res.status(403).end();
+  const turnedAway = {
+    jsonrpc: '2.0',
+    error: { code: -32_000, message: 'Invalid Host' },
+    id: null,
+  };
+  if (sku === 'turned-away') res.status(403).json(turnedAway);
   else if (sku === 'broken-off') res.destroy();
   else if (sku === 'rpc-error')
     res.json({ jsonrpc: '2.0', id, error: { code: -32_050, message: 'sold out' } });

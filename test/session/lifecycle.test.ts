@@ -316,6 +316,8 @@ describe.each(MODES)('a session that is over, %s', (mode) => {
 });
 
 describe('a session that the upstream has forgotten', () => {
+  const FORGOTTEN = 'Session not found';
+
   it.each(['cart.view', 'cart.add_item'])(
     "is answered in the upstream's own words, and %s does not hold the run",
     async (tool) => {
@@ -326,13 +328,13 @@ describe('a session that the upstream has forgotten', () => {
             if (!forgets || req.headers['mcp-session-id'] === undefined) return next();
             res
               .status(404)
-              .json({ jsonrpc: '2.0', error: { code: -32001, message: 'who?' }, id: null });
+              .json({ jsonrpc: '2.0', error: { code: -32001, message: FORGOTTEN }, id: null });
           },
         ],
       });
       const session = await app.session();
       const unknown = await session.post(callOf(1, tool));
-      expect([unknown.status, unknown.messages[0]?.error.message]).toEqual([404, 'who?']);
+      expect([unknown.status, unknown.messages[0]?.error.message]).toEqual([404, FORGOTTEN]);
       forgets = false;
       expect((await session.post(callOf(1, tool))).messages.at(-1)?.result.content[0].text).toBe(
         `${tool} done`,
