@@ -426,6 +426,7 @@ function silentHost(onEvent: (event: string) => void): Host {
       getHeader: () => undefined,
       setHeader: (name, value) => head.set(name, value),
       hasHeader: (name) => head.has(name),
+      getHeaderNames: () => [],
       removeHeader: (name) => void head.delete(name),
       destroy() {},
     },
