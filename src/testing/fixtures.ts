@@ -8,6 +8,8 @@ import type {
   ClaimResult,
   CommitRequest,
   CommitResult,
+  Json,
+  RecordRequest,
   SessionRecord,
   StateStore,
   StepDescription,
@@ -145,6 +147,27 @@ export function commitOf(claim: ClaimRequest, changes: Partial<CommitRequest> = 
     token: claim.token,
     snapshot: { state: 'has_items' },
     trail: { from: 'empty', to: 'has_items', event: 'ADD_ITEM', tool: claim.step.tool },
+    ttlMs: HOUR,
+    ...changes,
+  };
+}
+
+/** A record of `lookup`, which goes from any state of a run's `checkout` to another one. */
+export function recordOf(
+  run: string,
+  from: number,
+  to: string,
+  changes: Partial<RecordRequest> = {},
+): RecordRequest {
+  const context: Json = { of: to };
+  return {
+    run,
+    workflow: 'checkout',
+    token: randomUUID(),
+    from,
+    initial: { state: 'empty', updatedAt: 0 },
+    snapshot: { state: to, context },
+    trail: { from: 'empty', to, event: 'lookup', tool: 'lookup', outcome: 'succeeded' },
     ttlMs: HOUR,
     ...changes,
   };

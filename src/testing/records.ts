@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { AtomicStateStore, Json, RecordRequest } from '../stores/store.ts';
+import type { AtomicStateStore } from '../stores/store.ts';
 import {
   claimed,
   claimOf,
@@ -15,6 +15,7 @@ import {
   LONG,
   opened,
   type Promises,
+  recordOf,
   SHORT,
   same,
   step,
@@ -211,27 +212,6 @@ function holdingPromises(promises: Promises): void {
     const { claim } = await checkoutOf(store, run);
     assert.deepEqual([claim?.kind, claim?.live], ['unknown', true]);
   });
-}
-
-/** A record of `lookup`, which goes from any state of a run's `checkout` to another one. */
-function recordOf(
-  run: string,
-  from: number,
-  to: string,
-  changes: Partial<RecordRequest> = {},
-): RecordRequest {
-  const context: Json = { of: to };
-  return {
-    run,
-    workflow: 'checkout',
-    token: randomUUID(),
-    from,
-    initial: { state: 'empty', updatedAt: 0 },
-    snapshot: { state: to, context },
-    trail: { from: 'empty', to, event: 'lookup', tool: 'lookup', outcome: 'succeeded' },
-    ttlMs: HOUR,
-    ...changes,
-  };
 }
 
 async function checkoutOf(store: AtomicStateStore, run: string) {

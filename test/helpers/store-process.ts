@@ -23,7 +23,7 @@ export interface StoreProcess {
   stop(): Promise<void>;
 }
 
-export type Method = keyof AtomicStateStore | 'takeSteps';
+export type Method = Exclude<keyof AtomicStateStore, 'contract'> | 'takeSteps';
 
 export interface StoreCall {
   readonly id: number;
@@ -87,8 +87,10 @@ function remoteStore(call: Call): AtomicStateStore {
     'read',
     'claim',
     'commit',
+    'record',
     'renew',
     'release',
+    'end',
     'delete',
     'history',
     'append',
@@ -96,9 +98,11 @@ function remoteStore(call: Call): AtomicStateStore {
     'stuck',
     'count',
     'list',
+    'anonymize',
+    'purge',
   ] as const;
   const entries = methods.map((method) => [method, (...args: unknown[]) => call(method, args)]);
-  return Object.fromEntries(entries);
+  return { contract: 1, ...Object.fromEntries(entries) };
 }
 
 async function end(child: ChildProcess, signal: NodeJS.Signals): Promise<void> {

@@ -3,15 +3,15 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { InterlockError } from '../../src/errors.ts';
 import { type SqliteDatabase, sqliteStore } from '../../src/stores/sqlite.ts';
 import { verifyTrail } from '../../src/stores/trail.ts';
-import { claimed, claimOf, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
+import { claimed, claimOf, commitOf, HOUR, recordOf, step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
 import { ManualTime } from '../helpers/manual-clock.ts';
 import { makeSqliteFile } from '../helpers/sqlite-file.ts';
 
-async function makeStore() {
+async function makeStore(chainTrail = false) {
   const file = makeSqliteFile();
   const { now, advance } = new ManualTime();
-  const open = () => sqliteStore({ database: file.connect(), now });
+  const open = () => sqliteStore({ database: file.connect(), now, chainTrail });
   return {
     store: open(),
     reopen: async () => open(),
@@ -37,202 +37,24 @@ function openStore() {
   return { file, database, store, run: randomUUID(), now, advance, rowCounts };
 }
 
-describeStateStore('sqliteStore()', makeStore, { describe, it });
+const RETRY = { uncertain: 'retry' } as const;
 
-/** The tables of the first version, without `opened_by` and `ended`. */
-const FIRST_TABLES = `
-CREATE TABLE workflow_runs (
-  run TEXT PRIMARY KEY, principal TEXT, minted INTEGER, created_at REAL NOT NULL,
-  expires_at REAL NOT NULL
-) STRICT;
-CREATE TABLE workflows (
-  run TEXT NOT NULL, workflow_type TEXT NOT NULL, state TEXT NOT NULL, context TEXT,
-  version INTEGER NOT NULL, updated_at REAL NOT NULL, claim TEXT, unsettled TEXT NOT NULL,
-  settled TEXT NOT NULL, PRIMARY KEY (run, workflow_type)
-) STRICT;
-CREATE TABLE workflow_events (
-  run TEXT NOT NULL, workflow_type TEXT NOT NULL, version INTEGER NOT NULL,
-  from_state TEXT NOT NULL, to_state TEXT NOT NULL, event TEXT, payload TEXT, actor TEXT,
-  tool TEXT, occurred_at REAL NOT NULL, PRIMARY KEY (run, workflow_type, version)
-) STRICT;
-`;
-
-/** The writes of the version before this one at a commit. */
-function commitAsBefore(
-  database: SqliteDatabase,
-  run: string,
-  version: number,
-  time: number,
-): void {
-  database.exec(`
-    INSERT OR REPLACE INTO workflows
-      (run, workflow_type, state, context, version, updated_at, claim, ended, unsettled, settled)
-    VALUES ('${run}', 'checkout', 'has_items', NULL, ${version}, ${time}, NULL, 0, '[]', '[]');
-    INSERT INTO workflow_events
-      (run, workflow_type, version, from_state, to_state, event, payload, actor, tool, occurred_at)
-    VALUES ('${run}', 'checkout', ${version}, 'has_items', 'has_items', 'ADD', NULL, NULL,
-            'cart.add_item', ${time})`);
-}
-
-describe('sqliteStore() on a file of an older version', () => {
-  it('keeps its runs, and goes on beside a process of the older version', async () => {
-    const file = makeSqliteFile();
-    const database = file.connect();
-    database.exec(FIRST_TABLES);
-    const time = 1_700_000_000_000;
-    const expires = time + HOUR;
-    database.exec(`
-      INSERT INTO workflow_runs (run, created_at, expires_at, principal, minted)
-      VALUES ('old', ${time}, ${expires}, 'alice', 0);
-      INSERT INTO workflows
-        (run, workflow_type, state, context, version, updated_at, claim, unsettled, settled)
-      VALUES ('old', 'checkout', 'has_items', NULL, 1, ${time}, NULL, '[]', '[]');
-      INSERT INTO workflow_events VALUES
-        ('old', 'checkout', 1, 'empty', 'has_items', 'ADD', '{"n":1}', NULL, 'cart.add_item',
-         ${time})`);
-    const store = sqliteStore({ database, now: () => time });
-    const other = sqliteStore({ database: file.connect(), now: () => time });
-    expect(await store.open('old', {}, HOUR)).toEqual({ status: 'taken' });
-    expect(await store.read('old', HOUR)).toMatchObject({
-      session: { principal: 'alice' },
-      workflows: { checkout: { snapshot: { state: 'has_items', version: 1 } } },
-    });
-    expect((await store.read('old', HOUR))?.workflows.checkout).not.toHaveProperty('ended');
-    expect(await step(other, 'old')).toBe(2);
-    database.exec(
-      `INSERT INTO workflow_runs (run, created_at, expires_at, principal, minted)
-       VALUES ('beside', ${time}, ${expires}, NULL, NULL)`,
-    );
-    expect(await step(store, 'beside')).toBe(1);
-    file.remove();
-  });
-
-  it('numbers the entries of a process of the older version, and goes on after them', async () => {
-    const file = makeSqliteFile();
-    onTestFinished(() => file.remove());
-    const database = file.connect();
-    database.exec(FIRST_TABLES);
-    const time = 1_700_000_000_000;
-    const store = sqliteStore({ database, now: () => time });
-    await store.open('run', {}, HOUR);
-    expect(await step(store, 'run')).toBe(1);
-    const request = claimOf('run');
-    await claimed(store, request);
-    const entry = {
-      from: 'has_items',
-      event: null,
-      outcome: 'failed',
-      tool: 'cart.add_item',
-    } as const;
-    await store.release(request, request.token, { entry });
-    commitAsBefore(database, 'run', 2, time);
-    commitAsBefore(database, 'run', 3, time);
-    expect(await step(store, 'run')).toBe(4);
-    commitAsBefore(database, 'run', 5, time);
-    const trail = await store.history({ run: 'run', workflow: 'checkout' });
-    expect(trail.map(({ seq, version }) => [seq, version])).toEqual([
-      [1, 1],
-      [2, 1],
-      [3, 2],
-      [4, 3],
-      [5, 4],
-      [6, 5],
-    ]);
-  });
-
-  it('keeps the trail that an older version has written', async () => {
-    const file = makeSqliteFile();
-    onTestFinished(() => file.remove());
-    const database = file.connect();
-    database.exec(FIRST_TABLES);
-    const time = Date.now();
-    database.exec(`
-      INSERT INTO workflow_runs VALUES ('old', NULL, NULL, ${time}, ${time + HOUR});
-      INSERT INTO workflows
-      VALUES ('old', 'checkout', 'has_items', NULL, 1, ${time}, NULL, '[]', '[]');
-      INSERT INTO workflow_events VALUES
-        ('old', 'checkout', 1, 'empty', 'has_items', 'ADD', '{"n":1}', 'ann', 'cart.add_item',
-         ${time})`);
-    const store = sqliteStore({ database });
-    await step(store, 'old');
-    const [first, second] = await store.history({ run: 'old', workflow: 'checkout' });
-    expect(first).toEqual({
-      ...{ seq: 1, version: 1, attempt: 1, at: time, from: 'empty', to: 'has_items' },
-      ...{ event: 'ADD', payload: { n: 1 }, actor: 'ann', tool: 'cart.add_item' },
-    });
-    expect(second).toMatchObject({ seq: 2, version: 2 });
-  });
+describeStateStore('sqliteStore()', () => makeStore(), { describe, it });
+describeStateStore('sqliteStore({ chainTrail })', () => makeStore(true), {
+  describe,
+  it,
+  chainTrail: true,
 });
 
-describe('sqliteStore({ chainTrail }) beside a process of an older version', () => {
-  /** A file of the first version with one run, and a claim of the version before this one. */
-  async function openChained() {
-    const file = makeSqliteFile();
-    onTestFinished(() => file.remove());
-    const database = file.connect();
-    database.exec(FIRST_TABLES);
-    const time = 1_700_000_000_000;
-    const store = sqliteStore({ database, now: () => time, chainTrail: true });
-    await store.open('run', {}, HOUR);
-    const fail = async () => {
-      const request = claimOf('run');
-      await claimed(store, request);
-      const failed = { from: 'has_items', event: null, outcome: 'failed' } as const;
-      await store.release(request, request.token, { entry: failed });
-    };
-    const faults = async () =>
-      verifyTrail(await store.history({ run: 'run', workflow: 'checkout' })).map(
-        ({ seq, fault }) => `${seq} ${fault}`,
-      );
-    return { database, store, time, fail, faults };
-  }
-
-  it('finds only that the other process chains nothing', async () => {
-    const { database, store, time, faults } = await openChained();
-    commitAsBefore(database, 'run', 1, time);
-    await step(store, 'run');
-    expect(await faults()).toEqual(['1 unchained']);
-    commitAsBefore(database, 'run', 3, time);
-    const refused = { from: 'has_items', event: null, outcome: 'refused' } as const;
-    await store.append({ run: 'run', workflow: 'checkout' }, refused);
-    await step(store, 'run');
-    expect(await faults()).toEqual(['1 unchained', '3 unchained']);
-  });
-
-  it('keeps the chain and the count of attempts after a release of the other process', async () => {
-    const { database, store, fail, faults } = await openChained();
-    await step(store, 'run');
-    await fail();
-    // An older process replaces the row, with only the columns that it knows.
-    database.exec('UPDATE workflows SET seq = NULL, attempts = NULL, trail_hash = NULL');
-    await fail();
-    expect(await faults()).toEqual([]);
-    const trail = await store.history({ run: 'run', workflow: 'checkout' });
-    expect(trail.map(({ seq, attempt }) => [seq, attempt])).toEqual([
-      [1, 1],
-      [2, 1],
-      [3, 2],
-    ]);
-  });
-
-  it('keeps the chain where a process beside it has no chainTrail', async () => {
-    const { database, store, time, faults } = await openChained();
-    await step(store, 'run');
-    await step(sqliteStore({ database, now: () => time }), 'run');
-    await step(store, 'run');
-    expect(await faults()).toEqual([]);
-  });
-});
-
-describe('sqliteStore() on a file of a newer format', () => {
-  it('refuses it at construction, and in each operation of an open store', async () => {
+describe('sqliteStore() on a file of another format', () => {
+  it.each([0, 2])('refuses %i at construction, and in each operation', async (format) => {
     const { database, store, run, rowCounts } = openStore();
     await store.open(run, {}, HOUR);
     const request = claimOf(run);
     await claimed(store, request);
-    database.exec('UPDATE workflow_format SET format = 2');
+    database.exec(`UPDATE workflow_format SET format = ${format}`);
     const before = rowCounts();
-    const message = /format 2.*knows 1/s;
+    const message = new RegExp(`the format ${format}, and this version of mcp-interlock knows 1`);
     expect(() => sqliteStore({ database })).toThrow(message);
     const key = { run, workflow: 'checkout' };
     const page = { workflow: 'checkout', limit: 1, forMs: 0 };
@@ -241,6 +63,7 @@ describe('sqliteStore() on a file of a newer format', () => {
       () => store.read(run, HOUR),
       () => store.claim(claimOf(run)),
       () => store.commit(commitOf(request)),
+      () => store.record(recordOf(run, 0, 'a')),
       () => store.renew(key, request.token, 1),
       () => store.release(key, request.token),
       () => store.history(key),
@@ -249,8 +72,11 @@ describe('sqliteStore() on a file of a newer format', () => {
       () => store.stuck(page),
       () => store.count(page),
       () => store.list({ principal: 'ann', limit: 1 }),
+      () => store.runs({ workflow: 'checkout', state: 'empty' })[Symbol.asyncIterator]().next(),
+      () => store.end(run),
       () => store.delete(run),
-      () => store.sweep(),
+      () => store.anonymize(run),
+      () => store.purge(),
     ];
     for (const operation of operations) await expect(operation()).rejects.toThrow(message);
     expect(rowCounts()).toEqual(before);
@@ -258,17 +84,47 @@ describe('sqliteStore() on a file of a newer format', () => {
 });
 
 describe('sqliteStore({ chainTrail })', () => {
-  it('chains its trails, also those that began before', async () => {
+  it('keeps to what a trail began with, chained or not, in each process', async () => {
     const { database, store, run, now } = openStore();
-    await store.open(run, {}, HOUR);
-    await step(store, run);
     const chained = sqliteStore({ database, now, chainTrail: true });
-    await step(chained, run);
-    await step(chained, run);
-    const trail = await chained.history({ run, workflow: 'checkout' });
-    expect(verifyTrail(trail.slice(1))).toEqual([]);
-    const altered = trail.slice(1).map((each, index) => (index === 1 ? { ...each, at: 1 } : each));
-    expect(verifyTrail(altered)).toMatchObject([{ index: 1, fault: 'altered' }]);
+    const faults = async (key: string) => {
+      const from = { run: key, workflow: 'checkout' };
+      const found = verifyTrail(await store.history(from), { from });
+      return found.map(({ seq, fault }) => `${seq} ${fault}`);
+    };
+    for (const [key, first, second] of [
+      [`${run}-plain`, store, chained],
+      [`${run}-chained`, chained, store],
+    ] as const) {
+      await first.open(key, {}, HOUR);
+      await step(first, key);
+      await step(second, key);
+      await step(first, key);
+    }
+    expect(await faults(`${run}-plain`)).toEqual(['1 unchained', '2 unchained', '3 unchained']);
+    expect(await faults(`${run}-chained`)).toEqual([]);
+  });
+
+  it('shows what a person changed in the file, and rows of another run', async () => {
+    const { database, run, now } = openStore();
+    const store = sqliteStore({ database, now, chainTrail: true });
+    const [own, other] = [`${run}-own`, `${run}-other`];
+    for (const key of [own, other]) {
+      await store.open(key, {}, HOUR);
+      for (let steps = 0; steps < 3; steps += 1) await step(store, key);
+    }
+    const from = { run: own, workflow: 'checkout' };
+    const faults = async () => verifyTrail(await store.history(from), { from });
+    expect(await faults()).toEqual([]);
+    const columns = 'workflow_type, seq, version, attempt, from_state, to_state, event, actor';
+    const rest = `${columns}, tool, occurred_at, entry, previous, hash`;
+    database.exec(`
+      DELETE FROM workflow_events WHERE run = '${own}';
+      INSERT INTO workflow_events (run, ${rest})
+      SELECT '${own}', ${rest} FROM workflow_events WHERE run = '${other}'`);
+    expect(await faults()).toEqual([{ index: 0, seq: 1, fault: 'foreign' }]);
+    database.exec(`UPDATE workflow_events SET occurred_at = 1 WHERE run = '${own}' AND seq = 2`);
+    expect(await faults()).toMatchObject([{ fault: 'foreign' }, { index: 1, fault: 'altered' }]);
   });
 });
 
@@ -368,9 +224,48 @@ describe('sqliteStore()', () => {
     advance(HOUR);
     await store.open(run, {}, HOUR);
     expect(rowCounts()).toEqual({ workflow_runs: 4, workflows: 3, workflow_events: 3 });
-    expect(await store.sweep()).toBe(3);
+    expect(await store.purge()).toBe(3);
     expect(rowCounts()).toEqual({ workflow_runs: 1, workflows: 0, workflow_events: 0 });
-    expect(await store.sweep()).toBe(0);
+    expect(await store.purge()).toBe(0);
+  });
+
+  it('removes expired runs past a held one, which stays and is looked at again in a day', async () => {
+    const { database, store, run, now, advance } = openStore();
+    const held = claimOf(`${run}-held`, { create: {}, leaseMs: 1 });
+    await claimed(store, held);
+    for (let index = 0; index < 3; index += 1) {
+      advance(1);
+      await step(store, `${run}-${index}`, { create: {} });
+    }
+    advance(HOUR);
+    const expiry = () =>
+      database.prepare('SELECT expires_at FROM workflow_runs WHERE run = ?').get(held.run);
+    await store.open(`${run}-a`, {}, HOUR);
+    expect(expiry()).toMatchObject({ expires_at: now() + 24 * HOUR });
+    await store.open(`${run}-b`, {}, HOUR);
+    expect(await store.purge()).toBe(0);
+    expect(await store.read(held.run, HOUR)).toMatchObject({
+      sessionEnded: true,
+      workflows: { checkout: { claim: { token: held.token } } },
+    });
+    expect(await store.commit(commitOf(held))).toMatchObject({ status: 'committed' });
+    advance(24 * HOUR);
+    expect(await store.purge()).toBe(3);
+  });
+
+  it('removes what is left of one principal’s runs, in as many rounds as it takes', async () => {
+    const { store, run, advance, rowCounts } = openStore();
+    const create = (principal: string) => ({ create: { principal } });
+    for (let index = 0; index < 201; index += 1)
+      await store.claim(claimOf(`${run}-${index}`, { ...create('alice'), step: RETRY }));
+    await step(store, `${run}-bob`, create('bob'));
+    await claimed(store, claimOf(`${run}-held`, { ...create('alice'), leaseMs: 1 }));
+    advance(HOUR);
+    expect(await store.purge({ principal: 'carol' })).toBe(0);
+    expect(await store.purge({ principal: 'alice' })).toBe(201);
+    expect(rowCounts()).toEqual({ workflow_runs: 2, workflows: 2, workflow_events: 1 });
+    expect(await store.purge({ principal: 'bob' })).toBe(1);
+    expect(await store.list({ principal: 'alice', limit: 10 })).toEqual({ runs: [`${run}-held`] });
   });
 
   it('is read with ordinary SQL', async () => {
