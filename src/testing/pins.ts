@@ -168,6 +168,23 @@ function endPromises(promises: Promises): void {
     assert.equal(await store.read(live.run, HOUR), undefined);
     assert.equal(await store.end(run, free), 'unknown');
   });
+
+  promises(
+    'of a claim and the end of a session that must be unclaimed one happens',
+    async (stage) => {
+      for (let race = 0; race < 20; race += 1) {
+        const run = `${stage.run}-${race}`;
+        await stage.store.open(run, {}, HOUR);
+        const request = claimOf(run);
+        const results = await Promise.all([
+          stage.store.end(run, { ifUnclaimed: true }),
+          stage.store.claim(request),
+        ]);
+        const seen = [results[0], results[1].status].join();
+        assert.ok(['ended,unknown', 'claimed,claimed'].includes(seen), seen);
+      }
+    },
+  );
 }
 
 function deletePromises(promises: Promises): void {

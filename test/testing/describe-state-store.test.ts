@@ -20,9 +20,10 @@ describe('the contract suite', () => {
 
   it('lets a store pass without a clock and without the optional operations', async () => {
     const none = { runs: undefined, append: undefined, held: undefined, stuck: undefined };
+    const rest = { count: undefined, list: undefined, anonymize: undefined, purge: undefined };
     const plain: Fault = (store) => ({
       ...withoutClock(store),
-      ...({ ...none, count: undefined, list: undefined } as object),
+      ...({ ...none, ...rest } as object),
     });
     expect(await brokenPromises(plain, 'processes')).toEqual([]);
   });
@@ -197,12 +198,15 @@ async function brokenOf(promises: readonly Collected[]): Promise<string[]> {
 
 function operationsOf(store: WholeStore): WholeStore {
   return {
+    contract: store.contract,
     open: (...args) => store.open(...args),
     read: (...args) => store.read(...args),
     claim: (...args) => store.claim(...args),
     commit: (...args) => store.commit(...args),
+    record: (...args) => store.record(...args),
     renew: (...args) => store.renew(...args),
     release: (...args) => store.release(...args),
+    end: (...args) => store.end(...args),
     delete: (...args) => store.delete(...args),
     history: (...args) => store.history(...args),
     append: (...args) => store.append(...args),
@@ -211,5 +215,7 @@ function operationsOf(store: WholeStore): WholeStore {
     stuck: (query) => store.stuck(query),
     count: (query) => store.count(query),
     list: (query) => store.list(query),
+    anonymize: (run) => store.anonymize(run),
+    purge: (query) => store.purge(query),
   };
 }

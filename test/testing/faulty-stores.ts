@@ -13,7 +13,7 @@ import type {
   RunsPage,
   TrailEntry,
 } from '../../src/stores/store.ts';
-import { draftText, linkOf } from '../../src/stores/trail.ts';
+import { anchorOf, draftText, linkOf } from '../../src/stores/trail.ts';
 import { HOUR } from '../../src/testing/fixtures.ts';
 
 /** The operations in which the faulty store differs from the sound one. */
@@ -229,13 +229,13 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       (await store.history(...args)).map((entry) => ({ ...entry, at: entry.at / 1_000 })),
   }),
   'renews for every token': (store) => ({
-    renew: async (key, token, leaseMs) => (await store.renew(key, token, leaseMs)) || true,
+    renew: async (...args) => (await store.renew(...args)) || true,
   }),
   'renews nothing': () => ({ renew: async () => true }),
   'does not renew a lease that ended': (store) => ({
-    renew: async (key, token, leaseMs) => {
+    renew: async (key, ...rest) => {
       const claim = (await store.read(key.run, HOUR))?.workflows[key.workflow]?.claim;
-      return claim?.live === true && store.renew(key, token, leaseMs);
+      return claim?.live === true && store.renew(key, ...rest);
     },
   }),
   'forgets the key of a try that was let go unbegun': (store) => ({
@@ -257,11 +257,12 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       if (holder?.token === token) await store.release(key, token, options);
     },
   }),
-  'deletes nothing': () => ({ delete: async () => {} }),
+  'deletes nothing': () => ({ delete: async () => 'deleted' }),
   'starts over instead of ending': (store) => ({
     delete: async (run) => {
-      await store.delete(run);
+      const result = await store.delete(run);
       await store.open(run, {}, HOUR);
+      return result;
     },
   }),
   'replaces a run that is opened again': (store) => ({
@@ -670,7 +671,388 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       },
     };
   },
+  'lets a held run expire': (store) => withoutRuns(store, (run) => isHeldPastItsEnd(store, run)),
+  'ends a run with its session, in spite of a held step': (store) => {
+    const ended = new Set<string>();
+    return {
+      ...withoutRuns(store, async (run) => ended.has(run)),
+      end: async (run, options) => {
+        const result = await store.end(run, options);
+        if (result === 'ended') ended.add(run);
+        return result;
+      },
+    };
+  },
+  'lets a run expire in mid-step': (store) => ({
+    read: async (...args) => {
+      const record = await store.read(...args);
+      const isOver = record?.sessionEnded || (await isHeldPastItsEnd(store, args[0]));
+      return isOver ? undefined : record;
+    },
+    claim: async (request) => {
+      const granted = await store.claim(request);
+      // The sound store prolongs the run with the lease.
+      if (granted.status === 'claimed' && request.ttlMs < request.leaseMs)
+        await store.end(request.run);
+      return granted;
+    },
+  }),
+  'does not say that a session ended': (store) => {
+    const silent = <T extends { sessionEnded?: true }>({ sessionEnded: _, ...rest }: T) => rest;
+    return {
+      read: async (...args) => {
+        const record = await store.read(...args);
+        return record && silent(record);
+      },
+      held: async (query) => {
+        const page = await store.held(query);
+        return { ...page, runs: page.runs.map(silent) };
+      },
+    };
+  },
+  'lists no held run whose session ended': (store) => ({
+    held: async (query) => {
+      const page = await store.held(query);
+      return { ...page, runs: page.runs.filter(({ sessionEnded }) => !sessionEnded) };
+    },
+  }),
+  'claims for a client whose session ended': (store) => ({
+    claim: async (request) => {
+      const { session, sessionEnded } = (await store.read(request.run, HOUR)) ?? {};
+      return store.claim(sessionEnded ? { ...request, create: session } : request);
+    },
+  }),
+  'records for a client whose session ended': (store) => ({
+    record: async (request) => {
+      const { session, sessionEnded } = (await store.read(request.run, HOUR)) ?? {};
+      return store.record(sessionEnded ? { ...request, create: session } : request);
+    },
+  }),
+  'never lets a session live again': (store) => ({
+    claim: async (request) => {
+      const record = await store.read(request.run, HOUR);
+      return store.claim(record?.sessionEnded ? { ...request, create: undefined } : request);
+    },
+  }),
+  'asks a holder for its session when it claims again': (store) => ({
+    claim: async (request) => {
+      const { sessionEnded } = (await store.read(request.run, HOUR)) ?? {};
+      return sessionEnded && !request.create ? { status: 'unknown' } : store.claim(request);
+    },
+  }),
+  'drops the evidence once its step is settled': (store) => {
+    const settled = new Set<string>();
+    const note = async (run: string) => {
+      if ((await store.read(run, HOUR))?.sessionEnded) settled.add(run);
+    };
+    return {
+      ...withoutRuns(store, async (run) => settled.has(run)),
+      commit: async (request) => {
+        const result = await store.commit(request);
+        await note(request.run);
+        return result;
+      },
+      release: async (key, ...rest) => {
+        await store.release(key, ...rest);
+        await note(key.run);
+      },
+    };
+  },
+  'keeps settled evidence for ever': (store) => {
+    const evidence = new Map<string, RunRecord>();
+    return {
+      read: async (run, ...rest) => {
+        const record = await store.read(run, ...rest);
+        if (record?.sessionEnded) evidence.set(run, record);
+        return record ?? evidence.get(run);
+      },
+    };
+  },
+  'opens a run again whose session ended': (store) => ({
+    open: async (run, ...rest) => {
+      const { sessionEnded } = (await store.read(run, HOUR)) ?? {};
+      return sessionEnded ? { status: 'opened' } : store.open(run, ...rest);
+    },
+  }),
+  'ends no session': (store) => ({
+    end: async (run) => ((await store.read(run, HOUR)) ? 'ended' : 'unknown'),
+  }),
+  'ends a session in spite of claims': (store) => ({ end: (run) => store.end(run) }),
+  'takes a claim for gone once its lease is over': (store) => ({
+    end: async (run, { ifUnclaimed = false } = {}) => {
+      const workflows = Object.values((await store.read(run, HOUR))?.workflows ?? {});
+      const isLive = workflows.some(({ claim }) => claim?.live);
+      return store.end(run, { ifUnclaimed: ifUnclaimed && isLive });
+    },
+  }),
+  'reads whether a session is unclaimed before it ends it': (store) => ({
+    end: async (run, { ifUnclaimed = false } = {}) => {
+      const workflows = Object.values((await store.read(run, HOUR))?.workflows ?? {});
+      const isClaimed = workflows.some(({ claim }) => claim !== undefined);
+      await Promise.resolve();
+      return ifUnclaimed && isClaimed ? 'claimed' : store.end(run);
+    },
+  }),
+  'drops the step that runs when its session ends': (store) => ({
+    end: async (run, options) => {
+      const { ifUnclaimed } = options ?? {};
+      if (!ifUnclaimed) await releaseAll(store, run);
+      return store.end(run, options);
+    },
+  }),
+  'deletes a pinned run': (store) => ({
+    delete: async (run) => {
+      await releaseAll(store, run);
+      return store.delete(run);
+    },
+  }),
+  'says of each delete that it is done': (store) => ({
+    delete: async (run) => {
+      await store.delete(run);
+      return 'deleted';
+    },
+  }),
+  'purges held runs': (store) => {
+    const runs = new Set<string>();
+    return {
+      claim: async (request) => {
+        runs.add(request.run);
+        return store.claim(request);
+      },
+      purge: async () => {
+        for (const run of runs) {
+          if (!(await isHeldPastItsEnd(store, run))) continue;
+          await releaseAll(store, run);
+          await store.end(run);
+          runs.delete(run);
+        }
+        return 0;
+      },
+      ...withoutRuns(store, async (run) => {
+        const record = await store.read(run, HOUR);
+        return record?.sessionEnded === true && !record.workflows.checkout?.claim;
+      }),
+    };
+  },
+  'purges runs that live': (store) => {
+    const runs = new Set<string>();
+    return {
+      claim: async (request) => {
+        runs.add(request.run);
+        return store.claim(request);
+      },
+      purge: async () => {
+        for (const run of runs) await store.delete(run);
+        return runs.size;
+      },
+    };
+  },
+  'does not say how many runs it purged': () => ({ purge: async () => undefined as never }),
+  'grants a seventeenth key': (store) => ({
+    claim: async (request) => {
+      const result = await store.claim(request);
+      return result.status === 'unsettled'
+        ? { ...result, status: 'claimed', idempotencyKey: randomUUID() }
+        : result;
+    },
+  }),
+  'drops a key for a newer one': (store) => {
+    const steps = new Map<string, ClaimRequest>();
+    return {
+      claim: async (request) => {
+        const result = await store.claim(request);
+        const oldest = [...steps.values()].find(({ run }) => run === request.run);
+        if (request.step.uncertain === 'retry') steps.set(request.step.digest, request);
+        if (result.status !== 'unsettled' || !oldest) return result;
+        const again = { ...oldest, token: randomUUID() };
+        await store.claim(again);
+        await store.release(again, again.token);
+        return store.claim(request);
+      },
+    };
+  },
+  'lets a key go with the time to live of its claim': (store) => ({
+    claim: ({ keyMs: _, ...request }) => store.claim(request),
+  }),
+  'lets no step go on where 16 keys are unsettled': (store) => ({
+    claim: async (request) => {
+      const probe = { ...request.step, digest: randomUUID(), uncertain: 'retry' } as const;
+      const result = await store.claim({
+        ...request,
+        token: randomUUID(),
+        step: probe,
+        leaseMs: 0,
+      });
+      return result.status === 'unsettled' ? result : store.claim(request);
+    },
+  }),
+  'records over a claim': (store) => ({
+    record: async (request) => {
+      const claim = (await store.read(request.run, HOUR))?.workflows[request.workflow]?.claim;
+      if (claim) await store.release(request, claim.token);
+      return store.record(request);
+    },
+  }),
+  'records nothing beside a claim': (store) => ({
+    record: async (request) => {
+      const record = await store.read(request.run, HOUR);
+      const { claim, snapshot } = record?.workflows[request.workflow] ?? {};
+      return claim && snapshot ? { status: 'moved', snapshot } : store.record(request);
+    },
+  }),
+  'records from any version': (store) => ({
+    record: async (request) => {
+      const result = await store.record(request);
+      if (result.status !== 'moved') return result;
+      return store.record({ ...request, from: result.snapshot.version ?? 0 });
+    },
+  }),
+  'reads the version before it records': (store) => ({
+    record: async (request) => {
+      const workflow = (await store.read(request.run, HOUR))?.workflows[request.workflow];
+      await Promise.resolve();
+      const isNewest = (workflow?.snapshot.version ?? 0) === request.from;
+      const result = await store.record(request);
+      return isNewest && result.status === 'moved'
+        ? store.record({ ...request, from: result.snapshot.version ?? 0 })
+        : result;
+    },
+  }),
+  'does not know a record again': (store) => ({
+    record: (request) => store.record({ ...request, token: randomUUID() }),
+  }),
+  'makes a run for each record': (store) => ({
+    record: (request) => store.record({ create: {}, ...request }),
+  }),
+  'makes no run for a record': (store) => ({
+    record: (request) => store.record({ ...request, create: undefined }),
+  }),
+  'loses what is recorded': (store) => ({
+    record: async ({ from }) => ({ status: 'recorded', version: from + 1 }),
+    commit: ({ from: _, ...request }) => store.commit(request),
+  }),
+  'commits from any version': (store) => ({
+    commit: ({ from: _, ...request }) => store.commit(request),
+  }),
+  'lets the claim go where a commit comes from an old version': (store) => ({
+    commit: async (request) => {
+      const result = await store.commit(request);
+      if (result.status === 'moved') await store.release(request, request.token);
+      return result;
+    },
+  }),
+  'looks at the version before the token of a commit': (store) => ({
+    commit: async (request) => {
+      const workflow = (await store.read(request.run, HOUR))?.workflows[request.workflow];
+      const { snapshot } = workflow ?? {};
+      return snapshot && request.from !== undefined && request.from !== snapshot.version
+        ? { status: 'moved', snapshot }
+        : store.commit(request);
+    },
+  }),
+  'renews without holding': (store) => ({
+    renew: (key, token, leaseMs) => store.renew(key, token, leaseMs),
+  }),
+  'holds for every token': (store) => ({
+    renew: async (key, token, leaseMs, options) => {
+      const claim = (await store.read(key.run, HOUR))?.workflows[key.workflow]?.claim;
+      const held = options?.hold === undefined ? token : (claim?.token ?? token);
+      return (await store.renew(key, held, leaseMs, options)) && held === token;
+    },
+  }),
+  'leaves the principal in an anonymized run': (store) => withLeftovers(store, 'principal'),
+  'leaves the trail in an anonymized run': (store) => withLeftovers(store, 'trail'),
+  'leaves who called in an anonymized run': (store) => withLeftovers(store, 'caller'),
+  'leaves an anonymized run under its key too': (store) => withLeftovers(store, 'key'),
+  'anonymizes a run that is not held': (store) => ({
+    anonymize: async (run) =>
+      (await store.anonymize(run)) ?? ((await store.read(run, HOUR)) && `unnamed ${run}`),
+  }),
+  'chains its trails without their run': (store) => withAnchor(store, () => ''),
+  'chains its trails by their workflow alone': (store) =>
+    withAnchor(store, ({ workflow }) => workflow),
+  'chains its trails by their run alone': (store) => withAnchor(store, ({ run }) => run),
+  'hashes no payloads': (store) =>
+    withEntries(store, (entry) => {
+      const { payload: _, previous = '', ...rest } = entry;
+      return { ...entry, hash: linkOf('sha256', previous, entry, draftText(rest)) };
+    }),
 };
+
+/** Each operation on a run that is gone answers as for one that never was. */
+function withoutRuns(
+  store: WholeStore,
+  isGone: (run: string) => Promise<boolean>,
+): Partial<AtomicStateStore> {
+  const unknown = { status: 'unknown' } as const;
+  return {
+    open: async (run, ...rest) =>
+      (await isGone(run)) ? { status: 'opened' } : store.open(run, ...rest),
+    read: async (run, ...rest) => ((await isGone(run)) ? undefined : store.read(run, ...rest)),
+    claim: async (request) => ((await isGone(request.run)) ? unknown : store.claim(request)),
+    commit: async (request) => ((await isGone(request.run)) ? unknown : store.commit(request)),
+    history: async (key, limit) => ((await isGone(key.run)) ? [] : store.history(key, limit)),
+  };
+}
+
+/** Does not move the expiry, unlike a read. */
+async function isHeldPastItsEnd(store: WholeStore, run: string): Promise<boolean> {
+  const { runs } = await store.held({ workflow: 'checkout', limit: 1_000 });
+  return runs.some((each) => each.run === run && each.sessionEnded === true);
+}
+
+async function releaseAll(store: WholeStore, run: string): Promise<void> {
+  const workflows = Object.entries((await store.read(run, HOUR))?.workflows ?? {});
+  for (const [workflow, { claim }] of workflows)
+    if (claim) await store.release({ run, workflow }, claim.token);
+}
+
+/** Leaves a part of a run behind when it is anonymized. */
+function withLeftovers(
+  store: WholeStore,
+  part: 'principal' | 'trail' | 'caller' | 'key',
+): Partial<AtomicStateStore> {
+  const before = new Map<string, { readonly record: RunRecord; readonly trail: TrailEntry[] }>();
+  return {
+    anonymize: async (run) => {
+      const record = await store.read(run, HOUR);
+      const trail = await store.history({ run, workflow: 'checkout' });
+      const name = await store.anonymize(run);
+      if (record && name !== undefined) {
+        before.set(name, { record, trail });
+        if (part === 'key') await store.open(run, record.session, HOUR);
+      }
+      return name;
+    },
+    history: async (key, limit) => {
+      const left = part === 'trail' ? before.get(key.run)?.trail : undefined;
+      return [...(left ?? []), ...(await store.history(key, limit))];
+    },
+    read: async (run, ...rest) => {
+      const record = await store.read(run, ...rest);
+      const left = before.get(run)?.record;
+      if (!record || !left) return record;
+      if (part === 'principal') return { ...record, session: left.session };
+      return part === 'caller' ? { ...record, workflows: left.workflows } : record;
+    },
+  };
+}
+
+/** Chains each trail anew, from what `anchor` says. */
+function withAnchor(store: WholeStore, anchor: (key: RunKey) => string): Partial<AtomicStateStore> {
+  return {
+    history: async (key, limit) => {
+      const trail = await store.history(key, limit);
+      if (trail[0]?.seq !== 1) return trail;
+      let previous = anchorOf({ run: '', workflow: anchor(key) });
+      return trail.map((entry) => {
+        const linked = { ...entry, previous };
+        previous = linkOf('sha256', previous, entry, draftText(entry));
+        return { ...linked, hash: previous };
+      });
+    },
+  };
+}
 
 /** Stores of which there is one view already. */
 const sides = new WeakSet<AtomicStateStore>();
@@ -734,9 +1116,11 @@ function withRunKeys(
     read: (run, ...rest) => store.read(change(run), ...rest),
     claim: (request) => store.claim(changed(request)),
     commit: (request) => store.commit(changed(request)),
+    record: (request) => store.record(changed(request)),
     renew: (key, ...rest) => store.renew(changed(key), ...rest),
     release: (key, ...rest) => store.release(changed(key), ...rest),
     append: (key, entry) => store.append(changed(key), entry),
+    end: (run, ...rest) => store.end(change(run), ...rest),
     delete: (run) => store.delete(change(run)),
     history: (key, limit) => store.history(changed(key), limit),
   };
