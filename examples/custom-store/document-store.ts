@@ -4,8 +4,13 @@ import type {
   ClaimResult,
   CommitRequest,
   CommitResult,
+  DeleteResult,
+  EndResult,
   OpenResult,
+  RecordRequest,
+  RecordResult,
   ReleaseOptions,
+  RenewOptions,
   RunKey,
   RunRecord,
   SessionRecord,
@@ -17,9 +22,13 @@ import {
   addEntry,
   claimStep,
   commitStep,
+  endSession,
+  isKnown,
+  isPinned,
   keepAlive,
   type Run,
   recordOf,
+  recordStep,
   releaseStep,
   renewStep,
   workflowOf,
@@ -42,6 +51,7 @@ export function documentStore(
 }
 
 class DocumentStore implements AtomicStateStore {
+  readonly contract = 1;
   readonly #documents: Documents;
   readonly #now: () => number;
 
@@ -62,18 +72,19 @@ class DocumentStore implements AtomicStateStore {
   read(key: string, ttlMs: number, about?: string): Promise<RunRecord | undefined> {
     return this.#change(key, ({ run }, now) => {
       if (run === null) return undefined;
-      keepAlive(run, about !== undefined && workflowOf(run, about)?.ended ? 0 : ttlMs, now);
+      keepAlive(run, ttlMs, now, about);
       return recordOf(run, now);
     });
   }
 
   claim(request: ClaimRequest): Promise<ClaimResult> {
     return this.#change(request.run, (slot, now): ClaimResult => {
-      if (slot.run === null && request.create === undefined) return { status: 'unknown' };
-      slot.run ??= { session: request.create ?? {}, workflows: [], expiresAt: 0 };
-      const result = claimStep(slot.run, request, now);
-      const hasEnded = workflowOf(slot.run, request.workflow)?.ended;
-      keepAlive(slot.run, hasEnded ? 0 : request.ttlMs, now);
+      const run = made(slot, request.create);
+      if (run === null) return { status: 'unknown' };
+      const result = claimStep(run, request, now);
+      const { step, ttlMs, keyMs = 0, workflow } = request;
+      const hasKey = result.status === 'claimed' && step.uncertain === 'retry';
+      keepAlive(run, hasKey ? Math.max(ttlMs, keyMs) : ttlMs, now, workflow);
       return result;
     });
   }
@@ -81,16 +92,30 @@ class DocumentStore implements AtomicStateStore {
   commit(request: CommitRequest): Promise<CommitResult> {
     return this.#change(request.run, ({ run }, now): CommitResult => {
       if (run === null) return { status: 'unknown' };
-      const workflow = workflowOf(run, request.workflow);
-      const result = workflow ? commitStep(workflow, request, now) : ({ status: 'lost' } as const);
+      const result = commitStep(run, request, now);
       keepAlive(run, request.ttlMs, now);
       return result;
     });
   }
 
-  renew({ run: key, workflow }: RunKey, token: string, leaseMs: number): Promise<boolean> {
+  record(request: RecordRequest): Promise<RecordResult> {
+    return this.#change(request.run, (slot, now): RecordResult => {
+      const run = made(slot, request.create);
+      if (run === null) return { status: 'unknown' };
+      const result = recordStep(run, request, now);
+      keepAlive(run, request.ttlMs, now, request.workflow);
+      return result;
+    });
+  }
+
+  renew(
+    { run: key, workflow }: RunKey,
+    token: string,
+    leaseMs: number,
+    options: RenewOptions = {},
+  ): Promise<boolean> {
     return this.#change(key, ({ run }, now) => {
-      return run !== null && renewStep(run, workflowOf(run, workflow), token, now + leaseMs);
+      return run !== null && renewStep(run, workflow, token, now + leaseMs, options, now);
     });
   }
 
@@ -101,7 +126,7 @@ class DocumentStore implements AtomicStateStore {
   ): Promise<void> {
     return this.#change(key, ({ run }, now) => {
       const workflow = workflowOf(run, name);
-      if (workflow) releaseStep(workflow, token, options, now);
+      if (run && workflow) releaseStep(run, workflow, token, options, now);
     });
   }
 
@@ -112,9 +137,22 @@ class DocumentStore implements AtomicStateStore {
     });
   }
 
-  delete(key: string): Promise<void> {
-    return this.#change(key, (slot) => {
+  end(key: string, options: { ifUnclaimed?: boolean | undefined } = {}): Promise<EndResult> {
+    return this.#change(key, (slot, now): EndResult => {
+      if (slot.run === null) return 'unknown';
+      const isClaimed = slot.run.workflows.some(([, { claim }]) => claim);
+      if (options.ifUnclaimed && isClaimed) return 'claimed';
+      if (!endSession(slot.run, now)) slot.run = null;
+      return 'ended';
+    });
+  }
+
+  delete(key: string): Promise<DeleteResult> {
+    return this.#change(key, (slot): DeleteResult => {
+      if (slot.run === null) return 'unknown';
+      if (isPinned(slot.run)) return 'pinned';
       slot.run = null;
+      return 'deleted';
     });
   }
 
@@ -138,10 +176,16 @@ class DocumentStore implements AtomicStateStore {
       const { number, text = 'null' } = await this.#documents.newest(key);
       const now = this.#now();
       const stored: Run | null = JSON.parse(text);
-      const slot: Slot = { run: stored !== null && stored.expiresAt > now ? stored : null };
+      const slot: Slot = { run: stored !== null && isKnown(stored, now) ? stored : null };
       const result = operation(slot, now);
       const next = JSON.stringify(slot.run);
       if (next === text || (await this.#documents.put(key, number + 1, next))) return result;
     }
   }
+}
+
+/** The run of a claim or a record, which makes a missing one where it says for whom. */
+function made(slot: Slot, create: SessionRecord | undefined): Run | null {
+  if (create) slot.run ??= { session: create, workflows: [], expiresAt: 0 };
+  return slot.run;
 }

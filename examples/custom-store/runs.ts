@@ -7,7 +7,11 @@ import type {
   CommitRequest,
   CommitResult,
   FsmSnapshot,
+  RecordRequest,
+  RecordResult,
   ReleaseOptions,
+  RenewOptions,
+  RunKey,
   RunRecord,
   SessionRecord,
   StepDescription,
@@ -24,7 +28,10 @@ export interface Run {
   /** The token that opened it, if one did. */
   readonly openedBy?: string | undefined;
   readonly workflows: [name: string, workflow: Workflow][];
+  /** When its session ends without further use; then, until when the run can be read. */
   expiresAt: number;
+  /** Whether its session has ended before that time. */
+  sessionEnded?: boolean;
 }
 
 interface Workflow {
@@ -43,27 +50,48 @@ interface Claim extends StepDescription {
   readonly token: string;
   readonly idempotencyKey: string;
   readonly since: number;
-  until: number;
+  readonly until: number;
+  /** Why the step is held, where a renewal said so. */
+  readonly kind?: string | undefined;
   /** What the trail says of the call, if another claim takes this one over. */
   readonly entry?: CallNote | undefined;
 }
 
 /** How many the contract asks for. */
-const KEPT = { settled: 16, unsettled: 16, trail: 50 };
+const KEPT = { settled: 16, unsettled: 16, trail: 50, evidenceMs: 24 * 60 * 60 * 1000 };
 
 export function workflowOf(run: Run | null, name: string): Workflow | undefined {
   return run?.workflows.find(([each]) => each === name)?.[1];
 }
 
+/** Whether the run is there: its session, its evidence, or a step of it at work. */
+export function isKnown(run: Run, now: number): boolean {
+  return run.expiresAt > now || isNeeded(run, now);
+}
+
+/** Whether a `hold` step has a claim in it: then nothing takes the run away. */
+export function isPinned({ workflows }: Run): boolean {
+  return workflows.some(([, { claim }]) => claim?.uncertain === 'hold');
+}
+
+/** Whether the run stays though its session ends. */
+function isNeeded(run: Run, now: number): boolean {
+  return isPinned(run) || run.workflows.some(([, { claim }]) => claim && claim.until > now);
+}
+
+function hasSessionEnded(run: Run, now: number): boolean {
+  return run.sessionEnded === true || run.expiresAt <= now;
+}
+
 /** The tests of the contract, in its order; then the lease. */
 export function claimStep(run: Run, request: ClaimRequest, now: number): ClaimResult {
-  const { token, step, states } = request;
-  const known = workflowOf(run, request.workflow);
-  const initial = { ...request.initial, updatedAt: now };
-  const workflow: Workflow = known ?? { snapshot: initial, unsettled: [], settled: [], trail: [] };
+  const { token, step, states, create } = request;
+  const workflow = workflowOf(run, request.workflow) ?? newWorkflow(request, now);
   const { snapshot, claim } = workflow;
   const isOwn = claim?.token === token;
 
+  if (!create && !isOwn && hasSessionEnded(run, now)) return { status: 'unknown' };
+  if (create) revive(run, now);
   if (workflow.settled.some(([spent]) => spent === token))
     return { status: 'state', snapshot, now };
   if (claim && !isOwn && claim.until > now)
@@ -72,15 +100,18 @@ export function claimStep(run: Run, request: ClaimRequest, now: number): ClaimRe
     return { status: 'held', snapshot, now, claim: viewOf(claim, now) };
   if (states && !states.includes(snapshot.state)) return { status: 'state', snapshot, now };
 
-  if (!known) run.workflows.push([request.workflow, workflow]);
-  if (claim && !isOwn) {
-    const { entry, ...step } = claim;
-    const others = workflow.unsettled.filter((each) => !isSameStep(each, claim));
-    workflow.unsettled = [...others, step].slice(-KEPT.unsettled);
-    const unknown = { outcome: 'unknown', kind: 'taken_over' } as const;
-    if (entry) addEntry(workflow, { from: snapshot.state, event: null, ...unknown, ...entry }, now);
+  const others = workflow.unsettled.filter((each) => !claim || !isSameStep(each, claim));
+  const unsettled = claim && !isOwn ? [...others, claim] : workflow.unsettled;
+  const before = isOwn ? claim : unsettled.find((each) => isSameStep(each, step));
+  if (!before && step.uncertain === 'retry' && unsettled.length >= KEPT.unsettled)
+    return { status: 'unsettled', snapshot, now };
+
+  put(run, request, workflow);
+  workflow.unsettled = unsettled;
+  if (claim?.entry && !isOwn) {
+    const unknown = { outcome: 'unknown', kind: 'taken_over', ...claim.entry } as const;
+    addEntry(workflow, { from: snapshot.state, event: null, ...unknown }, now);
   }
-  const before = isOwn ? claim : workflow.unsettled.find((each) => isSameStep(each, step));
   const idempotencyKey = before?.idempotencyKey ?? randomUUID();
   workflow.claim = {
     ...(isOwn ? claim : { ...step, since: now, entry: request.entry }),
@@ -91,31 +122,71 @@ export function claimStep(run: Run, request: ClaimRequest, now: number): ClaimRe
   return { status: 'claimed', snapshot, now, idempotencyKey };
 }
 
-export function commitStep(workflow: Workflow, request: CommitRequest, now: number): CommitResult {
-  const { token, as = token, trail } = request;
-  const before = workflow.settled.find(([settled]) => settled === as)?.[1];
+export function commitStep(run: Run, request: CommitRequest, now: number): CommitResult {
+  const { token, as = token, from } = request;
+  const workflow = workflowOf(run, request.workflow);
+  const before = workflow?.settled.find(([settled]) => settled === as)?.[1];
   if (typeof before === 'number') return { status: 'committed', version: before, repeated: true };
-  if (workflow.claim?.token !== token) return { status: 'lost' };
+  if (workflow?.claim?.token !== token) return { status: 'lost' };
+  const { snapshot } = workflow;
+  if (from !== undefined && from !== (snapshot.version ?? 0))
+    return { status: 'moved', snapshot, now };
 
-  const version = (workflow.snapshot.version ?? 0) + 1;
-  addEntry(workflow, trail, now);
-  workflow.snapshot = { ...request.snapshot, updatedAt: now, version };
+  const version = move(workflow, request, now);
   workflow.ended = request.ended ?? false;
-  if (as !== token) settle(workflow, as, version);
-  settle(workflow, token, as === token ? version : null, request.settles);
+  if (as !== token) spend(workflow, as, version);
+  settle(run, workflow, token, as === token ? version : null, request.settles, now);
   return { status: 'committed', version };
 }
 
+/** As a commit, but beside the claim of another step, which stays. */
+export function recordStep(run: Run, request: RecordRequest, now: number): RecordResult {
+  const { token, from, create } = request;
+  const workflow = workflowOf(run, request.workflow) ?? newWorkflow(request, now);
+  if (!create && hasSessionEnded(run, now)) return { status: 'unknown' };
+  if (create) revive(run, now);
+  const before = workflow.settled.find(([settled]) => settled === token)?.[1];
+  if (typeof before === 'number') return { status: 'recorded', version: before, repeated: true };
+  const { snapshot } = workflow;
+  if (from !== (snapshot.version ?? 0)) return { status: 'moved', snapshot, now };
+
+  put(run, request, workflow);
+  const version = move(workflow, request, now);
+  spend(workflow, token, version);
+  return { status: 'recorded', version };
+}
+
 export function releaseStep(
+  run: Run,
   workflow: Workflow,
   token: string,
   { settles, entry }: ReleaseOptions,
   now: number,
 ): void {
+  if (workflow.settled.some(([settled]) => settled === token)) return;
   const isOwn = workflow.claim?.token === token;
-  const isSpent = workflow.settled.some(([settled]) => settled === token);
-  if (!isSpent) settle(workflow, token, null, settles);
+  settle(run, workflow, token, null, settles, now);
   if (isOwn && entry) addEntry(workflow, entry, now);
+}
+
+function newWorkflow({ initial }: Pick<ClaimRequest, 'initial'>, now: number): Workflow {
+  return { snapshot: { ...initial, updatedAt: now }, unsettled: [], settled: [], trail: [] };
+}
+
+function put(run: Run, { workflow: name }: RunKey, workflow: Workflow): void {
+  if (workflowOf(run, name) === undefined) run.workflows.push([name, workflow]);
+}
+
+/** The next snapshot with its entry; gives its version. */
+function move(
+  workflow: Workflow,
+  { snapshot, trail }: Pick<CommitRequest, 'snapshot' | 'trail'>,
+  now: number,
+): number {
+  const version = (workflow.snapshot.version ?? 0) + 1;
+  addEntry(workflow, trail, now);
+  workflow.snapshot = { ...snapshot, updatedAt: now, version };
+  return version;
 }
 
 /** Each entry's numbers go on from those of the one before. */
@@ -130,52 +201,89 @@ export function addEntry(workflow: Workflow, draft: TrailDraft, now: number): vo
   workflow.trail = [...trail, entry].slice(-KEPT.trail);
 }
 
+function spend(workflow: Workflow, token: string, version: number | null): void {
+  const settled: Workflow['settled'] = [...workflow.settled, [token, version]];
+  workflow.settled = settled.slice(-KEPT.settled);
+}
+
 /**
  * The token is spent. Where the claim is its own, the claim is gone. So is the idempotency key of a
- * step that it settles.
+ * step that it settles. What is left of an ended session can be read for a day then.
  */
 function settle(
+  run: Run,
   workflow: Workflow,
   token: string,
   version: number | null,
   settles: CommitRequest['settles'] = true,
+  now: number,
 ): void {
   const { claim } = workflow;
-  workflow.settled = [...workflow.settled, [token, version] as [string, number | null]].slice(
-    -KEPT.settled,
-  );
+  spend(workflow, token, version);
   if (claim?.token !== token) return;
   if (settles === 'all') workflow.unsettled = [];
   else if (settles)
     workflow.unsettled = workflow.unsettled.filter((each) => !isSameStep(each, claim));
   workflow.claim = undefined;
+  if (hasSessionEnded(run, now)) {
+    run.sessionEnded = true;
+    run.expiresAt = now + KEPT.evidenceMs;
+  }
 }
 
 export function renewStep(
   run: Run,
-  workflow: Workflow | undefined,
+  name: string,
   token: string,
   until: number,
+  { hold: kind }: RenewOptions,
+  now: number,
 ): boolean {
+  const workflow = workflowOf(run, name);
   if (workflow?.claim?.token !== token) return false;
-  workflow.claim.until = until;
-  run.expiresAt = Math.max(run.expiresAt, until);
+  const held = kind === undefined ? {} : { uncertain: 'hold' as const, kind };
+  workflow.claim = { ...workflow.claim, ...held, until };
+  keepAlive(run, 0, now);
   return true;
+}
+
+/** The session is over. Gives whether the run stays, as evidence or for a step at work. */
+export function endSession(run: Run, now: number): boolean {
+  if (run.sessionEnded) return true;
+  run.sessionEnded = true;
+  run.expiresAt = Math.min(run.expiresAt, now);
+  return isNeeded(run, now);
+}
+
+function revive(run: Run, now: number): void {
+  if (hasSessionEnded(run, now)) run.expiresAt = now + 1;
+  run.sessionEnded = false;
 }
 
 /**
  * Moves the expiry, but not for a change of less than a tenth: so a look at a run rarely has to be
- * written down. With 0 it stays, as for a look at what has ended; but no run expires before a claim
- * of it.
+ * written down. A look at an ended workflow does not move it. No run expires before a claim of it,
+ * nor earlier than it would have while a key is unsettled. A session that has ended stays so.
  */
-export function keepAlive(run: Run, ttlMs: number, now: number): void {
-  const wanted = ttlMs === 0 ? run.expiresAt : now + ttlMs;
-  if (run.expiresAt > wanted || run.expiresAt < wanted - ttlMs / 10) run.expiresAt = wanted;
+export function keepAlive(run: Run, ttlMs: number, now: number, about?: string): void {
+  if (hasSessionEnded(run, now)) return;
+  const { expiresAt } = run;
+  const isAboutEnded = about !== undefined && workflowOf(run, about)?.ended === true;
+  const wanted = ttlMs === 0 || isAboutEnded ? expiresAt : now + ttlMs;
+  if (expiresAt < wanted - ttlMs / 10 || (expiresAt > wanted && !hasKeys(run)))
+    run.expiresAt = wanted;
   for (const [, { claim }] of run.workflows)
     run.expiresAt = Math.max(run.expiresAt, claim?.until ?? 0);
 }
 
-export function recordOf({ session, workflows }: Run, now: number): RunRecord {
+function hasKeys({ workflows }: Run): boolean {
+  return workflows.some(
+    ([, { claim, unsettled }]) => claim?.uncertain === 'retry' || unsettled.length > 0,
+  );
+}
+
+export function recordOf(run: Run, now: number): RunRecord {
+  const { session, workflows } = run;
   const records = workflows.map(([name, { snapshot, claim, ended }]) => {
     const record = {
       snapshot,
@@ -184,11 +292,17 @@ export function recordOf({ session, workflows }: Run, now: number): RunRecord {
     };
     return [name, record] as const;
   });
-  return { session, workflows: Object.fromEntries(records), now };
+  const isOver = hasSessionEnded(run, now);
+  return {
+    session,
+    workflows: Object.fromEntries(records),
+    now,
+    ...(isOver && { sessionEnded: true }),
+  };
 }
 
-function viewOf({ entry, ...claim }: Claim, now: number): ClaimView {
-  return { ...claim, live: claim.until > now, ...(entry && { entry }) };
+function viewOf({ entry, kind, ...claim }: Claim, now: number): ClaimView {
+  return { ...claim, live: claim.until > now, ...(entry && { entry }), ...(kind && { kind }) };
 }
 
 function isSameStep(a: Pick<Claim, 'tool' | 'digest'>, b: Pick<Claim, 'tool' | 'digest'>): boolean {

@@ -646,8 +646,8 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     list: async (query) => ({ runs: (await store.list(query)).runs }),
   }),
   'keeps alive what it lists': (store) => ({
-    held: async (query) => {
-      const page = await store.held(query);
+    stuck: async (query) => {
+      const page = await store.stuck(query);
       for (const { run } of page.runs) await store.read(run, HOUR);
       return page;
     },
