@@ -18,7 +18,7 @@ describe('docs/operate/trail.md', () => {
       ...{ seq: true, version: true, attempt: true, at: true, from: true, to: true, event: true },
       ...{ outcome: true, kind: true, tool: true, digest: true, args: true, actor: true },
       ...{ requestId: true, calledBy: true, workflowVersion: true, payload: true, note: true },
-      ...{ hash: true },
+      ...{ previous: true, hash: true },
     });
     expect(namesIn('## What an entry says')).toEqual(members);
   });
@@ -26,6 +26,7 @@ describe('docs/operate/trail.md', () => {
   it('names each fault that is found', () => {
     const altered = namesOf<TrailFault['fault']>({
       ...{ altered: true, missing: true, order: true, unchained: true },
+      ...{ foreign: true, cut: true },
     });
     const astray = namesOf<ReplayFault['fault']>({
       ...{ missing: true, from: true, state: true, event: true },

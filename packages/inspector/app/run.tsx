@@ -105,6 +105,7 @@ function Heading({
         )}
         {` · ${run.version} ${run.version === 1 ? 'move' : 'moves'}`}
         {run.updatedAt !== undefined && ` · last at ${atTime(run.updatedAt, run.now)}`}
+        {run.sessionEnded && ' · its session ended'}
       </p>
     </header>
   );
@@ -496,7 +497,12 @@ function Endings({
       <button type="button" disabled={run.status !== 'idle'} onClick={() => ask('restart')}>
         Begin anew …
       </button>
-      <button type="button" class="danger" onClick={() => ask('delete')}>
+      <button
+        type="button"
+        class="danger"
+        disabled={run.status === 'held'}
+        onClick={() => ask('delete')}
+      >
         Delete …
       </button>
       <dialog ref={dialog} aria-label={deed === 'restart' ? 'Begin anew' : 'Delete the run'}>
@@ -506,7 +512,7 @@ function Endings({
             {deed === 'restart'
               ? 'It goes back to where every run begins, with its first data. Its trail goes on.'
               : 'It ends with all its workflows, its data and its trail. ' +
-                'A step that is running is not stopped.'}
+                'A step that is running and may be repeated is not stopped.'}
           </p>
           <p class="small">
             run <code>{run.digest}</code> in {inspector.placeOf(run)}

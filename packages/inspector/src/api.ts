@@ -239,6 +239,8 @@ export interface RunSummary {
   readonly heldForMs?: number;
   /** The step that is running or held. */
   readonly step?: StepNow;
+  /** Its client can use it no more: the session ended, or expired. The run is evidence. */
+  readonly sessionEnded?: true;
   /** Why the gate does not understand what is stored, such as a state that is no more. */
   readonly fault?: string;
 }

@@ -330,6 +330,7 @@ export class Inspected {
 
   #summaryOf(view: RunView, can: Abilities): RunSummary {
     const { run, state, snapshot, status, ended, unmovedForMs, heldForMs, fault, claim } = view;
+    const { sessionEnded } = view;
     return {
       id: this.idOf(run),
       digest: runDigest(run),
@@ -343,12 +344,13 @@ export class Inspected {
       ...(unmovedForMs !== undefined && { unmovedForMs }),
       ...(heldForMs !== undefined && { heldForMs }),
       ...(status !== 'idle' && claim && { step: stepOf(claim, nowOf(view), can) }),
+      ...(sessionEnded && { sessionEnded }),
       ...(fault !== undefined && { fault }),
     };
   }
 
   #itemOf(entry: TrailEntry): TrailItem {
-    const { hash: _hash, digest: _digest, payload: _payload, ...said } = entry;
+    const { hash: _, previous: __, digest: ___, payload: ____, ...said } = entry;
     const { from, to } = said;
     return {
       ...said,

@@ -212,6 +212,7 @@ const CONFLICTS: Readonly<Record<string, string>> = {
   running: 'A call has the run now.',
   busy: 'A call has the run now. Try again when it is over.',
   held: 'The run is held: resolve it first.',
+  pinned: 'A step that must not be repeated has the run: wait for it, or resolve it first.',
   unhandled: 'The state of the run does not know this event.',
 };
 
@@ -246,7 +247,9 @@ const DEEDS: Readonly<Record<string, Deed>> = {
     const { digest } = parseRequest.delete(body);
     if (digest !== runDigest(run))
       throw new HttpFailure('bad-request', 'digest: not that of this run.');
-    await workflow.runs.delete(run);
+    const result = await workflow.runs.delete(run);
+    // A run that is gone already is as the person wants it.
+    if (!result.deleted && result.reason === 'pinned') throw conflict(result.reason);
     return { done: true };
   },
 };

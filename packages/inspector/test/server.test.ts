@@ -203,6 +203,33 @@ describe('a run', () => {
     expect(codeOf(await act('delete', { digest: runDigest(session.id) }))).toBeUndefined();
   });
 
+  it('is not deleted while it is held, and says when its session ended', async () => {
+    const store = memoryStore();
+    const site = await startSite({}, { store });
+    await put(store, 'run', 'payment');
+    await hold(store, 'run');
+    await store.end('run');
+    const { id, step, sessionEnded } = await site.look('run');
+    expect(sessionEnded).toBe(true);
+    const remove = () => site.post(site.of(`runs/${id}/delete`), { digest: runDigest('run') });
+    const refused = await remove();
+    expect([refused.status, codeOf(refused)]).toEqual([409, 'conflict']);
+    expect((await site.look('run')).status).toBe('held');
+    await site.post(site.of(`runs/${id}/resolve`), { outcome: 'failed', step: step?.id });
+    expect((await remove()).body).toEqual({ done: true });
+    expect(codeOf(await site.get(site.of(`runs/${id}`)))).toBe('unknown');
+  });
+
+  it('shows nothing of the chain that its trail has', async () => {
+    const site = await startSite({}, { store: memoryStore({ chainTrail: true }) });
+    const session = await site.session();
+    await session.call('cart_add_item');
+    const [entry] = (await site.look(session.id)).trail.entries;
+    expect(Object.keys(entry ?? {})).not.toEqual(
+      expect.arrayContaining([expect.stringMatching(/hash|previous|digest/)]),
+    );
+  });
+
   it('is not resolved for a call that came after the one that was looked at', async () => {
     const store = memoryStore();
     const site = await startSite({}, { store });
