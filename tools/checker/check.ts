@@ -136,6 +136,7 @@ function faultsAsRead(
   const replayed = replay(facts);
   const found = [
     ...keyFaults(facts),
+    ...changedKeys(facts),
     ...overlapFaults(facts, stalls),
     ...trailFaults(facts),
     ...(replayed.fault === undefined ? [] : [replayed.fault]),
@@ -252,6 +253,20 @@ function keyFaults({ attempts, asked, outages }: RunFacts): Found[] {
   return faults;
 }
 
+/** A step that may be repeated, and was cut off, begins again with its key. */
+function changedKeys({ attempts, info, machine: { final = [] } }: RunFacts): Found[] {
+  // A run that starts again forgets its keys.
+  if (info.restarts === true && final.length > 0) return [];
+  return attempts.flatMap((cut, at): Found[] => {
+    if (cut.ended !== undefined || cut.binding.uncertain === 'hold' || !isStep(cut.binding))
+      return [];
+    const next = attempts.slice(at + 1).find((each) => stepOf(each) === stepOf(cut));
+    if (next === undefined || next.key === cut.key) return [];
+    const text = `${next.name} (${next.tool}) repeats ${cut.name} with another key`;
+    return [{ kind: 'key', text }];
+  });
+}
+
 /** While one handler of a run is at work no other one begins. */
 function overlapFaults({ attempts, outside }: RunFacts, stalls: readonly Stall[]): Found[] {
   const steps = attempts.filter(({ binding }) => isStep(binding));
@@ -313,7 +328,8 @@ function trailFaults({ machine, trail, attempts, outside, info }: RunFacts): Fou
   }
   // The last attempt may still be unsettled.
   const begun = attempts.filter(({ binding }) => isStep(binding)).length;
-  if (trail.attempts !== undefined && trail.attempts < begun - 1) {
+  const recorded = outside.filter(({ does, did }) => does.kind === 'record' && did !== false);
+  if (trail.attempts !== undefined && trail.attempts - recorded.length < begun - 1) {
     faults.push({
       kind: 'trail',
       text: `the trail tells of ${trail.attempts} attempts, and ${begun} handlers began`,
@@ -342,7 +358,10 @@ function countFaults(
     );
     // Where a handler never began, a person may have decided the outcome.
     const decided = resolved.filter((each) => each.tool === tool && !begun.has(each.key));
-    const made = [...ended, ...new Set(decided.map(({ key }) => key))];
+    const records = outside.filter(
+      ({ does, did }) => does.kind === 'record' && does.tool === tool && did !== false,
+    );
+    const made = [...ended, ...new Set(decided.map(({ key }) => key)), ...records];
     return entries.length <= made.length
       ? []
       : [

@@ -190,6 +190,40 @@ export const DEFECTS = {
       });
     },
   },
+  'lets-held-expire': {
+    what: 'the store lets a held run go when its session ends or expires',
+    found: 'lost',
+    store: (store) =>
+      replacing(store, {
+        read: async (run, ttlMs, about) => {
+          const record = await store.read(run, ttlMs, about);
+          return record?.sessionEnded ? undefined : record;
+        },
+        history: async (key, limit) => {
+          const record = await store.read(key.run, 1);
+          return record?.sessionEnded ? [] : store.history(key, limit);
+        },
+      }),
+  },
+  'new-keys': {
+    what: 'the store gives a step that was cut off another key when it is repeated',
+    found: 'key',
+    store: (store) =>
+      replacing(store, {
+        claim: async (request) => {
+          const result = await store.claim(request);
+          return result.status === 'claimed' ? { ...result, idempotencyKey: randomUUID() } : result;
+        },
+      }),
+  },
+  'loses-records': {
+    what: 'the store saves no fact that is recorded beside steps, and says that it did',
+    found: 'lost-event',
+    store: (store) =>
+      replacing(store, {
+        record: async ({ from }) => ({ status: 'recorded', version: from + 1 }),
+      }),
+  },
   'keeps-claims': {
     what: 'a claim stays although its step is over',
     found: 'stuck',

@@ -89,7 +89,10 @@ export interface LedgerLine {
   readonly outcome?: 'succeeded' | 'failed';
 }
 
-/** What `runs.send()`, `runs.resolve()` or `runs.read()` was asked, and what it answered. */
+/**
+ * What `runs.send()`, `runs.resolve()`, `runs.read()` or the store's `record()` was asked, and what
+ * it answered.
+ */
 export interface OutsideCall {
   readonly run: string;
   readonly machine: string;
@@ -105,6 +108,8 @@ export interface OutsideCall {
         readonly tool: string;
         readonly outcome: 'succeeded' | 'failed';
       }
+    /** A fact that is added beside steps; the state stays. */
+    | { readonly kind: 'record'; readonly tool: string }
     | { readonly kind: 'look'; state?: string; version?: number };
   /** Whether it did what it was asked. Absent where no answer came. */
   did?: boolean;

@@ -22,6 +22,8 @@ export interface OpenMove {
   readonly tool?: string | undefined;
   /** The step whose outcome it is: no other one may have begun, or been decided, since. */
   readonly key?: string;
+  /** Whether it leaves the step alone that began last. */
+  readonly isBeside?: boolean;
   /** Told of each way in which it could take effect. */
   readonly onMove?: (from: string, to: string) => void;
 }
@@ -147,7 +149,9 @@ export class Positions {
     const next = this.commit(position, to ?? state, move.tool);
     if (next === undefined) return undefined;
     move.onMove?.(state, to ?? state);
-    return this.#seen({ ...next, done });
+    const goesOn = move.isBeside === true && step?.version === position.version;
+    const kept = goesOn ? { step: { key: step.key, version: next.version } } : {};
+    return this.#seen({ ...next, ...kept, done });
   }
 
   /** With each open observation that is true here. */

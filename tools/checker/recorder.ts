@@ -98,6 +98,12 @@ export class Recorder {
     return { run: session, era: 'session', headers: { ...headers, ...own } };
   }
 
+  /** Ends a session, as a client does that shuts down. */
+  async endSession({ url, agent }: Endpoint, { headers }: Caller): Promise<void> {
+    const response = await headOf(request(url, { method: 'DELETE', agent, headers }).end());
+    response.resume();
+  }
+
   /** A caller without sessions; the headers say who. */
   principal(run: string, headers: Readonly<Record<string, string>>): Caller {
     return { run, era: 'stateless', headers };

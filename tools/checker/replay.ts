@@ -284,6 +284,7 @@ class RunReplay {
 
   #outsideMove(does: Exclude<OutsideCall['does'], { kind: 'look' }>) {
     if (does.kind === 'send') return { event: does.event, strict: true };
+    if (does.kind === 'record') return { event: '', tool: does.tool, isBeside: true };
     const { attempts, machine } = this.#facts;
     const step = attempts.find(({ key }) => key === does.key);
     // A process may have died before it called the handler; the decision moves the run all the

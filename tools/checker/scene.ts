@@ -5,7 +5,7 @@ import { SHOP, SHOP_TOOLS } from './machines.ts';
 import { type Random, seeded } from './random.ts';
 import { answerOf } from './reading.ts';
 import type { Caller } from './recorder.ts';
-import { Stage, type Surroundings } from './stage.ts';
+import { NOTE, Stage, type Surroundings } from './stage.ts';
 
 export interface SceneOptions {
   readonly seed: number;
@@ -22,7 +22,8 @@ export interface SceneResult {
 /**
  * Clients of both eras play with one gate in this process: two sessions and two principals, each
  * with a stream of its own. They send steps twice at the same time, lists and looks beside them,
- * calls out of order, failures, and events from outside.
+ * calls out of order, failures, and events from outside. Facts are recorded beside them. Before,
+ * other clients leave steps of unknown outcome behind, and a night passes.
  */
 export async function playScene({
   seed,
@@ -37,6 +38,7 @@ export async function playScene({
     surroundings,
   });
   try {
+    const held = await leaveBehind(stage, seeded(seed, 'the night'));
     const callers = [
       await stage.session(),
       await stage.session(),
@@ -47,12 +49,52 @@ export async function playScene({
       (caller, index) => new Player(stage, caller, seeded(seed, `player ${index}`)),
     );
     await Promise.all(players.map((player) => player.play(rounds)));
+    await resolve(stage, held);
     await stage.settle();
     const evidence = await stage.evidence();
     return { evidence, faults: check(evidence) };
   } finally {
     await stage.close();
   }
+}
+
+const NIGHT_HOURS = 25;
+
+/**
+ * A session and a user whose steps must not be repeated lose the server in mid-step. So does a user
+ * whose step may be repeated. The session ends, the others are not used for longer than a run
+ * lives, and then the one step is repeated. Gives the user whose run is held.
+ */
+async function leaveBehind(stage: Stage, random: Random): Promise<Caller> {
+  const call = (caller: Caller, tool: string, step: number) =>
+    stage.recorder.call(stage.endpoint, caller, tool, { step, ms: step });
+  const [session, held, repeats] = [
+    await stage.session(),
+    await stage.user('eve'),
+    await stage.user('dan'),
+  ];
+  for (const caller of random.shuffled([session, held])) {
+    await call(caller, 'cart.add', 1);
+    stage.cutNext();
+    await call(caller, 'cart.checkout', 2);
+  }
+  stage.cutNext();
+  await call(repeats, 'cart.add', 1);
+  await stage.recorder.endSession(stage.endpoint, session);
+  stage.pass(NIGHT_HOURS);
+  await call(repeats, 'cart.add', 1);
+  return held;
+}
+
+/** An operator finds out that the held step was done. */
+async function resolve(stage: Stage, { run }: Caller): Promise<void> {
+  const key = stage.ledger.findLast((line) => line.run === run)?.key ?? '';
+  const does = { kind: 'resolve', key, tool: 'cart.checkout', outcome: 'succeeded' } as const;
+  await stage.log.ask(
+    { run, machine: SHOP.id, does },
+    () => stage.runs.resolve(stage.keyOf(run), 'succeeded', { actor: 'the operator' }),
+    ({ resolved }) => resolved,
+  );
 }
 
 /** One client. It knows nothing of the state but what lists show. */
@@ -89,6 +131,7 @@ class Player {
     if (random.chance(0.4)) beside.push(this.#list());
     if (random.chance(0.2)) beside.push(this.#look().catch(() => {}));
     if (random.chance(0.08)) beside.push(this.#clear().catch(() => {}));
+    if (random.chance(0.2)) beside.push(this.#record());
     await Promise.all(beside);
     await this.#list();
   }
@@ -122,6 +165,16 @@ class Player {
         does.version = view?.snapshot.version ?? 0;
         return true;
       },
+    );
+  }
+
+  /** A fact that is added beside the steps. */
+  async #record(): Promise<void> {
+    const { run } = this.#caller;
+    await this.#stage.log.ask(
+      { run, machine: SHOP.id, does: { kind: 'record', tool: NOTE } },
+      () => this.#stage.record(run),
+      (recorded) => recorded,
     );
   }
 

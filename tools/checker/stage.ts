@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { toNodeHandler } from '@modelcontextprotocol/node';
@@ -6,6 +7,7 @@ import express, { type Express, type RequestHandler } from 'express';
 import * as z from 'zod';
 import {
   type AtomicStateStore,
+  type FsmSnapshot,
   fsmGate,
   memoryStore,
   principalKey,
@@ -30,8 +32,13 @@ import { type Caller, Endpoint, Recorder, WireLog } from './recorder.ts';
 
 const ISSUER = 'https://issuer.example';
 
+const HOUR = 3_600_000;
+
+/** The tool of what {@link Stage.record} adds. */
+export const NOTE = 'note';
+
 /** What a scene asks of the public API. */
-export type OutsideApi = Pick<Runs, 'read' | 'history' | 'send'>;
+export type OutsideApi = Pick<Runs, 'read' | 'history' | 'send' | 'resolve'>;
 
 /** What stands around the real gate. By default nothing does. */
 export interface Surroundings {
@@ -68,6 +75,8 @@ export class Stage {
   readonly endpoint: Endpoint;
   readonly runs: OutsideApi;
   readonly #options: StageOptions;
+  readonly #store: AtomicStateStore;
+  readonly #world: World;
   readonly #keys = new Map<string, string>();
   readonly #close: () => Promise<void>;
   readonly #streams: { close(): void }[] = [];
@@ -76,32 +85,46 @@ export class Stage {
     options: StageOptions,
     url: URL,
     runs: OutsideApi,
+    store: AtomicStateStore,
+    world: World,
     close: () => Promise<void>,
-    append: (write: (line: LedgerLine) => void) => void,
   ) {
     this.#options = options;
+    this.#store = store;
+    this.#world = world;
     this.endpoint = new Endpoint(url);
     this.runs = runs;
     this.#close = close;
-    append((line) => this.ledger.push(line));
+    world.append = (line) => this.ledger.push(line);
   }
 
   static async open(options: StageOptions): Promise<Stage> {
     const { seed, machine, tools, visibility, surroundings = {} } = options;
     const { store: around, runs, front, handler = (own: Handler) => own } = surroundings;
     const random = seeded(seed, 'surroundings');
-    const data = memoryStore();
+    const world: World = { append() {}, lateMs: 0, cutting: 'none', cut: new Set() };
+    const data = memoryStore({ now: () => Date.now() + world.lateMs });
     const store = around?.(data, random) ?? data;
     const quiet = { onError: () => {}, onWarning: () => {} };
     const sessions = sessionStore({ store, key: [sessionKey(), principalKey()], ...quiet });
     const gate = gateOf(machine);
-    let write: (line: LedgerLine) => void = () => {};
     const handle = handler(
-      makeHandler('server', (line) => write(line)),
+      makeHandler('server', (line) => {
+        if (world.cutting === 'this') world.cut.add(line.call);
+        if (line.phase === 'start') world.cutting = 'none';
+        if (line.phase === 'start' || !world.cut.has(line.call)) world.append(line);
+      }),
       random,
     );
     const served = toNodeHandler(serverOf(tools, handle));
-    const upstream: RequestHandler = (req, res) => served(req, res, req.body);
+    const upstream: RequestHandler = (req, res) => {
+      if (world.cutting === 'next' && req.method === 'POST') {
+        world.cutting = 'this';
+        res.write = () => true;
+        res.end = (() => res.destroy()) as typeof res.end;
+      }
+      return served(req, res, req.body);
+    };
     const app: Express = express();
     app.use(authenticate);
     if (front !== undefined) app.use('/mcp', front(random, upstream));
@@ -118,9 +141,7 @@ export class Stage {
       await new Promise((resolve) => server.close(resolve));
     };
     const outside = runsOf(gate, { sessions });
-    return new Stage(options, url, runs?.(outside) ?? outside, close, (to) => {
-      write = to;
-    });
+    return new Stage(options, url, runs?.(outside) ?? outside, store, world, close);
   }
 
   /** A new session, with a stream of its own. */
@@ -148,6 +169,48 @@ export class Stage {
     const stream = await this.recorder.listen(this.endpoint, caller);
     if (stream === undefined) throw new Error('no stream could be opened');
     this.#streams.push(stream);
+  }
+
+  /** The server dies in the next call of a tool: its handler never ends, and no answer comes. */
+  cutNext(): void {
+    this.#world.cutting = 'next';
+  }
+
+  /** Time passes on the store's clock. */
+  pass(hours: number): void {
+    this.#world.lateMs += hours * HOUR;
+  }
+
+  /** Adds a fact to a run beside its steps, as a call of a lookup does. Whether it is saved. */
+  async record(run: string): Promise<boolean> {
+    const { id: workflow, initial } = this.#options.machine;
+    const key = { run: this.keyOf(run), workflow };
+    const begin: FsmSnapshot = { state: initial, updatedAt: 0 };
+    for (let tries = 0; tries < 10; tries++) {
+      const record = await this.#store.read(key.run, 24 * HOUR);
+      const {
+        updatedAt: _,
+        version = 0,
+        ...snapshot
+      } = record?.workflows[workflow]?.snapshot ?? begin;
+      const { status } = await this.#store.record({
+        ...key,
+        token: randomUUID(),
+        from: version,
+        initial: begin,
+        snapshot,
+        trail: {
+          from: snapshot.state,
+          to: snapshot.state,
+          event: null,
+          tool: NOTE,
+          outcome: 'succeeded',
+        },
+        ttlMs: 24 * HOUR,
+      });
+      if (status !== 'moved') return status === 'recorded';
+    }
+    return false;
   }
 
   /** The run's key in the store. */
@@ -200,6 +263,17 @@ export class Stage {
     this.endpoint.close();
     await this.#close();
   }
+}
+
+/** What a stage can change around its server. */
+interface World {
+  append: (line: LedgerLine) => void;
+  /** How much later it is for the store. */
+  lateMs: number;
+  /** Whether the server dies in the next call, or in this one. */
+  cutting: 'none' | 'next' | 'this';
+  /** The calls in which it died. */
+  readonly cut: Set<string>;
 }
 
 /** `req.auth` as authentication leaves it. */

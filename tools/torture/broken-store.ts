@@ -1,6 +1,5 @@
-import { randomUUID } from 'node:crypto';
 import type { AtomicStateStore } from '../../src/index.ts';
-import { DEFECTS as PLANTED, replacing } from '../checker/defects.ts';
+import { DEFECTS as PLANTED } from '../checker/defects.ts';
 import { seeded } from '../checker/random.ts';
 
 export const DEFECTS = ['claims-all', 'forgets-commits', 'new-keys'] as const;
@@ -9,12 +8,5 @@ export type Defect = (typeof DEFECTS)[number];
 
 /** The store with one promise of its contract broken. */
 export function brokenStore(store: AtomicStateStore, defect: Defect): AtomicStateStore {
-  if (defect !== 'new-keys') return PLANTED[defect].store(store, seeded(process.pid, defect));
-  // Has no memory for steps whose outcome is unknown: only processes that die show it.
-  return replacing(store, {
-    claim: async (request) => {
-      const result = await store.claim(request);
-      return result.status === 'claimed' ? { ...result, idempotencyKey: randomUUID() } : result;
-    },
-  });
+  return PLANTED[defect].store(store, seeded(process.pid, defect));
 }
