@@ -18,7 +18,11 @@ describe('the checker', { timeout: 60_000 }, () => {
     const { evidence, faults } = await playScene({ seed: SEED, rounds: 20 });
     expect(faults).toEqual([]);
     // It had something to look at: moves in each run, and streams of both kinds.
-    expect(evidence.trails.every(({ moves }) => moves.length > 3)).toBe(true);
+    const kinds = evidence.outside.flatMap(({ does, did }) => (did ? [does.kind] : []));
+    expect(new Set(kinds)).toEqual(new Set(['look', 'record', 'resolve', 'send']));
+    const [session, eve, dan, ...others] = evidence.trails;
+    expect([session, eve, dan].map((each) => each?.now?.status)).toEqual(['held', 'idle', 'idle']);
+    expect(others.every(({ moves }) => moves.length > 3)).toBe(true);
     expect(new Set(evidence.streams.map(({ kind }) => kind)).size).toBe(2);
   });
 
@@ -122,6 +126,13 @@ class Story {
 
   resolve(key: string, outcome: 'succeeded' | 'failed', tool = 'cart.pay'): void {
     const does = { kind: 'resolve', key, tool, outcome } as const;
+    const [asked, answered] = [++this.#at, ++this.#at];
+    this.#outside.push({ run: 'a-run', machine: 'shop', asked, answered, does, did: true });
+  }
+
+  /** A fact is recorded beside the steps. */
+  record(tool: string): void {
+    const does = { kind: 'record', tool } as const;
     const [asked, answered] = [++this.#at, ++this.#at];
     this.#outside.push({ run: 'a-run', machine: 'shop', asked, answered, does, did: true });
   }
@@ -256,7 +267,7 @@ describe('check()', () => {
   it('accepts a step that was cut off and run again with its key, and none with another one', () => {
     for (const [key, faults] of [
       ['a-key', []],
-      ['another', ['illegal-execution']],
+      ['another', ['key', 'illegal-execution']],
     ] as const) {
       const story = new Story();
       const first = story.send('cart.add', { step: 1 });
@@ -268,6 +279,37 @@ describe('check()', () => {
       story.show(second, begun);
       expect(story.trail([ADDED]).faults).toEqual(faults);
     }
+  });
+
+  it('wants what was recorded while a step was at work, and the step’s own commit after it', () => {
+    const noted = ['empty', 'empty', 'note'] as const;
+    for (const [moves, faults] of [
+      [[noted, ADDED], []],
+      [[ADDED], ['lost-event']],
+      [[noted], ['unsaved-success']],
+      [
+        [noted, noted, ADDED],
+        ['committed-twice', 'unsaved-success'],
+      ],
+    ] as const) {
+      const story = new Story();
+      const call = story.send('cart.add');
+      const begun = story.begin(call);
+      story.record('note');
+      story.end(begun);
+      story.show(call, begun);
+      expect(story.trail(moves).faults, JSON.stringify(moves)).toEqual(faults);
+    }
+  });
+
+  it('misses a held run that the store does not know any more', () => {
+    const story = new Story();
+    const cut = story.send('cart.add', { step: 1 });
+    story.begin(cut, 'a-key');
+    story.break(cut);
+    const { evidence } = story.trail([], 'held');
+    const trails = [{ run: 'a-run', machine: 'shop', moves: [], now: undefined }];
+    expect(check({ ...evidence, trails }).map(({ kind }) => kind)).toEqual(['lost']);
   });
 
   it('accepts a step whose commit no client was told of', () => {
