@@ -11,6 +11,7 @@ import { failStoreOver } from '../../tools/torture/failovers.ts';
 import { killServers } from '../../tools/torture/kills.ts';
 import { parseOptions } from '../../tools/torture/options.ts';
 import { partBus } from '../../tools/torture/partitions.ts';
+import { holdRuns } from '../../tools/torture/pins.ts';
 import { restartStore } from '../../tools/torture/restarts.ts';
 import { STORE_NAMES, type StoreName } from '../../tools/torture/stores.ts';
 
@@ -56,6 +57,26 @@ describe('the torture', { timeout: TIMEOUT_MS }, () => {
     );
     expect(result.faults.join('\n')).toContain('overlap');
     expect(result.faults.join('\n')).toContain('illegal-execution');
+  });
+
+  it.each(['memory', 'sqlite'] as const)('sees no held run go on %s', async (store) => {
+    const result = await onBackend(store, 'full', (backend) =>
+      holdRuns(optionsFor(backend), { runs: 8, lanes: 2 }, 1),
+    );
+    expect(result.faults).toEqual([]);
+    expect(result.did).toMatch(/^([89]) runs held/);
+    expect(result.details).not.toMatch(/^0 commits/);
+  });
+
+  it.each([
+    ['lets-held-expire', 'lost: a held run is gone'],
+    ['new-keys', 'key: digest'],
+    ['loses-records', 'lost: of the facts'],
+  ] as const)('reports a store that %s', async (defect, fault) => {
+    const result = await onBackend('memory', 'full', (backend) =>
+      holdRuns({ ...optionsFor(backend), defect }, { runs: 8, lanes: 2 }, 1),
+    );
+    expect(result.faults.join('\n')).toContain(fault);
   });
 
   it('sees nothing lost when processes are killed in mid-step', async () => {
@@ -152,7 +173,7 @@ describe('parseOptions()', () => {
     [
       '--part',
       'all',
-      'expected one of duplicates, kills, restarts, failovers, partitions, got "all"',
+      'expected one of duplicates, pins, kills, restarts, failovers, partitions, got "all"',
     ],
     ['--durability', 'high', 'expected one of full, relaxed, none, got "high"'],
     ['--sed', '1', "Unknown option '--sed'"],

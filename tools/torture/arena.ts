@@ -57,13 +57,13 @@ export class Arena {
   /** Set when everything was done, or something failed. */
   over = false;
   readonly #runs: Record<WorkflowName, Runs>;
-  readonly #store: AtomicStateStore;
+  readonly store: AtomicStateStore;
 
   private constructor(options: ArenaOptions, ledger: Ledger, { store }: OpenStore, fleet: Fleet) {
     this.options = options;
     this.ledger = ledger;
     this.fleet = fleet;
-    this.#store = store;
+    this.store = store;
     this.#runs = {
       // Unknown outcomes are what is played for; the report counts them.
       checkout: runsOf(gateOf(MACHINES.checkout), { store, onError() {} }),
@@ -146,7 +146,7 @@ export class Arena {
    * `undefined` where none does.
    */
   async leaseLeft({ run, workflow }: RunLog): Promise<number | undefined> {
-    const result = await this.#store.claim({
+    const result = await this.store.claim({
       run,
       workflow,
       token: randomUUID(),

@@ -5,14 +5,23 @@ import type { DuplicatesScale } from './duplicates.ts';
 import type { FailoversScale } from './failovers.ts';
 import type { KillsScale } from './kills.ts';
 import type { PartitionsScale } from './partitions.ts';
+import type { PinsScale } from './pins.ts';
 import type { RestartsScale } from './restarts.ts';
 import { STORE_NAMES, type StoreName } from './stores.ts';
 
-export const PARTS = ['duplicates', 'kills', 'restarts', 'failovers', 'partitions'] as const;
+export const PARTS = [
+  'duplicates',
+  'pins',
+  'kills',
+  'restarts',
+  'failovers',
+  'partitions',
+] as const;
 export type PartName = (typeof PARTS)[number];
 
 export interface Scale {
   readonly duplicates: Omit<DuplicatesScale, 'longestRun'>;
+  readonly pins: PinsScale;
   readonly kills: KillsScale;
   readonly restarts: RestartsScale;
   readonly failovers: FailoversScale;
@@ -31,6 +40,7 @@ export interface TortureOptions {
 /** What the promises are measured at. */
 export const FULL: Scale = {
   duplicates: { steps: 10_000, duplicates: 4, lanes: 16 },
+  pins: { runs: 1_000, lanes: 4 },
   kills: { kills: 200, lanes: 12 },
   restarts: { restarts: 20, lanes: 8, outagesMs: [50, 200, 500, 1000, 2000, 4000] },
   failovers: { failovers: 20, lanes: 8 },
@@ -40,6 +50,7 @@ export const FULL: Scale = {
 /** About two minutes for the stores that are tortured by default. */
 export const QUICK: Scale = {
   duplicates: { steps: 300, duplicates: 4, lanes: 16 },
+  pins: { runs: 60, lanes: 4 },
   kills: { kills: 6, lanes: 12 },
   restarts: { restarts: 3, lanes: 8, outagesMs: [50, 500, 1500] },
   failovers: { failovers: 2, lanes: 8 },

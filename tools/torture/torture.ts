@@ -1,6 +1,6 @@
 /**
  * Tests the promise "a step commits once" with several server processes on a real store. Duplicates
- * race, processes are killed in mid-step, and a store is killed under load. `--help` says how.
+ * race, runs are held, processes are killed in mid-step, and a store is killed under load. `--help` says how.
  */
 import { inspect } from 'node:util';
 import { type Backend, startBackend } from './backends.ts';
@@ -17,6 +17,7 @@ import {
   type TortureOptions,
 } from './options.ts';
 import { partBus } from './partitions.ts';
+import { holdRuns } from './pins.ts';
 import { describeRow, type PartResult, type Row, summaryOf, tableOf } from './report.ts';
 import { restartStore } from './restarts.ts';
 import type { StoreName } from './stores.ts';
@@ -47,6 +48,8 @@ async function playPart(
   switch (part) {
     case 'duplicates':
       return raceDuplicates(options, { ...scale.duplicates, longestRun: backend.keeps }, seed);
+    case 'pins':
+      return holdRuns(options, scale.pins, seed);
     case 'kills':
       if (!backend.isShared) return 'the store dies with its process';
       return killServers(options, scale.kills, seed);
