@@ -188,9 +188,62 @@ export class Arena {
     return view;
   }
 
+  /** A server that stood still for longer than its lease may yet go on. */
+  #isAtWork(key: string): boolean {
+    const open = this.ledger.open.filter((line) => line.key === key);
+    return this.fleet.ready.some(({ name }) => open.some(({ server }) => server === name));
+  }
+
+  /**
+   * What an operator does about a held run: looks whether the step has had its effect. Whether the
+   * run is not held any more.
+   */
+  decide(log: RunLog): Promise<boolean> {
+    const runs = this.runsOf(log);
+    return this.ask(async () => {
+      const view = await runs.read(log.run);
+      if (view?.status !== 'held' || view.claim === undefined) return true;
+      const { idempotencyKey, tool } = view.claim;
+      if (this.#isAtWork(idempotencyKey)) return false;
+      const outcome = this.ledger.hasEffect(idempotencyKey) ? 'succeeded' : 'failed';
+      const does = { kind: 'resolve', key: idempotencyKey, tool, outcome } as const;
+      await this.log.ask(
+        { run: log.run, machine: log.workflow, does },
+        () => runs.resolve(log.run, outcome, { actor: 'operator' }),
+        // Where not, the step's own late commit came first.
+        ({ resolved }) => resolved,
+      );
+      return true;
+    });
+  }
+
+  /** The client of a held run ends its session. Whether a server took that. */
+  async leave(log: RunLog): Promise<boolean> {
+    const [server] = this.fleet.ready;
+    const { status, claim } = (await this.runsOf(log).read(log.run)) ?? {};
+    // A holder that goes on could settle the step first. Then the run would go with its session.
+    if (status !== 'held' || claim === undefined || this.#isAtWork(claim.idempotencyKey))
+      return false;
+    if (server === undefined) return false;
+    log.isLeft = (await this.recorder.endSession(server.endpoint, log.caller)) === 200;
+    return log.isLeft;
+  }
+
+  /** Held runs whose sessions ended are still there, and a person decides some of them. */
+  async #visitLeft(): Promise<void> {
+    for (const [index, log] of this.logs.filter(({ isLeft }) => isLeft).entries()) {
+      const view = await this.look(log);
+      if (view === undefined) this.faults.push(`lost: a held run is gone (run ${log.run})`);
+      else if (!view.sessionEnded)
+        this.faults.push(`pin: the session of a held run goes on (run ${log.run})`);
+      if (index % 2 === 0) await this.decide(log);
+    }
+  }
+
   /** Has the checker judge all that handlers did, clients were told and the store knows. */
   async verify(): Promise<string[]> {
     await this.fleet.settled();
+    await this.#visitLeft();
     const { exchanges, streams, outside } = this.log;
     const found = check({
       machines: Object.values(MACHINES),

@@ -41,13 +41,14 @@ export function killServers(
     };
     const lanes = Array.from({ length: scale.lanes }, (_, index) => {
       const random = seeded(seed, `kills, lane ${index}`);
-      return new Lane(arena, { random, encounters, onBroken });
+      return new Lane(arena, { random, encounters, onBroken, leavesHeld: 0.5 });
     });
     const tally = await playAll(arena, lanes, () => killMany(arena, scale.kills, seed));
     const faults = await arena.verify();
     const attempts = arena.ledger.begun;
     const resolved = arena.log.outside.filter(({ did }) => did);
     const again = attempts.length - new Set(attempts.map(({ key }) => key)).size;
+    const left = arena.logs.filter(({ isLeft }) => isLeft);
     const longest = Math.round(Math.max(0, ...blocked));
     return {
       did: `${tally.inStep} kill -9 in mid-step, ${options.servers} servers`,
@@ -55,7 +56,7 @@ export function killServers(
       details:
         `${attempts.length} handlers in ${arena.logs.length} runs, of which ${tally.cut} were cut off and ${tally.unheard} ` +
         `had ended and were not heard of; ${encounters.broken} calls broke, ${encounters.outOfOrder} out of order were refused; ` +
-        `lease ${options.leaseMs} ms`,
+        `${left.length} sessions ended while their runs were held; lease ${options.leaseMs} ms`,
       faults,
     };
   });

@@ -21,6 +21,8 @@ export interface Encounters {
 export interface LaneOptions {
   readonly random: Random;
   readonly encounters: Encounters;
+  /** How often a client ends its session when its run is held. Default: never. */
+  readonly leavesHeld?: number;
   /**
    * Called when a call's connection broke; the next try does not wait for it, but the lane does.
    */
@@ -53,7 +55,7 @@ export class Lane {
     const { random } = this.#options;
     const log = await this.#arena.begin(random.chance(0.7) ? 'rally' : 'checkout', random);
     const length = random.between(5, 200);
-    for (let step = 1; step <= length && !this.#arena.isEnding; step++) {
+    for (let step = 1; step <= length && !this.#arena.isEnding && !log.isLeft; step++) {
       const tool = this.#choose(log);
       await this.settle(log, { tool, step, ms: random.between(2, 30) });
       if (!toolsOf(log.workflow).some((each) => isLegal(each, log.state))) return;
@@ -105,7 +107,9 @@ export class Lane {
   /** Whether the answers say where the run is now; if so, the log says it too. */
   async #learn(log: RunLog, { tool }: Step<ToolName>, answers: readonly Told[]): Promise<boolean> {
     if (answers.some((answer) => answer.kind === 'refused' && answer.reason === 'held')) {
-      if (!(await this.#decide(log))) return false;
+      const { random, leavesHeld = 0 } = this.#options;
+      if (random.chance(leavesHeld) && (await this.#arena.leave(log))) return true;
+      if (!(await this.#arena.decide(log))) return false;
     } else if (answers.some((answer) => isOpen(answer))) {
       return false;
     } else if (answers.some(({ kind }) => kind === 'done')) {
@@ -114,35 +118,6 @@ export class Lane {
     }
     await this.#arena.look(log);
     return true;
-  }
-
-  /** A server that stood still for longer than its lease may yet go on. */
-  #isAtWork(key: string): boolean {
-    const open = this.#arena.ledger.open.filter((line) => line.key === key);
-    return this.#arena.fleet.ready.some(({ name }) => open.some(({ server }) => server === name));
-  }
-
-  /**
-   * What an operator does about a held run: looks whether the step has had its effect. Whether the
-   * run is not held any more.
-   */
-  #decide(log: RunLog): Promise<boolean> {
-    const runs = this.#arena.runsOf(log);
-    return this.#arena.ask(async () => {
-      const view = await runs.read(log.run);
-      if (view?.status !== 'held' || view.claim === undefined) return true;
-      const { idempotencyKey, tool } = view.claim;
-      if (this.#isAtWork(idempotencyKey)) return false;
-      const outcome = this.#arena.ledger.hasEffect(idempotencyKey) ? 'succeeded' : 'failed';
-      const does = { kind: 'resolve', key: idempotencyKey, tool, outcome } as const;
-      await this.#arena.log.ask(
-        { run: log.run, machine: log.workflow, does },
-        () => runs.resolve(log.run, outcome, { actor: 'operator' }),
-        // Where not, the step's own late commit came first.
-        ({ resolved }) => resolved,
-      );
-      return true;
-    });
   }
 }
 

@@ -8,6 +8,8 @@ export interface RunLog {
   readonly caller: Caller;
   /** Where the run is, as far as the client knows. */
   state: string;
+  /** Whether its client ended the session while the run was held. */
+  isLeft?: boolean;
   /** The highest version that was ever seen. */
   version: number;
 }
