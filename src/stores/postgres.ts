@@ -1,9 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import * as z from 'zod/mini';
+import { anonymousKey } from '../names.ts';
 import { isPool, parseOptions } from '../options.ts';
 import {
   appendDocument,
   type ClaimAnswer,
+  type CommitAnswer,
   type CountRow,
   claimDocument,
   commitDocument,
@@ -16,13 +18,18 @@ import {
   openDocument,
   type PageRow,
   pageDocument,
+  type RecordAnswer,
   type RunInState,
   type RunRow,
+  recordDocument,
   releaseDocument,
+  renewDocument,
   runsDocument,
-  stepDocument,
+  type SweptRow,
   toClaimResult,
+  toCommitResult,
   toKeysPage,
+  toRecordResult,
   toRunRecord,
   toRunsCount,
   toRunsPage,
@@ -31,20 +38,23 @@ import {
 import { migrate } from './postgres/migrate.ts';
 import {
   FORMAT,
-  newerFormat,
+  otherFormat,
   type PostgresClient,
   type PostgresNames,
   type PostgresPool,
   postgresNames,
 } from './postgres/names.ts';
-import { decodeText, encodeKey, encodeText } from './sql-text.ts';
+import { decodeText, encodeKey, encodeText, textOrNull } from './sql-text.ts';
 import type {
   CommitRequest,
   CommitResult,
   CountQuery,
+  DeleteResult,
+  EndResult,
   HeldQuery,
   KeysPage,
   ListQuery,
+  PurgeQuery,
   RunKey,
   RunsCount,
   RunsPage,
@@ -53,6 +63,7 @@ import type {
   TrailDraft,
   TransactionalStateStore,
 } from './store.ts';
+import { digestOfName } from './trail.ts';
 
 export type { PostgresClient, PostgresPool, PostgresPoolClient } from './postgres/names.ts';
 
@@ -82,7 +93,7 @@ export interface PostgresStore extends TransactionalStateStore<PostgresClient> {
    * the right to read.
    *
    * @throws InterlockError `ERR_INTERLOCK_CONFIG` where a table of the same name is not this
-   * store's; `ERR_INTERLOCK_STORE` where a newer version of the package has made the tables, and
+   * store's; `ERR_INTERLOCK_STORE` where another version of the package has made the tables, and
    * this one cannot work with them.
    */
   migrate(): Promise<void>;
@@ -98,10 +109,11 @@ export interface PostgresStore extends TransactionalStateStore<PostgresClient> {
   commitIn(client: PostgresClient, request: CommitRequest): Promise<CommitResult>;
 
   /**
-   * Removes expired runs, and resolves to how many. Optional: an expired run is unknown in any
-   * case, and each new run removes two of them.
+   * Removes expired runs in batches, and resolves to how many. Optional: an expired run is unknown
+   * in any case, and each new run removes two of them. With a principal it also removes the trails
+   * of that person's runs that are gone.
    */
-  sweep(): Promise<number>;
+  purge(query?: PurgeQuery): Promise<number>;
 
   append(key: RunKey, entry: TrailDraft): Promise<void>;
   runs(query: RunsQuery): AsyncIterable<string>;
@@ -109,7 +121,11 @@ export interface PostgresStore extends TransactionalStateStore<PostgresClient> {
   stuck(query: StuckQuery): Promise<RunsPage>;
   count(query: CountQuery): Promise<RunsCount>;
   list(query: ListQuery): Promise<KeysPage>;
+  anonymize(run: string): Promise<string | undefined>;
 }
+
+/** How many rows one statement of a purge removes, so that no step waits long for it. */
+const PURGED_AT_ONCE = 500;
 
 const optionsSchema = z.strictObject({
   pool: z.custom<PostgresPool>(isPool, 'expected a Pool of pg'),
@@ -142,10 +158,17 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
   const ask = <Answer>(invocation: string, ...values: readonly Parameter[]) =>
     call<Answer>(pool, names, invocation, values);
 
-  const commitIn = (client: PostgresClient, request: CommitRequest) =>
-    call<CommitResult>(client, names, `${names.commit}($1)`, [commitDocument(request)]);
+  const commitIn = async (
+    client: PostgresClient,
+    request: CommitRequest,
+  ): Promise<CommitResult> => {
+    const values = [commitDocument(request)];
+    return toCommitResult(await call<CommitAnswer>(client, names, `${names.commit}($1)`, values));
+  };
 
   return {
+    contract: 1,
+
     open: (run, session, ttlMs, token = randomUUID()) =>
       ask(`${names.open}($1)`, openDocument(run, session, ttlMs, token)),
 
@@ -167,8 +190,13 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
     commit: (request) => commitIn(pool, request),
     commitIn,
 
-    renew: (key, token, leaseMs) =>
-      ask<boolean>(`${names.renew}($1, $2)`, stepDocument(key, token), duration(leaseMs)),
+    async record(request) {
+      const document = recordDocument(request, chainTrail);
+      return toRecordResult(await ask<RecordAnswer>(`${names.record}($1)`, document), request);
+    },
+
+    renew: (key, token, leaseMs, options) =>
+      ask<boolean>(`${names.renew}($1)`, renewDocument(key, token, leaseMs, options)),
 
     async release(key, token, options) {
       await ask(`${names.release}($1)`, releaseDocument(key, token, options));
@@ -178,8 +206,17 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
       await ask(`${names.append}($1)`, appendDocument(key, entry));
     },
 
-    async delete(run) {
-      await ask(`${names.deleteRun}($1)`, encodeKey(run));
+    end: (run, { ifUnclaimed = false } = {}) =>
+      ask<EndResult>(`${names.endRun}($1, $2)`, encodeKey(run), ifUnclaimed),
+
+    delete: (run) => ask<DeleteResult>(`${names.deleteRun}($1)`, encodeKey(run)),
+
+    async anonymize(run) {
+      const unnamed = anonymousKey();
+      const values = [encodeKey(run), encodeKey(unnamed), digestOfName(unnamed)];
+      return (await ask<boolean>(`${names.anonymize}($1, $2, $3)`, ...values))
+        ? unnamed
+        : undefined;
     },
 
     async history({ run, workflow }, limit = 50) {
@@ -211,14 +248,27 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
       toKeysPage(await ask<KeyRow[]>(`${names.list}($1)`, listDocument(query)), query),
 
     migrate: () => migrate(pool, names),
-    sweep: () => ask<number>(`${names.sweepRuns}(NULL, NULL)`),
+
+    async purge({ principal } = {}) {
+      const owner = textOrNull(principal);
+      let purged = 0;
+      for (let looked = PURGED_AT_ONCE; looked >= PURGED_AT_ONCE; ) {
+        const sweep = `${names.sweepRuns}($1, NULL, $2)`;
+        const swept = await ask<SweptRow>(sweep, PURGED_AT_ONCE, owner);
+        purged += swept.removed;
+        looked = swept.looked;
+      }
+      const purgeEvents = `${names.purgeEvents}($1, $2)`;
+      while (owner !== null && (await ask<number>(purgeEvents, owner, PURGED_AT_ONCE)) > 0);
+      return purged;
+    },
   };
 }
 
-type Parameter = Document | string | number | null;
+type Parameter = Document | string | number | boolean | null;
 
 /**
- * Calls a function in one round trip, but not where the tables are of a newer format. Asks for the
+ * Calls a function in one round trip, but not where the tables are of another format. Asks for the
  * answer as text, which the caller's type parsers leave alone.
  */
 async function call<Answer>(
@@ -231,12 +281,12 @@ async function call<Answer>(
     typeof value === 'object' && value !== null ? JSON.stringify(value) : value,
   );
   const format = `${names.format}()`;
-  const answer = `CASE WHEN ${format} <= ${FORMAT} THEN ${invocation}::text END`;
+  const answer = `CASE WHEN ${format} = ${FORMAT} THEN ${invocation}::text END`;
   const statement = `SELECT ${answer} AS answer, ${format}::text AS format`;
   const { rows } = await client.query(statement, parameters).catch(explain);
   const [row] = rows as { answer: string | null; format: string }[];
   if (!row) throw new TypeError('The database answered without a row');
-  const refused = newerFormat(row.format, names);
+  const refused = otherFormat(row.format, names);
   if (refused) throw refused;
   return JSON.parse(row.answer || 'null');
 }

@@ -69,7 +69,8 @@ export function anchorOf({ run, workflow }: RunKey): string {
   return `sha256:${createHash('sha256').update(named).digest('hex')}`;
 }
 
-function digestOfName(name: string): string {
+/** What an anchor is made of: one digest each of the run and the workflow. */
+export function digestOfName(name: string): string {
   return createHash('sha256').update(name, 'utf16le').digest('hex');
 }
 

@@ -148,7 +148,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
     expect(after.left).toBeGreaterThan(HOUR * 1.9);
   });
 
-  it('removes two expired runs for each new one, and all of them in a sweep', async () => {
+  it('removes two expired runs for each new one, and all of them in a purge', async () => {
     const { run } = openStore();
     const own = await separateStore('swept_');
     for (let index = 0; index < 5; index += 1) await own.open(`${run}-${index}`, {}, 1);
@@ -159,7 +159,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
     );
     const left = (rows[0] as { runs: number }).runs - 1;
     expect(left).toBeLessThanOrEqual(3);
-    expect(await own.sweep()).toBe(left);
+    expect(await own.purge()).toBe(left);
     expect(await own.read(run, HOUR)).toBeDefined();
   });
 

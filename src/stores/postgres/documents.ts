@@ -11,6 +11,7 @@ import type {
   ClaimResult,
   ClaimView,
   CommitRequest,
+  CommitResult,
   CountQuery,
   FsmSnapshot,
   HeldQuery,
@@ -18,12 +19,16 @@ import type {
   KeysPage,
   ListQuery,
   PageQuery,
+  RecordRequest,
+  RecordResult,
   ReleaseOptions,
+  RenewOptions,
   RunKey,
   RunRecord,
   RunsCount,
   RunsPage,
   RunsQuery,
+  SeenSnapshot,
   SessionRecord,
   StuckQuery,
   TrailDraft,
@@ -32,6 +37,7 @@ import type {
   Uncertain,
   WorkflowRecord,
 } from '../store.ts';
+import { digestOfName } from '../trail.ts';
 
 /** The argument of a function. Names are encoded, and JSON of the caller's is JSON text. */
 export interface Document {
@@ -67,8 +73,32 @@ export function openDocument(
   return { ...runDocument(run, session, ttlMs), opened_by: encodeText(token) };
 }
 
-export function stepDocument({ run, workflow }: RunKey, token: string): Document {
+function stepDocument({ run, workflow }: RunKey, token: string): Document {
   return { run: encodeKey(run), workflow: encodeText(workflow), token: encodeText(token) };
+}
+
+/** A step of a workflow that may begin with it, in a run that may begin with it. */
+function firstStepDocument(request: ClaimRequest | RecordRequest, isChained: boolean): Document {
+  const { run, workflow, token, initial, create, ttlMs } = request;
+  return {
+    ...runDocument(run, create ?? {}, ttlMs),
+    ...stepDocument(request, token),
+    make_run: create !== undefined,
+    initial_state: encodeText(initial.state),
+    initial_context: jsonOrNull(initial.context),
+    initial_version: initial.version ?? 0,
+    run_digest: isChained ? digestOfName(run) : null,
+    name_digest: isChained ? digestOfName(workflow) : null,
+  };
+}
+
+export function renewDocument(
+  key: RunKey,
+  token: string,
+  leaseMs: number,
+  { hold }: RenewOptions = {},
+): Document {
+  return { ...stepDocument(key, token), lease_ms: duration(leaseMs), hold: textOrNull(hold) };
 }
 
 export function releaseDocument(
@@ -114,37 +144,46 @@ function noteDocument(note: CallNote): Document {
 }
 
 export function claimDocument(request: ClaimRequest, isChained: boolean): Document {
-  const { step, states, initial, create, entry } = request;
+  const { step, states, entry, leaseMs, keyMs } = request;
   return {
-    ...runDocument(request.run, create ?? {}, request.ttlMs),
-    ...stepDocument(request, request.token),
+    ...firstStepDocument(request, isChained),
     tool: encodeText(step.tool),
     digest: encodeText(step.digest),
     uncertain: step.uncertain,
     states: states?.map(encodeText) ?? null,
-    state: encodeText(initial.state),
-    context: jsonOrNull(initial.context),
-    version: initial.version ?? 0,
-    make_run: create !== undefined,
     new_key: randomUUID(),
-    lease_ms: duration(request.leaseMs),
+    lease_ms: duration(leaseMs),
+    key_ms: keyMs === undefined ? null : duration(keyMs),
     entry: entry === undefined ? null : noteDocument(entry),
-    chain_trail: isChained,
   };
 }
 
 export function commitDocument(request: CommitRequest): Document {
-  const { snapshot, trail } = request;
   return {
     ...stepDocument(request, request.token),
-    state: encodeText(snapshot.state),
-    context: jsonOrNull(snapshot.context),
-    ...draftDocument(trail),
+    ...moveDocument(request),
+    from_version: request.from ?? null,
     ttl_ms: duration(request.ttlMs),
     settles: request.settles !== false,
     settles_all: request.settles === 'all',
     settled_as: textOrNull(request.as),
     ended: request.ended === true,
+  };
+}
+
+export function recordDocument(request: RecordRequest, isChained: boolean): Document {
+  return {
+    ...firstStepDocument(request, isChained),
+    ...moveDocument(request),
+    from_version: request.from,
+  };
+}
+
+function moveDocument({ snapshot, trail }: CommitRequest | RecordRequest): Document {
+  return {
+    state: encodeText(snapshot.state),
+    context: jsonOrNull(snapshot.context),
+    ...draftDocument(trail),
   };
 }
 
@@ -217,10 +256,10 @@ interface ClaimRow {
   readonly idempotencyKey: string;
   /** How long the lease still lasts; zero or less once it has ended. */
   readonly remainingMs: number;
-  /** `null` in a claim of an older version, as is `entry`. */
-  readonly since: number | null;
+  readonly since: number;
   readonly until: number;
   readonly entry: NoteRow | null;
+  readonly kind: string | null;
 }
 
 /** Has only the members that the note has. */
@@ -236,6 +275,7 @@ interface NoteRow {
 export interface RunRow {
   readonly principal: string | null;
   readonly minted: boolean | null;
+  readonly sessionEnded: boolean;
   /** `null` where there are none. */
   readonly workflows: readonly WorkflowRow[] | null;
   readonly now: number;
@@ -243,6 +283,16 @@ export interface RunRow {
 
 export interface ClaimAnswer {
   readonly status: ClaimResult['status'];
+  /** `null` where the workflow was never claimed. */
+  readonly flow: WorkflowRow | null;
+  readonly now: number;
+}
+
+export type CommitAnswer = Exclude<CommitResult, { status: 'moved' }> | MovedAnswer;
+export type RecordAnswer = Exclude<RecordResult, { status: 'moved' }> | MovedAnswer;
+
+interface MovedAnswer {
+  readonly status: 'moved';
   /** `null` where the workflow was never claimed. */
   readonly flow: WorkflowRow | null;
   readonly now: number;
@@ -274,11 +324,13 @@ export interface EventRow {
   readonly payload: string | null;
   readonly note: string | null;
   readonly calledBy: string | null;
+  readonly previous: string | null;
   readonly hash: string | null;
 }
 
 interface FoundRow {
   readonly run: string;
+  readonly sessionEnded: boolean;
   readonly flow: WorkflowRow;
   /** To the microsecond, so that the next page begins exactly behind it. */
   readonly time: string;
@@ -297,6 +349,12 @@ export interface KeyRow {
   readonly key: string;
 }
 
+/** What became of a batch of expired runs. */
+export interface SweptRow {
+  readonly looked: number;
+  readonly removed: number;
+}
+
 export interface CountRow {
   readonly states: RunsCount['states'];
   readonly held: number;
@@ -305,10 +363,12 @@ export interface CountRow {
   readonly now: number;
 }
 
-export function toRunRecord({ principal, minted, workflows, now }: RunRow): RunRecord {
+export function toRunRecord(row: RunRow): RunRecord {
+  const { principal, minted, sessionEnded, workflows, now } = row;
   return {
     session: { ...present('principal', principal, decodeText), ...(minted !== null && { minted }) },
     workflows: toWorkflows(workflows ?? []),
+    ...(sessionEnded && { sessionEnded }),
     now,
   };
 }
@@ -318,15 +378,31 @@ export function toClaimResult(
   { initial }: ClaimRequest,
 ): ClaimResult {
   if (status === 'unknown') return { status };
-  const snapshot = flow ? toSnapshot(flow) : copySnapshot({ ...initial, updatedAt: now });
-  const seen = { snapshot, now };
-  if (status === 'state') return { status, ...seen };
+  const seen = toSeen(flow, now, initial);
+  if (status === 'state' || status === 'unsettled') return { status, ...seen };
   const claim = flow?.claim;
   if (!claim) throw new TypeError(`The database answered ${status} without a claim`);
   if (status === 'claimed') return { status, ...seen, idempotencyKey: claim.idempotencyKey };
   if (status === 'held') return { status, ...seen, claim: toClaimView(claim) };
   // The lease lived when the database judged the claim, and may have ended before the answer.
   return { status, ...seen, remainingMs: Math.max(1, claim.remainingMs) };
+}
+
+export function toCommitResult(answer: CommitAnswer): CommitResult {
+  if (answer.status !== 'moved') return answer;
+  const { status, flow, now } = answer;
+  if (!flow) throw new TypeError('The database answered moved without a workflow');
+  return { status, snapshot: toSnapshot(flow), now };
+}
+
+export function toRecordResult(answer: RecordAnswer, { initial }: RecordRequest): RecordResult {
+  if (answer.status !== 'moved') return answer;
+  return { status: answer.status, ...toSeen(answer.flow, answer.now, initial) };
+}
+
+/** A workflow that was never claimed is seen where it would begin. */
+function toSeen(flow: WorkflowRow | null, now: number, initial: FsmSnapshot): SeenSnapshot {
+  return { snapshot: flow ? toSnapshot(flow) : copySnapshot({ ...initial, updatedAt: now }), now };
 }
 
 export function toTrailEntry(row: EventRow): TrailEntry {
@@ -349,6 +425,7 @@ export function toTrailEntry(row: EventRow): TrailEntry {
     ...present('payload', row.payload, parseJson),
     ...present('note', row.note, decodeText),
     ...present('calledBy', row.calledBy, decodeText),
+    ...(row.previous !== null && { previous: row.previous }),
     ...(row.hash !== null && { hash: row.hash }),
   };
 }
@@ -357,7 +434,11 @@ export function toRunsPage({ runs, now }: PageRow, { limit }: PageQuery): RunsPa
   const given = runs.slice(0, limit);
   const last = runs.length > limit ? given.at(-1) : undefined;
   return {
-    runs: given.map(({ run, flow }) => ({ run: decodeText(run), ...toWorkflow(flow) })),
+    runs: given.map(({ run, flow, sessionEnded }) => ({
+      run: decodeText(run),
+      ...toWorkflow(flow),
+      ...(sessionEnded && { sessionEnded }),
+    })),
     ...(last && { next: cursorAt([last.time, last.id]) }),
     now,
   };
@@ -414,6 +495,7 @@ function toClaimView({
   since,
   until,
   entry,
+  kind,
 }: ClaimRow): ClaimView {
   return {
     token: decodeText(token),
@@ -422,9 +504,10 @@ function toClaimView({
     uncertain,
     idempotencyKey,
     live: remainingMs > 0,
-    ...(since !== null && { since }),
+    since,
     until,
     ...(entry !== null && { entry: toNote(entry) }),
+    ...present('kind', kind, decodeText),
   };
 }
 

@@ -5,7 +5,15 @@
  * Each looks up the run of every row that it finds. The `LIMIT 1` keeps the planner from joining
  * the tables, which would read all runs for the sake of a few.
  */
-import { hashed, milliseconds, NOW, type PostgresNames } from './names.ts';
+import {
+  hashed,
+  known,
+  milliseconds,
+  NOW,
+  needed,
+  type PostgresNames,
+  sessionEnded,
+} from './names.ts';
 
 export function createIndexFunctions(names: PostgresNames): string {
   return [inState, held, stuck, count, list].map((create) => create(names)).join('');
@@ -15,15 +23,15 @@ const OF_WORKFLOW = `${hashed('w.workflow_type')} = ${hashed('asked.workflow')}
            AND w.workflow_type = asked.workflow`;
 
 /** Joins the run `r` of the workflow `w`, if the run is known. */
-function knownRun(runs: string): string {
+function knownRun(names: PostgresNames): string {
   return `CROSS JOIN LATERAL (
-          SELECT coalesce(long_key, run) AS key
-            FROM ${runs} WHERE run = w.run AND expires_at > moment LIMIT 1
+          SELECT coalesce(r.long_key, r.run) AS key, ${sessionEnded('moment')} AS is_over
+            FROM ${names.runs} r WHERE r.run = w.run AND ${known(names, 'moment')} LIMIT 1
         ) r`;
 }
 
-const inState = ({ inState, runs, workflows }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${inState}(request json) RETURNS json LANGUAGE plpgsql AS $$
+const inState = (names: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${names.inState}(request json) RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
   asked   record;
   moment  timestamptz := statement_timestamp();
@@ -36,7 +44,7 @@ BEGIN
     SELECT coalesce(json_agg(page ORDER BY page.updated_at, page.id), '[]')
       FROM (
         SELECT r.key AS run, w.updated_at, w.id
-          FROM ${workflows} w ${knownRun(runs)}
+          FROM ${names.workflows} w ${knownRun(names)}
          WHERE left(w.state, 250) = left(asked.state, 250) AND w.state = asked.state
            AND w.workflow_type = asked.workflow
            AND (w.updated_at, w.id) > (asked.after_time, asked.after_id)
@@ -47,14 +55,14 @@ BEGIN
   );
 END
 $$;
-COMMENT ON FUNCTION ${inState} IS
+COMMENT ON FUNCTION ${names.inState} IS
   'The next hundred known runs whose workflow is in a state, those that have been there longest '
   'first.';
 `;
 
 /** A function for pages of workflows in the order of a time. */
 function pages(
-  { toJson, runs, workflows }: PostgresNames,
+  names: PostgresNames,
   { name, time, found, comment }: Readonly<Record<'name' | 'time' | 'found' | 'comment', string>>,
 ): string {
   return `
@@ -72,6 +80,7 @@ BEGIN
     SELECT json_build_object(
              'runs', coalesce(json_agg(json_build_object(
                'run', page.key,
+               'sessionEnded', page.is_over,
                'flow', page.flow,
                'time', page.time,
                'id', page.id
@@ -79,8 +88,8 @@ BEGIN
              'now', ${NOW}
            )
       FROM (
-        SELECT r.key, ${toJson}(w, moment) AS flow, w.${time} AS time, w.id
-          FROM ${workflows} w ${knownRun(runs)}
+        SELECT r.key, r.is_over, ${names.toJson}(w, moment) AS flow, w.${time} AS time, w.id
+          FROM ${names.workflows} w ${knownRun(names)}
          WHERE ${OF_WORKFLOW} AND ${found}
            AND (w.${time}, w.id) > (asked.after_time, asked.after_id)
          ORDER BY w.${time}, w.id
@@ -114,16 +123,18 @@ const stuck = (names: PostgresNames) =>
 const FEW_EXPIRED = 1000;
 
 /** The same condition as {@link knownRun}, but by a list of the expired runs. */
-function fewAreUnknown(runs: string): string {
+function fewAreUnknown(names: PostgresNames): string {
   return `NOT EXISTS (
           SELECT FROM (
-            SELECT run FROM ${runs}
-             WHERE expires_at <= moment ORDER BY expires_at LIMIT ${FEW_EXPIRED}
+            SELECT r.run FROM ${names.runs} r
+             WHERE r.expires_at <= moment AND NOT ${needed(names, 'r.run', 'moment')}
+             ORDER BY r.expires_at LIMIT ${FEW_EXPIRED}
           ) expired WHERE expired.run = w.run
         )`;
 }
 
-const count = ({ count, runs, workflows }: PostgresNames) => {
+const count = (names: PostgresNames) => {
+  const { count, runs, workflows } = names;
   const countOpen = (join: string, where: string) => `
     SELECT coalesce(json_agg(json_build_object(
              'state', state, 'runs', runs, 'stuck', stuck
@@ -147,14 +158,14 @@ DECLARE
 BEGIN
   SELECT * INTO asked FROM json_to_record(request) AS r(workflow text, for_ms double precision);
   PERFORM FROM ${runs} WHERE expires_at <= moment ORDER BY expires_at OFFSET ${FEW_EXPIRED} LIMIT 1;
-  IF FOUND THEN${countOpen(knownRun(runs), '')}
-  ELSE${countOpen('', `AND ${fewAreUnknown(runs)}`)}
+  IF FOUND THEN${countOpen(knownRun(names), '')}
+  ELSE${countOpen('', `AND ${fewAreUnknown(names)}`)}
   END IF;
   SELECT count(*) FILTER (WHERE w.lease_until <= moment AND w.claim_uncertain = 'hold') AS held,
          count(*) FILTER (WHERE w.lease_until > moment) AS running,
          ${milliseconds('min(w.claimed_at)')} AS oldest
     INTO claims
-    FROM ${workflows} w ${knownRun(runs)}
+    FROM ${workflows} w ${knownRun(names)}
    WHERE ${OF_WORKFLOW} AND w.claim_token IS NOT NULL;
   RETURN json_build_object('states', states, 'held', claims.held, 'running', claims.running,
                            'oldestClaim', claims.oldest, 'now', ${NOW});
@@ -165,10 +176,11 @@ COMMENT ON FUNCTION ${count} IS
 `;
 };
 
-const list = ({ list, runs }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${list}(request json) RETURNS json LANGUAGE plpgsql AS $$
+const list = (names: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${names.list}(request json) RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
-  asked  record;
+  asked   record;
+  moment  timestamptz := statement_timestamp();
 BEGIN
   SELECT * INTO asked
     FROM json_to_record(request) AS r(principal text, at_most bigint, after_run text);
@@ -177,17 +189,18 @@ BEGIN
              'run', page.run, 'key', page.key
            ) ORDER BY page.run), '[]')
       FROM (
-        SELECT run, coalesce(long_key, run) AS key
-          FROM ${runs}
-         WHERE principal IS NOT NULL
-           AND ${hashed('principal')} = ${hashed('asked.principal')} AND principal = asked.principal
-           AND expires_at > statement_timestamp()
-           AND (asked.after_run IS NULL OR run > asked.after_run)
-         ORDER BY run
+        SELECT r.run, coalesce(r.long_key, r.run) AS key
+          FROM ${names.runs} r
+         WHERE r.principal IS NOT NULL
+           AND ${hashed('r.principal')} = ${hashed('asked.principal')}
+           AND r.principal = asked.principal
+           AND (asked.after_run IS NULL OR r.run > asked.after_run)
+           AND ${known(names, 'moment')}
+         ORDER BY r.run
          LIMIT asked.at_most
       ) page
   );
 END
 $$;
-COMMENT ON FUNCTION ${list} IS 'A page of the known runs of a principal.';
+COMMENT ON FUNCTION ${names.list} IS 'A page of the known runs of a principal.';
 `;

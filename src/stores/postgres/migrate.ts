@@ -2,7 +2,7 @@ import { InterlockError } from '../../errors.ts';
 import { createIndexFunctions } from './index-functions.ts';
 import {
   hashed,
-  newerFormat,
+  otherFormat,
   type PostgresClient,
   type PostgresNames,
   type PostgresPool,
@@ -15,23 +15,7 @@ import { createStepFunctions } from './step-functions.ts';
  * may change once it is published, but for the layout of its text. After the last one, `migrate()`
  * makes all functions anew.
  */
-const VERSIONS: readonly ((names: PostgresNames) => string)[] = [
-  createTables,
-  ({ runs, workflows, events, readRun }) => `
-DROP FUNCTION IF EXISTS ${readRun}(text, double precision);
-ALTER TABLE ${workflows} ADD COLUMN ended boolean;
-COMMENT ON COLUMN ${workflows}.ended IS
-  'Whether the last commit said that the workflow has come to its end. NULL: none said anything.';
-ALTER TABLE ${runs} ADD COLUMN opened_by text;
-COMMENT ON COLUMN ${runs}.opened_by IS
-  'The token of the call that opened the run, so that a call that arrives twice is known. NULL: '
-  'not opened, but made by a claim.';
-COMMENT ON COLUMN ${events}.claim_token IS
-  'The claim that committed it, or a token of the person who resolved it: so a commit that arrives '
-  'twice is known.';
-`,
-  addAttemptsAndIndexes,
-];
+const VERSIONS: readonly ((names: PostgresNames) => string)[] = [createTables];
 
 /** One lock for all stores, since two of them may make the same schema. */
 const LOCK = 'mcp-interlock: migrate';
@@ -61,7 +45,7 @@ export async function migrate(pool: PostgresPool, names: PostgresNames): Promise
 
 /** Only reads where nothing is pending, so that a role without the right to create may call it. */
 async function applyPending(client: PostgresClient, names: PostgresNames): Promise<void> {
-  await refuseNewerFormat(client, names);
+  await refuseOtherFormat(client, names);
   const applied = await latestVersion(client, names);
   if (applied === 0) await client.query(createMigrationsTable(names));
   if (applied >= VERSIONS.length) return;
@@ -80,13 +64,13 @@ async function applyPending(client: PostgresClient, names: PostgresNames): Promi
   await client.query(creators.map((create) => create(names)).join(''));
 }
 
-async function refuseNewerFormat(client: PostgresClient, names: PostgresNames): Promise<void> {
+async function refuseOtherFormat(client: PostgresClient, names: PostgresNames): Promise<void> {
   const { rows } = await client.query('SELECT to_regprocedure($1) IS NOT NULL AS known', [
     `${names.format}()`,
   ]);
   if (!(rows[0] as { known: boolean }).known) return;
   const found = await client.query(`SELECT ${names.format}()::text AS format`);
-  const refused = newerFormat((found.rows[0] as { format: string }).format, names);
+  const refused = otherFormat((found.rows[0] as { format: string }).format, names);
   if (refused) throw refused;
 }
 
@@ -134,17 +118,19 @@ function isDuplicateTable(error: unknown): boolean {
 function createTables({ runs, workflows, events }: PostgresNames): string {
   return `
 CREATE TABLE ${runs} (
-  run         text COLLATE "C" PRIMARY KEY,
-  long_key    text,
-  principal   text,
-  minted      boolean,
-  created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-  expires_at  timestamptz NOT NULL
+  run            text COLLATE "C" PRIMARY KEY,
+  long_key       text,
+  principal      text,
+  minted         boolean,
+  opened_by      text,
+  created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+  expires_at     timestamptz NOT NULL,
+  session_ended  boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 70);
 
 COMMENT ON TABLE ${runs} IS
-  'One row for each run: a client''s session, or whatever else names a run. Whatever happens in a '
-  'run first locks this row.';
+  'One row for each run: a client''s session, or what else names a run. An operation that writes in '
+  'a run first locks this row.';
 COMMENT ON COLUMN ${runs}.run IS
   'The run key. Here and in every other text column a backslash is doubled, and NUL and half '
   'surrogate pairs are written \\uXXXX. A key over 1000 bytes is its beginning and a SHA-256 '
@@ -153,9 +139,16 @@ COMMENT ON COLUMN ${runs}.long_key IS
   'The run key where run is only its beginning and a digest, else NULL.';
 COMMENT ON COLUMN ${runs}.principal IS 'Who may use the run. NULL: unauthenticated callers.';
 COMMENT ON COLUMN ${runs}.minted IS 'Whether the middleware made up the session id.';
+COMMENT ON COLUMN ${runs}.opened_by IS
+  'The token of the call that opened the run, so that a call that arrives twice is known. NULL: '
+  'not opened, but made by a claim.';
 COMMENT ON COLUMN ${runs}.expires_at IS
-  'From then on the run is unknown, whether its row is still here or not.';
+  'From then on the session is over. The run stays known while a hold step has a claim in it, or '
+  'the lease of a claim lives. Any other run is unknown then, whether its row is still here or not.';
+COMMENT ON COLUMN ${runs}.session_ended IS
+  'Whether the session was over before expires_at: until then the run can still be read.';
 CREATE INDEX ON ${runs} (expires_at);
+CREATE INDEX ON ${runs} (${hashed('principal')}, run) WHERE principal IS NOT NULL;
 
 CREATE TABLE ${workflows} (
   id               bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -166,159 +159,138 @@ CREATE TABLE ${workflows} (
   version          bigint NOT NULL,
   created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
   updated_at       timestamptz NOT NULL,
+  ended            boolean,
   claim_token      text,
   claim_tool       text,
   claim_digest     text,
   claim_uncertain  text CHECK (claim_uncertain IN ('hold', 'retry')),
-  idempotency_key  text,
+  claim_kind       text,
+  claim_entry      json,
+  claimed_at       timestamptz,
   lease_until      timestamptz,
+  idempotency_key  text,
   unsettled        jsonb NOT NULL DEFAULT '[]',
+  committed        text[] NOT NULL DEFAULT '{}',
   released         text[] NOT NULL DEFAULT '{}',
+  trail_seq        bigint NOT NULL DEFAULT 0,
+  attempts         bigint NOT NULL DEFAULT 0,
+  trail_hash       text,
+  name_digest      text,
   CONSTRAINT claim_is_whole_or_not_there CHECK (
     num_nulls(
-      claim_token, claim_tool, claim_digest, claim_uncertain, idempotency_key, lease_until
-    ) IN (0, 6)
+      claim_token, claim_tool, claim_digest, claim_uncertain, claimed_at, lease_until,
+      idempotency_key
+    ) IN (0, 7)
   )
 ) WITH (fillfactor = 70);
 
 -- A name may be longer than an entry of an index, so they hold its hash and its beginning.
-CREATE UNIQUE INDEX ON ${workflows} (run, hashtextextended(workflow_type, 0));
+CREATE UNIQUE INDEX ON ${workflows} (run, ${hashed('workflow_type')});
 CREATE INDEX ON ${workflows} (left(state, 250), updated_at, id);
+CREATE INDEX ON ${workflows} (${hashed('workflow_type')}, claim_uncertain, lease_until, id)
+  WHERE claim_token IS NOT NULL;
+CREATE INDEX ON ${workflows} (${hashed('workflow_type')}, updated_at, id) WHERE ended IS NOT TRUE;
 
 COMMENT ON TABLE ${workflows} IS
-  'Where each run is in each of its workflows. Stuck: WHERE left(state, 250) = ''payment'' AND '
-  'updated_at < now() - interval ''1 hour''. Held: WHERE claim_uncertain = ''hold'' AND '
-  'lease_until < now().';
+  'Where each run is in each of its workflows. The functions workflow_held and workflow_stuck list '
+  'by the indexes.';
 COMMENT ON COLUMN ${workflows}.workflow_type IS 'The gate''s id.';
 COMMENT ON COLUMN ${workflows}.context IS
   'What the workflow carries along. NULL: nothing, which is not the JSON value null.';
-COMMENT ON COLUMN ${workflows}.version IS 'How many moves were committed.';
+COMMENT ON COLUMN ${workflows}.version IS 'How many moves were saved.';
+COMMENT ON COLUMN ${workflows}.ended IS
+  'Whether the last commit said that the workflow has come to its end. NULL: no commit yet.';
 COMMENT ON COLUMN ${workflows}.claim_token IS
-  'Whose step is under way, or ended with an unknown outcome. The five columns after it go with '
-  'it. NULL: nobody''s.';
+  'Whose step is under way, or ended with an unknown outcome. NULL: there is no claim. The columns '
+  'as far as idempotency_key go with it.';
 COMMENT ON COLUMN ${workflows}.claim_digest IS 'A digest of the call''s arguments.';
 COMMENT ON COLUMN ${workflows}.claim_uncertain IS
-  'What follows once the lease has run out without a commit. hold: the run waits to be resolved. '
-  'retry: the next step may take over.';
+  'What follows once the lease has run out without a commit. hold: the run waits to be resolved, '
+  'and stays until then. retry: the next step may take over.';
+COMMENT ON COLUMN ${workflows}.claim_kind IS
+  'Why the step is held, where its own process said so. NULL: its lease may have run out.';
+COMMENT ON COLUMN ${workflows}.claim_entry IS
+  'What the trail says of the call if another claim takes this one over.';
+COMMENT ON COLUMN ${workflows}.claimed_at IS 'When the claim was taken.';
 COMMENT ON COLUMN ${workflows}.idempotency_key IS
   'What the step hands to a payment provider and the like.';
 COMMENT ON COLUMN ${workflows}.unsettled IS
   'Steps of unknown outcome that gave way to others, newest last: [{"tool", "digest", "key"}].';
+COMMENT ON COLUMN ${workflows}.committed IS
+  'Tokens that made a version and take no claim again, newest first: one for each version.';
 COMMENT ON COLUMN ${workflows}.released IS
   'Tokens that were let go without a move and take no claim again, newest first.';
+COMMENT ON COLUMN ${workflows}.trail_seq IS 'How many entries the trail ever had.';
+COMMENT ON COLUMN ${workflows}.attempts IS 'How many attempts there were since the last move.';
+COMMENT ON COLUMN ${workflows}.trail_hash IS
+  'The hash of the newest entry, or the anchor of an empty trail. NULL: the trail is not chained.';
+COMMENT ON COLUMN ${workflows}.name_digest IS
+  'A digest of workflow_type, of which an anchor is made. NULL where the trail is not chained.';
 
 CREATE TABLE ${events} (
-  workflow_id    bigint NOT NULL,
-  version        bigint NOT NULL,
-  run            text COLLATE "C" NOT NULL,
-  workflow_type  text COLLATE "C" NOT NULL,
-  from_state     text NOT NULL,
-  to_state       text NOT NULL,
-  event          text,
-  payload        json,
-  actor          text,
-  tool           text,
-  claim_token    text NOT NULL,
-  occurred_at    timestamptz NOT NULL,
-  PRIMARY KEY (workflow_id, version)
+  workflow_id       bigint NOT NULL,
+  seq               bigint NOT NULL,
+  run               text COLLATE "C" NOT NULL,
+  principal         text,
+  workflow_type     text COLLATE "C" NOT NULL,
+  version           bigint NOT NULL,
+  attempt           bigint NOT NULL,
+  from_state        text NOT NULL,
+  to_state          text,
+  event             text,
+  outcome           text,
+  kind              text,
+  tool              text,
+  digest            text,
+  args              json,
+  actor             text,
+  request_id        json,
+  workflow_version  json,
+  payload           json,
+  note              text,
+  called_by         text,
+  occurred_at       timestamptz NOT NULL,
+  previous          text,
+  hash              text,
+  PRIMARY KEY (workflow_id, seq)
 );
 
 CREATE INDEX ON ${events} (run, occurred_at DESC);
-
-COMMENT ON TABLE ${events} IS
-  'Every committed move, appended and never changed. It outlives its run, as an audit log: WHERE '
-  'occurred_at < now() - interval ''1 year'' is yours to remove.';
-COMMENT ON COLUMN ${events}.workflow_id IS
-  'The id of the workflow''s row, which goes when the run ends. A run that begins anew under its '
-  'old key gets new ones.';
-COMMENT ON COLUMN ${events}.version IS
-  'The workflow''s version after this move: 1, 2, 3 and so on without gaps.';
-COMMENT ON COLUMN ${events}.event IS 'NULL: a step that succeeded without sending one.';
-COMMENT ON COLUMN ${events}.claim_token IS
-  'The claim that committed it, so that a commit that arrives twice is known.';
-`;
-}
-
-/**
- * An entry of the trail for each attempt, and the indexes of the listings. Before, the version of a
- * move was the place of its entry. To rename that column costs nothing, even for long trails.
- */
-function addAttemptsAndIndexes({ runs, workflows, events }: PostgresNames): string {
-  return `
--- In the order in which the functions lock them, so that there is no deadlock.
-LOCK TABLE ${runs}, ${workflows}, ${events} IN ACCESS EXCLUSIVE MODE;
-
-ALTER TABLE ${events} RENAME COLUMN version TO seq;
-ALTER TABLE ${events}
-  ADD COLUMN version bigint,
-  ADD COLUMN attempt bigint,
-  ADD COLUMN outcome text,
-  ADD COLUMN kind text,
-  ADD COLUMN digest text,
-  ADD COLUMN args json,
-  ADD COLUMN request_id json,
-  ADD COLUMN workflow_version json,
-  ADD COLUMN note text,
-  ADD COLUMN called_by text,
-  ADD COLUMN hash text,
-  ALTER COLUMN to_state DROP NOT NULL,
-  ALTER COLUMN claim_token DROP NOT NULL;
+CREATE INDEX ON ${events} (${hashed('principal')}) WHERE principal IS NOT NULL;
 
 COMMENT ON TABLE ${events} IS
   'The trail of each workflow: every attempt and every move, appended and never changed. It '
   'outlives its run, as an audit log. docs/operate/stores.md says how to keep it for a time and no '
-  'longer.';
+  'longer, and how to remove what is left of a person.';
+COMMENT ON COLUMN ${events}.workflow_id IS
+  'The id of the workflow''s row, which goes when the run ends. A run that begins anew under its '
+  'old key gets new ones.';
 COMMENT ON COLUMN ${events}.seq IS
   'The place in the workflow''s trail: 1, 2, 3 and so on without gaps.';
+COMMENT ON COLUMN ${events}.principal IS
+  'Whom the run belonged to, also once it is gone. NULL: unauthenticated callers.';
 COMMENT ON COLUMN ${events}.version IS
-  'The workflow''s version after it: one more than before where to_state is there. NULL, of an '
-  'older version: as seq.';
+  'The workflow''s version after it: one more than before where to_state is there.';
 COMMENT ON COLUMN ${events}.attempt IS
-  'How many attempts there were since the last move, this one included. NULL, of an older version: '
-  '1.';
+  'How many attempts there were since the last move, this one included.';
 COMMENT ON COLUMN ${events}.to_state IS 'NULL: nothing was committed.';
+COMMENT ON COLUMN ${events}.event IS 'NULL: a step that succeeded without sending one.';
 COMMENT ON COLUMN ${events}.outcome IS
   'What became of the call: succeeded, failed, input_required, not_run, unknown, refused. NULL: no '
   'call made the move.';
 COMMENT ON COLUMN ${events}.kind IS 'What kind of outcome, such as tool_error or taken_over.';
 COMMENT ON COLUMN ${events}.digest IS 'A digest of the call''s arguments.';
 COMMENT ON COLUMN ${events}.args IS 'The arguments, where the app lets them through.';
+COMMENT ON COLUMN ${events}.actor IS 'Who made the call or the move.';
 COMMENT ON COLUMN ${events}.request_id IS 'The id of the JSON-RPC request: a string or a number.';
 COMMENT ON COLUMN ${events}.workflow_version IS 'Which deployment of the workflow it was.';
 COMMENT ON COLUMN ${events}.note IS 'What a person said who resolved it.';
 COMMENT ON COLUMN ${events}.called_by IS
   'Who made the call, where actor is the person who resolved it.';
+COMMENT ON COLUMN ${events}.previous IS
+  'The hash of the entry before; of the first one, a digest of its run and workflow. NULL where the '
+  'trail is not chained.';
 COMMENT ON COLUMN ${events}.hash IS
-  'Of this entry together with the hash of the one before. NULL where the trail is not chained.';
-COMMENT ON COLUMN ${events}.claim_token IS
-  'The claim that committed it, or a token of the person who resolved it: so a commit that arrives '
-  'twice is known. NULL: nothing was committed.';
-
-ALTER TABLE ${workflows}
-  ADD COLUMN claimed_at timestamptz,
-  ADD COLUMN claim_entry json,
-  ADD COLUMN trail_seq bigint,
-  ADD COLUMN attempts bigint NOT NULL DEFAULT 0,
-  ADD COLUMN trail_hash text,
-  ADD COLUMN committed text[];
-COMMENT ON COLUMN ${workflows}.claimed_at IS 'When the claim was taken. NULL: by an older version.';
-COMMENT ON COLUMN ${workflows}.claim_entry IS
-  'What the trail says of the call if another claim takes this one over.';
-COMMENT ON COLUMN ${workflows}.trail_seq IS
-  'How many entries the trail ever had. NULL, of an older version: as many as version.';
-COMMENT ON COLUMN ${workflows}.attempts IS 'How many attempts there were since the last move.';
-COMMENT ON COLUMN ${workflows}.trail_hash IS
-  'The hash of the newest entry; empty before the first one. NULL where the trail is not chained.';
-COMMENT ON COLUMN ${workflows}.committed IS
-  'Tokens that were committed and take no claim again, newest first. NULL, of an older version: '
-  'see claim_token of the events.';
-COMMENT ON TABLE ${workflows} IS
-  'Where each run is in each of its workflows. The functions workflow_held and workflow_stuck list '
-  'by the indexes.';
-
-CREATE INDEX ON ${workflows} (${hashed('workflow_type')}, claim_uncertain, lease_until, id)
-  WHERE claim_token IS NOT NULL;
-CREATE INDEX ON ${workflows} (${hashed('workflow_type')}, updated_at, id) WHERE ended IS NOT TRUE;
-CREATE INDEX ON ${runs} (${hashed('principal')}, run) WHERE principal IS NOT NULL;
+  'Of this entry together with previous. NULL where the trail is not chained.';
 `;
 }

@@ -5,7 +5,7 @@
 import { InterlockError } from '../../errors.ts';
 
 /**
- * The format of what this version stores. It grows with a change that processes of older versions
+ * The format of what this version stores. It grows with a change that processes of other versions
  * cannot work with. Any other change is only a new version of the schema.
  */
 export const FORMAT = 1;
@@ -36,23 +36,29 @@ const SUFFIXES = {
   open: 'workflow_open',
   makeRun: 'workflow_make_run',
   lockRun: 'workflow_lock_run',
+  nextExpiry: 'workflow_next_expiry',
   expireRun: 'workflow_expire_run',
   touchRun: 'workflow_touch_run',
+  keepEvidence: 'workflow_keep_evidence',
   readRun: 'workflow_read_run',
+  endRun: 'workflow_end_run',
+  deleteRun: 'workflow_delete_run',
+  anonymize: 'workflow_anonymize',
   sweepRuns: 'workflow_sweep_runs',
+  purgeEvents: 'workflow_purge_events',
   toJson: 'workflow_to_json',
+  begin: 'workflow_begin',
   judge: 'workflow_judge_claim',
   claim: 'workflow_claim',
   commit: 'workflow_commit',
+  record: 'workflow_record',
   renew: 'workflow_renew',
   release: 'workflow_release',
-  deleteRun: 'workflow_delete_run',
   format: 'workflow_format',
   entryText: 'workflow_entry_text',
   addEntry: 'workflow_add_entry',
   append: 'workflow_append',
   trail: 'workflow_trail',
-  moves: 'workflow_history',
   inState: 'workflow_runs_in_state',
   held: 'workflow_held',
   stuck: 'workflow_stuck',
@@ -73,13 +79,13 @@ function quote(identifier: string): string {
   return `"${identifier.replaceAll('"', '""')}"`;
 }
 
-/** The error to throw where the tables have this format, or `undefined` if it is known. */
-export function newerFormat(found: string, { schema }: PostgresNames): InterlockError | undefined {
-  if (Number(found) <= FORMAT) return undefined;
+/** The error to throw where the tables have this format; `undefined` where it is this version's. */
+export function otherFormat(found: string, { schema }: PostgresNames): InterlockError | undefined {
+  if (Number(found) === FORMAT) return undefined;
   const message =
     `postgresStore(): what is stored in the schema ${schema} has format ${found}, ` +
-    `and this version of mcp-interlock knows format ${FORMAT} and older ones: ` +
-    'deploy the version that wrote it';
+    `and this version of mcp-interlock knows format ${FORMAT}: ` +
+    'deploy the version that wrote it. Nothing was written';
   return new InterlockError('ERR_INTERLOCK_STORE', message);
 }
 
@@ -94,4 +100,32 @@ export const NOW = milliseconds('clock_timestamp()');
 /** SQL for the hash by which an index holds a name, which may be too long for its entries. */
 export function hashed(name: string): string {
   return `hashtextextended(${name}, 0)`;
+}
+
+/**
+ * SQL for whether a run stays though its session is over: a `hold` step has a claim in it, or the
+ * lease of a claim lives. The `OFFSET` keeps the planner from reading the claims of all runs.
+ */
+export function needed({ workflows }: PostgresNames, run: string, moment: string): string {
+  return `EXISTS (
+      SELECT FROM ${workflows} p
+       WHERE p.run = ${run} AND p.claim_token IS NOT NULL
+         AND (p.claim_uncertain = 'hold' OR p.lease_until > ${moment}) OFFSET 0
+    )`;
+}
+
+/** SQL for whether the run in the row `r` is known. */
+export function known(names: PostgresNames, moment: string): string {
+  return `(r.expires_at > ${moment} OR ${needed(names, 'r.run', moment)})`;
+}
+
+/** SQL for whether the session is over that named the run in the row `r`. */
+export function sessionEnded(moment: string): string {
+  return `(r.session_ended OR r.expires_at <= ${moment})`;
+}
+
+/** SQL for the anchor of a chain, of two digests, as in trail.ts; NULL where one of them is. */
+export function anchor(runDigest: string, workflowDigest: string): string {
+  return `('sha256:' || encode(sha256(convert_to(
+        '["' || ${runDigest} || '","' || ${workflowDigest} || '"]', 'UTF8')), 'hex'))`;
 }

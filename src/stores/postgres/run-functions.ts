@@ -1,5 +1,18 @@
 /** The functions of a run as a whole, and those of its trail. */
-import { FORMAT, milliseconds, NOW, type PostgresNames } from './names.ts';
+import {
+  anchor,
+  FORMAT,
+  hashed,
+  known,
+  milliseconds,
+  NOW,
+  needed,
+  type PostgresNames,
+  sessionEnded,
+} from './names.ts';
+
+/** As in run-state.ts: how long a run can be read whose session had ended, and is settled. */
+const READABLE = "interval '24 hours'";
 
 /**
  * Every function that writes locks the run's row first, and waits for no other lock. So writers of
@@ -14,15 +27,20 @@ import { FORMAT, milliseconds, NOW, type PostgresNames } from './names.ts';
 export function createRunFunctions(names: PostgresNames): string {
   return [
     format,
+    lockRun,
+    sweepRuns,
     makeRun,
     open,
-    lockRun,
+    nextExpiry,
     expireRun,
     touchRun,
+    keepEvidence,
     toJson,
     readRun,
+    endRun,
     deleteRun,
-    sweepRuns,
+    anonymize,
+    purgeEvents,
   ]
     .map((create) => create(names))
     .join('');
@@ -32,47 +50,95 @@ export function createRunFunctions(names: PostgresNames): string {
 const format = ({ format }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${format}() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT ${FORMAT}';
 COMMENT ON FUNCTION ${format} IS
-  'The format of the tables. A process of an older version that does not know it refuses to work.';
+  'The format of the tables. A process that knows another one refuses to work.';
 `;
 
-const makeRun = ({ makeRun, sweepRuns, runs, workflows }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${makeRun}(request json, replace_living boolean)
-RETURNS void LANGUAGE plpgsql AS $$
+const lockRun = (names: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${names.lockRun}(wanted text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  lives_until  timestamptz;
+  moment       timestamptz;
+BEGIN
+  SELECT expires_at INTO lives_until FROM ${names.runs} WHERE run = wanted FOR UPDATE;
+  moment := clock_timestamp();
+  -- A statement after the wait, so that it sees what was committed meanwhile.
+  RETURN coalesce(lives_until > moment, false)
+      OR lives_until IS NOT NULL AND ${needed(names, 'wanted', 'moment')};
+END
+$$;
+COMMENT ON FUNCTION ${names.lockRun} IS
+  'Waits for the run''s row, and says whether the run is known then.';
+`;
+
+const sweepRuns = (names: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${names.sweepRuns}(at_most integer, spared text, owner text)
+RETURNS json LANGUAGE plpgsql AS $$
+DECLARE
+  moment   timestamptz := clock_timestamp();
+  expired  text[];
+  removed  integer;
+BEGIN
+  IF owner IS NULL THEN
+    expired := ARRAY(
+      SELECT run FROM ${names.runs}
+       WHERE expires_at <= moment AND run IS DISTINCT FROM spared
+       ORDER BY expires_at LIMIT at_most FOR UPDATE SKIP LOCKED
+    );
+  ELSE
+    expired := ARRAY(
+      SELECT run FROM ${names.runs}
+       WHERE principal IS NOT NULL
+         AND ${hashed('principal')} = ${hashed('owner')} AND principal = owner
+         AND expires_at <= moment
+       LIMIT at_most FOR UPDATE SKIP LOCKED
+    );
+  END IF;
+  UPDATE ${names.runs} r SET (expires_at, session_ended) = (moment + ${READABLE}, true)
+   WHERE r.run = ANY (expired) AND ${needed(names, 'r.run', 'moment')};
+  DELETE FROM ${names.runs} WHERE run = ANY (expired) AND expires_at <= moment;
+  GET DIAGNOSTICS removed = ROW_COUNT;
+  RETURN json_build_object('looked', coalesce(cardinality(expired), 0), 'removed', removed);
+END
+$$;
+COMMENT ON FUNCTION ${names.sweepRuns} IS
+  'Looks at some runs that expired, all but one, and removes those that are not needed any more. A '
+  'needed one expires later, so that it stands in the way of no other. Waits for no lock.';
+`;
+
+const makeRun = ({ makeRun, lockRun, sweepRuns, runs }: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${makeRun}(request json) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   asked  record;
-  ttl    interval;
 BEGIN
   SELECT * INTO asked
     FROM json_to_record(request) AS r(
       run text, long_key text, principal text, minted boolean, opened_by text,
       ttl_ms double precision
     );
-  ttl := asked.ttl_ms * interval '1 millisecond';
-
-  INSERT INTO ${runs} AS r (run, long_key, principal, minted, opened_by, expires_at)
-  VALUES (asked.run, asked.long_key, asked.principal, asked.minted, asked.opened_by,
-          clock_timestamp() + ttl)
-      ON CONFLICT (run) DO UPDATE
-     SET (principal, minted, opened_by, created_at, expires_at)
-       = (EXCLUDED.principal, EXCLUDED.minted, EXCLUDED.opened_by, EXCLUDED.created_at,
-          EXCLUDED.expires_at)
-   WHERE replace_living OR r.expires_at <= clock_timestamp();
-  IF FOUND THEN
-    DELETE FROM ${workflows} WHERE run = asked.run;
-    -- Each new run removes two expired ones, so that these do not pile up.
-    PERFORM ${sweepRuns}(at_most => 2, spared => asked.run);
-  END IF;
+  LOOP
+    INSERT INTO ${runs} (run, long_key, principal, minted, opened_by, expires_at)
+    VALUES (asked.run, asked.long_key, asked.principal, asked.minted, asked.opened_by,
+            clock_timestamp() + asked.ttl_ms * interval '1 millisecond')
+        ON CONFLICT (run) DO NOTHING;
+    EXIT WHEN FOUND;
+    IF ${lockRun}(asked.run) THEN
+      RETURN;
+    END IF;
+    DELETE FROM ${runs} WHERE run = asked.run;
+  END LOOP;
+  -- Each new run looks at two expired ones, so that these do not pile up.
+  PERFORM ${sweepRuns}(at_most => 2, spared => asked.run, owner => NULL);
 END
 $$;
 COMMENT ON FUNCTION ${makeRun} IS
-  'Starts a run in place of what is left under its key. A run that lives is replaced or left as it '
-  'is; its row is locked either way.';
+  'Starts a run in place of what is left under its key. A known run stays as it is; its row is '
+  'locked either way.';
 `;
 
 const open = ({ open, makeRun, runs }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${open}(request json) RETURNS json LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM ${makeRun}(request, replace_living => false);
+  PERFORM ${makeRun}(request);
   RETURN json_build_object('status', (
     SELECT CASE WHEN opened_by = request->>'opened_by' THEN 'opened' ELSE 'taken' END
       FROM ${runs} WHERE run = request->>'run'
@@ -80,44 +146,58 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION ${open} IS
-  'Starts a run, unless another one lives under its key: opened, also where it was by the same '
+  'Starts a run, unless another one is known under its key: opened, also where it was by the same '
   'token, or taken.';
 `;
 
-const lockRun = ({ lockRun, runs }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${lockRun}(wanted text) RETURNS boolean LANGUAGE plpgsql AS $$
+const nextExpiry = ({ nextExpiry, runs, workflows }: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${nextExpiry}(r ${runs}, moment timestamptz, ttl_ms double precision)
+RETURNS timestamptz LANGUAGE plpgsql AS $$
 DECLARE
-  lives_until timestamptz;
+  ttl     interval := ttl_ms * interval '1 millisecond';
+  claims  record;
+  wanted  timestamptz := r.expires_at;
 BEGIN
-  SELECT expires_at INTO lives_until FROM ${runs} WHERE run = wanted FOR UPDATE;
-  RETURN coalesce(lives_until > clock_timestamp(), false);
+  SELECT max(lease_until) AS leased,
+         bool_or(unsettled <> '[]' OR claim_uncertain = 'retry') AS has_keys
+    INTO claims FROM ${workflows} WHERE run = r.run;
+  -- Stays while nine tenths remain, or every read of a run would write.
+  IF r.expires_at NOT BETWEEN moment + 0.9 * ttl AND moment + ttl THEN
+    wanted := greatest(moment + ttl, CASE WHEN claims.has_keys THEN r.expires_at END);
+  END IF;
+  RETURN greatest(wanted, claims.leased);
 END
 $$;
-COMMENT ON FUNCTION ${lockRun} IS
-  'Waits for the run''s row, and says whether the run is known then.';
+COMMENT ON FUNCTION ${nextExpiry} IS
+  'When a run expires after a use: not before a lease in it ends, and no earlier while a key is '
+  'unsettled. Without a time to live, later only.';
 `;
 
-const expireRun = ({ expireRun, runs, workflows }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${expireRun}(locked text, ttl_ms double precision)
+const expireRun = ({ expireRun, nextExpiry, runs }: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${expireRun}(locked text, ttl_ms double precision, revives boolean)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-  moment  timestamptz := clock_timestamp();
-  ttl     interval := ttl_ms * interval '1 millisecond';
-  leased  timestamptz := (SELECT max(lease_until) FROM ${workflows} WHERE run = locked);
+  moment   timestamptz := clock_timestamp();
+  r        ${runs};
+  wanted   timestamptz;
+  is_over  boolean;
 BEGIN
-  -- Stays while nine tenths remain, or every read of a run would write.
-  UPDATE ${runs}
-     SET expires_at = greatest(moment + ttl, leased)
-   WHERE run = locked
-     AND (expires_at NOT BETWEEN moment + 0.9 * ttl AND moment + ttl OR expires_at < leased);
+  SELECT * INTO r FROM ${runs} WHERE run = locked;
+  is_over := ${sessionEnded('moment')};
+  IF is_over AND NOT revives THEN
+    RETURN;
+  END IF;
+  wanted := ${nextExpiry}(r, moment, ttl_ms);
+  IF is_over OR wanted <> r.expires_at THEN
+    UPDATE ${runs} SET (expires_at, session_ended) = (wanted, false) WHERE run = locked;
+  END IF;
 END
 $$;
 COMMENT ON FUNCTION ${expireRun} IS
-  'Sets when a locked run expires: not before a claim in it does. Without a time to live, only '
-  'where a claim lives longer.';
+  'Sets when a locked run expires, unless its session is over and stays over.';
 `;
 
-const touchRun = ({ touchRun, expireRun, runs }: PostgresNames) => `
+const touchRun = ({ touchRun, nextExpiry, expireRun, runs }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${touchRun}(touched text, ttl_ms double precision)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -125,16 +205,32 @@ DECLARE
   ttl     interval := ttl_ms * interval '1 millisecond';
 BEGIN
   -- Locks only where the expiry must move, and does not wait: who has the lock works in the run.
-  PERFORM FROM ${runs}
-    WHERE run = touched AND expires_at > moment
-      AND expires_at NOT BETWEEN moment + 0.9 * ttl AND moment + ttl
+  PERFORM FROM ${runs} r
+    WHERE r.run = touched AND NOT ${sessionEnded('moment')}
+      AND r.expires_at NOT BETWEEN moment + 0.9 * ttl AND moment + ttl
+      AND r.expires_at <> ${nextExpiry}(r, moment, ttl_ms)
       FOR UPDATE SKIP LOCKED;
   IF FOUND THEN
-    PERFORM ${expireRun}(touched, ttl_ms);
+    PERFORM ${expireRun}(touched, ttl_ms, revives => false);
   END IF;
 END
 $$;
-COMMENT ON FUNCTION ${touchRun} IS 'Sets when a known run expires, without waiting for a lock.';
+COMMENT ON FUNCTION ${touchRun} IS
+  'Sets when the run of a live session expires, without waiting for a lock.';
+`;
+
+const keepEvidence = ({ keepEvidence, runs }: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${keepEvidence}(locked text, moment timestamptz)
+RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE ${runs} r SET (expires_at, session_ended) = (moment + ${READABLE}, true)
+   WHERE r.run = locked AND ${sessionEnded('moment')};
+  RETURN FOUND;
+END
+$$;
+COMMENT ON FUNCTION ${keepEvidence} IS
+  'Where the session of a locked run is over and a step of it was settled: lets the run be read for '
+  'another while. Says whether the session is over.';
 `;
 
 const toJson = ({ toJson, workflows }: PostgresNames) => `
@@ -156,7 +252,8 @@ RETURNS json LANGUAGE sql AS $$
       'remainingMs', ceil(extract(epoch FROM flow.lease_until - moment) * 1000),
       'since', ${milliseconds('flow.claimed_at')},
       'until', ${milliseconds('flow.lease_until')},
-      'entry', flow.claim_entry
+      'entry', flow.claim_entry,
+      'kind', flow.claim_kind
     ) END
   ) END
 $$;
@@ -164,8 +261,8 @@ COMMENT ON FUNCTION ${toJson} IS
   'A row of workflows as the middleware reads it; NULL for a row of NULLs.';
 `;
 
-const readRun = ({ readRun, touchRun, toJson, runs, workflows }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${readRun}(wanted text, ttl_ms double precision, about text DEFAULT NULL)
+const readRun = (names: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${names.readRun}(wanted text, ttl_ms double precision, about text)
 RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
   moment  timestamptz := statement_timestamp();
@@ -174,51 +271,126 @@ BEGIN
   SELECT json_build_object(
            'principal', r.principal,
            'minted', r.minted,
+           'sessionEnded', ${sessionEnded('moment')},
            'now', ${NOW},
            'workflows', (
-             SELECT json_agg(${toJson}(w, moment) ORDER BY w.id)
-               FROM ${workflows} w WHERE w.run = r.run
+             SELECT json_agg(${names.toJson}(w, moment) ORDER BY w.id)
+               FROM ${names.workflows} w WHERE w.run = r.run
            )
          )
     INTO seen
-    FROM ${runs} r
-   WHERE r.run = wanted AND r.expires_at > moment;
+    FROM ${names.runs} r
+   WHERE r.run = wanted AND ${known(names, 'moment')};
   IF NOT EXISTS (
-    SELECT FROM ${workflows} WHERE run = wanted AND workflow_type = about AND ended
+    SELECT FROM ${names.workflows} WHERE run = wanted AND workflow_type = about AND ended
   ) THEN
-    PERFORM ${touchRun}(wanted, ttl_ms);
+    PERFORM ${names.touchRun}(wanted, ttl_ms);
   END IF;
   RETURN seen;
 END
 $$;
-COMMENT ON FUNCTION ${readRun} IS
+COMMENT ON FUNCTION ${names.readRun} IS
   'A known run with all its workflows; NULL where it is unknown. Never waits for a step.';
 `;
 
-const deleteRun = ({ deleteRun, runs }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${deleteRun}(wanted text) RETURNS void LANGUAGE sql AS $$
-  DELETE FROM ${runs} WHERE run = wanted
-$$;
-COMMENT ON FUNCTION ${deleteRun} IS 'Ends a run. Its trail stays among the events.';
-`;
-
-const sweepRuns = ({ sweepRuns, runs }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${sweepRuns}(at_most integer, spared text)
-RETURNS integer LANGUAGE plpgsql AS $$
+const endRun = (names: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${names.endRun}(wanted text, if_unclaimed boolean)
+RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
-  swept integer;
+  moment  timestamptz;
 BEGIN
-  DELETE FROM ${runs} WHERE run = ANY (ARRAY(
-    SELECT run FROM ${runs}
-     WHERE expires_at <= clock_timestamp() AND run IS DISTINCT FROM spared
-     LIMIT at_most FOR UPDATE SKIP LOCKED
-  ));
-  GET DIAGNOSTICS swept = ROW_COUNT;
-  RETURN swept;
+  IF NOT ${names.lockRun}(wanted) THEN
+    RETURN to_json('unknown'::text);
+  END IF;
+  moment := clock_timestamp();
+  IF if_unclaimed AND EXISTS (
+    SELECT FROM ${names.workflows} WHERE run = wanted AND claim_token IS NOT NULL
+  ) THEN
+    RETURN to_json('claimed'::text);
+  END IF;
+  -- One that was ended before can be read until it expires.
+  IF ${needed(names, 'wanted', 'moment')} THEN
+    UPDATE ${names.runs} SET (expires_at, session_ended) = (least(expires_at, moment), true)
+     WHERE run = wanted AND NOT session_ended;
+  ELSE
+    DELETE FROM ${names.runs} WHERE run = wanted AND NOT session_ended;
+  END IF;
+  RETURN to_json('ended'::text);
 END
 $$;
-COMMENT ON FUNCTION ${sweepRuns} IS
-  'Removes runs that expired, all but one, and says how many. Waits for no lock.';
+COMMENT ON FUNCTION ${names.endRun} IS
+  'Ends the session that names a run: ended, claimed or unknown. The run goes with it, unless it is '
+  'evidence or a step of it runs.';
+`;
+
+const deleteRun = (names: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${names.deleteRun}(wanted text) RETURNS json LANGUAGE plpgsql AS $$
+BEGIN
+  IF NOT ${names.lockRun}(wanted) THEN
+    RETURN to_json('unknown'::text);
+  END IF;
+  IF EXISTS (SELECT FROM ${names.workflows} WHERE run = wanted AND claim_uncertain = 'hold') THEN
+    RETURN to_json('pinned'::text);
+  END IF;
+  DELETE FROM ${names.runs} WHERE run = wanted;
+  RETURN to_json('deleted'::text);
+END
+$$;
+COMMENT ON FUNCTION ${names.deleteRun} IS
+  'Removes a run, unless a hold step has a claim in it: deleted, pinned or unknown. Its trail stays '
+  'among the events.';
+`;
+
+const anonymize = (names: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${names.anonymize}(wanted text, unnamed text, unnamed_digest text)
+RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  moment  timestamptz;
+  claims  record;
+BEGIN
+  PERFORM ${names.lockRun}(wanted);
+  moment := clock_timestamp();
+  SELECT bool_or(claim_uncertain = 'hold') AS are_held, bool_or(lease_until > moment) AS are_live
+    INTO claims FROM ${names.workflows} WHERE run = wanted;
+  IF claims.are_held IS NOT TRUE OR claims.are_live THEN
+    RETURN false;
+  END IF;
+  INSERT INTO ${names.runs} (run, created_at, expires_at, session_ended)
+  SELECT unnamed, created_at, moment, true FROM ${names.runs} WHERE run = wanted;
+  DELETE FROM ${names.events}
+   WHERE workflow_id IN (SELECT id FROM ${names.workflows} WHERE run = wanted);
+  UPDATE ${names.workflows}
+     SET (run, claim_entry, trail_seq, attempts, trail_hash)
+       = (unnamed, NULL, 0, 0, ${anchor('unnamed_digest', 'name_digest')})
+   WHERE run = wanted;
+  DELETE FROM ${names.runs} WHERE run = wanted;
+  RETURN true;
+END
+$$;
+COMMENT ON FUNCTION ${names.anonymize} IS
+  'Gives a held run another key, and takes away what names a person: its owner, its trail, and what '
+  'its claims say of their callers. False where it is not held or a step of it runs.';
+`;
+
+const purgeEvents = ({ purgeEvents, workflows, events }: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${purgeEvents}(owner text, at_most integer)
+RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+  removed  integer;
+BEGIN
+  DELETE FROM ${events} WHERE ctid = ANY (ARRAY(
+    SELECT e.ctid FROM ${events} e
+     WHERE e.principal IS NOT NULL
+       AND ${hashed('e.principal')} = ${hashed('owner')} AND e.principal = owner
+       AND NOT EXISTS (SELECT FROM ${workflows} w WHERE w.id = e.workflow_id)
+     LIMIT at_most
+  ));
+  GET DIAGNOSTICS removed = ROW_COUNT;
+  RETURN removed;
+END
+$$;
+COMMENT ON FUNCTION ${purgeEvents} IS
+  'Removes some of the trails of a person''s runs that are gone, and says how many entries.';
 `;
 
 /**
@@ -226,7 +398,7 @@ COMMENT ON FUNCTION ${sweepRuns} IS
  * the process. Each function takes JSON, so that newer functions still serve older processes.
  */
 export function createTrailFunctions(names: PostgresNames): string {
-  return [entryText, addEntry, append, trail, moves].map((create) => create(names)).join('');
+  return [entryText, addEntry, append, trail].map((create) => create(names)).join('');
 }
 
 /**
@@ -266,8 +438,8 @@ COMMENT ON FUNCTION ${entryText} IS
   'chained.';
 `;
 
-const addEntry = ({ addEntry, entryText, workflows, events }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${addEntry}(flow ${workflows}, said json, token text, moment timestamptz)
+const addEntry = ({ addEntry, entryText, runs, workflows, events }: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${addEntry}(flow ${workflows}, said json, moment timestamptz)
 RETURNS ${workflows} LANGUAGE plpgsql AS $$
 DECLARE
   entry  ${events};
@@ -285,21 +457,22 @@ BEGIN
     );
   entry.workflow_id := flow.id;
   entry.run := flow.run;
+  entry.principal := (SELECT principal FROM ${runs} WHERE run = flow.run);
   entry.workflow_type := flow.workflow_type;
   entry.occurred_at := moment;
-  entry.seq := coalesce(flow.trail_seq, flow.version) + 1;
+  entry.seq := flow.trail_seq + 1;
   entry.version := flow.version;
   entry.attempt := flow.attempts;
   IF entry.to_state IS NOT NULL THEN
     entry.version := flow.version + 1;
-    entry.claim_token := token;
   END IF;
   IF entry.to_state IS NOT NULL OR entry.outcome IS DISTINCT FROM 'refused' THEN
     entry.attempt := flow.attempts + 1;
   END IF;
-  IF flow.trail_hash IS NOT NULL THEN
+  entry.previous := flow.trail_hash;
+  IF entry.previous IS NOT NULL THEN
     entry.hash := 'sha256:' || encode(sha256(convert_to(
-      flow.trail_hash || chr(10)
+      entry.previous || chr(10)
         || concat_ws(' ', entry.seq, entry.version, entry.attempt,
                      ${milliseconds('moment')}::bigint) || chr(10)
         || ${entryText}(entry),
@@ -327,7 +500,7 @@ BEGIN
     SELECT * INTO flow FROM ${workflows}
      WHERE run = request->>'run' AND workflow_type = request->>'workflow';
     IF FOUND THEN
-      flow := ${addEntry}(flow, request, NULL, clock_timestamp());
+      flow := ${addEntry}(flow, request, clock_timestamp());
       UPDATE ${workflows}
          SET (trail_seq, attempts, trail_hash) = (flow.trail_seq, flow.attempts, flow.trail_hash)
        WHERE id = flow.id;
@@ -339,13 +512,13 @@ COMMENT ON FUNCTION ${append} IS
   'Adds an entry to the trail of a known workflow, and changes nothing else.';
 `;
 
-const trail = ({ trail, runs, workflows, events }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${trail}(wanted text, of_workflow text, at_most bigint)
+const trail = (names: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${names.trail}(wanted text, of_workflow text, at_most bigint)
 RETURNS json LANGUAGE sql AS $$
   SELECT coalesce(json_agg(json_build_object(
            'seq', entry.seq,
-           'version', coalesce(entry.version, entry.seq),
-           'attempt', coalesce(entry.attempt, 1),
+           'version', entry.version,
+           'attempt', entry.attempt,
            'at', ${milliseconds('entry.occurred_at')},
            'from', entry.from_state,
            'to', entry.to_state,
@@ -361,45 +534,20 @@ RETURNS json LANGUAGE sql AS $$
            'payload', entry.payload::text,
            'note', entry.note,
            'calledBy', entry.called_by,
+           'previous', entry.previous,
            'hash', entry.hash
          ) ORDER BY entry.seq), '[]')
     FROM (
       SELECT e.*
-        FROM ${runs} r JOIN ${workflows} w USING (run) JOIN ${events} e ON e.workflow_id = w.id
-       WHERE r.run = wanted AND r.expires_at > statement_timestamp()
+        FROM ${names.runs} r
+        JOIN ${names.workflows} w USING (run)
+        JOIN ${names.events} e ON e.workflow_id = w.id
+       WHERE r.run = wanted AND ${known(names, 'statement_timestamp()')}
          AND w.workflow_type = of_workflow
        ORDER BY e.seq DESC
        LIMIT at_most
     ) entry
 $$;
-COMMENT ON FUNCTION ${trail} IS
+COMMENT ON FUNCTION ${names.trail} IS
   'The newest entries of the trail of a workflow of a known run, oldest first.';
-`;
-
-/** For processes of older versions, whose trail has moves only. */
-const moves = ({ moves, runs, workflows, events }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${moves}(wanted text, of_workflow text, at_most bigint)
-RETURNS json LANGUAGE sql AS $$
-  SELECT coalesce(json_agg(json_build_object(
-           'version', coalesce(entry.version, entry.seq),
-           'from', entry.from_state,
-           'to', entry.to_state,
-           'event', entry.event,
-           'tool', entry.tool,
-           'actor', entry.actor,
-           'payload', entry.payload::text,
-           'at', ${milliseconds('entry.occurred_at')}
-         ) ORDER BY entry.seq), '[]')
-    FROM (
-      SELECT e.*
-        FROM ${runs} r JOIN ${workflows} w USING (run) JOIN ${events} e ON e.workflow_id = w.id
-       WHERE r.run = wanted AND r.expires_at > statement_timestamp()
-         AND w.workflow_type = of_workflow
-         AND e.to_state IS NOT NULL
-       ORDER BY e.seq DESC
-       LIMIT at_most
-    ) entry
-$$;
-COMMENT ON FUNCTION ${moves} IS
-  'As workflow_trail, but only the moves: for processes of older versions.';
 `;

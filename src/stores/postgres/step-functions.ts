@@ -1,11 +1,14 @@
 /** The functions of one workflow of a run: what run-state.ts does, in SQL. */
-import { NOW, type PostgresNames } from './names.ts';
+import { anchor, known, NOW, type PostgresNames, sessionEnded } from './names.ts';
 
-/** How many settled tokens and unsettled steps the contract asks a store to remember. */
-const REMEMBERED = 16;
+/** How many settled tokens of each kind a workflow's row remembers. */
+const TOKENS_KEPT = 16;
+/** How many idempotency keys of unsettled steps there may be. */
+const KEYS_KEPT = 16;
 
-const NO_CLAIM = `(claim_token, claim_tool, claim_digest, claim_uncertain, idempotency_key,
-        lease_until, claimed_at, claim_entry) = (NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)`;
+const NO_CLAIM = `(claim_token, claim_tool, claim_digest, claim_uncertain, claim_kind, claim_entry,
+        claimed_at, lease_until, idempotency_key)
+       = (NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)`;
 
 /** Saves what the next entry of the trail follows on, from `flow` into the row. */
 const TRAIL_OF_FLOW =
@@ -13,7 +16,9 @@ const TRAIL_OF_FLOW =
 
 /** Each function takes one JSON document, so that newer functions still serve older processes. */
 export function createStepFunctions(names: PostgresNames): string {
-  return [judge, claim, commit, renew, release].map((create) => create(names)).join('');
+  return [begin, judge, claim, commit, record, renew, release]
+    .map((create) => create(names))
+    .join('');
 }
 
 /** The unsettled steps without the one that has the key. */
@@ -22,119 +27,160 @@ function withoutKey(unsettled: string, key: string): string {
              ${unsettled}, '$[*] ? (@.key != $settled)', jsonb_build_object('settled', ${key}))`;
 }
 
+/** The unsettled steps of `flow` once another claim has taken its claim over. */
+const TAKEN_OVER = `${withoutKey('flow.unsettled', 'flow.idempotency_key')}
+        || jsonb_build_object(
+          'tool', flow.claim_tool, 'digest', flow.claim_digest, 'key', flow.idempotency_key)`;
+
 /** A settled step needs its key no more. One that did not begin leaves it to the next try. */
 const LEFT_UNSETTLED = `CASE WHEN asked.settles IS FALSE THEN unsettled
              ELSE ${withoutKey('unsettled', 'idempotency_key')} END`;
 
-/** The released tokens and one more. */
-function spent(token: string): string {
-  return `(${token} || array_remove(released, ${token}))[1:${REMEMBERED}]`;
+/** The tokens in a column and one more. */
+function spent(column: 'committed' | 'released', token: string): string {
+  return `(${token} || array_remove(${column}, ${token}))[1:${TOKENS_KEPT}]`;
 }
 
-const judge = ({ judge, workflows, events }: PostgresNames) => `
+/** The version that a token has made in `flow`; NULL where it made none that is remembered. */
+function madeBy(token: string): string {
+  return `flow.version - array_position(flow.committed, ${token}) + 1`;
+}
+
+const begin = ({ begin, workflows }: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${begin}(request json, moment timestamptz)
+RETURNS ${workflows} LANGUAGE sql AS $$
+  INSERT INTO ${workflows} (run, workflow_type, state, context, version, updated_at, name_digest,
+                            trail_hash)
+  SELECT run, workflow, initial_state, initial_context::json, initial_version, moment, name_digest,
+         ${anchor('run_digest', 'name_digest')}
+    FROM json_to_record(request) AS r(
+      run text, workflow text, initial_state text, initial_context text, initial_version bigint,
+      run_digest text, name_digest text
+    )
+  RETURNING *
+$$;
+COMMENT ON FUNCTION ${begin} IS 'Makes a workflow of a locked run, where it begins.';
+`;
+
+const judge = ({ judge, workflows }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${judge}(
-  flow ${workflows}, moment timestamptz, token text, states text[], initial_state text
+  flow ${workflows}, moment timestamptz, token text, asked_tool text, asked_digest text,
+  asked_uncertain text, states text[], initial_state text
 ) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-  -- Only the trail has the tokens of a row that an older version wrote last.
-  spent boolean := token = ANY (flow.released) OR CASE
-    WHEN flow.committed IS NOT NULL THEN token = ANY (flow.committed)
-    ELSE EXISTS (
-      SELECT FROM ${events}
-       WHERE workflow_id = flow.id AND seq > flow.version - ${REMEMBERED} AND claim_token = token
-    )
-  END;
+  unsettled  jsonb := flow.unsettled;
 BEGIN
-  RETURN CASE
-    WHEN spent                                                THEN 'state'
-    WHEN flow.claim_token = token                             THEN 'claimed'
-    WHEN flow.lease_until > moment                            THEN 'busy'
-    WHEN flow.claim_uncertain = 'hold'                        THEN 'held'
-    WHEN coalesce(flow.state, initial_state) <> ALL (states)  THEN 'state'
-    ELSE 'claimed'
-  END;
+  IF token = ANY (flow.committed) OR token = ANY (flow.released) THEN
+    RETURN 'state';
+  END IF;
+  IF flow.claim_token <> token THEN
+    IF flow.lease_until > moment THEN
+      RETURN 'busy';
+    ELSIF flow.claim_uncertain = 'hold' THEN
+      RETURN 'held';
+    END IF;
+  END IF;
+  IF coalesce(flow.state, initial_state) <> ALL (states) THEN
+    RETURN 'state';
+  END IF;
+  IF asked_uncertain = 'retry' AND flow.claim_token IS DISTINCT FROM token
+     AND jsonb_array_length(unsettled) >= ${KEYS_KEPT - 1} THEN
+    IF flow.claim_token IS NOT NULL THEN
+      unsettled := ${TAKEN_OVER};
+    END IF;
+    IF jsonb_array_length(unsettled) >= ${KEYS_KEPT} AND NOT EXISTS (
+      SELECT FROM jsonb_array_elements(unsettled) step
+       WHERE step->>'tool' = asked_tool AND step->>'digest' = asked_digest
+    ) THEN
+      RETURN 'unsettled';
+    END IF;
+  END IF;
+  RETURN 'claimed';
 END
 $$;
 COMMENT ON FUNCTION ${judge} IS
   'The answer to a claim. A workflow that was never claimed is a row of NULLs.';
 `;
 
-const claim = ({
-  claim,
-  judge,
-  toJson,
-  makeRun,
-  lockRun,
-  touchRun,
-  expireRun,
-  addEntry,
-  ...names
-}: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${claim}(request json) RETURNS json LANGUAGE plpgsql AS $$
+const claim = (names: PostgresNames) => {
+  const judged = `${names.judge}(flow, moment, asked.token, asked.tool, asked.digest,
+      asked.uncertain, asked.states, asked.initial_state)`;
+  return `
+CREATE OR REPLACE FUNCTION ${names.claim}(request json) RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
   asked    record;
+  seen     record;
   flow     ${names.workflows};
   moment   timestamptz := statement_timestamp();
   verdict  text;
+  is_own   boolean;
+  is_over  boolean;
   lease    interval;
   old_key  text;
 BEGIN
   SELECT * INTO asked
     FROM json_to_record(request) AS r(
       run text, workflow text, token text, tool text, digest text, uncertain text, states text[],
-      state text, context text, version bigint,
-      make_run boolean, new_key text, lease_ms double precision, ttl_ms double precision,
-      entry json, chain_trail boolean
+      initial_state text, make_run boolean, new_key text, lease_ms double precision,
+      ttl_ms double precision, key_ms double precision, entry json
     );
   lease := asked.lease_ms * interval '1 millisecond';
 
   -- First a look without a lock, so that a refusal waits neither for a step's transaction nor for
   -- the disk.
-  SELECT w.* INTO flow
+  SELECT w AS flow, ${sessionEnded('moment')} AS is_over INTO seen
     FROM ${names.runs} r
     LEFT JOIN ${names.workflows} w ON w.run = r.run AND w.workflow_type = asked.workflow
-   WHERE r.run = asked.run AND r.expires_at > moment;
+   WHERE r.run = asked.run AND ${known(names, 'moment')};
   IF FOUND THEN
-    verdict := ${judge}(flow, moment, asked.token, asked.states, asked.state);
-    IF verdict <> 'claimed' THEN
+    flow := seen.flow;
+    is_own := flow.claim_token IS NOT DISTINCT FROM asked.token;
+    IF seen.is_over AND NOT asked.make_run AND NOT is_own THEN
+      RETURN json_build_object('status', 'unknown');
+    END IF;
+    verdict := ${judged};
+    IF verdict <> 'claimed' AND NOT (seen.is_over AND asked.make_run) THEN
       IF flow.ended IS NOT TRUE THEN
-        PERFORM ${touchRun}(asked.run, asked.ttl_ms);
+        PERFORM ${names.touchRun}(asked.run, asked.ttl_ms);
       END IF;
-      RETURN json_build_object('status', verdict, 'flow', ${toJson}(flow, moment), 'now', ${NOW});
+      RETURN json_build_object(
+        'status', verdict, 'flow', ${names.toJson}(flow, moment), 'now', ${NOW});
     END IF;
   END IF;
 
   -- Then with a lock on the run, which is made if the caller asks for that.
-  IF NOT ${lockRun}(asked.run) THEN
+  IF NOT ${names.lockRun}(asked.run) THEN
     IF NOT asked.make_run THEN
       RETURN json_build_object('status', 'unknown');
     END IF;
-    PERFORM ${makeRun}(request, replace_living => false);
+    PERFORM ${names.makeRun}(request);
   END IF;
-  SELECT * INTO flow
-    FROM ${names.workflows} WHERE run = asked.run AND workflow_type = asked.workflow;
   moment := clock_timestamp();
-  verdict := ${judge}(flow, moment, asked.token, asked.states, asked.state);
+  SELECT w AS flow, ${sessionEnded('moment')} AND NOT asked.make_run AS is_over INTO seen
+    FROM ${names.runs} r
+    LEFT JOIN ${names.workflows} w ON w.run = r.run AND w.workflow_type = asked.workflow
+   WHERE r.run = asked.run;
+  flow := seen.flow;
+  is_over := seen.is_over;
+  is_own := flow.claim_token IS NOT DISTINCT FROM asked.token;
+  IF is_over AND NOT is_own THEN
+    RETURN json_build_object('status', 'unknown');
+  END IF;
+  verdict := ${judged};
 
-  IF verdict = 'claimed' AND flow.claim_token = asked.token THEN
+  IF verdict = 'claimed' AND is_own THEN
     UPDATE ${names.workflows} SET lease_until = moment + lease
      WHERE id = flow.id RETURNING * INTO flow;
   ELSIF verdict = 'claimed' THEN
     IF flow.id IS NULL THEN
-      INSERT INTO ${names.workflows} (run, workflow_type, state, context, version, updated_at,
-                                      trail_seq, trail_hash, committed)
-      VALUES (asked.run, asked.workflow, asked.state, asked.context::json, asked.version, moment,
-              0, CASE WHEN asked.chain_trail THEN '' END, '{}')
-      RETURNING * INTO flow;
+      flow := ${names.begin}(request, moment);
     ELSIF flow.claim_token IS NOT NULL THEN
       -- The claim that is taken over has an unknown outcome: the next try of its step gets its key.
-      flow.unsettled := ${withoutKey('flow.unsettled', 'flow.idempotency_key')}
-        || jsonb_build_object(
-          'tool', flow.claim_tool, 'digest', flow.claim_digest, 'key', flow.idempotency_key);
+      flow.unsettled := ${TAKEN_OVER};
       IF flow.claim_entry IS NOT NULL THEN
-        flow := ${addEntry}(flow, (flow.claim_entry::jsonb || jsonb_build_object(
+        flow := ${names.addEntry}(flow, (flow.claim_entry::jsonb || jsonb_build_object(
           'from_state', flow.state, 'outcome', 'unknown', 'kind', 'taken_over'
-        ))::json, NULL, moment);
+        ))::json, moment);
       END IF;
     END IF;
     SELECT step->>'key' INTO old_key
@@ -145,117 +191,183 @@ BEGIN
            claim_tool      = asked.tool,
            claim_digest    = asked.digest,
            claim_uncertain = asked.uncertain,
-           idempotency_key = coalesce(old_key, asked.new_key),
-           lease_until     = moment + lease,
-           claimed_at      = moment,
+           claim_kind      = NULL,
            claim_entry     = asked.entry,
+           claimed_at      = moment,
+           lease_until     = moment + lease,
+           idempotency_key = coalesce(old_key, asked.new_key),
            ${TRAIL_OF_FLOW},
-           unsettled       = jsonb_path_query_array(
-             flow.unsettled, '$[last - ${REMEMBERED - 1} to last]')
+           unsettled       = flow.unsettled
      WHERE id = flow.id RETURNING * INTO flow;
   END IF;
 
-  PERFORM ${expireRun}(asked.run, CASE WHEN flow.ended THEN NULL ELSE asked.ttl_ms END);
-  RETURN json_build_object('status', verdict, 'flow', ${toJson}(flow, moment), 'now', ${NOW});
+  IF NOT is_over THEN
+    PERFORM ${names.expireRun}(asked.run, CASE
+      WHEN flow.ended THEN NULL
+      WHEN verdict = 'claimed' AND flow.claim_uncertain = 'retry'
+        THEN greatest(asked.ttl_ms, asked.key_ms)
+      ELSE asked.ttl_ms
+    END, revives => true);
+  END IF;
+  RETURN json_build_object(
+    'status', verdict, 'flow', ${names.toJson}(flow, moment), 'now', ${NOW});
 END
 $$;
-COMMENT ON FUNCTION ${claim} IS
-  'Takes the lease for a step, or says why not: unknown, state, busy, held.';
+COMMENT ON FUNCTION ${names.claim} IS
+  'Takes the lease for a step, or says why not: unknown, state, busy, held, unsettled.';
 `;
+};
 
-const commit = ({ commit, addEntry, lockRun, expireRun, workflows, events }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${commit}(request json) RETURNS json LANGUAGE plpgsql AS $$
+const commit = (names: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${names.commit}(request json) RETURNS json LANGUAGE plpgsql AS $$
 DECLARE
   asked    record;
-  flow     ${workflows};
+  flow     ${names.workflows};
   settler  text;
+  made     bigint;
   moment   timestamptz;
   answer   json;
 BEGIN
   SELECT * INTO asked
     FROM json_to_record(request) AS r(
       run text, workflow text, token text, state text, context text, ttl_ms double precision,
-      settles boolean, settles_all boolean, settled_as text, ended boolean
+      settles boolean, settles_all boolean, settled_as text, ended boolean, from_version bigint
     );
   settler := coalesce(asked.settled_as, asked.token);
-  IF NOT ${lockRun}(asked.run) THEN
+  IF NOT ${names.lockRun}(asked.run) THEN
     RETURN json_build_object('status', 'unknown');
   END IF;
+  SELECT * INTO flow
+    FROM ${names.workflows} WHERE run = asked.run AND workflow_type = asked.workflow;
+  moment := clock_timestamp();
+  made := ${madeBy('settler')};
 
-  SELECT * INTO flow FROM ${workflows}
-   WHERE run = asked.run AND workflow_type = asked.workflow AND claim_token = asked.token;
-  IF FOUND THEN
-    moment := clock_timestamp();
-    IF flow.committed IS NULL THEN
-      flow.committed := ARRAY(
-        SELECT claim_token FROM ${events}
-         WHERE workflow_id = flow.id AND claim_token IS NOT NULL
-         ORDER BY seq DESC LIMIT ${REMEMBERED - 1}
-      );
-    END IF;
-    flow := ${addEntry}(flow, request, settler, moment);
-    UPDATE ${workflows}
+  IF made IS NOT NULL THEN
+    answer := json_build_object('status', 'committed', 'version', made, 'repeated', true);
+  ELSIF flow.claim_token IS DISTINCT FROM asked.token THEN
+    answer := json_build_object('status', 'lost');
+  ELSIF flow.version <> asked.from_version THEN
+    RETURN json_build_object(
+      'status', 'moved', 'flow', ${names.toJson}(flow, moment), 'now', ${NOW});
+  ELSE
+    flow := ${names.addEntry}(flow, request, moment);
+    UPDATE ${names.workflows}
        SET (state, context, version, updated_at, ended)
            = (asked.state, asked.context::json, version + 1, moment, asked.ended),
            ${TRAIL_OF_FLOW},
            unsettled = CASE WHEN asked.settles_all THEN '[]' ELSE ${LEFT_UNSETTLED} END,
            released = CASE WHEN settler = asked.token THEN released
-             ELSE ${spent('asked.token')} END,
-           committed = (settler || flow.committed)[1:${REMEMBERED}],
+             ELSE ${spent('released', 'asked.token')} END,
+           committed = ${spent('committed', 'settler')},
            ${NO_CLAIM}
      WHERE id = flow.id;
     answer := json_build_object('status', 'committed', 'version', flow.version + 1);
-  ELSE
-    SELECT json_build_object('status', 'committed', 'version', made.version, 'repeated', true)
-      INTO answer
-      FROM (
-        -- The row has the newest tokens, even where the operator has removed old events.
-        SELECT coalesce(w.version - array_position(w.committed, settler) + 1, (
-                 SELECT coalesce(e.version, e.seq) FROM ${events} e
-                  WHERE e.workflow_id = w.id AND e.claim_token = settler
-               )) AS version
-          FROM ${workflows} w
-         WHERE w.run = asked.run AND w.workflow_type = asked.workflow
-      ) made
-     WHERE made.version IS NOT NULL;
+    IF ${names.keepEvidence}(asked.run, moment) THEN
+      RETURN answer;
+    END IF;
   END IF;
-
-  PERFORM ${expireRun}(asked.run, asked.ttl_ms);
-  RETURN coalesce(answer, json_build_object('status', 'lost'));
+  PERFORM ${names.expireRun}(asked.run, asked.ttl_ms, revives => false);
+  RETURN answer;
 END
 $$;
-COMMENT ON FUNCTION ${commit} IS
+COMMENT ON FUNCTION ${names.commit} IS
   'Moves the workflow, adds to its trail and lets the claim go; or says which version this token '
-  'has already made, or that the claim is lost.';
+  'has already made, that the claim is lost, or that the workflow has moved.';
 `;
 
-const renew = ({ renew, lockRun, runs, workflows }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${renew}(request json, lease_ms double precision)
-RETURNS boolean LANGUAGE plpgsql AS $$
+const record = (names: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${names.record}(request json) RETURNS json LANGUAGE plpgsql AS $$
+DECLARE
+  asked    record;
+  flow     ${names.workflows};
+  made     bigint;
+  moment   timestamptz;
+  answer   json;
+BEGIN
+  SELECT * INTO asked
+    FROM json_to_record(request) AS r(
+      run text, workflow text, token text, make_run boolean, initial_version bigint,
+      from_version bigint, state text, context text, ttl_ms double precision
+    );
+  IF NOT ${names.lockRun}(asked.run) THEN
+    IF NOT asked.make_run THEN
+      RETURN json_build_object('status', 'unknown');
+    END IF;
+    PERFORM ${names.makeRun}(request);
+  END IF;
+  moment := clock_timestamp();
+  IF NOT asked.make_run AND (
+    SELECT ${sessionEnded('moment')} FROM ${names.runs} r WHERE r.run = asked.run
+  ) THEN
+    RETURN json_build_object('status', 'unknown');
+  END IF;
+  SELECT * INTO flow
+    FROM ${names.workflows} WHERE run = asked.run AND workflow_type = asked.workflow;
+  made := ${madeBy('asked.token')};
+
+  IF made IS NOT NULL THEN
+    answer := json_build_object('status', 'recorded', 'version', made, 'repeated', true);
+  ELSIF coalesce(flow.version, asked.initial_version) <> asked.from_version THEN
+    answer := json_build_object(
+      'status', 'moved', 'flow', ${names.toJson}(flow, moment), 'now', ${NOW});
+  ELSE
+    IF flow.id IS NULL THEN
+      flow := ${names.begin}(request, moment);
+    END IF;
+    flow := ${names.addEntry}(flow, request, moment);
+    UPDATE ${names.workflows}
+       SET (state, context, version, updated_at)
+           = (asked.state, asked.context::json, version + 1, moment),
+           ${TRAIL_OF_FLOW},
+           committed = ${spent('committed', 'asked.token')}
+     WHERE id = flow.id;
+    answer := json_build_object('status', 'recorded', 'version', flow.version + 1);
+  END IF;
+  PERFORM ${names.expireRun}(
+    asked.run, CASE WHEN flow.ended THEN NULL ELSE asked.ttl_ms END, revives => true);
+  RETURN answer;
+END
+$$;
+COMMENT ON FUNCTION ${names.record} IS
+  'Moves the workflow beside the claim of any step, and adds to its trail; or says that it has '
+  'moved, or which version this token has already made.';
+`;
+
+const renew = ({ renew, lockRun, expireRun, workflows }: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${renew}(request json) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   asked  record;
-  lease  timestamptz;
 BEGIN
-  SELECT * INTO asked FROM json_to_record(request) AS r(run text, workflow text, token text);
+  SELECT * INTO asked
+    FROM json_to_record(request) AS r(
+      run text, workflow text, token text, lease_ms double precision, hold text
+    );
   IF NOT ${lockRun}(asked.run) THEN
     RETURN false;
   END IF;
-  UPDATE ${workflows} SET lease_until = clock_timestamp() + lease_ms * interval '1 millisecond'
-   WHERE run = asked.run AND workflow_type = asked.workflow AND claim_token = asked.token
-  RETURNING lease_until INTO lease;
-  UPDATE ${runs} SET expires_at = lease WHERE run = asked.run AND expires_at < lease;
-  RETURN lease IS NOT NULL;
+  UPDATE ${workflows}
+     SET lease_until = clock_timestamp() + asked.lease_ms * interval '1 millisecond',
+         claim_uncertain = CASE WHEN asked.hold IS NULL THEN claim_uncertain ELSE 'hold' END,
+         claim_kind = coalesce(asked.hold, claim_kind)
+   WHERE run = asked.run AND workflow_type = asked.workflow AND claim_token = asked.token;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  PERFORM ${expireRun}(asked.run, NULL, revives => false);
+  RETURN true;
 END
 $$;
 COMMENT ON FUNCTION ${renew} IS
-  'Makes the lease of a claim end later, and with it the run if need be.';
+  'Makes the lease of a claim end at another time, and the run later if need be. May make the claim '
+  'that of a hold step.';
 `;
 
-const release = ({ release, addEntry, lockRun, workflows }: PostgresNames) => `
+const release = ({ release, addEntry, lockRun, keepEvidence, workflows }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${release}(request json) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-  asked  record;
-  flow   ${workflows};
+  asked   record;
+  flow    ${workflows};
+  moment  timestamptz;
 BEGIN
   SELECT * INTO asked
     FROM json_to_record(request) AS r(
@@ -266,17 +378,19 @@ BEGIN
   END IF;
   SELECT * INTO flow FROM ${workflows} WHERE run = asked.run AND workflow_type = asked.workflow;
   IF flow.claim_token = asked.token THEN
+    moment := clock_timestamp();
     IF asked.from_state IS NOT NULL THEN
-      flow := ${addEntry}(flow, request, NULL, clock_timestamp());
+      flow := ${addEntry}(flow, request, moment);
     END IF;
     UPDATE ${workflows}
        SET unsettled = ${LEFT_UNSETTLED},
-           released = ${spent('asked.token')},
+           released = ${spent('released', 'asked.token')},
            ${TRAIL_OF_FLOW},
            ${NO_CLAIM}
      WHERE id = flow.id;
+    PERFORM ${keepEvidence}(asked.run, moment);
   ELSE
-    UPDATE ${workflows} SET released = ${spent('asked.token')} WHERE id = flow.id;
+    UPDATE ${workflows} SET released = ${spent('released', 'asked.token')} WHERE id = flow.id;
   END IF;
 END
 $$;

@@ -98,6 +98,12 @@ function connect(max = 4): PostgresStore {
   return postgresStore({ pool: database.connect({ max }), schema: database.schema });
 }
 
+function recordOf(run: string) {
+  const { workflow, token, initial } = claimOf(run, { workflow: `w${randomInt(2)}` });
+  const { snapshot, trail } = commitOf(claimOf(run));
+  return { run, workflow, token, initial, from: randomInt(3), create: {}, snapshot, trail, ttlMs: 9 };
+}
+
 /**
  * Does one random operation after the other, and resolves to their names. Rejects if one of them
  * rejects, such as by a deadlock.
@@ -116,7 +122,7 @@ async function doAnything(
       const changes = { create: {}, leaseMs: randomInt(20), ttlMs: randomInt(20) };
       last = claimOf(run, {
         ...changes,
-        step: { uncertain: 'retry' },
+        step: { uncertain: randomInt(4) === 0 ? 'hold' : 'retry' },
         workflow: `w${randomInt(2)}`,
       });
       return store.claim(last);
@@ -124,12 +130,15 @@ async function doAnything(
     commit: () => store.commit(commitOf(last, { ttlMs: randomInt(20) })),
     renew: () => store.renew(last, last.token, randomInt(20)),
     release: () => store.release(last, last.token),
+    record: (run: string) => store.record(recordOf(run)),
+    end: (run: string) => store.end(run, { ifUnclaimed: randomInt(2) === 0 }),
     delete: (run: string) => store.delete(run),
-    sweep: () => store.sweep(),
+    anonymize: (run: string) => store.anonymize(run),
+    purge: () => store.purge(),
   };
   const names = Object.keys(operations) as (keyof typeof operations)[];
   while (done.length < times) {
-    const name = names[randomInt(names.length)] ?? 'sweep';
+    const name = names[randomInt(names.length)] ?? 'purge';
     await operations[name](runs[randomInt(runs.length)] ?? '');
     done.push(name);
   }

@@ -92,9 +92,14 @@ describe('the listings of postgresStore()', { timeout: 60_000 }, () => {
     });
   });
 
-  it('leave out expired runs, even before a sweep', async () => {
-    const request = claimOf('expiring', { create: { principal: 'gone' }, ttlMs: 0, leaseMs: 0 });
-    const own = { ...request, workflow: 'short' };
+  it('leave out expired runs, even before a purge', async () => {
+    const own = claimOf('expiring', {
+      create: { principal: 'gone' },
+      workflow: 'short',
+      step: { uncertain: 'retry' },
+      ttlMs: 0,
+      leaseMs: 0,
+    });
     await claimed(store, own);
     expect((await store.held({ workflow: 'short', limit: 9 })).runs).toEqual([]);
     expect((await store.stuck({ workflow: 'short', forMs: 0, limit: 9 })).runs).toEqual([]);
@@ -126,8 +131,7 @@ describe('the listings of postgresStore()', { timeout: 60_000 }, () => {
       const { states } = await counted.count({ workflow, forMs: 0 });
       return states.map(({ runs }) => runs);
     };
-    const sweep = await counted.sweep();
-    expect(sweep).toBe(2000);
+    expect(await counted.purge()).toBe(2000);
     expect(await underWay()).toEqual([10_000]);
     await own.query(
       `UPDATE ${schema}.${prefix}workflow_runs SET expires_at = now() WHERE run = 'run-1'`,

@@ -9,11 +9,6 @@ import { everyOperation } from '../../helpers/operations.ts';
 import { makePostgresSchema, type PostgresSchema } from '../../helpers/postgres-schema.ts';
 import { startStoreProcess } from '../../helpers/store-process.ts';
 
-/** The schema that the first version of migrate() made. */
-const schemaOfVersion1 = await readFile(new URL('schema-1.sql', import.meta.url), 'utf8');
-/** The schema that the second version made, before the trail had attempts. */
-const schemaOfVersion2 = await readFile(new URL('schema-2.sql', import.meta.url), 'utf8');
-
 /** A schema of the test's own, and its content. */
 async function openSchema() {
   const database = await makePostgresSchema();
@@ -45,7 +40,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
         postgresStore({ pool, schema: database.schema }),
       );
       await Promise.all(stores.map((store) => store.migrate()));
-      expect(await applied()).toEqual([1, 2, 3]);
+      expect(await applied()).toEqual([1]);
     },
   );
 
@@ -54,7 +49,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
     const { url, schema } = database;
     const address = { kind: 'postgres', url, schema, migrate: true } as const;
     const processes = await Promise.all([1, 2, 3].map(() => startStoreProcess(address)));
-    expect(await applied()).toEqual([1, 2, 3]);
+    expect(await applied()).toEqual([1]);
     const run = randomUUID();
     await processes[0]?.store.open(run, {}, HOUR);
     for (const [index, { store }] of processes.entries())
@@ -106,7 +101,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
     expect(await catalogue()).toEqual(['workflows']);
     await pool.query(`DROP TABLE ${schema}.workflows`);
     await store.migrate();
-    expect(await applied()).toEqual([1, 2, 3]);
+    expect(await applied()).toEqual([1]);
   });
 
   it('takes a schema and a prefix of any letters', async () => {
@@ -131,174 +126,6 @@ describe('migrate()', { timeout: 60_000 }, () => {
       [database.schema],
     );
     expect(rows).toEqual([]);
-  });
-});
-
-/** The calls of an older process, whose documents have only members that it knew. */
-type Ask = (call: string, ...values: unknown[]) => Promise<unknown>;
-
-/** A schema that an older version made. */
-async function openOldSchema(statements: string, schema: string) {
-  const { database, applied } = await openSchema();
-  const pool = database.connect();
-  await pool.query(statements.replaceAll(`"${schema}"`, database.schema));
-  const old: Ask = async (call, ...values) => {
-    const { rows } = await pool.query(`SELECT ${database.schema}.${call}::text AS answer`, values);
-    return JSON.parse(rows[0].answer || 'null');
-  };
-  const run = randomUUID();
-  const documents = {
-    claim: (token: string) => claimDocument(run, token),
-    commit: (token: string) => commitDocument(run, token),
-    request: (token: string) => ({ ...claimOf(run), token }),
-  };
-  return { database, applied, pool, old, run, documents };
-}
-
-const claimDocument = (run: string, token: string) => ({
-  ...{ run, long_key: null, principal: 'alice', minted: null, workflow: 'checkout', token },
-  ...{ tool: 'cart.pay', digest: 'd', uncertain: 'hold', states: null, state: 'empty' },
-  ...{ context: '{"sum":1}', version: 0, make_run: true, new_key: randomUUID() },
-  ...{ lease_ms: HOUR, ttl_ms: HOUR },
-});
-const commitDocument = (run: string, token: string) => ({
-  ...{ run, workflow: 'checkout', token, state: 'paid', context: null, from_state: 'empty' },
-  ...{ to_state: 'paid', event: 'PAY', tool: 'cart.pay', actor: null, payload: null },
-  ...{ ttl_ms: HOUR, settles: true },
-});
-
-describe('migrate() of a schema of version 1', { timeout: 60_000 }, () => {
-  it('keeps its runs, their claims and their trails', async () => {
-    const { database, applied, pool, old, run, documents } = await openOldSchema(
-      schemaOfVersion1,
-      'schema_1',
-    );
-    await old('workflow_claim($1)', documents.claim('one'));
-    await old('workflow_commit($1)', documents.commit('one'));
-    await old('workflow_claim($1)', documents.claim('two'));
-    const store = postgresStore({ pool, schema: database.schema });
-    await store.migrate();
-    expect(await applied()).toEqual([1, 2, 3]);
-    const record = await store.read(run, HOUR);
-    expect(record?.session).toEqual({ principal: 'alice' });
-    expect(record?.workflows.checkout).toMatchObject({
-      snapshot: { state: 'paid', version: 1 },
-      claim: { token: 'two', live: true },
-    });
-    expect(record?.workflows.checkout).not.toHaveProperty('ended');
-    expect(await store.commit(commitOf(documents.request('one')))).toEqual(repeated(1));
-    expect(await store.commit(commitOf(documents.request('two')))).toEqual({
-      status: 'committed',
-      version: 2,
-    });
-    expect(await store.history({ run, workflow: 'checkout' })).toHaveLength(2);
-  });
-
-  it('still serves the processes of the older version', async () => {
-    const { database, pool, old, run, documents } = await openOldSchema(
-      schemaOfVersion1,
-      'schema_1',
-    );
-    const store = postgresStore({ pool, schema: database.schema });
-    await store.migrate();
-    expect(await old('workflow_claim($1)', documents.claim('one'))).toMatchObject({
-      status: 'claimed',
-    });
-    expect(await old('workflow_renew($1, $2)', documents.commit('one'), HOUR)).toBe(true);
-    expect(await old('workflow_commit($1)', documents.commit('one'))).toEqual({
-      status: 'committed',
-      version: 1,
-    });
-    await old('workflow_claim($1)', documents.claim('two'));
-    await old('workflow_release($1)', { run, workflow: 'checkout', token: 'two', settles: true });
-    expect(await old('workflow_read_run($1, $2)', run, HOUR)).toMatchObject({
-      principal: 'alice',
-      workflows: [{ state: 'paid', version: 1, claim: null }],
-    });
-    await old('workflow_make_run($1, true)', { run, long_key: null, ttl_ms: HOUR });
-    expect((await store.read(run, HOUR))?.workflows).toEqual({});
-  });
-});
-
-describe('migrate() of a schema of version 2', { timeout: 60_000 }, () => {
-  const open = () => openOldSchema(schemaOfVersion2, 'schema_2');
-  const stamps = (trail: readonly TrailEntry[]) =>
-    trail.map(({ seq, version, attempt, to }) => `${seq} v${version} a${attempt} ${to ?? 'stays'}`);
-
-  it('reads older entries as moves, and goes on after them', async () => {
-    const { database, pool, old, run, documents } = await open();
-    for (const token of ['one', 'two']) {
-      await old('workflow_claim($1)', documents.claim(token));
-      await old('workflow_commit($1)', documents.commit(token));
-    }
-    await old('workflow_claim($1)', documents.claim('three'));
-    const store = postgresStore({ pool, schema: database.schema });
-    await store.migrate();
-    const record = await store.read(run, HOUR);
-    expect(record?.workflows.checkout?.claim).not.toHaveProperty('since');
-    expect(await store.claim(documents.request('one'))).toMatchObject({ status: 'state' });
-    const failed = { from: 'paid', event: null, outcome: 'failed' } as const;
-    await store.release({ run, workflow: 'checkout' }, 'three', { entry: failed });
-    expect(await store.claim(documents.request('two'))).toMatchObject({ status: 'state' });
-    expect(await step(store, run)).toBe(3);
-    expect(stamps(await store.history({ run, workflow: 'checkout' }))).toEqual([
-      '1 v1 a1 paid',
-      '2 v2 a1 paid',
-      '3 v2 a1 stays',
-      '4 v3 a2 has_items',
-    ]);
-    for (const token of ['one', 'two'])
-      expect(await store.claim(documents.request(token))).toMatchObject({ status: 'state' });
-  });
-
-  it('serves older and newer processes in turns, in one trail without gaps', async () => {
-    const { database, pool, old, run, documents } = await open();
-    const store = postgresStore({ pool, schema: database.schema, chainTrail: true });
-    await store.migrate();
-    await step(store, run, { create: {} });
-    const retried = claimOf(run, {
-      leaseMs: 0,
-      step: { uncertain: 'retry' },
-      entry: { actor: 'ann' },
-    });
-    await store.claim(retried);
-    // An older process takes over a newer one's claim, and the other way round.
-    await old('workflow_claim($1)', { ...documents.claim('one'), uncertain: 'retry', lease_ms: 0 });
-    await step(store, run);
-    await old('workflow_claim($1)', documents.claim('two'));
-    expect(await old('workflow_commit($1)', documents.commit('two'))).toEqual({
-      status: 'committed',
-      version: 3,
-    });
-    await old('workflow_claim($1)', documents.claim('three'));
-    await old('workflow_release($1)', { run, workflow: 'checkout', token: 'three', settles: true });
-    expect(await step(store, run)).toBe(4);
-    const trail = await store.history({ run, workflow: 'checkout' });
-    expect(stamps(trail)).toEqual([
-      '1 v1 a1 has_items',
-      '2 v1 a1 stays',
-      '3 v2 a2 has_items',
-      '4 v3 a1 paid',
-      '5 v4 a1 has_items',
-    ]);
-    expect(trail[1]).toMatchObject({ kind: 'taken_over', outcome: 'unknown', actor: 'ann' });
-    expect(verifyTrail(trail)).toEqual([]);
-    // Older processes take every entry for a move, so they get no others.
-    expect(await old('workflow_history($1, $2, $3)', run, 'checkout', 50)).toMatchObject([
-      { version: 1 },
-      { version: 2 },
-      { version: 3, from: 'empty', to: 'paid' },
-      { version: 4 },
-    ]);
-  });
-
-  it('removes all of a run that an older process deletes', async () => {
-    const { database, pool, run } = await open();
-    const store = postgresStore({ pool, schema: database.schema });
-    await store.migrate();
-    await step(store, run, { create: {} });
-    await pool.query(`DELETE FROM ${database.schema}.workflow_runs WHERE run = $1`, [run]);
-    expect(await store.history({ run, workflow: 'checkout' })).toEqual([]);
   });
 });
 

@@ -74,7 +74,7 @@ describe('the chained trail of postgresStore()', { timeout: 60_000 }, () => {
           [3, 0, 2],
           [4, 1, 3],
         ]);
-        expect(verifyTrail(entries)).toEqual([]);
+        expect(verifyTrail(entries, { from: key })).toEqual([]);
         const [takenOver] = entries;
         expect(takenOver).toMatchObject({
           from,
@@ -92,16 +92,16 @@ describe('the chained trail of postgresStore()', { timeout: 60_000 }, () => {
     await step(chained, run, { create: {} });
     await step(plain, run);
     await step(chained, run);
-    expect(verifyTrail(await plain.history({ run, workflow: 'checkout' }))).toEqual([]);
+    const from = { run, workflow: 'checkout' };
+    expect(verifyTrail(await plain.history(from), { from })).toEqual([]);
   });
 
   it('shows an entry that was changed, removed or moved in the table', async () => {
     const run = randomUUID();
     for (let index = 0; index < 4; index += 1) await step(chained, run, { create: {} });
+    const from = { run, workflow: 'checkout' };
     const faults = async () =>
-      verifyTrail(await chained.history({ run, workflow: 'checkout' })).map(
-        ({ seq, fault }) => `${seq} ${fault}`,
-      );
+      verifyTrail(await chained.history(from), { from }).map(({ seq, fault }) => `${seq} ${fault}`);
     const change = (sql: string) => pool.query(`${sql} WHERE run = $1 AND seq = 3`, [run]);
     await change(`UPDATE ${schema}.workflow_events SET actor = 'mallory'`);
     expect(await faults()).toEqual(['3 altered']);
@@ -163,9 +163,10 @@ describe('the documented way to keep the trail for a time', () => {
     await client.query(remove ?? '');
     client.release(true);
     const seqs = (trail: TrailEntry[]) => trail.map(({ seq }) => seq);
-    const kept = await chained.history({ run, workflow: 'checkout' });
+    const from = { run, workflow: 'checkout' };
+    const kept = await chained.history(from);
     expect(seqs(kept)).toEqual([3, 4, 5, 6]);
-    expect(verifyTrail(kept).filter(({ fault }) => fault === 'missing')).toEqual([]);
+    expect(verifyTrail(kept, { from }).filter(({ fault }) => fault === 'missing')).toEqual([]);
     expect(seqs(await chained.history({ run: other, workflow: 'checkout' }))).toEqual([1]);
     // The next entry follows on the last one.
     await step(chained, run);
