@@ -86,8 +86,24 @@ describe('commitIn()', { timeout: 60_000 }, () => {
     expect(await seenByOthers()).toEqual({ orders: 0, state: 'empty', claimed: false, events: 0 });
   });
 
-  it('says that the run has ended', async () => {
+  it('says that the workflow has moved since, and leaves the claim', async () => {
+    const { run, request, client, seenByOthers } = await orderWritten();
+    const { workflow, initial, ttlMs } = request;
+    const { snapshot, trail } = commitOf(request);
+    const record = { run, workflow, token: randomUUID(), initial, from: 0, snapshot, trail, ttlMs };
+    await store.record(record);
+    expect(await store.commitIn(client, commitOf(request, { from: 0 }))).toMatchObject({
+      status: 'moved',
+      snapshot: { version: 1 },
+    });
+    await client.query('ROLLBACK');
+    expect(await seenByOthers()).toMatchObject({ orders: 0, claimed: true, events: 1 });
+    expect(await store.commit(commitOf(request, { from: 1 }))).toMatchObject({ version: 2 });
+  });
+
+  it('says that the run is gone', async () => {
     const { run, request, client } = await orderWritten();
+    await store.release(request, request.token);
     await store.delete(run);
     expect(await store.commitIn(client, commitOf(request))).toEqual({ status: 'unknown' });
   });

@@ -101,7 +101,17 @@ function connect(max = 4): PostgresStore {
 function recordOf(run: string) {
   const { workflow, token, initial } = claimOf(run, { workflow: `w${randomInt(2)}` });
   const { snapshot, trail } = commitOf(claimOf(run));
-  return { run, workflow, token, initial, from: randomInt(3), create: {}, snapshot, trail, ttlMs: 9 };
+  return {
+    run,
+    workflow,
+    token,
+    initial,
+    from: randomInt(3),
+    create: {},
+    snapshot,
+    trail,
+    ttlMs: 9,
+  };
 }
 
 /**

@@ -1,10 +1,7 @@
 import { randomUUID } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { postgresStore } from '../../../src/stores/postgres.ts';
-import type { TrailEntry } from '../../../src/stores/store.ts';
-import { verifyTrail } from '../../../src/stores/trail.ts';
-import { claimOf, commitOf, HOUR, repeated, step } from '../../../src/testing/fixtures.ts';
+import { claimOf, commitOf, HOUR, step } from '../../../src/testing/fixtures.ts';
 import { everyOperation } from '../../helpers/operations.ts';
 import { makePostgresSchema, type PostgresSchema } from '../../helpers/postgres-schema.ts';
 import { startStoreProcess } from '../../helpers/store-process.ts';
@@ -129,8 +126,8 @@ describe('migrate()', { timeout: 60_000 }, () => {
   });
 });
 
-describe('a schema of a newer format', { timeout: 60_000 }, () => {
-  it('is refused by every operation with both numbers, and does not change', async () => {
+describe('a schema of another format', { timeout: 60_000 }, () => {
+  it.each([0, 7])('is refused by every operation, and does not change: %d', async (format) => {
     const { database } = await openSchema();
     const pool = database.connect();
     const { schema } = database;
@@ -140,7 +137,7 @@ describe('a schema of a newer format', { timeout: 60_000 }, () => {
     await store.open(run, {}, HOUR);
     await store.claim(claimOf(run));
     await pool.query(`CREATE OR REPLACE FUNCTION ${schema}.workflow_format() RETURNS integer
-      LANGUAGE sql IMMUTABLE AS 'SELECT 7'`);
+      LANGUAGE sql IMMUTABLE AS 'SELECT ${format}'`);
     const rows = async () => {
       const tables = ['workflow_runs', 'workflows', 'workflow_events', 'workflow_migrations'];
       const read = tables.map((table) => pool.query(`SELECT t::text FROM ${schema}.${table} t`));
@@ -149,13 +146,19 @@ describe('a schema of a newer format', { timeout: 60_000 }, () => {
     const before = await rows();
     const refused = expect.objectContaining({
       code: 'ERR_INTERLOCK_STORE',
-      message: expect.stringMatching(/format 7.*format 1/),
+      message: expect.stringMatching(new RegExp(`format ${format}.*format 1`)),
     });
     const page = { workflow: 'checkout', limit: 1, forMs: 0 };
+    const { workflow, token, initial, ttlMs } = claimOf(run);
+    const { snapshot, trail } = commitOf(claimOf(run));
     const operations = {
       ...everyOperation(store, run),
       commitIn: () => store.commitIn(pool, commitOf(claimOf(run))),
+      record: () =>
+        store.record({ run, workflow, token, initial, from: 0, snapshot, trail, ttlMs }),
       append: () => store.append(claimOf(run), { from: 'empty', event: null }),
+      end: () => store.end(run),
+      anonymize: () => store.anonymize(run),
       runs: () =>
         store
           .runs({ ...page, state: 'empty' })
@@ -165,12 +168,32 @@ describe('a schema of a newer format', { timeout: 60_000 }, () => {
       stuck: () => store.stuck(page),
       count: () => store.count(page),
       list: () => store.list({ principal: 'alice', limit: 1 }),
-      sweep: () => store.sweep(),
+      purge: () => store.purge({ principal: 'alice' }),
       migrate: () => store.migrate(),
     };
     for (const [name, operation] of Object.entries(operations))
       await expect(operation(), name).rejects.toThrow(refused);
     expect(await rows()).toEqual(before);
+  });
+
+  it('is this one, also where a later version of it has added columns', async () => {
+    const { database } = await openSchema();
+    const pool = database.connect();
+    const { schema } = database;
+    const store = postgresStore({ pool, schema });
+    await store.migrate();
+    await pool.query(`ALTER TABLE ${schema}.workflows ADD COLUMN later text DEFAULT 'kept';
+      ALTER TABLE ${schema}.workflow_runs ADD COLUMN later text DEFAULT 'kept';
+      ALTER TABLE ${schema}.workflow_events ADD COLUMN later text DEFAULT 'kept';
+      INSERT INTO ${schema}.workflow_migrations (version) VALUES (2)`);
+    await store.migrate();
+    const run = randomUUID();
+    await step(store, run, { create: {} });
+    expect(await step(store, run)).toBe(2);
+    const { rows } = await pool.query(`SELECT later FROM ${schema}.workflows WHERE run = $1`, [
+      run,
+    ]);
+    expect(rows).toEqual([{ later: 'kept' }]);
   });
 });
 

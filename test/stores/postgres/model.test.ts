@@ -55,12 +55,22 @@ const open = operation(
 const read = operation(
   'read',
   { ...names, about: fc.constantFrom('checkout', 'approval', undefined) },
-  (store, { run, ttlMs, about }) => store.read(run, ttlMs, about),
+  async (store, { run, ttlMs, about }) => {
+    const record = await store.read(run, ttlMs, about);
+    // A read that ends the session itself may say so or not.
+    return ttlMs === 0 && record ? { ...record, sessionEnded: undefined } : record;
+  },
 );
 
 const claim = operation(
   'claim',
-  { ...names, context, entry, create: fc.constantFrom({}, undefined) },
+  {
+    ...names,
+    context,
+    entry,
+    create: fc.constantFrom({}, undefined),
+    keyMs: fc.constantFrom(undefined, undefined, 2 * HOUR),
+  },
   (store, { run, token, state, context, ...request }) => {
     const { states, ...step } = CLAIMS[token] ?? {};
     const initial = { state, updatedAt: 0, ...(context !== undefined && { context }) };
@@ -77,6 +87,7 @@ const commit = operation(
     ended: fc.constantFrom(true, false, undefined),
     settles: fc.constantFrom(undefined, undefined, false, 'all' as const),
     as: fc.constantFrom(undefined, undefined, 'someone'),
+    from: fc.constantFrom(undefined, undefined, 0, 1, 2),
   },
   (store, { run, workflow, token, state, context, event, ...options }) => {
     const snapshot = { state, ...(context !== undefined && { context }) };
@@ -86,8 +97,27 @@ const commit = operation(
   },
 );
 
-const renew = operation('renew', names, (store, { token, leaseMs, ...key }) =>
-  store.renew(key, token, leaseMs),
+const record = operation(
+  'record',
+  {
+    ...names,
+    token: fc.constantFrom('r1', 'r2', 'r3', 't7'),
+    context,
+    create: fc.constantFrom({ principal: 'carol' }, undefined),
+    from: fc.constantFrom(0, 0, 1, 2, 3),
+  },
+  (store, { state, context, leaseMs: _, ...request }) => {
+    const snapshot = { state, ...(context !== undefined && { context }) };
+    const trail = { from: 'somewhere', to: state, event: 'lookup', outcome: 'succeeded' } as const;
+    const initial = { state: 'empty', updatedAt: 0 };
+    return store.record({ ...request, initial, snapshot, trail });
+  },
+);
+
+const renew = operation(
+  'renew',
+  { ...names, hold: fc.constantFrom(undefined, undefined, 'undecided') },
+  (store, { token, leaseMs, hold, ...key }) => store.renew(key, token, leaseMs, { hold }),
 );
 const release = operation('release', { ...names, entry }, (store, { token, entry, ...key }) => {
   const failed = { from: 'somewhere', event: null, outcome: 'failed', kind: 'tool_error' } as const;
@@ -99,7 +129,22 @@ const append = operation(
   (store, { outcome, ...key }) =>
     store.append?.(key, { from: 'somewhere', event: null, outcome }) ?? Promise.reject(),
 );
+const end = operation(
+  'end',
+  { ...names, ifUnclaimed: fc.boolean() },
+  (store, { run, ifUnclaimed }) => store.end(run, { ifUnclaimed }),
+);
 const remove = operation('delete', names, (store, { run }) => store.delete(run));
+const anonymize = operation('anonymize', names, async (store, { run }) => {
+  const unnamed = await store.anonymize?.(run);
+  if (unnamed === undefined) return undefined;
+  const checkout = { run: unnamed, workflow: 'checkout' };
+  return [
+    await store.read(unnamed, HOUR),
+    await store.history(checkout),
+    await store.open(run, {}, 0),
+  ];
+});
 const history = operation(
   'history',
   { ...names, limit: fc.constantFrom(undefined, 0, 1, 2) },
@@ -111,17 +156,25 @@ const anyOperation = fc.oneof(
   { weight: 4, arbitrary: read },
   { weight: 16, arbitrary: claim },
   { weight: 10, arbitrary: commit },
+  { weight: 4, arbitrary: record },
   { weight: 4, arbitrary: renew },
   { weight: 4, arbitrary: release },
   { weight: 2, arbitrary: append },
+  { weight: 3, arbitrary: end },
   { weight: 1, arbitrary: remove },
+  { weight: 1, arbitrary: anonymize },
   { weight: 4, arbitrary: history },
 );
 
 const database = await makePostgresSchema();
 afterAll(() => database.drop());
-const store = postgresStore({ pool: database.connect(), schema: database.schema });
+const pool = database.connect();
+const store = postgresStore({ pool, schema: database.schema });
 await store.migrate();
+// A sweep lets a step that runs after its session live longer than the store in memory does.
+await pool.query(`CREATE OR REPLACE FUNCTION
+  ${database.schema}.workflow_sweep_runs(at_most integer, spared text, owner text)
+  RETURNS json LANGUAGE sql AS 'SELECT NULL::json'`);
 
 describe('postgresStore() beside the store in memory', () => {
   it('gives the same answers to any sequence of operations', { timeout: 60_000 }, async () => {
