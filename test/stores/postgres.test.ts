@@ -19,7 +19,7 @@ async function makeStore() {
   const reopen = async () => {
     const own = database.connect();
     pools.push(own);
-    return postgresStore({ pool: own, schema });
+    return postgresStore({ pool: own, schema, chainTrail: true });
   };
   const close = async () => {
     await Promise.all(pools.map(database.disconnect));
@@ -27,7 +27,11 @@ async function makeStore() {
   return { store: await reopen(), reopen, close };
 }
 
-describeStateStore('postgresStore()', makeStore, { describe: describe.concurrent, it });
+describeStateStore('postgresStore()', makeStore, {
+  describe: describe.concurrent,
+  it,
+  chainTrail: true,
+});
 
 const openStore = () => ({ store: postgresStore({ pool, schema }), run: randomUUID() });
 

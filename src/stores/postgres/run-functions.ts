@@ -174,8 +174,9 @@ COMMENT ON FUNCTION ${nextExpiry} IS
 `;
 
 const expireRun = ({ expireRun, nextExpiry, runs }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${expireRun}(locked text, ttl_ms double precision, revives boolean)
-RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${expireRun}(
+  locked text, ttl_ms double precision, revives boolean, leased timestamptz DEFAULT NULL
+) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   moment   timestamptz := clock_timestamp();
   r        ${runs};
@@ -187,14 +188,15 @@ BEGIN
   IF is_over AND NOT revives THEN
     RETURN;
   END IF;
-  wanted := ${nextExpiry}(r, moment, ttl_ms);
+  wanted := greatest(${nextExpiry}(r, moment, ttl_ms), leased);
   IF is_over OR wanted <> r.expires_at THEN
     UPDATE ${runs} SET (expires_at, session_ended) = (wanted, false) WHERE run = locked;
   END IF;
 END
 $$;
 COMMENT ON FUNCTION ${expireRun} IS
-  'Sets when a locked run expires, unless its session is over and stays over.';
+  'Sets when a locked run expires, unless its session is over and stays over. Not before a lease '
+  'that was there, if one is given.';
 `;
 
 const touchRun = ({ touchRun, nextExpiry, expireRun, runs }: PostgresNames) => `

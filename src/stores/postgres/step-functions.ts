@@ -116,6 +116,7 @@ DECLARE
   is_own   boolean;
   is_over  boolean;
   lease    interval;
+  leased   timestamptz;
   old_key  text;
 BEGIN
   SELECT * INTO asked
@@ -169,6 +170,7 @@ BEGIN
   verdict := ${judged};
 
   IF verdict = 'claimed' AND is_own THEN
+    leased := flow.lease_until;
     UPDATE ${names.workflows} SET lease_until = moment + lease
      WHERE id = flow.id RETURNING * INTO flow;
   ELSIF verdict = 'claimed' THEN
@@ -207,7 +209,7 @@ BEGIN
       WHEN verdict = 'claimed' AND flow.claim_uncertain = 'retry'
         THEN greatest(asked.ttl_ms, asked.key_ms)
       ELSE asked.ttl_ms
-    END, revives => true);
+    END, revives => true, leased => leased);
   END IF;
   RETURN json_build_object(
     'status', verdict, 'flow', ${names.toJson}(flow, moment), 'now', ${NOW});
