@@ -7,8 +7,9 @@ import {
   type PostgresNames,
   type PostgresPool,
 } from './names.ts';
-import { createRunFunctions, createTrailFunctions } from './run-functions.ts';
+import { createRunFunctions } from './run-functions.ts';
 import { createStepFunctions } from './step-functions.ts';
+import { createTrailFunctions } from './trail-functions.ts';
 
 /**
  * What each version does to the tables. `migrate()` runs each once in a schema, in this order. None

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, describe, expect, it } from 'vitest';
+import { runsOf } from '../../../src/index.ts';
 import { postgresStore } from '../../../src/stores/postgres.ts';
 import type { StepDescription } from '../../../src/stores/store.ts';
 import { verifyTrail } from '../../../src/stores/trail.ts';
@@ -13,6 +14,7 @@ import {
   LONG,
   step,
 } from '../../../src/testing/fixtures.ts';
+import { checkoutGate } from '../../helpers/checkout.ts';
 import { makePostgresSchema } from '../../helpers/postgres-schema.ts';
 
 const database = await makePostgresSchema();
@@ -59,6 +61,16 @@ async function eventsOf(run: string): Promise<number> {
     run,
   ]);
   return rowCount ?? 0;
+}
+
+async function expectNoTraceOf(name: string): Promise<void> {
+  for (const table of ['workflow_runs', 'workflows', 'workflow_events']) {
+    const { rows } = await pool.query(
+      `SELECT t::text FROM ${schema}.${table} t WHERE t::text LIKE '%' || $1 || '%'`,
+      [name],
+    );
+    expect(rows, table).toEqual([]);
+  }
 }
 
 describe('a held run in PostgreSQL', { timeout: 30_000 }, () => {
@@ -169,6 +181,23 @@ describe('a purge of a person in PostgreSQL', { timeout: 30_000 }, () => {
     expect(await store.history({ run: again, workflow: 'checkout' })).toHaveLength(1);
   });
 
+  it('is what erase() does, so that nothing names the person any more', async () => {
+    const principal = `alice ${randomUUID()}`;
+    const create = { principal };
+    const entry = { actor: principal };
+    const [expired, open, pinned] = [randomUUID(), randomUUID(), randomUUID()];
+    await step(store, expired, { create, leaseMs: 0, entry }, { ttlMs: 0 });
+    await step(store, open, { create, entry });
+    await claimed(store, claimOf(pinned, { create, leaseMs: 0, ttlMs: 0, entry }));
+    const runs = runsOf(checkoutGate(), { store });
+    expect(await runs.erase(principal)).toMatchObject({ deleted: 1, pinned: [pinned] });
+    expect(await runs.erase(principal, { held: 'anonymize' })).toMatchObject({
+      anonymized: [{ freed: pinned }],
+      pinned: [],
+    });
+    await expectNoTraceOf(principal);
+  });
+
   it('removes more than one batch, and counts the runs', async () => {
     const principal = randomUUID();
     await pool.query(
@@ -198,13 +227,7 @@ describe('a purge of a person in PostgreSQL', { timeout: 30_000 }, () => {
     const unnamed = await store.anonymize(run);
     if (unnamed === undefined) throw new Error('expected another key');
     await store.purge({ principal });
-    for (const table of ['workflow_runs', 'workflows', 'workflow_events']) {
-      const { rows } = await pool.query(
-        `SELECT t::text FROM ${schema}.${table} t WHERE t::text LIKE '%' || $1 || '%'`,
-        [principal],
-      );
-      expect(rows, table).toEqual([]);
-    }
+    await expectNoTraceOf(principal);
     const from = { run: unnamed, workflow: 'checkout' };
     await store.commit({ ...commitOf(held), ...from });
     const trail = await store.history(from);

@@ -28,6 +28,9 @@ beforeAll(async () => {
     SELECT 'run-' || i, '${workflow}', CASE WHEN i % 200 = 0 THEN 'payment' ELSE 'done' END, 1,
            clock_timestamp() - i * interval '1 second', i % 200 <> 0, '{}'
       FROM generate_series(1, ${RUNS}) i;
+    -- The session of a held run is over.
+    UPDATE ${schema}.workflow_runs SET expires_at = clock_timestamp() - interval '1 hour'
+     WHERE substr(run, 5)::int % 2000 = 0;
     UPDATE ${schema}.workflows
        SET (claim_token, claim_tool, claim_digest, claim_uncertain, idempotency_key)
          = ('t', 'cart.pay', 'd', 'hold', 'k'),
