@@ -130,8 +130,8 @@ CREATE TABLE ${runs} (
 ) WITH (fillfactor = 70);
 
 COMMENT ON TABLE ${runs} IS
-  'One row for each run: a client''s session, or what else names a run. An operation that writes in '
-  'a run first locks this row.';
+  'One row for each run: a client''s session, or what else names a run. An operation that writes '
+  'in a run first locks this row.';
 COMMENT ON COLUMN ${runs}.run IS
   'The run key. Here and in every other text column a backslash is doubled, and NUL and half '
   'surrogate pairs are written \\uXXXX. A key over 1000 bytes is its beginning and a SHA-256 '
@@ -145,7 +145,7 @@ COMMENT ON COLUMN ${runs}.opened_by IS
   'not opened, but made by a claim.';
 COMMENT ON COLUMN ${runs}.expires_at IS
   'From then on the session is over. The run stays known while a hold step has a claim in it, or '
-  'the lease of a claim lives. Any other run is unknown then, whether its row is still here or not.';
+  'the lease of a claim lives. Any other run is unknown then, also while its row is here.';
 COMMENT ON COLUMN ${runs}.session_ended IS
   'Whether the session was over before expires_at: until then the run can still be read.';
 CREATE INDEX ON ${runs} (expires_at);
@@ -289,8 +289,8 @@ COMMENT ON COLUMN ${events}.note IS 'What a person said who resolved it.';
 COMMENT ON COLUMN ${events}.called_by IS
   'Who made the call, where actor is the person who resolved it.';
 COMMENT ON COLUMN ${events}.previous IS
-  'The hash of the entry before; of the first one, a digest of its run and workflow. NULL where the '
-  'trail is not chained.';
+  'The hash of the entry before; of the first one, a digest of its run and workflow. NULL where '
+  'the trail is not chained.';
 COMMENT ON COLUMN ${events}.hash IS
   'Of this entry together with previous. NULL where the trail is not chained.';
 `;

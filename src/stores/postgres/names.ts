@@ -103,8 +103,9 @@ export function hashed(name: string): string {
 }
 
 /**
- * SQL for whether a run stays though its session is over: a `hold` step has a claim in it, or the
- * lease of a claim lives. The `OFFSET` keeps the planner from reading the claims of all runs.
+ * SQL for whether a run stays though its session is over. So it does where a `hold` step has a
+ * claim in it, or the lease of a claim lives. The `OFFSET` keeps the planner from reading the
+ * claims of all runs.
  */
 export function needed({ workflows }: PostgresNames, run: string, moment: string): string {
   return `EXISTS (

@@ -231,8 +231,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION ${keepEvidence} IS
-  'Where the session of a locked run is over and a step of it was settled: lets the run be read for '
-  'another while. Says whether the session is over.';
+  'Where the session of a locked run is over and a step of it was settled: lets the run be read '
+  'for another while. Says whether the session is over.';
 `;
 
 const toJson = ({ toJson, workflows }: PostgresNames) => `
@@ -321,8 +321,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION ${names.endRun} IS
-  'Ends the session that names a run: ended, claimed or unknown. The run goes with it, unless it is '
-  'evidence or a step of it runs.';
+  'Ends the session that names a run: ended, claimed or unknown. The run goes with it, unless it '
+  'is evidence or a step of it runs.';
 `;
 
 const deleteRun = (names: PostgresNames) => `
@@ -339,8 +339,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION ${names.deleteRun} IS
-  'Removes a run, unless a hold step has a claim in it: deleted, pinned or unknown. Its trail stays '
-  'among the events.';
+  'Removes a run, unless a hold step has a claim in it: deleted, pinned or unknown. Its trail '
+  'stays among the events.';
 `;
 
 const anonymize = (names: PostgresNames) => `
@@ -370,8 +370,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION ${names.anonymize} IS
-  'Gives a held run another key, and takes away what names a person: its owner, its trail, and what '
-  'its claims say of their callers. False where it is not held or a step of it runs.';
+  'Gives a held run another key, and takes away what names a person: its owner, its trail, and '
+  'what its claims say of their callers. False where it is not held or a step of it runs.';
 `;
 
 const purgeEvents = ({ purgeEvents, workflows, events }: PostgresNames) => `

@@ -360,8 +360,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION ${renew} IS
-  'Makes the lease of a claim end at another time, and the run later if need be. May make the claim '
-  'that of a hold step.';
+  'Makes the lease of a claim end at another time, and the run later if need be. May make the '
+  'claim that of a hold step.';
 `;
 
 const release = ({ release, addEntry, lockRun, keepEvidence, workflows }: PostgresNames) => `
