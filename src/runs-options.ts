@@ -166,10 +166,7 @@ export interface ResolveAllOptions {
    * payment provider for `claim.idempotencyKey`. Where it gives `undefined`, throws or rejects, the
    * run stays held; `onError` is told of an error.
    */
-  readonly outcome:
-    | 'succeeded'
-    | 'failed'
-    | ((held: HeldRun) => Outcome | undefined | Promise<Outcome | undefined>);
+  readonly outcome: Outcome | ((held: HeldRun) => Promise<Outcome | undefined>);
   /** For the trail: who settles them. */
   readonly actor: string;
   /** For the trail: where the outcome was looked up, for example. */

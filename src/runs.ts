@@ -360,8 +360,9 @@ export class Runs<E extends string = string> {
   async #resolve(
     run: string,
     outcome: 'succeeded' | 'failed',
-    { event: chosen, token, ...request }: ReturnType<typeof parseResolve>,
+    asked: ReturnType<typeof parseResolve>,
   ): Promise<Resolution> {
+    const { event: chosen, token, ...request } = asked;
     const found = await this.#look(run);
     if (found === undefined) return { resolved: false, reason: 'unknown-run' };
     const { view, stored } = found;
@@ -412,7 +413,7 @@ export class Runs<E extends string = string> {
     });
     // A call that runs beside others was recorded since, and must not be lost.
     if (result.status === 'moved')
-      return this.resolve(run, outcome, { ...options, token: claim.token });
+      return this.#resolve(run, outcome, { ...asked, token: claim.token });
     if (result.status !== 'committed') {
       return { resolved: false, reason: result.status === 'unknown' ? 'unknown-run' : 'not-held' };
     }
