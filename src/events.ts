@@ -107,6 +107,13 @@ interface OfStep extends OfCall {
   readonly isLate: boolean;
 }
 
+/** In both events about an outcome that the run does not have. */
+interface OfUnknown extends OfStep {
+  readonly why: string;
+  readonly isHeld: boolean;
+  readonly idempotencyKey: string;
+}
+
 /** What went wrong. */
 interface Failure {
   /** Of the error. The message of a driver or of the app is only in `error.cause`. */
@@ -203,21 +210,27 @@ type EventBody =
       readonly type: 'step.released';
       readonly why: 'input_required' | 'not_run' | 'cancelled' | 'withdrawn';
     } & OfStep)
-  /** The step's outcome is unknown. `isHeld`: a person must resolve it, unless it comes late. */
-  | ({
-      readonly type: 'step.unknown';
-      readonly why: string;
-      readonly isHeld: boolean;
-      readonly idempotencyKey: string;
-    } & OfStep)
+  /**
+   * The tool may have run: the step's outcome is unknown. `isHeld`: a person must resolve it,
+   * unless it comes late. Else the call may be repeated, with the same key.
+   */
+  | ({ readonly type: 'step.unknown' } & OfUnknown)
+  /**
+   * The tool ran, and its outcome is not recorded. The store failed, the binding did not say where
+   * it leads, or the run went on without it. `isHeld`: a person must resolve it, unless it is saved
+   * late. Else a person must compare the tool's effect with the run.
+   */
+  | ({ readonly type: 'step.unrecorded' } & OfUnknown)
   /**
    * This process met a claim that another one left behind, which holds its run. Once for each claim
-   * in each process. `sinceMs`: how long ago its lease ended, where the store says so.
+   * in each process. `sinceMs`: how long ago its lease ended, where the store says so. `kind`: why
+   * it is held, where that process said so: `undecided` or `unknown`.
    */
   | ({
       readonly type: 'step.held';
       readonly idempotencyKey: string;
       readonly sinceMs?: number | undefined;
+      readonly kind?: string | undefined;
     } & Omit<OfCall, 'call'>)
   /** The first commit of the run. `state`: where it began. */
   | ({

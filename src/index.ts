@@ -45,6 +45,7 @@ export type {
   Binding,
   BindingOptions,
   CallTest,
+  ErrorRule,
   Guard,
   GuardedCall,
   RunFacts,

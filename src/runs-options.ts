@@ -247,9 +247,10 @@ export interface SendOptions {
 /** What a person found out about a held step. */
 export interface ResolveOptions<E extends string = string> extends Omit<SendOptions, 'step'> {
   /**
-   * The event to send. Default: what the tool's success or failure is bound to in the run's state.
+   * The event to send; `null` for none, so that the run stays. Default: what the tool's success or
+   * failure is bound to in the run's state.
    */
-  readonly event?: E | undefined;
+  readonly event?: E | null | undefined;
   /** For the trail: where the outcome was looked up, for example. */
   readonly note?: string | undefined;
   /**
@@ -460,13 +461,14 @@ export function parseHeldName(run: unknown): string | { readonly idempotencyKey:
 export function parseResolve(
   outcome: unknown,
   options: unknown,
-): Omit<z.output<typeof resolveSchema>, 'event'> & { readonly event?: string } {
+): Omit<z.output<typeof resolveSchema>, 'event'> & { readonly event?: string | null } {
   parseOutcome('resolve()', outcome);
   const { event, ...said } = withJson(
     'resolve()',
     parseOptions('resolve()', resolveSchema, options),
   );
-  return event === undefined ? said : { ...said, event: parseEvent('resolve()', event) };
+  if (event === undefined) return said;
+  return { ...said, event: event === null ? null : parseEvent('resolve()', event) };
 }
 
 /** @throws InterlockError `ERR_INTERLOCK_CONFIG` */

@@ -376,9 +376,11 @@ export class Runs<E extends string = string> {
       chosen === undefined && outcome === 'failed'
         ? failureOfHeld(this.#workflow, claim.tool, stored)
         : undefined;
-    const event = counted
-      ? null
-      : (chosen ?? eventOfHeld(this.#workflow, claim.tool, stored.state, outcome));
+    const decided = counted ? null : chosen;
+    const event =
+      decided === undefined
+        ? eventOfHeld(this.#workflow, claim.tool, stored.state, outcome)
+        : decided;
     const { actor, note } = request;
     const { actor: calledBy, ...called } = claim.entry ?? { tool: claim.tool };
     const entry = {

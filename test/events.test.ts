@@ -43,7 +43,8 @@ const EVENTS: Readonly<Record<InterlockEventType, readonly string[]>> = {
   'step.failed': [...END, 'kind'],
   'step.released': [...END, 'why'],
   'step.unknown': [...END, 'why', 'isHeld', 'idempotencyKey'],
-  'step.held': [...RUN, 'tool', 'requestId', 'state', 'actor', 'idempotencyKey', 'sinceMs'],
+  'step.unrecorded': [...END, 'why', 'isHeld', 'idempotencyKey'],
+  'step.held': [...RUN, 'tool', 'requestId', 'state', 'actor', 'idempotencyKey', 'sinceMs', 'kind'],
   'run.begun': [...RUN, 'state', 'actor'],
   'run.moved': [...RUN, 'from', 'to', 'event', 'tool', 'actor'],
   'run.ended': [...RUN, 'cause', 'state'],
@@ -57,7 +58,9 @@ const EVENTS: Readonly<Record<InterlockEventType, readonly string[]>> = {
   error: FAILURE,
 };
 
-const ENDS = ['step.committed', 'step.failed', 'step.released', 'step.unknown'];
+const ENDS = [
+  ...['step.committed', 'step.failed', 'step.released', 'step.unknown', 'step.unrecorded'],
+];
 /** By event, the members that had a value in some test of this file. */
 const seen = new Map<string, Set<string>>();
 
@@ -131,6 +134,7 @@ async function leaveClaim({ data }: Scene, run: string): Promise<void> {
     ttlMs: 3_600_000,
   });
   expect(claimed.status).toBe('claimed');
+  await data.renew({ run, workflow: 'checkout' }, `dead ${run}`, 8_000, { hold: 'unknown' });
 }
 
 const written: string[] = [];
@@ -138,7 +142,9 @@ const logged = (level: string) => (said: object, text: string) =>
   void written.push(`${level} ${text} ${JSON.stringify(said)}`);
 const log = { error: logged('error'), info: logged('info') };
 
-const loud: readonly InterlockEventType[] = ['step.unknown', 'step.held', 'store.failed', 'error'];
+const loud: readonly InterlockEventType[] = [
+  ...(['step.unknown', 'step.unrecorded', 'step.held', 'store.failed', 'error'] as const),
+];
 
 function logEvent({ type, ...said }: InterlockEvent): void {
   if (loud.includes(type)) log.error(said, type);
@@ -356,6 +362,28 @@ describe('the stream of events', () => {
       .toMatchObject([{ outcome: 'succeeded', isLate: true }]);
     await expect.poll(() => only(app.take(), 'call.ended').length).toBe(1);
     expect(app.errors.map((error) => (error as Error).name)).toEqual(['UnknownOutcome']);
+  });
+
+  it('tells a call that ran, and is not recorded, from one that may be repeated', async () => {
+    const app = await heard();
+    const client = await app.client('alice');
+    const held = await begins(app, 'cart.add_item', () => client.raw.call('cart.add_item'));
+    const { workflows = {} } = (await app.data.read(client.run, 60_000)) ?? {};
+    const key = { run: client.run, workflow: 'checkout' };
+    await app.data.release(key, workflows.checkout?.claim?.token ?? '');
+    held.finish();
+    await held.answer;
+    expect(only(app.take(), 'step.unknown')).toEqual([]);
+    expect(only(app.take(), 'step.unrecorded')).toMatchObject([
+      {
+        why: 'lost',
+        isHeld: false,
+        isLate: false,
+        tool: 'cart.add_item',
+        requestId: expect.anything(),
+      },
+    ]);
+    expect(only(app.take(), 'call.ended')).toMatchObject([{ outcome: 'unknown' }]);
   });
 
   it('tells once of a run that a killed process left held, and of its resolution', async () => {

@@ -411,7 +411,10 @@ describe('the links of the documentation', () => {
 
   it('of an unknown outcome leads to the section that says what to do', () => {
     const step = { key: { run: 'r', workflow: 'w' }, tool: 't', idempotencyKey: 'k' };
-    const { help, message } = new UnknownOutcome({ ...step, uncertain: 'hold' }, 'why', true);
+    const { help, message } = new UnknownOutcome({ ...step, uncertain: 'hold' }, 'why', {
+      ran: false,
+      waits: true,
+    });
     expect(readme.anchors).toContain(new URL(help).hash.slice(1));
     expect(message).toContain(`see ${help}`);
   });

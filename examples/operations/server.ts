@@ -32,9 +32,10 @@ const store = postgresStore({ pool, schema: process.env.SCHEMA, chainTrail: true
 await store.migrate();
 
 /** What must reach a person. The rest is in traces and metrics. */
+const loud: readonly string[] = ['step.held', 'step.unrecorded', 'store.failed'];
+
 function alarm(event: InterlockEvent): void {
-  if (event.type === 'step.held' || event.type === 'store.failed')
-    console.error(JSON.stringify({ alarm: event.type, ...event }));
+  if (loud.includes(event.type)) console.error(JSON.stringify({ alarm: event.type, ...event }));
 }
 
 const sessions = sessionStore({ store, onEvent: alarm });

@@ -27,6 +27,9 @@ import type { Gates } from './gates.ts';
 import { unknownOutcomeReply } from './replies.ts';
 import { recordNow } from './stands.ts';
 
+/** The member of `_meta` by which a gate tells a client that an outcome is unknown. */
+const OUTCOME = `${META_PREFIX}outcome`;
+
 /** The member of a forwarded call's `_meta` that has its idempotency key. */
 export const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
 
@@ -71,6 +74,8 @@ export function outcomeOf(message: Message): Outcome['kind'] {
   if (result.resultType === 'input_required') return 'input_required';
   if (result.resultType !== undefined && result.resultType !== 'complete') return 'unknown';
   if (result.task !== undefined) return 'unknown';
+  // A gate in front, on this route or behind it, has told the client so in place of the result.
+  if (message.at('result', '_meta', OUTCOME, 'outcome') === 'unknown') return 'unknown';
   return result.isError === true ? 'failed' : 'succeeded';
 }
 
@@ -157,6 +162,7 @@ export function saveOutcome(
   return after(call.step.settle(outcome, onMoved, isLast), (settled) => {
     if (settled === 'settled') return AS_IT_CAME;
     if (settled === 'unsaved') return replacing(unknownReply(call, true));
+    if (settled === 'doubted') return replacing(doubtedReply(call));
     return message.isContradictory ? replacing(unknownReply(call, false)) : AS_IT_CAME;
   });
 }
@@ -164,6 +170,14 @@ export function saveOutcome(
 /** What the client is told of a step whose outcome is unknown. `ran`: its handler surely ran. */
 export function unknownReply({ id, step, era, config }: ClaimedCall, ran: boolean): JsonObject {
   return unknownOutcomeReply(id, step.tool, config.workflow.id, { ran, era });
+}
+
+/** What the client is told where the handler, or the binding, says that the outcome is unknown. */
+function doubtedReply({ id, step, era, config }: ClaimedCall): JsonObject {
+  const { tool, uncertain, doubt } = step;
+  const words = doubt?.words;
+  const mayRepeat = uncertain === 'retry' && step.state === 'left';
+  return unknownOutcomeReply(id, tool, config.workflow.id, { ran: false, era, words, mayRepeat });
 }
 
 export function replacing(reply: JsonObject): Transform {
@@ -222,11 +236,11 @@ class FacedStep implements HandlersStep {
   #call: ClaimedCall | undefined;
   /** Where the run stood when the call was let go of. */
   #left: Position;
+  readonly #attempt: Try;
   #hasEnded = false;
   #facade: CurrentStep | undefined;
 
-  /** `onEnd` is called once no answer of the call is expected any more. */
-  constructor(call: ClaimedCall, onEnd: () => void) {
+  constructor(call: ClaimedCall, attempt: Try) {
     const { step, config } = call;
     const from = step.moves?.current ?? step.snapshot;
     this.key = step.key;
@@ -236,9 +250,10 @@ class FacedStep implements HandlersStep {
     this.#state = from.state;
     this.#call = call;
     this.#left = from;
+    this.#attempt = attempt;
     step.onForgotten = () => {
       this.#end();
-      onEnd();
+      attempt.rest();
     };
   }
 
@@ -248,6 +263,16 @@ class FacedStep implements HandlersStep {
 
   get isOver(): boolean {
     return this.#open === undefined;
+  }
+
+  get isSavedByHandler(): boolean {
+    const { step } = this.#open ?? {};
+    return step !== undefined && (step.savedByHandler || step.isCommitting);
+  }
+
+  doubt(words: string | undefined): void {
+    const { step } = this.#open ?? {};
+    if (step !== undefined) step.doubt ??= { why: words ?? 'its handler does not know it', words };
   }
 
   get facade(): CurrentStep {
@@ -287,14 +312,23 @@ class FacedStep implements HandlersStep {
         const call = this.#open;
         if (call === undefined)
           throw new Error('the step is over: a change of its data is not saved any more');
-        if (call.step.savedByHandler)
+        if (call.step.isCommitting || call.step.savedByHandler)
           throw new Error('update() came after commitIn(), which has saved the data already');
+        if (call.step.doubt !== undefined)
+          throw new Error('update() came after unknown(): a change of the data is not saved');
         call.step.update(change);
         return data();
+      },
+      unknown: (words) => {
+        if (this.#open === undefined)
+          throw new Error('the step is over: its outcome was read off its answer');
+        this.#attempt.doubt(words || undefined);
       },
       commitIn: async (client) => {
         const call = this.#call;
         if (call === undefined) throw notOurs('lost');
+        if (call.step.doubt !== undefined)
+          throw new Error('commitIn() came after unknown(); roll back');
         const status = await call.step.commitIn(client);
         if (status === 'unsupported')
           throw new Error(
@@ -315,7 +349,7 @@ function notOurs(status: string): Error {
  */
 export function showHandler(incoming: Call, call: ClaimedCall): void {
   const attempt = Try.of(incoming) ?? beginTry(incoming, call.step);
-  attempt.add(new FacedStep(call, () => attempt.rest()));
+  attempt.add(new FacedStep(call, attempt));
 }
 
 function beginTry(incoming: Call, { idempotencyKey }: Step): Try {

@@ -296,7 +296,8 @@ class GateFilter implements Filter {
     const releasing = this.#unanswered.map((call) => {
       call.transform = (message) => {
         if (message.value.result === undefined) return;
-        call.step.tellUnknown('it was answered after notForwarded()', false);
+        const why = 'it was answered after notForwarded()';
+        call.step.tellUnknown(why, { ran: true, waits: false });
         message.replace(unknownReply(call, false));
       };
       return call.step.withdraw('not_forwarded');
@@ -380,12 +381,14 @@ class GateFilter implements Filter {
       const task = createdTask(message);
       return task ? recordLater(call, task, this.#admission) : call.record(message, onMoved);
     }
-    if (message.value.error !== undefined && this.#exchange.tap.res.statusCode >= 300) {
+    const isDoubted = call.step.doubt !== undefined;
+    const isError = message.value.error !== undefined;
+    if (isError && !isDoubted && this.#exchange.tap.res.statusCode >= 300) {
       if (this.#neverRan) return after(call.step.withdraw('rejected'), () => AS_IT_CAME);
       // A handler may have run before its server saw which capability the client lacks.
       if (outcomeOf(message) !== 'input_required') return replacing(this.#lose(call));
     }
-    const task = createdTask(message);
+    const task = isDoubted ? undefined : createdTask(message);
     if (task !== undefined) return carryOn(call, task, this.#admission);
     return saveOutcome(call, message, onMoved, true);
   }

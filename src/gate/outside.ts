@@ -216,7 +216,7 @@ export function eventOfHeld(
   throw new InterlockError(
     'ERR_INTERLOCK_EVENT',
     `resolve(): which event a call of ${showValue(tool)} sends depends on its arguments or its ` +
-      'result; give { event }',
+      'result; give { event }, or { event: null } for none',
   );
 }
 

@@ -34,17 +34,35 @@ export function refusalReply(
   return toolError(id, text, { [`${META_PREFIX}refusal`]: refusal }, era);
 }
 
-/** What the client is told of a step that ran, or may have run, without a recorded outcome. */
+/**
+ * What the client is told of a step that ran, or may have run, without a recorded outcome.
+ *
+ * @param said `mayRepeat`: the same call gets the same idempotency key. `words`: the handler's own
+ */
 export function unknownOutcomeReply(
   id: RequestId,
   tool: string,
   workflow: string,
-  { ran, era }: { readonly ran: boolean; readonly era: Era },
+  {
+    ran,
+    era,
+    words,
+    mayRepeat = false,
+  }: {
+    readonly ran: boolean;
+    readonly era: Era;
+    readonly words?: string | undefined;
+    readonly mayRepeat?: boolean;
+  },
 ): JsonObject {
+  const why = words === undefined ? '' : ` (${words})`;
   const fact = ran
     ? `${tool} ran, but its outcome could not be recorded.`
-    : `${tool} may have run: its outcome is unknown.`;
-  const text = `[System: ${fact} Do not call it again; the operator must check what happened.]`;
+    : `${tool} may have run: its outcome is unknown${why}.`;
+  const advice = mayRepeat
+    ? 'To find out, call it again with exactly the same arguments, and no others.'
+    : 'Do not call it again; the operator must check what happened.';
+  const text = `[System: ${fact} ${advice}]`;
   const facts = { workflow, tool, outcome: 'unknown', ran };
   return toolError(id, text, { [`${META_PREFIX}outcome`]: facts }, era);
 }

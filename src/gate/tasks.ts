@@ -8,7 +8,7 @@ import type { Admission, Run } from '../session/run.ts';
 import { type CallOrigin, Moves, type MovingBinding } from '../step/outcome.ts';
 import { type MoveListener, Step } from '../step/step.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
-import type { AtomicStateStore } from '../stores/store.ts';
+import type { AtomicStateStore, Uncertain } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
@@ -130,7 +130,11 @@ interface Witness {
 }
 
 /** This deployment does not bind the tool any more. */
-const MOVES_NOTHING: MovingBinding = { eventIn: () => undefined, retriesIn: () => 0 };
+const MOVES_NOTHING: MovingBinding = {
+  eventIn: () => undefined,
+  retriesIn: () => 0,
+  errorsIn: () => [],
+};
 
 /** A task that a gated call created. It is known until some time after its end. */
 class GatedTask {
@@ -178,7 +182,8 @@ class GatedTask {
     }
     if (step.state === 'saved' || step.state === 'released')
       run.store.delete(this.#key).catch(onError);
-    else this.#transform = undefined;
+    // The ticket of one whose outcome stays unknown is kept: each process is to show that.
+    else if (step.state !== 'left') this.#transform = undefined;
     clock.after(times.maxStepMs, () => this.forget(run.store));
     return transform ?? AS_IT_CAME;
   }
@@ -217,7 +222,7 @@ class GatedTask {
    */
   #resumed(ticket: StepTicket, run: Run): Step {
     const { workflow, onError } = this.#config;
-    const { token, idempotencyKey, version, from, before, origin, isUpdated } = ticket;
+    const { token, idempotencyKey, uncertain, version, from, before, origin, isUpdated } = ticket;
     let binding: MovingBinding = MOVES_NOTHING;
     try {
       binding = workflow.match(origin.tool, origin.args) ?? binding;
@@ -225,7 +230,8 @@ class GatedTask {
       onError(error);
     }
     const moves = new Moves(this.#config, binding, from, origin, before);
-    const step = Step.resumed(this.#config, run, { token, idempotencyKey, moves, version });
+    const kept = { token, idempotencyKey, uncertain, moves, version };
+    const step = Step.resumed(this.#config, run, kept);
     step.isUpdated = isUpdated === true;
     return step;
   }
@@ -241,7 +247,7 @@ export async function carryOn(
   const { moves } = step;
   if (moves === undefined) return AS_IT_CAME;
   const { store } = run;
-  const { token, idempotencyKey, isUpdated, snapshot } = step;
+  const { token, idempotencyKey, uncertain, isUpdated, snapshot } = step;
   const { version = 0 } = snapshot;
   const { current: from, found: before, origin } = moves;
   const key = ticketRun(taskOwner, taskId, workflow.id);
@@ -249,6 +255,7 @@ export async function carryOn(
     run: run.run,
     token,
     idempotencyKey,
+    uncertain,
     version,
     from,
     ...(before !== from && { before }),
@@ -331,6 +338,7 @@ interface StepTicket {
   /** The claim's token. */
   readonly token: string;
   readonly idempotencyKey: string;
+  readonly uncertain: Uncertain;
   /** The version of the snapshot from which the call made its moves. */
   readonly version: number;
   /** As `current` in {@link Moves}. Other versions read it by this name. */

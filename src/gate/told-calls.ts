@@ -103,7 +103,7 @@ export class ToldCalls implements Filter {
   #endAll(): void {
     for (const { requestId, incoming } of this.#open.values()) {
       // The gate's own answer, that the outcome is unknown, passed no filter.
-      const isLost = holdersOf(incoming).some(({ step }) => step.state === 'unsettled');
+      const isLost = holdersOf(incoming).some(({ step }) => step.isUnknown);
       this.#end(requestId, isLost ? { outcome: 'unknown' } : UNANSWERED);
     }
   }

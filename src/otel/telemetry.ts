@@ -71,6 +71,11 @@ export function instrumentsOf(meter: Meter) {
     ),
     refused: counter('mcp_interlock.call.refused', '{call}', 'Calls that a gate refused.'),
     unknown: counter('mcp_interlock.step.unknown', '{step}', 'Steps whose outcome is unknown.'),
+    unrecorded: counter(
+      'mcp_interlock.step.unrecorded',
+      '{step}',
+      'Steps that ran, and whose outcome is not recorded.',
+    ),
     held: counter(
       'mcp_interlock.step.held',
       '{step}',
@@ -96,7 +101,9 @@ type EventOf<Type extends InterlockEvent['type']> = Extract<
 >;
 
 /** The end of a step. */
-type StepEnd = EventOf<'step.committed' | 'step.failed' | 'step.released' | 'step.unknown'>;
+type StepEnd = EventOf<
+  'step.committed' | 'step.failed' | 'step.released' | 'step.unknown' | 'step.unrecorded'
+>;
 
 /** The attributes that the conventions give each call of a tool. */
 const EVERY_CALL = {
@@ -162,6 +169,10 @@ export class Telemetry {
     'step.released': (event) => this.#endStep(event, event.why),
     'step.unknown': (event) => {
       this.#instruments.unknown.add(1, ofTool(event), this.#contextOf(event));
+      this.#endStep(event, 'unknown');
+    },
+    'step.unrecorded': (event) => {
+      this.#instruments.unrecorded.add(1, ofTool(event), this.#contextOf(event));
       this.#endStep(event, 'unknown');
     },
     'step.held': (event) => this.#instruments.held.add(1, ofTool(event)),

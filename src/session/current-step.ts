@@ -26,7 +26,8 @@ export interface CurrentStep {
    * Changes the run's shared data, and returns them. They are saved with the outcome, a failure
    * too, and lost where the outcome stays unknown. Call it before `commitIn()`.
    *
-   * @throws Error where the data are no JSON; what `change` throws
+   * @throws Error where the data are no JSON, and from `commitIn()` or `unknown()` on; what
+   * `change` throws
    */
   update(change: (context: Json | undefined) => Json | undefined): Json | undefined;
   /**
@@ -40,10 +41,20 @@ export interface CurrentStep {
    * a successful result afterwards. Needs a store with transactions:
    * `mcp-interlock/stores/postgres`.
    *
-   * @throws Error where the store has no transactions, or the step has ended or was taken over.
-   * Roll back then.
+   * @throws Error where the store has no transactions, after `unknown()`, or where the step has
+   * ended or was taken over. Roll back then.
    */
   commitIn(client: unknown): Promise<void>;
+  /**
+   * Says that the handler does not know what its call came to: a provider's time-out, say. What the
+   * handler returns or throws afterwards does not count. The binding's `uncertain` says what
+   * follows: a held run, or a next try with the same key. Where several gates claimed the call, it
+   * is said to each of them.
+   *
+   * @param words why, for the model, the events and `onError`. Default: none
+   * @throws Error from `commitIn()` on, or where the step is over
+   */
+  unknown(words?: string): void;
 }
 
 /** What a handler was given: the gate has marked it, or knows it. */
@@ -66,6 +77,10 @@ export interface HandlersStep {
   readonly isOver: boolean;
   /** Whether the gate waits no more for an answer to the call. */
   readonly hasEnded: boolean;
+  /** Whether its handler has saved the success, or is about to. */
+  readonly isSavedByHandler: boolean;
+  /** Its handler does not know the outcome. */
+  doubt(words: string | undefined): void;
   /** What the handler sees; the same object each time. */
   readonly facade: CurrentStep;
 }
@@ -106,6 +121,17 @@ export class Try {
     if (forgotten !== undefined) ended.delete(forgotten);
     endedIds[oldest] = this.id;
     oldest = (oldest + 1) % MOST_ENDED;
+  }
+
+  /**
+   * The handler does not know the outcome: no step of the call does.
+   *
+   * @throws Error where it has saved one of them, or is about to
+   */
+  doubt(words: string | undefined): void {
+    if (this.#steps.some(({ isSavedByHandler }) => isSavedByHandler))
+      throw new Error('unknown() came after commitIn(), which says that the step was done');
+    for (const step of this.#steps) if (!step.isOver) step.doubt(words);
   }
 
   /** The step of the named gate. Default: of the gate that is mounted last. */

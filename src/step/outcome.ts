@@ -4,6 +4,7 @@
  */
 import type { Events } from '../events.ts';
 import { isPrincipalRun } from '../names.ts';
+import { isTable } from '../options.ts';
 import type {
   CallNote,
   ClaimView,
@@ -13,7 +14,7 @@ import type {
   TrailDraft,
   WorkflowRecord,
 } from '../stores/store.ts';
-import type { AnyEventSource, FailedCall, ToolResult } from '../workflow/binding.ts';
+import type { AnyEventSource, ErrorRule, FailedCall, ToolResult } from '../workflow/binding.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
 import type { FsmAction, Next, Position } from '../workflow/position.ts';
 import { countFailure, withRecorded } from '../workflow/stored.ts';
@@ -49,16 +50,36 @@ export interface CallOrigin {
 }
 
 /**
- * A function of the app read an argument that the upstream may have read differently. The gate does
- * not guess where such a call leads: its outcome is unknown.
+ * The tool ran, and the app's code does not say where that leads. The gate does not guess. The
+ * message has no value of the call; the `cause` may have some.
  */
+export class Undecided extends Error {}
+
+/** A function of the app read an argument that the upstream may have read differently. */
 class UnclearArguments extends Error {
-  constructor(tool: string, argument: string) {
+  constructor(argument: string) {
     super(
-      `the arguments of ${JSON.stringify(tool)} have ${JSON.stringify(argument)} ` +
-        'in another letter case, and what its outcome sends depends on it',
+      `the arguments have ${JSON.stringify(argument)} in another letter case, ` +
+        'and where the outcome leads depends on it',
     );
   }
+}
+
+/** How many names of an answer's members an error says at most. */
+const MOST_MEMBERS = 20;
+
+/** The names of an answer's members, without their values, to find the fault of a function by. */
+function membersOf({ result, error }: Ended): string {
+  const answer: unknown = result ?? error;
+  const what = result === undefined ? 'error' : 'result';
+  if (!isTable(answer)) return `the ${what} is no object`;
+  const names = Object.entries(answer).flatMap(([name, value]) =>
+    name === 'structuredContent' && isTable(value)
+      ? [name, ...Object.keys(value).map((inner) => `${name}.${inner}`)]
+      : [name],
+  );
+  const shown = names.slice(0, MOST_MEMBERS).join(', ');
+  return `the ${what} has ${names.length > MOST_MEMBERS ? `${shown}, …` : shown || 'no member'}`;
 }
 
 /**
@@ -121,7 +142,7 @@ function saidOf(outcome: Outcome): Said {
 }
 
 /** What a binding says of where its calls lead. */
-export type MovingBinding = Pick<CallBinding, 'eventIn' | 'retriesIn'>;
+export type MovingBinding = Pick<CallBinding, 'eventIn' | 'retriesIn' | 'errorsIn'>;
 
 /** Where the outcomes of one call lead. */
 export class Moves {
@@ -133,12 +154,11 @@ export class Moves {
   readonly #workflow: Workflow;
   readonly #binding: MovingBinding;
   readonly #asked: AskedArguments;
-  readonly #onError: (error: unknown) => void;
   /** The state in which the gate let the call through: it decides which event an outcome sends. */
   readonly #allowedIn: string;
 
   constructor(
-    { workflow, onError }: { workflow: Workflow; onError: (error: unknown) => void },
+    { workflow }: { readonly workflow: Workflow },
     binding: MovingBinding,
     current: Position,
     origin: CallOrigin,
@@ -148,7 +168,6 @@ export class Moves {
     this.#workflow = workflow;
     this.#binding = binding;
     this.#asked = new AskedArguments(origin.args);
-    this.#onError = onError;
     this.found = found;
     this.current = current;
     this.origin = origin;
@@ -170,29 +189,31 @@ export class Moves {
   }
 
   #from(current: Position, found: Position, origin: CallOrigin): Moves {
-    const own = { workflow: this.#workflow, onError: this.#onError };
+    const own = { workflow: this.#workflow };
     return new Moves(own, this.#binding, current, origin, found, this.#allowedIn);
   }
 
   /**
    * What follows from an outcome. A success is always saved, even where its event leads nowhere.
+   * `doubted`: the binding says that such an error leaves the outcome unknown.
    *
    * @param isUpdated whether the call was counted, or its handler changed the run's data. That is
    * saved with each outcome.
    * @param savedByHandler whether the handler saved the success in a transaction of its own
-   * @throws Error where the move depends on an argument that can be read in two ways
+   * @throws Undecided where the app's code does not say where the outcome leads
    */
   next(
     outcome: Outcome,
     isUpdated: boolean,
     savedByHandler: boolean,
-  ): StepMove | 'release' | 'unknown' {
+  ): StepMove | 'release' | 'unknown' | 'doubted' {
     const { kind, result } = outcome;
     if (kind === 'unknown') return 'unknown';
     if (kind === 'succeeded') return this.#succeeded(result ?? {});
     // If the handler's transaction was committed, the success is saved, and there is nothing left
     // to release. If it was rolled back, nothing was saved, and the release frees the run.
     if (savedByHandler) return 'release';
+    if (kind === 'failed' && this.#isDoubted(endedBy(outcome))) return 'doubted';
     const move = kind === 'failed' ? this.#failed(endedBy(outcome)) : undefined;
     return move ?? (isUpdated ? this.#stays(saidOf(outcome)) : 'release');
   }
@@ -223,12 +244,22 @@ export class Moves {
     return { from: this.current.state, event: null, ...said, ...this.origin.note };
   }
 
-  /**
-   * The tool ran: where its event leads nowhere, or throws, the success is saved without a move.
-   */
+  /** The tool ran: where its event leads nowhere, the success is saved without a move. */
   #succeeded(result: ToolResult): StepMove {
     const source = this.#binding.eventIn(this.#allowedIn);
     return this.#trySend(source, { result }, SUCCEEDED) ?? this.#stays(SUCCEEDED);
+  }
+
+  /** Whether a binding says that this error leaves the outcome unknown. One is enough. */
+  #isDoubted(ended: Ended): boolean {
+    return this.#binding.errorsIn(this.#allowedIn).some((rule) => {
+      if (typeof rule === 'string') return rule === 'unknown';
+      try {
+        return readError(rule, ended) === 'unknown';
+      } catch (error) {
+        throw this.#undecided('errors', ended, error);
+      }
+    });
   }
 
   /** `undefined` where the failure sends nothing. One that may be retried is only counted. */
@@ -265,10 +296,20 @@ export class Moves {
     try {
       return this.#send(source, outcome, how);
     } catch (error) {
-      if (error instanceof UnclearArguments) throw error;
-      this.#onError(error);
-      return undefined;
+      throw this.#undecided(how.outcome === 'succeeded' ? 'success' : 'failure', outcome, error);
     }
+  }
+
+  /** @param option that of the binding whose function failed */
+  #undecided(option: 'success' | 'failure' | 'errors', ended: Ended, cause: unknown): Undecided {
+    const [tool, state] = [this.origin.tool, this.#allowedIn].map((each) => JSON.stringify(each));
+    const binding = `the binding of ${tool} in ${state}`;
+    const reason =
+      cause instanceof UnclearArguments
+        ? cause.message
+        : `its "${option}" could not be followed, see the cause`;
+    const message = `${binding} does not say where this leads: ${reason}; ${membersOf(ended)}`;
+    return new Undecided(message, { cause });
   }
 
   #send(source: AnyEventSource, outcome: Ended, how: Said): StepMove | undefined {
@@ -277,7 +318,7 @@ export class Moves {
         ? { type: source, payload: undefined, memory: undefined }
         : this.#workflow.eventFrom(source, { ...this.#told, ...outcome });
     const { ambiguous } = this.#asked;
-    if (ambiguous !== undefined) throw new UnclearArguments(this.origin.tool, ambiguous);
+    if (ambiguous !== undefined) throw new UnclearArguments(ambiguous);
     if (sent === undefined) return undefined;
     const { type, payload, memory } = sent;
     const { position, actions } = this.#workflow.next(this.current, type, payload, memory);
@@ -373,14 +414,33 @@ export function shownState(rule: EndRule, run: string, state: string): string {
 
 const PAGE = 'https://www.npmjs.com/package/mcp-interlock#when-the-outcome-is-unknown';
 
+/** @throws Error where the function says neither `failed` nor `unknown` */
+function readError(rule: Exclude<ErrorRule, string>, { result, error }: Ended): unknown {
+  const said: unknown = rule(result, error);
+  if (said === 'failed' || said === 'unknown') return said;
+  // Its rejection, if it is a promise, must not end the process.
+  Promise.resolve(said).catch(() => {});
+  throw new Error('"errors" returned neither "failed" nor "unknown"');
+}
+
 /** A step whose outcome is unknown, or the claim that it left behind. */
 type UnknownStep = Pick<ClaimView, 'tool' | 'idempotencyKey' | 'uncertain'> & {
   readonly key: RunKey;
 };
 
+/** What is known of an unknown outcome. */
+export interface KnownOfUnknown {
+  /** Whether the tool surely ran, and only its outcome is not recorded. */
+  readonly ran: boolean;
+  /** Whether the claim stays, so that the run may be held. */
+  readonly waits: boolean;
+  /** What the app's code threw. */
+  readonly cause?: unknown;
+}
+
 /**
- * Given to `onError` when a step's outcome is unknown. A run whose step must not be repeated is
- * held until a person resolves it, or until the outcome comes late.
+ * Given to `onError` when a step's outcome is unknown, or is known and not recorded. A run whose
+ * step must not be repeated is held until a person resolves it, or until the outcome comes late.
  */
 export class UnknownOutcome extends Error {
   override readonly name = 'UnknownOutcome';
@@ -394,10 +454,17 @@ export class UnknownOutcome extends Error {
   /** Where the documentation says what to do. */
   readonly help = PAGE;
 
-  /** @param waits whether the claim stays, so that the run may be held */
-  constructor({ key, tool, idempotencyKey, uncertain }: UnknownStep, why: string, waits: boolean) {
-    const outcome = `the outcome of a call of ${JSON.stringify(tool)} is unknown (${why})`;
-    super(waits && uncertain === 'hold' ? `${outcome}. ${remedy(key)}` : outcome);
+  constructor(
+    { key, tool, idempotencyKey, uncertain }: UnknownStep,
+    why: string,
+    { ran, waits, cause }: KnownOfUnknown,
+  ) {
+    const call = `a call of ${JSON.stringify(tool)}`;
+    const outcome = ran
+      ? `${call} ran, and its outcome is not recorded (${why})`
+      : `the outcome of ${call} is unknown (${why})`;
+    const message = waits && uncertain === 'hold' ? `${outcome}. ${remedy(key)}` : outcome;
+    super(message, cause === undefined ? undefined : { cause });
     this.run = key.run;
     this.workflow = key.workflow;
     this.tool = tool;
@@ -421,6 +488,12 @@ interface MetRun extends Pick<WorkflowRecord, 'snapshot'> {
   readonly now?: number | undefined;
 }
 
+/** Why a process left a claim behind, by the claim's `kind`. */
+const LEFT: Readonly<Record<string, string>> = {
+  undecided: 'its binding did not say where that leads',
+  unknown: 'its handler or its binding said so',
+};
+
 /**
  * Tells of a claim that another process left behind and that holds its run, once in each process.
  * Had that process been killed, it could not have told.
@@ -431,13 +504,15 @@ export function tellIfHeld(
 ): void {
   if (claim === undefined || claim.live || claim.uncertain !== 'hold') return;
   if (!events.noteUnknown(claim.token)) return;
-  const why = 'its lease is over, and no process has said what came of it';
-  events.fail(new UnknownOutcome({ ...claim, key }, why, true), () => {
+  const { kind } = claim;
+  const ran = kind === 'undecided';
+  const why = (kind && LEFT[kind]) ?? 'its lease is over, and no process has said what came of it';
+  events.fail(new UnknownOutcome({ ...claim, key }, why, { ran, waits: true }), () => {
     const { tool, idempotencyKey, until, entry } = claim;
     const { run: runKey, workflow } = key;
     const { actor, requestId } = entry ?? {};
     const sinceMs = now === undefined || until === undefined ? undefined : now - until;
     const call = { runKey, workflow, tool, state: snapshot.state, actor, requestId };
-    return { type: 'step.held', ...call, idempotencyKey, sinceMs };
+    return { type: 'step.held', ...call, idempotencyKey, sinceMs, kind };
   });
 }

@@ -25,11 +25,13 @@ import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import type { Position } from '../workflow/position.ts';
 import type { Understood, Workflow } from '../workflow/workflow.ts';
 import {
+  type KnownOfUnknown,
   type Moves,
   type Outcome,
   type StepMove,
   shownPosition,
   tellSaved,
+  Undecided,
   UnknownOutcome,
   type WhenEnded,
 } from './outcome.ts';
@@ -37,6 +39,7 @@ import {
   callAgain,
   type GuardedStore,
   KEEPS_KEY,
+  persist,
   type Releasing,
   releaseClaim,
 } from './store-calls.ts';
@@ -132,8 +135,9 @@ export interface NotClaimed {
  * - `settling`: it asks the store to save the outcome, or to let the run go.
  * - `unsettled`: its outcome is unknown, and its lease runs out. An outcome that comes late is
  *   saved, unless a person has resolved the run or another call has taken it over.
- * - `refused`, `released`, `saved`, `lost`: it is over. `lost`: another process or a person has
- *   settled it, or taken the run over.
+ * - `refused`, `released`, `saved`, `left`, `lost`: it is over. `left`: its outcome stays unknown,
+ *   and its claim stays in the store. `lost`: another process or a person has settled it, or taken
+ *   the run over.
  */
 export type StepState =
   | 'waiting'
@@ -144,6 +148,7 @@ export type StepState =
   | 'refused'
   | 'released'
   | 'saved'
+  | 'left'
   | 'lost';
 
 /** Which states may follow each state. */
@@ -152,18 +157,34 @@ export const STEP_LIFE: Readonly<Record<StepState, readonly StepState[]>> = {
   claimed: ['forwarded', 'settling'],
   forwarded: ['settling', 'unsettled', 'lost'],
   unsettled: ['settling'],
-  settling: ['saved', 'released', 'unsettled', 'lost'],
+  settling: ['saved', 'released', 'left', 'unsettled', 'lost'],
   refused: [],
   released: [],
   saved: [],
+  left: [],
   lost: [],
 };
 
 /**
- * What `settle()` came to. `unknown`: the outcome is unknown. `unsaved`: the tool ran, and its
- * outcome could not be saved.
+ * What `settle()` came to. `unknown`: the outcome is unknown. `doubted`: the answer says one, but
+ * the handler or the binding says that it is unknown. `unsaved`: the tool ran, and its outcome
+ * could not be saved.
  */
-export type Settled = 'settled' | 'unknown' | 'unsaved';
+export type Settled = 'settled' | 'unknown' | 'doubted' | 'unsaved';
+
+/** Why an outcome is unknown though the call was answered. */
+export interface Doubt {
+  readonly why: string;
+  /** The handler's own words, for the model. */
+  readonly words?: string | undefined;
+}
+
+/** Why a step leaves its claim in the store. */
+interface Leaving extends Pick<KnownOfUnknown, 'cause'> {
+  /** The claim's `kind` from now on. */
+  readonly kind: 'undecided' | 'unknown';
+  readonly why: string;
+}
 
 /** Called once for each move that is saved. `isLate`: after the call's response was sent. */
 export type MoveListener = (move: StepMove, isLate: boolean) => void;
@@ -220,6 +241,10 @@ export class Step {
   isUpdated = false;
   /** Whether its handler saved the success, in a transaction that it may still have rolled back. */
   savedByHandler = false;
+  /** Whether its handler's `commitIn()` has not come to its end yet. */
+  isCommitting = false;
+  /** Set where its handler, or its binding, says that the outcome is unknown. */
+  doubt: Doubt | undefined;
 
   // Set once it is settled.
 
@@ -287,15 +312,14 @@ export class Step {
     kept: {
       readonly token: string;
       readonly idempotencyKey: string;
+      readonly uncertain: Uncertain;
       readonly moves: Moves;
       /** The version of the snapshot from which it made its moves. */
       readonly version: number;
     },
   ): Step {
     const { tool, note } = kept.moves.origin;
-    // The ticket lacks the binding's `uncertain`, which the claim in the store has. Here it decides
-    // only what `onError` and the events are told, so it is the stricter one.
-    const description = { tool, digest: '', uncertain: 'hold' } as const;
+    const description = { tool, digest: '', uncertain: kept.uncertain };
     const call = { description, note, request: NO_REQUEST, onTooLong: () => step.giveUp() };
     const step = new Step(rules, run, call, kept.token, 'forwarded');
     step.idempotencyKey = kept.idempotencyKey;
@@ -337,6 +361,11 @@ export class Step {
   /** Whether there is something to settle: it holds a claim, or its outcome is unknown. */
   get canSettle(): boolean {
     return this.hasClaim || this.#state === 'unsettled';
+  }
+
+  /** Whether its outcome is unknown, at least for now. */
+  get isUnknown(): boolean {
+    return this.#state === 'unsettled' || this.#state === 'left' || this.doubt !== undefined;
   }
 
   /** Whether it took longer than `maxStepMs`. */
@@ -539,14 +568,19 @@ export class Step {
   async commitIn(client: unknown): Promise<CommitResult['status'] | 'unsupported'> {
     const { store } = this.#run;
     if (this.moves === undefined || store.commitIn === undefined) return 'unsupported';
-    for (let remade = 0; ; remade++) {
-      const move = this.moves.successWithoutResult();
-      if (!this.canSettle) return 'lost';
-      this.#mayHaveSaved = true;
-      const result = await store.commitIn(client, this.#commitOf(move));
-      if (result.status === 'committed') this.savedByHandler = true;
-      if (result.status !== 'moved' || remade === MOST_REMADE) return result.status;
-      this.#goOnFrom(result.snapshot);
+    this.isCommitting = true;
+    try {
+      for (let remade = 0; ; remade++) {
+        const move = this.moves.successWithoutResult();
+        if (!this.canSettle) return 'lost';
+        this.#mayHaveSaved = true;
+        const result = await store.commitIn(client, this.#commitOf(move));
+        if (result.status === 'committed') this.savedByHandler = true;
+        if (result.status !== 'moved' || remade === MOST_REMADE) return result.status;
+        this.#goOnFrom(result.snapshot);
+      }
+    } finally {
+      this.isCommitting = false;
     }
   }
 
@@ -578,12 +612,22 @@ export class Step {
    *
    * @param isLast whether no later answer will show the outcome again. Then a save that failed is
    * tried again, for at most `maxStepMs`.
-   * @throws Error as {@link Moves.next}
    */
   settle(outcome: Outcome, onMoved: MoveListener, isLast: boolean): MaybePromise<Settled> {
     const { moves, isUpdated, savedByHandler } = this;
     if (moves === undefined) return 'unknown';
-    const next = moves.next(outcome, isUpdated, savedByHandler);
+    if (this.doubt !== undefined) return this.#leaveDoubted();
+    let next: ReturnType<Moves['next']>;
+    try {
+      next = moves.next(outcome, isUpdated, savedByHandler);
+    } catch (error) {
+      if (!(error instanceof Undecided)) throw error;
+      return this.#leaveUndecided(error);
+    }
+    if (next === 'doubted') {
+      this.doubt = { why: 'its binding says so of this error' };
+      return this.#leaveDoubted();
+    }
     if (next === 'unknown') {
       this.giveUp();
       return 'unknown';
@@ -600,6 +644,47 @@ export class Step {
     this.leaves = shownPosition(this.#rules, this.key.run, moves.current);
     const entry = moves.entryFor(outcome);
     return after(this.release({ ...options, entry }), () => 'settled' as const);
+  }
+
+  #leaveUndecided({ message: why, cause }: Undecided): Promise<Settled> {
+    return this.#leave({ kind: 'undecided', why, cause }).then(() => 'unsaved' as const);
+  }
+
+  #leaveDoubted(): Promise<Settled> {
+    const why = this.doubt?.why ?? '';
+    return this.#leave({ kind: 'unknown', why }).then(() => 'doubted' as const);
+  }
+
+  /**
+   * Ends the step with an outcome that stays unknown, and its lease with it. An undecided one holds
+   * its run, because a later try would be no clearer. So does any step that must not be repeated.
+   * Else the next try may take the claim over, with its key.
+   */
+  async #leave({ kind, why, cause }: Leaving): Promise<void> {
+    if (!this.canSettle) return;
+    const { clock, times, events, onError } = this.#rules;
+    if (kind === 'undecided') this.description = { ...this.description, uncertain: 'hold' };
+    const options = this.uncertain === 'hold' ? { hold: kind } : {};
+    const leave = async (): Promise<void> => {
+      if (!this.canSettle) return;
+      this.#become('settling');
+      const ask = (): Promise<boolean> => this.#run.store.renew(this.key, this.token, 0, options);
+      try {
+        const isOurs = await persist(ask, { clock, forMs: times.leaseMs, onError });
+        this.#become(isOurs ? 'left' : 'lost');
+      } catch (error) {
+        this.#become('unsettled');
+        this.#forgetCall();
+        throw error;
+      }
+    };
+    const failed = (error: unknown): void => {
+      onError(error);
+      this.#tryLater(leave);
+    };
+    await leave().catch(failed);
+    const said = { ran: kind === 'undecided', waits: this.#state !== 'lost', cause };
+    if (events.noteUnknown(this.token) || (said.ran && !said.waits)) this.tellUnknown(why, said);
   }
 
   #settleWith(
@@ -621,7 +706,7 @@ export class Step {
     };
     const unsaved = (status: CommitStatus | 'failed'): Settled => {
       const why = isLate ? `its result came late: ${status}` : status;
-      this.tellUnknown(why, status === 'failed');
+      this.tellUnknown(why, { ran: true, waits: status === 'failed' });
       return 'unsaved';
     };
     return commit().then(
@@ -632,30 +717,34 @@ export class Step {
         return 'settled';
       },
       (error) => {
+        // Made anew from what was recorded meanwhile, the move cannot be told any more.
+        if (error instanceof Undecided) return this.#leaveUndecided(error);
         this.#rules.onError(error);
-        if (isLast) this.#saveLater(() => commit(true));
+        if (isLast) {
+          const tell = (status: CommitStatus): void => {
+            if (status !== 'lost' && status !== 'unknown') return;
+            this.tellUnknown(`its result came late: ${status}`, { ran: true, waits: false });
+          };
+          this.#tryLater(() => commit(true).then(tell));
+        }
         return unsaved('failed');
       },
     );
   }
 
   /**
-   * The store may come back before a person resolves the run, so the commit is tried again, every
+   * The store may come back before a person resolves the run, so it is asked again, every
    * `leaseMs`. The client has been told that the outcome could not be recorded.
    */
-  #saveLater(save: () => Promise<CommitStatus>): void {
+  #tryLater(save: () => Promise<void>): void {
     const { clock, times, onError } = this.#rules;
     const deadline = clock.now() + times.maxStepMs;
-    const tell = (status: CommitStatus): void => {
-      if (status === 'lost' || status === 'unknown')
-        this.tellUnknown(`its result came late: ${status}`, false);
-    };
     const failed = (error: unknown): void => {
       onError(error);
       if (clock.now() < deadline) later();
     };
     const later = (): void =>
-      void clock.after(times.leaseMs, () => void save().then(tell, failed).catch(onError));
+      void clock.after(times.leaseMs, () => void save().catch(failed).catch(onError));
     later();
   }
 
@@ -821,6 +910,7 @@ export class Step {
    */
   async release(options: ReleaseOptions = {}): Promise<void> {
     if (!this.canSettle) return;
+    if (this.doubt !== undefined) return this.#leave({ kind: 'unknown', why: this.doubt.why });
     const { clock, events } = this.#rules;
     this.#become('settling');
     const isTold = events.isOn && this.moves !== undefined;
@@ -872,22 +962,21 @@ export class Step {
     const isNew = this.#state === 'forwarded';
     if (isNew) this.#become('unsettled');
     if (!isAwaited && this.#state === 'unsettled') this.#forgetCall();
-    if (isNew) this.tellUnknown(why, true);
+    if (isNew) this.tellUnknown(this.doubt?.why ?? why, { ran: false, waits: true });
+    // The handler is done, and no answer to come would count.
+    if (!isAwaited && this.doubt !== undefined) void this.#leaveDoubted();
   }
 
-  /**
-   * Tells `onError` and the events that the outcome is unknown.
-   *
-   * @param waits whether the claim stays. Then a step that must not be repeated holds its run.
-   */
-  tellUnknown(why: string, waits: boolean): void {
+  /** Tells `onError` and the events that the outcome is unknown, or known and not recorded. */
+  tellUnknown(why: string, said: KnownOfUnknown): void {
     const { events } = this.#rules;
     const { idempotencyKey, uncertain } = this;
-    const isHeld = waits && uncertain === 'hold';
+    const isHeld = said.waits && uncertain === 'hold';
     // So that this process does not tell of it again when it meets the claim later.
     events.noteUnknown(this.token);
-    events.fail(new UnknownOutcome(this, why, waits), () => {
-      return { type: 'step.unknown', ...this.#ending, why, isHeld, idempotencyKey };
+    events.fail(new UnknownOutcome(this, why, said), () => {
+      const type = said.ran ? 'step.unrecorded' : 'step.unknown';
+      return { type, ...this.#ending, why, isHeld, idempotencyKey };
     });
   }
 

@@ -111,10 +111,41 @@ export function parseEvent(what: string, event: unknown): string {
   throw new InterlockError('ERR_INTERLOCK_EVENT', message);
 }
 
-/** The name of an event, or a function. @throws InterlockError as {@link parseEvent} */
-function parseSource(what: string, source: unknown): AnyEventSource {
-  return typeof source === 'function' ? (source as AnyEventSource) : parseEvent(what, source);
+/**
+ * The name of an event, or a function.
+ *
+ * @throws InterlockError as {@link parseEvent}, and as {@link assertSynchronous}
+ */
+function parseSource(what: string, option: string, source: unknown): AnyEventSource {
+  if (typeof source !== 'function') return parseEvent(what, source);
+  assertSynchronous(what, option, source);
+  return source as AnyEventSource;
 }
+
+/**
+ * A function that is not marked `async` may still return a promise; that shows after the call.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_BINDING` for an `async` function
+ */
+export function assertSynchronous(what: string, option: string, value: unknown): void {
+  if (typeof value !== 'function') return;
+  if (!Object.prototype.toString.call(value).startsWith('[object Async')) return;
+  const message = `${what}: "${option}" must not be an async function`;
+  throw new InterlockError(
+    'ERR_INTERLOCK_BINDING',
+    `${message}: the gate saves the move before the client sees the result, and waits for nothing`,
+  );
+}
+
+/**
+ * What an error of a tool says of its outcome: `'failed'`, so that the same call may be made again
+ * under another idempotency key; or `'unknown'`. A function is told the result, or the JSON-RPC
+ * error where there is none. It must be synchronous and free of effects.
+ */
+export type ErrorRule =
+  | 'failed'
+  | 'unknown'
+  | ((result: ToolResult | undefined, error: unknown) => 'failed' | 'unknown');
 
 /**
  * Whether a binding is about a call with these arguments. Must be quick, synchronous and free of
@@ -188,6 +219,12 @@ export interface BindingOptions<
    */
   readonly retries?: number | undefined;
   /**
+   * What an error of the tool says of its outcome. With `'unknown'`, such as for a payment whose
+   * provider may time out, `uncertain` says what follows. A function that throws, or answers
+   * anything else, holds the run. Default: `'failed'`.
+   */
+  readonly errors?: ErrorRule | undefined;
+  /**
    * Asked before the gate forwards the call. Where the guard throws, or takes longer than its
    * deadline, the gate refuses the call. Default: none.
    */
@@ -260,10 +297,16 @@ export function kindOfCalls({ kind, success, failure }: AnyBinding): CallKind {
   return kind ?? (success === undefined && failure === undefined ? 'free' : 'step');
 }
 
+/** The option `errors` of a binding, or of a rule of order. */
+export const errorsOption = z.optional(
+  z.union([z.enum(['failed', 'unknown']), functionOption<Exclude<ErrorRule, string>>()]),
+);
+
 const optionsSchema = z.strictObject({
   success: z.optional(z.unknown()),
   failure: z.optional(z.unknown()),
   retries: z.optional(z.int().check(z.minimum(1))),
+  errors: errorsOption,
   guard: z.optional(functionOption<Guard>()),
   visible: z.optional(functionOption<VisibleTest>()),
   when: z.optional(functionOption<CallTest>()),
@@ -273,8 +316,8 @@ const optionsSchema = z.strictObject({
 /**
  * Checks the shape of a binding; {@link checkBinding} checks it against a workflow.
  *
- * @throws InterlockError `ERR_INTERLOCK_BINDING` for the name and the states, `ERR_INTERLOCK_EVENT`
- * for the events, `ERR_INTERLOCK_CONFIG` for the other options.
+ * @throws InterlockError `ERR_INTERLOCK_BINDING` for the name, the states and async functions,
+ * `ERR_INTERLOCK_EVENT` for the events, `ERR_INTERLOCK_CONFIG` for the other options.
  */
 export function parseBinding(name: unknown, states: unknown, event: unknown): AnyBinding {
   const tool = parseToolName(name);
@@ -284,11 +327,12 @@ export function parseBinding(name: unknown, states: unknown, event: unknown): An
     const message = `binding of ${what}: "retries" counts the failures before "failure" is sent`;
     throw new InterlockError('ERR_INTERLOCK_CONFIG', `${message}; give "failure" too`);
   }
+  assertSynchronous(what, 'errors', rest.errors);
   return Object.freeze({
     tool,
     states: parseStates(what, states),
-    ...(success === undefined ? {} : { success: parseSource(what, success) }),
-    ...(failure === undefined ? {} : { failure: parseSource(what, failure) }),
+    ...(success === undefined ? {} : { success: parseSource(what, 'success', success) }),
+    ...(failure === undefined ? {} : { failure: parseSource(what, 'failure', failure) }),
     ...rest,
   }) as AnyBinding;
 }

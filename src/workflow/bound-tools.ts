@@ -11,6 +11,7 @@ import {
   type AnyEventSource,
   type CallKind,
   type CallTest,
+  type ErrorRule,
   type EventWithPayload,
   type FailedCall,
   type Guard,
@@ -35,6 +36,8 @@ export interface CallBinding {
   eventIn(state: string, outcome?: 'success' | 'failure'): AnyEventSource | undefined;
   /** How many failures leave the run in `state`, before the next one sends its event. */
   retriesIn(state: string): number;
+  /** What the bindings that are available in `state` say of errors. */
+  errorsIn(state: string): readonly ErrorRule[];
   /** The functions that choose an event. */
   readonly sources: readonly Exclude<AnyEventSource, string>[];
   /** All of them must let the call through. */
@@ -56,6 +59,10 @@ export function combine(model: Model, bindings: readonly AnyBinding[]): CallBind
     eventIn: (state: string, outcome: 'success' | 'failure' = 'success') =>
       senderIn(model, bindings, state, outcome)?.[outcome],
     retriesIn: (state: string) => senderIn(model, bindings, state, 'failure')?.retries ?? 0,
+    errorsIn: (state: string) =>
+      bindings.flatMap(({ errors, states }) =>
+        errors !== undefined && model.isIn(state, states) ? [errors] : [],
+      ),
     sources: Object.freeze(
       bindings
         .flatMap(({ success, failure }) => [success, failure])

@@ -5,7 +5,14 @@
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { isTable, parseOptions, showValue } from '../options.ts';
-import type { AnyBinding, CallKind, Guard } from './binding.ts';
+import {
+  type AnyBinding,
+  assertSynchronous,
+  type CallKind,
+  type ErrorRule,
+  errorsOption,
+  type Guard,
+} from './binding.ts';
 import { positionOf } from './bound-tools.ts';
 import {
   digestOfArguments,
@@ -59,6 +66,8 @@ export interface OrderRule<N extends string = string> {
    * it. The tool's annotations do not matter. Default `true`.
    */
   readonly step?: boolean | undefined;
+  /** As `errors` of a binding: what an error of the tool says of its outcome. */
+  readonly errors?: ErrorRule | undefined;
 }
 
 /** The rules of a workflow, by tool: `K` has rules, `M` is named by them. */
@@ -78,6 +87,7 @@ interface Rule {
   readonly once: boolean;
   /** `false` where the author says that its calls are no steps. */
   readonly step: boolean;
+  readonly errors: ErrorRule | undefined;
 }
 
 const ruleSchema = z.strictObject({
@@ -85,6 +95,7 @@ const ruleSchema = z.strictObject({
   undoneBy: z.optional(z.unknown()),
   once: z._default(z.boolean(), false),
   step: z._default(z.boolean(), true),
+  errors: errorsOption,
 });
 
 const neededSchema = z.strictObject({
@@ -181,7 +192,7 @@ export class Order {
   }
 
   #bindingOf(tool: string): AnyBinding {
-    const { after, once = false } = this.#rules.get(tool) ?? {};
+    const { after, once = false, errors } = this.#rules.get(tool) ?? {};
     const effect = this.model.effects.get(tool);
     const states = expressionOf(after, once ? tool : undefined);
     const isAboutArguments = neededBy(after).some(({ own }) => own.length > 0);
@@ -190,6 +201,7 @@ export class Order {
       states: Object.freeze([states]),
       kind: this.#kindOf(tool, effect),
       ...(effect && { success: successOf(tool, effect) }),
+      ...(errors !== undefined && { errors }),
       ...(isAboutArguments && after !== undefined && { guard: guardOf(after) }),
     });
   }
@@ -249,14 +261,16 @@ function parseRule(what: string, tool: string, rule: unknown): Rule {
   const own = `${what}: rule of ${showValue(tool)}`;
   checkName(what, tool);
   if (rule === undefined) throw fault(`${own}: expected an object, got undefined`);
-  const { after, undoneBy = [], once, step } = parseOptions(own, ruleSchema, rule);
+  const { after, undoneBy = [], once, step, errors } = parseOptions(own, ruleSchema, rule);
+  assertSynchronous(own, 'errors', errors);
   const needs = after === undefined ? undefined : parseAfter(own, after);
   if (neededBy(needs).some((each) => each.tool === tool))
     throw fault(`${own}: after: a tool cannot be after itself; for "at most once" say once: true`);
   const undoers: readonly unknown[] = Array.isArray(undoneBy) ? undoneBy : [undoneBy];
   for (const undoer of undoers) checkName(`${own}: undoneBy`, undoer);
   if (undoers.includes(tool)) throw fault(`${own}: undoneBy: a tool cannot undo itself`);
-  return { tool, after: needs, undoneBy: [...new Set(undoers.map(String))], once, step };
+  const undone = [...new Set(undoers.map(String))];
+  return { tool, after: needs, undoneBy: undone, once, step, errors };
 }
 
 function parseAfter(what: string, after: unknown): Requirement {

@@ -1,9 +1,21 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { describe, expect, it } from 'vitest';
 import * as z from 'zod';
-import { type BindingOptions, type FsmGateOptions, StateMachineGate } from '../../src/index.ts';
+import {
+  type BindingOptions,
+  type FsmGateOptions,
+  StateMachineGate,
+  type ToolResult,
+  tool,
+  UnknownOutcome,
+} from '../../src/index.ts';
 import { passUntil, scene } from '../helpers/scene.ts';
 import type { Ledger } from '../helpers/upstream.ts';
+
+/** What the model reads of a call that is undecided. */
+const RAN =
+  '[System: pay ran, but its outcome could not be recorded. ' +
+  'Do not call it again; the operator must check what happened.]';
 
 function orderGate(pay: BindingOptions) {
   return new StateMachineGate<string, string>({
@@ -88,7 +100,7 @@ describe('a success that is a function', () => {
     const { client, store } = await order(byResult);
     await client.raw.call('pay', { as: 'error' });
     expect(store.take()).toEqual(['claim', 'release']);
-    await client.calls('pay', { as: 'paid' });
+    await client.calls('pay', { as: 'paid', sum: 1 });
     expect(store.take()).toEqual(['claim', 'commit']);
   });
 
@@ -99,7 +111,7 @@ describe('a success that is a function', () => {
     expect(errors).toEqual([]);
   });
 
-  it.each<[string, () => unknown, string]>([
+  it.each<[string, (call: { readonly result: ToolResult }) => unknown, string]>([
     [
       'throws',
       () => {
@@ -113,22 +125,100 @@ describe('a success that is a function', () => {
       '"PAYED", which no state handles; did you mean "PAID"?',
     ],
     ['returns no event', () => 7, 'expected the name of an event, got 7'],
-    ['is asynchronous', async () => 'PAID', 'expected the name of an event, got a promise'],
+    [
+      'returns a promise',
+      () => Promise.resolve('PAID'),
+      'expected the name of an event, got a promise',
+    ],
+    [
+      'reads a path that is not there',
+      ({ result }) => (result.data as { as: string }).as,
+      'Cannot read properties of undefined',
+    ],
     [
       'returns a payload that is not JSON',
       () => ({ type: 'PAID', payload: new Date(0) }),
       'is a Date',
     ],
   ])(
-    'that %s moves nothing and is told to onError, since the tool ran',
+    'that %s holds the run, also with `retry`: the handler runs once',
     async (_, success, told) => {
-      const { client, errors, trail } = await order({ success: success as () => 'PAID' });
-      expect((await client.calls('pay', { as: 'paid' })).text).toBe('paid');
-      expect(await trail()).toMatchObject([{ from: 'open', to: 'open', event: null, tool: 'pay' }]);
-      expect(String(errors)).toContain(told);
-      expect(errors).toHaveLength(1);
+      for (const uncertain of ['hold', 'retry'] as const) {
+        const app = await order({ success: success as () => 'PAID', uncertain });
+        const { client, errors, trail, key, runs } = app;
+        const answer = await client.raw.call('pay', { as: 'paid', sum: 4_711 });
+        expect(answer.isError).toBe(true);
+        expect(answer.texts).toEqual([RAN]);
+        for (let times = 0; times < 2; times++)
+          await client.isRefused('pay', 'held', { as: 'paid', sum: 4_711 });
+        app.clock.advance(60_000);
+        await client.isRefused('pay', 'held', { as: 'paid', sum: 4_711 });
+        expect(app.ledger.calls).toEqual(['pay']);
+        await app.order.isIn('open', 'held');
+        expect((await runs.read(key))?.claim).toMatchObject({ kind: 'undecided', tool: 'pay' });
+
+        expect(errors).toEqual([expect.any(UnknownOutcome)]);
+        const [error] = errors as [UnknownOutcome];
+        expect(error.message).toContain('a call of "pay" ran');
+        expect(error.message).toContain('the binding of "pay" in "open"');
+        expect(error.message).toContain('its "success" could not be followed');
+        expect(error.message).toContain(
+          'content, structuredContent, structuredContent.as, isError',
+        );
+        expect(error.message).not.toMatch(/4711|paid|PAYED/);
+        expect(String(error.cause)).toContain(told);
+
+        await expect(runs.resolve(key, 'succeeded')).rejects.toThrow('{ event: null } for none');
+        const resolved = { resolved: true, state: 'paid' };
+        expect(await runs.resolve(key, 'succeeded', { event: 'PAID' })).toEqual(resolved);
+        expect(await trail()).toMatchObject([{ from: 'open', to: 'paid', kind: 'resolved' }]);
+      }
     },
   );
+
+  it('that was undecided may be resolved as a success without a move', async () => {
+    const { client, key, runs, trail, ...app } = await order({
+      success: () => {
+        throw new Error('oops');
+      },
+    });
+    await client.raw.call('pay', { as: 'paid' });
+    const resolved = { resolved: true, state: 'open' };
+    expect(await runs.resolve(key, 'succeeded', { event: null })).toEqual(resolved);
+    expect(await trail()).toMatchObject([{ to: 'open', event: null, outcome: 'succeeded' }]);
+    await app.order.isIn('open', 'idle');
+  });
+
+  it('is held by a store that comes back while the gate asks again', async () => {
+    const { client, key, runs, store, clock, errors, ...app } = await order({
+      success: () => 'PAYED' as 'PAID',
+      uncertain: 'retry',
+    });
+    store.fail('renew', 2);
+    const answer = await passUntil(clock, client.raw.call('pay', { as: 'paid' }));
+    expect(answer.texts).toEqual([RAN]);
+    await app.order.is('held');
+    store.fail('renew');
+    await runs.resolve(key, 'failed', { event: null });
+    await passUntil(clock, client.raw.call('pay', { as: 'paid' }));
+    expect((await runs.read(key))?.claim?.kind).toBeUndefined();
+    store.heal();
+    clock.advance(8_000);
+    await app.order.becomes('held');
+    expect(errors.filter((error) => error instanceof UnknownOutcome)).toHaveLength(2);
+  });
+
+  it('and is an async function is refused as it is bound', () => {
+    const wrong = expect.objectContaining({
+      code: 'ERR_INTERLOCK_BINDING',
+      message: expect.stringContaining('must not be an async function'),
+    });
+    for (const option of ['success', 'failure', 'errors'] as const) {
+      const binding = { failure: 'BROKE', [option]: async () => 'PAID' } as BindingOptions;
+      expect(() => orderGate(binding)).toThrow(wrong);
+      expect(() => tool('pay').bindState('open', binding as object)).toThrow(wrong);
+    }
+  });
 
   it('of a held run is not guessed: resolve() needs the event', async () => {
     const { key, runs, trail, loseOutcome, ...app } = await order(byResult);
@@ -191,16 +281,20 @@ describe('a failure event', () => {
     ]);
   });
 
-  it('whose function throws leaves the run as it is, and is told to onError', async () => {
-    const { client, errors, ...app } = await order({
+  it('whose function throws holds the run, and is told to onError', async () => {
+    const { client, errors, key, runs, ...app } = await order({
+      uncertain: 'retry',
       failure: () => {
         throw new Error('oops');
       },
     });
-    expect((await client.raw.call('pay', { as: 'error' })).isError).toBe(true);
-    await app.order.isIn('open');
-    expect(String(errors)).toContain('oops');
-    await client.calls('pay', { as: 'paid' });
+    expect((await client.raw.call('pay', { as: 'error' })).texts).toEqual([RAN]);
+    await app.order.isIn('open', 'held');
+    expect((await runs.read(key))?.claim?.kind).toBe('undecided');
+    expect(String(errors)).toContain('its "failure" could not be followed');
+    await client.isRefused('pay', 'held', { as: 'paid' });
+    await runs.resolve(key, 'failed', { event: 'BROKE' });
+    await app.order.isIn('review', 'idle');
   });
 
   it('also moves a held run that turns out to have failed', async () => {

@@ -110,11 +110,13 @@ describe('a mounted statechart', () => {
     ]);
   });
 
-  it('commits the call without a move if its own code fails: the tool ran', async () => {
+  it('holds the run if its own code fails: the tool ran, and the move cannot be told', async () => {
     const { client, errors, position } = await shop(orderGate());
-    await client.calls('add');
-    expect(String(errors)).toContain('NaN');
-    expect(await position()).toMatchObject({ state: 'cart', version: 1 });
+    expect((await client.raw.call('add')).texts[0]).toContain('add ran, but its outcome could not');
+    expect(errors).toMatchObject([{ name: 'UnknownOutcome', cause: expect.anything() }]);
+    expect(String((errors[0] as Error).cause)).toContain('NaN');
+    expect(await position()).toMatchObject({ state: 'cart' });
+    await client.isRefused('add', 'held', { price: 1 });
   });
 });
 

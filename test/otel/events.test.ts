@@ -66,6 +66,7 @@ function tellAll(): void {
     { type: 'step.failed', ...STEP, call: 3, kind: 'tool_error' },
     { type: 'step.released', ...STEP, call: 3, why: 'not_run' },
     { type: 'step.unknown', ...STEP, call: 3, why: '', isHeld: true, idempotencyKey: 'key' },
+    { type: 'step.unrecorded', ...STEP, call: 3, why: '', isHeld: false, idempotencyKey: 'key' },
     { type: 'step.held', ...HELD, idempotencyKey: 'key' },
     { type: 'run.resolved', ...RUN, tool: 'cart.pay', outcome: 'succeeded', state: 'confirmed' },
     { type: 'store.slow', operation: 'commit', durationMs: 1_200 },

@@ -39,6 +39,7 @@ assertType<Same<typeof open, StateMachineGate<string, string, never, string>>>()
 const rule: OrderRule<'a'> = { after: 'a' };
 StateMachineGate.fromOrder({ b: rule }).bindPrompt('p', ['a', 'b']);
 StateMachineGate.fromOrder({ a: {} });
+StateMachineGate.fromOrder({ a: { errors: 'unknown' }, b: { errors: () => 'failed' } });
 
 StateMachineGate.fromOrder({ a: { step: true }, b: { after: 'a', step: false } });
 assertType<Same<OrderRule['step'], boolean | undefined>>();
@@ -60,3 +61,5 @@ StateMachineGate.fromOrder({ a: { once: 'yes' } });
 StateMachineGate.fromOrder({ a: {} }, { onAction: () => {} });
 // @ts-expect-error
 StateMachineGate.fromOrder({ a: {} }, { ids: 'a' });
+// @ts-expect-error
+StateMachineGate.fromOrder({ a: { errors: async () => 'failed' } });

@@ -78,6 +78,17 @@ gate.bindTool('t', 'payment', { sucess: 'PAY' });
 gate.bindTool('t', 'payment', { uncertain: 'wait' });
 // @ts-expect-error
 gate.bindTool('t', 'payment', { when: async () => true });
+// @ts-expect-error
+gate.bindTool('t', 'payment', { success: async () => 'PAY' });
+// @ts-expect-error
+gate.bindTool('t', 'payment', { failure: async () => 'PAY' });
+// @ts-expect-error
+gate.bindTool('t', 'payment', { errors: async () => 'unknown' });
+// @ts-expect-error
+gate.bindTool('t', 'payment', { errors: 'retry' });
+gate.bindTool('t', 'payment', { errors: 'unknown' }).bindTool('t', 'payment', {
+  errors: (result, error) => (error === undefined && result?.isError ? 'unknown' : 'failed'),
+});
 
 // Events sent and states seen.
 void gate

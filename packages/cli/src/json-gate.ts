@@ -33,6 +33,13 @@ const expressionForms = [
 
 const expressionSchema: z.ZodMiniType<Expression> = z.union(expressionForms);
 
+const errors = z.optional(
+  about(
+    z.enum(['failed', 'unknown']),
+    'What an error of the tool says of its outcome. Default: "failed".',
+  ),
+);
+
 const bindingSchema = z.strictObject({
   states: about(
     z.union([...expressionForms, z.array(expressionSchema).check(z.minLength(1))]),
@@ -53,6 +60,7 @@ const bindingSchema = z.strictObject({
         '"retry" lets it try again.',
     ),
   ),
+  errors,
 });
 
 const toolSchema = z.union([
@@ -139,6 +147,7 @@ const ruleSchema = z.strictObject({
       'Whether its calls are steps: one at a time, with an idempotency key. Default: true.',
     ),
   ),
+  errors,
 });
 
 const orderSchema = (document: Record<string, unknown>, table: TableOf) =>

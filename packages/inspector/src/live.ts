@@ -290,6 +290,7 @@ function whatOf({ type }: InterlockEvent): RunChanged['what'] | undefined {
     case 'step.released':
       return 'step';
     case 'step.unknown':
+    case 'step.unrecorded':
     case 'step.held':
       return 'held';
     case 'run.ended':
