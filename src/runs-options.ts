@@ -461,7 +461,7 @@ export function parseHeldName(run: unknown): string | { readonly idempotencyKey:
 export function parseResolve(
   outcome: unknown,
   options: unknown,
-): Omit<z.output<typeof resolveSchema>, 'event'> & { readonly event?: string | null } {
+): Omit<z.output<typeof resolveSchema>, 'event'> & { readonly event?: string | null | undefined } {
   parseOutcome('resolve()', outcome);
   const { event, ...said } = withJson(
     'resolve()',

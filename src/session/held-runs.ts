@@ -129,8 +129,8 @@ export class CallersHeld {
   }
 
   /** The step's outcome is unknown, or its caller has gone while it is at work. */
-  left({ token, key, canSettle }: Step): void {
-    if (canSettle) this.#held.add(token, key, this.#owner);
+  left({ token, key, canSettle, state }: Step): void {
+    if (canSettle || state === 'left') this.#held.add(token, key, this.#owner);
   }
 
   /** The caller met the claim of such a step. */

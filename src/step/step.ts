@@ -1015,7 +1015,7 @@ export class Step {
     this.#stopRenewing();
     if (state === 'settling') return;
     this.#turn?.end();
-    if (state === 'unsettled') this.#held?.left(this);
+    if (state === 'unsettled' || state === 'left') this.#held?.left(this);
     else this.#held?.settled(this);
     if (state !== 'unsettled') this.#forgetCall();
   }
