@@ -18,6 +18,7 @@ export type RefusalReason =
   | 'too-many-held'
   | 'loop'
   | 'unavailable'
+  | 'unreadable'
   | 'no-run';
 
 /**

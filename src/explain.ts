@@ -13,6 +13,7 @@ import type { FsmSnapshot, Json } from './stores/store.ts';
 import { type Refusal, refusalFor } from './workflow/advice.ts';
 import { eventNamed, isChosen } from './workflow/binding.ts';
 import type { CallBinding } from './workflow/bound-tools.ts';
+import { snapshotBehind } from './workflow/envelope.ts';
 import type { StateMachineGate } from './workflow/gate.ts';
 import type { Next } from './workflow/position.ts';
 import { Together } from './workflow/together.ts';
@@ -48,7 +49,7 @@ export interface ExplainedTool {
 export interface Explained {
   /** Where the run stands for its clients. */
   readonly state: string;
-  /** The explained position, as the gate understands it. */
+  /** The explained position, as the gate understands it. What its context holds is the gate's. */
   readonly snapshot: FsmSnapshot;
   /** The shared data in it; for a statechart its context. */
   readonly context?: Json;
@@ -100,7 +101,7 @@ export function explain<S extends string, E extends string>(
 
 /** @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` */
 function understood(workflow: Workflow, at: ExplainedRun | undefined): FsmSnapshot {
-  const found = { ...workflow.start, updatedAt: 0, ...at?.snapshot };
+  const found = { ...workflow.start, updatedAt: 0, ...(at && snapshotBehind(at.snapshot)) };
   return { ...found, ...workflow.adopt(found) };
 }
 

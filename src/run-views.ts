@@ -15,6 +15,7 @@ import type {
   RunsPage,
   WorkflowRecord,
 } from './stores/store.ts';
+import { shownSnapshot } from './workflow/envelope.ts';
 import type { Viewer } from './workflow/visible.ts';
 import type { Workflow } from './workflow/workflow.ts';
 
@@ -68,7 +69,8 @@ function viewOf(
   { claim, ended = false }: Pick<WorkflowRecord, 'claim' | 'ended'>,
   now: number,
 ): RunView {
-  const context = workflow.dataOf(snapshot);
+  const shown = shownSnapshot(snapshot);
+  const { context } = shown;
   const status = statusOf(claim);
   const heldSince = status === 'held' ? claim?.until : undefined;
   const available = workflow.available(snapshot.state);
@@ -76,7 +78,7 @@ function viewOf(
   return {
     run: viewer.run,
     state: snapshot.state,
-    snapshot,
+    snapshot: shown,
     status,
     ended,
     available: hidden?.size ? available.filter((tool) => !hidden.has(tool)) : available,
@@ -179,7 +181,7 @@ function viewsOf(mover: RunsMover, { runs, next, now = mover.clock.now() }: Runs
 }
 
 /** A run that the gate does not understand must not hide the others. */
-function viewOfFound(
+export function viewOfFound(
   { workflow, onError }: RunsMover,
   { run, sessionEnded, ...record }: FoundRun,
   now: number,

@@ -159,7 +159,7 @@ function decide(config: GateConfig, binding: CallBinding, step: Step): Position 
   const { snapshot, understood } = step;
   if (understood === undefined) {
     config.onError(step.fault);
-    return { reason: 'unavailable' };
+    return { reason: 'unreadable' };
   }
   const { run } = step.key;
   const stands = shownPosition(config, run, understood.position);

@@ -183,7 +183,7 @@ export class Judge {
   #test(asked: BoundCall, found: FsmSnapshot | NotFound): MaybePromise<Verdict> {
     const { incoming, tool, run, binding } = asked;
     if (found === 'unknown') return this.#refuseGone(incoming, tool, run);
-    if (found === 'unavailable') return this.#refuseBound(asked, { reason: 'unavailable' });
+    if (typeof found === 'string') return this.#refuseBound(asked, { reason: found });
     if (!allowsCall(this.#config, run, found, asked))
       return this.#refuseBound(asked, { reason: 'state', snapshot: found });
     if (binding.guards.length === 0) return this.#forward(asked, found);
@@ -215,7 +215,7 @@ export class Judge {
     if (isFull || (run.steppingCall !== undefined && run.steppingCall !== incoming))
       return this.#refuseBound(asked, { reason: 'busy' });
     const found = stateAsRead(this.#config, run);
-    if (found === 'unavailable') return this.#refuseBound(asked, { reason: 'unavailable' });
+    if (found === 'unreadable') return this.#refuseBound(asked, { reason: found });
     if (found !== undefined && !allowsCall(this.#config, run, found, asked))
       return this.#refuseBound(asked, { reason: 'state', snapshot: found });
     const isRestarted = beginsAnew(this.#config, run.run);
@@ -375,8 +375,7 @@ export class Judge {
     const run = 'run' in named ? named : undefined;
     const shown = snapshot && this.#shownTo(run, snapshot);
     const at = shown ?? snapshot;
-    // This deployment does not understand the state, so it can give no better reason.
-    const told = snapshot === undefined || shown !== undefined ? reason : 'unavailable';
+    const told = snapshot === undefined || shown !== undefined ? reason : 'unreadable';
     this.#tellRefused(incoming, tool, told, snapshot?.state);
     // While the call waited for its turn, another one moved the run to where the tool is hidden.
     if (this.#keepsSecrets && at && run && !isShown(this.#config, run, at, tool))

@@ -310,7 +310,7 @@ class ReadJudge {
       return { reason: 'no-run' };
     }
     if (found === 'unknown') return { reason: 'ended' };
-    if (found === 'unavailable') return { reason: 'unavailable' };
+    if (typeof found === 'string') return { reason: found };
     const { listed } = this.#admission;
     const sight = listed && sightOf(this.#config, listed, found);
     const isAllowed = bound.every(

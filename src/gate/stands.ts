@@ -15,8 +15,11 @@ import type { Sight } from '../workflow/visible.ts';
 import type { Understood, Workflow } from '../workflow/workflow.ts';
 import type { GateConfig, Visibility } from './config.ts';
 
-/** `unknown`: the run does not exist any more. `unavailable`: the gate cannot read it. */
-export type NotFound = 'unknown' | 'unavailable';
+/**
+ * `unknown`: the run does not exist any more. `unavailable`: the store cannot be asked.
+ * `unreadable`: this deployment does not understand what the store has.
+ */
+export type NotFound = 'unknown' | 'unavailable' | 'unreadable';
 
 /** Where the run stands for its clients. */
 export function stateNow(config: GateConfig, run: Run): MaybePromise<FsmSnapshot | NotFound> {
@@ -38,7 +41,7 @@ function stateIn(
  * Where the run stood when this request read it. `undefined` without such a read, or if it may be
  * old: the run has moved, a call holds it, or its deadline has passed.
  */
-export function stateAsRead(config: GateConfig, run: Run): FsmSnapshot | 'unavailable' | undefined {
+export function stateAsRead(config: GateConfig, run: Run): FsmSnapshot | 'unreadable' | undefined {
   const { id } = config.workflow;
   const record = run.fresh();
   if (record === undefined || run.turns.isTaken(turnKey({ run: run.run, workflow: id })))
@@ -150,13 +153,13 @@ export interface StoredPosition {
 export function storedPosition(
   config: GateConfig,
   record: RunRecord | undefined,
-): StoredPosition | 'unavailable' {
+): StoredPosition | 'unreadable' {
   const { workflow } = config;
   const snapshot = storedIn(record, workflow.id)?.snapshot;
   if (snapshot === undefined)
     return { position: workflow.start, updatedAt: 0, version: 0, isOverdue: false };
   const known = understood(config, snapshot, record?.now);
-  if (known === undefined) return 'unavailable';
+  if (known === undefined) return 'unreadable';
   const { position, expiry } = known;
   const { updatedAt, version = 0 } = snapshot;
   return {

@@ -25,7 +25,7 @@ import type { GateConfig, StatusTool, SummarizedRun } from './config.ts';
 import { Gates } from './gates.ts';
 import { resultOf } from './replies.ts';
 import { recordNow } from './stands.ts';
-import { statusOfRun, statusWithoutRun, unreadable, type WorkflowStatus } from './status.ts';
+import { statusOfRun, statusWithoutRun, type WorkflowStatus, withoutState } from './status.ts';
 
 /** What `fsmGate({ statusTool })` takes, if not the name alone. */
 export interface StatusToolOptions {
@@ -174,7 +174,7 @@ const OUTPUT_SCHEMA = {
           workflow: TEXT,
           status: {
             type: 'string',
-            enum: ['idle', 'running', 'held', 'ended', 'no-run', 'unavailable'],
+            enum: ['idle', 'running', 'held', 'ended', 'no-run', 'unavailable', 'unreadable'],
           },
           says: { type: 'string', description: 'Where the run stands, in words.' },
           state: TEXT,
@@ -221,6 +221,9 @@ const OUTPUT_SCHEMA = {
   required: ['workflows'],
 } as const;
 
+/** What the tool cannot answer by. */
+const NO_STATE: readonly WorkflowStatus['status'][] = ['unavailable', 'unreadable'];
+
 /** One call of the tool, and its caller. */
 interface AskedStatus {
   readonly admission: Admission;
@@ -260,7 +263,7 @@ export async function answerStatus(
   const result = {
     content: [{ type: 'text', text: parts.map(textOf).join('\n\n') }],
     structuredContent: { workflows: parts },
-    ...(parts.every(({ status: each }) => each === 'unavailable') && { isError: true }),
+    ...(parts.every(({ status: each }) => NO_STATE.includes(each)) && { isError: true }),
   };
   await incoming.answerWith(resultOf(id, result, admission.era));
   return 'answered';
@@ -295,7 +298,7 @@ async function partsOf(
     return sharing.map((gate) => statusWithoutRun(gate, advice, starters));
   }
   const record = await recordNow(config, run);
-  if (record === 'away') return sharing.map(unreadable);
+  if (record === 'away') return sharing.map((gate) => withoutState(gate, 'unavailable'));
   if (record === undefined && run.create === undefined) {
     const { gone } = run;
     if (gone === undefined) return 'unknown';

@@ -82,9 +82,9 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
   const key = { run: run.run, workflow: workflow.id };
   if (stored !== undefined) tellIfHeld({ key, ...stored, now: record?.now }, gate);
   const stood = storedPosition(gate, record);
-  if (stood === 'unavailable') return unreadable(gate);
+  if (stood === 'unreadable') return withoutState(gate, stood);
   const position = await begunPosition(gate, run, stood);
-  if (position === 'unavailable') return unreadable(gate);
+  if (position === 'unavailable') return withoutState(gate, position);
   const recent = stored === undefined ? [] : await recentOf(gate, run, position);
   const underWay = statusOf(stored?.claim);
   const hasEnded = underWay === 'idle' && workflow.hasEnded(position.state);
@@ -139,9 +139,11 @@ export function statusWithoutRun(
   return { workflow, status, says, next: starters };
 }
 
-/** The state of the run cannot be read. */
-export function unreadable({ workflow: { id: workflow } }: GateConfig): WorkflowStatus {
-  const status = 'unavailable';
+/** The store cannot be asked, or this deployment does not understand what it has. */
+export function withoutState(
+  { workflow: { id: workflow } }: GateConfig,
+  status: 'unavailable' | 'unreadable',
+): WorkflowStatus {
   return { workflow, status, says: statusWords({ workflow, status, available: [] }), next: [] };
 }
 

@@ -298,7 +298,10 @@ export async function recordLater(
   return AS_IT_CAME;
 }
 
-/** The task of that id, if a step of this gate created it. Rejects if the store fails. */
+/**
+ * The task of that id, if a step of this gate created it. Rejects if the store fails, or if this
+ * deployment does not understand where the task's call found its run.
+ */
 async function findTask(
   config: GateConfig,
   admission: Admission,
@@ -312,9 +315,18 @@ async function findTask(
   const record = await store.read(key, ttlMs);
   const text = record?.workflows[WORKFLOW]?.snapshot.context;
   if (typeof text !== 'string') return undefined;
-  const task = table.get(key) ?? new GatedTask(key, JSON.parse(text) as Ticket, config);
+  const ticket = understoodTicket(JSON.parse(text) as Ticket, config);
+  const task = table.get(key) ?? new GatedTask(key, ticket, config);
   table.set(key, task);
   return task;
+}
+
+/** Another deployment may have kept the ticket. */
+function understoodTicket(ticket: Ticket, { workflow }: GateConfig): Ticket {
+  if (!('from' in ticket)) return ticket;
+  const { from, before, ...kept } = ticket;
+  const stood = { from: workflow.adopt(from), ...(before && { before: workflow.adopt(before) }) };
+  return { ...kept, ...stood };
 }
 
 function tableOf(store: GuardedStore): Map<string, GatedTask> {

@@ -51,7 +51,7 @@ export interface RefusalDetails {
 /** Why a prompt or a resource was refused. */
 export type ReadRefusalReason = Extract<
   RefusalReason,
-  'state' | 'guard' | 'unavailable' | 'no-run'
+  'state' | 'guard' | 'unavailable' | 'unreadable' | 'no-run'
 >;
 
 /**
@@ -103,7 +103,7 @@ export interface StatusFacts {
   readonly workflow: string;
   /** Absent where no run is known, or it cannot be read. */
   readonly state?: string | undefined;
-  readonly status: 'idle' | 'running' | 'held' | 'ended' | 'no-run' | 'unavailable';
+  readonly status: 'idle' | 'running' | 'held' | 'ended' | 'no-run' | 'unavailable' | 'unreadable';
   readonly available: readonly string[];
   readonly waitsFor?: Awaited | undefined;
   /** How to come to a run, or to another one. */
@@ -169,6 +169,8 @@ export function statusWords(facts: StatusFacts): string {
   const { workflow, state, status, available, waitsFor, words, leavesInMs, done } = facts;
   if (status === 'unavailable')
     return `The state of ${name(workflow)} cannot be read now. Try again later.`;
+  if (status === 'unreadable')
+    return `${notUnderstood(workflow)}. ${afterOperator(workflow)} Do not call its tools until then.`;
   if (status === 'no-run')
     return `This call names no run of ${name(workflow)}. ${sentence(words ?? 'Nothing else does')}`;
   const stands =
@@ -337,6 +339,11 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
     notRun(tool, `${cause ?? `the state of ${name(workflow)} cannot be read now`}.`),
     'Try again later.',
   ],
+  unreadable: ({ tool, workflow }) => [
+    notRun(tool, `${notUnderstood(workflow)}.`),
+    afterOperator(workflow),
+    'Do not repeat the call.',
+  ],
 };
 
 const READ_SENTENCES: Record<
@@ -353,6 +360,11 @@ const READ_SENTENCES: Record<
     `${subject} was not given, because the state of ${name(workflow)} cannot be read now.`,
     'Try again later.',
   ],
+  unreadable: (subject, { workflow }) => [
+    `${subject} was not given, because ${notUnderstood(workflow)}.`,
+    afterOperator(workflow),
+    'Do not ask for it again.',
+  ],
   'no-run': (subject, { workflow }, { words }) => [
     `${subject} was not given, because nothing in the request names a run of ${name(workflow)}.`,
     sentence(words ?? 'The operator must choose what does'),
@@ -367,6 +379,15 @@ function refusedByGuard(
   const place = isOrder ? '' : during(refusal);
   const said = `${subject} was refused${place}: ${sentence(words)}`;
   return [said, availability(refusal.workflow, refusal.available)];
+}
+
+/** No wait helps: another deployment must come, or the operator must end the run. */
+function notUnderstood(workflow: string): string {
+  return `this server cannot read where ${name(workflow)} stands`;
+}
+
+function afterOperator(workflow: string): string {
+  return `The operator must repair that before ${name(workflow)} goes on.`;
 }
 
 function notRun(tool: string, because: string): string {

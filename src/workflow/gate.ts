@@ -2,6 +2,7 @@
  * The gate that an app makes, binds and mounts. It hides how machine and bindings become what the
  * middlewares run on.
  */
+
 import { InterlockError } from '../errors.ts';
 import { isGate, isRequest, isTable, showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
@@ -27,6 +28,7 @@ import {
   type OrderOptions,
   type TransitionListener,
 } from './definition.ts';
+import { openContext } from './envelope.ts';
 import type { FsmConfig, WidenedConfig } from './flat-machine.ts';
 import type { OrderRules } from './order.ts';
 import {
@@ -37,7 +39,7 @@ import {
   type TransitionResult,
 } from './position.ts';
 import { BoundReads, type ReadOptions } from './reads.ts';
-import { adopt, openContext, parseSnapshot, stamped } from './stored.ts';
+import { adopt, parseSnapshot, stamped } from './stored.ts';
 import { isVeiled, Sight } from './visible.ts';
 import { Workflow } from './workflow.ts';
 import type {

@@ -2,13 +2,15 @@
  * A stop for models that go round in circles. It hides how calls since the last move are told
  * apart, counted, and kept with the run.
  */
+
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
 import { functionOption, parseOptions, showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
+import { openContext, sealContext } from './envelope.ts';
 import type { Model, Next, Position } from './position.ts';
-import { arrived, openContext, sealContext } from './stored.ts';
+import { arrived } from './stored.ts';
 
 /** A loop as `onLoop` is told of it: a model called again and again without progress. */
 export interface Loop {

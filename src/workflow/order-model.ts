@@ -2,9 +2,11 @@
  * Rules of order as a machine. It hides how a set of tools is written as a state, what each success
  * changes, and how a run remembers arguments.
  */
+
 import { digestOf } from '../digest.ts';
 import { isTable } from '../options.ts';
 import type { Json } from '../stores/store.ts';
+import { openContext, sealContext } from './envelope.ts';
 import {
   atomsOf,
   type BoundState,
@@ -13,7 +15,6 @@ import {
   type Next,
   type Position,
 } from './position.ts';
-import { openContext, sealContext } from './stored.ts';
 
 /** An earlier call that a rule needs, checked. */
 export interface Needed {

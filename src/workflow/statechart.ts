@@ -2,6 +2,7 @@
  * A machine of XState as a gate's model: hides how runs go to and from the snapshots of XState, and
  * what of them is kept.
  */
+
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
@@ -17,6 +18,7 @@ import {
   guardedEvents,
   isReserved,
 } from './chart.ts';
+import { type Envelope, openContext, sealContext } from './envelope.ts';
 import {
   ANY_STATE,
   type BoundState,
@@ -27,7 +29,7 @@ import {
   type Position,
   type StateTag,
 } from './position.ts';
-import { type Envelope, jsonOf, openContext, sealContext } from './stored.ts';
+import { jsonOf } from './stored.ts';
 import {
   type FoundAction,
   inertScope,

@@ -1,12 +1,13 @@
 /**
- * Runs as stores keep them: hides what a snapshot carries beside its state, and how older
- * deployments and deadlines are understood.
+ * Runs as stores keep them: hides how the runs of other deployments, and deadlines, are understood.
  */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
 import { isTable, parseOptions, showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
+import { formatOf, openContext, sealContext } from './envelope.ts';
+import { FORMAT } from './format.ts';
 import type { Model, Next, Position } from './position.ts';
 
 /** Not strict: a backend may keep more beside a snapshot than the gate gave it. */
@@ -60,7 +61,7 @@ export type Migrate = (stored: StoredRun) => {
 
 /** The options of a gate that are about earlier deployments. */
 export interface Deployment {
-  /** Absent counts as 0, and leaves no trace in snapshots. */
+  /** Absent counts as 0, and snapshots do not name it. */
   readonly version?: number | undefined;
   readonly migrate?: Migrate | undefined;
 }
@@ -68,24 +69,28 @@ export interface Deployment {
 const migratedSchema = z.strictObject({ state: z.string(), context: z.optional(z.unknown()) });
 
 /** Marks a position as saved by this deployment. */
-export function stamped(position: Position, { version }: Deployment): Position {
-  if (version === undefined) return position;
-  return { state: position.state, ...sealContext({ ...openContext(position.context), version }) };
+export function stamped({ state, context }: Position, { version }: Deployment): Position {
+  const envelope = openContext(context);
+  return { state, ...sealContext(version === undefined ? envelope : { ...envelope, version }) };
 }
 
 /**
  * A stored position in the terms of this deployment. The gate never resets a run that it does not
- * understand.
+ * understand. A context that no gate wrote is the run's data.
  *
- * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where a newer version saved it; or where an older
- * one did, or its state is unknown, and `migrate` does not help
+ * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where a newer version of the package forbids this
+ * one to move the run, or a newer version of the gate saved it; or where an older one did, or its
+ * state is unknown, and `migrate` does not help
  */
 export function adopt(model: Model, deployment: Deployment, stored: Position): Position {
   const envelope = openContext(stored.context);
   const { version = 0 } = envelope;
   const own = deployment.version ?? 0;
-  if (version === own && model.has(stored.state)) return stored;
+  const { written, moves } = formatOf(envelope);
   const what = `a run of "${model.id}" in ${showValue(stored.state)}`;
+  if (moves > FORMAT) throw tooNew(what, moves);
+  if (version === own && model.has(stored.state))
+    return written === FORMAT ? stored : stamped(stored, deployment);
   if (version > own) {
     throw snapshotError(
       `${what} was saved by version ${version}, and this one is ${own === 0 ? 'without' : own}`,
@@ -109,6 +114,15 @@ export function adopt(model: Model, deployment: Deployment, stored: Position): P
   }
   const context = migrated.context === undefined ? {} : { data: migrated.context };
   return stamped({ state: migrated.state, ...sealContext({ ...rest, ...context }) }, deployment);
+}
+
+function tooNew(what: string, moves: number): InterlockError {
+  const lowest = Number.isFinite(moves) ? `format ${moves}` : 'a format unknown here';
+  return snapshotError(
+    `${what} was saved by a newer version of mcp-interlock, and only versions from ${lowest} on ` +
+      `may move it; this one writes format ${FORMAT}. Deploy the newer version wherever the store ` +
+      'is used',
+  );
 }
 
 function migrateRun(
@@ -143,67 +157,6 @@ function contextOf(context: unknown, what: string): Json {
 
 function snapshotError(message: string, options?: ErrorOptions): InterlockError {
   return new InterlockError('ERR_INTERLOCK_SNAPSHOT', message, options);
-}
-
-/** What a run carries in its snapshot's `context`. */
-export interface Envelope {
-  /** The run's shared data; for a statechart its context. */
-  readonly data?: Json;
-  /** For each history state, by path: the paths of the states that it goes back to. */
-  readonly history?: { readonly [path: string]: readonly string[] };
-  /** The `version` of the gate that saved it. */
-  readonly version?: number;
-  /**
-   * When the run entered its state, on the store's clock. Kept only where the state has a deadline
-   * and something was saved in it since.
-   */
-  readonly entered?: number;
-  /** The loop shield's counter. */
-  readonly loop?: Json;
-  /** How often each tool with `retries` has failed in this state. */
-  readonly failures?: { readonly [tool: string]: number };
-  /** What rules of order remember of the arguments of calls. */
-  readonly 'mcp-interlock/calls'?: Json;
-}
-
-const CALLS_KEY = 'mcp-interlock/calls';
-const KEYS = ['data', 'history', 'version', 'entered', 'loop', 'failures', CALLS_KEY];
-
-/**
- * The property that names an envelope's format, by a number. Without it the format is the first
- * one, which is this one. A later format must name itself, or this version would take the envelope
- * for data.
- */
-const FORMAT_KEY = 'mcp-interlock/format';
-const FORMAT = 1;
-
-/**
- * What a context holds. A context that no gate has written is data as a whole.
- *
- * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where a newer version of the package wrote it
- */
-export function openContext(context: Json | undefined): Envelope {
-  if (context === undefined) return {};
-  if (!isTable(context)) return { data: context };
-  if (Object.keys(context).every((key) => KEYS.includes(key))) return context;
-  const format = Object.hasOwn(context, FORMAT_KEY) ? context[FORMAT_KEY] : FORMAT;
-  if (typeof format === 'number' && format > FORMAT) {
-    throw snapshotError(
-      `a run was saved in format ${format} by a newer version of mcp-interlock, ` +
-        `and this one knows formats up to ${FORMAT}; ` +
-        'deploy the newer version wherever the store is used',
-    );
-  }
-  return { data: context };
-}
-
-/** The context that holds all this; none where the envelope is empty. */
-export function sealContext(envelope: Envelope): { readonly context?: Json } {
-  const kept = KEYS.flatMap((key): [string, Json][] => {
-    const value = envelope[key as keyof Envelope];
-    return value === undefined ? [] : [[key, value as Json]];
-  });
-  return kept.length === 0 ? {} : { context: Object.fromEntries(kept) };
 }
 
 /** The same position with other data. @throws Error where it is no JSON */

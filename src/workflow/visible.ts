@@ -2,9 +2,11 @@
  * What one client sees of a run. It hides how the `visible` of several bindings add up, and what
  * such a function may answer or throw.
  */
+
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
 import type { AnyBinding, RunFacts, ViewedRun, VisibleTest } from './binding.ts';
+import { openContext } from './envelope.ts';
 import {
   type BoundState,
   type Model,
@@ -12,7 +14,6 @@ import {
   parseExpression,
   stateFault,
 } from './position.ts';
-import { openContext } from './stored.ts';
 
 /** Who looks at a run. */
 export interface Viewer {

@@ -2,6 +2,7 @@
  * A gate as the middlewares use it. It hides what is worked out once, from machine and bindings, so
  * that a request needs little more than its run's state.
  */
+
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
 import { showValue } from '../options.ts';
@@ -35,6 +36,7 @@ import {
   emit,
   type Listener,
 } from './definition.ts';
+import { openContext } from './envelope.ts';
 import type { LoopShield } from './loop-shield.ts';
 import { OrderWays } from './order-ways.ts';
 import {
@@ -52,7 +54,6 @@ import {
   adopt,
   arrived,
   leavesAt,
-  openContext,
   overdue,
   parseSnapshot,
   stamped,
