@@ -19,7 +19,7 @@ interface Authorizes {
 }
 
 /** What else may make an answer 503. */
-type FailOn = 'held' | 'stuck' | 'bus';
+type FailOn = 'held' | 'stuck' | 'unreadable' | 'bus';
 
 /** Options of {@link workflowHealth}. */
 export interface WorkflowHealthOptions {
@@ -102,7 +102,7 @@ const optionsSchema = z.strictObject({
     .check(z.minLength(1, 'expected what runsOf() returned, once at least')),
   stuckAfterMs: z.number().check(z.minimum(0)),
   authorize: z.optional(functionOption<Authorizes['authorize']>()),
-  failOn: z._default(z.array(z.enum(['held', 'stuck', 'bus'])), () => []),
+  failOn: z._default(z.array(z.enum(['held', 'stuck', 'unreadable', 'bus'])), () => []),
   maxAgeMs: z._default(z.number().check(z.minimum(0)), 1_000),
   onError: z.optional(functionOption<(error: unknown) => void>()),
 });
@@ -164,7 +164,7 @@ export function workflowHealth(options: WorkflowHealthOptions): HealthHandler {
 
 /** An alarm that could never ring is a mistake. */
 function checkFailOn(mover: RunsMover, failOn: readonly FailOn[]): void {
-  if (failOn.includes('held') || failOn.includes('stuck'))
+  if (failOn.some((each) => each !== 'bus'))
     indexOf(mover, 'workflowHealth({ failOn })');
   if (!failOn.includes('bus') || mover.sessions?.hearsOthers !== undefined) return;
   throw new InterlockError(
@@ -248,6 +248,10 @@ function reportOf(
     ['index', isBlind && (failOn.includes('held') || failOn.includes('stuck'))],
     ['held', workflows.some(({ held = 0 }) => held > 0) && failOn.includes('held')],
     ['stuck', workflows.some(({ stuck = 0 }) => stuck > 0) && failOn.includes('stuck')],
+    [
+      'unreadable',
+      workflows.some(({ unreadable = 0 }) => unreadable > 0) && failOn.includes('unreadable'),
+    ],
   ];
   const failing = faults.filter(([, isFault]) => isFault).map(([name]) => name);
   return {

@@ -146,10 +146,19 @@ export async function countRuns(
     runs: sum('runs'),
     states: states.map(({ state, runs, stuck }) => ({ state, runs, ...(isAsked && { stuck }) })),
     ...(isAsked && { stuck: sum('stuck') }),
+    unreadable: states.reduce(
+      (all, { state, runs }) => (isStranded(workflow, state) ? all + runs : all),
+      0,
+    ),
     held,
     running,
     ...(oldestClaim !== undefined && { oldestClaimMs: Math.max(0, now - oldestClaim) }),
   };
+}
+
+/** Only a run's data tell where a `migrate` takes it, and the counts have none. */
+function isStranded(workflow: Workflow, state: string): boolean {
+  return !workflow.migrates && !workflow.hasState(state);
 }
 
 type Index = Required<Pick<AtomicStateStore, 'held' | 'stuck' | 'count' | 'list'>>;

@@ -24,6 +24,7 @@ export interface RunView {
   readonly run: string;
   /** That of `snapshot`. */
   readonly state: string;
+  /** Where it stands. Its context is the run's shared data, without what the gate keeps beside. */
   readonly snapshot: FsmSnapshot;
   /** The run's shared data; for a statechart its context. */
   readonly context?: Json | undefined;
@@ -57,8 +58,9 @@ export interface RunView {
    */
   readonly unmovedForMs?: number;
   /**
-   * Why the gate does not understand the stored run. The rest is then as it is stored. Only in
-   * lists: `read()` rejects instead.
+   * Why this deployment cannot read the run, so that it refuses its calls as `unreadable`. The rest
+   * is then as it is stored; what only a newer version understands is left out. Only in lists:
+   * `read()` rejects instead.
    */
   readonly fault?: string;
 }
@@ -82,6 +84,11 @@ export interface RunsUnderWay {
   }[];
   /** The sum over all states. */
   readonly stuck?: number;
+  /**
+   * Runs in a state that this deployment does not have, where the gate has no `migrate`. It refuses
+   * their calls as `unreadable`. A count does not see the versions that saved the runs.
+   */
+  readonly unreadable: number;
   /** Runs that a person must resolve. */
   readonly held: number;
   /** Running steps. */
