@@ -13,7 +13,7 @@ import type { FsmSnapshot, Json } from './stores/store.ts';
 import { type Refusal, refusalFor } from './workflow/advice.ts';
 import { eventNamed, isChosen } from './workflow/binding.ts';
 import type { CallBinding } from './workflow/bound-tools.ts';
-import { snapshotBehind } from './workflow/envelope.ts';
+import { bareContext, snapshotBehind } from './workflow/envelope.ts';
 import type { StateMachineGate } from './workflow/gate.ts';
 import type { Next } from './workflow/position.ts';
 import { Together } from './workflow/together.ts';
@@ -49,7 +49,10 @@ export interface ExplainedTool {
 export interface Explained {
   /** Where the run stands for its clients. */
   readonly state: string;
-  /** The explained position, as the gate understands it. What its context holds is the gate's. */
+  /**
+   * The explained position, as the gate understands it. Give it to {@link whatIf} as it is: its
+   * context may hold more than the run's data.
+   */
   readonly snapshot: FsmSnapshot;
   /** The shared data in it; for a statechart its context. */
   readonly context?: Json;
@@ -87,9 +90,10 @@ export function explain<S extends string, E extends string>(
   const tools = workflow.toolNames.map((tool) => explainTool(workflow, tool, about));
   const leavesAt = workflow.leavesAt(snapshot);
   const context = workflow.dataOf(snapshot);
+  const { context: wrapped, ...stands } = snapshot;
   return {
     state,
-    snapshot,
+    snapshot: { ...stands, ...bareContext(wrapped) },
     ...(context !== undefined && { context }),
     ended: workflow.hasEnded(state),
     tools,

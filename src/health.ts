@@ -164,8 +164,7 @@ export function workflowHealth(options: WorkflowHealthOptions): HealthHandler {
 
 /** An alarm that could never ring is a mistake. */
 function checkFailOn(mover: RunsMover, failOn: readonly FailOn[]): void {
-  if (failOn.some((each) => each !== 'bus'))
-    indexOf(mover, 'workflowHealth({ failOn })');
+  if (failOn.some((each) => each !== 'bus')) indexOf(mover, 'workflowHealth({ failOn })');
   if (!failOn.includes('bus') || mover.sessions?.hearsOthers !== undefined) return;
   throw new InterlockError(
     'ERR_INTERLOCK_CONFIG',

@@ -71,6 +71,7 @@ describe('the reference', () => {
       'too-many-held': true,
       loop: true,
       unavailable: true,
+      unreadable: true,
       'no-run': true,
     };
     const rows = new Page('docs/reference/refusals.md').tableAfter('in the same words');

@@ -66,6 +66,7 @@ const COUNTED = {
   runs: 2,
   states: [{ state: 'payment', runs: 2, stuck: 1 }],
   stuck: 1,
+  unreadable: 0,
   held: 1,
   running: 0,
   oldestClaimMs: LEASE + 1_000,

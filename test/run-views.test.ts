@@ -244,6 +244,7 @@ describe('count()', () => {
       ],
       held: 1,
       running: 1,
+      unreadable: 0,
       oldestClaimMs: 60_000,
     });
     expect(await runs.count({ forMs: 60_000 })).toMatchObject({
@@ -263,6 +264,7 @@ describe('count()', () => {
       stuck: 0,
       held: 0,
       running: 0,
+      unreadable: 0,
     });
   });
 });

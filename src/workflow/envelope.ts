@@ -82,6 +82,16 @@ export function sealContext(envelope: Envelope): { readonly context: Json } {
   return { context: { ...Object.fromEntries(members), [FORMAT_KEY]: pair } };
 }
 
+/**
+ * The context to hand out where the app keeps a position itself: the bare data where they are all
+ * that it holds, or else the envelope.
+ */
+export function bareContext(context: Json | undefined): { readonly context?: Json } {
+  const { [FORMAT_KEY]: _, data, ...rest } = openContext(context);
+  if (Object.keys(rest).length > 0 && context !== undefined) return { context };
+  return data === undefined ? {} : { context: data };
+}
+
 /** What each snapshot that was shown stands for. */
 const behind = new WeakMap<FsmSnapshot, FsmSnapshot>();
 

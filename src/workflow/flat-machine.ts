@@ -1,8 +1,10 @@
 /** A flat machine: hides how a definition is read and checked, and how events move a run. */
+
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
 import { isTable, parseOptions, showValue, tableOption } from '../options.ts';
+import { sealContext } from './envelope.ts';
 import {
   ANY_STATE,
   type BoundState,
@@ -198,7 +200,7 @@ export function flatModel(config: unknown): Model {
       bound.some((each) => !isName(each) && holds(each, (atom) => atom === state)));
   return {
     id,
-    start: Object.freeze({ state: initial }),
+    start: Object.freeze({ state: initial, ...sealContext({}) }),
     startActions: [],
     names,
     tags: [],

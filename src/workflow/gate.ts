@@ -28,7 +28,7 @@ import {
   type OrderOptions,
   type TransitionListener,
 } from './definition.ts';
-import { openContext } from './envelope.ts';
+import { bareContext, openContext } from './envelope.ts';
 import type { FsmConfig, WidenedConfig } from './flat-machine.ts';
 import type { OrderRules } from './order.ts';
 import {
@@ -253,7 +253,8 @@ class Gate<
 
   /** The current position, to be kept anywhere that keeps JSON. */
   snapshot(): FsmSnapshot {
-    return { ...this.#position, updatedAt: this.#updatedAt };
+    const { state, context } = this.#position;
+    return { state, ...bareContext(context), updatedAt: this.#updatedAt };
   }
 
   /**

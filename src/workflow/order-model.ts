@@ -57,7 +57,7 @@ const MOST_NAMES_TRIED = 10;
  */
 export class OrderModel implements Model {
   readonly id: string;
-  readonly start: Position = Object.freeze({ state: textOf([]) });
+  readonly start: Position = Object.freeze({ state: textOf([]), ...sealContext({}) });
   readonly startActions = [];
   readonly names: readonly string[];
   readonly tags = [];

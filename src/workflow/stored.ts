@@ -117,10 +117,10 @@ export function adopt(model: Model, deployment: Deployment, stored: Position): P
 }
 
 function tooNew(what: string, moves: number): InterlockError {
-  const lowest = Number.isFinite(moves) ? `format ${moves}` : 'a format unknown here';
+  const lowest = Number.isFinite(moves) ? `from format ${moves} on` : 'of a format unknown here';
   return snapshotError(
-    `${what} was saved by a newer version of mcp-interlock, and only versions from ${lowest} on ` +
-      `may move it; this one writes format ${FORMAT}. Deploy the newer version wherever the store ` +
+    `${what} was saved by a newer version of mcp-interlock, and only versions ${lowest} may ` +
+      `move it; this one writes format ${FORMAT}. Deploy the newer version wherever the store ` +
       'is used',
   );
 }

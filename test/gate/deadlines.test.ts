@@ -1,6 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { type FsmConfig, memoryStore, runsOf, StateMachineGate } from '../../src/index.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
+import { sealed } from '../helpers/envelope.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { begins, scene } from '../helpers/scene.ts';
 import { makeSqliteFile } from '../helpers/sqlite-file.ts';
@@ -192,7 +193,7 @@ it.each([
   expect(make).toThrow(message);
 });
 
-it('leaves the bytes of other machines as they are', async () => {
+it('adds nothing but its format to what other machines save', async () => {
   const workflow = new StateMachineGate({
     initial: 'a',
     states: { a: { on: { GO: 'b' } }, b: {} },
@@ -205,5 +206,6 @@ it('leaves the bytes of other machines as they are', async () => {
     state: 'b',
     updatedAt: expect.any(Number),
     version: 1,
+    context: sealed(),
   });
 });

@@ -82,7 +82,7 @@ describe.each([
     expect((await runs.read(String(id)))?.snapshot).toMatchObject({
       state: 'shipped',
       version: WAY.length,
-      context: { data: { total: 5, paid: 5 } },
+      context: { total: 5, paid: 5 },
     });
     await close();
   });

@@ -39,7 +39,7 @@ describe('a mounted statechart', () => {
     await client.calls('pay', { sum: 2 });
     expect(await position()).toMatchObject({
       state: 'placed.(billing.due|packing.packed)',
-      context: { data: { total: 5, paid: 2 } },
+      context: { total: 5, paid: 2 },
     });
     await client.calls('pay', { sum: 3 });
     expect(await position()).toMatchObject({ state: 'shipped', version: 5 });

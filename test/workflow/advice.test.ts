@@ -87,6 +87,9 @@ describe('the text of a refusal', () => {
     unavailable:
       '[System: cart.pay was not run, because the state of checkout cannot be read now. ' +
       'Try again later.]',
+    unreadable:
+      '[System: cart.pay was not run, because this server cannot read where checkout stands. ' +
+      'The operator must repair that before checkout goes on. Do not repeat the call.]',
     guard:
       '[System: cart.pay was refused while checkout is in "has_items": the slot is taken. ' +
       'Available now: cart.add_item, cart.checkout.]',
@@ -167,6 +170,7 @@ describe('a hostile name', () => {
       'too-many-held',
       'loop',
       'unavailable',
+      'unreadable',
     );
     const facts = fc.record({
       workflow: hostile,

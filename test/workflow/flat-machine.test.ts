@@ -32,7 +32,7 @@ describe('a workflow definition', () => {
       states: { a: { on: { GO: 'b', STAY: undefined }, type: undefined }, b: { on: undefined } },
     });
     expect(model.eventsIn('a')).toEqual(['GO']);
-    expect(model.next(model.start, 'GO').position).toEqual({ state: 'b' });
+    expect(model.next(model.start, 'GO').position).toMatchObject({ state: 'b' });
   });
 
   it.each([

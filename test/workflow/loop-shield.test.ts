@@ -1,9 +1,11 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import type { Json } from '../../src/index.ts';
 import { flatModel } from '../../src/workflow/flat-machine.ts';
 import { LoopShield, type LoopShieldOptions, uncounted } from '../../src/workflow/loop-shield.ts';
 import type { Position } from '../../src/workflow/position.ts';
 import { statechartModel } from '../../src/workflow/statechart.ts';
+import { sealed } from '../helpers/envelope.ts';
 import { lightMachine } from './charts.ts';
 
 const model = flatModel({
@@ -105,16 +107,17 @@ describe('a loop shield', () => {
   });
 
   it('keeps the count beside all else that the run carries, and a move ends it', () => {
-    const kept = { state: 'diagnosis', context: { data: { ticket: 1 }, version: 2 } };
+    const kept = { state: 'diagnosis', context: sealed({ data: { ticket: 1 }, version: 2 }) };
     const { position } = shield().count(kept, { tool: 'a', digest: '1' }, 7);
     expect(position).toEqual({
       state: 'diagnosis',
-      context: { data: { ticket: 1 }, version: 2, loop: [['a', [7]]] },
+      context: sealed({ data: { ticket: 1 }, version: 2, loop: [['a', [7]]] }),
     });
     expect(uncounted(position)).toEqual(kept);
     expect(uncounted(kept)).toBe(kept);
     expect(uncounted(shield().count(model.start, { tool: 'a', digest: '1' }, 7).position)).toEqual({
       state: 'diagnosis',
+      context: sealed(),
     });
   });
 
@@ -133,7 +136,7 @@ describe('a loop shield', () => {
   it.each([[null], ['x'], [[['a']]], [[['a', 'b']]], [[[1, [2]]]], [{ a: 1 }]])(
     'takes %j in place of a count for none',
     (loop) => {
-      const stored = { state: 'diagnosis', context: { loop } };
+      const stored = { state: 'diagnosis', context: sealed({ loop: loop as Json }) };
       expect(shield().count(stored, { tool: 'a', digest: '1' }, 7)).toMatchObject({
         calls: 1,
         isLoop: false,
@@ -143,25 +146,25 @@ describe('a loop shield', () => {
 });
 
 describe('the fall-back', () => {
-  const looping = { state: 'diagnosis', context: { data: 1, loop: [['a', [1, 2, 3]]] } };
+  const looping = { state: 'diagnosis', context: sealed({ data: 1, loop: [['a', [1, 2, 3]]] }) };
 
   it('goes to a state, and starts a new count', () => {
     expect(shield().fallBack(looping)).toEqual({
-      position: { state: 'escalation', context: { data: 1 } },
+      position: { state: 'escalation', context: sealed({ data: 1 }) },
       changed: true,
       handled: true,
       actions: [],
     });
     expect(shield({ fallback: { state: 'diagnosis' } }).fallBack(looping)).toMatchObject({
       changed: false,
-      position: { context: { data: 1 } },
+      position: { context: sealed({ data: 1 }) },
     });
   });
 
   it('goes where an event leads', () => {
     const byEvent = shield({ fallback: { event: 'ESCALATE' } });
     expect(byEvent.fallBack(looping)).toMatchObject({
-      position: { state: 'escalation', context: { data: 1 } },
+      position: { state: 'escalation', context: sealed({ data: 1 }) },
       handled: true,
     });
   });
@@ -169,7 +172,7 @@ describe('the fall-back', () => {
   it('takes an event for a statechart', () => {
     const light = statechartModel(lightMachine, false);
     const byEvent = new LoopShield(light, { max: 1, fallback: { event: 'RESET' } });
-    expect(byEvent.fallBack({ state: 'red.wait' }).position).toEqual({ state: 'green' });
+    expect(byEvent.fallBack({ state: 'red.wait' }).position).toMatchObject({ state: 'green' });
     expect(() => new LoopShield(light, { max: 1, fallback: { state: 'green' } })).toThrow(
       'only a flat machine falls back to a state; name an event',
     );

@@ -22,6 +22,7 @@ import { type FsmConfig, flatModel } from '../../src/workflow/flat-machine.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import type { Model, Position } from '../../src/workflow/position.ts';
 import { statechartModel } from '../../src/workflow/statechart.ts';
+import { sealed } from '../helpers/envelope.ts';
 import { lightMachine, orderMachine } from './charts.ts';
 
 const order = statechartModel(orderMachine, true);
@@ -39,7 +40,10 @@ function reached(model: Model, ...events: (string | [string, object])[]): Positi
 
 describe('a statechart', () => {
   it('begins where its machine does, with the context', () => {
-    expect(order.start).toEqual({ state: 'cart', context: { data: { total: 0, paid: 0 } } });
+    expect(order.start).toEqual({
+      state: 'cart',
+      context: sealed({ data: { total: 0, paid: 0 } }),
+    });
     expect(order.id).toBe('order');
     expect(Object.isFrozen(order.start)).toBe(true);
   });
@@ -48,7 +52,7 @@ describe('a statechart', () => {
     const placed = reached(order, ['ADD', { price: 5 }], 'PLACE');
     expect(placed).toEqual({
       state: 'placed.(billing.due|packing.waiting)',
-      context: { data: { total: 5, paid: 0 } },
+      context: sealed({ data: { total: 5, paid: 0 } }),
     });
     expect(reached(order, ['ADD', { price: 5 }], 'PLACE', 'PACK').state).toBe(
       'placed.(billing.due|packing.packed)',
@@ -60,7 +64,7 @@ describe('a statechart', () => {
     const half = reached(order, ['ADD', { price: 5 }], 'PLACE', ['PAID', { amount: 2 }]);
     expect(half).toEqual({
       state: 'placed.(billing.due|packing.waiting)',
-      context: { data: { total: 5, paid: 2 } },
+      context: sealed({ data: { total: 5, paid: 2 } }),
     });
     const full = order.next(half, 'PAID', { amount: 3 });
     expect(full.position.state).toBe('placed.(billing.settled|packing.waiting)');
@@ -85,10 +89,10 @@ describe('a statechart', () => {
     const paused = reached(order, ['ADD', { price: 1 }], 'PLACE', 'PACK', 'PAUSE');
     expect(paused).toEqual({
       state: 'paused',
-      context: {
+      context: sealed({
         data: { total: 1, paid: 0 },
         history: { 'placed.past': ['placed.billing.due', 'placed.packing.packed'] },
-      },
+      }),
     });
     expect(order.next(paused, 'RESUME').position.state).toBe('placed.(billing.due|packing.packed)');
   });
@@ -149,12 +153,13 @@ describe('a statechart', () => {
     expect(order.isIn('nowhere', ['placed', { tag: 'money' }])).toBe(false);
   });
 
-  it('keeps no context where it has none', () => {
+  it('keeps nothing but the format where it has no context', () => {
     const light = statechartModel(lightMachine, false);
-    expect(light.start).toEqual({ state: 'green' });
-    expect(reached(light, 'TIMER')).toEqual({ state: 'red.walk' });
-    expect(reached(light, 'TIMER', 'ped.push')).toEqual({ state: 'red.wait' });
-    expect(reached(light, 'TIMER', 'ped.push', 'ped.stop')).toEqual({ state: 'green' });
+    const context = sealed();
+    expect(light.start).toEqual({ state: 'green', context });
+    expect(reached(light, 'TIMER')).toEqual({ state: 'red.walk', context });
+    expect(reached(light, 'TIMER', 'ped.push')).toEqual({ state: 'red.wait', context });
+    expect(reached(light, 'TIMER', 'ped.push', 'ped.stop')).toEqual({ state: 'green', context });
   });
 
   it('tells a key with special characters from the text of several states', () => {
@@ -202,9 +207,9 @@ describe('the payload of an event', () => {
     ['x', { type: 'GO', payload: 'x' }],
     [null, { type: 'GO', payload: null }],
   ])('is, for %j, an event %j', (payload, seen) => {
-    expect(echo.next(echo.start, 'GO', payload as never).position.context).toEqual({
-      data: { seen },
-    });
+    expect(echo.next(echo.start, 'GO', payload as never).position.context).toEqual(
+      sealed({ data: { seen } as never }),
+    );
   });
 
   it.each(['xstate.stop', 'xstate.init', 'xstate.done.state.echo', '*', 'GO.*'])(
@@ -249,7 +254,7 @@ describe('a context', () => {
 
   it('loses undefined properties, as in JSON', () => {
     const model = statechartModel(holding(undefined), false);
-    expect(model.next(model.start, 'GO').position.context).toEqual({ data: { ok: 1 } });
+    expect(model.next(model.start, 'GO').position.context).toEqual(sealed({ data: { ok: 1 } }));
   });
 
   it('cannot be changed from outside, not even the initial one', () => {
@@ -380,7 +385,7 @@ describe('what pure transitions cannot run is named at construction:', () => {
     });
     expect(statechartModel(machine, false).start).toEqual({
       state: 'c',
-      context: { data: { n: 4 } },
+      context: sealed({ data: { n: 4 } }),
     });
   });
 
@@ -699,7 +704,7 @@ describe('a gate of a statechart', () => {
     const workflow = gate().compile();
     expect(workflow.foresees).toBe(false);
     expect(workflow.wayTo(['placed'], workflow.start).path).toBeUndefined();
-    const filled = { state: 'cart', context: { data: { total: 1, paid: 0 } } };
+    const filled = { state: 'cart', context: sealed({ data: { total: 1, paid: 0 } }) };
     expect(workflow.wayTo([{ tag: 'money' }], filled).path).toEqual(['place']);
     expect(workflow.wayTo(['placed.packing.packed'], filled).path).toEqual(['place', 'pack']);
     expect(workflow.claimable({ states: ['cart'] })).toBeUndefined();

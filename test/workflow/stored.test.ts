@@ -1,11 +1,14 @@
 import { describe, expect, it } from 'vitest';
 import type { Json } from '../../src/stores/store.ts';
 import type { GateOptions } from '../../src/workflow/definition.ts';
+import type { Envelope } from '../../src/workflow/envelope.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import { countFailure } from '../../src/workflow/stored.ts';
+import { sealed } from '../helpers/envelope.ts';
 import { orderMachine } from './charts.ts';
 import { checkoutConfig, checkoutGate } from './machines.ts';
 
+const FORMAT = 'mcp-interlock/format';
 const workflow = (options: GateOptions) => new StateMachineGate(checkoutConfig, options).compile();
 const refused = (text: string) =>
   expect.objectContaining({
@@ -14,23 +17,26 @@ const refused = (text: string) =>
   });
 
 describe('a gate without a version', () => {
-  it('leaves no trace in snapshots, and takes them as they are', () => {
+  it('writes its format alone, and takes what it has saved as it is', () => {
     const plain = checkoutGate().compile();
-    const stored = { state: 'payment' };
-    expect(plain.start).toEqual({ state: 'empty' });
+    const stored = { state: 'payment', context: sealed() };
+    expect(plain.start).toEqual({ state: 'empty', context: { [FORMAT]: [1, 1] } });
     expect(plain.adopt(stored)).toBe(stored);
-    expect(JSON.stringify(plain.next(stored, 'PAY').position)).toBe('{"state":"confirmed"}');
+    expect(plain.next(stored, 'PAY').position).toEqual({
+      state: 'confirmed',
+      context: { [FORMAT]: [1, 1] },
+    });
     expect(plain.claimable({ states: ['payment'] })).toEqual(['payment']);
   });
 
   it('keeps data that another program put there', () => {
     const plain = checkoutGate().compile();
-    const stored = { state: 'payment', context: { slot: 42 } };
+    const stored = { state: 'payment', context: { slot: 42, version: 7, data: 'x' } };
     expect(plain.next(plain.adopt(stored), 'PAY').position).toEqual({
       state: 'confirmed',
-      context: { slot: 42 },
+      context: sealed({ data: stored.context }),
     });
-    expect(plain.dataOf(stored)).toEqual({ slot: 42 });
+    expect(plain.dataOf(stored)).toEqual(stored.context);
   });
 
   it('refuses what a gate with a version has saved', () => {
@@ -44,34 +50,60 @@ describe('a gate without a version', () => {
 describe('a run that another version of the package saved', () => {
   const inFormat = (format: unknown) => ({
     state: 'payment',
-    context: { data: { slot: 42 }, more: 1, 'mcp-interlock/format': format } as Json,
+    context: { data: { slot: 42 }, more: 1, [FORMAT]: format } as Json,
   });
 
-  it('is refused where its format is newer, instead of read as data', () => {
+  it.each([
+    [[2, 2], 'from format 2 on'],
+    [[9, 3], 'from format 3 on'],
+    [2, 'of a format unknown here'],
+    ['2', 'of a format unknown here'],
+    [[1], 'of a format unknown here'],
+    [null, 'of a format unknown here'],
+  ])('in format %j is refused where it forbids that, and never read as data', (format, words) => {
     for (const options of [{}, { version: 3, migrate: () => ({ state: 'empty' }) }]) {
       const gate = workflow(options);
-      const told = refused('in format 2 by a newer version of mcp-interlock');
-      expect(() => gate.adopt(inFormat(2))).toThrow(told);
-      expect(() => gate.understand({ ...inFormat(2), updatedAt: 0 }, 0)).toThrow(told);
-      expect(() => gate.parseSnapshot({ ...inFormat(2), updatedAt: 0 })).toThrow(told);
-      expect(() => gate.dataOf(inFormat(2))).toThrow(told);
+      const told = refused(`only versions ${words} may move it`);
+      expect(() => gate.adopt(inFormat(format))).toThrow(told);
+      expect(() => gate.understand({ ...inFormat(format), updatedAt: 0 }, 0)).toThrow(told);
+      expect(() => gate.parseSnapshot({ ...inFormat(format), updatedAt: 0 })).toThrow(told);
     }
   });
 
-  it('is read where it only looks like a newer format', () => {
-    for (const format of ['2', 1]) {
-      const stored = inFormat(format);
-      expect(workflow({}).dataOf(workflow({}).adopt(stored))).toEqual(stored.context);
-    }
+  it('goes on with members that only that version knows', () => {
+    const gate = workflow({});
+    const adopted = gate.adopt(inFormat([2, 1]));
+    expect(adopted.context).toEqual({ data: { slot: 42 }, more: 1, [FORMAT]: [1, 1] });
+    expect(gate.dataOf(adopted)).toEqual({ slot: 42 });
+    const changed = gate.withData(gate.next(adopted, 'PAY').position, { slot: 43 });
+    expect(changed.context).toEqual({ data: { slot: 43 }, more: 1, [FORMAT]: [1, 1] });
+  });
+
+  it('goes on so in a statechart, and through migrate', () => {
+    const chart = new StateMachineGate(orderMachine, { onAction: () => {} }).compile();
+    const stored = { state: 'cart', context: { data: { total: 0, paid: 0 }, more: 1 } };
+    const { context } = inFormat([2, 1]);
+    const added = chart.next(
+      chart.adopt({ ...stored, context: { ...stored.context, [FORMAT]: [2, 1] } }),
+      'ADD',
+      { price: 5 },
+    );
+    expect(added.position.context).toMatchObject({ data: { total: 5 }, more: 1 });
+    const two = workflow({ version: 2, migrate: () => ({ state: 'empty' }) });
+    expect(two.adopt({ state: 'payment', context }).context).toEqual({
+      more: 1,
+      version: 2,
+      [FORMAT]: [1, 1],
+    });
   });
 });
 
 describe('a gate with a version', () => {
   it('writes its version into every position', () => {
     const versioned = workflow({ version: 3 });
-    expect(versioned.start).toEqual({ state: 'empty', context: { version: 3 } });
+    expect(versioned.start).toEqual({ state: 'empty', context: sealed({ version: 3 }) });
     const { position } = versioned.next(versioned.start, 'ADD_ITEM');
-    expect(position).toEqual({ state: 'has_items', context: { version: 3 } });
+    expect(position).toEqual({ state: 'has_items', context: sealed({ version: 3 }) });
     expect(versioned.adopt(position)).toBe(position);
     expect(versioned.claimable({ states: ['payment'] })).toBeUndefined();
   });
@@ -81,11 +113,11 @@ describe('a gate with a version', () => {
     expect(() => two.adopt({ state: 'payment' })).toThrow(
       refused('by version 0; give the gate a "migrate" that takes it to 2'),
     );
-    expect(() => two.adopt({ state: 'payment', context: { version: 3 } })).toThrow(
+    expect(() => two.adopt({ state: 'payment', context: sealed({ version: 3 }) })).toThrow(
       refused('was saved by version 3, and this one is 2'),
     );
     const migrating = workflow({ version: 2, migrate: ({ state }) => ({ state }) });
-    expect(() => migrating.adopt({ state: 'payment', context: { version: 3 } })).toThrow(
+    expect(() => migrating.adopt({ state: 'payment', context: sealed({ version: 3 }) })).toThrow(
       refused('version 3'),
     );
   });
@@ -109,12 +141,12 @@ describe('migrate', () => {
     });
     const adopted = two.adopt({
       state: 'paying',
-      context: { data: { slot: 42 }, version: 1, loop: { n: 1 } },
+      context: sealed({ data: { slot: 42 }, version: 1, loop: { n: 1 } }),
     });
     expect(seen).toEqual([{ state: 'paying', context: { slot: 42 }, version: 1 }]);
     expect(adopted).toEqual({
       state: 'payment',
-      context: { data: { slot: 43 }, loop: { n: 1 }, version: 2 },
+      context: sealed({ data: { slot: 43 }, loop: { n: 1 }, version: 2 }),
     });
     expect(two.adopt(adopted)).toBe(adopted);
     expect(seen).toHaveLength(1);
@@ -122,8 +154,8 @@ describe('migrate', () => {
 
   it('is also asked about a removed state, without any version', () => {
     const gate = workflow({ migrate: () => ({ state: 'payment' }) });
-    expect(gate.adopt({ state: 'paying' })).toEqual({ state: 'payment' });
-    expect(gate.adopt({ state: 'empty' })).toEqual({ state: 'empty' });
+    expect(gate.adopt({ state: 'paying' })).toEqual({ state: 'payment', context: sealed() });
+    expect(gate.adopt({ state: 'empty' })).toEqual({ state: 'empty', context: sealed() });
   });
 
   it('rewrites the context and the state of a statechart', () => {
@@ -135,7 +167,7 @@ describe('migrate', () => {
         context: { ...(context as object), total: 9 },
       }),
     }).compile();
-    const adopted = gate.adopt({ state: 'sent', context: { data: { total: 1, paid: 4 } } });
+    const adopted = gate.adopt({ state: 'sent', context: sealed({ data: { total: 1, paid: 4 } }) });
     expect(gate.next(adopted, 'PAID', { amount: 5 }).position.state).toBe('shipped');
   });
 
@@ -177,15 +209,20 @@ describe('restore', () => {
       migrate: () => ({ state: 'payment' }),
     });
     gate.restore({ state: 'paying', updatedAt: 5 });
-    expect(gate.snapshot()).toEqual({ state: 'payment', updatedAt: 5, context: { version: 2 } });
+    expect(gate.snapshot()).toEqual({
+      state: 'payment',
+      updatedAt: 5,
+      context: sealed({ version: 2 }),
+    });
   });
 });
 
 describe('failures that are counted', () => {
   it('are counted up to the limit, beside all else that the run carries', () => {
-    const start = { state: 'payment', context: { data: { slot: 42 }, loop: { n: 1 } } };
+    const context = { data: { slot: 42 }, loop: { n: 1 } };
+    const start = { state: 'payment', context: sealed(context) };
     const one = countFailure(start, 'cart.pay', 2);
-    expect(one?.context).toEqual({ ...start.context, failures: { 'cart.pay': 1 } });
+    expect(one?.context).toEqual(sealed({ ...context, failures: { 'cart.pay': 1 } }));
     const other = one && countFailure(one, '__proto__', 1);
     const two = other && countFailure(other, 'cart.pay', 2);
     expect(JSON.stringify(two?.context)).toContain('{"cart.pay":2,"__proto__":1}');
@@ -196,7 +233,7 @@ describe('failures that are counted', () => {
   it.each([null, 7, 'x', [], [['cart.pay', 1]], { 'cart.pay': 'many' }, { 'cart.pay': -5 }])(
     'count for nothing where they are none: %j',
     (failures) => {
-      const stored = { state: 'payment', context: { failures } };
+      const stored = { state: 'payment', context: sealed({ failures } as Envelope) };
       expect(countFailure(stored, 'cart.pay', 1)?.context).toMatchObject({
         failures: { 'cart.pay': 1 },
       });
@@ -205,8 +242,8 @@ describe('failures that are counted', () => {
 
   it('are kept within the state, and dropped with it', () => {
     const plain = checkoutGate().compile();
-    const stored = { state: 'payment', context: { data: 1, failures: { 'cart.pay': 1 } } };
-    expect(plain.next(stored, 'PAY').position.context).toEqual({ data: 1 });
+    const stored = { state: 'payment', context: sealed({ data: 1, failures: { 'cart.pay': 1 } }) };
+    expect(plain.next(stored, 'PAY').position.context).toEqual(sealed({ data: 1 }));
     expect(plain.next(stored, 'ADD_ITEM').position).toBe(stored);
     expect(plain.dataOf(stored)).toBe(1);
   });

@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import type { Move } from '../../src/workflow/position.ts';
 import type { Workflow } from '../../src/workflow/workflow.ts';
+import { sealed } from '../helpers/envelope.ts';
 import { ACTIONS, checkoutConfig, checkoutGate, gateOf, randomWorkflow } from './machines.ts';
 
 describe('compile', () => {
@@ -139,7 +140,7 @@ describe('a compiled workflow', () => {
       state: 'payment',
       updatedAt: 5,
       version: 3,
-      context: { a: [1] },
+      context: sealed({ data: { a: [1] } }),
     });
     expect(() => workflow.parseSnapshot({ state: 'x', updatedAt: 5 })).toThrow(
       expect.objectContaining({ code: 'ERR_INTERLOCK_SNAPSHOT' }),
@@ -306,7 +307,9 @@ describe('wayTo', () => {
     const { states } = workflow.match('cart.pay', {}) ?? { states: [] };
     const path = workflow.wayTo(states, { state: 'empty' }).path;
     expect(path?.length).toBeGreaterThan(0);
-    expect(workflow.wayTo(states, { state: 'empty', context: { data: 1 } }).path).toBe(path);
+    expect(workflow.wayTo(states, { state: 'empty', context: sealed({ data: 1 }) }).path).toBe(
+      path,
+    );
   });
 
   it('finds the shortest way', () => {
