@@ -395,7 +395,8 @@ class AdaptedStore implements AtomicStateStore {
     const { key, workflows, session, openedBy, expiresAt, sessionEnded } = run;
     const names = [...workflows.keys()];
     const ended = names.filter((name) => workflows.get(name)?.ended);
-    const saved = { ...session, openedBy, workflows: names, ended, expiresAt, sessionEnded };
+    const more = run.saved?.more;
+    const saved = { ...session, openedBy, workflows: names, ended, expiresAt, sessionEnded, more };
     await this.#saved.saveSession(key, saved, this.#now());
     run.saved = saved;
   }

@@ -18,6 +18,8 @@ export interface SavedSession {
   readonly sessionEnded?: boolean | undefined;
   /** Milliseconds since the epoch. */
   readonly expiresAt: number;
+  /** Members that only a newer version of the package knows. They are saved as they came. */
+  readonly more?: Readonly<Record<string, Json>> | undefined;
 }
 
 export interface SavedRun {
@@ -26,9 +28,9 @@ export interface SavedRun {
 }
 
 /**
- * The format of what {@link SavedRuns} saves. A session record names it; one that does not is of
- * this first format. The number grows when older versions of the package would misread what newer
- * ones save, and not when there is merely more to read.
+ * The format of what {@link SavedRuns} saves, which each session record names. The number grows when
+ * older versions of the package would misread what newer ones save, and not when there is merely
+ * more to read.
  */
 const FORMAT = 1;
 
@@ -39,7 +41,9 @@ const sessionSchema = z.object({
   context: z.optional(z.unknown()),
 });
 
-const sessionContextSchema = z.object({
+/** Not strict: a newer version may add members of its own, which are carried along. */
+const sessionContextSchema = z.looseObject({
+  format: z.int(),
   principal: z.optional(z.string()),
   minted: z.optional(z.boolean()),
   openedBy: z.optional(z.string()),
@@ -73,7 +77,7 @@ export class SavedRuns {
     if (isMissing(loaded)) return undefined;
     const { state, context } = parse('session record', sessionSchema, loaded);
     if (state === 'ended') return undefined;
-    const session = parse('context of a session record', sessionContextSchema, context);
+    const session = sessionOf(parse(CONTEXT_OF_SESSION, sessionContextSchema, context));
     const snapshots = await Promise.all(
       session.workflows.map((workflow) => this.#loadWorkflow(run, workflow)),
     );
@@ -88,7 +92,7 @@ export class SavedRuns {
 
   async saveSession(run: string, session: SavedSession, now: number): Promise<void> {
     const { principal, minted, openedBy, workflows, ended = [], sessionEnded, expiresAt } = session;
-    const context: Json = { format: FORMAT, workflows: [...workflows], expiresAt };
+    const context: Json = { ...session.more, format: FORMAT, workflows: [...workflows], expiresAt };
     if (principal !== undefined) context.principal = principal;
     if (minted !== undefined) context.minted = minted;
     if (openedBy !== undefined) context.openedBy = openedBy;
@@ -148,6 +152,24 @@ export class SavedRuns {
     if (isMissing(loaded)) return undefined;
     return parseSnapshot(workflow, loaded);
   }
+}
+
+const CONTEXT_OF_SESSION = 'context of a session record';
+
+function sessionOf(context: z.output<typeof sessionContextSchema>): SavedSession {
+  const {
+    format: _,
+    principal,
+    minted,
+    openedBy,
+    workflows,
+    ended,
+    sessionEnded,
+    expiresAt,
+    ...more
+  } = context;
+  const known = { principal, minted, openedBy, workflows, ended, sessionEnded, expiresAt };
+  return { ...known, more: more as Record<string, Json> };
 }
 
 function tooNew(format: number): InterlockError {

@@ -129,7 +129,7 @@ describe('a store that does not keep what adaptStateStore() gives it', () => {
     };
   }
   const STATE_AND_TIME = ['state', 'updatedAt'];
-  const CONTEXT = ['context', 'workflows', 'expiresAt', 'principal', 'openedBy'];
+  const CONTEXT = ['context', 'format', 'workflows', 'expiresAt', 'principal', 'openedBy'];
 
   it('is refused at the first save, with the names of what it lost', async () => {
     const store = adapt(columns(STATE_AND_TIME));
@@ -220,7 +220,7 @@ describe('a run of which adaptStateStore() finds something malformed', () => {
   const open = {
     state: 'open',
     updatedAt: 1,
-    context: { workflows: ['checkout'], expiresAt: 9e15 },
+    context: { format: 1, workflows: ['checkout'], expiresAt: 9e15 },
   };
   const snapshot = { state: 'empty', updatedAt: 1 };
 
@@ -272,7 +272,7 @@ describe('a run of which adaptStateStore() finds something malformed', () => {
 
 describe('a run that another version of the package saved', () => {
   /** A run as this version saves it, but with that format in its session record. */
-  async function savedIn(format: number | undefined) {
+  async function savedIn(format: number) {
     const made = makeStore();
     await step(made.store, 'run', { create: {} });
     const { state, updatedAt, context } = made.plain.saved('session:run') as FsmSnapshot;
@@ -304,13 +304,15 @@ describe('a run that another version of the package saved', () => {
     expect(plain.texts).toEqual(texts);
   });
 
-  it.each([undefined, 1])(
-    'goes on where its format is %s, whatever else is there',
-    async (format) => {
-      const { restart } = await savedIn(format);
-      expect(await step(restart(), 'run')).toBe(2);
-    },
-  );
+  it('goes on where its format is this one, and keeps whatever else is there', async () => {
+    const { plain, restart } = await savedIn(1);
+    const store = restart();
+    expect(await step(store, 'run')).toBe(2);
+    expect(await step(store, 'run', { workflow: 'other' })).toBe(1);
+    expect(plain.saved('session:run')).toMatchObject({
+      context: { format: 1, workflows: ['checkout', 'other'], more: { of: 'it' } },
+    });
+  });
 });
 
 describe('a store that fails below adaptStateStore()', () => {
