@@ -244,7 +244,7 @@ function reportOf(
     ['store', workflows.some(({ store }) => store !== 'ok')],
     ['ending', movers.some(({ turns }) => turns.closed)],
     ['bus', isDeaf && failOn.includes('bus')],
-    ['index', isBlind && (failOn.includes('held') || failOn.includes('stuck'))],
+    ['index', isBlind && failOn.some((each) => each !== 'bus')],
     ['held', workflows.some(({ held = 0 }) => held > 0) && failOn.includes('held')],
     ['stuck', workflows.some(({ stuck = 0 }) => stuck > 0) && failOn.includes('stuck')],
     [

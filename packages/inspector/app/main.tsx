@@ -107,6 +107,9 @@ function Header({ inspector }: { readonly inspector: Inspector }): JSX.Element {
                 <span class="hidden-text"> held</span>
               </span>
             )}
+            {(counts?.unreadable ?? 0) > 0 && (
+              <span class="badge bad">{counts?.unreadable} unreadable</span>
+            )}
             {store === 'unavailable' && <span class="badge bad">store is away</span>}
           </button>
         ))}

@@ -125,6 +125,8 @@ export interface Counts {
   readonly held: number;
   /** Steps that are under way. */
   readonly running: number;
+  /** Runs in a state that this deployment does not have, so that it refuses their calls. */
+  readonly unreadable: number;
   /** Runs that have not moved for {@link stuckAfterMs}. */
   readonly stuck: number;
   readonly stuckAfterMs: number;

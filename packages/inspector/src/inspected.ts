@@ -136,7 +136,7 @@ export class Inspected {
     try {
       const counted = await this.runs.count({ forMs: stuckAfterMs });
       this.#isAway = false;
-      const { runs, states, stuck = 0, held, running, oldestClaimMs } = counted;
+      const { runs, states, stuck = 0, held, running, unreadable, oldestClaimMs } = counted;
       const counts: Counts = {
         runs,
         states: states
@@ -144,6 +144,7 @@ export class Inspected {
           .sort((a, b) => b.runs - a.runs || (a.state < b.state ? -1 : 1)),
         held,
         running,
+        unreadable,
         stuck,
         stuckAfterMs,
         ...(oldestClaimMs !== undefined && { oldestClaimMs }),

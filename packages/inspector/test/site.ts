@@ -160,7 +160,7 @@ export async function put(store: AtomicStateStore, run: string, state: string): 
   const how = { states: undefined, create: {}, leaseMs: 60_000 };
   await store.claim({ ...key, ...how, step, initial });
   const trail = { from: 'empty', to: state, event: 'ADD_ITEM', tool: step.tool } as const;
-  await store.commit({ ...key, snapshot: { state, context: { data: { card: '4111' } } }, trail });
+  await store.commit({ ...key, snapshot: { state, context: { card: '4111' } }, trail });
 }
 
 /** Leaves a call behind, as a process does that is killed; resolves once its lease is over. */
