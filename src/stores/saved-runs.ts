@@ -28,9 +28,9 @@ export interface SavedRun {
 }
 
 /**
- * The format of what {@link SavedRuns} saves, which each session record names. The number grows when
- * older versions of the package would misread what newer ones save, and not when there is merely
- * more to read.
+ * The format of what {@link SavedRuns} saves, which each session record names. The number grows
+ * when older versions of the package would misread what newer ones save, and not when there is
+ * merely more to read.
  */
 const FORMAT = 1;
 

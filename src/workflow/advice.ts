@@ -169,8 +169,10 @@ export function statusWords(facts: StatusFacts): string {
   const { workflow, state, status, available, waitsFor, words, leavesInMs, done } = facts;
   if (status === 'unavailable')
     return `The state of ${name(workflow)} cannot be read now. Try again later.`;
-  if (status === 'unreadable')
-    return `${notUnderstood(workflow)}. ${afterOperator(workflow)} Do not call its tools until then.`;
+  if (status === 'unreadable') {
+    const fact = `This server cannot read where ${name(workflow)} stands.`;
+    return `${fact} ${afterOperator(workflow)} Do not call its tools until then.`;
+  }
   if (status === 'no-run')
     return `This call names no run of ${name(workflow)}. ${sentence(words ?? 'Nothing else does')}`;
   const stands =
@@ -340,7 +342,7 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
     'Try again later.',
   ],
   unreadable: ({ tool, workflow }) => [
-    notRun(tool, `${notUnderstood(workflow)}.`),
+    notRun(tool, `this server cannot read where ${name(workflow)} stands.`),
     afterOperator(workflow),
     'Do not repeat the call.',
   ],
@@ -361,7 +363,7 @@ const READ_SENTENCES: Record<
     'Try again later.',
   ],
   unreadable: (subject, { workflow }) => [
-    `${subject} was not given, because ${notUnderstood(workflow)}.`,
+    `${subject} was not given, because this server cannot read where ${name(workflow)} stands.`,
     afterOperator(workflow),
     'Do not ask for it again.',
   ],
@@ -382,10 +384,6 @@ function refusedByGuard(
 }
 
 /** No wait helps: another deployment must come, or the operator must end the run. */
-function notUnderstood(workflow: string): string {
-  return `this server cannot read where ${name(workflow)} stands`;
-}
-
 function afterOperator(workflow: string): string {
   return `The operator must repair that before ${name(workflow)} goes on.`;
 }

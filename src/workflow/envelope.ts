@@ -83,8 +83,8 @@ export function sealContext(envelope: Envelope): { readonly context: Json } {
 }
 
 /**
- * The context to hand out where the app keeps a position itself: the bare data where they are all
- * that it holds, or else the envelope.
+ * The context to hand out where the app keeps a position itself. It is the bare data where the
+ * context holds nothing else, or else the envelope.
  */
 export function bareContext(context: Json | undefined): { readonly context?: Json } {
   const { [FORMAT_KEY]: _, data, ...rest } = openContext(context);

@@ -78,9 +78,9 @@ export function stamped({ state, context }: Position, { version }: Deployment): 
  * A stored position in the terms of this deployment. The gate never resets a run that it does not
  * understand. A context that no gate wrote is the run's data.
  *
- * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where a newer version of the package forbids this
- * one to move the run, or a newer version of the gate saved it; or where an older one did, or its
- * state is unknown, and `migrate` does not help
+ * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where a newer version of the package forbids it,
+ * or a newer version of the gate saved the run. Also where an older gate saved it, or its state is
+ * unknown, and `migrate` does not help.
  */
 export function adopt(model: Model, deployment: Deployment, stored: Position): Position {
   const envelope = openContext(stored.context);

@@ -90,7 +90,7 @@ describe('a deployment that renamed a state without migrate', () => {
     const status = await client.raw.call('status');
     expect(status.isError).toBe(true);
     expect(status.text).toBe(
-      'this server cannot read where checkout stands. The operator must repair that before ' +
+      'This server cannot read where checkout stands. The operator must repair that before ' +
         'checkout goes on. Do not call its tools until then.',
     );
     const prompt = client.raw.client.getPrompt({ name: 'order.summary' });
