@@ -468,6 +468,26 @@ describe('an end that cannot be saved', () => {
     await app.run(session.id).isIn('has_items', 'idle');
   });
 
+  it('is kept back by a deployment that cannot read where the task found its run', async () => {
+    const app = await start({ shape: STATELESS });
+    const session = await app.session();
+    const renamed = new StateMachineGate({
+      id: 'checkout',
+      initial: 'begun',
+      states: { begun: { on: { ADD_ITEM: 'has_items' } }, has_items: {} },
+    }).bindTool('cart.add_item', ['begun', 'has_items'], 'ADD_ITEM');
+    const beside = await startBeside(app, { workflow: renamed });
+    const there = RawSession.resume(beside.url, session.id);
+    const taskId = await createTask(session, 'cart.add_item');
+    await app.tasks.finish(taskId, 'added');
+    const { error } = await there.ask('tasks/result', { taskId });
+    expect(error?.code).toBe(-32603);
+    expect(beside.errors).toMatchObject([{ code: 'ERR_INTERLOCK_SNAPSHOT' }]);
+    await app.run(session.id).isIn('empty', 'running');
+    expect(textOf(await session.ask('tasks/result', { taskId }))).toBe('added');
+    await app.run(session.id).isIn('has_items', 'idle');
+  });
+
   it('is known to the process that created the task even if its ticket was not kept', async () => {
     const app = await start();
     const session = await app.session();
