@@ -323,7 +323,13 @@ async function findTask(
 
 /** Another deployment may have kept the ticket. */
 function understoodTicket(ticket: Ticket, { workflow }: GateConfig): Ticket {
-  if (!('from' in ticket)) return ticket;
+  if ('recordable' in ticket) {
+    const { found } = ticket.recordable;
+    return {
+      ...ticket,
+      recordable: { ...ticket.recordable, found: { ...found, ...workflow.adopt(found) } },
+    };
+  }
   const { from, before, ...kept } = ticket;
   const stood = { from: workflow.adopt(from), ...(before && { before: workflow.adopt(before) }) };
   return { ...kept, ...stood };

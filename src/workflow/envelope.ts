@@ -37,6 +37,9 @@ export interface Envelope {
   readonly 'mcp-interlock/calls'?: Json;
 }
 
+/** The members of an envelope to make. Those that are `undefined` are left out. */
+type Members = { readonly [Name in keyof Envelope]: Envelope[Name] | undefined };
+
 /** Which versions of the package wrote an envelope, and may move its run. */
 export interface Format {
   /** The format that wrote it; 0 where no gate did. */
@@ -62,7 +65,7 @@ export function openContext(context: Json | undefined): Envelope {
  * The format of an envelope. What is no pair of numbers comes from a version that this one knows
  * nothing of, so no format is high enough.
  */
-export function formatOf({ [FORMAT_KEY]: pair }: Envelope): Format {
+export function formatOf({ [FORMAT_KEY]: pair }: Pick<Members, typeof FORMAT_KEY>): Format {
   if (pair === undefined) return NOT_WRITTEN;
   const [written, moves] = Array.isArray(pair) ? pair : [];
   if (written === FORMAT && moves === MOVES) return OWN;
@@ -75,7 +78,7 @@ export function formatOf({ [FORMAT_KEY]: pair }: Envelope): Format {
  * The context that holds all this, written by this version. What a newer version added stays, and
  * with it the lowest format that may move the run.
  */
-export function sealContext(envelope: Envelope): { readonly context: Json } {
+export function sealContext(envelope: Members): { readonly context: Json } {
   const { moves } = formatOf(envelope);
   const members = Object.entries(envelope).filter(([, value]) => value !== undefined);
   const pair = moves > MOVES ? [FORMAT, moves] : OWN_PAIR;

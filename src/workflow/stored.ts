@@ -167,14 +167,13 @@ export function withData(position: Position, data: Json | undefined): Position {
 }
 
 /**
- * A step's position with what was recorded beside it: the newer state, and the calls that rules of
- * order remember. All else stays the step's own.
+ * A step's position with what was recorded beside it: the newer state, the calls that rules of
+ * order remember, and what only a newer version knows. All else stays the step's own.
  */
 export function withRecorded({ context }: Position, newer: Position): Position {
-  const { [CALLS_KEY]: _, ...own } = openContext(context);
-  const { [CALLS_KEY]: calls } = openContext(newer.context);
-  const kept = calls === undefined ? {} : { [CALLS_KEY]: calls };
-  return { state: newer.state, ...sealContext({ ...own, ...kept }) };
+  const { data, history, version, entered, loop, failures } = openContext(context);
+  const own = { data, history, version, entered, loop, failures };
+  return { state: newer.state, ...sealContext({ ...openContext(newer.context), ...own }) };
 }
 
 /** The trail's event of a deadline that has passed. */

@@ -3,7 +3,7 @@ import type { Json } from '../../src/stores/store.ts';
 import type { GateOptions } from '../../src/workflow/definition.ts';
 import type { Envelope } from '../../src/workflow/envelope.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
-import { countFailure } from '../../src/workflow/stored.ts';
+import { countFailure, withRecorded } from '../../src/workflow/stored.ts';
 import { sealed } from '../helpers/envelope.ts';
 import { orderMachine } from './charts.ts';
 import { checkoutConfig, checkoutGate } from './machines.ts';
@@ -77,6 +77,17 @@ describe('a run that another version of the package saved', () => {
     expect(gate.dataOf(adopted)).toEqual({ slot: 42 });
     const changed = gate.withData(gate.next(adopted, 'PAY').position, { slot: 43 });
     expect(changed.context).toEqual({ data: { slot: 43 }, more: 1, [FORMAT]: [1, 1] });
+  });
+
+  it('keeps what that version recorded beside a step', () => {
+    const own = { state: 'payment', context: sealed({ data: 1, loop: [] }) };
+    const newer = { state: 'payment', context: { data: 2, more: 1, [FORMAT]: [2, 1] } };
+    expect(withRecorded(own, newer).context).toEqual({
+      data: 1,
+      loop: [],
+      more: 1,
+      [FORMAT]: [1, 1],
+    });
   });
 
   it('goes on so in a statechart, and through migrate', () => {
