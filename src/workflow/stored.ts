@@ -167,8 +167,8 @@ export function withData(position: Position, data: Json | undefined): Position {
 }
 
 /**
- * A step's position with what was recorded beside it: the newer state, the calls that rules of
- * order remember, and what only a newer version knows. All else stays the step's own.
+ * A step's position with what was recorded beside it. That is the newer state, the calls that rules
+ * of order remember, and what only a newer version knows. All else stays the step's own.
  */
 export function withRecorded({ context }: Position, newer: Position): Position {
   const { data, history, version, entered, loop, failures } = openContext(context);
