@@ -1,20 +1,28 @@
 import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { AtomicStateStore, FsmSnapshot } from '../../src/index.ts';
 import * as ours from '../../src/index.ts';
+import * as oursPostgres from '../../src/stores/postgres.ts';
 import * as oursSqlite from '../../src/stores/sqlite.ts';
 import * as oursTesting from '../../src/testing/test-gate.ts';
 import type { Envelope } from '../../src/workflow/envelope.ts';
 import { JsonStateStore } from '../helpers/json-state-store.ts';
+import { makePostgresSchema } from '../helpers/postgres-schema.ts';
 import { makeSqliteFile } from '../helpers/sqlite-file.ts';
 
 /** The whole package, loaded once as it is and once as a later release may be. */
 interface Build {
   readonly main: typeof ours;
+  readonly postgres: typeof oursPostgres;
   readonly sqlite: typeof oursSqlite;
   readonly testing: typeof oursTesting;
 }
 
-const OURS: Build = { main: ours, sqlite: oursSqlite, testing: oursTesting };
+const OURS: Build = {
+  main: ours,
+  postgres: oursPostgres,
+  sqlite: oursSqlite,
+  testing: oursTesting,
+};
 const FORMAT = 'mcp-interlock/format';
 const LATER = 'mcp-interlock/later';
 const KEPT = { only: ['it', 'knows', { this: 1 }] };
@@ -31,6 +39,7 @@ async function newerBuild({ moves }: { readonly moves: number }): Promise<Build>
   });
   return {
     main: await import('../../src/index.ts'),
+    postgres: await import('../../src/stores/postgres.ts'),
     sqlite: await import('../../src/stores/sqlite.ts'),
     testing: await import('../../src/testing/test-gate.ts'),
   };
@@ -44,8 +53,9 @@ afterEach(() => {
 
 /** A backend that two builds share, each by a store of its own. */
 type Backend = (of: Build) => AtomicStateStore;
+type MakeBackend = () => Backend | Promise<Backend>;
 
-const BACKENDS: Readonly<Record<string, () => Backend>> = {
+const BACKENDS: Readonly<Record<string, MakeBackend>> = {
   memory() {
     const shared = ours.memoryStore();
     return () => shared;
@@ -59,6 +69,13 @@ const BACKENDS: Readonly<Record<string, () => Backend>> = {
       stores.set(build, store);
       return store;
     };
+  },
+  async PostgreSQL() {
+    const { connect, schema, drop } = await makePostgresSchema();
+    onTestFinished(drop);
+    const pool = connect();
+    await oursPostgres.postgresStore({ pool, schema }).migrate();
+    return ({ postgres }) => postgres.postgresStore({ pool, schema });
   },
   'load and save'() {
     const { texts } = new JsonStateStore();
@@ -107,7 +124,7 @@ const contextIn = (snapshot: FsmSnapshot | undefined) =>
 
 describe.each(Object.entries(BACKENDS))('two builds on %s', (_, makeBackend) => {
   it('write their format into each run, also where it carries nothing else', async () => {
-    const { old, stored } = bothBuilds(makeBackend(), OURS);
+    const { old, stored } = bothBuilds(await makeBackend(), OURS);
     await old.app.call('cart.add_item');
     expect(contextIn(await stored())?.[FORMAT]).toEqual([1, 1]);
     await old.app.call('cart.checkout');
@@ -115,7 +132,7 @@ describe.each(Object.entries(BACKENDS))('two builds on %s', (_, makeBackend) => 
   });
 
   it('move one run in turn, and the older one carries along what it does not know', async () => {
-    const { old, later, stored } = bothBuilds(makeBackend(), await newerBuild({ moves: 1 }));
+    const { old, later, stored } = bothBuilds(await makeBackend(), await newerBuild({ moves: 1 }));
     expect((await later.app.call('cart.add_item')).outcome).toBe('ok');
     expect(contextIn(await stored())).toMatchObject({ [FORMAT]: [2, 1], [LATER]: KEPT });
     const run = await old.app.run();
@@ -136,7 +153,7 @@ describe.each(Object.entries(BACKENDS))('two builds on %s', (_, makeBackend) => 
   });
 
   it('move one run in turn where the older one began it', async () => {
-    const { old, later, stored } = bothBuilds(makeBackend(), await newerBuild({ moves: 1 }));
+    const { old, later, stored } = bothBuilds(await makeBackend(), await newerBuild({ moves: 1 }));
     await old.app.call('cart.add_item');
     expect(contextIn(await stored())).not.toHaveProperty(LATER);
     await later.app.call('cart.checkout');
@@ -146,7 +163,7 @@ describe.each(Object.entries(BACKENDS))('two builds on %s', (_, makeBackend) => 
   });
 
   it('leave a run alone that only the newer one may move, and the older one says so', async () => {
-    const { old, later, stored } = bothBuilds(makeBackend(), await newerBuild({ moves: 2 }));
+    const { old, later, stored } = bothBuilds(await makeBackend(), await newerBuild({ moves: 2 }));
     await old.app.call('cart.add_item');
     await later.app.call('cart.checkout');
     const before = await stored();
@@ -174,7 +191,7 @@ describe.each(Object.entries(BACKENDS))('two builds on %s', (_, makeBackend) => 
 describe('a build of format 3 beside one of format 2', () => {
   it('keeps the lowest format that may move a run, though its own would allow more', async () => {
     const three = await newerBuild({ moves: 2 });
-    const { old, later, stored } = bothBuilds(BACKENDS.memory?.() as Backend, three);
+    const { old, later, stored } = bothBuilds((await BACKENDS.memory?.()) as Backend, three);
     await later.app.call('cart.add_item');
     vi.resetModules();
     vi.doUnmock('../../src/workflow/envelope.ts');
