@@ -12,7 +12,9 @@ import type {
   CommitResult,
   FsmSnapshot,
   Json,
+  RecordResult,
   RunRecord,
+  SeenSnapshot,
   SessionRecord,
   TrailDraft,
   TrailEntry,
@@ -113,7 +115,7 @@ export interface Reply {
  * A reply is text, which some drivers give as bytes. Any other value comes from a driver that could
  * not ask the server, and must not count as an answer.
  *
- * @throws InterlockError `ERR_INTERLOCK_STORE` for a run of a newer format.
+ * @throws InterlockError `ERR_INTERLOCK_STORE` for a run or an index of another format.
  */
 export function parseReply(raw: unknown): Reply {
   const text = Buffer.isBuffer(raw) ? raw.toString() : raw;
@@ -124,14 +126,14 @@ export function parseReply(raw: unknown): Reply {
   return { status, lines };
 }
 
-/** @throws InterlockError `ERR_INTERLOCK_STORE` for a newer format than this version knows. */
+/** @throws InterlockError `ERR_INTERLOCK_STORE` for another format than this version's. */
 export function checkFormat(format: number): void {
-  if (format <= FORMAT) return;
+  if (format === FORMAT) return;
   throw new InterlockError(
     'ERR_INTERLOCK_STORE',
-    `the run is stored in format ${format}, by a newer version of mcp-interlock; ` +
-      `this version knows format ${FORMAT} and those before it. ` +
-      'The run is left as it is: let processes of the newer version serve it',
+    `what Redis has under this prefix is in format ${format}, by another version of ` +
+      `mcp-interlock; this version knows format ${FORMAT} alone. All is left as it is: ` +
+      'let processes of that version serve it, or give this one another prefix',
   );
 }
 
@@ -153,20 +155,19 @@ function unexpected(operation: string, reply: Reply): Error {
 export function parseClaimResult(reply: Reply): ClaimResult {
   const { status, lines } = reply;
   if (status === 'unknown') return { status };
-  const [state = '', context = '', version, updatedAt, now, more = ''] = lines;
-  const seen = () => ({
-    snapshot: snapshotOf(state, context, version, updatedAt),
-    now: Number(now),
-  });
+  const more = lines[5] ?? '';
   switch (status) {
     case 'claimed':
-      return { status, ...seen(), idempotencyKey: more };
+      return { status, ...parseSeen(reply), idempotencyKey: more };
     case 'busy':
-      return { status, ...seen(), remainingMs: Number(more) };
-    case 'held':
-      return { status, ...seen(), claim: parseClaim(more, Number(now)) };
+      return { status, ...parseSeen(reply), remainingMs: Number(more) };
+    case 'held': {
+      const seen = parseSeen(reply);
+      return { status, ...seen, claim: parseClaim(more, seen.now) };
+    }
     case 'state':
-      return { status, ...seen() };
+    case 'unsettled':
+      return { status, ...parseSeen(reply) };
     default:
       throw unexpected('claim', reply);
   }
@@ -177,12 +178,28 @@ export function parseCommit(reply: Reply): CommitResult {
   const [version, repeated] = lines;
   if (status === 'committed')
     return { status, version: Number(version), ...(repeated === 'repeated' && { repeated: true }) };
+  if (status === 'moved') return { status, ...parseSeen(reply) };
   if (status === 'lost' || status === 'unknown') return { status };
   throw unexpected('commit', reply);
 }
 
-/** The time and the session, then five lines for each workflow. */
-export function parseRun({ lines: [time, session = '', ...rest] }: Reply): RunRecord {
+export function parseRecorded(reply: Reply): RecordResult {
+  const { status, lines } = reply;
+  const [version, repeated] = lines;
+  if (status === 'recorded')
+    return { status, version: Number(version), ...(repeated === 'repeated' && { repeated: true }) };
+  if (status === 'moved') return { status, ...parseSeen(reply) };
+  if (status === 'unknown') return { status };
+  throw unexpected('record', reply);
+}
+
+function parseSeen({ lines }: Reply): Required<SeenSnapshot> {
+  const [state = '', context = '', version, updatedAt, now] = lines;
+  return { snapshot: snapshotOf(state, context, version, updatedAt), now: Number(now) };
+}
+
+/** The time, whether the session is over, the session, then five lines for each workflow. */
+export function parseRun({ lines: [time, isOver, session = '', ...rest] }: Reply): RunRecord {
   const now = Number(time);
   // Without a prototype, so that a workflow may be called `__proto__`.
   const workflows: Record<string, WorkflowRecord> = Object.create(null);
@@ -190,7 +207,8 @@ export function parseRun({ lines: [time, session = '', ...rest] }: Reply): RunRe
     const [name = '', ...fields] = rest.slice(i, i + 5);
     workflows[JSON.parse(name) as string] = parseWorkflow(fields, now);
   }
-  return { session: parseSession(session), workflows, now };
+  const record = { session: parseSession(session), workflows, now };
+  return isOver === '1' ? { ...record, sessionEnded: true } : record;
 }
 
 export function parseSession(text: string): SessionRecord {
@@ -226,8 +244,9 @@ function snapshotOf(
 }
 
 function parseClaim(text: string, now: number): ClaimView {
-  const [token = '', until, uncertain, idempotencyKey = '', since, step = '', entry = ''] =
+  const [token = '', until, uncertain, idempotencyKey = '', since, step = '', ...rest] =
     text.split('\t');
+  const [kind = '', entry = ''] = rest;
   const [tool, digest] = JSON.parse(step) as [string, string];
   return {
     token: JSON.parse(token) as string,
@@ -239,21 +258,22 @@ function parseClaim(text: string, now: number): ClaimView {
     until: Number(until),
     live: Number(until) > now,
     ...(entry !== '' && { entry: JSON.parse(entry) as CallNote }),
+    ...(kind !== '' && { kind: JSON.parse(kind) as string }),
   };
 }
 
 export function parseTrail(reply: Reply): TrailEntry[] {
   expectStatus('history', reply, 'trail');
   return reply.lines.map((line) => {
-    const [, seq, version, attempt, at, hash = '', draft = ''] =
-      /^(\d+) (\d+) (\d+) (\d+) (\S*) (.*)$/su.exec(line) ?? [];
+    const [, seq, version, attempt, at, previous, hash = '', draft = ''] =
+      /^(\d+) (\d+) (\d+) (\d+) (\S*) (\S*) (.*)$/su.exec(line) ?? [];
     return {
       seq: Number(seq),
       version: Number(version),
       attempt: Number(attempt),
       at: Number(at),
       ...(JSON.parse(draft) as TrailDraft),
-      ...(hash !== '' && { hash }),
+      ...(hash !== '' && { previous, hash }),
     };
   });
 }

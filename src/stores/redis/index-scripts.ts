@@ -2,7 +2,21 @@
  * The questions to the index, in Lua. Hides how a script reads its scores. The keys are those of
  * one bucket or of several; the script answers for each in turn.
  */
-import { FORMAT, lua, script } from './scripts.ts';
+import { FORMAT, lua, type Script, script } from './scripts.ts';
+
+/** A script about the buckets of its keys. It does nothing where one is of another format. */
+function indexScript(body: string): Script {
+  return script(
+    lua`
+for i = 2, #KEYS, 2 do
+  local format = other_format(KEYS[i])
+  if format then
+    return 'format\n' .. format
+  end
+end
+` + body,
+  );
+}
 
 /** How many expired runs a script removes from a bucket's index, at most, before it answers. */
 const PURGED = 500;
@@ -12,7 +26,7 @@ const PURGED = 500;
  * first line: `page`, `again` (too many runs had expired: ask once more) or `lost`; whether there
  * are more runs; the server's time; and how many lines follow.
  */
-export const LIST = script(lua`
+export const LIST = indexScript(lua`
 local kind, workflow, age, count = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local principal, states = ARGV[5], tonumber(ARGV[6])
 local places = 6 + states
@@ -101,7 +115,7 @@ for i = 1, #KEYS / 2 do
   local status, found = 'page', {}
   if is_lost(index, numbers) then
     status = 'lost'
-  elseif purge(index, numbers, time, ${PURGED}) then
+  elseif purge(index, numbers, time, ${PURGED}) == ${PURGED} then
     status = 'again'
   else
     found = list(index, numbers, tonumber(ARGV[places + 2 * i - 1]), ARGV[places + 2 * i])
@@ -120,7 +134,7 @@ return table.concat(lines, '\n')
  * {@link LIST}, with held, running and oldest claim before the number of lines. The oldest claim is
  * 0 where there is none.
  */
-export const COUNT = script(lua`
+export const COUNT = indexScript(lua`
 local workflow, age = ARGV[1], tonumber(ARGV[2])
 local time = now()
 local start = workflow .. '\t'
@@ -158,7 +172,7 @@ for i = 1, #KEYS / 2 do
   local status, states, held, running, oldest = 'page', {}, 0, 0, 0
   if is_lost(index, numbers) then
     status = 'lost'
-  elseif purge(index, numbers, time, ${PURGED}) then
+  elseif purge(index, numbers, time, ${PURGED}) == ${PURGED} then
     status = 'again'
   else
     local k = tonumber(call('HGET', numbers, workflow) or nil)
@@ -176,18 +190,18 @@ return table.concat(lines, '\n')
 `);
 
 /** How many lines {@link LOOK} gives for each run. */
-export const LOOKED_AT = 7;
+export const LOOKED_AT = 9;
 
 /**
- * For each named run its session, format and key, and of one workflow state, context, head and
- * claim. A run that is gone has empty lines, and leaves the index.
+ * For each named run its session, format, key, expiry and whether its session ended before that.
+ * And of one workflow state, context, head and claim. A run that is gone has empty lines, and leaves the index.
  */
 export const LOOK = script(lua`
 local workflow = ARGV[1]
 local lines = {'runs', digits(now())}
 for i = 1, #ARGV - 1 do
-  local got = call('HMGET', KEYS[3 * i - 2], 'session', 'format', 'key', 'state:' .. workflow,
-    'context:' .. workflow, 'head:' .. workflow, 'claim:' .. workflow)
+  local got = call('HMGET', KEYS[3 * i - 2], 'session', 'format', 'key', 'expires', 'sessionEnded',
+    'state:' .. workflow, 'context:' .. workflow, 'head:' .. workflow, 'claim:' .. workflow)
   if not got[1] then
     forget(KEYS[3 * i - 1], KEYS[3 * i], ARGV[i + 1])
   end
@@ -198,8 +212,36 @@ end
 return table.concat(lines, '\n')
 `);
 
+/**
+ * Takes expired runs out of the index: some of any run, or all of a principal's. How many, and
+ * whether there may be more.
+ */
+export const PURGE = indexScript(lua`
+local principal = ARGV[1]
+local time = now()
+local purged, has_more = 0, 0
+for i = 1, #KEYS, 2 do
+  local index, numbers = KEYS[i], KEYS[i + 1]
+  if principal == '' then
+    local count = purge(index, numbers, time, ${PURGED})
+    purged = purged + count
+    has_more = count == ${PURGED} and 1 or has_more
+  else
+    for _, member in ipairs(call('ZRANGEBYSCORE', index, principal, principal)) do
+      local name = string.sub(member, 3)
+      local gone = call('ZSCORE', index, 'e:' .. name)
+      if gone and tonumber(gone) < tonumber(score(0, time)) then
+        forget(index, numbers, name)
+        purged = purged + 1
+      end
+    end
+  end
+end
+return table.concat({'purged', purged, has_more}, '\n')
+`);
+
 /** Which server has a bucket, its limit of memory, and its eviction policy. */
-export const SERVER = script(lua`
+export const SERVER = indexScript(lua`
 local function ask(section, what)
   local info = redis.pcall('INFO', section)
   return type(info) == 'string' and string.match(info, what) or '-'
@@ -209,11 +251,11 @@ return table.concat({'server', ask('server', 'run_id:(%S+)'), ask('memory', 'max
 `);
 
 /** Empties an index, which counts as lost until {@link COMPLETE}. */
-export const RESET = script(lua`
+export const RESET = indexScript(lua`
 for i = 1, #KEYS, 2 do
   call('UNLINK', KEYS[i], KEYS[i + 1])
   call('ZADD', KEYS[i], '+inf', '*')
-  call('HSET', KEYS[i + 1], '#made', 1, '#lost', 1)
+  call('HSET', KEYS[i + 1], '#format', ${FORMAT}, '#lost', 1)
 end
 return 'ok'
 `);
@@ -239,12 +281,11 @@ export const REINDEX = script(lua`
 for i = 1, #ARGV do
   local run, index, numbers = KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i]
   local got = call('HMGET', run, 'format', 'expires', 'workflows', 'principal')
-  local format = tonumber(got[1] or 1)
-  if format > ${FORMAT} then
-    return 'format\n' .. digits(format)
+  if got[2] and tonumber(got[1] or 0) ~= ${FORMAT} then
+    return 'format\n' .. (got[1] or '0')
   end
   if got[2] then
-    local ranked = {score(0, tonumber(got[2])), 'e:' .. ARGV[i]}
+    local ranked, needs = {}, no_needs()
     local function rank(member, at)
       ranked[#ranked + 1] = at
       ranked[#ranked + 1] = member .. ':' .. ARGV[i]
@@ -259,13 +300,15 @@ for i = 1, #ARGV do
       local of_state = state_field(workflow, of[1], ended == '1' and '1' or '0')
       local number = state_number(numbers, of_state, call('HGET', numbers, of_state))
       rank('o' .. k, score(number, tonumber(updated)))
-      if of[3] then
-        local till, uncertain, since = string.match(of[3],
-          '^[^\t]+\t([^\t]+)\t([^\t]+)\t[^\t]+\t([^\t]+)')
-        rank('c' .. k, score(claim_number(k, uncertain == 'hold' and 1 or 2), tonumber(till)))
-        rank('s' .. k, score(claim_number(k, 3), tonumber(since)))
+      local claim = parse_claim(of[3])
+      add_needs(needs, claim)
+      if claim then
+        local of_claim = claim_number(k, claim.uncertain == 'hold' and 1 or 2)
+        rank('c' .. k, score(of_claim, claim.till))
+        rank('s' .. k, score(claim_number(k, 3), tonumber(claim.since)))
       end
     end
+    rank('e', score(0, gone_at(tonumber(got[2]), needs)))
     call('ZADD', index, unpack(ranked))
   end
 end

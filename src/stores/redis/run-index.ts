@@ -63,6 +63,7 @@ interface Part {
 interface Looked {
   readonly run: string;
   readonly session: SessionRecord;
+  readonly isOver: boolean;
   /** `undefined` where the run has no such workflow, or the question named none. */
   readonly record: WorkflowRecord | undefined;
 }
@@ -168,11 +169,28 @@ export class RunIndex {
     };
   }
 
+  async purge(principal: string | undefined): Promise<number> {
+    const score = principal === undefined ? '' : principalScore(principal);
+    const purgeAll = async (buckets: readonly number[]): Promise<number> => {
+      let purged = 0;
+      for (;;) {
+        const reply = await this.#ask(scripts.PURGE, this.#indexKeys(buckets), [score]);
+        expectStatus('purge', reply, 'purged');
+        purged += Number(reply.lines[0]);
+        if (reply.lines[1] === '0') return purged;
+      }
+    };
+    const purged = await Promise.all(this.#together(allBuckets()).map(purgeAll));
+    return purged.reduce((sum, each) => sum + each, 0);
+  }
+
   async rebuild(): Promise<number> {
+    // First of all, because it changes nothing where a bucket is of another format.
+    const servers = await this.#servers();
     const indexes = this.#together(allBuckets()).map((part) => this.#indexKeys(part));
     await Promise.all(indexes.map((keys) => this.#done(scripts.RESET, keys, [])));
     let found = 0;
-    for (const [key] of (await this.#servers()).values()) {
+    for (const [key] of servers.values()) {
       for await (const names of this.#scan(key)) {
         found += names.length;
         const reindex = (group: readonly RunName[]): Promise<void> => {
@@ -193,7 +211,9 @@ export class RunIndex {
   ): Promise<RunsPage> {
     const { places, next } = await this.#places(listing, page);
     const { looked, now } = await this.#look(places, listing.workflow);
-    const found = looked.flatMap(({ run, record }) => (record ? [{ run, ...record }] : []));
+    const found = looked.flatMap(({ run, record, isOver }): FoundRun[] =>
+      record ? [{ run, ...record, ...(isOver && { sessionEnded: true }) }] : [],
+    );
     const runs = found.filter((each) => isListed(each, now));
     return { runs, ...(next !== undefined && { next }), now };
   }
@@ -367,9 +387,10 @@ export class RunIndex {
     Map<string, readonly [key: IndexKeys, memory: string, policy: string]>
   > {
     const servers = new Map<string, readonly [IndexKeys, string, string]>();
-    const askServer = async ([first = 0]: readonly number[]): Promise<void> => {
+    const askServer = async (buckets: readonly number[]): Promise<void> => {
+      const [first = 0] = buckets;
       const key = this.#keys.index(first);
-      const reply = await this.#ask(scripts.SERVER, [...key], []);
+      const reply = await this.#ask(scripts.SERVER, this.#indexKeys(buckets), []);
       expectStatus('server', reply, 'server');
       const [id = '-', memory = '-', policy = '-'] = reply.lines;
       servers.set(id === '-' ? `bucket ${first}` : id, [key, memory, policy]);
@@ -439,14 +460,15 @@ function allKeys(names: readonly RunName[]): string[] {
 
 function parseLooked(
   name: string,
-  [session = '', format = '', key = '', ...fields]: readonly string[],
+  [session = '', format, key = '', expires, sessionEnded, ...fields]: readonly string[],
   now: number,
 ): Looked | undefined {
   if (session === '') return undefined;
-  checkFormat(Number(format || 1));
+  checkFormat(Number(format));
   return {
     run: isKey(name) ? name : (JSON.parse(key) as string),
     session: parseSession(session),
+    isOver: sessionEnded === '1' || Number(expires) <= now,
     record: fields[0] === '' ? undefined : parseWorkflow(fields, now),
   };
 }

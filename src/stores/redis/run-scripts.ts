@@ -3,13 +3,15 @@
  */
 import { lua, runScript } from './scripts.ts';
 
+/** How many idempotency keys of unfinished steps a workflow keeps. */
+const KEYS_KEPT = 16;
+
 export const OPEN = runScript(lua`
 local session, ttl, key, principal = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8]
 if run then
   return run.session == session and 'opened' or 'taken'
 end
-run = make(time, session, key, principal)
-live_on(run, time, ttl)
+run = make(time, ttl, session, key, principal)
 write(run)
 return 'opened'
 `);
@@ -19,7 +21,7 @@ local ttl = tonumber(ARGV[5])
 if not run then
   return 'unknown'
 end
-local lines = {'run', digits(time), run.session}
+local lines = {'run', digits(time), is_over(run, time) and '1' or '0', run.session}
 for _, each in ipairs(split(run.workflows)) do
   local got = call('HMGET', RUN, 'state:' .. each, 'context:' .. each, 'head:' .. each,
     'claim:' .. each)
@@ -36,31 +38,41 @@ return table.concat(lines, '\n')
 
 export const CLAIM = runScript(lua`
 local token, step, uncertain, new_key = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
-local lease, ttl, session = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11]
-local key, principal, entry, any_state = ARGV[12], ARGV[13], ARGV[14], ARGV[18] == 'any'
+local lease, ttl, key_ms = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
+local creates, entry, any_state = ARGV[12] ~= '', ARGV[18], ARGV[19] == 'any'
 
+run = enter(run, time, ttl, 12)
 if not run then
-  if session == '' then
-    return 'unknown'
-  end
-  run = make(time, session, key, principal)
+  return 'unknown'
 end
-local is_new = not run.state
-if is_new then
-  run.state, run.context, run.version, run.updated = ARGV[15], ARGV[16], ARGV[17], digits(time)
+local holder = run.claim
+local is_own = holder and holder.token == token
+local is_outside = not creates and is_over(run, time)
+if is_outside and not is_own then
+  return 'unknown'
 end
 
 local function answer(status, ...)
-  live_on(run, time, run.ended ~= '1' and ttl or nil)
+  if not is_outside then
+    live_on(run, time, run.ended ~= '1' and ttl or nil, true)
+  end
   write(run)
-  return reply(status, run.state, run.context, run.version, run.updated, digits(time), ...)
+  return reply_seen(status, run, time, ...)
+end
+
+local function grant(claim)
+  save_claim(run, claim)
+  if claim.uncertain == 'retry' then
+    ttl = math.max(ttl, key_ms)
+  end
+  return answer('claimed', claim.key)
 end
 
 local function allowed()
   if any_state then
     return true
   end
-  for i = 19, #ARGV do
+  for i = 20, #ARGV do
     if ARGV[i] == run.state then
       return true
     end
@@ -71,16 +83,7 @@ end
 if spent_on(run, token) then
   return answer('state')
 end
-
-local holder = run.claim
-if holder and holder.token == token then
-  holder.till = time + lease
-  save_claim(run, holder)
-  rank_claim(known_workflow(), holder)
-  return answer('claimed', holder.key)
-end
-
-if holder then
+if holder and not is_own then
   if holder.till > time then
     return answer('busy', digits(holder.till - time))
   end
@@ -88,17 +91,32 @@ if holder then
     return answer('held', run.claim_text)
   end
 end
-
 if not allowed() then
   return answer('state')
 end
+if is_own then
+  holder.till = time + lease
+  rank_claim(known_workflow(), holder)
+  return grant(holder)
+end
 
 -- The claim that is taken over has an unknown outcome, so the next try of its step gets its key.
+local unfinished = others_unfinished(run, holder and holder.step)
 if holder then
-  local unfinished = others_unfinished(run, holder.step)
   table.insert(unfinished, 1, holder.key .. ' ' .. holder.step)
-  save_unfinished(unfinished)
-  run.unfinished = table.concat(unfinished, '\t')
+end
+local known_key
+for _, item in ipairs(unfinished) do
+  local its_key, its_step = string.match(item, '^(%S+) (.*)$')
+  if its_step == step then
+    known_key = its_key
+  end
+end
+if not known_key and uncertain == 'retry' and #unfinished >= ${KEYS_KEPT} then
+  return answer('unsettled')
+end
+if holder then
+  save_unfinished(run, unfinished)
   if holder.entry ~= '' then
     local note = holder.entry == '{}' and '}' or ',' .. string.sub(holder.entry, 2)
     add_entry(run, time, '{"from":' .. run.state
@@ -106,21 +124,10 @@ if holder then
     save_head(run)
   end
 end
-for _, item in ipairs(split(run.unfinished)) do
-  local its_key, its_step = string.match(item, '^(%S+) (.*)$')
-  if its_step == step then
-    new_key = its_key
-  end
-end
 
 local k
-if is_new then
-  local of_state = state_field(workflow, run.state, '0')
-  local known = call('HMGET', NUMBERS, workflow, of_state)
-  k = workflow_number(NUMBERS, workflow, known[1])
-  rank('o' .. k, score(state_number(NUMBERS, of_state, known[2]), time))
-  run.workflows = run.workflows == '' and workflow or run.workflows .. '\t' .. workflow
-  set('workflows', run.workflows)
+if run.is_new then
+  k = rank_state(run, run.state, time)
   set(field('state'), run.state)
   if run.context ~= '' then
     set(field('context'), run.context)
@@ -129,16 +136,16 @@ if is_new then
 else
   k = known_workflow()
 end
-save_claim(run, {token = token, till = time + lease, uncertain = uncertain, key = new_key,
-  since = digits(time), step = step, entry = entry})
-rank_claim(k, run.claim)
+local claim = {token = token, till = time + lease, uncertain = uncertain,
+  key = known_key or new_key, since = digits(time), step = step, kind = '', entry = entry}
+rank_claim(k, claim)
 rank('s' .. k, score(claim_number(k, 3), time))
-return answer('claimed', new_key)
+return grant(claim)
 `);
 
 export const COMMIT = runScript(lua`
 local token, state, context, entry = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
-local ttl, settles, as, ended = tonumber(ARGV[9]), ARGV[10], ARGV[11], ARGV[12]
+local ttl, settles, as, ended, from = tonumber(ARGV[9]), ARGV[10], ARGV[11], ARGV[12], ARGV[13]
 if not run then
   return 'unknown'
 end
@@ -155,38 +162,65 @@ end
 if not run.claim or run.claim.token ~= token then
   return answer('lost')
 end
+if from ~= '' and from ~= run.version then
+  return reply_seen('moved', run, time)
+end
 
-local of_state = state_field(workflow, state, ended)
-local known = call('HMGET', NUMBERS, workflow, of_state)
-local k = workflow_number(NUMBERS, workflow, known[1])
-run.version, run.updated, run.ended = digits(run.version + 1), digits(time), ended
-if state ~= run.state then
-  set(field('state'), state)
-end
-if context ~= '' then
-  set(field('context'), context)
-elseif run.context ~= '' then
-  drop(field('context'))
-end
-add_entry(run, time, entry, 'move')
-save_head(run)
+run.ended = ended
+local k = move(run, time, state, context, entry)
 if as ~= token then
   spend(run, token, '-')
 end
 spend(run, as, run.version)
-rank('o' .. k, score(state_number(NUMBERS, of_state, known[2]), time))
 drop_claim(run, k, settles)
+if is_over(run, time) then
+  stay_readable(run, time)
+end
 return answer('committed', run.version)
 `);
 
+export const RECORD = runScript(lua`
+local token, state, context, entry = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local ttl, from, creates = tonumber(ARGV[9]), ARGV[10], ARGV[11] ~= ''
+if run and not creates and is_over(run, time) then
+  return 'unknown'
+end
+run = enter(run, time, ttl, 11)
+if not run then
+  return 'unknown'
+end
+local function live()
+  live_on(run, time, run.ended ~= '1' and ttl or nil, true)
+  write(run)
+end
+
+local before = spent_on(run, token)
+if before and before ~= '-' then
+  live()
+  return reply('recorded', before, 'repeated')
+end
+if from ~= run.version then
+  live()
+  return reply_seen('moved', run, time)
+end
+move(run, time, state, context, entry)
+spend(run, token, run.version)
+live()
+return reply('recorded', run.version)
+`);
+
 export const RENEW = runScript(lua`
-local token, lease = ARGV[5], tonumber(ARGV[6])
-if not run or not run.claim or run.claim.token ~= token then
+local token, lease, kind = ARGV[5], tonumber(ARGV[6]), ARGV[7]
+local claim = run and run.claim
+if not claim or claim.token ~= token then
   return 'lost'
 end
-run.claim.till = time + lease
-save_claim(run, run.claim)
-rank_claim(known_workflow(), run.claim)
+claim.till = time + lease
+if kind ~= '' then
+  claim.uncertain, claim.kind = 'hold', kind
+end
+save_claim(run, claim)
+rank_claim(known_workflow(), claim)
 live_on(run, time)
 write(run)
 return 'renewed'
@@ -202,6 +236,9 @@ if run.claim and run.claim.token == token then
   if entry ~= '' then
     add_entry(run, time, entry, kind)
     save_head(run)
+  end
+  if is_over(run, time) then
+    stay_readable(run, time)
   end
 end
 -- Even where the token never had the claim: its claim may still be on its way.
@@ -222,12 +259,85 @@ end
 return 'ok'
 `);
 
-export const DELETE = runScript(lua`
-if run then
-  call('UNLINK', RUN)
-  forget(INDEX, NUMBERS, name)
+export const END = runScript(lua`
+if not run then
+  return 'unknown'
 end
-return 'ok'
+local needs = needs_of(run)
+if ARGV[5] == 'unclaimed' and needs.is_claimed then
+  return 'claimed'
+end
+-- Of a session that ended before, with its last step settled, the run can still be read.
+if run.is_ended then
+  return 'ended'
+end
+if needs.is_pinned or needs.till > time then
+  run.expires, run.is_ended = math.min(run.expires, time), true
+  write(run)
+else
+  remove()
+end
+return 'ended'
+`);
+
+export const DELETE = runScript(lua`
+if not run then
+  return 'unknown'
+end
+if needs_of(run).is_pinned then
+  return 'pinned'
+end
+remove()
+return 'deleted'
+`);
+
+/** The fourth key is the run's new one, in the same bucket. */
+export const ANONYMIZE = runScript(lua`
+local new_run, new_name, key, session = KEYS[4], ARGV[5], ARGV[6], ARGV[7]
+local needs = run and needs_of(run)
+if not run or not needs.is_pinned or needs.till > time then
+  return 'unknown'
+end
+
+local members = {score(0, NEVER), 'e:' .. new_name}
+set('key', key)
+set('session', session)
+set('expires', digits(time))
+set('sessionEnded', '1')
+for _, each in ipairs(split(run.workflows)) do
+  local got = call('HMGET', RUN, 'head:' .. each, 'claim:' .. each)
+  local position = string.match(got[1], '^%S+ %S+ %S+ ')
+  set('head:' .. each, position .. '0 0 ')
+  local claim = parse_claim(got[2])
+  if claim then
+    claim.entry = ''
+    set('claim:' .. each, claim_text(claim))
+  end
+  local k = call('HGET', NUMBERS, each)
+  for _, kind in ipairs({'o', 'c', 's'}) do
+    local at = k and call('ZSCORE', INDEX, kind .. k .. ':' .. name)
+    if at then
+      members[#members + 1] = digits(tonumber(at))
+      members[#members + 1] = kind .. k .. ':' .. new_name
+    end
+  end
+end
+drop('principal')
+for _, what in ipairs(call('HKEYS', RUN)) do
+  if string.find(what, '^%d+:') then
+    drop(what)
+  end
+end
+
+call('HSET', RUN, unpack(fields))
+-- In parts, because Lua cannot unpack more.
+for first = 1, #dropped, 1000 do
+  call('HDEL', RUN, unpack(dropped, first, math.min(first + 999, #dropped)))
+end
+call('RENAME', RUN, new_run)
+forget(INDEX, NUMBERS, name)
+call('ZADD', INDEX, unpack(members))
+return 'anonymized'
 `);
 
 export const HISTORY = runScript(lua`

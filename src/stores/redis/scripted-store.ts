@@ -4,22 +4,25 @@
  */
 import { randomUUID } from 'node:crypto';
 import * as z from 'zod/mini';
+import { anonymousKey } from '../../names.ts';
 import type {
   AtomicStateStore,
   ClaimRequest,
   CommitRequest,
   FsmSnapshot,
+  RecordRequest,
   RunKey,
   SessionRecord,
   TrailDraft,
 } from '../store.ts';
-import { draftText, noteText } from '../trail.ts';
+import { anchorOf, draftText, noteText } from '../trail.ts';
 import {
   expectStatus,
   Keys,
   keptKey,
   parseClaimResult,
   parseCommit,
+  parseRecorded,
   parseReply,
   parseRun,
   parseTrail,
@@ -55,7 +58,7 @@ export type ScriptedStateStore = Required<AtomicStateStore> & {
    * server, and of each server of a cluster. Until the index is complete, steps go on, and `held`,
    * `stuck`, `count`, `list` and `runs` reject. Resolves to how many runs it found.
    *
-   * @throws InterlockError `ERR_INTERLOCK_STORE` where it meets a run of a newer format.
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where it meets a run or an index of another format.
    */
   rebuildIndex(): Promise<number>;
 };
@@ -79,7 +82,6 @@ export function scriptedStore(
   settings: ScriptedStoreSettings,
 ): ScriptedStateStore {
   const keys = new Keys(settings.prefix);
-  const common = [String(settings.trailLimit), settings.chainTrail ? '1' : '0'];
 
   async function ask(script: Script, keys: string[], args: string[]): Promise<Reply> {
     try {
@@ -96,14 +98,19 @@ export function scriptedStore(
     run: string,
     workflow: string | undefined,
     args: readonly string[] = [],
+    moreKeys: readonly string[] = [],
   ): Promise<Reply> {
     const { name, keys: itsKeys } = keys.of(run);
     const about = workflow === undefined ? '' : JSON.stringify(workflow);
-    return ask(script, [...itsKeys], [name, about, ...common, ...args]);
+    const isChained = settings.chainTrail && workflow !== undefined;
+    const common = [String(settings.trailLimit), isChained ? anchorOf({ run, workflow }) : ''];
+    return ask(script, [...itsKeys, ...moreKeys], [name, about, ...common, ...args]);
   }
 
   const index = new RunIndex(ask, keys, settings);
   return {
+    contract: 1,
+
     async open(runKey, session, ttlMs, token = randomUUID()) {
       const args = [
         sessionText(session, token),
@@ -130,8 +137,13 @@ export function scriptedStore(
       return parseCommit(await run(scripts.COMMIT, request.run, request.workflow, args));
     },
 
-    async renew({ run: runKey, workflow }, token, leaseMs) {
-      const args = [JSON.stringify(token), duration(leaseMs)];
+    async record(request) {
+      const args = recordArguments(request);
+      return parseRecorded(await run(scripts.RECORD, request.run, request.workflow, args));
+    },
+
+    async renew({ run: runKey, workflow }, token, leaseMs, { hold } = {}) {
+      const args = [JSON.stringify(token), duration(leaseMs), optionalJson(hold)];
       const reply = await run(scripts.RENEW, runKey, workflow, args);
       return expectStatus('renew', reply, 'renewed', 'lost') === 'renewed';
     },
@@ -146,8 +158,26 @@ export function scriptedStore(
       expectStatus('append', reply, 'ok');
     },
 
+    async end(runKey, { ifUnclaimed = false } = {}) {
+      const reply = await run(scripts.END, runKey, undefined, [ifUnclaimed ? 'unclaimed' : 'any']);
+      return expectStatus('end', reply, 'ended', 'claimed', 'unknown');
+    },
+
     async delete(runKey) {
-      expectStatus('delete', await run(scripts.DELETE, runKey, undefined), 'ok');
+      const reply = await run(scripts.DELETE, runKey, undefined);
+      return expectStatus('delete', reply, 'deleted', 'pinned', 'unknown');
+    },
+
+    async anonymize(runKey) {
+      const { bucket } = keys.of(runKey);
+      // One script can only write within a bucket.
+      let unnamed = anonymousKey();
+      while (keys.of(unnamed).bucket !== bucket) unnamed = anonymousKey();
+      const { name, keys: newKeys } = keys.of(unnamed);
+      const args = [name, keptKey(unnamed), sessionText({})];
+      const reply = await run(scripts.ANONYMIZE, runKey, undefined, args, [newKeys[0]]);
+      const status = expectStatus('anonymize', reply, 'anonymized', 'unknown');
+      return status === 'anonymized' ? unnamed : undefined;
     },
 
     async history({ run: runKey, workflow }: RunKey, limit = 50) {
@@ -160,28 +190,54 @@ export function scriptedStore(
     stuck: (query) => index.stuck(query),
     count: (query) => index.count(query),
     list: (query) => index.owned(query),
+    purge: ({ principal } = {}) => index.purge(principal),
     rebuildIndex: () => index.rebuild(),
   };
 }
 
 function claimArguments(request: ClaimRequest): string[] {
-  const { step, states, create, initial, entry } = request;
+  const { step, states, entry, ttlMs, keyMs = ttlMs } = request;
   return [
     JSON.stringify(request.token),
     JSON.stringify([step.tool, step.digest]),
     step.uncertain,
     randomUUID(),
     duration(request.leaseMs),
-    duration(request.ttlMs),
-    create === undefined ? '' : sessionText(create),
-    keptKey(request.run),
-    scoreOf(create),
+    duration(ttlMs),
+    duration(keyMs),
+    ...enteringArguments(request),
     entry === undefined ? '' : noteText(entry),
-    JSON.stringify(initial.state),
-    optionalJson(initial.context),
-    String(initial.version ?? 0),
     states === undefined ? 'any' : 'one of',
     ...(states ?? []).map((state) => JSON.stringify(state)),
+  ];
+}
+
+function recordArguments(request: RecordRequest): string[] {
+  const { state, context } = request.snapshot;
+  return [
+    JSON.stringify(request.token),
+    JSON.stringify(state),
+    optionalJson(context),
+    draftText(request.trail),
+    duration(request.ttlMs),
+    String(request.from),
+    ...enteringArguments(request),
+  ];
+}
+
+/** What a run or a workflow begins with that an operation may make. */
+function enteringArguments({
+  run,
+  create,
+  initial: { state, context, version = 0 },
+}: Pick<ClaimRequest, 'run' | 'create' | 'initial'>): string[] {
+  return [
+    create === undefined ? '' : sessionText(create),
+    keptKey(run),
+    scoreOf(create),
+    JSON.stringify(state),
+    optionalJson(context),
+    String(version),
   ];
 }
 
@@ -197,6 +253,7 @@ function commitArguments(request: CommitRequest): string[] {
     settling(request.settles),
     JSON.stringify(as),
     request.ended === true ? '1' : '0',
+    request.from === undefined ? '' : String(request.from),
   ];
 }
 

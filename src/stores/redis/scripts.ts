@@ -5,17 +5,23 @@
  *
  * - `format`: the {@link FORMAT} of the version that made the run
  * - `session`: the session record, with the token that opened the run
- * - `expires`: when the hash expires, in milliseconds since the epoch
+ * - `expires`: when the session ends without further use or, once it has ended, until when the run
+ *   can be read, in milliseconds since the epoch
+ * - `sessionEnded`: `1` once the session has ended before that time
  * - `workflows`: the workflows that were ever claimed
  * - `key`: the run key, where the run's name is a digest of it
  * - `principal`: the score of the principal in the index, where the run has one
  * - `state:w`, `context:w`: the snapshot's state and context
  * - `head:w`: the snapshot's version, its time, and whether it has ended (`1`, `0` or `-`). Then of
  *   the trail: entries, attempts since the last commit, hash of the newest entry
- * - `claim:w`: token, lease end, `hold` or `retry`, idempotency key, since, step, call note
+ * - `claim:w`: token, lease end, `hold` or `retry`, idempotency key, since, step, why it is held,
+ *   call note
  * - `unfinished:w`: for each step of unknown outcome its key and the step, newest first
  * - `spent:w`: for each settled token its version or `-`, and the token, newest first
- * - `5:w`: entry 5 of the trail: its stamps, its hash, the draft
+ * - `5:w`: entry 5 of the trail: its stamps, the hash before it, its own hash, the draft
+ *
+ * Redis expires the hash at `expires`, or with the last lease if that ends later. While a `hold`
+ * step has a claim, the hash has no expiry at all, since a lease ends without a write.
  *
  * A text of the caller's is JSON text. No script parses it: Lua would lose empty arrays and long
  * numbers. JSON text has no line break and no tab, so tabs separate the items of a field, and line
@@ -24,22 +30,26 @@
  * A bucket's index is one sorted set, so that a step writes it by one command. In the members, `n`
  * is the run's name and `k` the workflow's number in this bucket. Their scores are:
  *
- * - `e:n`: when the run expires
+ * - `e:n`: when Redis expires the run; while it does not, the latest time that a score can have
  * - `p:n`: a negative number that stands for the principal
  * - `ok:n`: the workflow's state, and since when
  * - `ck:n`: that a step with `hold` or `retry` has the claim, and the lease end
  * - `sk:n`: that it is claimed, and since when
  *
  * A score has a time in its lower 41 bits, and a number above them. That number stands for a state,
- * or for one of the three facts of a workflow's claim. The hash `numbers` holds what it stands for.
+ * or for one of the three facts of a workflow's claim. The hash `numbers` holds what it stands for,
+ * and in `#format` the {@link FORMAT} of the version that made the index.
  */
 import { createHash } from 'node:crypto';
 
-/** The number of this format. A run with a higher one is refused. */
+/**
+ * The number of this layout of runs and index. A process that meets another number, lower or
+ * higher, changes nothing.
+ */
 export const FORMAT = 1;
 
-/** How many unfinished steps and how many settled tokens a workflow remembers. */
-const REMEMBERED = 16;
+/** How long a run can be read whose session had ended when its last step was settled. */
+const READABLE_MS = 24 * 3_600_000;
 /** The contract's 16, with room for tokens that were released without ever claiming. */
 const TOKENS = 32;
 /** The script counts the tokens only in a field that is longer. */
@@ -73,6 +83,8 @@ local call = redis.call
 local SPAN, EPOCH = 2199023255552, 1700000000000
 -- The last number of a state, which all later states share; and how many workflows have numbers.
 local CROWDED, MOST = 2047, 682
+-- A time after all others. Scores have the latest one that fits instead.
+local NEVER = math.huge
 
 -- Lua writes a long number as 1e+15 unless it is told otherwise.
 local function digits(number)
@@ -133,19 +145,58 @@ local function forget(index, numbers, name)
   call('ZREM', index, unpack(members))
 end
 
--- Takes some expired runs out of the index. True if there may be more.
+-- Takes some expired runs out of the index, and gives their number.
 local function purge(index, numbers, time, most)
   local expired = call('ZRANGEBYSCORE', index, 0, '(' .. score(0, time), 'LIMIT', 0, most)
   for _, member in ipairs(expired) do
     forget(index, numbers, string.sub(member, 3))
   end
-  return #expired == most
+  return #expired
+end
+
+-- The format that another version noted in a bucket, or nil.
+local function other_format(numbers)
+  local noted = call('HGET', numbers, '#format')
+  return noted and tonumber(noted) ~= ${FORMAT} and noted or nil
+end
+
+local function parse_claim(text)
+  if not text then
+    return nil
+  end
+  local token, till, uncertain, key, since, step, kind, entry = string.match(text,
+    '^([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]*)\t([^\t]*)$')
+  return {token = token, till = tonumber(till), uncertain = uncertain, key = key, since = since,
+    step = step, kind = kind, entry = entry}
+end
+
+-- What the claims and the unfinished steps of some workflows need of their run.
+local function no_needs()
+  return {till = 0, is_pinned = false, is_claimed = false, has_keys = false}
+end
+
+local function add_needs(needs, claim, unfinished)
+  needs.has_keys = needs.has_keys or (unfinished or nil) ~= nil
+  if claim then
+    needs.is_claimed = true
+    needs.till = math.max(needs.till, claim.till)
+    if claim.uncertain == 'hold' then
+      needs.is_pinned = true
+    else
+      needs.has_keys = true
+    end
+  end
+end
+
+-- When Redis forgets a run.
+local function gone_at(expires, needs)
+  return needs.is_pinned and NEVER or math.max(expires, needs.till)
 end
 
 -- Whether the index may lack runs. A whole one has a member that never leaves it, and its numbers
 -- have a mark.
 local function is_lost(index, numbers)
-  local marks = call('HMGET', numbers, '#made', '#lost')
+  local marks = call('HMGET', numbers, '#format', '#lost')
   if marks[2] then
     return true
   end
@@ -161,7 +212,8 @@ const BEFORE = lua`
 local RUN, INDEX, NUMBERS = KEYS[1], KEYS[2], KEYS[3]
 -- The workflow is empty where the operation concerns the whole run.
 local name, workflow = ARGV[1], ARGV[2]
-local trail_limit, is_chained = tonumber(ARGV[3]), ARGV[4] == '1'
+-- The anchor is empty where the store does not chain the trails that it begins.
+local trail_limit, anchor = tonumber(ARGV[3]), ARGV[4]
 
 local fields, dropped, ranked, unranked = {}, {}, {}, {}
 
@@ -195,40 +247,59 @@ local function split(text)
   return items
 end
 
-local function parse_claim(text)
-  if not text then
-    return nil
-  end
-  local token, till, uncertain, key, since, step, entry = string.match(text,
-    '^([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]*)$')
-  return {token = token, till = tonumber(till), uncertain = uncertain, key = key, since = since,
-    step = step, entry = entry}
+local function claim_text(claim)
+  return table.concat({claim.token, digits(claim.till), claim.uncertain, claim.key, claim.since,
+    claim.step, claim.kind, claim.entry}, '\t')
 end
 
 local function save_claim(run, claim)
   run.claim = claim
-  set(field('claim'), table.concat({claim.token, digits(claim.till), claim.uncertain, claim.key,
-    claim.since, claim.step, claim.entry}, '\t'))
+  set(field('claim'), claim_text(claim))
+end
+
+-- What the whole run needs, with its workflow as it is now. No operation changes other workflows.
+local function needs_of(run)
+  if not run.others then
+    local wanted = {}
+    for _, each in ipairs(split(run.workflows)) do
+      if each ~= workflow then
+        wanted[#wanted + 1] = 'claim:' .. each
+        wanted[#wanted + 1] = 'unfinished:' .. each
+      end
+    end
+    run.others = no_needs()
+    local got = #wanted > 0 and call('HMGET', RUN, unpack(wanted)) or {}
+    for i = 1, #wanted, 2 do
+      add_needs(run.others, parse_claim(got[i]), got[i + 1])
+    end
+  end
+  local needs = {}
+  for what, value in pairs(run.others) do
+    needs[what] = value
+  end
+  add_needs(needs, run.claim, run.unfinished)
+  return needs
 end
 
 -- The run with this workflow, or nil where there is no run.
 local function load()
-  local got = call('HMGET', RUN, 'session', 'format', 'expires', 'workflows', field('state'),
-    field('context'), field('head'), field('claim'), field('unfinished'), field('spent'))
+  local got = call('HMGET', RUN, 'session', 'format', 'expires', 'sessionEnded', 'workflows',
+    field('state'), field('context'), field('head'), field('claim'), field('unfinished'),
+    field('spent'))
   if not got[1] then
     return nil
   end
-  local run = {session = got[1], format = tonumber(got[2] or 1), expires = tonumber(got[3]),
-    workflows = got[4] or '', state = got[5], context = got[6] or '', claim_text = got[8],
-    unfinished = got[9], spent = got[10] or '', version = '0', ended = '-', seq = 0, attempts = 0,
-    hash = ''}
-  if got[7] then
-    local version, updated, ended, seq, attempts, hash = string.match(got[7],
+  local run = {session = got[1], format = got[2] or '0', expires = tonumber(got[3]),
+    is_ended = got[4] == '1', workflows = got[5] or '', state = got[6], context = got[7] or '',
+    claim_text = got[9], unfinished = got[10] or nil, spent = got[11] or '', version = '0',
+    ended = '-', seq = 0, attempts = 0, hash = ''}
+  if got[8] then
+    local version, updated, ended, seq, attempts, hash = string.match(got[8],
       '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S*)$')
     run.version, run.updated, run.ended, run.hash = version, updated, ended, hash
     run.seq, run.attempts = tonumber(seq), tonumber(attempts)
   end
-  run.claim = parse_claim(got[8])
+  run.claim = parse_claim(got[9])
   return run
 end
 
@@ -237,10 +308,11 @@ local function save_head(run)
     {run.version, run.updated, run.ended, digits(run.seq), digits(run.attempts), run.hash}, ' '))
 end
 
-local function make(time, session, key, principal)
-  local run = {session = session, format = ${FORMAT}, expires = 0, workflows = '', context = '',
-    spent = '', version = '0', ended = '-', seq = 0, attempts = 0, hash = ''}
-  if call('HSETNX', NUMBERS, '#made', 1) == 1 then
+local function make(time, ttl, session, key, principal)
+  local run = {session = session, expires = time + ttl, is_ended = false, workflows = '',
+    context = '', spent = '', version = '0', ended = '-', seq = 0, attempts = 0, hash = '',
+    before = {}}
+  if call('HSETNX', NUMBERS, '#format', ${FORMAT}) == 1 then
     if call('DEL', INDEX) == 1 then
       call('HSET', NUMBERS, '#lost', 'lost')
     end
@@ -262,42 +334,56 @@ local function make(time, session, key, principal)
   return run
 end
 
--- When the last live lease of the run ends, in any workflow.
-local function claimed_until(run, time)
-  local last = time
-  for _, other in ipairs(split(run.workflows)) do
-    local claim = run.claim
-    if other ~= workflow then
-      claim = parse_claim(call('HGET', RUN, 'claim:' .. other))
-    end
-    last = math.max(last, claim and claim.till or last)
-  end
-  return last
+-- Whether the session that named the run is over, by its end or for want of use.
+local function is_over(run, time)
+  return run.is_ended or run.expires <= time
 end
 
 -- Moves the expiry, but not while nine tenths of the time to live remain. Without a time to live,
--- only where a claim lives longer.
-local function live_on(run, time, ttl)
-  local is_kept = not ttl or (run.expires >= time + ttl * 0.9 and run.expires <= time + ttl)
-  local claimed = claimed_until(run, time)
-  if is_kept and run.expires >= claimed then
+-- only where a claim lives longer. A session that is over stays so, unless the use revives it.
+local function live_on(run, time, ttl, revives)
+  if is_over(run, time) and not revives then
     return
   end
-  run.expires = math.max(ttl and time + ttl or run.expires, claimed)
-  run.is_moved = true
-  set('expires', digits(run.expires))
-  rank('e', score(0, run.expires))
+  local needs = needs_of(run)
+  if ttl and not (run.expires >= time + ttl * 0.9 and run.expires <= time + ttl) then
+    run.expires = math.max(time + ttl, needs.has_keys and run.expires or 0)
+  end
+  run.expires = math.max(run.expires, needs.till)
+  run.is_ended = false
 end
 
+-- A step of a session that is over has been settled: the run can be read for a while.
+local function stay_readable(run, time)
+  run.expires = time + ${READABLE_MS}
+  run.is_ended = true
+end
+
+-- Writes what the operation has collected, and when Redis forgets the run.
 local function write(run)
+  if run.expires ~= run.before.expires then
+    set('expires', digits(run.expires))
+  end
+  if run.is_ended and not run.before.is_ended then
+    set('sessionEnded', '1')
+  elseif run.before.is_ended and not run.is_ended then
+    drop('sessionEnded')
+  end
+  local gone = gone_at(run.expires, needs_of(run))
+  local is_moved = gone ~= run.before.gone_at
+  if is_moved then
+    rank('e', score(0, gone))
+  end
   if #fields > 0 then
     call('HSET', RUN, unpack(fields))
   end
   if #dropped > 0 then
     call('HDEL', RUN, unpack(dropped))
   end
-  if run.is_moved then
-    call('PEXPIREAT', RUN, digits(run.expires))
+  if is_moved and gone == NEVER then
+    call('PERSIST', RUN)
+  elseif is_moved then
+    call('PEXPIREAT', RUN, digits(gone))
   end
   if #ranked > 0 then
     call('ZADD', INDEX, unpack(ranked))
@@ -307,15 +393,22 @@ local function write(run)
   end
 end
 
+local function remove()
+  call('UNLINK', RUN)
+  forget(INDEX, NUMBERS, name)
+end
+
 -- The kind is 'move', 'refused', or 'attempt' for a call that moved nothing.
 local function add_entry(run, time, draft, kind)
   local attempt = run.attempts + (kind == 'refused' and 0 or 1)
+  -- A process that chains no trail goes on with a chain that is there.
+  local previous = run.seq == 0 and anchor or run.hash
   run.seq = run.seq + 1
   run.attempts = kind == 'move' and 0 or attempt
   local stamps = table.concat({digits(run.seq), run.version, digits(attempt), digits(time)}, ' ')
-  run.hash = is_chained
-    and 'sha1:' .. redis.sha1hex(run.hash .. '\n' .. stamps .. '\n' .. draft) or ''
-  set(field(digits(run.seq)), stamps .. ' ' .. run.hash .. ' ' .. draft)
+  run.hash = previous ~= ''
+    and 'sha1:' .. redis.sha1hex(previous .. '\n' .. stamps .. '\n' .. draft) or ''
+  set(field(digits(run.seq)), table.concat({stamps, previous, run.hash, draft}, ' '))
   if run.seq > trail_limit then
     drop(field(digits(run.seq - trail_limit)))
   end
@@ -351,11 +444,12 @@ local function others_unfinished(run, step)
   return others
 end
 
-local function save_unfinished(list)
-  if #list == 0 then
-    drop(field('unfinished'))
+local function save_unfinished(run, list)
+  run.unfinished = #list > 0 and table.concat(list, '\t') or nil
+  if run.unfinished then
+    set(field('unfinished'), run.unfinished)
   else
-    set(field('unfinished'), table.concat(list, '\t', 1, math.min(#list, ${REMEMBERED})))
+    drop(field('unfinished'))
   end
 end
 
@@ -363,7 +457,7 @@ end
 -- next try. A workflow that begins anew settles all steps.
 local function drop_claim(run, k, settles)
   if run.unfinished and settles ~= 'unsettled' then
-    save_unfinished(others_unfinished(run, settles == 'all' and 'all' or run.claim.step))
+    save_unfinished(run, others_unfinished(run, settles == 'all' and 'all' or run.claim.step))
   end
   run.claim = nil
   drop(field('claim'))
@@ -379,17 +473,81 @@ local function known_workflow()
   return workflow_number(NUMBERS, workflow, call('HGET', NUMBERS, workflow))
 end
 
+-- The run of a claim or a record, with its workflow as it is or would begin; nil if it is unknown.
+-- From ARGV[at] on there are session, key, principal, and the initial state, context and version.
+local function enter(run, time, ttl, at)
+  if not run then
+    if ARGV[at] == '' then
+      return nil
+    end
+    run = make(time, ttl, ARGV[at], ARGV[at + 1], ARGV[at + 2])
+  end
+  run.is_new = not run.state
+  if run.is_new then
+    run.state, run.context, run.version = ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
+    run.updated = digits(time)
+  end
+  return run
+end
+
+-- Ranks the run by its state, and gives the workflow's number.
+local function rank_state(run, state, time)
+  local of_state = state_field(workflow, state, run.ended == '1' and '1' or '0')
+  local known = call('HMGET', NUMBERS, workflow, of_state)
+  local k = workflow_number(NUMBERS, workflow, known[1])
+  rank('o' .. k, score(state_number(NUMBERS, of_state, known[2]), time))
+  if run.is_new then
+    run.workflows = run.workflows == '' and workflow or run.workflows .. '\t' .. workflow
+    set('workflows', run.workflows)
+  end
+  return k
+end
+
+-- The next position with its entry. Gives the workflow's number.
+local function move(run, time, state, context, entry)
+  local k = rank_state(run, state, time)
+  run.version, run.updated = digits(run.version + 1), digits(time)
+  if run.is_new or state ~= run.state then
+    set(field('state'), state)
+  end
+  if context ~= '' then
+    set(field('context'), context)
+  elseif run.context ~= '' then
+    drop(field('context'))
+  end
+  add_entry(run, time, entry, 'move')
+  save_head(run)
+  return k
+end
+
+local function reply_seen(status, run, time, ...)
+  return reply(status, run.state, run.context, run.version, run.updated, digits(time), ...)
+end
+
 local function operation(run, time)
 `;
 
 const AFTER = lua`
 end
 
-local run = load()
-if run and run.format > ${FORMAT} then
-  return reply('format', digits(run.format))
+local run, time = load(), now()
+local format = other_format(NUMBERS)
+if run and tonumber(run.format) ~= ${FORMAT} then
+  format = run.format
 end
-return operation(run, now())
+if format then
+  return reply('format', format)
+end
+if run then
+  run.before = {expires = run.expires, is_ended = run.is_ended,
+    gone_at = gone_at(run.expires, needs_of(run))}
+  -- Redis forgets a key only after the last millisecond of its life.
+  if run.before.gone_at <= time then
+    remove()
+    run = nil
+  end
+end
+return operation(run, time)
 `;
 
 /** A script about one run. In its body, `run` is the run or nil, and `time` the server's time. */
