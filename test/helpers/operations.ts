@@ -13,8 +13,15 @@ export function everyOperation(
     claim: () => store.claim(first),
     renew: () => store.renew(first, first.token, 60_000),
     commit: () => store.commit(commitOf(first)),
+    record: () =>
+      store.record({
+        ...commitOf(first, { token: `${first.token}-record` }),
+        initial: first.initial,
+        from: 1,
+      }),
     history: () => store.history(first),
     'another claim': () => store.claim(second),
+    end: () => store.end(run),
     release: () => store.release(second, second.token),
     delete: () => store.delete(run),
   };

@@ -37,9 +37,17 @@ for (const driver of DRIVERS) {
     };
     return { store: await reopen(), reopen, close };
   };
-  describeStateStore(`redisStore() through ${driver.name}`, makeStore, {
-    describe: describe.concurrent,
-    it,
+  const chained = async () => {
+    const connection = await driver.connect(await sharedRedis());
+    const prefix = `test-${randomUUID()}`;
+    const reopen = async () => redisStore({ client: connection.client, prefix, chainTrail: true });
+    return { store: await reopen(), reopen, close: async () => connection.close() };
+  };
+  const runner = { describe: describe.concurrent, it };
+  describeStateStore(`redisStore() through ${driver.name}`, makeStore, runner);
+  describeStateStore(`redisStore({ chainTrail }) through ${driver.name}`, chained, {
+    ...runner,
+    chainTrail: true,
   });
 }
 
@@ -151,7 +159,7 @@ describe('redisStore() options', () => {
       ...client,
       evalSha: async (_sha1: string, options: { keys: string[] }) => {
         keys.push(...options.keys);
-        return 'ok';
+        return 'unknown';
       },
     };
     await redisStore({ client: recording, prefix: undefined, trailLimit: undefined }).delete('run');

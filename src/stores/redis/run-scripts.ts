@@ -240,9 +240,9 @@ if run.claim and run.claim.token == token then
   if is_over(run, time) then
     stay_readable(run, time)
   end
-end
--- Even where the token never had the claim: its claim may still be on its way.
-if not spent_on(run, token) then
+  spend(run, token, '-')
+elseif not spent_on(run, token) then
+  -- Even where the token never had the claim: its claim may still be on its way.
   spend(run, token, '-')
 end
 write(run)

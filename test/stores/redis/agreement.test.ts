@@ -31,15 +31,19 @@ const note: fc.Arbitrary<CallNote> = fc.record({
 const action = fc.record({
   kind: fc.constantFrom(
     ...['claim', 'claim', 'claim', 'commit', 'commit', 'commit', 'renew', 'release'],
-    ...['append', 'read', 'delete', 'open'],
+    ...['record', 'record', 'append', 'read', 'delete', 'open', 'end', 'anonymize'],
   ),
+  isUnnamed: fc.boolean(),
   workflow: fc.constantFrom('checkout', '__proto__'),
   token: fc.constantFrom('t1', 't2', 't3', 't4\t"', 't5'),
   as: fc.constantFrom(undefined, undefined, 't1', 't5'),
   digest: fc.constantFrom('d1', 'd 2'),
   uncertain: fc.constantFrom('hold' as const, 'retry' as const),
   leaseMs: fc.constantFrom(0, 0, HOUR),
-  states: fc.constantFrom(undefined, undefined, ['empty', 'pa\tid']),
+  keyMs: fc.constantFrom(undefined, 2 * HOUR),
+  states: fc.constantFrom(undefined, undefined, ['empty', 'pa\tid'], ['empty']),
+  from: fc.constantFrom(0, 0, 1, 2, 3),
+  hold: fc.constantFrom(undefined, undefined, 'undecided', 'unk\tnown'),
   state: fc.constantFrom('empty', 'pa\tid'),
   settles: fc.constantFrom(undefined, false, 'all' as const),
   outcome: fc.constantFrom('failed' as const, 'refused' as const),
@@ -55,11 +59,15 @@ describe('redisStore() and memoryStore()', () => {
         const prefix = `test-${randomUUID()}`;
         const onRedis = redisStore({ client: redis, prefix, chainTrail: true });
         const inMemory = memoryStore({ chainTrail: true }) as Required<AtomicStateStore>;
-        expect(await play(onRedis, actions)).toEqual(await play(inMemory, actions));
-        for (const workflow of ['checkout', '__proto__'])
-          expect(verifyTrail(await onRedis.history({ run: 'run', workflow }, 1000))).toEqual([]);
+        const played = await play(onRedis, actions);
+        expect(played.answers).toEqual((await play(inMemory, actions)).answers);
+        for (const run of played.runs)
+          for (const workflow of WORKFLOWS) {
+            const from = { run, workflow };
+            expect(verifyTrail(await onRedis.history(from, 1000), { from })).toEqual([]);
+          }
       }),
-      { numRuns: 150 },
+      { numRuns: 300 },
     );
   }, 60_000);
 
@@ -77,28 +85,38 @@ describe('redisStore() and memoryStore()', () => {
           const trail = { from: state, to, event: state, payload: said.args, ...said };
           await store.commit(commitOf(claim, { trail, snapshot: { state: to } }));
         }
-        const entries = await store.history({ run: 'run', workflow: 'checkout' });
-        expect(verifyTrail(entries)).toEqual([]);
+        const from = { run: 'run', workflow: 'checkout' };
+        const entries = await store.history(from);
+        expect(verifyTrail(entries, { from })).toEqual([]);
         const altered = entries.map((entry) =>
           entry.seq === 2 ? { ...entry, from: `${entry.from}.` } : entry,
         );
-        expect(verifyTrail(altered)).toMatchObject([{ seq: 2, fault: 'altered' }]);
+        expect(verifyTrail(altered, { from })).toMatchObject([{ seq: 2, fault: 'altered' }]);
       }),
       { numRuns: 50 },
     );
   }, 60_000);
 });
 
-const TIMES = ['now', 'at', 'since', 'until', 'updatedAt', 'hash', 'remainingMs', 'oldestClaim'];
+const WORKFLOWS = ['checkout', '__proto__'];
+const TIMES = ['now', 'at', 'since', 'until', 'updatedAt', 'remainingMs', 'oldestClaim'];
+/** The kinds of hash differ. */
+const HASHES = ['hash', 'previous'];
 
-/** All answers without times, with each idempotency key replaced by its place among all keys. */
+/**
+ * All answers without times, with each idempotency key replaced by its place among all keys. And
+ * the runs, of which all but the first one are anonymous.
+ */
 async function play(
   store: Required<AtomicStateStore>,
   actions: readonly Action[],
-): Promise<unknown> {
+): Promise<{ readonly answers: readonly unknown[]; readonly runs: readonly string[] }> {
   const keys: string[] = [];
+  const runs = ['run'];
   const comparable = (name: string, value: unknown) => {
-    if (TIMES.includes(name)) return 0;
+    if (TIMES.includes(name) || HASHES.includes(name)) return 0;
+    const place = typeof value === 'string' ? runs.indexOf(value) : 0;
+    if (place > 0) return `anonymous ${place}`;
     if (name !== 'idempotencyKey') return value;
     if (!keys.includes(String(value))) keys.push(String(value));
     return keys.indexOf(String(value));
@@ -109,62 +127,78 @@ async function play(
     answers.push(written === undefined ? undefined : JSON.parse(written));
   };
   for (const each of actions) {
-    say(await perform(store, each));
-    for (const workflow of ['checkout', '__proto__'])
-      say(await store.history({ run: 'run', workflow }));
+    const run = (each.isUnnamed && runs.at(-1)) || 'run';
+    const answer = await perform(store, run, each);
+    if (each.kind === 'anonymize' && typeof answer === 'string') runs.push(answer);
+    say(answer);
+    for (const workflow of WORKFLOWS) say(await store.history({ run, workflow }));
   }
-  say(await store.read('run', HOUR));
-  for (const workflow of ['checkout', '__proto__']) {
+  for (const run of runs) say(await store.read(run, HOUR));
+  for (const workflow of WORKFLOWS) {
     const { states, ...count } = await store.count({ workflow, forMs: 0 });
     say({ ...count, states: states.toSorted((a, b) => (a.state < b.state ? -1 : 1)) });
-    say(await store.held({ workflow, limit: 10 }));
-    say(await store.stuck({ workflow, limit: 10, forMs: 0, states: ['empty'] }));
+    const held = await store.held({ workflow, limit: 10 });
+    const stuck = await store.stuck({ workflow, limit: 10, forMs: 0, states: ['empty'] });
+    for (const page of [held, stuck])
+      say(page.runs.toSorted((a, b) => runs.indexOf(a.run) - runs.indexOf(b.run)));
   }
   say(await store.list({ principal: 'alice', limit: 10 }));
-  return answers;
+  return { answers, runs };
 }
 
-async function perform(store: AtomicStateStore, each: Action): Promise<unknown> {
+async function perform(
+  store: Required<AtomicStateStore>,
+  run: string,
+  each: Action,
+): Promise<unknown> {
   const { workflow, token, as, digest, uncertain, leaseMs, states, state, settles, isOn } = each;
-  const request = claimOf('run', {
+  const create = isOn ? { principal: 'alice' } : undefined;
+  const request = claimOf(run, {
     workflow,
     token,
     step: { digest, uncertain },
     states,
     leaseMs,
-    create: isOn ? { principal: 'alice' } : undefined,
+    create,
+    keyMs: each.keyMs,
     entry: isOn ? each.note : undefined,
   });
   const entry = { from: state, event: null, outcome: each.outcome, ...each.note };
+  const snapshot = { state, ...(isOn && { context: { digest } }) };
+  const trail = { ...entry, to: state };
   switch (each.kind) {
     case 'claim':
       return store.claim(request);
-    case 'commit':
-      return store.commit(
-        commitOf(request, {
-          snapshot: { state, ...(isOn && { context: { digest } }) },
-          trail: { ...entry, to: state },
-          as,
-          ended: isOn,
-          settles,
-        }),
-      );
+    case 'commit': {
+      // Mostly from any version, because most versions are too old.
+      const from = each.isUnnamed ? each.from : undefined;
+      return store.commit(commitOf(request, { snapshot, trail, as, from, ended: isOn, settles }));
+    }
+    case 'record': {
+      const { initial, ttlMs } = request;
+      const { from } = each;
+      return store.record({ run, workflow, token, from, initial, create, snapshot, trail, ttlMs });
+    }
     case 'renew':
-      return store.renew(request, token, leaseMs);
+      return store.renew(request, token, leaseMs, { hold: each.hold });
     case 'release':
       // Redis spends the token even if the workflow was never claimed, which no store has to.
-      if ((await store.read('run', HOUR))?.workflows[workflow] === undefined) return undefined;
+      if ((await store.read(run, HOUR))?.workflows[workflow] === undefined) return undefined;
       return store.release(request, token, {
         settles: settles !== false,
         ...(isOn && { entry: { ...entry, outcome: 'failed' as const } }),
       });
     case 'append':
-      return store.append?.(request, entry);
+      return store.append(request, entry);
     case 'read':
-      return store.read('run', HOUR, isOn ? workflow : undefined);
+      return store.read(run, HOUR, isOn ? workflow : undefined);
     case 'delete':
-      return isOn ? store.delete('run') : undefined;
+      return isOn ? store.delete(run) : undefined;
+    case 'end':
+      return store.end(run, { ifUnclaimed: isOn });
+    case 'anonymize':
+      return store.anonymize(run);
     default:
-      return store.open('run', { principal: 'alice' }, HOUR, token);
+      return store.open(run, { principal: 'alice' }, HOUR, token);
   }
 }

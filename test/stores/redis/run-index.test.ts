@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis as Upstash } from '@upstash/redis';
 import { Cluster, Redis } from 'ioredis';
 import { afterAll, describe, expect, it } from 'vitest';
@@ -86,6 +87,7 @@ describe.each(Object.entries(SERVERS))('the index on %s', (_name, open) => {
       const leaseMs = i % 5 ? 0 : HOUR;
       if (i < 20) await store.claim(claimOf(run, { leaseMs, step: { uncertain } }));
     }
+    await store.claim(claimOf('over', { ...HELD, ttlMs: 0 }));
     const contents = async () => {
       // A bucket without runs has its mark only after a rebuild.
       const sizes = await Promise.all(keys.indexes.map(([index]) => client.zcard(index)));
@@ -98,9 +100,9 @@ describe.each(Object.entries(SERVERS))('the index on %s', (_name, open) => {
       return { all, count, owned, standing, held: keysOn(await store.held(checkout)) };
     };
     const before = await contents();
-    expect(before.held).toHaveLength(12);
+    expect(before.held).toHaveLength(13);
     for (const [index, numbers] of keys.indexes) await client.unlink(index, numbers);
-    expect(await store.rebuildIndex()).toBe(40);
+    expect(await store.rebuildIndex()).toBe(41);
     expect(await contents()).toEqual(before);
   });
 });
@@ -221,44 +223,98 @@ describe('more states than there are numbers', () => {
   });
 });
 
-describe('a run of a newer format', () => {
-  it('is refused by every operation with both numbers, and does not change', async () => {
+describe('what is left of runs that are gone', () => {
+  it('leaves the index with a purge, of one principal or of all, and held runs stay', async () => {
     const { store, keys } = openStore();
+    const size = async () =>
+      (await Promise.all(keys.indexes.map(([index]) => redis.zcard(index)))).reduce(
+        (a, b) => a + b,
+      );
+    for (let i = 0; i < 30; i += 1) {
+      const create = { principal: i % 3 ? 'alice' : 'bob' };
+      await store.claim(
+        claimOf(`run-${i}`, { create, leaseMs: 0, ttlMs: 0, step: { uncertain: 'retry' } }),
+      );
+    }
+    await store.claim(claimOf('held', { ...HELD, ttlMs: 0, create: { principal: 'alice' } }));
+    await sleep(5);
+    const before = await size();
+    const ofBob = await store.purge({ principal: 'bob' });
+    const ofAll = await store.purge();
+    // A run that was made meanwhile may have taken some along.
+    expect(ofBob).toBeGreaterThan(0);
+    expect(ofBob).toBeLessThanOrEqual(10);
+    expect(ofBob + ofAll).toBeLessThanOrEqual(30);
+    expect(await store.purge()).toBe(0);
+    const after = await size();
+    expect(after).toBe(before - 5 * (ofBob + ofAll));
+    expect((await store.list({ principal: 'alice', limit: 100 })).runs).toEqual(['held']);
+    expect(keysOn(await store.held(checkout))).toEqual(['held']);
+  });
+});
+
+describe('another format', () => {
+  const operationsOn = (store: ReturnType<typeof openStore>['store']) => {
     const claim = claimOf('run', HELD);
-    await store.claim(claim);
-    const [key] = keys.of('run').keys;
-    await redis.hset(key, { format: 2 });
-    const before = await redis.dump(key);
-    const draft = { from: 'empty', event: null };
-    const operations = {
+    const draft = { from: 'empty', to: 'empty', event: null };
+    return {
       open: () => store.open('run', {}, HOUR),
       read: () => store.read('run', HOUR),
-      claim: () => store.claim(claimOf('run')),
+      claim: () => store.claim(claim),
       commit: () => store.commit(commitOf(claim)),
+      record: () =>
+        store.record({ ...commitOf(claim), from: 0, initial: claim.initial, create: {} }),
       renew: () => store.renew(claim, claim.token, HOUR),
       release: () => store.release(claim, claim.token),
       append: () => store.append(claim, draft),
+      end: () => store.end('run'),
       delete: () => store.delete('run'),
+      anonymize: () => store.anonymize('run'),
       history: () => store.history(claim),
       held: () => store.held(checkout),
       stuck: () => store.stuck({ ...checkout, forMs: 0 }),
       runs: () =>
         store.runs({ workflow: 'checkout', state: 'empty' })[Symbol.asyncIterator]().next(),
     };
-    for (const [name, operation] of Object.entries(operations)) {
-      await expect(operation(), name).rejects.toMatchObject({
-        code: 'ERR_INTERLOCK_STORE',
-        message: expect.stringMatching(/format 2.*knows format 1/),
-      });
-    }
-    expect(await redis.dump(key)).toEqual(before);
-    expect(await redis.pttl(key)).toBeGreaterThan(0);
+  };
+  const refusedWith = (format: string) => ({
+    code: 'ERR_INTERLOCK_STORE',
+    message: expect.stringMatching(new RegExp(`format ${format}, .*knows format 1 alone`)),
   });
 
-  it('is of this format if it has no number', async () => {
+  it.each(['0', '2'])('%s of a run is refused, and the run does not change', async (format) => {
     const { store, keys } = openStore();
-    await step(store, 'run', { create: {} });
-    await redis.hdel(keys.of('run').keys[0], 'format');
-    expect(await step(store, 'run')).toBe(2);
+    await store.claim(claimOf('run', HELD));
+    const all = keys.of('run').keys;
+    await redis.hset(all[0], { format });
+    const dump = () => Promise.all(all.map((key) => redis.dump(key)));
+    const before = await dump();
+    for (const [name, operation] of Object.entries(operationsOn(store)))
+      await expect(operation(), name).rejects.toMatchObject(refusedWith(format));
+    expect(await dump()).toEqual(before);
+    expect(await redis.pttl(all[0])).toBe(-1);
+    await expect(store.rebuildIndex()).rejects.toMatchObject(refusedWith(format));
+  });
+
+  it.each(['0', '2'])('%s of an index is refused, and nothing changes', async (format) => {
+    for (const open of Object.values(SERVERS)) {
+      const { store, keys, client } = open();
+      await store.claim(claimOf('run', HELD));
+      await step(store, 'another', { create: {} });
+      await client.hset(keys.of('run').keys[2], { '#format': format });
+      const all = [...keys.indexes.flat(), keys.of('run').keys[0], keys.of('another').keys[0]];
+      const dump = () => Promise.all(all.map((key) => client.dump(key)));
+      const before = await dump();
+      const operations = {
+        ...operationsOn(store),
+        count: () => store.count({ workflow: 'checkout', forMs: 0 }),
+        list: () => store.list({ principal: 'alice', limit: 1 }),
+        purge: () => store.purge(),
+        rebuildIndex: () => store.rebuildIndex(),
+      };
+      for (const [name, operation] of Object.entries(operations))
+        await expect(operation(), name).rejects.toMatchObject(refusedWith(format));
+      expect(await dump()).toEqual(before);
+    }
   });
 });

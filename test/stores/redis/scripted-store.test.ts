@@ -1,10 +1,12 @@
 import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
 import { Keys } from '../../../src/stores/redis/format.ts';
 import { scriptedStore } from '../../../src/stores/redis/scripted-store.ts';
 import { redisStore } from '../../../src/stores/redis.ts';
 import type { ClaimResult } from '../../../src/stores/store.ts';
+import { verifyTrail } from '../../../src/stores/trail.ts';
 import { claimOf, commitOf, HOUR, repeated, step } from '../../../src/testing/fixtures.ts';
 import { everyOperation } from '../../helpers/operations.ts';
 import { sharedRedis } from '../../services/shared.ts';
@@ -12,7 +14,9 @@ import { sharedRedis } from '../../services/shared.ts';
 const prefix = `test-${randomUUID()}`;
 const redis = new Redis(await sharedRedis());
 const store = redisStore({ client: redis, prefix });
-const keyOf = (run: string): string => new Keys(prefix).of(run).keys[0];
+const keysOf = (run: string) => new Keys(prefix).of(run).keys;
+const keyOf = (run: string): string => keysOf(run)[0];
+const movedBy = (actor: string) => ({ from: 'empty', to: 'has_items', event: null, actor });
 afterAll(() => redis.disconnect());
 afterEach(() => vi.restoreAllMocks());
 
@@ -29,13 +33,90 @@ describe('what the store keeps in Redis', () => {
     );
   });
 
-  it('has an expiry after each operation', async () => {
+  it('has an expiry after each operation that leaves no `hold` step with a claim', async () => {
     const run = randomUUID();
+    const pinned: string[] = [];
     for (const [name, operation] of Object.entries(everyOperation(store, run))) {
       await operation();
       for (const key of await redis.keys(`*${run}*`))
-        expect(await redis.pttl(key), name).toBeGreaterThan(0);
+        if ((await redis.pttl(key)) < 0) pinned.push(name);
     }
+    expect(pinned).toEqual(['claim', 'renew', 'another claim', 'end']);
+  });
+
+  it('is a held run without an expiry, which the index never drops', async () => {
+    const run = randomUUID();
+    const short = { create: { principal: run }, ttlMs: 40, leaseMs: 0 } as const;
+    const held = claimOf(run, { ...short, workflow: 'other' });
+    await store.claim(held);
+    await store.claim(claimOf(run, { ...short, step: { uncertain: 'retry' } }));
+    expect(await redis.pttl(keyOf(run))).toBe(-1);
+    await sleep(60);
+    await store.purge();
+    expect((await store.list({ principal: run, limit: 10 })).runs).toEqual([run]);
+    await store.release(held, held.token);
+    const rest = await redis.pttl(keyOf(run));
+    expect(rest).toBeGreaterThan(24 * HOUR - 10_000);
+    expect(rest).toBeLessThanOrEqual(24 * HOUR);
+    expect(await store.read(run, HOUR)).toMatchObject({ sessionEnded: true });
+    expect(await redis.pttl(keyOf(run))).toBeLessThanOrEqual(rest);
+  });
+
+  it('is a run of a step that may be repeated for `keyMs`, whatever its later calls say', async () => {
+    const run = randomUUID();
+    const retry = {
+      create: {},
+      leaseMs: 0,
+      keyMs: 30 * HOUR,
+      step: { uncertain: 'retry' },
+    } as const;
+    await store.claim(claimOf(run, retry));
+    await store.read(run, HOUR);
+    await step(store, run, { workflow: 'other' });
+    expect(await redis.pttl(keyOf(run))).toBeGreaterThan(29 * HOUR);
+    const again = claimOf(run, retry);
+    await store.claim(again);
+    await store.commit(commitOf(again));
+    expect(await redis.pttl(keyOf(run))).toBeLessThanOrEqual(HOUR);
+  });
+
+  it('names no person once the run is anonymous, and is in the same bucket', async () => {
+    const alice = `alice-${randomUUID()}`;
+    const entry = { tool: 'pay', actor: alice, args: { of: alice } };
+    await step(store, alice, { create: { principal: alice }, entry }, { trail: movedBy(alice) });
+    await store.claim(claimOf(alice, { leaseMs: 0, entry }));
+    await store.claim(claimOf(alice, { workflow: 'other', leaseMs: 0, entry }));
+    const [, index] = keysOf(alice);
+    const [before, size] = [await redis.zcard(index), await redis.hlen(keyOf(alice))];
+    await store.anonymize('no such run');
+    const asked = vi.spyOn(redis, 'evalsha');
+    const run = (await store.anonymize(alice)) ?? '';
+    expect(asked).toHaveBeenCalledTimes(1);
+    expect(keysOf(run)[1]).toBe(index);
+    expect(await redis.exists(keyOf(alice))).toBe(0);
+    expect(await redis.pttl(keyOf(run))).toBe(-1);
+    // One for the principal, and none of another kind: the principal, the entry, and the key is new.
+    expect(await redis.zcard(index)).toBe(before - 1);
+    expect(await redis.hlen(keyOf(run))).toBe(size);
+    const kept = [await redis.hgetall(keyOf(run)), await redis.zrange(index, '0', '-1')];
+    expect(JSON.stringify(kept)).not.toContain(alice);
+  });
+
+  it('goes on with its chain where a process without the option moves the run', async () => {
+    const chained = redisStore({ client: redis, prefix, chainTrail: true });
+    const run = randomUUID();
+    const from = { run, workflow: 'checkout' };
+    await step(chained, run, { create: {} });
+    await step(store, run);
+    await step(chained, run);
+    const trail = await store.history(from);
+    expect(trail.map(({ seq, hash }) => [seq, hash?.slice(0, 5)])).toEqual(
+      [1, 2, 3].map((seq) => [seq, 'sha1:']),
+    );
+    expect(verifyTrail(trail, { from })).toEqual([]);
+    expect(verifyTrail(trail, { from: { ...from, run: 'other' } })).toMatchObject([
+      { fault: 'foreign' },
+    ]);
   });
 
   it('is nothing once the run was deleted', async () => {
