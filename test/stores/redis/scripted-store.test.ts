@@ -95,7 +95,8 @@ describe('what the store keeps in Redis', () => {
     expect(keysOf(run)[1]).toBe(index);
     expect(await redis.exists(keyOf(alice))).toBe(0);
     expect(await redis.pttl(keyOf(run))).toBe(-1);
-    // One for the principal, and none of another kind: the principal, the entry, and the key is new.
+    // Without the member and the field of the principal, and without one trail entry.
+    // The field `key` and the field `sessionEnded` are new.
     expect(await redis.zcard(index)).toBe(before - 1);
     expect(await redis.hlen(keyOf(run))).toBe(size);
     const kept = [await redis.hgetall(keyOf(run)), await redis.zrange(index, '0', '-1')];
