@@ -58,7 +58,8 @@ export type ScriptedStateStore = Required<AtomicStateStore> & {
    * server, and of each server of a cluster. Until the index is complete, steps go on, and `held`,
    * `stuck`, `count`, `list` and `runs` reject. Resolves to how many runs it found.
    *
-   * @throws InterlockError `ERR_INTERLOCK_STORE` where it meets a run or an index of another format.
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where it meets a run or an index of another
+   * format.
    */
   rebuildIndex(): Promise<number>;
 };
