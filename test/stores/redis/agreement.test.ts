@@ -30,12 +30,12 @@ const note: fc.Arbitrary<CallNote> = fc.record({
 /** Few names, so that operations meet. Leases end at once or never, since Redis has its clock. */
 const action = fc.record({
   kind: fc.constantFrom(
-    ...['claim', 'claim', 'claim', 'commit', 'commit', 'commit', 'renew', 'release'],
+    ...['claim', 'claim', 'claim', 'commit', 'commit', 'commit', 'renew', 'renew', 'release'],
     ...['record', 'record', 'append', 'read', 'delete', 'open', 'end', 'anonymize'],
   ),
   isUnnamed: fc.boolean(),
   workflow: fc.constantFrom('checkout', '__proto__'),
-  token: fc.constantFrom('t1', 't2', 't3', 't4\t"', 't5'),
+  token: fc.constantFrom('t1', 't1', 't2', 't2', 't3', 't4\t"', 't5'),
   as: fc.constantFrom(undefined, undefined, 't1', 't5'),
   digest: fc.constantFrom('d1', 'd 2'),
   uncertain: fc.constantFrom('hold' as const, 'retry' as const),
@@ -131,6 +131,7 @@ async function play(
     const answer = await perform(store, run, each);
     if (each.kind === 'anonymize' && typeof answer === 'string') runs.push(answer);
     say(answer);
+    say(await store.read(run, HOUR));
     for (const workflow of WORKFLOWS) say(await store.history({ run, workflow }));
   }
   for (const run of runs) say(await store.read(run, HOUR));
