@@ -194,8 +194,8 @@ export const LOOKED_AT = 9;
 
 /**
  * For each named run its session, format, key, expiry and whether its session ended before that.
- * And of one workflow state, context, head and claim. A run that is gone has empty lines, and leaves
- * the index.
+ * And of one workflow state, context, head and claim. A run that is gone has empty lines, and it
+ * leaves the index.
  */
 export const LOOK = script(lua`
 local workflow = ARGV[1]
