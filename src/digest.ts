@@ -1,4 +1,5 @@
 import * as crypto from 'node:crypto';
+import { ExactNumber } from './numbers.ts';
 import { isContainer } from './options.ts';
 
 /**
@@ -6,12 +7,14 @@ import { isContainer } from './options.ts';
  *
  * The digest is that of their JSON with sorted members. A client decides how long and how deep they
  * are, so the work is linear and without recursion. The value must never change: a retry during a
- * rolling deployment would get another idempotency key.
+ * rolling deployment would get another idempotency key. An {@link ExactNumber} is told from all
+ * others.
  */
 export function digestOf(args: unknown): string {
   const text = new CanonicalText();
-  if (!isContainer(args)) {
-    text.scalar(args);
+  if (!isContainer(args) || args instanceof ExactNumber) {
+    if (args instanceof ExactNumber) text.exact(args);
+    else text.scalar(args);
     return text.digest();
   }
   // Three entries for each container around this one: itself, an object's keys, the next index.
@@ -30,8 +33,9 @@ export function digestOf(args: unknown): string {
       if (key !== undefined) text.key(key);
       const value = container[key ?? next];
       next++;
-      if (isContainer(value)) inner = value;
-      else text.scalar(value);
+      if (!isContainer(value)) text.scalar(value);
+      else if (value instanceof ExactNumber) text.exact(value);
+      else inner = value;
     }
     if (inner !== undefined) {
       around.push(container, keys, next);
@@ -257,6 +261,11 @@ class CanonicalText {
     if (typeof value === 'string') this.string(value);
     else if (typeof value === 'number') this.#number(value);
     else this.#plain(JSON.stringify(value) ?? 'null');
+  }
+
+  /** Writes a number that is not its double. No double's JSON is the same text. */
+  exact({ text }: ExactNumber): void {
+    this.#long(text);
   }
 
   string(value: string): void {

@@ -26,7 +26,9 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 };
 
 /** The files at the top that every room may import. */
-const BASICS = ['clock.ts', 'digest.ts', 'errors.ts', 'events.ts', 'names.ts', 'options.ts'];
+const BASICS = [
+  ...['clock.ts', 'digest.ts', 'errors.ts', 'events.ts', 'names.ts', 'numbers.ts', 'options.ts'],
+];
 
 /**
  * Where the store's types may be named by those who are given a store, or its snapshots, and make

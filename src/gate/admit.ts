@@ -8,7 +8,12 @@ import type { FsmSnapshot } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import type { Guard, GuardedCall } from '../workflow/binding.ts';
-import { AskedArguments, type CallBinding, placed } from '../workflow/bound-tools.ts';
+import {
+  AskedArguments,
+  type CallBinding,
+  placed,
+  type RoundedNumber,
+} from '../workflow/bound-tools.ts';
 import type { Loop, LoopShield } from '../workflow/loop-shield.ts';
 import type { Position } from '../workflow/position.ts';
 import { withRecorded } from '../workflow/stored.ts';
@@ -37,11 +42,11 @@ const GUARDS_MS = 5_000;
 const LOOP = 'loop';
 
 export function askedCall(
-  { message }: Call,
+  { sentArguments }: Call,
   tool: string,
   { run, actor }: Pick<Run, 'run' | 'actor'>,
 ): AskedCall {
-  const args = new AskedArguments(message.at('params', 'arguments'));
+  const args = new AskedArguments(sentArguments);
   return { run, tool, args, principal: actor };
 }
 
@@ -181,7 +186,10 @@ async function refusedByGuard(
   const { args } = call;
   const snapshot = { ...position, updatedAt };
   const facts = workflow.factsOf(position, call.principal);
-  const about = placed({ ...call, args: args.members, ...facts }, position);
+  const about = placed(
+    { ...call, args: args.members, ...facts },
+    { position, args: args.exactMembers },
+  );
   const refusal = await askGuards(guards, about, { clock, deadlineMs: GUARDS_MS, onError });
   // A guard may have read one spelling of an argument, and the tool may read another.
   return (
@@ -221,14 +229,19 @@ export async function refusedUnclaimed(
 
 /** Refuses a call if the app's code has read an argument that another parser reads otherwise. */
 export function unclear(
-  { ambiguous }: AskedArguments,
+  { ambiguous, rounded }: AskedArguments,
   snapshot?: FsmSnapshot,
 ): NotAdmitted | undefined {
-  if (ambiguous === undefined) return undefined;
   const words =
-    `the argument ${JSON.stringify(ambiguous)} must be spelled so, ` +
-    'and stand there in no other letter case';
-  return { reason: 'arguments', snapshot, words };
+    ambiguous === undefined
+      ? rounded && roundedWords(rounded)
+      : `the argument ${JSON.stringify(ambiguous)} must be spelled so, ` +
+        'and stand there in no other letter case';
+  return words === undefined ? undefined : { reason: 'arguments', snapshot, words };
+}
+
+function roundedWords({ name, double }: RoundedNumber): string {
+  return `the number in ${JSON.stringify(name)} becomes ${double} where numbers are doubles`;
 }
 
 /** Asks the machine's own guards about the event of a success, if that is known already. */

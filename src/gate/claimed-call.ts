@@ -158,6 +158,7 @@ export function saveOutcome(
     kind: outcomeOf(message),
     result: isObject(result) ? result : undefined,
     error,
+    textOfAnswer: () => message.text,
   };
   return after(call.step.settle(outcome, onMoved, isLast), (settled) => {
     if (settled === 'settled') return AS_IT_CAME;

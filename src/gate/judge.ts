@@ -5,11 +5,12 @@
 import { digestOf } from '../digest.ts';
 import type { RefusalReason } from '../events.ts';
 import { newToken } from '../names.ts';
+import { LONGEST_LITERAL } from '../numbers.ts';
 import type { CallersHeld } from '../session/held-runs.ts';
 import { InFlight } from '../session/live-session.ts';
 import { type Admission, deny, type NoRun, type Run, UNKNOWN_SESSION } from '../session/run.ts';
 import { claimRun } from '../step/claim.ts';
-import { beginsAnew, Moves, shownPosition } from '../step/outcome.ts';
+import { beginsAnew, type CallOrigin, Moves, shownPosition } from '../step/outcome.ts';
 import { type NotClaimed, Step } from '../step/step.ts';
 import type { CallNote, FsmSnapshot, Json } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
@@ -50,6 +51,8 @@ import { answerStatus } from './status-tool.ts';
 
 const NO_REFUSALS =
   'fsmGate({ trail: { refusals: true } }) has no effect: this store cannot keep refused calls';
+
+const LONG_LITERAL = `a number in them has more than ${LONGEST_LITERAL} characters, which some cut`;
 
 const PROTOTYPE = 'no key in them may be "__proto__", which some parsers read as a prototype';
 
@@ -101,7 +104,7 @@ export class Judge {
     if (!workflow.isBound(tool)) return 'forward';
     const run = this.#admission.runOf(incoming);
     this.#takeHandleOut(incoming);
-    const args = new AskedArguments(incoming.message.at('params', 'arguments'));
+    const args = new AskedArguments(incoming.sentArguments);
     const binding = workflow.matchAlways(tool) ?? this.#match(tool, args);
     if (binding === undefined || !this.#keepsSecrets)
       return this.#route(incoming, tool, run, binding, args, giveUp);
@@ -129,6 +132,8 @@ export class Judge {
       return after(this.#exchange.reject(400, fault.code, fault.message), () => 'ended' as const);
     if (incoming.namesPrototype)
       return this.#refuse(incoming, tool, { reason: 'arguments', words: PROTOTYPE }, []);
+    if (incoming.exactArguments?.hasLongLiteral)
+      return this.#refuse(incoming, tool, { reason: 'arguments', words: LONG_LITERAL }, []);
     const refused = unclear(args);
     if (refused !== undefined) return this.#refuse(incoming, tool, refused, []);
     if (binding === undefined) return 'forward';
@@ -201,7 +206,7 @@ export class Judge {
     const odd = unforeseen(this.#config, binding, found, () => askedCall(incoming, tool, run));
     if (odd !== undefined) return this.#refuseBound(asked, odd);
     const note = { ...this.#noteOf(incoming, run, tool), digest: digestOfCall(incoming) };
-    const origin = { tool, args: argumentsOf(incoming), note };
+    const origin = { tool, ...argumentsOf(incoming), note };
     const { era } = this.#admission;
     const call = { id, era, config: this.#config, run, binding, number: incoming.number };
     return new RecordedCall(call, { token: newToken(), origin, found });
@@ -308,7 +313,7 @@ export class Judge {
   ): ClaimedCall {
     run.steppingCall = incoming;
     const { note = {}, isFirst } = step;
-    const origin = { tool, args: argumentsOf(incoming), note, isFirst };
+    const origin = { tool, ...argumentsOf(incoming), note, isFirst };
     // The loop shield's count is saved even if the call fails.
     const isUpdated = this.#config.workflow.shield !== undefined;
     step.start(new Moves(this.#config, binding, position, origin), isUpdated);
@@ -487,12 +492,12 @@ export class Judge {
   }
 }
 
-function digestOfCall({ message }: Call): string {
-  return digestOf(message.at('params', 'arguments') ?? {});
+function digestOfCall({ sentArguments }: Call): string {
+  return digestOf(sentArguments ?? {});
 }
 
 /** Plain data: a task's ticket keeps them in the store. */
-function argumentsOf({ message }: Call): JsonObject {
+function argumentsOf({ message, exactArguments }: Call): Pick<CallOrigin, 'args' | 'argsText'> {
   const args = message.at('params', 'arguments');
-  return isObject(args) ? args : {};
+  return { args: isObject(args) ? args : {}, argsText: exactArguments?.text };
 }

@@ -18,7 +18,13 @@ import {
   hasBody,
   type RequestPort,
 } from '../wire/headers.ts';
-import { errorResponse, JSON_RPC, type JsonObject, type ListKind } from '../wire/json-rpc.ts';
+import {
+  errorResponse,
+  isObject,
+  JSON_RPC,
+  type JsonObject,
+  type ListKind,
+} from '../wire/json-rpc.ts';
 import type { Tap } from '../wire/tap.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { type ClientOf, clientNamed, type Identity, type Owner } from './callers.ts';
@@ -363,9 +369,10 @@ function withoutHandle({ message }: Call, key: HandleKey | ManagedHandle): NoRun
  * could read another value.
  */
 function handleIn(call: Call, argument: string): string | null | undefined {
-  const path = ['params', 'arguments'];
-  if (isAmbiguous(call, path, argument)) return null;
-  const value = call.message.at(...path, argument);
+  if (isAmbiguous(call, ['params', 'arguments'], argument)) return null;
+  // A number that JavaScript rounds names no run: an `ExactNumber` is no handle.
+  const { sentArguments: args } = call;
+  const value = isObject(args) && Object.hasOwn(args, argument) ? args[argument] : undefined;
   if (value === undefined) return undefined;
   return isHandle(value) ? String(value) : null;
 }

@@ -15,10 +15,11 @@ import type {
   WorkflowRecord,
 } from '../stores/store.ts';
 import type { AnyEventSource, ErrorRule, FailedCall, ToolResult } from '../workflow/binding.ts';
-import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
+import type { AskedArguments, CallBinding, SentEvent } from '../workflow/bound-tools.ts';
 import type { FsmAction, Next, Position } from '../workflow/position.ts';
 import { countFailure, withRecorded } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
+import { askedOf, RoundedAnswer, UnclearArguments, watchOf } from './readings.ts';
 
 /** What a commit saves: the next position, and the trail entry that says how it was reached. */
 export interface StepMove extends Pick<CommitRequest, 'snapshot' | 'trail' | 'ended'> {
@@ -37,12 +38,16 @@ export interface Outcome {
   readonly result: ToolResult | undefined;
   /** The JSON-RPC error, where the tool answered with one. */
   readonly error: unknown;
+  /** The answer as JSON text, which has the numbers that JavaScript rounds. Default: none does. */
+  readonly textOfAnswer?: (() => string) | undefined;
 }
 
 /** What a call's moves depend on, beside where it found the run. Plain data, kept with a task. */
 export interface CallOrigin {
   readonly tool: string;
   readonly args: Readonly<Record<string, unknown>>;
+  /** Their JSON text, where JavaScript rounds a number in them. */
+  readonly argsText?: string | undefined;
   /** What the trail says of the call. */
   readonly note: CallNote;
   /** Whether nothing of the run was committed before. */
@@ -50,20 +55,11 @@ export interface CallOrigin {
 }
 
 /**
+/**
  * The tool ran, and the app's code does not say where that leads. The gate does not guess. The
  * message has no value of the call; the `cause` may have some.
  */
 export class Undecided extends Error {}
-
-/** A function of the app read an argument that the upstream may have read differently. */
-class UnclearArguments extends Error {
-  constructor(argument: string) {
-    super(
-      `the arguments have ${JSON.stringify(argument)} in another letter case, ` +
-        'and where the outcome leads depends on it',
-    );
-  }
-}
 
 /** How many names of an answer's members an error says at most. */
 const MOST_MEMBERS = 20;
@@ -124,6 +120,9 @@ type Whole<T> = { readonly [Key in keyof Required<T>]: T[Key] };
 /** How a call ended, as the functions of its bindings are told beside its arguments. */
 type Ended = Pick<FailedCall, 'result' | 'error'>;
 
+/** How a call ended, with the text that {@link Outcome.textOfAnswer} gives. */
+type EndedWithText = Ended & Pick<Outcome, 'textOfAnswer'>;
+
 /** How a call ended, as the trail says it. */
 type Said = Pick<TrailDraft, 'outcome' | 'kind'>;
 
@@ -133,8 +132,8 @@ function failure({ result }: Ended): Said {
   return { outcome: 'failed', kind: result === undefined ? 'rpc_error' : 'tool_error' };
 }
 
-function endedBy({ result, error }: Outcome): Ended {
-  return result === undefined ? { error } : { result };
+function endedBy({ result, error, textOfAnswer }: Outcome): EndedWithText {
+  return result === undefined ? { error, textOfAnswer } : { result, textOfAnswer };
 }
 
 function saidOf(outcome: Outcome): Said {
@@ -167,7 +166,7 @@ export class Moves {
   ) {
     this.#workflow = workflow;
     this.#binding = binding;
-    this.#asked = new AskedArguments(origin.args);
+    this.#asked = askedOf(origin.args, origin.argsText);
     this.found = found;
     this.current = current;
     this.origin = origin;
@@ -209,7 +208,7 @@ export class Moves {
   ): StepMove | 'release' | 'unknown' | 'doubted' {
     const { kind, result } = outcome;
     if (kind === 'unknown') return 'unknown';
-    if (kind === 'succeeded') return this.#succeeded(result ?? {});
+    if (kind === 'succeeded') return this.#succeeded({ ...endedBy(outcome), result: result ?? {} });
     // If the handler's transaction was committed, the success is saved, and there is nothing left
     // to release. If it was rolled back, nothing was saved, and the release frees the run.
     if (savedByHandler) return 'release';
@@ -245,17 +244,21 @@ export class Moves {
   }
 
   /** The tool ran: where its event leads nowhere, the success is saved without a move. */
-  #succeeded(result: ToolResult): StepMove {
+  #succeeded(ended: EndedWithText & { readonly result: ToolResult }): StepMove {
     const source = this.#binding.eventIn(this.#allowedIn);
-    return this.#trySend(source, { result }, SUCCEEDED) ?? this.#stays(SUCCEEDED);
+    return this.#trySend(source, ended, SUCCEEDED) ?? this.#stays(SUCCEEDED);
   }
 
   /** Whether a binding says that this error leaves the outcome unknown. One is enough. */
-  #isDoubted(ended: Ended): boolean {
+  #isDoubted({ textOfAnswer, ...ended }: EndedWithText): boolean {
     return this.#binding.errorsIn(this.#allowedIn).some((rule) => {
       if (typeof rule === 'string') return rule === 'unknown';
+      const watch = watchOf(ended, textOfAnswer);
       try {
-        return readError(rule, ended) === 'unknown';
+        const doubted = readError(rule, watch === undefined ? ended : { ...watch.members });
+        if (watch?.rounded !== undefined)
+          throw new RoundedAnswer(this.origin.tool, watch.rounded.name);
+        return doubted === 'unknown';
       } catch (error) {
         throw this.#undecided('errors', ended, error);
       }
@@ -263,7 +266,7 @@ export class Moves {
   }
 
   /** `undefined` where the failure sends nothing. One that may be retried is only counted. */
-  #failed(ended: Ended): StepMove | undefined {
+  #failed(ended: EndedWithText): StepMove | undefined {
     const state = this.#allowedIn;
     const counted = countFailure(this.current, this.origin.tool, this.#binding.retriesIn(state));
     if (counted !== undefined) return this.at(counted).#stays(failure(ended));
@@ -284,14 +287,22 @@ export class Moves {
     return this.#workflow.dueActions(this.origin.isFirst);
   }
 
-  /** What the app's functions are told of the call. */
-  get #told(): Omit<FailedCall, 'result' | 'error'> {
+  /**
+   * What the functions of a binding are told of the call. Our own make digests, so they get the
+   * exact numbers.
+   */
+  #toldTo({ sends }: { readonly sends?: string }): Omit<FailedCall, 'result' | 'error'> {
     const { tool, note } = this.origin;
     const facts = this.#workflow.factsOf(this.current, note.actor);
-    return { ...facts, tool, args: this.#asked.members };
+    const args = sends === undefined ? this.#asked.members : this.#asked.exactMembers;
+    return { ...facts, tool, args };
   }
 
-  #trySend(source: AnyEventSource | undefined, outcome: Ended, how: Said): StepMove | undefined {
+  #trySend(
+    source: AnyEventSource | undefined,
+    outcome: EndedWithText,
+    how: Said,
+  ): StepMove | undefined {
     if (source === undefined) return undefined;
     try {
       return this.#send(source, outcome, how);
@@ -305,20 +316,19 @@ export class Moves {
     const [tool, state] = [this.origin.tool, this.#allowedIn].map((each) => JSON.stringify(each));
     const binding = `the binding of ${tool} in ${state}`;
     const reason =
-      cause instanceof UnclearArguments
+      cause instanceof UnclearArguments || cause instanceof RoundedAnswer
         ? cause.message
         : `its "${option}" could not be followed, see the cause`;
     const message = `${binding} does not say where this leads: ${reason}; ${membersOf(ended)}`;
     return new Undecided(message, { cause });
   }
 
-  #send(source: AnyEventSource, outcome: Ended, how: Said): StepMove | undefined {
+  #send(source: AnyEventSource, outcome: EndedWithText, how: Said): StepMove | undefined {
     const sent =
       typeof source === 'string'
         ? { type: source, payload: undefined, memory: undefined }
-        : this.#workflow.eventFrom(source, { ...this.#told, ...outcome });
-    const { ambiguous } = this.#asked;
-    if (ambiguous !== undefined) throw new UnclearArguments(ambiguous);
+        : this.#choose(source, outcome);
+    UnclearArguments.throwIf(this.origin.tool, this.#asked);
     if (sent === undefined) return undefined;
     const { type, payload, memory } = sent;
     const { position, actions } = this.#workflow.next(this.current, type, payload, memory);
@@ -326,6 +336,18 @@ export class Moves {
     const reached = { position, actions: due.length === 0 ? actions : [...due, ...actions] };
     const entry = { event: type, outcome: how.outcome, kind: how.kind, payload };
     return moveTo(this.#workflow, this.found, reached, entry, this.origin.note);
+  }
+
+  /** @throws RoundedAnswer where the function has read a number that JavaScript rounds */
+  #choose(
+    source: Exclude<AnyEventSource, string>,
+    { textOfAnswer, ...ended }: EndedWithText,
+  ): SentEvent | undefined {
+    const watch = source.sends === undefined ? watchOf(ended, textOfAnswer) : undefined;
+    const read = watch === undefined ? ended : { ...watch.members };
+    const sent = this.#workflow.eventFrom(source, { ...this.#toldTo(source), ...read });
+    if (watch?.rounded !== undefined) throw new RoundedAnswer(this.origin.tool, watch.rounded.name);
+    return sent;
   }
 }
 

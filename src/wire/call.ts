@@ -1,4 +1,5 @@
 import { foldKey } from '../names.ts';
+import { type ExactJson, exactJson } from './exact-json.ts';
 import { type Outline, outlinesOf } from './json-outline.ts';
 import {
   errorResponse,
@@ -32,6 +33,8 @@ export interface Holder {
   withdraw(): MaybePromise<void>;
 }
 
+const ARGUMENTS = ['params', 'arguments'];
+
 /** One JSON-RPC message of a POST, and what becomes of it. */
 export class Call {
   readonly kind: Exclude<MessageKind, 'invalid'>;
@@ -48,20 +51,24 @@ export class Call {
   onSettled: (() => void) | undefined;
   #fate: Fate = 'forward';
   #answer: JsonObject | undefined;
+  /** Whether JavaScript may round a number in the arguments that the client sent. */
+  readonly mayRound: boolean;
   #namesPrototype: boolean | undefined;
+  #exact: { readonly json: ExactJson | undefined; readonly edits: number } | undefined;
 
   constructor(
     kind: Exclude<MessageKind, 'invalid'>,
     message: Message,
     id: RequestId | undefined,
-    namesPrototype?: boolean,
+    outline?: Pick<Outline, 'namesPrototype' | 'mayRound'>,
   ) {
     const { method } = message.value;
     this.kind = kind;
     this.message = message;
     this.id = id;
     this.method = typeof method === 'string' ? method : undefined;
-    this.#namesPrototype = namesPrototype;
+    this.#namesPrototype = outline?.namesPrototype;
+    this.mayRound = outline?.mayRound === true;
   }
 
   get fate(): Fate {
@@ -83,8 +90,28 @@ export class Call {
    * arguments are changed.
    */
   get namesPrototype(): boolean {
-    this.#namesPrototype ??= hasKey(this.message.at('params', 'arguments'), '__proto__');
+    this.#namesPrototype ??= hasKey(this.message.at(...ARGUMENTS), '__proto__');
     return this.#namesPrototype;
+  }
+
+  /**
+   * The arguments as they are now, where JavaScript would round a number in them. `undefined` also
+   * where a parser in front has left no text: then the upstream reads the same doubles as we do.
+   */
+  get exactArguments(): ExactJson | undefined {
+    if (!this.mayRound) return undefined;
+    const { edits } = this.message;
+    if (this.#exact?.edits !== edits) {
+      const text = this.message.textAt(ARGUMENTS);
+      this.#exact = { json: text === undefined ? undefined : exactJson(text), edits };
+    }
+    return this.#exact.json;
+  }
+
+  /** The same with an `ExactNumber` for each number that is not its double. */
+  get sentArguments(): unknown {
+    const exact = this.exactArguments;
+    return exact === undefined ? this.message.at(...ARGUMENTS) : exact.value;
   }
 
   /** Answers it here; the upstream never sees it. */
@@ -161,7 +188,8 @@ export function readCalls(
     if ('status' in read) return read;
     if (!agree(whole, read))
       return bad(null, 'Invalid Request: two copies of the body make different calls');
-    if (!isSameJson(value, other.value)) isStale = true;
+    const differ = text !== undefined && roundsApart(whole, read);
+    if (differ || !isSameJson(value, other.value)) isStale = true;
     // A parser lost characters of the text: a copy that is text still has them.
     else if (text === undefined) best = read;
   }
@@ -169,6 +197,15 @@ export function readCalls(
 }
 
 type Read = Pick<CallsOfBody, 'isBatch' | 'messages'>;
+
+/** Whether two copies, equal once their numbers are rounded, may have other ones as text. */
+function roundsApart(one: Read, other: Read): boolean {
+  return one.messages.some((call, index) => {
+    const twin = other.messages[index];
+    const mayRound = call.mayRound || twin?.mayRound === true;
+    return mayRound && call.message.text !== twin?.message.text;
+  });
+}
 
 function readText(value: unknown, text: string | undefined, maxBatch: number): Read | BadRequest {
   if (!Array.isArray(value)) {
@@ -212,7 +249,7 @@ function read(
   const message = new Message(value, text, outline?.places);
   if (isObject(value.params) && isObject(value.params._meta))
     takeTryOut(message, value.params._meta);
-  return new Call(kind, message, id ?? undefined, outline?.namesPrototype);
+  return new Call(kind, message, id ?? undefined, outline);
 }
 
 /** A client must not tell a handler which step it runs in. */

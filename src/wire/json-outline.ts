@@ -1,9 +1,11 @@
 import { randomInt } from 'node:crypto';
+import { mayRound, SHORTEST_ODD } from '../numbers.ts';
 import {
   BACKSLASH,
   CLOSE_ARRAY,
   CLOSE_OBJECT,
   COLON,
+  codesOf,
   OPEN_ARRAY,
   OPEN_OBJECT,
   QUOTE,
@@ -11,7 +13,10 @@ import {
   skipValue,
 } from './json-text.ts';
 
-/** The places of a message and its parts in the text of a body, and what is odd about its keys. */
+/**
+ * The places of a message and its parts in the text of a body, and what is odd about its keys and
+ * numbers.
+ */
 export interface Outline extends Span {
   /** Counted from the message's start. A part that is missing has no place. */
   readonly places: Readonly<Partial<Record<MessagePart, Span>>>;
@@ -19,6 +24,8 @@ export interface Outline extends Span {
   readonly doubled: string | undefined;
   /** Whether `__proto__` is a key in the arguments, at any depth. */
   readonly namesPrototype: boolean;
+  /** Whether JavaScript may round a number in the arguments. `true` when in doubt. */
+  readonly mayRound: boolean;
 }
 
 /** The parts of a message that we read or write, as paths. */
@@ -99,13 +106,24 @@ class Scan {
         mark.lastIndex = i;
         if (!mark.test(text)) break;
         i = mark.lastIndex - 1;
-      } else if (code === QUOTE) i = this.#passString(i);
-      else if (code === OPEN_OBJECT || code === OPEN_ARRAY) this.#enter(i++, code === OPEN_ARRAY);
-      else if (code === CLOSE_OBJECT || code === CLOSE_ARRAY) this.#leave(++i);
-      else i++;
+        this.#lookAtNumbers(near - NEAR, i);
+      } else {
+        if (i + NEAR - near >= SHORTEST_ODD) this.#lookAtNumbers(near - NEAR, i);
+        if (code === QUOTE) i = this.#passString(i);
+        else if (code === OPEN_OBJECT || code === OPEN_ARRAY) this.#enter(i++, code === OPEN_ARRAY);
+        else if (code === CLOSE_OBJECT || code === CLOSE_ARRAY) this.#leave(++i);
+        else i++;
+      }
       near = i + NEAR;
     }
     return this.#outlines;
+  }
+
+  /** Looks at what stands between two marks. Most such texts are too short to be looked at. */
+  #lookAtNumbers(from: number, to: number): void {
+    const message = this.#message;
+    if (this.#zone !== ARGUMENTS || message === undefined || message.mayRound) return;
+    message.mayRound = mayRound(this.#codes, from, to);
   }
 
   /** The place behind a string; behind a key's colon; behind a part that is no container. */
@@ -128,6 +146,9 @@ class Scan {
     this.#named = part;
     if (this.#codes[start] === OPEN_OBJECT || this.#codes[start] === OPEN_ARRAY) return start;
     const past = skipValue(this.#text, start);
+    // Such arguments are no object, so this is rare.
+    if (part === 'params.arguments' && this.#codes[start] !== QUOTE)
+      message.mayRound = mayRound(this.#codes, start, past);
     this.#note(part, start, past);
     return past;
   }
@@ -142,7 +163,14 @@ class Scan {
     this.#first = this.#count;
     this.#order = IN_ORDER;
     if (this.#zone === MESSAGE) {
-      this.#message = { start: at, end: at, places: {}, doubled: undefined, namesPrototype: false };
+      this.#message = {
+        start: at,
+        end: at,
+        places: {},
+        doubled: undefined,
+        namesPrototype: false,
+        mayRound: false,
+      };
       this.#outlines.push(this.#message);
     } else if (this.#named !== undefined) {
       this.#open.push({ part: this.#named, start: at, depth: this.#depth });
@@ -220,12 +248,6 @@ class Scan {
   #hashAgain(from: number): number {
     return hashOf(this.#codes, from, skipString(this.#text, this.#codes, from - 1) - 1 - from);
   }
-}
-
-function codesOf(text: string): Uint16Array {
-  const codes = new Uint16Array(text.length);
-  Buffer.from(codes.buffer).write(text, 'utf16le');
-  return codes;
 }
 
 function partOf(zone: number, text: string, from: number, length: number): MessagePart | undefined {

@@ -4,6 +4,7 @@
  */
 import { InterlockError } from '../errors.ts';
 import { foldCase, foldKey } from '../names.ts';
+import { ExactNumber } from '../numbers.ts';
 import { isContainer, isTable, showValue } from '../options.ts';
 import type { Uncertain } from '../stores/store.ts';
 import {
@@ -230,36 +231,55 @@ function isThenable(value: unknown): boolean {
   return isTable(value) && typeof value.then === 'function';
 }
 
-const positions = new WeakMap<object, Position>();
+/** What the guards of rules of order are told beside the call. */
+export interface Placement {
+  /** Where the run stands. */
+  readonly position: Position;
+  /** As {@link AskedArguments.exactMembers}. */
+  readonly args: Readonly<Record<string, unknown>>;
+}
 
-/** Tells the guards of rules of order where the run stands. No guard of an app is told. */
-export function placed<C extends object>(call: C, position: Position): C {
-  positions.set(call, position);
+const placements = new WeakMap<object, Placement>();
+
+/** Tells the guards of rules of order more than the call. No guard of an app is told. */
+export function placed<C extends object>(call: C, placement: Placement): C {
+  placements.set(call, placement);
   return call;
 }
 
-/** The position that {@link placed} keeps with a call. */
-export function positionOf(call: GuardedCall): Position | undefined {
-  return positions.get(call);
+/** What {@link placed} keeps with a call. */
+export function placementOf(call: GuardedCall): Placement | undefined {
+  return placements.get(call);
+}
+
+/** A number that a function of the app has read, though it is another one where it came from. */
+export interface RoundedNumber {
+  /** The key of the nearest member that it is in. */
+  readonly name: string;
+  /** What the function has got. */
+  readonly double: number;
 }
 
 /**
  * A call's arguments as the app's functions read them, with a watch on the keys that they ask for.
  * Some servers, such as those in Go, ignore the letter case of keys. Such a server could run the
- * call with another argument than the one that a guard has read.
+ * call with another argument than the one that a guard has read. The same holds for numbers that
+ * JavaScript rounds, so it watches which of them are read.
  */
 export class AskedArguments {
   readonly #args: unknown;
-  #views: WeakMap<object, object> | undefined;
+  #views: Record<'read' | 'exact', WeakMap<object, object>> | undefined;
   #ambiguous: string | undefined;
+  #rounded: RoundedNumber | undefined;
 
+  /** @param args may have an {@link ExactNumber} in place of a number, at any depth */
   constructor(args: unknown) {
     this.#args = args;
   }
 
   /** What the functions read: an object only where the arguments are one. */
   get view(): unknown {
-    return this.#shown(this.#args);
+    return this.#shown(this.#args, ALL, false);
   }
 
   /** The first key that was asked for and is also, or only, there in another letter case. */
@@ -267,17 +287,29 @@ export class AskedArguments {
     return this.#ambiguous;
   }
 
+  /** The first number that was read and that {@link ExactNumber.misleads} its reader. */
+  get rounded(): RoundedNumber | undefined {
+    return this.#rounded;
+  }
+
   /** The {@link view} for functions that take nothing but an object. */
   get members(): Readonly<Record<string, unknown>> {
     const { view } = this;
-    return isContainer(view) && !Array.isArray(view) ? (view as Record<string, unknown>) : {};
+    return isMembers(view) ? view : {};
+  }
+
+  /** The {@link members} for digests, with each {@link ExactNumber} as it is. */
+  get exactMembers(): Readonly<Record<string, unknown>> {
+    const view = this.#shown(this.#args, ALL, true);
+    return isMembers(view) ? view : {};
   }
 
   /**
    * Finds out which keys the event functions of a binding will ask for, since after the call it is
    * too late to refuse it. It calls each function whose source spells a key of the arguments in
    * another letter case, with an empty result. Our own functions name no key in their source, so it
-   * always calls them. The functions have no effects, and their answers are dropped here.
+   * always calls them; and it calls all where a number may mislead them. The functions have no
+   * effects, and their answers are dropped here.
    *
    * @param told what the functions read beside the arguments; without it they could throw too early
    */
@@ -289,35 +321,50 @@ export class AskedArguments {
     for (const source of sources) {
       const text = source.toString();
       const isOwn = source.sends !== undefined;
-      if (!isOwn && keys !== 'many' && !keys.some((key) => isSpeltOtherwise(text, key))) continue;
+      if (!isOwn && keys !== 'any' && !keys.some((key) => isSpeltOtherwise(text, key))) continue;
+      const args = isOwn ? this.exactMembers : this.members;
       try {
-        const said: unknown = source({ ...told, args: this.members, result: {} } as never);
+        const said: unknown = source({ ...told, args, result: {} } as never);
         // Its rejection, if it is a promise, must not end the process.
         Promise.resolve(said).catch(() => {});
       } catch {}
     }
   }
 
-  #shown(value: unknown): unknown {
-    if (!isContainer(value)) return value;
+  /** @param name the key of the nearest member that the value is in */
+  #shown(value: unknown, name: string | symbol, isExact: boolean): unknown {
+    if (!isContainer(value)) {
+      if (isInfinite(value) && !isExact) this.#rounded ??= { name: String(name), double: value };
+      return value;
+    }
+    if (value instanceof ExactNumber) {
+      if (isExact) return value;
+      const { double, misleads } = value;
+      if (misleads) this.#rounded ??= { name: String(name), double };
+      return double;
+    }
     // A list without objects or lists in it has no keys to watch.
-    if (Array.isArray(value) && !value.some(isContainer)) return value;
-    this.#views ??= new WeakMap();
-    const known = this.#views.get(value);
+    if (Array.isArray(value) && !value.some(isWatched)) return value;
+    this.#views ??= { read: new WeakMap(), exact: new WeakMap() };
+    const views = this.#views[isExact ? 'exact' : 'read'];
+    const known = views.get(value);
     if (known !== undefined) return known;
-    const view = Array.isArray(value) ? this.#watchList(value) : this.#watch(value);
-    this.#views.set(value, view);
+    const view = Array.isArray(value)
+      ? this.#watchList(value, name, isExact)
+      : this.#watch(value, isExact);
+    views.set(value, view);
     return view;
   }
 
-  #watchList(list: unknown[]): object {
+  #watchList(list: unknown[], name: string | symbol, isExact: boolean): object {
     return new Proxy(unlocked(list), {
-      get: (target, key, receiver) => this.#shown(Reflect.get(target, key, receiver)),
-      getOwnPropertyDescriptor: (target, key) => this.#described(target, key),
+      get: (target, key, receiver) =>
+        this.#shown(Reflect.get(target, key, receiver), name, isExact),
+      getOwnPropertyDescriptor: (target, key) => this.#described(target, key, name, isExact),
     });
   }
 
-  #watch(object: object): object {
+  #watch(object: object, isExact: boolean): object {
     let spellings: Map<string, string> | undefined;
     const ask = (target: object, key: string | symbol): void => {
       if (typeof key !== 'string') return;
@@ -328,7 +375,7 @@ export class AskedArguments {
     return new Proxy(unlocked(object), {
       get: (target, key, receiver) => {
         ask(target, key);
-        return this.#shown(Reflect.get(target, key, receiver));
+        return this.#shown(Reflect.get(target, key, receiver), key, isExact);
       },
       has: (target, key) => {
         ask(target, key);
@@ -336,7 +383,7 @@ export class AskedArguments {
       },
       getOwnPropertyDescriptor: (target, key) => {
         ask(target, key);
-        return this.#described(target, key);
+        return this.#described(target, key, key, isExact);
       },
       // A function that goes through the keys asks for each of them.
       ownKeys: (target) => {
@@ -347,12 +394,32 @@ export class AskedArguments {
     });
   }
 
-  #described(target: object, key: string | symbol): PropertyDescriptor | undefined {
+  #described(
+    target: object,
+    key: string | symbol,
+    name: string | symbol,
+    isExact: boolean,
+  ): PropertyDescriptor | undefined {
     const described = Reflect.getOwnPropertyDescriptor(target, key);
     if (described !== undefined && 'value' in described && described.configurable === true)
-      described.value = this.#shown(described.value);
+      described.value = this.#shown(described.value, name, isExact);
     return described;
   }
+}
+
+/** What the value as a whole is called, where it is in no member. */
+const ALL = 'arguments';
+
+function isMembers(view: unknown): view is Readonly<Record<string, unknown>> {
+  return isContainer(view) && !Array.isArray(view) && !(view instanceof ExactNumber);
+}
+
+function isInfinite(value: unknown): value is number {
+  return value === Number.POSITIVE_INFINITY || value === Number.NEGATIVE_INFINITY;
+}
+
+function isWatched(value: unknown): boolean {
+  return isContainer(value) || isInfinite(value);
 }
 
 /**
@@ -371,16 +438,17 @@ function spellingsIn(object: object): Map<string, string> {
 /** With more keys than this, functions are called without a look at their source. */
 const MOST_KEYS = 100;
 
-/** The keys at every depth. */
-function keysIn(args: unknown): readonly string[] | 'many' {
+/** The keys at every depth; `'any'` where they are too many, or a number may mislead its reader. */
+function keysIn(args: unknown): readonly string[] | 'any' {
   const keys = new Set<string>();
   const rest = [args];
   for (let seen = 0; rest.length > 0; seen++) {
-    if (seen > MOST_KEYS || keys.size > MOST_KEYS) return 'many';
+    if (seen > MOST_KEYS || keys.size > MOST_KEYS) return 'any';
     const each = rest.pop();
-    if (!isContainer(each)) continue;
+    if (isInfinite(each) || (each instanceof ExactNumber && each.misleads)) return 'any';
+    if (!isContainer(each) || each instanceof ExactNumber) continue;
     if (!Array.isArray(each)) for (const key of Object.keys(each)) keys.add(key);
-    for (const inner of Object.values(each)) if (isContainer(inner)) rest.push(inner);
+    for (const inner of Object.values(each)) if (isWatched(inner)) rest.push(inner);
   }
   return [...keys];
 }

@@ -13,7 +13,7 @@ import {
   errorsOption,
   type Guard,
 } from './binding.ts';
-import { positionOf } from './bound-tools.ts';
+import { placementOf } from './bound-tools.ts';
 import {
   digestOfArguments,
   type Effect,
@@ -33,7 +33,8 @@ export interface EarlierCall<N extends string = string> {
   /**
    * The arguments in which the two calls must agree. Where the tools name one differently, a table
    * of this tool's names and the earlier tool's: `{ order_id: 'id' }`. Values agree where their
-   * JSON is equal; a missing value agrees with none. Default: any call counts.
+   * JSON is equal, and numbers where they are equal by value, to the last digit. A missing value
+   * agrees with none. Default: any call counts.
    */
   readonly same?: readonly string[] | { readonly [argument: string]: string } | undefined;
   /**
@@ -377,13 +378,14 @@ function successOf(tool: string, effect: Effect): AnyBinding['success'] {
 /** Refuses a call that needs an earlier one with the same arguments, and says which. */
 function guardOf(after: Requirement): Guard {
   return (call) => {
-    const position = positionOf(call);
+    const placement = placementOf(call);
     const done = readText(call.state);
-    if (position === undefined || done === undefined) return false;
+    if (placement === undefined || done === undefined) return false;
+    const { position, args } = placement;
     const calls = new RememberedCalls(position);
     const isMade = ({ tool, own, earlier }: Needed): boolean => {
       if (own.length === 0) return done.has(tool);
-      const digest = digestOfArguments(call.args, own);
+      const digest = digestOfArguments(args, own);
       return done.has(tool) && digest !== null && calls.has(tool, earlier, digest);
     };
     return isMet(after, isMade) || missingWords(after, isMade);

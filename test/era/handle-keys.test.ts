@@ -10,9 +10,9 @@ import {
 } from '../../src/index.ts';
 import { connect } from '../helpers/client.ts';
 import { ListEventStore } from '../helpers/event-store.ts';
-import { RawSession, reasonOf } from '../helpers/raw.ts';
+import { RawSession, reasonOf, send } from '../helpers/raw.ts';
 import { pass, scene, sceneOfBothEras } from '../helpers/scene.ts';
-import { callStateless } from '../helpers/two-eras.ts';
+import { callStateless, stateless } from '../helpers/two-eras.ts';
 import { cartServer, type Ledger } from '../helpers/upstream.ts';
 
 const baskets = (field?: string) =>
@@ -58,6 +58,19 @@ describe('handleKey()', () => {
     const run = baskets().runKey(7, { issuer: 'https://issuer.example', subject: 'alice' });
     await runOf(run).isIn('has_items');
     expect(run).toBe(baskets().runKey('7', JSON.stringify(['https://issuer.example', 'alice'])));
+  });
+
+  it('takes no number that JavaScript rounds to the handle', async () => {
+    const { url } = await serve();
+    await callStateless(url, 'create_basket', {}, alice);
+    const named = async (handle: string): Promise<unknown> => {
+      const params = { name: 'cart.add_item', arguments: { basket_id: 'here' } };
+      const { headers, body } = stateless('tools/call', params, alice);
+      const text = JSON.stringify(body).replace('"here"', handle);
+      return (await send(url, { headers, body: text })).messages.at(-1)?.result;
+    };
+    expect(reasonOf({ result: await named('7.00000000000000000001') })).toBe('no-run');
+    expect(await named('7.00000000000000000000')).toMatchObject({ isError: false });
   });
 
   it('leaves a run where it is when its handle is returned again', async () => {

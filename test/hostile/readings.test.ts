@@ -410,6 +410,32 @@ describe('two copies of one body', () => {
     expect(app.ledger.calls).toEqual([]);
   });
 
+  it.each([
+    ['1234567890123456789', '1234567890123456790'],
+    ['0.1', '0.1000000000000000000001'],
+    ['1e401', '1e400'],
+  ])(
+    'that round to the same are made one: of %s and %s, it is the judged one',
+    async (one, other) => {
+      passed.length = 0;
+      const before: RequestHandler[] = [
+        express.text({ type: '*/*' }),
+        (req, _res, next) => {
+          if (String(req.body).includes(one))
+            Object.assign(req, { rawBody: req.body.replace(one, other) });
+          next();
+        },
+      ];
+      const parse: RequestHandler = (req, _res, next) => {
+        if (typeof req.body === 'string' && req.body !== '') req.body = JSON.parse(req.body);
+        next();
+      };
+      const { session } = await openBank({ before, behind: [note, parse] });
+      await session.post(call('plain', `{"a":${one}}`));
+      expect(passed.at(-1)).toContain(`{"a":${one}}`);
+    },
+  );
+
   it('agree where a middleware changed arguments: the upstream gets the judged ones', async () => {
     passed.length = 0;
     const sanitize: RequestHandler = (req, _res, next) => {

@@ -108,6 +108,37 @@ describe('the outline of a message', () => {
     );
   });
 
+  it('tells where a number in the arguments may be rounded, at any depth and in no string', () => {
+    const number = fc.constantFrom('1e400', '-1e-400', '1234567890123456789', '0.1', '-7', '1e9');
+    const text = fc.constantFrom('"1e400"', '"1234567890123456789"', 'true', '{}', '"x"');
+    const short = fc.array(fc.constantFrom('1', '22', '4096'), { maxLength: 30 });
+    const leaf = fc.oneof(
+      number,
+      text,
+      short.map((list) => `[${list.join(',')}]`),
+    );
+    const value = fc.letrec<{ value: string }>((tie) => ({
+      value: fc.oneof(
+        { depthSize: 'small' },
+        leaf,
+        fc.array(tie('value'), { maxLength: 4 }).map((list) => `[ ${list.join(' , ')}]`),
+        fc
+          .array(tie('value'), { maxLength: 4 })
+          .map((list) => `{${list.map((each, i) => `"k${i}": ${each}`).join(',')} }`),
+      ),
+    })).value;
+    const isOdd = (piece: Piece): boolean =>
+      inner(piece).some(isOdd) || /^-?(1e-?400|1234567890123456789)$/.test(piece.raw);
+    fc.assert(
+      fc.property(value, value, (args, other) => {
+        const params = `{"arguments":${args},"_meta":{"x":${other}}}`;
+        const { outline } = outlined(`{"y":${other},"params":${params}}`);
+        expect(outline.mayRound).toBe(isOdd(takeApart(args)));
+      }),
+      { numRuns: 500 },
+    );
+  });
+
   it('is made for each message of a batch', () => {
     fc.assert(
       fc.property(fc.array(objectText, { maxLength: 5 }), (texts) => {

@@ -647,7 +647,7 @@ async function passes(
   if (!workflow.allows(position.state, binding)) return false;
   const facts = workflow.factsOf(position, undefined);
   const clock = { after: () => () => {} };
-  const asked = placed({ run: 'r', tool, args, ...facts }, position);
+  const asked = placed({ run: 'r', tool, args, ...facts }, { position, args });
   const options = { clock, deadlineMs: 1, onError: (error: unknown) => expect.fail(String(error)) };
   return (await askGuards(binding.guards, asked, options)) === undefined;
 }
