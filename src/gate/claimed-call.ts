@@ -60,11 +60,11 @@ function taskOf(taskId: unknown, ttl: unknown): CreatedTask | undefined {
 }
 
 /**
- * What a call came to, by its answer. Only a result that is complete, or has no `resultType`, is a
+ * The kind of a call's outcome. Only a result that is complete, or has no `resultType`, is a
  * success (MCP 2026-07-28, "Results"). A task without an id cannot be followed, so its outcome is
  * unknown.
  */
-export function outcomeOf(message: Message): Outcome['kind'] {
+function kindOf(message: Message): Outcome['kind'] {
   const { result, error } = message.value;
   if (message.isContradictory) return 'unknown';
   // The upstream asks for an input that this client cannot give.
@@ -77,6 +77,27 @@ export function outcomeOf(message: Message): Outcome['kind'] {
   // A gate in front, on this route or behind it, has told the client so in place of the result.
   if (message.at('result', '_meta', OUTCOME, 'outcome') === 'unknown') return 'unknown';
   return result.isError === true ? 'failed' : 'succeeded';
+}
+
+/** What the upstream's answers said before a gate in front replaced one. */
+const outcomes = new WeakMap<Message, Outcome>();
+
+/**
+ * What a call came to, by its answer. Each gate of the route reads the same: where a gate in front
+ * could not save the outcome, it replaces the answer by an error, and the tool ran all the same.
+ */
+export function outcomeOf(message: Message): Outcome {
+  const known = outcomes.get(message);
+  if (known !== undefined) return known;
+  const { result, error } = message.value;
+  const outcome = {
+    kind: kindOf(message),
+    result: isObject(result) ? result : undefined,
+    error,
+    textOfAnswer: () => message.text,
+  };
+  outcomes.set(message, outcome);
+  return outcome;
 }
 
 /**
@@ -153,14 +174,7 @@ export function saveOutcome(
   onMoved: MoveListener,
   isLast: boolean,
 ): MaybePromise<Transform> {
-  const { result, error } = message.value;
-  const outcome = {
-    kind: outcomeOf(message),
-    result: isObject(result) ? result : undefined,
-    error,
-    textOfAnswer: () => message.text,
-  };
-  return after(call.step.settle(outcome, onMoved, isLast), (settled) => {
+  return after(call.step.settle(outcomeOf(message), onMoved, isLast), (settled) => {
     if (settled === 'settled') return AS_IT_CAME;
     if (settled === 'unsaved') return replacing(unknownReply(call, true));
     if (settled === 'doubted') return replacing(doubtedReply(call));

@@ -386,7 +386,7 @@ class GateFilter implements Filter {
     if (isError && !isDoubted && this.#exchange.tap.res.statusCode >= 300) {
       if (this.#neverRan) return after(call.step.withdraw('rejected'), () => AS_IT_CAME);
       // A handler may have run before its server saw which capability the client lacks.
-      if (outcomeOf(message) !== 'input_required') return replacing(this.#lose(call));
+      if (outcomeOf(message).kind !== 'input_required') return replacing(this.#lose(call));
     }
     const task = isDoubted ? undefined : createdTask(message);
     if (task !== undefined) return carryOn(call, task, this.#admission);

@@ -15,9 +15,10 @@ import { persist } from '../step/store-calls.ts';
 import type { FsmSnapshot, RecordResult } from '../stores/store.ts';
 import type { Holder, LateStake } from '../wire/call.ts';
 import type { Era } from '../wire/headers.ts';
-import { isObject, type RequestId } from '../wire/json-rpc.ts';
+import type { RequestId } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
+import type { ToolResult } from '../workflow/binding.ts';
 import type { Position } from '../workflow/position.ts';
 import { AS_IT_CAME, outcomeOf, type Transform } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
@@ -113,11 +114,11 @@ export class RecordedCall implements Holder {
    * outcome is recorded.
    */
   async record(message: Message, onMoved: (move: StepMove) => void): Promise<Transform> {
-    if (outcomeOf(message) !== 'succeeded') return AS_IT_CAME;
+    const { kind, result = {} } = outcomeOf(message);
+    if (kind !== 'succeeded') return AS_IT_CAME;
     const { id, era, config, run, recordable } = this;
-    const { result } = message.value;
     try {
-      const move = await this.#save(isObject(result) ? result : {});
+      const move = await this.#save(result);
       // The request has read where the run stood before.
       run.session.noteMove();
       this.isUnrecorded = false;
@@ -146,7 +147,7 @@ export class RecordedCall implements Holder {
    * @throws Error where the store fails, or does not know the run any more; where this deployment
    * does not understand what is stored
    */
-  async #save(result: Readonly<Record<string, unknown>>): Promise<StepMove | undefined> {
+  async #save(result: ToolResult): Promise<StepMove | undefined> {
     const { config, run, recordable } = this;
     const { workflow, clock, times } = config;
     const { token, origin, found } = recordable;

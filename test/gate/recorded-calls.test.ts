@@ -373,6 +373,32 @@ describe('a tool that is only named in `after`', () => {
     await app.client.calls('pay');
   });
 
+  it('is still a success for another gate of the route, where the store fails', async () => {
+    const machine = new StateMachineGate({
+      id: 'packing',
+      initial: 'open',
+      states: { open: { on: { TRACKED: 'tracked' } }, tracked: {} },
+    }).bindTool('track', 'open', 'TRACKED');
+    const app = await open({ workflow: [shop(), machine] });
+    app.store.fail('record');
+    const answer = await passUntil(app.clock, app.client.raw.call('track'));
+    expect(answer.text).toContain('so it does not count yet');
+    const record = await app.data.read(app.client.run, 60_000);
+    expect(record?.workflows.packing?.snapshot.state).toBe('tracked');
+  });
+
+  it('is not recorded where another gate of the route refuses the call', async () => {
+    const machine = new StateMachineGate({
+      id: 'packing',
+      initial: 'shut',
+      states: { shut: {}, open: {} },
+    }).bindTool('track', 'open');
+    const app = await open({ workflow: [shop(), machine] });
+    await app.client.isRefused('track', 'state');
+    expect(app.store.times('record')).toBe(0);
+    expect(app.ledger.calls).toEqual([]);
+  });
+
   it('tells the client the same where the run is gone meanwhile', async () => {
     const app = await open();
     await app.client.calls('checkout');
