@@ -98,6 +98,26 @@ describe('explain()', () => {
     ]);
   });
 
+  it('says that a lookup of rules of order runs beside a step, and that the step needs the run', () => {
+    const rules = { pay: { after: 'look' }, quote: { step: false } } as const;
+    const gate = StateMachineGate.fromOrder(rules);
+    const claim = {
+      tool: 'pay',
+      digest: '',
+      uncertain: 'hold',
+      token: 't',
+      idempotencyKey: 'k',
+      live: true,
+    } as const;
+    const snapshot = { state: '{look}', updatedAt: 0, version: 1 };
+    const { tools } = explain(gate, { snapshot, claim });
+    expect(tools.map(({ tool, refusal }) => [tool, refusal?.reason])).toEqual([
+      ['look', undefined],
+      ['pay', 'busy'],
+      ['quote', undefined],
+    ]);
+  });
+
   it('says where a run begins, when it leaves its state, and where calls lead', () => {
     const gate = new StateMachineGate({
       id: 'wait',

@@ -83,8 +83,8 @@ function kindOf(message: Message): Outcome['kind'] {
 const outcomes = new WeakMap<Message, Outcome>();
 
 /**
- * What a call came to, by its answer. Each gate of the route reads the same: where a gate in front
- * could not save the outcome, it replaces the answer by an error, and the tool ran all the same.
+ * What a call came to, by its answer. Each gate of the route reads the same. A gate in front that
+ * could not save the outcome replaces the answer by an error, although the tool ran.
  */
 export function outcomeOf(message: Message): Outcome {
   const known = outcomes.get(message);

@@ -160,6 +160,7 @@ class GateFilter implements Filter {
     if (verdict instanceof RecordedCall) {
       this.#recorded = [...this.#recorded, verdict];
       incoming.holders = [...incoming.holders, verdict];
+      this.#onAnswered ??= verdict.run.turns.answering();
     } else if (typeof verdict === 'object') this.#begin(incoming, verdict);
     return verdict !== 'ended';
   }

@@ -211,7 +211,8 @@ export class Turns {
   }
 
   /**
-   * A client waits for a step's answer until the returned function is called: `close()` waits too.
+   * A client waits for the answer of a step or lookup until the returned function is called, and
+   * `close()` waits too.
    */
   answering(): () => void {
     this.#answers++;

@@ -252,6 +252,21 @@ describe('a task of a lookup, which holds no claim', () => {
     expect(await app.run(run).moves()).toEqual(['job']);
   });
 
+  it('survives beside a step whose task another process settles', async () => {
+    const rules = { job: {}, audit: { after: ['job', 'cart.view'] } } as const;
+    const gate = () => StateMachineGate.fromOrder(rules, { id: 'checkout' });
+    const app = await serve(undefined, {}, principalKey(), [], gate());
+    const { taskId } = await create(app);
+    expect(await stateOf(app)).toEqual(['{}', 'running']);
+    await callStateless(app.url, 'cart.view', {}, as('alice'));
+    expect(await stateOf(app)).toEqual(['{cart.view}', 'running']);
+    const beside = await serve(app, {}, principalKey(), [], gate());
+    await app.close();
+    end(app, taskId, DONE);
+    expect(await get(beside, taskId)).toMatchObject(DONE);
+    expect(await stateOf(beside)).toEqual(['{job, cart.view}', 'idle']);
+  });
+
   it('does not count where the task fails', async () => {
     const app = await serve(undefined, {}, principalKey(), [], lookups());
     const { taskId } = await create(app);

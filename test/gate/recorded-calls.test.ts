@@ -428,6 +428,21 @@ describe('a tool that is only named in `after`', () => {
     for (const order_id of [1, 2]) await app.client.calls('cancel_order', { order_id });
   });
 
+  it('is recorded before close() ends', async () => {
+    const app = await open({ shape: { mode: 'stateless', answers: 'json' } });
+    const track = await begins(app, 'track', () => app.client.raw.call('track'));
+    let isClosed = false;
+    const closing = app.sessions.close({ drainMs: 60_000 }).then(() => {
+      isClosed = true;
+    });
+    await settle();
+    expect(isClosed).toBe(false);
+    track.finish();
+    expect(await track.answer).toMatchObject({ isError: false });
+    await closing;
+    await app.shopRun.isIn('{track}', 'idle');
+  });
+
   it('is given the data that the run begins with', async () => {
     const app = await open({ gate: { begin: ({ run }) => ({ of: run.length }) } });
     await app.client.calls('track');

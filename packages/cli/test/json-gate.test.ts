@@ -65,6 +65,8 @@ describe('rules of order', () => {
     const document = order({
       pay: { after: ['checkout', { any: ['card', { tool: 'cash', consumes: true }] }], once: true },
       cancel: { after: { tool: 'find', same: ['order_id'] }, undoneBy: 'logout' },
+      checkout: {},
+      find: { after: 'card', step: false },
     });
     const [gate] = read(document).gates;
     expect(isValid(document)).toBe(true);
@@ -78,6 +80,7 @@ describe('rules of order', () => {
   it.each<[rules: unknown, message: string]>([
     [{ pay: { afer: ['checkout'] } }, 'order.pay: unknown key "afer", did you mean "after"?'],
     [{ pay: { after: 5 } }, 'order.pay.after: expected string or object or array, got 5'],
+    [{ pay: { step: 0 } }, 'order.pay.step: expected boolean, got 0'],
     [{ pay: { once: 'yes' } }, 'order.pay.once: expected boolean, got "yes"'],
     [{ pay: 'checkout' }, 'order.pay: expected object, got "checkout"'],
     [[], 'order: expected an object, got an empty array'],
@@ -90,6 +93,7 @@ describe('rules of order', () => {
     [{ a: { after: ['b'] }, b: { after: ['a'] } }],
     [{ a: { after: { tool: 'b', any: ['c'] } } }],
     [{ a: { after: { any: [] } } }],
+    [{ a: { once: true, step: false } }],
   ])('that can never hold are told: %j', (rules) => {
     expect(() => read(order(rules))).toThrow('ERR_INTERLOCK_CONFIG');
   });
