@@ -34,10 +34,15 @@ async function database() {
 }
 
 /** A client of a tool that charges and moves in one transaction, which ends this way. */
-async function order(end: 'COMMIT' | 'ROLLBACK', kept: 'in its database' | 'in memory') {
+async function order(
+  end: 'COMMIT' | 'ROLLBACK',
+  kept: 'in its database' | 'in memory',
+  workflow: StateMachineGate<string, string> = orderGate(),
+  meanwhile: () => Promise<unknown> = async () => {},
+) {
   const { pool, store, charge, charges } = await database();
   const app = await scene({
-    workflow: orderGate(),
+    workflow,
     shape: { mode: 'stateless' },
     session: kept === 'in its database' ? { store } : {},
     makeServer: () => {
@@ -48,6 +53,7 @@ async function order(end: 'COMMIT' | 'ROLLBACK', kept: 'in its database' | 'in m
           await client.query('BEGIN');
           const step = currentStep(extra);
           await client.query(charge, [step?.idempotencyKey, sum]);
+          await meanwhile();
           await step?.commitIn(client);
           await client.query(end);
           if (end === 'ROLLBACK') throw new Error('the charge was declined');
@@ -59,6 +65,9 @@ async function order(end: 'COMMIT' | 'ROLLBACK', kept: 'in its database' | 'in m
           client.release();
         }
       });
+      const text = { content: [{ type: 'text' as const, text: 'looked' }] };
+      server.registerTool('look', {}, async () => text);
+      server.registerTool('track', {}, async () => text);
       return server;
     },
   });
@@ -90,6 +99,23 @@ describe('commitIn(client)', () => {
       );
     }
   });
+
+  it.each(['COMMIT', 'ROLLBACK'] as const)(
+    'keeps what was recorded while the handler worked, on %s',
+    async (end) => {
+      const rules = { pay: { after: ['look'], once: true }, audit: { after: 'track' } } as const;
+      const workflow = StateMachineGate.fromOrder(rules, { id: 'order' });
+      let track: (() => Promise<unknown>) | undefined;
+      const app = await order(end, 'in its database', workflow, async () => track?.());
+      track = () => app.client.calls('track');
+      await app.client.calls('look');
+      const { isError } = await app.client.raw.call('pay', { sum: 5 });
+      const isPaid = end === 'COMMIT';
+      expect([isError, await app.charges()]).toEqual([!isPaid, isPaid ? 1 : 0]);
+      await app.run(app.client.run).isIn(isPaid ? '{look, pay, track}' : '{look, track}', 'idle');
+      expect(app.errors).toEqual([]);
+    },
+  );
 
   it('throws on a store that has no transactions, so that the handler rolls back', async () => {
     const { client, charges } = await order('COMMIT', 'in memory');
