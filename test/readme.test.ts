@@ -277,6 +277,18 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const checkout: StateMachineGate, operatorToken: string;
     declare const log: Record<'error' | 'info', (said: object, text: string) => void>;
     declare function page(words: string): void;`,
+  'docs/operate/payments.md': `
+    import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
+    import type { Express, RequestHandler } from 'express';
+    import { currentStep, type FsmConfig, type Runs, StateMachineGate } from 'mcp-interlock';
+    import { z } from 'zod';
+    declare const app: Express, server: McpServer, runs: Runs, verifySignature: RequestHandler;
+    declare const config: FsmConfig<'payment', 'PAY'>;
+    type Charge = { id: string; declined: boolean; reason: string; status: 'succeeded' | 'failed' };
+    declare const provider: {
+      charge(order: string, options: { idempotencyKey: string | undefined }): Promise<Charge>;
+      find(key: string): Promise<Charge | undefined>;
+    };`,
   'docs/operate/trail.md': `
     import type { AtomicStateStore, StateMachineGate } from 'mcp-interlock';
     declare const checkout: StateMachineGate, store: AtomicStateStore, run: string;`,
