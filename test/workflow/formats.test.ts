@@ -1,18 +1,23 @@
+import { randomUUID } from 'node:crypto';
+import { Redis } from 'ioredis';
 import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { AtomicStateStore, FsmSnapshot } from '../../src/index.ts';
 import * as ours from '../../src/index.ts';
 import * as oursPostgres from '../../src/stores/postgres.ts';
+import * as oursRedis from '../../src/stores/redis.ts';
 import * as oursSqlite from '../../src/stores/sqlite.ts';
 import * as oursTesting from '../../src/testing/test-gate.ts';
 import type { Envelope } from '../../src/workflow/envelope.ts';
 import { JsonStateStore } from '../helpers/json-state-store.ts';
 import { makePostgresSchema } from '../helpers/postgres-schema.ts';
 import { makeSqliteFile } from '../helpers/sqlite-file.ts';
+import { sharedRedis } from '../services/shared.ts';
 
 /** The whole package, loaded once as it is and once as a later release may be. */
 interface Build {
   readonly main: typeof ours;
   readonly postgres: typeof oursPostgres;
+  readonly redis: typeof oursRedis;
   readonly sqlite: typeof oursSqlite;
   readonly testing: typeof oursTesting;
 }
@@ -20,6 +25,7 @@ interface Build {
 const OURS: Build = {
   main: ours,
   postgres: oursPostgres,
+  redis: oursRedis,
   sqlite: oursSqlite,
   testing: oursTesting,
 };
@@ -40,6 +46,7 @@ async function newerBuild({ moves }: { readonly moves: number }): Promise<Build>
   return {
     main: await import('../../src/index.ts'),
     postgres: await import('../../src/stores/postgres.ts'),
+    redis: await import('../../src/stores/redis.ts'),
     sqlite: await import('../../src/stores/sqlite.ts'),
     testing: await import('../../src/testing/test-gate.ts'),
   };
@@ -76,6 +83,12 @@ const BACKENDS: Readonly<Record<string, MakeBackend>> = {
     const pool = connect();
     await oursPostgres.postgresStore({ pool, schema }).migrate();
     return ({ postgres }) => postgres.postgresStore({ pool, schema });
+  },
+  async Redis() {
+    const client = new Redis(await sharedRedis());
+    onTestFinished(() => client.disconnect());
+    const prefix = `formats ${randomUUID()}`;
+    return ({ redis }) => redis.redisStore({ client, prefix });
   },
   'load and save'() {
     const { texts } = new JsonStateStore();
