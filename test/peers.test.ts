@@ -154,7 +154,7 @@ describe('a stored state that the workflow does not have', () => {
       for (const tool of ['cart.add_item', 'cart.checkout', 'cart.pay']) {
         const refused = await session.call(tool);
         expect(refused.result.isError).toBe(true);
-        expect(reasonOf(refused)).toBe('unavailable');
+        expect(reasonOf(refused)).toBe('unreadable');
       }
       expect(textOf(await session.call('cart.view'))).toBe('cart.view done');
       expect(app.ledger.calls).toEqual(['cart.view']);

@@ -153,7 +153,7 @@ describe('a process that is frozen in the middle of a step, for longer than its 
     expect(await runs.read(run)).toMatchObject({ status: 'idle', snapshot: { state: 'payment' } });
     await expect
       .poll(() => host.errors)
-      .toContain('the outcome of a call of "cart_pay" is unknown (lost)');
+      .toContain('a call of "cart_pay" ran, and its outcome is not recorded (lost)');
   });
 });
 

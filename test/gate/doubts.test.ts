@@ -319,7 +319,7 @@ describe('a binding’s `errors`', () => {
 });
 
 describe('two gates on one route', () => {
-  it('both leave an outcome open that the first one cannot decide', async () => {
+  it('each decide for themselves: the second one saves what the first one cannot decide', async () => {
     const workflow = [till({ success: () => 'NOWHERE' }), till({}, 'second')];
     const app = await open({}, () => {}, { workflow });
     await app.client.raw.call('pay');
@@ -327,7 +327,7 @@ describe('two gates on one route', () => {
     const { workflows = {} } = (await app.data.read(app.client.run, 1_000)) ?? {};
     expect(workflows).toMatchObject({
       till: { snapshot: { state: 'open' }, claim: { kind: 'undecided' } },
-      second: { snapshot: { state: 'open' }, claim: { live: false, uncertain: 'hold' } },
+      second: { snapshot: { state: 'paid' } },
     });
   });
 });

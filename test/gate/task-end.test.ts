@@ -34,7 +34,7 @@ describe('a created task', () => {
     ).toBeUndefined();
     for (const result of [{ resultType: 'task', ttlMs: 5 }, { task: {} }]) {
       expect(createdTask(answer(result))).toBeUndefined();
-      expect(outcomeOf(answer(result))).toBe('unknown');
+      expect(outcomeOf(answer(result)).kind).toBe('unknown');
     }
   });
 });
@@ -56,7 +56,7 @@ describe('an answer', () => {
     for (const code of [-32768, -32603, -32602, -32001, -32000])
       expect(failing(code)).toBeUndefined();
     expect(failing(-31999)?.reply).toBeDefined();
-    expect(outcomeOf(failing(17)?.reply ?? answer({}))).toBe('failed');
+    expect(outcomeOf(failing(17)?.reply ?? answer({})).kind).toBe('failed');
   });
 
   it('to tasks/cancel is an end only if it shows the task as cancelled', () => {
@@ -91,7 +91,8 @@ describe('a notification', () => {
     expect(endInNotice(notice('notifications/tasks', DONE))?.taskId).toBe('t');
     expect(endInNotice(notice('notifications/message', DONE))).toBeUndefined();
     expect(
-      outcomeOf(endInNotice(notice(STATUS, { ...bare, status: 'failed' }))?.reply ?? answer({})),
+      outcomeOf(endInNotice(notice(STATUS, { ...bare, status: 'failed' }))?.reply ?? answer({}))
+        .kind,
     ).toBe('failed');
   });
 

@@ -150,7 +150,7 @@ describe('bindTool', () => {
   it('takes an explicit undefined as an option that is left out', () => {
     const gate = new StateMachineGate(checkoutConfig);
     gate.bindTool('t', 'empty', { success: undefined, when: undefined, uncertain: undefined });
-    expect(gate.compile().match('t', {})).toMatchObject({ moves: false, uncertain: undefined });
+    expect(gate.compile().match('t', {})).toMatchObject({ kind: 'free', uncertain: undefined });
   });
 
   it('copies the list of states', () => {

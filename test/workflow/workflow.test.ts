@@ -201,7 +201,7 @@ describe('match', () => {
     const call = workflow.match('t', { any: 1 });
     expect(call).toMatchObject({
       states: ['payment', 'empty', 'confirmed'],
-      moves: true,
+      kind: 'step',
       uncertain: undefined,
     });
     expect(call?.eventIn('empty')).toBe('ADD_ITEM');
@@ -226,13 +226,13 @@ describe('match', () => {
     expect(workflow.match('cart', undefined)).toBeUndefined();
     expect(workflow.match('cart', { action: 'clear' })).toMatchObject({
       states: ['payment', 'has_items'],
-      moves: false,
+      kind: 'free',
       uncertain: 'retry',
     });
     const pay = workflow.match('cart', { action: 'pay' });
     expect(pay).toMatchObject({
       states: ['payment', 'has_items'],
-      moves: true,
+      kind: 'step',
       uncertain: undefined,
     });
     expect(pay?.eventIn('payment')).toBe('PAY');
@@ -242,7 +242,7 @@ describe('match', () => {
     const workflow = cart().bindTool('cart', 'confirmed').compile();
     expect(workflow.match('cart', { action: 'view' })).toMatchObject({
       states: ['confirmed'],
-      moves: false,
+      kind: 'free',
     });
     expect(workflow.match('cart', { action: 'clear' })?.states).toEqual([
       'payment',
