@@ -35,12 +35,14 @@ export const DEFECTS = {
   'lets-past': {
     what: 'a route in front of the gate takes some calls straight to the server',
     found: 'illegal-execution',
-    front: (random, upstream) => (req, res, next) =>
-      req.headers['mcp-method'] !== 'subscriptions/listen' &&
-      req.method === 'POST' &&
-      random.chance(0.2)
+    front: (random, upstream) => (req, res, next) => {
+      // Not a handshake, which has neither header: no session would start.
+      const { 'mcp-method': method, 'mcp-session-id': session } = req.headers;
+      const isCall = method === undefined ? session !== undefined : method === 'tools/call';
+      return isCall && req.method === 'POST' && random.chance(0.2)
         ? upstream(req, res, next)
-        : next(),
+        : next();
+    },
   },
   'shows-all': {
     what: 'some lists are not filtered: calls of them are right, and refused',
