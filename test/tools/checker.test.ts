@@ -64,6 +64,7 @@ class Story {
   readonly #stalls: NonNullable<Evidence['stalls']>[number][] = [];
   #moves: { version: number; from: string; to: string; tool?: string }[] = [];
   #status = 'idle';
+  #claimed: string | undefined;
   #at = 0;
   #calls = 0;
 
@@ -155,6 +156,7 @@ class Story {
   trail(
     moves: readonly (readonly [from: string, to: string, tool?: string])[],
     status = 'idle',
+    claimed?: string,
   ): this {
     this.#moves = moves.map(([from, to, tool], at) => ({
       version: at + 1,
@@ -163,6 +165,7 @@ class Story {
       ...(tool && { tool }),
     }));
     this.#status = status;
+    this.#claimed = claimed;
     return this;
   }
 
@@ -172,6 +175,7 @@ class Story {
       state: last?.to ?? SHOP.initial,
       version: last?.version ?? 0,
       status: this.#status,
+      claimed: this.#claimed,
     };
     return {
       machines: [SHOP],
@@ -358,7 +362,8 @@ describe('check()', () => {
     const cut = story.send('cart.checkout');
     story.begin(cut);
     story.break(cut);
-    expect(story.trail([ADDED], 'held').faults).toEqual([]);
+    expect(story.trail([ADDED], 'held', 'cart.checkout').faults).toEqual([]);
+    expect(story.trail([ADDED], 'held', 'cart.add').faults).toEqual(['stuck']);
     expect(story.trail([ADDED]).faults).toEqual(['lost']);
   });
 

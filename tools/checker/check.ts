@@ -337,7 +337,8 @@ function trailFaults({ machine, trail, attempts, outside, info }: RunFacts): Fou
   }
   if (now.status === 'running')
     faults.push({ kind: 'stuck', text: 'the run is running, although nothing is under way' });
-  if (now.status === 'held' && attempts.at(-1)?.binding.uncertain !== 'hold') {
+  const claimed = machine.bindings.filter(({ tool }) => tool === now.claimed);
+  if (now.status === 'held' && !claimed.some(({ uncertain }) => uncertain === 'hold')) {
     faults.push({ kind: 'stuck', text: 'the run is held, and its last step may be repeated' });
   }
   return [...faults, ...countFaults(trail.moves, attempts, outside)];

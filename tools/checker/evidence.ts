@@ -151,7 +151,13 @@ export interface Trail {
   readonly attempts?: number;
   /** `undefined` where the store does not know the run. */
   readonly now:
-    | { readonly state: string; readonly version: number; readonly status: string }
+    | {
+        readonly state: string;
+        readonly version: number;
+        readonly status: string;
+        /** Whose claim is there. Its handler need not have begun: its process may have died before. */
+        readonly claimed?: string | undefined;
+      }
     | undefined;
 }
 

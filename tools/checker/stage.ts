@@ -238,6 +238,7 @@ export class Stage {
         state: view.snapshot.state,
         version: view.snapshot.version ?? 0,
         status: view.status,
+        claimed: view.claim?.tool,
       };
       trails.push({
         run,

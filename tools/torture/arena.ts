@@ -270,7 +270,7 @@ export class Arena {
       const view = await this.ask(() => runs.read(run));
       const entries = await this.ask(() => runs.history(run, Number.MAX_SAFE_INTEGER));
       const { state = '', version = 0 } = view?.snapshot ?? {};
-      const now = view && { state, version, status: view.status };
+      const now = view && { state, version, status: view.status, claimed: view.claim?.tool };
       trails.push({ run, machine: workflow, ...readTrail(entries), now });
       this.faults.push(...replayFaults(run, gateOf(MACHINES[workflow]), entries, view));
     }
