@@ -56,8 +56,12 @@ local function numbers_of(numbers, k)
         asked[#asked + 1] = state_field(workflow, ARGV[i], '1')
       end
     end
-    for _, number in ipairs(call('HMGET', numbers, unpack(asked))) do
-      wanted[#wanted + 1] = number or nil
+    -- In parts, because Lua cannot unpack more.
+    for first = 1, #asked, 1000 do
+      local last = math.min(first + 999, #asked)
+      for _, number in ipairs(call('HMGET', numbers, unpack(asked, first, last))) do
+        wanted[#wanted + 1] = number or nil
+      end
     end
   end
   for _, number in ipairs(wanted) do

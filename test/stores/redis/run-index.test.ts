@@ -56,6 +56,16 @@ const SERVERS = {
 };
 
 describe.each(Object.entries(SERVERS))('the index on %s', (_name, open) => {
+  it('finds runs that are stuck in any of 9,000 states', async () => {
+    const { store } = open();
+    await step(store, 'run', { create: {} });
+    const states = Array.from({ length: 9_000 }, (_, at) => `state ${at}`);
+    const query = { ...checkout, forMs: 0 };
+    expect(keysOn(await store.stuck({ ...query, states }))).toEqual([]);
+    const found = await store.stuck({ ...query, states: [...states, 'has_items'] });
+    expect(keysOn(found)).toEqual(['run']);
+  });
+
   it('gives each of many held runs once, by their leases, on pages of any size', async () => {
     const { store } = open();
     const runs = Array.from({ length: 150 }, (_, index) => `run ${index}`);
