@@ -136,9 +136,11 @@ export class Relay {
   opened(session: RelayedSession): void {
     session.streams.openedAt = this.#clock.now();
     session.streams.mutedUntil = 0;
+    const isFirst = this.#speaking.size === 0;
     this.#speaking.add(session);
     this.#announce(session);
-    if (this.#speaking.size === 1) this.#beat();
+    // A further stream of the only session that speaks must not start a second heartbeat.
+    if (isFirst) this.#beat();
   }
 
   /** The last stream of a session closed here. */

@@ -197,6 +197,23 @@ describe('close()', () => {
   });
 });
 
+describe('a session that listens alone', () => {
+  it('is announced once in each interval, however many streams it opened', async () => {
+    const bus = localBus();
+    const heard: string[] = [];
+    await bus.subscribe((text) => void heard.push(text));
+    const [a] = await instances(1, bus);
+    const session = await initialize(a);
+    await listen(a, session);
+    for (let i = 0; i < 5; i++) (await listen(a, session)).cut();
+    await settle(a, session);
+    heard.length = 0;
+    for (let i = 0; i < 3; i++) a.clock.advance(15_000);
+    await settle(a, session);
+    expect(heard.filter((text) => text.includes('"stream"'))).toHaveLength(3);
+  });
+});
+
 describe('a bus that throws', () => {
   it('is like one that is down, also in timers', async () => {
     const bus = localBus();
