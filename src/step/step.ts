@@ -42,6 +42,7 @@ import {
   persist,
   type Releasing,
   releaseClaim,
+  releaseUnanswered,
 } from './store-calls.ts';
 import { type Turn, type Turns, turnKey, type WaitingCall, type WaitLimits } from './turns.ts';
 
@@ -414,7 +415,7 @@ export class Step {
       return this.#refuse(this.#calledOff() ?? { reason: 'cancelled' });
     } catch (error) {
       // The store may have granted the claim, though its answer was lost.
-      if (hasAsked) void releaseClaim(this.#ownClaim, KEEPS_KEY, 1);
+      if (hasAsked) releaseUnanswered(this.#ownClaim, error);
       onError(error);
       return this.#refuse({ reason: 'unavailable' });
     } finally {
@@ -881,7 +882,7 @@ export class Step {
   #leaveUnsaved(isForwarded: boolean): void {
     this.#become(isForwarded ? 'unsettled' : 'released');
     if (isForwarded) this.#forgetCall();
-    else void releaseClaim(this.#ownClaim, KEEPS_KEY, 1);
+    else releaseUnanswered(this.#ownClaim, undefined);
   }
 
   #commitOf(

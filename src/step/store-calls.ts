@@ -18,7 +18,6 @@ export const KEEPS_KEY = { settles: false } as const;
 
 /** How long to wait before each further try, in milliseconds. */
 const RETRY_MS = [50, 100, 200, 400, 800, 1600] as const;
-const MOST_RELEASES = 20;
 
 /**
  * A store failed, or did not answer in time. Its own error is the `cause`, and no client sees it.
@@ -207,24 +206,102 @@ export interface Releasing {
   readonly onError: (error: unknown) => void;
 }
 
-/**
- * Releases a claim. A store that fails is asked again in the background, because other calls take
- * a claim that stays for a step with an unknown outcome.
- */
-export async function releaseClaim(
-  claim: Releasing,
-  options: ReleaseOptions,
-  attempt = 0,
-): Promise<void> {
-  const { store, key, token, clock, onError } = claim;
-  try {
-    await store.release(key, token, options);
-  } catch (error) {
-    onError(error);
-    const pause = RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)] ?? 0;
-    if (attempt < MOST_RELEASES)
-      clock.after(pause, () => void releaseClaim(claim, options, attempt + 1));
+/** A claim whose release is not confirmed yet. */
+interface Unreleased {
+  readonly claim: Releasing;
+  readonly options: ReleaseOptions;
+  /** Called once the store was asked to release it for the first time. */
+  readonly onTried: () => void;
+}
+
+/** The claims of one run that wait to be released, one after the other. */
+class ReleaseLine {
+  readonly #waiting: Unreleased[] = [];
+  readonly #onEmpty: () => void;
+  #failures = 0;
+  #isAsking = false;
+  #stopPause: (() => void) | undefined;
+
+  constructor(onEmpty: () => void) {
+    this.#onEmpty = onEmpty;
   }
+
+  /** @param isGranted the store has granted the claim, so it is asked at once */
+  add(each: Unreleased, isGranted: boolean): void {
+    if (isGranted) this.#waiting.unshift(each);
+    else this.#waiting.push(each);
+    const isPaused = this.#stopPause !== undefined;
+    if (!this.#isAsking && (isGranted || !isPaused)) void this.#ask();
+  }
+
+  #pause(clock: Clock): void {
+    const pause = RETRY_MS[Math.min(this.#failures, RETRY_MS.length - 1)] ?? 0;
+    this.#stopPause = clock.after(pause, () => void this.#ask());
+  }
+
+  async #ask(): Promise<void> {
+    this.#stopPause?.();
+    this.#stopPause = undefined;
+    this.#isAsking = true;
+    for (let next = this.#waiting.shift(); next !== undefined; next = this.#waiting.shift()) {
+      const { claim, options, onTried } = next;
+      try {
+        await claim.store.release(claim.key, claim.token, options);
+        this.#failures = 0;
+      } catch (error) {
+        claim.onError(error);
+        this.#waiting.push({ ...next, onTried() {} });
+        this.#isAsking = false;
+        this.#pause(claim.clock);
+        this.#failures++;
+        onTried();
+        return;
+      }
+      onTried();
+    }
+    this.#isAsking = false;
+    this.#onEmpty();
+  }
+}
+
+/** The lines of each store, by run. */
+const releaseLines = new WeakMap<Releasing['store'], Map<string, ReleaseLine>>();
+
+/**
+ * Releases a claim. A store that fails is asked again in the background while the process lives,
+ * because other calls take a claim that stays for a step with an unknown outcome. It gets one such
+ * call for a run at a time: else each refused call of an outage would add calls to it.
+ *
+ * Resolves once the store was asked for the first time.
+ */
+export function releaseClaim(claim: Releasing, options: ReleaseOptions): Promise<void> {
+  return new Promise((onTried) => lineOf(claim).add({ claim, options, onTried }, true));
+}
+
+/** Releases in the background a claim that the store may have granted though it did not say so. */
+export function releaseUnanswered(claim: Releasing, failure: unknown): void {
+  if (wasNeverSent(failure)) return;
+  lineOf(claim).add({ claim, options: KEEPS_KEY, onTried() {} }, false);
+}
+
+function lineOf({ store, key: { run } }: Releasing): ReleaseLine {
+  const lines = releaseLines.get(store) ?? new Map<string, ReleaseLine>();
+  releaseLines.set(store, lines);
+  const line = lines.get(run) ?? new ReleaseLine(() => lines.delete(run));
+  lines.set(run, line);
+  return line;
+}
+
+/** Codes of a connection that was never made. */
+const NO_CONNECTION: readonly unknown[] = ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN'];
+
+/**
+ * Whether a call certainly did not reach the store. Only the driver's own error tells: one further
+ * down may be that of a later try, after one that arrived.
+ */
+function wasNeverSent(failure: unknown): boolean {
+  const cause = failure instanceof StoreUnavailable ? failure.cause : undefined;
+  return cause instanceof Error && 'code' in cause && NO_CONNECTION.includes(cause.code);
 }
 
 export interface PersistOptions {

@@ -1,7 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { Events } from '../../src/events.ts';
 import { type AtomicStateStore, memoryStore } from '../../src/index.ts';
-import { guardStore, StoreUnavailable } from '../../src/step/store-calls.ts';
+import {
+  guardStore,
+  KEEPS_KEY,
+  releaseClaim,
+  releaseUnanswered,
+  StoreUnavailable,
+} from '../../src/step/store-calls.ts';
 import { claimed, claimOf } from '../../src/testing/fixtures.ts';
 import { FaultyStore } from '../helpers/faulty-store.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
@@ -169,6 +175,57 @@ describe('a store behind its guard', () => {
       clock.advance(100);
     }
     await claimed(store, claimOf('run', {}));
+    expect(clock.pending).toBe(0);
+  });
+});
+
+describe('the claims of a run that a store in an outage may have granted', () => {
+  const key = { run: 'run', workflow: 'checkout' };
+
+  it('are released by one call at a time, each in its turn, and none is given up', async () => {
+    const clock = new ManualClock();
+    const released: string[] = [];
+    let [calls, atOnce, most, isDown] = [0, 0, 0, true];
+    const store = {
+      async release(_key: unknown, token: string): Promise<void> {
+        calls++;
+        most = Math.max(most, ++atOnce);
+        await flush();
+        atOnce--;
+        if (isDown) throw new Error('down');
+        released.push(token);
+      },
+    };
+    const tokens = Array.from({ length: 60 }, (_, at) => `token ${at}`);
+    for (const token of tokens)
+      releaseUnanswered({ store, key, token, clock, onError() {} }, new StoreUnavailable('late'));
+    for (let times = 0; times < 40; times++) {
+      clock.advance(1_600);
+      for (let turns = 0; turns < 3; turns++) await flush();
+    }
+    expect(most).toBe(1);
+    expect(calls).toBeLessThanOrEqual(41);
+    isDown = false;
+    await releaseClaim({ store, key, token: 'granted', clock, onError() {} }, KEEPS_KEY);
+    expect(released[0]).toBe('granted');
+    await expect.poll(() => released.length, { timeout: 5_000 }).toBe(61);
+    expect(new Set(released)).toEqual(new Set(['granted', ...tokens]));
+    expect(clock.pending).toBe(0);
+  });
+
+  it('do not include one whose command was never sent', async () => {
+    const clock = new ManualClock();
+    const store = new FaultyStore(memoryStore());
+    const cause = Object.assign(new Error('connect'), { code: 'ECONNREFUSED' });
+    const claim = { store, key, token: 'a', clock, onError() {} };
+    releaseUnanswered(claim, new StoreUnavailable('claim', { cause }));
+    await flush();
+    expect(store.take()).toEqual([]);
+    // The driver of HTTP may have tried before, and that try may have arrived.
+    const fetched = new TypeError('fetch failed', { cause });
+    releaseUnanswered(claim, new StoreUnavailable('claim', { cause: fetched }));
+    await flush();
+    expect(store.take()).toEqual(['release']);
     expect(clock.pending).toBe(0);
   });
 });
