@@ -3,6 +3,7 @@ import * as z from 'zod/mini';
 import { type EventListener, Events } from './events.ts';
 import type { MountedGate } from './gate/gates.ts';
 import { functionOption } from './options.ts';
+import { consoleLog } from './outage-log.ts';
 import { DEFAULT_LIMITS, Exchange, type Observers, type WireLimits } from './wire/exchange.ts';
 import { hasBody } from './wire/headers.ts';
 import { JSON_RPC } from './wire/json-rpc.ts';
@@ -30,7 +31,8 @@ export interface CommonOptions {
   maxMessageBytes?: number | undefined;
   /**
    * Told of each failure whose reason no client is told. The store's own error is its `cause`.
-   * Default: that of the `sessionStore()` in front, else `console.error`.
+   * Default: that of the `sessionStore()` in front, else `console.error`. That default writes the
+   * first error of an outage, and the count of the others once it is over.
    */
   onError?: ((error: unknown) => void) | undefined;
   /**
@@ -61,7 +63,7 @@ export const commonShape = {
 /** {@link CommonOptions} as they are parsed. */
 export type CommonConfig = WireLimits & Pick<CommonOptions, 'onError' | 'onWarning' | 'onEvent'>;
 
-const events = new Events({ onError: (error) => console.error(error) });
+const events = new Events({ onError: consoleLog() });
 
 const DEFAULTS: Observers = {
   events,

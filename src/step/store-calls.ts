@@ -268,9 +268,9 @@ class ReleaseLine {
 const releaseLines = new WeakMap<Releasing['store'], Map<string, ReleaseLine>>();
 
 /**
- * Releases a claim. A store that fails is asked again in the background while the process lives,
- * because other calls take a claim that stays for a step with an unknown outcome. It gets one such
- * call for a run at a time: else each refused call of an outage would add calls to it.
+ * Releases a claim. A store that fails is asked again in the background while the process lives.
+ * For other calls take a claim that stays for a step with an unknown outcome. The store gets one
+ * such call for a run at a time: else each refused call of an outage would add calls to it.
  *
  * Resolves once the store was asked for the first time.
  */
@@ -278,7 +278,7 @@ export function releaseClaim(claim: Releasing, options: ReleaseOptions): Promise
   return new Promise((onTried) => lineOf(claim).add({ claim, options, onTried }, true));
 }
 
-/** Releases in the background a claim that the store may have granted though it did not say so. */
+/** Releases a claim in the background. The store may have granted it, and did not say so. */
 export function releaseUnanswered(claim: Releasing, failure: unknown): void {
   if (wasNeverSent(failure)) return;
   lineOf(claim).add({ claim, options: KEEPS_KEY, onTried() {} }, false);
