@@ -361,7 +361,12 @@ export function keptBy(given: RunsOptions): Omit<RunsMover, 'workflow'> {
   const observers = observersOf(own);
   const { events } = observers;
   return {
-    store: guardStore(resolveStore(store as StateStore), storeDeadlineMs, systemClock, events),
+    store: guardStore(
+      resolveStore(store as StateStore, { deadlineMs: storeDeadlineMs }),
+      storeDeadlineMs,
+      systemClock,
+      events,
+    ),
     ttlMs: idleMs ?? DEFAULT_IDLE_MS,
     clock: systemClock,
     turns: new Turns(systemClock),

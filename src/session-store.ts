@@ -223,7 +223,11 @@ export function createSessions(what: string, options: SessionStoreOptions | unde
   const store =
     config.store === undefined
       ? memoryStore({ maxRuns: config.maxSessions, now: clock.now })
-      : resolveStore(config.store, { now: clock.now, onWarning: observers.onWarning });
+      : resolveStore(config.store, {
+          now: clock.now,
+          onWarning: observers.onWarning,
+          deadlineMs: config.storeDeadlineMs,
+        });
   const guarded = guardStore(store, config.storeDeadlineMs, clock, observers.events);
   return {
     config,

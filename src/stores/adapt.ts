@@ -25,7 +25,12 @@ import {
   withEntry,
   workflowAt,
 } from './run-state.ts';
-import { type SavedRun, SavedRuns, type SavedSession } from './saved-runs.ts';
+import {
+  type SavedRun,
+  SavedRuns,
+  type SavedRunsOptions,
+  type SavedSession,
+} from './saved-runs.ts';
 import type {
   AtomicStateStore,
   ClaimRequest,
@@ -51,13 +56,22 @@ import type {
 export interface AdaptOptions {
   /** The clock for leases and expiry, in milliseconds since the epoch. Default `Date.now`. */
   readonly now?: (() => number) | undefined;
-  /** Is told once, at the start, what the store cannot do. Default `process.emitWarning`. */
+  /**
+   * Is told once, at the start, what the store cannot do, and of each `save` that does not settle
+   * in time. Default `process.emitWarning`.
+   */
   readonly onWarning?: ((warning: string) => void) | undefined;
+  /**
+   * In how many milliseconds a `load` or a `save` has to settle. Default 2,000. A `load` fails
+   * then. A `save` may still arrive, so its run is unavailable until it settles.
+   */
+  readonly deadlineMs?: number | undefined;
 }
 
 const optionsSchema = z.strictObject({
   now: z._default(functionOption<() => number>(), () => Date.now),
   onWarning: z._default(functionOption<(warning: string) => void>(), () => emitWarning),
+  deadlineMs: z._default(z.number().check(z.positive()), 2_000),
 });
 
 const PLAIN = ['load', 'save'] as const satisfies readonly (keyof FsmStateStore)[];
@@ -107,11 +121,11 @@ export function adaptStateStore(
   store: FsmStateStore,
   options: AdaptOptions = {},
 ): AtomicStateStore {
-  const { now, onWarning } = parseOptions('adaptStateStore()', optionsSchema, options);
+  const { now, ...watch } = parseOptions('adaptStateStore()', optionsSchema, options);
   if (missingOf(store, PLAIN).length > 0) throw notAStore(store);
   assertPlain(store);
-  onWarning(LIMITS);
-  return new AdaptedStore(store, now);
+  watch.onWarning(LIMITS);
+  return new AdaptedStore(store, now, watch);
 }
 
 /** Whether the store has every operation that makes steps exact across processes. */
@@ -224,14 +238,14 @@ class AdaptedStore implements AtomicStateStore {
   readonly #queue = new KeyedQueue();
   readonly #kept: RunTable<Kept>;
 
-  constructor(store: FsmStateStore, now: () => number) {
-    this.#saved = new SavedRuns(store);
+  constructor(store: FsmStateStore, now: () => number, watch: SavedRunsOptions) {
+    this.#saved = new SavedRuns(store, watch);
     this.#now = now;
     this.#kept = new RunTable({ maxRuns: RUNS_KEPT, now, isNeeded: isOpen });
   }
 
   open(key: string, session: SessionRecord, ttlMs: number, token?: string): Promise<OpenResult> {
-    return this.#queue.run(key, async () => {
+    return this.#inTurn(key, async () => {
       const known = await this.#load(key);
       if (known) return openedAgain(known, token);
       await this.#keep(newRun(key, session, this.#now() + ttlMs, token));
@@ -240,7 +254,7 @@ class AdaptedStore implements AtomicStateStore {
   }
 
   read(key: string, ttlMs: number, about?: string): Promise<RunRecord | undefined> {
-    return this.#queue.run(key, async () => {
+    return this.#inTurn(key, async () => {
       const run = await this.#load(key);
       if (!run) return undefined;
       const now = this.#now();
@@ -250,7 +264,7 @@ class AdaptedStore implements AtomicStateStore {
   }
 
   claim(request: ClaimRequest): Promise<ClaimResult> {
-    return this.#queue.run(request.run, async () => {
+    return this.#inTurn(request.run, async () => {
       const known = await this.#load(request.run);
       if (!known && !request.create) return { status: 'unknown' };
       const now = this.#now();
@@ -263,7 +277,7 @@ class AdaptedStore implements AtomicStateStore {
   }
 
   commit(request: CommitRequest): Promise<CommitResult> {
-    return this.#queue.run(request.run, async () => {
+    return this.#inTurn(request.run, async () => {
       const run = await this.#load(request.run);
       if (!run) return { status: 'unknown' };
       const { result, next, life } = commitStep(run, request, this.#now());
@@ -274,7 +288,7 @@ class AdaptedStore implements AtomicStateStore {
   }
 
   record(request: RecordRequest): Promise<RecordResult> {
-    return this.#queue.run(request.run, async () => {
+    return this.#inTurn(request.run, async () => {
       const known = await this.#load(request.run);
       if (!known && !request.create) return { status: 'unknown' };
       const now = this.#now();
@@ -294,7 +308,7 @@ class AdaptedStore implements AtomicStateStore {
     leaseMs: number,
     options: RenewOptions = {},
   ): Promise<boolean> {
-    return this.#queue.run(key, async () => {
+    return this.#inTurn(key, async () => {
       const kept = this.#kept.get(key);
       if (!kept) return false;
       const { result, next, life } = renewStep(kept, name, token, leaseMs, options, this.#now());
@@ -309,7 +323,7 @@ class AdaptedStore implements AtomicStateStore {
     token: string,
     options: ReleaseOptions = {},
   ): Promise<void> {
-    return this.#queue.run(key, async () => {
+    return this.#inTurn(key, async () => {
       const kept = this.#kept.get(key);
       if (!kept) return;
       const { next, life } = releaseStep(kept, name, token, options, this.#now());
@@ -321,7 +335,7 @@ class AdaptedStore implements AtomicStateStore {
   }
 
   append({ run, workflow: name }: RunKey, entry: TrailDraft): Promise<void> {
-    return this.#queue.run(run, async () => {
+    return this.#inTurn(run, async () => {
       const workflows = this.#kept.get(run)?.workflows;
       const workflow = workflows?.get(name);
       if (workflow) workflows?.set(name, withEntry(workflow, entry, this.#now()));
@@ -329,7 +343,7 @@ class AdaptedStore implements AtomicStateStore {
   }
 
   end(key: string, options: Parameters<AtomicStateStore['end']>[1] = {}): Promise<EndResult> {
-    return this.#queue.run(key, async () => {
+    return this.#inTurn(key, async () => {
       const run = await this.#load(key);
       if (!run) return 'unknown';
       const { result, life } = endSession(run, options, this.#now());
@@ -341,11 +355,17 @@ class AdaptedStore implements AtomicStateStore {
 
   /** It need not be able to read the run. */
   delete(key: string): Promise<DeleteResult> {
-    return this.#queue.run(key, async () => {
+    return this.#inTurn(key, async () => {
       const kept = this.#kept.get(key);
       if (kept && isPinned(kept)) return 'pinned';
       return (await this.#remove(key)) ? 'deleted' : 'unknown';
     });
+  }
+
+  /** Where a save is overdue, the operation is refused at once, so that nothing piles up. */
+  async #inTurn<T>(key: string, operation: () => Promise<T>): Promise<T> {
+    this.#saved.assertSettled(key);
+    return this.#queue.run(key, operation);
   }
 
   /** Resolves to whether there was such a run. */
@@ -356,7 +376,7 @@ class AdaptedStore implements AtomicStateStore {
   }
 
   history({ run: key, workflow: name }: RunKey, limit = 50): Promise<TrailEntry[]> {
-    return this.#queue.run(key, async () => {
+    return this.#inTurn(key, async () => {
       return lastEntries((await this.#load(key))?.workflows.get(name), limit);
     });
   }
@@ -469,24 +489,36 @@ function isOpen(kept: Kept, now: number): boolean {
   return kept.unsure.size > 0 || [...kept.workflows.values()].some(isUnsettled);
 }
 
+/** How many operations of a key wait or run at most. */
+const MOST_QUEUED = 1_000;
+
 /** Runs the operations of one key one after the other, and those of other keys meanwhile. */
 export class KeyedQueue {
-  readonly #tails = new Map<string, Promise<unknown>>();
+  readonly #lines = new Map<string, { tail: Promise<unknown>; length: number }>();
 
   /** How many keys have operations that wait or run. */
   get size(): number {
-    return this.#tails.size;
+    return this.#lines.size;
   }
 
-  /** Starts `operation` once all earlier ones of the key have settled, and settles as it does. */
-  run<T>(key: string, operation: () => Promise<T>): Promise<T> {
-    const before = this.#tails.get(key) ?? Promise.resolve();
-    const result = before.then(operation, operation);
-    this.#tails.set(key, result);
-    const forget = () => {
-      if (this.#tails.get(key) === result) this.#tails.delete(key);
-    };
-    result.then(forget, forget);
-    return result;
+  /**
+   * Starts `operation` once all earlier ones of the key have settled, and settles as it does.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where too many wait.
+   */
+  async run<T>(key: string, operation: () => Promise<T>): Promise<T> {
+    const line = this.#lines.get(key) ?? { tail: Promise.resolve(), length: 0 };
+    if (line.length >= MOST_QUEUED)
+      throw new InterlockError('ERR_INTERLOCK_STORE', 'too many operations of the run wait');
+    const result = line.tail.then(operation, operation);
+    line.tail = result;
+    line.length++;
+    this.#lines.set(key, line);
+    try {
+      return await result;
+    } finally {
+      line.length--;
+      if (line.length === 0) this.#lines.delete(key);
+    }
   }
 }

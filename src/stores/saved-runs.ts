@@ -1,4 +1,5 @@
 import * as z from 'zod/mini';
+import { systemClock } from '../clock.ts';
 import { InterlockError, quoteNames } from '../errors.ts';
 import { isTable, parseOptions } from '../options.ts';
 import { parseSnapshot } from '../workflow/stored.ts';
@@ -56,14 +57,33 @@ const sessionContextSchema = z.looseObject({
 /** The optional members of a snapshot. */
 const MORE = ['context', 'version'] as const;
 
+export interface SavedRunsOptions {
+  /** In how many milliseconds the store has to answer. */
+  readonly deadlineMs: number;
+  readonly onWarning: (warning: string) => void;
+}
+
 /** Runs as snapshots under keys, since a store of `load` and `save` can keep nothing else. */
 export class SavedRuns {
   readonly #store: FsmStateStore;
   /** The optional members that the store has been seen to keep. */
   readonly #kept = new Set<(typeof MORE)[number]>();
 
-  constructor(store: FsmStateStore) {
+  /** The runs with a save that did not settle in time, and may still arrive. */
+  readonly #stuck = new Set<string>();
+  readonly #options: SavedRunsOptions;
+
+  constructor(store: FsmStateStore, options: SavedRunsOptions) {
     this.#store = store;
+    this.#options = options;
+  }
+
+  /**
+   * @throws InterlockError `ERR_INTERLOCK_STORE` while a save of the run is overdue: it could land
+   * on a newer state.
+   */
+  assertSettled(run: string): void {
+    if (this.#stuck.has(run)) throw overdue('save', this.#options.deadlineMs);
   }
 
   /**
@@ -98,11 +118,11 @@ export class SavedRuns {
     if (openedBy !== undefined) context.openedBy = openedBy;
     if (ended.length > 0) context.ended = [...ended];
     if (sessionEnded === true) context.sessionEnded = true;
-    await this.#save(sessionKey(run), { state: 'open', updatedAt: now, context });
+    await this.#save(run, sessionKey(run), { state: 'open', updatedAt: now, context });
   }
 
   async saveWorkflow(run: string, workflow: string, snapshot: FsmSnapshot): Promise<void> {
-    await this.#save(workflowKey(run, workflow), { ...snapshot });
+    await this.#save(run, workflowKey(run, workflow), { ...snapshot });
   }
 
   /**
@@ -115,7 +135,9 @@ export class SavedRuns {
   async end(run: string, now: number): Promise<boolean> {
     const loaded = await this.#loadSession(run);
     if (isMissing(loaded) || (isTable(loaded) && loaded.state === 'ended')) return false;
-    await this.#store.save(sessionKey(run), { state: 'ended', updatedAt: now });
+    await this.#settled(run, () =>
+      this.#store.save(sessionKey(run), { state: 'ended', updatedAt: now }),
+    );
     return true;
   }
 
@@ -125,12 +147,12 @@ export class SavedRuns {
    *
    * @throws InterlockError `ERR_INTERLOCK_STORE` where the store does not keep it.
    */
-  async #save(key: string, snapshot: FsmSnapshot): Promise<void> {
-    await this.#store.save(key, snapshot);
+  async #save(run: string, key: string, snapshot: FsmSnapshot): Promise<void> {
+    await this.#settled(run, () => this.#store.save(key, snapshot));
     const isNew = (member: (typeof MORE)[number]): boolean =>
       !this.#kept.has(member) && Boolean(snapshot[member]);
     const members = MORE.filter(isNew);
-    const loaded = members.length === 0 ? undefined : await this.#store.load(key);
+    const loaded = members.length === 0 ? undefined : await this.#load(key);
     // A backend may show a save late: the next save tests it again.
     if (isMissing(loaded)) return;
     const lost = members.filter((member) => isMissing(loaded[member]));
@@ -138,9 +160,37 @@ export class SavedRuns {
     for (const member of members) this.#kept.add(member);
   }
 
+  /** Fails at its deadline, so that the next operation asks anew: a late answer harms nothing. */
+  #load(key: string): ReturnType<FsmStateStore['load']> {
+    const { deadlineMs } = this.#options;
+    return new Promise((resolve, reject) => {
+      const stop = systemClock.after(deadlineMs, () => reject(overdue('load', deadlineMs)));
+      const answered = (async () => this.#store.load(key))();
+      answered.then(resolve, reject).finally(stop);
+    });
+  }
+
+  /** Waits for a save however long it takes, and says of a run with a late one that it is stuck. */
+  async #settled(run: string, save: () => Promise<void>): Promise<void> {
+    const { deadlineMs, onWarning } = this.#options;
+    const stop = systemClock.after(deadlineMs, () => {
+      this.#stuck.add(run);
+      onWarning(
+        `a save() of the store has not settled within ${deadlineMs} ms, and may still arrive: ` +
+          'its run is unavailable until then',
+      );
+    });
+    try {
+      await save();
+    } finally {
+      stop();
+      this.#stuck.delete(run);
+    }
+  }
+
   /** The session record in any shape, unless it is of a newer format. */
   async #loadSession(run: string): Promise<unknown> {
-    const loaded: unknown = await this.#store.load(sessionKey(run));
+    const loaded: unknown = await this.#load(sessionKey(run));
     const context = isTable(loaded) ? loaded.context : undefined;
     const format = isTable(context) ? context.format : undefined;
     if (typeof format === 'number' && format > FORMAT) throw tooNew(format);
@@ -148,7 +198,7 @@ export class SavedRuns {
   }
 
   async #loadWorkflow(run: string, workflow: string): Promise<FsmSnapshot | undefined> {
-    const loaded = await this.#store.load(workflowKey(run, workflow));
+    const loaded = await this.#load(workflowKey(run, workflow));
     if (isMissing(loaded)) return undefined;
     return parseSnapshot(workflow, loaded);
   }
@@ -178,6 +228,13 @@ function tooNew(format: number): InterlockError {
     `a run was saved in format ${format} by a newer version of mcp-interlock, ` +
       `and this one knows formats up to ${FORMAT}: ` +
       'the run is left as it is; deploy the newer version wherever the store is used',
+  );
+}
+
+function overdue(call: 'load' | 'save', ms: number): InterlockError {
+  return new InterlockError(
+    'ERR_INTERLOCK_STORE',
+    `the store did not settle ${call}() within ${ms} ms`,
   );
 }
 

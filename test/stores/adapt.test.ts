@@ -505,3 +505,57 @@ describe('the Redis store of the FSM guide, through adaptStateStore()', () => {
     expect(await store.read('run', HOUR)).toBeUndefined();
   });
 });
+
+describe('a call of the adapted store that does not settle', () => {
+  function hanging(call: 'load' | 'save') {
+    const plain = new JsonStateStore();
+    const warnings: string[] = [];
+    let isHanging = false;
+    const goOn: (() => void)[] = [];
+    const wait = async (): Promise<void> => {
+      if (isHanging) await new Promise<void>((resolve) => goOn.push(resolve));
+    };
+    const store = adapt(
+      {
+        async load(key) {
+          if (call === 'load') await wait();
+          return plain.load(key);
+        },
+        async save(key, snapshot) {
+          if (call === 'save') await wait();
+          await plain.save(key, snapshot);
+        },
+      },
+      { deadlineMs: 20, onWarning: (warning) => warnings.push(warning) },
+    );
+    const hang = (value: boolean): void => {
+      isHanging = value;
+    };
+    return { store, hang, goOn, warnings };
+  }
+
+  it('fails where it is a load, and the next call asks anew', async () => {
+    const { store, hang } = hanging('load');
+    await store.open('run', {}, HOUR);
+    hang(true);
+    await expect(store.read('run', HOUR)).rejects.toThrow('load() within 20 ms');
+    hang(false);
+    expect(await store.read('run', HOUR)).toBeDefined();
+  });
+
+  it('keeps its run unavailable where it is a save, until that settles, and is told once', async () => {
+    const { store, hang, goOn, warnings } = hanging('save');
+    await store.open('run', {}, HOUR);
+    hang(true);
+    const claim = store.claim(claimOf('run'));
+    await expect.poll(() => warnings).toHaveLength(2);
+    for (let times = 0; times < 50; times++)
+      await expect(store.read('run', HOUR)).rejects.toThrow('save() within 20 ms');
+    expect(warnings[1]).toContain('may still arrive');
+    expect(warnings).toHaveLength(2);
+    hang(false);
+    for (const each of goOn) each();
+    expect(await claim).toMatchObject({ status: 'claimed' });
+    expect(await store.read('run', HOUR)).toBeDefined();
+  });
+});

@@ -49,4 +49,16 @@ describe('the queue of operations', () => {
     await turn();
     expect(queue.size).toBe(0);
   });
+
+  it('refuses an operation where a thousand of its key wait', async () => {
+    const queue = new KeyedQueue();
+    let finish = () => {};
+    const first = queue.run('key', () => new Promise<void>((resolve) => (finish = resolve)));
+    const others = Array.from({ length: 999 }, () => queue.run('key', async () => {}));
+    await expect(queue.run('key', async () => {})).rejects.toThrow('too many operations');
+    await new Promise((resolve) => setImmediate(resolve));
+    finish();
+    await Promise.all([first, ...others]);
+    expect(queue.size).toBe(0);
+  });
 });
