@@ -134,7 +134,9 @@ export class Relay {
 
   /** A stream was opened here: from now on this instance speaks to the client. */
   opened(session: RelayedSession): void {
-    session.streams.openedAt = this.#clock.now();
+    // Hosts' clocks differ: a stream is never older than one that this instance has heard of.
+    session.streams.openedAt = Math.max(this.#clock.now(), session.streams.newestAt + 1);
+    session.streams.newestAt = session.streams.openedAt;
     session.streams.mutedUntil = 0;
     const isFirst = this.#speaking.size === 0;
     this.#speaking.add(session);
@@ -211,6 +213,7 @@ export class Relay {
           streams.send({ jsonrpc: '2.0', method: hint.method });
         return;
       case 'stream':
+        streams.newestAt = Math.max(streams.newestAt, hint.openedAt);
         if (isNewer(hint, { openedAt: streams.openedAt, from: this.#self })) {
           streams.mute(hint.from, this.#clock.now() + 3 * HEARTBEAT_MS);
         }
@@ -244,6 +247,8 @@ export class Streams {
   readonly #open: Tap[] = [];
   /** When the newest one was opened, in milliseconds since the epoch. */
   openedAt = 0;
+  /** When the newest one that this instance knows of was opened, here or on another instance. */
+  newestAt = 0;
   /** Until this time another instance speaks to the client. */
   mutedUntil = 0;
   #mutedBy = '';

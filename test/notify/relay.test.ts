@@ -81,6 +81,21 @@ describe('a move', () => {
     expect(methods(old)).toEqual([]);
   });
 
+  it('is told on the newest stream though the clock of its host is behind', async () => {
+    const [a, b] = await instances(2);
+    const session = await initialize(a);
+    await settle(b, session);
+    const old = await listen(a, session);
+    await settle(b, session);
+    // The instances of a scene share one clock, which stands for two.
+    b.clock.advance(-1_000);
+    const young = await listen(b, session);
+    await settle(b, session);
+    await call(a, session, 'cart.add_item');
+    await expect.poll(() => methods(young)).toEqual([CHANGED]);
+    expect(methods(old)).toEqual([]);
+  });
+
   it('is told on the old stream again once the newer one is closed', async () => {
     const bus = localBus();
     const heard: string[] = [];
