@@ -2,7 +2,7 @@
  * Every position that a run can come to: hides which moves exist, and what is not known of them.
  * Guards, the data they read, a `when` and an event function may each answer anything.
  */
-import type { AnyBinding, AnyEventSource } from '../workflow/binding.ts';
+import { type AnyBinding, type AnyEventSource, eventNamed, isChosen } from '../workflow/binding.ts';
 import { covers } from '../workflow/chart.ts';
 import type { Position } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
@@ -238,12 +238,11 @@ export class Exploration {
     for (const binding of bindings) {
       const source = binding[outcome];
       if (source === undefined || !workflow.allows(state, binding)) continue;
-      const isChosen = typeof source === 'function';
       const tries = outcome === 'failure' ? (binding.retries ?? 0) + 1 : 1;
       found.push({
         source,
         times: tries === 1 ? {} : { times: tries },
-        isGuarded: isGuarded || isChosen || isSaid(binding) || found.length > 0,
+        isGuarded: isGuarded || isChosen(source) || isSaid(binding) || found.length > 0,
       });
       if (binding.when === undefined) break;
     }
@@ -252,7 +251,8 @@ export class Exploration {
 
   /** A function may choose any event, or none. */
   #eventsOf(source: AnyEventSource, state: string): readonly (string | undefined)[] {
-    if (typeof source === 'string') return [source];
+    const named = eventNamed(source);
+    if (named !== undefined) return [named];
     return [...this.#named(this.#takenIn(state)), undefined];
   }
 
@@ -292,8 +292,13 @@ export class Exploration {
   }
 
   #leadsOf(from: Position, event: string): readonly Lead[] {
+    const { workflow } = this;
+    if (workflow.isOrder)
+      return workflow
+        .orderCases(from, event)
+        .map(({ position: to, isUsual }) => ({ to, isGuarded: !isUsual }));
     if (this.#chart === undefined)
-      return [{ to: withoutTime(this.workflow.next(from, event).position), isGuarded: false }];
+      return [{ to: withoutTime(workflow.next(from, event).position), isGuarded: false }];
     if (!this.#takenIn(from.state).some((each) => covers(each, event))) return [];
     const { positions, isGuarded } = this.#chart.next(from, event);
     return positions.map((to) => ({ to, isGuarded }));

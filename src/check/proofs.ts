@@ -88,7 +88,7 @@ export function precedes<S extends string, E extends string>(
   later: ProofTool<NoInfer<E>>,
   options?: ProofOptions<NoInfer<E>>,
 ): Proof {
-  const asked = new Question(gate.clone().compile(), 'precedes()', options);
+  const asked = new Question(gate, [earlier, later].map(nameOf), 'precedes()', options);
   const first = asked.tool(earlier);
   const then = asked.tool(later);
   return asked.refute(then, {
@@ -113,7 +113,7 @@ export function never<S extends string, E extends string, T extends string>(
     ...options
   }: ProofOptions<NoInfer<E>> & { readonly in: BoundStates<NoInfer<S>, NoInfer<T>> },
 ): Proof {
-  const asked = new Question(gate.clone().compile(), 'never()', options);
+  const asked = new Question(gate, [nameOf(tool), ...listOf(states)], 'never()', options);
   return asked.refute(asked.tool(tool), {}, asked.states(states));
 }
 
@@ -128,7 +128,7 @@ export function reaches<S extends string, E extends string, T extends string>(
   states: BoundStates<NoInfer<S>, NoInfer<T>>,
   options?: ProofOptions<NoInfer<E>>,
 ): Reachability {
-  const asked = new Question(gate.clone().compile(), 'reaches()', options);
+  const asked = new Question(gate, listOf(states), 'reaches()', options);
   return asked.reach(asked.states(states));
 }
 
@@ -138,18 +138,31 @@ interface AskedTool {
 }
 
 class Question {
+  /** The gate's own workflow, as it is mounted. */
+  readonly #mounted: Workflow;
+  /** The same, where rules of order remember each tool that the question names. */
   readonly #workflow: Workflow;
   readonly #what: string;
   readonly #options: Pick<SearchMoves, 'outside' | 'maxPositions'>;
   readonly #exploration: Exploration;
 
-  constructor(workflow: Workflow, what: string, options: ProofOptions | undefined) {
-    this.#workflow = workflow;
+  /** @param named the tools and states that the question is about */
+  constructor(
+    gate: StateMachineGate<string, string, string>,
+    named: readonly BoundState[],
+    what: string,
+    options: ProofOptions | undefined,
+  ) {
+    this.#mounted = gate.clone().compile();
+    this.#workflow = gate.remembering(named).compile();
     this.#what = what;
-    this.#options = parseOptions(what, optionsSchema, options);
-    const { outside } = this.#options;
-    if (typeof outside !== 'boolean') for (const event of outside) this.#event(event);
-    this.#exploration = new Exploration(workflow);
+    const { outside, maxPositions } = parseOptions(what, optionsSchema, options);
+    if (typeof outside !== 'boolean')
+      for (const event of outside) this.#event(event, this.#mounted);
+    // What only the question remembers is no event that runs.send() could send.
+    const isAll = outside === true && this.#mounted.isOrder;
+    this.#options = { outside: isAll ? this.#mounted.events : outside, maxPositions };
+    this.#exploration = new Exploration(this.#workflow);
   }
 
   tool(asked: ProofTool): AskedTool {
@@ -167,13 +180,27 @@ class Question {
 
   /** Tests whether a position is in one of the states. */
   states(asked: BoundState | readonly BoundState[]): (position: Position) => boolean {
-    const list: readonly BoundState[] = isList(asked) ? asked : [asked];
+    const list = listOf(asked);
     for (const state of list) {
+      if (this.#storedAs(state) !== undefined) continue;
       const fault = this.#workflow.faultOfAsking(state);
       if (fault !== undefined)
         throw new InterlockError('ERR_INTERLOCK_BINDING', `${this.#what}: ${fault}`);
     }
-    return ({ state }) => list.some((each) => this.#workflow.standsIn(state, each));
+    return ({ state }) => list.some((each) => this.#standsIn(state, each));
+  }
+
+  #standsIn(state: string, asked: BoundState): boolean {
+    const stored = this.#storedAs(asked);
+    if (stored === undefined) return this.#workflow.standsIn(state, asked);
+    // The text of a stored state has only what runs remember.
+    const done = this.#workflow.doneIn(state)?.filter((each) => this.#mounted.remembers(each));
+    return done?.length === stored.length && stored.every((each) => done.includes(each));
+  }
+
+  /** For rules of order: what is done in the stored state of this text. */
+  #storedAs(asked: BoundState): readonly string[] | undefined {
+    return typeof asked === 'string' ? this.#mounted.doneIn(asked) : undefined;
   }
 
   /** Looks for a call that the gate lets through where it must not. */
@@ -217,12 +244,20 @@ class Question {
     return `${this.#what}: it cannot be told of workflow "${this.#workflow.id}": ${gap}`;
   }
 
-  #event(event: string): string {
-    const { id, events } = this.#workflow;
-    if (this.#workflow.handlesSomewhere(event)) return event;
+  #event(event: string, workflow = this.#workflow): string {
+    const { id, events } = workflow;
+    if (workflow.handlesSomewhere(event)) return event;
     const message = `${this.#what}: no state of workflow "${id}" handles ${showValue(event)}`;
     throw new InterlockError('ERR_INTERLOCK_EVENT', `${message}, ${rightNames(event, events)}`);
   }
+}
+
+function nameOf(asked: ProofTool): string {
+  return typeof asked === 'string' ? asked : asked.tool;
+}
+
+function listOf(states: BoundState | readonly BoundState[]): readonly BoundState[] {
+  return isList(states) ? states : [states];
 }
 
 function isList(states: BoundState | readonly BoundState[]): states is readonly BoundState[] {

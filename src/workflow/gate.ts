@@ -320,6 +320,17 @@ class Gate<
     return this.#workflow;
   }
 
+  /**
+   * A copy whose rules of order remember what the names or expressions name, as for a binding.
+   *
+   * @internal
+   */
+  remembering(states: unknown): Gate<S, E, T, C, X> {
+    const copy = this.clone();
+    copy.#remember(states);
+    return copy;
+  }
+
   #add(declarations: readonly (readonly AnyBinding[])[]): this {
     this.#assertBindable('bindTool');
     for (const { tool } of declarations.flat()) this.#assertFurther(tool);

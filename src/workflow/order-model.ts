@@ -10,6 +10,7 @@ import { openContext, sealContext } from './envelope.ts';
 import {
   atomsOf,
   type BoundState,
+  type CallCase,
   holds,
   type Model,
   type Next,
@@ -44,9 +45,14 @@ export interface Effect {
   readonly undoes: readonly string[];
   /** The earlier calls that it uses up. */
   readonly uses: readonly Needed[];
+  /** Whether its rule is met without one of `uses`, by what else is done. */
+  isMetWithout(use: Needed, done: ReadonlySet<string>): boolean;
   /** The lists of its arguments in which some later call must agree with it. */
   readonly kinds: readonly (readonly string[])[];
 }
+
+/** {@link OrderModel.casesOf} tells so many calls of a tool with different arguments apart. */
+const MOST_VALUES_TRIED = 3;
 
 /** With more names than this, their combinations are too many to try out. */
 const MOST_NAMES_TRIED = 10;
@@ -177,12 +183,53 @@ export class OrderModel implements Model {
     };
   }
 
+  casesOf(position: Position, event: string): readonly CallCase[] {
+    const { kinds, uses, isMetWithout } = this.#effect(event);
+    const done = this.#doneIn(position.state) ?? new Set();
+    const calls = new RememberedCalls(position);
+    // Call by call, the values are 0, 1, 2 and so on. A use takes the last ones first.
+    const before = calls.count(event);
+    const isFresh = before > 0 && before < MOST_VALUES_TRIED && this.#usesByValue(event);
+    const own = [Math.max(before - 1, 0), ...(isFresh ? [before] : [])];
+    const used = uses.map((use): readonly (string | null)[] => {
+      const count = calls.count(use.tool);
+      const last = String(count - 1);
+      if (use.own.length === 0 || count === 0) return [null];
+      // With so many calls there may be one more.
+      const mayStay = count === MOST_VALUES_TRIED || isMetWithout(use, done);
+      return mayStay ? [last, null] : [last];
+    });
+    const usings = used.reduce<readonly (readonly (string | null)[])[]>(
+      (all, each) => all.flatMap((some) => each.map((value) => [...some, value])),
+      [[]],
+    );
+    return own.flatMap((value, i) =>
+      usings.map((each, j) => ({
+        memory: { own: kinds.map(() => String(value)), uses: each },
+        isUsual: i === 0 && j === 0,
+      })),
+    );
+  }
+
+  /** Whether some rule uses up only the tool's calls with some values. */
+  #usesByValue(tool: string): boolean {
+    return [...this.effects.values()].some(({ uses }) =>
+      uses.some((use) => use.tool === tool && use.own.length > 0),
+    );
+  }
+
   #effect(event: string): Effect {
     return this.effects.get(event) ?? NO_EFFECT;
   }
 }
 
-const NO_EFFECT: Effect = { isRemembered: false, undoes: [], uses: [], kinds: [] };
+const NO_EFFECT: Effect = {
+  isRemembered: false,
+  undoes: [],
+  uses: [],
+  kinds: [],
+  isMetWithout: () => true,
+};
 
 function isMemory(value: unknown): value is CallMemory {
   return isTable(value) && Array.isArray(value.own) && Array.isArray(value.uses);
@@ -285,6 +332,11 @@ export class RememberedCalls {
     const { kinds, calls } = this.#tools.get(tool) ?? NO_CALLS;
     const at = kinds.indexOf(kindOf(kind));
     return at !== -1 && calls.some((call) => call[at] === digest);
+  }
+
+  /** How many calls of the tool are remembered. */
+  count(tool: string): number {
+    return this.#tools.get(tool)?.calls.length ?? 0;
   }
 
   /** Remembers a call, or makes it the latest where it is remembered already. */

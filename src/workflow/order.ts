@@ -166,6 +166,8 @@ export class Order {
         isRemembered: isRemembered(name),
         undoes: all.filter(({ undoneBy }) => undoneBy.includes(name)).map(({ tool }) => tool),
         uses: neededBy(rules.get(name)?.after).filter(({ consumes }) => consumes),
+        isMetWithout: (use: Needed, done: ReadonlySet<string>) =>
+          isMet(rules.get(name)?.after, (each) => each !== use && done.has(each.tool)),
         kinds: [...new Map(kinds.map(({ earlier }) => [kindOf(earlier), earlier])).values()],
       };
       return [name, effect];

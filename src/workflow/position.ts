@@ -120,6 +120,19 @@ export interface Model {
     readonly adds: string | undefined;
     readonly removes: readonly string[];
   };
+  /**
+   * For rules of order only: the ways in which the arguments of a call that sends the event may
+   * agree with those of earlier calls.
+   */
+  casesOf?(position: Position, event: string): readonly CallCase[];
+}
+
+/** One of the ways in which the arguments of a call may agree with those of earlier calls. */
+export interface CallCase {
+  /** For {@link Model.next}. */
+  readonly memory: unknown;
+  /** Whether it is the case where calls have the same arguments each time. */
+  readonly isUsual: boolean;
 }
 
 /** When a run leaves a state by itself, and to which state. */

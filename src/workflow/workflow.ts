@@ -73,6 +73,13 @@ interface WorkflowParts {
   readonly reads: BoundReads;
 }
 
+/** Where a call may lead under rules of order. */
+interface OrderCase {
+  readonly position: Position;
+  /** Whether it is the case where calls have the same arguments each time. */
+  readonly isUsual: boolean;
+}
+
 /** A stored snapshot as {@link Workflow.understand} reads it. */
 export interface Understood {
   readonly position: Position;
@@ -299,6 +306,22 @@ export class Workflow {
   /** Whether a run records the tool's successes only because other tools' rules name it. */
   isRecordedUnsaid(tool: string): boolean {
     return this.kindOf(tool) === 'recorded' && this.#definition.order?.hasRule(tool) === false;
+  }
+
+  /** For rules of order: whether runs remember that the tool is done. */
+  remembers(tool: string): boolean {
+    return this.#model.effectOf?.(tool).adds !== undefined;
+  }
+
+  /**
+   * Where a call that sends the event may lead under rules of order, which depends on its arguments
+   * and on those of earlier calls. None for other machines.
+   */
+  orderCases(position: Position, event: string): readonly OrderCase[] {
+    const cases = this.#model.casesOf?.(position, event) ?? [];
+    return cases.map(({ memory, isUsual }) => {
+      return { position: this.next(position, event, undefined, memory).position, isUsual };
+    });
   }
 
   /** The nested states of a statechart; `undefined` for other machines. */

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { assign, createMachine, enqueueActions, raise, setup } from 'xstate';
 import { never, type Proof, type ProofStep, precedes, reaches } from '../../src/check/index.ts';
+import { testGate } from '../../src/testing/index.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import { scene } from '../helpers/scene.ts';
 import { toolServer } from '../helpers/tool-server.ts';
@@ -324,6 +325,88 @@ function machineOf(
     states: Object.fromEntries(states),
   } as never);
 }
+
+describe('proofs of rules of order', () => {
+  const shop = () =>
+    StateMachineGate.fromOrder({
+      checkout: { after: 'readme' },
+      pay: { after: 'checkout' },
+    });
+
+  it('remember the tools that a question names, though a run does not', () => {
+    const twice = never(shop(), 'pay', { in: 'pay' });
+    expect(calls(twice)).toEqual(['readme', 'checkout', 'pay', 'pay']);
+    expect(twice).toMatchObject({ isCertain: true });
+    expect(calls(never(shop(), { tool: 'pay', event: 'pay' }, { in: 'pay' }))).toHaveLength(4);
+    expect(reaches(shop(), 'pay')).toMatchObject({ holds: true, ifGuardsAllow: false });
+    expect(reaches(shop(), { all: ['pay', { not: 'checkout' }] })).toEqual({ holds: false });
+    const once = StateMachineGate.fromOrder({ pay: { once: true } });
+    expect(never(once, 'pay', { in: 'pay' })).toEqual(PROVEN);
+  });
+
+  it('keep the states and events that runs have', () => {
+    const gate = shop() as StateMachineGate;
+    expect(calls(never(gate, 'pay', { in: ['pay', '{readme, checkout}'] }))).toHaveLength(3);
+    expect(reaches(gate, ['{readme}', 'pay'])).toMatchObject({ example: [{ tool: 'readme' }] });
+    expect(() => reaches(gate, 'pay', { outside: ['pay'] })).toThrow(/no state of workflow/);
+    expect(calls(never(gate, 'readme', { in: 'pay', outside: true }))).toEqual([
+      '(checkout)',
+      'pay',
+      'readme',
+    ]);
+    gate.bindPrompt('receipt', 'pay');
+    expect(reaches(gate, '{pay}')).toMatchObject({ holds: false });
+  });
+
+  it('know what a tool sends whose arguments count', async () => {
+    const gate = StateMachineGate.fromOrder({
+      checkout: { after: 'readme' },
+      cancel: { after: [{ tool: 'find_order', same: ['order_id'] }, 'checkout'] },
+    });
+    expect(precedes(gate, 'checkout', 'cancel')).toEqual(PROVEN);
+    expect(precedes(gate, 'find_order', 'cancel')).toEqual(PROVEN);
+    expect(calls(precedes(gate, 'cancel', 'find_order'))).toEqual(['find_order']);
+    expect(reaches(gate, 'find_order')).toMatchObject({ ifGuardsAllow: false });
+  });
+
+  it('know that a use by value leaves the calls with other values', async () => {
+    const rules = {
+      begin: { once: true },
+      otp: { after: { tool: 'begin' }, undoneBy: ['reset'] },
+      transfer: { after: { tool: 'otp', same: ['code'], consumes: true } },
+    } as const;
+    const gate = () => StateMachineGate.fromOrder(rules);
+    // Two codes, and a transfer by one of them.
+    const left = reaches(gate(), { all: ['otp', 'transfer'] });
+    expect(left).toMatchObject({ holds: true, ifGuardsAllow: true });
+    const closing = StateMachineGate.fromOrder({
+      ticket: {},
+      otp: { after: { tool: 'ticket' } },
+      transfer: { after: { tool: 'otp', same: ['code'], consumes: true }, once: true },
+      close: { after: 'transfer' },
+    }).bindTool('look', { all: ['otp', 'close'] });
+    const proof = precedes(closing, 'ticket', 'look');
+    expect(proof).toEqual(PROVEN);
+    const onlyOnce = StateMachineGate.fromOrder({
+      otp: { once: true },
+      transfer: { after: { tool: 'otp', same: ['code'], consumes: true }, undoneBy: ['otp'] },
+    }).bindTool('look', { all: ['otp', 'transfer'] });
+    // One code, which the transfer uses up; a further one undoes the transfer.
+    expect(never(onlyOnce, 'look', { in: '*' })).toEqual(PROVEN);
+    const stale = StateMachineGate.fromOrder({
+      otp: { undoneBy: 'logout' },
+      transfer: { after: { tool: 'otp', same: ['code'], consumes: true }, undoneBy: 'otp' },
+    }).bindTool('look', { all: ['otp', 'transfer'] });
+    // No code comes after the transfer: two come before it.
+    expect(calls(never(stale, 'look', { in: '*' }))).toEqual(['otp', 'otp?', 'transfer?', 'look']);
+    const t = testGate(stale);
+    for (const code of ['1', '2']) expect((await t.call('otp', { code })).ran).toBe(true);
+    expect((await t.call('transfer', { code: '2' })).ran).toBe(true);
+    expect(await t.state()).toBe('{otp, transfer}');
+    expect((await t.call('look')).ran).toBe(true);
+    await t.close();
+  });
+});
 
 describe('proofs and what really happens', () => {
   it('agree with all ways of calling tools, in any flat machine', () => {
