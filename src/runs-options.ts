@@ -105,8 +105,8 @@ export interface PageOptions {
   readonly after?: string | undefined;
 }
 
-/** Which runs `stuck()` finds. */
-export interface StuckOptions extends PageOptions {
+/** Which runs `stuck()` finds. `Q` is what may be asked of their state. */
+export interface StuckOptions<Q = StateExpression> extends PageOptions {
   /** How long they have not moved at least, in milliseconds. */
   readonly forMs: number;
   /**
@@ -114,7 +114,7 @@ export interface StuckOptions extends PageOptions {
    * true of it: `{ tag }`, `{ all }`, `{ any }`, `{ not }`. Runs in a state within it are found
    * too. Default: any state.
    */
-  readonly state?: StateExpression | undefined;
+  readonly state?: Q | undefined;
 }
 
 /** What `count()` also counts. */

@@ -65,14 +65,15 @@ import { moveTo, tellIfHeld, tellSaved } from './step/outcome.ts';
 import type { Json, KeysPage, TrailDraft, TrailEntry } from './stores/store.ts';
 import { parseEvent } from './workflow/binding.ts';
 import { assertGate, type StateMachineGate } from './workflow/gate.ts';
+import type { StateExpression } from './workflow/position.ts';
 import { BEGIN } from './workflow/stored.ts';
 import type { Workflow } from './workflow/workflow.ts';
 
 /**
  * The runs of one gate, outside of any request. Made by {@link runsOf}. Each method rejects where
- * the store cannot be asked.
+ * the store cannot be asked. `E` are the events, and `Q` is what may be asked of a run's state.
  */
-export class Runs<E extends string = string> {
+export class Runs<E extends string = string, Q = StateExpression> {
   readonly #workflow: Workflow;
   readonly #mover: RunsMover;
   /** The gate that {@link runsOf} was given. */
@@ -139,7 +140,7 @@ export class Runs<E extends string = string> {
    * @throws InterlockError `ERR_INTERLOCK_CONFIG` for a state or tag that the workflow does not
    * have, `ERR_INTERLOCK_STORE` as {@link held}
    */
-  async stuck(options: StuckOptions): Promise<RunViews> {
+  async stuck(options: StuckOptions<NoInfer<Q>>): Promise<RunViews> {
     return stuckRuns(this.#mover, parseQuery.stuck(options));
   }
 
@@ -486,10 +487,10 @@ function said({ actor, payload }: SendOptions): Pick<TrailDraft, 'actor' | 'payl
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_STORE`
  */
-export function runsOf<S extends string, E extends string>(
-  gate: StateMachineGate<S, E>,
+export function runsOf<S extends string, E extends string, T extends string, C extends string, X>(
+  gate: StateMachineGate<S, E, T, C, X>,
   options: RunsOptions,
-): Runs<E> {
+): Runs<E, StateExpression<S, T> | C> {
   assertGate('runsOf()', gate);
-  return new Runs<E>(gate, { workflow: gate.compile(), ...keptBy(options) });
+  return new Runs(gate, { workflow: gate.compile(), ...keptBy(options) });
 }

@@ -8,7 +8,6 @@ import {
   type RunViews,
   runsOf,
   StateMachineGate,
-  type StuckOptions,
   sessionKey,
 } from '../src/index.ts';
 import { claimed, claimOf, HOUR, step } from '../src/testing/fixtures.ts';
@@ -177,7 +176,7 @@ describe('stuck()', () => {
       ['settled', 'placed.(billing.settled|packing.waiting)'],
     ] as const)
       await step(store, run, { workflow: 'order', create: {} }, { snapshot: { state } });
-    const found = async (state: StuckOptions['state']) =>
+    const found = async (state: Parameters<typeof runs.stuck>[0]['state']) =>
       keysOf(await runs.stuck({ state, forMs: 0 })).sort();
     expect(await found('placed')).toEqual(['due', 'packed', 'settled']);
     expect(await found('placed.packing.waiting')).toEqual(['due', 'settled']);
@@ -221,7 +220,7 @@ describe('stuck()', () => {
     [{ tag: 'money' }, '"money", which is no tag of workflow "checkout"'],
   ])('names the right states for a wrong one: %j', async (state, message) => {
     const { runs } = shop();
-    const wrong = runs.stuck({ state, forMs: 0 });
+    const wrong = runs.stuck({ state: state as never, forMs: 0 });
     await expect(wrong).rejects.toThrow(message);
     await expect(wrong).rejects.toMatchObject({ code: 'ERR_INTERLOCK_CONFIG' });
   });
@@ -387,7 +386,7 @@ describe('what is wrong with a list', () => {
     ['no limit', () => runs.held({ limit: 0 }), 'limit'],
     ['too much', () => runs.held({ limit: 1_001 }), 'limit'],
     ['an unknown key', () => runs.held({ limt: 1 } as PageOptions), 'did you mean "limit"?'],
-    ['no time', () => runs.stuck({} as StuckOptions), 'forMs'],
+    ['no time', () => runs.stuck({} as never), 'forMs'],
     ['a time before', () => runs.stuck({ forMs: -1 }), 'forMs'],
     ['a state that is none', () => runs.stuck({ forMs: 1, state: 7 as never }), 'state'],
     ['a time to count by', () => runs.count({ forMs: '1' as never }), 'forMs'],

@@ -2,8 +2,11 @@
  * Only the compiler checks this file. Under each `@ts-expect-error` stands what must not compile.
  */
 import { setup } from 'xstate';
-import { type Json, StateMachineGate } from '../../src/index.ts';
+import { type Json, memoryStore, type Runs, runsOf, StateMachineGate } from '../../src/index.ts';
+
 import { assertGated, NO_ANSWER, testGate } from '../../src/testing/index.ts';
+
+const store = memoryStore();
 
 const door = new StateMachineGate({
   initial: 'open',
@@ -54,3 +57,17 @@ void assertGated(door, async () => new Response(), { path: '/mcp' });
 void assertGated(stock, { fetch: () => new Response() });
 // @ts-expect-error nothing that serves
 void assertGated(door, 42);
+
+// The states that runs are looked for in are those of the gate.
+const doors = runsOf(door, { store });
+void doors.stuck({ forMs: 1000, state: 'closed' });
+void doors.stuck({ forMs: 1000, state: { not: 'closed' } });
+// @ts-expect-error a state that the gate does not have
+void doors.stuck({ forMs: 1000, state: 'zz' });
+// @ts-expect-error an expression of such a state
+void doors.stuck({ forMs: 1000, state: { any: ['open', 'zz'] } });
+void runsOf(stock, { store }).stuck({ forMs: 1000, state: 'empty' });
+void (doors satisfies Runs);
+void runsOf(door as StateMachineGate, { store }).stuck({ forMs: 1000, state: 'any text' });
+const rules = StateMachineGate.fromOrder({ pay: { after: 'checkout' } });
+void runsOf(rules, { store }).stuck({ forMs: 1000, state: '{checkout}' });
