@@ -88,7 +88,7 @@ export class Exploration {
   find(moves: SearchMoves, isGoal: (position: Position) => boolean): Found {
     const { start } = this.workflow;
     const reached = new Map<string, Arrival>([
-      [keyOf(start), { position: start, last: undefined }],
+      [this.#mayBegin(moves) ? keyOf(start) : NOT_BEGUN, { position: start, last: undefined }],
     ]);
     // A map also iterates over what is added meanwhile, so it serves as the queue.
     this.#skipped = false;
@@ -98,7 +98,7 @@ export class Exploration {
         return this.#found({
           gap: `it has more than ${moves.maxPositions} positions, which are not all looked at`,
         });
-      for (const { step, to } of this.movesFrom(position, moves)) {
+      for (const { step, to } of this.#movesAt(position, moves, key !== NOT_BEGUN)) {
         const next = keyOf(to);
         if (!reached.has(next)) reached.set(next, { position: to, last: { step, from: key } });
       }
@@ -125,6 +125,32 @@ export class Exploration {
     const isLeftOut = moves.unguarded === true && isGuarded;
     this.#skipped ||= isLeftOut;
     return isLeftOut;
+  }
+
+  /** Whether the time of the first state may run before a call was made. */
+  #mayBegin({ outside }: SearchMoves): boolean {
+    const { start } = this.workflow;
+    return outside !== false || this.workflow.leavesAt({ ...start, updatedAt: 0 }) === undefined;
+  }
+
+  /** A run is saved first by an event. Until then its deadline does not run. */
+  *#movesAt(
+    from: Position,
+    moves: SearchMoves,
+    hasBegun: boolean,
+  ): Generator<{ step: ProofStep; to: Position }> {
+    for (const move of this.movesFrom(from, moves)) {
+      if (hasBegun || move.step.by !== 'deadline') yield move;
+    }
+    if (hasBegun) return;
+    for (const tool of this.workflow.toolNames) {
+      for (const step of this.#endingsOf(tool, from)) {
+        const { event, outcome = 'success', to, isGuarded } = step;
+        const isSaved = event !== undefined && this.workflow.handles(from.state, event);
+        if (!isSaved || to !== from.state || this.#isLeftOut(moves, isGuarded)) continue;
+        if (moves.counts?.(tool, outcome, event) !== false) yield { step, to: from };
+      }
+    }
   }
 
   /** The moves to other positions. A call that leads back to where it began is none. */
@@ -316,6 +342,9 @@ interface Lead {
   readonly to: Position;
   readonly isGuarded: boolean;
 }
+
+/** The key of the first position while nothing is saved of a run. */
+const NOT_BEGUN = ' not begun';
 
 const OUTCOMES = ['success', 'failure'] as const;
 

@@ -108,6 +108,30 @@ describe('proofs of a flat machine', () => {
     expect(never(partial, { tool: 'pay', event: 'PAY' }, { in: 'paid' })).toEqual(PROVEN);
   });
 
+  it('know that the first deadline runs once a call was saved', async () => {
+    const gate = () =>
+      new StateMachineGate({
+        initial: 'idle',
+        states: { idle: { on: { STAY: 'idle' }, after: { 1000: 'late' } }, late: {} },
+      }).bindTool('look', 'idle');
+    expect(reaches(gate(), 'late')).toEqual({ holds: false });
+    expect(reaches(gate(), 'late', { outside: true })).toMatchObject({ holds: true });
+    const saved = gate().bindTool('stay', 'idle', 'STAY');
+    expect(reaches(saved, 'late')).toMatchObject({
+      example: [{ tool: 'stay', to: 'idle' }, { by: 'deadline' }],
+    });
+    for (const [tool, state] of [
+      ['look', 'idle'],
+      ['stay', 'late'],
+    ] as const) {
+      const t = testGate(saved);
+      await t.call(tool);
+      await t.clock.advance(2000);
+      expect(await t.state()).toBe(state);
+      await t.close();
+    }
+  });
+
   it('prefer a way without guards', () => {
     const gate = new StateMachineGate({
       initial: 'a',
