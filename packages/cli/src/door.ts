@@ -117,15 +117,20 @@ export function checkToken(options: TokenOptions): RequestHandler {
     const where = metadata && `resource_metadata="${metadata.url}"`;
     return { 'www-authenticate': `Bearer ${[more, where].filter(Boolean).join(', ')}`.trim() };
   };
+  const refuseToken = (res: Response): void =>
+    refuse(res, 401, 'The token is not valid', challenge('error="invalid_token"'));
   const rules = { issuer, audience, requiredClaims: ['exp', 'sub'] };
   return (req, res, next) => {
     const [, token] = /^Bearer +([^ ]+)$/i.exec(req.headers.authorization ?? '') ?? [];
     if (token === undefined) return refuse(res, 401, 'A bearer token is needed', challenge(''));
     jwtVerify(token, keys, rules).then(
-      ({ payload }) => next(void Object.assign(req, { auth: { payload } })),
+      ({ payload }) => {
+        // Any JSON value may stand there. One that names no user would bind the session to none.
+        if (typeof payload.sub !== 'string' || payload.sub === '') return refuseToken(res);
+        next(void Object.assign(req, { auth: { payload } }));
+      },
       (error: unknown) => {
-        if (isTokensFault(error))
-          return refuse(res, 401, 'The token is not valid', challenge('error="invalid_token"'));
+        if (isTokensFault(error)) return refuseToken(res);
         onFault(`the keys at ${jwks.origin}${jwks.pathname} cannot be had: ${error}`);
         refuse(res, 503, 'Tokens cannot be checked at the moment');
       },

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { exportJWK, generateKeyPair, SignJWT } from 'jose';
+import { exportJWK, generateKeyPair, type JWTPayload, SignJWT } from 'jose';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { connect } from '../../../test/helpers/client.ts';
 import { type Program, startProgram } from '../../../test/helpers/program.ts';
@@ -229,8 +229,11 @@ describe('the door', () => {
       ...['--target', everything.target, '--key', 'principal', '--jwks', issuer.url.href],
       ...['--issuer', iss, '--audience', audience],
     );
-    const tokenFor = async (sub: string, aud = audience) => {
-      const claims = new SignJWT({ iss, sub, aud }).setProtectedHeader({ alg: 'RS256', kid: 'a' });
+    const tokenFor = async (sub: unknown, aud = audience) => {
+      const claims = new SignJWT({ iss, sub, aud } as JWTPayload).setProtectedHeader({
+        alg: 'RS256',
+        kid: 'a',
+      });
       return { authorization: `Bearer ${await claims.setExpirationTime('1h').sign(privateKey)}` };
     };
     const missing = await send(url, { body: INITIALIZE });
@@ -250,6 +253,11 @@ describe('the door', () => {
       401,
       expect.stringContaining('error="invalid_token"'),
     ]);
+    for (const sub of [5, '', {}, ['alice'], true, null]) {
+      const named = await send(url, { headers: await tokenFor(sub), body: INITIALIZE });
+      expect([sub, named.status]).toEqual([sub, 401]);
+      expect(named.headers['www-authenticate']).toContain('error="invalid_token"');
+    }
 
     const alice = await RawSession.begin(url, await tokenFor('alice'));
     await alice.call('get-sum', { a: 1, b: 2 });
