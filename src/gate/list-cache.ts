@@ -19,7 +19,7 @@ export interface ListCacheOptions {
    */
   ttlMs?: number | undefined;
   /**
-   * Says what else a list depends on, such as a header of yours. Requests for which it returns
+   * Says what else a list depends on, such as what your app knows of the user. Requests for which it returns
    * different strings never share a list. If it throws, `onError` is told, and the upstream
    * answers. Default: nothing else.
    */
@@ -286,9 +286,14 @@ export class CachedLists implements Filter {
 
   onPage(page: PageBytes, passed: string): void {
     const { res } = this.#exchange.tap;
-    const slot = this.#cache.isShared(page.hint) ? this.#slots[0] : this.#slots.at(-1);
+    const control = namesIn(res, 'cache-control');
+    const isPrivate = control.includes('private');
+    const isShared = !isPrivate && this.#cache.isShared(page.hint);
+    const slot = isShared ? this.#slots[0] : this.#slots.at(-1);
     if (slot === undefined || this.#asked === undefined) return;
     if (res.statusCode !== 200 || res.hasHeader('set-cookie') || !isKeyed(res)) return;
+    // What the page says of itself does not outdo the headers that it comes with.
+    if (control.includes('no-store') || (isPrivate && !this.#cache.isAsked)) return;
     // The page may answer an earlier request that had the same id.
     if (this.#admission.session.hasStrays) return;
     this.#cache.keep(slot, page, passed, this.#asked);
@@ -334,14 +339,27 @@ const META = {
   capabilities: 'io.modelcontextprotocol/clientCapabilities',
 } as const;
 const META_KEYS: ReadonlySet<string> = new Set([...Object.values(META), 'progressToken']);
-/** Headers that a list may depend on. Proxies differ in where they put the host. */
-const KEY_HEADERS = [
-  ...['host', ':authority', 'x-forwarded-host', 'forwarded'],
-  ...['origin', 'mcp-protocol-version'],
-];
+/**
+ * Headers that no list depends on. Requests that differ in another one never share a list, since
+ * an upstream may read any of them: as its address, as a path, as a key of the caller's.
+ */
+const HARMLESS: ReadonlySet<string> = new Set([
+  // Those that this module reads itself.
+  ...['accept', 'accept-encoding', 'authorization', 'cookie', 'mcp-session-id'],
+  // Those of one connection, one body or one cache.
+  ...['connection', 'keep-alive', 'te', 'expect', 'content-length', 'content-type'],
+  ...['transfer-encoding', 'date', 'priority', 'cache-control', 'pragma', 'last-event-id'],
+  // Those that name one request, or where it came from.
+  ...['traceparent', 'tracestate', 'x-request-id', 'x-correlation-id', 'x-amzn-trace-id'],
+  ...['b3', 'x-b3-traceid', 'x-b3-spanid', 'x-b3-parentspanid', 'x-b3-sampled', 'cf-ray'],
+  ...['x-cloud-trace-context', 'x-forwarded-for', 'x-real-ip'],
+]);
 const CREDENTIALS = ['authorization', 'cookie'];
 /** What an answer may vary by and still be kept. Kept answers are JSON in every case. */
-const VARIED: ReadonlySet<string> = new Set([...KEY_HEADERS, 'accept', 'accept-encoding']);
+const VARIED: ReadonlySet<string> = new Set([
+  ...['host', ':authority', 'x-forwarded-host', 'forwarded', 'origin', 'mcp-protocol-version'],
+  ...['accept', 'accept-encoding'],
+]);
 /** The common names for what a token allows. The token's own bytes are never used. */
 const ALLOWING = [
   ...['scopes', 'scope', 'scp', 'roles', 'groups', 'permissions', 'aud', 'resource'],
@@ -377,9 +395,17 @@ function slotsOf(
   if (isSession && (kind !== 'session' || name === null)) return [];
   const client = isSession ? cache.clientOf(String(name)) : 'itself';
   const { originalUrl = req.url } = req as { originalUrl?: unknown };
-  const sent = KEY_HEADERS.map((header) => req.headers[header]);
+  const sent = Object.entries(req.headers).filter(([header]) => !HARMLESS.has(header));
   const said = saidIn(asked.message);
-  const common = digestOf([era, originalUrl, sent, cursor, cache.vary(req), said, client]);
+  const common = digestOf([
+    era,
+    originalUrl,
+    Object.fromEntries(sent),
+    cursor,
+    cache.vary(req),
+    said,
+    client,
+  ]);
   const owner = isSession ? ownerNamed(kind, name) : ownerNamed('principal', principal);
   // If no middleware in front has read the credentials, the upstream may read anything in them.
   const caller = [principal, allowedBy(req.auth), isObject(req.auth) ? [] : credentials];
@@ -404,10 +430,13 @@ function saidIn(message: Message): readonly unknown[] {
 
 /** Whether the answer varies by nothing that the key leaves out. */
 function isKeyed(res: HeadPort): boolean {
-  const names = String(res.getHeader('vary') ?? '')
-    .toLowerCase()
-    .split(',');
-  return names.map((name) => name.trim()).every((name) => name === '' || VARIED.has(name));
+  return namesIn(res, 'vary').every((name) => name === '' || VARIED.has(name));
+}
+
+/** The names in a header that is a list, without their values, in lower case. */
+function namesIn(res: HeadPort, header: string): readonly string[] {
+  const members = String(res.getHeader(header) ?? '').split(',');
+  return members.map((member) => (member.split('=')[0] ?? '').trim().toLowerCase());
 }
 
 /** Whether the client takes JSON, as a kept answer is, and streams: MCP asks for both. */

@@ -218,7 +218,7 @@ describe('whose list is kept', () => {
 
   it('is shared with `shared`, apart by what clients say of themselves', async () => {
     const { url, session, upstream } = await caching({ cache: { shared: true } });
-    const [one, other] = [await session(), await session({ 'x-user': 'ann' })];
+    const [one, other] = [await session(), await session({ 'x-request-id': 'r-1' })];
     expect([await one.tools(), await other.tools()]).toEqual([EMPTY, EMPTY]);
     expect(upstream.asked).toBe(1);
     await one.call('cart.add_item');
@@ -705,6 +705,41 @@ describe('what never makes a wrong list', () => {
     }
   });
 
+  const POISONS = [
+    ...['x-forwarded-prefix', 'x-forwarded-proto', 'x-forwarded-port', 'x-original-url'],
+    ...['x-rewrite-url', 'x-api-key', 'accept-language'],
+  ];
+
+  it.each(POISONS)('is one that %s led to, also within a session', async (header) => {
+    const app = await caching({
+      cache: { shared: true },
+      behind: [answering((_, headers) => toolsOf(`tool.${String(headers[header] ?? 'none')}`))],
+    });
+    const client = await app.session();
+    const poisoned = await listOf(client, undefined, { [header]: 'evil' });
+    expect(namesIn(poisoned.messages[0])).toEqual(['tool.evil']);
+    expect(await client.tools()).toEqual(['tool.none']);
+    expect(await (await app.session()).tools()).toEqual(['tool.none']);
+    await listOf(client, undefined, { 'x-request-id': 'r-1', 'x-forwarded-for': '10.0.0.1' });
+    expect(app.upstream.asked).toBe(2);
+  });
+
+  it('is an answer that HTTP calls private, or forbids to store', async () => {
+    const said = { 'cache-control': 'max-age=60, Private' };
+    const answer = answering(() => ({ headers: said, ...toolsOf('cart.view') }));
+    const app = await caching({ cache: { shared: true }, behind: [answer] });
+    const client = await app.session();
+    for (let times = 0; times < 2; times++) await client.tools();
+    expect(app.upstream.asked).toBe(1);
+    await (await app.session()).tools();
+    expect(app.upstream.asked).toBe(2);
+
+    said['cache-control'] = 'no-store';
+    const other = await app.session();
+    for (let times = 0; times < 2; times++) await other.tools();
+    expect(app.upstream.asked).toBe(4);
+  });
+
   it('is an answer that varies by more than requests are kept apart by', async () => {
     const varying = ['*', 'Accept, X-Tenant', 'Origin, accept-encoding'];
     let next = 0;
@@ -830,6 +865,11 @@ describe('a list that is kept in the stateless era', () => {
 
   async function cachingBoth(options: Parameters<typeof sceneOfBothEras>[0] = {}) {
     const { state, count } = counter();
+    // The tests' own authentication reads it. No list is shared between requests with two of them.
+    const withoutUser: RequestHandler = (req, _res, next) => {
+      delete req.headers['x-user'];
+      next();
+    };
     const json: RequestHandler = async (req, _res, next) => {
       const chunks: Buffer[] = [];
       for await (const chunk of req) chunks.push(chunk as Buffer);
@@ -839,7 +879,7 @@ describe('a list that is kept in the stateless era', () => {
     const app = await sceneOfBothEras({
       session: { key: principalKey() },
       ...options,
-      before: [json],
+      before: [json, withoutUser],
       behind: [count],
     });
     const list = async (by: StatelessOptions, params = {}): Promise<WireMessage> =>
