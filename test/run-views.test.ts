@@ -6,6 +6,7 @@ import {
   type PageOptions,
   principalKey,
   type RunViews,
+  runDigest,
   runsOf,
   StateMachineGate,
   sessionKey,
@@ -123,7 +124,7 @@ describe('held()', () => {
       expect.objectContaining({
         run,
         message: expect.stringContaining(
-          `runsOf(gate, { store }).resolve("${run}", 'succeeded'), or 'failed'`,
+          `in the run with the digest ${runDigest(run)} until a person resolves it`,
         ),
       }),
     ]);

@@ -2,7 +2,7 @@
  * What a call came to, and what follows for its run: a move, no move, or an unknown outcome. Hides
  * how a binding, a workflow and an outcome together make a move.
  */
-import type { Events } from '../events.ts';
+import { type Events, runDigest } from '../events.ts';
 import { isPrincipalRun } from '../names.ts';
 import { isTable } from '../options.ts';
 import type {
@@ -466,8 +466,10 @@ export interface KnownOfUnknown {
  */
 export class UnknownOutcome extends Error {
   override readonly name = 'UnknownOutcome';
-  /** The run key. */
-  readonly run: string;
+  /** The run key. Not enumerable, as it may be a session's id, and no log may hold one. */
+  declare readonly run: string;
+  /** The digest of the run key, by which the inspector and a log find the run. */
+  readonly digest: string;
   /** The gate's id. */
   readonly workflow: string;
   readonly tool: string;
@@ -485,20 +487,24 @@ export class UnknownOutcome extends Error {
     const outcome = ran
       ? `${call} ran, and its outcome is not recorded (${why})`
       : `the outcome of ${call} is unknown (${why})`;
-    const message = waits && uncertain === 'hold' ? `${outcome}. ${remedy(key)}` : outcome;
+    const message =
+      waits && uncertain === 'hold' ? `${outcome}. ${remedy(key, idempotencyKey)}` : outcome;
     super(message, cause === undefined ? undefined : { cause });
-    this.run = key.run;
+    Object.defineProperty(this, 'run', { value: key.run });
+    this.digest = runDigest(key.run);
     this.workflow = key.workflow;
     this.tool = tool;
     this.idempotencyKey = idempotencyKey;
   }
 }
 
-function remedy({ run, workflow }: RunKey): string {
-  const resolve = `runsOf(gate, { store }).resolve(${JSON.stringify(run)}, 'succeeded')`;
+/** The very call that resolves the step. It names no run key: a log may keep what is printed. */
+function remedy({ run, workflow }: RunKey, idempotencyKey: string): string {
+  const held = JSON.stringify(idempotencyKey);
+  const resolve = `runsOf(gate, { store }).resolve({ idempotencyKey: ${held} }, 'succeeded')`;
   return (
-    `Unless it comes late, no step of ${JSON.stringify(workflow)} runs in that run ` +
-    `until a person resolves it: ${resolve}, or 'failed' (see ${PAGE})`
+    `Unless it comes late, no step of ${JSON.stringify(workflow)} runs in the run with the digest ` +
+    `${runDigest(run)} until a person resolves it: ${resolve}, or 'failed' (see ${PAGE})`
   );
 }
 

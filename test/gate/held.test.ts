@@ -1,5 +1,6 @@
+import { inspect } from 'node:util';
 import { describe, expect, it } from 'vitest';
-import { type ClaimRequest, runsOf, UnknownOutcome } from '../../src/index.ts';
+import { type ClaimRequest, runDigest, runsOf, UnknownOutcome } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { type Scene, type SceneClient, scene } from '../helpers/scene.ts';
 
@@ -57,13 +58,21 @@ describe('a claim that a killed process left behind', () => {
         tool: 'cart.add_item',
         idempotencyKey,
         message: expect.stringContaining(
-          `runsOf(gate, { store }).resolve("${client.run}", 'succeeded'), or 'failed' (see https://`,
+          `${runDigest(client.run)} until a person resolves it: runsOf(gate, { store })` +
+            `.resolve({ idempotencyKey: "${idempotencyKey}" }, 'succeeded'), or 'failed' (see https://`,
         ),
         help: expect.stringMatching(/^https:.*#when-the-outcome-is-unknown$/),
       }),
     ]);
+    const [error] = told(app);
+    // What `console.error` prints, and what a logger makes of it.
+    for (const printed of [inspect(error), JSON.stringify(error), JSON.stringify({ ...error })])
+      expect(printed).not.toContain(client.run);
+    expect(inspect(error)).toContain(runDigest(client.run));
     for (const [, each] of meetings) await each(app, client);
     expect(told(app)).toHaveLength(1);
+    const resolved = await app.runs.resolve({ idempotencyKey }, 'failed');
+    expect(resolved).toMatchObject({ resolved: true });
   });
 
   it('is reported once for each claim, and not if the step may be repeated', async () => {
