@@ -47,6 +47,18 @@ function pair([name, value]: [string, unknown]): string[] {
   return [`${name}=${/^[\w.:/@-]+$/.test(text) ? text : JSON.stringify(text)}`];
 }
 
+/**
+ * Control characters, those that order or hide text, and halves of characters: a terminal acts on
+ * them, or shows another text than the line has. The line separators are among them.
+ */
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
+
+/** Clients choose parts of a line. JSON may hold escapes only within its strings, as here. */
 function print(line: string): void {
-  process.stdout.write(`${line}\n`);
+  process.stdout.write(`${line.replace(UNSEEN, escaped)}\n`);
+}
+
+function escaped(found: string): string {
+  const units = found.split('').map((unit) => unit.charCodeAt(0).toString(16).padStart(4, '0'));
+  return units.map((unit) => `\\u${unit}`).join('');
 }
