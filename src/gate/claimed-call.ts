@@ -10,6 +10,7 @@ import type { RunKey } from '../stores/store.ts';
 import type { Call, Holder, LateStake } from '../wire/call.ts';
 import type { Era } from '../wire/headers.ts';
 import {
+  IDEMPOTENCY_KEY,
   isObject,
   JSON_RPC,
   type JsonObject,
@@ -29,9 +30,6 @@ import { recordNow } from './stands.ts';
 
 /** The member of `_meta` by which a gate tells a client that an outcome is unknown. */
 const OUTCOME = `${META_PREFIX}outcome`;
-
-/** The member of a forwarded call's `_meta` that has its idempotency key. */
-export const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
 
 /** A task that a call has created, in place of its result. */
 export interface CreatedTask {

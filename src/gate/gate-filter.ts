@@ -8,7 +8,13 @@ import { turnKey } from '../step/turns.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
-import { isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
+import {
+  IDEMPOTENCY_KEY,
+  isObject,
+  isRequestId,
+  type JsonObject,
+  type RequestId,
+} from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { PageMemory } from '../wire/pages.ts';
 import { provesNothingRan } from '../wire/rejections.ts';
@@ -19,7 +25,6 @@ import {
   type ClaimedCall,
   createdTask,
   holdersOf,
-  IDEMPOTENCY_KEY,
   outcomeOf,
   replacing,
   saveOutcome,

@@ -4,6 +4,7 @@ import { type Outline, outlinesOf } from './json-outline.ts';
 import {
   errorResponse,
   hasKey,
+  IDEMPOTENCY_KEY,
   isObject,
   isRequestId,
   isSameJson,
@@ -11,7 +12,7 @@ import {
   type JsonObject,
   kindOf,
   META_CLAIM,
-  META_TRY,
+  META_PREFIX,
   type MessageKind,
   type RequestId,
   valueAt,
@@ -248,14 +249,21 @@ function read(
   const text = outline && whole?.slice(outline.start, outline.end);
   const message = new Message(value, text, outline?.places);
   if (isObject(value.params) && isObject(value.params._meta))
-    takeTryOut(message, value.params._meta);
+    takeOwnOut(message, value.params._meta);
   return new Call(kind, message, id ?? undefined, outline);
 }
 
-/** A client must not tell a handler which step it runs in. */
-function takeTryOut(message: Message, meta: JsonObject): void {
-  for (const key of Object.keys(meta))
-    if (foldKey(key) === META_TRY) message.remove(['params', '_meta'], key);
+/**
+ * A handler believes what stands under our own keys, such as the step that it runs in. So a client
+ * must not write there. A tool's idempotency key stays: a gate in another process may have set it,
+ * and each gate removes what it does not trust.
+ */
+function takeOwnOut(message: Message, meta: JsonObject): void {
+  const isCall = message.at('method') === 'tools/call';
+  for (const key of Object.keys(meta)) {
+    const isOwn = foldKey(key).startsWith(META_PREFIX);
+    if (isOwn && !(isCall && key === IDEMPOTENCY_KEY)) message.remove(['params', '_meta'], key);
+  }
 }
 
 const ENVELOPE = ['jsonrpc', 'id', 'method', 'params', 'result', 'error'];

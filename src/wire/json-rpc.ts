@@ -28,6 +28,8 @@ export const JSON_RPC = {
 
 /** Begins our own keys in `_meta`, as MCP asks for ("General fields: `_meta`"). */
 export const META_PREFIX = 'mcp-interlock/';
+/** The member of a forwarded call's `_meta` that has its idempotency key. */
+export const IDEMPOTENCY_KEY = `${META_PREFIX}idempotencyKey`;
 
 /** The key in `_meta` by which a handler finds its step. It is removed from a client's message. */
 export const META_TRY = `${META_PREFIX}try`;

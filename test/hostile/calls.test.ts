@@ -170,6 +170,36 @@ describe('arguments that are very deep', () => {
   });
 });
 
+describe('a member of _meta that is named as ours', () => {
+  const meta = {
+    'mcp-interlock/idempotencyKey': 'forged',
+    'MCP-Interlock/IdempotencyKey': 'forged',
+    'mcp-interlock/try': 'forged',
+    'mcp-interlock/other': 'forged',
+    kept: 1,
+  };
+
+  it.each([
+    ['tools/call', { name: 'cart.add_item', arguments: {} }],
+    ['prompts/get', { name: 'help' }],
+    ['resources/read', { uri: 'docs://terms' }],
+    ['tools/list', {}],
+    ['unknown/method', {}],
+  ])('is taken out of what a client sends to %s', async (method, params) => {
+    const seen: string[] = [];
+    const app = await scene({
+      shape: { mode: 'stateless', parser: true },
+      behind: [(req, _res, next) => next(void seen.push(JSON.stringify(req.body)))],
+    });
+    const session = await app.session();
+    await session.post({ jsonrpc: '2.0', id: 1, method, params: { ...params, _meta: meta } });
+    const forwarded = seen.filter((each) => each.includes(method));
+    expect(forwarded).toHaveLength(1);
+    expect(forwarded[0]).not.toContain('forged');
+    expect(forwarded[0]).toContain('"kept":1');
+  });
+});
+
 describe('an idempotency key', () => {
   const KEY = 'mcp-interlock/idempotencyKey';
 
