@@ -491,6 +491,8 @@ const NAMING = new Set([
   'prompts/get',
   'resources/read',
   'resources/subscribe',
+  'resources/directory/read',
+  'skills/get',
   'completion/complete',
   'subscriptions/listen',
 ]);

@@ -242,7 +242,23 @@ export function readListsOf(reads: BoundReads): ReadLists {
   if (!reads.bindsResources) return lists;
   return lists
     .set('resources', ({ uri }) => reads.ofResource(text(uri)))
+    .set('skills', (skill) => boundOfSkill(skill, reads))
     .set('resourceTemplates', ({ uriTemplate }) => reads.ofTemplate(text(uriTemplate)));
+}
+
+/** Where the answer to `skills/get` names the skill's files. */
+const FILES_OF_SKILL = ['result', 'skill', 'resources'] as const;
+
+/** A skill names its files, so it is shown where each of them is available. */
+function boundOfSkill({ uri, resources }: JsonObject, reads: BoundReads): MatchedReads {
+  const files = Array.isArray(resources) ? resources.filter(isObject) : [];
+  const bound: BoundRead[] = [];
+  for (const each of [uri, ...files.map((file) => file.uri)]) {
+    const found = reads.ofResource(text(each));
+    if (found === 'unclear') return found;
+    bound.push(...found.filter((read) => !bound.includes(read)));
+  }
+  return bound;
 }
 
 /**
@@ -272,6 +288,16 @@ export async function showReads(
       isObject(element) ? edit(element, boundOf(element)) : 'keep',
     );
   }
+  const ofFile = lists.get('resources');
+  if (ofFile === undefined || !Array.isArray(message.at(...FILES_OF_SKILL))) return;
+  const isStable = visibilityFor(config, admission) === 'stable';
+  const edit = isStable
+    ? describing(gates, sightOfAll(config, admission))
+    : await hiding(config, admission, 'resources');
+  // A file of a skill has no description that a note could be added to.
+  message.editElements(FILES_OF_SKILL, (file) =>
+    isObject(file) && edit(file, ofFile(file)) === 'drop' ? 'drop' : 'keep',
+  );
 }
 
 function notePrompts(message: Message, { listedPrompts, onWarning }: GateConfig): void {

@@ -32,17 +32,20 @@ import { askForAlias, nothingToComplete } from './replies.ts';
 import { keepsSecrets, sightOf, stateNow } from './stands.ts';
 
 const ESCAPED_ASCII = '\\u00';
+/** The methods that name one resource by its URI. The last two are of the extension for skills. */
+const NAMING_RESOURCE: ReadonlySet<string | undefined> = new Set([
+  ...['resources/read', 'resources/subscribe', 'resources/directory/read', 'skills/get'],
+]);
 /** The methods that name a prompt or a resource. */
-const READING = new Set([
-  'completion/complete',
-  'prompts/get',
-  'resources/read',
-  'resources/subscribe',
-  'subscriptions/listen',
+const READING: ReadonlySet<string | undefined> = new Set([
+  ...['completion/complete', 'prompts/get', 'subscriptions/listen'],
+  ...NAMING_RESOURCE,
 ]);
 const UPDATED = 'notifications/resources/updated';
 /** A part of that method without slashes, which JSON may escape. */
 const UPDATED_MARK = 'updated';
+/** The member of an answer that has one skill. */
+const SKILL_MARK = '"skill"';
 
 /**
  * The part in one exchange of a gate that binds prompts or resources: it judges requests for them,
@@ -67,7 +70,7 @@ export class ReadFilter implements Filter {
     this.#lists = readListsOf(config.workflow.reads);
     this.#marks = [
       ESCAPED_ASCII,
-      ...(config.workflow.reads.bindsResources ? [UPDATED_MARK] : []),
+      ...(config.workflow.reads.bindsResources ? [UPDATED_MARK, SKILL_MARK] : []),
       ...[...this.#lists.keys()].map((member) => JSON.stringify(member)),
     ];
     this.#declared = declaresChanges(config, exchange, admission) ? readLists(config.workflow) : [];
@@ -75,8 +78,21 @@ export class ReadFilter implements Filter {
 
   /** Judges each read of the request. `false` where the gate answered the whole request. */
   enter(): MaybePromise<boolean> {
-    const reads = this.#exchange.forwardable.filter(({ method }) => READING.has(method ?? ''));
+    const reads = this.#exchange.forwardable.filter(({ method }) => READING.has(method));
+    for (const each of this.#exchange.forwardable) this.#warnOfUnknown(each);
     return reads.length === 0 || this.#judgeAll(reads);
+  }
+
+  /** A method that we do not know may read the resource that it names. */
+  #warnOfUnknown({ method, message }: Call): void {
+    const { warnOnce, workflow } = this.#config;
+    if (method === undefined || READING.has(method) || method === 'resources/unsubscribe') return;
+    const uri = message.at('params', 'uri');
+    if (typeof uri !== 'string' || workflow.reads.ofResource(uri).length === 0) return;
+    const bound = 'a resource that is bound, and the gate does not know the method';
+    warnOnce(
+      `a request for ${JSON.stringify(method.slice(0, 64))} names ${bound}: it lets it pass`,
+    );
   }
 
   async #judgeAll(reads: readonly Call[]): Promise<boolean> {
@@ -100,7 +116,7 @@ export class ReadFilter implements Filter {
     declareListChanged(message, this.#declared);
     // Filter every list, also where none was asked for, as with tools.
     const isList = [...this.#lists.keys()].some((member) => Array.isArray(result[member]));
-    if (!isList) return undefined;
+    if (!isList && !isObject(result.skill)) return undefined;
     return showReads(message, this.#config, this.#exchange, this.#admission, this.#lists);
   }
 
@@ -177,7 +193,7 @@ class ReadJudge {
     if (method === 'prompts/get' && reads.bindsPrompts)
       return this.#read(incoming, 'prompt', (name) => reads.ofPrompt(name));
     if (!reads.bindsResources) return 'forward';
-    if (method === 'resources/read' || method === 'resources/subscribe')
+    if (NAMING_RESOURCE.has(method))
       return this.#read(incoming, 'resource', (uri) => reads.ofResource(uri));
     return method === 'subscriptions/listen' ? this.#listen(incoming) : 'forward';
   }

@@ -275,6 +275,8 @@ const READ: Readonly<Record<string, readonly string[]>> = {
   'tools/call': ['_meta', 'name', 'arguments', 'task'],
   'prompts/get': ['_meta', 'name', 'arguments'],
   'resources/read': ['_meta', 'uri'],
+  'resources/directory/read': ['_meta', 'uri'],
+  'skills/get': ['_meta', 'uri'],
 };
 const READ_OF_ANY = ['_meta'];
 /** The most members of an envelope, of params or of `_meta`; MCP defines ten. */

@@ -456,3 +456,60 @@ describe('prompts and resources that some callers must not see', () => {
     expect(await shop.resources()).toContain('docs://receipts/latest');
   });
 });
+
+describe('skills, which are resources under methods of their own', () => {
+  const skillOf = (name: string, ...files: string[]) => {
+    const uri = `docs://${name}/SKILL.md`;
+    return { uri, name, resources: [uri, ...files].map((each) => ({ uri: each, size: 1 })) };
+  };
+  const open = skillOf('open');
+  const hidden = skillOf('receipts');
+  const mixed = skillOf('mixed', 'docs://receipts/7');
+
+  async function skillShop() {
+    const asked: string[] = [];
+    const app = await scene({
+      workflow: shopGate(),
+      shape: { parser: true },
+      behind: [
+        (req, res, next) => {
+          const { id, method = '', params } = req.body ?? {};
+          if (!/^(skills|odd)\/|directory/.test(method)) return next();
+          asked.push(method);
+          const skill = [open, hidden, mixed].find(({ uri }) => uri === params?.uri);
+          const result = method === 'skills/list' ? { skills: [open, hidden, mixed] } : { skill };
+          res.json({ jsonrpc: '2.0', id, result });
+        },
+      ],
+    });
+    const client = await app.client();
+    const raw = RawSession.resume(app.url, client.run);
+    const ask = async (method: string, params = {}) =>
+      (await raw.post({ jsonrpc: '2.0', id: 1, method, params })).messages.at(-1);
+    return { ...app, client, ask, asked };
+  }
+
+  it('are listed where all their files are available', async () => {
+    const { ask, client } = await skillShop();
+    expect((await ask('skills/list'))?.result.skills).toEqual([open]);
+    await confirm(client);
+    expect((await ask('skills/list'))?.result.skills).toEqual([open, hidden, mixed]);
+  });
+
+  it('are refused by the same globs, with what they name', async () => {
+    const { ask, asked, client } = await skillShop();
+    for (const method of ['skills/get', 'resources/directory/read'])
+      expect((await ask(method, { uri: hidden.uri }))?.error).toMatchObject({ code: -32602 });
+    expect(asked).toEqual([]);
+    expect((await ask('skills/get', { uri: open.uri }))?.result.skill).toEqual(open);
+    expect(JSON.stringify(await ask('skills/get', { uri: mixed.uri }))).not.toContain('receipts');
+    await confirm(client);
+    expect((await ask('skills/get', { uri: mixed.uri }))?.result.skill).toEqual(mixed);
+  });
+
+  it('are told of once where an unknown method names one', async () => {
+    const { ask, warnings } = await skillShop();
+    for (let times = 0; times < 2; times++) await ask('odd/read', { uri: hidden.uri });
+    expect(warnings.filter((each) => each.includes('"odd/read"'))).toHaveLength(1);
+  });
+});
