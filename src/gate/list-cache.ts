@@ -340,8 +340,8 @@ const META = {
 } as const;
 const META_KEYS: ReadonlySet<string> = new Set([...Object.values(META), 'progressToken']);
 /**
- * Headers that no list depends on. Requests that differ in another one never share a list, since
- * an upstream may read any of them: as its address, as a path, as a key of the caller's.
+ * Headers that no list depends on. Requests that differ in another one never share a list: an
+ * upstream may read its address, a path or a caller's key there.
  */
 const HARMLESS: ReadonlySet<string> = new Set([
   // Those that this module reads itself.
