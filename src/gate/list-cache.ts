@@ -19,7 +19,8 @@ export interface ListCacheOptions {
    */
   ttlMs?: number | undefined;
   /**
-   * Says what else a list depends on, such as what your app knows of the user. Requests for which it returns
+   * Says what else a list depends on, such as what your app knows of the user.
+   * Requests for which it returns
    * different strings never share a list. If it throws, `onError` is told, and the upstream
    * answers. Default: nothing else.
    */

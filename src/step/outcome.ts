@@ -503,8 +503,8 @@ function remedy({ run, workflow }: RunKey, idempotencyKey: string): string {
   const held = JSON.stringify(idempotencyKey);
   const resolve = `runsOf(gate, { store }).resolve({ idempotencyKey: ${held} }, 'succeeded')`;
   return (
-    `Unless it comes late, no step of ${JSON.stringify(workflow)} runs in the run with the digest ` +
-    `${runDigest(run)} until a person resolves it: ${resolve}, or 'failed' (see ${PAGE})`
+    `Unless it comes late, no step of ${JSON.stringify(workflow)} runs in the run with the ` +
+    `digest ${runDigest(run)} until a person resolves it: ${resolve}, or 'failed' (see ${PAGE})`
   );
 }
 

@@ -59,7 +59,8 @@ describe('a claim that a killed process left behind', () => {
         idempotencyKey,
         message: expect.stringContaining(
           `${runDigest(client.run)} until a person resolves it: runsOf(gate, { store })` +
-            `.resolve({ idempotencyKey: "${idempotencyKey}" }, 'succeeded'), or 'failed' (see https://`,
+            `.resolve({ idempotencyKey: "${idempotencyKey}" }, 'succeeded'), or 'failed' ` +
+            '(see https://',
         ),
         help: expect.stringMatching(/^https:.*#when-the-outcome-is-unknown$/),
       }),
