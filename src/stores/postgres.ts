@@ -163,18 +163,20 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
     request: CommitRequest,
   ): Promise<CommitResult> => {
     const values = [commitDocument(request)];
-    return toCommitResult(await call<CommitAnswer>(client, names, `${names.commit}($1)`, values));
+    return toCommitResult(
+      await call<CommitAnswer>(client, names, `${names.commit}($1::pg_catalog.json)`, values),
+    );
   };
 
   return {
     contract: 1,
 
     open: (run, session, ttlMs, token = randomUUID()) =>
-      ask(`${names.open}($1)`, openDocument(run, session, ttlMs, token)),
+      ask(`${names.open}($1::pg_catalog.json)`, openDocument(run, session, ttlMs, token)),
 
     async read(run, ttlMs, about) {
       const row = await ask<RunRow | null>(
-        `${names.readRun}($1, $2, $3)`,
+        `${names.readRun}($1::pg_catalog.text, $2::pg_catalog.float8, $3::pg_catalog.text)`,
         encodeKey(run),
         duration(ttlMs),
         about === undefined ? null : encodeText(about),
@@ -184,7 +186,10 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
 
     async claim(request) {
       const document = claimDocument(request, chainTrail);
-      return toClaimResult(await ask<ClaimAnswer>(`${names.claim}($1)`, document), request);
+      return toClaimResult(
+        await ask<ClaimAnswer>(`${names.claim}($1::pg_catalog.json)`, document),
+        request,
+      );
     },
 
     commit: (request) => commitIn(pool, request),
@@ -192,29 +197,42 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
 
     async record(request) {
       const document = recordDocument(request, chainTrail);
-      return toRecordResult(await ask<RecordAnswer>(`${names.record}($1)`, document), request);
+      return toRecordResult(
+        await ask<RecordAnswer>(`${names.record}($1::pg_catalog.json)`, document),
+        request,
+      );
     },
 
     renew: (key, token, leaseMs, options) =>
-      ask<boolean>(`${names.renew}($1)`, renewDocument(key, token, leaseMs, options)),
+      ask<boolean>(
+        `${names.renew}($1::pg_catalog.json)`,
+        renewDocument(key, token, leaseMs, options),
+      ),
 
     async release(key, token, options) {
-      await ask(`${names.release}($1)`, releaseDocument(key, token, options));
+      await ask(`${names.release}($1::pg_catalog.json)`, releaseDocument(key, token, options));
     },
 
     async append(key, entry) {
-      await ask(`${names.append}($1)`, appendDocument(key, entry));
+      await ask(`${names.append}($1::pg_catalog.json)`, appendDocument(key, entry));
     },
 
     end: (run, { ifUnclaimed = false } = {}) =>
-      ask<EndResult>(`${names.endRun}($1, $2)`, encodeKey(run), ifUnclaimed),
+      ask<EndResult>(
+        `${names.endRun}($1::pg_catalog.text, $2::pg_catalog.bool)`,
+        encodeKey(run),
+        ifUnclaimed,
+      ),
 
-    delete: (run) => ask<DeleteResult>(`${names.deleteRun}($1)`, encodeKey(run)),
+    delete: (run) => ask<DeleteResult>(`${names.deleteRun}($1::pg_catalog.text)`, encodeKey(run)),
 
     async anonymize(run) {
       const unnamed = anonymousKey();
       const values = [encodeKey(run), encodeKey(unnamed), digestOfName(unnamed)];
-      return (await ask<boolean>(`${names.anonymize}($1, $2, $3)`, ...values))
+      return (await ask<boolean>(
+        `${names.anonymize}($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.text)`,
+        ...values,
+      ))
         ? unnamed
         : undefined;
     },
@@ -222,30 +240,45 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
     async history({ run, workflow }, limit = 50) {
       const atMost = Math.max(0, Math.min(Math.trunc(limit), Number.MAX_SAFE_INTEGER));
       const values = [encodeKey(run), encodeText(workflow), atMost];
-      const rows = await ask<EventRow[]>(`${names.trail}($1, $2, $3)`, ...values);
+      const rows = await ask<EventRow[]>(
+        `${names.trail}($1::pg_catalog.text, $2::pg_catalog.text, $3::pg_catalog.int8)`,
+        ...values,
+      );
       return rows.map(toTrailEntry);
     },
 
     async *runs(query) {
       let last: RunInState | undefined;
       do {
-        const page = await ask<RunInState[]>(`${names.inState}($1)`, runsDocument(query, last));
+        const page = await ask<RunInState[]>(
+          `${names.inState}($1::pg_catalog.json)`,
+          runsDocument(query, last),
+        );
         for (const { run } of page) yield decodeText(run);
         last = page.at(-1);
       } while (last);
     },
 
     held: async (query) =>
-      toRunsPage(await ask<PageRow>(`${names.held}($1)`, pageDocument(query)), query),
+      toRunsPage(
+        await ask<PageRow>(`${names.held}($1::pg_catalog.json)`, pageDocument(query)),
+        query,
+      ),
 
     stuck: async (query) =>
-      toRunsPage(await ask<PageRow>(`${names.stuck}($1)`, pageDocument(query)), query),
+      toRunsPage(
+        await ask<PageRow>(`${names.stuck}($1::pg_catalog.json)`, pageDocument(query)),
+        query,
+      ),
 
     count: async (query) =>
-      toRunsCount(await ask<CountRow>(`${names.count}($1)`, countDocument(query))),
+      toRunsCount(await ask<CountRow>(`${names.count}($1::pg_catalog.json)`, countDocument(query))),
 
     list: async (query) =>
-      toKeysPage(await ask<KeyRow[]>(`${names.list}($1)`, listDocument(query)), query),
+      toKeysPage(
+        await ask<KeyRow[]>(`${names.list}($1::pg_catalog.json)`, listDocument(query)),
+        query,
+      ),
 
     migrate: () => migrate(pool, names),
 
@@ -253,12 +286,12 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
       const owner = textOrNull(principal);
       let purged = 0;
       for (let looked = PURGED_AT_ONCE; looked >= PURGED_AT_ONCE; ) {
-        const sweep = `${names.sweepRuns}($1, NULL, $2)`;
+        const sweep = `${names.sweepRuns}($1::pg_catalog.int4, NULL::pg_catalog.text, $2::pg_catalog.text)`;
         const swept = await ask<SweptRow>(sweep, PURGED_AT_ONCE, owner);
         purged += swept.removed;
         looked = swept.looked;
       }
-      const purgeEvents = `${names.purgeEvents}($1, $2)`;
+      const purgeEvents = `${names.purgeEvents}($1::pg_catalog.text, $2::pg_catalog.int4)`;
       while (owner !== null && (await ask<number>(purgeEvents, owner, PURGED_AT_ONCE)) > 0);
       return purged;
     },
@@ -269,7 +302,8 @@ type Parameter = Document | string | number | boolean | null;
 
 /**
  * Calls a function in one round trip, but not where the tables are of another format. Asks for the
- * answer as text, which the caller's type parsers leave alone.
+ * answer as text, which the caller's type parsers leave alone. No name in the statement, and no
+ * choice between functions of one name, depends on the connection's `search_path`.
  */
 async function call<Answer>(
   client: PostgresClient,
@@ -281,8 +315,8 @@ async function call<Answer>(
     typeof value === 'object' && value !== null ? JSON.stringify(value) : value,
   );
   const format = `${names.format}()`;
-  const answer = `CASE WHEN ${format} = ${FORMAT} THEN ${invocation}::text END`;
-  const statement = `SELECT ${answer} AS answer, ${format}::text AS format`;
+  const answer = `CASE WHEN ${format} OPERATOR(pg_catalog.=) ${FORMAT} THEN ${invocation}::pg_catalog.text END`;
+  const statement = `SELECT ${answer} AS answer, ${format}::pg_catalog.text AS format`;
   const { rows } = await client.query(statement, parameters).catch(explain);
   const [row] = rows as { answer: string | null; format: string }[];
   if (!row) throw new TypeError('The database answered without a row');

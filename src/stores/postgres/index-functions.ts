@@ -6,6 +6,7 @@
  * the tables, which would read all runs for the sake of a few.
  */
 import {
+  FIXED_PATH,
   hashed,
   known,
   milliseconds,
@@ -31,7 +32,8 @@ function knownRun(names: PostgresNames): string {
 }
 
 const inState = (names: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${names.inState}(request json) RETURNS json LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${names.inState}(request json) RETURNS json
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   asked   record;
   moment  timestamptz := statement_timestamp();
@@ -66,7 +68,8 @@ function pages(
   { name, time, found, comment }: Readonly<Record<'name' | 'time' | 'found' | 'comment', string>>,
 ): string {
   return `
-CREATE OR REPLACE FUNCTION ${name}(request json) RETURNS json LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${name}(request json) RETURNS json
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   asked   record;
   moment  timestamptz := statement_timestamp();
@@ -149,7 +152,8 @@ const count = (names: PostgresNames) => {
          GROUP BY w.state
       ) each_state;`;
   return `
-CREATE OR REPLACE FUNCTION ${count}(request json) RETURNS json LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${count}(request json) RETURNS json
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   asked   record;
   moment  timestamptz := statement_timestamp();
@@ -177,7 +181,8 @@ COMMENT ON FUNCTION ${count} IS
 };
 
 const list = (names: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${names.list}(request json) RETURNS json LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${names.list}(request json) RETURNS json
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   asked   record;
   moment  timestamptz := statement_timestamp();

@@ -1,6 +1,7 @@
 import { InterlockError } from '../../errors.ts';
 import { createIndexFunctions } from './index-functions.ts';
 import {
+  FIXED_PATH,
   hashed,
   otherFormat,
   type PostgresClient,
@@ -21,6 +22,8 @@ const VERSIONS: readonly ((names: PostgresNames) => string)[] = [createTables];
 /** One lock for all stores, since two of them may make the same schema. */
 const LOCK = 'mcp-interlock: migrate';
 
+const SAFE_SETTINGS = `SET LOCAL standard_conforming_strings = on; ${FIXED_PATH.replace('SET', 'SET LOCAL')}`;
+
 const DUPLICATE_TABLE = '42P07';
 
 /**
@@ -33,6 +36,8 @@ export async function migrate(pool: PostgresPool, names: PostgresNames): Promise
     // Under a stricter level, no statement would see what another process did while this one
     // waited for the lock.
     await client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
+    // The types of columns and parameters must be PostgreSQL's own, and a backslash only itself.
+    await client.query(SAFE_SETTINGS);
     await client.query('SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', [LOCK]);
     await applyPending(client, names);
     await client.query('COMMIT');

@@ -79,6 +79,12 @@ function quote(identifier: string): string {
   return `"${identifier.replaceAll('"', '""')}"`;
 }
 
+/**
+ * Set on every function: else a schema in the caller's path could replace what they use, and run
+ * code as the caller. `pg_temp` comes last, since it comes first where it is not named.
+ */
+export const FIXED_PATH = 'SET search_path = pg_catalog, pg_temp';
+
 /** The error to throw where the tables have this format; `undefined` where it is this version's. */
 export function otherFormat(found: string, { schema }: PostgresNames): InterlockError | undefined {
   if (Number(found) === FORMAT) return undefined;

@@ -1,6 +1,7 @@
 /** The functions of a run as a whole. */
 import {
   anchor,
+  FIXED_PATH,
   FORMAT,
   hashed,
   known,
@@ -48,13 +49,15 @@ export function createRunFunctions(names: PostgresNames): string {
 
 /** The planner knows the answer of an immutable function, so asking for it costs nothing. */
 const format = ({ format }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${format}() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT ${FORMAT}';
+CREATE OR REPLACE FUNCTION ${format}() RETURNS integer
+LANGUAGE sql IMMUTABLE ${FIXED_PATH} AS 'SELECT ${FORMAT}';
 COMMENT ON FUNCTION ${format} IS
   'The format of the tables. A process that knows another one refuses to work.';
 `;
 
 const lockRun = (names: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${names.lockRun}(wanted text) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${names.lockRun}(wanted text) RETURNS boolean
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   lives_until  timestamptz;
   moment       timestamptz;
@@ -72,7 +75,8 @@ COMMENT ON FUNCTION ${names.lockRun} IS
 
 const sweepRuns = (names: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${names.sweepRuns}(at_most integer, spared text, owner text)
-RETURNS json LANGUAGE plpgsql AS $$
+RETURNS json
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   moment   timestamptz := clock_timestamp();
   expired  text[];
@@ -106,7 +110,8 @@ COMMENT ON FUNCTION ${names.sweepRuns} IS
 `;
 
 const makeRun = ({ makeRun, lockRun, sweepRuns, runs }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${makeRun}(request json) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${makeRun}(request json) RETURNS void
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   asked  record;
 BEGIN
@@ -127,7 +132,7 @@ BEGIN
     DELETE FROM ${runs} WHERE run = asked.run;
   END LOOP;
   -- Each new run looks at two expired ones, so that these do not pile up.
-  PERFORM ${sweepRuns}(at_most => 2, spared => asked.run, owner => NULL);
+  PERFORM ${sweepRuns}(at_most => 2, spared => asked.run, owner => NULL::text);
 END
 $$;
 COMMENT ON FUNCTION ${makeRun} IS
@@ -136,7 +141,8 @@ COMMENT ON FUNCTION ${makeRun} IS
 `;
 
 const open = ({ open, makeRun, runs }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${open}(request json) RETURNS json LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${open}(request json) RETURNS json
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 BEGIN
   PERFORM ${makeRun}(request);
   RETURN json_build_object('status', (
@@ -152,7 +158,8 @@ COMMENT ON FUNCTION ${open} IS
 
 const nextExpiry = ({ nextExpiry, runs, workflows }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${nextExpiry}(r ${runs}, moment timestamptz, ttl_ms double precision)
-RETURNS timestamptz LANGUAGE plpgsql AS $$
+RETURNS timestamptz
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   ttl     interval := ttl_ms * interval '1 millisecond';
   claims  record;
@@ -176,7 +183,8 @@ COMMENT ON FUNCTION ${nextExpiry} IS
 const expireRun = ({ expireRun, nextExpiry, runs }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${expireRun}(
   locked text, ttl_ms double precision, revives boolean, leased timestamptz DEFAULT NULL
-) RETURNS void LANGUAGE plpgsql AS $$
+) RETURNS void
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   moment   timestamptz := clock_timestamp();
   r        ${runs};
@@ -201,7 +209,8 @@ COMMENT ON FUNCTION ${expireRun} IS
 
 const touchRun = ({ touchRun, nextExpiry, expireRun, runs }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${touchRun}(touched text, ttl_ms double precision)
-RETURNS void LANGUAGE plpgsql AS $$
+RETURNS void
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   moment  timestamptz := clock_timestamp();
   ttl     interval := ttl_ms * interval '1 millisecond';
@@ -223,7 +232,8 @@ COMMENT ON FUNCTION ${touchRun} IS
 
 const keepEvidence = ({ keepEvidence, runs }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${keepEvidence}(locked text, moment timestamptz)
-RETURNS boolean LANGUAGE plpgsql AS $$
+RETURNS boolean
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 BEGIN
   UPDATE ${runs} r SET (expires_at, session_ended) = (moment + ${READABLE}, true)
    WHERE r.run = locked AND ${sessionEnded('moment')};
@@ -237,7 +247,8 @@ COMMENT ON FUNCTION ${keepEvidence} IS
 
 const toJson = ({ toJson, workflows }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${toJson}(flow ${workflows}, moment timestamptz)
-RETURNS json LANGUAGE sql AS $$
+RETURNS json
+LANGUAGE sql ${FIXED_PATH} AS $$
   SELECT CASE WHEN flow.id IS NOT NULL THEN json_build_object(
     'workflow', flow.workflow_type,
     'state', flow.state,
@@ -265,7 +276,8 @@ COMMENT ON FUNCTION ${toJson} IS
 
 const readRun = (names: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${names.readRun}(wanted text, ttl_ms double precision, about text)
-RETURNS json LANGUAGE plpgsql AS $$
+RETURNS json
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   moment  timestamptz := statement_timestamp();
   seen    json;
@@ -297,7 +309,8 @@ COMMENT ON FUNCTION ${names.readRun} IS
 
 const endRun = (names: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${names.endRun}(wanted text, if_unclaimed boolean)
-RETURNS json LANGUAGE plpgsql AS $$
+RETURNS json
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   moment  timestamptz;
 BEGIN
@@ -326,7 +339,8 @@ COMMENT ON FUNCTION ${names.endRun} IS
 `;
 
 const deleteRun = (names: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${names.deleteRun}(wanted text) RETURNS json LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${names.deleteRun}(wanted text) RETURNS json
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 BEGIN
   IF NOT ${names.lockRun}(wanted) THEN
     RETURN to_json('unknown'::text);
@@ -345,7 +359,8 @@ COMMENT ON FUNCTION ${names.deleteRun} IS
 
 const anonymize = (names: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${names.anonymize}(wanted text, unnamed text, unnamed_digest text)
-RETURNS boolean LANGUAGE plpgsql AS $$
+RETURNS boolean
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   moment  timestamptz;
   claims  record;
@@ -376,7 +391,8 @@ COMMENT ON FUNCTION ${names.anonymize} IS
 
 const purgeEvents = ({ purgeEvents, workflows, events }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${purgeEvents}(owner text, at_most integer)
-RETURNS integer LANGUAGE plpgsql AS $$
+RETURNS integer
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   removed  integer;
 BEGIN

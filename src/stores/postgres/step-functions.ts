@@ -1,5 +1,5 @@
 /** The functions of one workflow of a run: what run-state.ts does, in SQL. */
-import { anchor, known, NOW, type PostgresNames, sessionEnded } from './names.ts';
+import { anchor, FIXED_PATH, known, NOW, type PostgresNames, sessionEnded } from './names.ts';
 
 /** How many settled tokens of each kind a workflow's row remembers. */
 const TOKENS_KEPT = 16;
@@ -48,7 +48,8 @@ function madeBy(token: string): string {
 
 const begin = ({ begin, workflows }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${begin}(request json, moment timestamptz)
-RETURNS ${workflows} LANGUAGE sql AS $$
+RETURNS ${workflows}
+LANGUAGE sql ${FIXED_PATH} AS $$
   INSERT INTO ${workflows} (run, workflow_type, state, context, version, updated_at, name_digest,
                             trail_hash)
   SELECT run, workflow, initial_state, initial_context::json, initial_version, moment, name_digest,
@@ -66,7 +67,8 @@ const judge = ({ judge, workflows }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${judge}(
   flow ${workflows}, moment timestamptz, token text, asked_tool text, asked_digest text,
   asked_uncertain text, states text[], initial_state text
-) RETURNS text LANGUAGE plpgsql AS $$
+) RETURNS text
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   unsettled  jsonb := flow.unsettled;
 BEGIN
@@ -106,7 +108,8 @@ const claim = (names: PostgresNames) => {
   const judged = `${names.judge}(flow, moment, asked.token, asked.tool, asked.digest,
       asked.uncertain, asked.states, asked.initial_state)`;
   return `
-CREATE OR REPLACE FUNCTION ${names.claim}(request json) RETURNS json LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${names.claim}(request json) RETURNS json
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   asked    record;
   seen     record;
@@ -221,7 +224,8 @@ COMMENT ON FUNCTION ${names.claim} IS
 };
 
 const commit = (names: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${names.commit}(request json) RETURNS json LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${names.commit}(request json) RETURNS json
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   asked    record;
   flow     ${names.workflows};
@@ -278,7 +282,8 @@ COMMENT ON FUNCTION ${names.commit} IS
 `;
 
 const record = (names: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${names.record}(request json) RETURNS json LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${names.record}(request json) RETURNS json
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   asked    record;
   flow     ${names.workflows};
@@ -336,7 +341,8 @@ COMMENT ON FUNCTION ${names.record} IS
 `;
 
 const renew = ({ renew, lockRun, expireRun, workflows }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${renew}(request json) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${renew}(request json) RETURNS boolean
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   asked  record;
 BEGIN
@@ -355,7 +361,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN false;
   END IF;
-  PERFORM ${expireRun}(asked.run, NULL, revives => false);
+  PERFORM ${expireRun}(asked.run, NULL::double precision, revives => false);
   RETURN true;
 END
 $$;
@@ -365,7 +371,8 @@ COMMENT ON FUNCTION ${renew} IS
 `;
 
 const release = ({ release, addEntry, lockRun, keepEvidence, workflows }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${release}(request json) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${release}(request json) RETURNS void
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   asked   record;
   flow    ${workflows};

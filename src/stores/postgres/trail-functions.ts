@@ -2,7 +2,7 @@
  * How the database stamps, chains and reads an entry of the trail. It writes the same JSON text as
  * the process.
  */
-import { known, milliseconds, type PostgresNames } from './names.ts';
+import { FIXED_PATH, known, milliseconds, type PostgresNames } from './names.ts';
 
 /** Each function takes JSON, so that newer functions still serve older processes. */
 export function createTrailFunctions(names: PostgresNames): string {
@@ -24,7 +24,8 @@ const json = (member: string, column = member): string =>
   `coalesce(',"${member}":' || entry.${column}::text, '')`;
 
 const entryText = ({ entryText, events }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${entryText}(entry ${events}) RETURNS text LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION ${entryText}(entry ${events}) RETURNS text
+LANGUAGE sql STABLE ${FIXED_PATH} AS $$
   SELECT '{"from":' || ${quoted('from_state')}
     || ${text('to', 'to_state')}
     || ',"event":' || coalesce(${quoted('event')}, 'null')
@@ -48,7 +49,8 @@ COMMENT ON FUNCTION ${entryText} IS
 
 const addEntry = ({ addEntry, entryText, runs, workflows, events }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${addEntry}(flow ${workflows}, said json, moment timestamptz)
-RETURNS ${workflows} LANGUAGE plpgsql AS $$
+RETURNS ${workflows}
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   entry  ${events};
 BEGIN
@@ -100,7 +102,8 @@ COMMENT ON FUNCTION ${addEntry} IS
 `;
 
 const append = ({ append, addEntry, lockRun, workflows }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${append}(request json) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ${append}(request json) RETURNS void
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   flow  ${workflows};
 BEGIN
@@ -122,7 +125,8 @@ COMMENT ON FUNCTION ${append} IS
 
 const trail = (names: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${names.trail}(wanted text, of_workflow text, at_most bigint)
-RETURNS json LANGUAGE sql AS $$
+RETURNS json
+LANGUAGE sql ${FIXED_PATH} AS $$
   SELECT coalesce(json_agg(json_build_object(
            'seq', entry.seq,
            'version', entry.version,

@@ -215,3 +215,68 @@ async function catalogue(database: PostgresSchema): Promise<string[]> {
   );
   return rows.map(({ item }) => item as string);
 }
+
+describe("a connection's settings", { timeout: 60_000 }, () => {
+  it('lead no function to code from a schema in the search path', async () => {
+    const { database } = await openSchema();
+    const { schema } = database;
+    const trap = `${schema}_trap`;
+    const admin = database.connect();
+    onTestFinished(async () => void (await admin.query(`DROP SCHEMA ${trap} CASCADE`)));
+    await admin.query(`CREATE SCHEMA ${trap}; CREATE TABLE ${trap}.stepped_in (what text)`);
+    await admin.query(hostile(trap));
+    const options = `-c search_path=${trap},pg_catalog`;
+    const pool = database.connect({ options });
+    const store = postgresStore({ pool, schema, chainTrail: true });
+    await store.migrate();
+    for (const operate of Object.values(everyOperation(store, randomUUID()))) await operate();
+    await store.purge({ principal: 'alice' });
+    await store.count({ workflow: 'checkout', forMs: 0 });
+    expect((await admin.query(`SELECT DISTINCT what FROM ${trap}.stepped_in`)).rows).toEqual([]);
+    const open = await admin.query(
+      `SELECT proname FROM pg_proc p WHERE pronamespace = to_regnamespace($1)
+          AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (proconfig), false)`,
+      [schema],
+    );
+    expect(open.rows).toEqual([]);
+  });
+
+  it('may let a backslash escape in strings', async () => {
+    const { database } = await openSchema();
+    const options = '-c standard_conforming_strings=off -c backslash_quote=on';
+    const pool = database.connect({ options });
+    const schema = database.schema;
+    const store = postgresStore({ pool, schema, chainTrail: true });
+    await store.migrate();
+    const run = `a\\' \\n ${randomUUID()}`;
+    await store.open(run, { principal: "\\'; --" }, HOUR);
+    expect(await step(store, run)).toBe(1);
+    const seen = await store.read(run, HOUR);
+    expect(seen?.session.principal).toBe("\\'; --");
+    const comment = `SELECT col_description(to_regclass($1), 1) AS text`;
+    const { rows } = await pool.query(comment, [`${schema}.workflow_runs`]);
+    expect(rows[0].text).toContain('\\uXXXX');
+  });
+});
+
+/** Functions and operators that take the place of PostgreSQL's own, and tell that they ran. */
+function hostile(trap: string): string {
+  const tells = (what: string, answer: string) =>
+    `LANGUAGE plpgsql AS $$ BEGIN
+       INSERT INTO ${trap}.stepped_in VALUES ('${what}'); RETURN ${answer}; END $$;`;
+  return `
+    CREATE FUNCTION ${trap}.clock_timestamp() RETURNS timestamptz
+      ${tells('clock', 'pg_catalog.clock_timestamp()')}
+    CREATE FUNCTION ${trap}.json_to_record(json) RETURNS record ${tells('record', 'NULL')}
+    CREATE FUNCTION ${trap}.hashtextextended(text, bigint) RETURNS bigint IMMUTABLE
+      ${tells('hash', '1')}
+    CREATE FUNCTION ${trap}.hashtextextended(text, integer) RETURNS bigint IMMUTABLE
+      ${tells('hash', '1')}
+    CREATE FUNCTION ${trap}.same(text, text) RETURNS boolean ${tells('same', '$1 IS NOT NULL')}
+    CREATE OPERATOR ${trap}.= (LEFTARG = text, RIGHTARG = text, FUNCTION = ${trap}.same);
+    CREATE FUNCTION ${trap}.same(integer, integer) RETURNS boolean ${tells('same', 'true')}
+    CREATE OPERATOR ${trap}.= (LEFTARG = integer, RIGHTARG = integer, FUNCTION = ${trap}.same);
+    CREATE DOMAIN ${trap}.bigint AS text;
+    CREATE DOMAIN ${trap}.text AS pg_catalog.text;
+    CREATE DOMAIN ${trap}.json AS pg_catalog.json;`;
+}
