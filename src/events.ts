@@ -119,8 +119,13 @@ interface OfUnknown extends OfStep {
 interface Failure {
   /** Of the error. The message of a driver or of the app is only in `error.cause`. */
   readonly message: string;
-  /** The code of the error or of its cause, such as `ECONNREFUSED`. */
+  /**
+   * The first code of the error and its causes, such as `ECONNREFUSED`, PostgreSQL's `42501` or
+   * Redis's `NOPERM`.
+   */
   readonly code?: string | undefined;
+  /** The class of the innermost cause, such as `DatabaseError`: never a driver's own words. */
+  readonly causedBy?: string | undefined;
   /** Not enumerable: a driver's error may contain the keys of runs. */
   readonly error: unknown;
 }
@@ -318,7 +323,7 @@ export type EventListener = (event: InterlockEvent) => void;
 /** An event before it is published: it names a run by its key, and a failure by the error. */
 export type EventDraft = InterlockEvent extends infer Each
   ? Each extends InterlockEvent
-    ? Omit<Each, 'at' | 'run' | 'message' | 'code'>
+    ? Omit<Each, 'at' | 'run' | 'message' | 'code' | 'causedBy'>
     : never
   : never;
 
@@ -433,15 +438,44 @@ function stamped(draft: EventDraft): InterlockEvent {
   return event as unknown as InterlockEvent;
 }
 
-function failureOf(error: unknown): Pick<Failure, 'message' | 'code'> {
+function failureOf(error: unknown): Pick<Failure, 'message' | 'code' | 'causedBy'> {
   if (!(error instanceof Error)) return { message: typeof error === 'string' ? error : 'unknown' };
-  const code = codeOf(error) ?? codeOf(error.cause);
-  return { message: error.message, ...(code !== undefined && { code }) };
+  const chain = causesOf(error);
+  const code = chain.map(codeOf).find((each) => each !== undefined);
+  const name = chain.length > 1 ? chain.at(-1)?.constructor.name : undefined;
+  return {
+    message: error.message,
+    ...(code !== undefined && { code }),
+    ...(name !== undefined && SAFE_NAME.test(name) && { causedBy: name }),
+  };
 }
 
-function codeOf(error: unknown): string | undefined {
-  const code = error instanceof Error && 'code' in error ? error.code : undefined;
-  return typeof code === 'string' ? code : undefined;
+/** Causes may lead in a circle. */
+const MOST_CAUSES = 8;
+
+/** The error, then each cause. Of an error for several addresses, the first one's counts. */
+function causesOf(error: Error): Error[] {
+  const chain: Error[] = [];
+  for (let next: unknown = error; next instanceof Error && chain.length < MOST_CAUSES; ) {
+    chain.push(next);
+    next = next instanceof AggregateError ? next.errors[0] : next.cause;
+  }
+  return chain;
+}
+
+/** Has no room for a URL, a password with signs, or a digest. */
+const SAFE_NAME = /^[A-Za-z]\w{0,39}$/;
+const SAFE_CODE = /^[A-Z0-9_]{2,40}$/;
+/** Redis begins each error with its code. */
+const REDIS_CODE = /^([A-Z]{2,20}) /;
+
+function codeOf(error: Error): string | undefined {
+  if ('code' in error && typeof error.code === 'string')
+    return SAFE_CODE.test(error.code) ? error.code : undefined;
+  const isReply = /^(?:ReplyError|ErrorReply|SimpleError|UpstashError)$/.test(
+    error.constructor.name,
+  );
+  return isReply ? REDIS_CODE.exec(error.message)?.[1] : undefined;
 }
 
 /** Names a run where its key must not be seen. */

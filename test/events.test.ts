@@ -28,7 +28,7 @@ const RUN = ['workflow', 'run', 'runKey'];
 const CALL = ['tool', 'requestId', 'call'];
 const STEP = [...RUN, ...CALL, 'state', 'actor'];
 const END = [...STEP, 'durationMs', 'storeMs', 'isLate'];
-const FAILURE = ['message', 'code', 'error'];
+const FAILURE = ['message', 'code', 'causedBy', 'error'];
 
 /** Each event's members beside `type` and `at`. The compiler asks for each type. */
 const EVENTS: Readonly<Record<InterlockEventType, readonly string[]>> = {
@@ -461,6 +461,21 @@ describe('the stream of events', () => {
     expect(only(app.take(), 'store.failed').at(-1)).toMatchObject({ code: 'ECONNREFUSED' });
   });
 
+  it.each(causes())(
+    'names the code and class of a failure, and no secret: %s',
+    (_, told, cause) => {
+      const heard: InterlockEvent[] = [];
+      const events = new Events({ onEvent: (event) => heard.push(event) });
+      events.onError(new Error('the store failed to claim', { cause }));
+      expect(heard).toMatchObject([{ message: 'the store failed to claim', ...told }]);
+      expect(heard).toHaveLength(1);
+      expect(Object.keys(told)).toEqual(
+        Object.keys(heard[0] ?? {}).filter((key) => key in { code: 0, causedBy: 0 }),
+      );
+      expect(JSON.stringify(heard)).not.toMatch(/hunter2|sess-1|redis:/);
+    },
+  );
+
   it('tells that a lookup could not be recorded', async () => {
     const workflow = StateMachineGate.fromOrder({ 'cart.pay': { after: 'cart.view' } });
     const app = await heard({ workflow });
@@ -474,7 +489,8 @@ describe('the stream of events', () => {
 
   it('tells of each other error that onError is told', async () => {
     const guard = (): never => {
-      throw Object.assign(new Error('the guard is broken'), { code: 'E_GUARD' });
+      const cause = new TypeError('hunter2');
+      throw Object.assign(new Error('the guard is broken', { cause }), { code: 'E_GUARD' });
     };
     const workflow = checkoutGate().bindTool('cart.view', ['empty'], {
       success: 'ADD_ITEM',
@@ -484,7 +500,7 @@ describe('the stream of events', () => {
     const client = await app.client();
     await client.isRefused('cart.view', 'guard');
     expect(only(app.take(), 'error')).toMatchObject([
-      { message: 'the guard is broken', code: 'E_GUARD' },
+      { message: 'the guard is broken', code: 'E_GUARD', causedBy: 'TypeError' },
     ]);
     expect(only(app.take(), 'error')[0]?.error).toBe(app.errors[0]);
     expect(only(app.take(), 'step.started')).toEqual([]);
@@ -638,3 +654,42 @@ it('was told of each event with each of its members by the tests above', () => {
   const known = Object.entries(EVENTS).map(([type, all]) => [type, [...all].sort()]);
   expect(Object.fromEntries(told)).toEqual(Object.fromEntries(known));
 });
+
+/** What drivers reject with, and what an event may say of it. */
+function causes(): [string, Record<string, string>, unknown][] {
+  class DatabaseError extends Error {}
+  class ErrorReply extends Error {}
+  const refused = Object.assign(new Error('connect redis://u:hunter2@db'), {
+    code: 'ECONNREFUSED',
+  });
+  const round = new TypeError('sess-1');
+  round.cause = round;
+  return [
+    [
+      'of PostgreSQL',
+      { code: '42501', causedBy: 'DatabaseError' },
+      Object.assign(new DatabaseError('Key (run)=(sess-1)'), { code: '42501' }),
+    ],
+    [
+      'of Redis',
+      { code: 'NOPERM', causedBy: 'ErrorReply' },
+      new ErrorReply('NOPERM No permissions to access key sess-1'),
+    ],
+    [
+      'of several addresses',
+      { code: 'ECONNREFUSED', causedBy: 'Error' },
+      new AggregateError([refused, refused]),
+    ],
+    [
+      'behind another',
+      { code: 'ECONNREFUSED', causedBy: 'Error' },
+      new Error('hunter2', { cause: refused }),
+    ],
+    [
+      'whose code is no code',
+      { causedBy: 'Error' },
+      Object.assign(new Error('hunter2'), { code: 'redis://u:hunter2@db' }),
+    ],
+    ['in a circle', { causedBy: 'TypeError' }, round],
+  ];
+}
