@@ -286,7 +286,8 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
       const owner = textOrNull(principal);
       let purged = 0;
       for (let looked = PURGED_AT_ONCE; looked >= PURGED_AT_ONCE; ) {
-        const sweep = `${names.sweepRuns}($1::pg_catalog.int4, NULL::pg_catalog.text, $2::pg_catalog.text)`;
+        const values = '$1::pg_catalog.int4, NULL::pg_catalog.text, $2::pg_catalog.text';
+        const sweep = `${names.sweepRuns}(${values})`;
         const swept = await ask<SweptRow>(sweep, PURGED_AT_ONCE, owner);
         purged += swept.removed;
         looked = swept.looked;
@@ -315,7 +316,8 @@ async function call<Answer>(
     typeof value === 'object' && value !== null ? JSON.stringify(value) : value,
   );
   const format = `${names.format}()`;
-  const answer = `CASE WHEN ${format} OPERATOR(pg_catalog.=) ${FORMAT} THEN ${invocation}::pg_catalog.text END`;
+  const isKnown = `${format} OPERATOR(pg_catalog.=) ${FORMAT}`;
+  const answer = `CASE WHEN ${isKnown} THEN ${invocation}::pg_catalog.text END`;
   const statement = `SELECT ${answer} AS answer, ${format}::pg_catalog.text AS format`;
   const { rows } = await client.query(statement, parameters).catch(explain);
   const [row] = rows as { answer: string | null; format: string }[];

@@ -45,7 +45,7 @@ it('Redis works with a user of few rights, as the page sets it up', async () => 
   onTestFinished(() => server.stop());
   const admin = await createClient({ url: server.url }).connect();
   onTestFinished(() => admin.destroy());
-  await admin.sendCommand(blockOf('ACL SETUSER').split(' '));
+  for (const line of blockOf('ACL SETUSER').split('\n')) await admin.sendCommand(line.split(' '));
   const user = { username: 'shop', password: 'password' };
   const client = await createClient({ url: server.url, ...user }).connect();
   onTestFinished(() => client.destroy());

@@ -22,7 +22,10 @@ const VERSIONS: readonly ((names: PostgresNames) => string)[] = [createTables];
 /** One lock for all stores, since two of them may make the same schema. */
 const LOCK = 'mcp-interlock: migrate';
 
-const SAFE_SETTINGS = `SET LOCAL standard_conforming_strings = on; ${FIXED_PATH.replace('SET', 'SET LOCAL')}`;
+const SAFE_SETTINGS = `
+SET LOCAL standard_conforming_strings = on;
+${FIXED_PATH.replace('SET', 'SET LOCAL')};
+`;
 
 const DUPLICATE_TABLE = '42P07';
 
