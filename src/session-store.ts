@@ -250,19 +250,30 @@ const HOSTS: readonly (readonly [host: string, ...variables: string[]])[] = [
   ['Vercel', 'VERCEL'],
   ['AWS Lambda', 'AWS_LAMBDA_FUNCTION_NAME'],
   ['Cloud Run', 'K_SERVICE'],
+  ['Kubernetes', 'KUBERNETES_SERVICE_HOST'],
 ];
 
-/** A warning where runs are in memory and the process looks like one of several. */
+/**
+ * A warning where runs are in memory, and the process looks like one of several or serves
+ * production, where the next deployment would lose them.
+ */
 export function aloneInMemory(env: NodeJS.ProcessEnv, isWorker: boolean): string | undefined {
   const [host, ...variables] = HOSTS.find(([, ...names]) => names.some((name) => env[name])) ?? [];
   const set = variables.find((name) => env[name]);
   const where = isWorker ? 'node:cluster' : host && `${host} (${set} is set)`;
-  if (where === undefined) return undefined;
+  const danger =
+    where !== undefined
+      ? `${where} may send the next request of a session to another one, which answers ` +
+        '"Session not found"'
+      : env.NODE_ENV === 'production' &&
+        'NODE_ENV is production: they are lost when it ends, and a second process answers ' +
+          '"Session not found" to their requests';
+  if (!danger) return undefined;
   return (
-    `runs are kept in the memory of this process, and ${where} may send the next request of a ` +
-    'session to another one, which answers "Session not found". Give sessionStore({ store }) a ' +
-    'store that all processes share, such as redisStore(). Nothing is wrong where there is one ' +
-    'process, or each client always gets to the same one'
+    `runs are kept in the memory of this process, and ${danger}. Give sessionStore({ store }) a ` +
+    'store that outlives it and that all processes share, such as redisStore() or ' +
+    'postgresStore(). Nothing is wrong where there is one process, or each client always gets to ' +
+    'the same one, and where runs may be lost'
   );
 }
 

@@ -37,17 +37,20 @@ describe('runs in the memory of one process of several', () => {
   it.each([
     ['a worker of node:cluster, at its first session', ['cluster'], {}, beginSession],
     ['Cloud Run, at its first request without one', [], { K_SERVICE: 'shop' }, askAlone],
+    ['production, at its first session', [], { NODE_ENV: 'production' }, beginSession],
   ])('are warned of once: %s', async (_, args, env, request) => {
     const warnings = await warningsOf(args, env, request);
     expect(warnings).toEqual([
       expect.stringMatching(/in the memory of this process, .*"Session not found"/),
     ]);
-    expect(warnings[0]).toMatch(args.length > 0 ? 'node:cluster' : 'Cloud Run (K_SERVICE is set)');
+    const [[variable] = []] = Object.entries(env);
+    expect(warnings[0]).toMatch(args.length > 0 ? 'node:cluster' : `${variable} is`);
   });
 
   it.each([
     ['the process is the only one', [], {}],
     ['the store is one that others can share', ['cluster', 'sqlite'], { K_SERVICE: 'shop' }],
+    ['production has such a store', ['cluster', 'sqlite'], { NODE_ENV: 'production' }],
   ])('are not warned of where %s', async (_, args, env) => {
     expect(await warningsOf(args, env, beginSession)).toEqual([]);
   });
@@ -58,11 +61,13 @@ describe('runs in the memory of one process of several', () => {
     ['Vercel', { VERCEL: '1', AWS_LAMBDA_FUNCTION_NAME: 'x' }, 'Vercel (VERCEL is set)'],
     ['AWS Lambda', { AWS_LAMBDA_FUNCTION_NAME: 'x' }, 'AWS Lambda (AWS_LAMBDA_FUNCTION_NAME'],
     ['Cloud Run', { K_SERVICE: 'x' }, 'Cloud Run'],
+    ['Kubernetes', { KUBERNETES_SERVICE_HOST: '10.0.0.1' }, 'Kubernetes (KUBERNETES_SERVICE_HOST'],
+    ['NODE_ENV=production', { NODE_ENV: 'production' }, 'NODE_ENV is production'],
   ])('are recognised under %s', (_, env, name) => {
     expect(aloneInMemory(env, false)).toContain(name);
   });
 
   it('need no warning in a process that seems to be the only one', () => {
-    expect(aloneInMemory({ VERCEL: '', PATH: '/bin' }, false)).toBeUndefined();
+    expect(aloneInMemory({ VERCEL: '', NODE_ENV: 'development' }, false)).toBeUndefined();
   });
 });
