@@ -17,6 +17,7 @@ export const ERROR_CODES = {
   ERR_INTERLOCK_STEP:
     'currentStep() was called without what its handler was given, or with something else',
   ERR_INTERLOCK_MOUNT: 'the middlewares are mounted in an order or number that cannot work',
+  ERR_INTERLOCK_NODE: 'the package runs on a version of Node that it does not support',
 } as const;
 
 /** One of the stable codes, such as `'ERR_INTERLOCK_TARGET'`. */

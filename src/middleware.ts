@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import * as z from 'zod/mini';
+import { InterlockError } from './errors.ts';
 import { type EventListener, Events } from './events.ts';
 import type { MountedGate } from './gate/gates.ts';
 import { functionOption } from './options.ts';
@@ -101,12 +102,32 @@ export interface Stage {
   assertBehind?(earlier: readonly Stage[]): void;
 }
 
-/** Makes a middleware of Node's form, which carries its stage for other hosts. */
+/** The oldest major version of Node that the tests run on, as `engines` in package.json says. */
+const OLDEST_NODE = 20;
+
+/**
+ * Refuses an older Node, where a request could fail in ways that no test has tried. npm only warns
+ * of `engines`. Other runtimes give the version of Node that they stand for, or none.
+ */
+function assertNode({ node }: Partial<NodeJS.ProcessVersions>): void {
+  if (node === undefined || Number.parseInt(node, 10) >= OLDEST_NODE) return;
+  throw new InterlockError(
+    'ERR_INTERLOCK_NODE',
+    `mcp-interlock needs Node ${OLDEST_NODE} or later, and this is Node ${node}`,
+  );
+}
+
+/**
+ * Makes a middleware of Node's form, which carries its stage for other hosts.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_NODE`
+ */
 export function withExchange(
   config: CommonConfig,
   enter: Enter,
   mounting: Pick<Stage, 'forward' | 'gate' | 'assertBehind'> = {},
 ): Middleware {
+  assertNode(process.versions);
   const stage: Stage = { limits: config, observers: inheriting(config), enter, ...mounting };
   const interlock = (
     req: IncomingMessage,
