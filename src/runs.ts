@@ -95,6 +95,14 @@ export class Runs<E extends string = string, Q = StateExpression> {
     return this.#mover;
   }
 
+  /**
+   * Whether this process hears the others over its bus at the moment. `undefined` where the runs
+   * are not of sessions with a bus.
+   */
+  get hearsBus(): boolean | undefined {
+    return this.#mover.sessions?.hearsOthers;
+  }
+
   /** The gate's id. */
   get workflow(): string {
     return this.#workflow.id;

@@ -9,6 +9,7 @@ import {
   type Meter,
   type MeterProvider,
   metrics,
+  type ObservableResult,
   type TracerProvider,
   trace,
 } from '@opentelemetry/api';
@@ -22,10 +23,13 @@ import { OWN, Telemetry } from './telemetry.ts';
 export interface CountedRuns {
   /** The gate's id. */
   readonly workflow: string;
+  /** Whether this process hears its bus; `undefined` where it has none. */
+  readonly hearsBus?: boolean | undefined;
   count(): Promise<{
     readonly states: readonly { readonly state: string; readonly runs: number }[];
     readonly held: number;
     readonly running: number;
+    readonly unreadable: number;
   }>;
 }
 
@@ -42,8 +46,9 @@ export interface InstrumentOptions {
   runKeys?: boolean | undefined;
   /**
    * What `runsOf()` returned for the workflows whose runs to count, each time that metrics are
-   * collected: runs that have not ended, held runs, running steps. Their stores need an index.
-   * Default: none.
+   * collected. It counts runs that have not ended, held and unreadable runs, and running steps.
+   * Their stores need an index. With `runsOf(gate, { sessions })` a metric also says whether the bus
+   * is heard. Default: none.
    */
   runs?: readonly CountedRuns[] | undefined;
 }
@@ -55,6 +60,8 @@ export interface Instrumentation {
 }
 
 const SCOPE = 'mcp-interlock';
+/** Of the package, whose metrics and spans it names. A test compares it with package.json. */
+const SCOPE_VERSION = '0.1.0';
 
 const optionsSchema = z.strictObject({
   tracerProvider: z.optional(
@@ -99,8 +106,11 @@ export function instrument(options?: InstrumentOptions): Instrumentation {
         'Call disable() on what it returned first',
     );
   }
-  const meter = (config.meterProvider ?? metrics.getMeterProvider()).getMeter(SCOPE);
-  const tracer = (config.tracerProvider ?? trace.getTracerProvider()).getTracer(SCOPE);
+  const meter = (config.meterProvider ?? metrics.getMeterProvider()).getMeter(SCOPE, SCOPE_VERSION);
+  const tracer = (config.tracerProvider ?? trace.getTracerProvider()).getTracer(
+    SCOPE,
+    SCOPE_VERSION,
+  );
   const stopCounting = countRuns(meter, config.runs);
   const telemetry = new Telemetry(tracer, meter, config.runKeys);
   const listener = (event: unknown): void => {
@@ -133,17 +143,31 @@ export function countRuns(meter: Meter, counted: readonly CountedRuns[]): () => 
   const unfinished = gauge('mcp_interlock.run.unfinished', '{run}', 'Runs that have not ended.');
   const held = gauge('mcp_interlock.run.held', '{run}', 'Runs that wait to be resolved.');
   const running = gauge('mcp_interlock.step.running', '{step}', 'Steps that are under way.');
-  const observed = [unfinished, held, running];
+  const unreadable = gauge(
+    'mcp_interlock.run.unreadable',
+    '{run}',
+    'Runs that this deployment cannot read.',
+  );
+  const observed = [unfinished, held, running, unreadable];
   const counts = counted.map((runs) => async (result: BatchObservableResult): Promise<void> => {
     const now = await runs.count();
     const attributes = { [OWN.workflow]: runs.workflow };
     result.observe(held, now.held, attributes);
     result.observe(running, now.running, attributes);
+    result.observe(unreadable, now.unreadable, attributes);
     for (const { state, runs: many } of now.states)
       result.observe(unfinished, many, { ...attributes, [OWN.state]: state });
   });
   for (const count of counts) meter.addBatchObservableCallback(count, observed);
+  // Asked apart from the store, which may be down with the bus.
+  const deaf = gauge('mcp_interlock.bus.deaf', '1', '1 while the bus is not heard, else 0.');
+  const listen = (result: ObservableResult): void => {
+    const heard = counted.flatMap((runs) => runs.hearsBus ?? []);
+    if (heard.length > 0) result.observe(heard.includes(false) ? 1 : 0);
+  };
+  deaf.addCallback(listen);
   return () => {
     for (const count of counts) meter.removeBatchObservableCallback(count, observed);
+    deaf.removeCallback(listen);
   };
 }

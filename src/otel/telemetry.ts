@@ -92,6 +92,7 @@ export function instrumentsOf(meter: Meter) {
     resolved: counter('mcp_interlock.run.resolved', '{run}', 'Runs that a person resolved.'),
     slow: counter('mcp_interlock.store.slow', '{operation}', 'Operations that took long.'),
     storeFailed: counter('mcp_interlock.store.failed', '{operation}', 'Operations that failed.'),
+    errors: counter('mcp_interlock.error', '{error}', 'Errors that no other metric counts.'),
   };
 }
 
@@ -112,6 +113,9 @@ const EVERY_CALL = {
   'network.protocol.name': 'http',
 } as const;
 
+/** The value of `error.type` where no other has few values. */
+const OTHER = '_OTHER';
+
 const TOOL = 'gen_ai.tool.name';
 const VERSION = 'mcp.protocol.version';
 
@@ -121,6 +125,8 @@ const CLIENT_FAULTS: readonly number[] = [-32700, -32600, -32601, -32602, -32002
 /** Clients choose these names, and each makes a series of metrics, so their number is limited. */
 const MOST_TOOLS = 1_000;
 const MOST_VERSIONS = 16;
+/** An app's errors may have any code or name. */
+const MOST_ERRORS = 100;
 
 /** No call has this number. */
 const NO_CALL = 0;
@@ -145,6 +151,7 @@ export class Telemetry {
   readonly #open = new Map<number, OpenSpan>();
   readonly #tools = new KnownNames(MOST_TOOLS);
   readonly #versions = new KnownNames(MOST_VERSIONS);
+  readonly #errors = new KnownNames(MOST_ERRORS);
 
   constructor(tracer: Tracer, meter: Meter, runKeys: boolean) {
     this.#tracer = tracer;
@@ -199,6 +206,11 @@ export class Telemetry {
     'store.slow': ({ operation }) => this.#instruments.slow.add(1, { [OWN.operation]: operation }),
     'store.failed': ({ operation }) =>
       this.#instruments.storeFailed.add(1, { [OWN.operation]: operation }),
+    error: ({ code, error }) => {
+      const type = code ?? (error instanceof Error ? error.name : OTHER);
+      this.#errors.learn(type);
+      this.#instruments.errors.add(1, { 'error.type': this.#errors.has(type) ? type : OTHER });
+    },
   };
 
   hear(event: InterlockEvent): void {
@@ -320,7 +332,8 @@ const OWN_OUTCOMES: readonly CallOutcome[] = ['refused', 'unknown', 'unanswered'
 
 /**
  * The attributes that the conventions give the end of a call. A call whose client left before the
- * answer has not failed.
+ * answer has not failed. Neither has a refused one: the gate did its work, and an alarm on errors
+ * must not ring for it.
  */
 function resultOf({ outcome, code }: EventOf<'call.ended'>): Attributes {
   if (code !== undefined) {
@@ -330,8 +343,8 @@ function resultOf({ outcome, code }: EventOf<'call.ended'>): Attributes {
       ...(isOurs && { 'error.type': String(code) }),
     };
   }
-  const isGood = outcome === 'ok' || outcome === 'unanswered';
-  return isGood ? {} : { 'error.type': 'tool_error' };
+  const isFailure = outcome === 'tool_error' || outcome === 'unknown';
+  return isFailure ? { 'error.type': 'tool_error' } : {};
 }
 
 /** A link to the active span, where the caller's own trace goes on ("Context propagation"). */

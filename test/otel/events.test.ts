@@ -1,6 +1,7 @@
 import diagnosticsChannel from 'node:diagnostics_channel';
-import { context, SpanKind, SpanStatusCode, trace } from '@opentelemetry/api';
+import { context, metrics, SpanKind, SpanStatusCode, trace } from '@opentelemetry/api';
 import { describe, expect, it, vi } from 'vitest';
+import manifest from '../../package.json' with { type: 'json' };
 import {
   EVENT_CHANNEL,
   type EventDraft,
@@ -71,13 +72,22 @@ function tellAll(): void {
     { type: 'run.resolved', ...RUN, tool: 'cart.pay', outcome: 'succeeded', state: 'confirmed' },
     { type: 'store.slow', operation: 'commit', durationMs: 1_200 },
     { type: 'store.failed', operation: 'commit', durationMs: 2_000, error: new Error('down') },
+    { type: 'error', error: new Error('out of words') },
   );
 }
 
 const runs = {
   workflow: 'checkout',
-  count: async () => ({ states: [{ state: 'payment', runs: 3 }], held: 1, running: 2 }),
+  count: async () => ({
+    states: [{ state: 'payment', runs: 3 }],
+    held: 1,
+    running: 2,
+    unreadable: 4,
+  }),
 };
+
+/** The same of sessions with a bus. */
+const runsWithBus = (hearsBus: boolean) => ({ ...runs, hearsBus });
 
 describe('the tables of the documentation', () => {
   it('name exactly the attributes that spans have', () => {
@@ -93,7 +103,7 @@ describe('the tables of the documentation', () => {
   });
 
   it('name exactly the metrics, with their kinds, units and attributes', async () => {
-    const seen = observe({ runs: [runs] });
+    const seen = observe({ runs: [runsWithBus(true)] });
     tellAll();
     const found = (await seen.metrics()).map(({ name, kind, unit, points }) => {
       const keys = points.flatMap(({ attributes }) => Object.keys(attributes));
@@ -142,7 +152,7 @@ describe('a span', () => {
   it.each([
     ['ok', undefined, undefined, undefined],
     ['tool_error', undefined, 'tool_error', undefined],
-    ['refused', undefined, 'tool_error', 'refused'],
+    ['refused', undefined, undefined, 'refused'],
     ['unknown', undefined, 'tool_error', 'unknown'],
     ['unanswered', undefined, undefined, 'unanswered'],
     ['rpc_error', -32603, '-32603', undefined],
@@ -247,13 +257,51 @@ describe('metrics', () => {
     expect(await seen.values('mcp_interlock.run.unfinished')).toEqual([
       { attributes: { ...attributes, 'mcp_interlock.state': 'payment' }, value: 3 },
     ]);
+    expect(await seen.values('mcp_interlock.run.unreadable')).toEqual([{ attributes, value: 4 }]);
+    expect(await seen.values('mcp_interlock.bus.deaf')).toEqual([]);
     seen.disable();
     await seen.metrics();
-    expect(count).toHaveBeenCalledTimes(2);
+    expect(count).toHaveBeenCalledTimes(4);
+  });
+
+  it.each([
+    [[true, true], 0],
+    [[true, false], 1],
+  ])('say whether a bus is not heard, also where the store is down: %j', async (hear, value) => {
+    const count = () => Promise.reject(new Error('down'));
+    const seen = observe({ runs: hear.map((each) => ({ ...runsWithBus(each), count })) });
+    expect(await seen.values('mcp_interlock.bus.deaf')).toEqual([{ attributes: {}, value }]);
+  });
+
+  it('count errors by their code or else their name, of which few become series', async () => {
+    const seen = observe();
+    const refused = Object.assign(new Error('no'), { code: 'ECONNREFUSED' });
+    tell(
+      { type: 'error', error: refused },
+      { type: 'error', error: refused },
+      { type: 'error', error: new TypeError('undefined is no function') },
+      { type: 'error', error: 'a text' },
+    );
+    expect(await seen.values('mcp_interlock.error')).toEqual([
+      { attributes: { 'error.type': 'ECONNREFUSED' }, value: 2 },
+      { attributes: { 'error.type': 'TypeError' }, value: 1 },
+      { attributes: { 'error.type': '_OTHER' }, value: 1 },
+    ]);
+    for (let at = 0; at < 500; at++)
+      tell({ type: 'error', error: Object.assign(new Error(''), { code: `E${at}` }) });
+    expect((await seen.values('mcp_interlock.error')).length).toBeLessThanOrEqual(101);
   });
 });
 
 describe('instrument()', () => {
+  it('gives spans and metrics the version of the package', () => {
+    const getTracer = vi.fn();
+    const getMeter = vi.fn(() => metrics.getMeterProvider().getMeter(''));
+    instrument({ tracerProvider: { getTracer }, meterProvider: { getMeter } }).disable();
+    expect(getTracer).toHaveBeenCalledWith('mcp-interlock', manifest.version);
+    expect(getMeter).toHaveBeenCalledWith('mcp-interlock', manifest.version);
+  });
+
   it('throws where it was called before and not disabled', () => {
     const { disable } = observe();
     expect(() => instrument()).toThrow(/called before .*ERR_INTERLOCK_CONFIG/s);

@@ -42,8 +42,10 @@ describe('over HTTP, a span', () => {
     const viewed = await seen.spanOf('cart.view');
     expect(viewed).toMatchObject({ name: 'tools/call cart.view' });
     expect(Object.keys(viewed.attributes).filter((key) => key.startsWith('mcp_'))).toEqual([]);
-    expect((await seen.spanOf('cart.pay')).attributes).toMatchObject({
-      'error.type': 'tool_error',
+    const pay = await seen.spanOf('cart.pay');
+    expect(pay.status).toEqual({ code: SpanStatusCode.UNSET });
+    expect(pay.attributes).not.toHaveProperty('error.type');
+    expect(pay.attributes).toMatchObject({
       'mcp_interlock.outcome': 'refused',
       'mcp_interlock.refusal.reason': 'state',
       'mcp_interlock.state': 'empty',
