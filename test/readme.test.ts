@@ -2,6 +2,7 @@ import { copyFileSync, existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import type * as z from 'zod/mini';
+import manifest from '../package.json' with { type: 'json' };
 import { postgresBus } from '../src/bus/postgres.ts';
 import { redisBus } from '../src/bus/redis.ts';
 import { toMermaid } from '../src/check/index.ts';
@@ -439,11 +440,18 @@ describe('the links of the documentation', () => {
   });
 });
 
+/**
+ * Readers have the package alone, so no link of its pages may lead to an example. `tools` has pages
+ * for contributors, who have the repository.
+ */
+const PUBLISHED = ['README.md', 'LICENSE', 'tools', ...manifest.files];
+
 function leadsSomewhere(path: string, link: string): boolean {
   const [file = '', anchor] = link.split('#');
   const target = file === '' ? path : join(dirname(path), file);
   return (
     existsSync(join(ROOT, target)) &&
+    PUBLISHED.includes(target.replace(/\/.*/, '')) &&
     (anchor === undefined || new Page(target).anchors.includes(anchor))
   );
 }

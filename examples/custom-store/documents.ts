@@ -11,8 +11,8 @@ export interface Revision {
 }
 
 /**
- * All that a backend must be able to do. Most can: an SQL table with a primary key on (key,
- * number), a conditional write in DynamoDB, `If-None-Match` in S3, a transaction in etcd.
+ * All that a backend must be able to do. Most can: an `UPDATE` of the revision before in SQL, a
+ * conditional write in DynamoDB, `If-None-Match` in S3, a transaction in etcd.
  */
 export interface Documents {
   newest(key: string): Promise<Revision>;

@@ -47,8 +47,8 @@ export interface InstrumentOptions {
   /**
    * What `runsOf()` returned for the workflows whose runs to count, each time that metrics are
    * collected. It counts runs that have not ended, held and unreadable runs, and running steps.
-   * Their stores need an index. With `runsOf(gate, { sessions })` a metric also says whether the bus
-   * is heard. Default: none.
+   * Their stores need an index. With `runsOf(gate, { sessions })` a metric also says whether the
+   * bus is heard. Default: none.
    */
   runs?: readonly CountedRuns[] | undefined;
 }

@@ -4,11 +4,12 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import Database from 'libsql';
 import { describeStateStore } from 'mcp-interlock/testing';
 import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { approvalApp } from '../../examples/custom-store/app.ts';
 import { documentStore } from '../../examples/custom-store/document-store.ts';
-import { fileDocuments } from '../../examples/custom-store/documents.ts';
+import { type Documents, fileDocuments } from '../../examples/custom-store/documents.ts';
 import { smallestStore } from '../../examples/custom-store/smallest-store.ts';
 import { latch } from '../helpers/latch.ts';
 import { expectQuoted } from '../helpers/markdown.ts';
@@ -46,6 +47,40 @@ describeStateStore(
   },
   { describe, it, scope: 'restarts' },
 );
+
+/** One row for each key, as the page says of SQL. */
+function rowDocuments(): Documents {
+  const database = new Database(':memory:');
+  database.exec('CREATE TABLE documents (key TEXT PRIMARY KEY, number INTEGER, text TEXT)');
+  const read = database.prepare('SELECT number, text FROM documents WHERE key = ?');
+  const first = database.prepare('INSERT INTO documents VALUES (?, 1, ?) ON CONFLICT DO NOTHING');
+  const next = database.prepare(
+    'UPDATE documents SET number = number + 1, text = ? WHERE key = ? AND number = ?',
+  );
+  return {
+    newest: async (key) => {
+      const row = read.get(key) as { number: number; text: string } | undefined;
+      return row === undefined ? { number: 0 } : { number: row.number, text: row.text };
+    },
+    put: async (key, number, text) => {
+      const { changes } = number === 1 ? first.run(key, text) : next.run(text, key, number - 1);
+      return changes === 1;
+    },
+  };
+}
+
+describe.each(['files', 'rows'])('documents in %s', (kind) => {
+  it('let no process put a revision that was replaced since it read', async () => {
+    const root = await makeFolder();
+    onTestFinished(() => rm(root, { recursive: true }));
+    const documents = kind === 'files' ? fileDocuments(root) : rowDocuments();
+    for (const number of [1, 2, 3, 4])
+      expect(await documents.put('run', number, `text ${number}`)).toBe(true);
+    for (const number of [1, 2, 3, 4])
+      expect(await documents.put('run', number, 'of a slow process')).toBe(false);
+    expect(await documents.newest('run')).toEqual({ number: 4, text: 'text 4' });
+  });
+});
 
 describe('a server with the store in files', () => {
   it('shares its runs with other processes, and goes on where it was after all of them were killed', async () => {
