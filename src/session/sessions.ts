@@ -17,7 +17,7 @@ import {
   requestHeader,
   setRequestHeader,
 } from '../wire/headers.ts';
-import { isRequestId, type ListKind } from '../wire/json-rpc.ts';
+import { isLongId, isRequestId, type ListKind } from '../wire/json-rpc.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { Audiences, MissedLists } from './audiences.ts';
 import { ANONYMOUS, Callers, clientNamed, type Identity, Quotas } from './callers.ts';
@@ -475,7 +475,8 @@ export class Sessions implements SessionKeeper {
       if (kind === 'response' && id !== undefined) session.answered(id);
       if (method !== 'notifications/cancelled') continue;
       const cancelled = message.at('params', 'requestId');
-      if (!isRequestId(cancelled)) continue;
+      // All instances would hear of it, and no request of the session has such an id.
+      if (!isRequestId(cancelled) || isLongId(cancelled)) continue;
       if (!session.cancel(cancelled)) this.#relay?.cancelled(session.run, cancelled);
       else if (session.inFlight(cancelled)?.mustEnd) incoming.drop();
     }

@@ -5,6 +5,7 @@ import {
   errorResponse,
   hasKey,
   IDEMPOTENCY_KEY,
+  isLongId,
   isObject,
   isRequestId,
   isSameJson,
@@ -14,6 +15,7 @@ import {
   META_CLAIM,
   META_PREFIX,
   type MessageKind,
+  MOST_ID_BYTES,
   type RequestId,
   valueAt,
 } from './json-rpc.ts';
@@ -244,6 +246,8 @@ function read(
   const id = isObject(value) && isRequestId(value.id) ? value.id : null;
   if (kind === 'invalid' || !isObject(value))
     return bad(id, 'Invalid Request: not a JSON-RPC 2.0 message');
+  if (kind === 'request' && isLongId(id))
+    return bad(null, `Invalid Request: an id has at most ${MOST_ID_BYTES} bytes`);
   const fault = oddKey(value, outline?.doubled) ?? oddName(value);
   if (fault !== undefined) return bad(id, `Invalid Request: the member ${fault}`);
   const text = outline && whole?.slice(outline.start, outline.end);

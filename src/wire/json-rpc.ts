@@ -48,6 +48,17 @@ export function isRequestId(value: unknown): value is RequestId {
   return typeof value === 'string' || (typeof value === 'number' && Number.isSafeInteger(value));
 }
 
+/**
+ * The longest id of a request, in bytes of UTF-8. Trails, events and late answers remember it long
+ * after the request, so its length must not be the client's choice.
+ */
+export const MOST_ID_BYTES = 256;
+
+/** Whether no request of a client has the id, since it is too long. */
+export function isLongId(id: RequestId | null): boolean {
+  return typeof id === 'string' && Buffer.byteLength(id) > MOST_ID_BYTES;
+}
+
 export function kindOf(message: unknown): MessageKind {
   if (!isObject(message) || message.jsonrpc !== '2.0') return 'invalid';
   if (Object.hasOwn(message, 'method')) {

@@ -111,6 +111,31 @@ describe.each(['stateful', 'stateless'] as const)('a body is refused as a whole,
     await expectUnharmed(app, session);
   });
 
+  it('because an id in it is longer than 256 bytes, which much would remember', async () => {
+    const app = await scene({ shape: { mode }, gate: { trail: { refusals: true } } });
+    const session = await app.session();
+    const pay = (id: unknown) => ({ ...callOf(1, 'cart.pay'), id });
+    const longest = 'é'.repeat(128);
+    for (const id of ['x'.repeat(257), `${longest}x`, 'x'.repeat(3_000_000)]) {
+      for (const body of [pay(id), [pay(1), pay(id)]]) {
+        const refused = await session.post(body);
+        expect([refused.status, refused.messages]).toEqual([
+          400,
+          [
+            {
+              jsonrpc: '2.0',
+              id: null,
+              error: { code: INVALID, message: 'Invalid Request: an id has at most 256 bytes' },
+            },
+          ],
+        ]);
+      }
+    }
+    const { messages } = await session.post(pay(longest));
+    expect([messages[0]?.id, messages[0]?.result.isError]).toEqual([longest, true]);
+    await expectUnharmed(app, session);
+  });
+
   it('because it is too large, with a stated length or without', async () => {
     const app = await scene({ shape: { mode }, session: { maxBodyBytes: 10_000 } });
     const session = await app.session();

@@ -186,6 +186,26 @@ describe('a cancellation that lands on another instance', () => {
   });
 });
 
+it('keeps a cancelled id that no request can have to itself', async () => {
+  const bus = localBus();
+  const sent: string[] = [];
+  const told: NotificationBus = {
+    publish(message) {
+      sent.push(JSON.stringify(message));
+      return bus.publish(message);
+    },
+    subscribe: (listener) => bus.subscribe(listener),
+  };
+  const [a] = await instances(1, told);
+  const headers = await initialize(a);
+  for (const requestId of ['x'.repeat(257), 'gone']) {
+    const body = { jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId } };
+    expect((await send(a.url, { headers, body })).status).toBe(202);
+  }
+  const cancelled = sent.filter((message) => message.includes('cancelled'));
+  expect([cancelled.length, cancelled[0]]).toEqual([1, expect.stringContaining('gone')]);
+});
+
 describe('a session that ends on one instance', () => {
   it('is unknown to the others at once, and its streams end there', async () => {
     const [a, b] = await instances(2);

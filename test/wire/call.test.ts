@@ -76,6 +76,11 @@ describe('a message that parsers read in different ways', () => {
   });
 });
 
+it("keeps a client's answer to a long id, which the server itself gave its request", () => {
+  const answer = `{"jsonrpc":"2.0","id":"${'x'.repeat(1_000)}","result":{}}`;
+  expect(faultIn(answer)).toBeUndefined();
+});
+
 describe('the messages of a batch', () => {
   it('keep their text', () => {
     const texts = [
