@@ -1,6 +1,6 @@
 /**
- * What a large body costs before the gate decides: to read and check it, and to digest its
- * arguments, each as a ratio to `JSON.parse` of the same text.
+ * What a large body costs before the gate decides: to read and check it, to digest its arguments,
+ * and to digest one for a rule with `same`, each as a ratio to `JSON.parse` of the same text.
  *
  * Where the system tells it (Linux), it counts the processor time of the one thread. Then other
  * work of the machine counts little. It takes the least of several turns.
@@ -10,6 +10,8 @@ import { readFileSync } from 'node:fs';
 import { digestOf } from '../src/digest.ts';
 import { parseBody } from '../src/wire/body.ts';
 import { readCalls } from '../src/wire/call.ts';
+import { AskedArguments } from '../src/workflow/bound-tools.ts';
+import { digestOfArguments } from '../src/workflow/order-model.ts';
 
 /** Just below the largest body that the middleware takes. */
 const SIZE = 4 * 1024 * 1024 - 1024;
@@ -43,6 +45,7 @@ const SHAPES: Readonly<Record<string, () => string>> = {
   '[],[],…': () => `{"a":[${repeated('[]')}]}`,
   '{},{},…': () => `{"a":[${repeated('{}')}]}`,
   'small objects': () => `{"a":[${repeated('{"b":1,"a":2}')}]}`,
+  'small nested arrays': () => `{"a":[${repeated('[[1]]')}]}`,
   'deep arrays': () => `{"a":${'['.repeat(SIZE / 2)}${']'.repeat(SIZE / 2)}}`,
   'deep objects': () => `{"a":${'{"a":'.repeat(SIZE / 6)}1${'}'.repeat(SIZE / 6)}}`,
   'many keys': () => `{${counted((i) => `"k${i}":1`)}}`,
@@ -79,7 +82,13 @@ function least(task: () => unknown): number {
 }
 
 /** The shapes that say the most. */
-export const TELLING_BODIES = ['one string', '[],[],…', 'many keys', 'deep arrays'];
+export const TELLING_BODIES = [
+  'one string',
+  '[],[],…',
+  'many keys',
+  'small nested arrays',
+  'deep arrays',
+];
 
 /**
  * Milliseconds and ratios for each shape of 4 MiB. `over` is 1 where reading takes longer than
@@ -108,6 +117,7 @@ function measureBody(args: string): Record<string, number> {
   });
   const value: unknown = JSON.parse(args);
   const digest = least(() => digestOf(value));
+  const rule = least(() => digestOfArguments(new AskedArguments(value).exactMembers, ['a']));
   const hash = least(() => createHash('sha256').update(bytes).digest());
   const short = (value: number, digits: number): number => Number(value.toFixed(digits));
   return {
@@ -117,6 +127,8 @@ function measureBody(args: string): Record<string, number> {
     over: read > 2 * parse + ALLOWANCE ? 1 : 0,
     'digest ms': short(digest, 1),
     'digest ratio': short(digest / parse, 2),
+    'rule ms': short(rule, 1),
+    'rule ratio': short(rule / parse, 2),
     'SHA-256 ms': short(hash, 1),
   };
 }

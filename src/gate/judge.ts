@@ -16,7 +16,13 @@ import type { CallNote, FsmSnapshot, Json } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { argumentsFault, headerFault } from '../wire/headers.ts';
-import { isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
+import {
+  isObject,
+  isRequestId,
+  type JsonObject,
+  MOST_DEPTH,
+  type RequestId,
+} from '../wire/json-rpc.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import { ANOTHER, type Refusal, type RefusalDetails } from '../workflow/advice.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
@@ -55,6 +61,8 @@ const NO_REFUSALS =
 const LONG_LITERAL = `a number in them has more than ${LONGEST_LITERAL} characters, which some cut`;
 
 const PROTOTYPE = 'no key in them may be "__proto__", which some parsers read as a prototype';
+
+const TOO_DEEP = `they are nested deeper than ${MOST_DEPTH} objects and lists`;
 
 const TOO_MANY_HELD: NotClaimed = { reason: 'too-many-held' };
 
@@ -105,7 +113,9 @@ export class Judge {
     const run = this.#admission.runOf(incoming);
     this.#takeHandleOut(incoming);
     const args = new AskedArguments(incoming.sentArguments);
-    const binding = workflow.matchAlways(tool) ?? this.#match(tool, args);
+    // No function of the app reads arguments that are too deep: the client has chosen their depth.
+    const binding =
+      workflow.matchAlways(tool) ?? (incoming.isDeep ? 'failed' : this.#match(tool, args));
     if (binding === undefined || !this.#keepsSecrets)
       return this.#route(incoming, tool, run, binding, args, giveUp);
     // This comes first: a call of a hidden tool must not get an error that only bound tools get.
@@ -130,6 +140,8 @@ export class Judge {
       argumentsFault(req, incoming, this.#config.listed.mirroredOf(tool));
     if (fault !== undefined)
       return after(this.#exchange.reject(400, fault.code, fault.message), () => 'ended' as const);
+    if (incoming.isDeep)
+      return this.#refuse(incoming, tool, { reason: 'arguments', words: TOO_DEEP }, []);
     if (incoming.namesPrototype)
       return this.#refuse(incoming, tool, { reason: 'arguments', words: PROTOTYPE }, []);
     if (incoming.exactArguments?.hasLongLiteral)

@@ -5,6 +5,7 @@ import {
   errorResponse,
   hasKey,
   IDEMPOTENCY_KEY,
+  isDeep,
   isLongId,
   isObject,
   isRequestId,
@@ -57,13 +58,14 @@ export class Call {
   /** Whether JavaScript may round a number in the arguments that the client sent. */
   readonly mayRound: boolean;
   #namesPrototype: boolean | undefined;
+  #isDeep: boolean | undefined;
   #exact: { readonly json: ExactJson | undefined; readonly edits: number } | undefined;
 
   constructor(
     kind: Exclude<MessageKind, 'invalid'>,
     message: Message,
     id: RequestId | undefined,
-    outline?: Pick<Outline, 'namesPrototype' | 'mayRound'>,
+    outline?: Pick<Outline, 'namesPrototype' | 'mayRound' | 'isDeep'>,
   ) {
     const { method } = message.value;
     this.kind = kind;
@@ -71,6 +73,7 @@ export class Call {
     this.id = id;
     this.method = typeof method === 'string' ? method : undefined;
     this.#namesPrototype = outline?.namesPrototype;
+    this.#isDeep = outline?.isDeep;
     this.mayRound = outline?.mayRound === true;
   }
 
@@ -95,6 +98,14 @@ export class Call {
   get namesPrototype(): boolean {
     this.#namesPrototype ??= hasKey(this.message.at(...ARGUMENTS), '__proto__');
     return this.#namesPrototype;
+  }
+
+  /**
+   * Whether the client nested the arguments deeper than `MOST_DEPTH`. Ask before they are changed.
+   */
+  get isDeep(): boolean {
+    this.#isDeep ??= isDeep(this.message.at(...ARGUMENTS));
+    return this.#isDeep;
   }
 
   /**

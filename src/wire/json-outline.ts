@@ -1,5 +1,6 @@
 import { randomInt } from 'node:crypto';
 import { mayRound, SHORTEST_ODD } from '../numbers.ts';
+import { MOST_DEPTH } from './json-rpc.ts';
 import {
   BACKSLASH,
   CLOSE_ARRAY,
@@ -26,6 +27,8 @@ export interface Outline extends Span {
   readonly namesPrototype: boolean;
   /** Whether JavaScript may round a number in the arguments. `true` when in doubt. */
   readonly mayRound: boolean;
+  /** Whether the arguments are nested deeper than {@link MOST_DEPTH}. */
+  readonly isDeep: boolean;
 }
 
 /** The parts of a message that we read or write, as paths. */
@@ -82,6 +85,8 @@ class Scan {
   /** The same three of each container around it. */
   #stack = new Int32Array(3 * 8);
   #depth = 0;
+  /** How many containers are around the arguments. */
+  #outermost = 0;
   /** The places of all open objects' keys, the innermost object's last; hashes of `MIXED` ones. */
   #keys = new Int32Array(32);
   #hashes = new Int32Array(32);
@@ -160,6 +165,7 @@ class Scan {
     this.#stack[frame + 1] = this.#first;
     this.#stack[frame + 2] = this.#order;
     this.#zone = this.#zoneInside(isArray);
+    if (this.#zone === ARGUMENTS) this.#lookAtDepth();
     this.#first = this.#count;
     this.#order = IN_ORDER;
     if (this.#zone === MESSAGE) {
@@ -170,6 +176,7 @@ class Scan {
         doubled: undefined,
         namesPrototype: false,
         mayRound: false,
+        isDeep: false,
       };
       this.#outlines.push(this.#message);
     } else if (this.#named !== undefined) {
@@ -177,6 +184,13 @@ class Scan {
       this.#named = undefined;
     }
     this.#depth++;
+  }
+
+  /** The next value is an object or a list in the arguments, or is the arguments. */
+  #lookAtDepth(): void {
+    if (this.#named === 'params.arguments') this.#outermost = this.#depth;
+    const isDeep = this.#depth - this.#outermost >= MOST_DEPTH;
+    if (isDeep && this.#message !== undefined) this.#message.isDeep = true;
   }
 
   /** The kind of a container that opens inside of the present one. */

@@ -130,6 +130,25 @@ export function someValue(value: unknown, passes: (value: unknown) => boolean): 
   return false;
 }
 
+/**
+ * How deep the arguments of a call may be nested, where a function might read them. Real ones are
+ * far below it, and some parsers of other languages give up from there.
+ */
+export const MOST_DEPTH = 128;
+
+/** Whether more objects and lists than {@link MOST_DEPTH} are nested in the value, with itself. */
+export function isDeep(value: unknown): boolean {
+  let level = [value].filter(isContainer) as object[];
+  for (let depth = 1; level.length > 0; depth++) {
+    if (depth > MOST_DEPTH) return true;
+    const inner: object[] = [];
+    for (const each of level)
+      for (const member of Object.values(each)) if (isContainer(member)) inner.push(member);
+    level = inner;
+  }
+  return false;
+}
+
 /** Whether any object in the value has this key of its own. */
 export function hasKey(value: unknown, key: string): boolean {
   return someValue(value, (each) => isObject(each) && Object.hasOwn(each, key));

@@ -268,7 +268,8 @@ export interface RoundedNumber {
  */
 export class AskedArguments {
   readonly #args: unknown;
-  #views: Record<'read' | 'exact', WeakMap<object, object>> | undefined;
+  #views: WeakMap<object, object> | undefined;
+  #exact: object | undefined;
   #ambiguous: string | undefined;
   #rounded: RoundedNumber | undefined;
 
@@ -279,7 +280,7 @@ export class AskedArguments {
 
   /** What the functions read: an object only where the arguments are one. */
   get view(): unknown {
-    return this.#shown(this.#args, ALL, false);
+    return this.#shown(this.#args, ALL);
   }
 
   /** The first key that was asked for and is also, or only, there in another letter case. */
@@ -298,10 +299,16 @@ export class AskedArguments {
     return isMembers(view) ? view : {};
   }
 
-  /** The {@link members} for digests, with each {@link ExactNumber} as it is. */
+  /**
+   * The members as they came, for functions that only digest them: each {@link ExactNumber} is as
+   * it is. Only the names of the members are watched, since values with equal digests are equal in
+   * each letter case.
+   */
   get exactMembers(): Readonly<Record<string, unknown>> {
-    const view = this.#shown(this.#args, ALL, true);
-    return isMembers(view) ? view : {};
+    const args = this.#args;
+    if (!isMembers(args)) return {};
+    this.#exact ??= this.#watch(args, (value) => value);
+    return this.#exact as Readonly<Record<string, unknown>>;
   }
 
   /**
@@ -332,39 +339,38 @@ export class AskedArguments {
   }
 
   /** @param name the key of the nearest member that the value is in */
-  #shown(value: unknown, name: string | symbol, isExact: boolean): unknown {
+  readonly #shown = (value: unknown, name: string | symbol): unknown => {
     if (!isContainer(value)) {
-      if (isInfinite(value) && !isExact) this.#rounded ??= { name: String(name), double: value };
+      if (isInfinite(value)) this.#rounded ??= { name: String(name), double: value };
       return value;
     }
     if (value instanceof ExactNumber) {
-      if (isExact) return value;
       const { double, misleads } = value;
       if (misleads) this.#rounded ??= { name: String(name), double };
       return double;
     }
     // A list without objects or lists in it has no keys to watch.
     if (Array.isArray(value) && !value.some(isWatched)) return value;
-    this.#views ??= { read: new WeakMap(), exact: new WeakMap() };
-    const views = this.#views[isExact ? 'exact' : 'read'];
-    const known = views.get(value);
+    this.#views ??= new WeakMap();
+    const known = this.#views.get(value);
     if (known !== undefined) return known;
     const view = Array.isArray(value)
-      ? this.#watchList(value, name, isExact)
-      : this.#watch(value, isExact);
-    views.set(value, view);
+      ? this.#watchList(value, name)
+      : this.#watch(value, this.#shown);
+    this.#views.set(value, view);
     return view;
-  }
+  };
 
-  #watchList(list: unknown[], name: string | symbol, isExact: boolean): object {
+  #watchList(list: unknown[], name: string | symbol): object {
     return new Proxy(unlocked(list), {
-      get: (target, key, receiver) =>
-        this.#shown(Reflect.get(target, key, receiver), name, isExact),
-      getOwnPropertyDescriptor: (target, key) => this.#described(target, key, name, isExact),
+      get: (target, key, receiver) => this.#shown(Reflect.get(target, key, receiver), name),
+      getOwnPropertyDescriptor: (target, key) =>
+        describedAs(target, key, (value) => this.#shown(value, name)),
     });
   }
 
-  #watch(object: object, isExact: boolean): object {
+  /** @param show makes what is read of a member's value */
+  #watch(object: object, show: (value: unknown, key: string | symbol) => unknown): object {
     let spellings: Map<string, string> | undefined;
     const ask = (target: object, key: string | symbol): void => {
       if (typeof key !== 'string') return;
@@ -375,7 +381,7 @@ export class AskedArguments {
     return new Proxy(unlocked(object), {
       get: (target, key, receiver) => {
         ask(target, key);
-        return this.#shown(Reflect.get(target, key, receiver), key, isExact);
+        return show(Reflect.get(target, key, receiver), key);
       },
       has: (target, key) => {
         ask(target, key);
@@ -383,7 +389,7 @@ export class AskedArguments {
       },
       getOwnPropertyDescriptor: (target, key) => {
         ask(target, key);
-        return this.#described(target, key, key, isExact);
+        return describedAs(target, key, (value) => show(value, key));
       },
       // A function that goes through the keys asks for each of them.
       ownKeys: (target) => {
@@ -393,18 +399,17 @@ export class AskedArguments {
       },
     });
   }
+}
 
-  #described(
-    target: object,
-    key: string | symbol,
-    name: string | symbol,
-    isExact: boolean,
-  ): PropertyDescriptor | undefined {
-    const described = Reflect.getOwnPropertyDescriptor(target, key);
-    if (described !== undefined && 'value' in described && described.configurable === true)
-      described.value = this.#shown(described.value, name, isExact);
-    return described;
-  }
+function describedAs(
+  target: object,
+  key: string | symbol,
+  show: (value: unknown) => unknown,
+): PropertyDescriptor | undefined {
+  const described = Reflect.getOwnPropertyDescriptor(target, key);
+  if (described !== undefined && 'value' in described && described.configurable === true)
+    described.value = show(described.value);
+  return described;
 }
 
 /** What the value as a whole is called, where it is in no member. */

@@ -1,5 +1,6 @@
 import type { RequestHandler } from 'express';
 import { describe, expect, it } from 'vitest';
+import { StateMachineGate } from '../../src/index.ts';
 import { callOf, INITIALIZE, reasonOf, send, type WireMessage } from '../helpers/raw.ts';
 import { scene } from '../helpers/scene.ts';
 
@@ -82,7 +83,6 @@ describe.each(MODES)('an odd call, %s', (mode) => {
     ['with a _meta that is an array', '{"name":"cart.pay","_meta":[1]}'],
     ['with a _meta that is null', '{"name":"cart.pay","_meta":null}'],
     ['with a forged refusal', '{"name":"cart.pay","_meta":{"mcp-interlock/refusal":null}}'],
-    ['with arguments that are very deep', `{"name":"cart.pay","arguments":{"a":${deep(10_000)}}}`],
     ['with a _meta that is very deep', `{"name":"cart.pay","_meta":{"a":${deep(10_000)}}}`],
     [
       'with NUL and half a character in its arguments',
@@ -106,10 +106,6 @@ describe.each(MODES)('an odd call, %s', (mode) => {
       'with a method of Object.prototype',
       '{"name":"cart.add_item","arguments":{"sku":{"toString":1}}}',
     ],
-    [
-      'with arguments that are very deep',
-      `{"name":"cart.add_item","arguments":{"sku":${deep(10_000)}}}`,
-    ],
   ])('that is allowed, and that the upstream refuses, moves nothing: %s', async (_, params) => {
     const app = await scene({ shape: { mode } });
     const session = await app.session();
@@ -120,28 +116,22 @@ describe.each(MODES)('an odd call, %s', (mode) => {
     expect((await session.call('cart.add_item')).result.content[0].text).toBe('cart.add_item done');
   });
 
-  it.each([
-    '__proto__',
-    'constructor',
-    '',
-    '\u0000',
-    '\ud800',
-    '💶'.repeat(1_000),
-    -0,
-    2 ** 53 - 1,
-  ])('is answered with its id, also an odd one: %j', async (id) => {
-    const app = await scene({ shape: { mode } });
-    const session = await app.session();
-    const wire = JSON.parse(JSON.stringify(id));
-    for (let round = 0; round < 2; round++) {
-      expect((await session.post(callOf(id, 'cart.pay'))).messages.map((each) => each.id)).toEqual([
-        wire,
-      ]);
-      expect((await session.post(callOf(id, 'cart.view'))).messages.map((each) => each.id)).toEqual(
-        [wire],
-      );
-    }
-  });
+  it.each(['__proto__', 'constructor', '', '\u0000', '\ud800', '💶'.repeat(64), -0, 2 ** 53 - 1])(
+    'is answered with its id, also an odd one: %j',
+    async (id) => {
+      const app = await scene({ shape: { mode } });
+      const session = await app.session();
+      const wire = JSON.parse(JSON.stringify(id));
+      for (let round = 0; round < 2; round++) {
+        expect(
+          (await session.post(callOf(id, 'cart.pay'))).messages.map((each) => each.id),
+        ).toEqual([wire]);
+        expect(
+          (await session.post(callOf(id, 'cart.view'))).messages.map((each) => each.id),
+        ).toEqual([wire]);
+      }
+    },
+  );
 
   it.each(['__proto__', 'constructor', 'tools/call ', 'TOOLS/CALL'])(
     'of the method %j is no call, and goes to the upstream',
@@ -156,17 +146,62 @@ describe.each(MODES)('an odd call, %s', (mode) => {
 });
 
 describe('arguments that are very deep', () => {
+  const nested = (depth: number) =>
+    call(`{"name":"cart.add_item","arguments":{"x":${deep(depth - 1)}}}`);
+
   it.each([
     ['which the middleware reads', false],
     ['which a parser in front has read', true],
-  ])('do not keep a call from being a step, in a body %s', async (_, parser) => {
+  ])('are refused by name beyond 128 levels, in a body %s', async (_, parser) => {
     const app = await scene({ shape: { parser } });
     const session = await app.session();
-    const { messages } = await session.post(
-      call(`{"name":"cart.add_item","arguments":{"x":${deep(10_000)}}}`),
-    );
+    for (const depth of [129, 10_000]) {
+      for (const body of [nested(depth), `[${nested(depth)}]`]) {
+        const { messages } = await session.post(body);
+        expect(reasonOf(messages.at(-1))).toBe('arguments');
+        expect(messages.at(-1)?.result.content[0].text).toContain(
+          'they are nested deeper than 128 objects and lists',
+        );
+      }
+    }
+    expect(app.ledger.calls).toEqual([]);
+    const { messages } = await session.post(nested(128));
     expect(messages.at(-1)?.result.content[0].text).toBe('cart.add_item done');
-    expect(await session.tools()).toEqual(['cart.add_item', 'cart.checkout', 'cart.view']);
+  });
+
+  it('reach a tool that is not bound, and no function of the app', async () => {
+    const seen: unknown[] = [];
+    const workflow = new StateMachineGate({
+      id: 'shop',
+      initial: 'open',
+      states: { open: { on: { KEEP: 'open' } } },
+    }).bindTool('cart.add_item', 'open', {
+      success: 'KEEP',
+      when: ({ x }) => seen.push(x) > 0,
+    });
+    const app = await scene({ workflow });
+    const session = await app.session();
+    expect(reasonOf((await session.post(nested(129))).messages.at(-1))).toBe('arguments');
+    expect(seen).toEqual([]);
+    await session.post(nested(10_000).replace('cart.add_item', 'cart.view'));
+    expect(app.ledger.calls).toEqual(['cart.view']);
+  });
+
+  it.each([
+    ['one deep list', () => deep(2_000_000), 'arguments'],
+    ['a list of small lists', () => `[${Array(500_000).fill('[[1]]').join(',')}]`, undefined],
+  ])('cost a rule with "same" less than 3 s for 4 MB: %s', async (_, text, reason) => {
+    const workflow = StateMachineGate.fromOrder({
+      'cart.checkout': { after: [{ tool: 'cart.add_item', same: ['x'] }] },
+    });
+    const app = await scene({ workflow });
+    const session = await app.session();
+    const body = call(`{"name":"cart.add_item","arguments":{"x":${text()}}}`);
+    const before = process.cpuUsage();
+    const { messages } = await session.post(body);
+    const { user, system } = process.cpuUsage(before);
+    expect(reasonOf(messages.at(-1))).toBe(reason);
+    expect((user + system) / 1e6).toBeLessThan(3);
   });
 });
 
