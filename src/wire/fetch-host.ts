@@ -11,6 +11,7 @@ import {
   unfitMedia,
 } from './body.ts';
 import type { RequestPort } from './headers.ts';
+import { unreadable } from './json-rpc.ts';
 import type { JsonText } from './json-text.ts';
 import type { Done, Host, Originals, ResponsePort, ResponseSink } from './node-host.ts';
 
@@ -117,6 +118,12 @@ export class FetchHost implements Host {
         `gateFetch(): the handler must return a Response; it returned ${showValue(response)}`,
       );
     }
+    const fault = faultOf(response);
+    if (fault !== undefined) {
+      this.#onError(fault);
+      void response.body?.cancel().catch(() => {});
+      return this.#pass(Response.json(unreadable(null), { status: 502 }));
+    }
     this.response.take(response);
     sink.takeHead(response.statusText === '' ? undefined : response.statusText, false);
     if (response.body !== null) {
@@ -170,6 +177,17 @@ function isResponse(value: unknown): value is Response {
     'headers' in value &&
     'body' in value
   );
+}
+
+/** Why no host can send the response: `Response.error()`, status 101, or 204 with a body. */
+function faultOf({ status, statusText, headers, body }: Response): unknown {
+  try {
+    new Response(body === null ? null : '', { status, statusText, headers });
+  } catch (error) {
+    return new Error(`gateFetch(): no client can be sent the handler's response, ${status}`, {
+      cause: error,
+    });
+  }
 }
 
 /** How many bytes may wait for a slow client before the handler must wait too. */
@@ -321,7 +339,13 @@ class FetchResponse implements ResponsePort, Originals {
     // "The server MUST NOT send content in the response" to HEAD (RFC 9110, section 9.3.2).
     const isHead = this.req.method === 'HEAD';
     if (isHead && body instanceof ReadableStream) void body.cancel();
-    this.#make(new Response(isHead ? null : body, init));
+    try {
+      this.#make(new Response(isHead ? null : body, init));
+    } catch (error) {
+      // Else the host would wait for ever.
+      this.#refuse(error);
+      throw error;
+    }
   }
 }
 

@@ -716,12 +716,29 @@ export class Tap implements ResponseSink {
     let { length } = last;
     for (const piece of ahead) length += piece.length;
     if (!this.#isSent && this.#statesLength) stateLength(this.res, length);
+    if (!this.#isSent) this.#checkLength(length);
     this.#writeHead();
     // Not joined: copying a long list costs more than the rest of its answer.
     for (const piece of ahead) this.#send(piece);
     this.#phase = 'ended';
-    this.#original.end(last.length > 0 && !this.#gone ? last : undefined);
+    try {
+      this.#original.end(last.length > 0 && !this.#gone ? last : undefined);
+    } catch (error) {
+      // A body of another length than stated: else the client would wait for the rest for ever.
+      this.res.destroy();
+      throw error;
+    }
     if (this.#isUpstreamDone) this.releaseClose();
+  }
+
+  /** Throws while an error can still be sent, where Node itself would throw at the end. */
+  #checkLength(length: number): void {
+    const isStrict: unknown = Reflect.get(this.res, 'strictContentLength');
+    const stated = this.res.getHeader('content-length');
+    if (isStrict !== true || stated === undefined || Number(stated) === length) return;
+    const hasBody = this.#asked.req.method !== 'HEAD' && this.res.statusCode !== 304;
+    if (hasBody && !this.#gone)
+      throw new Error(`the upstream stated ${Number(stated)} bytes, and sent ${length}`);
   }
 
   /** Ends the response with a JSON body in place of the upstream's, or with none. */

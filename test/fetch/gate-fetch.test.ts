@@ -61,6 +61,12 @@ function openShop(
   };
 }
 
+/** The members of an answer that no `Response` class has made. */
+function plainAnswer(): Response {
+  const { body, headers, statusText } = new Response('{}');
+  return { status: 200, body, headers, statusText } as Response;
+}
+
 const errorOf = async (response: Response): Promise<unknown[]> => {
   const [message] = [(await response.json()) as WireMessage].flat();
   return [response.status, message?.error.code];
@@ -292,6 +298,22 @@ describe('the handler behind gateFetch()', () => {
     await expect(asked).rejects.toThrow(
       'the handler must return a Response; it returned undefined',
     );
+  });
+
+  it.each<[string, () => Response]>([
+    ['Response.error()', () => Response.error()],
+    ['status 101', () => ({ ...plainAnswer(), status: 101 })],
+    ['status 999', () => ({ ...plainAnswer(), status: 999 })],
+    ['204 with a body', () => ({ ...plainAnswer(), status: 204 })],
+    ['an odd status text', () => ({ ...plainAnswer(), statusText: 'a\nb' })],
+  ])('answers 502 and is told of, in place of %s', async (_, answer) => {
+    const shop = openShop(answer);
+    const headers = await shop.begin();
+    const { status } = await shop.fetch(post(callOf(1, 'cart.view'), headers));
+    expect(status).toBe(502);
+    expect(shop.errors.map(String)).toEqual([
+      expect.stringContaining('no client can be sent the handler'),
+    ]);
   });
 
   it('may answer after its step was abandoned, which fails nothing', async () => {

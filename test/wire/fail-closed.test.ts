@@ -291,6 +291,27 @@ describe.each(['express 4', 'express 5'] as const)('an upstream that throws, on 
 });
 
 describe.each(HOSTS)('an upstream, on %s,', (host) => {
+  it('that states another length than it sends is told of, and keeps no client waiting', async () => {
+    for (const isWhole of [true, false]) {
+      const upstream: Upstream = (_req, res) => {
+        res.strictContentLength = true;
+        res.writeHead(200, { 'content-type': 'text/plain', 'content-length': '99' });
+        if (!isWhole) res.write('short');
+        res.end(isWhole ? 'short' : undefined);
+      };
+      const errors: unknown[] = [];
+      const { url } = await serve(upstream, {
+        host,
+        filters: () => [ONLOOKER],
+        onError: (error) => errors.push(error),
+      });
+      const answer = ask(url, { method: 'PUT', body: CALL });
+      if (isWhole) expect((await answer).status).toBe(502);
+      else await expect(answer).rejects.toThrow();
+      expect(errors).toHaveLength(1);
+    }
+  });
+
   it('that destroys the socket tells its filters, and ends nothing else', async () => {
     const { opened, open: tell } = latch();
     const { url } = await serve((req) => void req.socket.destroy(), {
