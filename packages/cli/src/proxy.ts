@@ -48,7 +48,10 @@ export function mcpProxy(target: string | URL, { onFault }: McpProxyOptions = {}
     // Servers that check the Host header see their own name.
     changeOrigin: true,
     on: {
-      proxyReq: onlyWhole,
+      proxyReq(request, req, res) {
+        onlyWhole(request, req);
+        endWithoutAnswer(request, res, () => tell('broke off without an answer'));
+      },
       proxyRes(answer, _req, res) {
         passOn(answer, res);
         if (refuseRedirect(answer)) tell('answers with a redirect, which no client may follow');
@@ -59,7 +62,10 @@ export function mcpProxy(target: string | URL, { onFault }: McpProxyOptions = {}
     },
   });
 
-  return (req, res, next) => void proxy(req, res, next);
+  return (req, res, next) => {
+    dropHopByHop(req);
+    void proxy(req, res, next);
+  };
 }
 
 type OnError = typeof fail;
@@ -98,6 +104,31 @@ function onlyWhole(request: ClientRequest, req: IncomingMessage): void {
   if (!req.destroyed || req.readableEnded) return;
   void notForwarded(req);
   request.destroy();
+}
+
+/** They concern one connection alone (RFC 9110, section 7.6.1). Node writes its own framing. */
+const HOP_BY_HOP = ['connection', 'proxy-connection', 'keep-alive', 'te', 'trailer', 'upgrade'];
+
+/** A server that followed a client's `Upgrade` would leave HTTP, and answer nothing. */
+function dropHopByHop({ headers }: IncomingMessage): void {
+  const named = (headers.connection ?? '').split(',').map((name) => name.trim().toLowerCase());
+  for (const name of [...HOP_BY_HOP, ...named]) if (!FRAMING.includes(name)) delete headers[name];
+}
+
+/** A client's `Connection` must not take these away. */
+const FRAMING = ['content-length', 'transfer-encoding', 'content-type', 'host'];
+
+/** A connection may close without an answer and without an error, as after status 101. */
+function endWithoutAnswer(request: ClientRequest, res: ServerResponse, tell: () => void): void {
+  let isAnswered = false;
+  request.once('response', () => {
+    isAnswered = true;
+  });
+  request.once('close', () => {
+    if (isAnswered || res.headersSent || res.destroyed) return;
+    tell();
+    answerBadGateway(res, BROKEN);
+  });
 }
 
 /** What streams need, and http-proxy leaves out. */
