@@ -281,12 +281,16 @@ class Check {
         );
       }
       if (listed === undefined || listed.includes(tool)) continue;
-      const nearest = nearestName(tool, listed);
+      const open = listed.filter((name) => !this.#workflow.isBound(name));
+      const meant = nearestName(tool, open);
+      const nearest = meant ?? nearestName(tool, listed);
+      const ungated =
+        meant === undefined ? '' : `. This gate does not gate ${showValue(meant)} now`;
       this.#add(
         'tool-not-listed',
         tool,
         `the server lists no tool ${showValue(tool)}, ` +
-          `which workflow "${this.#workflow.id}" binds; ${rightNames(tool, listed)}`,
+          `which workflow "${this.#workflow.id}" binds; ${rightNames(tool, listed)}${ungated}`,
         nearest === undefined
           ? 'Add the tool to the server, or take its binding out.'
           : `Bind ${showValue(nearest)} instead.`,

@@ -145,11 +145,14 @@ export class ListedNames {
   }
 
   #missing(bound: string): string {
-    const nearest = nearestName(bound, this.#names);
+    const open = [...this.#names].filter((name) => !this.#bound.includes(name));
+    const meant = nearestName(bound, open);
+    const nearest = meant ?? nearestName(bound, this.#names);
+    const ungated = meant === undefined ? '' : ` This gate does not gate "${meant}" now.`;
     return (
       `the gate "${this.#gate}" binds "${bound}", which the upstream does not list. ` +
       'No request meets this binding, and what waits for it stays unavailable' +
-      (nearest === undefined ? '.' : `. Did you mean "${nearest}"?`)
+      (nearest === undefined ? '.' : `. Did you mean "${nearest}"?${ungated}`)
     );
   }
 }

@@ -195,7 +195,7 @@ export const BROKEN_GATES: readonly BrokenGate[] = [
   {
     code: 'tool-not-listed',
     place: 'cart_pay',
-    says: /the server lists no tool "cart_pay", .* did you mean "card_pay"\?/,
+    says: /the server lists no tool "cart_pay", .* did you mean "card_pay"\?.* not gate "card_pay" now$/,
     gate: () => sound(),
     options: { tools: ['cart_add', { name: 'card_pay' }] },
   },

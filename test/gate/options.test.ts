@@ -283,7 +283,8 @@ describe('a bound tool that the upstream never lists', () => {
     await client.raw.tools();
     expect(warnings).toEqual([
       'the gate "checkout" binds "cart.veiw", which the upstream does not list. No request meets ' +
-        'this binding, and what waits for it stays unavailable. Did you mean "cart.view"?',
+        'this binding, and what waits for it stays unavailable. Did you mean "cart.view"? ' +
+        'This gate does not gate "cart.view" now.',
     ]);
   });
 });

@@ -392,7 +392,7 @@ describe('a prompt that the upstream does not have', () => {
     expect(warnings).toEqual([
       'the gate "checkout" binds "order.sumary", which the upstream does not list. No request ' +
         'meets this binding, and what waits for it stays unavailable. ' +
-        'Did you mean "order.summary"?',
+        'Did you mean "order.summary"? This gate does not gate "order.summary" now.',
     ]);
   });
 });

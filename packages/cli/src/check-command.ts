@@ -83,8 +83,8 @@ export async function check(args: readonly string[]): Promise<CheckReport> {
     return { out: `${JSON.stringify(document, null, 2)}\n`, err: '', ...ending };
   }
   const advice = target === undefined ? ': give --target or --tools.' : '.';
-  const afterNothing = toolsChecked ? '' : `. Tool names were not checked${advice}`;
-  const report = checked.map((each) => inWords(each, afterNothing)).join('');
+  const unchecked = toolsChecked ? undefined : `Tool names were not checked${advice}`;
+  const report = checked.map((each) => inWords(each, unchecked)).join('');
   if (!given.diagram) return { out: report, err: '', ...ending };
   return {
     out: checked.map(({ diagram }) => `${diagram?.trimEnd()}\n`).join('\n'),
@@ -149,14 +149,16 @@ async function asked(target: URL): Promise<{ tools?: Tools; failure?: Failure }>
   }
 }
 
-function inWords({ id, findings, tools, isOrder }: Checked, afterNothing: string): string {
+function inWords({ id, findings, tools, isOrder }: Checked, unchecked: string | undefined): string {
   const kinds = isOrder ? kindsInWords(tools) : '';
-  if (findings.length === 0) return `${id}: nothing found${afterNothing}\n${kinds}`;
+  if (findings.length === 0)
+    return `${id}: nothing found${unchecked === undefined ? '' : `. ${unchecked}`}\n${kinds}`;
   const lines = findings.map(
     ({ code, severity, place, message, remedy }) =>
       `  ${severity} ${code} at ${place}: ${message}\n    ${remedy}\n`,
   );
-  return `${id}:\n${lines.join('')}${kinds}`;
+  const rest = unchecked === undefined ? '' : `  ${unchecked}\n`;
+  return `${id}:\n${lines.join('')}${rest}${kinds}`;
 }
 
 /** Rules do not show at a glance which tools are steps. */

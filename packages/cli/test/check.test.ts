@@ -88,7 +88,12 @@ it('says where the names of tools were not checked', async () => {
     err: '',
     status: 0,
   });
+  // Also where something else is wrong: a person must not take the rest for checked.
+  expect((await check([broken])).out).toContain(
+    '  Tool names were not checked: give --target or --tools.\n',
+  );
   const tools = file('both.json', ['cart_add', 'cart_pay']);
+  expect((await check([broken, '--tools', tools])).out).not.toContain('not checked');
   expect(JSON.parse((await check([good, '--json'])).out).toolsChecked).toBe(false);
   expect(JSON.parse((await check([good, '--json', '--tools', tools])).out).toolsChecked).toBe(true);
 });
