@@ -156,7 +156,8 @@ function refusalOf(
     const states = binding?.states ?? workflow.whereabouts(tool)?.states ?? [];
     const stand = { workflow, position, beginsAnew: false };
     const { path, foreseen } = new Together([workflow]).wayTo([[states]], [stand]);
-    const withPath = { ...refusal, path };
+    const events = path === undefined ? workflow.outsideEvents(state) : [];
+    const withPath = { ...refusal, path, ...(events.length > 0 && { events }) };
     return { refusal: withPath, says: refusalFor(withPath, { foreseen, isOrder }) };
   }
   if (binding === undefined || !isStopped(workflow, position, binding)) return undefined;

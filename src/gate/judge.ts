@@ -44,6 +44,7 @@ import { tellMoved } from './list-changes.ts';
 import { RecordedCall } from './recorded-call.ts';
 import { askForAlias, badToolName, refusalReply } from './replies.ts';
 import {
+  awaitedFromOutside,
   beginningOf,
   isShown,
   keepsSecrets,
@@ -408,7 +409,12 @@ export class Judge {
       const { path, foreseen = false } = way ?? {};
       const available = outlook?.available ?? [];
       const workflow = this.#config.workflow.id;
-      const refusal = { workflow, state: at?.state, tool, reason: told, available, path };
+      const isStuck = told === 'state' && path === undefined;
+      const since = shown?.version === 0 ? 0 : (snapshot?.updatedAt ?? 0);
+      const outside =
+        isStuck && run && shown ? awaitedFromOutside(this.#config, run, shown, since) : {};
+      const facts = { workflow, state: at?.state, tool, reason: told, available, path };
+      const refusal = { ...facts, ...outside };
       return this.#answerRefused(incoming, refusal, { ...details, foreseen });
     });
   }

@@ -29,7 +29,7 @@ import {
   showReads,
 } from './lists.ts';
 import { askForAlias, nothingToComplete } from './replies.ts';
-import { keepsSecrets, sightOf, stateNow } from './stands.ts';
+import { awaitedFromOutside, keepsSecrets, sightOf, stateNow } from './stands.ts';
 
 const ESCAPED_ASCII = '\\u00';
 /** The methods that name one resource by its URI. The last two are of the extension for skills. */
@@ -381,6 +381,9 @@ class ReadJudge {
       reason: reason as ReadRefusalReason,
       available: outlook?.available ?? [],
       path: way?.path,
+      ...(reason === 'state' && way?.path === undefined && found !== undefined && listed
+        ? awaitedFromOutside(this.#config, listed, found, found.updatedAt)
+        : {}),
     };
     const foreseen = way?.foreseen ?? false;
     const data = { [`${META_PREFIX}refusal`]: refusal };

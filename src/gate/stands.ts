@@ -10,6 +10,7 @@ import { turnKey } from '../step/turns.ts';
 import type { ClaimView, FsmSnapshot, Json, RunRecord, WorkflowRecord } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
+import type { Refusal } from '../workflow/advice.ts';
 import type { Position } from '../workflow/position.ts';
 import type { Sight } from '../workflow/visible.ts';
 import type { Understood, Workflow } from '../workflow/workflow.ts';
@@ -263,6 +264,22 @@ const STALE_HIDE =
 const DEPARTURE =
   'visibility "hide" departs from MCP 2026-07-28, where a list of tools "MUST NOT vary … as a ' +
   'side effect of other requests". Clients may keep such a list';
+
+/** What takes a run out of its state where no call does: for a refusal without a way. */
+export function awaitedFromOutside(
+  { workflow, clock }: Pick<GateConfig, 'workflow' | 'clock'>,
+  run: Run,
+  at: Position,
+  updatedAt: number,
+): Pick<Refusal, 'events' | 'leavesInMs'> {
+  const events = workflow.outsideEvents(at.state);
+  const leavesAt = updatedAt === 0 ? undefined : workflow.leavesAt({ ...at, updatedAt });
+  const now = run.fresh()?.now ?? clock.now();
+  return {
+    ...(events.length > 0 && { events }),
+    ...(leavesAt !== undefined && { leavesInMs: Math.max(0, leavesAt - now) }),
+  };
+}
 
 /** How one gate lists its tools for one request. */
 export function visibilityFor(

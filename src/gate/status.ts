@@ -92,6 +92,7 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
   const waitsFor = hasEnded
     ? undefined
     : awaited(part, { ...stood, position }, next, stored?.claim);
+  const leadsOn = next.some(({ leadsTo }) => leadsTo.some((each) => each !== position.state));
   const left = leavesIn(gate, stood, record);
   const summary = summaryOf(gate, position, run);
   const known = {
@@ -103,6 +104,7 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
   const facts = {
     ...known,
     available: next.map(({ tool }) => tool),
+    leadsOn,
     leavesInMs: left?.leavesInMs,
     done: workflow.doneIn(position.state),
     words: hasEnded ? begunAnew(gate, run) : undefined,
@@ -165,7 +167,7 @@ function nextOf({ gate, run, outlook }: RunPart, stood: Position): readonly Next
   });
 }
 
-/** What a run waits for, where no available call leads to another state. */
+/** What a run waits for. Where a call leads to another state, only what comes from outside. */
 function awaited(
   { gate, run, outlook }: RunPart,
   { position: { state, ...position }, updatedAt }: StoredPosition,
@@ -179,7 +181,13 @@ function awaited(
     const tool = claim && nameToldOf(gate, run, { state, ...position }, claim.tool);
     return tool === undefined ? { what } : { what, tool };
   }
-  if (next.some(({ leadsTo }) => leadsTo.some((each) => each !== state))) return undefined;
+  const leadsOn = next.some(({ leadsTo }) => leadsTo.some((each) => each !== state));
+  const leavesAt = workflow.leavesAt({ state, ...position, updatedAt });
+  const fromOutside = (events: readonly string[]): Awaited | undefined => {
+    if (events.length > 0) return { what: 'event', events };
+    return leavesAt === undefined ? undefined : { what: 'deadline' };
+  };
+  if (leadsOn) return fromOutside(workflow.outsideEvents(state));
   const sight = sightOf(gate, run, { state, ...position });
   for (const tool of workflow.available(state)) {
     if (sight?.hidden.has(tool) === true) continue;
@@ -189,11 +197,9 @@ function awaited(
     const { path } = outlook.wayTo(binding.states, (other) => demandOf(other, tool), tool);
     return { what: 'workflow', tool, ...(path && { path }) };
   }
+  // To a client that does not see a tool, its event comes from outside.
   const sent = next.map(({ tool }) => eventNamed(workflow.matchAlways(tool)?.eventIn(state)));
-  const events = workflow.eventsIn(state).filter((event) => !sent.includes(event));
-  if (events.length > 0) return { what: 'event', events };
-  const leavesAt = workflow.leavesAt({ state, ...position, updatedAt });
-  return leavesAt === undefined ? undefined : { what: 'deadline' };
+  return fromOutside(workflow.eventsIn(state).filter((event) => !sent.includes(event)));
 }
 
 /** The states in which another gate allows a call of the tool, with any arguments. */

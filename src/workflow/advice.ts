@@ -27,6 +27,13 @@ export interface Refusal {
    * way is known.
    */
   readonly path?: readonly string[] | undefined;
+  /**
+   * For `'state'` where no way is known: the events that the state handles and no call sends. One
+   * of them must come from outside, perhaps from a person.
+   */
+  readonly events?: readonly string[] | undefined;
+  /** For `'state'` where no way is known: in how many milliseconds the run leaves its state. */
+  readonly leavesInMs?: number | undefined;
 }
 
 /** What the text of a refusal says beside its facts. */
@@ -79,7 +86,7 @@ export interface NextTool {
   readonly says: string;
 }
 
-/** What a run waits for, where no call of its client leads on. */
+/** What a run waits for. Where a call leads on, only what comes from outside is told. */
 export interface Awaited {
   /**
    * - `step`: the result of a call that is running
@@ -106,6 +113,8 @@ export interface StatusFacts {
   readonly status: 'idle' | 'running' | 'held' | 'ended' | 'no-run' | 'unavailable' | 'unreadable';
   readonly available: readonly string[];
   readonly waitsFor?: Awaited | undefined;
+  /** Whether a call leads to another state. Default `false`. */
+  readonly leadsOn?: boolean | undefined;
   /** How to come to a run, or to another one. */
   readonly words?: string | undefined;
   /** In how many milliseconds a deadline takes the run out of its state. */
@@ -167,6 +176,7 @@ function doneWords(workflow: string, done: readonly string[]): string {
 /** Where a run stands and what it waits for, in words that a model can act on. */
 export function statusWords(facts: StatusFacts): string {
   const { workflow, state, status, available, waitsFor, words, leavesInMs, done } = facts;
+  const { leadsOn = false } = facts;
   if (status === 'unavailable')
     return `The state of ${name(workflow)} cannot be read now. Try again later.`;
   if (status === 'unreadable') {
@@ -188,19 +198,18 @@ export function statusWords(facts: StatusFacts): string {
   return [
     stands,
     ...(isFree ? [availability(workflow, available)] : []),
-    ...(waitsFor === undefined ? [] : awaitedWords(workflow, waitsFor)),
+    ...(waitsFor === undefined ? [] : awaitedWords(workflow, waitsFor, leadsOn)),
     ...(isFree && available.length === 0 && waitsFor === undefined
       ? ['Nothing leads on from here.']
       : []),
-    ...(leavesInMs === undefined
-      ? []
-      : [`It leaves this state by itself in ${inWords(Math.max(leavesInMs, 0))}.`]),
+    ...(leavesInMs === undefined ? [] : [leavesWords(leavesInMs)]),
   ].join(' ');
 }
 
 function awaitedWords(
   workflow: string,
   { what, tool = ANOTHER, path, events = [] }: Awaited,
+  leadsOn: boolean,
 ): string[] {
   switch (what) {
     case 'step':
@@ -218,12 +227,12 @@ function awaitedWords(
         `Another workflow does not allow ${name(tool)} now.`,
         ...(path === undefined ? [] : way(path, name(tool))),
       ];
-    case 'event': {
-      const named = events.slice(0, MOST_NAMES).map(name).join(' or ');
-      return [`No call leads on from here: it waits for ${named}, from outside.`];
-    }
+    case 'event':
+      return leadsOn
+        ? [`${orWords(events)} may also come from outside.`]
+        : [`No call leads on from here: it waits for ${orWords(events)}, from outside.`];
     case 'deadline':
-      return ['No call leads on from here.'];
+      return leadsOn ? [] : ['No call leads on from here.'];
   }
 }
 
@@ -303,9 +312,7 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
       ? order([...refusal.path, refusal.tool])
       : anew !== undefined
         ? [`This run of ${name(refusal.workflow)} has ended.`, sentence(anew)]
-        : foreseen || refusal.path !== undefined
-          ? way(refusal.path, isGrouped(refusal) ? undefined : name(refusal.tool))
-          : []),
+        : wayOrWait(refusal, foreseen, isGrouped(refusal) ? undefined : name(refusal.tool))),
   ],
   guard: (refusal, details) => refusedByGuard(subject(refusal), refusal, details),
   arguments: ({ tool }, { words = 'a key of them stands twice' }) => [
@@ -355,7 +362,7 @@ const READ_SENTENCES: Record<
   state: (subject, refusal, { foreseen, isOrder }) => [
     `${subject} is not available${during(refusal, isOrder)}.`,
     availability(refusal.workflow, refusal.available),
-    ...(foreseen || refusal.path !== undefined ? way(refusal.path) : []),
+    ...wayOrWait(refusal, foreseen),
   ],
   guard: refusedByGuard,
   unavailable: (subject, { workflow }) => [
@@ -438,6 +445,32 @@ function listed(names: readonly string[]): string {
   const named = names.slice(0, MOST_NAMES).map(name).join(', ');
   const rest = names.length - MOST_NAMES;
   return rest > 0 ? `${named} and ${rest} more` : named;
+}
+
+/** Where no call leads on, what must come from outside: to say "cannot" would end the task. */
+function wayOrWait(
+  { path, events = [], leavesInMs, workflow }: Omit<Refusal, 'tool' | 'reason'>,
+  foreseen: boolean,
+  tool?: string,
+): string[] {
+  if (path !== undefined) return way(path, tool);
+  const waits = [
+    ...(events.length === 0
+      ? []
+      : [`${name(workflow)} waits for ${orWords(events)}, from outside.`]),
+    ...(leavesInMs === undefined ? [] : [leavesWords(leavesInMs)]),
+  ];
+  if (!foreseen) return waits;
+  if (waits.length === 0) return way(path, tool);
+  return [`No call leads to ${tool ?? 'it'} from here.`, ...waits];
+}
+
+function orWords(events: readonly string[]): string {
+  return events.slice(0, MOST_NAMES).map(name).join(' or ');
+}
+
+function leavesWords(leavesInMs: number): string {
+  return `It leaves this state by itself in ${inWords(Math.max(leavesInMs, 0))}.`;
 }
 
 /** `tool` is left out where the text has named it already. */

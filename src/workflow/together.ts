@@ -99,7 +99,8 @@ export class Together {
     const path = search.find((positions) =>
       positions.every(
         (each, i) =>
-          this.#is(i, goal, each) && !(tool !== undefined && search.hides(i, tool, each)),
+          this.#is(i, goal, each, stands[i]?.beginsAnew === true) &&
+          !(tool !== undefined && search.hides(i, tool, each)),
       ),
     );
     const foreseen = search.isWhole && this.#workflows.every(({ foresees }) => foresees);
@@ -123,9 +124,12 @@ export class Together {
     return isFree ? way : undefined;
   }
 
-  #is(index: number, goal: Goal, { state }: Position): boolean {
+  #is(index: number, goal: Goal, { state }: Position, beginsAnew: boolean): boolean {
     const workflow = this.#workflows[index];
-    return (goal[index] ?? []).every((states) => workflow?.allows(state, { states }) === true);
+    const lists = goal[index] ?? [];
+    // No client is shown such an end, since the next call begins the run anew.
+    if (beginsAnew && lists.length > 0 && workflow?.hasEnded(state)) return false;
+    return lists.every((states) => workflow?.allows(state, { states }) === true);
   }
 
   #searchFrom(from: readonly Position[], stands: readonly Stand[]): Search {
@@ -280,12 +284,11 @@ class Search {
   }
 
   #optionsOf(i: number, workflow: Workflow, tool: string, from: Position): readonly Position[] {
+    // No way goes through an end: advice must not give up what a run has come to.
+    if (this.#restarts[i] && workflow.hasEnded(from.state)) return [];
     const leads = workflow.leads(from).get(tool);
     if (leads === undefined || this.hides(i, tool, from)) return [];
-    const to = leads.to.map((next) =>
-      this.#restarts[i] && workflow.hasEnded(next.state) ? workflow.start : next,
-    );
-    return leads.mayStay ? [from, ...to] : to;
+    return leads.mayStay ? [from, ...leads.to] : leads.to;
   }
 }
 

@@ -257,6 +257,20 @@ export class Workflow {
     return this.#model.eventsIn(state);
   }
 
+  /**
+   * The events of a state that no call of a bound tool sends there. Empty where a function of a
+   * binding chooses the event, since it may choose any.
+   */
+  outsideEvents(state: string): readonly string[] {
+    const all = [...this.#tools.values()].flat();
+    // Rules of order take each tool's event in any state.
+    const open = this.isOrder ? all : all.filter((each) => this.allows(state, each));
+    const sources = open.flatMap(({ success, failure }) => [success, failure]);
+    if (sources.some(isChosen)) return [];
+    const sent = sources.flatMap((source) => eventNamed(source) ?? []);
+    return this.eventsIn(state).filter((event) => !sent.some((each) => covers(event, each)));
+  }
+
   /** Every event that some state handles. In a statechart it may end in a wildcard. */
   get events(): readonly string[] {
     return this.#model.events;

@@ -162,7 +162,8 @@ describe('a model that is given the answers and nothing else', () => {
     await client.calls('cart.add_item');
     const answer = await statusOf(client);
     expect(textOf(answer).split('\n').slice(0, 3)).toEqual([
-      'checkout is in "has_items". Available now: cart.add_item, cart.checkout.',
+      'checkout is in "has_items". Available now: cart.add_item, cart.checkout. ' +
+        'CLEAR may also come from outside.',
       '- cart.add_item leaves checkout in "has_items".',
       '- cart.checkout leads to "payment".',
     ]);
@@ -319,7 +320,7 @@ describe('an answer', () => {
       workflow: 'checkout',
       status: 'idle',
       state: 'payment',
-      says: 'checkout is in "payment". Available now: cart.pay.',
+      says: 'checkout is in "payment". Available now: cart.pay. CANCEL may also come from outside.',
       next: [
         {
           tool: 'cart.pay',
@@ -512,6 +513,17 @@ describe('what a run waits for', () => {
         'order is in "waiting". No tool of order is available now. No call leads on from here: ' +
         'it waits for APPROVE or REJECT, from outside. It leaves this state by itself in 12 ' +
         'minutes.',
+    });
+    // A call that needs another state is told the same, and not that nothing can lead there.
+    const { texts, meta } = await client.isRefused('cart.add_item', 'state');
+    expect(texts[0]).toBe(
+      '[System: cart.add_item is not available while order is in "waiting". No tool of order is ' +
+        'available now. No call leads to cart.add_item from here. order waits for APPROVE or ' +
+        'REJECT, from outside. It leaves this state by itself in 12 minutes.]',
+    );
+    expect(meta['mcp-interlock/refusal']).toMatchObject({
+      events: ['APPROVE', 'REJECT'],
+      leavesInMs: 720_000,
     });
     await runs.send(client.run, 'APPROVE');
     expect(await part()).toMatchObject({
