@@ -420,6 +420,11 @@ function Entry({ inspector, entry, now }: EntryProps): JSX.Element {
               .join(' · ')}
           </p>
         )}
+        {entry.args !== undefined && (
+          <p class="small">
+            with <code>{JSON.stringify(entry.args)}</code>
+          </p>
+        )}
         {entry.note !== undefined && <blockquote>{entry.note}</blockquote>}
       </div>
     </li>

@@ -89,8 +89,8 @@ function FindRun({ inspector }: { readonly inspector: Inspector }): JSX.Element 
       <input
         type="text"
         value={key}
-        placeholder="Find a run by its key"
-        aria-label="The key of a run"
+        placeholder="Find a run by its key or digest"
+        aria-label="The key or digest of a run"
         autocomplete="off"
         spellcheck={false}
         onInput={({ currentTarget }) => setKey(currentTarget.value)}

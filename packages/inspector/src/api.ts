@@ -331,8 +331,9 @@ export interface TrailItem {
   readonly workflowVersion?: number;
 }
 
-/** Finds a run by its key, which never stands in a URL. */
+/** Finds a run. Its key never stands in a URL. */
 export interface FindRequest {
+  /** The key, or the digest that logs name; with `keys` also a part of the key. */
   readonly key: string;
 }
 

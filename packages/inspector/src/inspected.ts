@@ -79,6 +79,10 @@ export const COUNTS_MAX_AGE_MS = 250;
 const MOST_ENTRIES = 5_000;
 const TRAIL_PAGE = 50;
 
+/** How many runs one search looks at, and how many it asks a store for at once. */
+const MOST_SEARCHED = 20_000;
+const SEARCHED_PAGE = 200;
+
 /** A position that is sealed may have so many characters: it comes back in a request. */
 const MOST_POSITION = 150_000;
 
@@ -213,6 +217,45 @@ export class Inspected {
       ...(held.length > 0 && { resolutions: held }),
       trail: await this.trail(run),
     };
+  }
+
+  /**
+   * The run of that key or digest. A visitor who may see keys may also give a part of one, such as
+   * a subject. Only runs that have not ended are searched by digest or part.
+   *
+   * @throws HttpFailure `unknown`, `conflict` where several keys have that part, `unavailable`
+   */
+  async find(text: string, can: Abilities): Promise<string> {
+    if ((await this.#asked(() => this.runs.read(text))) !== undefined) return text;
+    const parts = new Set<string>();
+    for await (const run of this.#underWay()) {
+      if (runDigest(run) === text) return run;
+      // Any other visitor could guess a key piece by piece.
+      if (can.keys && run.includes(text)) parts.add(run);
+    }
+    const [only, ...others] = parts;
+    if (only === undefined) throw unknownRun();
+    if (others.length === 0) return only;
+    throw new HttpFailure('conflict', `${parts.size} runs have that in their keys: give more.`);
+  }
+
+  /** The keys of the runs that have not ended, the held ones first; some are named twice. */
+  async *#underWay(): AsyncIterable<string> {
+    // A store without an index finds runs by their keys alone.
+    if ((await this.summary()).store === 'no-index') return;
+    let left = MOST_SEARCHED;
+    for (const list of ['held', 'stuck'] as const) {
+      for (let after: string | undefined, isMore = true; isMore && left > 0; ) {
+        const page = { limit: SEARCHED_PAGE, after };
+        const found = await this.#asked(() =>
+          list === 'held' ? this.runs.held(page) : this.runs.stuck({ ...page, forMs: 0 }),
+        );
+        for (const { run } of found.runs) yield run;
+        left -= SEARCHED_PAGE;
+        after = found.next;
+        isMore = after !== undefined;
+      }
+    }
   }
 
   /** The run, which is there. @throws HttpFailure `unknown`, `conflict`, `unavailable` */

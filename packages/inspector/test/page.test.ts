@@ -67,7 +67,7 @@ async function heldRun(): Promise<TestClient> {
 
 async function find(page: Page, client: TestClient): Promise<void> {
   const key = client.transport.sessionId ?? '';
-  await page.getByLabel('The key of a run').fill(key);
+  await page.getByLabel('The key or digest of a run').fill(key);
   await page.getByRole('button', { name: 'Find' }).click();
   await page.getByRole('article').waitFor();
 }

@@ -84,6 +84,9 @@ describe.each(STORES)('on %s', (_, makeStore) => {
     expect(held?.step).toMatchObject({ tool: 'cart_pay', actor: 'ann', requestId: 7 });
     const open = (await site.list('?state=has_items')).body.runs;
     expect(open.map(({ key }) => key)).toEqual(['run-idle']);
+    // What a log names the run by, and a part of the key, find it too.
+    for (const key of ['run-held', runDigest('run-held'), 'held'])
+      expect((await site.post(site.of('find'), { key })).body).toEqual({ id: held?.id });
     const seen = (await site.get<RunDetail>(site.of(`runs/${held?.id}`))).body;
     expect(seen.resolutions).toEqual([
       { outcome: 'succeeded', event: 'PAY', leadsTo: 'confirmed' },
