@@ -409,7 +409,9 @@ export class Judge {
       const { path, foreseen = false } = way ?? {};
       const available = outlook?.available ?? [];
       const workflow = this.#config.workflow.id;
-      const isStuck = told === 'state' && path === undefined;
+      // Nothing from outside helps against a `visible`, which hides what the state allows.
+      const isAllowed = shown && this.#config.workflow.allows(shown.state, { states });
+      const isStuck = told === 'state' && path === undefined && !isAllowed;
       const since = shown?.version === 0 ? 0 : (snapshot?.updatedAt ?? 0);
       const outside =
         isStuck && run && shown ? awaitedFromOutside(this.#config, run, shown, since) : {};

@@ -381,7 +381,7 @@ class ReadJudge {
       reason: reason as ReadRefusalReason,
       available: outlook?.available ?? [],
       path: way?.path,
-      ...(reason === 'state' && way?.path === undefined && found !== undefined && listed
+      ...(leads && way?.path === undefined && found && listed && !workflow.allows(found.state, only)
         ? awaitedFromOutside(this.#config, listed, found, found.updatedAt)
         : {}),
     };
