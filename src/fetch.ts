@@ -1,7 +1,7 @@
 import * as z from 'zod/mini';
 import { InterlockError } from './errors.ts';
 import { type Middleware, passStage, type Stage, stageOf } from './middleware.ts';
-import { functionOption, isGate, parseOptions, showValue } from './options.ts';
+import { functionOption, isGate, otherCopyHint, parseOptions, showValue } from './options.ts';
 import { Exchange } from './wire/exchange.ts';
 import { FetchHost } from './wire/fetch-host.ts';
 
@@ -94,7 +94,11 @@ function ownStage(middleware: unknown): Stage {
   const stage = stageOf(middleware);
   if (stage !== undefined) return stage;
   const rule = 'a middleware must be of sessionStore(), fsmGate() or stateSync()';
-  throw wrong(rule, middleware, isGate(middleware) ? '; write fsmGate(gate)' : '');
+  throw wrong(
+    rule,
+    middleware,
+    isGate(middleware) ? '; write fsmGate(gate)' : otherCopyHint(middleware),
+  );
 }
 
 function authOf(request: Request & { readonly auth?: FetchAuth }): FetchAuth | undefined {

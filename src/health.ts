@@ -129,10 +129,11 @@ export function workflowHealth(options: WorkflowHealthOptions): HealthHandler {
   for (const mover of movers) checkFailOn(mover, rules.failOn);
   const [{ clock, onError: told } = movers[0] as RunsMover] = movers;
   const tell = onError === undefined ? told : safely(onError);
+  const now = (): number => clock.now();
   const look = (withKeys: boolean) => (): Promise<WorkflowHealth[]> =>
     Promise.all(movers.map((mover) => lookAt(mover, rules.stuckAfterMs, withKeys, tell)));
-  const counts = shared(look(false), rules.maxAgeMs, clock.now);
-  const lists = shared(look(true), rules.maxAgeMs, clock.now);
+  const counts = shared(look(false), rules.maxAgeMs, now);
+  const lists = shared(look(true), rules.maxAgeMs, now);
 
   const isAuthorized = async (req: CallerRequest): Promise<boolean> => {
     try {

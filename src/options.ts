@@ -291,6 +291,13 @@ export function isBus(value: unknown): boolean {
   return hasMethods(value, 'publish', 'subscribe') && kindOf(value) === undefined;
 }
 
+/** What stands at the end of a message about a middleware of another copy; else nothing. */
+export function otherCopyHint(value: unknown): string {
+  const marks = typeof value === 'function' ? Object.getOwnPropertySymbols(value) : [];
+  const isOurs = marks.some(({ description = '' }) => description.startsWith('mcp-interlock.'));
+  return isOurs ? ' of another copy of mcp-interlock: the app must have one version alone' : '';
+}
+
 /** Whether it is a gate, or one of another copy of this package. */
 export function isGate(value: unknown): boolean {
   return hasMethods(value, 'compile', 'bindTool');

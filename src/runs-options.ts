@@ -309,7 +309,7 @@ const optionsSchema = z.strictObject({
     z.custom<SessionMiddleware>(
       (value) =>
         typeof value === 'function' && sessionsOf(value as SessionMiddleware) !== undefined,
-      'expected what sessionStore() returned',
+      'expected what sessionStore() of this copy of mcp-interlock returned',
     ),
   ),
   store: z.optional(

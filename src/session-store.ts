@@ -222,9 +222,9 @@ export function createSessions(what: string, options: SessionStoreOptions | unde
   const observers = observersOf(config);
   const store =
     config.store === undefined
-      ? memoryStore({ maxRuns: config.maxSessions, now: clock.now })
+      ? memoryStore({ maxRuns: config.maxSessions, now: () => clock.now() })
       : resolveStore(config.store, {
-          now: clock.now,
+          now: () => clock.now(),
           onWarning: observers.onWarning,
           deadlineMs: config.storeDeadlineMs,
         });

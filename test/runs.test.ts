@@ -319,7 +319,10 @@ it.each([
   [{}, 'either { sessions }'],
   [{ sessions: sessionStore(), store: memoryStore() }, 'either { sessions }'],
   [{ stroe: memoryStore() }, 'store'],
-  [{ sessions: memoryStore() }, 'sessions: expected what sessionStore() returned, got an object'],
+  [
+    { sessions: memoryStore() },
+    'sessions: expected what sessionStore() of this copy of mcp-interlock returned, got an object',
+  ],
   [{ store: 'redis://cache.test' }, 'store: expected a store, such as redisStore({ client })'],
 ])('names what is wrong with its options', (options, message) => {
   const make = () => runsOf(orderGate(), options as RunsOptions);

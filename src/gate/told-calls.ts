@@ -46,7 +46,7 @@ export class ToldCalls implements Filter {
 
   private constructor({ events, clock }: Pick<GateConfig, 'events' | 'clock'>) {
     this.#events = events;
-    this.#now = clock.now;
+    this.#now = () => clock.now();
   }
 
   /** Publishes the start of each call with an id, at the first gate of the route. */

@@ -3,6 +3,7 @@
  * release is tried again.
  */
 import type { Clock } from '../clock.ts';
+import { InterlockError } from '../errors.ts';
 import type { Events } from '../events.ts';
 import { newToken } from '../names.ts';
 import type {
@@ -100,7 +101,9 @@ export function guardStore(
       const fail = (cause: unknown): void => {
         stop();
         if (late) return;
-        const error = new StoreUnavailable(`the store failed to ${operation}`, { cause });
+        // Ours tell a developer's mistake, and logs often have the text of an error alone.
+        const why = cause instanceof InterlockError ? `: ${cause.message}` : '';
+        const error = new StoreUnavailable(`the store failed to ${operation}${why}`, { cause });
         refuse(reject, error, operation, askedAt);
       };
       try {

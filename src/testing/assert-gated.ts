@@ -8,10 +8,9 @@ import { InterlockError, quoteNames } from '../errors.ts';
 import { parseOptions, showValue, tableOption } from '../options.ts';
 import { isObject, type JsonObject, META_PREFIX } from '../wire/json-rpc.ts';
 import { availabilityNote } from '../workflow/advice.ts';
-import { StateMachineGate } from '../workflow/gate.ts';
+import { assertGate, type StateMachineGate } from '../workflow/gate.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { type ClientEra, isReply, McpClient, type Reply, type Send } from './mcp-client.ts';
-import type { AnyGate } from './test-gate.ts';
 
 /** An app for Node's HTTP server, such as Express or Connect. */
 export type NodeApp = RequestListener & { listen(...args: never[]): unknown };
@@ -71,8 +70,7 @@ export async function assertGated<S extends string, E extends string>(
   target: GatedTarget,
   options?: AssertGatedOptions,
 ): Promise<Gated> {
-  if (!isGate(gate))
-    throw configError(`the first argument must be a StateMachineGate, got ${showValue(gate)}`);
+  assertGate('assertGated()', gate);
   const { headers, path } = parseOptions('assertGated()', optionsSchema, options);
   const workflow = gate.compile();
   const tools = refusedAtStart(workflow);
@@ -99,10 +97,6 @@ export async function assertGated<S extends string, E extends string>(
   } finally {
     await place.close();
   }
-}
-
-function isGate(value: unknown): value is AnyGate {
-  return value instanceof StateMachineGate;
 }
 
 /** The tools that no new run may call. */

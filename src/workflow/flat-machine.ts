@@ -128,6 +128,12 @@ function parseState(workflow: string, name: string, config: unknown): MachineSta
   const targets = parseNames(what, 'an event', on ?? {}).filter(
     ([, target]) => target !== undefined,
   );
+  const wildcard = targets.find(([event]) => event === '*' || event.endsWith('.*'));
+  if (wildcard !== undefined)
+    throw configError(
+      `${what}: on: ${showValue(wildcard[0])} matches events in a statechart alone; ` +
+        'name each event, or give what createMachine() of XState returns',
+    );
   return {
     on: new Map(
       targets.map(([event, target]) => [event, parseTarget(what, `on.${event}`, target)]),

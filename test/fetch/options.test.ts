@@ -20,6 +20,11 @@ describe('gateFetch() refuses at once, and names what is wrong,', () => {
       'a middleware must be of sessionStore(), fsmGate() or stateSync()',
     ],
     ['a gate', [handler, [checkout()]], 'got a StateMachineGate; write fsmGate(gate)'],
+    [
+      'a middleware of another copy',
+      [handler, [Object.assign(() => {}, { [Symbol('mcp-interlock.stage')]: {} })]],
+      'got a function of another copy of mcp-interlock: the app must have one version alone',
+    ],
     ['no middleware at all', [handler, [undefined]], 'got undefined'],
     ['an option that does not exist', [handler, [sync], { atuh: () => {} }], '"auth"'],
     ['an option of another type', [handler, [sync], { auth: 'ann' }], 'auth'],

@@ -2,7 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { type AdaptOptions, adaptStateStore } from '../../src/stores/adapt.ts';
 import type { AtomicStateStore, FsmSnapshot, FsmStateStore } from '../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
-import { describeStateStore } from '../../src/testing/index.ts';
+import { describeStateStore, testGate } from '../../src/testing/index.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
 import { JsonStateStore } from '../helpers/json-state-store.ts';
 import { ManualTime } from '../helpers/manual-clock.ts';
 import { INITIALIZE, send } from '../helpers/raw.ts';
@@ -138,6 +139,18 @@ describe('a store that does not keep what adaptStateStore() gives it', () => {
       message: expect.stringMatching(/without its "context".*updatedAt.*keep all/s),
     });
     await expect(store.open('run-2', {}, HOUR)).rejects.toThrow(/does not keep what it is given/);
+  });
+
+  it('is named in the text of the failure itself, since many logs have nothing else', async () => {
+    const errors: unknown[] = [];
+    await using t = testGate(checkoutGate(), {
+      session: { store: columns(STATE_AND_TIME), onError: (error) => void errors.push(error) },
+    });
+    await t.list().catch(() => {});
+    expect(errors.map(String).join()).toContain(
+      'the store failed to open: the store does not keep what it is given: ' +
+        'load() gave back a snapshot without its "context"',
+    );
   });
 
   it('is refused at the first commit, where it loses the version', async () => {

@@ -176,6 +176,11 @@ describe('assertGated() says what it cannot ask:', () => {
 
   it.each([
     ['a gate that refuses nothing at first', [open, 'http://x.test/'], 'refuses none of its tools'],
+    [
+      'a gate of another copy',
+      [{ compile() {}, bindTool() {} }, 'http://x.test/'],
+      'of another copy of mcp-interlock',
+    ],
     ['no gate', [{}, 'http://x.test/'], 'the first argument must be a StateMachineGate'],
     ['a path for a URL', [checkoutGate(), '/mcp'], 'expected a URL, got "/mcp"'],
     ['nothing', [checkoutGate(), undefined], 'an app or a handler of the Fetch API'],

@@ -1,6 +1,15 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { assign, setup } from 'xstate';
-import { managedHandle, principalKey, StateMachineGate } from '../../src/index.ts';
+import { gateFetch } from '../../src/fetch.ts';
+import {
+  fsmGate,
+  managedHandle,
+  principalKey,
+  runsOf,
+  StateMachineGate,
+  sessionStore,
+  workflowHealth,
+} from '../../src/index.ts';
 import { NO_ANSWER, type TestGate, testGate } from '../../src/testing/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { latch } from '../helpers/latch.ts';
@@ -199,6 +208,61 @@ describe('a gate that a test calls', () => {
     expect(await t.state()).toBe('confirmed');
   });
 
+  it('tells of a server that died in a call that moves no run', async () => {
+    const gate = new StateMachineGate({ initial: 'a', states: { a: {} } }).bindTool('look', 'a');
+    const t = closing(testGate(gate, { tools: ['free'] }));
+    for (const tool of ['look', 'free'])
+      expect(await t.call(tool, {}, NO_ANSWER)).toEqual({
+        outcome: 'unknown',
+        text: '',
+        ran: true,
+      });
+    expect((await t.call('look')).outcome).toBe('ok');
+  });
+
+  it('reads a clock that keeps its time in itself', async () => {
+    class Stopped {
+      readonly #time = 1_000;
+      now() {
+        return this.#time;
+      }
+      after() {
+        return () => {};
+      }
+    }
+    const clock = new Stopped();
+    const gate = new StateMachineGate({
+      initial: 'a',
+      states: { a: { on: { GO: 'b' } }, b: {} },
+    }).bindTool('go', 'a', 'GO');
+    const sessions = sessionStore({ clock });
+    const runs = runsOf(gate, { sessions });
+    const events: unknown[] = [];
+    const onEvent = (event: unknown) => void events.push(event);
+    const server = gateFetch(
+      () => Response.json({ jsonrpc: '2.0', id: 1, result: { content: [] } }),
+      [sessions, fsmGate(gate, { clock, onEvent })],
+    );
+    const headers = { 'content-type': 'application/json', accept: 'application/json' };
+    const ask = (more: object, body: object) =>
+      server(
+        new Request('http://mcp.test/mcp', {
+          method: 'POST',
+          headers: { ...headers, ...more },
+          body: JSON.stringify({ jsonrpc: '2.0', id: 1, ...body }),
+        }),
+      );
+    const begun = await ask(
+      {},
+      { method: 'initialize', params: { protocolVersion: '2025-11-25' } },
+    );
+    const id = begun.headers.get('mcp-session-id') ?? '';
+    await ask({ 'mcp-session-id': id }, { method: 'tools/call', params: { name: 'go' } });
+    expect(await runs.read(id)).toMatchObject({ state: 'b' });
+    const health = workflowHealth({ runs: [runs], stuckAfterMs: 1_000 });
+    expect((await health.fetch(new Request('http://mcp.test/health'))).status).toBe(200);
+  });
+
   it('tries again, with the same key, where the binding or the tool says that it may', async () => {
     for (const t of [
       closing(testGate(deskGate({ uncertain: 'retry' }))),
@@ -340,8 +404,13 @@ describe('a test that is set up wrongly', () => {
   const loose = testGate as (...args: unknown[]) => unknown;
 
   it.each([
-    ['no gate', [{}], 'expected a StateMachineGate or a list of them, got an object'],
+    ['no gate', [{}], 'must be a StateMachineGate, got an object'],
     ['an empty list', [[]], 'got an empty array'],
+    [
+      'a gate of another copy',
+      [[checkoutGate(), { compile() {}, bindTool() {} }]],
+      'of another copy of mcp-interlock',
+    ],
     ['an unknown option', [checkoutGate(), { tool: [] }], 'did you mean "tools"?'],
     ['an unknown state', [checkoutGate(), { state: 'paymnet' }], 'did you mean "payment"?'],
     ['a tool without a name', [checkoutGate(), { tools: [{}] }], 'tools'],

@@ -26,6 +26,17 @@ describe('a workflow definition', () => {
     expect(error.message).toContain('id: expected');
   });
 
+  it.each(['*', 'pay.*'])(
+    'takes no event %j, which would match others in a statechart',
+    (event) => {
+      const { code, message } = refuse({ initial: 'a', states: { a: { on: { [event]: 'a' } } } });
+      expect(code).toBe('ERR_INTERLOCK_CONFIG');
+      expect(message).toContain(
+        `state "a" of workflow "workflow": on: "${event}" matches events in a statechart alone`,
+      );
+    },
+  );
+
   it('takes an explicit undefined as a value that is left out', () => {
     const model = flatModel({
       initial: 'a',
