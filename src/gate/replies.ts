@@ -63,7 +63,8 @@ export function unknownOutcomeReply(
     ? 'To find out, call it again with exactly the same arguments, and no others.'
     : 'Do not call it again; the operator must check what happened.';
   const text = `[System: ${fact} ${advice}]`;
-  const facts = { workflow, tool, outcome: 'unknown', ran };
+  // Whether it ran is left out where it is unknown: `false` would read as a promise.
+  const facts = { workflow, tool, outcome: 'unknown', ...(ran && { ran }) };
   return toolError(id, text, { [`${META_PREFIX}outcome`]: facts }, era);
 }
 

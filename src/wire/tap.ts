@@ -215,9 +215,9 @@ export class Tap implements ResponseSink {
     this.#line.add(() => after(this.#giveLast(messages), () => this.flowAgain()));
   }
 
-  /** The client reads the body of no error, and it must read this one. HTTP 5xx stays as it is. */
+  /** The client reads the body of no error, and it must read this one: it says not to try again. */
   showBody(): void {
-    if (!this.#isSent && this.res.statusCode < 500) this.res.statusCode = 200;
+    if (!this.#isSent) this.res.statusCode = 200;
   }
 
   // --- For the upstream --------------------------------------------------------------------------

@@ -78,10 +78,10 @@ describe.each(ANSWERS)('an answer with both a result and an error: %s', (_, type
     const [answer, ...others] = await answerTo(session, callOf('p', 'cart.pay'));
     expect(others).toEqual([]);
     expect(answer).toMatchObject({ id: 'p', result: { isError: true } });
-    expect(answer?.result._meta['mcp-interlock/outcome']).toMatchObject({
+    expect(answer?.result._meta['mcp-interlock/outcome']).toEqual({
+      workflow: 'checkout',
       tool: 'cart.pay',
       outcome: 'unknown',
-      ran: false,
     });
     expect(outcomes(app)).toContain('UnknownOutcome');
     expect(stale).toEqual([]);

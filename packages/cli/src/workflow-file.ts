@@ -6,6 +6,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { extname, resolve } from 'node:path';
 import { createJiti } from 'jiti';
 import * as interlock from 'mcp-interlock';
+import { isGate } from '../../../src/options.ts';
 import { Failure, UsageError } from './command-line.ts';
 import { parseWorkflows } from './json-gate.ts';
 
@@ -44,14 +45,20 @@ export async function loadWorkflows(path: string): Promise<WorkflowFile> {
 
 type Module = Readonly<Record<string, unknown>>;
 
-/** The module gets the command's own `mcp-interlock`, also where another one is installed. */
+/**
+ * The module gets the command's own `mcp-interlock`, also where another one is installed. Node
+ * itself would load plain JavaScript with the installed one, so that is compiled too.
+ */
 async function importModule(file: string): Promise<Module> {
   const jiti = createJiti(file, {
     interopDefault: false,
     fsCache: false,
     virtualModules: { 'mcp-interlock': interlock },
   });
-  return jiti.import<Module>(file);
+  const source = readFileSync(file, 'utf8');
+  const isCommonJs = extname(file) === '.cjs';
+  const given = { filename: file, async: !isCommonJs, forceTranspile: true };
+  return (await jiti.evalModule(source, given)) as Module;
 }
 
 function workflowsOf(module: Module): WorkflowFile {
@@ -65,7 +72,8 @@ function workflowsOf(module: Module): WorkflowFile {
 
 function parseGate(value: unknown): AnyGate {
   if (value instanceof interlock.StateMachineGate) return value;
-  const got = value === undefined ? 'there is none' : `it is ${kindOf(value)}`;
+  const copy = isGate(value) ? ' of another copy of it: import it in the file itself' : '';
+  const got = value === undefined ? 'there is none' : `it is ${kindOf(value)}${copy}`;
   throw new Failure(
     'expected a default export that is a StateMachineGate of "mcp-interlock", ' +
       `or an array of them; ${got}`,

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -53,6 +53,38 @@ it('finds nothing in a good gate, and says what is wrong with a broken one', asy
   expect(out).toContain('error tool-not-listed at cart_pai: ');
   const ignored = ['--ignore', 'state-unreachable:lost', '--ignore', 'tool-not-listed'];
   expect((await check([broken, '--tools', tools, ...ignored])).status).toBe(0);
+});
+
+const MACHINE =
+  "{ id: 'm', initial: 'a', states: { a: { on: { GO: 'b' } }, b: { type: 'final' } } }";
+const MODULE = `import { StateMachineGate } from 'mcp-interlock';
+export default new StateMachineGate(${MACHINE}).bindTool('go', 'a', 'GO');`;
+const COMMON = `const { StateMachineGate } = require('mcp-interlock');
+module.exports = new StateMachineGate(${MACHINE}).bindTool('go', 'a', 'GO');`;
+
+it.each([
+  ['gate.ts', MODULE],
+  ['gate.mjs', MODULE],
+  ['gate.js', MODULE],
+  ['gate.cjs', COMMON],
+])('reads %s where the project has its own mcp-interlock', async (name, text) => {
+  const project = mkdtempSync(join(tmpdir(), 'interlock-check-'));
+  onTestFinished(() => rmSync(project, { recursive: true }));
+  mkdirSync(join(project, 'node_modules/mcp-interlock'), { recursive: true });
+  const own = join(project, 'node_modules/mcp-interlock');
+  // Another copy, of which only the methods are like those of a gate.
+  const copy = 'class StateMachineGate { compile() {} bindTool() { return this; } }';
+  writeFileSync(join(own, 'package.json'), '{ "name": "mcp-interlock", "main": "index.js" }');
+  writeFileSync(join(own, 'index.js'), `exports.StateMachineGate = ${copy}`);
+  writeFileSync(join(project, 'package.json'), '{ "type": "module" }');
+  writeFileSync(join(project, name), text);
+  writeFileSync(join(project, 'tools.json'), '["go"]');
+  const tools = ['--tools', join(project, 'tools.json')];
+  expect((await check([join(project, name), ...tools])).out).toBe('m: nothing found\n');
+  writeFileSync(join(project, 'other.mjs'), MODULE);
+  writeFileSync(join(project, 'leads.mjs'), "export { default } from './other.mjs';");
+  if (name === 'gate.mjs')
+    await expect(check([join(project, 'leads.mjs')])).rejects.toThrow('of another copy of it');
 });
 
 it('asks a server for its tools', async () => {

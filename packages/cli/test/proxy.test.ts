@@ -1,0 +1,50 @@
+import express from 'express';
+import { expect, it, onTestFinished } from 'vitest';
+import { fsmGate, StateMachineGate, sessionStore } from '../../../src/index.ts';
+import { connect } from '../../../test/helpers/client.ts';
+import { callOf, RawSession } from '../../../test/helpers/raw.ts';
+import { serve } from '../../../test/helpers/serve.ts';
+import { mcpProxy } from '../src/proxy.ts';
+
+/** A gate in front of a server that hangs up on each call of a tool. */
+async function gateBeforeDeserter(): Promise<URL> {
+  const result = {
+    protocolVersion: '2025-11-25',
+    capabilities: { tools: {} },
+    serverInfo: { name: 'deserter', version: '1' },
+    tools: [{ name: 'pay', inputSchema: { type: 'object' } }],
+  };
+  const upstream = express().use(express.json());
+  upstream.all('/mcp', (req, res) => {
+    if (req.body?.id === undefined) res.status(req.method === 'POST' ? 202 : 405).end();
+    else if (req.body.method === 'tools/call') req.socket.destroy();
+    else res.json({ jsonrpc: '2.0', id: req.body.id, result });
+  });
+  const { url } = await serve(upstream);
+  const states = { due: { on: { PAID: 'paid' } }, paid: {} };
+  const gate = new StateMachineGate({ id: 'bill', initial: 'due', states });
+  gate.bindTool('pay', 'due', 'PAID');
+  const stages = [sessionStore({ onError() {} }), fsmGate(gate)];
+  return (await serve(express().all('/mcp', ...stages, mcpProxy(url)))).url;
+}
+
+it('gives one answer where the server hangs up, which a client shows to its model', async () => {
+  const url = await gateBeforeDeserter();
+  const session = await RawSession.begin(url);
+  const { status, text } = await session.post(callOf(7, 'pay'));
+  expect([status, JSON.parse(text)]).toEqual([
+    200,
+    {
+      jsonrpc: '2.0',
+      id: 7,
+      result: {
+        content: [{ type: 'text', text: expect.stringContaining('pay may have run') }],
+        isError: true,
+        _meta: { 'mcp-interlock/outcome': { workflow: 'bill', tool: 'pay', outcome: 'unknown' } },
+      },
+    },
+  ]);
+  const client = await connect(url);
+  onTestFinished(client.close);
+  expect((await client.call('pay')).text).toContain('Do not call it again');
+});
