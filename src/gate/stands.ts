@@ -216,13 +216,12 @@ export function asBegun(
   const begin = isToBegin(config, found) ? beginningOf(config, run) : undefined;
   if (begin === undefined) return found;
   const { workflow, onError } = config;
-  return begin().then(
-    (data) => ({ ...found, ...begunWith(workflow, found, data) }),
-    (error: unknown) => {
+  return begin()
+    .then((data) => ({ ...found, ...begunWith(workflow, found, data) }))
+    .catch((error: unknown) => {
       onError(error);
       return 'unavailable' as const;
-    },
-  );
+    });
 }
 
 /** A run that the next call begins anew is never seen at its end, so such bindings are useless. */

@@ -197,5 +197,5 @@ export function begunWith(
   position: Position,
   data: Json | undefined,
 ): Position {
-  return data === undefined ? position : workflow.withData(position, data);
+  return data === undefined ? position : workflow.begunWith(position, data);
 }

@@ -113,6 +113,13 @@ export interface Model {
    * @throws Error where the machine's own code throws, or asks for what has no pure form
    */
   next(position: Position, event: string, payload?: Json, memory?: unknown): Next;
+  /**
+   * Where transitions without an event lead from a position that was given other data. Absent where
+   * there are none.
+   *
+   * @throws Error as {@link next}
+   */
+  settle?(position: Position): Next;
   /** For rules of order only: what is done in a state; `undefined` for an unknown state. */
   doneIn?(state: string): readonly string[] | undefined;
   /** For rules of order only: the name that an event makes done, and those that it undoes. */

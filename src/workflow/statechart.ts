@@ -174,7 +174,18 @@ class Statechart implements Model {
     const snapshot = this.#revive(position);
     if (snapshot.status !== 'active')
       return { position, changed: false, handled: false, actions: [] };
-    const sent = chartEvent(event, payload);
+    return this.#send(position, snapshot, chartEvent(event, payload));
+  }
+
+  /** No transition takes this event of XState's own, after which it asks each `always` again. */
+  settle(position: Position): Next {
+    const snapshot = this.#revive(position);
+    if (snapshot.status !== 'active')
+      return { position, changed: false, handled: false, actions: [] };
+    return this.#send(position, snapshot, { type: 'xstate.init' });
+  }
+
+  #send(position: Position, snapshot: XSnapshot, sent: XEvent): Next {
     const found: FoundAction[] = [];
     const next = this.#machine.transition(
       snapshot,

@@ -526,6 +526,29 @@ export class Workflow {
   }
 
   /**
+   * Where a run begins with these data. A statechart asks its `always` transitions again, as XState
+   * does with an input.
+   *
+   * @throws Error where they are no JSON; InterlockError `ERR_INTERLOCK_CONFIG` where such a
+   * transition has actions, since no move is saved for them
+   */
+  begunWith(position: Position, data: Json): Position {
+    const begun = withData(position, data);
+    const next = this.#model.settle?.(begun);
+    if (next === undefined) return begun;
+    const { position: settled, actions } = next;
+    const [action] = actions;
+    if (action === undefined) return settled;
+    throw new InterlockError(
+      'ERR_INTERLOCK_CONFIG',
+      `workflow "${this.id}": with the data of "begin", an "always" transition leads from ` +
+        `${showValue(begun.state)} to ${showValue(settled.state)} by the action ` +
+        `${showValue(action.type)}, and no move is saved for it: name the action in a transition ` +
+        'that an event takes',
+    );
+  }
+
+  /**
    * Calls the `onTransition` callbacks if the state changed. Never throws: `onError` is told what
    * they throw.
    */

@@ -363,3 +363,51 @@ describe('runs.begin()', () => {
       });
   });
 });
+
+describe('the "always" of a first state, with the data of "begin"', () => {
+  function sortingGate(actions: readonly string[] = []) {
+    const machine = setup({
+      types: { context: {} as { limit: number }, events: {} as { type: 'SERVE' } },
+      guards: { isHigh: ({ context }) => context.limit > 100 },
+      actions: { notify: () => {} },
+    }).createMachine({
+      id: 'desk',
+      context: { limit: 0 },
+      initial: 'plain',
+      states: {
+        plain: {
+          always: { guard: 'isHigh', target: 'vip', actions: actions as 'notify'[] },
+          on: { SERVE: 'served' },
+        },
+        vip: { on: { SERVE: 'served' } },
+        served: { type: 'final' },
+      },
+    });
+    return new StateMachineGate(machine, { onAction() {} })
+      .bindTool('queue', 'plain', 'SERVE')
+      .bindTool('lounge', 'vip', 'SERVE');
+  }
+
+  it('is asked again, as XState does with an input', async () => {
+    for (const [limit, shown, hidden] of [
+      [500, 'lounge', 'queue'],
+      [50, 'queue', 'lounge'],
+    ] as const) {
+      await using t = testGate(sortingGate(), { gate: { begin: () => ({ limit }) } });
+      expect(await t.list()).toEqual([shown]);
+      expect((await t.call(hidden)).refusal?.reason).toBe('state');
+      expect((await t.call(shown)).outcome).toBe('ok');
+      expect([await t.state(), await t.context()]).toEqual(['served', { limit }]);
+    }
+  });
+
+  it('refuses the call where an action would be lost', async () => {
+    await using t = testGate(sortingGate(['notify']), {
+      gate: { begin: () => ({ limit: 500 }) },
+    });
+    expect((await t.call('lounge')).refusal?.reason).toBe('unavailable');
+    expect(t.errors.map(String).join()).toContain(
+      'an "always" transition leads from "plain" to "vip" by the action "notify"',
+    );
+  });
+});
