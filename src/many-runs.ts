@@ -18,6 +18,7 @@ import {
   type RunView,
 } from './runs-options.ts';
 import { principalText } from './session/run-key.ts';
+import { StoreUnavailable } from './step/store-calls.ts';
 
 const AT_ONCE = 100;
 
@@ -54,14 +55,16 @@ export async function resolveHeld(
   const runs: ResolvedRun[] = [];
   for await (const held of allHeld(mover)) {
     const { run, claim } = held;
-    if (claim.tool !== tool || (claim.since ?? since) < since) continue;
+    // A run that this deployment cannot read stays held.
+    const isMeant = claim.tool === tool && (claim.since ?? since) >= since;
+    if (!isMeant || held.fault !== undefined) continue;
     const found = typeof outcome === 'function' ? await asked(mover, outcome, held) : outcome;
     const known = { run, idempotencyKey: claim.idempotencyKey, outcome: found };
     const isLeft = dryRun || found === undefined;
-    runs.push(isLeft ? known : { ...known, resolution: await resolve(held, found) });
+    const resolution = isLeft ? undefined : await resolved(mover, () => resolve(held, found));
+    runs.push({ ...known, ...(resolution && { resolution }) });
   }
-  const resolved = runs.filter(({ resolution }) => resolution?.resolved).length;
-  return { resolved, runs };
+  return { resolved: runs.filter(({ resolution }) => resolution?.resolved).length, runs };
 }
 
 /** One run whose outcome the app cannot find out must not leave the others held. */
@@ -78,12 +81,29 @@ async function asked(
   }
 }
 
-/** @param remove deletes one run, and tells its clients */
+/** One run that cannot be resolved must not leave the others held. The store's failure ends it. */
+async function resolved(
+  { onError }: RunsMover,
+  resolve: () => Promise<Resolution>,
+): Promise<Resolution | undefined> {
+  try {
+    return await resolve();
+  } catch (error) {
+    if (error instanceof StoreUnavailable) throw error;
+    onError(error);
+    return undefined;
+  }
+}
+
+/**
+ * @param remove deletes one run, and tells its clients
+ * @param leave tells the clients of one that is not theirs any more
+ */
 export async function eraseOf(
   mover: RunsMover,
   owner: ListOptions['principal'],
   { held }: EraseOptions,
-  remove: (run: string) => Promise<Deleted>,
+  { remove, leave }: { remove(run: string): Promise<Deleted>; leave(run: string): void },
 ): Promise<Erased> {
   const { list } = indexOf(mover, 'erase()');
   const { store } = mover;
@@ -99,8 +119,12 @@ export async function eraseOf(
       if (result.deleted) deleted++;
       else if (result.reason === 'pinned') {
         const unnamed = held === 'anonymize' ? await store.anonymize?.(run) : undefined;
-        if (unnamed === undefined) pinned.push(run);
-        else anonymized.push({ run: unnamed, freed: run });
+        if (unnamed === undefined) {
+          pinned.push(run);
+          continue;
+        }
+        anonymized.push({ run: unnamed, freed: run });
+        leave(run);
       }
     }
     after = page.next;

@@ -9,9 +9,14 @@ const OUTAGES: readonly string[] = ['StoreUnavailable', 'BusUnavailable'];
 /** An outage is over after this long without such an error, in milliseconds. */
 const CALM_MS = 10_000;
 
+/** How long the errors of an outage are only counted: its cause may become another one. */
+const LONG_MS = 60_000;
+
 interface Outage {
   count: number;
   readonly since: number;
+  /** When it failed last. */
+  until: number;
   readonly timer: NodeJS.Timeout;
 }
 
@@ -21,25 +26,32 @@ interface Outage {
  */
 export function consoleLog(): (error: unknown) => void {
   const outages = new Map<string, Outage>();
-  const end = (name: string, { count, since }: Outage): void => {
+  const end = (name: string, { count, since, until }: Outage): void => {
     outages.delete(name);
     if (count === 1) return;
-    const seconds = Math.round((Date.now() - since - CALM_MS) / 1_000);
+    const seconds = Math.round((until - since) / 1_000);
     console.error(`${name}: ${count - 1} more like the first, within ${seconds} s`);
   };
   return (error) => {
     const name = error instanceof Error ? error.name : '';
     const outage = outages.get(name);
-    if (outage !== undefined) {
+    const isLong = outage !== undefined && Date.now() - outage.since >= LONG_MS;
+    if (outage !== undefined && !isLong) {
       outage.count++;
+      outage.until = Date.now();
       outage.timer.refresh();
       return;
+    }
+    if (outage !== undefined) {
+      clearTimeout(outage.timer);
+      end(name, outage);
     }
     console.error(error);
     if (!OUTAGES.includes(name)) return;
     const begun: Outage = {
       count: 1,
       since: Date.now(),
+      until: Date.now(),
       // Else the process could not end while an outage may go on.
       timer: setTimeout(() => end(name, begun), CALM_MS).unref(),
     };

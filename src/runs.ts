@@ -182,15 +182,21 @@ export class Runs<E extends string = string, Q = StateExpression> {
    * not be recorded. PostgreSQL keeps the trail in a table of its own.
    */
   async delete(run: string): Promise<Deleted> {
-    const { sessions, store, tell, events } = this.#mover;
-    const result = await (sessions === undefined ? store.delete(run) : sessions.remove(run));
-    if (result !== 'deleted')
-      return { deleted: false, reason: result === 'pinned' ? result : 'unknown-run' };
+    const result = await this.#mover.store.delete(run);
+    if (result === 'pinned') return { deleted: false, reason: result };
+    if (result === 'deleted') this.#gone(run);
+    else this.#mover.sessions?.forgetRun(run);
+    return result === 'deleted' ? { deleted: true } : { deleted: false, reason: 'unknown-run' };
+  }
+
+  /** Tells that there is no run under the key any more. */
+  #gone(run: string): void {
+    const { sessions, tell, events } = this.#mover;
+    sessions?.forgetRun(run);
     if (events.isOn) events.publish({ type: 'run.ended', cause: 'deleted', runKey: run });
     // A session's client has lost its session; other clients begin a new run.
     if (sessions !== undefined && !isSession(run) && !isStableEverywhere(this.#workflow))
       tell(run, ['tools', ...readLists(this.#workflow)]);
-    return { deleted: true };
   }
 
   /** The newest `limit` entries of the run's trail, the oldest of them first. Default 50. */
@@ -355,7 +361,10 @@ export class Runs<E extends string = string, Q = StateExpression> {
    */
   async erase(principal: ListOptions['principal'], options?: EraseOptions): Promise<Erased> {
     const asked = parseErase(principal, options);
-    return eraseOf(this.#mover, asked.principal, asked, (run) => this.delete(run));
+    return eraseOf(this.#mover, asked.principal, asked, {
+      remove: (run) => this.delete(run),
+      leave: (run) => this.#gone(run),
+    });
   }
 
   /**

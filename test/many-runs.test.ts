@@ -4,6 +4,7 @@ import { claimed, claimOf, HOUR, step } from '../src/testing/fixtures.ts';
 import { checkoutGate } from './helpers/checkout.ts';
 import { JsonStateStore } from './helpers/json-state-store.ts';
 import { ManualClock } from './helpers/manual-clock.ts';
+import { callOf } from './helpers/raw.ts';
 import { begins, scene } from './helpers/scene.ts';
 
 const LEASE = 8_000;
@@ -118,6 +119,27 @@ describe('resolveAll()', () => {
     expect(await runs.count()).toMatchObject({ held: 3 });
   });
 
+  it('leaves one alone that it cannot resolve, and resolves those behind it', async () => {
+    const { clock, errors, lose, runs, store, stateOf } = shop();
+    await store.open('stranded', { principal: 'ann' }, HOUR);
+    await step(store, 'stranded', {}, { snapshot: { state: 'no such state' } });
+    await claimed(store, claimOf('stranded', { leaseMs: LEASE }));
+    clock.advance(1);
+    await store.open('adrift', { principal: 'ann' }, HOUR);
+    await step(store, 'adrift', {}, { snapshot: { state: 'empty' } });
+    await claimed(store, claimOf('adrift', { leaseMs: LEASE }));
+    clock.advance(1);
+    await lose('paid');
+    clock.advance(LEASE);
+    errors.length = 0;
+    const asked = await runs.resolveAll({ tool: 'cart.pay', outcome: 'succeeded', ...SAID });
+    expect(asked.runs.map(({ run }) => run)).not.toContain('stranded');
+    expect(asked.runs.find(({ run }) => run === 'paid')?.resolution).toMatchObject({
+      resolved: true,
+    });
+    expect(await stateOf('paid')).toBe('confirmed');
+  });
+
   it('resolves no later step of the same run', async () => {
     const { clock, lose, runs, store } = shop();
     await lose('order');
@@ -198,6 +220,18 @@ describe('erase()', () => {
     const resolved = await runs.resolve({ idempotencyKey }, 'succeeded', { actor: 'ops' });
     expect(resolved).toMatchObject({ resolved: true });
     expect(await stateOf(run)).toBe('confirmed');
+  });
+
+  it('ends the session of a run that it takes from the person', async () => {
+    const app = await scene({ session: { principal: ofUsers.principal } });
+    const session = await app.sessionAt('payment', { 'x-user': 'ann' });
+    const stream = await session.listen();
+    await app.data.claim(claimOf(session.id, { leaseMs: LEASE }));
+    app.clock.advance(LEASE);
+    const { anonymized } = await app.runs.erase('ann', { held: 'anonymize' });
+    expect(anonymized).toMatchObject([{ freed: session.id }]);
+    await expect.poll(() => stream.ended).toBe(true);
+    expect((await session.post(callOf(1, 'cart.view'))).status).toBe(404);
   });
 
   it('has the clients told, and lets a running step end as it may', async () => {

@@ -53,7 +53,7 @@ try {
     refusal:
       '[System: cart_checkout is not available while checkout is in "payment". ' +
       'Available now: cart_pay. ' +
-      'cart_checkout cannot be reached from here by calling tools.]',
+      'No call leads to cart_checkout from here. checkout waits for CANCEL, from outside.]',
   });
   await payTwiceAtOnce();
 

@@ -110,7 +110,10 @@ function connect(
   prepare: (client: PostgresBusClient) => void,
 ): Promise<PostgresBusClient> {
   return new Promise((resolve, reject) => {
+    let isTaken = false;
     const take = (client: PostgresBusClient): void => {
+      if (isTaken) return;
+      isTaken = true;
       prepare(client);
       resolve(client);
     };
@@ -118,8 +121,10 @@ function connect(
       if (client === undefined) reject(error);
       else take(client);
     });
-    // A pool that only resembles pg's may take no callback.
-    if (answer instanceof Promise) answer.then(take, reject);
+    // A pool that only resembles pg's may take no callback. One that wraps pg's gives a promise of
+    // nothing beside the callback.
+    if (answer instanceof Promise)
+      answer.then((client: PostgresBusClient | undefined) => client && take(client)).catch(reject);
   });
 }
 

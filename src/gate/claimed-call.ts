@@ -29,7 +29,8 @@ import { unknownOutcomeReply } from './replies.ts';
 import { recordNow } from './stands.ts';
 
 /** The member of `_meta` by which a gate tells a client that an outcome is unknown. */
-const OUTCOME = `${META_PREFIX}outcome`;
+/** The member of `_meta` that says what a gate told of a call that ran. */
+export const OUTCOME = `${META_PREFIX}outcome`;
 
 /** A task that a call has created, in place of its result. */
 export interface CreatedTask {

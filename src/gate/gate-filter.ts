@@ -385,6 +385,8 @@ class GateFilter implements Filter {
       tellMoved(this.#config, this.#admission, call.run, move, isLate ? undefined : on);
     if (call instanceof RecordedCall) {
       const task = createdTask(message);
+      const incoming = this.#exchange.messages.find(({ id }) => id === call.id);
+      call.isStepElsewhere = incoming !== undefined && holdersOf(incoming).length > 0;
       return task ? recordLater(call, task, this.#admission) : call.record(message, onMoved);
     }
     const isDoubted = call.step.doubt !== undefined;

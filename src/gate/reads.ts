@@ -42,6 +42,8 @@ const READING: ReadonlySet<string | undefined> = new Set([
   ...NAMING_RESOURCE,
 ]);
 const UPDATED = 'notifications/resources/updated';
+/** The gates that have told of a method that they do not know. */
+const isTold = new WeakSet<GateConfig>();
 /** A part of that method without slashes, which JSON may escape. */
 const UPDATED_MARK = 'updated';
 /** The member of an answer that has one skill. */
@@ -86,9 +88,12 @@ export class ReadFilter implements Filter {
   /** A method that we do not know may read the resource that it names. */
   #warnOfUnknown({ method, message }: Call): void {
     const { warnOnce, workflow } = this.#config;
+    if (isTold.has(this.#config)) return;
     if (method === undefined || READING.has(method) || method === 'resources/unsubscribe') return;
     const uri = message.at('params', 'uri');
     if (typeof uri !== 'string' || workflow.reads.ofResource(uri).length === 0) return;
+    // Clients choose methods: a set of them could grow without end.
+    isTold.add(this.#config);
     const bound = 'a resource that is bound, and the gate does not know the method';
     warnOnce(
       `a request for ${JSON.stringify(method.slice(0, 64))} names ${bound}: it lets it pass`,

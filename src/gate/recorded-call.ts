@@ -20,9 +20,9 @@ import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import type { ToolResult } from '../workflow/binding.ts';
 import type { Position } from '../workflow/position.ts';
-import { AS_IT_CAME, outcomeOf, type Transform } from './claimed-call.ts';
+import { AS_IT_CAME, OUTCOME, outcomeOf, type Transform } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
-import { unrecordedReply } from './replies.ts';
+import { unknownOutcomeReply, unrecordedReply } from './replies.ts';
 import { asBegun } from './stands.ts';
 
 /** Given to `onError` where a tool ran beside others, and its success could not be recorded. */
@@ -68,6 +68,8 @@ export class RecordedCall implements Holder {
   isWithdrawn = false;
   /** Whether it succeeded, and that could not be recorded. */
   isUnrecorded = false;
+  /** Whether another gate of the route has it as a step, so that no model may call it again. */
+  isStepElsewhere = false;
   /** Where its clients see the run afterwards. */
   leaves: Position | undefined;
   /** The state that it moved the run to, if it did. */
@@ -135,8 +137,15 @@ export class RecordedCall implements Holder {
         const of = { runKey: run.run, workflow: workflow.id, tool, state, actor, requestId };
         return { type: 'call.unrecorded', ...of, call: this.#number };
       });
-      const reply = unrecordedReply(id, tool, workflow.id, era);
-      return (each) => each.replace(reply);
+      if (!this.isStepElsewhere) {
+        const reply = unrecordedReply(id, tool, workflow.id, era);
+        return (each) => each.replace(reply);
+      }
+      const reply = unknownOutcomeReply(id, tool, workflow.id, { ran: true, era });
+      return (each) => {
+        // The step's gate may have said the same in words of its own.
+        if (each.at('result', '_meta', OUTCOME) === undefined) each.replace(reply);
+      };
     }
   }
 

@@ -58,8 +58,11 @@ export class HeldRuns {
       const [token] = this.#crowd(owner) ?? [];
       if (token === undefined) return true;
       const held = this.#runs.get(token);
-      if (held === undefined || (await this.#isHeld(token, held.key))) return false;
+      if (held === undefined) return false;
+      const isHeld = await this.#isHeld(token, held.key);
       this.drop(token);
+      // Behind the others, so that the next call looks at those.
+      if (isHeld) this.#add(token, held);
     }
     return this.#crowd(owner) === undefined;
   }
@@ -93,14 +96,17 @@ export class HeldRuns {
   /** Counts a run by the token of its claim, once. */
   add(token: string, key: RunKey, owner: Owner): void {
     if (this.#runs.has(token)) return;
-    const caller = ownerKey(owner) ?? UNNAMED;
-    this.#runs.set(token, { key, caller });
-    const own = this.#byCaller.get(caller);
-    if (own === undefined) this.#byCaller.set(caller, new Set([token]));
-    else own.add(token);
+    this.#add(token, { key, caller: ownerKey(owner) ?? UNNAMED });
     // Principals are never barred by the others' number, so the oldest of all make way.
     const [oldest] = this.#runs.keys();
     if (this.#runs.size > 2 * this.#limits.maxHeld && oldest !== undefined) this.drop(oldest);
+  }
+
+  #add(token: string, held: HeldRun): void {
+    this.#runs.set(token, held);
+    const own = this.#byCaller.get(held.caller);
+    if (own === undefined) this.#byCaller.set(held.caller, new Set([token]));
+    else own.add(token);
   }
 
   drop(token: string): void {

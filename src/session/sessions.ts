@@ -7,7 +7,7 @@ import { newToken, SESSION_HEADER } from '../names.ts';
 import type { NotificationBus } from '../notify/bus.ts';
 import { HeldStreams, Relay } from '../notify/relay.ts';
 import { leftRunning, Turns } from '../step/turns.ts';
-import type { DeleteResult, OpenResult, RunRecord, SessionRecord } from '../stores/store.ts';
+import type { OpenResult, RunRecord, SessionRecord } from '../stores/store.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import {
   type Era,
@@ -81,6 +81,7 @@ export class Sessions implements SessionKeeper {
   #storeWarning: string | undefined;
   /** The requests that named unknown sessions since the last event about them. */
   #unknown: { readonly requests: number; readonly lost: number; readonly since: number };
+  #stopTelling: (() => void) | undefined;
   #ended: Promise<void> | undefined;
 
   constructor(config: SessionsConfig) {
@@ -185,7 +186,7 @@ export class Sessions implements SessionKeeper {
     const { store } = this.config;
     const result = await store.end(run, { ifUnclaimed: cause === 'quota' });
     if (result === 'claimed') return;
-    this.#over(run);
+    this.forgetRun(run);
     if (result === 'ended') this.#tellEnded(run, cause);
   }
 
@@ -194,14 +195,8 @@ export class Sessions implements SessionKeeper {
     if (events.isOn) events.publish({ type: 'run.ended', cause, runKey });
   }
 
-  /** Removes a run, of a session or not. From now on it is unknown, unless it is pinned. */
-  async remove(run: string): Promise<DeleteResult> {
-    const result = await this.config.store.delete(run);
-    if (result !== 'pinned') this.#over(run);
-    return result;
-  }
-
-  #over(run: string): void {
+  /** There is no such run any more. If a session named it, it ends in all processes. */
+  forgetRun(run: string): void {
     this.#forget(run);
     this.#relay?.ended(run);
   }
@@ -221,6 +216,7 @@ export class Sessions implements SessionKeeper {
   }
 
   async #end(): Promise<void> {
+    if (this.#stopTelling !== undefined) this.#tellUnknown();
     this.#missed.close();
     this.#held.endAll();
     this.table.each((session) => session.streams.endAll());
@@ -392,7 +388,8 @@ export class Sessions implements SessionKeeper {
     }
     if (record === undefined || record.sessionEnded) {
       this.#noteUnknown(known !== undefined);
-      if (known !== undefined && record === undefined) this.#tellEnded(run, 'unknown');
+      const isFirst = known !== undefined && this.table.get(run) === known;
+      if (isFirst && record === undefined) this.#tellEnded(run, 'unknown');
       this.#forget(run);
       return 'unknown';
     }
@@ -405,13 +402,22 @@ export class Sessions implements SessionKeeper {
   /** @param isLost whether this process knew the session */
   #noteUnknown(isLost: boolean): void {
     const { events, clock } = this.config;
+    if (!events.isOn) return;
     const { requests, lost, since } = this.#unknown;
     this.#unknown = { requests: requests + 1, lost: lost + Number(isLost), since };
-    const sinceMs = clock.now() - since;
-    if (!events.isOn || (sinceMs >= 0 && sinceMs < UNKNOWN_EACH_MS)) return;
-    const { since: _, ...counted } = this.#unknown;
-    events.publish({ type: 'session.unknown', ...counted, sinceMs: Math.max(0, sinceMs) });
+    const age = clock.now() - since;
+    if (age < 0 || age >= UNKNOWN_EACH_MS) this.#tellUnknown();
+    else this.#stopTelling ??= clock.after(UNKNOWN_EACH_MS - age, () => this.#tellUnknown());
+  }
+
+  #tellUnknown(): void {
+    const { events, clock } = this.config;
+    const { since, ...counted } = this.#unknown;
+    this.#stopTelling?.();
+    this.#stopTelling = undefined;
     this.#unknown = { requests: 0, lost: 0, since: clock.now() };
+    const sinceMs = Math.max(0, clock.now() - since);
+    events.publish({ type: 'session.unknown', ...counted, sinceMs });
   }
 
   /** Takes up a session that another process began, or that this one forgot. */

@@ -87,7 +87,14 @@ async function makeReady(
     }
   }
   step.understood = known;
-  const own = ownMove(workflow, known, restarts, data);
+  let own: ReturnType<typeof ownMove>;
+  try {
+    own = ownMove(workflow, known, restarts, data);
+  } catch (fault) {
+    // The machine's own code, which a run that begins anew asks with its first data.
+    await step.withdraw();
+    return { reason: 'unavailable', fault };
+  }
   if (own === undefined) return step;
   const status = await step.save(own.move, own.options);
   return status === 'committed' ? { move: own.move } : { reason: 'unavailable' };

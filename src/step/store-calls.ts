@@ -9,6 +9,7 @@ import { newToken } from '../names.ts';
 import type {
   AtomicStateStore,
   ClaimRequest,
+  ClaimResult,
   ReleaseOptions,
   RunKey,
   TransactionalStateStore,
@@ -124,6 +125,11 @@ export function guardStore(
   // A clock may go back.
   const isFresh = (at: number): boolean => Math.abs(clock.now() - at) < PROOF_MS;
   const { runs, append, held, stuck, count, list, purge, anonymize } = store;
+  // Without a note of the claim: a probe that fails to release must not prove that all is well.
+  const own: Parameters<typeof claimProbe>[0] = {
+    claim: (request) => bounded('claim', () => store.claim(request)),
+    release: (...args) => bounded('release', () => store.release(...args)),
+  };
   const guarded: GuardedStore = {
     contract: store.contract,
     ...inTransaction,
@@ -141,11 +147,12 @@ export function guardStore(
     open: (...args) => bounded('open', () => store.open(...args)),
     read: (...args) => bounded('read', () => store.read(...args)),
     claim: (request) =>
-      bounded(
+      bounded<ClaimResult>(
         'claim',
         () => store.claim(request),
-        ({ status }, isLate) => {
-          if (status !== 'claimed') return;
+        // A store of the app's own may answer anything.
+        (result: ClaimResult | undefined, isLate) => {
+          if (result?.status !== 'claimed') return;
           grantedAt = clock.now();
           if (isLate) letGoLate(guarded, request, clock);
         },
@@ -153,7 +160,7 @@ export function guardStore(
     prove: () => {
       if (isFresh(grantedAt)) return Promise.resolve();
       if (proof === undefined || !isFresh(proof.askedAt))
-        proof = { askedAt: clock.now(), answer: claimProbe(guarded) };
+        proof = { askedAt: clock.now(), answer: claimProbe(own) };
       return proof.answer;
     },
     commit: (request) => bounded('commit', () => store.commit(request)),
@@ -168,7 +175,7 @@ export function guardStore(
 }
 
 /** Claims and releases the run of processes' own. Another process's live claim proves as much. */
-async function claimProbe(store: GuardedStore): Promise<void> {
+async function claimProbe(store: Pick<GuardedStore, 'claim' | 'release'>): Promise<void> {
   const token = newToken();
   const { status } = await store.claim({
     ...PROBE,
@@ -212,6 +219,8 @@ export interface Releasing {
 /** A claim whose release is not confirmed yet. */
 interface Unreleased {
   readonly claim: Releasing;
+  /** Whether the store has granted it: then it holds its run. */
+  readonly isGranted: boolean;
   readonly options: ReleaseOptions;
   /** Called once the store was asked to release it for the first time. */
   readonly onTried: () => void;
@@ -229,8 +238,9 @@ class ReleaseLine {
     this.#onEmpty = onEmpty;
   }
 
-  /** @param isGranted the store has granted the claim, so it is asked at once */
-  add(each: Unreleased, isGranted: boolean): void {
+  /** The store is asked at once for a claim that it has granted. */
+  add(each: Unreleased): void {
+    const { isGranted } = each;
     if (isGranted) this.#waiting.unshift(each);
     else this.#waiting.push(each);
     const isPaused = this.#stopPause !== undefined;
@@ -253,7 +263,10 @@ class ReleaseLine {
         this.#failures = 0;
       } catch (error) {
         claim.onError(error);
-        this.#waiting.push({ ...next, onTried() {} });
+        const again = { ...next, onTried() {} };
+        // What the store has granted holds its run until then.
+        if (next.isGranted) this.#waiting.unshift(again);
+        else this.#waiting.push(again);
         this.#isAsking = false;
         this.#pause(claim.clock);
         this.#failures++;
@@ -278,13 +291,13 @@ const releaseLines = new WeakMap<Releasing['store'], Map<string, ReleaseLine>>()
  * Resolves once the store was asked for the first time.
  */
 export function releaseClaim(claim: Releasing, options: ReleaseOptions): Promise<void> {
-  return new Promise((onTried) => lineOf(claim).add({ claim, options, onTried }, true));
+  return new Promise((onTried) => lineOf(claim).add({ claim, isGranted: true, options, onTried }));
 }
 
 /** Releases a claim in the background. The store may have granted it, and did not say so. */
 export function releaseUnanswered(claim: Releasing, failure: unknown): void {
   if (wasNeverSent(failure)) return;
-  lineOf(claim).add({ claim, options: KEEPS_KEY, onTried() {} }, false);
+  lineOf(claim).add({ claim, isGranted: false, options: KEEPS_KEY, onTried() {} });
 }
 
 function lineOf({ store, key: { run } }: Releasing): ReleaseLine {

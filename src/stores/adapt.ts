@@ -12,7 +12,6 @@ import {
   isPinned,
   type Life,
   lastEntries,
-  liveUntil,
   newLife,
   openedAgain,
   type RunState,
@@ -329,7 +328,7 @@ class AdaptedStore implements AtomicStateStore {
       const { next, life } = releaseStep(kept, name, token, options, this.#now());
       // Read before: without its claim, a run whose session has ended would be unknown.
       const run = life && (await this.#load(key));
-      if (next) for (const { workflows } of [kept, run ?? kept]) workflows.set(name, next);
+      if (next) (run ?? kept).workflows.set(name, next);
       if (run) await this.#keep(run, life);
     });
   }
@@ -383,7 +382,9 @@ class AdaptedStore implements AtomicStateStore {
 
   async #load(key: string): Promise<AdaptedRun | undefined> {
     const saved = await this.#saved.load(key);
-    const run = saved && merge(key, saved, this.#kept.get(key));
+    const kept = this.#kept.get(key);
+    if (saved === undefined && kept !== undefined && isPinned(kept)) throw dropped();
+    const run = saved && merge(key, saved, kept);
     if (run && isKnown(run, this.#now())) return run;
     this.#kept.delete(key);
     return undefined;
@@ -432,11 +433,21 @@ class AdaptedStore implements AtomicStateStore {
     const isSaidToEnd = saved?.ended?.includes(name) ?? false;
     if (saved && isSaidToEnd !== (next.ended ?? false)) {
       const after = { ...run, workflows: new Map(workflows).set(name, next) };
-      await this.#saveSession({ ...after, expiresAt: saved.expiresAt });
+      const { expiresAt, sessionEnded } = saved;
+      await this.#saveSession({ ...after, expiresAt, sessionEnded });
     }
     unsure.delete(name);
     workflows.set(name, next);
   }
+}
+
+/** Its claim is still known here: the step must not begin again as if nothing had been. */
+function dropped(): InterlockError {
+  return new InterlockError(
+    'ERR_INTERLOCK_STORE',
+    'the store has dropped a run that a step of unknown outcome holds: give its keys no time to ' +
+      'live, or a much longer one than idleMs',
+  );
 }
 
 function newRun(
@@ -461,7 +472,7 @@ function merge(key: string, { session, snapshots }: SavedRun, kept: Kept | undef
   const { expiresAt, openedBy, sessionEnded } = session;
   const run = {
     // This process has renewed leases since that the saved expiry does not know.
-    ...newRun(key, session, liveUntil(kept?.workflows.values() ?? [], expiresAt), openedBy),
+    ...newRun(key, session, Math.max(expiresAt, kept?.expiresAt ?? 0), openedBy),
     saved: session,
     sessionEnded,
     unsure: new Set(kept?.unsure),

@@ -11,10 +11,15 @@ async function listen(server: Server): Promise<string> {
 
 async function statusThrough(target: string): Promise<number | undefined> {
   const proxy = mcpProxy(`${target}/mcp`);
-  const front = await listen(createServer((req, res) => proxy(req, res, () => res.end())));
+  const front = await listen(
+    createServer((req, res) => {
+      req.headers['x-user'] = 'ann';
+      proxy(req, res, () => res.end());
+    }),
+  );
   return new Promise((resolve, reject) => {
     const headers = {
-      ...{ connection: 'Upgrade, HTTP2-Settings, X-Hop', upgrade: 'h2c', te: 'trailers' },
+      ...{ connection: 'Upgrade, HTTP2-Settings, X-Hop, X-User', upgrade: 'h2c', te: 'trailers' },
       ...{ 'http2-settings': 'AAMAAABk', 'x-hop': '1', 'content-type': 'application/json' },
     };
     const sent = request(`${front}/mcp`, { method: 'POST', headers }, (answer) => {
@@ -34,6 +39,8 @@ it('keeps the headers of one connection from the server behind', async () => {
   for (const name of ['upgrade', 'te', 'http2-settings', 'x-hop'])
     expect(seen[name]).toBeUndefined();
   expect(seen['content-type']).toBe('application/json');
+  // The app has set it, so no client can take it away.
+  expect(seen['x-user']).toBe('ann');
 });
 
 it('answers 502 at once where a server switches protocols instead of answering', async () => {

@@ -401,6 +401,19 @@ describe('the "always" of a first state, with the data of "begin"', () => {
     }
   });
 
+  it('lets a run that cannot begin anew go, so that a later call can', async () => {
+    let limit = 50;
+    await using t = testGate(sortingGate(['notify']), {
+      gate: { begin: () => ({ limit }), whenEnded: 'restart' },
+    });
+    expect((await t.call('queue')).outcome).toBe('ok');
+    limit = 500;
+    for (let times = 0; times < 2; times++)
+      expect((await t.call('queue')).refusal?.reason).toBe('unavailable');
+    limit = 50;
+    expect((await t.call('queue')).outcome).toBe('ok');
+  });
+
   it('refuses the call where an action would be lost', async () => {
     await using t = testGate(sortingGate(['notify']), {
       gate: { begin: () => ({ limit: 500 }) },

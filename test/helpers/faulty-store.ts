@@ -20,7 +20,10 @@ export class FaultyStore implements AtomicStateStore {
 
   constructor(inner: AtomicStateStore) {
     this.#inner = inner;
-    const { held, stuck, count, list } = inner;
+    const { held, stuck, count, list, anonymize, purge } = inner;
+    if (anonymize)
+      this.anonymize = (run) => this.#call('anonymize', () => anonymize.call(inner, run));
+    if (purge) this.purge = (query) => this.#call('purge', () => purge.call(inner, query));
     if (held) this.held = (query) => this.#call('held', () => held.call(inner, query));
     if (stuck) this.stuck = (query) => this.#call('stuck', () => stuck.call(inner, query));
     if (count) this.count = (query) => this.#call('count', () => count.call(inner, query));
@@ -68,6 +71,8 @@ export class FaultyStore implements AtomicStateStore {
   readonly stuck?: NonNullable<AtomicStateStore['stuck']>;
   readonly count?: NonNullable<AtomicStateStore['count']>;
   readonly list?: NonNullable<AtomicStateStore['list']>;
+  readonly anonymize?: NonNullable<AtomicStateStore['anonymize']>;
+  readonly purge?: NonNullable<AtomicStateStore['purge']>;
 
   async #call<T>(operation: Operation, run: () => Promise<T>): Promise<T> {
     this.asked.push(operation);

@@ -79,6 +79,18 @@ describe('runs that a caller leaves with an unknown outcome', () => {
     expect(await tries(app, ann)).toBe('ran');
   });
 
+  it('count no more once they are settled, also behind one that stays', async () => {
+    const app = await scene({ session: { ...byUser, maxHeldPerCaller: 6, maxHeld: 100 } });
+    const sessions: RawSession[] = [];
+    for (let times = 0; times < 6; times++) sessions.push(await hangUp(app, ann));
+    await expect.poll(() => tries(app, ann)).toBe('too-many-held');
+    for (const { id: run } of sessions.slice(1)) {
+      const claim = (await app.data.read(run, 3_600_000))?.workflows.checkout?.claim;
+      await app.data.release({ run, workflow: 'checkout' }, claim?.token ?? '');
+    }
+    expect(await tries(app, ann)).toBe('ran');
+  });
+
   it('are no steps at work, however many', async () => {
     const app = await scene({ session: byUser });
     const sessions = await Promise.all([1, 2, 3, 4].map(() => app.session(ann)));

@@ -189,7 +189,7 @@ describe('a run of which adaptStateStore() finds something missing', () => {
     const committed = claimOf('run');
     await store.claim(committed);
     await store.commit(commitOf(committed));
-    const inFlight = claimOf('run');
+    const inFlight = claimOf('run', { step: { uncertain: 'retry' } });
     await store.claim(inFlight);
     plain.texts.delete('checkout:run');
     expect(await store.commit(commitOf(committed))).toEqual({ status: 'unknown' });
@@ -199,6 +199,58 @@ describe('a run of which adaptStateStore() finds something missing', () => {
       expect(await store.claim(claimOf('run', { workflow }))).toEqual({ status: 'unknown' });
     }
     expect(await store.renew(inFlight, inFlight.token, HOUR)).toBe(false);
+  });
+
+  it('is no free key where a step holds it: the store has dropped what it must keep', async () => {
+    const { store, plain } = makeStore();
+    await store.claim(claimOf('run', { create: {} }));
+    plain.texts.clear();
+    const dropped = { code: 'ERR_INTERLOCK_STORE' };
+    await expect(store.read('run', HOUR)).rejects.toMatchObject(dropped);
+    await expect(store.open('run', {}, HOUR)).rejects.toMatchObject(dropped);
+    await expect(store.claim(claimOf('run', { create: {} }))).rejects.toMatchObject(dropped);
+  });
+
+  it('lives as long as its renewed lease, also once that is released', async () => {
+    const { store, time } = makeStore();
+    await store.open('run', {}, 10_000);
+    const claim = claimOf('run', { leaseMs: 5_000, ttlMs: 10_000, step: { uncertain: 'retry' } });
+    await store.claim(claim);
+    time.advance(4_000);
+    expect(await store.renew(claim, claim.token, 30_000)).toBe(true);
+    time.advance(16_000);
+    await store.release(claim, claim.token);
+    time.advance(1_000);
+    expect(await store.read('run', HOUR)).toBeDefined();
+    expect(await store.open('run', {}, HOUR)).toEqual({ status: 'taken' });
+  });
+
+  it('stays over for its client though a step of it ends late', async () => {
+    const { store, time } = makeStore();
+    await store.open('run', {}, 10_000);
+    const claim = claimOf('run', { leaseMs: 5_000, ttlMs: 10_000 });
+    await store.claim(claim);
+    time.advance(20_000);
+    expect(await store.renew(claim, claim.token, 5_000)).toBe(true);
+    expect((await store.read('run', HOUR))?.sessionEnded).toBe(true);
+    await store.commit(commitOf(claim, { ended: true }));
+    expect((await store.read('run', HOUR))?.sessionEnded).toBe(true);
+    expect((await store.claim(claimOf('run'))).status).toBe('unknown');
+  });
+
+  it('keeps the entry of a release that could not be saved at first', async () => {
+    const { store, plain, time } = makeStore();
+    await store.open('run', {}, 10_000);
+    const claim = claimOf('run', { leaseMs: 5_000, ttlMs: 10_000 });
+    await store.claim(claim);
+    time.advance(20_000);
+    const entry = { from: 'empty', event: null, outcome: 'failed' } as const;
+    plain.failures.set('save session:run', new Error('ECONNREFUSED'));
+    await expect(store.release(claim, claim.token, { entry })).rejects.toThrow('ECONNREFUSED');
+    plain.failures.clear();
+    await store.release(claim, claim.token, { entry });
+    expect(await store.history(claim)).toMatchObject([{ outcome: 'failed' }]);
+    expect(await store.open('run', {}, HOUR)).toEqual({ status: 'taken' });
   });
 
   it('is unknown where its session record was evicted and its snapshots remain', async () => {

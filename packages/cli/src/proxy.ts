@@ -109,10 +109,18 @@ function onlyWhole(request: ClientRequest, req: IncomingMessage): void {
 /** They concern one connection alone (RFC 9110, section 7.6.1). Node writes its own framing. */
 const HOP_BY_HOP = ['connection', 'proxy-connection', 'keep-alive', 'te', 'trailer', 'upgrade'];
 
-/** A server that followed a client's `Upgrade` would leave HTTP, and answer nothing. */
-function dropHopByHop({ headers }: IncomingMessage): void {
+/**
+ * A server that followed a client's `Upgrade` would leave HTTP, and answer nothing. What the app
+ * has set stays, though a client names it: only what came with the request is the connection's.
+ */
+function dropHopByHop({ headers, rawHeaders }: IncomingMessage): void {
   const named = (headers.connection ?? '').split(',').map((name) => name.trim().toLowerCase());
-  for (const name of [...HOP_BY_HOP, ...named]) if (!FRAMING.includes(name)) delete headers[name];
+  for (const name of HOP_BY_HOP) delete headers[name];
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = (rawHeaders[at] ?? '').toLowerCase();
+    const isSent = headers[name] === rawHeaders[at + 1];
+    if (isSent && named.includes(name) && !FRAMING.includes(name)) delete headers[name];
+  }
 }
 
 /** A client's `Connection` must not take these away. */
