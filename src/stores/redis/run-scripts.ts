@@ -241,7 +241,7 @@ if run.claim and run.claim.token == token then
     stay_readable(run, time)
   end
   spend(run, token, '-')
-elseif run.state and not spent_on(run, token) then
+elseif not spent_on(run, token) then
   -- Even where the token never had the claim: its claim may still be on its way.
   spend(run, token, '-')
 end
