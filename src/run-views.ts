@@ -190,7 +190,7 @@ function viewsOf(mover: RunsMover, { runs, next, now = mover.clock.now() }: Runs
 }
 
 /** A run that the gate does not understand must not hide the others. */
-export function viewOfFound(
+function viewOfFound(
   { workflow, onError }: RunsMover,
   { run, sessionEnded, ...record }: FoundRun,
   now: number,

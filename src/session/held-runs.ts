@@ -59,7 +59,8 @@ export class HeldRuns {
       if (token === undefined) return true;
       const held = this.#runs.get(token);
       if (held === undefined) return false;
-      const isHeld = await this.#isHeld(token, held.key);
+      // The step may end while the store is asked.
+      const isHeld = (await this.#isHeld(token, held.key)) && this.#runs.has(token);
       this.drop(token);
       // Behind the others, so that the next call looks at those.
       if (isHeld) this.#add(token, held);

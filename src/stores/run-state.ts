@@ -489,7 +489,7 @@ export function isFresh(
 }
 
 /** When the last live lease ends, or `now` where there is none. */
-export function liveUntil(workflows: Iterable<WorkflowState>, now: number): number {
+function liveUntil(workflows: Iterable<WorkflowState>, now: number): number {
   let end = now;
   for (const { claim } of workflows) end = Math.max(end, claim?.leaseEnd ?? now);
   return end;
