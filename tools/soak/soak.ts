@@ -218,19 +218,48 @@ function leftOver(before: Holdings, after: Holdings): string[] {
   return left.map((each) => `left over: ${each}`);
 }
 
-/** How many keys are left of runs, once a listing has taken what has expired out of the index. */
-async function keysOfRuns(
-  client: Parameters<typeof redisStore>[0]['client'] & {
-    keys(pattern: string): Promise<string[]>;
-    zCard(key: string): Promise<number>;
-  },
-  workflow: string,
-): Promise<number> {
-  await redisStore({ client }).held?.({ workflow, limit: 1 });
+/** What the count of what is left needs of the driver, beside the store. */
+type RedisKeys = Parameters<typeof redisStore>[0]['client'] & {
+  keys(pattern: string): Promise<string[]>;
+  zCard(key: string): Promise<number>;
+  hGetAll(key: string): Promise<Record<string, string>>;
+};
+
+/**
+ * How many keys are left of runs that should be gone, once a listing has taken what has expired out
+ * of the index. Runs that are kept on purpose are first deleted, so that nothing of them counts.
+ */
+async function keysOfRuns(client: RedisKeys, workflow: string): Promise<number> {
+  const store = redisStore({ client });
+  await store.held?.({ workflow, limit: 1 });
   const keys = (await client.keys('*')).filter((key) => !key.endsWith(':numbers'));
+  for (const key of keys.filter((each) => each.includes(':run:'))) {
+    const fields = await client.hGetAll(key);
+    if (isKept(fields, Date.now()))
+      await store.delete(fields.key === undefined ? nameIn(key) : JSON.parse(fields.key));
+  }
+  const left = (await client.keys('*')).filter((key) => !key.endsWith(':numbers'));
   // Each index has one member of its own.
-  const members = keys.map((key) => (key.endsWith(':index') ? client.zCard(key) : 2));
+  const members = left.map((key) => (key.endsWith(':index') ? client.zCard(key) : 2));
   return (await Promise.all(members)).filter((count) => count > 1).length;
+}
+
+const DAY_MS = 86_400_000;
+
+/**
+ * Whether a run outlives its idle time on purpose: it keeps the idempotency key of a `retry` step
+ * for a later try (30 days), or it is the settled evidence of a session that has ended (24 h).
+ */
+function isKept(fields: Record<string, string>, at: number): boolean {
+  const leftMs = Number(fields.expires) - at;
+  if (Object.keys(fields).some((field) => field.startsWith('unfinished:')))
+    return leftMs <= 30 * DAY_MS;
+  return fields.sessionEnded === '1' && leftMs <= DAY_MS;
+}
+
+/** A short run key is its run's name in Redis. */
+function nameIn(key: string): string {
+  return key.slice(key.indexOf(':run:') + ':run:'.length);
 }
 
 /** The ledger's lines by run; those of runs that are over are of no use any more. */
