@@ -4,15 +4,14 @@
  * nothing.
  */
 import { InterlockError } from './errors.ts';
+import { decide } from './gate/decide.ts';
 import { eventOfHeld, failureOfHeld, moveOfHeld } from './gate/outside.ts';
-import { statusOf } from './gate/stands.ts';
+import { Standing, statusOf } from './gate/standing.ts';
 import { rightNames } from './names.ts';
 import type { RunView } from './runs-options.ts';
-import { shownPosition } from './step/outcome.ts';
 import type { FsmSnapshot, Json } from './stores/store.ts';
 import { type Refusal, refusalFor } from './workflow/advice.ts';
 import { eventNamed, isChosen } from './workflow/binding.ts';
-import type { CallBinding } from './workflow/bound-tools.ts';
 import { bareContext, snapshotBehind } from './workflow/envelope.ts';
 import type { StateMachineGate } from './workflow/gate.ts';
 import type { Next } from './workflow/position.ts';
@@ -82,12 +81,9 @@ export function explain<S extends string, E extends string>(
 ): Explained {
   const workflow = gate.compile();
   const snapshot = understood(workflow, at);
-  const position = shownPosition({ workflow, whenEnded: undefined }, at?.run ?? '', snapshot);
-  const { state } = position;
-  const isMoved = state !== snapshot.state;
-  const available = (isMoved ? undefined : at?.available) ?? workflow.available(state);
-  const about = { position, available, claim: at?.claim };
-  const tools = workflow.toolNames.map((tool) => explainTool(workflow, tool, about));
+  const standing = standingAt(workflow, snapshot, at);
+  const { state } = standing;
+  const tools = workflow.toolNames.map((tool) => explainTool(standing, tool));
   const leavesAt = workflow.leavesAt(snapshot);
   const context = workflow.dataOf(snapshot);
   const { context: wrapped, ...stands } = snapshot;
@@ -109,69 +105,55 @@ function understood(workflow: Workflow, at: ExplainedRun | undefined): FsmSnapsh
   return { ...found, ...workflow.adopt(found) };
 }
 
-type Position = Pick<FsmSnapshot, 'state' | 'context'>;
-
-/** Where a tool is explained. */
-interface About {
-  readonly position: Position;
-  /** The tools that the client sees there. */
-  readonly available: readonly string[];
-  readonly claim: ExplainedRun['claim'];
+/** Where it stands for its clients. The app's `visible` is not asked: `available` says what it said. */
+function standingAt(
+  workflow: Workflow,
+  { updatedAt, version = 0, ...position }: FsmSnapshot,
+  at: ExplainedRun | undefined,
+  whenEnded?: 'keep',
+): Standing {
+  const rules = { workflow, whenEnded, onError: () => {} };
+  const viewpoint = { run: at?.run ?? '', actor: undefined };
+  const known = { position, expiry: undefined };
+  const parts = { updatedAt, version, claim: at?.claim, now: updatedAt };
+  const stood = new Standing(rules, viewpoint, known, parts);
+  const isMoved = stood.state !== position.state;
+  const seen = (isMoved ? undefined : at?.available) ?? workflow.available(stood.state);
+  return new Standing(rules, viewpoint, known, { ...parts, seen });
 }
 
-function explainTool(workflow: Workflow, tool: string, about: About): ExplainedTool {
-  const binding = workflow.matchAlways(tool);
-  const leads = workflow.leads(about.position).get(tool);
+function explainTool(standing: Standing, tool: string): ExplainedTool {
+  const { workflow, position } = standing;
+  const leads = workflow.leads(position).get(tool);
   return {
     tool,
-    shown: about.available.includes(tool),
-    ...refusalOf(workflow, tool, binding, about),
+    shown: standing.shows(tool),
+    ...refusalOf(standing, tool),
     leadsTo: [...new Set(leads?.to.map((each) => each.state))],
-    isPartial: binding === undefined,
+    isPartial: workflow.matchAlways(tool) === undefined,
   };
 }
 
-/** In the order in which a call is judged: the run's claim first, where it needs one. */
 function refusalOf(
-  workflow: Workflow,
+  standing: Standing,
   tool: string,
-  /** `undefined` where it depends on the arguments. */
-  binding: CallBinding | undefined,
-  { position, available, claim }: About,
 ): Pick<ExplainedTool, 'refusal' | 'says'> | undefined {
-  const { state } = position;
+  const reason = decide(standing, { kind: 'tool', tool });
+  if (reason === undefined || reason === 'unknown') return undefined;
+  const { workflow, position, state, parts } = standing;
   const { isOrder } = workflow;
-  const facts = { workflow: workflow.id, state, tool, available };
-  const status = statusOf(claim);
-  const needsClaim = workflow.kindOf(tool) === 'step' || workflow.shield !== undefined;
-  if (status !== 'idle' && needsClaim) {
-    const refusal = { ...facts, reason: status === 'held' ? 'held' : 'busy' } as const;
-    return { refusal, says: refusalFor(refusal, { heldTool: claim?.tool }) };
-  }
-  if (!available.includes(tool)) {
-    const refusal = { ...facts, reason: 'state' } as const;
-    // The state shows it, and a `visible` hides it from this client: no path changes that.
-    if (workflow.isVisible(tool, state))
-      return { refusal, says: refusalFor(refusal, { foreseen: false, isOrder }) };
-    const states = binding?.states ?? workflow.whereabouts(tool)?.states ?? [];
-    const stand = { workflow, position, beginsAnew: false };
-    const { path, foreseen } = new Together([workflow]).wayTo([[states]], [stand]);
-    const events = path === undefined ? workflow.outsideEvents(state) : [];
-    const withPath = { ...refusal, path, ...(events.length > 0 && { events }) };
-    return { refusal: withPath, says: refusalFor(withPath, { foreseen, isOrder }) };
-  }
-  if (binding === undefined || !isStopped(workflow, position, binding)) return undefined;
-  const refusal = { ...facts, reason: 'guard' } as const;
-  return { refusal, says: refusalFor(refusal) };
-}
-
-/** A guard that throws refuses. */
-function isStopped(workflow: Workflow, position: Position, binding: CallBinding): boolean {
-  try {
-    return workflow.isStopped(position, binding);
-  } catch {
-    return true;
-  }
+  const refusal = { workflow: workflow.id, state, tool, available: parts.seen ?? [], reason };
+  if (reason !== 'state')
+    return { refusal, says: refusalFor(refusal, { heldTool: parts.claim?.tool }) };
+  // The state shows it, and a `visible` hides it from this client: no path changes that.
+  if (workflow.isVisible(tool, state))
+    return { refusal, says: refusalFor(refusal, { foreseen: false, isOrder }) };
+  const states = workflow.matchAlways(tool)?.states ?? workflow.whereabouts(tool)?.states ?? [];
+  const stand = { workflow, position, beginsAnew: false };
+  const { path, foreseen } = new Together([workflow]).wayTo([[states]], [stand]);
+  const events = path === undefined ? workflow.outsideEvents(state) : [];
+  const withPath = { ...refusal, path, ...(events.length > 0 && { events }) };
+  return { refusal: withPath, says: refusalFor(withPath, { foreseen, isOrder }) };
 }
 
 /** What an outcome would do with a held run. */
@@ -279,12 +261,7 @@ export function whatIf<S extends string, E extends string>(
     );
   }
   const binding = workflow.matchAlways(tool);
-  const available = at?.available ?? workflow.available(snapshot.state);
-  const refused = refusalOf(workflow, tool, binding, {
-    position: snapshot,
-    available,
-    claim: at?.claim,
-  });
+  const refused = refusalOf(standingAt(workflow, snapshot, at, 'keep'), tool);
   if (refused !== undefined) return { ...stay('refused'), ...refused };
   const counted = outcome === 'failed' ? failureOfHeld(workflow, tool, snapshot) : undefined;
   if (counted !== undefined) {

@@ -4,90 +4,61 @@
  * meets is told as an event.
  */
 import { InterlockError } from './errors.ts';
-import { statusOf } from './gate/stands.ts';
+import { Standing } from './gate/standing.ts';
 import type { RunsMover, RunsUnderWay, RunView, RunViews, StuckOptions } from './runs-options.ts';
 import { tellIfHeld } from './step/outcome.ts';
 import type {
   AtomicStateStore,
   FoundRun,
-  FsmSnapshot,
   PageQuery,
   RunsPage,
   WorkflowRecord,
 } from './stores/store.ts';
 import { shownSnapshot } from './workflow/envelope.ts';
-import type { Viewer } from './workflow/visible.ts';
 import type { Workflow } from './workflow/workflow.ts';
 
-/** A run as its clients see it, and as it is stored: its state's deadline may have passed since. */
-export interface StandingRun {
-  readonly view: RunView;
-  readonly stored: FsmSnapshot;
-  /** The time, by the clock that stamped it. */
-  readonly now: number;
-}
-
-/** A run, and its principal, whose tools `available` names. */
-interface SeenRun extends Viewer, Pick<RunView, 'run' | 'sessionEnded'> {
-  readonly workflow: Workflow;
-  readonly run: string;
-}
+/** A run in a listing, or as it was read. */
+type ViewedRun = Partial<WorkflowRecord> & Pick<FoundRun, 'run' | 'sessionEnded'>;
 
 /**
- * Where a run stands at `now`, by the store's clock. Without a record, no step of it was ever
- * claimed.
+ * A run as its operators see it, by what its store has. One that has ended stands at its end.
  *
+ * @param principal whose tools `available` names, where that is known
  * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where the gate does not understand what is stored
  */
-export function standingRun(
-  { workflow, ...viewer }: SeenRun,
-  record: WorkflowRecord | undefined,
-  now: number,
-): StandingRun {
-  const seen = { workflow, ...viewer };
-  if (record === undefined) {
-    const stored = { ...workflow.start, updatedAt: 0 };
-    const ended = workflow.hasEnded(stored.state);
-    return { stored, now, view: viewOf(seen, stored, { ended }, now) };
-  }
-  const { updatedAt, version = 0 } = record.snapshot;
-  const known = { ...workflow.adopt(record.snapshot), updatedAt, version };
-  const next = workflow.overdue(known, now);
-  const snapshot = next === undefined ? known : { ...next.position, updatedAt, version };
-  const ended = workflow.hasEnded(snapshot.state);
-  const { claim } = record;
-  return {
-    stored: { ...workflow.stand(record.snapshot), updatedAt, version },
-    now,
-    view: viewOf(seen, snapshot, { ended, ...(claim && { claim }) }, now),
-  };
-}
-
-function viewOf(
-  { workflow, sessionEnded, ...viewer }: SeenRun,
-  snapshot: FsmSnapshot,
-  { claim, ended = false }: Pick<WorkflowRecord, 'claim' | 'ended'>,
+export function viewOfRun(
+  { workflow, onError }: Pick<RunsMover, 'workflow' | 'onError'>,
+  found: ViewedRun,
+  principal: string | undefined,
   now: number,
 ): RunView {
-  const shown = shownSnapshot(snapshot);
-  const { context } = shown;
-  const status = statusOf(claim);
-  const heldSince = status === 'held' ? claim?.until : undefined;
-  const available = workflow.available(snapshot.state);
-  const hidden = workflow.sight(snapshot, viewer)?.hidden;
+  const rules = { workflow, whenEnded: 'keep', onError } as const;
+  const { snapshot, claim } = found;
+  const record = snapshot && { snapshot, ...(claim && { claim }) };
+  return viewOf(found, Standing.of(rules, { run: found.run, actor: principal }, record, now));
+}
+
+function viewOf({ run, sessionEnded }: ViewedRun, standing: Standing): RunView {
+  const { workflow, reached, parts, underWay, sight } = standing;
+  const { claim, now, updatedAt, version } = parts;
+  const shown = shownSnapshot({ ...reached, updatedAt, ...(updatedAt > 0 && { version }) });
+  const { context, state } = shown;
+  const heldSince = underWay === 'held' ? claim?.until : undefined;
+  const ended = workflow.hasEnded(state);
+  const available = workflow.available(state);
+  const { hidden } = sight ?? {};
   return {
-    run: viewer.run,
-    state: snapshot.state,
+    run,
+    state,
     snapshot: shown,
-    status,
+    status: underWay,
     ended,
     available: hidden?.size ? available.filter((tool) => !hidden.has(tool)) : available,
     ...(context !== undefined && { context }),
     ...(sessionEnded && { sessionEnded }),
     ...(claim && { claim }),
     ...(heldSince !== undefined && { heldForMs: Math.max(0, now - heldSince) }),
-    ...(!ended &&
-      snapshot.updatedAt > 0 && { unmovedForMs: Math.max(0, now - snapshot.updatedAt) }),
+    ...(!ended && updatedAt > 0 && { unmovedForMs: Math.max(0, now - updatedAt) }),
   };
 }
 
@@ -190,23 +161,19 @@ function viewsOf(mover: RunsMover, { runs, next, now = mover.clock.now() }: Runs
 }
 
 /** A run that the gate does not understand must not hide the others. */
-function viewOfFound(
-  { workflow, onError }: RunsMover,
-  { run, sessionEnded, ...record }: FoundRun,
-  now: number,
-): RunView {
-  // A list does not say whose runs they are.
-  const seen = {
-    workflow,
-    run,
-    principal: undefined,
-    onError,
-    ...(sessionEnded && { sessionEnded }),
-  };
+function viewOfFound(mover: RunsMover, found: FoundRun, now: number): RunView {
   try {
-    return standingRun(seen, record, now).view;
+    // A list does not say whose runs they are.
+    return viewOfRun(mover, found, undefined, now);
   } catch (error) {
     const fault = error instanceof Error ? error.message : String(error);
-    return { ...viewOf(seen, record.snapshot, record, now), fault };
+    const { workflow, onError } = mover;
+    const { run, snapshot, claim, ended = false } = found;
+    const { updatedAt, version = 0, ...position } = snapshot;
+    const rules = { workflow, whenEnded: 'keep', onError } as const;
+    const asStored = { position, expiry: undefined };
+    const parts = { updatedAt, version, claim, now };
+    const standing = new Standing(rules, { run, actor: undefined }, asStored, parts);
+    return { ...viewOf(found, standing), ended, fault };
   }
 }

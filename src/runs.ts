@@ -11,17 +11,10 @@ import {
   overdueRuns,
   tellMovedOutside,
 } from './gate/outside.ts';
-import { storedIn } from './gate/stands.ts';
+import { storedIn } from './gate/standing.ts';
 import { eraseOf, heldUnder, resolveHeld } from './many-runs.ts';
 import { isSession, newToken } from './names.ts';
-import {
-  countRuns,
-  heldRuns,
-  indexOf,
-  type StandingRun,
-  standingRun,
-  stuckRuns,
-} from './run-views.ts';
+import { countRuns, heldRuns, indexOf, stuckRuns, viewOfRun } from './run-views.ts';
 import {
   assertChange,
   assertRuns,
@@ -62,7 +55,14 @@ import { type CurrentStep, mayBeInside, openStepOf } from './session/current-ste
 import { ownerOf, principalText } from './session/run-key.ts';
 import { ANEW, begunWith, restartOf } from './step/claim.ts';
 import { moveTo, tellIfHeld, tellSaved } from './step/outcome.ts';
-import type { Json, KeysPage, TrailDraft, TrailEntry } from './stores/store.ts';
+import type {
+  Json,
+  KeysPage,
+  RunRecord,
+  TrailDraft,
+  TrailEntry,
+  WorkflowRecord,
+} from './stores/store.ts';
 import { parseEvent } from './workflow/binding.ts';
 import { assertGate, type StateMachineGate } from './workflow/gate.ts';
 import type { StateExpression } from './workflow/position.ts';
@@ -112,21 +112,22 @@ export class Runs<E extends string = string, Q = StateExpression> {
   async read(run: string): Promise<RunView | undefined> {
     const found = await this.#look(run);
     if (found === undefined) return undefined;
-    const { view, stored: snapshot, now } = found;
-    const key = { run, workflow: this.#workflow.id };
-    tellIfHeld({ key, snapshot, claim: view.claim, now }, this.#mover);
-    return view;
+    const { record, now } = found;
+    const { workflow } = this.#mover;
+    if (record !== undefined)
+      tellIfHeld({ key: { run, workflow: workflow.id }, ...record, now }, this.#mover);
+    return viewOfRun(this.#mover, { run, ...found, ...record }, found.principal, now);
   }
 
-  async #look(run: string): Promise<StandingRun | undefined> {
-    const { store, ttlMs, clock, onError } = this.#mover;
-    const workflow = this.#workflow;
-    const record = await store.read(run, ttlMs, workflow.id);
-    if (record === undefined) return undefined;
-    const { session, sessionEnded } = record;
+  /** What the store has of the run; `undefined` where there is none. */
+  async #look(run: string): Promise<Stored | undefined> {
+    const { store, ttlMs, clock, workflow } = this.#mover;
+    const found = await store.read(run, ttlMs, workflow.id);
+    if (found === undefined) return undefined;
+    const { session, sessionEnded, now = clock.now() } = found;
+    const record = storedIn(found, workflow.id);
     const { principal } = session;
-    const seen = { workflow, run, principal, onError, ...(sessionEnded && { sessionEnded }) };
-    return standingRun(seen, storedIn(record, workflow.id), record.now ?? clock.now());
+    return { principal, record, now, ...(sessionEnded && { sessionEnded }) };
   }
 
   /**
@@ -383,13 +384,18 @@ export class Runs<E extends string = string, Q = StateExpression> {
     const { event: chosen, token, ...request } = asked;
     const found = await this.#look(run);
     if (found === undefined) return { resolved: false, reason: 'unknown-run' };
-    const { view, stored } = found;
-    const { claim } = view;
-    if (claim === undefined || (token !== undefined && token !== claim.token))
+    const { snapshot, claim } = found.record ?? {};
+    if (
+      snapshot === undefined ||
+      claim === undefined ||
+      (token !== undefined && token !== claim.token)
+    )
       return { resolved: false, reason: 'not-held' };
     if (claim.live) return { resolved: false, reason: 'running' };
     const { store, ttlMs } = this.#mover;
     const key = { run, workflow: this.#workflow.id };
+    const { updatedAt, version = 0 } = snapshot;
+    const stored = { ...this.#workflow.stand(snapshot), updatedAt, version };
     const counted =
       chosen === undefined && outcome === 'failed'
         ? failureOfHeld(this.#workflow, claim.tool, stored)
@@ -414,7 +420,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
       await store.release(key, claim.token, {
         entry: { ...entry, from: stored.state, event: null },
       });
-      const { state } = view.snapshot;
+      const { state } = viewOfRun(this.#mover, { run, ...found.record }, undefined, found.now);
       this.#tellResolved(run, { tool: claim.tool, outcome, state, actor, note });
       return { resolved: true, state };
     }
@@ -481,6 +487,15 @@ export class Runs<E extends string = string, Q = StateExpression> {
     }
     return own;
   }
+}
+
+/** What the store has of a run for one workflow. */
+interface Stored extends Pick<RunRecord, 'sessionEnded'> {
+  readonly principal: string | undefined;
+  /** Absent where no call has claimed the workflow yet. */
+  readonly record: WorkflowRecord | undefined;
+  /** The time, by the clock that stamps the run. */
+  readonly now: number;
 }
 
 /** The workflows for which this warning was given. */

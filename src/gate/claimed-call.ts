@@ -26,9 +26,8 @@ import type { Workflow } from '../workflow/workflow.ts';
 import type { GateConfig } from './config.ts';
 import type { Gates } from './gates.ts';
 import { unknownOutcomeReply } from './replies.ts';
-import { recordNow } from './stands.ts';
+import { recordNow } from './standing.ts';
 
-/** The member of `_meta` by which a gate tells a client that an outcome is unknown. */
 /** The member of `_meta` that says what a gate told of a call that ran. */
 export const OUTCOME = `${META_PREFIX}outcome`;
 

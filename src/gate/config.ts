@@ -3,6 +3,7 @@
  * out that a bound tool is missing from a client's list.
  */
 import { nearestName, PRINCIPAL_RUN } from '../names.ts';
+import type { Admission } from '../session/run.ts';
 import type { Begin } from '../step/claim.ts';
 import type { StepRules } from '../step/step.ts';
 import type { WaitLimits } from '../step/turns.ts';
@@ -82,6 +83,32 @@ export interface GateConfig extends Observers, StepRules {
   readonly begin: Begin | undefined;
   /** Gives each warning once. */
   readonly warnOnce: (warning: string) => void;
+}
+
+const STALE_HIDE =
+  'visibility "hide" has no effect where calls name their runs by a handle: a list names none. ' +
+  'Every tool is listed';
+const DEPARTURE =
+  'visibility "hide" departs from MCP 2026-07-28, where a list of tools "MUST NOT vary … as a ' +
+  'side effect of other requests". Clients may keep such a list';
+
+/** How one gate lists its tools for one request. */
+export function visibilityFor(
+  { visibility, warnOnce }: GateConfig,
+  admission: Admission,
+): Visibility {
+  if (admission.byArgument) {
+    if (visibility === 'hide') warnOnce(STALE_HIDE);
+    return 'stable';
+  }
+  const isStateless = admission.era === 'stateless';
+  if (isStateless && visibility === 'hide') warnOnce(DEPARTURE);
+  return visibility ?? (isStateless ? 'stable' : 'hide');
+}
+
+/** Whether a client must not find out that something hidden exists. */
+export function keepsSecrets(config: GateConfig, admission: Admission): boolean {
+  return config.refusal === 'unknown-tool' && visibilityFor(config, admission) === 'hide';
 }
 
 /** Whether every mount of a gate in this process lists the same tools in every state. */

@@ -31,7 +31,7 @@ import {
   type Transform,
   unknownReply,
 } from './claimed-call.ts';
-import type { GateConfig } from './config.ts';
+import { type GateConfig, keepsSecrets } from './config.ts';
 import { Gates } from './gates.ts';
 import { Judge, type Verdict } from './judge.ts';
 import { CachedLists } from './list-cache.ts';
@@ -39,7 +39,6 @@ import { declareListChanged, declaresChanges, ListenFilter, tellMoved } from './
 import { ShownTools } from './lists.ts';
 import { ReadFilter } from './reads.ts';
 import { RecordedCall } from './recorded-call.ts';
-import { keepsSecrets } from './stands.ts';
 import { carryOn, ESCAPED_ASCII, recordLater, TaskFilter } from './tasks.ts';
 import { ToldCalls } from './told-calls.ts';
 

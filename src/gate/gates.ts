@@ -1,7 +1,7 @@
 import { InterlockError } from '../errors.ts';
 import type { Admission, Run } from '../session/run.ts';
 import { beginsAnew } from '../step/outcome.ts';
-import type { ClaimView, FsmSnapshot, RunRecord } from '../stores/store.ts';
+import type { ClaimView, RunRecord } from '../stores/store.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { RequestPort } from '../wire/headers.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
@@ -10,18 +10,16 @@ import type { BoundState, Position } from '../workflow/position.ts';
 import type { BoundRead } from '../workflow/reads.ts';
 import { type Goal, type Stand, Together } from '../workflow/together.ts';
 import { NOT_KNOWN, type Way, whereaboutsOf } from '../workflow/ways.ts';
-import { type GateConfig, readerOf } from './config.ts';
+import { type GateConfig, keepsSecrets, readerOf } from './config.ts';
 import {
+  asksToShow,
   asShown,
-  isToBegin,
-  keepsSecrets,
   recordNow,
-  showsData,
-  sightOf,
-  snapshotIn,
+  type Standing,
+  standingIn,
   statusOf,
   storedIn,
-} from './stands.ts';
+} from './standing.ts';
 
 /** On how many routes a gate knows its neighbours; on others it speaks for itself alone. */
 const MOST_ROUTES = 100;
@@ -111,29 +109,18 @@ export class Gates {
     );
   }
 
-  /** What the run can do next, where `found` is its position in this gate's workflow. */
-  look(
-    admission: Admission,
-    run: Run,
-    found: Position & { readonly version?: number | undefined },
-  ): MaybePromise<Outlook> {
+  /** What the run can do next, from where it stands in this gate's workflow. */
+  look(admission: Admission, run: Run, standing: Standing): MaybePromise<Outlook> {
     const own = this.#own;
-    const begun = asShown(own, run, { ...found, updatedAt: 0, version: found.version ?? 0 });
-    return after(begun, (position) => {
-      const known = position === 'unavailable' ? undefined : position;
-      return this.#lookFrom(admission, run, known);
-    });
-  }
-
-  #lookFrom(admission: Admission, run: Run, position: Position | undefined): MaybePromise<Outlook> {
-    const record = this.isAlone ? undefined : recordNow(this.#own, run);
-    return after(record, (read) => {
-      // In a workflow whose step is held, every tool is refused.
-      const others = this.#others.map((config) =>
-        standOfOther(config, run, read, (claim) => claim?.live !== false),
-      );
-      const stands = [standAt(this.#own, run, position), ...others];
-      return this.#outlook(stands, admission, run);
+    return after(asShown(own, run, standing), (begun) => {
+      const known = begun === 'unavailable' ? unknownStand(own, run) : begun;
+      const record = this.isAlone ? undefined : recordNow(own, run);
+      return after(record, (read) => {
+        // In a workflow whose step is held, every tool is refused.
+        const isKnown = (claim: ClaimView | undefined): boolean => claim?.live !== false;
+        const others = this.#others.map((config) => standOfOther(config, run, read, isKnown));
+        return this.#outlook([known, ...others], admission, run);
+      });
     });
   }
 
@@ -142,9 +129,9 @@ export class Gates {
     const isIdle = (claim: ClaimView | undefined): boolean => statusOf(claim) === 'idle';
     const configs = [this.#own, ...this.#others];
     const stands = configs.map(async (config) => {
-      const found = snapshotIfKnown(config, run, record, isIdle);
+      const found = standingIfKnown(config, run, record, isIdle);
       const begun = found && (await asShown(config, run, found));
-      return standAt(config, run, typeof begun === 'object' ? begun : undefined);
+      return typeof begun === 'object' ? begun : unknownStand(config, run);
     });
     return this.#outlook(await Promise.all(stands), admission, run);
   }
@@ -261,30 +248,37 @@ function standOfOther(
   record: RunRecord | undefined | 'away',
   isKnown: (claim: ClaimView | undefined) => boolean,
 ): Stand {
-  const found = record === 'away' ? undefined : snapshotIfKnown(config, run, record, isKnown);
-  const isOpen = found !== undefined && isToBegin(config, found) && showsData(config);
-  return standAt(config, run, isOpen ? undefined : found);
+  const found = record === 'away' ? undefined : standingIfKnown(config, run, record, isKnown);
+  return found === undefined || asksToShow(config, found) ? unknownStand(config, run) : found;
 }
 
-function snapshotIfKnown(
+function standingIfKnown(
   config: GateConfig,
   run: Run,
   record: RunRecord | undefined,
   isKnown: (claim: ClaimView | undefined) => boolean,
-): FsmSnapshot | undefined {
+): Standing | undefined {
   if (!isKnown(storedIn(record, config.workflow.id)?.claim)) return undefined;
-  const found = snapshotIn(config, run, record);
+  const found = standingIn(config, run, record);
   return typeof found === 'object' ? found : undefined;
+}
+
+function unknownStand(config: GateConfig, { run }: Run): Stand {
+  const { workflow } = config;
+  return { workflow, position: undefined, beginsAnew: beginsAnew(config, run) };
 }
 
 function without(missing: ReadonlySet<string>, tools: readonly string[]): readonly string[] {
   return missing.size === 0 ? tools : tools.filter((tool) => !missing.has(tool));
 }
 
+/** Where a call leaves the run. */
 function standAt(config: GateConfig, run: Run, position: Position | undefined): Stand {
-  const stand = { workflow: config.workflow, position, beginsAnew: beginsAnew(config, run.run) };
-  const sight = position && sightOf(config, run, position);
-  return sight === undefined ? stand : { ...stand, sight };
+  const stand = unknownStand(config, run);
+  const { workflow, onError } = config;
+  if (position === undefined) return stand;
+  const viewer = { run: run.run, principal: run.actor, onError };
+  return { ...stand, position, sight: workflow.sight(position, viewer) };
 }
 
 function learnNeighbours(gates: readonly GateConfig[], route: string): void {

@@ -1,71 +1,49 @@
 /**
- * The decision on each gated call: forward it, make it a step, or refuse it. Hides in which order
- * the checks come, what a refusal may tell the client, and what the trail keeps of it.
+ * The way of each gated call into the server: forward it, make it a step, or refuse it. Hides what a
+ * refusal may tell the client, and what the trail keeps of it.
  */
 import { digestOf } from '../digest.ts';
 import type { RefusalReason } from '../events.ts';
 import { newToken } from '../names.ts';
-import { LONGEST_LITERAL } from '../numbers.ts';
 import type { CallersHeld } from '../session/held-runs.ts';
 import { InFlight } from '../session/live-session.ts';
 import { type Admission, deny, type NoRun, type Run, UNKNOWN_SESSION } from '../session/run.ts';
 import { claimRun } from '../step/claim.ts';
-import { beginsAnew, type CallOrigin, Moves, shownPosition } from '../step/outcome.ts';
-import { type NotClaimed, Step } from '../step/step.ts';
-import type { CallNote, FsmSnapshot, Json } from '../stores/store.ts';
+import { beginsAnew, type CallOrigin, Moves } from '../step/outcome.ts';
+import { type Refused, Step } from '../step/step.ts';
+import type { CallNote, Json } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { argumentsFault, headerFault } from '../wire/headers.ts';
-import {
-  isObject,
-  isRequestId,
-  type JsonObject,
-  MOST_DEPTH,
-  type RequestId,
-} from '../wire/json-rpc.ts';
+import { isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
-import { ANOTHER, type Refusal, type RefusalDetails } from '../workflow/advice.ts';
+import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
-import {
-  admit,
-  allowsCall,
-  allowsRestart,
-  askedCall,
-  type NotAdmitted,
-  refusedUnclaimed,
-  unclear,
-  unforeseen,
-} from './admit.ts';
+import { admit } from './admit.ts';
+import { detailsOf, type Outlet, outletFrom } from './advise.ts';
 import { ClaimedCall, showHandler } from './claimed-call.ts';
-import type { GateConfig } from './config.ts';
+import { type GateConfig, keepsSecrets } from './config.ts';
+import { argumentFault, askedCall, refusedUnclaimed, unforeseen } from './consult.ts';
+import { decide, type RefusedCall } from './decide.ts';
 import { type Demand, Gates } from './gates.ts';
 import { tellMoved } from './list-changes.ts';
 import { RecordedCall } from './recorded-call.ts';
 import { askForAlias, badToolName, refusalReply } from './replies.ts';
 import {
-  awaitedFromOutside,
+  type Absent,
+  asBegun,
   beginningOf,
-  isShown,
-  keepsSecrets,
-  type NotFound,
-  nameToldOf,
-  stateAsRead,
-  stateNow,
-  understood,
-} from './stands.ts';
+  Standing,
+  standingAsRead,
+  standingNow,
+} from './standing.ts';
 import { answerStatus } from './status-tool.ts';
 
 const NO_REFUSALS =
   'fsmGate({ trail: { refusals: true } }) has no effect: this store cannot keep refused calls';
 
-const LONG_LITERAL = `a number in them has more than ${LONGEST_LITERAL} characters, which some cut`;
-
-const PROTOTYPE = 'no key in them may be "__proto__", which some parsers read as a prototype';
-
-const TOO_DEEP = `they are nested deeper than ${MOST_DEPTH} objects and lists`;
-
-const TOO_MANY_HELD: NotClaimed = { reason: 'too-many-held' };
+const TOO_MANY_HELD: Refused = { reason: 'too-many-held' };
 
 /**
  * What becomes of one call. `forward`: it goes on as it is; a {@link ClaimedCall}: it goes on as a
@@ -120,10 +98,14 @@ export class Judge {
     if (binding === undefined || !this.#keepsSecrets)
       return this.#route(incoming, tool, run, binding, args, giveUp);
     // This comes first: a call of a hidden tool must not get an error that only bound tools get.
-    return after(this.#isHidden(tool, run), (isHidden) =>
-      isHidden
-        ? this.#hide(incoming, tool, run)
-        : this.#route(incoming, tool, run, binding, args, giveUp),
+    if ('advice' in run) {
+      this.#warnOf(run);
+      return this.#hide(incoming, tool, 'no-run');
+    }
+    return after(standingNow(this.#config, run), (standing) =>
+      typeof standing === 'object' && standing.shows(tool)
+        ? this.#route(incoming, tool, run, binding, args, giveUp)
+        : this.#hide(incoming, tool, 'state'),
     );
   }
 
@@ -141,14 +123,9 @@ export class Judge {
       argumentsFault(req, incoming, this.#config.listed.mirroredOf(tool));
     if (fault !== undefined)
       return after(this.#exchange.reject(400, fault.code, fault.message), () => 'ended' as const);
-    if (incoming.isDeep)
-      return this.#refuse(incoming, tool, { reason: 'arguments', words: TOO_DEEP }, []);
-    if (incoming.namesPrototype)
-      return this.#refuse(incoming, tool, { reason: 'arguments', words: PROTOTYPE }, []);
-    if (incoming.exactArguments?.hasLongLiteral)
-      return this.#refuse(incoming, tool, { reason: 'arguments', words: LONG_LITERAL }, []);
-    const refused = unclear(args);
-    if (refused !== undefined) return this.#refuse(incoming, tool, refused, []);
+    const words = argumentFault(incoming, args);
+    if (words !== undefined)
+      return this.#refuse(incoming, tool, { reason: 'arguments', words }, []);
     if (binding === undefined) return 'forward';
     if (binding === 'failed') return this.#refuse(incoming, tool, { reason: 'unavailable' }, []);
     if ('advice' in run) return this.#refuseUnnamed(incoming, tool, run);
@@ -156,7 +133,7 @@ export class Judge {
     if (binding.kind === 'step' || this.#config.workflow.shield !== undefined)
       return this.#claim(asked, giveUp);
     // Any other call needs no claim: it may run beside others.
-    return after(stateNow(this.#config, run), (found) => this.#test(asked, found));
+    return after(standingNow(this.#config, run), (standing) => this.#test(asked, standing));
   }
 
   #match(tool: string, { view }: AskedArguments): CallBinding | 'failed' | undefined {
@@ -168,21 +145,9 @@ export class Judge {
     }
   }
 
-  /** Whether the client's list leaves the tool out now. Without a run it leaves out all of them. */
-  #isHidden(tool: string, run: Run | NoRun): MaybePromise<boolean> {
-    if ('advice' in run) {
-      this.#warnOf(run);
-      return true;
-    }
-    return after(
-      stateNow(this.#config, run),
-      (found) => typeof found !== 'object' || !isShown(this.#config, run, found, tool),
-    );
-  }
-
   /** Refuses a call of a tool that the client's list does not show, without saying so. */
-  #hide(incoming: Call, tool: string, run: Run | NoRun): MaybePromise<Verdict> {
-    this.#tellRefused(incoming, tool, 'advice' in run ? 'no-run' : 'state', undefined);
+  #hide(incoming: Call, tool: string, reason: 'no-run' | 'state'): MaybePromise<Verdict> {
+    this.#tellRefused(incoming, tool, reason, undefined);
     return this.#alias(incoming, tool);
   }
 
@@ -198,31 +163,32 @@ export class Judge {
     return after(incoming.answerWith(response), () => 'answered' as const);
   }
 
-  #test(asked: BoundCall, found: FsmSnapshot | NotFound): MaybePromise<Verdict> {
+  /** Decides about a call that needs no claim. */
+  #test(asked: BoundCall, standing: Standing | Absent): MaybePromise<Verdict> {
     const { incoming, tool, run, binding } = asked;
-    if (found === 'unknown') return this.#refuseGone(incoming, tool, run);
-    if (typeof found === 'string') return this.#refuseBound(asked, { reason: found });
-    if (!allowsCall(this.#config, run, found, asked))
-      return this.#refuseBound(asked, { reason: 'state', snapshot: found });
-    if (binding.guards.length === 0) return this.#forward(asked, found);
+    const reason = decide(standing, { kind: 'call', tool, binding });
+    if (reason === 'unknown') return this.#refuseGone(incoming, tool, run);
+    if (typeof standing === 'string' || reason !== undefined)
+      return this.#refuseBound(asked, { reason: reason ?? 'unavailable', ...at(standing) });
+    if (binding.guards.length === 0) return this.#forward(asked, standing);
     const call = askedCall(incoming, tool, run);
-    return refusedUnclaimed(this.#config, run, binding, found, call).then((refused) =>
-      refused === undefined ? this.#forward(asked, found) : this.#refuseBound(asked, refused),
+    return refusedUnclaimed(this.#config, run, binding.guards, standing, call).then((refused) =>
+      refused === undefined ? this.#forward(asked, standing) : this.#refuseBound(asked, refused),
     );
   }
 
   /** Lets a call run beside others. If its run is to record it, the gate waits for its answer. */
-  #forward(asked: BoundCall, found: FsmSnapshot): MaybePromise<Verdict> {
+  #forward(asked: BoundCall, standing: Standing): MaybePromise<Verdict> {
     const { incoming, tool, run, binding } = asked;
     const { id } = incoming;
     if (binding.kind !== 'recorded' || !isRequestId(id)) return 'forward';
-    const odd = unforeseen(this.#config, binding, found, () => askedCall(incoming, tool, run));
+    const odd = unforeseen(binding, standing, () => askedCall(incoming, tool, run));
     if (odd !== undefined) return this.#refuseBound(asked, odd);
     const note = { ...this.#noteOf(incoming, run, tool), digest: digestOfCall(incoming) };
     const origin = { tool, ...argumentsOf(incoming), note };
     const { era } = this.#admission;
     const call = { id, era, config: this.#config, run, binding, number: incoming.number };
-    return new RecordedCall(call, { token: newToken(), origin, found });
+    return new RecordedCall(call, { token: newToken(), origin, found: standing.snapshot });
   }
 
   #claim(asked: BoundCall, giveUp: GiveUp): MaybePromise<Verdict> {
@@ -232,13 +198,24 @@ export class Judge {
     const isFull = this.#admission.era === 'session' && this.#admission.session.late.isFull;
     if (isFull || (run.steppingCall !== undefined && run.steppingCall !== incoming))
       return this.#refuseBound(asked, { reason: 'busy' });
-    const found = stateAsRead(this.#config, run);
-    if (found === 'unreadable') return this.#refuseBound(asked, { reason: found });
-    if (found !== undefined && !allowsCall(this.#config, run, found, asked))
-      return this.#refuseBound(asked, { reason: 'state', snapshot: found });
+    const { tool, binding } = asked;
+    const standing = standingAsRead(this.#config, run);
+    const reason = standing && decide(standing, { kind: 'call', tool, binding });
+    if (reason !== undefined) return this.#refuseBound(asked, { reason, ...at(standing) });
     const isRestarted = beginsAnew(this.#config, run.run);
-    const restarts = isRestarted && allowsRestart(this.#config, run, asked);
+    const restarts = isRestarted && this.#allowsRestart(asked);
     return after(restarts, (may) => this.#claimRun(asked, id, giveUp, may));
+  }
+
+  /** Whether the call may begin an ended run anew: the initial state and data must allow it. */
+  #allowsRestart({ tool, run, binding }: BoundCall): MaybePromise<boolean> {
+    const start = Standing.of(this.#config, run, undefined, this.#config.clock.now());
+    // Only a `visible` reads the data.
+    const begun = binding.veils === undefined ? start : asBegun(this.#config, run, start);
+    return after(
+      begun,
+      (standing) => decide(standing, { kind: 'call', tool, binding }) === undefined,
+    );
   }
 
   /** @param restarts whether the call may begin an ended run anew */
@@ -297,23 +274,20 @@ export class Judge {
     giveUp: GiveUp,
   ): MaybePromise<Verdict> {
     const { incoming, tool, run, binding } = asked;
-    const call = (): ReturnType<typeof askedCall> => askedCall(incoming, tool, run);
-    return after(admit(this.#config, binding, step, call, request), (position) => {
-      if (!('reason' in position)) {
+    const call = { run, step, binding, request, asked: () => askedCall(incoming, tool, run) };
+    return after(admit(this.#config, call), (admitted) => {
+      if (!('reason' in admitted)) {
         const { times, clock } = this.#config;
         request.onNotice(() => clock.after(times.cancelGraceMs, () => giveUp(id, false)));
-        return this.#begin(asked, id, step, position);
+        return this.#begin(asked, id, step, admitted);
       }
-      if (position.moved !== undefined)
-        tellMoved(this.#config, this.#admission, run, position.moved);
-      return this.#refuseBound(asked, position);
+      if (admitted.moved !== undefined)
+        tellMoved(this.#config, this.#admission, run, admitted.moved);
+      return this.#refuseBound(asked, admitted);
     });
   }
 
-  #refuseBound(
-    { incoming, tool, binding }: BoundCall,
-    why: NotClaimed | NotAdmitted,
-  ): MaybePromise<Verdict> {
+  #refuseBound({ incoming, tool, binding }: BoundCall, why: RefusedCall): MaybePromise<Verdict> {
     return this.#refuse(incoming, tool, why, binding.states);
   }
 
@@ -383,73 +357,48 @@ export class Judge {
   #refuse(
     incoming: Call,
     tool: string,
-    why: NotClaimed | NotAdmitted,
+    why: RefusedCall,
     states: readonly BoundState[],
   ): MaybePromise<Verdict> {
-    const { reason, snapshot } = why;
+    const { reason } = why;
     if (reason === 'cancelled' || reason === 'unknown')
       return after(incoming.drop(), () => 'answered' as const);
     const named = this.#admission.runOf(incoming);
     const run = 'run' in named ? named : undefined;
-    const shown = snapshot && this.#shownTo(run, snapshot);
-    const at = shown ?? snapshot;
-    const told = snapshot === undefined || shown !== undefined ? reason : 'unreadable';
-    this.#tellRefused(incoming, tool, told, snapshot?.state);
+    const standing = why.standing ?? (run && this.#standingOf(run, why));
+    const told = standing === 'unreadable' ? standing : reason;
+    const known = typeof standing === 'object' ? standing : undefined;
+    const state = known?.state ?? why.snapshot?.state;
+    this.#tellRefused(incoming, tool, told, state);
     // While the call waited for its turn, another one moved the run to where the tool is hidden.
-    if (this.#keepsSecrets && at && run && !isShown(this.#config, run, at, tool))
+    if (this.#keepsSecrets && run && state !== undefined && known?.shows(tool) !== true)
       return this.#alias(incoming, tool);
-    const details = this.#detailsOf(why, tool, run, at);
-    const looked =
-      shown && run && Gates.of(this.#config, this.#exchange).look(this.#admission, run, shown);
-    const noted = snapshot && run && this.#noteRefusal(incoming, tool, run, told, snapshot.state);
-    const known = noted === undefined ? looked : noted.then(() => looked);
-    return after(known, (outlook) => {
-      const demand = this.#demandOf(incoming, tool);
-      const way = reason === 'state' ? outlook?.wayTo(states, demand, tool) : undefined;
-      const { path, foreseen = false } = way ?? {};
-      const available = outlook?.available ?? [];
+    const details = detailsOf(this.#config, why, tool, { run, standing: known });
+    const gates = Gates.of(this.#config, this.#exchange);
+    const goal =
+      reason === 'state' ? { states, demand: this.#demandOf(incoming, tool), tool } : undefined;
+    const outlet = run && known && outletFrom(gates, this.#admission, run, known, goal);
+    const noted = run && state !== undefined && this.#noteRefusal(incoming, tool, run, told, state);
+    const ready = isPromise(noted) ? noted.then(() => outlet) : outlet;
+    return after(ready, (leads) => {
+      const { foreseen, ...found } = leads ?? NO_OUTLET;
       const workflow = this.#config.workflow.id;
-      // Nothing from outside helps against a `visible`, which hides what the state allows.
-      const isAllowed = shown && this.#config.workflow.allows(shown.state, { states });
-      const isStuck = told === 'state' && path === undefined && !isAllowed;
-      const since = shown?.version === 0 ? 0 : (snapshot?.updatedAt ?? 0);
-      const outside =
-        isStuck && run && shown ? awaitedFromOutside(this.#config, run, shown, since) : {};
-      const facts = { workflow, state: at?.state, tool, reason: told, available, path };
-      const refusal = { ...facts, ...outside };
+      const refusal = { workflow, state, tool, reason: told, ...found };
       return this.#answerRefused(incoming, refusal, { ...details, foreseen });
     });
   }
 
-  /** Where the run stands for its client; `undefined` where this deployment cannot read it. */
-  #shownTo(
-    run: Run | undefined,
-    snapshot: FsmSnapshot,
-  ): (Position & { readonly version: number | undefined }) | undefined {
-    const stored = understood(this.#config, snapshot)?.position;
-    if (stored === undefined) return undefined;
-    const position = run === undefined ? stored : shownPosition(this.#config, run.run, stored);
-    // A run that is shown at its start begins anew: version 0 gives it the data of `begin`.
-    return { ...position, version: position === stored ? snapshot.version : 0 };
-  }
-
-  /** What the text of a refusal says beside its facts, as far as it is known without a look. */
-  #detailsOf(
-    why: NotClaimed | NotAdmitted,
-    tool: string,
-    run: Run | undefined,
-    at: Position | undefined,
-  ): RefusalDetails {
-    const { workflow } = this.#config;
-    const held = 'held' in why && why.held?.tool !== tool ? why.held?.tool : undefined;
-    const hasEnded = why.reason === 'state' && at !== undefined && workflow.hasEnded(at.state);
-    return {
-      heldTool: held && at && run ? nameToldOf(this.#config, run, at, held, ANOTHER) : held,
-      words: 'words' in why ? why.words : undefined,
-      cause: 'cause' in why ? why.cause : undefined,
-      anew: hasEnded ? run?.anew : undefined,
-      isOrder: workflow.isOrder,
-    };
+  /** Where the run stands by what the store answered to the claim. */
+  #standingOf(run: Run, { snapshot, held, now }: Refused): Standing | 'unreadable' | undefined {
+    if (snapshot === undefined) return undefined;
+    const { clock, onError } = this.#config;
+    try {
+      const record = { snapshot, ...(held && { claim: held }) };
+      return Standing.of(this.#config, run, record, now ?? clock.now());
+    } catch (error) {
+      onError(error);
+      return 'unreadable';
+    }
   }
 
   /** Gives the states in which another gate allows a call of the tool with these arguments. */
@@ -510,6 +459,13 @@ export class Judge {
       return this.#refuseUnnamed(incoming, tool, { advice: gone, warning: undefined });
     return after(deny(this.#exchange, UNKNOWN_SESSION), () => 'ended' as const);
   }
+}
+
+/** What a refusal tells where nothing is known of the run. */
+const NO_OUTLET: Outlet = { available: [], foreseen: false };
+
+function at(standing: Standing | Absent | undefined): Pick<RefusedCall, 'standing'> {
+  return typeof standing === 'object' ? { standing } : {};
 }
 
 function digestOfCall({ sentArguments }: Call): string {

@@ -16,8 +16,7 @@ import {
 import type { Message } from '../wire/message.ts';
 import type { BoundRead } from '../workflow/reads.ts';
 import type { Workflow } from '../workflow/workflow.ts';
-import type { GateConfig } from './config.ts';
-import { visibilityFor } from './stands.ts';
+import { type GateConfig, visibilityFor } from './config.ts';
 
 /** The lists that differ between two states, for every client. */
 function changedLists(workflow: Workflow, before: string, after: string): ListKind[] {

@@ -17,9 +17,10 @@ import type { BoundRead, BoundReads } from '../workflow/reads.ts';
 import type { Sight } from '../workflow/visible.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { withArgument } from './argument-schema.ts';
-import { type GateConfig, type ListPart, readerOf } from './config.ts';
+import { type GateConfig, type ListPart, readerOf, visibilityFor } from './config.ts';
+import { decide } from './decide.ts';
 import { Gates } from './gates.ts';
-import { sightOf, sightOfAll, stateForLists, visibilityFor } from './stands.ts';
+import { standingForLists } from './standing.ts';
 import { listStatusTool, statusToolKey } from './status-tool.ts';
 
 /**
@@ -127,11 +128,9 @@ export class ShownTools {
   #shownNow(): MaybePromise<Shown> {
     // Without a bound tool the run need not be read.
     if (this.#config.workflow.toolNames.length === 0) return { state: '', hidden: NO_TOOLS };
-    return after(stateForLists(this.#config, this.#admission, ['tools']), (found) => {
-      const { listed } = this.#admission;
-      if (typeof found !== 'object' || listed === undefined) return undefined;
-      const { state } = found;
-      return { state, hidden: sightOf(this.#config, listed, found)?.hidden ?? NO_TOOLS };
+    return after(standingForLists(this.#config, this.#admission, ['tools']), (standing) => {
+      if (typeof standing !== 'object') return undefined;
+      return { state: standing.state, hidden: standing.sight?.hidden ?? NO_TOOLS };
     });
   }
 }
@@ -170,6 +169,12 @@ function hideUnavailable(message: Message, { workflow }: GateConfig, shown: Show
     if (shown === undefined || shown.hidden.has(tool.name)) return 'drop';
     return workflow.isVisible(tool.name, shown.state) ? 'keep' : 'drop';
   });
+}
+
+/** What the client sees in a list of all states: what it would see in a new run. */
+function sightOfAll({ workflow, onError }: GateConfig, { identity }: Admission): Sight | undefined {
+  const viewer = { run: undefined, principal: identity.binding, onError };
+  return workflow.sight(workflow.start, viewer);
 }
 
 /** The tools of a list that already ask for a handle: if two gates bind a tool, it asks once. */
@@ -318,22 +323,15 @@ function describing(gates: Gates, sight: Sight | undefined): Edit {
 }
 
 async function hiding(config: GateConfig, admission: Admission, member: string): Promise<Edit> {
-  const { workflow, warnOnce } = config;
   const kind = member === 'prompts' ? 'prompts' : 'resources';
-  const found = await stateForLists(config, admission, [kind]);
-  const { listed } = admission;
-  const sight =
-    typeof found === 'object' && listed !== undefined ? sightOf(config, listed, found) : undefined;
+  const standing = await standingForLists(config, admission, [kind]);
   return (_, bound) => {
     if (bound === 'unclear') {
-      warnOnce(NEVER_SHOWN);
+      config.warnOnce(NEVER_SHOWN);
       return 'drop';
     }
-    const isOpen = (each: BoundRead): boolean =>
-      typeof found === 'object' &&
-      workflow.allows(found.state, each) &&
-      sight?.opens(each.name, each.veils) !== false;
-    return bound.every(isOpen) ? 'keep' : 'drop';
+    if (bound.length === 0) return 'keep';
+    return decide(standing, { kind: 'read', bound }) === undefined ? 'keep' : 'drop';
   };
 }
 

@@ -25,7 +25,7 @@ import { countFailure } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { isStableEverywhere, mountedBegin } from './config.ts';
 import { listsChangedBy } from './list-changes.ts';
-import { storedIn, understood } from './stands.ts';
+import { Standing, storedIn } from './standing.ts';
 
 /** What it takes to move runs from outside. */
 export interface OutsideMover {
@@ -186,9 +186,16 @@ export async function expireFromOutside(mover: OutsideMover, run: string): Promi
   if (entry === undefined) return false;
   tellIfHeld({ key: { run, workflow: id }, ...entry, now: record?.now }, mover);
   if (entry.claim?.live === true) return false;
-  const known = understood(mover, entry.snapshot, record?.now);
-  // A run that is not understood must not end a sweep: other runs come after it.
-  if (known?.expiry === undefined) return false;
+  const rules = { workflow: mover.workflow, whenEnded: 'keep', onError: mover.onError } as const;
+  try {
+    const viewpoint = { run, actor: undefined };
+    const standing = Standing.of(rules, viewpoint, entry, record?.now ?? mover.clock.now());
+    if (standing.expiry === undefined) return false;
+  } catch (error) {
+    // A run that is not understood must not end a sweep: other runs come after it.
+    mover.onError(error);
+    return false;
+  }
   // Nothing to change: the claim itself moves a run whose deadline has passed.
   const result = await moveFromOutside(mover, run, { name: 'sweep' }, () => undefined);
   return result === 'unchanged';

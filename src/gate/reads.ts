@@ -1,5 +1,4 @@
 import { type Admission, deny, UNKNOWN_SESSION } from '../session/run.ts';
-import type { FsmSnapshot } from '../stores/store.ts';
 import { type Call, isAmbiguous } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
@@ -17,8 +16,10 @@ import {
 import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import { type ReadRefusal, type ReadRefusalReason, readRefusalFor } from '../workflow/advice.ts';
-import { askedCall, refusedUnclaimed } from './admit.ts';
-import type { GateConfig } from './config.ts';
+import { type Outlet, outletFrom } from './advise.ts';
+import { type GateConfig, keepsSecrets } from './config.ts';
+import { askedCall, refusedUnclaimed } from './consult.ts';
+import { decide } from './decide.ts';
 import { type Demand, Gates } from './gates.ts';
 import { declareListChanged, declaresChanges, readLists } from './list-changes.ts';
 import {
@@ -29,7 +30,7 @@ import {
   showReads,
 } from './lists.ts';
 import { askForAlias, nothingToComplete } from './replies.ts';
-import { awaitedFromOutside, keepsSecrets, sightOf, stateNow } from './stands.ts';
+import { type Absent, type Standing, standingNow } from './standing.ts';
 
 const ESCAPED_ASCII = '\\u00';
 /** The methods that name one resource by its URI. The last two are of the extension for skills. */
@@ -161,16 +162,16 @@ interface AskedRead {
 
 /** Whether the run allows a read: it does if there is no reason against it. */
 interface Tested {
-  /** `ended`: the session that names the run is over. */
-  readonly reason?: ReadRefusalReason | 'unclear' | 'ended';
+  /** `unknown`: the session that names the run is over. */
+  readonly reason?: ReadRefusalReason | 'unclear' | 'unknown' | undefined;
   /** Where the run stands, if that is known. */
-  readonly found?: FsmSnapshot;
+  readonly standing?: Standing | undefined;
   /** The guard's own words. */
   readonly words?: string | undefined;
 }
 
 /** Where the run stands that prompts and resources belong to. */
-type RunFound = Awaited<ReturnType<typeof stateNow>> | 'no-run';
+type Found = Standing | Absent | 'no-run';
 
 /** What becomes of a request. `ended`: the gate answered the whole HTTP request. */
 type ReadVerdict = 'forward' | 'answered' | 'ended';
@@ -311,48 +312,44 @@ class ReadJudge {
     }
     if (await this.#rejects(incoming)) return 'ended';
     const tested = first ?? (await this.#test(bound));
-    return tested.reason === 'ended' ? this.#end() : tested;
+    return tested.reason === 'unknown' ? this.#end() : tested;
   }
 
-  async #look(): Promise<RunFound> {
+  async #look(): Promise<Found> {
     const { listed } = this.#admission;
-    return listed === undefined ? 'no-run' : stateNow(this.#config, listed);
+    return listed === undefined ? 'no-run' : standingNow(this.#config, listed);
   }
 
   async #test(bound: MatchedReads): Promise<Tested> {
     return bound === 'unclear' ? { reason: 'unclear' } : this.#testAt(await this.#look(), bound);
   }
 
-  #testAt(found: RunFound, bound: MatchedReads): Tested {
-    const { workflow, warnOnce } = this.#config;
+  #testAt(found: Found, bound: MatchedReads): Tested {
     if (bound === 'unclear') return { reason: 'unclear' };
     if (found === 'no-run') {
-      warnOnce(`a request for ${JSON.stringify(bound[0]?.name)} was refused: ${NAME_RUNS}`);
-      return { reason: 'no-run' };
+      const [read] = bound;
+      this.#config.warnOnce(
+        `a request for ${JSON.stringify(read?.name)} was refused: ${NAME_RUNS}`,
+      );
+      return { reason: found };
     }
-    if (found === 'unknown') return { reason: 'ended' };
-    if (typeof found === 'string') return { reason: found };
-    const { listed } = this.#admission;
-    const sight = listed && sightOf(this.#config, listed, found);
-    const isAllowed = bound.every(
-      (each) => workflow.allows(found.state, each) && sight?.opens(each.name, each.veils) !== false,
-    );
-    return isAllowed ? { found } : { found, reason: 'state' };
+    const reason = decide(found, { kind: 'read', bound });
+    return typeof found === 'object' ? { reason, standing: found } : { reason };
   }
 
   /** Asks the guards about a read that the state allows; `undefined` where they let it through. */
   async #guard(
     { incoming, name, bound }: AskedRead,
-    { found }: Tested,
+    { standing }: Tested,
   ): Promise<Tested | undefined> {
     const { listed } = this.#admission;
-    if (found === undefined || listed === undefined || bound === 'unclear') return undefined;
+    if (standing === undefined || listed === undefined || bound === 'unclear') return undefined;
     const guards = bound.flatMap((each) => each.guards);
     if (guards.length === 0) return undefined;
     const call = askedCall(incoming, name, listed);
-    const refused = await refusedUnclaimed(this.#config, listed, { guards }, found, call);
+    const refused = await refusedUnclaimed(this.#config, listed, guards, standing, call);
     const reason = refused?.reason === 'unavailable' ? 'unavailable' : 'guard';
-    return refused && { reason, found, words: refused.words };
+    return refused && { reason, standing, words: refused.words };
   }
 
   /** Rejects a request whose headers contradict its body; says whether it did. */
@@ -364,45 +361,40 @@ class ReadJudge {
 
   async #refuse({ incoming, kind, name, bound }: AskedRead, tested: Tested): Promise<ReadVerdict> {
     const { workflow } = this.#config;
-    const { reason, found, words } = tested;
+    const { reason, standing, words } = tested;
     if (bound === 'unclear' || reason === 'unclear') return this.#invalid(incoming, UNCLEAR);
     this.#tellRefused(incoming, name, tested);
     const [only, ...others] = bound;
-    const { listed } = this.#admission;
-    const gates = Gates.of(this.#config, this.#exchange);
-    const outlook =
-      found !== undefined && listed !== undefined
-        ? await gates.look(this.#admission, listed, found)
-        : undefined;
     // If several bindings must allow it at once, the way to one of them may not suffice.
     const leads = reason === 'state' && only !== undefined && others.length === 0;
-    const way = leads
-      ? outlook?.wayTo(only.states, (other) => demandOf(other, kind, name))
-      : undefined;
+    const demand: Demand = (other) => demandOf(other, kind, name);
+    const goal = leads ? { states: only.states, demand } : undefined;
+    const { listed } = this.#admission;
+    const gates = Gates.of(this.#config, this.#exchange);
+    const { foreseen, ...found }: Outlet =
+      standing !== undefined && listed !== undefined
+        ? await outletFrom(gates, this.#admission, listed, standing, goal)
+        : { available: [], foreseen: false };
     const refusal: ReadRefusal = {
       workflow: workflow.id,
-      state: found?.state,
+      state: standing?.state,
       ...(kind === 'prompt' ? { prompt: name } : { resource: name }),
       reason: reason as ReadRefusalReason,
-      available: outlook?.available ?? [],
-      path: way?.path,
-      ...(leads && way?.path === undefined && found && listed && !workflow.allows(found.state, only)
-        ? awaitedFromOutside(this.#config, listed, found, found.updatedAt)
-        : {}),
+      ...found,
     };
-    const foreseen = way?.foreseen ?? false;
     const data = { [`${META_PREFIX}refusal`]: refusal };
     const text = readRefusalFor(refusal, { words, foreseen, isOrder: workflow.isOrder });
     await incoming.answerWith(invalidParams(incoming, text, data));
     return 'answered';
   }
 
-  #tellRefused({ id, method = '' }: Call, name: string, { reason, found }: Tested): void {
+  #tellRefused({ id, method = '' }: Call, name: string, { reason, standing }: Tested): void {
     const { events, workflow } = this.#config;
-    if (!events.isOn || reason === undefined || reason === 'unclear' || reason === 'ended') return;
+    if (!events.isOn || reason === undefined || reason === 'unclear' || reason === 'unknown')
+      return;
     const { listed } = this.#admission;
     const who = listed === undefined ? {} : { runKey: listed.run, actor: listed.actor };
-    const refused = { workflow: workflow.id, method, name, reason, state: found?.state };
+    const refused = { workflow: workflow.id, method, name, reason, state: standing?.state };
     events.publish({ type: 'read.refused', ...refused, requestId: id, ...who });
   }
 

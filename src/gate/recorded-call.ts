@@ -3,6 +3,7 @@
  * after. Hides how often the store is asked, and what the client reads where nothing is recorded.
  */
 import type { Run } from '../session/run.ts';
+import { begunWith } from '../step/claim.ts';
 import {
   type CallOrigin,
   Moves,
@@ -23,7 +24,7 @@ import type { Position } from '../workflow/position.ts';
 import { AS_IT_CAME, OUTCOME, outcomeOf, type Transform } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
 import { unknownOutcomeReply, unrecordedReply } from './replies.ts';
-import { asBegun } from './stands.ts';
+import { beginningOf } from './standing.ts';
 
 /** Given to `onError` where a tool ran beside others, and its success could not be recorded. */
 export class UnrecordedSuccess extends Error {
@@ -154,7 +155,7 @@ export class RecordedCall implements Holder {
    *
    * @returns the move, unless it leads nowhere or another process has recorded it
    * @throws Error where the store fails, or does not know the run any more; where this deployment
-   * does not understand what is stored
+   * does not understand what is stored; what the app's `begin` throws
    */
   async #save(result: ToolResult): Promise<StepMove | undefined> {
     const { config, run, recordable } = this;
@@ -164,10 +165,10 @@ export class RecordedCall implements Holder {
     for (let remade = 0; remade <= MOST_REMADE; remade++) {
       const { version = 0 } = stands;
       const isFirst = version === 0;
-      const from = await asBegun(config, run, stands);
-      if (from === 'unavailable') throw new Error('the run could not begin');
-      const { state, context } = from;
-      const position = { state, ...(context !== undefined && { context }) };
+      const { state, context } = stands;
+      const data = isFirst ? await beginningOf(config, run)?.() : undefined;
+      const stood = { state, ...(context !== undefined && { context }) };
+      const position = begunWith(workflow, stood, data);
       const moves = new Moves(
         config,
         this.#binding,

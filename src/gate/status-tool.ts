@@ -24,7 +24,7 @@ import type { Workflow } from '../workflow/workflow.ts';
 import type { GateConfig, StatusTool, SummarizedRun } from './config.ts';
 import { Gates } from './gates.ts';
 import { resultOf } from './replies.ts';
-import { recordNow } from './stands.ts';
+import { recordNow } from './standing.ts';
 import { statusOfRun, statusWithoutRun, type WorkflowStatus, withoutState } from './status.ts';
 
 /** What `fsmGate({ statusTool })` takes, if not the name alone. */

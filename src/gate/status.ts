@@ -4,8 +4,7 @@
  */
 import { isPrincipalRun } from '../names.ts';
 import type { Run } from '../session/run.ts';
-import { beginsAnew, shownPosition, tellIfHeld } from '../step/outcome.ts';
-import type { ClaimView, Json, RunRecord, TrailEntry } from '../stores/store.ts';
+import type { Json, RunRecord, TrailEntry } from '../stores/store.ts';
 import {
   type Awaited,
   groupedWords,
@@ -16,20 +15,10 @@ import {
 } from '../workflow/advice.ts';
 import { eventNamed } from '../workflow/binding.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
-import type { Position } from '../workflow/position.ts';
 import { jsonOf } from '../workflow/stored.ts';
 import type { GateConfig } from './config.ts';
 import type { Outlook } from './gates.ts';
-import {
-  asBegun,
-  nameToldOf,
-  type StoredPosition,
-  showsData,
-  sightOf,
-  statusOf,
-  storedIn,
-  storedPosition,
-} from './stands.ts';
+import { type Absent, asBegun, asShown, type Standing, standingIn, storedIn } from './standing.ts';
 
 /** What the model is told of one workflow. */
 export interface WorkflowStatus {
@@ -78,27 +67,24 @@ export interface RunPart {
 export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
   const { gate, run, record, starters, pass } = part;
   const { workflow } = gate;
-  const stored = storedIn(record, workflow.id);
-  const key = { run: run.run, workflow: workflow.id };
-  if (stored !== undefined) tellIfHeld({ key, ...stored, now: record?.now }, gate);
-  const stood = storedPosition(gate, record);
-  if (stood === 'unreadable') return withoutState(gate, stood);
-  const position = await begunPosition(gate, run, stood);
-  if (position === 'unavailable') return withoutState(gate, position);
-  const recent = stored === undefined ? [] : await recentOf(gate, run, position);
-  const underWay = statusOf(stored?.claim);
-  const hasEnded = underWay === 'idle' && workflow.hasEnded(position.state);
-  const next = underWay === 'idle' ? nextOf(part, position) : [];
-  const waitsFor = hasEnded
-    ? undefined
-    : awaited(part, { ...stood, position }, next, stored?.claim);
-  const leadsOn = next.some(({ leadsTo }) => leadsTo.some((each) => each !== position.state));
-  const left = leavesIn(gate, stood, record);
-  const summary = summaryOf(gate, position, run);
+  const found = standingIn(gate, run, record);
+  if (typeof found === 'string') return withoutState(gate, found);
+  const isRead = gate.status?.summary !== undefined;
+  const standing = await (isRead ? asBegun : asShown)(gate, run, found);
+  if (standing === 'unavailable') return withoutState(gate, standing);
+  const isSaved = storedIn(record, workflow.id) !== undefined;
+  const recent = isSaved ? await recentOf(gate, run, standing) : [];
+  const { reached, underWay } = standing;
+  const hasEnded = underWay === 'idle' && workflow.hasEnded(reached.state);
+  const next = underWay === 'idle' ? nextOf(part, standing) : [];
+  const waitsFor = hasEnded ? undefined : awaited(part, standing, next);
+  const leadsOn = next.some(({ leadsTo }) => leadsTo.some((each) => each !== reached.state));
+  const left = leavesIn(standing);
+  const summary = summaryOf(gate, standing);
   const known = {
     workflow: workflow.id,
     status: hasEnded ? ('ended' as const) : underWay,
-    state: position.state,
+    state: reached.state,
     ...(waitsFor && { waitsFor }),
   };
   const facts = {
@@ -106,8 +92,8 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
     available: next.map(({ tool }) => tool),
     leadsOn,
     leavesInMs: left?.leavesInMs,
-    done: workflow.doneIn(position.state),
-    words: hasEnded ? begunAnew(gate, run) : undefined,
+    done: workflow.doneIn(reached.state),
+    words: hasEnded ? begunAnew(standing, run) : undefined,
   };
   return {
     ...known,
@@ -118,16 +104,6 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
     ...(summary !== undefined && { summary }),
     ...(recent && { recent }),
   };
-}
-
-/** The position, with the data that the run would begin with if something reads them. */
-async function begunPosition(
-  gate: GateConfig,
-  run: Run,
-  { position, updatedAt, version }: StoredPosition,
-): Promise<Position | 'unavailable'> {
-  const isAsked = gate.status?.summary !== undefined || showsData(gate);
-  return isAsked ? asBegun(gate, run, { ...position, updatedAt, version }) : position;
 }
 
 /** @param words how to get a run */
@@ -144,15 +120,14 @@ export function statusWithoutRun(
 /** The store cannot be asked, or this deployment does not understand what it has. */
 export function withoutState(
   { workflow: { id: workflow } }: GateConfig,
-  status: 'unavailable' | 'unreadable',
+  fault: Absent,
 ): WorkflowStatus {
+  const status = fault === 'unreadable' ? fault : 'unavailable';
   return { workflow, status, says: statusWords({ workflow, status, available: [] }), next: [] };
 }
 
 /** The workflow's own tools that all gates of the route allow, in a run without a claim. */
-function nextOf({ gate, run, outlook }: RunPart, stood: Position): readonly NextTool[] {
-  const { workflow } = gate;
-  const from = shownPosition(gate, run.run, stood);
+function nextOf({ outlook }: RunPart, { workflow, position: from }: Standing): readonly NextTool[] {
   const leads = workflow.leads(from);
   return outlook.available.flatMap((tool): NextTool[] => {
     if (!workflow.isBound(tool)) return [];
@@ -169,28 +144,27 @@ function nextOf({ gate, run, outlook }: RunPart, stood: Position): readonly Next
 
 /** What a run waits for. Where a call leads to another state, only what comes from outside. */
 function awaited(
-  { gate, run, outlook }: RunPart,
-  { position: { state, ...position }, updatedAt }: StoredPosition,
+  { outlook }: RunPart,
+  standing: Standing,
   next: readonly NextTool[],
-  claim: ClaimView | undefined,
 ): Awaited | undefined {
-  const { workflow } = gate;
-  const underWay = statusOf(claim);
+  const { workflow, underWay, reached, parts } = standing;
+  const { state } = reached;
+  const { claim, updatedAt } = parts;
   if (underWay !== 'idle') {
     const what = underWay === 'held' ? 'operator' : 'step';
-    const tool = claim && nameToldOf(gate, run, { state, ...position }, claim.tool);
+    const tool = claim && standing.nameTold(claim.tool);
     return tool === undefined ? { what } : { what, tool };
   }
   const leadsOn = next.some(({ leadsTo }) => leadsTo.some((each) => each !== state));
-  const leavesAt = workflow.leavesAt({ state, ...position, updatedAt });
+  const leavesAt = workflow.leavesAt({ ...reached, updatedAt });
   const fromOutside = (events: readonly string[]): Awaited | undefined => {
     if (events.length > 0) return { what: 'event', events };
     return leavesAt === undefined ? undefined : { what: 'deadline' };
   };
   if (leadsOn) return fromOutside(workflow.outsideEvents(state));
-  const sight = sightOf(gate, run, { state, ...position });
   for (const tool of workflow.available(state)) {
-    if (sight?.hidden.has(tool) === true) continue;
+    if (!standing.shows(tool)) continue;
     const binding = workflow.matchAlways(tool);
     if (binding === undefined || next.some((each) => each.tool === tool)) continue;
     if (outlook.available.includes(tool)) return { what: 'condition', tool };
@@ -213,20 +187,18 @@ function demandOf(
 }
 
 /** When the run leaves its state without a call. */
-function leavesIn(
-  { workflow, clock }: GateConfig,
-  { position, updatedAt, isOverdue }: StoredPosition,
-  record: RunRecord | undefined,
-): { readonly leavesAt: string; readonly leavesInMs: number } | undefined {
-  const at = workflow.leavesAt({ ...position, updatedAt });
-  if (at === undefined || updatedAt === 0 || isOverdue) return undefined;
-  const leavesInMs = at - (record?.now ?? clock.now());
-  return { leavesAt: new Date(at).toISOString(), leavesInMs };
+function leavesIn({
+  leavesAt: at,
+  parts,
+}: Standing): { readonly leavesAt: string; readonly leavesInMs: number } | undefined {
+  return at === undefined
+    ? undefined
+    : { leavesAt: new Date(at).toISOString(), leavesInMs: at - parts.now };
 }
 
 /** How another run begins after this one has ended, in words. */
-function begunAnew(gate: GateConfig, { run, anew }: Run): string {
-  if (beginsAnew(gate, run)) return 'The next call that is available begins a new one';
+function begunAnew({ beginsAnew }: Standing, { run, anew }: Run): string {
+  if (beginsAnew) return 'The next call that is available begins a new one';
   if (anew !== undefined) return anew;
   return isPrincipalRun(run)
     ? 'Only the operator can begin a new one'
@@ -234,14 +206,17 @@ function begunAnew(gate: GateConfig, { run, anew }: Run): string {
 }
 
 function summaryOf(
-  { workflow, status, onError }: GateConfig,
-  position: Position,
-  { actor: principal }: Run,
+  { status, onError }: GateConfig,
+  { workflow, reached, viewpoint }: Standing,
 ): Json | undefined {
   if (status?.summary === undefined) return undefined;
   try {
-    const { state } = position;
-    const made: unknown = status.summary({ state, context: workflow.dataOf(position), principal });
+    const context = workflow.dataOf(reached);
+    const made: unknown = status.summary({
+      state: reached.state,
+      context,
+      principal: viewpoint.actor,
+    });
     // Nothing awaits what it returned: if that is a promise, its rejection would end the process.
     Promise.resolve(made).catch(() => {});
     return jsonOf(made, 'the summary of a status tool');
@@ -252,16 +227,14 @@ function summaryOf(
 }
 
 async function recentOf(
-  gate: GateConfig,
-  context: Run,
-  position: Position,
+  { workflow, onError }: GateConfig,
+  { run, store }: Run,
+  standing: Standing,
 ): Promise<readonly RecentEntry[] | undefined> {
-  const { workflow, onError } = gate;
-  const { run, store } = context;
   try {
     const entries = await store.history({ run, workflow: workflow.id }, MOST_RECENT);
     const told = entries.filter(
-      ({ tool }) => tool === undefined || nameToldOf(gate, context, position, tool) !== undefined,
+      ({ tool }) => tool === undefined || standing.nameTold(tool) !== undefined,
     );
     return told.map(({ tool, event, from, to, outcome }) => ({
       ...(tool !== undefined && { tool }),

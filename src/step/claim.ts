@@ -9,7 +9,7 @@ import type { Position } from '../workflow/position.ts';
 import { AFTER, jsonOf, RESTART } from '../workflow/stored.ts';
 import type { Understood, Workflow } from '../workflow/workflow.ts';
 import { moveTo, type StepMove, tellIfHeld } from './outcome.ts';
-import { type NotClaimed, Step, type StepCall, type StepRules, type StepRun } from './step.ts';
+import { type Refused, Step, type StepCall, type StepRules, type StepRun } from './step.ts';
 
 /** Else deadlines shorter than a trip to the store would follow each other for ever. */
 const MOST_MOVES = 16;
@@ -25,11 +25,6 @@ export interface Wanted extends StepCall {
   readonly begin?: (() => Promise<Json | undefined>) | undefined;
 }
 
-/** The app's `begin` threw, so the run did not begin. Tell `onError` of the fault. */
-export interface NotBegun extends NotClaimed {
-  readonly fault: unknown;
-}
-
 /**
  * Claims a run where it stands now. First the run leaves a state whose deadline has passed, or
  * begins anew if it has ended. Each such move is committed by itself, `onMoved` is told, and the
@@ -40,7 +35,7 @@ export function claimRun(
   wanted: Wanted,
   onMoved: (move: StepMove) => void,
   moves = 0,
-): Promise<Step | NotClaimed | NotBegun> {
+): Promise<Step | Refused> {
   const step = new Step(rules, wanted.run, wanted);
   return step.claim(wanted.states).then((refused) => {
     if (refused !== undefined) {
@@ -73,7 +68,7 @@ async function makeReady(
   { begin, restarts }: Wanted,
   step: Step,
   found: Understood,
-): Promise<Step | NotClaimed | NotBegun | { readonly move: StepMove }> {
+): Promise<Step | Refused | { readonly move: StepMove }> {
   const { workflow } = rules;
   let known = found;
   let data: Json | undefined;

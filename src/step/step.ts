@@ -3,7 +3,7 @@
  * Hides the lease and its renewals, the store's failures, and the events of each stage.
  */
 import type { Clock } from '../clock.ts';
-import type { Events } from '../events.ts';
+import type { Events, RefusalReason } from '../events.ts';
 import { newToken } from '../names.ts';
 import type {
   CallNote,
@@ -106,24 +106,23 @@ export interface StepCall {
   readonly held?: { left(step: Step): void; settled(step: Step): void } | undefined;
 }
 
-/** Why a call did not become a step. */
-export interface NotClaimed {
-  readonly reason:
-    | 'state'
-    | 'busy'
-    | 'held'
-    | 'too-many-held'
-    | 'unavailable'
-    | 'cancelled'
-    | 'unknown';
+/** Why a call does not go on. */
+export interface Refused {
+  readonly reason: RefusalReason | 'cancelled' | 'unknown';
   /** The position that the store tested the call against, if it did. */
   readonly snapshot?: FsmSnapshot | undefined;
   /** The claim of the step whose outcome is unknown, where the run is held. */
   readonly held?: ClaimView | undefined;
   /** What time it is for the store, where it says so. */
   readonly now?: number | undefined;
+  /** What the guard says; of `arguments`, what is wrong with them. */
+  readonly words?: string | undefined;
   /** Why it is unavailable, where that is not the store's fault. */
   readonly cause?: string;
+  /** What the app's `begin`, or the machine's own code, threw: `onError` is to be told. */
+  readonly fault?: unknown;
+  /** A move that was saved although the call is refused. */
+  readonly moved?: StepMove;
 }
 
 /**
@@ -382,7 +381,7 @@ export class Step {
    *
    * @param states in which the store may grant it; `undefined`: in any state
    */
-  async claim(states: readonly string[] | undefined): Promise<NotClaimed | undefined> {
+  async claim(states: readonly string[] | undefined): Promise<Refused | undefined> {
     const { times, waiting, clock, events, onError } = this.#rules;
     const { turns } = this.#run;
     const request = this.#request;
@@ -474,14 +473,14 @@ export class Step {
     if (this.#hasWaited) this.#tellWaited(true, snapshot.state);
   }
 
-  #refuse(why: NotClaimed): NotClaimed {
+  #refuse(why: Refused): Refused {
     this.#become(why.reason === 'cancelled' ? 'released' : 'refused');
     if (this.#hasWaited) this.#tellWaited(false, why.snapshot?.state);
     return why;
   }
 
   /** Why the call need not wait any longer: its client cancelled it, or this process ends. */
-  #calledOff(): NotClaimed | undefined {
+  #calledOff(): Refused | undefined {
     const request = this.#request;
     if (request.cancelled) return { reason: 'cancelled' };
     if (!this.#run.turns.isOff(request, this.#rules.waiting)) return undefined;
@@ -1035,12 +1034,12 @@ export class Step {
   }
 }
 
-function refusal(result: ClaimResult): NotClaimed {
+function refusal(result: ClaimResult): Refused {
   if (result.status === 'unknown') return { reason: 'unknown' };
   const { status, snapshot } = result;
   if (status === 'held') return { reason: 'held', snapshot, held: result.claim, now: result.now };
-  if (status === 'unsettled') return { reason: 'too-many-held', snapshot };
-  return { reason: status === 'state' ? 'state' : 'busy', snapshot };
+  if (status === 'unsettled') return { reason: 'too-many-held', snapshot, now: result.now };
+  return { reason: status === 'state' ? 'state' : 'busy', snapshot, now: result.now };
 }
 
 /** Whether that outcome ends a step: a move of a call that was not forwarded has no such one. */

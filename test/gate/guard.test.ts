@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { askGuards } from '../../src/gate/admit.ts';
+import { askGuards } from '../../src/gate/consult.ts';
 import type { Guard, GuardedCall } from '../../src/index.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { settle } from '../helpers/scene.ts';

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { askGuards } from '../../src/gate/admit.ts';
+import { askGuards } from '../../src/gate/consult.ts';
 import {
   type OrderRequirement,
   type OrderRules,

@@ -1,0 +1,71 @@
+/**
+ * What a refusal tells: the facts for programs, and what its words say beside them. Hides how the
+ * way out is found, and what may be told of it.
+ */
+import type { Admission, Run } from '../session/run.ts';
+import { after, type MaybePromise } from '../wire/task-line.ts';
+import { ANOTHER, type Refusal, type RefusalDetails } from '../workflow/advice.ts';
+import type { BoundState } from '../workflow/position.ts';
+import type { GateConfig } from './config.ts';
+import type { RefusedCall } from './decide.ts';
+import type { Demand, Gates } from './gates.ts';
+import type { Standing } from './standing.ts';
+
+/** Where the refused thing is available, and what the other gates ask of it. */
+interface Goal {
+  readonly states: readonly BoundState[];
+  readonly demand: Demand;
+  /** Its name, where it is a tool. */
+  readonly tool?: string;
+}
+
+/** How a run goes on from where it stands. */
+export interface Outlet extends Pick<Refusal, 'available' | 'path' | 'events' | 'leavesInMs'> {
+  /** Whether no path means that no way exists. */
+  readonly foreseen: boolean;
+}
+
+/** @param goal absent where no way leads to what was refused, or none is asked for */
+export function outletFrom(
+  gates: Gates,
+  admission: Admission,
+  run: Run,
+  standing: Standing,
+  goal: Goal | undefined,
+): MaybePromise<Outlet> {
+  return after(gates.look(admission, run, standing), (outlook) => {
+    const { available } = outlook;
+    if (goal === undefined) return { available, foreseen: false };
+    const { states, demand, tool } = goal;
+    const { path, foreseen } = outlook.wayTo(states, demand, tool);
+    // Nothing from outside helps against a `visible`, which hides what the state allows.
+    if (path !== undefined || standing.workflow.allows(standing.state, { states }))
+      return { available, path, foreseen };
+    return { available, path, foreseen, ...awaitedFromOutside(standing) };
+  });
+}
+
+/** What takes a run out of its state where no call does. */
+function awaitedFromOutside(standing: Standing): Pick<Refusal, 'events' | 'leavesInMs'> {
+  const { workflow, state, leavesAt, parts } = standing;
+  const events = workflow.outsideEvents(state);
+  return {
+    ...(events.length > 0 && { events }),
+    ...(leavesAt !== undefined && { leavesInMs: Math.max(0, leavesAt - parts.now) }),
+  };
+}
+
+/** What the text of a refusal says beside its facts, as far as it is known without a look. */
+export function detailsOf(
+  { workflow }: GateConfig,
+  { reason, held, words, cause }: RefusedCall,
+  tool: string,
+  { run, standing }: { readonly run: Run | undefined; readonly standing: Standing | undefined },
+): RefusalDetails {
+  const other = held?.tool === tool ? undefined : held?.tool;
+  const heldTool = other && standing ? standing.nameTold(other, ANOTHER) : other;
+  const hasEnded =
+    reason === 'state' && standing !== undefined && workflow.hasEnded(standing.state);
+  const anew = hasEnded ? run?.anew : undefined;
+  return { heldTool, words, cause, anew, isOrder: workflow.isOrder };
+}

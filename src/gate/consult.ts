@@ -1,0 +1,168 @@
+/**
+ * What the app's code says of a call: its guards, and the functions that read its arguments. Hides
+ * deadlines, what a function may answer or throw, and arguments that two readers read differently.
+ */
+import type { Clock } from '../clock.ts';
+import { LONGEST_LITERAL } from '../numbers.ts';
+import type { Run } from '../session/run.ts';
+import type { Refused } from '../step/step.ts';
+import type { Call } from '../wire/call.ts';
+import { MOST_DEPTH } from '../wire/json-rpc.ts';
+import type { Guard, GuardedCall } from '../workflow/binding.ts';
+import {
+  AskedArguments,
+  type CallBinding,
+  placed,
+  type RoundedNumber,
+} from '../workflow/bound-tools.ts';
+import type { GateConfig } from './config.ts';
+import type { RefusedCall } from './decide.ts';
+import { asBegun, type Standing } from './standing.ts';
+
+/** How long the guards of one call may take. */
+const GUARDS_MS = 5_000;
+
+/** What guards are told of a call, beside where the run stands. */
+export interface AskedCall extends Pick<GuardedCall, 'run' | 'tool' | 'principal'> {
+  readonly args: AskedArguments;
+}
+
+export function askedCall(
+  { sentArguments }: Call,
+  tool: string,
+  { run, actor }: Pick<Run, 'run' | 'actor'>,
+): AskedCall {
+  return { run, tool, args: new AskedArguments(sentArguments), principal: actor };
+}
+
+/** What is wrong with the arguments of any bound call, in words. */
+export function argumentFault(
+  { isDeep, namesPrototype, exactArguments }: Call,
+  args: AskedArguments,
+): string | undefined {
+  if (isDeep) return `they are nested deeper than ${MOST_DEPTH} objects and lists`;
+  if (namesPrototype)
+    return 'no key in them may be "__proto__", which some parsers read as a prototype';
+  if (exactArguments?.hasLongLiteral)
+    return `a number in them has more than ${LONGEST_LITERAL} characters, which some cut`;
+  return unclearWords(args);
+}
+
+/** What the app's code has read of the arguments that another parser reads otherwise, in words. */
+function unclearWords({ ambiguous, rounded }: AskedArguments): string | undefined {
+  if (ambiguous === undefined) return rounded && roundedWords(rounded);
+  const key = JSON.stringify(ambiguous);
+  return `the argument ${key} must be spelled so, and stand there in no other letter case`;
+}
+
+function roundedWords({ name, double }: RoundedNumber): string {
+  return `the number in ${JSON.stringify(name)} becomes ${double} where numbers are doubles`;
+}
+
+/** Finds unclear arguments that the functions of the call's events will read, before it runs. */
+export function unforeseen(
+  binding: CallBinding,
+  standing: Standing,
+  asked: () => AskedCall,
+): RefusedCall | undefined {
+  if (binding.sources.length === 0) return undefined;
+  const { args, tool, principal } = asked();
+  args.foresee(binding, { tool, ...standing.workflow.factsOf(standing.position, principal) });
+  const words = unclearWords(args);
+  return words === undefined ? undefined : { reason: 'arguments', standing, words };
+}
+
+/**
+ * Asks the guards about a call of a run that stands there; `undefined` where they let it through.
+ */
+export async function refusedByGuards(
+  { workflow, clock, onError }: GateConfig,
+  guards: readonly Guard[],
+  standing: Standing,
+  call: AskedCall,
+): Promise<RefusedCall | undefined> {
+  const { position } = standing;
+  const { args } = call;
+  const facts = workflow.factsOf(position, call.principal);
+  const about = placed(
+    { ...call, args: args.members, ...facts },
+    { position, args: args.exactMembers },
+  );
+  const refusal = await askGuards(guards, about, { clock, deadlineMs: GUARDS_MS, onError });
+  // A guard may have read one spelling of an argument, and the tool may read another.
+  const words = unclearWords(args);
+  if (words !== undefined) return { reason: 'arguments', standing, words };
+  return refusal && { reason: 'guard', standing, words: refusal.words };
+}
+
+/**
+ * As {@link refusedByGuards}, for a run that is not claimed. Of a run that has not begun the guards
+ * are told what it would begin with.
+ */
+export async function refusedUnclaimed(
+  config: GateConfig,
+  run: Run,
+  guards: readonly Guard[],
+  standing: Standing,
+  call: AskedCall,
+): Promise<RefusedCall | undefined> {
+  const begun = await asBegun(config, run, standing);
+  if (begun === 'unavailable') return { reason: begun };
+  return refusedByGuards(config, guards, begun, call);
+}
+
+export interface GuardOptions {
+  readonly clock: Pick<Clock, 'after'>;
+  /** How long all guards of one call may take together, in milliseconds. */
+  readonly deadlineMs: number;
+  /** Told what a guard throws, that one took too long, or that one gave no answer. */
+  readonly onError: (error: unknown) => void;
+}
+
+const TOO_LATE = Symbol('too late');
+
+/**
+ * Asks a call's guards, one after the other, until one refuses, perhaps in its own words;
+ * `undefined` where none does. A guard refuses by any answer but `true`, by throwing, and by missing
+ * the deadline.
+ */
+export async function askGuards(
+  guards: readonly Guard[],
+  call: GuardedCall,
+  options: GuardOptions,
+): Promise<Pick<Refused, 'words'> | undefined> {
+  const { clock, deadlineMs, onError } = options;
+  if (guards.length === 0) return undefined;
+  const tool = JSON.stringify(call.tool);
+  let stop = (): void => {};
+  const deadline = new Promise<typeof TOO_LATE>((resolve) => {
+    stop = clock.after(deadlineMs, () => resolve(TOO_LATE));
+  });
+  try {
+    for (const guard of guards) {
+      const answer: unknown = await Promise.race([ask(guard, call), deadline]);
+      if (answer === true) continue;
+      if (answer === TOO_LATE) {
+        onError(new Error(`a guard of ${tool} took longer than ${deadlineMs} ms, so it refuses`));
+      } else if (typeof answer !== 'string' && answer !== false) {
+        onError(
+          new Error(`a guard of ${tool} answered neither a boolean nor words, so it refuses`),
+        );
+      }
+      return { words: typeof answer === 'string' && answer !== '' ? answer : undefined };
+    }
+    return undefined;
+  } catch (error) {
+    onError(error);
+    return { words: undefined };
+  } finally {
+    stop();
+  }
+}
+
+/** Nothing awaits a guard after the deadline: its rejection must not end the process. */
+function ask(guard: Guard, call: GuardedCall): Promise<unknown> {
+  const answer = Promise.resolve().then(() => guard(call));
+  answer.catch(() => {});
+  return answer;
+}

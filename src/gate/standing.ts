@@ -1,0 +1,353 @@
+/**
+ * Where a run stands in one workflow, for one caller, at one time. Hides where that comes from: the
+ * store or this very request, a saved snapshot or the data that the run would begin with.
+ */
+import { quoteNames } from '../errors.ts';
+import type { Admission, Run } from '../session/run.ts';
+import { askBegin, begunWith } from '../step/claim.ts';
+import { beginsAnew, shownPosition, tellIfHeld, type WhenEnded } from '../step/outcome.ts';
+import { turnKey } from '../step/turns.ts';
+import type { ClaimView, FsmSnapshot, Json, RunRecord, WorkflowRecord } from '../stores/store.ts';
+import type { ListKind } from '../wire/json-rpc.ts';
+import { after, type MaybePromise } from '../wire/task-line.ts';
+import type { Next, Position } from '../workflow/position.ts';
+import type { Stand } from '../workflow/together.ts';
+import type { Sight, Veil } from '../workflow/visible.ts';
+import type { Understood, Workflow } from '../workflow/workflow.ts';
+import type { GateConfig } from './config.ts';
+
+/**
+ * Why it is not known where a run stands. `unknown`: the run does not exist any more.
+ * `unavailable`: the store, or the app's `begin`, cannot be asked. `unreadable`: this deployment
+ * does not understand what the store has.
+ */
+export type Absent = 'unknown' | 'unavailable' | 'unreadable';
+
+/** What a standing takes from the gate. */
+export interface StandingRules {
+  readonly workflow: Workflow;
+  readonly whenEnded: WhenEnded | undefined;
+  /** Told what the app's `visible`, or the machine's own guards, throw. */
+  readonly onError: (error: unknown) => void;
+}
+
+/** For whom a run is looked at: its key, and its caller where one is known. */
+export type Viewpoint = Pick<Run, 'run' | 'actor'>;
+
+/** What a standing is made of, beside the run's position. */
+interface Parts {
+  /** The snapshot's time; 0 for a run that has not begun. */
+  readonly updatedAt: number;
+  /** How many moves are saved; 0 for a run that has not begun. */
+  readonly version: number;
+  readonly claim?: ClaimView | undefined;
+  /** The time, by the clock that stamped the snapshot. */
+  readonly now: number;
+  /** The tools that its client is known to see. Default: those of the state and of `visible`. */
+  readonly seen?: readonly string[] | undefined;
+}
+
+/** Where a run stands. */
+export class Standing implements Stand {
+  readonly rules: StandingRules;
+  readonly viewpoint: Viewpoint;
+  /** Where its clients see it: at its start, where the next call begins it anew. */
+  readonly position: Position;
+  /** Where it is by its deadline. A run that has ended is at its end here. */
+  readonly reached: Position;
+  /** The move of a deadline that has passed, which the store does not have yet. */
+  readonly expiry: Next | undefined;
+  readonly parts: Parts;
+  #sight: Sight | undefined;
+
+  constructor(
+    rules: StandingRules,
+    viewpoint: Viewpoint,
+    { position, expiry }: Understood,
+    parts: Parts,
+    begun?: Position,
+  ) {
+    this.rules = rules;
+    this.viewpoint = viewpoint;
+    this.expiry = expiry;
+    this.reached = expiry?.position ?? position;
+    this.position = begun ?? shownPosition(rules, viewpoint.run, this.reached);
+    this.parts = parts;
+  }
+
+  /**
+   * A run as its store has it.
+   *
+   * @param record absent for a run that no call has claimed yet
+   * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where this deployment does not understand it
+   */
+  static of(
+    rules: StandingRules,
+    viewpoint: Viewpoint,
+    record: WorkflowRecord | undefined,
+    now: number,
+  ): Standing {
+    const { workflow } = rules;
+    if (record === undefined) {
+      const known = { position: workflow.start, expiry: undefined };
+      return new Standing(rules, viewpoint, known, { updatedAt: 0, version: 0, now });
+    }
+    const { snapshot, claim } = record;
+    const { updatedAt, version = 0 } = snapshot;
+    const position = workflow.adopt(snapshot);
+    const expiry = workflow.overdue({ ...position, updatedAt }, now);
+    const parts = { updatedAt, version, claim, now };
+    return new Standing(rules, viewpoint, { position, expiry }, parts);
+  }
+
+  get workflow(): Workflow {
+    return this.rules.workflow;
+  }
+
+  get state(): string {
+    return this.position.state;
+  }
+
+  /** Whether the next call begins the run, for the first time or anew. */
+  get begins(): boolean {
+    return this.parts.version === 0 || this.position !== this.reached;
+  }
+
+  /** Whether the next call begins the run anew once it has ended. */
+  get beginsAnew(): boolean {
+    return beginsAnew(this.rules, this.viewpoint.run);
+  }
+
+  /** What its claim means for the run. */
+  get underWay(): 'idle' | 'running' | 'held' {
+    return statusOf(this.parts.claim);
+  }
+
+  /** What its client sees of it; `undefined` where all clients see the same. */
+  get sight(): Sight | undefined {
+    const { workflow, onError } = this.rules;
+    if (!workflow.hides) return undefined;
+    const { run, actor: principal } = this.viewpoint;
+    this.#sight ??= workflow.sight(this.position, { run, principal, onError });
+    return this.#sight;
+  }
+
+  /** The position for clients. A run that begins with the next call has made no moves. */
+  get snapshot(): FsmSnapshot & { readonly version: number } {
+    const { updatedAt, version } = this.parts;
+    return { ...this.position, updatedAt, version: this.begins ? 0 : version };
+  }
+
+  /** The same run with the data that it begins with. */
+  begunWith(data: Json | undefined): Standing {
+    const { rules, viewpoint, reached, position, parts } = this;
+    const begun = begunWith(rules.workflow, position, data);
+    const from = parts.version === 0 ? begun : reached;
+    return new Standing(rules, viewpoint, { position: from, expiry: undefined }, parts, begun);
+  }
+
+  /** Whether a list has the tool, as far as the state and `visible` decide. */
+  shows(tool: string): boolean {
+    const { seen } = this.parts;
+    if (seen !== undefined) return seen.includes(tool);
+    return this.workflow.isVisible(tool, this.state) && this.sight?.hidden.has(tool) !== true;
+  }
+
+  /** Whether the state and `visible` allow what is bound under that name. */
+  opens(name: string, { states, veils }: Opening): boolean {
+    if (!this.workflow.allows(this.state, { states })) return false;
+    return veils === undefined || this.sight?.opens(name, veils) !== false;
+  }
+
+  /** The name of a tool for the client; `otherwise` where `visible` never shows it that tool. */
+  nameTold(tool: string, otherwise?: string): string | undefined {
+    return this.sight?.unlisted.has(tool) === true ? otherwise : tool;
+  }
+
+  /** When the run leaves its state by itself, by the clock that stamped the snapshot. */
+  get leavesAt(): number | undefined {
+    const { updatedAt } = this.parts;
+    const isSaved = updatedAt > 0 && this.position === this.reached && this.expiry === undefined;
+    return isSaved ? this.workflow.leavesAt({ ...this.position, updatedAt }) : undefined;
+  }
+}
+
+/** What is bound to states, and may be hidden from some clients. */
+interface Opening {
+  readonly states: Veil['states'];
+  readonly veils: readonly Veil[] | undefined;
+}
+
+/**
+ * What a claim means for its run. Where its step may be repeated, it holds the run only until its
+ * lease is over.
+ */
+export function statusOf(claim: ClaimView | undefined): 'idle' | 'running' | 'held' {
+  if (claim === undefined || (!claim.live && claim.uncertain === 'retry')) return 'idle';
+  return claim.live ? 'running' : 'held';
+}
+
+/** What a run's record says of one workflow. Its id may be `constructor` or another such name. */
+export function storedIn(
+  record: RunRecord | undefined,
+  workflow: string,
+): WorkflowRecord | undefined {
+  return record && Object.hasOwn(record.workflows, workflow)
+    ? record.workflows[workflow]
+    : undefined;
+}
+
+/** The run's record; `away` where the store fails. */
+export function recordNow(
+  { workflow, onError }: GateConfig,
+  run: Run,
+): MaybePromise<RunRecord | undefined | 'away'> {
+  return (
+    run.fresh() ??
+    run.store.read(run.run, run.ttlMs, workflow.id).then(
+      // What is left of it is the operator's, unless its principal's next claim goes on with it.
+      (record) => (record?.sessionEnded && run.create === undefined ? undefined : record),
+      (error: unknown) => {
+        onError(error);
+        return 'away' as const;
+      },
+    )
+  );
+}
+
+/** Where a run stands by its record, without the data that it would begin with. */
+export function standingIn(
+  config: GateConfig,
+  run: Run,
+  record: RunRecord | undefined,
+): Standing | Absent {
+  if (record === undefined && run.create === undefined) return 'unknown';
+  const { workflow, clock, onError } = config;
+  const stored = storedIn(record, workflow.id);
+  if (stored !== undefined) {
+    const key = { run: run.run, workflow: workflow.id };
+    tellIfHeld({ key, ...stored, now: record?.now }, config);
+  }
+  try {
+    const standing = Standing.of(config, run, stored, record?.now ?? clock.now());
+    if (stored !== undefined) warnOfNeverShown(config, standing);
+    return standing;
+  } catch (error) {
+    onError(error);
+    return 'unreadable';
+  }
+}
+
+/** Where a run stands now, with the data that it would begin with if they decide what is shown. */
+export function standingNow(config: GateConfig, run: Run): MaybePromise<Standing | Absent> {
+  return after(recordNow(config, run), (record) => {
+    if (record === 'away') return 'unavailable';
+    const standing = standingIn(config, run, record);
+    return typeof standing === 'object' ? asShown(config, run, standing) : standing;
+  });
+}
+
+/**
+ * As {@link standingNow}, for lists that hide what is not available. If the store fails, the client
+ * is told to list again once it works.
+ */
+export function standingForLists(
+  config: GateConfig,
+  admission: Admission,
+  lists: readonly ListKind[],
+): MaybePromise<Standing | Absent> {
+  const { listed } = admission;
+  if (listed === undefined) return 'unknown';
+  return after(recordNow(config, listed), (record) => {
+    if (record === 'away') {
+      admission.listMissed(lists);
+      return 'unavailable';
+    }
+    const standing = standingIn(config, listed, record);
+    return typeof standing === 'object' ? asShown(config, listed, standing) : standing;
+  });
+}
+
+/**
+ * Where the run stood when this request read it. `undefined` without such a read, or if only a
+ * claim can tell: the run has moved, a call holds it, its deadline has passed, or it begins.
+ */
+export function standingAsRead(config: GateConfig, run: Run): Standing | 'unreadable' | undefined {
+  const { id } = config.workflow;
+  const record = run.fresh();
+  if (record === undefined || run.turns.isTaken(turnKey({ run: run.run, workflow: id })))
+    return undefined;
+  if (storedIn(record, id)?.claim !== undefined) return undefined;
+  const standing = standingIn(config, run, record);
+  if (typeof standing === 'string') return standing === 'unreadable' ? standing : undefined;
+  const isOpen = standing.expiry !== undefined || asksToShow(config, standing);
+  return isOpen ? undefined : standing;
+}
+
+/** What the app's `begin` has answered for the runs of a request, by workflow. */
+const asked = new WeakMap<Run, Map<Workflow, Promise<Json | undefined>>>();
+
+/**
+ * Asks the app what a run begins with, at most once in each request; rejects as {@link askBegin}.
+ * `undefined` where runs begin with the machine's own data.
+ */
+export function beginningOf(
+  { begin, workflow, clock }: GateConfig,
+  run: Run,
+): (() => Promise<Json | undefined>) | undefined {
+  if (begin === undefined) return undefined;
+  return () => {
+    const known = asked.get(run) ?? new Map<Workflow, Promise<Json | undefined>>();
+    asked.set(run, known);
+    const data =
+      known.get(workflow) ?? askBegin(begin, { run: run.run, principal: run.actor }, clock);
+    known.set(workflow, data);
+    return data;
+  };
+}
+
+/**
+ * Gives a run that the next call begins the data that it would begin with. `unavailable` where the
+ * app's `begin` fails, which `onError` is told. Writes nothing.
+ */
+export function asBegun(
+  config: GateConfig,
+  run: Run,
+  standing: Standing,
+): MaybePromise<Standing | 'unavailable'> {
+  const begin = standing.begins ? beginningOf(config, run) : undefined;
+  if (begin === undefined) return standing;
+  return begin()
+    .then((data) => standing.begunWith(data))
+    .catch((error: unknown) => {
+      config.onError(error);
+      return 'unavailable' as const;
+    });
+}
+
+/** As {@link asBegun}, where what a client is shown depends on the data. */
+export function asShown(
+  config: GateConfig,
+  run: Run,
+  standing: Standing,
+): MaybePromise<Standing | 'unavailable'> {
+  return asksToShow(config, standing) ? asBegun(config, run, standing) : standing;
+}
+
+/**
+ * Whether what a client is shown depends on data that the app's `begin` has to give: a statechart's
+ * guards or a `visible` may read them.
+ */
+export function asksToShow({ begin, workflow }: GateConfig, { begins }: Standing): boolean {
+  return begins && begin !== undefined && (!workflow.isFlat || workflow.hides);
+}
+
+/** A run that the next call begins anew is never seen at its end, so such bindings are useless. */
+function warnOfNeverShown({ workflow, warnOnce }: GateConfig, { beginsAnew }: Standing): void {
+  if (workflow.onlyAtEnd.length === 0 || !beginsAnew) return;
+  warnOnce(
+    `the gate "${workflow.id}" binds ${quoteNames(workflow.onlyAtEnd)} to final states alone, so ` +
+      'it is never available: the next call begins an ended run anew, by default in the runs of ' +
+      "principals. Bind it to other states too, or give fsmGate({ whenEnded: 'keep' })",
+  );
+}
