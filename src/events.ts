@@ -17,6 +17,7 @@ export type RefusalReason =
   | 'held'
   | 'too-many-held'
   | 'loop'
+  | 'frozen'
   | 'unavailable'
   | 'unreadable'
   | 'no-run';
@@ -238,6 +239,13 @@ type EventBody =
       readonly sinceMs?: number | undefined;
       readonly kind?: string | undefined;
     } & Omit<OfCall, 'call'>)
+  /** A person has stopped the run by `freeze()`, or has let it go on. */
+  | ({
+      readonly type: 'run.frozen' | 'run.unfrozen';
+      readonly state: string;
+      readonly actor: string;
+      readonly note: string;
+    } & OfRun)
   /** The first commit of the run. `state`: where it began. */
   | ({
       readonly type: 'run.begun';

@@ -23,7 +23,7 @@ import type { Workflow } from './workflow/workflow.ts';
  * tools a `visible` hides from the run's client.
  */
 export type ExplainedRun = Pick<RunView, 'snapshot'> &
-  Partial<Pick<RunView, 'run' | 'claim' | 'available'>>;
+  Partial<Pick<RunView, 'run' | 'claim' | 'available' | 'frozen'>>;
 
 /** What a model sees of one bound tool. */
 export interface ExplainedTool {
@@ -105,7 +105,7 @@ function understood(workflow: Workflow, at: ExplainedRun | undefined): FsmSnapsh
   return { ...found, ...workflow.adopt(found) };
 }
 
-/** Where it stands for its clients. The app's `visible` is not asked: `available` says what it said. */
+/** Where it stands for its clients. `available` tells what the app's `visible` said. */
 function standingAt(
   workflow: Workflow,
   { updatedAt, version = 0, ...position }: FsmSnapshot,
@@ -115,7 +115,8 @@ function standingAt(
   const rules = { workflow, whenEnded, onError: () => {} };
   const viewpoint = { run: at?.run ?? '', actor: undefined };
   const known = { position, expiry: undefined };
-  const parts = { updatedAt, version, claim: at?.claim, now: updatedAt };
+  const { claim, frozen } = at ?? {};
+  const parts = { updatedAt, version, claim, frozen, now: updatedAt };
   const stood = new Standing(rules, viewpoint, known, parts);
   const isMoved = stood.state !== position.state;
   const seen = (isMoved ? undefined : at?.available) ?? workflow.available(stood.state);
@@ -142,7 +143,7 @@ function refusalOf(
   if (reason === undefined || reason === 'unknown') return undefined;
   const { workflow, position, state, parts } = standing;
   const { isOrder } = workflow;
-  const refusal = { workflow: workflow.id, state, tool, available: parts.seen ?? [], reason };
+  const refusal = { workflow: workflow.id, state, tool, available: standing.available, reason };
   if (reason !== 'state')
     return { refusal, says: refusalFor(refusal, { heldTool: parts.claim?.tool }) };
   // The state shows it, and a `visible` hides it from this client: no path changes that.

@@ -74,7 +74,10 @@ export interface WorkflowHealth extends Partial<RunsUnderWay> {
 
 /** A run that needs a person, without its data. */
 export interface ListedRun
-  extends Pick<RunView, 'run' | 'state' | 'status' | 'heldForMs' | 'unmovedForMs' | 'fault'> {
+  extends Pick<
+    RunView,
+    'run' | 'state' | 'status' | 'frozen' | 'heldForMs' | 'unmovedForMs' | 'fault'
+  > {
   /** The tool of the step that is running or held. */
   readonly tool?: string;
   /** That step's idempotency key, to look it up at a payment provider, for example. */
@@ -221,11 +224,12 @@ async function countedIn(
 const NONE = { runs: [] } as const;
 
 function listedRun(view: RunView): ListedRun {
-  const { run, state, status, heldForMs, unmovedForMs, fault, claim } = view;
+  const { run, state, status, frozen, heldForMs, unmovedForMs, fault, claim } = view;
   return {
     run,
     state,
     status,
+    ...(frozen && { frozen }),
     ...(heldForMs !== undefined && { heldForMs }),
     ...(unmovedForMs !== undefined && { unmovedForMs }),
     ...(fault !== undefined && { fault }),

@@ -116,6 +116,8 @@ export type {
   Deleted,
   EraseOptions,
   Erased,
+  FreezeOptions,
+  Frozen,
   HeldRun,
   ResolveAllOptions,
   ResolvedAll,
@@ -129,8 +131,10 @@ export type {
   SendOptions,
   Sent,
   StuckOptions,
+  Unfrozen,
   Updated,
 } from './runs-options.ts';
+export type { Freeze } from './workflow/envelope.ts';
 
 // Policies.
 export { matchGlob } from './policy/glob.ts';

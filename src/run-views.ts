@@ -39,21 +39,20 @@ export function viewOfRun(
 }
 
 function viewOf({ run, sessionEnded }: ViewedRun, standing: Standing): RunView {
-  const { workflow, reached, parts, underWay, sight } = standing;
+  const { workflow, reached, parts, underWay, available, frozen } = standing;
   const { claim, now, updatedAt, version } = parts;
   const shown = shownSnapshot({ ...reached, updatedAt, ...(updatedAt > 0 && { version }) });
   const { context, state } = shown;
   const heldSince = underWay === 'held' ? claim?.until : undefined;
   const ended = workflow.hasEnded(state);
-  const available = workflow.available(state);
-  const { hidden } = sight ?? {};
   return {
     run,
     state,
     snapshot: shown,
     status: underWay,
     ended,
-    available: hidden?.size ? available.filter((tool) => !hidden.has(tool)) : available,
+    available,
+    ...(frozen && { frozen }),
     ...(context !== undefined && { context }),
     ...(sessionEnded && { sessionEnded }),
     ...(claim && { claim }),

@@ -15,6 +15,7 @@ import { Turns } from './step/turns.ts';
 import { resolveStore } from './stores/adapt.ts';
 import type { ClaimView, FsmSnapshot, Json, StateStore } from './stores/store.ts';
 import { parseEvent } from './workflow/binding.ts';
+import type { Freeze } from './workflow/envelope.ts';
 import { parseExpression, type StateExpression } from './workflow/position.ts';
 import { jsonOf } from './workflow/stored.ts';
 
@@ -36,9 +37,10 @@ export interface RunView {
   /** Whether it is in a final state; in a statechart, in one of the machine itself. */
   readonly ended: boolean;
   /**
-   * The bound tools that the state of `snapshot` shows, in binding order. While a step is running
-   * or held, calls that move the run still wait or are refused. A `visible` is given the run's
-   * principal; in `held()` and `stuck()`, which do not know it, none.
+   * The bound tools that a list of what is available has, in binding order: those of the state of
+   * `snapshot`. While the run is held, without those that move it; while it is frozen, none. While
+   * a step is running, calls that move the run wait. A `visible` is given the run's principal; in
+   * `held()` and `stuck()`, which do not know it, none.
    */
   readonly available: readonly string[];
   /**
@@ -48,6 +50,8 @@ export interface RunView {
   readonly sessionEnded?: true;
   /** The step that is running or held. */
   readonly claim?: ClaimView;
+  /** Who has stopped it by `freeze()`, and why. Absent where it goes on. */
+  readonly frozen?: Freeze;
   /**
    * How long it has been held, in milliseconds. Absent where it is not, or the store cannot say.
    */
@@ -232,6 +236,24 @@ export type Restarted =
   | { readonly restarted: true; readonly state: string }
   | { readonly restarted: false; readonly reason: NotMoved };
 
+/** Who stops a run or lets it go on, and why. */
+export interface FreezeOptions {
+  /** For the trail, and for who looks at the run: a user, a job. */
+  readonly actor: string;
+  /** For the same: the reason, or where to ask. */
+  readonly note: string;
+}
+
+/** What `freeze()` did. `frozen`: it was stopped before, and nothing has changed. */
+export type Frozen =
+  | { readonly frozen: true; readonly state: string }
+  | { readonly frozen: false; readonly reason: NotMoved };
+
+/** What `unfreeze()` did. `not-frozen`: it was not stopped. */
+export type Unfrozen =
+  | { readonly unfrozen: true; readonly state: string }
+  | { readonly unfrozen: false; readonly reason: Exclude<NotMoved, 'frozen'> | 'not-frozen' };
+
 /** What `update()` did. */
 export type Updated =
   | { readonly updated: true; readonly context: Json | undefined }
@@ -389,6 +411,10 @@ const requestSchema = z.strictObject({
 const insideSchema = z.extend(requestSchema, {
   step: z.optional(z.custom<CurrentStep>(isCurrentStep, 'expected what currentStep() returned')),
 });
+const freezeSchema = z.strictObject({
+  actor: z.string().check(z.minLength(1)),
+  note: z.string().check(z.minLength(1)),
+});
 const beginSchema = z.strictObject({
   data: z.optional(z.custom<Json>(() => true)),
   actor: z.optional(z.string()),
@@ -412,6 +438,11 @@ export function parseInside(
   options: unknown,
 ): z.output<typeof insideSchema> {
   return withJson(what, parseOptions(what, insideSchema, options));
+}
+
+/** The options of `freeze()` and `unfreeze()`. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+export function parseFreeze(what: string, options: unknown): FreezeOptions {
+  return parseOptions(what, freezeSchema, options);
 }
 
 /** The options of `begin()`. @throws InterlockError `ERR_INTERLOCK_CONFIG` */

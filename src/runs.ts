@@ -1,6 +1,6 @@
 import type { EventDraft } from './events.ts';
 import { isStableEverywhere } from './gate/config.ts';
-import { readLists } from './gate/list-changes.ts';
+import { boundLists, readLists } from './gate/list-changes.ts';
 import {
   eventOfHeld,
   expireFromOutside,
@@ -10,6 +10,7 @@ import {
   outsideBeginning,
   overdueRuns,
   tellMovedOutside,
+  tellResolved,
 } from './gate/outside.ts';
 import { storedIn } from './gate/standing.ts';
 import { eraseOf, heldUnder, resolveHeld } from './many-runs.ts';
@@ -24,12 +25,15 @@ import {
   type Deleted,
   type Erased,
   type EraseOptions,
+  type FreezeOptions,
+  type Frozen,
   keptBy,
   type ListOptions,
   MOVER,
   type PageOptions,
   parseBegin,
   parseErase,
+  parseFreeze,
   parseHeldName,
   parseInside,
   parseQuery,
@@ -49,6 +53,7 @@ import {
   type SendOptions,
   type Sent,
   type StuckOptions,
+  type Unfrozen,
   type Updated,
 } from './runs-options.ts';
 import { type CurrentStep, mayBeInside, openStepOf } from './session/current-step.ts';
@@ -64,9 +69,10 @@ import type {
   WorkflowRecord,
 } from './stores/store.ts';
 import { parseEvent } from './workflow/binding.ts';
+import { type Freeze, freezeIn, withFreeze } from './workflow/envelope.ts';
 import { assertGate, type StateMachineGate } from './workflow/gate.ts';
 import type { StateExpression } from './workflow/position.ts';
-import { BEGIN } from './workflow/stored.ts';
+import { BEGIN, FREEZE, UNFREEZE } from './workflow/stored.ts';
 import type { Workflow } from './workflow/workflow.ts';
 
 /**
@@ -312,6 +318,62 @@ export class Runs<E extends string = string, Q = StateExpression> {
   }
 
   /**
+   * Stops a run: from now on each call, prompt and resource that is bound is refused as `frozen`,
+   * and so are `send()`, `update()` and `restart()`. No deadline takes effect. It waits for a
+   * running step, which is saved. It makes the run of a principal or a handle where there is none.
+   * A run that is not used still expires, and its freeze with it.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` without `actor` and `note`
+   */
+  async freeze(run: string, options: FreezeOptions): Promise<Frozen> {
+    const by = parseFreeze('freeze()', options);
+    const what = { name: FREEZE, create: ownerOf(run) };
+    const moved = await this.#setFreeze(run, what, by, by);
+    if (moved === 'unchanged') return { frozen: false, reason: 'busy' };
+    return typeof moved === 'string'
+      ? { frozen: false, reason: moved }
+      : { frozen: true, state: moved.trail.to };
+  }
+
+  /**
+   * Lets a run go on that `freeze()` has stopped. A deadline that has passed meanwhile takes effect
+   * with it.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` without `actor` and `note`
+   */
+  async unfreeze(run: string, options: FreezeOptions): Promise<Unfrozen> {
+    const by = parseFreeze('unfreeze()', options);
+    const moved = await this.#setFreeze(run, { name: UNFREEZE, thaws: true }, undefined, by);
+    if (typeof moved === 'object') return { unfrozen: true, state: moved.trail.to };
+    const isLeft = moved === 'unchanged' || moved === 'frozen';
+    return { unfrozen: false, reason: isLeft ? 'not-frozen' : moved };
+  }
+
+  async #setFreeze(
+    run: string,
+    what: { readonly name: string; readonly thaws?: boolean },
+    freeze: Freeze | undefined,
+    { actor, note }: FreezeOptions,
+  ): ReturnType<typeof moveFromOutside> {
+    const workflow = this.#workflow;
+    const moved = await moveFromOutside(this.#mover, run, what, (from, isFirst) => {
+      if (freeze === undefined && freezeIn(from.context) === undefined) return undefined;
+      const position = { state: from.state, ...withFreeze(from.context, freeze) };
+      const actions = workflow.dueActions(isFirst);
+      const said = { event: what.name, actor, note };
+      const lists = boundLists(workflow);
+      return { ...moveTo(workflow, from, { position, actions }, said), lists };
+    });
+    const { events } = this.#mover;
+    if (events.isOn && typeof moved === 'object') {
+      const type = freeze === undefined ? 'run.unfrozen' : 'run.frozen';
+      const { to: state } = moved.trail;
+      events.publish({ type, workflow: workflow.id, runKey: run, state, actor, note });
+    }
+    return moved;
+  }
+
+  /**
    * Ends the wait of a held run, once a person knows the outcome of its step. `succeeded` moves the
    * run as the call's success would have. `failed` moves it as the failure would have, or not at
    * all where no failure event is bound. Where the step commits late, the first of the two decides.
@@ -422,6 +484,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
       });
       const { state } = viewOfRun(this.#mover, { run, ...found.record }, undefined, found.now);
       this.#tellResolved(run, { tool: claim.tool, outcome, state, actor, note });
+      tellResolved(this.#mover, run);
       return { resolved: true, state };
     }
     const data = stored.version === 0 ? await outsideBeginning(this.#mover, run)?.() : undefined;
@@ -446,7 +509,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
     const { to: state } = move.trail;
     this.#tellResolved(run, { tool: claim.tool, outcome, state, actor, note });
     tellSaved(this.#mover, move, run, stored.version === 0);
-    tellMovedOutside(this.#mover, run, move);
+    tellMovedOutside(this.#mover, run, { ...move, lists: ['tools'] });
     return { resolved: true, state };
   }
 

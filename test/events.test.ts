@@ -49,6 +49,8 @@ const EVENTS: Readonly<Record<InterlockEventType, readonly string[]>> = {
   'run.moved': [...RUN, 'from', 'to', 'event', 'tool', 'actor'],
   'run.ended': [...RUN, 'cause', 'state'],
   'session.unknown': ['requests', 'lost', 'sinceMs'],
+  'run.frozen': [...RUN, 'state', 'actor', 'note'],
+  'run.unfrozen': [...RUN, 'state', 'actor', 'note'],
   'run.resolved': [...RUN, 'tool', 'outcome', 'state', 'actor', 'note'],
   'run.restarted': [...RUN, 'from', 'state', 'actor'],
   invalidated: ['tool', 'patterns', 'requestId'],
@@ -421,6 +423,19 @@ describe('the stream of events', () => {
     });
     expect(only(app.take(), 'run.begun')).toHaveLength(1);
     expect(only(app.take(), 'run.ended')).toHaveLength(1);
+  });
+
+  it('tells who stopped a run, and who let it go on', async () => {
+    const app = await heard();
+    const client = await app.client();
+    await client.calls('cart.add_item');
+    await app.runs.freeze(client.run, { actor: 'bob', note: 'look at it' });
+    await app.runs.unfreeze(client.run, { actor: 'eve', note: 'it is well' });
+    const told = app.take();
+    expect(only(told, 'run.frozen')).toMatchObject([
+      { runKey: client.run, state: 'has_items', actor: 'bob', note: 'look at it' },
+    ]);
+    expect(only(told, 'run.unfrozen')).toMatchObject([{ actor: 'eve', note: 'it is well' }]);
   });
 
   it('tells what a call made stale', async () => {

@@ -70,6 +70,7 @@ describe('the reference', () => {
       held: true,
       'too-many-held': true,
       loop: true,
+      frozen: true,
       unavailable: true,
       unreadable: true,
       'no-run': true,

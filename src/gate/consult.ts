@@ -123,8 +123,8 @@ const TOO_LATE = Symbol('too late');
 
 /**
  * Asks a call's guards, one after the other, until one refuses, perhaps in its own words;
- * `undefined` where none does. A guard refuses by any answer but `true`, by throwing, and by missing
- * the deadline.
+ * `undefined` where none does. A guard refuses by any answer but `true`, by throwing, and by
+ * missing the deadline.
  */
 export async function askGuards(
   guards: readonly Guard[],

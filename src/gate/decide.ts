@@ -7,14 +7,13 @@ import type { Refused } from '../step/step.ts';
 import type { ReadRefusalReason } from '../workflow/advice.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { BoundRead } from '../workflow/reads.ts';
-import type { Workflow } from '../workflow/workflow.ts';
 import type { Absent, Standing } from './standing.ts';
 
 /** What is asked of a run. */
 export type Ask =
   /** A call with its arguments. If it needs the run's claim, it has it, or the store tests it. */
   | { readonly kind: 'call'; readonly tool: string; readonly binding: CallBinding }
-  /** Any call of a tool: for lists, and for whoever asks before there is a call. */
+  /** Any call of a tool: for lists and explanations, before there is a call. */
   | { readonly kind: 'tool'; readonly tool: string }
   /** A prompt or a resource. Each of its bindings must allow it. */
   | { readonly kind: 'read'; readonly bound: readonly BoundRead[] };
@@ -41,21 +40,17 @@ export function decide(
   ask: Ask,
 ): RefusalReason | 'unknown' | undefined {
   if (typeof standing === 'string') return standing;
+  if (standing.frozen !== undefined) return 'frozen';
   if (ask.kind === 'call') return standing.opens(ask.tool, ask.binding) ? undefined : 'state';
   if (ask.kind === 'read')
     return ask.bound.every((each) => standing.opens(each.name, each)) ? undefined : 'state';
   const { workflow, underWay } = standing;
   const { tool } = ask;
-  if (underWay !== 'idle' && needsClaim(workflow, tool))
+  if (underWay !== 'idle' && workflow.claiming.has(tool))
     return underWay === 'held' ? 'held' : 'busy';
   if (!standing.shows(tool)) return 'state';
   const binding = workflow.matchAlways(tool);
   return binding !== undefined && isStopped(standing, binding) ? 'guard' : undefined;
-}
-
-/** Whether some call of the tool takes the run's claim. */
-function needsClaim(workflow: Workflow, tool: string): boolean {
-  return workflow.shield !== undefined || workflow.kindOf(tool) === 'step';
 }
 
 /** Whether the machine's own guards stop the event of a success. One that throws does. */

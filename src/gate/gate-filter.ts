@@ -22,7 +22,7 @@ import { after, inOrder, isPromise, type MaybePromise, resume } from '../wire/ta
 import {
   AS_IT_CAME,
   announcing,
-  type ClaimedCall,
+  ClaimedCall,
   createdTask,
   holdersOf,
   outcomeOf,
@@ -35,7 +35,13 @@ import { type GateConfig, keepsSecrets } from './config.ts';
 import { Gates } from './gates.ts';
 import { Judge, type Verdict } from './judge.ts';
 import { CachedLists } from './list-cache.ts';
-import { declareListChanged, declaresChanges, ListenFilter, tellMoved } from './list-changes.ts';
+import {
+  declareListChanged,
+  declaresChanges,
+  ListenFilter,
+  tellLists,
+  tellMoved,
+} from './list-changes.ts';
 import { ShownTools } from './lists.ts';
 import { ReadFilter } from './reads.ts';
 import { RecordedCall } from './recorded-call.ts';
@@ -45,6 +51,7 @@ import { ToldCalls } from './told-calls.ts';
 const NONE: readonly ClaimedCall[] = [];
 const NONE_RECORDED: readonly RecordedCall[] = [];
 const TOOLS = Buffer.from('"tools"');
+const OF_TOOLS = ['tools'] as const;
 const CHANGED = 'notifications/tools/list_changed';
 const CHANGED_MARK = Buffer.from('list_changed');
 
@@ -380,8 +387,12 @@ class GateFilter implements Filter {
   /** Saves what the first answer says, and gives its change. */
   #changeFor(call: ClaimedCall | RecordedCall, message: Message): MaybePromise<Transform> {
     const on = { exchange: this.#exchange, message };
-    const onMoved = (move: StepMove, isLate = false): void =>
-      tellMoved(this.#config, this.#admission, call.run, move, isLate ? undefined : on);
+    // Lists leave a held run's steps out: an outcome that comes late brings them back.
+    const lists = call instanceof ClaimedCall && call.step.isUnknown ? OF_TOOLS : undefined;
+    const onMoved = (move: StepMove, isLate = false): void => {
+      const told = lists === undefined ? move : { ...move, lists };
+      tellMoved(this.#config, this.#admission, call.run, told, isLate ? undefined : on);
+    };
     if (call instanceof RecordedCall) {
       const task = createdTask(message);
       const incoming = this.#exchange.messages.find(({ id }) => id === call.id);
@@ -397,7 +408,12 @@ class GateFilter implements Filter {
     }
     const task = isDoubted ? undefined : createdTask(message);
     if (task !== undefined) return carryOn(call, task, this.#admission);
-    return saveOutcome(call, message, onMoved, true);
+    const saved = saveOutcome(call, message, onMoved, true);
+    if (lists === undefined) return saved;
+    return after(saved, (transform) => {
+      if (call.step.state === 'released') tellLists(this.#config, this.#admission, call.run, lists);
+      return transform;
+    });
   }
 
   /**

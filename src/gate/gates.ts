@@ -260,7 +260,8 @@ function standingIfKnown(
 ): Standing | undefined {
   if (!isKnown(storedIn(record, config.workflow.id)?.claim)) return undefined;
   const found = standingIn(config, run, record);
-  return typeof found === 'object' ? found : undefined;
+  // No way leads through a frozen run.
+  return typeof found === 'object' && found.frozen === undefined ? found : undefined;
 }
 
 function unknownStand(config: GateConfig, { run }: Run): Stand {

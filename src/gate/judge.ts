@@ -1,6 +1,6 @@
 /**
- * The way of each gated call into the server: forward it, make it a step, or refuse it. Hides what a
- * refusal may tell the client, and what the trail keeps of it.
+ * The way of each gated call into the server: forward it, make it a step, or refuse it. Hides what
+ * a refusal may tell the client, and what the trail keeps of it.
  */
 import { digestOf } from '../digest.ts';
 import type { RefusalReason } from '../events.ts';
@@ -366,8 +366,10 @@ export class Judge {
     const named = this.#admission.runOf(incoming);
     const run = 'run' in named ? named : undefined;
     const standing = why.standing ?? (run && this.#standingOf(run, why));
-    const told = standing === 'unreadable' ? standing : reason;
     const known = typeof standing === 'object' ? standing : undefined;
+    // The store knows of claims and states: what comes before them is asked here.
+    const isFrozen = known?.frozen !== undefined;
+    const told = standing === 'unreadable' ? standing : isFrozen ? 'frozen' : reason;
     const state = known?.state ?? why.snapshot?.state;
     this.#tellRefused(incoming, tool, told, state);
     // While the call waited for its turn, another one moved the run to where the tool is hidden.
@@ -376,7 +378,7 @@ export class Judge {
     const details = detailsOf(this.#config, why, tool, { run, standing: known });
     const gates = Gates.of(this.#config, this.#exchange);
     const goal =
-      reason === 'state' ? { states, demand: this.#demandOf(incoming, tool), tool } : undefined;
+      told === 'state' ? { states, demand: this.#demandOf(incoming, tool), tool } : undefined;
     const outlet = run && known && outletFrom(gates, this.#admission, run, known, goal);
     const noted = run && state !== undefined && this.#noteRefusal(incoming, tool, run, told, state);
     const ready = isPromise(noted) ? noted.then(() => outlet) : outlet;

@@ -35,12 +35,12 @@ function changedLists(workflow: Workflow, before: string, after: string): ListKi
 export function listsChangedBy(
   rule: Pick<GateConfig, 'workflow' | 'whenEnded'>,
   run: string,
-  { trail, changesData }: StepMove,
+  { trail, changesData, lists = [] }: StepMove,
 ): ListKind[] {
   const { workflow } = rule;
-  if (trail.from === trail.to && !changesData) return [];
+  if (trail.from === trail.to && !changesData) return [...lists];
   const [from, to] = [shownState(rule, run, trail.from), shownState(rule, run, trail.to)];
-  const changed = changedLists(workflow, from, to);
+  const changed = [...new Set([...lists, ...changedLists(workflow, from, to)])];
   // `visible` may show a client more of these after any move, or less.
   return workflow.hides ? [...new Set([...changed, ...veiledLists(workflow)])] : changed;
 }
@@ -54,21 +54,36 @@ function veiledLists(workflow: Workflow): ListKind[] {
   return workflow.reads.veilsResources ? [...lists, 'resources'] : lists;
 }
 
+/** An answer on whose stream a client can be told of something, in front of the answer. */
+interface OnAnswer {
+  readonly exchange: Exchange;
+  readonly message: Message;
+}
+
 /**
  * Tells the run's clients that a move changed their lists. If the move comes with an answer on a
- * stream, the caller is told there, in front of the answer.
+ * stream, the caller is told there.
  */
 export function tellMoved(
   config: GateConfig,
   admission: Admission,
   run: Run,
   move: StepMove,
-  answer?: { readonly exchange: Exchange; readonly message: Message },
+  answer?: OnAnswer,
+): void {
+  tellLists(config, admission, run, listsChangedBy(config, run.run, move), answer);
+}
+
+/** Tells the run's clients that these lists changed. */
+export function tellLists(
+  config: GateConfig,
+  admission: Admission,
+  run: Run,
+  lists: readonly ListKind[],
+  answer?: OnAnswer,
 ): void {
   // The caller's own era does not count: a client of the other era may share the run.
-  if (config.visibility === 'stable' || admission.byArgument) return;
-  const lists = listsChangedBy(config, run.run, move);
-  if (lists.length === 0) return;
+  if (config.visibility === 'stable' || admission.byArgument || lists.length === 0) return;
   const isOwn = admission.era === 'session' && run === admission.listed;
   const toldHere = isOwn && answer?.exchange.announceListChange(answer.message, lists) === true;
   run.listChanged(lists, toldHere);
@@ -96,6 +111,12 @@ export function declareListChanged(message: Message, lists: readonly ListKind[])
       message.set(['result', 'capabilities', kind, 'listChanged'], true);
     }
   }
+}
+
+/** Which lists change where a whole run is stopped, or goes on. */
+export function boundLists(workflow: Workflow): ListKind[] {
+  const tools: ListKind[] = workflow.toolNames.length > 0 ? ['tools'] : [];
+  return [...tools, ...readLists(workflow)];
 }
 
 /** Which lists of prompts and resources this workflow's moves may change. */

@@ -130,7 +130,7 @@ export class ShownTools {
     if (this.#config.workflow.toolNames.length === 0) return { state: '', hidden: NO_TOOLS };
     return after(standingForLists(this.#config, this.#admission, ['tools']), (standing) => {
       if (typeof standing !== 'object') return undefined;
-      return { state: standing.state, hidden: standing.sight?.hidden ?? NO_TOOLS };
+      return { state: standing.state, hidden: standing.hidden };
     });
   }
 }

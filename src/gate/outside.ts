@@ -7,7 +7,7 @@ import { digestOf } from '../digest.ts';
 import { InterlockError } from '../errors.ts';
 import type { Events } from '../events.ts';
 import { showValue } from '../options.ts';
-import { askBegin, type Begin, claimRun } from '../step/claim.ts';
+import { askBegin, type Begin, claimRun, type Wanted } from '../step/claim.ts';
 import { moveTo, type StepMove, tellIfHeld } from '../step/outcome.ts';
 import { NO_REQUEST, Step, type StepRules } from '../step/step.ts';
 import { type GuardedStore, StoreUnavailable } from '../step/store-calls.ts';
@@ -20,6 +20,7 @@ import type {
   TrailDraft,
 } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
+import { freezeIn } from '../workflow/envelope.ts';
 import type { Position } from '../workflow/position.ts';
 import { countFailure } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
@@ -43,7 +44,7 @@ export interface OutsideMover {
 }
 
 /** Why a run was not moved. */
-export type NotMoved = 'unknown-run' | 'busy' | 'held';
+export type NotMoved = 'unknown-run' | 'busy' | 'held' | 'frozen';
 
 /** One move from outside, and how it differs from a step. */
 interface OutsideCall extends Pick<CommitRequest, 'settles'> {
@@ -56,6 +57,8 @@ interface OutsideCall extends Pick<CommitRequest, 'settles'> {
   readonly create?: SessionRecord | undefined;
   /** Gives what the run begins with. Default: {@link outsideBeginning}. */
   readonly begin?: (() => Promise<Json | undefined>) | undefined;
+  /** As in {@link Wanted}. */
+  readonly thaws?: boolean;
 }
 
 /** Asks the app what a run begins with; `undefined` where that is the machine's own data. */
@@ -90,6 +93,7 @@ export async function moveFromOutside(
     waitMs = TIMES.waitMs,
     create,
     begin = outsideBeginning(mover, run),
+    thaws,
   }: OutsideCall,
   change: (
     from: Position,
@@ -113,12 +117,15 @@ export async function moveFromOutside(
     note: undefined,
     states: undefined,
     begin,
+    thaws,
     request: NO_REQUEST,
     onTooLong: () => {},
   };
   const step = await claimRun(rules, wanted, (own) => tellMovedOutside(mover, run, own));
   if (!(step instanceof Step)) {
-    if (step.reason === 'busy' || step.reason === 'held') return step.reason;
+    const { reason, snapshot } = step;
+    if (thaws !== true && freezeIn(snapshot?.context) !== undefined) return 'frozen';
+    if (reason === 'busy' || reason === 'held' || reason === 'frozen') return reason;
     if (step.reason === 'unknown') return 'unknown-run';
     if (step.reason === 'too-many-held') return 'held';
     if ('fault' in step) throw step.fault;
@@ -163,6 +170,11 @@ export function tellMovedOutside(
   if (lists.length > 0) tell(run, [...new Set(lists)]);
 }
 
+/** Tells a held run's clients that its steps are back in their lists. */
+export function tellResolved({ workflow, tell }: OutsideMover, run: string): void {
+  if (workflow.claiming.size > 0 && !isStableEverywhere(workflow)) tell(run, ['tools']);
+}
+
 /** The runs whose state's time may be over. */
 export async function* overdueRuns({ store, workflow }: OutsideMover): AsyncIterable<string> {
   if (store.runs === undefined) {
@@ -190,7 +202,7 @@ export async function expireFromOutside(mover: OutsideMover, run: string): Promi
   try {
     const viewpoint = { run, actor: undefined };
     const standing = Standing.of(rules, viewpoint, entry, record?.now ?? mover.clock.now());
-    if (standing.expiry === undefined) return false;
+    if (standing.expiry === undefined || standing.frozen !== undefined) return false;
   } catch (error) {
     // A run that is not understood must not end a sweep: other runs come after it.
     mover.onError(error);

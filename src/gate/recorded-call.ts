@@ -154,8 +154,8 @@ export class RecordedCall implements Holder {
    * Adds the success to where the run stands by now.
    *
    * @returns the move, unless it leads nowhere or another process has recorded it
-   * @throws Error where the store fails, or does not know the run any more; where this deployment
-   * does not understand what is stored; what the app's `begin` throws
+   * @throws Error where the store fails, or the run is unknown or unreadable; also what the app's
+   * `begin` throws
    */
   async #save(result: ToolResult): Promise<StepMove | undefined> {
     const { config, run, recordable } = this;

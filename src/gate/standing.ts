@@ -10,6 +10,7 @@ import { turnKey } from '../step/turns.ts';
 import type { ClaimView, FsmSnapshot, Json, RunRecord, WorkflowRecord } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
+import { type Freeze, freezeIn } from '../workflow/envelope.ts';
 import type { Next, Position } from '../workflow/position.ts';
 import type { Stand } from '../workflow/together.ts';
 import type { Sight, Veil } from '../workflow/visible.ts';
@@ -45,7 +46,11 @@ interface Parts {
   readonly now: number;
   /** The tools that its client is known to see. Default: those of the state and of `visible`. */
   readonly seen?: readonly string[] | undefined;
+  /** Who has stopped the run. Default: as its saved data say. */
+  readonly frozen?: Freeze | undefined;
 }
+
+const NONE: ReadonlySet<string> = new Set();
 
 /** Where a run stands. */
 export class Standing implements Stand {
@@ -123,6 +128,18 @@ export class Standing implements Stand {
     return statusOf(this.parts.claim);
   }
 
+  /** Who has stopped it; `undefined` where it goes on. */
+  get frozen(): Freeze | undefined {
+    return this.parts.frozen ?? freezeIn(this.reached.context);
+  }
+
+  /** The bound tools of which each call is refused now, in any state; `undefined`: none. */
+  get closed(): ReadonlySet<string> | undefined {
+    const { toolNames, claiming } = this.workflow;
+    if (this.frozen !== undefined) return new Set(toolNames);
+    return this.underWay === 'held' ? claiming : undefined;
+  }
+
   /** What its client sees of it; `undefined` where all clients see the same. */
   get sight(): Sight | undefined {
     const { workflow, onError } = this.rules;
@@ -146,9 +163,24 @@ export class Standing implements Stand {
     return new Standing(rules, viewpoint, { position: from, expiry: undefined }, parts, begun);
   }
 
-  /** Whether a list has the tool, as far as the state and `visible` decide. */
+  /** The bound tools that a list of what is available has, in binding order. */
+  get available(): readonly string[] {
+    const shown = this.parts.seen ?? this.workflow.available(this.state);
+    const { hidden } = this;
+    return hidden.size === 0 ? shown : shown.filter((tool) => !hidden.has(tool));
+  }
+
+  /** The tools that the state shows, and that such a list leaves out. */
+  get hidden(): ReadonlySet<string> {
+    const { closed, sight } = this;
+    if (closed === undefined) return sight?.hidden ?? NONE;
+    return sight === undefined ? closed : new Set([...closed, ...sight.hidden]);
+  }
+
+  /** Whether a list of what is available has the tool. */
   shows(tool: string): boolean {
     const { seen } = this.parts;
+    if (this.closed?.has(tool)) return false;
     if (seen !== undefined) return seen.includes(tool);
     return this.workflow.isVisible(tool, this.state) && this.sight?.hidden.has(tool) !== true;
   }
@@ -270,7 +302,7 @@ export function standingForLists(
 
 /**
  * Where the run stood when this request read it. `undefined` without such a read, or if only a
- * claim can tell: the run has moved, a call holds it, its deadline has passed, or it begins.
+ * claim can tell. So it is if the run has moved, has a claim, is overdue, or begins with data.
  */
 export function standingAsRead(config: GateConfig, run: Run): Standing | 'unreadable' | undefined {
   const { id } = config.workflow;

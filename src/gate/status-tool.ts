@@ -174,7 +174,10 @@ const OUTPUT_SCHEMA = {
           workflow: TEXT,
           status: {
             type: 'string',
-            enum: ['idle', 'running', 'held', 'ended', 'no-run', 'unavailable', 'unreadable'],
+            enum: [
+              ...['idle', 'running', 'held', 'frozen', 'ended'],
+              ...['no-run', 'unavailable', 'unreadable'],
+            ],
           },
           says: { type: 'string', description: 'Where the run stands, in words.' },
           state: TEXT,

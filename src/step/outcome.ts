@@ -14,6 +14,7 @@ import type {
   TrailDraft,
   WorkflowRecord,
 } from '../stores/store.ts';
+import type { ListKind } from '../wire/json-rpc.ts';
 import type { AnyEventSource, ErrorRule, FailedCall, ToolResult } from '../workflow/binding.ts';
 import type { AskedArguments, CallBinding, SentEvent } from '../workflow/bound-tools.ts';
 import type { FsmAction, Next, Position } from '../workflow/position.ts';
@@ -29,6 +30,8 @@ export interface StepMove extends Pick<CommitRequest, 'snapshot' | 'trail' | 'en
   readonly isRestart?: boolean;
   /** Whether the run's data change. Set only where the workflow hides tools by its data. */
   readonly changesData?: boolean;
+  /** Lists that change though the state may not: something held or frozen is open again, or not. */
+  readonly lists?: readonly ListKind[];
 }
 
 /** What a forwarded call came to, read off its response. */

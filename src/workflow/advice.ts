@@ -58,7 +58,7 @@ export interface RefusalDetails {
 /** Why a prompt or a resource was refused. */
 export type ReadRefusalReason = Extract<
   RefusalReason,
-  'state' | 'guard' | 'unavailable' | 'unreadable' | 'no-run'
+  'state' | 'guard' | 'frozen' | 'unavailable' | 'unreadable' | 'no-run'
 >;
 
 /**
@@ -110,7 +110,15 @@ export interface StatusFacts {
   readonly workflow: string;
   /** Absent where no run is known, or it cannot be read. */
   readonly state?: string | undefined;
-  readonly status: 'idle' | 'running' | 'held' | 'ended' | 'no-run' | 'unavailable' | 'unreadable';
+  readonly status:
+    | 'idle'
+    | 'running'
+    | 'held'
+    | 'frozen'
+    | 'ended'
+    | 'no-run'
+    | 'unavailable'
+    | 'unreadable';
   readonly available: readonly string[];
   readonly waitsFor?: Awaited | undefined;
   /** Whether a call leads to another state. Default `false`. */
@@ -194,6 +202,8 @@ export function statusWords(facts: StatusFacts): string {
     const offers = available.length === 0 ? [] : [availability(workflow, available)];
     return [ended, ...(words === undefined ? [] : [sentence(words)]), ...offers].join(' ');
   }
+  if (status === 'frozen')
+    return [stands, 'The operator has stopped this run.', untilThawed(workflow)].join(' ');
   const isFree = status === 'idle';
   return [
     stands,
@@ -344,6 +354,10 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
     notRun(tool, `it belongs to no run of ${name(workflow)}.`),
     sentence(words ?? 'The operator must choose what names runs'),
   ],
+  frozen: ({ tool, workflow }) => [
+    notRun(tool, `the operator has stopped this run of ${name(workflow)}.`),
+    untilThawed(workflow),
+  ],
   unavailable: ({ tool, workflow }, { cause }) => [
     notRun(tool, `${cause ?? `the state of ${name(workflow)} cannot be read now`}.`),
     'Try again later.',
@@ -365,6 +379,10 @@ const READ_SENTENCES: Record<
     ...wayOrWait(refusal, foreseen),
   ],
   guard: refusedByGuard,
+  frozen: (subject, { workflow }) => [
+    `${subject} was not given, because the operator has stopped this run of ${name(workflow)}.`,
+    untilThawed(workflow),
+  ],
   unavailable: (subject, { workflow }) => [
     `${subject} was not given, because the state of ${name(workflow)} cannot be read now.`,
     'Try again later.',
@@ -388,6 +406,10 @@ function refusedByGuard(
   const place = isOrder ? '' : during(refusal);
   const said = `${subject} was refused${place}: ${sentence(words)}`;
   return [said, availability(refusal.workflow, refusal.available)];
+}
+
+function untilThawed(workflow: string): string {
+  return `Only the operator can let it go on. Do not try ${name(workflow)} again until then.`;
 }
 
 /** No wait helps: another deployment must come, or the operator must end the run. */

@@ -182,6 +182,10 @@ export const AFTER = 'after';
 /** The trail's event of a run that began before any call of it. */
 export const BEGIN = 'begin';
 
+/** The trail's events of a run that an operator stopped, and let go on. */
+export const FREEZE = 'freeze';
+export const UNFREEZE = 'unfreeze';
+
 /** The trail's event of a run that began anew. */
 export const RESTART = 'restart';
 

@@ -16,6 +16,8 @@ export interface Stand {
   readonly beginsAnew: boolean;
   /** What the client in question sees of it; absent where all clients see the same. */
   readonly sight?: Sight | undefined;
+  /** The tools of which each call is refused now, in any state. Absent: none. */
+  readonly closed?: ReadonlySet<string> | undefined;
 }
 
 /**
@@ -59,7 +61,10 @@ export class Together {
    */
   available(stands: readonly Stand[]): readonly string[] {
     const available = this.#availableIn(stands);
-    const hidden = stands.flatMap(({ sight }) => [...(sight?.hidden ?? [])]);
+    const hidden = stands.flatMap(({ sight, closed }) => [
+      ...(sight?.hidden ?? []),
+      ...(closed ?? []),
+    ]);
     return hidden.length === 0 ? available : available.filter((tool) => !hidden.includes(tool));
   }
 

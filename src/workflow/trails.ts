@@ -4,7 +4,7 @@
  */
 import type { TrailEntry } from '../stores/store.ts';
 import type { StateMachineGate } from './gate.ts';
-import { AFTER, BEGIN, RESTART } from './stored.ts';
+import { AFTER, BEGIN, FREEZE, RESTART, UNFREEZE } from './stored.ts';
 import type { Workflow } from './workflow.ts';
 
 /** Where a trail differs from what the gate would have written. */
@@ -91,7 +91,7 @@ function isMoveOf(workflow: Workflow, entry: TrailEntry, to: string): boolean {
 /** Whether a deadline, a beginning or a restart made the move. */
 function isOwnMove(workflow: Workflow, { from, event }: TrailEntry, to: string): boolean {
   if (event === RESTART) return to === workflow.initial;
-  if (event === BEGIN && to === from) return true;
+  if ([BEGIN, FREEZE, UNFREEZE].includes(event ?? '') && to === from) return true;
   const left = workflow.overdue({ state: from, updatedAt: 0 }, Number.POSITIVE_INFINITY);
   return event === AFTER && left?.position.state === to;
 }

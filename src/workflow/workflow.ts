@@ -107,6 +107,8 @@ export class Workflow {
    * payloads, or on a binding's `visible` or event function.
    */
   readonly foresees: boolean;
+  /** The tools whose calls may take the run's claim, and so wait while a step is running. */
+  readonly claiming: ReadonlySet<string>;
   /** Whether some binding has a `visible`. */
   readonly hides: boolean;
   readonly shield: LoopShield | undefined;
@@ -155,6 +157,9 @@ export class Workflow {
       this.#veiled.size === 0 &&
       ![...this.#tools.values()].flat().some(({ success }) => isChosen(success));
     this.#unconditional = combineUnconditional(model, this.#tools);
+    // A loop shield counts each call, so each of them takes the claim.
+    const claims = (tool: string): boolean => shield !== undefined || this.kindOf(tool) === 'step';
+    this.claiming = new Set(this.toolNames.filter(claims));
     Object.freeze(this);
   }
 

@@ -84,6 +84,9 @@ describe('the text of a refusal', () => {
     'no-run':
       '[System: cart.pay was not run, because it belongs to no run of checkout. ' +
       'the slot is taken.]',
+    frozen:
+      '[System: cart.pay was not run, because the operator has stopped this run of checkout. ' +
+      'Only the operator can let it go on. Do not try checkout again until then.]',
     unavailable:
       '[System: cart.pay was not run, because the state of checkout cannot be read now. ' +
       'Try again later.]',

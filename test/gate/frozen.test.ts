@@ -1,0 +1,251 @@
+import { describe, expect, it } from 'vitest';
+import {
+  explain,
+  InterlockError,
+  principalKey,
+  replayTrail,
+  runsOf,
+  StateMachineGate,
+  whatIf,
+  workflowHealth,
+} from '../../src/index.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
+import { begins, passUntil, type SceneOptions, scene } from '../helpers/scene.ts';
+
+const NIGHT = { actor: 'night shift', note: 'the provider charges twice' };
+const WORDS =
+  '[System: cart.pay was not run, because the operator has stopped this run of checkout. Only the ' +
+  'operator can let it go on. Do not try checkout again until then.]';
+
+const shopGate = () =>
+  checkoutGate().bindPrompt('order.summary', ['has_items', 'payment']).bindTool('cart.view', '*');
+
+/** A checkout that a person has stopped in `payment`. */
+async function stopped(options: SceneOptions = {}) {
+  const app = await scene({ workflow: shopGate(), ...options });
+  const session = await app.sessionAt('payment');
+  const frozen = await app.runs.freeze(session.id, NIGHT);
+  expect(frozen).toEqual({ frozen: true, state: 'payment' });
+  return { app, session };
+}
+
+describe('a frozen run', () => {
+  it('refuses each bound call in words, and no handler runs', async () => {
+    const { app, session } = await stopped();
+    const refused = await session.call('cart.pay');
+    expect(refused.result).toMatchObject({
+      isError: true,
+      content: [{ type: 'text', text: WORDS }],
+      _meta: {
+        'mcp-interlock/refusal': { reason: 'frozen', state: 'payment', available: [] },
+      },
+    });
+    // One that moves nothing, and is available in any state.
+    const view = await session.call('cart.view');
+    expect(view.result?._meta).toMatchObject({
+      'mcp-interlock/refusal': { reason: 'frozen', tool: 'cart.view' },
+    });
+    expect(app.ledger.calls).toEqual([]);
+  });
+
+  it('leaves all bound tools out of the list, and its client is told, both ways', async () => {
+    const app = await scene({ workflow: shopGate() });
+    const client = await app.client();
+    await client.calls('cart.add_item');
+    await client.isTold(1);
+    await client.sees(['cart.add_item', 'cart.checkout', 'cart.view']);
+    await app.runs.freeze(client.run, NIGHT);
+    await client.isTold(2);
+    await client.sees([]);
+    await app.runs.unfreeze(client.run, NIGHT);
+    await client.isTold(3);
+    await client.sees(['cart.add_item', 'cart.checkout', 'cart.view']);
+    await client.calls('cart.checkout');
+  });
+
+  it('gives no prompt, and says why', async () => {
+    const { session } = await stopped();
+    const asked = await session.ask('prompts/get', { name: 'order.summary' });
+    expect(asked.error).toMatchObject({
+      message:
+        '[System: The prompt order.summary was not given, because the operator has stopped this ' +
+        'run of checkout. Only the operator can let it go on. Do not try checkout again until ' +
+        'then.]',
+      data: { 'mcp-interlock/refusal': { reason: 'frozen', prompt: 'order.summary' } },
+    });
+  });
+
+  it('answers the status tool with what the model has to know', async () => {
+    const { session } = await stopped({ gate: { statusTool: 'status' } });
+    const { result } = await session.call('status');
+    expect(result?.structuredContent).toMatchObject({
+      workflows: [
+        {
+          status: 'frozen',
+          state: 'payment',
+          next: [],
+          waitsFor: { what: 'operator' },
+          says:
+            'checkout is in "payment". The operator has stopped this run. Only the operator can ' +
+            'let it go on. Do not try checkout again until then.',
+        },
+      ],
+    });
+  });
+
+  it('is moved by nothing from outside: no event, no restart, no change, no deadline', async () => {
+    const timed = new StateMachineGate({
+      id: 'timed',
+      initial: 'open',
+      states: {
+        open: { on: { GO: 'done' }, after: { 60000: 'late' } },
+        done: {},
+        late: {},
+      },
+    }).bindTool('cart.add_item', 'open', 'GO');
+    const app = await scene({ workflow: timed });
+    const { id } = await app.session();
+    await app.runs.begin(id);
+    await app.runs.freeze(id, NIGHT);
+    app.clock.advance(120_000);
+    expect(await app.runs.send(id, 'GO')).toEqual({ sent: false, reason: 'frozen' });
+    expect(await app.runs.restart(id)).toEqual({ restarted: false, reason: 'frozen' });
+    expect(await app.runs.update(id, () => 1)).toEqual({ updated: false, reason: 'frozen' });
+    expect(await app.runs.freeze(id, NIGHT)).toEqual({ frozen: false, reason: 'frozen' });
+    expect(await app.runs.sweep([id])).toBe(0);
+    expect((await app.runs.history(id)).map(({ event }) => event)).toEqual(['begin', 'freeze']);
+    // What has passed meanwhile takes effect once it goes on.
+    expect(await app.runs.unfreeze(id, NIGHT)).toEqual({ unfrozen: true, state: 'late' });
+    expect((await app.runs.history(id)).map(({ event }) => event)).toEqual([
+      ...['begin', 'freeze', 'after', 'unfreeze'],
+    ]);
+  });
+
+  it('says who stopped it, and why: in views, trail, events, health and explanations', async () => {
+    const told: unknown[] = [];
+    const { app, session } = await stopped({
+      session: { onEvent: (event) => void told.push(event) },
+      gate: { trail: { refusals: true } },
+    });
+    await session.call('cart.pay');
+    const view = await app.runs.read(session.id);
+    expect(view).toMatchObject({ state: 'payment', status: 'idle', available: [], frozen: NIGHT });
+    const gate = app.runs.gate;
+    const { tools } = explain(gate, view);
+    expect(tools.map(({ tool, shown, refusal }) => [tool, shown, refusal?.reason])).toEqual(
+      [...tools].map(({ tool }) => [tool, false, 'frozen']),
+    );
+    expect(tools.find(({ tool }) => tool === 'cart.pay')?.says).toBe(WORDS);
+    // Also where the view went through JSON.
+    expect(explain(gate, JSON.parse(JSON.stringify(view))).tools[0]?.refusal?.reason).toBe(
+      'frozen',
+    );
+    const move = { tool: 'cart.pay', outcome: 'succeeded' } as const;
+    expect(whatIf(gate, view, move)).toMatchObject({ result: 'refused' });
+    const trail = await app.runs.history(session.id);
+    expect(trail.slice(-2)).toMatchObject([
+      { event: 'freeze', from: 'payment', to: 'payment', ...NIGHT },
+      { outcome: 'refused', kind: 'frozen', tool: 'cart.pay' },
+    ]);
+    expect(replayTrail(gate, trail).faults).toEqual([]);
+    expect(told).toContainEqual(
+      expect.objectContaining({ type: 'run.frozen', state: 'payment', ...NIGHT }),
+    );
+    expect(told).toContainEqual(
+      expect.objectContaining({ type: 'call.refused', reason: 'frozen', tool: 'cart.pay' }),
+    );
+    const health = workflowHealth({
+      runs: [app.runs],
+      stuckAfterMs: 1,
+      authorize: () => true,
+    });
+    app.clock.advance(1_000);
+    const answer = await health.fetch(new Request('http://127.0.0.1/health'));
+    expect(await answer.json()).toMatchObject({ workflows: [{ stuckRuns: [{ frozen: NIGHT }] }] });
+    await app.runs.unfreeze(session.id, NIGHT);
+    expect(told).toContainEqual(expect.objectContaining({ type: 'run.unfrozen', ...NIGHT }));
+    expect(await app.runs.unfreeze(session.id, NIGHT)).toEqual({
+      unfrozen: false,
+      reason: 'not-frozen',
+    });
+  });
+
+  it('is shown to no one under "unknown-tool": the tool is one that does not exist', async () => {
+    const { app, session } = await stopped({ gate: { refusal: 'unknown-tool' } });
+    const answer = await session.call('cart.pay');
+    expect(answer.result).toMatchObject({
+      isError: true,
+      content: [{ type: 'text', text: 'MCP error -32602: Tool cart.pay not found' }],
+    });
+    expect(app.ledger.calls).toEqual([]);
+  });
+});
+
+describe('freezing', () => {
+  it('waits for the step that is running, which is saved', async () => {
+    const app = await scene({ workflow: shopGate() });
+    const session = await app.sessionAt('payment');
+    const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
+    const freezing = app.runs.freeze(session.id, NIGHT);
+    paying.finish();
+    expect((await paying.answer).result).toMatchObject({ content: [{ text: 'cart.pay done' }] });
+    expect(await passUntil(app.clock, freezing)).toEqual({ frozen: true, state: 'confirmed' });
+  });
+
+  it('stops a call that waits for its turn', async () => {
+    const app = await scene({ workflow: shopGate() });
+    const session = await app.sessionAt('has_items');
+    const adding = await begins(app, 'cart.add_item', () => session.call('cart.add_item'));
+    const freezing = app.runs.freeze(session.id, NIGHT);
+    await app.isServing(1);
+    const late = session.call('cart.checkout');
+    await app.isServing(2);
+    adding.finish();
+    await passUntil(app.clock, Promise.all([freezing, late]));
+    expect((await late).result?._meta).toMatchObject({
+      'mcp-interlock/refusal': { reason: 'frozen' },
+    });
+    expect(app.ledger.calls).toEqual(['cart.add_item']);
+  });
+
+  it('stops a principal before the first call', async () => {
+    const app = await scene({ workflow: shopGate(), session: { key: principalKey() } });
+    const runs = runsOf(app.runs.gate, { store: app.data });
+    const run = principalKey().runKey({ issuer: 'https://issuer.example', subject: 'ann' });
+    expect(await runs.freeze(run, NIGHT)).toEqual({ frozen: true, state: 'empty' });
+    const client = await app.client('ann');
+    await client.isRefused('cart.add_item', 'frozen');
+  });
+
+  it('wants to know who and why', async () => {
+    const app = await scene();
+    for (const options of [{}, { actor: 'ann' }, { ...NIGHT, note: '' }, undefined]) {
+      const frozen = app.runs.freeze('run', options as typeof NIGHT);
+      await expect(frozen).rejects.toThrow(InterlockError);
+      await expect(frozen).rejects.toMatchObject({ code: 'ERR_INTERLOCK_CONFIG' });
+    }
+    expect(await app.runs.freeze('run', NIGHT)).toEqual({ frozen: false, reason: 'unknown-run' });
+  });
+});
+
+describe('a held run', () => {
+  it('has its steps in no list until a person resolves it, and its client is told then', async () => {
+    const app = await scene({ workflow: shopGate() });
+    const client = await app.client();
+    await client.calls('cart.add_item');
+    await client.calls('cart.checkout');
+    await client.isTold(2);
+    const step = { tool: 'cart.pay', digest: '', uncertain: 'hold' as const };
+    const claim = { run: client.run, workflow: 'checkout', token: 'dead', step, states: undefined };
+    const times = { leaseMs: 8_000, ttlMs: 3_600_000 };
+    const initial = { state: 'empty', updatedAt: 0 };
+    await app.data.claim({ ...claim, ...times, initial });
+    app.clock.advance(8_000);
+    await client.sees(['cart.view']);
+    await client.isRefused('cart.pay', 'held');
+    expect((await app.runs.read(client.run))?.available).toEqual(['cart.view']);
+    await app.runs.resolve(client.run, 'failed', { event: null });
+    await client.isTold(3);
+    await client.sees(['cart.pay', 'cart.view']);
+  });
+});
