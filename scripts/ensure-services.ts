@@ -1,7 +1,7 @@
 /**
  * Makes sure that the servers and the browser of the tests are installed. As root on Debian or
  * Ubuntu it installs them with apt, else it says what to do and ends with status 1. Tests use a
- * server of REDIS_URL or DATABASE_URL, and a browser of CHROMIUM_PATH, as it is.
+ * server of REDIS_URL or DATABASE_URL, a browser of CHROMIUM_PATH and a pooler of PGBOUNCER_PATH.
  */
 import { spawnSync } from 'node:child_process';
 import { rmSync, statSync, writeFileSync } from 'node:fs';

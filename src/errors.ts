@@ -16,7 +16,8 @@ export const ERROR_CODES = {
     'it is given',
   ERR_INTERLOCK_STEP:
     'currentStep() was called without what its handler was given, or with something else',
-  ERR_INTERLOCK_MOUNT: 'the middlewares are mounted in an order or number that cannot work',
+  ERR_INTERLOCK_MOUNT:
+    'the middlewares are mounted in an order, in a number or on a server that cannot work',
   ERR_INTERLOCK_NODE: 'the package runs on a version of Node that it does not support',
 } as const;
 

@@ -52,7 +52,10 @@ export interface HealthReport {
    * steps, after `close()`. `index`: the runs cannot be counted for which `failOn` asks.
    */
   readonly failing: readonly (FailOn | 'store' | 'ending' | 'index')[];
-  /** Whether this process hears the others at the moment. Absent where it has no bus. */
+  /**
+   * Whether this process hears what it sends itself over its bus, and so the others. Absent where
+   * it has no bus.
+   */
   readonly bus?: 'hears' | 'deaf';
   /** In the order of `runs`. */
   readonly workflows: readonly WorkflowHealth[];

@@ -7,7 +7,7 @@ import { functionOption } from './options.ts';
 import { consoleLog } from './outage-log.ts';
 import { DEFAULT_LIMITS, Exchange, type Observers, type WireLimits } from './wire/exchange.ts';
 import { hasBody } from './wire/headers.ts';
-import { JSON_RPC } from './wire/json-rpc.ts';
+import { errorResponse, JSON_RPC } from './wire/json-rpc.ts';
 import { isPromise, type MaybePromise } from './wire/task-line.ts';
 
 const STAGE: unique symbol = Symbol('mcp-interlock.stage');
@@ -134,11 +134,34 @@ export function withExchange(
     res: ServerResponse,
     next: (error?: unknown) => void,
   ): void => {
+    // First: whether a request of HTTP/2 has a body, its headers do not say.
+    if (req.httpVersionMajor > 1) refuseVersion(stage, req, res);
     // A preflight has no body; an OPTIONS with a body is gated.
-    if (req.method === 'OPTIONS' && !hasBody(req)) next();
+    else if (req.method === 'OPTIONS' && !hasBody(req)) next();
     else passInNode(stage, req, res, next);
   };
   return Object.assign(interlock, { [STAGE]: stage } as const);
+}
+
+/**
+ * Refuses HTTP/2, also a preflight, with 505 (RFC 9110, section 15.6.6). Node's responses of HTTP/2
+ * end, close and fail in other ways than those of HTTP/1. A step whose client leaves is kept by the
+ * ways of HTTP/1 alone.
+ */
+function refuseVersion(stage: Stage, req: IncomingMessage, res: ServerResponse): void {
+  const { httpVersion } = req;
+  stage
+    .observers()
+    .onError(
+      new InterlockError(
+        'ERR_INTERLOCK_MOUNT',
+        `the middlewares serve HTTP/1.1, and this request came by HTTP/${httpVersion}: let a ` +
+          'proxy speak HTTP/2 with the clients and HTTP/1.1 with this server',
+      ),
+    );
+  const words = `This route does not serve HTTP/${httpVersion}, only HTTP/1.1`;
+  res.writeHead(505, { 'content-type': 'application/json' });
+  res.end(JSON.stringify(errorResponse(null, JSON_RPC.INVALID_REQUEST, words)));
 }
 
 /** What a middleware does with an exchange, for other hosts; `undefined` where it is not ours. */

@@ -102,8 +102,8 @@ export class Runs<E extends string = string, Q = StateExpression> {
   }
 
   /**
-   * Whether this process hears the others over its bus at the moment. `undefined` where the runs
-   * are not of sessions with a bus.
+   * Whether this process hears its bus at the moment, as `workflowHealth()` says it. `undefined`
+   * where the runs are not of sessions with a bus.
    */
   get hearsBus(): boolean | undefined {
     return this.#mover.sessions?.hearsOthers;

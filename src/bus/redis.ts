@@ -66,7 +66,7 @@ export interface NodeRedisPubSub {
   subscribe(channel: string, listener: (message: unknown) => void): Promise<unknown>;
   unsubscribe(channel: string, listener: (message: unknown) => void): Promise<unknown>;
   ping(): Promise<unknown>;
-  on(event: 'connect' | 'ready' | 'error', listener: (error: unknown) => void): unknown;
+  on(event: 'connect' | 'error', listener: (error: unknown) => void): unknown;
   destroy(): void;
   /** A cluster's options have another shape. */
   readonly options?: { readonly socket?: object | undefined } | undefined;
@@ -117,7 +117,7 @@ function isAway(client: RedisPubSub): boolean {
 function linkThrough(
   subscriber: RedisPubSub,
   channel: string,
-  { message, mended, failing }: LinkEvents,
+  { message, doubted, failing }: LinkEvents,
 ): Link {
   if (isNodeRedisPubSub(subscriber)) {
     const onText = (text: unknown): void => message(String(text));
@@ -130,7 +130,7 @@ function linkThrough(
     if (to === channel) message(text);
   };
   // Where the driver has subscribed again by itself, this changes nothing.
-  const onReady = (): void => void subscriber.subscribe(channel).then(mended, failing);
+  const onReady = (): void => void subscriber.subscribe(channel).then(doubted, failing);
   subscriber.on('message', onMessage);
   subscriber.on('ready', onReady);
   return {
@@ -159,10 +159,12 @@ function linkLikeNodeRedis(client: NodeRedisPubSub, channel: string, events: Lin
   const isCluster = client.unref === undefined;
   const socket = { ...client.options?.socket, reconnectStrategy: false };
   const connection = isCluster ? client.duplicate() : client.duplicate({ socket });
-  connection.on('error', (error) =>
-    connection.isOpen ? events.failing(error) : events.lost(error),
-  );
-  connection.on('ready', events.mended);
+  connection.on('error', (error) => {
+    if (!connection.isOpen) events.lost(error);
+    // The error may be of a node on which nothing listens, and it comes with each try to reconnect.
+    else if (isCluster) events.doubted();
+    else events.failing(error);
+  });
   const connected = new Promise((resolve) => connection.on('connect', resolve));
   const connecting = connection.connect();
   const listen = async (): Promise<void> => {
@@ -199,7 +201,7 @@ function linkLikeIoredis(client: IoredisPubSub, channel: string, events: LinkEve
   const listening = new Promise<void>((resolve) => {
     const heard = (): void => {
       resolve();
-      events.mended();
+      events.doubted();
       connection.stream?.unref?.();
     };
     connection.on('ready', () => connection.subscribe(channel).then(heard, events.lost));

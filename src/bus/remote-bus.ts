@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import * as z from 'zod/mini';
 import {
@@ -15,11 +16,14 @@ export interface RemoteBusOptions {
    * `'interlock'`.
    */
   readonly channel?: string | undefined;
-  /** How often the bus tests its connection, in milliseconds, at least 100. Default 30,000. */
+  /**
+   * How often the bus sends itself a message while it has listeners, in milliseconds, at least 100.
+   * It hears only while those come back. Default 30,000.
+   */
   readonly heartbeatMs?: number | undefined;
   /**
-   * Called when the bus no longer hears, once for each different error, and with the errors that
-   * listeners throw. Default: `console.error`.
+   * Called when the bus does not hear itself, once for each different error, and with the errors
+   * that listeners throw. Default: `console.error`.
    */
   readonly onError?: ((error: unknown) => void) | undefined;
 }
@@ -45,7 +49,8 @@ interface RemoteBusParts {
 export const PUBLISH_WITHIN_MS = 2000;
 
 /** A bus with one connection, which opens with the first listener and closes after the last. */
-export function remoteBus({ send, onError, ...parts }: RemoteBusParts): NotificationBus {
+export function remoteBus({ onError, ...parts }: RemoteBusParts): NotificationBus {
+  const { send } = parts;
   const listeners = new BusListeners(onError);
   const onMessage = (text: string): void => listeners.deliver(text);
   let link: StandingLink | undefined;
@@ -81,9 +86,12 @@ export function remoteBus({ send, onError, ...parts }: RemoteBusParts): Notifica
 
 /** One connection that hears messages. */
 export interface Link {
-  /** Resolves once it hears; rejects where it never will. */
+  /** Resolves once the server has taken its subscription; rejects where it never will. */
   readonly listening: Promise<unknown>;
-  /** Resolves if it still hears. `undefined` where only the driver can tell. */
+  /**
+   * Resolves if it still answers, for the time in which no heartbeat can be sent. `undefined` where
+   * only the driver can tell.
+   */
   readonly check?: (() => Promise<unknown>) | undefined;
   /** Ends it, also while it does not hear yet. */
   close(): unknown;
@@ -94,33 +102,57 @@ export interface LinkEvents {
   message(text: string): void;
   /** It broke, and the driver mends it. */
   failing(cause: unknown): void;
-  /** It hears again. */
-  mended(): void;
+  /** Something happened to it, such as a new subscription of the driver's: test it at once. */
+  doubted(): void;
   /** It broke for good. */
   lost(cause: unknown): void;
 }
 
 interface StandingLinkOptions {
   readonly open: (events: LinkEvents) => Link;
+  /** Sends as the bus does, on another connection than the link's. */
+  readonly send: (message: string) => Promise<unknown>;
+  /** Called with all messages but heartbeats. */
   readonly onMessage: (text: string) => void;
   /** Called once for each different error, until the link hears again. */
   readonly onError: (error: unknown) => void;
-  /** How often the link is tested, in milliseconds. */
+  /** How long after a heartbeat that came back the next one is sent, in milliseconds. */
   readonly heartbeatMs: number;
 }
 
+/**
+ * The beginning of a heartbeat. All instances hear it, and those of a version that does not know it
+ * drop it as a hint that they cannot read.
+ */
+const HEARTBEAT = '{"mcp-interlock":"heartbeat","id":"';
+
 const ANSWER_WITHIN_MS = 5000;
+/** Why a link is given up whose heartbeat was sent. */
+const DEAF =
+  'the listening connection must reach the server that the other one publishes to, and no pooler ' +
+  'in transaction mode: it did not get its own heartbeat';
 const FIRST_RETRY_MS = 100;
 const LAST_RETRY_MS = 2000;
 
-/** Opens a new link whenever one is lost. Its timers do not keep the process alive. */
+/**
+ * Opens a new link whenever one is lost. Its timers do not keep the process alive.
+ *
+ * A subscription that the server has taken proves little: behind a pooler in transaction mode
+ * nothing arrives, and the session may even list the channel. So the link hears only while the
+ * heartbeats that it sends come back to it. They go out on another connection: PostgreSQL gives a
+ * session its own notifications with the answer, which such a pooler passes on.
+ */
 export class StandingLink {
-  /** Resolves once it hears for the first time. */
+  /** Resolves once a heartbeat has come back for the first time. */
   readonly listening: Promise<void>;
   readonly #options: StandingLinkOptions;
   readonly #reported = new Set<string>();
   #markListening = (): void => {};
   #link: Link | undefined;
+  /** The server has taken the link's subscription. */
+  #isOpen = false;
+  /** The heartbeat that was sent and did not come back yet. */
+  #awaited: string | undefined;
   #timer: NodeJS.Timeout | undefined;
   #failures = 0;
   #hears = false;
@@ -133,83 +165,110 @@ export class StandingLink {
     this.#open();
   }
 
-  /** Whether the link hears at the moment, as far as the driver has told. */
+  /** Whether the last heartbeat came back to this link, and nothing failed since. */
   get hears(): boolean {
     return this.#hears;
   }
 
   async close(): Promise<void> {
     clearTimeout(this.#timer);
-    this.#hears = false;
-    const link = this.#link;
-    this.#link = undefined;
+    const link = this.#giveUp();
     if (link !== undefined) await this.#end(link);
   }
 
   #open(): void {
     const link = this.#options.open({
       message: (text) => this.#hear(link, text),
-      failing: (cause) => this.#report(link, cause),
-      mended: () => this.#mended(link),
+      failing: (cause) => this.#tryLater(link, cause),
+      doubted: () => this.#beat(link),
       lost: (cause) => this.#replace(link, cause),
     });
     this.#link = link;
     link.listening.then(
-      () => this.#opened(link),
+      () => {
+        if (link === this.#link) this.#isOpen = true;
+        this.#beat(link);
+      },
       (error) => this.#replace(link, error),
     );
   }
 
   /** Drops messages of an old link: the new link may have brought the same, or newer ones. */
   #hear(link: Link, text: string): void {
-    if (link === this.#link) this.#options.onMessage(text);
-  }
-
-  #opened(link: Link): void {
     if (link !== this.#link) return;
-    this.#failures = 0;
-    this.#mended(link);
-    this.#markListening();
-    this.#checkLater(link);
+    if (!text.startsWith(HEARTBEAT)) this.#options.onMessage(text);
+    else if (text === this.#awaited) {
+      this.#awaited = undefined;
+      this.#hears = true;
+      this.#failures = 0;
+      this.#reported.clear();
+      this.#markListening();
+      this.#later(this.#options.heartbeatMs, () => this.#beat(link));
+    }
   }
 
-  #checkLater(link: Link): void {
-    const { check } = link;
-    if (check === undefined) return;
-    const { heartbeatMs } = this.#options;
-    this.#later(heartbeatMs, async () => {
-      try {
-        await withinDeadline(check(), Math.min(heartbeatMs, ANSWER_WITHIN_MS));
-      } catch (error) {
-        return this.#replace(link, error);
-      }
-      if (link === this.#link) this.#checkLater(link);
-    });
+  /** Sends a heartbeat, in place of one that is under way. The link has to hear it in time. */
+  #beat(link: Link): void {
+    if (link !== this.#link || !this.#isOpen) return;
+    clearTimeout(this.#timer);
+    const text = `${HEARTBEAT}${randomUUID()}"}`;
+    this.#awaited = text;
+    const { send, heartbeatMs } = this.#options;
+    const withinMs = Math.min(heartbeatMs, ANSWER_WITHIN_MS);
+    const deaf = (): void => this.#replace(link, new Error(`${DEAF} within ${withinMs} ms`));
+    withinDeadline(send(text), Math.min(heartbeatMs, PUBLISH_WITHIN_MS)).then(
+      () => {
+        if (text === this.#awaited) this.#later(withinMs, deaf);
+      },
+      (cause) => {
+        if (text === this.#awaited) void this.#checkUnheard(link, cause, withinMs);
+      },
+    );
+  }
+
+  /** No heartbeat could be sent. A link that still answers is kept: it may hear the others. */
+  async #checkUnheard(link: Link, cause: unknown, withinMs: number): Promise<void> {
+    this.#tryLater(link, cause);
+    try {
+      await withinDeadline(Promise.resolve(link.check?.()), withinMs);
+    } catch (error) {
+      this.#replace(link, error);
+    }
   }
 
   #replace(link: Link, cause: unknown): void {
     if (link !== this.#link) return;
-    this.#report(link, cause);
-    this.#link = undefined;
+    this.#report(cause);
+    this.#giveUp();
     void this.#end(link);
-    this.#later(retryDelayMs(this.#failures), () => this.#open());
-    this.#failures += 1;
+    this.#retry(() => this.#open());
+  }
+
+  /** Sends the next heartbeat soon, if the link is open by then. */
+  #tryLater(link: Link, cause: unknown): void {
+    if (link !== this.#link) return;
+    this.#report(cause);
+    this.#awaited = undefined;
+    if (this.#isOpen) this.#retry(() => this.#beat(link));
   }
 
   /** Reports a server that is away for an hour once, and not for each try. */
-  #report(link: Link, cause: unknown): void {
-    if (link !== this.#link) return;
+  #report(cause: unknown): void {
     this.#hears = false;
     if (this.#reported.has(String(cause))) return;
     this.#reported.add(String(cause));
-    const message = 'the bus does not hear: until it does, hints from other instances are lost';
+    const message =
+      'the bus does not hear itself: until it does, hints between instances may be lost';
     this.#options.onError(new BusUnavailable(message, { cause }));
   }
 
-  #mended(link: Link): void {
-    if (link !== this.#link) return;
-    this.#hears = true;
-    this.#reported.clear();
+  #giveUp(): Link | undefined {
+    const link = this.#link;
+    this.#link = undefined;
+    this.#isOpen = false;
+    this.#awaited = undefined;
+    this.#hears = false;
+    return link;
   }
 
   async #end(link: Link): Promise<void> {
@@ -218,6 +277,11 @@ export class StandingLink {
     } catch {
       // It was gone already, or cannot be reached: the driver or the server will find out.
     }
+  }
+
+  #retry(task: () => void): void {
+    this.#later(retryDelayMs(this.#failures), task);
+    this.#failures += 1;
   }
 
   #later(ms: number, task: () => void): void {

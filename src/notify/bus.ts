@@ -16,7 +16,7 @@ export interface NotificationBus {
 
   /**
    * Calls `listener` for each message from now on, also after reconnections, until the returned
-   * function is called. Tries until it listens, and then resolves. Where `signal` is aborted, it
+   * function is called. Tries until it hears, and then resolves. Where `signal` is aborted, it
    * resolves at once: the listener is not called any more, and nothing keeps the process alive.
    */
   subscribe(
@@ -24,11 +24,14 @@ export interface NotificationBus {
     signal?: AbortSignal,
   ): Promise<() => Promise<void>>;
 
-  /** Whether the bus hears messages at the moment. Without this method, that is not known. */
+  /**
+   * Whether the bus hears messages at the moment. A bus over a network hears while the messages
+   * that it sends itself come back. Without this method, that is not known.
+   */
   hears?(): boolean;
 }
 
-/** A bus could not send a message, or does not hear. The driver's error is the cause. */
+/** A bus could not send a message, or does not hear itself. The cause says why. */
 export class BusUnavailable extends Error {
   override readonly name = 'BusUnavailable';
 }

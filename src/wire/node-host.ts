@@ -1,9 +1,10 @@
 import { EventEmitter } from 'node:events';
-import type {
-  IncomingMessage,
-  OutgoingHttpHeader,
-  OutgoingHttpHeaders,
-  ServerResponse,
+import {
+  type IncomingMessage,
+  type OutgoingHttpHeader,
+  type OutgoingHttpHeaders,
+  type ServerResponse,
+  STATUS_CODES,
 } from 'node:http';
 import { InterlockError } from '../errors.ts';
 import { type BodyFailure, type BodyPort, dropRest, RequestBody } from './body.ts';
@@ -33,8 +34,16 @@ export interface Host {
   refuse(status: number, json: string): void;
 }
 
-/** A response that the pipeline can send or cut off. */
+/**
+ * A response whose head the pipeline may change until it is sent. The upstream cannot change it any
+ * more once it has given its own.
+ */
 export interface ResponsePort extends HeadPort {
+  /** Whether Node refuses a body of another length than stated. */
+  readonly strictContentLength?: boolean;
+  /** Sends what a compressing middleware in front holds back. */
+  flush?(): void;
+  /** Cuts the response off. */
   destroy(): unknown;
 }
 
@@ -95,26 +104,42 @@ interface Before {
   readonly emit: Originals['emit'];
   on(event: string, listener: ResponseListener): unknown;
   destroy(error?: Error): unknown;
+  setHeader(name: string, value: unknown): unknown;
+  appendHeader(name: string, value: unknown): unknown;
+  setHeaders(headers: unknown): unknown;
+  removeHeader(name: string): unknown;
 }
 
 /** Node's request and response. The response's patched methods find their sink here. */
-export class NodeHost implements Host, Originals {
+export class NodeHost implements Host, Originals, ResponsePort {
   readonly request: IncomingMessage;
-  readonly response: ServerResponse;
+  readonly before: Before;
   /** Takes the upstream's calls, which begin after `redirect()`. */
   sink!: ResponseSink;
   /** The response's own `destroyed`, which the upstream may not see. */
   destroyed: boolean;
-  readonly #before: Before;
+  readonly res: ServerResponse;
+  /** The status of the answer, once the upstream has given its head. */
+  #status: number | undefined;
+  /** The head went on to Node, and to the middlewares in front: who may change it is theirs. */
+  #isHeadPassed = false;
+  /** We set a header ourselves. */
+  #isOurs = false;
   #kept: OutgoingHttpHeaders | undefined;
   #withEnd = false;
 
   constructor(req: IncomingMessage, res: ServerResponse) {
     const { writeHead, write, end, flushHeaders, emit, on, destroy } = res;
-    this.#before = { writeHead, write, end, flushHeaders, emit, on, destroy } as Before;
+    const { setHeader, appendHeader, setHeaders, removeHeader } = res;
+    const ofHead = { setHeader, appendHeader, setHeaders, removeHeader };
+    this.before = { writeHead, write, end, flushHeaders, emit, on, destroy, ...ofHead } as Before;
     this.request = req;
-    this.response = res;
+    this.res = res;
     this.destroyed = res.destroyed;
+  }
+
+  get response(): ResponsePort {
+    return this;
   }
 
   isGone(): boolean {
@@ -132,7 +157,7 @@ export class NodeHost implements Host, Originals {
    */
   isCutHere(): boolean {
     const { httpVersionMajor, socket } = this.request;
-    // Streams of HTTP/2 share one socket, which tells nothing of a single stream.
+    // An adapter that only resembles Node's server may bring a socket that tells nothing.
     if (httpVersionMajor !== 1 || socket?.destroyed !== true || socket.readableEnded) return false;
     const failure: NodeJS.ErrnoException | null = socket.errored ?? null;
     const isOfTheConnection = failure?.syscall === 'read' || failure?.syscall === 'write';
@@ -150,7 +175,7 @@ export class NodeHost implements Host, Originals {
 
   redirect(sink: ResponseSink): Originals {
     this.sink = sink;
-    patchResponse(this.response, this);
+    patchResponse(this.res, this);
     return this;
   }
 
@@ -159,7 +184,7 @@ export class NodeHost implements Host, Originals {
    * then: we cannot tell where its next request would begin.
    */
   refuse(status: number, json: string): void {
-    const [req, res, answer] = [this.request, this.response, Buffer.from(json)];
+    const [req, res, answer] = [this.request, this.res, Buffer.from(json)];
     const headers = { 'content-type': 'application/json', 'content-length': answer.length };
     if (req.complete || req.destroyed || req.httpVersionMajor !== 1) {
       res.writeHead(status, headers).end(answer);
@@ -170,43 +195,108 @@ export class NodeHost implements Host, Originals {
   }
 
   writeHead(status: number, reason?: string): void {
-    this.#before.writeHead.call(this.response, status, reason);
-    if (this.sink.headLost) Object.assign(this.response, unsentHeaders(this.#kept ?? {}));
+    this.#isHeadPassed = true;
+    this.before.writeHead.call(this.res, status, reason);
+    if (this.sink.headLost) Object.assign(this.res, unsentHeaders(this, this.#kept ?? {}));
   }
 
   write(bytes: Uint8Array, done?: Done): boolean {
-    const { write } = this.#before;
-    const res = this.response;
+    const { write } = this.before;
+    const res = this.res;
     return done === undefined ? write.call(res, bytes) : write.call(res, bytes, done);
   }
 
   end(bytes?: Uint8Array): void {
-    this.#before.end.call(this.response, bytes);
+    this.before.end.call(this.res, bytes);
   }
 
   flushHeaders(): void {
-    this.#before.flushHeaders.call(this.response);
+    this.before.flushHeaders.call(this.res);
   }
 
   emit(event: string, ...args: unknown[]): boolean {
-    return this.#before.emit.call(this.response, event, ...args);
-  }
-
-  on(event: string, listener: ResponseListener): unknown {
-    return this.#before.on.call(this.response, event, listener);
-  }
-
-  destroy(error?: Error): unknown {
-    return this.#before.destroy.call(this.response, error);
+    return this.before.emit.call(this.res, event, ...args);
   }
 
   onceFinished(done: () => void): void {
-    if (this.response.writableFinished) process.nextTick(done);
-    else this.response.once('finish', done);
+    if (this.res.writableFinished) process.nextTick(done);
+    else this.res.once('finish', done);
   }
 
   keepHeaders(): void {
-    this.#kept = this.response.getHeaders();
+    this.#kept = this.res.getHeaders();
+  }
+
+  // --- The response, for the pipeline ------------------------------------------------------------
+
+  get req(): IncomingMessage {
+    return this.res.req;
+  }
+
+  get statusCode(): number {
+    return this.#status ?? this.res.statusCode;
+  }
+
+  /** Node sets the response's own when the head is sent. Until then the upstream reads its own. */
+  set statusCode(status: number) {
+    this.#status = status;
+  }
+
+  get strictContentLength(): boolean {
+    return this.res.strictContentLength;
+  }
+
+  getHeader(name: string): ReturnType<HeadPort['getHeader']> {
+    return this.res.getHeader(name);
+  }
+
+  hasHeader(name: string): boolean {
+    return this.res.hasHeader(name);
+  }
+
+  getHeaderNames(): readonly string[] {
+    return this.res.getHeaderNames();
+  }
+
+  setHeader(name: string, value: number | string): void {
+    this.#isOurs = true;
+    try {
+      this.res.setHeader(name, value);
+    } finally {
+      this.#isOurs = false;
+    }
+  }
+
+  removeHeader(name: string): void {
+    this.#isOurs = true;
+    try {
+      this.res.removeHeader(name);
+    } finally {
+      this.#isOurs = false;
+    }
+  }
+
+  flush(): void {
+    (this.res as { flush?: () => void }).flush?.();
+  }
+
+  destroy(): void {
+    this.res.destroy();
+  }
+
+  // --- The response, for the upstream ------------------------------------------------------------
+
+  /**
+   * Throws as Node does where the upstream has given its head. We may hold it back still, and
+   * change it ourselves.
+   *
+   * @param isLost whether the upstream's head goes nowhere
+   */
+  assertOpen(verb: 'set' | 'append' | 'remove', isLost = false): void {
+    if (this.#isOurs || !this.sink.headTaken) return;
+    // Node throws by itself, unless a middleware in front holds the head back and may add to it.
+    if (this.#isHeadPassed && !isLost) return;
+    throw headersSent(verb);
   }
 
   /** @param isEnd whether `end` is the upstream's first call */
@@ -214,11 +304,14 @@ export class NodeHost implements Host, Originals {
     if (this.sink.headTaken) return;
     this.#withEnd = isEnd;
     // Through the response, as Node does: a middleware behind us may have patched `writeHead`.
-    this.response.writeHead(this.response.statusCode);
+    this.res.writeHead(this.res.statusCode);
   }
 
   takeHead(reason: string | undefined): void {
-    this.sink.takeHead(reason, this.#withEnd);
+    const res = this.res;
+    this.#status = res.statusCode;
+    res.statusMessage = reason ?? (res.statusMessage || STATUS_CODES[res.statusCode] || 'unknown');
+    this.sink.takeHead(res.statusMessage, this.#withEnd);
   }
 }
 
@@ -251,7 +344,7 @@ function patchResponse(res: ServerResponse, host: NodeHost): void {
   // place of the response. We listen there, and the upstream's listeners stay on the response.
   if (!Object.hasOwn(res, 'on')) return;
   Object.assign(res, { on: onResponse });
-  host.on('drain', () => host.sink.flowAgain());
+  host.before.on.call(res, 'drain', () => host.sink.flowAgain());
 }
 
 const METHODS = {
@@ -260,11 +353,27 @@ const METHODS = {
   },
   writeHead(this: Patched, status: number, reason?: string | HeaderList, headers?: HeaderList) {
     const host = this[PATCH];
-    if (host.sink.headTaken) throw nodeError('ERR_HTTP_HEADERS_SENT', 'Cannot write headers twice');
-    host.response.statusCode = status;
-    setResponseHeaders(host.response, typeof reason === 'string' ? headers : (reason ?? headers));
+    if (host.sink.headTaken) throw headersSent('write');
+    this.statusCode = status;
+    setResponseHeaders(this, typeof reason === 'string' ? headers : (reason ?? headers));
     host.takeHead(typeof reason === 'string' ? reason : undefined);
     return this;
+  },
+  setHeader(this: Patched, name: string, value: unknown) {
+    this[PATCH].assertOpen('set');
+    return this[PATCH].before.setHeader.call(this, name, value);
+  },
+  appendHeader(this: Patched, name: string, value: unknown) {
+    this[PATCH].assertOpen('append');
+    return this[PATCH].before.appendHeader.call(this, name, value);
+  },
+  setHeaders(this: Patched, headers: unknown) {
+    this[PATCH].assertOpen('set');
+    return this[PATCH].before.setHeaders.call(this, headers);
+  },
+  removeHeader(this: Patched, name: string) {
+    this[PATCH].assertOpen('remove');
+    return this[PATCH].before.removeHeader.call(this, name);
   },
   write(this: Patched, chunk: unknown, encoding?: unknown, callback?: unknown) {
     const host = this[PATCH];
@@ -302,7 +411,7 @@ const METHODS = {
   destroy(this: Patched, error?: Error) {
     const host = this[PATCH];
     host.sink.destroy();
-    return host.destroy(error);
+    return host.before.destroy.call(this, error);
   },
 };
 
@@ -349,31 +458,41 @@ function onResponse(
   listener: ResponseListener,
 ): ServerResponse {
   if (event === 'drain') EventEmitter.prototype.on.call(this, event, listener);
-  else (this as Patched)[PATCH].on(event, listener);
+  else (this as Patched)[PATCH].before.on.call(this, event, listener);
   return this;
 }
 
 /**
  * Header methods for an upstream whose response was answered by us. It still sets and reads its
- * headers without an error. They tell how to read its body, and are not sent.
+ * headers without an error, until it gives its head. They tell how to read its body, and are not
+ * sent.
  */
-function unsentHeaders(kept: OutgoingHttpHeaders): Partial<Record<keyof ServerResponse, unknown>> {
+function unsentHeaders(
+  host: NodeHost,
+  kept: OutgoingHttpHeaders,
+): Partial<Record<keyof ServerResponse, unknown>> {
   const headers = new Map<string, unknown>(Object.entries(kept));
   const givenAs = (name: string): unknown => headers.get(name.toLowerCase());
   return {
     setHeader(this: ServerResponse, name: string, value: unknown) {
+      host.assertOpen('set', true);
       headers.set(name.toLowerCase(), value);
       return this;
     },
     appendHeader(this: ServerResponse, name: string, value: unknown) {
+      host.assertOpen('append', true);
       headers.set(name.toLowerCase(), [givenAs(name) ?? [], value].flat());
       return this;
     },
     setHeaders(this: ServerResponse, given: Iterable<[string, unknown]>) {
+      host.assertOpen('set', true);
       for (const [name, value] of given) headers.set(name.toLowerCase(), value);
       return this;
     },
-    removeHeader: (name: string) => void headers.delete(name.toLowerCase()),
+    removeHeader(name: string) {
+      host.assertOpen('remove', true);
+      headers.delete(name.toLowerCase());
+    },
     getHeader: givenAs,
     hasHeader: (name: string) => headers.has(name.toLowerCase()),
     getHeaderNames: () => [...headers.keys()],
@@ -392,10 +511,10 @@ const VISIBLE_STATE: PropertyDescriptorMap = {
   writableEnded: seen(({ sink }) => sink.ended),
   // A client that left reads nothing, and the upstream must not take that for its own failure.
   writableFinished: seen(
-    ({ response: res, sink }) => sink.ended && (plain(res, 'writableFinished') || sink.departed),
+    ({ res, sink }) => sink.ended && (plain(res, 'writableFinished') || sink.departed),
   ),
   writableNeedDrain: seen(({ sink }) => sink.owesDrain),
-  closed: seen(({ response: res, sink }) => plain(res, 'closed') === true && !sink.closeWithheld),
+  closed: seen(({ res, sink }) => plain(res, 'closed') === true && !sink.closeWithheld),
 };
 
 function seen(look: (host: NodeHost) => unknown): PropertyDescriptor {
@@ -436,6 +555,11 @@ function callbackIn(chunk: unknown, encoding: unknown, callback: unknown): Done 
 function refuseWrite(code: string, done: Done): false {
   if (done !== undefined) process.nextTick(done, nodeError(code, 'The response has ended'));
   return false;
+}
+
+function headersSent(verb: string): Error {
+  const message = `Cannot ${verb} headers after they are sent to the client`;
+  return nodeError('ERR_HTTP_HEADERS_SENT', message);
 }
 
 /** The error that Node gives for the same misuse, with its code. */

@@ -703,7 +703,7 @@ export class Tap implements ResponseSink {
   /** Writes an event, which no middleware in front may hold back. */
   #sendEvent(bytes: Uint8Array): void {
     this.#send(bytes);
-    (this.res as { flush?: () => void }).flush?.();
+    this.res.flush?.();
   }
 
   /** Ends the response. Where the headers were not sent yet, `ahead` and `last` are all of it. */
@@ -733,9 +733,9 @@ export class Tap implements ResponseSink {
 
   /** Throws while an error can still be sent, where Node itself would throw at the end. */
   #checkLength(length: number): void {
-    const isStrict: unknown = Reflect.get(this.res, 'strictContentLength');
+    const isStrict = this.res.strictContentLength === true;
     const stated = this.res.getHeader('content-length');
-    if (isStrict !== true || stated === undefined || Number(stated) === length) return;
+    if (!isStrict || stated === undefined || Number(stated) === length) return;
     const hasBody = this.#asked.req.method !== 'HEAD' && this.res.statusCode !== 304;
     if (hasBody && !this.#gone)
       throw new Error(`the upstream stated ${Number(stated)} bytes, and sent ${length}`);

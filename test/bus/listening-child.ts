@@ -10,16 +10,23 @@ import { latch } from '../helpers/latch.ts';
 const [kind, url = '', unsubscribes] = process.argv.slice(2);
 
 const { bus, close } = await open();
+// Its connections keep no process alive.
+const untilHeard = setInterval(() => {}, 60_000);
 const heard = latch();
 const stop = await bus.subscribe(heard.open);
 await bus.publish('"a"');
 await heard.opened;
+clearInterval(untilHeard);
 if (unsubscribes === 'yes') await stop();
 process.stdout.write('done');
 // A pool does not end while it has a client out.
 void close();
 
 async function open(): Promise<{ bus: NotificationBus; close: () => unknown }> {
+  if (kind === 'postgres-left-open') {
+    const pool = new Pool({ connectionString: url, allowExitOnIdle: true });
+    return { bus: postgresBus({ pool, heartbeatMs: 100 }), close: () => {} };
+  }
   if (kind === 'postgres') {
     const pool = new Pool({ connectionString: url });
     return { bus: postgresBus({ pool }), close: () => pool.end() };

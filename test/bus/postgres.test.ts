@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { Pool, type PoolClient } from 'pg';
-import { afterAll, afterEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, describe, expect, it, onTestFinished } from 'vitest';
 import { postgresBus } from '../../src/bus/postgres.ts';
 import { BusUnavailable } from '../../src/notify/bus.ts';
+import { startPgBouncer } from '../services/pgbouncer.ts';
 import { startPostgres } from '../services/postgres.ts';
 import { sharedPostgres } from '../services/shared.ts';
 import { describeBus } from './describe-bus.ts';
@@ -161,7 +162,8 @@ describe('postgresBus()', { timeout: 60_000 }, () => {
     const listenPool = connect(postgres.url, 1);
     const bus = postgresBus({ pool, listenPool });
     const hearing = await listenTo(bus);
-    expect([pool.totalCount, listenPool.totalCount]).toEqual([0, 1]);
+    // The pool that publishes has sent the first heartbeat.
+    expect([pool.totalCount, listenPool.totalCount]).toEqual([1, 1]);
     expect(await heardBefore('"last"', bus, hearing)).toEqual([]);
     await hearing.stop();
     expect([pool.totalCount, listenPool.totalCount]).toEqual([1, 0]);
@@ -169,14 +171,15 @@ describe('postgresBus()', { timeout: 60_000 }, () => {
 
   it('leaves no connection open once it has no listeners', async () => {
     const pool = connect(postgres.url);
-    const bus = postgresBus({ pool });
+    const listenPool = connect(postgres.url);
+    const bus = postgresBus({ pool, listenPool });
     const [one, other] = [await listenTo(bus), await listenTo(bus)];
     expect(await listeners(postgres.url)).toBe(1);
     await one.stop();
     expect(await listeners(postgres.url)).toBe(1);
     await other.stop();
     await expect.poll(() => listeners(postgres.url)).toBe(0);
-    expect(pool.totalCount).toBe(0);
+    expect([listenPool.totalCount, pool.totalCount - pool.idleCount]).toEqual([0, 0]);
   });
 
   it('hears nothing from another channel, also with an odd name', async () => {
@@ -193,7 +196,7 @@ describe('postgresBus()', { timeout: 60_000 }, () => {
     }
   });
 
-  it('opens a new connection where its session does not listen, as behind a pooler', async () => {
+  it('opens a new connection where its session does not listen any more', async () => {
     const listenPool = connect(postgres.url);
     const errors: unknown[] = [];
     const sessions: PoolClient[] = [];
@@ -208,8 +211,62 @@ describe('postgresBus()', { timeout: 60_000 }, () => {
     await sessions[0]?.query('UNLISTEN *');
     await expect
       .poll(() => errors)
-      .toMatchObject([{ cause: { message: /does not listen: .+pooler/ } }]);
+      .toMatchObject([{ cause: { message: /pooler .+ did not get its own heartbeat/ } }]);
     await heardAtLast(bus, hearing);
+    await hearing.stop();
+  });
+});
+
+describe('postgresBus() behind PgBouncer', { timeout: 60_000 }, () => {
+  const start = async (mode: 'session' | 'transaction'): Promise<string> => {
+    const pooler = await startPgBouncer(postgres.url, mode);
+    onTestFinished(() => pooler.stop());
+    return pooler.url;
+  };
+
+  it('does not hear in transaction mode, where nothing arrives, and says why', async () => {
+    const url = await start('transaction');
+    const errors: unknown[] = [];
+    const bus = postgresBus({
+      pool: connect(url),
+      heartbeatMs: 100,
+      onError: (error) => errors.push(error),
+    });
+    const heard: string[] = [];
+    const leaving = new AbortController();
+    const listening = bus.subscribe((message) => heard.push(message), leaving.signal);
+    let everHeard = false;
+    for (let hint = 1; hint <= 100; hint += 1) {
+      await bus.publish(JSON.stringify({ hint }));
+      everHeard ||= bus.hears?.() === true;
+    }
+    await expect.poll(() => errors).toMatchObject([{ cause: { message: /pooler/ } }]);
+    expect({ everHeard, heard, hears: bus.hears?.() }).toEqual({
+      everHeard: false,
+      heard: [],
+      hears: false,
+    });
+    leaving.abort();
+    await listening;
+  });
+
+  it('hears where a listenPool goes around it, and publishes through it', async () => {
+    const bus = postgresBus({
+      pool: connect(await start('transaction')),
+      listenPool: connect(postgres.url),
+      onError: () => {},
+    });
+    const hearing = await listenTo(bus);
+    expect(bus.hears?.()).toBe(true);
+    expect(await heardBefore('"last"', bus, hearing)).toEqual([]);
+    await hearing.stop();
+  });
+
+  it('hears in session mode', async () => {
+    const bus = postgresBus({ pool: connect(await start('session')), onError: () => {} });
+    const hearing = await listenTo(bus);
+    expect(bus.hears?.()).toBe(true);
+    expect(await heardBefore('"last"', bus, hearing)).toEqual([]);
     await hearing.stop();
   });
 });

@@ -9,6 +9,8 @@ const CHILD = fileURLToPath(new URL('./listening-child.ts', import.meta.url));
 
 describe.each([
   ['postgres', sharedPostgres],
+  // Its pool is not ended, and has no timers either: only the heartbeats could keep it alive.
+  ['postgres-left-open', sharedPostgres],
   ['ioredis', sharedRedis],
   ['node-redis', sharedRedis],
 ] as const)('a process with a bus over %s', (kind, serverUrl) => {

@@ -17,6 +17,13 @@ export const SERVICES = {
     url: 'DATABASE_URL',
     isWhat: 'a server that the tests may write to',
   },
+  pgbouncer: {
+    title: 'PgBouncer',
+    binaries: ['pgbouncer'],
+    packages: ['pgbouncer'],
+    url: 'PGBOUNCER_PATH',
+    isWhat: 'the file of a PgBouncer',
+  },
   chromium: {
     title: 'Chromium',
     binaries: ['chromium'],
@@ -50,11 +57,14 @@ export function missingMessage(service: ServiceName): string {
   );
 }
 
-/** Debian keeps PostgreSQL's servers out of the PATH, one folder for each version. */
+/**
+ * Debian keeps PostgreSQL's servers out of the PATH, one folder for each version, and PgBouncer out
+ * of the PATH of all users but root.
+ */
 function searchPath(): string[] {
   const path = (process.env.PATH ?? '').split(delimiter).filter((folder) => folder !== '');
   const debian = '/usr/lib/postgresql';
   const versions = existsSync(debian) ? readdirSync(debian) : [];
   const newestFirst = versions.sort((a, b) => Number(b) - Number(a));
-  return [...newestFirst.map((version) => join(debian, version, 'bin')), ...path];
+  return [...newestFirst.map((version) => join(debian, version, 'bin')), ...path, '/usr/sbin'];
 }

@@ -75,10 +75,9 @@ async function start(
 }
 
 /**
- * The user for `initdb` and `postgres`, which refuse to run as root: the one that their package has
- * made.
+ * The user for the programs that refuse to run as root: the one that PostgreSQL's package has made.
  */
-async function unprivilegedOwner(): Promise<{ uid: number; gid: number } | undefined> {
+export async function unprivilegedOwner(): Promise<{ uid: number; gid: number } | undefined> {
   if (process.getuid?.() !== 0) return undefined;
   const line = /^postgres:[^:]*:(\d+):(\d+):/m.exec(await readFile('/etc/passwd', 'utf8'));
   if (!line)
@@ -86,7 +85,8 @@ async function unprivilegedOwner(): Promise<{ uid: number; gid: number } | undef
   return { uid: Number(line[1]), gid: Number(line[2]) };
 }
 
-async function select1(url: string): Promise<void> {
+/** Rejects while a server does not answer. */
+export async function select1(url: string): Promise<void> {
   const client = new Client({ connectionString: url, connectionTimeoutMillis: 2000 });
   client.on('error', () => {});
   try {

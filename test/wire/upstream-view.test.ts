@@ -3,6 +3,7 @@ import type { ServerResponse } from 'node:http';
 import { finished } from 'node:stream/promises';
 import type { RequestHandler } from 'express';
 import { describe, expect, it } from 'vitest';
+import type { Exchange } from '../../src/wire/exchange.ts';
 import type { Filter } from '../../src/wire/filter.ts';
 import { latch } from '../helpers/latch.ts';
 import { ask, header, LIST, ONLOOKER, serve } from './wire-server.ts';
@@ -210,22 +211,20 @@ describe('an upstream', () => {
   });
 
   it('sees its own headers, and none that we set later', async () => {
-    const filter: Filter = {
+    const setsLate = ({ tap }: Exchange): Filter => ({
       ...ONLOOKER,
       onHead() {
-        throwaway?.setHeader('x-late', '1');
+        tap.res.setHeader('x-late', '1');
       },
-    };
-    let throwaway: ServerResponse | undefined;
+    });
     let seen: unknown;
     const { url } = await serve(
       (_req, res) => {
-        throwaway = res;
         res.writeHead(200, JSON_TYPE);
         seen = [res.getHeader('content-type'), res.getHeader('x-late')];
         res.end(RESULT);
       },
-      { filters: () => [filter] },
+      { filters: (exchange) => [setsLate(exchange)] },
     );
     expect(header(await ask(url, { body: LIST }), 'x-late')).toBe('1');
     expect(seen).toEqual(['application/json', undefined]);
