@@ -45,6 +45,14 @@ function ends(end: Partial<Extract<InterlockEvent, { type: 'call.ended' }>> = {}
   tell({ type: 'call.ended', ...ended, ...end } as EventDraft);
 }
 
+const LIST = { request: 9, method: 'tools/list', requestId: 3 } as const;
+
+function lists(ended: object = {}): void {
+  tell({ type: 'request.started', ...LIST, inSession: true, protocolVersion: '2025-11-25' });
+  const end = { outcome: 'ok', shown: 4, durationMs: 30, ...ended } as const;
+  tell({ type: 'request.ended', ...LIST, ...end });
+}
+
 /** Each event that becomes telemetry, with all its optional members. */
 function tellAll(): void {
   starts();
@@ -74,6 +82,7 @@ function tellAll(): void {
     { type: 'store.failed', operation: 'commit', durationMs: 2_000, error: new Error('down') },
     { type: 'error', error: new Error('out of words') },
   );
+  lists();
 }
 
 const runs = {
@@ -168,6 +177,27 @@ describe('a span', () => {
     expect(span?.attributes['rpc.response.status_code']).toBe(code?.toString());
     const status = error === undefined ? SpanStatusCode.UNSET : SpanStatusCode.ERROR;
     expect(span?.status.code).toBe(status);
+  });
+
+  it('of a list says how much it showed, and has no word of tools', async () => {
+    const seen = observe();
+    lists();
+    const [span] = seen.spans;
+    expect(span).toMatchObject({ name: 'tools/list', kind: SpanKind.SERVER });
+    const attributes = {
+      'mcp.method.name': 'tools/list',
+      'mcp.protocol.version': '2025-11-25',
+      'network.protocol.name': 'http',
+    };
+    expect(span?.attributes).toEqual({
+      ...attributes,
+      'jsonrpc.request.id': '3',
+      'mcp_interlock.list.shown': 4,
+    });
+    expect(await seen.values('mcp.server.operation.duration')).toEqual([{ attributes, value: 1 }]);
+    lists({ outcome: 'rpc_error', code: -32603, shown: undefined });
+    expect(seen.spans[1]?.attributes).toMatchObject({ 'error.type': '-32603' });
+    expect(seen.spans[1]?.status.code).toBe(SpanStatusCode.ERROR);
   });
 
   it('is a child of the caller’s span, and links to the active one', () => {
