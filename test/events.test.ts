@@ -763,6 +763,8 @@ function causes(): [string, Record<string, string>, unknown][] {
   const refused = Object.assign(new Error('connect redis://u:hunter2@db'), {
     code: 'ECONNREFUSED',
   });
+  const Odd = class extends Error {};
+  Object.defineProperty(Odd, 'name', { value: 'redis://u:hunter2@db' });
   const round = new TypeError('sess-1');
   round.cause = round;
   return [
@@ -791,6 +793,8 @@ function causes(): [string, Record<string, string>, unknown][] {
       { causedBy: 'Error' },
       Object.assign(new Error('hunter2'), { code: 'redis://u:hunter2@db' }),
     ],
+    ['whose words are no driver’s', { causedBy: 'Error' }, new Error('HUNTER sess-1')],
+    ['whose class has no such name', {}, new Odd('sess-1')],
     ['in a circle', { causedBy: 'TypeError' }, round],
   ];
 }
