@@ -1,6 +1,8 @@
 import diagnosticsChannel from 'node:diagnostics_channel';
 import { context, metrics, SpanKind, SpanStatusCode, trace } from '@opentelemetry/api';
-import { describe, expect, it, vi } from 'vitest';
+import { PrometheusExporter } from '@opentelemetry/exporter-prometheus';
+import { MeterProvider } from '@opentelemetry/sdk-metrics';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import manifest from '../../package.json' with { type: 'json' };
 import {
   EVENT_CHANNEL,
@@ -12,6 +14,7 @@ import {
 import { instrument } from '../../src/otel/index.ts';
 import { Page } from '../helpers/markdown.ts';
 import { observe, remoteTrace } from '../helpers/telemetry.ts';
+import { freePort } from '../services/ports.ts';
 
 const page = new Page('docs/operate/operations.md');
 
@@ -123,6 +126,58 @@ describe('the tables of the documentation', () => {
       return [name, kind, unit, keys.sort().join()];
     });
     expect(found.sort()).toEqual(told.sort());
+  });
+});
+
+describe('what Prometheus scrapes', () => {
+  /** The metrics of a real scrape: their kinds and labels by name. */
+  async function scrape(): Promise<Map<string, { kind: string; labels: Set<string> }>> {
+    const port = await freePort();
+    const exporter = new PrometheusExporter({ port, host: '127.0.0.1' });
+    const meterProvider = new MeterProvider({ readers: [exporter] });
+    onTestFinished(() => meterProvider.shutdown());
+    observe({ meterProvider, runs: [runsWithBus(true)] });
+    tellAll();
+    const url = `http://127.0.0.1:${port}/metrics`;
+    await expect
+      .poll(() =>
+        fetch(url).then(
+          ({ ok }) => ok,
+          () => false,
+        ),
+      )
+      .toBe(true);
+    const text = await (await fetch(url)).text();
+    const found = new Map<string, { kind: string; labels: Set<string> }>();
+    for (const [, name = '', kind = ''] of text.matchAll(/^# TYPE (\w+) (\w+)$/gm))
+      if (name !== 'target_info') found.set(name, { kind, labels: new Set() });
+    for (const [, series = '', labels = ''] of text.matchAll(/^(\w+)\{(.*)\} /gm)) {
+      const known = found.get(series) ?? found.get(series.replace(/_(bucket|sum|count)$/, ''));
+      for (const [, label = ''] of labels.matchAll(/(\w+)="/g)) known?.labels.add(label);
+    }
+    return found;
+  }
+
+  it('has the names that the table gives, for each metric', async () => {
+    const scraped = [...(await scrape())].map(([name, { kind }]) => [name, kind]);
+    const table = page.tableAfter('### In the words of Prometheus');
+    expect(table.map(([, name, kind]) => [name, kind]).sort()).toEqual(scraped.sort());
+    const ours = page.tableAfter('### Metrics').map(([name]) => name);
+    expect(table.map(([name]) => name)).toEqual(ours);
+  });
+
+  it('has the metrics and labels that the alert rules ask for', async () => {
+    const scraped = await scrape();
+    const [rules = ''] = page.blocks('yaml');
+    const asked = rules.split('- alert:').slice(1);
+    expect(asked).toHaveLength(3);
+    for (const rule of asked) {
+      const names = rule.match(/\b(?:mcp_interlock|gen_ai)_\w+/g) ?? [];
+      const metrics = names.filter((name) => scraped.has(name));
+      expect(metrics).not.toEqual([]);
+      const labels = metrics.flatMap((name) => [...(scraped.get(name)?.labels ?? [])]);
+      expect([...metrics, ...labels]).toEqual(expect.arrayContaining(names));
+    }
   });
 });
 
