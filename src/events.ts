@@ -84,11 +84,39 @@ export type CallOutcome =
   | 'unanswered';
 
 /** In both events about a whole `tools/call`. */
-interface OfRequest {
+interface OfWholeCall {
   /** Unique in this process, and the same in each event about the call. */
   readonly call: number;
   readonly tool: string;
   readonly requestId: string | number;
+}
+
+/**
+ * The requests that are told of beside calls. A list of prompts or resources is, where a gate of
+ * its route binds some.
+ */
+export type ToldMethod =
+  | 'initialize'
+  | 'tools/list'
+  | 'prompts/list'
+  | 'resources/list'
+  | 'resources/templates/list';
+
+/** In both events about another request than a call. */
+interface OfRequest {
+  /** Unique in this process, also among the numbers of calls. */
+  readonly request: number;
+  readonly method: ToldMethod;
+  readonly requestId: string | number;
+}
+
+/** What is known of a request when it comes. */
+interface Started {
+  /** What the request's header or `_meta` says. */
+  readonly protocolVersion?: string | undefined;
+  /** Whether it belongs to an MCP session. */
+  readonly inSession: boolean;
+  readonly trace?: TraceContext | undefined;
 }
 
 /** In each event about a call of a run. */
@@ -137,14 +165,7 @@ type EventBody =
    * A `tools/call` with an id came to the first gate of its route, whether its tool is bound or
    * not. One `call.ended` follows.
    */
-  | ({
-      readonly type: 'call.started';
-      /** What the request's header or `_meta` says. */
-      readonly protocolVersion?: string | undefined;
-      /** Whether it belongs to an MCP session. */
-      readonly inSession: boolean;
-      readonly trace?: TraceContext | undefined;
-    } & OfRequest)
+  | ({ readonly type: 'call.started' } & OfWholeCall & Started)
   /**
    * The answer goes out, or there is none. It comes after the events about the call's steps, except
    * those of late outcomes and of tasks.
@@ -156,6 +177,20 @@ type EventBody =
       readonly code?: number | undefined;
       /** Of a refusal that its client was told. */
       readonly reason?: RefusalReason | undefined;
+      readonly durationMs: number;
+    } & OfWholeCall)
+  /** An `initialize` or a list came to the first gate of its route. One `request.ended` follows. */
+  | ({ readonly type: 'request.started' } & OfRequest & Started)
+  /** Its answer goes out, or there is none. */
+  | ({
+      readonly type: 'request.ended';
+      readonly outcome: 'ok' | 'rpc_error' | 'unanswered';
+      /** Of a JSON-RPC error. */
+      readonly code?: number | undefined;
+      /** How many tools, prompts or resources this page of the list shows its client. */
+      readonly shown?: number | undefined;
+      /** What the server chose in its answer to `initialize`. */
+      readonly protocolVersion?: string | undefined;
       readonly durationMs: number;
     } & OfRequest)
   /** A gate refused it. */
@@ -343,7 +378,8 @@ export interface EventListeners {
 
 /** What all streams share that were made by {@link Events.with} from one another. */
 interface Common {
-  calls: number;
+  /** How many have a number. */
+  requests: number;
   /** The tokens of claims whose unknown outcome was told, the oldest first. */
   readonly unknown: Set<string>;
   /** The errors that an event has told already. */
@@ -362,7 +398,7 @@ export class Events {
 
   constructor(
     listeners: EventListeners,
-    common: Common = { calls: 0, unknown: new Set(), failures: new WeakSet() },
+    common: Common = { requests: 0, unknown: new Set(), failures: new WeakSet() },
   ) {
     this.#listeners = listeners;
     this.#common = common;
@@ -401,9 +437,9 @@ export class Events {
     this.#fail(error);
   };
 
-  /** The number of the next call. */
-  nextCall(): number {
-    return ++this.#common.calls;
+  /** The number of the next request, for its events. */
+  nextNumber(): number {
+    return ++this.#common.requests;
   }
 
   /** Notes that the unknown outcome of that claim is told. `false`: it was told before. */

@@ -26,6 +26,7 @@ import {
 
 const RUN = ['workflow', 'run', 'runKey'];
 const CALL = ['tool', 'requestId', 'call'];
+const REQUEST = ['request', 'method', 'requestId'];
 const STEP = [...RUN, ...CALL, 'state', 'actor'];
 const END = [...STEP, 'durationMs', 'storeMs', 'isLate'];
 const FAILURE = ['message', 'code', 'causedBy', 'error'];
@@ -34,6 +35,8 @@ const FAILURE = ['message', 'code', 'causedBy', 'error'];
 const EVENTS: Readonly<Record<InterlockEventType, readonly string[]>> = {
   'call.started': [...CALL, 'protocolVersion', 'inSession', 'trace'],
   'call.ended': [...CALL, 'outcome', 'code', 'reason', 'durationMs'],
+  'request.started': [...REQUEST, 'protocolVersion', 'inSession', 'trace'],
+  'request.ended': [...REQUEST, 'outcome', 'code', 'shown', 'protocolVersion', 'durationMs'],
   'call.refused': [...STEP, 'reason'],
   'call.waited': [...STEP, 'waitedMs', 'granted'],
   'call.unrecorded': STEP,
@@ -82,8 +85,9 @@ async function heard(options: SceneOptions = {}) {
   });
   const onEvent = (event: InterlockEvent): void => void told.push(event);
   const app = await scene({ ...options, session: { ...options.session, onEvent } });
-  const types = (): string[] => told.map(({ type }) => type);
-  return { ...app, told, types, take: () => told.slice() };
+  // The handshake of each client comes first, and is told by tests of its own.
+  const take = () => told.filter(({ type }) => !type.startsWith('request.'));
+  return { ...app, told, take, types: (): string[] => take().map(({ type }) => type) };
 }
 
 /** Notes an event's members, and tests that no logger would write a run's key. */
@@ -190,6 +194,102 @@ describe('the stream of events', () => {
       1,
     );
     expect(only(app.take(), 'run.moved')[0]?.runKey).toBe(client.run);
+  });
+
+  it('tells of a handshake which version it agreed on, and of a list how much it showed', async () => {
+    const app = await heard();
+    const client = await app.client();
+    const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+    await client.raw.client.listTools({ _meta: { traceparent } });
+    await client.calls('cart.add_item');
+    await client.raw.tools();
+    const at = expect.any(Number);
+    const told = app.told.filter(({ type }) => type.startsWith('request.'));
+    const [first, listed, again] = only(app.told, 'request.started');
+    const shaken = { at, request: first?.request, method: 'initialize', requestId: 0 };
+    const list = { at, request: listed?.request, method: 'tools/list', requestId: 1 };
+    const protocolVersion = '2025-11-25';
+    expect(told.slice(0, 4)).toEqual([
+      { type: 'request.started', ...shaken, inSession: false },
+      { type: 'request.ended', ...shaken, outcome: 'ok', protocolVersion, durationMs: 0 },
+      {
+        type: 'request.started',
+        ...{ ...list, inSession: true, protocolVersion, trace: { traceparent } },
+      },
+      { type: 'request.ended', ...list, outcome: 'ok', shown: 2, durationMs: 0 },
+    ]);
+    const { request } = again ?? {};
+    expect(only(app.told, 'request.ended').at(-1)).toMatchObject({ request, shown: 3 });
+    const numbers = app.told.flatMap((event) =>
+      event.type === 'call.started'
+        ? event.call
+        : event.type === 'request.started'
+          ? event.request
+          : [],
+    );
+    expect(new Set(numbers).size).toBe(4);
+  });
+
+  it('tells how much a list showed that no upstream was asked for', async () => {
+    let asked = 0;
+    const count: RequestHandler = (req, _res, next) => {
+      if (req.body?.method === 'tools/list') asked += 1;
+      next();
+    };
+    const shape = { parser: true, answers: 'json' } as const;
+    const app = await heard({ gate: { listCache: true }, shape, behind: [count] });
+    const client = await app.client();
+    for (let times = 0; times < 3; times++) await client.raw.tools();
+    await client.calls('cart.add_item');
+    await client.raw.tools();
+    expect(asked).toBe(1);
+    const lists = only(app.told, 'request.ended').slice(1);
+    expect(lists.map(({ shown }) => shown)).toEqual([2, 2, 2, 3]);
+  });
+
+  it('tells of lists of prompts and resources where the gate filters them alone', async () => {
+    const listed = async (workflow: StateMachineGate<string, string>) => {
+      const prompts: RequestHandler = (req, res, next) => {
+        const { id, method } = req.body ?? {};
+        if (method !== 'prompts/list') return next();
+        const named = ['order.summary', 'help'].map((name) => ({ name }));
+        res.json({ jsonrpc: '2.0', id, result: { prompts: named } });
+      };
+      const shape = { parser: true, answers: 'json' } as const;
+      const app = await heard({ workflow, shape, behind: [prompts] });
+      const session = await app.session();
+      for (const of of ['prompts', 'resources', 'resources/templates'])
+        await session.ask(`${of}/list`);
+      const told = only(app.told, 'request.ended').slice(1);
+      return told.map(({ method, shown }) => [method, shown]);
+    };
+    expect(await listed(checkoutGate())).toEqual([]);
+    const shows = ['prompts/list', 1];
+    expect(await listed(checkoutGate().bindPrompt('order.summary', 'payment'))).toEqual([shows]);
+    const both = checkoutGate()
+      .bindPrompt('order.summary', 'payment')
+      .bindResource('order://**', 'payment');
+    expect((await listed(both)).map(([method]) => method)).toEqual([
+      ...['prompts/list', 'resources/list', 'resources/templates/list'],
+    ]);
+  });
+
+  it('tells of a list that failed, or that no answer came', async () => {
+    let answer: 'error' | 'nothing' = 'error';
+    const fails: RequestHandler = (req, res, next) => {
+      const { id, method } = req.body ?? {};
+      if (method !== 'tools/list') return next();
+      if (answer === 'nothing') res.destroy();
+      else res.json({ jsonrpc: '2.0', id, error: { code: -32_603, message: 'Internal error' } });
+    };
+    const app = await heard({ shape: { parser: true, answers: 'json' }, behind: [fails] });
+    const client = await app.client();
+    await expect(client.raw.tools()).rejects.toThrow('Internal error');
+    answer = 'nothing';
+    await expect(client.raw.tools()).rejects.toThrow();
+    const [, failed, lost] = only(app.told, 'request.ended');
+    expect(failed).toMatchObject({ outcome: 'rpc_error', code: -32_603 });
+    expect(lost).toMatchObject({ outcome: 'unanswered' });
   });
 
   it('tells that a run begins once, of each move, and of its end', async () => {
@@ -581,9 +681,10 @@ describe('the listeners', () => {
 
   it('cost nothing where there are none: no event is made', async () => {
     const published = vi.spyOn(Events.prototype, 'publish');
-    const numbered = vi.spyOn(Events.prototype, 'nextCall');
+    const numbered = vi.spyOn(Events.prototype, 'nextNumber');
     const app = await scene({ sync: { policies: [{ match: 'cart.*', invalidates: ['a'] }] } });
     const client = await app.client();
+    await client.raw.tools();
     await client.isRefused('cart.pay', 'state');
     await client.calls('cart.add_item');
     app.store.fail('claim', 1);
@@ -612,6 +713,7 @@ describe('the docs on events', () => {
 
   it('names each event with its members', () => {
     const groups: Record<string, readonly string[]> = {
+      request: REQUEST,
       run: RUN,
       call: CALL,
       step: STEP,
@@ -676,6 +778,8 @@ function causes(): [string, Record<string, string>, unknown][] {
   const refused = Object.assign(new Error('connect redis://u:hunter2@db'), {
     code: 'ECONNREFUSED',
   });
+  const Odd = class extends Error {};
+  Object.defineProperty(Odd, 'name', { value: 'redis://u:hunter2@db' });
   const round = new TypeError('sess-1');
   round.cause = round;
   return [
@@ -704,6 +808,8 @@ function causes(): [string, Record<string, string>, unknown][] {
       { causedBy: 'Error' },
       Object.assign(new Error('hunter2'), { code: 'redis://u:hunter2@db' }),
     ],
+    ['whose words are no driver’s', { causedBy: 'Error' }, new Error('HUNTER sess-1')],
+    ['whose class has no such name', {}, new Odd('sess-1')],
     ['in a circle', { causedBy: 'TypeError' }, round],
   ];
 }

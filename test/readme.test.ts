@@ -274,8 +274,9 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
   'docs/operate/operations.md': `
     import type { Express, RequestHandler } from 'express';
     import { type AtomicStateStore, fsmGate, type NotificationBus, type StateMachineGate } from 'mcp-interlock';
+    import type { Server } from 'node:http';
     declare const app: Express, mcpHandler: RequestHandler, store: AtomicStateStore, bus: NotificationBus;
-    declare const checkout: StateMachineGate, operatorToken: string;
+    declare const checkout: StateMachineGate, operatorToken: string, server: Server;
     declare const log: Record<'error' | 'info', (said: object, text: string) => void>;
     declare function page(words: string): void;`,
   'docs/operate/payments.md': `

@@ -46,7 +46,7 @@ import { ShownTools } from './lists.ts';
 import { ReadFilter } from './reads.ts';
 import { RecordedCall } from './recorded-call.ts';
 import { carryOn, ESCAPED_ASCII, recordLater, TaskFilter } from './tasks.ts';
-import { ToldCalls } from './told-calls.ts';
+import { ToldRequests } from './told-requests.ts';
 
 const NONE: readonly ClaimedCall[] = [];
 const NONE_RECORDED: readonly RecordedCall[] = [];
@@ -64,7 +64,7 @@ export function enterGate(
   exchange: Exchange,
   admission: Admission,
 ): MaybePromise<boolean> {
-  if (config.events.isOn) ToldCalls.join(config, exchange, admission);
+  if (config.events.isOn) ToldRequests.join(config, exchange, admission);
   const { bindsPrompts, bindsResources } = config.workflow.reads;
   if (!bindsPrompts && !bindsResources) return joinGate(config, exchange, admission);
   const reads = new ReadFilter(config, exchange, admission);

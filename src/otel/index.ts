@@ -91,9 +91,9 @@ const optionsSchema = z.strictObject({
 let current: Instrumentation | undefined;
 
 /**
- * Makes a span of each `tools/call` that passes a gate of this process, and metrics of what the
- * gates decide. The app mounts its middlewares as before. Call it once the app's OpenTelemetry SDK
- * has started: the API has no meter before.
+ * Makes a span of each `tools/call`, each `initialize` and each list that passes a gate of this
+ * process, and metrics of what the gates decide. The app mounts its middlewares as before. Call it
+ * once the app's OpenTelemetry SDK has started: the API has no meter before.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`, also where it was called before and not disabled
  */

@@ -34,6 +34,7 @@ export const OWN = {
   operation: 'mcp_interlock.store.operation',
   runEnd: 'mcp_interlock.run.end',
   lost: 'mcp_interlock.session.lost',
+  shown: 'mcp_interlock.list.shown',
 } as const;
 
 export type Instruments = ReturnType<typeof instrumentsOf>;
@@ -52,7 +53,7 @@ export function instrumentsOf(meter: Meter) {
     operations: duration(
       'mcp.server.operation.duration',
       OPERATION_BOUNDS,
-      'From when a call reached the first gate until its answer went out.',
+      'From when a request reached the first gate until its answer went out.',
     ),
     waits: duration(
       'mcp_interlock.call.wait.duration',
@@ -106,12 +107,14 @@ type StepEnd = EventOf<
   'step.committed' | 'step.failed' | 'step.released' | 'step.unknown' | 'step.unrecorded'
 >;
 
-/** The attributes that the conventions give each call of a tool. */
-const EVERY_CALL = {
-  'mcp.method.name': 'tools/call',
-  'gen_ai.operation.name': 'execute_tool',
+const CALL = 'tools/call';
+
+/** The attributes that the conventions give each request, and those of each call of a tool. */
+const everyRequest = (method: string): Attributes => ({
+  'mcp.method.name': method,
   'network.protocol.name': 'http',
-} as const;
+});
+const EVERY_CALL: Attributes = { ...everyRequest(CALL), 'gen_ai.operation.name': 'execute_tool' };
 
 /** The value of `error.type` where no other has few values. */
 const OTHER = '_OTHER';
@@ -128,13 +131,13 @@ const MOST_VERSIONS = 16;
 /** An app's errors may have any code or name. */
 const MOST_ERRORS = 100;
 
-/** No call has this number. */
+/** No request has this number. */
 const NO_CALL = 0;
 
-/** A call that has not ended. */
+/** A request that has not ended. */
 interface OpenSpan {
   readonly span: Span;
-  /** The context for metrics and spans inside of the call. */
+  /** The context for metrics and spans inside of the request. */
   readonly context: Context;
   readonly protocolVersion: string | undefined;
   /** Whether the span's name has the tool in it. */
@@ -165,6 +168,18 @@ export class Telemetry {
   } = {
     'call.started': (event) => this.#start(event),
     'call.ended': (event) => this.#finish(event),
+    'request.started': (event) => {
+      const { request, method } = event;
+      this.#open.set(request, this.#begin(event, method, everyRequest(method)));
+    },
+    'request.ended': (event) => {
+      const { request, method, shown, protocolVersion } = event;
+      const said = resultOf(event);
+      this.#end(request, event, everyRequest(method), said, {
+        ...(shown !== undefined && { [OWN.shown]: shown }),
+        ...(protocolVersion !== undefined && { [VERSION]: protocolVersion }),
+      });
+    },
     'call.refused': (event) => this.#refuse(event),
     'call.waited': (event) => {
       const attributes = { ...ofTool(event), [OWN.granted]: event.granted };
@@ -225,17 +240,27 @@ export class Telemetry {
   }
 
   #start(event: EventOf<'call.started'>): void {
-    const { call, tool, requestId, protocolVersion, trace: remote } = event;
+    const { call, tool } = event;
+    const isNamed = this.#tools.has(tool);
+    const name = isNamed ? spanName(tool) : CALL;
+    this.#open.set(call, this.#begin(event, name, { ...EVERY_CALL, [TOOL]: tool }, isNamed));
+  }
+
+  #begin(
+    event: EventOf<'call.started' | 'request.started'>,
+    name: string,
+    attributes: Attributes,
+    isNamed = true,
+  ): OpenSpan {
+    const { requestId, protocolVersion, trace: remote } = event;
     const ambient = context.active();
     const parent = remote === undefined ? ambient : propagation.extract(ambient, remote);
-    const isNamed = this.#tools.has(tool);
     const span = this.#tracer.startSpan(
-      isNamed ? spanName(tool) : EVERY_CALL['mcp.method.name'],
+      name,
       {
         kind: SpanKind.SERVER,
         attributes: {
-          ...EVERY_CALL,
-          [TOOL]: tool,
+          ...attributes,
           'jsonrpc.request.id': String(requestId),
           ...(protocolVersion !== undefined && { [VERSION]: protocolVersion }),
         },
@@ -243,31 +268,45 @@ export class Telemetry {
       },
       parent,
     );
-    const opened = trace.setSpan(parent, span);
-    this.#open.set(call, { span, context: opened, protocolVersion, isNamed, workflow: undefined });
+    const within = trace.setSpan(parent, span);
+    return { span, context: within, protocolVersion, isNamed, workflow: undefined };
   }
 
   #finish(event: EventOf<'call.ended'>): void {
-    const opened = this.#open.get(event.call);
+    const { call, tool, outcome } = event;
+    const opened = this.#open.get(call);
+    if (opened !== undefined && outcome === 'ok') this.#noteTool(opened, tool);
+    const known = { ...EVERY_CALL, ...(this.#tools.has(tool) && { [TOOL]: tool }) };
+    const own = OWN_OUTCOMES.includes(outcome) ? { [OWN.outcome]: outcome } : {};
+    this.#end(call, event, known, resultOf(event), own);
+  }
+
+  /**
+   * @param known what the metric says of the request, beside its version and what was `said`
+   * @param own what only the span says of its end
+   */
+  #end(
+    number: number,
+    { outcome, durationMs }: EventOf<'call.ended' | 'request.ended'>,
+    known: Attributes,
+    said: Attributes,
+    own: Attributes,
+  ): void {
+    const opened = this.#open.get(number);
     if (opened === undefined) return;
-    this.#open.delete(event.call);
-    const { span, protocolVersion = '' } = opened;
-    const said = resultOf(event);
-    const own = OWN_OUTCOMES.includes(event.outcome) && { [OWN.outcome]: event.outcome };
-    if (event.outcome === 'ok') {
-      this.#versions.learn(protocolVersion);
-      this.#noteTool(opened, event.tool);
-    }
+    this.#open.delete(number);
+    const { span } = opened;
     span.setAttributes({ ...said, ...own });
     if (said['error.type'] !== undefined) span.setStatus({ code: SpanStatusCode.ERROR });
     span.end();
+    const version = String(own[VERSION] ?? opened.protocolVersion ?? '');
+    if (outcome === 'ok') this.#versions.learn(version);
     const attributes = {
-      ...EVERY_CALL,
-      ...(this.#tools.has(event.tool) && { [TOOL]: event.tool }),
-      ...(this.#versions.has(protocolVersion) && { [VERSION]: protocolVersion }),
+      ...known,
+      ...(this.#versions.has(version) && { [VERSION]: version }),
       ...said,
     };
-    this.#instruments.operations.record(event.durationMs / 1000, attributes, opened.context);
+    this.#instruments.operations.record(durationMs / 1000, attributes, opened.context);
   }
 
   #refuse(event: EventOf<'call.refused'>): void {
@@ -324,18 +363,18 @@ export class Telemetry {
 }
 
 function spanName(tool: string): string {
-  return `${EVERY_CALL['mcp.method.name']} ${tool}`;
+  return `${CALL} ${tool}`;
 }
 
 /** Outcomes of a call that no step's event tells of. */
 const OWN_OUTCOMES: readonly CallOutcome[] = ['refused', 'unknown', 'unanswered'];
 
 /**
- * The attributes that the conventions give the end of a call. A call whose client left before the
- * answer has not failed. Neither has a refused one: the gate did its work, and an alarm on errors
+ * The attributes that the conventions give the end of a request. One whose client left before the
+ * answer has not failed. Neither has a refused call: the gate did its work, and an alarm on errors
  * must not ring for it.
  */
-function resultOf({ outcome, code }: EventOf<'call.ended'>): Attributes {
+function resultOf({ outcome, code }: EventOf<'call.ended' | 'request.ended'>): Attributes {
   if (code !== undefined) {
     const isOurs = !CLIENT_FAULTS.includes(code);
     return {

@@ -2,7 +2,7 @@ import type { Call } from './call.ts';
 import type { HeadPort } from './headers.ts';
 import { isObject, type JsonObject, type RequestId } from './json-rpc.ts';
 import { type Message, Payload } from './message.ts';
-import { type KeptPage, PageBytes, type PageMemory } from './pages.ts';
+import { type KeptPage, type KnownPage, PageBytes, type PageMemory } from './pages.ts';
 import { after, inOrder, isPromise, type MaybePromise } from './task-line.ts';
 
 /**
@@ -52,6 +52,8 @@ export interface Filter {
   pageKey?(): MaybePromise<string | undefined>;
   /** Drops the state that was read for the key: it is too old for the next page. */
   forgetKey?(): void;
+  /** What the filters made of a page before goes out again, in place of `onMessage`. */
+  onRecall?(page: KnownPage): void;
   /** Remembers pages. The first filter's memory counts. */
   readonly pages?: PageMemory;
   /**
@@ -198,15 +200,18 @@ export class AskedPage {
     memory: PageMemory,
   ): MaybePromise<Answer> {
     const known = memory.recallPage(key, page);
-    if (known !== undefined) return known.shown.pieces(this.#idBytes, ageMs);
+    if (known !== undefined) {
+      for (const filter of filters) filter.onRecall?.(known);
+      return known.shown.pieces(this.#idBytes, ageMs);
+    }
     const payload = Payload.parse(page.with(this.#idBytes).toString());
     const [message] = payload?.messages ?? [];
     if (payload === undefined || message === undefined) return undefined;
     const seen = inOrder(filters, (filter) => filter.onMessage?.(message));
     return after(seen, () => {
-      const shown = shownIn(payload);
-      if (shown !== undefined) memory.keep(key, { sent: page, shown });
-      return shown?.pieces(this.#idBytes, ageMs);
+      const made = shownIn(payload);
+      if (made !== undefined) memory.keep(key, { sent: page, ...made });
+      return made?.shown.pieces(this.#idBytes, ageMs);
     });
   }
 
@@ -220,6 +225,7 @@ export class AskedPage {
       const known = key === undefined ? undefined : memory.recall(key, sent, this.#idBytes);
       if (known === undefined) return undefined;
       forgetKeys(filters);
+      for (const filter of filters) filter.onRecall?.(known);
       this.#tell(filters, known.sent);
       return { id: this.#id, bytes: known.shown.with(this.#idBytes) };
     });
@@ -228,12 +234,12 @@ export class AskedPage {
   /** Remembers what the filters made of the page, where it depends on their keys alone. */
   keep(filters: readonly Filter[], sent: Buffer, payload: Payload): void {
     forgetKeys(filters);
-    const shown = this.#key === undefined ? undefined : shownIn(payload);
-    const read = shown && PageBytes.of(sent.toString());
+    const made = this.#key === undefined ? undefined : shownIn(payload);
+    const read = made && PageBytes.of(sent.toString());
     const memory = memoryOf(filters);
-    if (this.#key === undefined || shown === undefined || !read?.isIn(sent, this.#idBytes)) return;
+    if (this.#key === undefined || made === undefined || !read?.isIn(sent, this.#idBytes)) return;
     const page = memory?.one(read) ?? read;
-    memory?.keep(this.#key, { sent: page, shown });
+    memory?.keep(this.#key, { sent: page, ...made });
     this.#tell(filters, page);
   }
 
@@ -267,15 +273,16 @@ function keyOf(filters: readonly Filter[]): MaybePromise<string | undefined> {
 }
 
 /** The page as it goes out; `undefined` where other messages or members go out with it. */
-function shownIn(payload: Payload): PageBytes | undefined {
+function shownIn(payload: Payload): Omit<KnownPage, 'sent'> | undefined {
   const [message, ...more] = payload.messages;
   if (message === undefined || more.length > 0 || payload.isBatch) return undefined;
   const { value, before, dropped } = message;
   const { result } = value;
+  if (!isObject(result) || !Array.isArray(result.tools)) return undefined;
   const isPage =
-    isObject(result) &&
-    Array.isArray(result.tools) &&
     Object.keys(value).every((key) => MEMBERS.has(key)) &&
     Object.keys(result).every((key) => RESULT_MEMBERS.has(key));
-  return isPage && !dropped && before.length === 0 ? PageBytes.of(payload.textWith()) : undefined;
+  if (!isPage || dropped || before.length > 0) return undefined;
+  const shown = PageBytes.of(payload.textWith());
+  return shown && { shown, tools: result.tools.length };
 }

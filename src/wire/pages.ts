@@ -129,9 +129,11 @@ function only(members: readonly MemberSpan[], name: string): MemberSpan | undefi
 }
 
 /** A page as the upstream sent it, and as the middlewares showed it. */
-interface KnownPage {
+export interface KnownPage {
   readonly sent: PageBytes;
   readonly shown: PageBytes;
+  /** How many tools they showed. */
+  readonly tools: number;
 }
 
 /**

@@ -14,6 +14,12 @@ export class ManualClock implements Clock {
     return () => this.#timers.delete(timer);
   };
 
+  /** Sets the time, as an administrator does: each timer fires as much later as before. */
+  jump(ms: number): void {
+    this.#now += ms;
+    for (const timer of this.#timers) timer.at += ms;
+  }
+
   /** How many timers have fired. */
   get rung(): number {
     return this.#rung;

@@ -1,6 +1,8 @@
 import diagnosticsChannel from 'node:diagnostics_channel';
 import { context, metrics, SpanKind, SpanStatusCode, trace } from '@opentelemetry/api';
-import { describe, expect, it, vi } from 'vitest';
+import { PrometheusExporter } from '@opentelemetry/exporter-prometheus';
+import { MeterProvider } from '@opentelemetry/sdk-metrics';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import manifest from '../../package.json' with { type: 'json' };
 import {
   EVENT_CHANNEL,
@@ -12,6 +14,7 @@ import {
 import { instrument } from '../../src/otel/index.ts';
 import { Page } from '../helpers/markdown.ts';
 import { observe, remoteTrace } from '../helpers/telemetry.ts';
+import { freePort } from '../services/ports.ts';
 
 const page = new Page('docs/operate/operations.md');
 
@@ -45,6 +48,14 @@ function ends(end: Partial<Extract<InterlockEvent, { type: 'call.ended' }>> = {}
   tell({ type: 'call.ended', ...ended, ...end } as EventDraft);
 }
 
+const LIST = { request: 9, method: 'tools/list', requestId: 3 } as const;
+
+function lists(ended: object = {}): void {
+  tell({ type: 'request.started', ...LIST, inSession: true, protocolVersion: '2025-11-25' });
+  const end = { outcome: 'ok', shown: 4, durationMs: 30, ...ended } as const;
+  tell({ type: 'request.ended', ...LIST, ...end });
+}
+
 /** Each event that becomes telemetry, with all its optional members. */
 function tellAll(): void {
   starts();
@@ -74,6 +85,7 @@ function tellAll(): void {
     { type: 'store.failed', operation: 'commit', durationMs: 2_000, error: new Error('down') },
     { type: 'error', error: new Error('out of words') },
   );
+  lists();
 }
 
 const runs = {
@@ -114,6 +126,58 @@ describe('the tables of the documentation', () => {
       return [name, kind, unit, keys.sort().join()];
     });
     expect(found.sort()).toEqual(told.sort());
+  });
+});
+
+describe('what Prometheus scrapes', () => {
+  /** The metrics of a real scrape: their kinds and labels by name. */
+  async function scrape(): Promise<Map<string, { kind: string; labels: Set<string> }>> {
+    const port = await freePort();
+    const exporter = new PrometheusExporter({ port, host: '127.0.0.1' });
+    const meterProvider = new MeterProvider({ readers: [exporter] });
+    onTestFinished(() => meterProvider.shutdown());
+    observe({ meterProvider, runs: [runsWithBus(true)] });
+    tellAll();
+    const url = `http://127.0.0.1:${port}/metrics`;
+    await expect
+      .poll(() =>
+        fetch(url).then(
+          ({ ok }) => ok,
+          () => false,
+        ),
+      )
+      .toBe(true);
+    const text = await (await fetch(url)).text();
+    const found = new Map<string, { kind: string; labels: Set<string> }>();
+    for (const [, name = '', kind = ''] of text.matchAll(/^# TYPE (\w+) (\w+)$/gm))
+      if (name !== 'target_info') found.set(name, { kind, labels: new Set() });
+    for (const [, series = '', labels = ''] of text.matchAll(/^(\w+)\{(.*)\} /gm)) {
+      const known = found.get(series) ?? found.get(series.replace(/_(bucket|sum|count)$/, ''));
+      for (const [, label = ''] of labels.matchAll(/(\w+)="/g)) known?.labels.add(label);
+    }
+    return found;
+  }
+
+  it('has the names that the table gives, for each metric', async () => {
+    const scraped = [...(await scrape())].map(([name, { kind }]) => [name, kind]);
+    const table = page.tableAfter('### In the words of Prometheus');
+    expect(table.map(([, name, kind]) => [name, kind]).sort()).toEqual(scraped.sort());
+    const ours = page.tableAfter('### Metrics').map(([name]) => name);
+    expect(table.map(([name]) => name)).toEqual(ours);
+  });
+
+  it('has the metrics and labels that the alert rules ask for', async () => {
+    const scraped = await scrape();
+    const [rules = ''] = page.blocks('yaml');
+    const asked = rules.split('- alert:').slice(1);
+    expect(asked).toHaveLength(3);
+    for (const rule of asked) {
+      const names = rule.match(/\b(?:mcp_interlock|gen_ai)_\w+/g) ?? [];
+      const metrics = names.filter((name) => scraped.has(name));
+      expect(metrics).not.toEqual([]);
+      const labels = metrics.flatMap((name) => [...(scraped.get(name)?.labels ?? [])]);
+      expect([...metrics, ...labels]).toEqual(expect.arrayContaining(names));
+    }
   });
 });
 
@@ -168,6 +232,27 @@ describe('a span', () => {
     expect(span?.attributes['rpc.response.status_code']).toBe(code?.toString());
     const status = error === undefined ? SpanStatusCode.UNSET : SpanStatusCode.ERROR;
     expect(span?.status.code).toBe(status);
+  });
+
+  it('of a list says how much it showed, and has no word of tools', async () => {
+    const seen = observe();
+    lists();
+    const [span] = seen.spans;
+    expect(span).toMatchObject({ name: 'tools/list', kind: SpanKind.SERVER });
+    const attributes = {
+      'mcp.method.name': 'tools/list',
+      'mcp.protocol.version': '2025-11-25',
+      'network.protocol.name': 'http',
+    };
+    expect(span?.attributes).toEqual({
+      ...attributes,
+      'jsonrpc.request.id': '3',
+      'mcp_interlock.list.shown': 4,
+    });
+    expect(await seen.values('mcp.server.operation.duration')).toEqual([{ attributes, value: 1 }]);
+    lists({ outcome: 'rpc_error', code: -32603, shown: undefined });
+    expect(seen.spans[1]?.attributes).toMatchObject({ 'error.type': '-32603' });
+    expect(seen.spans[1]?.status.code).toBe(SpanStatusCode.ERROR);
   });
 
   it('is a child of the caller’s span, and links to the active one', () => {

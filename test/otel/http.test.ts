@@ -29,6 +29,52 @@ describe('over HTTP, a span', () => {
     expect(seen.open).toBe(0);
   });
 
+  it('of a handshake, of a list and of a call tell what their clients saw', async () => {
+    const seen = observe();
+    const app = await scene();
+    const client = await app.client();
+    const remote = remoteTrace();
+    await client.raw.client.listTools({ _meta: { ...remote.meta } });
+    await client.calls('cart.add_item');
+    await client.raw.tools();
+    await expect.poll(() => seen.open).toBe(0);
+    expect(seen.spans.map(({ name, kind }) => [name, kind])).toEqual(
+      ['initialize', 'tools/list', 'tools/call cart.add_item', 'tools/list'].map((name) => [
+        ...[name, SpanKind.SERVER],
+      ]),
+    );
+    const [shaken, listed, , again] = seen.spans;
+    expect(shaken?.attributes).toEqual({
+      'mcp.method.name': 'initialize',
+      'mcp.protocol.version': '2025-11-25',
+      'jsonrpc.request.id': '0',
+      'network.protocol.name': 'http',
+    });
+    expect(listed?.parentSpanContext).toMatchObject(remote.context);
+    expect(listed?.attributes['mcp_interlock.list.shown']).toBe(2);
+    expect(again?.attributes['mcp_interlock.list.shown']).toBe(3);
+    const durations = await seen.values('mcp.server.operation.duration');
+    const methods = durations.map(({ attributes }) => attributes['mcp.method.name']);
+    expect(methods.sort()).toEqual(['initialize', 'tools/call', 'tools/list']);
+    expect(await seen.text()).not.toContain(client.run);
+  });
+
+  it('of a list in the stateless era is the same', async () => {
+    const seen = observe();
+    const app = await sceneOfBothEras({ session: { key: principalKey() } });
+    const client = await connectV2(app.url, 'alice', PINNED);
+    await client.listTools();
+    await client.close();
+    const lists = seen.spans.filter(({ name }) => name === 'tools/list');
+    expect(lists.map(({ attributes }) => attributes)).toEqual([
+      expect.objectContaining({
+        'mcp.protocol.version': '2026-07-28',
+        'mcp_interlock.list.shown': 4,
+      }),
+    ]);
+    expect(seen.open).toBe(0);
+  });
+
   it('of a failed call, an ungated one and a refused one', async () => {
     const seen = observe();
     const client = await (await scene()).client();
@@ -122,7 +168,8 @@ describe('over HTTP, a span', () => {
     const session = await app.session();
     await session.post([callOf(1, 'cart.add_item'), callOf(2, 'cart.view'), callOf(3, 'cart.pay')]);
     await expect.poll(() => seen.open).toBe(0);
-    const ids = seen.spans.map(({ attributes }) => attributes['jsonrpc.request.id']);
+    const calls = seen.spans.filter(({ name }) => name.startsWith('tools/call'));
+    const ids = calls.map(({ attributes }) => attributes['jsonrpc.request.id']);
     expect(ids.sort()).toEqual(['1', '2', '3']);
   });
 
@@ -186,7 +233,8 @@ describe('over HTTP, a span', () => {
     await second.call('cart.view');
     held.finish();
     await held.answer;
-    await expect.poll(() => seen.spans.length).toBe(2);
+    const isCall = ({ name }: { readonly name: string }) => name.startsWith('tools/call');
+    await expect.poll(() => seen.spans.filter(isCall).length).toBe(2);
     expect((await seen.spanOf('cart.view')).attributes).not.toHaveProperty('mcp_interlock.run');
     expect((await seen.spanOf('cart.add_item')).attributes['mcp_interlock.run']).toBe(
       runDigest(first.id),

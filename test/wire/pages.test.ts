@@ -37,7 +37,7 @@ describe('the memory of pages', () => {
 
   it('keeps one outcome of a page for each key', () => {
     const memory = new PageMemory();
-    memory.keep('a', { sent: page('1', '[10]'), shown });
+    memory.keep('a', { sent: page('1', '[10]'), shown, tools: 1 });
     expect(shownOf(memory, 'a', '[10]')).toBe(text('1', '["shown"]'));
     expect(memory.recall('b', bytes(text('1', '[10]')), id)).toBeUndefined();
     expect(memory.recall('a', bytes(text('1', '[20]')), id)).toBeUndefined();
@@ -45,19 +45,20 @@ describe('the memory of pages', () => {
 
   it('is bounded in number and in bytes, and forgets the oldest first', () => {
     const memory = new PageMemory();
-    for (let at = 0; at < 300; at++) memory.keep(`key ${at}`, { sent: page('1'), shown });
+    for (let at = 0; at < 300; at++) memory.keep(`key ${at}`, { sent: page('1'), shown, tools: 1 });
     const isKnown = (key: string): boolean =>
       memory.recall(key, bytes(text('1')), id) !== undefined;
     expect([isKnown('key 0'), isKnown('key 43'), isKnown('key 44')]).toEqual([false, false, true]);
     const long = (at: number): string => `["${String(at).padEnd(7 * 1024 * 1024)}"]`;
-    for (const at of [0, 1, 2]) memory.keep('long', { sent: page('1', long(at)), shown });
+    for (const at of [0, 1, 2]) memory.keep('long', { sent: page('1', long(at)), shown, tools: 1 });
     expect(memory.recall('long', bytes(text('1', long(2))), id)).toBeDefined();
-    for (const at of [0, 1, 2]) memory.keep(`long ${at}`, { sent: page('1', long(at)), shown });
+    for (const at of [0, 1, 2])
+      memory.keep(`long ${at}`, { sent: page('1', long(at)), shown, tools: 1 });
     const left = [0, 1, 2].map((at) => memory.recall(`long ${at}`, bytes(text('1', long(at))), id));
     expect(left.map((each) => each !== undefined)).toEqual([false, true, true]);
     expect(isKnown('key 299')).toBe(false);
     const huge = `["${' '.repeat(17 * 1024 * 1024)}"]`;
-    memory.keep('huge', { sent: page('1', huge), shown });
+    memory.keep('huge', { sent: page('1', huge), shown, tools: 1 });
     expect(memory.recall('huge', bytes(text('1', huge)), id)).toBeUndefined();
     expect(memory.recall('long 2', bytes(text('1', long(2))), id)).toBeDefined();
   });

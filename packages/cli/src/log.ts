@@ -7,7 +7,9 @@ export type LogFormat = 'text' | 'json';
 export const LOG_FORMATS: readonly LogFormat[] = ['text', 'json'];
 
 /** Beginnings whose ends are told too. People see the ends only. */
-const QUIET: readonly string[] = ['call.started', 'step.started', 'step.committed', 'list.changed'];
+const QUIET: readonly string[] = [
+  ...['request.started', 'call.started', 'step.started', 'step.committed', 'list.changed'],
+];
 
 /** Writes the log to standard output. Runs are named by digests: a key is a credential. */
 export class Log {

@@ -241,6 +241,33 @@ describe("a connection's settings", { timeout: 60_000 }, () => {
     expect(open.rows).toEqual([]);
   });
 
+  it('let no function of another signature in the schema take the place of ours', async () => {
+    const { database } = await openSchema();
+    const { schema } = database;
+    const pool = database.connect();
+    const store = postgresStore({ pool, schema, chainTrail: true });
+    await store.migrate();
+    // PostgreSQL prefers a function of texts wherever a parameter says no type.
+    const { rows } = await pool.query(
+      `SELECT proname AS name, pronargs AS many FROM pg_proc p
+        WHERE pronamespace = to_regnamespace($1) AND pronargs > 0
+          AND proargtypes::oid[] <@ ARRAY['json', 'text', 'float8', 'bool', 'int4', 'int8']::regtype[]::oid[]
+          AND proargtypes::oid[] <> array_fill('text'::regtype::oid, ARRAY[pronargs::int], ARRAY[0])`,
+      [schema],
+    );
+    expect(rows.length).toBeGreaterThan(15);
+    for (const { name, many } of rows) {
+      const texts = Array(many).fill('text').join(', ');
+      await pool.query(
+        `CREATE FUNCTION ${schema}.${name}(${texts}) RETURNS json LANGUAGE plpgsql
+           AS $$ BEGIN RAISE 'another signature of ${name}'; END $$`,
+      );
+    }
+    for (const operate of Object.values(everyOperation(store, randomUUID()))) await operate();
+    await store.purge({ principal: 'alice' });
+    await store.count({ workflow: 'checkout', forMs: 0 });
+  });
+
   it('may let a backslash escape in strings', async () => {
     const { database } = await openSchema();
     const options = '-c standard_conforming_strings=off -c backslash_quote=on';
@@ -277,6 +304,7 @@ function hostile(trap: string): string {
     CREATE FUNCTION ${trap}.same(integer, integer) RETURNS boolean ${tells('same', 'true')}
     CREATE OPERATOR ${trap}.= (LEFTARG = integer, RIGHTARG = integer, FUNCTION = ${trap}.same);
     CREATE DOMAIN ${trap}.bigint AS text;
-    CREATE DOMAIN ${trap}.text AS pg_catalog.text;
-    CREATE DOMAIN ${trap}.json AS pg_catalog.json;`;
+    CREATE FUNCTION ${trap}.cast_to(text) RETURNS boolean ${tells('cast', 'true')}
+    CREATE DOMAIN ${trap}.text AS pg_catalog.text CHECK (${trap}.cast_to(VALUE));
+    CREATE DOMAIN ${trap}.json AS pg_catalog.json CHECK (${trap}.cast_to(VALUE::pg_catalog.text));`;
 }

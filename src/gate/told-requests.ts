@@ -1,0 +1,215 @@
+/**
+ * The events of a whole request: that it came, and what its client was answered. Hides the many
+ * ways in which a request may end, so that each ends once.
+ */
+import type { Events, InterlockEvent, RefusalReason, ToldMethod, TraceContext } from '../events.ts';
+import type { Admission } from '../session/run.ts';
+import type { Call } from '../wire/call.ts';
+import type { Exchange } from '../wire/exchange.ts';
+import type { Filter } from '../wire/filter.ts';
+import { versionOf } from '../wire/headers.ts';
+import {
+  isObject,
+  isRequestId,
+  type JsonObject,
+  META_PREFIX,
+  type RequestId,
+} from '../wire/json-rpc.ts';
+import type { Message } from '../wire/message.ts';
+import type { KnownPage } from '../wire/pages.ts';
+import type { BoundReads } from '../workflow/reads.ts';
+import { holdersOf } from './claimed-call.ts';
+import type { GateConfig } from './config.ts';
+
+type Ended<Type> = Extract<InterlockEvent, { readonly type: Type }>;
+type CallEnd = Pick<Ended<'call.ended'>, 'outcome' | 'code' | 'reason'>;
+type OtherEnd = Pick<Ended<'request.ended'>, 'outcome' | 'code' | 'shown' | 'protocolVersion'>;
+
+/** What both events of a request say of it. */
+type Named =
+  | { readonly call: number; readonly tool: string; readonly requestId: RequestId }
+  | { readonly request: number; readonly method: ToldMethod; readonly requestId: RequestId };
+
+/** A request whose start was published, but not its end. */
+interface OpenRequest {
+  readonly named: Named;
+  readonly incoming: Call;
+  readonly startedAt: number;
+}
+
+/** The member of each list's result that has the list. An `initialize` has none. */
+const LISTS: Readonly<Record<ToldMethod, string | undefined>> = {
+  initialize: undefined,
+  'tools/list': 'tools',
+  'prompts/list': 'prompts',
+  'resources/list': 'resources',
+  'resources/templates/list': 'resourceTemplates',
+};
+
+/** Publishes the events of one exchange's requests. Joins it only if something listens. */
+export class ToldRequests implements Filter {
+  /** After the gates, so it sees what the client sees. */
+  readonly stage = 'sync';
+  readonly #events: Events;
+  readonly #now: () => number;
+  readonly #open = new Map<RequestId, OpenRequest>();
+
+  private constructor({ events, clock }: Pick<GateConfig, 'events' | 'clock'>) {
+    this.#events = events;
+    this.#now = () => clock.now();
+  }
+
+  /** Publishes the start of each request with an id, at the first gate of the route. */
+  static join(config: GateConfig, exchange: Exchange, { session }: Admission): void {
+    const told = new ToldRequests(config);
+    for (const incoming of exchange.requests)
+      if (incoming.number === undefined && incoming.isForwardable)
+        told.#start(incoming, config, exchange, session.run !== '');
+    if (told.#open.size > 0) exchange.join(told);
+  }
+
+  #start(incoming: Call, config: GateConfig, { req }: Exchange, inSession: boolean): void {
+    const { message, id: requestId } = incoming;
+    if (requestId === undefined) return;
+    const named = this.#name(incoming, requestId, config);
+    if (named === undefined) return;
+    incoming.number = 'call' in named ? named.call : named.request;
+    incoming.onSettled = () => {
+      const { answer } = incoming;
+      // If the whole HTTP request was rejected, its own answer has no members.
+      const isRejected = answer !== undefined && !('result' in answer || 'error' in answer);
+      this.#end(requestId, isRejected ? { error: {} } : answer);
+    };
+    this.#open.set(requestId, { named, incoming, startedAt: this.#now() });
+    const protocolVersion = versionOf(req, incoming);
+    const trace = traceOf(message.at('params', '_meta'));
+    const started = { protocolVersion, inSession, trace };
+    if ('call' in named) this.#events.publish({ type: 'call.started', ...named, ...started });
+    else this.#events.publish({ type: 'request.started', ...named, ...started });
+  }
+
+  /** Gives a number to a request that is told of; `undefined` for another one. */
+  #name(
+    { message, method }: Call,
+    requestId: RequestId,
+    { workflow }: GateConfig,
+  ): Named | undefined {
+    if (isTold(method, workflow.reads))
+      return { request: this.#events.nextNumber(), method, requestId };
+    const tool = message.at('params', 'name');
+    if (method !== 'tools/call' || typeof tool !== 'string') return undefined;
+    return { call: this.#events.nextNumber(), tool, requestId };
+  }
+
+  wants(): boolean {
+    return this.#open.size > 0;
+  }
+
+  onMessage({ value }: Message): void {
+    const { id, method } = value;
+    if (method !== undefined || !isRequestId(id)) return;
+    this.#end(id, value);
+  }
+
+  /** This filter changes no page of tools. */
+  pageKey(): string {
+    return 'told';
+  }
+
+  onRecall({ tools }: KnownPage): void {
+    // Such a page answers the only request of its exchange.
+    for (const id of this.#open.keys()) this.#end(id, { result: {} }, tools);
+  }
+
+  onEnd(): JsonObject[] {
+    this.#endAll();
+    return [];
+  }
+
+  onUnreadable(): void {
+    this.#endAll();
+  }
+
+  onClose(): void {
+    this.#endAll();
+  }
+
+  #endAll(): void {
+    for (const id of this.#open.keys()) this.#end(id, undefined);
+  }
+
+  /**
+   * @param answer what the client sees, or `undefined` where none passed
+   * @param shown how many tools the page shows, where it was made before
+   */
+  #end(id: RequestId, answer: JsonObject | undefined, shown?: number): void {
+    const open = this.#open.get(id);
+    if (open === undefined) return;
+    this.#open.delete(id);
+    const { named, incoming, startedAt } = open;
+    const durationMs = this.#now() - startedAt;
+    if ('call' in named) {
+      const end = callEnd(incoming, answer);
+      this.#events.publish({ type: 'call.ended', ...named, ...end, durationMs });
+    } else {
+      const end = { ...otherEnd(named.method, answer), ...(shown !== undefined && { shown }) };
+      this.#events.publish({ type: 'request.ended', ...named, ...end, durationMs });
+    }
+  }
+}
+
+/** Whether the request is told of beside calls. The gate reads only lists that it filters. */
+function isTold(
+  method: string | undefined,
+  { bindsPrompts, bindsResources }: BoundReads,
+): method is ToldMethod {
+  if (method === undefined || !Object.hasOwn(LISTS, method)) return false;
+  if (method.startsWith('prompts/')) return bindsPrompts;
+  return !method.startsWith('resources/') || bindsResources;
+}
+
+function callEnd(incoming: Call, answer: JsonObject | undefined): CallEnd {
+  if (answer === undefined) {
+    // The gate's own answer, that the outcome is unknown, passed no filter.
+    const isLost = holdersOf(incoming).some(({ step }) => step.isUnknown);
+    return { outcome: isLost ? 'unknown' : 'unanswered' };
+  }
+  if (incoming.fate === 'alias') return { outcome: 'refused' };
+  const { result, error } = answer;
+  const facts = isObject(error) ? error.data : isObject(result) ? result._meta : undefined;
+  const refusal = isObject(facts) ? facts[`${META_PREFIX}refusal`] : undefined;
+  if (isObject(refusal)) return { outcome: 'refused', reason: refusal.reason as RefusalReason };
+  if (isObject(error)) return failedWith(error);
+  if (!isObject(result) || (isObject(facts) && `${META_PREFIX}outcome` in facts))
+    return { outcome: 'unknown' };
+  return { outcome: result.isError === true ? 'tool_error' : 'ok' };
+}
+
+function otherEnd(method: ToldMethod, answer: JsonObject | undefined): OtherEnd {
+  const { result, error } = answer ?? {};
+  if (isObject(error)) return failedWith(error);
+  if (!isObject(result)) return { outcome: 'unanswered' };
+  const list = result[LISTS[method] ?? ''];
+  const { protocolVersion } = method === 'initialize' ? result : {};
+  return {
+    outcome: 'ok',
+    ...(Array.isArray(list) && { shown: list.length }),
+    ...(typeof protocolVersion === 'string' && { protocolVersion }),
+  };
+}
+
+function failedWith({ code }: JsonObject): { outcome: 'rpc_error'; code?: number } {
+  return { outcome: 'rpc_error', ...(typeof code === 'number' && { code }) };
+}
+
+/** The client's trace context (MCP, SEP-414). */
+function traceOf(meta: unknown): TraceContext | undefined {
+  if (!isObject(meta)) return undefined;
+  const { traceparent, tracestate, baggage } = meta;
+  if (typeof traceparent !== 'string' && typeof baggage !== 'string') return undefined;
+  return {
+    ...(typeof traceparent === 'string' && { traceparent }),
+    ...(typeof tracestate === 'string' && { tracestate }),
+    ...(typeof baggage === 'string' && { baggage }),
+  };
+}
