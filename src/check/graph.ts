@@ -5,7 +5,7 @@
 import { type AnyBinding, eventNamed, isChosen } from '../workflow/binding.ts';
 import { type ChartNode, type ChartTree, covers } from '../workflow/chart.ts';
 import type { StateMachineGate } from '../workflow/gate.ts';
-import { atomsOf, type BoundState } from '../workflow/position.ts';
+import { ANY_STATE, atomsOf, type BoundState } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { XNode, XTransition } from '../workflow/xstate.ts';
 import type {
@@ -260,12 +260,21 @@ class Calls {
     named: readonly GraphNode[],
     real: readonly GraphNode[],
   ): [whole: readonly string[], partly: readonly string[]] {
-    const isLeft = (id: string, told: readonly string[]): boolean =>
-      this.#canBe({ all: [forSome, { not: { any: told } }] }, id);
+    const without = (told: readonly string[]): BoundState => {
+      return { all: [forSome, { not: { any: told } }] };
+    };
+    const isLeft = (id: string, told: readonly string[]): boolean => this.#canBe(without(told), id);
+    /** Spares the look at each node where the told ones say it all, as they mostly do. */
+    const isAnyLeft = (told: readonly string[]): boolean =>
+      this.#workflow.canBeIn([without(told)], [ANY_STATE]);
     const whole: string[] = [];
-    for (const { id } of [...named, ...real])
+    const tell = ({ id }: GraphNode): void => {
       if (isLeft(id, whole) && !this.#canBe({ not: forAll }, id)) whole.push(id);
+    };
+    named.forEach(tell);
+    if (isAnyLeft(whole)) real.forEach(tell);
     const partly = named.map(({ id }) => id).filter((id) => isLeft(id, whole));
+    if (!isAnyLeft([...whole, ...partly])) return [whole, partly];
     for (const { id, type } of real) {
       const isLeaf = type === 'atomic' || type === 'final';
       if (isLeaf && isLeft(id, [...whole, ...partly])) partly.push(id);
