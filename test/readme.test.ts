@@ -211,7 +211,7 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
   'README.md': `import { StateMachineGate } from 'mcp-interlock';`,
   'docs/build/machines.md': '',
   'docs/build/checks.md': `
-    import type { StateMachineGate, SyncPolicy } from 'mcp-interlock';
+    import { StateMachineGate, type SyncPolicy } from 'mcp-interlock';
     import { expect } from 'vitest';
     declare const gate: StateMachineGate, tools: string[], policies: SyncPolicy[];`,
   'docs/reference/errors.md': `

@@ -282,9 +282,11 @@ export class Exploration {
     return [...this.#named(this.#takenIn(state)), undefined];
   }
 
+  /** Where a transition waits for no event, one that no state handles wakes it too. */
   #eventsFrom(outside: SearchMoves['outside'], { state }: Position): readonly string[] {
     if (outside === false) return [];
-    const taken = this.#takenIn(state);
+    const isRestive = this.#chart?.isRestive === true;
+    const taken = isRestive ? [...this.#takenIn(state), '*'] : this.#takenIn(state);
     if (outside === true) return this.#named(taken);
     return outside.filter((event) => taken.some((each) => covers(each, event)));
   }
@@ -325,7 +327,8 @@ export class Exploration {
         .map(({ position: to, isUsual }) => ({ to, isGuarded: !isUsual }));
     if (this.#chart === undefined)
       return [{ to: withoutTime(workflow.next(from, event).position), isGuarded: false }];
-    if (!this.#takenIn(from.state).some((each) => covers(each, event))) return [];
+    const isTaken = this.#takenIn(from.state).some((each) => covers(each, event));
+    if (!isTaken && !this.#chart.isRestive) return [];
     const { positions, isGuarded } = this.#chart.next(from, event);
     return positions.map((to) => ({ to, isGuarded }));
   }

@@ -1,109 +1,22 @@
 /**
  * A gate's workflow as plain data for a diagram. It hides how each kind of machine keeps its
- * states, and which calls take which of its ways.
+ * states, where each tool is available, and which calls take which of its ways.
  */
-import type { AnyBinding } from '../workflow/binding.ts';
-import { type ChartNode, covers } from '../workflow/chart.ts';
+import { type AnyBinding, eventNamed, isChosen } from '../workflow/binding.ts';
+import { type ChartNode, type ChartTree, covers } from '../workflow/chart.ts';
 import type { StateMachineGate } from '../workflow/gate.ts';
-import { atomsOf } from '../workflow/position.ts';
+import { ANY_STATE, atomsOf, type BoundState } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { XNode, XTransition } from '../workflow/xstate.ts';
-
-/** The kind of machine that a gate was made of. */
-export type WorkflowKind = 'flat' | 'statechart' | 'order';
-
-/** A workflow as plain JSON, to be drawn by any program: see {@link workflowGraph}. */
-export interface WorkflowGraph {
-  /** The workflow's id, as in `gate.id`. */
-  readonly id: string;
-  readonly kind: WorkflowKind;
-  /**
-   * The ids of the nodes that are active where every run begins, outermost first. None for rules of
-   * order, where nothing is done at first.
-   */
-  readonly initial: readonly string[];
-  /** In the order of the definition; each node stands behind the one around it. */
-  readonly nodes: readonly GraphNode[];
-  readonly edges: readonly GraphEdge[];
-  /** Every bound tool, in binding order. */
-  readonly tools: readonly GraphTool[];
-}
-
-/** A state; for rules of order a tool, which is active once it is done. */
-export interface GraphNode {
-  /**
-   * The name that bindings give it: the state of a flat machine, or a path of a statechart. Where
-   * the machine of a statechart itself has regions or transitions, it is one more node around all
-   * others: `''`.
-   */
-  readonly id: string;
-  /** Its own name, without those around it; for the node `''` the workflow's id. */
-  readonly label: string;
-  /** The id of the node around it; absent at the top. */
-  readonly parent?: string;
-  /** `history` stands for the states of its parent that were active last. No run is in it. */
-  readonly type: 'atomic' | 'compound' | 'parallel' | 'final' | 'history';
-  /** For a compound node: the id of the node inside in which it begins. */
-  readonly initial?: string;
-  /** The tags of a statechart's state; absent where it has none. */
-  readonly tags?: readonly string[];
-  /** After how many milliseconds a deadline takes a run out of it. */
-  readonly after?: number;
-}
-
-/** A way from one state to another. */
-export interface GraphEdge {
-  /** Unique in its graph, and the same each time for the same gate. */
-  readonly id: string;
-  readonly from: string;
-  /** The same as `from` where the run stays, as for a transition of actions only. */
-  readonly to: string;
-  /**
-   * What takes it:
-   * - `event`
-   * - `deadline`: the time of its state has passed
-   * - `always`: nothing; the machine takes it by itself
-   * - `done`: all inside the state has ended
-   * - `before`: for rules of order, `to` needs `from`, perhaps among alternatives
-   */
-  readonly type: 'event' | 'deadline' | 'always' | 'done' | 'before';
-  /**
-   * The event's name, in a statechart perhaps a pattern such as `cart.*`; `''` where there is none.
-   */
-  readonly event: string;
-  /** Whether it has a guard of the machine. */
-  readonly isGuarded: boolean;
-  /** For a deadline: its milliseconds. */
-  readonly after?: number;
-  /** The tools whose calls may take it. So may `runs.send()`, which sends any event. */
-  readonly tools: readonly EdgeTool[];
-}
-
-/** A tool whose calls may take an edge. */
-export interface EdgeTool {
-  readonly name: string;
-  /** Which outcome of a call sends the event. */
-  readonly outcome: 'success' | 'failure';
-  /** Whether a guard of the binding may refuse the call. */
-  readonly isGuarded: boolean;
-  /** Whether only calls take it whose arguments the binding's `when` accepts. */
-  readonly isPartial: boolean;
-  /** Whether a function chooses the event for each call, and so may choose another one. */
-  readonly isChosen: boolean;
-}
-
-/** A bound tool. */
-export interface GraphTool {
-  readonly name: string;
-  /**
-   * The nodes that its bindings name, by path, by tag or by an expression that may be true there.
-   */
-  readonly nodes: readonly string[];
-  /** Those of its nodes that a success leaves by no edge of the graph. */
-  readonly stays: readonly string[];
-  /** Whether every binding has a `when`, so that the tool is listed in every state. */
-  readonly isPartial: boolean;
-}
+import type {
+  EdgeTool,
+  GraphEdge,
+  GraphNode,
+  GraphTool,
+  Layout,
+  WorkflowGraph,
+} from './graph-data.ts';
+import { layoutOfOrder } from './order-graph.ts';
 
 /**
  * A gate's states, the ways between them, and the tools whose calls take these ways, as plain JSON.
@@ -113,16 +26,21 @@ export function workflowGraph<S extends string, E extends string>(
   gate: StateMachineGate<S, E>,
 ): WorkflowGraph {
   const workflow = gate.clone().compile();
-  const kind = kindOf(workflow);
-  const { nodes, edges } = LAYOUTS[kind](workflow);
-  const numbered = edges.map((edge, at) => ({ id: `e${at}`, ...edge }));
+  const { id, order, chart } = workflow;
+  const calls = new Calls(workflow);
+  const kind = order ? 'order' : chart ? 'statechart' : 'flat';
+  const { nodes, edges } = order
+    ? layoutOfOrder(workflow, order)
+    : chart
+      ? chartOf(id, chart, calls)
+      : flatOf(workflow, calls);
   return {
-    id: workflow.id,
+    id,
     kind,
     initial: activeIn(workflow, workflow.initial),
     nodes,
-    edges: numbered,
-    tools: workflow.toolNames.map((name) => toolOf(workflow, name, nodes, numbered)),
+    edges: edges.map((edge, at) => ({ id: `e${at}`, ...edge })),
+    tools: workflow.toolNames.map((name) => calls.toolOf(name, nodes, edges)),
   };
 }
 
@@ -139,17 +57,6 @@ export function activeNodes<S extends string, E extends string>(
   return activeIn(gate.clone().compile(), state);
 }
 
-function kindOf(workflow: Workflow): WorkflowKind {
-  if (workflow.isOrder) return 'order';
-  return workflow.chart === undefined ? 'flat' : 'statechart';
-}
-
-const LAYOUTS: Readonly<Record<WorkflowKind, (workflow: Workflow) => Layout>> = {
-  flat: flatOf,
-  statechart: chartOf,
-  order: orderOf,
-};
-
 function activeIn(workflow: Workflow, state: string): readonly string[] {
   if (workflow.isOrder) return workflow.doneIn(state) ?? [];
   const { chart } = workflow;
@@ -158,12 +65,7 @@ function activeIn(workflow: Workflow, state: string): readonly string[] {
   return active.map(({ path }) => path).filter((path) => path !== '' || isDrawn(chart.root));
 }
 
-interface Layout {
-  readonly nodes: readonly GraphNode[];
-  readonly edges: readonly Omit<GraphEdge, 'id'>[];
-}
-
-function flatOf(workflow: Workflow): Layout {
+function flatOf(workflow: Workflow, calls: Calls): Layout {
   const times = new Map(workflow.deadlines);
   const nodes = workflow.states.map((id): GraphNode => {
     const after = times.get(id);
@@ -177,7 +79,7 @@ function flatOf(workflow: Workflow): Layout {
       type: 'event' as const,
       event,
       isGuarded: false,
-      tools: toolsOn(workflow, from, event),
+      tools: calls.toolsOn(from, event),
     }));
     const left = workflow.overdue({ state: from, updatedAt: 0 }, Number.POSITIVE_INFINITY);
     if (after === undefined || left === undefined) return events;
@@ -188,37 +90,21 @@ function flatOf(workflow: Workflow): Layout {
   return { nodes, edges };
 }
 
-/** Each tool, and an edge from every tool that its rule names as needed. */
-function orderOf(workflow: Workflow): Layout {
-  const nodes = workflow.states.map((id): GraphNode => ({ id, label: id, type: 'atomic' }));
-  const edges = nodes.flatMap(({ id: to }) => {
-    const bindings = workflow.bindingsOf(to);
-    const named = new Set(bindings.flatMap(({ states }) => states.flatMap(atomsOf)));
-    const needed = nodes.filter(({ id }) => id !== to && named.has(id));
-    const isGuarded = bindings.some(({ guard }) => guard !== undefined);
-    const type = 'before' as const;
-    return needed.map(({ id: from }) => ({ from, to, type, event: '', isGuarded, tools: [] }));
-  });
-  return { nodes, edges };
-}
-
-function chartOf(workflow: Workflow): Layout {
-  const root = workflow.chart?.root;
-  if (root === undefined) return { nodes: [], edges: [] };
+function chartOf(name: string, chart: ChartTree, calls: Calls): Layout {
+  const { root } = chart;
   const isAround = isDrawn(root);
   const ids = new Map<string, string>();
   const nodes: GraphNode[] = [];
   const grow = (source: XNode, id: string, parent: string | undefined): void => {
     ids.set(source.id, id);
-    if (id !== '' || isAround) nodes.push(nodeOf(workflow, source, id, parent));
+    const label = id === '' ? name : source.key;
+    if (id !== '' || isAround) nodes.push({ label, ...nodeOf(chart, source, id, parent) });
     const inside = id !== '' || isAround ? id : undefined;
-    for (const child of Object.values(source.states)) {
-      grow(child, pathOf(workflow, child, id), inside);
-    }
+    for (const child of Object.values(source.states)) grow(child, pathOf(chart, child, id), inside);
   };
   grow(root.source, '', undefined);
-  const sources = [root, ...(workflow.chart?.nodes.values() ?? [])];
-  return { nodes, edges: sources.flatMap((node) => edgesOf(workflow, node, ids)) };
+  const sources = [root, ...chart.nodes.values()];
+  return { nodes, edges: sources.flatMap((node) => edgesOf(node, ids, calls)) };
 }
 
 /** Whether the machine itself is a node, around those of its states. */
@@ -231,40 +117,39 @@ function isMoving(always: readonly XTransition[] | undefined): boolean {
 }
 
 function nodeOf(
-  workflow: Workflow,
+  chart: ChartTree,
   source: XNode,
   id: string,
   parent: string | undefined,
-): GraphNode {
+): Omit<GraphNode, 'label'> {
   const first = source.type === 'compound' ? source.initial?.target?.[0] : undefined;
   return {
     id,
-    label: id === '' ? workflow.id : source.key,
     ...(parent === undefined ? {} : { parent }),
     type: source.type,
-    ...(first === undefined ? {} : { initial: pathOf(workflow, first, id) }),
+    ...(first === undefined ? {} : { initial: pathOf(chart, first, id) }),
     ...(source.tags.length === 0 ? {} : { tags: [...source.tags] }),
   };
 }
 
 /** Also gives a path to a history state, which has none since no run is in it. */
-function pathOf(workflow: Workflow, source: XNode, parent: string): string {
-  const known = [...(workflow.chart?.nodes.values() ?? [])].find((node) => node.source === source);
+function pathOf(chart: ChartTree, source: XNode, parent: string): string {
+  const known = [...chart.nodes.values()].find((node) => node.source === source);
   const key = source.key.replace(/[\\.|()]/g, '\\$&');
   return known?.path ?? (parent === '' ? key : `${parent}.${key}`);
 }
 
 function edgesOf(
-  workflow: Workflow,
   { path: from, source }: ChartNode,
   ids: ReadonlyMap<string, string>,
+  calls: Calls,
 ): Omit<GraphEdge, 'id'>[] {
   const ways = [
     ...[...source.transitions].map(([name, transitions]) => ({ ...eventOf(name), transitions })),
     { type: 'always' as const, event: '', transitions: source.always ?? [] },
   ];
   return ways.flatMap(({ type, event, transitions }) => {
-    const tools = type === 'event' ? toolsOn(workflow, from, event) : [];
+    const tools = type === 'event' ? calls.toolsOn(from, event) : [];
     return transitions.flatMap(({ target, guard }) => {
       const targets = target?.map(({ id }) => ids.get(id) ?? from) ?? [from];
       const isGuarded = guard !== undefined;
@@ -278,70 +163,159 @@ function eventOf(name: string): Pick<GraphEdge, 'type' | 'event'> {
   return name.startsWith('xstate.') ? { type: 'done', event: '' } : { type: 'event', event: name };
 }
 
-/** The tools whose calls may send the event where `from` is active. */
-function toolsOn(workflow: Workflow, from: string, event: string): EdgeTool[] {
-  return workflow.toolNames.flatMap((name) =>
-    OUTCOMES.flatMap((outcome) => {
-      const senders = decisive(workflow, workflow.bindingsOf(name), from, outcome);
-      const sending = senders.filter((binding) => mayTake(binding[outcome], event));
-      const [first] = sending;
-      if (first === undefined) return [];
-      const isGuarded = sending.every(({ guard }) => guard !== undefined);
-      const isPartial = sending.every(({ when }) => when !== undefined);
-      const isChosen = sending.every((binding) => typeof binding[outcome] === 'function');
-      return [{ name, outcome, isGuarded, isPartial, isChosen }];
-    }),
-  );
+/** What a call of a tool may send, and where. */
+interface Sender {
+  readonly binding: AnyBinding;
+  /** Where this binding decides: the first one that is about a call and available does. */
+  readonly where: BoundState;
 }
 
-const OUTCOMES = ['success', 'failure'] as const;
+/** The bound tools of one machine: what their calls send where, and where they are available. */
+class Calls {
+  readonly #workflow: Workflow;
+  readonly #senders: ReadonlyMap<string, Readonly<Record<Outcome, readonly Sender[]>>>;
 
-function mayTake(source: AnyBinding['success'], event: string): boolean {
-  return typeof source === 'function' || (source !== undefined && covers(event, source));
-}
-
-/**
- * The bindings that may decide what a call sends where `from` is active. The first one that is
- * about a call decides. So in a flat machine, those after one without a `when` never do.
- */
-function decisive(
-  workflow: Workflow,
-  bindings: readonly AnyBinding[],
-  from: string,
-  outcome: 'success' | 'failure',
-): readonly AnyBinding[] {
-  const open = bindings.filter(
-    (binding) =>
-      binding[outcome] !== undefined && (from === '' || workflow.canBeIn(binding.states, [from])),
-  );
-  const last = open.findIndex(({ when }) => when === undefined);
-  return !workflow.isFlat || last === -1 ? open : open.slice(0, last + 1);
-}
-
-function toolOf(
-  workflow: Workflow,
-  name: string,
-  nodes: readonly GraphNode[],
-  edges: readonly GraphEdge[],
-): GraphTool {
-  const bindings = workflow.bindingsOf(name);
-  const named = bindings.flatMap(({ states }) => states);
-  const isNamed = ({ id, tags = [] }: GraphNode): boolean =>
-    named.some((each) => {
-      if (typeof each === 'object' && 'tag' in each) return tags.includes(each.tag);
-      return each === id || (typeof each === 'object' && workflow.canBeIn([each], [id]));
-    });
-  const at = nodes.filter(isNamed).map(({ id }) => id);
-  const isLeft = (id: string): boolean =>
-    edges.some(
-      ({ from, tools }) =>
-        (from === id || (workflow.chart !== undefined && from.startsWith(`${id}.`))) &&
-        tools.some((tool) => tool.name === name && tool.outcome === 'success'),
+  constructor(workflow: Workflow) {
+    this.#workflow = workflow;
+    this.#senders = new Map(
+      workflow.toolNames.map((name) => {
+        const bindings = workflow.bindingsOf(name);
+        return [
+          name,
+          { success: sendersOf(bindings, 'success'), failure: sendersOf(bindings, 'failure') },
+        ];
+      }),
     );
-  return {
-    name,
-    nodes: at,
-    stays: at.filter((id) => !isLeft(id)),
-    isPartial: bindings.every(({ when }) => when !== undefined),
-  };
+  }
+
+  /** The tools whose calls may send the event where `from` is active. */
+  toolsOn(from: string, event: string): EdgeTool[] {
+    return this.#workflow.toolNames.flatMap((name) =>
+      OUTCOMES.flatMap((outcome) => {
+        const sending = this.#sendersOn(name, outcome, event).filter(({ where }) =>
+          this.#canBe(where, from),
+        );
+        if (sending.length === 0) return [];
+        const bindings = sending.map(({ binding }) => binding);
+        const isSent: BoundState = { any: sending.map(({ where }) => where) };
+        return [
+          {
+            name,
+            outcome,
+            isGuarded: this.#workflow.bindingsOf(name).some(isAsked),
+            isPartial: bindings.every(({ when }) => when !== undefined),
+            isChosen: bindings.every((each) => isChosen(each[outcome])),
+            isPartly: this.#canBe({ not: isSent }, from),
+          },
+        ];
+      }),
+    );
+  }
+
+  toolOf(
+    name: string,
+    nodes: readonly GraphNode[],
+    edges: readonly Omit<GraphEdge, 'id'>[],
+  ): GraphTool {
+    const { order } = this.#workflow;
+    const bindings = this.#workflow.bindingsOf(name);
+    const isPartial = bindings.every(({ when }) => when !== undefined);
+    const isGuarded = order?.names.includes(name) !== true && bindings.some(isAsked);
+    const about = { name, isPartial, isGuarded };
+    if (order !== undefined) return { ...about, nodes: [], partly: [], stays: [], staysPartly: [] };
+    // A binding without a `when` is about every call, so those with one only add states to its own.
+    const always = bindings.filter(({ when }) => isPartial || when === undefined);
+    const own = always.map(({ states }): BoundState => ({ any: states }));
+    const forAll: BoundState = isPartial ? { all: own } : { any: own };
+    const forSome: BoundState = { any: bindings.flatMap(({ states }) => states) };
+    const moves = edges.flatMap(({ from, event, tools }): BoundState[] => {
+      const isTaken = tools.some((each) => each.name === name && each.outcome === 'success');
+      const sending = isTaken ? this.#sendersOn(name, 'success', event) : [];
+      return isTaken ? [{ all: [from, { any: sending.map(({ where }) => where) }] }] : [];
+    });
+    const isUnmoved: BoundState = { not: { any: moves } };
+    const atoms = bindings.flatMap(({ states }) => states.flatMap(atomsOf));
+    const isNamed = ({ id, tags = [] }: GraphNode): boolean =>
+      atoms.some((atom) => (typeof atom === 'string' ? atom === id : tags.includes(atom.tag)));
+    const real = nodes.filter(({ type }) => type !== 'history');
+    const named = real.filter(isNamed);
+    const [whole, partly] = this.#placesOf(forAll, forSome, named, real);
+    const [stays, staysPartly] = this.#placesOf(
+      { all: [forAll, isUnmoved] },
+      { all: [forSome, isUnmoved] },
+      named,
+      real,
+    );
+    return { ...about, nodes: whole, partly, stays, staysPartly };
+  }
+
+  /**
+   * The nodes that tell best where something is true: those while which `forAll` is, and those
+   * without which `forSome` would be left out. What the bindings name comes first, so that a reader
+   * finds it where the app has put it.
+   */
+  #placesOf(
+    forAll: BoundState,
+    forSome: BoundState,
+    named: readonly GraphNode[],
+    real: readonly GraphNode[],
+  ): [whole: readonly string[], partly: readonly string[]] {
+    const without = (told: readonly string[]): BoundState => {
+      return { all: [forSome, { not: { any: told } }] };
+    };
+    const isLeft = (id: string, told: readonly string[]): boolean => this.#canBe(without(told), id);
+    /** Spares the look at each node where the told ones say it all, as they mostly do. */
+    const isAnyLeft = (told: readonly string[]): boolean =>
+      this.#workflow.canBeIn([without(told)], [ANY_STATE]);
+    const whole: string[] = [];
+    const tell = ({ id }: GraphNode): void => {
+      if (isLeft(id, whole) && !this.#canBe({ not: forAll }, id)) whole.push(id);
+    };
+    named.forEach(tell);
+    if (isAnyLeft(whole)) real.forEach(tell);
+    const partly = named.map(({ id }) => id).filter((id) => isLeft(id, whole));
+    if (!isAnyLeft([...whole, ...partly])) return [whole, partly];
+    for (const { id, type } of real) {
+      const isLeaf = type === 'atomic' || type === 'final';
+      if (isLeaf && isLeft(id, [...whole, ...partly])) partly.push(id);
+    }
+    return [whole, partly];
+  }
+
+  #sendersOn(tool: string, outcome: Outcome, event: string): readonly Sender[] {
+    const senders = this.#senders.get(tool)?.[outcome] ?? [];
+    return senders.filter(({ binding: { [outcome]: source } }) => {
+      const named = eventNamed(source);
+      return named === undefined || covers(event, named);
+    });
+  }
+
+  /** Whether the expression can be true while the node is active. */
+  #canBe(expression: BoundState, id: string): boolean {
+    const workflow = this.#workflow;
+    // In a flat machine no other state is active, so there is nothing to try.
+    return workflow.isFlat
+      ? workflow.allows(id, { states: [expression] })
+      : workflow.canBeIn([expression], [id]);
+  }
+}
+
+type Outcome = 'success' | 'failure';
+
+const OUTCOMES: readonly Outcome[] = ['success', 'failure'];
+
+function sendersOf(bindings: readonly AnyBinding[], outcome: Outcome): readonly Sender[] {
+  const earlier: BoundState[] = [];
+  return bindings.flatMap((binding) => {
+    const { states, when } = binding;
+    if (binding[outcome] === undefined) return [];
+    const where: BoundState = { all: [{ any: states }, ...earlier] };
+    if (when === undefined) earlier.push({ not: { any: states } });
+    return [{ binding, where }];
+  });
+}
+
+/** Whether a function of the binding may refuse a call. */
+function isAsked({ guard, visible }: AnyBinding): boolean {
+  return guard !== undefined || visible !== undefined;
 }

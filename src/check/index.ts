@@ -14,16 +14,15 @@ export {
   type FindingCode,
   type Findings,
 } from './findings.ts';
-export {
-  activeNodes,
-  type EdgeTool,
-  type GraphEdge,
-  type GraphNode,
-  type GraphTool,
-  type WorkflowGraph,
-  type WorkflowKind,
-  workflowGraph,
-} from './graph.ts';
+export { activeNodes, workflowGraph } from './graph.ts';
+export type {
+  EdgeTool,
+  GraphEdge,
+  GraphNode,
+  GraphTool,
+  WorkflowGraph,
+  WorkflowKind,
+} from './graph-data.ts';
 export { toMermaid } from './mermaid.ts';
 export {
   type Disproven,

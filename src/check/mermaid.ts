@@ -3,21 +3,20 @@
  * which block each state and each arrow stands.
  */
 import type { StateMachineGate } from '../workflow/gate.ts';
-import {
-  type EdgeTool,
-  type GraphEdge,
-  type GraphNode,
-  type WorkflowGraph,
-  workflowGraph,
-} from './graph.ts';
+import { workflowGraph } from './graph.ts';
+import type { EdgeTool, GraphEdge, GraphNode, GraphTool, WorkflowGraph } from './graph-data.ts';
 
 /**
  * A gate's workflow as a Mermaid diagram: a `stateDiagram-v2`, or for rules of order a `flowchart`.
  * GitHub draws it in a code block of the language `mermaid`.
  *
  * An arrow names the tools that take it: `cart_pay`, `cart_pay fails`. Brackets show what no tool
- * sends: `(CANCEL)`, `(after 15 min)`. A `?` means that it also depends on a guard, on arguments or
- * on a function. A state names the tools that leave a run in it.
+ * sends: `(CANCEL)`, `(after 15 min)`. A `?` means that it also depends on a guard, on arguments,
+ * on a function or on other states. A state names the tools that leave a run in it.
+ *
+ * For rules of order an arrow leads to each tool from each one that it needs, through `any of` or
+ * `all of` where there are alternatives. Words say what else a rule says: `(once)`, `uses it up`,
+ * `undoes`, `same order_id`.
  */
 export function toMermaid<S extends string, E extends string>(
   gate: StateMachineGate<S, E>,
@@ -27,15 +26,50 @@ export function toMermaid<S extends string, E extends string>(
   return `${lines.join('\n')}\n`;
 }
 
-/** For rules of order: the tools, and an arrow to each from every tool that it needs. */
-function flowchart({ nodes, edges }: WorkflowGraph): string[] {
+/** For rules of order: what needs what. */
+function flowchart({ nodes, edges, tools }: WorkflowGraph): string[] {
   const ids = new Map(nodes.map(({ id }, at) => [id, `s${at}`]));
-  const boxes = nodes.map(({ id, label }) => `${ids.get(id)}["${escaped(label)}"]`);
-  const arrows = edges.map(
-    ({ from, to, isGuarded }) =>
-      `${ids.get(from)} ${isGuarded ? '-->|#63;|' : '-->'} ${ids.get(to)}`,
-  );
+  const boxes = nodes.map(({ id, label, type, once }) => {
+    if (type !== 'tool') return `${ids.get(id)}(["${label}"])`;
+    const mark = tools.some((tool) => tool.name === id && dependsOnMore(tool)) ? '?' : '';
+    const name = `${label}${mark}${once ? ' (once)' : ''}`;
+    return `${ids.get(id)}["${escaped(name)}"]`;
+  });
+  const arrows = edges.map((edge) => {
+    const label = edge.type === 'event' ? takersOf(edge) : wordsOf(edge);
+    const line = LINES[edge.type] ?? '-->';
+    const said = label === '' ? '' : `|"${label}"|`;
+    return `${ids.get(edge.from)} ${line}${said} ${ids.get(edge.to)}`;
+  });
   return ['flowchart LR', ...[...boxes, ...arrows].map(indented)];
+}
+
+const LINES: Readonly<Partial<Record<GraphEdge['type'], string>>> = {
+  undoes: '-.->',
+  event: '==>',
+  unless: '--x',
+};
+
+/** What a rule of order says of an arrow. */
+function wordsOf({ type, same = {}, consumes }: GraphEdge): string {
+  if (type === 'undoes') return 'undoes';
+  if (type === 'unless') return 'must not be done';
+  const pairs = Object.entries(same).map(([own, its]) => (own === its ? own : `${own} = ${its}`));
+  const words = [
+    ...(pairs.length > 0 ? [`same ${pairs.join(', ')}`] : []),
+    ...(consumes ? ['uses it up'] : []),
+  ];
+  return words.map(escaped).join(', ');
+}
+
+/** For a further tool whose calls make another tool done. */
+function takersOf(edge: GraphEdge): string {
+  return edge.tools
+    .map((tool) => {
+      const fails = tool.outcome === 'failure' ? ' if it fails' : '';
+      return `counts as it${fails}${isOpen(tool) ? '#63;' : ''}`;
+    })
+    .join(', ');
 }
 
 class StateDiagram {
@@ -80,8 +114,13 @@ class StateDiagram {
     const id = this.#id(node.id);
     const label = node.type === 'history' ? `${node.label} (history)` : node.label;
     const declared = `state "${escaped(label)}" as ${id}`;
-    const tools = this.#graph.tools.filter(({ stays }) => stays.includes(node.id));
-    const staying = tools.map(({ name }) => escaped(name)).join(', ');
+    const staying = this.#graph.tools
+      .flatMap((tool) => {
+        const isPartly = tool.staysPartly.includes(node.id);
+        if (!isPartly && !tool.stays.includes(node.id)) return [];
+        return [escaped(`${tool.name}${isPartly || dependsOnMore(tool) ? '?' : ''}`)];
+      })
+      .join(', ');
     if (!this.#graph.nodes.some(({ parent }) => parent === node.id))
       return [declared, ...(staying === '' ? [] : [`${id} : ${staying}`])];
     return [
@@ -122,16 +161,25 @@ function labelsOf(edge: GraphEdge): string[] {
       return [escaped(`(after ${duration(edge.after ?? 0)})`)];
     case 'done':
       return [escaped(`(done)${mark}`)];
-    case 'before':
-    case 'always':
+    default:
       return [mark === '' ? '' : escaped(`(always)${mark}`)];
   }
 }
 
 function toolLabel(tool: EdgeTool, edge: GraphEdge): string {
-  const isOpen = tool.isGuarded || tool.isPartial || tool.isChosen || edge.isGuarded;
+  const mark = isOpen(tool) || edge.isGuarded ? '?' : '';
   const fails = tool.outcome === 'failure' ? ' fails' : '';
-  return escaped(`${tool.name}${fails}${isOpen ? '?' : ''}`);
+  return escaped(`${tool.name}${fails}${mark}`);
+}
+
+/** Whether more than the state decides if a call takes an edge. */
+function isOpen({ isGuarded, isPartial, isChosen, isPartly }: EdgeTool): boolean {
+  return isGuarded || isPartial || isChosen || isPartly;
+}
+
+/** Whether more than the state decides if a call is allowed. */
+function dependsOnMore({ isGuarded, isPartial }: GraphTool): boolean {
+  return isGuarded || isPartial;
 }
 
 const UNITS: readonly (readonly [ms: number, unit: string])[] = [

@@ -37,7 +37,6 @@ export class ChartTree {
   readonly root: ChartNode;
   /** All states but the root, by path, in the order of the definition. */
   readonly nodes: ReadonlyMap<string, ChartNode>;
-  #combinations: readonly (readonly ChartNode[])[] | 'too many' | undefined;
 
   constructor(machine: XMachine) {
     this.machine = machine;
@@ -64,29 +63,39 @@ export class ChartTree {
   }
 
   /**
-   * The sets of states that can be active together, the root among them; `undefined` where there
-   * are more than `most`. No run may ever come to some of them.
+   * Which of these tests can say yes together: bit `i` of each number is what some state that is
+   * active says to test `i`. `undefined` where there are more numbers than `most`. No run may ever
+   * come to some of the combinations.
    */
-  combinations(most: number): readonly (readonly ChartNode[])[] | undefined {
-    this.#combinations ??= combinationsOf(this.root, most) ?? 'too many';
-    return this.#combinations === 'too many' ? undefined : this.#combinations;
+  combinations(
+    tests: readonly ((node: ChartNode) => boolean)[],
+    most: number,
+  ): ReadonlySet<bigint> | undefined {
+    return combinationsOf(this.root, tests, most);
   }
 }
 
-function combinationsOf(node: ChartNode, most: number): ChartNode[][] | undefined {
-  const inner = [...node.children.values()].map((child) => combinationsOf(child, most));
-  if (!inner.every((each) => each !== undefined)) return undefined;
-  if (inner.length === 0) return [[node]];
+/** States that no test tells apart count once, so only what is asked about multiplies. */
+function combinationsOf(
+  node: ChartNode,
+  tests: readonly ((node: ChartNode) => boolean)[],
+  most: number,
+): ReadonlySet<bigint> | undefined {
+  const own = tests.reduce((bits, test, i) => (test(node) ? bits | (1n << BigInt(i)) : bits), 0n);
   const isParallel = node.source.type === 'parallel';
-  const many = inner.reduce(
-    (sum, { length }) => (isParallel ? sum * length : sum + length),
-    isParallel ? 1 : 0,
-  );
-  if (many > most) return undefined;
-  const all = isParallel
-    ? inner.reduce((some, region) => some.flatMap((a) => region.map((b) => [...a, ...b])), [[]])
-    : inner.flat();
-  return all.map((nodes) => [node, ...nodes]);
+  let found = new Set<bigint>(isParallel || node.children.size === 0 ? [own] : []);
+  for (const child of node.children.values()) {
+    const inner = combinationsOf(child, tests, most);
+    if (inner === undefined) return undefined;
+    const before = isParallel ? found : [own];
+    const next = isParallel ? new Set<bigint>() : found;
+    for (const a of before) {
+      for (const b of inner) next.add(a | b);
+      if (next.size > most) return undefined;
+    }
+    found = next;
+  }
+  return found;
 }
 
 function grow(

@@ -76,12 +76,14 @@ export type OrderRules<K extends string = string, M extends string = string> = {
   readonly [tool in K]: OrderRule<M>;
 };
 
-type Requirement =
+/** `after` of a rule, checked. */
+export type Requirement =
   | Needed
   | { readonly all: readonly Requirement[] }
   | { readonly any: readonly Requirement[] };
 
-interface Rule {
+/** An {@link OrderRule}, checked. */
+export interface Rule {
   readonly tool: string;
   readonly after: Requirement | undefined;
   readonly undoneBy: readonly string[];
@@ -190,8 +192,9 @@ export class Order {
     return new Order(this.model.id, this.#rules, new Set([...this.#asked, ...more]));
   }
 
-  hasRule(tool: string): boolean {
-    return this.#rules.has(tool);
+  /** A tool's rule; `undefined` where other rules only name it. */
+  ruleOf(tool: string): Rule | undefined {
+    return this.#rules.get(tool);
   }
 
   #bindingOf(tool: string): AnyBinding {

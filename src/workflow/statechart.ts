@@ -21,6 +21,7 @@ import {
 import { type Envelope, openContext, sealContext } from './envelope.ts';
 import {
   ANY_STATE,
+  atomsOf,
   type BoundState,
   type FsmAction,
   holds,
@@ -47,9 +48,10 @@ import {
 const MOST_TEXTS_KEPT = 1000;
 
 /**
- * With more combinations than this, the code does not work out which names can be true together.
+ * With more combinations of the asked names than this, the code does not work out which can be true
+ * together.
  */
-const MOST_COMBINATIONS = 1000;
+const MOST_COMBINATIONS = 4096;
 
 const ID = /^[\w.-]{1,64}$/;
 
@@ -149,11 +151,19 @@ class Statechart implements Model {
   }
 
   canBeIn(bound: readonly BoundState[], names: readonly string[]): boolean {
-    const combinations = this.chart.combinations(MOST_COMBINATIONS);
-    return (
-      combinations === undefined ||
-      combinations.some((nodes) => isOneOf(nodes, bound) && isOneOf(nodes, names))
+    const atoms = new Map(
+      [...bound, ...names].flatMap(atomsOf).map((atom) => [JSON.stringify(atom), atom]),
     );
+    const keys = [...atoms.keys()];
+    const tests = [...atoms.values()].map((atom) => (node: ChartNode) => isAt(node, atom));
+    const combinations = this.chart.combinations(tests, MOST_COMBINATIONS);
+    if (combinations === undefined) return true;
+    return [...combinations].some((bits) => {
+      const isTrue = (atom: string | StateTag): boolean =>
+        ((bits >> BigInt(keys.indexOf(JSON.stringify(atom)))) & 1n) === 1n;
+      const isOne = (each: BoundState): boolean => holds(each, isTrue);
+      return bound.some(isOne) && names.some(isOne);
+    });
   }
 
   isStopped(position: Position, event: string): boolean {
@@ -303,11 +313,11 @@ const PASSING = ['xstate.raise'];
 
 /** Whether one of `bound` is true where these states are active. */
 function isOneOf(nodes: readonly ChartNode[], bound: readonly BoundState[]): boolean {
-  const isActive = (atom: string | StateTag): boolean =>
-    typeof atom === 'string'
-      ? nodes.some(({ path }) => path === atom)
-      : nodes.some(({ source }) => source.tags.includes(atom.tag));
-  return bound.some((each) => holds(each, isActive));
+  return bound.some((each) => holds(each, (atom) => nodes.some((node) => isAt(node, atom))));
+}
+
+function isAt({ path, source }: ChartNode, atom: string | StateTag): boolean {
+  return typeof atom === 'string' ? path === atom : source.tags.includes(atom.tag);
 }
 
 function historyNodes(node: XNode, path = ''): [string, string][] {

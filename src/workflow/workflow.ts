@@ -38,6 +38,7 @@ import {
 } from './definition.ts';
 import { openContext } from './envelope.ts';
 import type { LoopShield } from './loop-shield.ts';
+import type { Order } from './order.ts';
 import { OrderWays } from './order-ways.ts';
 import {
   ANY_STATE,
@@ -324,7 +325,8 @@ export class Workflow {
 
   /** Whether a run records the tool's successes only because other tools' rules name it. */
   isRecordedUnsaid(tool: string): boolean {
-    return this.kindOf(tool) === 'recorded' && this.#definition.order?.hasRule(tool) === false;
+    const { order } = this;
+    return this.kindOf(tool) === 'recorded' && order !== undefined && !order.ruleOf(tool);
   }
 
   /** For rules of order: whether runs remember that the tool is done. */
@@ -458,6 +460,11 @@ export class Workflow {
   /** For rules of order: the tools that are done in a state. */
   doneIn(state: string): readonly string[] | undefined {
     return this.#model.doneIn?.(state);
+  }
+
+  /** The rules of order that it was made of; none where it was made of a machine. */
+  get order(): Order | undefined {
+    return this.#definition.order;
   }
 
   get isOrder(): boolean {

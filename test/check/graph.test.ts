@@ -48,20 +48,16 @@ describe('the graph of a flat machine', () => {
       'payment --PAY--> confirmed [cart.pay success]',
       'payment --CANCEL--> has_items',
     ]);
+    const sure = { partly: [], staysPartly: [], isPartial: false, isGuarded: false };
     expect(graph.tools).toEqual([
+      { ...sure, name: 'cart.add_item', nodes: ['empty', 'has_items'], stays: ['has_items'] },
+      { ...sure, name: 'cart.checkout', nodes: ['has_items'], stays: [] },
+      { ...sure, name: 'cart.pay', nodes: ['payment'], stays: [] },
       {
-        name: 'cart.add_item',
-        nodes: ['empty', 'has_items'],
-        stays: ['has_items'],
-        isPartial: false,
-      },
-      { name: 'cart.checkout', nodes: ['has_items'], stays: [], isPartial: false },
-      { name: 'cart.pay', nodes: ['payment'], stays: [], isPartial: false },
-      {
+        ...sure,
         name: 'cart.view',
         nodes: ['has_items', 'payment'],
         stays: ['has_items', 'payment'],
-        isPartial: false,
       },
     ]);
     expect(JSON.parse(JSON.stringify(graph))).toEqual(graph);
@@ -140,9 +136,44 @@ describe('the graph of a statechart', () => {
     expect(graph.tools.map(({ name, nodes, stays }) => [name, nodes, stays])).toEqual([
       ['cart_add', ['cart'], []],
       ['order_place', ['cart'], []],
-      ['bill_pay', ['placed.billing'], []],
+      ['bill_pay', ['placed.billing'], ['placed.billing.checked', 'placed.billing.settled']],
       ['pack', ['placed.packing.waiting'], []],
     ]);
+  });
+
+  it('tells where a tool is available always, and where only with other states', () => {
+    const gate = new StateMachineGate(orderMachine, { onAction: () => {} })
+      .bindTool('ship', { all: ['placed.billing.settled', 'placed.packing.packed'] })
+      .bindTool('pay', { all: ['placed.billing', { not: 'placed.packing.packed' }] }, 'PAID')
+      .bindTool('drop', 'placed.packing.waiting', 'CANCEL')
+      .bindTool('edit', { not: 'placed' })
+      .bindTool('help', '*');
+    const graph = workflowGraph(gate);
+    const places = graph.tools.map(({ name, nodes, partly, stays, staysPartly }) => {
+      return { [name]: [nodes, partly, stays, staysPartly] };
+    });
+    const tops = ['cart', 'paused', 'shipped', 'cancelled'];
+    expect(Object.assign({}, ...places)).toEqual({
+      ship: [
+        [],
+        ['placed.billing.settled', 'placed.packing.packed'],
+        [],
+        ['placed.billing.settled', 'placed.packing.packed'],
+      ],
+      pay: [['placed.packing.waiting'], [], [], ['placed.billing']],
+      drop: [['placed.packing.waiting'], [], [], []],
+      edit: [tops, [], tops, []],
+      help: [
+        ['cart', 'placed', 'paused', 'shipped', 'cancelled'],
+        [],
+        ['cart', 'placed', 'paused', 'shipped', 'cancelled'],
+        [],
+      ],
+    });
+    const marked = graph.edges.flatMap(({ from, event, tools }) =>
+      tools.map(({ name, isPartly }) => `${from} ${event} ${name}${isPartly ? ' partly' : ''}`),
+    );
+    expect(marked).toEqual(['placed CANCEL drop partly', 'placed.billing.due PAID pay partly']);
   });
 
   it('names the active nodes of a stored state, outermost first', () => {
@@ -171,19 +202,24 @@ describe('the graph of rules of order', () => {
   it('has a node for each tool, and an edge from what is needed to what needs it', () => {
     const graph = workflowGraph(gate);
     expect(graph.kind).toBe('order');
-    expect(graph.nodes.map(({ id }) => id).sort()).toEqual([
-      'checkout',
-      'gift',
-      'pay',
-      'receipt',
-      'verify',
+    expect(graph.nodes.map(({ id, type }) => `${id}: ${type}`)).toEqual([
+      'checkout: tool',
+      'verify: tool',
+      'pay: tool',
+      'gift: tool',
+      'receipt: tool',
+      '*1: any',
     ]);
-    expect(lines(graph).sort()).toEqual([
+    expect(lines(graph)).toEqual([
       'checkout --before--> pay',
-      'gift --before--> receipt',
-      'pay --before--> receipt',
       'verify --before--> pay',
+      'pay --before--> *1',
+      'gift --before--> *1',
+      '*1 --before--> receipt',
     ]);
+    expect(
+      graph.tools.flatMap(({ nodes, partly, stays }) => [nodes, partly, stays]).flat(),
+    ).toEqual([]);
     expect(activeNodes(gate, '{checkout, verify}')).toEqual(['checkout', 'verify']);
     expect(checkWorkflow(gate)).toEqual([]);
   });
@@ -191,9 +227,10 @@ describe('the graph of rules of order', () => {
   it('can be drawn and proven like any other', async () => {
     const { arrows } = await readDiagram(toMermaid(gate));
     expect(arrows.map(({ from, to }) => `${from} > ${to}`).sort()).toEqual([
+      'any of > receipt',
       'checkout > pay',
-      'gift > receipt',
-      'pay > receipt',
+      'gift > any of',
+      'pay > any of',
       'verify > pay',
     ]);
     expect(precedes(gate, 'checkout', 'pay')).toEqual({ holds: true });
@@ -202,5 +239,46 @@ describe('the graph of rules of order', () => {
       isCertain: true,
       counterExample: [{ tool: 'gift' }, { tool: 'receipt' }],
     });
+  });
+
+  it('says what a rule says: the same arguments, use, undoing, once, and further bindings', () => {
+    const gate = StateMachineGate.fromOrder({
+      login: { undoneBy: 'logout' },
+      cancel: { after: [{ tool: 'find', same: { order: 'id' }, consumes: true }, 'login'] },
+      submit: {
+        after: { all: ['login', { any: ['a', { all: ['b', { any: ['c'] }] }] }] },
+        once: true,
+      },
+      '*1': {},
+    })
+      .bindTool(
+        'refund',
+        { all: ['submit', { not: { any: ['cancel', 'a'] } }] },
+        { guard: () => true },
+      )
+      .bindTool('webhook', ['login', '*'], { success: 'b', failure: 'logout' });
+    const graph = workflowGraph(gate);
+    expect(lines(graph)).toEqual([
+      'logout --undoes--> login',
+      'find --before--> cancel',
+      'login --before--> cancel',
+      'login --before--> submit',
+      'a --before--> **1',
+      'b --before--> **2',
+      'c --before--> **2',
+      '**2 --before--> **1',
+      '**1 --before--> submit',
+      'submit --before--> refund',
+      'cancel --unless--> refund',
+      'a --unless--> refund',
+      'webhook --logout--> logout [webhook failure]',
+      'webhook --b--> b [webhook success]',
+    ]);
+    expect(graph.edges[1]).toMatchObject({ same: { order: 'id' }, consumes: true });
+    expect(graph.nodes.filter(({ once }) => once).map(({ id }) => id)).toEqual(['submit']);
+    expect(graph.tools.filter(({ isGuarded }) => isGuarded).map(({ name }) => name)).toEqual([
+      'refund',
+    ]);
+    expect(JSON.parse(JSON.stringify(graph))).toEqual(graph);
   });
 });

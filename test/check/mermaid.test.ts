@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { toMermaid } from '../../src/check/index.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
+import { Page } from '../helpers/markdown.ts';
 import { type ReadDiagram, readDiagram } from '../helpers/mermaid.ts';
 import { orderMachine } from '../workflow/charts.ts';
 import { checkoutGate } from '../workflow/machines.ts';
@@ -87,6 +88,81 @@ describe('toMermaid()', () => {
     );
   });
 
+  it('draws rules of order as what needs what', async () => {
+    const gate = StateMachineGate.fromOrder({
+      pay: { after: ['checkout', { tool: 'otp', consumes: true }] },
+      login: { undoneBy: 'logout' },
+      cancel: { after: [{ tool: 'find', same: { order_id: 'id' } }] },
+      submit: { after: { any: ['pay', { all: ['login', 'review'] }] }, once: true },
+    })
+      .bindTool('refund', { all: ['pay', { not: 'cancel' }] }, { guard: () => true })
+      .bindTool('webhook', '*', { success: 'otp', failure: 'checkout' });
+    const text = toMermaid(gate);
+    expect(text).toBe(`flowchart LR
+  s0["checkout"]
+  s1["otp"]
+  s2["pay"]
+  s3["login"]
+  s4["logout"]
+  s5["find"]
+  s6["cancel"]
+  s7["review"]
+  s8["submit (once)"]
+  s9["refund?"]
+  s10["webhook"]
+  s11(["any of"])
+  s12(["all of"])
+  s0 --> s2
+  s1 -->|"uses it up"| s2
+  s4 -.->|"undoes"| s3
+  s5 -->|"same order_id #61; id"| s6
+  s2 --> s11
+  s3 --> s12
+  s7 --> s12
+  s12 --> s11
+  s11 --> s8
+  s2 --> s9
+  s6 --x|"must not be done"| s9
+  s10 ==>|"counts as it if it fails"| s0
+  s10 ==>|"counts as it"| s1
+`);
+    expect(arrows(await readDiagram(text))).toEqual([
+      'checkout > pay',
+      'otp > pay: uses it up',
+      'logout > login: undoes',
+      'find > cancel: same order_id = id',
+      'pay > any of',
+      'login > all of',
+      'review > all of',
+      'all of > any of',
+      'any of > submit (once)',
+      'pay > refund?',
+      'cancel > refund?: must not be done',
+      'webhook > checkout: counts as it if it fails',
+      'webhook > otp: counts as it',
+    ]);
+  });
+
+  it('draws the rules of docs/build/checks.md as the page does', () => {
+    const page = new Page('docs/build/checks.md');
+    const code = page.blocks('ts').at(-1) ?? '';
+    const gate = new Function('StateMachineGate', `return ${code}`)(StateMachineGate);
+    expect(toMermaid(gate)).toBe(page.blocks('mermaid')[0]);
+  });
+
+  it('marks a tool that needs more than its state', async () => {
+    const gate = new StateMachineGate(orderMachine, { onAction: () => {} })
+      .bindTool('ship', { all: ['placed.billing.settled', 'placed.packing.packed'] })
+      .bindTool('drop', 'placed.packing.waiting', 'CANCEL')
+      .bindTool('look', 'cart', { guard: () => true });
+    const diagram = await readDiagram(toMermaid(gate));
+    const drawn = diagram.boxes.flatMap(({ label, lines }) =>
+      lines.filter((line) => line !== label).map((line) => `${label}: ${line}`),
+    );
+    expect(drawn).toEqual(['cart: look?', 'settled: ship?', 'packed: ship?']);
+    expect(arrows(diagram)).toContain('placed > cancelled: drop?');
+  });
+
   it.each([
     'with "quotes"',
     'state "x" as s0 {',
@@ -130,28 +206,44 @@ describe('toMermaid()', () => {
       states: { [name]: { on: { [name]: 'end' } }, end: {} },
     }).bindTool(name, name, name);
     await expectDrawn(gate, name);
+    await expectOrderDrawn(name);
   });
 
   it('draws any name as it is', async () => {
     await fc.assert(
       fc.asyncProperty(fc.string({ unit: 'binary', minLength: 1, maxLength: 12 }), async (name) => {
-        fc.pre(name !== 'end');
+        fc.pre(name !== 'end' && name !== '*');
         const gate = new StateMachineGate({
           initial: name,
           states: { [name]: { on: { [name]: 'end' } }, end: {} },
         }).bindTool(name, name, name);
         await expectDrawn(gate, name);
+        await expectOrderDrawn(name);
       }),
       { numRuns: 50 },
     );
   });
 });
 
-async function expectDrawn(gate: StateMachineGate, name: string): Promise<void> {
-  const seen = name.replace(/\p{Cc}/gu, (each) => {
+/** The name as a reader sees it. */
+function seenAs(name: string): string {
+  return name.replace(/\p{Cc}/gu, (each) => {
     const code = each.charCodeAt(0);
     return String.fromCharCode(code < 0x20 ? 0x2400 + code : 0x2421);
   });
+}
+
+/** In rules of order the name is that of a tool, and of an argument. */
+async function expectOrderDrawn(name: string): Promise<void> {
+  const rules = { end: { after: { tool: name, same: [name] }, once: true } };
+  const seen = seenAs(name);
+  const { boxes, arrows } = await readDiagram(toMermaid(StateMachineGate.fromOrder(rules)));
+  expect(boxes.map(({ label }) => label)).toEqual([seen, 'end (once)']);
+  expect(arrows).toEqual([{ from: seen, to: 'end (once)', label: `same ${seen}` }]);
+}
+
+async function expectDrawn(gate: StateMachineGate, name: string): Promise<void> {
+  const seen = seenAs(name);
   const { boxes, arrows } = await readDiagram(toMermaid(gate));
   expect(boxes.map(({ label }) => label)).toEqual([seen, 'end']);
   expect(arrows.at(-1)).toEqual({ from: seen, to: 'end', label: seen });

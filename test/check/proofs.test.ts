@@ -268,6 +268,21 @@ describe('proofs of a statechart', () => {
     expect(reaches(gate, 'all.r3.on')).toMatchObject({ holds: true, example: [{ tool: 't3' }] });
   }, 30_000);
 
+  it('know that an event which no state handles wakes transitions that wait for data', () => {
+    const machine = setup({ guards: { isReady: ({ context }) => context.n > 0 } }).createMachine({
+      context: { n: 0 },
+      initial: 'waiting',
+      states: { waiting: { always: { guard: 'isReady', target: 'ready' } }, ready: {} },
+    });
+    const gate = new StateMachineGate(machine) as StateMachineGate;
+    expect(reaches(gate, 'ready', { outside: true })).toMatchObject({
+      holds: true,
+      ifGuardsAllow: true,
+      example: [{ by: 'outside', event: 'any event' }],
+    });
+    expect(reaches(gate, 'ready')).toMatchObject({ holds: false });
+  });
+
   it('know every state that a run can come to, with any data', () => {
     const seen = { moved: 0, guarded: 0, unreached: 0 };
     const way = fc.record({

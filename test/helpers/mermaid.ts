@@ -3,7 +3,7 @@ import { Window } from 'happy-dom';
 /** What Mermaid would draw of a text, with the names that a reader sees. */
 export interface ReadDiagram {
   readonly type: string;
-  /** Each box: its title, its text, and the title of the box around it. */
+  /** Each box: its title, its text and notes, and the title of the box around it. */
   readonly boxes: readonly {
     label: string;
     lines: readonly string[];
@@ -49,15 +49,25 @@ export async function readDiagram(text: string): Promise<ReadDiagram> {
     const box = id === undefined ? undefined : byId.get(id);
     return box?.shape === 'divider' ? around(box.parentId) : box && title(box.id);
   };
-  const drawn = nodes.filter(({ shape }) => !/^(divider|state(Start|End))$/.test(shape));
+  const drawn = nodes.filter(
+    ({ shape }) => !/^(divider|note|noteGroup|state(Start|End))$/.test(shape),
+  );
+  // Mermaid links a note to its state by an edge.
+  const isNote = (id: string): boolean => byId.get(id)?.shape.startsWith('note') === true;
+  const notesOf = (id: string): string[] =>
+    edges.flatMap(({ start, end }) => {
+      if (isNote(start) && end === id) return [title(start)];
+      return isNote(end) && start === id ? [title(end)] : [];
+    });
+  const arrows = edges.filter(({ start, end }) => !isNote(start) && !isNote(end));
   return {
     type,
     boxes: drawn.map(({ id, description = [], parentId }) => ({
       label: title(id),
-      lines: description.map(shown),
+      lines: [...description.map(shown), ...notesOf(id)],
       parent: around(parentId),
     })),
-    arrows: edges.map(({ start, end, label }) => ({
+    arrows: arrows.map(({ start, end, label }) => ({
       from: title(start),
       to: title(end),
       label: shown(label ?? ''),

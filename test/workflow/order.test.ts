@@ -1,13 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { askGuards } from '../../src/gate/consult.ts';
-import {
-  type OrderRequirement,
-  type OrderRules,
-  replayTrail,
-  StateMachineGate,
-  whatIf,
-} from '../../src/index.ts';
+import { type OrderRules, replayTrail, StateMachineGate, whatIf } from '../../src/index.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { availabilityNote } from '../../src/workflow/advice.ts';
 import { placed } from '../../src/workflow/bound-tools.ts';
@@ -18,6 +12,7 @@ import { begins, scene, settle } from '../helpers/scene.ts';
 import { makeSqliteFile } from '../helpers/sqlite-file.ts';
 import { toolServer } from '../helpers/tool-server.ts';
 import { isAllowed, isListed, type Made } from './order-oracle.ts';
+import { NAMES, soundRules } from './orders.ts';
 
 const shop = () =>
   StateMachineGate.fromOrder(
@@ -81,54 +76,6 @@ const DOMAINS: Readonly<Record<string, OrderRules>> = {
     member: { after: 'login', once: true, undoneBy: 'leave' },
   },
 };
-
-const NAMES = ['a', 'b', 'c', 'd', 'e', 'f g', '"', '__proto__'];
-
-const randomRules: fc.Arbitrary<OrderRules> = fc.letrec<{
-  need: OrderRequirement;
-  rules: OrderRules;
-}>((tie) => {
-  const name = fc.constantFrom(...NAMES);
-  const same = fc.constantFrom(undefined, ['x'], { x: 'y' }, { y: 'x' }, ['x', 'y']);
-  const parts = fc.array(tie('need'), { minLength: 1, maxLength: 3 });
-  return {
-    need: fc.oneof(
-      { depthSize: 'small', withCrossShrink: true },
-      name,
-      fc.record({ tool: name, same, consumes: fc.boolean() }),
-      fc.record({ all: parts }),
-      fc.record({ any: parts }),
-    ),
-    rules: fc
-      .uniqueArray(name, { minLength: 1, maxLength: 5 })
-      .chain((tools) =>
-        fc.tuple(
-          ...tools.map((tool) =>
-            fc.record({
-              tool: fc.constant(tool),
-              after: fc.option(fc.oneof(tie('need'), parts), { nil: undefined }),
-              undoneBy: fc.array(
-                name.filter((each) => each !== tool),
-                { maxLength: 2 },
-              ),
-              once: fc.boolean(),
-            }),
-          ),
-        ),
-      )
-      .map((all) => Object.fromEntries(all.map(({ tool, ...rule }) => [tool, rule]))),
-  };
-}).rules;
-
-/** Rules of which no tool is out of reach for ever, since a gate refuses such rules. */
-const soundRules = randomRules.filter((rules) => {
-  try {
-    StateMachineGate.fromOrder(rules);
-    return true;
-  } catch {
-    return false;
-  }
-});
 
 describe('rules of order', () => {
   it.each(Object.entries(DOMAINS))(

@@ -7,7 +7,20 @@ import type { Box, Link } from './picture.ts';
 import { inWords } from './words.ts';
 
 /** How a line of an arrow comes about, which is also the sign before it. */
-export type Cause = 'success' | 'failure' | 'event' | 'itself' | 'stays' | 'more';
+export type Cause = keyof typeof CAUSES | 'more';
+
+/** What the signs mean. Rules of order have signs of their own. */
+export const CAUSES = {
+  success: 'call succeeds',
+  failure: 'call fails',
+  event: 'event from outside',
+  itself: 'by itself',
+  stays: 'moves nothing',
+  needs: 'must be done before',
+  unless: 'must not be done',
+  undoes: 'undoes it',
+  once: 'only once',
+} as const;
 
 export interface Line {
   readonly cause: Cause;
@@ -17,7 +30,7 @@ export interface Line {
   /** The tool that is called, and the event that is sent. */
   readonly tool?: string;
   readonly event?: string;
-  /** It does not happen each time: a guard, the arguments or the result has a say. */
+  /** It does not happen each time: a guard, arguments, the result or other states have a say. */
   readonly isUnsure: boolean;
 }
 
@@ -98,7 +111,7 @@ export function chartOf(graph: WorkflowGraph): Chart {
       {
         node,
         label: clipped(node.label, TITLE_FONT, LONGEST_TITLE),
-        lines: linesWithin(graph, node, nodes),
+        lines: linesWithin(graph, node),
         depth: depthOf(node),
       },
     ]),
@@ -182,6 +195,14 @@ function linesOf(edge: GraphEdge): Line[] {
     const text = type === 'done' ? 'when all is done' : 'at once';
     return [lineOf('itself', text, `${text}, by itself`, isGuarded)];
   }
+  if (type === 'before') return conditionsOf(edge);
+  if (type === 'unless' || type === 'undoes') {
+    const title =
+      type === 'unless'
+        ? `${edge.to} is not available while ${edge.from} is done`
+        : `a success of ${edge.from} undoes that of ${edge.to}`;
+    return [lineOf(type, type === 'unless' ? 'must not be done' : 'undoes', title, false)];
+  }
   if (tools.length === 0) {
     if (event === '') return [];
     const title = `${event}: an event that no tool sends`;
@@ -191,13 +212,13 @@ function linesOf(edge: GraphEdge): Line[] {
     const words = tool.outcome === 'success' ? 'succeeds' : 'fails';
     const notes = [
       tool.isPartial && 'for some of its calls',
+      tool.isPartly && 'if other states allow it',
       tool.isChosen && 'if its result says so',
       tool.isGuarded && 'if its guard allows the call',
       isGuarded && 'if the machine allows it',
     ].filter((note) => note !== false);
     const title = [`${tool.name} ${words}: ${event}`, ...notes].join(', ');
-    const isSure = !isGuarded && !tool.isGuarded && !tool.isChosen && !tool.isPartial;
-    return { ...lineOf(tool.outcome, tool.name, title, !isSure), tool: tool.name, event };
+    return { ...lineOf(tool.outcome, tool.name, title, notes.length > 0), tool: tool.name, event };
   });
 }
 
@@ -205,35 +226,41 @@ function lineOf(cause: Cause, text: string, title: string, isUnsure: boolean): L
   return { cause, text: clipped(text, LINE_FONT, LONGEST_LINE), title, isUnsure };
 }
 
-/** What can be called in a state and leads to no other one, and what only comes back to it. */
-function linesWithin(
-  graph: WorkflowGraph,
-  node: GraphNode,
-  nodes: ReadonlyMap<string, GraphNode>,
-): readonly Line[] {
-  const around = new Set<string>();
-  for (let at: GraphNode | undefined = node; at !== undefined; ) {
-    around.add(at.id);
-    at = at.parent === undefined ? undefined : nodes.get(at.parent);
+/** What a rule of order says of an earlier call, beside that it must have succeeded. */
+function conditionsOf({ from, same = {}, consumes }: GraphEdge): Line[] {
+  const pairs = Object.entries(same).map(([own, its]) => (own === its ? own : `${own} = ${its}`));
+  const lines: Line[] = [];
+  if (pairs.length > 0) {
+    const text = `same ${pairs.join(', ')}`;
+    lines.push(lineOf('needs', text, `only a call of ${from} with the ${text} counts`, false));
   }
-  const isWithin = (id: string): boolean => {
-    const parent = nodes.get(id)?.parent;
-    return id === node.id || (parent !== undefined && isWithin(parent));
-  };
-  const isNear = (id: string): boolean => around.has(id) || isWithin(id);
+  if (consumes)
+    lines.push(lineOf('needs', 'uses it up', `a success uses that of ${from} up`, false));
+  return lines;
+}
+
+/** What can be called in a state and leads to no other one, and what only comes back to it. */
+function linesWithin(graph: WorkflowGraph, node: GraphNode): readonly Line[] {
   const back = graph.edges.filter(({ from, to }) => from === node.id && to === node.id);
   const lines = back.flatMap((edge) => linesOf(edge));
-  const told = new Set(
-    graph.edges
-      .filter(({ from }) => isNear(from))
-      .flatMap(({ tools }) => tools.map(({ name }) => name)),
-  );
-  for (const { name, nodes: where } of graph.tools)
-    if (where.includes(node.id) && !told.has(name))
-      lines.push({
-        ...lineOf('stays', name, `${name} is available, and moves nothing`, false),
-        tool: name,
-      });
+  if (node.once) lines.push(lineOf('once', 'once', 'not available once it is done', false));
+  for (const tool of graph.tools) {
+    const { name, stays, staysPartly, isPartial, isGuarded } = tool;
+    const isPartly = staysPartly.includes(node.id);
+    const isRule = node.type === 'tool' && node.id === name;
+    if (isRule && isGuarded)
+      lines.push(lineOf('needs', 'a guard', `its guard may refuse a call of ${name}`, true));
+    if (isRule && isPartial)
+      lines.push(lineOf('needs', 'some calls', `only some calls of ${name} need this`, true));
+    if (!isPartly && !stays.includes(node.id)) continue;
+    const notes = [
+      isPartly && 'in some combinations with other states, or for some of its calls',
+      isPartial && 'for some of its calls',
+      isGuarded && 'if its guard allows the call',
+    ].filter((note) => note !== false);
+    const title = [`${name} is available, and moves nothing`, ...notes].join(', ');
+    lines.push({ ...lineOf('stays', name, title, notes.length > 0), tool: name });
+  }
   return shortened(lines);
 }
 
@@ -249,12 +276,19 @@ function boxOf(state: StateBox | undefined, children: readonly Box[]): Box | und
   if (state === undefined) return undefined;
   const { node, label, lines } = state;
   if (node.type === 'history') return { id: node.id, width: 26, height: 26 };
+  if (isJunction(node))
+    return { id: node.id, width: widthOf(label, LINE_FONT) + 2 * BOX_PADDING, height: 24 };
   const widths = [widthOf(label, TITLE_FONT) + COUNT_WIDTH, ...lines.map(lineWidth)];
   const width = Math.max(84, ...widths.map((each) => each + 2 * BOX_PADDING));
   const height = TITLE_HEIGHT + (lines.length > 0 ? lines.length * LINE_HEIGHT + 8 : 4);
   return children.length === 0
     ? { id: node.id, width, height }
     : { id: node.id, width, height: height + 20, children, header: height };
+}
+
+/** What joins the tools that another one needs, under rules of order. No run is in it. */
+export function isJunction({ type }: GraphNode): boolean {
+  return type === 'any' || type === 'all';
 }
 
 function lineWidth({ text, isUnsure }: Line): number {

@@ -9,8 +9,10 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/ho
 import type { TrailItem } from '../src/api.ts';
 import {
   type Arrow,
+  CAUSES,
   type Chart,
   chartOf,
+  isJunction,
   LINE_HEIGHT,
   LINE_INSET,
   type Line,
@@ -92,28 +94,24 @@ export function Diagram(props: DiagramProps): JSX.Element {
           <Icon name="fit" />
         </button>
       </div>
-      <Legend />
+      <Legend graph={graph} />
     </div>
   );
 }
 
-function Legend(): JSX.Element {
+const SIGNS_OF_STATES = ['success', 'failure', 'event', 'itself', 'stays'] as const;
+const SIGNS_OF_RULES = ['needs', 'unless', 'undoes', 'once'] as const;
+
+function Legend({ graph }: Pick<DiagramProps, 'graph'>): JSX.Element {
+  const causes = graph.kind === 'order' ? SIGNS_OF_RULES : SIGNS_OF_STATES;
   return (
     <ul class="legend" aria-label="Legend">
-      {(
-        [
-          ['success', 'call succeeds'],
-          ['failure', 'call fails'],
-          ['event', 'event from outside'],
-          ['itself', 'by itself'],
-          ['stays', 'moves nothing'],
-        ] as const
-      ).map(([cause, says]) => (
+      {causes.map((cause) => (
         <li key={cause}>
           <svg width="12" height="12" viewBox="-6 -6 12 12" aria-hidden="true">
             <Sign cause={cause} />
           </svg>
-          {says}
+          {CAUSES[cause]}
         </li>
       ))}
     </ul>
@@ -256,9 +254,11 @@ interface DrawingProps extends DiagramProps {
 function Drawing(props: DrawingProps): JSX.Element {
   const { graph, chart, picture, scale, active, trail, chosen, isFocused, marks } = props;
   const { onChoose, onTake } = props;
-  const ids = [...chart.states.keys()];
+  const ids = [...chart.states.values()]
+    .filter(({ node }) => !isJunction(node))
+    .map(({ node }) => node.id);
   const [roving, setRoving] = useState<string>();
-  const reached = roving !== undefined && chart.states.has(roving) ? roving : undefined;
+  const reached = roving !== undefined && ids.includes(roving) ? roving : undefined;
   const tabStop = reached ?? [...active].at(-1) ?? ids[0];
   const svg = useRef<SVGSVGElement>(null);
   const { visited, lit, newest } = useMemo(() => litBy(chart, trail), [chart, trail]);
@@ -281,23 +281,27 @@ function Drawing(props: DrawingProps): JSX.Element {
       aria-label={`Diagram of ${graph.id}`}
       onKeyDown={onKeyDown}
     >
-      {[...chart.states.values()].map((state) => (
-        <State
-          key={state.node.id}
-          state={state}
-          rect={picture.boxes[state.node.id]}
-          isRegion={chart.states.get(state.node.parent ?? '')?.node.type === 'parallel'}
-          mark={marks.get(state.node.id)}
-          isActive={active.has(state.node.id)}
-          isVisited={visited.has(state.node.id)}
-          isChosen={chosen === state.node.id}
-          isTabStop={state.node.id === tabStop}
-          onChoose={() => {
-            setRoving(state.node.id);
-            onChoose(state.node.id);
-          }}
-        />
-      ))}
+      {[...chart.states.values()].map((state) =>
+        isJunction(state.node) ? (
+          <Junction key={state.node.id} label={state.label} rect={picture.boxes[state.node.id]} />
+        ) : (
+          <State
+            key={state.node.id}
+            state={state}
+            rect={picture.boxes[state.node.id]}
+            isRegion={chart.states.get(state.node.parent ?? '')?.node.type === 'parallel'}
+            mark={marks.get(state.node.id)}
+            isActive={active.has(state.node.id)}
+            isVisited={visited.has(state.node.id)}
+            isChosen={chosen === state.node.id}
+            isTabStop={state.node.id === tabStop}
+            onChoose={() => {
+              setRoving(state.node.id);
+              onChoose(state.node.id);
+            }}
+          />
+        ),
+      )}
       {chart.dots.map((dot) => {
         const box = picture.boxes[dot];
         return box && <circle key={dot} class="dot" cx={box.x + 6} cy={box.y + 6} r="5" />;
@@ -341,7 +345,11 @@ function litBy(
     const entered = toActive.filter((id) => !fromActive.includes(id));
     const took = arrows.filter(({ from, to, edges }) => {
       const isWay = fromActive.includes(from) && (entered.includes(to) || edges.length === 0);
-      const isCause = edges.some((edge) => edge.type !== 'event' || edge.event === event);
+      const isCause = edges.some(({ type, event: sent }) => {
+        // What a tool must not be after, and what undoes it, is no way of a run.
+        if (type === 'unless' || type === 'undoes') return false;
+        return type !== 'event' || sent === event;
+      });
       return isWay && isCause;
     });
     for (const { id } of took) lit.add(id);
@@ -386,6 +394,20 @@ const WAYS: Readonly<Record<string, Point>> = {
 
 function middleOf({ x, y, width, height }: Rect): Point {
   return { x: x + width / 2, y: y + height / 2 };
+}
+
+/** Words between arrows: they say whether one of those that lead here is needed, or each. */
+function Junction({ label, rect }: { label: string; rect: Rect | undefined }): JSX.Element | null {
+  if (rect === undefined) return null;
+  const { x, y, width, height } = rect;
+  return (
+    <g class="junction">
+      <rect x={x} y={y} width={width} height={height} rx={height / 2} />
+      <text x={x + width / 2} y={y + height / 2 + 4} text-anchor="middle">
+        {label}
+      </text>
+    </g>
+  );
 }
 
 interface StateProps {
@@ -482,9 +504,9 @@ function spokenOf({ state, mark, isActive, isVisited }: StateProps): string {
   const { node, lines } = state;
   const words = [
     node.label,
-    node.type === 'atomic' ? 'state' : `${node.type} state`,
-    isActive && 'the run is here',
-    !isActive && isVisited && 'the run was here',
+    node.type === 'tool' ? 'tool' : node.type === 'atomic' ? 'state' : `${node.type} state`,
+    isActive && (node.type === 'tool' ? 'the run has done it' : 'the run is here'),
+    !isActive && isVisited && (node.type === 'tool' ? 'the run did it' : 'the run was here'),
     mark !== undefined &&
       mark.runs > 0 &&
       `${counted(mark.runs)} ${mark.runs === 1 ? 'run' : 'runs'}`,
@@ -534,8 +556,11 @@ function ArrowLine({ arrow, picture, light }: ArrowProps): JSX.Element | null {
   const head = isRight
     ? `M${end.x},${end.y}l${-way * HEAD},-4v8z`
     : `M${end.x},${end.y}l-4,${-way * HEAD}h8z`;
+  const { edges } = arrow;
+  const isRuledOut =
+    edges.length > 0 && edges.every(({ type }) => type === 'undoes' || type === 'unless');
   return (
-    <g class={`arrow ${light}`}>
+    <g class={`arrow ${light} ${isRuledOut ? 'against' : ''}`}>
       <path class="line" d={data} />
       <path class="head" d={head} />
     </g>
@@ -568,6 +593,9 @@ function ArrowLabel({ arrow, picture, light, onTake }: LabelProps): JSX.Element 
   );
 }
 
+/** What no walk can take. */
+const NO_MOVES: readonly Line['cause'][] = ['more', ...SIGNS_OF_RULES];
+
 interface LineProps {
   readonly line: Line;
   readonly x: number;
@@ -576,7 +604,7 @@ interface LineProps {
 }
 
 function LabelLine({ line, x, y, onTake }: LineProps): JSX.Element {
-  const isOffered = onTake !== undefined && line.cause !== 'more';
+  const isOffered = onTake !== undefined && !NO_MOVES.includes(line.cause);
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: the panel has the same as buttons.
     <g
@@ -612,6 +640,19 @@ function Sign({ cause }: { readonly cause: Line['cause'] }): JSX.Element | null 
       return <path class="sign itself" d="M0,-4.5a4.5,4.5 0 1 0 0.01,0M0,-2.2v2.4l1.8,1.2" />;
     case 'stays':
       return <path class="sign stays" d="M3.2,-2.2a4,4 0 1 0 0.8,2.6M4.2,-4.6v2.8h-2.8" />;
+    case 'needs':
+      return <path class="sign needs" d="M-4.5,0h7.5M0.5,-3l3,3l-3,3" />;
+    case 'unless':
+      return <path class="sign unless" d="M-3.2,3.2a4.5,4.5 0 1 1 0.01,0.01M-3.2,3.2l6.4,-6.4" />;
+    case 'undoes':
+      return (
+        <path
+          class="sign undoes"
+          d="M-4.2,-1h5.5a2.6,2.6 0 0 1 0,5.2h-3M-1.7,-3.5l-2.5,2.5l2.5,2.5"
+        />
+      );
+    case 'once':
+      return <path class="sign once" d="M-1.8,-2.6l2.2,-1.6v8.4" />;
     default:
       return null;
   }

@@ -1,10 +1,14 @@
 import { mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
-import { memoryStore } from 'mcp-interlock';
+import express from 'express';
+import { memoryStore, runsOf, StateMachineGate, sessionStore } from 'mcp-interlock';
+import { workflowGraph } from 'mcp-interlock/check';
 import type { Browser, Page } from 'playwright-core';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import type { TestClient } from '../../../test/helpers/client.ts';
+import { listen } from '../../../test/helpers/serve.ts';
+import { inspector } from '../src/index.ts';
 import { type Look, openBrowser, type Viewer, view } from './browser.ts';
 import { type Instance, Shop } from './shop.ts';
 
@@ -147,6 +151,53 @@ describe('the page of the inspector', () => {
     await page.getByRole('button', { name: 'Send' }).click();
     await page.getByRole('heading', { name: 'confirmed' }).waitFor();
     expect(await client.tools()).toContain('receipt.show');
+  });
+
+  it('draws rules of order as what needs what, and lights what a run has done', async () => {
+    const gate = StateMachineGate.fromOrder(
+      {
+        login: { undoneBy: 'logout' },
+        pay: { after: { any: ['card', { all: ['login', { tool: 'otp', consumes: true }] }] } },
+        cancel: { after: { tool: 'find', same: ['order_id'] } },
+        submit: { after: 'pay', once: true },
+      },
+      { id: 'bank' },
+    ).bindTool('refund', { all: ['pay', { not: 'submit' }] });
+    const sessions = sessionStore({ store: memoryStore(), onWarning: () => {} });
+    const runs = runsOf(gate, { sessions });
+    const inspected = inspector({ runs: [runs], authorize: () => ({ read: true, write: true }) });
+    const app = express();
+    app.use('/inspector', inspected);
+    const served = await listen(app);
+    onTestFinished(async () => {
+      inspected.close();
+      await served.close();
+    });
+    const { page } = await open(new URL('/inspector/', served.url).href);
+    await stateBox(page, 'refund').waitFor();
+    expect((await page.locator('.junction').allTextContents()).sort()).toEqual([
+      'all of',
+      'any of',
+    ]);
+    const labels = await page.locator('.label .line-of > text').allTextContents();
+    expect(labels.sort()).toEqual(['must not be done', 'same order_id', 'undoes', 'uses it up']);
+    // No tool is drawn as available in the box of another one.
+    expect(await page.locator('.state .line-of > text').allTextContents()).toEqual(['once']);
+    const { edges } = workflowGraph(gate);
+    expect(await page.locator('.arrow').count()).toBe(edges.length);
+    expect(await page.locator('.arrow.against').count()).toBe(2);
+    expect(await page.getByLabel('Legend').textContent()).toContain('must not be done');
+
+    await page.locator('.tabs').getByRole('button', { name: 'What if' }).click();
+    const panel = page.getByRole('article', { name: 'What if' });
+    for (const tool of ['otp', 'login', 'pay']) {
+      await panel.getByRole('button', { name: `${tool} succeeds` }).click();
+      await expect.poll(() => stateBox(page, tool).getAttribute('class')).toContain('active');
+    }
+    // Paying has used the code up. What a rule says is no move that a walk can take.
+    expect(await stateBox(page, 'otp').getAttribute('class')).not.toContain('active');
+    expect(await page.locator('.label .offered').count()).toBe(0);
+    await page.screenshot({ path: `${SCREENSHOTS}order.png` });
   });
 
   it('walks through the machine without touching a run', async () => {
