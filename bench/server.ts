@@ -175,12 +175,24 @@ const questions = {
     const { heapUsed, external } = process.memoryUsage();
     return heapUsed + external;
   },
-  /** From now on promises and entered files are counted. */
-  trace: async () => {
-    await counting.begin();
+  /** From now on promises are counted. */
+  count: () => {
+    counting.begin();
     return 0;
   },
-  traced: () => counting.end(),
+  counted: () => counting.end(),
+  /** From now on the functions of ours that are entered are listed. */
+  walk: () => {
+    globalThis.entered = [];
+    return 0;
+  },
+  walked: async () => {
+    // What a request leaves behind runs on after its answer: it counts too.
+    await delay(50);
+    const entered = globalThis.entered;
+    globalThis.entered = undefined;
+    return entered;
+  },
   /** From now on allocated bytes are added up. */
   sample: async () => {
     await allocations.begin();
