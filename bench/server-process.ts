@@ -36,6 +36,8 @@ export interface ServerSetup extends Setup {
 export interface StartOptions {
   readonly connections: number;
   readonly nodeArguments?: readonly string[];
+  /** The server as JavaScript. Else a loader translates its TypeScript while it starts. */
+  readonly built?: string;
   /** Whether each function of ours notes that it was entered. That is slow. */
   readonly isWalked?: boolean;
   /** Another version of Node for the server. */
@@ -66,15 +68,15 @@ export class ServerProcess {
   static async start(
     variant: Setup['variant'],
     { name, requests, before = [], isRefused = false, onNode24, ...kind }: Workload,
-    { connections, nodeArguments = [], isWalked = false, node, core, address }: StartOptions,
+    { connections, nodeArguments = [], built, isWalked = false, node, core, address }: StartOptions,
   ): Promise<ServerProcess> {
     const setup: ServerSetup = { ...kind, variant, address };
-    const file = fileURLToPath(new URL('server.ts', import.meta.url));
+    const file = built ?? fileURLToPath(new URL('server.ts', import.meta.url));
     const loader = new URL('way-loader.ts', import.meta.url).href;
     const registering = `import { register } from 'node:module'; register('${loader}');`;
     const hooks = isWalked ? ['--import', `data:text/javascript,${registering}`] : [];
     const child = fork(file, [JSON.stringify(setup)], {
-      execArgv: ['--import', 'tsx', ...hooks, ...nodeArguments],
+      execArgv: [...(built === undefined ? ['--import', 'tsx'] : []), ...hooks, ...nodeArguments],
       ...(node !== undefined && { execPath: node }),
     });
     if (core !== undefined) stayOn([core], child.pid);

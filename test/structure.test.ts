@@ -54,6 +54,8 @@ const PURE_PACKAGES: Readonly<Record<string, readonly string[]>> = {
 const MOST_LINES = 700;
 /** A response is one state machine, and so is a step: its whole life stands in one file. */
 const LONGER: Readonly<Record<string, number>> = { 'step/step.ts': 1_080, 'wire/tap.ts': 900 };
+/** The schemas that are built while the package is imported. */
+const EAGER = ['gate/status-tool.ts: export const statusToolOption = z.optional('];
 const contributing = new Page('CONTRIBUTING.md');
 const files = sourceFiles();
 const imports = [...files].flatMap(([path, text]) => importsOf(path, text));
@@ -109,6 +111,20 @@ describe('the structure of src/', () => {
         });
       expect([file, declared.join(', ')]).toEqual([file, methods.replaceAll('`', '')]);
     }
+  });
+
+  it('builds no schema while it is imported: an app would wait for each of them', () => {
+    const eager = [...files].flatMap(([path, text]) =>
+      text
+        .split(/^(?=\S)/m)
+        .filter(
+          (statement) =>
+            /^(export )?const /.test(statement) && !/= lazily|= lazyOptions/.test(statement),
+        )
+        .filter((statement) => /\bz\.\w+\(|\b(function|table)Option\b/.test(statement))
+        .map((statement) => `${path}: ${statement.split('\n')[0]}`),
+    );
+    expect(eager).toEqual(EAGER);
   });
 
   it('has no file that needs a second look to be taken in', () => {

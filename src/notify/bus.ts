@@ -1,5 +1,5 @@
 import * as z from 'zod/mini';
-import { functionOption, parseOptions } from '../options.ts';
+import { functionOption, lazily, lazyOptions, parseOptions } from '../options.ts';
 
 /**
  * Carries hints between the instances of one app. A lost message loses a hint, never a state. So a
@@ -87,18 +87,20 @@ export class BusListeners {
 }
 
 /** The schema of `onError`. An observer that throws is reported on the console. */
-export const onErrorOption = z.pipe(
-  z._default(
-    functionOption<(error: unknown) => void>(),
-    () => (error: unknown) => console.error(error),
+export const onErrorOption = lazily(() =>
+  z.pipe(
+    z._default(
+      functionOption<(error: unknown) => void>(),
+      () => (error: unknown) => console.error(error),
+    ),
+    z.transform((observer) => (error: unknown) => {
+      try {
+        observer(error);
+      } catch (second) {
+        console.error(second);
+      }
+    }),
   ),
-  z.transform((observer) => (error: unknown) => {
-    try {
-      observer(error);
-    } catch (second) {
-      console.error(second);
-    }
-  }),
 );
 
 export interface LocalBusOptions {
@@ -106,7 +108,7 @@ export interface LocalBusOptions {
   readonly onError?: ((error: unknown) => void) | undefined;
 }
 
-const optionsSchema = z.strictObject({ onError: onErrorOption });
+const optionsSchema = lazyOptions(() => ({ onError: onErrorOption() }));
 
 /** A bus within one process: it reaches all that share this object. */
 export function localBus(options: LocalBusOptions = {}): NotificationBus {
