@@ -8,20 +8,24 @@
  *
  *   npm run bench -- [--full] [--quick] [--only TEXT] [--rounds N] [--node PATH] [--one-core]
  *                    [--minimal] [--json FILE] [--compare FILE] [--profile FOLDER]
- *                    [--by-function]
+ *                    [--by-function] [--ways FOLDER]
  *
  *   --rounds     how many turns each server takes: else 32, or 8 longer ones with --scale
  *   --quick      12 turns, after a short time to warm up
  *   --full       also SSE, SDK v2, a stateless server, Node 24, other lists, stores on servers
  *   --minimal    also a gate in one file without any promise, beside ours
- *   --trace      files entered, promises created and bytes allocated by a request, in place of its
- *                time; with --by-function also which functions of ours allocate most
+ *   --trace      the way of a request in place of its time: calls of our functions, moves between
+ *                our files and folders (columns with a star leave leaf helpers out), promises and
+ *                bytes; with --by-function also which functions of ours allocate most, and with
+ *                --ways also the calls in order, a file for each request
  *   --scale      how cost and memory grow: tools, states, runs, streams, answers, bodies
  *   --cold       the time to import, and to the first list
  *   --growth     how the time that an input costs grows with its length
  *   --bodies     bodies of 4 MiB in every shape, against JSON.parse
+ *   --renew-leaf-helpers   only renews the list of leaf helpers
  */
-import { mkdtempSync, rmSync } from 'node:fs';
+import assert from 'node:assert/strict';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, cpus, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -44,6 +48,7 @@ import {
   type Turn,
 } from './server-process.ts';
 import { DEFAULT, FULL, type Setup, type StoreName, type Workload } from './setups.ts';
+import { wayOf } from './way.ts';
 
 const { values } = parseArgs({
   options: {
@@ -52,6 +57,8 @@ const { values } = parseArgs({
     minimal: { type: 'boolean', default: false },
     trace: { type: 'boolean', default: false },
     'by-function': { type: 'boolean', default: false },
+    'renew-leaf-helpers': { type: 'boolean', default: false },
+    ways: { type: 'string' },
     scale: { type: 'boolean', default: false },
     cold: { type: 'boolean', default: false },
     growth: { type: 'boolean', default: false },
@@ -210,13 +217,45 @@ async function trace(servers: Servers, workload: Workload): Promise<Row> {
   const plain = await bare.sample(sampleMs);
   const sampled = await gated.sample(sampleMs);
   if (values['by-function']) printMost(sampled);
-  const alone = await bare.trace(50);
-  const { files, promises } = await gated.trace(50);
+  const promises = (await gated.countPromises(50)) - (await bare.countPromises(50));
   return {
-    files,
-    promises: Number((promises - alone.promises).toFixed(1)),
+    ...(await walk(workload)),
+    promises: Number(promises.toFixed(1)),
     bytes: Math.round(sampled.bytes - plain.bytes),
   };
+}
+
+/**
+ * The way of the row's requests through the functions of ours; where it has several, the mean of
+ * their ways. The first ones fill caches. Each later one must go the same way again.
+ */
+async function walk(workload: Workload): Promise<Row> {
+  const given = { ...options, connections: 1, isWalked: true };
+  const server = await ServerProcess.start('gated', workload, given);
+  const inTurn = async (): Promise<readonly (readonly string[])[]> => {
+    const taken: (readonly string[])[] = [];
+    for (const _ of workload.requests) taken.push(await server.walk());
+    return taken;
+  };
+  try {
+    for (let round = 0; round < 20; round++) await inTurn();
+    const ways = await inTurn();
+    for (let round = 0; round < 3; round++) assert.deepEqual(await inTurn(), ways);
+    if (values.ways !== undefined) {
+      mkdirSync(values.ways, { recursive: true });
+      const name = workload.name.replaceAll('/', '-');
+      for (const [at, way] of ways.entries())
+        writeFileSync(join(values.ways, `${name} ${at + 1}.txt`), `${way.join('\n')}\n`);
+    }
+    const [first = {}, ...others] = ways.map((way): Row => ({ ...wayOf(way) }));
+    const mean = ([column, value]: [string, number]): [string, number] => {
+      const sum = others.reduce((sum, way) => sum + (way[column] ?? 0), value);
+      return [column, Math.round(sum / ways.length)];
+    };
+    return Object.fromEntries(Object.entries(first).map(mean));
+  } finally {
+    await server.stop();
+  }
 }
 
 /** The functions of ours that allocate most, with what Node allocates for them. */
@@ -267,7 +306,7 @@ function chosenMode(): readonly [title: string, rows: Promise<Rows>] {
   if (values.cold) return ['Milliseconds', measureCold(rounds, options)];
   if (values.scale) return ['CPU time of a request in µs, and bytes that are kept', scaled()];
   if (values.trace)
-    return ['Files of ours entered; promises and bytes beyond the bare server’s', rowsOf(trace)];
+    return ['Our functions on the way; promises and bytes beyond the bare server’s', rowsOf(trace)];
   return [`CPU time of bare ÷ gated, ${turns} turns of ${turnMs} ms each`, rowsOf(measure)];
 }
 
@@ -288,4 +327,5 @@ async function main(): Promise<void> {
   if (values.compare !== undefined) compare(report, values.compare);
 }
 
-await main();
+if (values['renew-leaf-helpers']) (await import('./functions.ts')).renewLeafHelpers();
+else await main();

@@ -59,17 +59,18 @@ export class Caller {
   }
 
   /**
-   * Calls until `until`, on the clock of `performance.now()`. Gives the milliseconds that each
+   * Calls once, and then again until `until`, on the clock of `performance.now()`. Gives the milliseconds that each
    * took.
    */
   async callUntil(until: number): Promise<number[]> {
     const taken: number[] = [];
-    for (let began = performance.now(); began < until; ) {
+    let began = performance.now();
+    do {
       await this.callOnce();
       const now = performance.now();
       taken.push(now - began);
       began = now;
-    }
+    } while (began < until);
     return taken;
   }
 

@@ -18,13 +18,6 @@ export interface Turn {
   readonly times: readonly number[];
 }
 
-/** What a request sets going in the server. */
-export interface Traced {
-  readonly promises: number;
-  /** Files of ours in which a function ran. */
-  readonly files: number;
-}
-
 /** What a server allocated: garbage too, and in all or for each request. */
 export interface Allocated {
   readonly bytes: number;
@@ -32,7 +25,7 @@ export interface Allocated {
   readonly functions: Readonly<Record<string, number>>;
 }
 
-type Question = 'cpu' | 'memory' | 'trace' | 'traced' | 'sample' | 'sampled';
+type Question = 'cpu' | 'memory' | 'count' | 'counted' | 'sample' | 'sampled' | 'walk' | 'walked';
 
 /** What a server process is told of itself. */
 export interface ServerSetup extends Setup {
@@ -43,6 +36,10 @@ export interface ServerSetup extends Setup {
 export interface StartOptions {
   readonly connections: number;
   readonly nodeArguments?: readonly string[];
+  /** The server as JavaScript. Else a loader translates its TypeScript while it starts. */
+  readonly built?: string;
+  /** Whether each function of ours notes that it was entered. That is slow. */
+  readonly isWalked?: boolean;
   /** Another version of Node for the server. */
   readonly node?: string | undefined;
   /** The core that the server must stay on. */
@@ -71,12 +68,15 @@ export class ServerProcess {
   static async start(
     variant: Setup['variant'],
     { name, requests, before = [], isRefused = false, onNode24, ...kind }: Workload,
-    { connections, nodeArguments = [], node, core, address }: StartOptions,
+    { connections, nodeArguments = [], built, isWalked = false, node, core, address }: StartOptions,
   ): Promise<ServerProcess> {
     const setup: ServerSetup = { ...kind, variant, address };
-    const file = fileURLToPath(new URL('server.ts', import.meta.url));
+    const file = built ?? fileURLToPath(new URL('server.ts', import.meta.url));
+    const loader = new URL('way-loader.ts', import.meta.url).href;
+    const registering = `import { register } from 'node:module'; register('${loader}');`;
+    const hooks = isWalked ? ['--import', `data:text/javascript,${registering}`] : [];
     const child = fork(file, [JSON.stringify(setup)], {
-      execArgv: ['--import', 'tsx', ...nodeArguments],
+      execArgv: [...(built === undefined ? ['--import', 'tsx'] : []), ...hooks, ...nodeArguments],
       ...(node !== undefined && { execPath: node }),
     });
     if (core !== undefined) stayOn([core], child.pid);
@@ -112,13 +112,19 @@ export class ServerProcess {
     return { bytes: bytes / times.length, functions: Object.fromEntries(each) };
   }
 
-  /** What each of so many requests sets going, one after the other. */
-  async trace(requests: number): Promise<Traced> {
+  /** The promises that each of so many requests makes, one after the other. */
+  async countPromises(requests: number): Promise<number> {
     const [caller] = this.#callers;
-    await this.#ask('trace');
+    await this.#ask('count');
     for (let each = 0; each < requests; each++) await caller?.callOnce();
-    const { promises, files } = await this.#ask<Traced>('traced');
-    return { promises: promises / requests, files };
+    return (await this.#ask<number>('counted')) / requests;
+  }
+
+  /** The functions of ours that one request enters. The server must have been started for it. */
+  async walk(): Promise<readonly string[]> {
+    await this.#ask('walk');
+    await this.#callers[0]?.callOnce();
+    return this.#ask<readonly string[]>('walked');
   }
 
   /** Microseconds of its CPU so far, or the bytes that it keeps. */

@@ -6,17 +6,17 @@ import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import { createMcpHandler, McpServer as McpServerV2 } from '@modelcontextprotocol/server';
 import express, { type Express, type Request, type RequestHandler, type Response } from 'express';
-import { fsmGate, principalKey, StateMachineGate, sessionStore, stateSync } from 'mcp-interlock';
 import * as z from 'zod';
 import { Allocations } from './allocations.ts';
 import { Counting } from './counting.ts';
 import { type MinimalBindings, minimalGate } from './minimal-gate.ts';
 import type { ServerSetup } from './server-process.ts';
-import { openBackend } from './stores.ts';
 
 /** Sends its port to the parent, and then answers what it is asked about itself. */
 const setup: ServerSetup = JSON.parse(process.argv[2] ?? '');
-const backend = await openBackend(setup.store, setup.address ?? '');
+const backend =
+  setup.store &&
+  (await (await import('./stores.ts')).openBackend(setup.store, setup.address ?? ''));
 if (setup.ambient && setup.variant === 'gated') await import('mcp-interlock/ambient');
 
 /** Every tool of the app, each of which says that it was done. */
@@ -32,8 +32,7 @@ const inputSchema = z.object({ sku: z.string(), quantity: z.number().int().min(1
 const KEEPERS = ['cart.add_item', 'cart.clear'];
 
 async function run(name: string, sku: string) {
-  if (setup.variant === 'bare' && setup.store !== undefined && KEEPERS.includes(name))
-    await backend.getAndSet(sku, name);
+  if (setup.variant === 'bare' && KEEPERS.includes(name)) await backend?.getAndSet(sku, name);
   return { content: [{ type: 'text' as const, text: `${name} of ${sku} done` }] };
 }
 
@@ -76,7 +75,10 @@ function states() {
   } as const;
 }
 
-function gates(): RequestHandler[] {
+/** The bare server does not even import the package. */
+async function gates(): Promise<RequestHandler[]> {
+  const { fsmGate, memoryStore, principalKey, StateMachineGate, sessionStore, stateSync } =
+    await import('mcp-interlock');
   const checkout = new StateMachineGate<string, string>({
     id: 'checkout',
     initial: 'empty',
@@ -97,7 +99,8 @@ function gates(): RequestHandler[] {
     { match: 'catalogue.*', cacheControl: 'immutable' as const },
   ];
   const byUser = { key: principalKey(), principal: (req: Request) => req.get('x-user') };
-  const many = { maxSessions: 20_000, store: backend.store };
+  const store = backend?.store ?? memoryStore({ maxRuns: 20_000 });
+  const many = { maxSessions: 20_000, store };
   const sessions = sessionStore(setup.sdk === 'v2' ? { ...byUser, ...many } : many);
   return [
     sessions,
@@ -114,10 +117,10 @@ const MINIMAL: MinimalBindings = {
   'cart.pay': { states: ['payment'], to: 'confirmed' },
 };
 
-const FRONTS: Readonly<Record<ServerSetup['variant'], () => RequestHandler[]>> = {
-  bare: () => [],
+const FRONTS: Readonly<Record<ServerSetup['variant'], () => Promise<RequestHandler[]>>> = {
+  bare: async () => [],
   gated: gates,
-  minimal: () => [minimalGate('empty', MINIMAL)],
+  minimal: async () => [minimalGate('empty', MINIMAL)],
 };
 
 async function stateless(req: Request, res: Response): Promise<void> {
@@ -157,7 +160,7 @@ function handler(): RequestHandler {
 
 const app: Express = express();
 if (setup.parser !== false) app.use(express.json());
-app.all('/mcp', ...FRONTS[setup.variant](), handler());
+app.all('/mcp', ...(await FRONTS[setup.variant]()), handler());
 
 const counting = new Counting();
 const allocations = new Allocations();
@@ -175,12 +178,24 @@ const questions = {
     const { heapUsed, external } = process.memoryUsage();
     return heapUsed + external;
   },
-  /** From now on promises and entered files are counted. */
-  trace: async () => {
-    await counting.begin();
+  /** From now on promises are counted. */
+  count: () => {
+    counting.begin();
     return 0;
   },
-  traced: () => counting.end(),
+  counted: () => counting.end(),
+  /** From now on the functions of ours that are entered are listed. */
+  walk: () => {
+    globalThis.entered = [];
+    return 0;
+  },
+  walked: async () => {
+    // What a request leaves behind runs on after its answer: it counts too.
+    await delay(50);
+    const entered = globalThis.entered;
+    globalThis.entered = undefined;
+    return entered;
+  },
   /** From now on allocated bytes are added up. */
   sample: async () => {
     await allocations.begin();

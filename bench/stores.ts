@@ -1,5 +1,5 @@
 /** The stores of the benchmark, and what a handler without a gate does on the same server. */
-import { type AtomicStateStore, memoryStore } from 'mcp-interlock';
+import type { AtomicStateStore } from 'mcp-interlock';
 import { postgresStore } from 'mcp-interlock/stores/postgres';
 import { redisStore } from 'mcp-interlock/stores/redis';
 import { sqliteStore } from 'mcp-interlock/stores/sqlite';
@@ -17,12 +17,7 @@ const UPSERT = (key: string, value: string): string =>
    ON CONFLICT (key) DO UPDATE SET value = excluded.value`;
 
 /** Opens the store that is at this address: a server's, or a file's path. */
-export function openBackend(name: StoreName | undefined, address: string): Promise<Backend> {
-  if (name === undefined)
-    return Promise.resolve({
-      store: memoryStore({ maxRuns: 20_000 }),
-      getAndSet: () => Promise.resolve(),
-    });
+export function openBackend(name: StoreName, address: string): Promise<Backend> {
   const openers = { SQLite: openSqlite, Redis: openRedis, PostgreSQL: openPostgres };
   return openers[name](address);
 }

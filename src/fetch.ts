@@ -1,7 +1,14 @@
 import * as z from 'zod/mini';
 import { InterlockError } from './errors.ts';
 import { type Middleware, passStage, type Stage, stageOf } from './middleware.ts';
-import { functionOption, isGate, otherCopyHint, parseOptions, showValue } from './options.ts';
+import {
+  functionOption,
+  isGate,
+  lazyOptions,
+  otherCopyHint,
+  parseOptions,
+  showValue,
+} from './options.ts';
 import { Exchange } from './wire/exchange.ts';
 import { FetchHost } from './wire/fetch-host.ts';
 
@@ -30,9 +37,9 @@ export interface GateFetchOptions {
   auth?: ((request: Request) => FetchAuth | undefined | Promise<FetchAuth | undefined>) | undefined;
 }
 
-const optionsSchema = z.strictObject({
+const optionsSchema = lazyOptions(() => ({
   auth: z._default(functionOption<NonNullable<GateFetchOptions['auth']>>(), () => authOf),
-});
+}));
 
 /**
  * Puts the middlewares in front of an MCP handler of the Fetch API: a Next.js route handler, a Hono

@@ -26,7 +26,7 @@ import {
   observersOf,
   withExchange,
 } from './middleware.ts';
-import { functionOption, parseOptions } from './options.ts';
+import { functionOption, lazily, lazyOptions, parseOptions } from './options.ts';
 import { insideStep } from './session/current-step.ts';
 import { admissionOf } from './session/run.ts';
 import type { Sessions } from './session/sessions.ts';
@@ -130,15 +130,15 @@ export interface FsmGateOptions extends CommonOptions {
   clock?: Clock | undefined;
 }
 
-const millis = z.number().check(z.positive());
-const optionsSchema = z.strictObject({
+const millis = lazily(() => z.number().check(z.positive()));
+const optionsSchema = lazyOptions(() => ({
   announce: z._default(z.boolean(), false),
   visibility: z.optional(z.enum(['hide', 'stable'])),
   listCache: z.optional(
     z.union([
       z.boolean(),
       z.strictObject({
-        ttlMs: z.optional(millis),
+        ttlMs: z.optional(millis()),
         vary: z.optional(functionOption<NonNullable<ListCacheOptions['vary']>>()),
         shared: z.optional(z.boolean()),
       }),
@@ -155,19 +155,19 @@ const optionsSchema = z.strictObject({
     {},
   ),
   neverRan: z.optional(functionOption<(answer: ErrorAnswer) => boolean>()),
-  statusTool: statusToolOption,
-  waitMs: z._default(millis, 10_000),
+  statusTool: statusToolOption(),
+  waitMs: z._default(millis(), 10_000),
   maxWaiting: z._default(z.int().check(z.minimum(0)), 100),
   maxWaitingBytes: z._default(z.int().check(z.minimum(0)), 8 * 1024 * 1024),
-  leaseMs: z._default(millis, 8_000),
-  maxStepMs: z._default(millis, 10 * 60 * 1000),
-  cancelGraceMs: z._default(millis, 5_000),
+  leaseMs: z._default(millis(), 8_000),
+  maxStepMs: z._default(millis(), 10 * 60 * 1000),
+  cancelGraceMs: z._default(millis(), 5_000),
   clock: z._default(
     z.custom<Clock>((value) => typeof value === 'object' && value !== null, 'expected a clock'),
     () => systemClock,
   ),
-  ...commonShape,
-});
+  ...commonShape(),
+}));
 
 /**
  * Shows a client only the tools that are available in its run's state, and refuses every other

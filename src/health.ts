@@ -7,7 +7,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import * as z from 'zod/mini';
 import { InterlockError } from './errors.ts';
 import { safely } from './middleware.ts';
-import { functionOption, parseOptions } from './options.ts';
+import { functionOption, lazyOptions, parseOptions } from './options.ts';
 import { countRuns, hasIndex, heldRuns, indexOf, stuckRuns } from './run-views.ts';
 import { Runs } from './runs.ts';
 import { MOVER, type RunsMover, type RunsUnderWay, type RunView } from './runs-options.ts';
@@ -99,7 +99,7 @@ export interface HealthHandler {
   readonly fetch: (request: Request) => Promise<Response>;
 }
 
-const optionsSchema = z.strictObject({
+const optionsSchema = lazyOptions(() => ({
   runs: z
     .array(
       z.custom<Runs>((value) => value instanceof Runs, 'expected what runsOf() returned'),
@@ -111,7 +111,7 @@ const optionsSchema = z.strictObject({
   failOn: z._default(z.array(z.enum(['held', 'stuck', 'unreadable', 'bus'])), () => []),
   maxAgeMs: z._default(z.number().check(z.minimum(0)), 1_000),
   onError: z.optional(functionOption<(error: unknown) => void>()),
-});
+}));
 
 /** The most runs in a list. */
 const LISTED = 50;

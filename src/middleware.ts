@@ -3,7 +3,7 @@ import * as z from 'zod/mini';
 import { InterlockError } from './errors.ts';
 import { type EventListener, Events } from './events.ts';
 import type { MountedGate } from './gate/gates.ts';
-import { functionOption } from './options.ts';
+import { functionOption, lazily } from './options.ts';
 import { consoleLog } from './outage-log.ts';
 import { DEFAULT_LIMITS, Exchange, type Observers, type WireLimits } from './wire/exchange.ts';
 import { hasBody } from './wire/headers.ts';
@@ -49,17 +49,17 @@ export interface CommonOptions {
   onEvent?: EventListener | undefined;
 }
 
-const count = z.int().check(z.minimum(1));
+const count = lazily(() => z.int().check(z.minimum(1)));
 
 /** The schema of {@link CommonOptions}, with its defaults. */
-export const commonShape = {
-  maxBodyBytes: z._default(count, DEFAULT_LIMITS.maxBodyBytes),
-  maxBatch: z._default(count, DEFAULT_LIMITS.maxBatch),
-  maxMessageBytes: z._default(count, DEFAULT_LIMITS.maxMessageBytes),
+export const commonShape = lazily(() => ({
+  maxBodyBytes: z._default(count(), DEFAULT_LIMITS.maxBodyBytes),
+  maxBatch: z._default(count(), DEFAULT_LIMITS.maxBatch),
+  maxMessageBytes: z._default(count(), DEFAULT_LIMITS.maxMessageBytes),
   onError: z.optional(functionOption<(error: unknown) => void>()),
   onWarning: z.optional(functionOption<(warning: string) => void>()),
   onEvent: z.optional(functionOption<EventListener>()),
-};
+}));
 
 /** {@link CommonOptions} as they are parsed. */
 export type CommonConfig = WireLimits & Pick<CommonOptions, 'onError' | 'onWarning' | 'onEvent'>;

@@ -7,10 +7,32 @@ import { InterlockError, type InterlockErrorCode, quoteNames } from './errors.ts
 import { rightNames } from './names.ts';
 
 /**
+ * Makes something when it is first asked for, and keeps it. Schemas are made so: else importing the
+ * package would build a hundred of them, of which an app uses a few.
+ */
+export function lazily<T>(make: () => T): () => T {
+  let made: { readonly value: T } | undefined;
+  return () => {
+    made ??= { value: make() };
+    return made.value;
+  };
+}
+
+/** The schema of options, a `z.strictObject` of this shape, made when it is first asked for. */
+export function lazyOptions<T extends z.core.$ZodShape>(
+  shape: () => T,
+): () => z.ZodMiniObject<T, z.core.$strict> {
+  return lazily(() => z.strictObject(shape()));
+}
+
+/** What a lazily made schema gives. */
+export type ParsedBy<T extends () => z.ZodMiniType> = z.output<ReturnType<T>>;
+
+/**
  * The words for faults that have none of their own, since `zod/mini` knows no language. Each check
  * is given them: zod's settings are global, and belong to the app.
  */
-const IN_ENGLISH = { error: z.locales.en().localeError };
+const inEnglish = lazily(() => ({ error: z.locales.en().localeError }));
 
 /** A schema for a function. Zod's own would wrap it. */
 export function functionOption<F>(): z.ZodMiniType<F> {
@@ -27,20 +49,22 @@ export function tableOption(): z.ZodMiniType<Record<string, unknown>> {
  * `undefined` counts as left out. Only own properties count.
  *
  * @param what begins the message: `'sessionStore()'`
+ * @param schemaOf gives the schema, as `lazyOptions()` does
  * @throws InterlockError that names each wrong value with what is right, and each unknown key with
  * the nearest known one
  */
 export function parseOptions<T extends z.ZodMiniObject>(
   what: string,
-  schema: T,
+  schemaOf: () => T,
   value: unknown,
   code: InterlockErrorCode = 'ERR_INTERLOCK_CONFIG',
 ): z.output<T> {
   if (isRequest(value))
     throw new InterlockError(code, `${what} got a request: mount ${what}, with the brackets`);
   const given = value === undefined ? {} : isTable(value) ? ownCopy(value) : value;
+  const schema = schemaOf();
   const foreign = foreignKind(value, schema);
-  const parsed = foreign === undefined ? schema.safeParse(given, IN_ENGLISH) : undefined;
+  const parsed = foreign === undefined ? schema.safeParse(given, inEnglish()) : undefined;
   if (parsed?.success) return withoutUndefined(parsed.data);
   const swapped = foreign ?? (isStore(value) ? 'a store' : isBus(value) ? 'a bus' : undefined);
   const known = quoteNames(Object.keys(schema.shape));

@@ -4,7 +4,15 @@ import { InterlockError } from './errors.ts';
 import type { EventListener } from './events.ts';
 import type { NotMoved, OutsideMover } from './gate/outside.ts';
 import { observersOf } from './middleware.ts';
-import { functionOption, isContainer, parseOptions, showValue } from './options.ts';
+import {
+  functionOption,
+  isContainer,
+  lazily,
+  lazyOptions,
+  type ParsedBy,
+  parseOptions,
+  showValue,
+} from './options.ts';
 import { type CurrentStep, isCurrentStep } from './session/current-step.ts';
 import type { IssuedPrincipal } from './session/run-key.ts';
 import type { Sessions } from './session/sessions.ts';
@@ -326,7 +334,7 @@ export interface RunsOptions {
   onEvent?: EventListener | undefined;
 }
 
-const optionsSchema = z.strictObject({
+const optionsSchema = lazyOptions(() => ({
   sessions: z.optional(
     z.custom<SessionMiddleware>(
       (value) =>
@@ -348,7 +356,7 @@ const optionsSchema = z.strictObject({
   ),
   onWarning: z.optional(functionOption<(warning: string) => void>()),
   onEvent: z.optional(functionOption<EventListener>()),
-});
+}));
 
 /** Holds what runs are moved with, for `workflowHealth()`. */
 export const MOVER: unique symbol = Symbol('mcp-interlock.mover');
@@ -404,29 +412,33 @@ function neitherNorBoth(): InterlockError {
   );
 }
 
-const requestSchema = z.strictObject({
+const requestSchema = lazyOptions(() => ({
   actor: z.optional(z.string()),
   payload: z.optional(z.custom<Json>(() => true)),
-});
-const insideSchema = z.extend(requestSchema, {
-  step: z.optional(z.custom<CurrentStep>(isCurrentStep, 'expected what currentStep() returned')),
-});
-const freezeSchema = z.strictObject({
+}));
+const insideSchema = lazily(() =>
+  z.extend(requestSchema(), {
+    step: z.optional(z.custom<CurrentStep>(isCurrentStep, 'expected what currentStep() returned')),
+  }),
+);
+const freezeSchema = lazyOptions(() => ({
   actor: z.string().check(z.minLength(1)),
   note: z.string().check(z.minLength(1)),
-});
-const beginSchema = z.strictObject({
+}));
+const beginSchema = lazyOptions(() => ({
   data: z.optional(z.custom<Json>(() => true)),
   actor: z.optional(z.string()),
-});
-const resolveSchema = z.extend(requestSchema, {
-  event: z.optional(z.unknown()),
-  note: z.optional(z.string()),
-  token: z.optional(z.string()),
-});
+}));
+const resolveSchema = lazily(() =>
+  z.extend(requestSchema(), {
+    event: z.optional(z.unknown()),
+    note: z.optional(z.string()),
+    token: z.optional(z.string()),
+  }),
+);
 
 /** The options of `restart()`. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
-export function parseRequest(what: 'restart()', options: unknown): z.output<typeof requestSchema> {
+export function parseRequest(what: 'restart()', options: unknown): ParsedBy<typeof requestSchema> {
   return withJson(what, parseOptions(what, requestSchema, options));
 }
 
@@ -436,7 +448,7 @@ export function parseRequest(what: 'restart()', options: unknown): z.output<type
 export function parseInside(
   what: 'send()' | 'update()',
   options: unknown,
-): z.output<typeof insideSchema> {
+): ParsedBy<typeof insideSchema> {
   return withJson(what, parseOptions(what, insideSchema, options));
 }
 
@@ -446,7 +458,7 @@ export function parseFreeze(what: string, options: unknown): FreezeOptions {
 }
 
 /** The options of `begin()`. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
-export function parseBegin(options: unknown): z.output<typeof beginSchema> {
+export function parseBegin(options: unknown): ParsedBy<typeof beginSchema> {
   const { data, actor } = parseOptions('begin()', beginSchema, options);
   return { actor, ...(data !== undefined && { data: firstData(data) }) };
 }
@@ -504,7 +516,7 @@ export function parseHeldName(run: unknown): string | { readonly idempotencyKey:
 export function parseResolve(
   outcome: unknown,
   options: unknown,
-): Omit<z.output<typeof resolveSchema>, 'event'> & { readonly event?: string | null | undefined } {
+): Omit<ParsedBy<typeof resolveSchema>, 'event'> & { readonly event?: string | null | undefined } {
   parseOutcome('resolve()', outcome);
   const { event, ...said } = withJson(
     'resolve()',
@@ -520,36 +532,36 @@ export function assertChange(change: unknown): void {
     throw configError(`update(): expected a function, got ${showValue(change)}`);
 }
 
-const forMs = z.number().check(z.minimum(0));
-const pageShape = {
+const forMs = lazily(() => z.number().check(z.minimum(0)));
+const pageShape = lazily(() => ({
   limit: z._default(z.int().check(z.minimum(1), z.maximum(1_000)), 100),
   after: z.optional(z.string()),
-};
-const pageSchema = z.strictObject(pageShape);
-const stuckSchema = z.strictObject({
-  ...pageShape,
-  forMs,
+}));
+const pageSchema = lazily(() => z.strictObject(pageShape()));
+const stuckSchema = lazyOptions(() => ({
+  ...pageShape(),
+  forMs: forMs(),
   state: z.optional(z.custom<StateExpression>()),
-});
-const countSchema = z.strictObject({ forMs: z.optional(forMs) });
-const owned = {
+}));
+const countSchema = lazyOptions(() => ({ forMs: z.optional(forMs()) }));
+const owned = lazily(() => ({
   principal: z.union([
     z.string().check(z.minLength(1)),
     z.strictObject({ issuer: z.string(), subject: z.string() }),
   ]),
-};
-const ownedSchema = z.strictObject(owned);
-const listSchema = z.strictObject({ ...pageShape, ...owned });
-const eraseSchema = z.strictObject({ held: z.optional(z.enum(['anonymize'])) });
-const keySchema = z.strictObject({ idempotencyKey: z.string().check(z.minLength(1)) });
-const resolveAllSchema = z.strictObject({
+}));
+const ownedSchema = lazily(() => z.strictObject(owned()));
+const listSchema = lazyOptions(() => ({ ...pageShape(), ...owned() }));
+const eraseSchema = lazyOptions(() => ({ held: z.optional(z.enum(['anonymize'])) }));
+const keySchema = lazyOptions(() => ({ idempotencyKey: z.string().check(z.minLength(1)) }));
+const resolveAllSchema = lazyOptions(() => ({
   tool: z.string().check(z.minLength(1)),
   since: z.optional(z.number()),
   outcome: z.unknown(),
   actor: z.string().check(z.minLength(1)),
   note: z.string().check(z.minLength(1)),
   dryRun: z.optional(z.boolean()),
-});
+}));
 
 /** The options of lists of runs. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
 export const parseQuery = {

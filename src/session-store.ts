@@ -11,7 +11,7 @@ import {
   withExchange,
 } from './middleware.ts';
 import type { NotificationBus } from './notify/bus.ts';
-import { functionOption, isBus, parseOptions } from './options.ts';
+import { functionOption, isBus, lazily, lazyOptions, parseOptions } from './options.ts';
 import type { ClientOf, PrincipalOf } from './session/callers.ts';
 import { admissionOf } from './session/run.ts';
 import { parseKeys, type RunKeyStrategy, sessionKey } from './session/run-key.ts';
@@ -121,7 +121,7 @@ export interface CloseOptions {
   drainMs?: number | undefined;
 }
 
-const closeSchema = z.strictObject({ drainMs: z._default(z.number().check(z.minimum(0)), 0) });
+const closeSchema = lazyOptions(() => ({ drainMs: z._default(z.number().check(z.minimum(0)), 0) }));
 
 /** What {@link sessionStore} returns. */
 export interface SessionMiddleware extends Middleware {
@@ -138,8 +138,8 @@ export interface SessionMiddleware extends Middleware {
   close(options?: CloseOptions): Promise<void>;
 }
 
-const millis = z.number().check(z.positive());
-const optionsSchema = z.strictObject({
+const millis = lazily(() => z.number().check(z.positive()));
+const optionsSchema = lazyOptions(() => ({
   store: z.optional(
     z.custom<StateStore>(
       (value) => typeof value === 'object' && value !== null,
@@ -148,7 +148,7 @@ const optionsSchema = z.strictObject({
   ),
   key: z._default(z.custom<RunKeyStrategy | readonly RunKeyStrategy[]>(), () => sessionKey()),
   principal: z.optional(functionOption<PrincipalOf>()),
-  idleMs: z._default(millis, DEFAULT_IDLE_MS),
+  idleMs: z._default(millis(), DEFAULT_IDLE_MS),
   sessionCacheMs: z._default(z.number().check(z.minimum(0)), 5_000),
   maxSessions: z._default(z.int().check(z.minimum(1)), 10_000),
   maxSessionsPerPrincipal: z._default(z.int().check(z.minimum(1)), 1_000),
@@ -158,20 +158,20 @@ const optionsSchema = z.strictObject({
   maxHeld: z._default(z.int().check(z.minimum(2)), 10_000),
   maxStreams: z._default(z.int().check(z.minimum(1)), 4),
   serveStreams: z._default(z.boolean(), true),
-  keepAliveMs: z._default(millis, 15_000),
+  keepAliveMs: z._default(millis(), 15_000),
   bus: z.optional(
     z.custom<NotificationBus>(
       (value) => isBus(value),
       'expected a bus, such as redisBus({ client }) or postgresBus({ pool })',
     ),
   ),
-  storeDeadlineMs: z._default(millis, 2_000),
+  storeDeadlineMs: z._default(millis(), 2_000),
   clock: z._default(
     z.custom<Clock>((value) => typeof value === 'object' && value !== null, 'expected a clock'),
     () => systemClock,
   ),
-  ...commonShape,
-});
+  ...commonShape(),
+}));
 
 /**
  * Finds out which run of a workflow a request belongs to, and keeps it in a store. Mount it on the

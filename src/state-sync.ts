@@ -1,6 +1,6 @@
 import * as z from 'zod/mini';
 import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
-import { functionOption, parseOptions } from './options.ts';
+import { functionOption, lazyOptions, parseOptions } from './options.ts';
 import {
   type CacheDirective,
   type InvalidationEvent,
@@ -32,7 +32,7 @@ export interface StateSyncOptions<D extends string = CacheDirective>
   readonly now?: (() => number) | undefined;
 }
 
-const optionsSchema = z.strictObject({
+const optionsSchema = lazyOptions(() => ({
   policies: z._default(
     z.custom<readonly SyncPolicy[]>((value) => Array.isArray(value), 'expected array'),
     () => [],
@@ -45,8 +45,8 @@ const optionsSchema = z.strictObject({
   tools: z._default(z.array(z.instanceof(ToolDeclaration)), () => []),
   placement: z._default(z.enum(['append', 'prepend']), 'append'),
   now: z._default(functionOption<() => number>(), () => Date.now),
-  ...commonShape,
-});
+  ...commonShape(),
+}));
 
 /**
  * Writes cache directives into tool descriptions. After a successful call it tells the model which

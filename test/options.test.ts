@@ -1,9 +1,16 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import * as z from 'zod/mini';
 import { InterlockError } from '../src/errors.ts';
-import { functionOption, parseOptions, showValue, tableOption } from '../src/options.ts';
+import {
+  functionOption,
+  lazily,
+  lazyOptions,
+  parseOptions,
+  showValue,
+  tableOption,
+} from '../src/options.ts';
 
-const schema = z.strictObject({
+const schema = lazyOptions(() => ({
   timeoutMs: z._default(z.number().check(z.minimum(1)), 2000),
   mode: z.optional(z.enum(['hold', 'retry'])),
   now: z.optional(functionOption<() => number>()),
@@ -11,7 +18,7 @@ const schema = z.strictObject({
   nested: z.optional(z.strictObject({ inner: z.string() })),
   list: z.optional(z.array(z.strictObject({ match: z.string() }))),
   either: z.optional(z.union([z.string(), z.strictObject({ header: z.string() })])),
-});
+}));
 
 const parse = (value: unknown) => parseOptions('mount()', schema, value);
 
@@ -75,9 +82,9 @@ describe('parseOptions', () => {
   });
 
   it('names a required option that is left out', () => {
-    const anything = z.strictObject({
+    const anything = lazyOptions(() => ({
       store: z.unknown().check(z.refine((store) => store !== null)),
-    });
+    }));
     expect(() => parseOptions('mount()', anything, {})).toThrow(
       'mount(): store: expected a value, got undefined',
     );
@@ -152,5 +159,17 @@ describe('showValue', () => {
     [['secret'], 'an array'],
   ])('shows %o on one line, and nothing that is inside it', (value, shown) => {
     expect(showValue(value)).toBe(shown);
+  });
+});
+
+describe('what is made lazily', () => {
+  it('is made once, when it is first asked for, even if it is undefined', () => {
+    let made = 0;
+    const value = lazily(() => {
+      made++;
+      return undefined;
+    });
+    expect(made).toBe(0);
+    expect([value(), value(), made]).toEqual([undefined, undefined, 1]);
   });
 });

@@ -331,7 +331,7 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
 };
 
 describe('the tables of options', () => {
-  const common = Object.keys(commonShape);
+  const common = Object.keys(commonShape());
   const MIDDLEWARES = ['sessionStore', 'fsmGate', 'stateSync'];
   const schemas = new Map<string, z.ZodMiniObject>();
 
@@ -350,11 +350,11 @@ describe('the tables of options', () => {
     expect(() => postgresBus({} as never)).toThrow('pool');
     expect(() => sqliteStore({} as never)).toThrow('database');
     for (const [what, schema] of vi.mocked(parseOptions).mock.calls)
-      schemas.set(what.replace(/\(\).*/, ''), schema);
+      schemas.set(what.replace(/\(\).*/, ''), schema());
   });
 
   const schemaOf = (name: string): Record<string, z.ZodMiniType> => {
-    if (name === 'common') return commonShape;
+    if (name === 'common') return commonShape();
     const shape = Object.entries(schemas.get(name)?.shape ?? {}) as [string, z.ZodMiniType][];
     const isListedApart = (option: string) => MIDDLEWARES.includes(name) && common.includes(option);
     return Object.fromEntries(shape.filter(([option]) => !isListedApart(option)));

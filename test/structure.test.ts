@@ -111,6 +111,20 @@ describe('the structure of src/', () => {
     }
   });
 
+  it('builds no schema while it is imported: an app would wait for each of them', () => {
+    const eager = [...files].flatMap(([path, text]) =>
+      text
+        .split(/^(?=\S)/m)
+        .filter(
+          (statement) =>
+            /^(export )?const /.test(statement) && !/= lazily|= lazyOptions/.test(statement),
+        )
+        .filter((statement) => /\bz\.\w+\(|\b(function|table)Option\b/.test(statement))
+        .map((statement) => `${path}: ${statement.split('\n')[0]}`),
+    );
+    expect(eager).toEqual([]);
+  });
+
   it('has no file that needs a second look to be taken in', () => {
     const long = [...files].filter(
       ([path, text]) => text.split('\n').length - 1 > (LONGER[path] ?? MOST_LINES),

@@ -1,6 +1,6 @@
 import * as z from 'zod/mini';
 import type { NotificationBus } from '../notify/bus.ts';
-import { isPool, parseOptions } from '../options.ts';
+import { isPool, lazily, parseOptions } from '../options.ts';
 import {
   type Link,
   type LinkEvents,
@@ -45,16 +45,18 @@ export interface PostgresBusOptions extends RemoteBusOptions {
   readonly listenPool?: PostgresBusPool | undefined;
 }
 
-const poolSchema = z.custom<PostgresBusPool>(isPool, 'expected a Pool of pg');
+const poolSchema = lazily(() => z.custom<PostgresBusPool>(isPool, 'expected a Pool of pg'));
 
-const optionsSchema = z
-  .strictObject({ pool: poolSchema, listenPool: z.optional(poolSchema), ...remoteBusShape })
-  .check(
-    z.refine(({ pool, listenPool = pool }) => listenPool !== pool || pool.options?.max !== 1, {
-      path: ['pool'],
-      error: 'expected more than one connection, because one listens, or a listenPool',
-    }),
-  );
+const optionsSchema = lazily(() =>
+  z
+    .strictObject({ pool: poolSchema(), listenPool: z.optional(poolSchema()), ...remoteBusShape() })
+    .check(
+      z.refine(({ pool, listenPool = pool }) => listenPool !== pool || pool.options?.max !== 1, {
+        path: ['pool'],
+        error: 'expected more than one connection, because one listens, or a listenPool',
+      }),
+    ),
+);
 
 const NOTIFY_EACH = 'SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message';
 

@@ -1,6 +1,6 @@
 import * as z from 'zod/mini';
 import type { NotificationBus } from '../notify/bus.ts';
-import { hasMethods, parseOptions } from '../options.ts';
+import { hasMethods, lazily, lazyOptions, parseOptions } from '../options.ts';
 import {
   type Link,
   type LinkEvents,
@@ -24,17 +24,19 @@ export interface RedisBusOptions extends RemoteBusOptions {
   readonly subscriber?: RedisPubSub | undefined;
 }
 
-const clientSchema = z.custom<RedisPubSub>(
-  (client) => isNodeRedisPubSub(client) || isIoredisPubSub(client),
-  'expected a client of node-redis or ioredis, and not a pool ' +
-    '(Upstash has no subscriptions over REST)',
+const clientSchema = lazily(() =>
+  z.custom<RedisPubSub>(
+    (client) => isNodeRedisPubSub(client) || isIoredisPubSub(client),
+    'expected a client of node-redis or ioredis, and not a pool ' +
+      '(Upstash has no subscriptions over REST)',
+  ),
 );
 
-const optionsSchema = z.strictObject({
-  client: clientSchema,
-  subscriber: z.optional(clientSchema),
-  ...remoteBusShape,
-});
+const optionsSchema = lazyOptions(() => ({
+  client: clientSchema(),
+  subscriber: z.optional(clientSchema()),
+  ...remoteBusShape(),
+}));
 
 /**
  * A bus over publish/subscribe of Redis, with one server or a cluster. It uses classic channels,

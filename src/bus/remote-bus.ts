@@ -8,6 +8,7 @@ import {
   type NotificationBus,
   onErrorOption,
 } from '../notify/bus.ts';
+import { lazily } from '../options.ts';
 
 /** The options of each bus over a network. */
 export interface RemoteBusOptions {
@@ -29,14 +30,14 @@ export interface RemoteBusOptions {
 }
 
 /** The schema of {@link RemoteBusOptions}, with its defaults. */
-export const remoteBusShape = {
+export const remoteBusShape = lazily(() => ({
   channel: z._default(
     z.string().check(z.regex(/^[ -~]{1,63}$/, 'expected 1 to 63 printable characters of ASCII')),
     'interlock',
   ),
   heartbeatMs: z._default(z.int().check(z.minimum(100), z.maximum(2 ** 31 - 1)), 30_000),
-  onError: onErrorOption,
-};
+  onError: onErrorOption(),
+}));
 
 interface RemoteBusParts {
   readonly send: (message: string) => Promise<unknown>;

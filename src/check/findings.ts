@@ -2,7 +2,7 @@
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { nearestName, rightNames } from '../names.ts';
-import { isTable, parseOptions, showValue } from '../options.ts';
+import { isTable, lazyOptions, type ParsedBy, parseOptions, showValue } from '../options.ts';
 import { parsePolicies, type SyncPolicy } from '../policy/engine.ts';
 import { matchGlob } from '../policy/glob.ts';
 import { detectOverlaps } from '../policy/overlaps.ts';
@@ -106,7 +106,7 @@ interface ListedTool {
     | undefined;
 }
 
-const optionsSchema = z.strictObject({
+const optionsSchema = lazyOptions(() => ({
   tools: z.optional(z.array(z.union([z.string(), z.looseObject({ name: z.string() })]))),
   sync: z.optional(
     z.looseObject({
@@ -117,7 +117,7 @@ const optionsSchema = z.strictObject({
   outside: z.optional(z.array(z.string())),
   idleMs: z.optional(z.number().check(z.positive())),
   ignore: z._default(z.array(z.string()), () => []),
-});
+}));
 
 /** A person may come back the next day. */
 const A_DAY = 86_400_000;
@@ -162,13 +162,13 @@ function checkIgnored(entry: string): void {
 
 class Check {
   readonly #workflow: Workflow;
-  readonly #options: z.output<typeof optionsSchema>;
+  readonly #options: ParsedBy<typeof optionsSchema>;
   /** Every position that runs can come to. */
   readonly #reached: Reached;
   readonly #exploration: Exploration;
   readonly #findings: Finding[] = [];
 
-  constructor(workflow: Workflow, options: z.output<typeof optionsSchema>) {
+  constructor(workflow: Workflow, options: ParsedBy<typeof optionsSchema>) {
     this.#workflow = workflow;
     this.#options = options;
     for (const event of options.outside ?? []) this.#checkEvent(event);

@@ -5,7 +5,7 @@
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
-import { parseOptions, showValue } from '../options.ts';
+import { lazyOptions, parseOptions, showValue } from '../options.ts';
 import type { StateMachineGate } from '../workflow/gate.ts';
 import type { BoundState, BoundStates, Position } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
@@ -70,10 +70,10 @@ export type Reachability =
   | { readonly holds: false }
   | Undecided;
 
-const optionsSchema = z.strictObject({
+const optionsSchema = lazyOptions(() => ({
   outside: z._default(z.union([z.boolean(), z.array(z.string())]), false),
   maxPositions: z._default(z.int().check(z.minimum(1)), MAX_POSITIONS),
-});
+}));
 
 /**
  * Proves that in no run the gate lets a call of `later` through before a call of `earlier` has

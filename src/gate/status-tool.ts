@@ -4,7 +4,7 @@
  */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
-import { functionOption, showValue } from '../options.ts';
+import { functionOption, lazily, showValue } from '../options.ts';
 import { type Admission, deny, UNKNOWN_SESSION } from '../session/run.ts';
 import { isHandle, startersOf } from '../session/run-key.ts';
 import type { Json } from '../stores/store.ts';
@@ -44,15 +44,17 @@ export interface StatusToolOptions {
   summary?: ((run: SummarizedRun) => Json) | undefined;
 }
 
-export const statusToolOption = z.optional(
-  z.union([
-    z.string(),
-    z.strictObject({
-      name: z.string(),
-      description: z.optional(z.string().check(z.minLength(1), z.maxLength(2_000))),
-      summary: z.optional(functionOption<NonNullable<StatusToolOptions['summary']>>()),
-    }),
-  ]),
+export const statusToolOption = lazily(() =>
+  z.optional(
+    z.union([
+      z.string(),
+      z.strictObject({
+        name: z.string(),
+        description: z.optional(z.string().check(z.minLength(1), z.maxLength(2_000))),
+        summary: z.optional(functionOption<NonNullable<StatusToolOptions['summary']>>()),
+      }),
+    ]),
+  ),
 );
 
 /** What MCP 2025-11-25 allows in a tool's name (Tools, "Tool Names"). */

@@ -1,5 +1,5 @@
 import * as z from 'zod/mini';
-import { functionOption, parseOptions } from '../options.ts';
+import { functionOption, lazily, lazyOptions, parseOptions } from '../options.ts';
 
 /**
  * Carries hints between the instances of one app. A lost message loses a hint, never a state. So a
@@ -90,18 +90,20 @@ export class BusListeners {
 }
 
 /** The schema of `onError`. An observer that throws is reported on the console. */
-export const onErrorOption = z.pipe(
-  z._default(
-    functionOption<(error: unknown) => void>(),
-    () => (error: unknown) => console.error(error),
+export const onErrorOption = lazily(() =>
+  z.pipe(
+    z._default(
+      functionOption<(error: unknown) => void>(),
+      () => (error: unknown) => console.error(error),
+    ),
+    z.transform((observer) => (error: unknown) => {
+      try {
+        observer(error);
+      } catch (second) {
+        console.error(second);
+      }
+    }),
   ),
-  z.transform((observer) => (error: unknown) => {
-    try {
-      observer(error);
-    } catch (second) {
-      console.error(second);
-    }
-  }),
 );
 
 export interface LocalBusOptions {
@@ -109,7 +111,7 @@ export interface LocalBusOptions {
   readonly onError?: ((error: unknown) => void) | undefined;
 }
 
-const optionsSchema = z.strictObject({ onError: onErrorOption });
+const optionsSchema = lazyOptions(() => ({ onError: onErrorOption() }));
 
 /** A bus within one process: it reaches all that share this object. */
 export function localBus(options: LocalBusOptions = {}): NotificationBus {

@@ -1,6 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import * as z from 'zod/mini';
 import type { Clock } from '../clock.ts';
+import { lazily, type ParsedBy } from '../options.ts';
 import type { JsonObject, ListKind } from '../wire/json-rpc.ts';
 import type { Tap } from '../wire/tap.ts';
 import type { NotificationBus } from './bus.ts';
@@ -25,29 +26,31 @@ type Hint =
 
 const LISTS = ['tools', 'prompts', 'resources'] as const satisfies readonly ListKind[];
 
-const envelope = z.intersection(
-  z.object({ v: z.literal(1), to: z.string(), from: z.string() }),
-  z.discriminatedUnion('kind', [
-    z.object({ kind: z.literal('notify'), method: z.string() }),
-    z.object({ kind: z.literal('stream'), openedAt: z.number() }),
-    z.object({ kind: z.literal('silence') }),
-    z.object({ kind: z.literal('cancelled'), id: z.union([z.string(), z.number()]) }),
-    z.object({
-      kind: z.literal('changed'),
-      lists: z.optional(z.array(z.enum(LISTS))),
-      but: z.optional(z.string()),
-    }),
-    z.object({ kind: z.literal('ended') }),
-  ]),
+const envelope = lazily(() =>
+  z.intersection(
+    z.object({ v: z.literal(1), to: z.string(), from: z.string() }),
+    z.discriminatedUnion('kind', [
+      z.object({ kind: z.literal('notify'), method: z.string() }),
+      z.object({ kind: z.literal('stream'), openedAt: z.number() }),
+      z.object({ kind: z.literal('silence') }),
+      z.object({ kind: z.literal('cancelled'), id: z.union([z.string(), z.number()]) }),
+      z.object({
+        kind: z.literal('changed'),
+        lists: z.optional(z.array(z.enum(LISTS))),
+        but: z.optional(z.string()),
+      }),
+      z.object({ kind: z.literal('ended') }),
+    ]),
+  ),
 );
 
 /** A hint with its address: `to` is the topic of a session, `from` the instance that sent it. */
-type AddressedHint = z.output<typeof envelope>;
+type AddressedHint = ParsedBy<typeof envelope>;
 
 /** `undefined` for a message that another app, or another version, has sent. */
 function readHint(text: string): AddressedHint | undefined {
   try {
-    return envelope.safeParse(JSON.parse(text)).data;
+    return envelope().safeParse(JSON.parse(text)).data;
   } catch {
     return undefined;
   }

@@ -16,7 +16,7 @@ import {
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { EVENT_CHANNEL, type InterlockEvent } from '../events.ts';
-import { parseOptions } from '../options.ts';
+import { lazyOptions, parseOptions } from '../options.ts';
 import { OWN, Telemetry } from './telemetry.ts';
 
 /** What `runsOf()` returns, as far as its runs are counted. */
@@ -63,7 +63,7 @@ const SCOPE = 'mcp-interlock';
 /** Of the package, whose metrics and spans it names. A test compares it with package.json. */
 const SCOPE_VERSION = '0.1.0';
 
-const optionsSchema = z.strictObject({
+const optionsSchema = lazyOptions(() => ({
   tracerProvider: z.optional(
     z.custom<TracerProvider>(
       (value) => typeof (value as TracerProvider | null)?.getTracer === 'function',
@@ -86,7 +86,7 @@ const optionsSchema = z.strictObject({
     ),
     [],
   ),
-});
+}));
 
 let current: Instrumentation | undefined;
 

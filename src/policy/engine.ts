@@ -4,7 +4,7 @@
  */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
-import { parseOptions, showValue } from '../options.ts';
+import { lazily, lazyOptions, parseOptions, showValue } from '../options.ts';
 import { globFault, matchSegments, splitName } from './glob.ts';
 
 /**
@@ -79,20 +79,22 @@ export interface OverlapWarning {
   readonly message: string;
 }
 
-const directive = z.enum(['no-store', 'immutable']);
+const directive = lazily(() => z.enum(['no-store', 'immutable']));
 
-const glob = z.string().check(({ value, issues }) => {
-  const fault = globFault(value);
-  if (fault !== undefined) issues.push({ code: 'custom', message: fault, input: value });
-});
+const glob = lazily(() =>
+  z.string().check(({ value, issues }) => {
+    const fault = globFault(value);
+    if (fault !== undefined) issues.push({ code: 'custom', message: fault, input: value });
+  }),
+);
 
-const policySchema = z.strictObject({
-  match: glob,
-  cacheControl: z.optional(directive),
-  invalidates: z.optional(z.array(glob)),
-});
+const policySchema = lazyOptions(() => ({
+  match: glob(),
+  cacheControl: z.optional(directive()),
+  invalidates: z.optional(z.array(glob())),
+}));
 
-const defaultsSchema = z.strictObject({ cacheControl: z.optional(directive) });
+const defaultsSchema = lazyOptions(() => ({ cacheControl: z.optional(directive()) }));
 
 /** Checked copies of the policies. Later changes to the originals have no effect. */
 export function parsePolicies(policies: unknown): SyncPolicy[] {

@@ -5,7 +5,7 @@
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { isPrincipalRun, PRINCIPAL_RUN } from '../names.ts';
-import { parseOptions, showValue } from '../options.ts';
+import { lazily, lazyOptions, parseOptions, showValue } from '../options.ts';
 import type { SessionRecord } from '../stores/store.ts';
 
 /**
@@ -172,16 +172,16 @@ export function parseKeys(value: unknown): readonly RunKeyStrategy[] {
   );
 }
 
-const name = z.string().check(z.minLength(1), z.maxLength(128));
-const handleSchema = z.strictObject({
-  createdBy: z.union([name, z.array(name).check(z.minLength(1))]),
-  field: z.optional(name),
-});
-const managedSchema = z.strictObject({
-  start: name,
-  argument: name,
-  description: z.optional(name.check(z.maxLength(2_000))),
-});
+const name = lazily(() => z.string().check(z.minLength(1), z.maxLength(128)));
+const handleSchema = lazyOptions(() => ({
+  createdBy: z.union([name(), z.array(name()).check(z.minLength(1))]),
+  field: z.optional(name()),
+}));
+const managedSchema = lazyOptions(() => ({
+  start: name(),
+  argument: name(),
+  description: z.optional(name().check(z.maxLength(2_000))),
+}));
 
 function parseName(what: string, value: unknown): string {
   if (typeof value === 'string' && value !== '') return value;

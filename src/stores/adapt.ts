@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import * as z from 'zod/mini';
 import { InterlockError, quoteNames } from '../errors.ts';
-import { functionOption, kindOf, parseOptions, showValue } from '../options.ts';
+import { functionOption, kindOf, lazyOptions, parseOptions, showValue } from '../options.ts';
 import { RunTable } from './memory-store.ts';
 import {
   claimStep,
@@ -67,11 +67,11 @@ export interface AdaptOptions {
   readonly deadlineMs?: number | undefined;
 }
 
-const optionsSchema = z.strictObject({
+const optionsSchema = lazyOptions(() => ({
   now: z._default(functionOption<() => number>(), () => Date.now),
   onWarning: z._default(functionOption<(warning: string) => void>(), () => emitWarning),
   deadlineMs: z._default(z.number().check(z.positive()), 2_000),
-});
+}));
 
 const PLAIN = ['load', 'save'] as const satisfies readonly (keyof FsmStateStore)[];
 

@@ -1,5 +1,5 @@
 import * as z from 'zod/mini';
-import { functionOption, parseOptions } from '../options.ts';
+import { functionOption, lazyOptions, parseOptions } from '../options.ts';
 import { MemoryStore } from './memory-store.ts';
 import type { AtomicStateStore } from './store.ts';
 
@@ -16,11 +16,11 @@ export interface MemoryStoreOptions {
   readonly chainTrail?: boolean | undefined;
 }
 
-const optionsSchema = z.strictObject({
+const optionsSchema = lazyOptions(() => ({
   maxRuns: z._default(z.int().check(z.minimum(1)), 10_000),
   now: z._default(functionOption<() => number>(), () => Date.now),
   chainTrail: z._default(z.boolean(), false),
-});
+}));
 
 /**
  * Keeps runs in this process, and loses them with it: for one process and for tests. Steps are

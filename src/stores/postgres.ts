@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import * as z from 'zod/mini';
 import { anonymousKey } from '../names.ts';
-import { isPool, parseOptions } from '../options.ts';
+import { isPool, lazyOptions, parseOptions } from '../options.ts';
 import {
   appendDocument,
   type ClaimAnswer,
@@ -127,7 +127,7 @@ export interface PostgresStore extends TransactionalStateStore<PostgresClient> {
 /** How many rows one statement of a purge removes, so that no step waits long for it. */
 const PURGED_AT_ONCE = 500;
 
-const optionsSchema = z.strictObject({
+const optionsSchema = lazyOptions(() => ({
   pool: z.custom<PostgresPool>(isPool, 'expected a Pool of pg'),
   schema: z._default(
     z.string().check(z.regex(/^[^\0]{1,63}$/, 'expected the name of a schema')),
@@ -138,7 +138,7 @@ const optionsSchema = z.strictObject({
     '',
   ),
   chainTrail: z._default(z.boolean(), false),
-});
+}));
 
 /**
  * Keeps runs in PostgreSQL (12 or later), in the tables `workflow_runs`, `workflows` and

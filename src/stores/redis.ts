@@ -1,5 +1,5 @@
 import * as z from 'zod/mini';
-import { hasMethods, parseOptions } from '../options.ts';
+import { hasMethods, lazyOptions, parseOptions } from '../options.ts';
 import {
   type Evaluate,
   type ScriptedStateStore,
@@ -30,13 +30,13 @@ export interface RedisStoreOptions extends ScriptedStoreOptions {
   readonly client: NodeRedisClient | IoredisClient;
 }
 
-const schema = z.strictObject({
+const schema = lazyOptions(() => ({
   client: z.custom<RedisStoreOptions['client']>(
     (client) => isNodeRedis(client) || isIoredis(client),
     'expected a client of node-redis or ioredis (for @upstash/redis there is upstashStore())',
   ),
-  ...scriptedStoreOptions,
-});
+  ...scriptedStoreOptions(),
+}));
 
 /**
  * Keeps runs in Redis 5 or later, alone or as a cluster, so that steps are exact across processes.

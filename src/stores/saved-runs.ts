@@ -1,7 +1,7 @@
 import * as z from 'zod/mini';
 import { systemClock } from '../clock.ts';
 import { InterlockError, quoteNames } from '../errors.ts';
-import { isTable, parseOptions } from '../options.ts';
+import { isTable, lazily, type ParsedBy, parseOptions } from '../options.ts';
 import { parseSnapshot } from '../workflow/stored.ts';
 import type { FsmSnapshot, FsmStateStore, Json } from './store.ts';
 
@@ -36,23 +36,27 @@ export interface SavedRun {
 const FORMAT = 1;
 
 /** Not strict: a backend may add members of its own. */
-const sessionSchema = z.object({
-  state: z.enum(['open', 'ended']),
-  updatedAt: z.number(),
-  context: z.optional(z.unknown()),
-});
+const sessionSchema = lazily(() =>
+  z.object({
+    state: z.enum(['open', 'ended']),
+    updatedAt: z.number(),
+    context: z.optional(z.unknown()),
+  }),
+);
 
 /** Not strict: a newer version may add members of its own, which are carried along. */
-const sessionContextSchema = z.looseObject({
-  format: z.int(),
-  principal: z.optional(z.string()),
-  minted: z.optional(z.boolean()),
-  openedBy: z.optional(z.string()),
-  workflows: z.array(z.string()),
-  ended: z.optional(z.array(z.string())),
-  sessionEnded: z.optional(z.boolean()),
-  expiresAt: z.number(),
-});
+const sessionContextSchema = lazily(() =>
+  z.looseObject({
+    format: z.int(),
+    principal: z.optional(z.string()),
+    minted: z.optional(z.boolean()),
+    openedBy: z.optional(z.string()),
+    workflows: z.array(z.string()),
+    ended: z.optional(z.array(z.string())),
+    sessionEnded: z.optional(z.boolean()),
+    expiresAt: z.number(),
+  }),
+);
 
 /** The optional members of a snapshot. */
 const MORE = ['context', 'version'] as const;
@@ -206,7 +210,7 @@ export class SavedRuns {
 
 const CONTEXT_OF_SESSION = 'context of a session record';
 
-function sessionOf(context: z.output<typeof sessionContextSchema>): SavedSession {
+function sessionOf(context: ParsedBy<typeof sessionContextSchema>): SavedSession {
   const {
     format: _,
     principal,
@@ -253,7 +257,11 @@ function isMissing<T>(loaded: T | undefined | null): loaded is undefined | null 
   return loaded === undefined || loaded === null;
 }
 
-function parse<T extends z.ZodMiniObject>(what: string, schema: T, loaded: unknown): z.output<T> {
+function parse<T extends z.ZodMiniObject>(
+  what: string,
+  schema: () => T,
+  loaded: unknown,
+): z.output<T> {
   return parseOptions(what, schema, loaded, 'ERR_INTERLOCK_SNAPSHOT');
 }
 

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import * as z from 'zod/mini';
 import { anonymousKey } from '../names.ts';
-import { functionOption, parseOptions } from '../options.ts';
+import { functionOption, lazyOptions, parseOptions } from '../options.ts';
 import {
   anonymized,
   claimStep,
@@ -92,7 +92,7 @@ export interface SqliteStore extends AtomicStateStore {
   purge(query?: PurgeQuery): Promise<number>;
 }
 
-const optionsSchema = z.strictObject({
+const optionsSchema = lazyOptions(() => ({
   database: z.custom<SqliteDatabase>(
     isDatabase,
     'expected an opened SQLite database with exec() and prepare()',
@@ -100,7 +100,7 @@ const optionsSchema = z.strictObject({
   now: z._default(functionOption<() => number>(), () => Date.now),
   busyTimeoutMs: z._default(z.int().check(z.minimum(0)), 2000),
   chainTrail: z._default(z.boolean(), false),
-});
+}));
 
 /** In front of every run. */
 const FIRST: PageEnd = { score: Number.MIN_SAFE_INTEGER, id: '' };

@@ -1,5 +1,5 @@
 import * as z from 'zod/mini';
-import { hasMethods, parseOptions } from '../options.ts';
+import { hasMethods, lazyOptions, parseOptions } from '../options.ts';
 import {
   type ScriptedStateStore,
   type ScriptedStoreOptions,
@@ -18,10 +18,10 @@ export interface UpstashStoreOptions extends ScriptedStoreOptions {
   readonly redis: UpstashClient;
 }
 
-const schema = z.strictObject({
+const schema = lazyOptions(() => ({
   redis: z.custom<UpstashClient>(isUpstash, 'expected a client of @upstash/redis'),
-  ...scriptedStoreOptions,
-});
+  ...scriptedStoreOptions(),
+}));
 
 /**
  * Keeps runs in Upstash Redis over its REST interface, which serverless functions can use too.

@@ -5,7 +5,7 @@ import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import * as z from 'zod/mini';
 import { InterlockError, quoteNames } from '../errors.ts';
-import { parseOptions, showValue, tableOption } from '../options.ts';
+import { lazyOptions, parseOptions, showValue, tableOption } from '../options.ts';
 import { isObject, type JsonObject, META_PREFIX } from '../wire/json-rpc.ts';
 import { availabilityNote } from '../workflow/advice.ts';
 import { assertGate, type StateMachineGate } from '../workflow/gate.ts';
@@ -39,10 +39,10 @@ export interface Gated {
   readonly tool: string;
 }
 
-const optionsSchema = z.strictObject({
+const optionsSchema = lazyOptions(() => ({
   headers: z._default(tableOption(), () => ({})),
   path: z._default(z.string().check(z.startsWith('/')), '/mcp'),
-});
+}));
 
 /** The host of apps and handlers, which no request looks up. */
 const LOCAL = 'http://localhost';

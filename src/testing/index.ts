@@ -1,5 +1,5 @@
 import * as z from 'zod/mini';
-import { functionOption, parseOptions } from '../options.ts';
+import { functionOption, lazyOptions, parseOptions } from '../options.ts';
 import { claimPromises, idempotencyPromises } from './claims.ts';
 import { commitPromises } from './commits.ts';
 import {
@@ -55,13 +55,13 @@ export interface DescribeStateStoreOptions {
   readonly timeoutMs?: number | undefined;
 }
 
-const optionsSchema = z.strictObject({
+const optionsSchema = lazyOptions(() => ({
   describe: functionOption<DescribeStateStoreOptions['describe']>(),
   it: functionOption<DescribeStateStoreOptions['it']>(),
   scope: z._default(z.enum(['processes', 'restarts', 'process']), 'processes'),
   chainTrail: z._default(z.boolean(), false),
   timeoutMs: z._default(z.number().check(z.positive()), 30_000),
-});
+}));
 
 /**
  * The contract of `AtomicStateStore` as tests, for your own store under your own test runner. A

@@ -9,7 +9,7 @@ import { gateFetch } from '../fetch.ts';
 import { type FsmGateOptions, fsmGate } from '../fsm-gate.ts';
 import type { Middleware } from '../middleware.ts';
 import { newToken, rightNames } from '../names.ts';
-import { isTable, parseOptions, showValue } from '../options.ts';
+import { isTable, lazyOptions, parseOptions, showValue } from '../options.ts';
 import { type Runs, runsOf } from '../runs.ts';
 import type { Resolution, ResolveOptions, SendOptions, Sent } from '../runs-options.ts';
 import { type CurrentStep, currentStep } from '../session/current-step.ts';
@@ -103,7 +103,7 @@ function isTool(value: unknown): boolean {
   return isTable(value) && typeof value.name === 'string';
 }
 
-const optionsSchema = z.strictObject({
+const optionsSchema = lazyOptions(() => ({
   tools: z._default(
     z.array(z.union([z.string(), z.custom<TestTool>(isTool, 'expected a tool with a name')])),
     () => [],
@@ -116,7 +116,7 @@ const optionsSchema = z.strictObject({
   session: z._default(z.custom<SessionStoreOptions>(isTable, 'expected an object'), () => ({})),
   gate: z._default(z.custom<FsmGateOptions>(isTable, 'expected an object'), () => ({})),
   sync: z.optional(z.custom<StateSyncOptions>(isTable, 'expected an object')),
-});
+}));
 
 /** Not inferred, since the declarations of the package must not name zod. */
 interface Parsed {

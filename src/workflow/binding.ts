@@ -5,7 +5,15 @@
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
-import { functionOption, isTable, parseOptions, showValue } from '../options.ts';
+import {
+  functionOption,
+  isTable,
+  lazily,
+  lazyOptions,
+  type ParsedBy,
+  parseOptions,
+  showValue,
+} from '../options.ts';
 import type { Json, Uncertain } from '../stores/store.ts';
 import { isReserved } from './chart.ts';
 import {
@@ -298,20 +306,22 @@ export function kindOfCalls({ kind, success, failure }: AnyBinding): CallKind {
 }
 
 /** The option `errors` of a binding, or of a rule of order. */
-export const errorsOption = z.optional(
-  z.union([z.enum(['failed', 'unknown']), functionOption<Exclude<ErrorRule, string>>()]),
+export const errorsOption = lazily(() =>
+  z.optional(
+    z.union([z.enum(['failed', 'unknown']), functionOption<Exclude<ErrorRule, string>>()]),
+  ),
 );
 
-const optionsSchema = z.strictObject({
+const optionsSchema = lazyOptions(() => ({
   success: z.optional(z.unknown()),
   failure: z.optional(z.unknown()),
   retries: z.optional(z.int().check(z.minimum(1))),
-  errors: errorsOption,
+  errors: errorsOption(),
   guard: z.optional(functionOption<Guard>()),
   visible: z.optional(functionOption<VisibleTest>()),
   when: z.optional(functionOption<CallTest>()),
   uncertain: z.optional(z.enum(['hold', 'retry'])),
-});
+}));
 
 /**
  * Checks the shape of a binding; {@link checkBinding} checks it against a workflow.
@@ -366,7 +376,7 @@ function namedEvents({ success, failure }: AnyBinding): string[] {
   return [success, failure].flatMap((source) => eventNamed(source) ?? []);
 }
 
-function parseEventOrOptions(tool: string, event: unknown): z.output<typeof optionsSchema> {
+function parseEventOrOptions(tool: string, event: unknown): ParsedBy<typeof optionsSchema> {
   if (isTable(event))
     return parseOptions(`binding of tool ${showValue(tool)}`, optionsSchema, event);
   return { success: event };

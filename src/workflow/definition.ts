@@ -3,9 +3,9 @@
  * and how the app's callbacks are called.
  */
 import * as z from 'zod/mini';
-import { functionOption, isTable, parseOptions } from '../options.ts';
+import { functionOption, isTable, lazyOptions, type ParsedBy, parseOptions } from '../options.ts';
 import type { Json } from '../stores/store.ts';
-import { flatModel, WORKFLOW_ID } from './flat-machine.ts';
+import { flatModel, workflowId } from './flat-machine.ts';
 import { LoopShield, type LoopShieldOptions } from './loop-shield.ts';
 import { Order } from './order.ts';
 import type { FsmAction, Model, Move } from './position.ts';
@@ -65,14 +65,14 @@ export interface GateOptions {
   readonly loopShield?: LoopShieldOptions | undefined;
 }
 
-const gateOptionsSchema = z.strictObject({
+const gateOptionsSchema = lazyOptions(() => ({
   now: z._default(functionOption<() => number>(), () => Date.now),
   onError: z._default(functionOption<ErrorListener>(), () => () => {}),
   onAction: z.optional(functionOption<ActionListener>()),
   version: z.optional(z.int().check(z.minimum(1))),
   migrate: z.optional(functionOption<Migrate>()),
   loopShield: z.optional(z.custom<LoopShieldOptions>(isTable, 'expected an object')),
-});
+}));
 
 /** Options of `StateMachineGate.fromOrder()`. */
 export interface OrderOptions extends Omit<GateOptions, 'onAction'> {
@@ -83,10 +83,9 @@ export interface OrderOptions extends Omit<GateOptions, 'onAction'> {
   readonly id?: string | undefined;
 }
 
-const { onAction: _, ...orderOptions } = gateOptionsSchema.shape;
-const orderOptionsSchema = z.strictObject({
-  ...orderOptions,
-  id: z._default(WORKFLOW_ID, 'workflow'),
+const orderOptionsSchema = lazyOptions(() => {
+  const { onAction: _, ...shape } = gateOptionsSchema().shape;
+  return { ...shape, id: z._default(workflowId(), 'workflow') };
 });
 
 /** A gate's machine and options. It never changes, so clones share it. */
@@ -99,12 +98,12 @@ export class Definition {
   readonly shield: LoopShield | undefined;
   readonly onError: ErrorListener;
 
-  readonly #options: z.output<typeof gateOptionsSchema>;
+  readonly #options: ParsedBy<typeof gateOptionsSchema>;
 
   private constructor(
     model: Model,
     order: Order | undefined,
-    options: z.output<typeof gateOptionsSchema>,
+    options: ParsedBy<typeof gateOptionsSchema>,
   ) {
     const { loopShield, now, onError, onAction: _, ...deployment } = options;
     this.model = model;

@@ -3,7 +3,7 @@
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
-import { isTable, parseOptions, showValue, tableOption } from '../options.ts';
+import { isTable, lazily, lazyOptions, parseOptions, showValue, tableOption } from '../options.ts';
 import { sealContext } from './envelope.ts';
 import {
   ANY_STATE,
@@ -59,21 +59,21 @@ export interface WidenedConfig<S extends string, E extends string, N extends str
 }
 
 /** The names that a workflow may have. */
-export const WORKFLOW_ID = z
-  .string()
-  .check(z.regex(/^[\w.-]{1,64}$/, 'expected 1 to 64 letters, digits, "_", "." or "-"'));
+export const workflowId = lazily(() =>
+  z.string().check(z.regex(/^[\w.-]{1,64}$/, 'expected 1 to 64 letters, digits, "_", "." or "-"')),
+);
 
-const configSchema = z.strictObject({
-  id: z._default(WORKFLOW_ID, 'workflow'),
+const configSchema = lazyOptions(() => ({
+  id: z._default(workflowId(), 'workflow'),
   initial: z.string(),
   states: tableOption(),
-});
+}));
 
-const stateSchema = z.strictObject({
+const stateSchema = lazyOptions(() => ({
   on: z.optional(tableOption()),
   after: z.optional(tableOption()),
   type: z.optional(z.literal('final')),
-});
+}));
 
 /** A checked copy of an {@link FsmConfig}, which the app cannot change. */
 interface Machine {

@@ -6,7 +6,7 @@
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
-import { functionOption, parseOptions, showValue } from '../options.ts';
+import { functionOption, lazyOptions, type ParsedBy, parseOptions, showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
 import { openContext, sealContext } from './envelope.ts';
 import type { Model, Next, Position } from './position.ts';
@@ -72,7 +72,7 @@ interface Count {
 /** How many kinds of calls are counted at once. Beyond that the oldest kind is forgotten. */
 const MOST_KINDS = 32;
 
-const optionsSchema = z.strictObject({
+const optionsSchema = lazyOptions(() => ({
   max: z.int().check(z.minimum(1), z.maximum(1000)),
   mode: z._default(z.enum(['repeated', 'consecutive']), 'repeated'),
   sameArguments: z._default(z.boolean(), false),
@@ -86,7 +86,7 @@ const optionsSchema = z.strictObject({
       ),
     ),
   onLoop: z.optional(functionOption<LoopListener>()),
-});
+}));
 
 /**
  * Counts the calls of a run between two moves. The count is a part of the run's context, so that it
@@ -95,7 +95,7 @@ const optionsSchema = z.strictObject({
 export class LoopShield {
   readonly max: number;
   readonly onLoop: LoopListener | undefined;
-  readonly #options: z.output<typeof optionsSchema>;
+  readonly #options: ParsedBy<typeof optionsSchema>;
   readonly #model: Model;
 
   /**
@@ -184,7 +184,7 @@ function countsOf({ context }: Position): [string, number[]][] {
 
 function checkFallback(
   model: Model,
-  { event, state = '' }: z.output<typeof optionsSchema>['fallback'],
+  { event, state = '' }: ParsedBy<typeof optionsSchema>['fallback'],
 ): void {
   const what = `loopShield of workflow "${model.id}"`;
   if (event !== undefined) {

@@ -4,7 +4,7 @@
  */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
-import { isTable, parseOptions, showValue } from '../options.ts';
+import { isTable, lazyOptions, parseOptions, showValue } from '../options.ts';
 import {
   type AnyBinding,
   assertSynchronous,
@@ -93,15 +93,15 @@ export interface Rule {
   readonly errors: ErrorRule | undefined;
 }
 
-const ruleSchema = z.strictObject({
+const ruleSchema = lazyOptions(() => ({
   after: z.optional(z.unknown()),
   undoneBy: z.optional(z.unknown()),
   once: z._default(z.boolean(), false),
   step: z._default(z.boolean(), true),
-  errors: errorsOption,
-});
+  errors: errorsOption(),
+}));
 
-const neededSchema = z.strictObject({
+const neededSchema = lazyOptions(() => ({
   tool: z.string().check(z.minLength(1)),
   same: z.optional(
     z.union([
@@ -110,7 +110,7 @@ const neededSchema = z.strictObject({
     ]),
   ),
   consumes: z._default(z.boolean(), false),
-});
+}));
 
 /** Checked rules of order. They never change. */
 export class Order {

@@ -4,7 +4,7 @@
  */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
-import { functionOption, parseOptions, showValue } from '../options.ts';
+import { functionOption, lazyOptions, parseOptions, showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
 import type { Guard, VisibleTest } from './binding.ts';
 import { type BoundState, type Model, parseStates, resolveStates } from './position.ts';
@@ -50,10 +50,10 @@ interface BoundResource extends BoundRead {
   readonly pattern: ResourcePattern;
 }
 
-const optionsSchema = z.strictObject({
+const optionsSchema = lazyOptions(() => ({
   guard: z.optional(functionOption<Guard>()),
   visible: z.optional(functionOption<VisibleTest>()),
-});
+}));
 
 /**
  * The bound prompts and resources of a workflow. Reading them moves nothing. Each pattern that

@@ -4,19 +4,21 @@
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
-import { isTable, parseOptions, showValue } from '../options.ts';
+import { isTable, lazily, lazyOptions, parseOptions, showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import { formatOf, openContext, sealContext } from './envelope.ts';
 import { FORMAT } from './format.ts';
 import type { Model, Next, Position } from './position.ts';
 
 /** Not strict: a backend may keep more beside a snapshot than the gate gave it. */
-const snapshotSchema = z.object({
-  state: z.string(),
-  updatedAt: z.number(),
-  version: z.optional(z.int().check(z.minimum(0))),
-  context: z.optional(z.custom<Json>()),
-});
+const snapshotSchema = lazily(() =>
+  z.object({
+    state: z.string(),
+    updatedAt: z.number(),
+    version: z.optional(z.int().check(z.minimum(0))),
+    context: z.optional(z.custom<Json>()),
+  }),
+);
 
 /**
  * Checks the shape of a snapshot that comes from outside, and copies it. Does not look into its
@@ -66,7 +68,7 @@ export interface Deployment {
   readonly migrate?: Migrate | undefined;
 }
 
-const migratedSchema = z.strictObject({ state: z.string(), context: z.optional(z.unknown()) });
+const migratedSchema = lazyOptions(() => ({ state: z.string(), context: z.optional(z.unknown()) }));
 
 /** Marks a position as saved by this deployment. */
 export function stamped({ state, context }: Position, { version }: Deployment): Position {

@@ -223,8 +223,8 @@ function parseDocument(what: string, document: unknown): MachineDocument | Order
   if (!isTable(document))
     throw new Failure(`${what}: expected an object, got ${showValue(document)}`);
   if ('order' in document)
-    return parseOptions(what, orderSchema(document, asGiven), document) as OrderDocument;
-  return parseOptions(what, machineSchema(document, asGiven), document) as MachineDocument;
+    return parseOptions(what, () => orderSchema(document, asGiven), document) as OrderDocument;
+  return parseOptions(what, () => machineSchema(document, asGiven), document) as MachineDocument;
 }
 
 function gateOf(document: MachineDocument | OrderDocument): StateMachineGate {

@@ -5,6 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import * as z from 'zod/mini';
 import { anonymousKey } from '../../names.ts';
+import { lazily } from '../../options.ts';
 import type {
   AtomicStateStore,
   ClaimRequest,
@@ -64,14 +65,14 @@ export type ScriptedStateStore = Required<AtomicStateStore> & {
   rebuildIndex(): Promise<number>;
 };
 
-export const scriptedStoreOptions = {
+export const scriptedStoreOptions = lazily(() => ({
   prefix: z._default(
     z.string().check(z.regex(/^[^{}]*$/, 'expected a prefix without braces')),
     'interlock',
   ),
   trailLimit: z._default(z.int().check(z.minimum(50)), 1000),
   chainTrail: z._default(z.boolean(), false),
-};
+}));
 
 interface ScriptedStoreSettings extends RunIndexOptions {
   readonly trailLimit: number;

@@ -1,0 +1,183 @@
+// What mcp-interlock/check exports. `npm run api` renews this file.
+
+export type CallKind = 'step' | 'recorded' | 'free';
+
+export type CallOutcome = 'success' | 'failure';
+
+export interface CheckOptions {
+    readonly tools?: readonly (string | ListedTool)[] | undefined;
+    readonly sync?: {
+        readonly policies?: readonly SyncPolicy<string>[] | undefined;
+        readonly tools?: readonly {
+            readonly policy?: SyncPolicy<string> | undefined;
+        }[] | undefined;
+    } | undefined;
+    readonly outside?: readonly string[] | undefined;
+    readonly idleMs?: number | undefined;
+    readonly ignore?: readonly string[] | undefined;
+}
+
+export interface CheckedTool {
+    readonly tool: string;
+    readonly kind: CallKind;
+}
+
+export interface Disproven {
+    readonly holds: false;
+    readonly counterExample: readonly ProofStep[];
+    readonly isCertain: boolean;
+}
+
+export interface EdgeTool {
+    readonly name: string;
+    readonly outcome: 'success' | 'failure';
+    readonly isGuarded: boolean;
+    readonly isPartial: boolean;
+    readonly isChosen: boolean;
+    readonly isPartly: boolean;
+}
+
+export const FINDING_CODES: {
+    readonly 'state-unreachable': 'error';
+    readonly 'tool-unavailable': 'error';
+    readonly 'tool-not-listed': 'error';
+    readonly 'tool-name': 'warning';
+    readonly 'tool-rebound': 'warning';
+    readonly 'tool-no-step': 'warning';
+    readonly 'dead-end': 'warning';
+    readonly 'event-unsent': 'warning';
+    readonly 'event-unhandled': 'warning';
+    readonly 'action-shadowed': 'warning';
+    readonly 'idle-too-short': 'warning';
+    readonly 'policy-shadowed': 'warning';
+    readonly 'policy-unmatched': 'warning';
+    readonly 'invalidation-unmatched': 'warning';
+};
+
+export interface Finding {
+    readonly code: FindingCode;
+    readonly severity: 'error' | 'warning';
+    readonly place: string;
+    readonly message: string;
+    readonly remedy: string;
+}
+
+export type FindingCode = keyof typeof FINDING_CODES;
+
+export interface Findings extends ReadonlyArray<Finding> {
+    readonly tools: readonly CheckedTool[];
+}
+
+export interface GraphEdge {
+    readonly id: string;
+    readonly from: string;
+    readonly to: string;
+    readonly type: 'event' | 'deadline' | 'always' | 'done' | 'before' | 'unless' | 'undoes';
+    readonly event: string;
+    readonly isGuarded: boolean;
+    readonly after?: number;
+    readonly same?: Readonly<Record<string, string>>;
+    readonly consumes?: true;
+    readonly tools: readonly EdgeTool[];
+}
+
+export interface GraphNode {
+    readonly id: string;
+    readonly label: string;
+    readonly parent?: string;
+    readonly type: 'atomic' | 'compound' | 'parallel' | 'final' | 'history' | 'tool' | 'any' | 'all';
+    readonly initial?: string;
+    readonly tags?: readonly string[];
+    readonly after?: number;
+    readonly once?: true;
+}
+
+export interface GraphTool {
+    readonly name: string;
+    readonly nodes: readonly string[];
+    readonly partly: readonly string[];
+    readonly stays: readonly string[];
+    readonly staysPartly: readonly string[];
+    readonly isPartial: boolean;
+    readonly isGuarded: boolean;
+}
+
+export type Proof = Proven | Disproven | Undecided;
+
+export interface ProofOptions<E extends string = string> {
+    readonly outside?: boolean | readonly E[] | undefined;
+    readonly maxPositions?: number | undefined;
+}
+
+export interface ProofStep {
+    readonly by: 'call' | 'deadline' | 'outside';
+    readonly tool?: string;
+    readonly outcome?: CallOutcome;
+    readonly times?: number;
+    readonly event?: string;
+    readonly from: string;
+    readonly to: string;
+    readonly isGuarded: boolean;
+}
+
+export type ProofTool<E extends string = string> = string | {
+    readonly tool: string;
+    readonly event: E;
+};
+
+export interface Proven {
+    readonly holds: true;
+}
+
+export type Reachability = {
+    readonly holds: true;
+    readonly example: readonly ProofStep[];
+    readonly ifGuardsAllow: boolean;
+} | {
+    readonly holds: false;
+} | Undecided;
+
+export interface Undecided {
+    readonly holds: undefined;
+    readonly reason: string;
+}
+
+export interface WorkflowGraph {
+    readonly id: string;
+    readonly kind: WorkflowKind;
+    readonly initial: readonly string[];
+    readonly nodes: readonly GraphNode[];
+    readonly edges: readonly GraphEdge[];
+    readonly tools: readonly GraphTool[];
+}
+
+export type WorkflowKind = 'flat' | 'statechart' | 'order';
+
+export function activeNodes<S extends string, E extends string>(gate: StateMachineGate<S, E>, state: string): readonly string[];
+
+export function checkWorkflow<S extends string, E extends string>(gate: StateMachineGate<S, E>, options?: CheckOptions): Findings;
+
+export function never<S extends string, E extends string, T extends string>(gate: StateMachineGate<S, E, T>, tool: ProofTool<NoInfer<E>>, { in: states, ...options }: ProofOptions<NoInfer<E>> & {
+    readonly in: BoundStates<NoInfer<S>, NoInfer<T>>;
+}): Proof;
+
+export function precedes<S extends string, E extends string>(gate: StateMachineGate<S, E>, earlier: ProofTool<NoInfer<E>>, later: ProofTool<NoInfer<E>>, options?: ProofOptions<NoInfer<E>>): Proof;
+
+export function reaches<S extends string, E extends string, T extends string>(gate: StateMachineGate<S, E, T>, states: BoundStates<NoInfer<S>, NoInfer<T>>, options?: ProofOptions<NoInfer<E>>): Reachability;
+
+export function toMermaid<S extends string, E extends string>(gate: StateMachineGate<S, E>): string;
+
+export function workflowGraph<S extends string, E extends string>(gate: StateMachineGate<S, E>): WorkflowGraph;
+
+// Named by the above, and exported by no entry:
+
+interface ListedTool {
+    readonly name: string;
+    readonly annotations?: {
+        readonly title?: string | undefined;
+        readonly readOnlyHint?: boolean | undefined;
+        readonly destructiveHint?: boolean | undefined;
+        readonly idempotentHint?: boolean | undefined;
+        readonly openWorldHint?: boolean | undefined;
+    } | undefined;
+}
