@@ -22,7 +22,12 @@ export {
 } from './session/run-key.ts';
 export { type AnsweredError, type ErrorAnswer, type FsmGateOptions, fsmGate } from './fsm-gate.ts';
 export type { ListCacheOptions } from './gate/list-cache.ts';
-export type { SummarizedRun, TrailOptions, Visibility } from './gate/config.ts';
+export {
+  type SummarizedRun,
+  type TrailOptions,
+  unboundTools,
+  type Visibility,
+} from './gate/config.ts';
 export type { StatusToolOptions } from './gate/status-tool.ts';
 export type { Begin, BeginningRun } from './step/claim.ts';
 export { UnrecordedSuccess } from './gate/recorded-call.ts';

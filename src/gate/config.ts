@@ -13,6 +13,7 @@ import type { MirroredArguments } from '../wire/headers.ts';
 import { isObject } from '../wire/json-rpc.ts';
 import { type PageMemory, ToolHints } from '../wire/pages.ts';
 import type { ErrorAnswer } from '../wire/rejections.ts';
+import type { StateMachineGate } from '../workflow/gate.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { ListCache } from './list-cache.ts';
 import type { Aliases } from './replies.ts';
@@ -263,6 +264,22 @@ function put<T>(map: Map<string, T>, key: string, value: T): void {
   if (map.size > MOST_READERS && oldest !== undefined) map.delete(oldest);
 }
 
+/** By workflow, the listed tools that it does not bind; of all its mounts in this process. */
+const unbound = new WeakMap<Workflow, Set<string>>();
+
+/**
+ * The upstream's tools that the gate does not bind, so that its clients see them in every state. It
+ * knows those that a list has shown since this process started, of at most 10,000 names, in the
+ * order in which they came. Another client's list may lack some of them. `undefined` where no list
+ * of tools has passed the gate in this process.
+ */
+export function unboundTools<S extends string, E extends string>(
+  gate: StateMachineGate<S, E>,
+): readonly string[] | undefined {
+  const names = unbound.get(gate.compile());
+  return names && [...names];
+}
+
 /** What this process knows of the upstream's tools from their lists. */
 export class ListedTools {
   readonly #names: ListedNames;
@@ -297,9 +314,14 @@ export class ListedTools {
   ): void {
     this.#hints.note(page);
     const bound = new Set<string>();
+    const others = unbound.get(this.#workflow) ?? new Set();
+    unbound.set(this.#workflow, others);
     for (const tool of page) {
       if (!isObject(tool) || typeof tool.name !== 'string') continue;
-      if (!this.#workflow.isBound(tool.name)) continue;
+      if (!this.#workflow.isBound(tool.name)) {
+        if (others.size < MAX_NAMES) others.add(tool.name);
+        continue;
+      }
       bound.add(tool.name);
       const mirrored = mirroredIn(tool.inputSchema);
       if (areSame(mirrored, this.#mirrored.get(tool.name))) continue;

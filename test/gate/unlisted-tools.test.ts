@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { ListedTools } from '../../src/gate/config.ts';
-import { principalKey, StateMachineGate } from '../../src/index.ts';
+import { principalKey, StateMachineGate, unboundTools } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { type SceneClient, type SceneOptions, scene, sceneOfBothEras } from '../helpers/scene.ts';
 import { toolServer } from '../helpers/tool-server.ts';
@@ -185,5 +185,26 @@ describe('a list of several pages', () => {
     const before = key('bob');
     note('ann', [...LISTED, 'cart.veiw']);
     expect(key('bob')).not.toBe(before);
+  });
+});
+
+describe('unboundTools()', () => {
+  it('names the listed tools that the gate does not bind, of every mount of it', async () => {
+    const workflow = checkoutGate();
+    expect(unboundTools(workflow)).toBeUndefined();
+    for (const name of ['help', 'search']) {
+      const makeServer = toolServer([...LISTED, name]);
+      const { client } = await visit({ workflow, makeServer });
+      await client.raw.tools();
+    }
+    expect(unboundTools(workflow)).toEqual(['help', 'search']);
+    expect(unboundTools(checkoutGate())).toBeUndefined();
+  });
+
+  it('is empty where each listed tool is bound', async () => {
+    const workflow = checkoutGate();
+    const { client } = await visit({ workflow });
+    await client.raw.tools();
+    expect(unboundTools(workflow)).toEqual([]);
   });
 });

@@ -1,11 +1,20 @@
 import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { deflateSync, gzipSync } from 'node:zlib';
+import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { DEFECTS } from '../../tools/checker/defects.ts';
 import { everyReading } from '../../tools/fuzz/readers.ts';
 import { sessionsAround } from '../../tools/fuzz/sessions.ts';
-import { type Finding, replayOf, runOnce, type Target } from '../../tools/fuzz/target.ts';
+import {
+  broken,
+  type Finding,
+  MOST_CPU_MS,
+  MOST_MEGABYTES,
+  replayOf,
+  runOnce,
+  type Target,
+} from '../../tools/fuzz/target.ts';
 import { TARGETS } from '../../tools/fuzz/targets.ts';
 
 /** A new one each time; it is in the name of each test that fuzzes by it. */
@@ -40,6 +49,46 @@ describe(`fuzzing with seed ${SEED}`, { timeout: 150_000 }, () => {
       expect(found?.text).toBeDefined();
     },
   );
+});
+
+/** A target with one input, which does that. */
+const doing = (act: () => void): Target => ({
+  name: 'one',
+  what: 'ends',
+  inputs: 1,
+  open: async () => ({ property: fc.property(fc.constant(0), act), close: async () => {} }),
+});
+
+describe('an input', { timeout: 60_000 }, () => {
+  it('is a finding where it takes more CPU time than one may', async () => {
+    const [found] = await fuzz(
+      doing(() => {
+        const before = process.cpuUsage();
+        while (process.cpuUsage(before).user < 1_000 * MOST_CPU_MS);
+      }),
+      0,
+    );
+    expect(found?.text).toMatch(/^an input takes too much CPU time/);
+  });
+
+  it('is a finding where it leaves more memory behind than one may', async () => {
+    const left: Buffer[] = [];
+    const [found] = await fuzz(
+      doing(() => void left.push(Buffer.alloc((MOST_MEGABYTES + 8) * 2 ** 20, 1))),
+      0,
+    );
+    expect(found?.text).toMatch(/^an input takes too much memory/);
+  });
+
+  it('is none where its garbage is much and nothing stays', async () => {
+    const makes = () => void Buffer.alloc((MOST_MEGABYTES + 8) * 2 ** 20, 1);
+    expect(await fuzz(doing(makes), 0)).toEqual([]);
+    const [found] = await fuzz(
+      doing(() => broken('broken')),
+      0,
+    );
+    expect(found?.text).toMatch(/^broken/);
+  });
 });
 
 const CALL = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"cart.pay"}}';
@@ -119,7 +168,8 @@ describe('npm run fuzz', { timeout: 60_000 }, () => {
   it('prints its seed and plays one run of a target again', async () => {
     const { status, stdout } = await run('--seed', '5', '--target', 'globs', '--run', '3');
     expect(stdout).toContain('npm run fuzz -- --seed 5: globs');
-    expect(stdout).toMatch(/globs +2000 inputs\nNOTHING FOUND with seed 5/);
+    expect(stdout).toMatch(/globs +2000 inputs; the dearest took \d+ ms and/);
+    expect(stdout).toContain('NOTHING FOUND with seed 5');
     expect(status).toBe(0);
   });
 

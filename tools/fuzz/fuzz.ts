@@ -4,7 +4,16 @@
  * play a finding again. `--help` says how.
  */
 import { parseArgs } from 'node:util';
-import { type Finding, type OpenTarget, replayOf, runOnce, type Target } from './target.ts';
+import {
+  type Costs,
+  type Finding,
+  MOST_CPU_MS,
+  MOST_MEGABYTES,
+  type OpenTarget,
+  replayOf,
+  runOnce,
+  type Target,
+} from './target.ts';
 import { TARGETS } from './targets.ts';
 
 const HELP = `npm run fuzz -- [options]
@@ -66,13 +75,16 @@ async function fuzz({ minutes, seed, targets, run }: Options): Promise<number> {
   console.log(`npm run fuzz -- --seed ${seed}: ${targets.map(({ name }) => name).join(', ')}`);
   const open = new Map<Target, OpenTarget>();
   const runs = new Map<Target, number>(targets.map((target) => [target, 0]));
+  const costs = new Map<Target, Costs>(
+    targets.map((target) => [target, { cpuMs: 0, megabytes: 0 }]),
+  );
   const findings: Finding[] = [];
   try {
     for (const target of targets) open.set(target, await target.open());
     for (let number = run ?? 0; number === run || (run === undefined && !isOver()); number++) {
       for (const [target, opened] of open) {
         if (interrupt.signal.aborted || (run === undefined && isOver())) break;
-        const found = await runOnce(target, opened, seed, number);
+        const found = await runOnce(target, opened, seed, number, costs.get(target));
         runs.set(target, (runs.get(target) ?? 0) + 1);
         if (found === undefined || !isNew(found, findings)) continue;
         findings.push(found);
@@ -82,8 +94,12 @@ async function fuzz({ minutes, seed, targets, run }: Options): Promise<number> {
   } finally {
     for (const opened of open.values()) await opened.close();
   }
-  for (const [{ name, inputs }, count] of runs)
-    console.log(`${name.padEnd(13)} ${count * inputs} inputs`);
+  for (const [target, count] of runs) {
+    const { cpuMs = 0, megabytes = 0 } = costs.get(target) ?? {};
+    const cost = `the dearest took ${cpuMs.toFixed(0)} ms and ${megabytes.toFixed(1)} MB`;
+    console.log(`${target.name.padEnd(13)} ${count * target.inputs} inputs; ${cost}`);
+  }
+  console.log(`one input may take ${MOST_CPU_MS} ms of CPU time and ${MOST_MEGABYTES} MB`);
   console.log(
     findings.length === 0
       ? `NOTHING FOUND with seed ${seed}`

@@ -1,3 +1,5 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import type { IAsyncProperty, IProperty } from 'fast-check';
 import * as fc from 'fast-check';
 import { mix } from '../checker/random.ts';
@@ -29,14 +31,32 @@ export interface Finding {
   readonly text: string;
 }
 
-/** One run of a target: the same seed and number try the same inputs. */
+/**
+ * What one input may cost: CPU time of the whole process, and how far memory grows that stays. An
+ * input of most targets takes up to 120 ms, a whole session 200, and 60 requests under coverage
+ * 720, measured beside other work. None left more than 7 MB behind.
+ */
+export const MOST_CPU_MS = 5_000;
+export const MOST_MEGABYTES = 64;
+
+/** The most that one input has cost so far. */
+export interface Costs {
+  cpuMs: number;
+  megabytes: number;
+}
+
+/**
+ * One run of a target: the same seed and number try the same inputs. Breaks also where an input
+ * costs more than it may. @param worst is raised to what the dearest input has cost
+ */
 export async function runOnce(
   { name, inputs }: Target,
   { property, describe }: OpenTarget,
   seed: number,
   run: number,
+  worst: Costs = { cpuMs: 0, megabytes: 0 },
 ): Promise<Finding | undefined> {
-  const details = await fc.check(property as IAsyncProperty<unknown>, {
+  const details = await fc.check(measured(property, worst), {
     seed: mix(seed, `${name} ${run}`),
     numRuns: inputs,
     // Shrinking a finding may take long, and each step of it is a request.
@@ -53,6 +73,51 @@ export async function runOnce(
     run,
     text: `${reason}\n${describe?.(input) ?? fc.stringify(input)}`,
   };
+}
+
+/** The same property, which also fails where an input costs too much. */
+function measured(property: OpenTarget['property'], worst: Costs): fc.IRawProperty<unknown, true> {
+  const whole = property as fc.IRawProperty<unknown, true>;
+  return {
+    generate: whole.generate.bind(whole),
+    shrink: whole.shrink.bind(whole),
+    runBeforeEach: whole.runBeforeEach.bind(whole),
+    runAfterEach: whole.runAfterEach.bind(whole),
+    isAsync: () => true,
+    run: async (input: unknown) => {
+      const before = process.cpuUsage();
+      const bytes = bytesInUse();
+      const failure = await whole.run(input);
+      const { user, system } = process.cpuUsage(before);
+      const cpuMs = (user + system) / 1_000;
+      let megabytes = (bytesInUse() - bytes) / 2 ** 20;
+      if (megabytes > MOST_MEGABYTES) {
+        // Most of it is garbage that V8 had no need to collect yet.
+        collect();
+        megabytes = (bytesInUse() - bytes) / 2 ** 20;
+      }
+      worst.cpuMs = Math.max(worst.cpuMs, cpuMs);
+      worst.megabytes = Math.max(worst.megabytes, megabytes);
+      if (failure !== null) return failure;
+      if (cpuMs > MOST_CPU_MS) return { error: tooDear('CPU time', cpuMs, 'ms') };
+      if (megabytes > MOST_MEGABYTES) return { error: tooDear('memory', megabytes, 'MB') };
+      return null;
+    },
+  };
+}
+
+function tooDear(what: string, took: number, unit: string): Error {
+  return new Error(`an input takes too much ${what}\n  ${took.toFixed(1)} ${unit}`);
+}
+
+function bytesInUse(): number {
+  const { heapUsed, external } = process.memoryUsage();
+  return heapUsed + external;
+}
+
+function collect(): void {
+  setFlagsFromString('--expose-gc');
+  (runInNewContext('gc') as () => void)();
 }
 
 /**

@@ -1,7 +1,12 @@
 import { bodies } from './bodies.ts';
 import { differential } from './differential.ts';
 import { guided } from './guided.ts';
+import { handles } from './handles.ts';
+import { listCache } from './list-cache.ts';
+import { numbers } from './numbers.ts';
+import { proxy } from './proxy.ts';
 import { globs, snapshots } from './pure.ts';
+import { rules } from './rules.ts';
 import { sessionsAround } from './sessions.ts';
 import { streams } from './streams.ts';
 import type { Target } from './target.ts';
@@ -15,6 +20,11 @@ export const TARGETS: readonly Target[] = [
   sessionsAround(),
   uris,
   streams,
+  rules,
+  handles,
+  listCache,
+  proxy,
+  numbers,
   globs,
   snapshots,
 ];

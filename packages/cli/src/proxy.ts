@@ -93,7 +93,10 @@ const BROKEN = 'The connection to the server behind the gate broke before it ans
 /** Without an id: an error that named the call would be taken for the server's own. */
 function answerBadGateway(res: ServerResponse, message: string): void {
   const body = JSON.stringify({ jsonrpc: '2.0', id: null, error: { code: -32000, message } });
-  res.writeHead(502, { 'content-type': 'application/json' }).end(body);
+  // The server may break off when its own headers are set, and these describe another body.
+  for (const name of ['transfer-encoding', 'content-encoding', 'etag']) res.removeHeader(name);
+  const length = Buffer.byteLength(body);
+  res.writeHead(502, { 'content-type': 'application/json', 'content-length': length }).end(body);
 }
 
 /**
@@ -141,6 +144,9 @@ function endWithoutAnswer(request: ClientRequest, res: ServerResponse, tell: () 
 
 /** What streams need, and http-proxy leaves out. */
 function passOn(answer: IncomingMessage, res: ServerResponse): void {
+  // Node throws on `Trailer` beside a `Content-Length`, where nothing could catch it. It frames the
+  // client's connection itself, and http-proxy has `Connection` say when that ends.
+  for (const name of HOP_BY_HOP) if (name !== 'connection') delete answer.headers[name];
   // The headers of a quiet stream go out now, and not with its first event, which may be minutes
   // away.
   process.nextTick(() => res.flushHeaders());

@@ -2,7 +2,7 @@ import express from 'express';
 import { expect, it, onTestFinished } from 'vitest';
 import { fsmGate, StateMachineGate, sessionStore } from '../../../src/index.ts';
 import { connect } from '../../../test/helpers/client.ts';
-import { callOf, RawSession } from '../../../test/helpers/raw.ts';
+import { callOf, RawSession, send } from '../../../test/helpers/raw.ts';
 import { serve } from '../../../test/helpers/serve.ts';
 import { mcpProxy } from '../src/proxy.ts';
 
@@ -47,4 +47,32 @@ it('gives one answer where the server hangs up, which a client shows to its mode
   const client = await connect(url);
   onTestFinished(client.close);
   expect((await client.call('pay')).text).toContain('Do not call it again');
+});
+
+it('frames its own answer anew where the server has broken HTTP behind its headers', async () => {
+  const upstream = express().all('/mcp', (req, res) => {
+    req.socket.end('HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{"too":"long"}');
+    res.destroy();
+  });
+  const { url } = await serve(upstream);
+  const { url: front } = await serve(express().all('/mcp', mcpProxy(url)));
+  const { status, headers, text } = await send(front, { body: {} });
+  expect([status, headers['content-length']]).toEqual([502, String(text.length)]);
+  expect(JSON.parse(text)).toMatchObject({ id: null, error: { code: -32000 } });
+});
+
+it('gives an answer whose server names a trailer and sends none', async () => {
+  const upstream = express().all('/mcp', (req, res) => {
+    // Node refuses to write such an answer, and other servers do not.
+    req.socket.end(
+      'HTTP/1.1 200 OK\r\nTrailer: x-late\r\nKeep-Alive: timeout=5\r\nUpgrade: h2c\r\n' +
+        'Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}',
+    );
+    res.destroy();
+  });
+  const { url } = await serve(upstream);
+  const { url: front } = await serve(express().all('/mcp', mcpProxy(url)));
+  const response = await fetch(front, { method: 'POST', body: '{}' });
+  expect([response.status, await response.json()]).toEqual([200, {}]);
+  for (const name of ['trailer', 'upgrade']) expect(response.headers.get(name)).toBeNull();
 });

@@ -5,9 +5,11 @@ import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { RunSummary } from '../src/api.ts';
 import type { Inspector, ListKind, RunList, Seen } from './inspector.ts';
 import { Badge, Icon } from './parts.tsx';
-import { counted, countedShort, inWords } from './words.ts';
+import { counted, countedShort, inWords, keyInWords } from './words.ts';
 
 const ROW = 58;
+/** Long names often differ in their ends alone, so as many characters are never cut off. */
+const LAST = 8;
 /** How many rows are there beyond each end of what is in sight. */
 const SPARE = 6;
 
@@ -239,6 +241,7 @@ function Row({ inspector, row, index, size, isActive, onPick }: RowProps): JSX.E
   const isPicked = inspector.picked.value === run.id;
   const stuckAfterMs = inspector.counts.value?.stuckAfterMs ?? Number.POSITIVE_INFINITY;
   const unmoved = run.unmovedForMs === undefined ? undefined : run.unmovedForMs + passed;
+  const who = run.key === undefined ? { first: run.digest, rest: '' } : keyInWords(run.key);
   return (
     // biome-ignore lint/a11y/useKeyWithClickEvents: the listbox around it has the keys.
     <div
@@ -261,8 +264,12 @@ function Row({ inspector, row, index, size, isActive, onPick }: RowProps): JSX.E
         passed={passed}
         isStuck={unmoved !== undefined && unmoved >= stuckAfterMs}
       />
-      <span class="who" title={run.key ?? run.digest}>
-        {run.key ?? run.digest}
+      <span class="who" title={[who.first, who.rest, run.key].filter(Boolean).join('\n')}>
+        <span class="first">
+          <span>{[...who.first].slice(0, -LAST).join('')}</span>
+          <span>{[...who.first].slice(-LAST).join('')}</span>
+        </span>
+        {who.rest !== '' && <span class="rest">{who.rest}</span>}
       </span>
       <span class="when">
         {run.step !== undefined ? (

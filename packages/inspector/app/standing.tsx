@@ -1,6 +1,6 @@
 /** The tools that a model sees where a run stands, beside those that it does not, and why. */
 import type { JSX } from 'preact';
-import type { Standing, ToolNow } from '../src/api.ts';
+import type { Standing, ToolNow, UnboundTools } from '../src/api.ts';
 import { Icon } from './parts.tsx';
 
 export interface ToolsProps {
@@ -10,36 +10,72 @@ export interface ToolsProps {
 }
 
 export function Tools({ standing, actions }: ToolsProps): JSX.Element {
-  const seen = standing.tools.filter(({ shown }) => shown);
-  const unseen = standing.tools.filter(({ shown }) => !shown);
+  const { state, tools, unbound } = standing;
+  const seen = tools.filter(({ shown }) => shown);
+  const unseen = tools.filter(({ shown }) => !shown);
+  const others =
+    unbound === undefined ? ' + others' : unbound.count > 0 ? ` + ${unbound.count} others` : '';
   return (
     <div class="tools">
-      {column('eye', 'The model sees', seen, 'None of the bound tools.', actions)}
-      {column('hidden', 'It does not see', unseen, 'It sees all of them.')}
+      <div>
+        <h3>
+          <Icon name="eye" /> The model sees{' '}
+          <span class="number">
+            {seen.length} bound{others}
+          </span>
+        </h3>
+        {list(seen, 'None of the bound tools.', actions)}
+        <Others unbound={unbound} />
+      </div>
+      <div>
+        <h3>
+          <Icon name="hidden" /> It does not see <span class="number">{unseen.length} bound</span>
+        </h3>
+        {list(unseen, 'It sees all of them.')}
+      </div>
     </div>
   );
 
-  function column(
-    icon: 'eye' | 'hidden',
-    title: string,
-    tools: readonly ToolNow[],
+  function list(
+    listed: readonly ToolNow[],
     none: string,
     offered?: ToolsProps['actions'],
   ): JSX.Element {
+    if (listed.length === 0) return <p class="empty">{none}</p>;
     return (
-      <div>
-        <h3>
-          <Icon name={icon} /> {title} <span class="number">{tools.length}</span>
-        </h3>
-        {tools.length === 0 && <p class="empty">{none}</p>}
-        <ul>
-          {tools.map((tool) => (
-            <Tool key={tool.tool} tool={tool} here={standing.state} actions={offered} />
-          ))}
-        </ul>
-      </div>
+      <ul>
+        {listed.map((tool) => (
+          <Tool key={tool.tool} tool={tool} here={state} actions={offered} />
+        ))}
+      </ul>
     );
   }
+}
+
+/** The tools that no state hides, as far as they are known. */
+function Others({ unbound }: { readonly unbound: UnboundTools | undefined }): JSX.Element | null {
+  if (unbound === undefined)
+    return (
+      <p class="others">
+        It also sees each tool of the server that this gate does not bind. Which these are is not
+        known: no list of tools has passed this process yet.
+      </p>
+    );
+  const { count, names } = unbound;
+  if (count === 0) return null;
+  const more = count - names.length;
+  return (
+    <p class="others" title="A client's own list may lack some of them.">
+      It also sees what this gate does not bind. Lists have shown here:{' '}
+      {names.map((name, at) => (
+        <span key={name}>
+          {at > 0 && ', '}
+          <code>{name}</code>
+        </span>
+      ))}
+      {more > 0 && ` and ${more} more`}.
+    </p>
+  );
 }
 
 interface ToolProps {

@@ -1,4 +1,4 @@
-/** Times and durations as people read them. */
+/** Times, durations and run keys as people read them. */
 
 const UNITS = [
   ['d', 86_400_000],
@@ -44,4 +44,44 @@ const SHORT = new Intl.NumberFormat('en', { notation: 'compact', maximumFraction
 /** `12K`, where there is little room. */
 export function countedShort(count: number): string {
   return count < 1000 ? String(count) : SHORT.format(count);
+}
+
+/** The key of a run as a row has room for it: what tells it from other runs comes first. */
+export interface KeyInWords {
+  readonly first: string;
+  /** What many runs have in common, such as the issuer. Empty where there is no such part. */
+  readonly rest: string;
+}
+
+/**
+ * A principal's key begins with the issuer, and a handle's with the argument. Here the subject and
+ * the handle come first. A session's id is all that there is of its key.
+ */
+export function keyInWords(key: string): KeyInWords {
+  const [, kind, named = ''] = /^(principal|handle) (.*)$/s.exec(key) ?? [];
+  if (kind === 'principal') {
+    const [first = '', ...rest] = principalParts(named);
+    return { first, rest: rest.join(' · ') };
+  }
+  const [argument, owner, handle] = kind === 'handle' ? partsIn(named) : [];
+  if (typeof handle !== 'string') return { first: key, rest: '' };
+  const rest = [...(typeof owner === 'string' ? principalParts(owner) : []), String(argument)];
+  return { first: handle, rest: rest.join(' · ') };
+}
+
+/** The subject and its issuer; an app's own name of a principal has no issuer. */
+function principalParts(principal: string): readonly string[] {
+  const [issuer, subject, ...more] = partsIn(principal);
+  if (typeof issuer !== 'string' || typeof subject !== 'string' || more.length > 0)
+    return [principal];
+  return [subject, issuer];
+}
+
+function partsIn(text: string): readonly unknown[] {
+  try {
+    const value: unknown = JSON.parse(text);
+    return Array.isArray(value) ? value : [];
+  } catch {
+    return [];
+  }
 }

@@ -162,10 +162,22 @@ export interface Standing {
   readonly active: readonly string[];
   /** Whether it has come to a final state. */
   readonly ended: boolean;
-  /** Each bound tool, in binding order. */
+  /** Each bound tool, in binding order. Those that a model sees are `shown`. */
   readonly tools: readonly ToolNow[];
+  /**
+   * The server's tools that the gate does not bind: a model sees them in addition, in each state.
+   * Absent where no list of tools has passed the gate in this process, so that none is known.
+   */
+  readonly unbound?: UnboundTools;
   /** The events that the state can handle, as far as the state alone can tell. */
   readonly events: readonly string[];
+}
+
+/** Tools that lists have shown since this process started. A client's own list may lack some. */
+export interface UnboundTools {
+  readonly count: number;
+  /** The first 100 of them. */
+  readonly names: readonly string[];
 }
 
 /** What a model that stands there gets of a tool. */

@@ -15,6 +15,7 @@ import {
   type RunView,
   runDigest,
   type TrailEntry,
+  unboundTools,
   type WhatIfMove,
   whatIf,
 } from 'mcp-interlock';
@@ -82,6 +83,9 @@ const TRAIL_PAGE = 50;
 /** How many runs one search looks at, and how many it asks a store for at once. */
 const MOST_SEARCHED = 20_000;
 const SEARCHED_PAGE = 200;
+
+/** So many names of tools that the gate does not bind go into each answer. */
+const MOST_UNBOUND = 100;
 
 /** A position that is sealed may have so many characters: it comes back in a request. */
 const MOST_POSITION = 150_000;
@@ -355,6 +359,7 @@ export class Inspected {
   }
 
   #standing({ state, ended, tools, events }: Explained): Standing {
+    const unbound = unboundTools(this.runs.gate);
     return {
       state,
       active: this.active(state),
@@ -367,6 +372,9 @@ export class Inspected {
           leadsTo: tool.leadsTo,
           partial: tool.isPartial,
         };
+      }),
+      ...(unbound && {
+        unbound: { count: unbound.length, names: unbound.slice(0, MOST_UNBOUND) },
       }),
       events,
     };

@@ -2,7 +2,14 @@ import { mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
 import express from 'express';
-import { memoryStore, runsOf, StateMachineGate, sessionStore } from 'mcp-interlock';
+import {
+  handleKey,
+  memoryStore,
+  principalKey,
+  runsOf,
+  StateMachineGate,
+  sessionStore,
+} from 'mcp-interlock';
 import { workflowGraph } from 'mcp-interlock/check';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
@@ -79,6 +86,12 @@ async function find(page: Page, client: TestClient): Promise<void> {
 const NAME_OF_FOCUSED =
   'document.activeElement.getAttribute("aria-label") ?? document.activeElement.textContent';
 
+/** What is to be read of the names of all rows: a part that is cut off counts as an ellipsis. */
+const SHOWN_NAMES = `JSON.stringify([...document.querySelectorAll('.who .first')].map((name) =>
+  [...name.children]
+    .map((part) => (part.scrollWidth > part.clientWidth ? '…' : part.textContent))
+    .join('')))`;
+
 /** Waits for the call with the unknown outcome. */
 async function seesHeld(page: Page): Promise<void> {
   const step = page.getByRole('region', { name: 'The call that has the run' });
@@ -106,6 +119,44 @@ describe('the page of the inspector', () => {
     await page.getByText(refused.text).waitFor();
     expect(await page.locator('.trail > li').count()).toBe(2);
     expect(await page.locator('.label.newest').textContent()).toContain('cart.checkout');
+  });
+
+  it('says of tools that the gate does not bind what lists have shown', async () => {
+    const instance = await shop.instance();
+    const { page } = await open(instance.url);
+    const client = await runAt('has_items', instance);
+    await find(page, client);
+    const sees = page.locator('.tools > div').first();
+    await sees.getByText('3 bound + others', { exact: true }).waitFor();
+    await sees.getByText('no list of tools has passed this process yet').waitFor();
+    await client.tools();
+    await page.reload();
+    await sees.getByText('3 bound + 5 others', { exact: true }).waitFor();
+    await sees.getByText('order.hand_over').waitFor();
+    expect(await page.locator('.tools > div').last().getByText('order.').count()).toBe(0);
+  });
+
+  it.each([390, 1024, 1440])('tells runs of one issuer apart, %i px wide', async (width) => {
+    const issuer = 'https://login.example.com/tenants/acme-production/v2.0';
+    const subjects = ['4711', '4712', `auth0|${'0'.repeat(23)}a`, `auth0|${'0'.repeat(23)}b`];
+    const store = memoryStore();
+    for (const subject of subjects) await put(store, principalKey().runKey({ issuer, subject }));
+    const handles = handleKey('cart', { createdBy: 'cart.new' });
+    await put(store, handles.runKey('c-81', { issuer, subject: '4711' }));
+    const authorize = () => ({ read: true, keys: true }) as const;
+    const instance = await shop.instance({ store, authorize });
+    const { page } = await open(instance.url, { width, height: 800 });
+    if (width < 900) await page.getByRole('button', { name: 'Runs', exact: true }).click();
+    await page.getByRole('button', { name: /^All/ }).click();
+    await expect.poll(() => page.getByRole('option').count()).toBe(5);
+    await page.screenshot({ path: `${SCREENSHOTS}rows-${width}.png`, animations: 'disabled' });
+    const read: string[] = JSON.parse(String(await page.evaluate(SHOWN_NAMES)));
+    expect(new Set(read).size).toBe(5);
+    for (const short of ['4711', '4712', 'c-81']) expect(read).toContain(short);
+    const row = page.locator('.who', { hasText: '4712' });
+    expect(await row.getAttribute('title')).toBe(
+      `4712\n${issuer}\n${principalKey().runKey({ issuer, subject: '4712' })}`,
+    );
   });
 
   it('counts down the lease of a step, and sees its end', async () => {

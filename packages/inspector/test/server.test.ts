@@ -129,6 +129,21 @@ describe.each(STORES)('on %s', (_, makeStore) => {
 });
 
 describe('a run', () => {
+  it('is told with the tools that its gate does not bind, once a list has shown them', async () => {
+    const site = await startSite();
+    const session = await site.session();
+    await session.call('cart_add_item');
+    // Not known is not none.
+    expect(await site.look(session.id)).not.toHaveProperty('unbound');
+    expect(await session.tools()).toContain('help');
+    const seen = await site.look(session.id);
+    expect(seen.unbound).toEqual({ count: 1, names: ['help'] });
+    const shown = seen.tools.filter((tool) => tool.shown).map(({ tool }) => tool);
+    expect([...shown, 'help'].sort()).toEqual((await session.tools()).sort());
+    const { body } = await site.post<WhatIf>(site.of('what-if'), {});
+    expect(body.unbound).toEqual({ count: 1, names: ['help'] });
+  });
+
   it('is told with what its model sees, and why it does not see the rest', async () => {
     const site = await startSite();
     const session = await site.session();
