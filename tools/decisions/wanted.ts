@@ -1,6 +1,7 @@
 /**
  * The differences from the older decision that are wanted. Each change that is meant to change an
- * answer adds an entry, which goes again once the older revision has the change too.
+ * answer adds an entry, which goes again once the older revision has the change too. After a wanted
+ * difference, nothing more of its case is compared: one answer may change all that follow.
  */
 import type { Case } from './cases.ts';
 
