@@ -26,6 +26,9 @@ export interface Compared {
   readonly range: Range;
   /** How often each reason was met, as `call state`. */
   readonly reasons: readonly (readonly [reason: string, times: number])[];
+  /** In how many cases the sides differ, and it is not wanted. */
+  readonly differences: number;
+  /** The first of them. */
   readonly found: readonly Found[];
   /** How often each wanted difference was met, by its reason. */
   readonly wanted: readonly (readonly [reason: string, times: number])[];
@@ -34,7 +37,7 @@ export interface Compared {
 }
 
 /** More findings of one range are not made smaller, since that takes long. */
-const MOST_FOUND = 3;
+const MOST_FOUND = 2;
 
 /** @param older without it, the range is played on the newer side alone */
 export async function comparing(
@@ -45,6 +48,7 @@ export async function comparing(
   const reasons = new Map<string, number>();
   const wanted = new Map<string, number>();
   const found: Found[] = [];
+  let differences = 0;
   const digest = createHash('sha256');
   for (let seed = range.from; seed < range.from + range.count; seed++) {
     const drawn = drawCase(seed);
@@ -56,11 +60,16 @@ export async function comparing(
     const difference = differenceOf(drawn, lines, played.lines);
     if (difference === undefined) continue;
     const why = wantedFor(difference);
-    if (why !== undefined) addTo(wanted, why, 1);
-    else if (found.length < MOST_FOUND) found.push(await smallest(newer, older, drawn));
+    if (why !== undefined) {
+      addTo(wanted, why, 1);
+      continue;
+    }
+    differences++;
+    if (found.length < MOST_FOUND) found.push(await smallest(newer, older, drawn));
   }
   return {
     range,
+    differences,
     reasons: [...reasons],
     found,
     wanted: [...wanted],

@@ -5,25 +5,26 @@
  */
 import { execFileSync, fork } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { drawCase } from './cases.ts';
-import { type Compared, differing, type Found, keeping, type Range, textOf } from './compare.ts';
+import { type Compared, differing, keeping, type Range, textOf } from './compare.ts';
 import { REASONS } from './play.ts';
 import { loadSide } from './side.ts';
 import { takeOver } from './world.ts';
 
 const HELP = `npm run decisions -- [options]
 
-  --old REV      the revision to compare the working tree with; default HEAD
+  --old REV      the older side: a revision, or a folder with the source; default HEAD
+  --new FOLDER   the newer side; default: the working tree
   --cases N      how many cases; default 20000
   --from SEED    the first case; default 0
   --jobs N       how many processes; default: one for each core
   --seed SEED    only this case, which is shown as it is played
-  --keep I,J     with --seed: only these operations of it
+  --keep I,J     with --seed: only these operations of it, or "none"
   --check        compares with the recorded digests instead of a revision
   --record       records the digests anew
 `;
@@ -34,12 +35,15 @@ const RECORDED = fileURLToPath(new URL('./recorded.json', import.meta.url));
 /** How many cases a process plays at a time, and a digest stands for. */
 const BLOCK = 50;
 /** How many cases are recorded: what two cores play in a few seconds. */
-const RECORDED_CASES = 2_000;
+const RECORDED_CASES = 1_000;
+/** More findings are only counted. */
+const MOST_SHOWN = 5;
 /** In so many cases, each reason must be met at least once. */
 const CASES_PER_REASON = 1_000;
 
 interface Options {
   readonly old: string;
+  readonly new: string;
   readonly cases: number;
   readonly from: number;
   readonly jobs: number;
@@ -56,6 +60,7 @@ function parseOptions(args: readonly string[]): Options | undefined {
     options: {
       help: { type: 'boolean', default: false },
       old: { type: 'string', default: 'HEAD' },
+      new: { type: 'string', default: ROOT },
       cases: { type: 'string', default: '20000' },
       from: { type: 'string', default: '0' },
       jobs: { type: 'string', default: String(availableParallelism()) },
@@ -69,13 +74,14 @@ function parseOptions(args: readonly string[]): Options | undefined {
   const { old, seed, keep, check, record } = values;
   return {
     old,
+    new: resolve(values.new),
     check,
     record,
     cases: wholeNumber('--cases', values.cases),
     from: wholeNumber('--from', values.from),
     jobs: Math.max(1, wholeNumber('--jobs', values.jobs)),
     seed: seed === undefined ? undefined : wholeNumber('--seed', seed),
-    keep: keep?.split(',').map((each) => wholeNumber('--keep', each)),
+    keep: keep === 'none' ? [] : keep?.split(',').map((each) => wholeNumber('--keep', each)),
   };
 }
 
@@ -84,24 +90,26 @@ function wholeNumber(option: string, value: string): number {
   throw new Error(`${option}: expected a whole number, got "${value}"`);
 }
 
-/** The source of a revision in a folder of its own. The caller removes the folder. */
-function checkOut(revision: string): string {
+/** Gives the folder of the older side to `use`, and removes it where it was made for that. */
+async function withOlder<T>(old: string, use: (folder: string) => Promise<T>): Promise<T> {
+  if (existsSync(join(old, 'src'))) return use(resolve(old));
   const folder = mkdtempSync(join(tmpdir(), 'decisions-'));
-  const archive = execFileSync(
-    'git',
-    ['-C', ROOT, 'archive', revision, 'src', 'package.json', 'tsconfig.json'],
-    { maxBuffer: 2 ** 28 },
-  );
+  const remove = (): void => rmSync(folder, { recursive: true, force: true });
+  process.once('exit', remove);
+  process.once('SIGINT', () => process.exit(130));
+  const wanted = ['archive', old, 'src', 'package.json', 'tsconfig.json'];
+  const archive = execFileSync('git', ['-C', ROOT, ...wanted], { maxBuffer: 2 ** 28 });
   execFileSync('tar', ['-x', '-C', folder], { input: archive });
   symlinkSync(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
-  return folder;
+  return use(folder);
 }
 
 /** Hands the ranges out to so many processes. */
 async function playAll(
   ranges: readonly Range[],
   jobs: number,
-  older: string | undefined,
+  newer: string,
+  older = '',
 ): Promise<readonly Compared[]> {
   const rest = [...ranges];
   const done: Compared[] = [];
@@ -109,11 +117,9 @@ async function playAll(
   const cases = ranges.reduce((sum, { count }) => sum + count, 0);
   let told = began;
   const work = async (): Promise<void> => {
-    const worker = fork(
-      fileURLToPath(new URL('./worker.ts', import.meta.url)),
-      [ROOT, older ?? ''],
-      { execArgv: ['--import', 'tsx'] },
-    );
+    const worker = fork(fileURLToPath(new URL('./worker.ts', import.meta.url)), [newer, older], {
+      execArgv: ['--import', 'tsx'],
+    });
     const ended = once(worker, 'exit').then(() => {
       throw new Error('a process that plays cases has ended');
     });
@@ -158,47 +164,39 @@ function reportReasons(compared: readonly Compared[], cases: number): boolean {
   return seldom.length === 0;
 }
 
-async function compareWith(
-  revision: string,
-  { from, cases, jobs }: Pick<Options, 'from' | 'cases' | 'jobs'>,
-): Promise<number> {
-  const older = checkOut(revision);
-  try {
-    const compared = await playAll(rangesOf(from, cases), jobs, older);
-    const isWhole = reportReasons(compared, cases);
-    for (const [reason, times] of compared.flatMap(({ wanted }) => wanted))
-      console.log(`  wanted: ${reason}: ${times}`);
-    const found = compared.flatMap((each) => each.found);
-    for (const each of found.slice(0, 5))
-      console.log(`\n${repeated(revision, each)}\n${each.text}`);
-    console.log(found.length === 0 ? 'NO DIFFERENCE' : `${found.length} DIFFERENCES`);
-    return isWhole && found.length === 0 ? 0 : 1;
-  } finally {
-    rmSync(older, { recursive: true });
+async function compareSides(options: Options, older: string): Promise<number> {
+  const { from, cases, jobs } = options;
+  const compared = await playAll(rangesOf(from, cases), jobs, options.new, older);
+  const isWhole = reportReasons(compared, cases);
+  for (const [reason, times] of compared.flatMap(({ wanted }) => wanted))
+    console.log(`  wanted: ${reason}: ${times}`);
+  const found = compared.flatMap((each) => each.found);
+  for (const each of found.slice(0, MOST_SHOWN)) {
+    const { seed, kept, text } = each;
+    console.log(`\n${commandOf(options)} --seed ${seed} --keep ${kept.join() || 'none'}\n${text}`);
   }
+  const count = compared.reduce((sum, { differences }) => sum + differences, 0);
+  console.log(count === 0 ? 'NO DIFFERENCE' : `${count} CASES DIFFER`);
+  return isWhole && count === 0 ? 0 : 1;
 }
 
-function repeated(revision: string, { seed, kept }: Found): string {
-  return `npm run decisions -- --old ${revision} --seed ${seed} --keep ${kept.join()}`;
+function commandOf(options: Options): string {
+  const newer = options.new === ROOT ? '' : ` --new ${options.new}`;
+  return `npm run decisions -- --old ${options.old}${newer}`;
 }
 
-async function showOne(seed: number, { old, keep }: Options): Promise<number> {
-  const folder = checkOut(old);
-  try {
-    takeOver();
-    const [newer, older] = [await loadSide(ROOT), await loadSide(folder)];
-    const drawn = drawCase(seed);
-    const kept = keep === undefined ? drawn : keeping(drawn, keep);
-    const difference = await differing(newer, older, kept);
-    console.log(difference === undefined ? 'NO DIFFERENCE' : textOf(kept, difference));
-    return difference === undefined ? 0 : 1;
-  } finally {
-    rmSync(folder, { recursive: true });
-  }
+async function showOne(seed: number, options: Options, older: string): Promise<number> {
+  takeOver();
+  const sides = [await loadSide(options.new), await loadSide(older)] as const;
+  const drawn = drawCase(seed);
+  const kept = options.keep === undefined ? drawn : keeping(drawn, options.keep);
+  const difference = await differing(...sides, kept);
+  console.log(difference === undefined ? 'NO DIFFERENCE' : textOf(kept, difference));
+  return difference === undefined ? 0 : 1;
 }
 
-async function record(jobs: number): Promise<number> {
-  const played = await playAll(rangesOf(0, RECORDED_CASES), jobs, undefined);
+async function record({ jobs, new: newer }: Options): Promise<number> {
+  const played = await playAll(rangesOf(0, RECORDED_CASES), jobs, newer);
   writeFileSync(
     RECORDED,
     `${JSON.stringify(
@@ -210,10 +208,10 @@ async function record(jobs: number): Promise<number> {
   return reportReasons(played, RECORDED_CASES) ? 0 : 1;
 }
 
-async function check(jobs: number): Promise<number> {
+async function check({ jobs, new: newer }: Options): Promise<number> {
   const recorded: unknown = JSON.parse(readFileSync(RECORDED, 'utf8'));
   const digests: readonly unknown[] = Array.isArray(recorded) ? recorded : [];
-  const played = await playAll(rangesOf(0, RECORDED_CASES), jobs, undefined);
+  const played = await playAll(rangesOf(0, RECORDED_CASES), jobs, newer);
   const isWhole = reportReasons(played, RECORDED_CASES);
   const changed = played.filter(({ digest }, i) => digest !== digests[i]);
   const [first] = changed;
@@ -223,8 +221,10 @@ async function check(jobs: number): Promise<number> {
   }
   console.log(`${changed.length} of ${played.length} BLOCKS ARE NOT AS RECORDED`);
   const { from, count } = first.range;
-  console.log(`to see how:      npm run decisions -- --from ${from} --cases ${count} --old REV`);
-  console.log('where it is meant: npm run decisions -- --record');
+  console.log(
+    `to see how:           npm run decisions -- --from ${from} --cases ${count} --old REV`,
+  );
+  console.log('once it is as meant:  npm run decisions -- --record');
   return 1;
 }
 
@@ -234,10 +234,12 @@ async function main(): Promise<number> {
     console.log(HELP);
     return 0;
   }
-  if (options.record) return record(options.jobs);
-  if (options.check) return check(options.jobs);
-  if (options.seed !== undefined) return showOne(options.seed, options);
-  return compareWith(options.old, options);
+  if (options.record) return record(options);
+  if (options.check) return check(options);
+  const { seed } = options;
+  return withOlder(options.old, (older) =>
+    seed === undefined ? compareSides(options, older) : showOne(seed, options, older),
+  );
 }
 
 process.exitCode = await main();

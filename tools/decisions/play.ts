@@ -32,6 +32,7 @@ export const REASONS = Object.keys({
   held: true,
   'too-many-held': true,
   loop: true,
+  frozen: true,
   unavailable: true,
   unreadable: true,
   'no-run': true,
@@ -62,6 +63,7 @@ export async function play(side: Side, { route, operations }: Case): Promise<Pla
 class Notes {
   readonly lines: string[] = [];
   readonly reasons = new Map<string, number>();
+  readonly #calls = new Map<number, number>();
   #answers: string[] = [];
   #others: string[] = [];
 
@@ -76,12 +78,21 @@ class Notes {
     }
     // The digest of a random key is random too.
     const run = 'runKey' in event ? { run: event.runKey } : {};
-    this.note(`event ${JSON.stringify({ ...event, ...run })}`);
+    const call =
+      'call' in event && event.call !== undefined ? { call: this.#call(event.call) } : {};
+    this.note(`event ${JSON.stringify({ ...event, ...run, ...call })}`);
   };
 
   readonly onError = (error: unknown): void => this.note(`error ${wordsOf(error)}`);
 
   readonly onWarning = (warning: string): void => this.note(`warning ${warning}`);
+
+  /** A side counts the calls of all cases; here those of this case are counted. */
+  #call(number: number): number {
+    const known = this.#calls.get(number) ?? this.#calls.size + 1;
+    this.#calls.set(number, known);
+    return known;
+  }
 
   end(title: string): void {
     this.lines.push(`# ${title}`, ...[...this.#answers.sort(), ...this.#others].map(oneLine));
@@ -368,6 +379,10 @@ class Scene {
         return runs.send(run, argument, { actor, payload: { n: 2 } });
       case 'restart':
         return runs.restart(run, { actor });
+      case 'freeze':
+        return runs.freeze(run, { actor, note: 'look at it' });
+      case 'unfreeze':
+        return runs.unfreeze(run, { actor, note: 'it is well' });
       case 'resolve':
         if (argument === 'event') return runs.resolve(run, 'succeeded', { actor, event: 'E1' });
         if (argument === 'none') return runs.resolve(run, 'succeeded', { actor, event: null });

@@ -1,6 +1,7 @@
 /**
  * The differences from the older decision that are wanted. Each change that is meant to change an
- * answer adds an entry, which goes again once the older revision has the change too.
+ * answer adds an entry, which goes again once the older revision has the change too. After a wanted
+ * difference, nothing more of its case is compared: one answer may change all that follow.
  */
 import type { Case } from './cases.ts';
 
@@ -31,10 +32,11 @@ function timeless(text: string | undefined): string | undefined {
 export const WANTED: readonly Wanted[] = [
   {
     reason: 'a refusal asks a "visible" once, so onError hears of one that fails once',
-    is: ({ older = '' }) => older.includes('"type":"error"') && /visible.*(throws|returned)/.test(older),
+    is: ({ older = '' }) =>
+      older.includes('"type":"error"') && /visible.*(throws|returned)/.test(older),
   },
   {
-    reason: 'the deadline of a run that was claimed and has not moved is told, as by the status tool',
+    reason: 'a refusal tells the deadline of a run that was claimed and has not moved',
     is: ({ older, newer }) => older !== newer && timeless(older) === timeless(newer),
   },
   {
