@@ -227,7 +227,14 @@ const CHECKS = {
   held: {
     name: 'a held run',
     told: 'held',
+    hides: true,
     arrange: ({ before }) => void before.push((scene) => scene.hold()),
+  },
+  frozen: {
+    name: 'a frozen run',
+    told: 'frozen',
+    hides: true,
+    arrange: ({ before }) => void before.push((scene) => scene.freeze()),
   },
   tooManyHeld: {
     name: 'too many held runs of the caller',
@@ -446,6 +453,11 @@ describe('the order of checks on a call that moves nothing', () => {
     ['away', 'guard'],
     ['unreadable', 'state'],
     ['unreadable', 'guard'],
+    ['gone', 'frozen'],
+    ['away', 'frozen'],
+    ['frozen', 'state'],
+    ['frozen', 'visible'],
+    ['frozen', 'guard'],
     ['state', 'begin'],
     ['state', 'guard'],
     // What a client sees depends on the data, so they are asked for first.
@@ -483,6 +495,14 @@ describe('the order of checks on a step', () => {
     ['tooManyHeld', 'begin'],
     ['tooManyHeld', 'guard'],
     ['away', 'guard'],
+    ['gone', 'frozen'],
+    ['away', 'frozen'],
+    ['frozen', 'state'],
+    ['frozen', 'visible'],
+    ['frozen', 'eventArguments'],
+    ['frozen', 'loop'],
+    ['frozen', 'machineGuard'],
+    ['frozen', 'guard'],
     ['busy', 'state'],
     ['busy', 'guard'],
     ['held', 'state'],
@@ -518,6 +538,9 @@ describe('the order of checks on a resource', () => {
     ['away', 'state'],
     ['unreadable', 'state'],
     ['unreadable', 'guard'],
+    ['gone', 'frozen'],
+    ['frozen', 'state'],
+    ['frozen', 'guard'],
     ['state', 'begin'],
     ['state', 'guard'],
     ['begin', 'guard'],
@@ -568,11 +591,13 @@ describe('the order of checks on a run from outside', () => {
   const running = (scene: Scene): Promise<void> => scene.startStep();
   const held = (scene: Scene): Promise<void> => scene.hold();
   const gone = (scene: Scene): Promise<void> => scene.forget();
+  const frozen = (scene: Scene): Promise<void> => scene.freeze();
 
   it.each([
     ['a run that is gone', 'unknown-run', [gone]],
     ['a running step', 'busy', [running]],
     ['a held run', 'held', [held]],
+    ['a frozen run', 'frozen', [frozen]],
     ['nothing else', 'unhandled', []],
   ])(
     'send() tells of %s before an event that its state does not know: %s',
@@ -588,6 +613,7 @@ describe('the order of checks on a run from outside', () => {
     ['a run that is gone', 'unknown-run', [gone]],
     ['a running step', 'busy', [running]],
     ['a held run', 'held', [held]],
+    ['a frozen run', 'frozen', [frozen]],
   ])('restart() does not wait, and tells of %s: %s', async (_, reason, before) => {
     const scene = await inScene(...before);
     expect(await scene.runs.restart(scene.run)).toEqual({ restarted: false, reason });
@@ -828,6 +854,11 @@ class Scene {
   }
 
   /** The outcome of a step stays unknown. */
+  async freeze(): Promise<void> {
+    const frozen = await this.runs.freeze(this.run, { actor: 'ann', note: 'look at it' });
+    expect(frozen).toMatchObject({ frozen: true });
+  }
+
   async hold(): Promise<void> {
     this.#deeds.set(this.#ids + 1, 'dies');
     await (await this.#call('"u"', [])).text();
