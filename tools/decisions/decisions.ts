@@ -34,6 +34,8 @@ const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const RECORDED = fileURLToPath(new URL('./recorded.json', import.meta.url));
 /** How many cases a process plays at a time, and a digest stands for. */
 const BLOCK = 50;
+/** Then another process goes on: what two copies of the package keep of each case adds up. */
+const BLOCKS_OF_A_PROCESS = 200;
 /** How many cases are recorded: what two cores play in a few seconds. */
 const RECORDED_CASES = 1_000;
 /** More findings are only counted. */
@@ -116,29 +118,43 @@ async function playAll(
   const began = performance.now();
   const cases = ranges.reduce((sum, { count }) => sum + count, 0);
   let told = began;
+  const report = (): void => {
+    if (performance.now() - told < 30_000) return;
+    told = performance.now();
+    const played = done.reduce((sum, { range }) => sum + range.count, 0);
+    console.error(`${played} of ${cases} cases, ${perSecond(played, told - began)} a second`);
+  };
   const work = async (): Promise<void> => {
-    const worker = fork(fileURLToPath(new URL('./worker.ts', import.meta.url)), [newer, older], {
-      execArgv: ['--import', 'tsx'],
-    });
-    const ended = once(worker, 'exit').then(() => {
-      throw new Error('a process that plays cases has ended');
-    });
-    ended.catch(() => {});
-    await Promise.race([once(worker, 'message'), ended]);
-    for (let range = rest.shift(); range !== undefined; range = rest.shift()) {
-      worker.send(range);
-      const [compared]: unknown[] = await Promise.race([once(worker, 'message'), ended]);
-      done.push(compared as Compared);
-      if (performance.now() - told < 30_000) continue;
-      told = performance.now();
-      const played = done.length * BLOCK;
-      console.error(`${played} of ${cases} cases, ${perSecond(played, told - began)} a second`);
+    while (rest.length > 0) {
+      const worker = fork(fileURLToPath(new URL('./worker.ts', import.meta.url)), [newer, older], {
+        execArgv: ['--import', 'tsx'],
+      });
+      const ended = once(worker, 'exit').then(() => {
+        throw new Error('a process that plays cases has ended');
+      });
+      ended.catch(() => {});
+      await Promise.race([once(worker, 'message'), ended]);
+      for (const range of takeFrom(rest, BLOCKS_OF_A_PROCESS)) {
+        worker.send(range);
+        const [compared]: unknown[] = await Promise.race([once(worker, 'message'), ended]);
+        done.push(compared as Compared);
+        report();
+      }
+      worker.disconnect();
     }
-    worker.disconnect();
   };
   await Promise.all(Array.from({ length: jobs }, work));
   console.log(`${cases} cases, ${perSecond(cases, performance.now() - began)} a second`);
   return done.sort((one, other) => one.range.from - other.range.from);
+}
+
+/** Takes at most so many, each once it is asked for: other processes take theirs meanwhile. */
+function* takeFrom(rest: Range[], most: number): Generator<Range> {
+  for (let taken = 0; taken < most; taken++) {
+    const range = rest.shift();
+    if (range === undefined) return;
+    yield range;
+  }
 }
 
 function perSecond(cases: number, ms: number): number {
