@@ -7,8 +7,7 @@ import { parseArgs } from 'node:util';
 import {
   type Costs,
   type Finding,
-  MOST_CPU_MS,
-  MOST_MEGABYTES,
+  MOST,
   type OpenTarget,
   replayOf,
   runOnce,
@@ -99,7 +98,7 @@ async function fuzz({ minutes, seed, targets, run }: Options): Promise<number> {
     const cost = `the dearest took ${cpuMs.toFixed(0)} ms and ${megabytes.toFixed(1)} MB`;
     console.log(`${target.name.padEnd(13)} ${count * target.inputs} inputs; ${cost}`);
   }
-  console.log(`one input may take ${MOST_CPU_MS} ms of CPU time and ${MOST_MEGABYTES} MB`);
+  console.log(`one input may take ${MOST.cpuMs} ms of CPU time and ${MOST.megabytes} MB`);
   console.log(
     findings.length === 0
       ? `NOTHING FOUND with seed ${seed}`

@@ -29,7 +29,7 @@ const HEADERS = [
   'Via: 1.1 other',
 ];
 /** No proxy may send these on. */
-const HOP_BY_HOP = ['upgrade', 'keep-alive', 'proxy-connection', 'te', 'trailer'];
+const HOP_BY_HOP = ['upgrade', 'keep-alive', 'proxy-connection', 'te', 'trailer', 'expect'];
 
 const asked = fc.record({
   method: fc.constantFrom('POST', 'POST', 'POST', 'GET', 'DELETE', 'OPTIONS', 'PUT'),

@@ -119,6 +119,8 @@ const HOP_BY_HOP = ['connection', 'proxy-connection', 'keep-alive', 'te', 'trail
 function dropHopByHop({ headers, rawHeaders }: IncomingMessage): void {
   const named = (headers.connection ?? '').split(',').map((name) => name.trim().toLowerCase());
   for (const name of HOP_BY_HOP) delete headers[name];
+  // Node has answered it with 100 already, and http-proxy calls no `proxyReq` where it is sent on.
+  delete headers.expect;
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const name = (rawHeaders[at] ?? '').toLowerCase();
     const isSent = headers[name] === rawHeaders[at + 1];

@@ -49,6 +49,19 @@ it('gives one answer where the server hangs up, which a client shows to its mode
   expect((await client.call('pay')).text).toContain('Do not call it again');
 });
 
+it('answers also a client that expects 100, where the server leaves HTTP', async () => {
+  const seen: unknown[] = [];
+  const upstream = express().all('/mcp', (req, res) => {
+    seen.push(req.headers.expect);
+    req.socket.end('HTTP/1.1 101 S\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n');
+    res.destroy();
+  });
+  const { url } = await serve(upstream);
+  const { url: front } = await serve(express().all('/mcp', mcpProxy(url)));
+  const { status } = await send(front, { body: {}, headers: { expect: '100-continue' } });
+  expect([status, seen]).toEqual([502, [undefined]]);
+});
+
 it('frames its own answer anew where the server has broken HTTP behind its headers', async () => {
   const upstream = express().all('/mcp', (req, res) => {
     req.socket.end('HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{"too":"long"}');
