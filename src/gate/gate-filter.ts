@@ -82,17 +82,17 @@ function joinGate(
   exchange.join(gate);
   if (lists !== undefined && (lists.isAsked || exchange.page !== undefined))
     exchange.join(new CachedLists(lists, exchange, admission, onError));
-  const isListening = exchange.messages.some(({ method }) => method === 'subscriptions/listen');
+  let isListening = false;
+  // The client asks for a task, or opens the stream on which its session hears of tasks.
+  let hearsOfTasks = exchange.req.method === 'GET';
+  for (const { method } of exchange.messages) {
+    isListening ||= method === 'subscriptions/listen';
+    hearsOfTasks ||= method?.startsWith('tasks/') === true;
+  }
   const listening = isListening && ListenFilter.of(config, exchange, admission);
   if (listening) exchange.join(listening);
-  if (isListening || mayTellOfTasks(exchange))
-    exchange.join(new TaskFilter(config, exchange, admission));
+  if (isListening || hearsOfTasks) exchange.join(new TaskFilter(config, exchange, admission));
   return gate.enter();
-}
-
-/** The client asks for a task, or opens the stream on which its session hears of tasks. */
-function mayTellOfTasks({ req, messages }: Exchange): boolean {
-  return req.method === 'GET' || messages.some(({ method }) => method?.startsWith('tasks/'));
 }
 
 /**
@@ -475,8 +475,7 @@ function removeClientsKey(incoming: Call): void {
 }
 
 /** Whether the call needs a judge: it names a bound tool, the status tool, or no tool at all. */
-function needsJudge({ message }: Call, { workflow, status }: GateConfig): boolean {
-  const tool = message.at('params', 'name');
+function needsJudge({ named: tool }: Call, { workflow, status }: GateConfig): boolean {
   return typeof tool !== 'string' || workflow.isBound(tool) || tool === status?.name;
 }
 

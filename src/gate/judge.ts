@@ -68,20 +68,18 @@ export class Judge {
   readonly #config: GateConfig;
   readonly #exchange: Exchange;
   readonly #admission: Admission;
+  readonly #keepsSecrets: boolean;
 
   constructor(config: GateConfig, exchange: Exchange, admission: Admission) {
     this.#config = config;
     this.#exchange = exchange;
     this.#admission = admission;
-  }
-
-  get #keepsSecrets(): boolean {
-    return keepsSecrets(this.#config, this.#admission);
+    this.#keepsSecrets = keepsSecrets(config, admission);
   }
 
   judge(incoming: Call, giveUp: GiveUp): MaybePromise<Verdict> {
     const { workflow, status } = this.#config;
-    const tool = incoming.message.at('params', 'name');
+    const tool = incoming.named;
     if (status !== undefined && tool === status.name)
       return answerStatus(status, this.#config, this.#exchange, {
         admission: this.#admission,
@@ -310,14 +308,15 @@ export class Judge {
   }
 
   /** What the trail says of a call, beside the digest of its arguments. */
-  #noteOf({ id, message }: Call, { actor }: Run, tool: string): CallNote {
+  #noteOf(incoming: Call, { actor }: Run, tool: string): CallNote {
+    const { id } = incoming;
     const { workflow, trail, onError } = this.#config;
     const requestId = isRequestId(id) ? id : undefined;
     const note = { tool, digest: '', actor, requestId, workflowVersion: workflow.version };
     if (trail.args === undefined) return note;
     try {
-      const args: unknown = message.at('params', 'arguments') ?? {};
-      return { ...note, args: trail.args(structuredClone(args) as Json, { tool }) };
+      const args = structuredClone(incoming.args ?? {}) as Json;
+      return { ...note, args: trail.args(args, { tool }) };
     } catch (error) {
       onError(error);
       return note;
@@ -326,7 +325,7 @@ export class Judge {
 
   /** Refuses a call whose claim ended before it was forwarded. */
   refuseLate(incoming: Call): MaybePromise<void> {
-    const tool = String(incoming.message.at('params', 'name'));
+    const tool = String(incoming.named);
     const cause = 'its turn ended before it began';
     return after(this.#refuse(incoming, tool, { reason: 'unavailable', cause }, []), () => {});
   }
@@ -404,10 +403,10 @@ export class Judge {
   }
 
   /** Gives the states in which another gate allows a call of the tool with these arguments. */
-  #demandOf({ message }: Call, tool: string): Demand {
+  #demandOf({ args }: Call, tool: string): Demand {
     return ({ workflow, onError }) => {
       try {
-        const binding = workflow.match(tool, message.at('params', 'arguments'));
+        const binding = workflow.match(tool, args);
         return binding === undefined ? [] : [binding.states];
       } catch (error) {
         onError(error);
@@ -475,7 +474,6 @@ function digestOfCall({ sentArguments }: Call): string {
 }
 
 /** Plain data: a task's ticket keeps them in the store. */
-function argumentsOf({ message, exactArguments }: Call): Pick<CallOrigin, 'args' | 'argsText'> {
-  const args = message.at('params', 'arguments');
+function argumentsOf({ args, exactArguments }: Call): Pick<CallOrigin, 'args' | 'argsText'> {
   return { args: isObject(args) ? args : {}, argsText: exactArguments?.text };
 }

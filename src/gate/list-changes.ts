@@ -3,7 +3,7 @@
  * session, or of a subscription.
  */
 import type { Admission, Run } from '../session/run.ts';
-import { type StepMove, shownState } from '../step/outcome.ts';
+import { beginsAnew, type StepMove } from '../step/outcome.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
 import {
@@ -39,7 +39,9 @@ export function listsChangedBy(
 ): ListKind[] {
   const { workflow } = rule;
   if (trail.from === trail.to && !changesData) return [...lists];
-  const [from, to] = [shownState(rule, run, trail.from), shownState(rule, run, trail.to)];
+  const isAnew = beginsAnew(rule, run);
+  const from = isAnew && workflow.hasEnded(trail.from) ? workflow.initial : trail.from;
+  const to = isAnew && workflow.hasEnded(trail.to) ? workflow.initial : trail.to;
   const changed = [...new Set([...lists, ...changedLists(workflow, from, to)])];
   // `visible` may show a client more of these after any move, or less.
   return workflow.hides ? [...new Set([...changed, ...veiledLists(workflow)])] : changed;

@@ -134,7 +134,12 @@ export async function moveFromOutside(
   let move: StepMove | undefined;
   try {
     if (step.understood === undefined) throw step.fault;
-    move = await change(step.understood.position, step.isFirst);
+    const { position } = step.understood;
+    if (thaws !== true && freezeIn(position.context) !== undefined) {
+      await step.withdraw();
+      return 'frozen';
+    }
+    move = await change(position, step.isFirst);
   } catch (error) {
     await step.withdraw();
     throw error;

@@ -63,6 +63,8 @@ export class Standing implements Stand {
   /** The move of a deadline that has passed, which the store does not have yet. */
   readonly expiry: Next | undefined;
   readonly parts: Parts;
+  /** Who has stopped it; `undefined` where it goes on. */
+  readonly frozen: Freeze | undefined;
   #sight: Sight | undefined;
 
   constructor(
@@ -78,6 +80,7 @@ export class Standing implements Stand {
     this.reached = expiry?.position ?? position;
     this.position = begun ?? shownPosition(rules, viewpoint.run, this.reached);
     this.parts = parts;
+    this.frozen = parts.frozen ?? freezeIn(this.reached.context);
   }
 
   /**
@@ -126,11 +129,6 @@ export class Standing implements Stand {
   /** What its claim means for the run. */
   get underWay(): 'idle' | 'running' | 'held' {
     return statusOf(this.parts.claim);
-  }
-
-  /** Who has stopped it; `undefined` where it goes on. */
-  get frozen(): Freeze | undefined {
-    return this.parts.frozen ?? freezeIn(this.reached.context);
   }
 
   /** The bound tools of which each call is refused now, in any state; `undefined`: none. */

@@ -52,8 +52,9 @@ export class SyncFilter implements Filter {
     this.config = config;
     this.#exchange = exchange;
     this.#events = events;
-    for (const { id, method, message } of exchange.requests) {
-      const tool = method === 'tools/call' ? message.at('params', 'name') : undefined;
+    for (const request of exchange.requests) {
+      const { id, method } = request;
+      const tool = method === 'tools/call' ? request.named : undefined;
       if (typeof tool !== 'string' || id === undefined) continue;
       const patterns = staleAfter(tool, config);
       if (patterns === undefined) continue;

@@ -79,13 +79,13 @@ interface MarkedRequest extends CallerRequest {
 }
 
 /** What suggests that a user is logged in, the strongest sign first. */
-const MARKS: readonly (readonly [what: string, isThere: (req: MarkedRequest) => boolean])[] = [
-  ['req.auth', ({ auth }) => isThere(auth)],
-  ['req.user', ({ user }) => isThere(user)],
-  ['an Authorization header', ({ headers }) => isThere(headers.authorization)],
-  ['req.session', ({ session }) => isThere(session)],
-  ['a Cookie header', ({ headers }) => isThere(headers.cookie)],
-];
+function markOf({ auth, user, headers, session }: MarkedRequest): string | undefined {
+  if (isThere(auth)) return 'req.auth';
+  if (isThere(user)) return 'req.user';
+  if (isThere(headers.authorization)) return 'an Authorization header';
+  if (isThere(session)) return 'req.session';
+  return isThere(headers.cookie) ? 'a Cookie header' : undefined;
+}
 
 /**
  * What a request came from, where the app says so.
@@ -156,7 +156,7 @@ export class Callers {
   }
 
   #warnOfUnfound(req: MarkedRequest): void {
-    const [mark] = MARKS.find(([, isMarked]) => isMarked(req)) ?? [];
+    const mark = markOf(req);
     if (mark === undefined) return;
     this.#isUnfoundTold = true;
     const remedy =

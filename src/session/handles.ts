@@ -86,8 +86,8 @@ async function ensureRun(
   });
 }
 
-function isCallOf({ method, message }: Call, tool: string): boolean {
-  return method === 'tools/call' && message.at('params', 'name') === tool;
+function isCallOf(call: Call, tool: string): boolean {
+  return call.method === 'tools/call' && call.named === tool;
 }
 
 /** Reads new handles off the results of the tools that make them. */

@@ -226,12 +226,22 @@ export class Admission {
     this.identity = caller.identity;
     this.#own = own;
     const { keys } = keeper;
-    const last = keys.findIndex((key) => this.#named(key) !== undefined);
-    this.#keys = last === -1 || last === keys.length - 1 ? keys : keys.slice(0, last + 1);
-    const naming = keys[last];
-    this.listed = naming && this.#named(naming);
-    this.managed = this.#keys.find((key) => key.kind === 'managed');
-    this.byArgument = this.#keys.some(({ kind }) => kind === 'handle' || kind === 'managed');
+    let tried = 0;
+    let listed: Run | undefined;
+    let managed: ManagedHandle | undefined;
+    let byArgument = false;
+    // Up to the first strategy that names the run without looking at the call.
+    for (; tried < keys.length && listed === undefined; tried++) {
+      const key = keys[tried];
+      if (key === undefined) break;
+      if (key.kind === 'managed') managed ??= key;
+      byArgument ||= key.kind === 'handle' || key.kind === 'managed';
+      listed = this.#named(key);
+    }
+    this.#keys = tried === keys.length ? keys : keys.slice(0, tried);
+    this.listed = listed;
+    this.managed = managed;
+    this.byArgument = byArgument;
   }
 
   /** The strategies by which an argument may name the run, in order of preference. */

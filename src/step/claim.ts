@@ -48,11 +48,10 @@ export function claimRun(
     }
     const found = step.understood;
     // The caller refuses a run that this deployment does not understand.
-    if (found === undefined) return step;
+    if (found === undefined || isReady(rules.workflow, found, wanted)) return step;
     // Nothing moves a frozen run, not even its deadline.
     if (wanted.thaws !== true && freezeIn(found.position.context) !== undefined)
       return step.withdraw().then(() => ({ reason: 'frozen' as const, snapshot: step.snapshot }));
-    if (isReady(rules.workflow, found, wanted)) return step;
     return makeReady(rules, wanted, step, found).then((made) => {
       if (!('move' in made)) return made;
       onMoved(made.move);

@@ -430,11 +430,7 @@ export function shownPosition<P extends Position>(
   position: P,
 ): P | Position {
   const { workflow } = rule;
-  return workflow.hasEnded(position.state) && beginsAnew(rule, run) ? workflow.start : position;
-}
-
-export function shownState(rule: EndRule, run: string, state: string): string {
-  return shownPosition(rule, run, { state }).state;
+  return beginsAnew(rule, run) && workflow.hasEnded(position.state) ? workflow.start : position;
 }
 
 const PAGE = 'https://www.npmjs.com/package/mcp-interlock#when-the-outcome-is-unknown';

@@ -91,12 +91,24 @@ export class Call {
     return this.#fate === 'forward' || this.#fate === 'alias';
   }
 
+  /** The name of the tool or the prompt, as it is now. */
+  get named(): unknown {
+    const { params } = this.message.value;
+    return isObject(params) && Object.hasOwn(params, 'name') ? params.name : undefined;
+  }
+
+  /** The arguments as they are now, with the doubles that JavaScript makes of their numbers. */
+  get args(): unknown {
+    const { params } = this.message.value;
+    return isObject(params) && Object.hasOwn(params, 'arguments') ? params.arguments : undefined;
+  }
+
   /**
    * Whether the client sent `__proto__` as a key in the arguments, at any depth. Ask before the
    * arguments are changed.
    */
   get namesPrototype(): boolean {
-    this.#namesPrototype ??= hasKey(this.message.at(...ARGUMENTS), '__proto__');
+    this.#namesPrototype ??= hasKey(this.args, '__proto__');
     return this.#namesPrototype;
   }
 
@@ -104,7 +116,7 @@ export class Call {
    * Whether the client nested the arguments deeper than `MOST_DEPTH`. Ask before they are changed.
    */
   get isDeep(): boolean {
-    this.#isDeep ??= isDeep(this.message.at(...ARGUMENTS));
+    this.#isDeep ??= isDeep(this.args);
     return this.#isDeep;
   }
 
@@ -125,7 +137,7 @@ export class Call {
   /** The same with an `ExactNumber` for each number that is not its double. */
   get sentArguments(): unknown {
     const exact = this.exactArguments;
-    return exact === undefined ? this.message.at(...ARGUMENTS) : exact.value;
+    return exact === undefined ? this.args : exact.value;
   }
 
   /** Answers it here; the upstream never sees it. */
@@ -326,9 +338,15 @@ function oddName(value: JsonObject): string | undefined {
   return undefined;
 }
 
+/** A loop: each message asks twice, and mostly that is all. */
+function areAmong(keys: readonly string[], known: readonly string[]): boolean {
+  for (const key of keys) if (!known.includes(key)) return false;
+  return true;
+}
+
 function ambiguousKey(keys: readonly string[], known: readonly string[]): string | undefined {
   // Two of them differ, as keys of one object.
-  if (keys.every((key) => known.includes(key))) return undefined;
+  if (areAmong(keys, known)) return undefined;
   const fault = membersFault(keys);
   if (fault !== undefined) return fault;
   const seen = new Set<string>();

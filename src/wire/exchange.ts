@@ -243,7 +243,8 @@ export class Exchange implements ResponseOwner {
   /** The requests that the upstream has or will get. */
   get forwardable(): readonly Call[] {
     const { requests } = this;
-    return requests.every(isForwardable) ? requests : requests.filter(isForwardable);
+    for (const each of requests) if (!each.isForwardable) return requests.filter(isForwardable);
+    return requests;
   }
 
   join(filter: Filter): void {
@@ -293,16 +294,20 @@ export class Exchange implements ResponseOwner {
    * @param stage the middleware that the request has passed
    */
   forward(next: () => void, stage?: object): void {
-    // A handler that comes too late for `close` never hears it: a proxy would hold the stream open.
-    if (this.req.method === 'GET' && this.isGone) return;
-    if (this.messages.length > 0 && !this.messages.some(isForwardable)) {
+    let left = 0;
+    for (const each of this.messages) if (each.isForwardable) left += 1;
+    if (this.messages.length > 0 && left === 0) {
       this.#answerHere();
       return;
     }
-    // In the stateless era a client that leaves has cancelled. A proxy would wait for its body.
-    if (this.isGone && headerSaysStateless(this.req) && this.#host.isBodyLost()) {
-      this.tap.releaseClose();
-      return;
+    if (this.isGone) {
+      // A handler that comes too late for `close` never hears it: a proxy would hold the stream.
+      if (this.req.method === 'GET') return;
+      // In the stateless era a client that leaves has cancelled. A proxy would wait for its body.
+      if (headerSaysStateless(this.req) && this.#host.isBodyLost()) {
+        this.tap.releaseClose();
+        return;
+      }
     }
     if (this.page === undefined) this.#handOn(next);
     else this.#askForPage(this.page, next, stage);
@@ -328,11 +333,16 @@ export class Exchange implements ResponseOwner {
   }
 
   #handOn(next: () => void): void {
-    try {
-      this.#rewriteBody();
-    } catch (error) {
-      void this.#failClosed(error);
-      return;
+    let changes = 0;
+    for (const each of this.messages) changes += each.message.edits + (each.isForwardable ? 0 : 1);
+    if (changes !== this.#forwardedChanges) {
+      this.#forwardedChanges = changes;
+      try {
+        this.#rewriteBody();
+      } catch (error) {
+        void this.#failClosed(error);
+        return;
+      }
     }
     next();
   }
@@ -355,12 +365,8 @@ export class Exchange implements ResponseOwner {
     else this.tap.respond(200, this.isBatch ? answers : answers[0]);
   }
 
-  /** Writes the messages that are left into the body, where they changed since the last time. */
+  /** Writes the messages that are left into the body. */
   #rewriteBody(): void {
-    let changes = 0;
-    for (const each of this.messages) changes += each.message.edits + (each.isForwardable ? 0 : 1);
-    if (changes === this.#forwardedChanges) return;
-    this.#forwardedChanges = changes;
     const left = this.messages.filter(isForwardable);
     const [first] = left;
     if (this.isBatch) this.#body?.replace(new AmendedBatch(left));

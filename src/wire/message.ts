@@ -93,7 +93,7 @@ export class Message {
     return this.#edits;
   }
 
-  at(...path: string[]): unknown {
+  at(...path: readonly string[]): unknown {
     return valueAt(this.value, path);
   }
 

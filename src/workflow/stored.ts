@@ -89,10 +89,10 @@ export function adopt(model: Model, deployment: Deployment, stored: Position): P
   const { version = 0 } = envelope;
   const own = deployment.version ?? 0;
   const { written, moves } = formatOf(envelope);
+  if (version === own && moves <= FORMAT && model.has(stored.state))
+    return written === FORMAT ? stored : stamped(stored, deployment);
   const what = `a run of "${model.id}" in ${showValue(stored.state)}`;
   if (moves > FORMAT) throw tooNew(what, moves);
-  if (version === own && model.has(stored.state))
-    return written === FORMAT ? stored : stamped(stored, deployment);
   if (version > own) {
     throw snapshotError(
       `${what} was saved by version ${version}, and this one is ${own === 0 ? 'without' : own}`,
