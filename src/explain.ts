@@ -60,7 +60,10 @@ export interface Explained {
   readonly tools: readonly ExplainedTool[];
   /** The events that the state handles, before any guard is asked. */
   readonly events: readonly string[];
-  /** When the run leaves its state by itself, by the clock that stamped the snapshot. */
+  /**
+   * When the run leaves its state by itself, by the clock that stamped the snapshot. Absent where
+   * it is frozen.
+   */
   readonly leavesAt?: number;
   /** The gate's `version`, where it has one. */
   readonly version?: number;
@@ -84,7 +87,7 @@ export function explain<S extends string, E extends string>(
   const standing = standingAt(workflow, snapshot, at);
   const { state } = standing;
   const tools = workflow.toolNames.map((tool) => explainTool(standing, tool));
-  const leavesAt = workflow.leavesAt(snapshot);
+  const leavesAt = standing.frozen === undefined ? workflow.leavesAt(snapshot) : undefined;
   const context = workflow.dataOf(snapshot);
   const { context: wrapped, ...stands } = snapshot;
   return {
@@ -215,8 +218,8 @@ export type WhatIfMove =
 export interface WhatIf {
   /**
    * `moved`: to another state. `stayed`: in the same state. `unhandled`: the state does not know
-   * the event, or has no deadline. `refused`: as {@link refusal} says. `choose-event`: the event
-   * depends on the call, so give one.
+   * the event, or has no deadline. `refused`: as {@link refusal} says, which is absent for a move
+   * from outside: the run is frozen. `choose-event`: the event depends on the call, so give one.
    */
   readonly result: 'moved' | 'stayed' | 'unhandled' | 'refused' | 'choose-event';
   /** Where the run would stand. Give it as `{ snapshot }` to go on from there. */
@@ -245,6 +248,8 @@ export function whatIf<S extends string, E extends string>(
   const workflow = gate.compile();
   const snapshot = understood(workflow, at);
   const stay = (result: WhatIf['result']): WhatIf => ({ result, snapshot, actions: [] });
+  const standing = standingAt(workflow, snapshot, at, 'keep');
+  if (!('tool' in move) && standing.frozen !== undefined) return stay('refused');
   if ('deadline' in move) {
     const next = workflow.overdue(snapshot, workflow.leavesAt(snapshot) ?? 0);
     return next === undefined ? stay('unhandled') : arriveAt(snapshot, next, 'after');
@@ -262,7 +267,7 @@ export function whatIf<S extends string, E extends string>(
     );
   }
   const binding = workflow.matchAlways(tool);
-  const refused = refusalOf(standingAt(workflow, snapshot, at, 'keep'), tool);
+  const refused = refusalOf(standing, tool);
   if (refused !== undefined) return { ...stay('refused'), ...refused };
   const counted = outcome === 'failed' ? failureOfHeld(workflow, tool, snapshot) : undefined;
   if (counted !== undefined) {

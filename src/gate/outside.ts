@@ -207,7 +207,7 @@ export async function expireFromOutside(mover: OutsideMover, run: string): Promi
   try {
     const viewpoint = { run, actor: undefined };
     const standing = Standing.of(rules, viewpoint, entry, record?.now ?? mover.clock.now());
-    if (standing.expiry === undefined || standing.frozen !== undefined) return false;
+    if (standing.expiry === undefined) return false;
   } catch (error) {
     // A run that is not understood must not end a sweep: other runs come after it.
     mover.onError(error);

@@ -103,7 +103,9 @@ export class Standing implements Stand {
     const { snapshot, claim } = record;
     const { updatedAt, version = 0 } = snapshot;
     const position = workflow.adopt(snapshot);
-    const expiry = workflow.overdue({ ...position, updatedAt }, now);
+    // Nothing moves a frozen run, not even its deadline.
+    const isFrozen = freezeIn(position.context) !== undefined;
+    const expiry = isFrozen ? undefined : workflow.overdue({ ...position, updatedAt }, now);
     const parts = { updatedAt, version, claim, now };
     return new Standing(rules, viewpoint, { position, expiry }, parts);
   }
@@ -194,11 +196,15 @@ export class Standing implements Stand {
     return this.sight?.unlisted.has(tool) === true ? otherwise : tool;
   }
 
-  /** When the run leaves its state by itself, by the clock that stamped the snapshot. */
+  /**
+   * When the run leaves its state by itself, by the clock that stamped the snapshot. A frozen run
+   * does not.
+   */
   get leavesAt(): number | undefined {
     const { updatedAt } = this.parts;
     const isSaved = updatedAt > 0 && this.position === this.reached && this.expiry === undefined;
-    return isSaved ? this.workflow.leavesAt({ ...this.position, updatedAt }) : undefined;
+    if (!isSaved || this.frozen !== undefined) return undefined;
+    return this.workflow.leavesAt({ ...this.position, updatedAt });
   }
 }
 

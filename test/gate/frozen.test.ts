@@ -121,6 +121,42 @@ describe('a frozen run', () => {
     ]);
   });
 
+  it('stays in the state where it was stopped, for each door, past its deadline', async () => {
+    const timed = new StateMachineGate({
+      id: 'timed',
+      initial: 'open',
+      states: { open: { on: { GO: 'late' }, after: { 60000: 'late' } }, late: {} },
+    })
+      .bindTool('cart.add_item', 'open', 'GO')
+      .bindTool('cart.view', 'late');
+    const app = await scene({ workflow: timed, gate: { statusTool: 'status' } });
+    const session = await app.session();
+    await app.runs.begin(session.id);
+    await app.runs.freeze(session.id, NIGHT);
+    for (const ms of [0, 120_000]) {
+      app.clock.advance(ms);
+      const refused = await session.call('cart.view');
+      expect(refused.result?._meta).toMatchObject({
+        'mcp-interlock/refusal': { reason: 'frozen', state: 'open' },
+      });
+      const { result } = await session.call('status');
+      const told = result?.structuredContent;
+      expect(told).toMatchObject({ workflows: [{ status: 'frozen', state: 'open' }] });
+      expect(told).not.toHaveProperty('workflows.0.leavesAt');
+      const view = await app.runs.read(session.id);
+      expect(view).toMatchObject({ state: 'open', frozen: NIGHT });
+      expect(explain(timed, view)).not.toHaveProperty('leavesAt');
+      // As `sweep()` and `send()` do.
+      for (const move of [{ deadline: true }, { event: 'GO' }] as const)
+        expect(whatIf(timed, view, move)).toMatchObject({
+          result: 'refused',
+          snapshot: { state: 'open' },
+        });
+    }
+    await app.runs.unfreeze(session.id, NIGHT);
+    expect(await app.runs.read(session.id)).toMatchObject({ state: 'late' });
+  });
+
   it('says who stopped it, and why: in views, trail, events, health and explanations', async () => {
     const told: unknown[] = [];
     const { app, session } = await stopped({

@@ -101,7 +101,7 @@ function Answer({ inspector }: { readonly inspector: Inspector }): JSX.Element {
 function saysOf(move: WhatIfMove, came: WhatIf): string {
   switch (came.result) {
     case 'refused':
-      return came.refusal?.says ?? 'The call would be refused.';
+      return came.refusal?.says ?? 'The run is frozen, so nothing moves it.';
     case 'unhandled':
       return `The state does not know ${came.event ?? nameOf(move)}.`;
     case 'choose-event':

@@ -419,8 +419,9 @@ export interface WhatIf extends Standing {
   /**
    * `moved`: the state is another one. `stayed`: it is the same, as after a call that sends no
    * event. `unhandled`: the state does not know the event. `refused`: a model's call would be
-   * refused, so nothing happened; {@link refusal} says why. `choose-event`: which event it sends
-   * depends on its arguments or its result; give one of {@link events}.
+   * refused, so nothing happened; {@link refusal} says why. It is absent where a frozen run refuses
+   * an event. `choose-event`: which event it sends depends on its arguments or its result; give one
+   * of {@link events}.
    */
   readonly result: 'moved' | 'stayed' | 'unhandled' | 'refused' | 'choose-event';
   /** The event that was sent. */
