@@ -194,6 +194,7 @@ export interface Standing {
     readonly active: readonly string[];
     readonly ended: boolean;
     readonly tools: readonly ToolNow[];
+    readonly unbound?: UnboundTools;
     readonly events: readonly string[];
 }
 
@@ -250,6 +251,11 @@ export interface TrailItem {
 export interface TrailPage {
     readonly entries: readonly TrailItem[];
     readonly before?: number;
+}
+
+export interface UnboundTools {
+    readonly count: number;
+    readonly names: readonly string[];
 }
 
 export interface WhatIf extends Standing {

@@ -1318,6 +1318,8 @@ export function tool<X = Json | undefined>(name: string): ToolDeclaration<never,
 
 export function trailToPrompts<S extends string, E extends string>(gate: StateMachineGate<S, E>, trail: readonly TrailEntry[], { omit }?: TrailPromptsOptions): TrailPrompts;
 
+export function unboundTools<S extends string, E extends string>(gate: StateMachineGate<S, E>): readonly string[] | undefined;
+
 export function verifyTrail(entries: readonly TrailEntry[], { from, newest }: VerifyTrailOptions): TrailFault[];
 
 export function whatIf<S extends string, E extends string>(gate: StateMachineGate<S, E>, at: ExplainedRun | undefined, move: WhatIfMove): WhatIf;

@@ -203,7 +203,13 @@ describe('a hidden tool cannot be told from none', () => {
     await step.answer;
     clearInterval(clock);
     app.clock.advance(10_000);
-    expect(reasonOf(await session.call('cart.add_item'))).toBe('held');
+    // No list has its steps now, so a call of one must not tell that it exists.
+    const answer = await session.call('cart.add_item');
+    expect(reasonOf(answer)).toBeUndefined();
+    expect(answer.result?.content).toMatchObject([
+      { text: 'MCP error -32602: Tool cart.add_item not found' },
+    ]);
+    expect(await session.tools()).not.toContain('cart.add_item');
     await expectAlike(session, plain);
   });
 

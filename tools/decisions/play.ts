@@ -80,14 +80,15 @@ class Notes {
     const run = 'runKey' in event ? { run: event.runKey } : {};
     const call =
       'call' in event && event.call !== undefined ? { call: this.#call(event.call) } : {};
-    this.note(`event ${JSON.stringify({ ...event, ...run, ...call })}`);
+    const request = 'request' in event ? { request: this.#call(event.request) } : {};
+    this.note(`event ${JSON.stringify({ ...event, ...run, ...call, ...request })}`);
   };
 
   readonly onError = (error: unknown): void => this.note(`error ${wordsOf(error)}`);
 
   readonly onWarning = (warning: string): void => this.note(`warning ${warning}`);
 
-  /** A side counts the calls of all cases; here those of this case are counted. */
+  /** A side counts the requests of all cases; here those of this case are counted. */
   #call(number: number): number {
     const known = this.#calls.get(number) ?? this.#calls.size + 1;
     this.#calls.set(number, known);
