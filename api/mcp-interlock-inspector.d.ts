@@ -132,6 +132,11 @@ export interface RunDetail extends RunSummary, Standing {
     readonly data?: Json;
     readonly leavesAt?: number;
     readonly leavesInMs?: number;
+    readonly beginsAnew?: true;
+    readonly frozen?: {
+        readonly actor: string;
+        readonly note: string;
+    };
     readonly resolutions?: readonly ResolutionChoice[];
     readonly trail: TrailPage;
 }

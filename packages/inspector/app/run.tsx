@@ -106,6 +106,8 @@ function Heading({
         {` · ${run.version} ${run.version === 1 ? 'move' : 'moves'}`}
         {run.updatedAt !== undefined && ` · last at ${atTime(run.updatedAt, run.now)}`}
         {run.sessionEnded && ' · its session ended'}
+        {run.beginsAnew && ' · the next call begins it anew'}
+        {run.frozen && ` · stopped by ${run.frozen.actor}: ${run.frozen.note}`}
       </p>
     </header>
   );

@@ -287,6 +287,10 @@ export interface RunDetail extends RunSummary, Standing {
   /** When it leaves its state by itself, and in how many milliseconds. */
   readonly leavesAt?: number;
   readonly leavesInMs?: number;
+  /** It has ended, and the next call begins it anew: {@link tools} are those of its start. */
+  readonly beginsAnew?: true;
+  /** Who has stopped it by `freeze()`, and why. */
+  readonly frozen?: { readonly actor: string; readonly note: string };
   /** Of a held run: what each outcome sends. */
   readonly resolutions?: readonly ResolutionChoice[];
   /** The newest entries. */

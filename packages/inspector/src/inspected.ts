@@ -212,12 +212,15 @@ export class Inspected {
     const now = nowOf(view);
     const data = this.#dataOf(view.context, view.state, runDigest(run));
     const held = heldOutcomes(gate, view);
+    const beginsAnew = view.ended && explained.state !== view.state;
     return {
       ...this.#standing(explained),
       ...this.#summaryOf(view, can),
       now,
       ...(data !== undefined && { data }),
       ...(leavesAt !== undefined && { leavesAt, leavesInMs: leavesAt - now }),
+      ...(beginsAnew && { beginsAnew }),
+      ...(view.frozen && { frozen: view.frozen }),
       ...(held.length > 0 && { resolutions: held }),
       trail: await this.trail(run),
     };

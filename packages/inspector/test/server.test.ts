@@ -4,6 +4,7 @@ import {
   type FsmSnapshot,
   InterlockError,
   memoryStore,
+  principalKey,
   runDigest,
   runsOf,
   type StateMachineGate,
@@ -156,6 +157,16 @@ describe('a run', () => {
     expect(seen.tools.filter(({ shown }) => shown).map(({ tool }) => tool)).toEqual(
       (await session.tools()).filter((tool) => tool !== 'help'),
     );
+  });
+
+  it('says of an ended run that the next call begins it anew, and what its model sees then', async () => {
+    const store = memoryStore();
+    const run = principalKey().runKey({ issuer: 'https://issuer.example', subject: 'ann' });
+    await put(store, run, 'confirmed');
+    const seen = await (await startSite({}, { store })).look(run);
+    expect(seen).toMatchObject({ state: 'confirmed', ended: true, beginsAnew: true });
+    const shown = seen.tools.filter((tool) => tool.shown).map(({ tool }) => tool);
+    expect(shown).toEqual(['cart_add_item']);
   });
 
   it('shows its data as far as the app shares them, and a failing share shows nothing', async () => {
