@@ -77,7 +77,7 @@ describe('held()', () => {
           snapshot: expect.objectContaining({ state: 'payment', version: 1 }),
           status: 'held',
           ended: false,
-          available: ['cart.pay'],
+          available: [],
           claim: expect.objectContaining({ tool: 'cart.pay', live: false }),
           heldForMs: 60_000,
           unmovedForMs: 1_000 + LEASE + 60_000,

@@ -28,7 +28,7 @@ export function replacing<T extends object>(object: T, replaced: Partial<T>): T 
 /** Breaks a part that stands around the real gate. */
 export const DEFECTS = {
   'claims-all': {
-    what: 'the store grants each claim, whoever has one and whatever the state is',
+    what: 'the store grants each claim, whoever has one, and says that the state allows it',
     found: 'illegal-execution',
     store: (store) => replacing(store, { claim: claimAll(store) }),
   },
@@ -331,7 +331,10 @@ function claimAll(store: AtomicStateStore): AtomicStateStore['claim'] {
   return async (request) => {
     const result = await store.claim(request);
     if (result.status === 'unknown' || result.status === 'claimed') return result;
-    return { status: 'claimed', snapshot: result.snapshot, idempotencyKey: randomUUID() };
+    // The gate tests the state that it is told, so the store must lie about it too.
+    const [state = result.snapshot.state] = request.states ?? [];
+    const snapshot = { ...result.snapshot, state };
+    return { status: 'claimed', snapshot, idempotencyKey: randomUUID() };
   };
 }
 
