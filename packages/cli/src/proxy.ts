@@ -53,8 +53,9 @@ export function mcpProxy(target: string | URL, { onFault }: McpProxyOptions = {}
         endWithoutAnswer(request, res, () => tell('broke off without an answer'));
       },
       proxyRes(answer, _req, res) {
-        // Node throws on `Trailer` beside a `Content-Length`, where nothing could catch it. It frames
-        // the client's connection itself, and http-proxy has `Connection` say when that ends.
+        // Node throws on `Trailer` beside a `Content-Length`, where nothing could catch it. It
+        // frames the client's connection itself, and http-proxy has `Connection` say when that
+        // ends.
         for (const name of HOP_BY_HOP) if (name !== 'connection') delete answer.headers[name];
         passOn(answer, res);
         if (refuseRedirect(answer)) tell('answers with a redirect, which no client may follow');
