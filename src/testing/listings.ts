@@ -78,8 +78,14 @@ function heldPromises(promises: IndexPromises): void {
       const claim = (await store.read(run, HOUR))?.workflows[workflow]?.claim;
       ends.set(run, claim?.until ?? Number.NaN);
     }
-    const inOrder = [...ends].sort(([, a], [, b]) => a - b).map(([run]) => run);
-    assert.deepEqual(await heldIn(store, workflow), inOrder);
+    const held = await heldIn(store, workflow);
+    assert.deepEqual([...held].sort(), [one, two, three].sort());
+    // A store may know more of a time than the milliseconds that a read gives.
+    const given = held.map((run) => ends.get(run) ?? Number.NaN);
+    same(
+      given,
+      [...given].sort((a, b) => a - b),
+    );
     assert.deepEqual(await heldIn(store, `${workflow}-3`), []);
   });
 

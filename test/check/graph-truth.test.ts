@@ -114,64 +114,64 @@ describe('the graph says where the gate lets a tool through', () => {
       maxLength: 4,
     });
     const tags = fc.array(fc.subarray(['p', 'q']), { minLength: 7, maxLength: 7 });
-    await fc.assert(
-      fc.asyncProperty(shape, tags, tools, async (root: Shape, tagged, bindings) => {
-        let next = 0;
-        const tagsOf = () => tagged[next++ % tagged.length] ?? [];
-        const machine = createMachine({
-          ...chartOf(root, undefined, tagsOf).config,
-          id: 'chart',
-        } as never);
-        const values = valuesOf(machine.root, 13);
-        fc.pre(values !== undefined);
-        const gate = boundGate(machine, bindings);
-        const graph = workflowGraph(gate);
-        const workflow = gate.clone().compile();
-        const answers = new Map<string, Answered[]>();
-        const unmoved = new Map<string, Answered[]>();
-        for (const value of values) {
-          const state = workflow.chart?.textOf(value) ?? '';
-          const active = activeNodes(gate, state);
-          const test = testGate(gate, { state });
-          const snapshot = machine.resolveState({ value });
-          const at = gate.clone();
-          at.restore({ state, updatedAt: 0 });
-          for (const { name } of graph.tools) {
-            const { ran } = await test.call(name, {}, new Error('it failed'));
-            const answer = { active, all: ran, some: ran };
-            answers.set(name, [...(answers.get(name) ?? []), answer]);
-            const type = ran ? at.getTransitionEvent(name) : undefined;
-            const isMoved = type !== undefined && snapshot.can({ type });
-            const stays = ran && !isMoved;
-            unmoved.set(name, [...(unmoved.get(name) ?? []), { active, all: stays, some: stays }]);
-            const taken = graph.edges.filter(
-              (edge) => active.includes(edge.from) && takes(edge, name),
-            );
-            if (isMoved) expect(taken.map(({ event }) => event)).toContain(type);
-            for (const edge of taken) {
-              const isPartly = edge.tools.some((each) => each.name === name && each.isPartly);
-              if (!isPartly) expect([ran, type]).toEqual([true, edge.event]);
-            }
+    const property = fc.asyncProperty(shape, tags, tools, async (root: Shape, tagged, bindings) => {
+      let next = 0;
+      const tagsOf = () => tagged[next++ % tagged.length] ?? [];
+      const machine = createMachine({
+        ...chartOf(root, undefined, tagsOf).config,
+        id: 'chart',
+      } as never);
+      const values = valuesOf(machine.root, 13);
+      fc.pre(values !== undefined);
+      const gate = boundGate(machine, bindings);
+      const graph = workflowGraph(gate);
+      const workflow = gate.clone().compile();
+      const answers = new Map<string, Answered[]>();
+      const unmoved = new Map<string, Answered[]>();
+      for (const value of values) {
+        const state = workflow.chart?.textOf(value) ?? '';
+        const active = activeNodes(gate, state);
+        const test = testGate(gate, { state });
+        const snapshot = machine.resolveState({ value });
+        const at = gate.clone();
+        at.restore({ state, updatedAt: 0 });
+        for (const { name } of graph.tools) {
+          const { ran } = await test.call(name, {}, new Error('it failed'));
+          const answer = { active, all: ran, some: ran };
+          answers.set(name, [...(answers.get(name) ?? []), answer]);
+          const type = ran ? at.getTransitionEvent(name) : undefined;
+          const isMoved = type !== undefined && snapshot.can({ type });
+          const stays = ran && !isMoved;
+          unmoved.set(name, [...(unmoved.get(name) ?? []), { active, all: stays, some: stays }]);
+          const taken = graph.edges.filter(
+            (edge) => active.includes(edge.from) && takes(edge, name),
+          );
+          if (isMoved) expect(taken.map(({ event }) => event)).toContain(type);
+          for (const edge of taken) {
+            const isPartly = edge.tools.some((each) => each.name === name && each.isPartly);
+            if (!isPartly) expect([ran, type]).toEqual([true, edge.event]);
           }
-          await test.close();
         }
-        for (const tool of graph.tools) {
-          const { name, nodes, partly, stays, staysPartly } = tool;
-          expectTruth(graph, tool, answers.get(name) ?? []);
-          expectTruth(graph, { nodes: stays, partly: staysPartly }, unmoved.get(name) ?? []);
-          seen.partlyOnEdge += graph.edges
-            .flatMap(({ tools }) => tools)
-            .filter(({ isPartly }) => isPartly).length;
-          seen.whole += nodes.length;
-          seen.partly += partly.length;
-          seen.stays += stays.length;
-          seen.staysPartly += staysPartly.length;
-          seen.closed += (answers.get(name) ?? []).filter(({ some }) => !some).length;
-        }
-        expect((await readDiagram(toMermaid(gate))).boxes).toHaveLength(graph.nodes.length);
-      }),
-      { numRuns: 60 },
-    );
+        await test.close();
+      }
+      for (const tool of graph.tools) {
+        const { name, nodes, partly, stays, staysPartly } = tool;
+        expectTruth(graph, tool, answers.get(name) ?? []);
+        expectTruth(graph, { nodes: stays, partly: staysPartly }, unmoved.get(name) ?? []);
+        seen.partlyOnEdge += graph.edges
+          .flatMap(({ tools }) => tools)
+          .filter(({ isPartly }) => isPartly).length;
+        seen.whole += nodes.length;
+        seen.partly += partly.length;
+        seen.stays += stays.length;
+        seen.staysPartly += staysPartly.length;
+        seen.closed += (answers.get(name) ?? []).filter(({ some }) => !some).length;
+      }
+      expect((await readDiagram(toMermaid(gate))).boxes).toHaveLength(graph.nodes.length);
+    });
+    // A round of 60 charts has not always an edge that is partly taken.
+    for (let round = 0; round === 0 || (round < 9 && !Object.values(seen).every(Boolean)); round++)
+      await fc.assert(property, { numRuns: 60 });
     expect(Math.min(...Object.values(seen))).toBeGreaterThan(0);
   }, 120_000);
 
