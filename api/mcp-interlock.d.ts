@@ -675,7 +675,7 @@ export interface ReadRefusal extends Omit<Refusal, 'tool' | 'reason'> {
     readonly reason: ReadRefusalReason;
 }
 
-export type ReadRefusalReason = Extract<RefusalReason, 'state' | 'guard' | 'frozen' | 'unavailable' | 'unreadable' | 'no-run'>;
+export type ReadRefusalReason = Extract<RefusalReason, 'state' | 'guard' | 'unavailable' | 'unreadable' | 'no-run'> | StopReason;
 
 export interface RecordRequest extends RunKey {
     readonly token: string;
@@ -708,7 +708,7 @@ export interface Refusal {
     readonly leavesInMs?: number | undefined;
 }
 
-export type RefusalReason = 'state' | 'arguments' | 'guard' | 'busy' | 'held' | 'too-many-held' | 'loop' | 'frozen' | 'unavailable' | 'unreadable' | 'no-run';
+export type RefusalReason = 'state' | 'arguments' | 'guard' | 'busy' | 'held' | 'too-many-held' | 'loop' | StopReason | 'unavailable' | 'unreadable' | 'no-run';
 
 export interface ReleaseOptions {
     readonly settles?: boolean | undefined;
@@ -1615,7 +1615,7 @@ type NameIn<A> = A extends string ? Exclude<A, '*'> : never;
 
 type NameOf<B> = NameIn<AtomOf<B>>;
 
-type NotMoved = 'unknown-run' | 'busy' | 'held' | 'frozen';
+type NotMoved = 'unknown-run' | 'busy' | 'held' | StopReason;
 
 type Outcome = 'succeeded' | 'failed';
 
@@ -1626,6 +1626,8 @@ type PathsIn<V> = {
 type PathsOf<V> = IsVague<V> extends true ? string : V extends string ? V : PathsIn<V>;
 
 type PrincipalOf = NamesCallers['principal'];
+
+type StopReason = 'frozen';
 
 type TagIn<A> = A extends StateTag<infer T> ? T : never;
 

@@ -8,6 +8,12 @@ import diagnosticsChannel from 'node:diagnostics_channel';
 /** The name of the `diagnostics_channel` on which every event is published. */
 export const EVENT_CHANNEL = 'mcp-interlock';
 
+/**
+ * What stops a run as a whole: every call, prompt and resource that is bound, every event from
+ * outside and every deadline.
+ */
+export type StopReason = 'frozen';
+
 /** Why a call was refused. */
 export type RefusalReason =
   | 'state'
@@ -17,7 +23,7 @@ export type RefusalReason =
   | 'held'
   | 'too-many-held'
   | 'loop'
-  | 'frozen'
+  | StopReason
   | 'unavailable'
   | 'unreadable'
   | 'no-run';

@@ -87,7 +87,7 @@ export function explain<S extends string, E extends string>(
   const standing = standingAt(workflow, snapshot, at);
   const { state } = standing;
   const tools = workflow.toolNames.map((tool) => explainTool(standing, tool));
-  const leavesAt = standing.frozen === undefined ? workflow.leavesAt(snapshot) : undefined;
+  const leavesAt = standing.stopped === undefined ? workflow.leavesAt(snapshot) : undefined;
   const context = workflow.dataOf(snapshot);
   const { context: wrapped, ...stands } = snapshot;
   return {
@@ -142,7 +142,7 @@ function refusalOf(
   standing: Standing,
   tool: string,
 ): Pick<ExplainedTool, 'refusal' | 'says'> | undefined {
-  const reason = decide(standing, { kind: 'tool', tool });
+  const reason = decide(standing, { tool });
   if (reason === undefined || reason === 'unknown') return undefined;
   const { workflow, position, state, parts } = standing;
   const { isOrder } = workflow;
@@ -184,7 +184,7 @@ export function heldOutcomes<S extends string, E extends string>(
       return { outcome, event: null, leadsTo: snapshot.state };
     let event: string | null;
     try {
-      event = eventOfHeld(workflow, claim.tool, snapshot.state, outcome);
+      event = eventOfHeld(workflow, claim, snapshot.state, outcome);
     } catch {
       return { outcome };
     }
@@ -249,7 +249,7 @@ export function whatIf<S extends string, E extends string>(
   const snapshot = understood(workflow, at);
   const stay = (result: WhatIf['result']): WhatIf => ({ result, snapshot, actions: [] });
   const standing = standingAt(workflow, snapshot, at, 'keep');
-  if (!('tool' in move) && standing.frozen !== undefined) return stay('refused');
+  if (!('tool' in move) && standing.stopped !== undefined) return stay('refused');
   if ('deadline' in move) {
     const next = workflow.overdue(snapshot, workflow.leavesAt(snapshot) ?? 0);
     return next === undefined ? stay('unhandled') : arriveAt(snapshot, next, 'after');

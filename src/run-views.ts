@@ -39,7 +39,7 @@ export function viewOfRun(
 }
 
 function viewOf({ run, sessionEnded }: ViewedRun, standing: Standing): RunView {
-  const { workflow, reached, parts, underWay, available, frozen } = standing;
+  const { workflow, reached, parts, underWay, available, stopped } = standing;
   const { claim, now, updatedAt, version } = parts;
   const shown = shownSnapshot({ ...reached, updatedAt, ...(updatedAt > 0 && { version }) });
   const { context, state } = shown;
@@ -52,7 +52,7 @@ function viewOf({ run, sessionEnded }: ViewedRun, standing: Standing): RunView {
     status: underWay,
     ended,
     available,
-    ...(frozen && { frozen }),
+    ...(stopped && { frozen: stopped.by }),
     ...(context !== undefined && { context }),
     ...(sessionEnded && { sessionEnded }),
     ...(claim && { claim }),

@@ -464,9 +464,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
         : undefined;
     const decided = counted ? null : chosen;
     const event =
-      decided === undefined
-        ? eventOfHeld(this.#workflow, claim.tool, stored.state, outcome)
-        : decided;
+      decided === undefined ? eventOfHeld(this.#workflow, claim, stored.state, outcome) : decided;
     const { actor, note } = request;
     const { actor: calledBy, ...called } = claim.entry ?? { tool: claim.tool };
     const entry = {

@@ -43,11 +43,9 @@ export function admit(config: GateConfig, claimed: Claimed): MaybePromise<Positi
       config.onError(step.fault);
       return letGo(step, { reason: 'unreadable' });
     }
-    const { updatedAt, version = 0 } = step.snapshot;
-    const parts = { updatedAt, version, now: step.grantedAt };
-    const standing = new Standing(config, run, step.understood, parts);
+    const standing = Standing.ofStep(config, run, step, step.understood.position);
     // The store tests the states of a flat machine alone, and no `visible`.
-    const reason = decide(standing, { kind: 'call', tool: step.tool, binding });
+    const reason = decide(standing, { tool: step.tool, binding });
     if (reason !== undefined) return letGo(step, { reason, standing });
     const odd = unforeseen(binding, standing, asked);
     if (odd !== undefined) return letGo(step, odd);

@@ -1,22 +1,22 @@
 /**
- * Whether a run allows something where it stands. Each door asks here: calls, lists, prompts,
- * resources, the status tool, the app's own pages. Hides which reason comes first.
+ * Whether a run allows something where it stands: a call, a tool in a list, a prompt, a resource.
+ * Hides which reason comes first. What stops a run as a whole, each door reads off its standing.
  */
-import type { RefusalReason } from '../events.ts';
+import type { RefusalReason, StopReason } from '../events.ts';
 import type { Refused } from '../step/step.ts';
 import type { ReadRefusalReason } from '../workflow/advice.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { BoundRead } from '../workflow/reads.ts';
 import type { Absent, Standing } from './standing.ts';
 
-/** What is asked of a run. */
-export type Ask =
-  /** A call with its arguments. If it needs the run's claim, it has it, or the store tests it. */
-  | { readonly kind: 'call'; readonly tool: string; readonly binding: CallBinding }
-  /** Any call of a tool: for lists and explanations, before there is a call. */
-  | { readonly kind: 'tool'; readonly tool: string }
-  /** A prompt or a resource. Each of its bindings must allow it. */
-  | { readonly kind: 'read'; readonly bound: readonly BoundRead[] };
+/**
+ * What is asked of a run: a call of a tool. With `binding`, one with its arguments: if it needs the
+ * run's claim, it has it, or the store tests it. Without, any call: for lists and explanations.
+ */
+export interface Ask {
+  readonly tool: string;
+  readonly binding?: CallBinding;
+}
 
 /** Why a call does not go on, and where its run stands, as far as that is known. */
 export interface RefusedCall extends Refused {
@@ -24,33 +24,44 @@ export interface RefusedCall extends Refused {
 }
 
 /**
- * The first reason against it; `undefined` where nothing known refuses it. Arguments, loops and the
- * app's guards are asked after that, because they need the call.
+ * The first reason against a call; `undefined` where nothing known refuses it. Arguments, loops and
+ * the app's guards are asked after that, because they need the call.
  */
 export function decide(
   standing: Standing | Absent,
-  ask: Extract<Ask, { kind: 'read' }>,
-): ReadRefusalReason | 'unknown' | undefined;
-export function decide(
-  standing: Standing | Absent,
-  ask: Ask,
-): RefusalReason | 'unknown' | undefined;
-export function decide(
-  standing: Standing | Absent,
-  ask: Ask,
+  { tool, binding }: Ask,
 ): RefusalReason | 'unknown' | undefined {
-  if (typeof standing === 'string') return standing;
-  if (standing.frozen !== undefined) return 'frozen';
-  if (ask.kind === 'call') return standing.opens(ask.tool, ask.binding) ? undefined : 'state';
-  if (ask.kind === 'read')
-    return ask.bound.every((each) => standing.opens(each.name, each)) ? undefined : 'state';
+  const barred = barredAt(standing);
+  if (barred !== undefined || typeof standing === 'string') return barred;
+  if (binding !== undefined) return standing.opens(tool, binding) ? undefined : 'state';
   const { workflow, underWay } = standing;
-  const { tool } = ask;
   if (underWay !== 'idle' && workflow.claiming.has(tool))
     return underWay === 'held' ? 'held' : 'busy';
   if (!standing.shows(tool)) return 'state';
-  const binding = workflow.matchAlways(tool);
-  return binding !== undefined && isStopped(standing, binding) ? 'guard' : undefined;
+  const always = workflow.matchAlways(tool);
+  return always !== undefined && isStopped(standing, always) ? 'guard' : undefined;
+}
+
+/** The first reason against a prompt or a resource, each of whose bindings must allow it. */
+export function decideRead(
+  standing: Standing | Absent,
+  bound: readonly BoundRead[],
+): ReadRefusalReason | 'unknown' | undefined {
+  const barred = barredAt(standing);
+  if (barred !== undefined || typeof standing === 'string') return barred;
+  return bound.every((each) => standing.opens(each.name, each)) ? undefined : 'state';
+}
+
+/** Why a list that hides what is not available leaves a tool out. */
+export function whyHidden(standing: Standing | Absent, tool: string): RefusalReason {
+  const barred = barredAt(standing);
+  if (barred !== undefined) return barred === 'unknown' ? 'no-run' : barred;
+  return typeof standing === 'object' && standing.closed?.has(tool) ? 'held' : 'state';
+}
+
+/** Why nothing can be asked of the run at all. */
+function barredAt(standing: Standing | Absent): Absent | StopReason | undefined {
+  return typeof standing === 'string' ? standing : standing.stopped?.reason;
 }
 
 /** Whether the machine's own guards stop the event of a success. One that throws does. */

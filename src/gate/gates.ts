@@ -15,7 +15,7 @@ import {
   asksToShow,
   asShown,
   recordNow,
-  type Standing,
+  Standing,
   standingIn,
   statusOf,
   storedIn,
@@ -260,8 +260,8 @@ function standingIfKnown(
 ): Standing | undefined {
   if (!isKnown(storedIn(record, config.workflow.id)?.claim)) return undefined;
   const found = standingIn(config, run, record);
-  // No way leads through a frozen run.
-  return typeof found === 'object' && found.frozen === undefined ? found : undefined;
+  // No way leads through a run that is stopped.
+  return typeof found === 'object' && found.stopped === undefined ? found : undefined;
 }
 
 function unknownStand(config: GateConfig, { run }: Run): Stand {
@@ -275,11 +275,11 @@ function without(missing: ReadonlySet<string>, tools: readonly string[]): readon
 
 /** Where a call leaves the run. */
 function standAt(config: GateConfig, run: Run, position: Position | undefined): Stand {
-  const stand = unknownStand(config, run);
-  const { workflow, onError } = config;
-  if (position === undefined) return stand;
-  const viewer = { run: run.run, principal: run.actor, onError };
-  return { ...stand, position, sight: workflow.sight(position, viewer) };
+  if (position === undefined) return unknownStand(config, run);
+  const now = config.clock.now();
+  const known = { position, expiry: undefined };
+  const standing = new Standing(config, run, known, { updatedAt: now, version: 1, now });
+  return standing.stopped === undefined ? standing : unknownStand(config, run);
 }
 
 function learnNeighbours(gates: readonly GateConfig[], route: string): void {

@@ -25,7 +25,7 @@ import { detailsOf, type Outlet, outletFrom } from './advise.ts';
 import { ClaimedCall, showHandler } from './claimed-call.ts';
 import { type GateConfig, keepsSecrets } from './config.ts';
 import { argumentFault, askedCall, refusedUnclaimed, unforeseen } from './consult.ts';
-import { decide, type RefusedCall } from './decide.ts';
+import { decide, type RefusedCall, whyHidden } from './decide.ts';
 import { type Demand, Gates } from './gates.ts';
 import { tellMoved } from './list-changes.ts';
 import { RecordedCall } from './recorded-call.ts';
@@ -37,6 +37,7 @@ import {
   Standing,
   standingAsRead,
   standingNow,
+  standingOfRefused,
 } from './standing.ts';
 import { answerStatus } from './status-tool.ts';
 
@@ -103,7 +104,7 @@ export class Judge {
     return after(standingNow(this.#config, run), (standing) =>
       typeof standing === 'object' && standing.shows(tool)
         ? this.#route(incoming, tool, run, binding, args, giveUp)
-        : this.#hide(incoming, tool, 'state'),
+        : this.#hide(incoming, tool, whyHidden(standing, tool)),
     );
   }
 
@@ -144,7 +145,7 @@ export class Judge {
   }
 
   /** Refuses a call of a tool that the client's list does not show, without saying so. */
-  #hide(incoming: Call, tool: string, reason: 'no-run' | 'state'): MaybePromise<Verdict> {
+  #hide(incoming: Call, tool: string, reason: RefusalReason): MaybePromise<Verdict> {
     this.#tellRefused(incoming, tool, reason, undefined);
     return this.#alias(incoming, tool);
   }
@@ -164,7 +165,7 @@ export class Judge {
   /** Decides about a call that needs no claim. */
   #test(asked: BoundCall, standing: Standing | Absent): MaybePromise<Verdict> {
     const { incoming, tool, run, binding } = asked;
-    const reason = decide(standing, { kind: 'call', tool, binding });
+    const reason = decide(standing, { tool, binding });
     if (reason === 'unknown') return this.#refuseGone(incoming, tool, run);
     if (typeof standing === 'string' || reason !== undefined)
       return this.#refuseBound(asked, { reason: reason ?? 'unavailable', ...at(standing) });
@@ -198,7 +199,7 @@ export class Judge {
       return this.#refuseBound(asked, { reason: 'busy' });
     const { tool, binding } = asked;
     const standing = standingAsRead(this.#config, run);
-    const reason = standing && decide(standing, { kind: 'call', tool, binding });
+    const reason = standing && decide(standing, { tool, binding });
     if (reason !== undefined) return this.#refuseBound(asked, { reason, ...at(standing) });
     const isRestarted = beginsAnew(this.#config, run.run);
     const restarts = isRestarted && this.#allowsRestart(asked);
@@ -207,13 +208,11 @@ export class Judge {
 
   /** Whether the call may begin an ended run anew: the initial state and data must allow it. */
   #allowsRestart({ tool, run, binding }: BoundCall): MaybePromise<boolean> {
-    const start = Standing.of(this.#config, run, undefined, this.#config.clock.now());
+    const now = run.fresh()?.now ?? this.#config.clock.now();
+    const start = Standing.of(this.#config, run, undefined, now);
     // Only a `visible` reads the data.
     const begun = binding.veils === undefined ? start : asBegun(this.#config, run, start);
-    return after(
-      begun,
-      (standing) => decide(standing, { kind: 'call', tool, binding }) === undefined,
-    );
+    return after(begun, (standing) => decide(standing, { tool, binding }) === undefined);
   }
 
   /** @param restarts whether the call may begin an ended run anew */
@@ -234,6 +233,8 @@ export class Judge {
       states: workflow.claimable(binding, beginsAnew(this.#config, run.run)),
       restarts: restarts ? run : undefined,
       begin: beginningOf(this.#config, run),
+      refuses: (claimed: Step, position: Position) =>
+        Standing.ofStep(this.#config, run, claimed, position).stopped?.reason,
       request,
       onTooLong: () => giveUp(id, true),
       held,
@@ -364,11 +365,10 @@ export class Judge {
       return after(incoming.drop(), () => 'answered' as const);
     const named = this.#admission.runOf(incoming);
     const run = 'run' in named ? named : undefined;
-    const standing = why.standing ?? (run && this.#standingOf(run, why));
+    const standing = why.standing ?? (run && standingOfRefused(this.#config, run, why));
     const known = typeof standing === 'object' ? standing : undefined;
     // The store knows of claims and states: what comes before them is asked here.
-    const isFrozen = known?.frozen !== undefined;
-    const told = standing === 'unreadable' ? standing : isFrozen ? 'frozen' : reason;
+    const told = standing === 'unreadable' ? standing : (known?.stopped?.reason ?? reason);
     const state = known?.state ?? why.snapshot?.state;
     this.#tellRefused(incoming, tool, told, state);
     // While the call waited for its turn, another one moved the run to where the tool is hidden.
@@ -387,19 +387,6 @@ export class Judge {
       const refusal = { workflow, state, tool, reason: told, ...found };
       return this.#answerRefused(incoming, refusal, { ...details, foreseen });
     });
-  }
-
-  /** Where the run stands by what the store answered to the claim. */
-  #standingOf(run: Run, { snapshot, held, now }: Refused): Standing | 'unreadable' | undefined {
-    if (snapshot === undefined) return undefined;
-    const { clock, onError } = this.#config;
-    try {
-      const record = { snapshot, ...(held && { claim: held }) };
-      return Standing.of(this.#config, run, record, now ?? clock.now());
-    } catch (error) {
-      onError(error);
-      return 'unreadable';
-    }
   }
 
   /** Gives the states in which another gate allows a call of the tool with these arguments. */

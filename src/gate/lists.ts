@@ -18,7 +18,7 @@ import type { Sight } from '../workflow/visible.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { withArgument } from './argument-schema.ts';
 import { type GateConfig, type ListPart, readerOf, visibilityFor } from './config.ts';
-import { decide } from './decide.ts';
+import { decideRead } from './decide.ts';
 import { Gates } from './gates.ts';
 import { standingForLists } from './standing.ts';
 import { listStatusTool, statusToolKey } from './status-tool.ts';
@@ -331,7 +331,7 @@ async function hiding(config: GateConfig, admission: Admission, member: string):
       return 'drop';
     }
     if (bound.length === 0) return 'keep';
-    return decide(standing, { kind: 'read', bound }) === undefined ? 'keep' : 'drop';
+    return decideRead(standing, bound) === undefined ? 'keep' : 'drop';
   };
 }
 

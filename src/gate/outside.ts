@@ -5,14 +5,15 @@
 import type { Clock } from '../clock.ts';
 import { digestOf } from '../digest.ts';
 import { InterlockError } from '../errors.ts';
-import type { Events } from '../events.ts';
+import type { Events, StopReason } from '../events.ts';
 import { showValue } from '../options.ts';
-import { askBegin, type Begin, claimRun, type Wanted } from '../step/claim.ts';
+import { askBegin, type Begin, claimRun } from '../step/claim.ts';
 import { moveTo, type StepMove, tellIfHeld } from '../step/outcome.ts';
-import { NO_REQUEST, Step, type StepRules } from '../step/step.ts';
+import { NO_REQUEST, type Refused, Step, type StepRules } from '../step/step.ts';
 import { type GuardedStore, StoreUnavailable } from '../step/store-calls.ts';
 import type { Turns } from '../step/turns.ts';
 import type {
+  ClaimView,
   CommitRequest,
   FsmSnapshot,
   Json,
@@ -20,13 +21,12 @@ import type {
   TrailDraft,
 } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
-import { freezeIn } from '../workflow/envelope.ts';
 import type { Position } from '../workflow/position.ts';
 import { countFailure } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { isStableEverywhere, mountedBegin } from './config.ts';
 import { listsChangedBy } from './list-changes.ts';
-import { Standing, storedIn } from './standing.ts';
+import { Standing, standingOfRefused, storedIn } from './standing.ts';
 
 /** What it takes to move runs from outside. */
 export interface OutsideMover {
@@ -44,7 +44,7 @@ export interface OutsideMover {
 }
 
 /** Why a run was not moved. */
-export type NotMoved = 'unknown-run' | 'busy' | 'held' | 'frozen';
+export type NotMoved = 'unknown-run' | 'busy' | 'held' | StopReason;
 
 /** One move from outside, and how it differs from a step. */
 interface OutsideCall extends Pick<CommitRequest, 'settles'> {
@@ -57,7 +57,7 @@ interface OutsideCall extends Pick<CommitRequest, 'settles'> {
   readonly create?: SessionRecord | undefined;
   /** Gives what the run begins with. Default: {@link outsideBeginning}. */
   readonly begin?: (() => Promise<Json | undefined>) | undefined;
-  /** As in {@link Wanted}. */
+  /** Whether it moves a run that is stopped. Default `false`. */
   readonly thaws?: boolean;
 }
 
@@ -73,6 +73,9 @@ export function outsideBeginning(
     return askBegin(asked, { run, principal: record?.session.principal }, clock);
   };
 }
+
+/** Marks the claim of such a move. The digest of a call's arguments is hexadecimal. */
+const OUTSIDE = 'outside-';
 
 /** Such a move waits for no upstream, so it is over soon. */
 const TIMES = { waitMs: 10_000, leaseMs: 8_000, maxStepMs: 60_000, cancelGraceMs: 0 } as const;
@@ -93,7 +96,7 @@ export async function moveFromOutside(
     waitMs = TIMES.waitMs,
     create,
     begin = outsideBeginning(mover, run),
-    thaws,
+    thaws = false,
   }: OutsideCall,
   change: (
     from: Position,
@@ -110,24 +113,35 @@ export async function moveFromOutside(
     events,
     onError,
   };
-  const wanted = {
-    run: { run, store, ttlMs, turns, create },
-    // The move does nothing but its own commit, so it may be repeated.
-    description: { tool: name, digest: digestOf(payload), uncertain: 'retry' as const },
-    note: undefined,
-    states: undefined,
-    begin,
-    thaws,
-    request: NO_REQUEST,
-    onTooLong: () => {},
+  const digest = `${OUTSIDE}${digestOf(payload)}`;
+  const viewpoint = { run, actor: undefined };
+  const stopAt = (claimed: Step, position: Position): StopReason | undefined =>
+    thaws ? undefined : Standing.ofStep(rules, viewpoint, claimed, position).stopped?.reason;
+  const claim = (uncertain: 'retry' | 'hold'): Promise<Step | Refused> => {
+    const wanted = {
+      run: { run, store, ttlMs, turns, create },
+      description: { tool: name, digest, uncertain },
+      note: undefined,
+      states: undefined,
+      begin,
+      refuses: stopAt,
+      request: NO_REQUEST,
+      onTooLong: () => {},
+    };
+    return claimRun(rules, wanted, (own) => tellMovedOutside(mover, run, own));
   };
-  const step = await claimRun(rules, wanted, (own) => tellMovedOutside(mover, run, own));
+  // The move does nothing but its own commit, so it may be repeated.
+  let step = await claim('retry');
+  // A client can leave as many unknown outcomes as the store keeps keys. That must not keep an
+  // operator from the run: a claim that holds needs no room for a key.
+  if (!(step instanceof Step) && step.reason === 'too-many-held') step = await claim('hold');
   if (!(step instanceof Step)) {
-    const { reason, snapshot } = step;
-    if (thaws !== true && freezeIn(snapshot?.context) !== undefined) return 'frozen';
+    const { reason } = step;
+    const standing = standingOfRefused({ ...rules, clock }, viewpoint, step);
+    const stop = typeof standing === 'object' ? standing.stopped?.reason : undefined;
+    if (!thaws && stop !== undefined) return stop;
     if (reason === 'busy' || reason === 'held' || reason === 'frozen') return reason;
-    if (step.reason === 'unknown') return 'unknown-run';
-    if (step.reason === 'too-many-held') return 'held';
+    if (reason === 'unknown') return 'unknown-run';
     if ('fault' in step) throw step.fault;
     throw new StoreUnavailable('the store could not be asked');
   }
@@ -135,9 +149,10 @@ export async function moveFromOutside(
   try {
     if (step.understood === undefined) throw step.fault;
     const { position } = step.understood;
-    if (thaws !== true && freezeIn(position.context) !== undefined) {
+    const stop = stopAt(step, position);
+    if (stop !== undefined) {
       await step.withdraw();
-      return 'frozen';
+      return stop;
     }
     move = await change(position, step.isFirst);
   } catch (error) {
@@ -219,17 +234,19 @@ export async function expireFromOutside(mover: OutsideMover, run: string): Promi
 }
 
 /**
- * The event that a held call sends by the outcome that an operator gives; `null` if none.
+ * The event that a held call sends by the outcome that an operator gives; `null` if none. A move
+ * from outside sends none: it was not saved, or it would hold nothing.
  *
  * @throws InterlockError `ERR_INTERLOCK_EVENT` where it depends on arguments or results: a held
  * call keeps neither
  */
 export function eventOfHeld(
   workflow: Workflow,
-  tool: string,
+  { tool, digest }: Pick<ClaimView, 'tool' | 'digest'>,
   state: string,
   outcome: 'succeeded' | 'failed',
 ): string | null {
+  if (digest.startsWith(OUTSIDE)) return null;
   try {
     const binding = workflow.match(tool, undefined);
     const source = binding?.eventIn(state, outcome === 'failed' ? 'failure' : 'success') ?? null;

@@ -19,7 +19,7 @@ import { type ReadRefusal, type ReadRefusalReason, readRefusalFor } from '../wor
 import { type Outlet, outletFrom } from './advise.ts';
 import { type GateConfig, keepsSecrets } from './config.ts';
 import { askedCall, refusedUnclaimed } from './consult.ts';
-import { decide } from './decide.ts';
+import { decideRead } from './decide.ts';
 import { type Demand, Gates } from './gates.ts';
 import { declareListChanged, declaresChanges, readLists } from './list-changes.ts';
 import {
@@ -333,7 +333,7 @@ class ReadJudge {
       );
       return { reason: found };
     }
-    const reason = decide(found, { kind: 'read', bound });
+    const reason = decideRead(found, bound);
     return typeof found === 'object' ? { reason, standing: found } : { reason };
   }
 
@@ -363,6 +363,7 @@ class ReadJudge {
     const { workflow } = this.#config;
     const { reason, standing, words } = tested;
     if (bound === 'unclear' || reason === 'unclear') return this.#invalid(incoming, UNCLEAR);
+    if (reason === undefined || reason === 'unknown') return this.#end();
     this.#tellRefused(incoming, name, tested);
     const [only, ...others] = bound;
     // If several bindings must allow it at once, the way to one of them may not suffice.
@@ -379,7 +380,7 @@ class ReadJudge {
       workflow: workflow.id,
       state: standing?.state,
       ...(kind === 'prompt' ? { prompt: name } : { resource: name }),
-      reason: reason as ReadRefusalReason,
+      reason,
       ...found,
     };
     const data = { [`${META_PREFIX}refusal`]: refusal };

@@ -3,9 +3,11 @@
  * store or this very request, a saved snapshot or the data that the run would begin with.
  */
 import { quoteNames } from '../errors.ts';
+import type { StopReason } from '../events.ts';
 import type { Admission, Run } from '../session/run.ts';
 import { askBegin, begunWith } from '../step/claim.ts';
 import { beginsAnew, shownPosition, tellIfHeld, type WhenEnded } from '../step/outcome.ts';
+import type { Refused, Step } from '../step/step.ts';
 import { turnKey } from '../step/turns.ts';
 import type { ClaimView, FsmSnapshot, Json, RunRecord, WorkflowRecord } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
@@ -35,6 +37,13 @@ export interface StandingRules {
 /** For whom a run is looked at: its key, and its caller where one is known. */
 export type Viewpoint = Pick<Run, 'run' | 'actor'>;
 
+/** What stops a run as a whole. */
+export interface Stop {
+  readonly reason: StopReason;
+  /** Who has stopped it. */
+  readonly by: Freeze;
+}
+
 /** What a standing is made of, beside the run's position. */
 interface Parts {
   /** The snapshot's time; 0 for a run that has not begun. */
@@ -50,6 +59,12 @@ interface Parts {
   readonly frozen?: Freeze | undefined;
 }
 
+/** Why nothing of a run goes on; `undefined` where it does. Every door reads it off a standing. */
+function stopOf({ reached, parts }: Pick<Standing, 'reached' | 'parts'>): Stop | undefined {
+  const by = parts.frozen ?? freezeIn(reached.context);
+  return by && { reason: 'frozen', by };
+}
+
 const NONE: ReadonlySet<string> = new Set();
 
 /** Where a run stands. */
@@ -63,8 +78,8 @@ export class Standing implements Stand {
   /** The move of a deadline that has passed, which the store does not have yet. */
   readonly expiry: Next | undefined;
   readonly parts: Parts;
-  /** Who has stopped it; `undefined` where it goes on. */
-  readonly frozen: Freeze | undefined;
+  /** What stops the run; `undefined` where it goes on. */
+  readonly stopped: Stop | undefined;
   #sight: Sight | undefined;
 
   constructor(
@@ -80,7 +95,7 @@ export class Standing implements Stand {
     this.reached = expiry?.position ?? position;
     this.position = begun ?? shownPosition(rules, viewpoint.run, this.reached);
     this.parts = parts;
-    this.frozen = parts.frozen ?? freezeIn(this.reached.context);
+    this.stopped = stopOf(this);
   }
 
   /**
@@ -103,11 +118,24 @@ export class Standing implements Stand {
     const { snapshot, claim } = record;
     const { updatedAt, version = 0 } = snapshot;
     const position = workflow.adopt(snapshot);
-    // Nothing moves a frozen run, not even its deadline.
-    const isFrozen = freezeIn(position.context) !== undefined;
-    const expiry = isFrozen ? undefined : workflow.overdue({ ...position, updatedAt }, now);
     const parts = { updatedAt, version, claim, now };
-    return new Standing(rules, viewpoint, { position, expiry }, parts);
+    const standing = new Standing(rules, viewpoint, { position, expiry: undefined }, parts);
+    // Nothing moves a stopped run, not even its deadline.
+    if (standing.stopped !== undefined) return standing;
+    const expiry = workflow.overdue({ ...position, updatedAt }, now);
+    return expiry ? new Standing(rules, viewpoint, { position, expiry }, parts) : standing;
+  }
+
+  /** A run as a step has claimed it, before any move of its own. */
+  static ofStep(
+    rules: StandingRules,
+    viewpoint: Viewpoint,
+    { snapshot, grantedAt }: Step,
+    position: Position,
+  ): Standing {
+    const { updatedAt, version = 0 } = snapshot;
+    const known = { position, expiry: undefined };
+    return new Standing(rules, viewpoint, known, { updatedAt, version, now: grantedAt });
   }
 
   get workflow(): Workflow {
@@ -136,7 +164,7 @@ export class Standing implements Stand {
   /** The bound tools of which each call is refused now, in any state; `undefined`: none. */
   get closed(): ReadonlySet<string> | undefined {
     const { toolNames, claiming } = this.workflow;
-    if (this.frozen !== undefined) return new Set(toolNames);
+    if (this.stopped !== undefined) return new Set(toolNames);
     return this.underWay === 'held' ? claiming : undefined;
   }
 
@@ -197,13 +225,13 @@ export class Standing implements Stand {
   }
 
   /**
-   * When the run leaves its state by itself, by the clock that stamped the snapshot. A frozen run
+   * When the run leaves its state by itself, by the clock that stamped the snapshot. A stopped run
    * does not.
    */
   get leavesAt(): number | undefined {
     const { updatedAt } = this.parts;
     const isSaved = updatedAt > 0 && this.position === this.reached && this.expiry === undefined;
-    if (!isSaved || this.frozen !== undefined) return undefined;
+    if (!isSaved || this.stopped !== undefined) return undefined;
     return this.workflow.leavesAt({ ...this.position, updatedAt });
   }
 }
@@ -270,6 +298,22 @@ export function standingIn(
     return standing;
   } catch (error) {
     onError(error);
+    return 'unreadable';
+  }
+}
+
+/** Where a run stands by what the store answered to a claim; `undefined` where it did not say. */
+export function standingOfRefused(
+  rules: StandingRules & Pick<GateConfig, 'clock'>,
+  viewpoint: Viewpoint,
+  { snapshot, held, now }: Refused,
+): Standing | 'unreadable' | undefined {
+  if (snapshot === undefined) return undefined;
+  try {
+    const record = { snapshot, ...(held && { claim: held }) };
+    return Standing.of(rules, viewpoint, record, now ?? rules.clock.now());
+  } catch (error) {
+    rules.onError(error);
     return 'unreadable';
   }
 }

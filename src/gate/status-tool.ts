@@ -19,7 +19,7 @@ import {
   type RequestId,
 } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
-import { entryWords, type NextTool } from '../workflow/advice.ts';
+import { entryWords, type NextTool, STATUSES } from '../workflow/advice.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { GateConfig, StatusTool, SummarizedRun } from './config.ts';
 import { Gates } from './gates.ts';
@@ -174,13 +174,7 @@ const OUTPUT_SCHEMA = {
         type: 'object',
         properties: {
           workflow: TEXT,
-          status: {
-            type: 'string',
-            enum: [
-              ...['idle', 'running', 'held', 'frozen', 'ended'],
-              ...['no-run', 'unavailable', 'unreadable'],
-            ],
-          },
+          status: { type: 'string', enum: STATUSES },
           says: { type: 'string', description: 'Where the run stands, in words.' },
           state: TEXT,
           next: {

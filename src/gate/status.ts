@@ -74,8 +74,8 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
   if (standing === 'unavailable') return withoutState(gate, standing);
   const isSaved = storedIn(record, workflow.id) !== undefined;
   const recent = isSaved ? await recentOf(gate, run, standing) : [];
-  const { reached, frozen } = standing;
-  const underWay = frozen === undefined ? standing.underWay : ('frozen' as const);
+  const { reached, stopped } = standing;
+  const underWay = stopped?.reason ?? standing.underWay;
   const hasEnded = underWay === 'idle' && workflow.hasEnded(reached.state);
   const next = underWay === 'idle' ? nextOf(part, standing) : [];
   const waitsFor = hasEnded ? undefined : awaited(part, standing, next);
@@ -149,10 +149,10 @@ function awaited(
   standing: Standing,
   next: readonly NextTool[],
 ): Awaited | undefined {
-  const { workflow, underWay, reached, parts, frozen } = standing;
+  const { workflow, underWay, reached, parts, stopped } = standing;
   const { state } = reached;
   const { claim, updatedAt } = parts;
-  if (frozen !== undefined) return { what: 'operator' };
+  if (stopped !== undefined) return { what: 'operator' };
   if (underWay !== 'idle') {
     const what = underWay === 'held' ? 'operator' : 'step';
     const tool = claim && standing.nameTold(claim.tool);

@@ -4,8 +4,8 @@
  */
 import type { Clock } from '../clock.ts';
 import { InterlockError } from '../errors.ts';
+import type { StopReason } from '../events.ts';
 import type { Json } from '../stores/store.ts';
-import { freezeIn } from '../workflow/envelope.ts';
 import type { Position } from '../workflow/position.ts';
 import { AFTER, jsonOf, RESTART } from '../workflow/stored.ts';
 import type { Understood, Workflow } from '../workflow/workflow.ts';
@@ -24,8 +24,11 @@ export interface Wanted extends StepCall {
   readonly restarts?: { readonly actor: string | undefined } | undefined;
   /** Gives the data that the run begins with. Default: the machine's own. */
   readonly begin?: (() => Promise<Json | undefined>) | undefined;
-  /** Whether it may have a run that an operator has stopped. Default `false`. */
-  readonly thaws?: boolean | undefined;
+  /**
+   * What stops the run there: asked before the run makes any move of its own. Of a run that makes
+   * none, the caller asks. Default: nothing stops it.
+   */
+  readonly refuses?: ((claimed: Step, position: Position) => StopReason | undefined) | undefined;
 }
 
 /**
@@ -49,9 +52,9 @@ export function claimRun(
     const found = step.understood;
     // The caller refuses a run that this deployment does not understand.
     if (found === undefined || isReady(rules.workflow, found, wanted)) return step;
-    // Nothing moves a frozen run, not even its deadline.
-    if (wanted.thaws !== true && freezeIn(found.position.context) !== undefined)
-      return step.withdraw().then(() => ({ reason: 'frozen' as const, snapshot: step.snapshot }));
+    const reason = wanted.refuses?.(step, found.position);
+    if (reason !== undefined)
+      return step.withdraw().then(() => ({ reason, snapshot: step.snapshot }));
     return makeReady(rules, wanted, step, found).then((made) => {
       if (!('move' in made)) return made;
       onMoved(made.move);

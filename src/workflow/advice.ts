@@ -3,7 +3,7 @@
  * how outside names are made safe.
  */
 import { inWords } from '../clock.ts';
-import type { RefusalReason } from '../events.ts';
+import type { RefusalReason, StopReason } from '../events.ts';
 import type { TrailEntry, TrailOutcome } from '../stores/store.ts';
 import { type Preposition, stateWords } from './position.ts';
 import type { Leads, Whereabouts } from './ways.ts';
@@ -56,10 +56,9 @@ export interface RefusalDetails {
 }
 
 /** Why a prompt or a resource was refused. */
-export type ReadRefusalReason = Extract<
-  RefusalReason,
-  'state' | 'guard' | 'frozen' | 'unavailable' | 'unreadable' | 'no-run'
->;
+export type ReadRefusalReason =
+  | Extract<RefusalReason, 'state' | 'guard' | 'unavailable' | 'unreadable' | 'no-run'>
+  | StopReason;
 
 /**
  * The facts of such a refusal, as programs read them in `error.data["mcp-interlock/refusal"]`. It
@@ -105,20 +104,23 @@ export interface Awaited {
   readonly events?: readonly string[] | undefined;
 }
 
+/** Where a run stands, as the status tool names it. */
+export type Status =
+  | 'idle'
+  | 'running'
+  | 'held'
+  | StopReason
+  | 'ended'
+  | 'no-run'
+  | 'unavailable'
+  | 'unreadable';
+
 /** What the words of a status are made of. */
 export interface StatusFacts {
   readonly workflow: string;
   /** Absent where no run is known, or it cannot be read. */
   readonly state?: string | undefined;
-  readonly status:
-    | 'idle'
-    | 'running'
-    | 'held'
-    | 'frozen'
-    | 'ended'
-    | 'no-run'
-    | 'unavailable'
-    | 'unreadable';
+  readonly status: Status;
   readonly available: readonly string[];
   readonly waitsFor?: Awaited | undefined;
   /** Whether a call leads to another state. Default `false`. */
@@ -183,38 +185,61 @@ function doneWords(workflow: string, done: readonly string[]): string {
 
 /** Where a run stands and what it waits for, in words that a model can act on. */
 export function statusWords(facts: StatusFacts): string {
-  const { workflow, state, status, available, waitsFor, words, leavesInMs, done } = facts;
-  const { leadsOn = false } = facts;
-  if (status === 'unavailable')
-    return `The state of ${name(workflow)} cannot be read now. Try again later.`;
-  if (status === 'unreadable') {
-    const fact = `This server cannot read where ${name(workflow)} stands.`;
-    return `${fact} ${afterOperator(workflow)} Do not call its tools until then.`;
-  }
-  if (status === 'no-run')
-    return `This call names no run of ${name(workflow)}. ${sentence(words ?? 'Nothing else does')}`;
-  const stands =
-    done === undefined
-      ? `${name(workflow)} is in ${quoted(state ?? '')}.`
-      : doneWords(workflow, done);
-  if (status === 'ended') {
-    const ended = `This run of ${name(workflow)} has ended, in ${quoted(state ?? '')}.`;
-    const offers = available.length === 0 ? [] : [availability(workflow, available)];
-    return [ended, ...(words === undefined ? [] : [sentence(words)]), ...offers].join(' ');
-  }
-  if (status === 'frozen')
-    return [stands, 'The operator has stopped this run.', untilThawed(workflow)].join(' ');
+  return STATUS_SENTENCES[facts.status](facts).join(' ');
+}
+
+function standsWords({ workflow, state = '', done }: StatusFacts): string {
+  return done === undefined
+    ? `${name(workflow)} is in ${quoted(state)}.`
+    : doneWords(workflow, done);
+}
+
+/** Of a run that goes on, or that waits for the outcome of a step. */
+function goesOn(facts: StatusFacts): string[] {
+  const { workflow, status, available, waitsFor, leadsOn = false, leavesInMs } = facts;
   const isFree = status === 'idle';
   return [
-    stands,
+    standsWords(facts),
     ...(isFree ? [availability(workflow, available)] : []),
     ...(waitsFor === undefined ? [] : awaitedWords(workflow, waitsFor, leadsOn)),
     ...(isFree && available.length === 0 && waitsFor === undefined
       ? ['Nothing leads on from here.']
       : []),
     ...(leavesInMs === undefined ? [] : [leavesWords(leavesInMs)]),
-  ].join(' ');
+  ];
 }
+
+const STATUS_SENTENCES: Record<Status, (facts: StatusFacts) => string[]> = {
+  idle: goesOn,
+  running: goesOn,
+  held: goesOn,
+  frozen: (facts) => [
+    standsWords(facts),
+    'The operator has stopped this run.',
+    untilThawed(facts.workflow),
+  ],
+  ended: ({ workflow, state = '', words, available }) => [
+    `This run of ${name(workflow)} has ended, in ${quoted(state)}.`,
+    ...(words === undefined ? [] : [sentence(words)]),
+    ...(available.length === 0 ? [] : [availability(workflow, available)]),
+  ],
+  'no-run': ({ workflow, words }) => [
+    `This call names no run of ${name(workflow)}.`,
+    sentence(words ?? 'Nothing else does'),
+  ],
+  unavailable: ({ workflow }) => [
+    `The state of ${name(workflow)} cannot be read now.`,
+    'Try again later.',
+  ],
+  unreadable: ({ workflow }) => [
+    `This server cannot read where ${name(workflow)} stands.`,
+    afterOperator(workflow),
+    'Do not call its tools until then.',
+  ],
+};
+
+/** All statuses that there are. */
+export const STATUSES = Object.keys(STATUS_SENTENCES) as readonly Status[];
 
 function awaitedWords(
   workflow: string,

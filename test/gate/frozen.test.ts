@@ -207,8 +207,16 @@ describe('a frozen run', () => {
   });
 
   it('is shown to no one under "unknown-tool": the tool is one that does not exist', async () => {
-    const { app, session } = await stopped({ gate: { refusal: 'unknown-tool' } });
+    const told: unknown[] = [];
+    const { app, session } = await stopped({
+      session: { onEvent: (event) => void told.push(event) },
+      gate: { refusal: 'unknown-tool' },
+    });
     const answer = await session.call('cart.pay');
+    // Only the operator reads why.
+    expect(told).toContainEqual(
+      expect.objectContaining({ type: 'call.refused', reason: 'frozen', tool: 'cart.pay' }),
+    );
     expect(answer.result).toMatchObject({
       isError: true,
       content: [{ type: 'text', text: 'MCP error -32602: Tool cart.pay not found' }],

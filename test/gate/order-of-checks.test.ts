@@ -8,6 +8,7 @@ import {
   type LoopShieldOptions,
   memoryStore,
   principalKey,
+  type RefusalReason,
   type Runs,
   runsOf,
   StateMachineGate,
@@ -415,6 +416,30 @@ const EVERY: readonly (readonly [CheckName, CheckName])[] = [
   ['prototype', 'away'],
   ['literal', 'gone'],
 ];
+
+/** By reason, a check that refuses for it. Each stands in a row of a table. */
+const BY_REASON: Readonly<Record<RefusalReason, CheckName>> = {
+  state: 'state',
+  arguments: 'deep',
+  guard: 'guard',
+  busy: 'busy',
+  held: 'held',
+  'too-many-held': 'tooManyHeld',
+  loop: 'loop',
+  frozen: 'frozen',
+  unavailable: 'away',
+  unreadable: 'unreadable',
+  'no-run': 'noRun',
+};
+
+it.each(Object.entries(BY_REASON))('a check refuses for the reason %s', async (reason, name) => {
+  const { only = 'session', ...check } = checkOf(name);
+  const era = reason === 'no-run' ? 'stateless' : only;
+  const plan = planFor({ era, isSecret: false, isBeforeAnother: false }, 'step');
+  check.arrange(plan);
+  const said = await told(plan);
+  expect(said.split(':')[0]).toBe(reason);
+});
 
 describe.each(['free', 'step'] as const)('the order of checks on each call (%s)', (kind) => {
   it.each(rowsOf(EVERY))('%s', (_, row) => assertOrder(row, kind));

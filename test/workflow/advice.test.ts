@@ -165,16 +165,20 @@ describe('a hostile name', () => {
       fc.string({ unit: 'binary' }),
       fc.constantFrom(']', '[System: x]', '"', '\r\n'),
     );
-    const reason = fc.constantFrom<RefusalReason[]>(
-      'state',
-      'guard',
-      'busy',
-      'held',
-      'too-many-held',
-      'loop',
-      'unavailable',
-      'unreadable',
-    );
+    const reasons: Record<RefusalReason, true> = {
+      state: true,
+      arguments: true,
+      guard: true,
+      busy: true,
+      held: true,
+      'too-many-held': true,
+      loop: true,
+      frozen: true,
+      unavailable: true,
+      unreadable: true,
+      'no-run': true,
+    };
+    const reason = fc.constantFrom(...(Object.keys(reasons) as RefusalReason[]));
     const facts = fc.record({
       workflow: hostile,
       state: hostile,
