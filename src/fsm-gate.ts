@@ -102,7 +102,10 @@ export interface FsmGateOptions extends CommonOptions {
    * `refusal: 'unknown-tool'`. Default: none.
    */
   statusTool?: string | StatusToolOptions | undefined;
-  /** How long a call waits for another one of the same run, in milliseconds. Default 10,000. */
+  /**
+   * How long a call waits for another one of the same run, in milliseconds. Keep it below what
+   * clients (60 s in the official SDKs) and your proxies wait in silence. Default 40,000.
+   */
   waitMs?: number | undefined;
   /**
    * The most calls that wait for one run in this process. The gate refuses the next as `busy`.
@@ -156,7 +159,7 @@ const optionsSchema = lazyOptions(() => ({
   ),
   neverRan: z.optional(functionOption<(answer: ErrorAnswer) => boolean>()),
   statusTool: statusToolOption(),
-  waitMs: z._default(millis(), 10_000),
+  waitMs: z._default(millis(), 40_000),
   maxWaiting: z._default(z.int().check(z.minimum(0)), 100),
   maxWaitingBytes: z._default(z.int().check(z.minimum(0)), 8 * 1024 * 1024),
   leaseMs: z._default(millis(), 8_000),

@@ -329,6 +329,7 @@ class GateFilter implements Filter {
   onClose(): void {
     const { tap } = this.#exchange;
     this.#onAnswered?.();
+    for (const call of this.#recorded) call.over();
     this.#admission.session.departed.delete(tap);
     if (this.#isResumable && !tap.ended) this.#expectRecorded();
     for (const call of this.#unanswered) {

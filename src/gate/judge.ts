@@ -10,7 +10,8 @@ import { InFlight } from '../session/live-session.ts';
 import { type Admission, deny, type NoRun, type Run, UNKNOWN_SESSION } from '../session/run.ts';
 import { claimRun } from '../step/claim.ts';
 import { beginsAnew, type CallOrigin, Moves } from '../step/outcome.ts';
-import { type Refused, Step } from '../step/step.ts';
+import { calledOff, type Refused, Step } from '../step/step.ts';
+import { pauseBefore, turnKey } from '../step/turns.ts';
 import type { CallNote, Json } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
@@ -62,6 +63,11 @@ interface BoundCall {
   readonly tool: string;
   readonly run: Run;
   readonly binding: CallBinding;
+  readonly giveUp: GiveUp;
+  /** Until when it waits for calls before it; absent where it has not waited yet. */
+  readonly waitsUntil?: number;
+  /** How often it was judged before. */
+  readonly attempt?: number;
 }
 
 /** Decides on each gated call of one exchange. */
@@ -128,9 +134,13 @@ export class Judge {
     if (binding === undefined) return 'forward';
     if (binding === 'failed') return this.#refuse(incoming, tool, { reason: 'unavailable' }, []);
     if ('advice' in run) return this.#refuseUnnamed(incoming, tool, run);
-    const asked = { incoming, tool, run, binding };
+    return this.#decide({ incoming, tool, run, binding, giveUp });
+  }
+
+  #decide(asked: BoundCall): MaybePromise<Verdict> {
+    const { run, binding } = asked;
     if (binding.kind === 'step' || this.#config.workflow.shield !== undefined)
-      return this.#claim(asked, giveUp);
+      return this.#claim(asked);
     // Any other call needs no claim: it may run beside others.
     return after(standingNow(this.#config, run), (standing) => this.#test(asked, standing));
   }
@@ -187,10 +197,15 @@ export class Judge {
     const origin = { tool, ...argumentsOf(incoming), note };
     const { era } = this.#admission;
     const call = { id, era, config: this.#config, run, binding, number: incoming.number };
-    return new RecordedCall(call, { token: newToken(), origin, found: standing.snapshot });
+    const key = turnKey({ run: run.run, workflow: this.#config.workflow.id });
+    const onOver = run.turns.lookUp(key, { tool, of: run });
+    return new RecordedCall(
+      { ...call, onOver },
+      { token: newToken(), origin, found: standing.snapshot },
+    );
   }
 
-  #claim(asked: BoundCall, giveUp: GiveUp): MaybePromise<Verdict> {
+  #claim(asked: BoundCall): MaybePromise<Verdict> {
     const { incoming, run } = asked;
     const { id } = incoming;
     if (!isRequestId(id)) return 'forward';
@@ -203,7 +218,7 @@ export class Judge {
     if (reason !== undefined) return this.#refuseBound(asked, { reason, ...at(standing) });
     const isRestarted = beginsAnew(this.#config, run.run);
     const restarts = isRestarted && this.#allowsRestart(asked);
-    return after(restarts, (may) => this.#claimRun(asked, id, giveUp, may));
+    return after(restarts, (may) => this.#claimRun(asked, id, may));
   }
 
   /** Whether the call may begin an ended run anew: the initial state and data must allow it. */
@@ -216,8 +231,8 @@ export class Judge {
   }
 
   /** @param restarts whether the call may begin an ended run anew */
-  #claimRun(asked: BoundCall, id: RequestId, giveUp: GiveUp, restarts: boolean): Promise<Verdict> {
-    const { incoming, tool, run, binding } = asked;
+  #claimRun(asked: BoundCall, id: RequestId, restarts: boolean): Promise<Verdict> {
+    const { incoming, tool, run, binding, giveUp } = asked;
     const { workflow, listed } = this.#config;
     const request = run.session.inFlight(id) ?? new InFlight();
     // Any other call is claimed only for the loop shield's count: it may be repeated.
@@ -248,7 +263,7 @@ export class Judge {
     return claimed.then((step) => {
       // While the call waited, another process may have moved the run: what was read is stale.
       run.session.noteMove();
-      if (step instanceof Step) return this.#admit(asked, id, step, request, giveUp);
+      if (step instanceof Step) return this.#admit(asked, id, step, request);
       if ('fault' in step) this.#config.onError(step.fault);
       if (step.held !== undefined)
         (held ?? this.#held).met(step.held, { run: run.run, workflow: workflow.id });
@@ -265,14 +280,8 @@ export class Judge {
   }
 
   /** Asks what the store cannot test of a claimed call, and makes it a step. */
-  #admit(
-    asked: BoundCall,
-    id: RequestId,
-    step: Step,
-    request: InFlight,
-    giveUp: GiveUp,
-  ): MaybePromise<Verdict> {
-    const { incoming, tool, run, binding } = asked;
+  #admit(asked: BoundCall, id: RequestId, step: Step, request: InFlight): MaybePromise<Verdict> {
+    const { incoming, tool, run, binding, giveUp } = asked;
     const call = { run, step, binding, request, asked: () => askedCall(incoming, tool, run) };
     return after(admit(this.#config, call), (admitted) => {
       if (!('reason' in admitted)) {
@@ -286,8 +295,48 @@ export class Judge {
     });
   }
 
-  #refuseBound({ incoming, tool, binding }: BoundCall, why: RefusedCall): MaybePromise<Verdict> {
-    return this.#refuse(incoming, tool, why, binding.states);
+  #refuseBound(asked: BoundCall, why: RefusedCall): MaybePromise<Verdict> {
+    const { incoming, tool, binding } = asked;
+    return (
+      (why.reason === 'state' ? this.#follow(asked, why) : undefined) ??
+      this.#refuse(incoming, tool, why, binding.states)
+    );
+  }
+
+  /**
+   * A model may send a call beside the one that it depends on. Where a call that is in flight may
+   * lead to where this one is allowed, this one waits for it, and is judged again. It holds no
+   * claim meanwhile. `undefined` where it does not wait.
+   */
+  #follow(asked: BoundCall, why: RefusedCall): Promise<Verdict> | undefined {
+    const { incoming, tool, run, binding, attempt = 0 } = asked;
+    const { workflow, times, clock, waiting } = this.#config;
+    // Another gate has claimed it, or a step of the same request would wait for this one.
+    if (run.steppingCall !== undefined || this.#keepsSecrets) return undefined;
+    const key = turnKey({ run: run.run, workflow: workflow.id });
+    const here = run.turns.inFlight(key, run);
+    const claim = why.standing?.parts.claim;
+    const isElsewhere = here.length === 0 && claim?.live === true;
+    const tools = isElsewhere ? [claim.tool] : here;
+    if (tools.length === 0) return undefined;
+    const standing = why.standing ?? standingOfRefused(this.#config, run, why);
+    if (typeof standing !== 'object' || standing.stopped !== undefined) return undefined;
+    if (!workflow.mayLead(standing.position, tools, binding.states)) return undefined;
+    const waitsUntil = asked.waitsUntil ?? clock.now() + times.waitMs;
+    const waitMs = waitsUntil - clock.now();
+    const { id } = incoming;
+    const request = (isRequestId(id) && run.session.inFlight(id)) || new InFlight();
+    const refuse = (): MaybePromise<Verdict> => {
+      const told = calledOff(request, run.turns) ?? why;
+      return this.#refuse(incoming, tool, told, binding.states);
+    };
+    const pauseMs = isElsewhere ? Math.min(waitMs, pauseBefore(attempt)) : waitMs;
+    return run.turns.follow(key, pauseMs, request, waiting).then((end) => {
+      if (end === 'off' || (end === 'time' && !isElsewhere)) return refuse();
+      // What this request read of the run is stale.
+      run.session.noteMove();
+      return this.#decide({ ...asked, waitsUntil, attempt: attempt + 1 });
+    });
   }
 
   /** Makes the call a step, to be forwarded. */

@@ -75,6 +75,8 @@ export class RecordedCall implements Holder {
   leaves: Position | undefined;
   /** The state that it moved the run to, if it did. */
   movedTo: string | undefined;
+  /** Tells the calls that wait for it that it is over. A second call does nothing. */
+  readonly over: () => void;
   readonly #binding: MovingBinding;
   readonly #number: number | undefined;
   /** Whether another process may record the success too. */
@@ -89,6 +91,8 @@ export class RecordedCall implements Holder {
       readonly binding: MovingBinding;
       /** The number that joins the events of one call, where the app listens to events. */
       readonly number?: number | undefined;
+      /** Called once it can move the run no more, or the client waits no longer. */
+      readonly onOver?: () => void;
     },
     recordable: Recordable,
     isShared = false,
@@ -100,6 +104,7 @@ export class RecordedCall implements Holder {
     this.recordable = recordable;
     this.#binding = call.binding;
     this.#number = call.number;
+    this.over = call.onOver ?? (() => {});
     this.#isShared = isShared;
   }
 
@@ -110,13 +115,18 @@ export class RecordedCall implements Holder {
 
   withdraw(): void {
     this.isWithdrawn = true;
+    this.over();
   }
 
   /**
    * Records a success before its client hears of it, and gives the change of the answer. No other
    * outcome is recorded.
    */
-  async record(message: Message, onMoved: (move: StepMove) => void): Promise<Transform> {
+  record(message: Message, onMoved: (move: StepMove) => void): Promise<Transform> {
+    return this.#record(message, onMoved).finally(this.over);
+  }
+
+  async #record(message: Message, onMoved: (move: StepMove) => void): Promise<Transform> {
     const { kind, result = {} } = outcomeOf(message);
     if (kind !== 'succeeded') return AS_IT_CAME;
     const { id, era, config, run, recordable } = this;

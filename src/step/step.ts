@@ -390,10 +390,10 @@ export class Step {
     let leave: (() => void) | undefined;
     let hasAsked = false;
     try {
-      const taken = turns.take(turnKey(this.key), times.waitMs, request, waiting);
+      const taken = turns.take(turnKey(this.key), this.tool, times.waitMs, request, waiting);
       this.#hasWaited = isPromise(taken);
       this.#turn = isPromise(taken) ? await taken : taken;
-      if (this.#turn === undefined) return this.#refuse(this.#calledOff() ?? { reason: 'busy' });
+      if (this.#turn === undefined) return this.#refuse(this.#calledOff ?? { reason: 'busy' });
       for (let attempt = 0; !turns.isOff(request, waiting); attempt++) {
         const askedAt = clock.now();
         hasAsked = true;
@@ -411,7 +411,7 @@ export class Step {
           await turns.backOff(attempt, result.remainingMs, request, waiting);
         } else if (!request.cancelled) return this.#refuse(refusal(result));
       }
-      return this.#refuse(this.#calledOff() ?? { reason: 'cancelled' });
+      return this.#refuse(this.#calledOff ?? { reason: 'cancelled' });
     } catch (error) {
       // The store may have granted the claim, though its answer was lost.
       if (hasAsked) releaseUnanswered(this.#ownClaim, error);
@@ -473,18 +473,16 @@ export class Step {
     if (this.#hasWaited) this.#tellWaited(true, snapshot.state);
   }
 
+  /** A move from outside waits even while the process ends. */
+  get #calledOff(): Refused | undefined {
+    const { waiting } = this.#rules;
+    return calledOff(this.#request, waiting === undefined ? undefined : this.#run.turns);
+  }
+
   #refuse(why: Refused): Refused {
     this.#become(why.reason === 'cancelled' ? 'released' : 'refused');
     if (this.#hasWaited) this.#tellWaited(false, why.snapshot?.state);
     return why;
-  }
-
-  /** Why the call need not wait any longer: its client cancelled it, or this process ends. */
-  #calledOff(): Refused | undefined {
-    const request = this.#request;
-    if (request.cancelled) return { reason: 'cancelled' };
-    if (!this.#run.turns.isOff(request, this.#rules.waiting)) return undefined;
-    return { reason: 'unavailable', cause: 'the server is being restarted' };
   }
 
   // --- claimed and forwarded ------------------------------------------------------------------
@@ -1032,6 +1030,16 @@ export class Step {
     const { key, token } = this;
     return { store: this.#run.store, key, token, clock, onError };
   }
+}
+
+/** Why a call need not wait any longer: its client cancelled it, or this process ends. */
+export function calledOff(
+  { cancelled }: Pick<WaitingCall, 'cancelled'>,
+  turns: Pick<Turns, 'closed'> | undefined,
+): Refused | undefined {
+  if (cancelled) return { reason: 'cancelled' };
+  if (turns?.closed !== true) return undefined;
+  return { reason: 'unavailable', cause: 'the server is being restarted' };
 }
 
 function refusal(result: ClaimResult): Refused {

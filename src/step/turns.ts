@@ -7,6 +7,8 @@ import type { RunKey } from '../stores/store.ts';
 
 const LONGEST_PAUSE_MS = 250;
 const SHORTEST_PAUSE_MS = 10;
+/** How many calls without a turn may wait in a process for calls before them. */
+const MOST_FOLLOWERS = 1_000;
 
 /** A call, as far as its wait is concerned. */
 export interface WaitingCall {
@@ -33,18 +35,21 @@ export interface RunningStep {
 interface TurnListener {
   onEnd(queue: Queue): void;
   onOutlive(): void;
+  enter(key: string, call: WaitingCall, limits: WaitLimits | undefined): (() => void) | undefined;
 }
 
 /** The right to claim a run: in this process one call has it at a time. */
 export class Turn {
   /** Set once the run is claimed. */
   step: RunningStep | undefined;
+  readonly tool: string;
   readonly #queue: Queue;
   readonly #listener: TurnListener;
   #over = false;
   #awaited = true;
 
-  constructor(queue: Queue, listener: TurnListener) {
+  constructor(queue: Queue, tool: string, listener: TurnListener) {
+    this.tool = tool;
     this.#queue = queue;
     this.#listener = listener;
     queue.turn = this;
@@ -73,35 +78,43 @@ export class Turn {
    * function is called. `undefined` where too many wait already.
    */
   wait(call: WaitingCall, limits: WaitLimits | undefined): (() => void) | undefined {
-    return this.#queue.enter(call, limits);
+    return this.#listener.enter(this.#queue.key, call, limits);
   }
+}
+
+/** A call that waits for the turn. */
+interface Waiter {
+  readonly tool: string;
+  give(turn: Turn | undefined): void;
+}
+
+/** Why a call follows those before it no longer, as {@link Turns.follow} has it. */
+type FollowEnd = 'moved' | 'time' | 'off';
+
+/** A call without a claim whose success its run records: it may move the run. */
+interface Lookup {
+  readonly tool: string;
+  /** The request that it came in. */
+  readonly of: object;
 }
 
 /** The calls that wait for one run. */
 class Queue {
   readonly key: string;
   turn: Turn | undefined;
-  readonly waiters: ((turn: Turn | undefined) => void)[] = [];
+  readonly waiters: Waiter[] = [];
   /** Answers that the call with the turn waits for itself. No other call may wait behind them. */
   readonly obstacles = new Set<object>();
-  #calls = 0;
-  #bytes = 0;
 
   constructor(key: string) {
     this.key = key;
   }
+}
 
-  enter({ bytes }: WaitingCall, limits: WaitLimits | undefined): (() => void) | undefined {
-    if (limits === undefined) return () => {};
-    const { maxWaiting, maxWaitingBytes } = limits;
-    if (this.#calls >= maxWaiting || this.#bytes + bytes > maxWaitingBytes) return undefined;
-    this.#calls++;
-    this.#bytes += bytes;
-    return () => {
-      this.#calls--;
-      this.#bytes -= bytes;
-    };
-  }
+/** How many calls of clients wait for one run, and the bytes that they take. */
+interface Room {
+  calls: number;
+  bytes: number;
 }
 
 /** Names the turns of one workflow in one run. A workflow's id has no space in it. */
@@ -115,12 +128,18 @@ export function turnKey({ run, workflow }: RunKey): string {
  */
 export class Turns {
   readonly #queues = new Map<string, Queue>();
+  readonly #rooms = new Map<string, Room>();
   readonly #clock: Clock;
   readonly #onClose = new Set<() => void>();
   readonly #onLess = new Set<() => void>();
+  readonly #lookups = new Map<string, Set<Lookup>>();
+  /** By key, the calls without a turn that wait for those in flight. */
+  readonly #followers = new Map<string, Set<(end: FollowEnd) => void>>();
+  #following = 0;
   readonly #listener: TurnListener = {
     onEnd: (queue) => this.#next(queue),
     onOutlive: () => callAll(this.#onLess),
+    enter: (key, call, limits) => this.#enter(key, call, limits),
   };
   /** How many clients wait for the answer to a step. */
   #answers = 0;
@@ -141,6 +160,7 @@ export class Turns {
    */
   take(
     key: string,
+    tool: string,
     waitMs: number,
     call: WaitingCall,
     limits?: WaitLimits,
@@ -150,16 +170,99 @@ export class Turns {
     if (known === undefined) {
       const queue = new Queue(key);
       this.#queues.set(key, queue);
-      return new Turn(queue, this.#listener);
+      return new Turn(queue, tool, this.#listener);
     }
     const mayWait = waitMs > 0 && known.obstacles.size === 0;
-    const leave = mayWait ? known.enter(call, limits) : undefined;
-    return leave && this.#wait(known, waitMs, { call, limits, leave });
+    const leave = mayWait ? this.#enter(key, call, limits) : undefined;
+    return leave && this.#wait(known, tool, waitMs, { call, limits, leave });
   }
 
   /** Whether a call of this process has the turn, and so may move the run. */
   isTaken(key: string): boolean {
     return this.#queues.has(key);
+  }
+
+  /** A lookup runs beside others, and may move the run until the returned function is called. */
+  lookUp(key: string, lookup: Lookup): () => void {
+    const running = this.#lookups.get(key) ?? new Set();
+    this.#lookups.set(key, running.add(lookup));
+    return () => {
+      if (!running.delete(lookup)) return;
+      if (running.size === 0) this.#lookups.delete(key);
+      this.#tellFollowers(key, 'moved');
+    };
+  }
+
+  /**
+   * The tools of the calls in this process that may move the run: steps with the turn or in the
+   * queue, and lookups. Leaves out those of the same request, which wait for each other, and steps
+   * that wait for their own client.
+   */
+  inFlight(key: string, of: object): readonly string[] {
+    const looked = [...(this.#lookups.get(key) ?? [])].filter((lookup) => lookup.of !== of);
+    const tools = looked.map(({ tool }) => tool);
+    const queue = this.#queues.get(key);
+    if (queue === undefined || queue.obstacles.size > 0) return tools;
+    const { turn, waiters } = queue;
+    return [...tools, ...(turn ? [turn.tool] : []), ...waiters.map(({ tool }) => tool)];
+  }
+
+  /**
+   * Waits, without a turn, until one of those calls is over. `moved`: the run may stand elsewhere
+   * now. `time`: none has ended within `waitMs`. `off`: the call may wait no longer, or not at all,
+   * because too many wait.
+   */
+  async follow(
+    key: string,
+    waitMs: number,
+    call: WaitingCall,
+    limits: WaitLimits,
+  ): Promise<FollowEnd> {
+    const isFull = this.#following >= MOST_FOLLOWERS;
+    const mayWait = waitMs > 0 && !isFull && !this.isOff(call, limits);
+    const leave = mayWait ? this.#enter(key, call, limits) : undefined;
+    if (leave === undefined) return 'off';
+    const followers = this.#followers.get(key) ?? new Set();
+    this.#following++;
+    return new Promise((resolve) => {
+      let forget = (): void => {};
+      const done = (end: FollowEnd): void => {
+        stopTimer();
+        forget();
+        leave();
+        this.#following--;
+        followers.delete(done);
+        if (followers.size === 0) this.#followers.delete(key);
+        resolve(end);
+      };
+      this.#followers.set(key, followers.add(done));
+      const stopTimer = this.#clock.after(waitMs, () => done('time'));
+      forget = this.onOff(call, limits, () => done('off'));
+    });
+  }
+
+  #tellFollowers(key: string, end: FollowEnd): void {
+    for (const done of [...(this.#followers.get(key) ?? [])]) done(end);
+  }
+
+  /** Counts a call among those that wait, until the returned function is called. */
+  #enter(
+    key: string,
+    { bytes }: WaitingCall,
+    limits: WaitLimits | undefined,
+  ): (() => void) | undefined {
+    if (limits === undefined) return () => {};
+    const room = this.#rooms.get(key) ?? { calls: 0, bytes: 0 };
+    if (room.calls >= limits.maxWaiting || room.bytes + bytes > limits.maxWaitingBytes)
+      return undefined;
+    this.#rooms.set(key, room);
+    room.calls++;
+    room.bytes += bytes;
+    return () => {
+      room.calls--;
+      room.bytes -= bytes;
+      if (room.calls === 0) this.#rooms.delete(key);
+    };
   }
 
   /** Whether a call is off: it was cancelled, or the process is ending. */
@@ -183,7 +286,6 @@ export class Turns {
 
   /**
    * Another process has the run: pauses before the store is asked again, or until the call is off.
-   * Jittered, so that processes do not ask at the same moments; never past the end of that lease.
    */
   backOff(
     attempt: number,
@@ -191,11 +293,6 @@ export class Turns {
     call: WaitingCall,
     limits: WaitLimits | undefined,
   ): Promise<void> {
-    const ceiling = Math.min(
-      LONGEST_PAUSE_MS,
-      SHORTEST_PAUSE_MS * 2 ** attempt,
-      Math.max(remainingMs, SHORTEST_PAUSE_MS),
-    );
     return new Promise((resolve) => {
       let forget = (): void => {};
       const done = (): void => {
@@ -203,7 +300,7 @@ export class Turns {
         forget();
         resolve();
       };
-      const stop = this.#clock.after(ceiling / 2 + (Math.random() * ceiling) / 2, done);
+      const stop = this.#clock.after(pauseBefore(attempt, remainingMs), done);
       // The call may be off since the store was asked.
       if (this.isOff(call, limits)) done();
       else forget = this.onOff(call, limits, done);
@@ -234,7 +331,8 @@ export class Turns {
     if (queue === undefined) return () => {};
     const obstacle = {};
     queue.obstacles.add(obstacle);
-    for (const give of queue.waiters.splice(0)) give(undefined);
+    for (const { give } of queue.waiters.splice(0)) give(undefined);
+    this.#tellFollowers(key, 'off');
     return () => void queue.obstacles.delete(obstacle);
   }
 
@@ -270,6 +368,7 @@ export class Turns {
 
   #wait(
     { waiters }: Queue,
+    tool: string,
     waitMs: number,
     waiting: { call: WaitingCall; limits: WaitLimits | undefined; leave: () => void },
   ): Promise<Turn | undefined> {
@@ -281,12 +380,13 @@ export class Turns {
         resolve(turn);
       };
       const giveUp = (): void => {
-        const at = waiters.indexOf(give);
+        const at = waiters.indexOf(waiter);
         if (at === -1) return;
         waiters.splice(at, 1);
         give(undefined);
       };
-      waiters.push(give);
+      const waiter = { tool, give };
+      waiters.push(waiter);
       let forget = (): void => {};
       const stopTimer = this.#clock.after(waitMs, giveUp);
       forget = this.onOff(waiting.call, waiting.limits, giveUp);
@@ -294,14 +394,25 @@ export class Turns {
   }
 
   #next(queue: Queue): void {
-    const give = queue.waiters.shift();
-    if (give === undefined) this.#queues.delete(queue.key);
+    const next = queue.waiters.shift();
+    if (next === undefined) this.#queues.delete(queue.key);
     else {
       queue.obstacles.clear();
-      give(new Turn(queue, this.#listener));
+      next.give(new Turn(queue, next.tool, this.#listener));
     }
+    if (this.#followers.size > 0) this.#tellFollowers(queue.key, 'moved');
     callAll(this.#onLess);
   }
+}
+
+/**
+ * How long to pause before the store is asked again, in milliseconds. Jittered, so that processes
+ * do not ask at the same moments; never past the end of a lease that is over sooner.
+ */
+export function pauseBefore(attempt: number, remainingMs = LONGEST_PAUSE_MS): number {
+  const longest = Math.min(LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS * 2 ** attempt);
+  const ceiling = Math.min(longest, Math.max(remainingMs, SHORTEST_PAUSE_MS));
+  return ceiling / 2 + (Math.random() * ceiling) / 2;
 }
 
 /** Calls a copy of the list, because callbacks may take themselves off it. */

@@ -95,6 +95,29 @@ export class Ways {
     return leads;
   }
 
+  /**
+   * Whether calls that are in flight may lead to one of `states`, each once at most, in any order,
+   * and whether they succeed or fail.
+   */
+  mayLead(from: Position, tools: readonly string[], states: readonly BoundState[]): boolean {
+    const found = new Set([from.state]);
+    let level: readonly Position[] = [from];
+    for (let made = 0; made < tools.length && level.length > 0; made++) {
+      const next: Position[] = [];
+      for (const tool of new Set(tools))
+        for (const binding of this.#tools.get(tool) ?? [])
+          for (const position of level)
+            for (const to of outcomesOf(this.#model, binding, position)) {
+              if (this.#model.isIn(to.state, states)) return true;
+              if (found.has(to.state) || found.size > MOST_COMBINATIONS) continue;
+              found.add(to.state);
+              next.push(to);
+            }
+      level = next;
+    }
+    return false;
+  }
+
   #openIn(state: string): ReadonlyMap<string, readonly AnyBinding[]> {
     if (!this.#model.isFlat) return this.#tools;
     this.#toolsIn ??= byState(this.#tools);
@@ -191,6 +214,18 @@ function leadsOf(model: Model, bindings: readonly AnyBinding[], from: Position):
     }
   }
   return to.length > 0 || mayStay ? { to, mayStay } : undefined;
+}
+
+/** The other states to which a call may lead by this binding, whether it succeeds or fails. */
+function outcomesOf(model: Model, binding: AnyBinding, from: Position): readonly Position[] {
+  if (!model.isIn(from.state, binding.states)) return [];
+  return [binding.success, binding.failure].flatMap((source) => {
+    if (source === undefined) return [];
+    const named = eventNamed(source);
+    const events = named === undefined ? model.eventsIn(from.state) : [named];
+    const leads = events.map((event) => positionAfter(model, from, event, named !== undefined));
+    return leads.filter((to): to is Position => typeof to === 'object');
+  });
 }
 
 function pathOf(reach: Reach['arrivals'], arrival: Arrival): readonly string[] {

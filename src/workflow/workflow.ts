@@ -476,6 +476,11 @@ export class Workflow {
     return this.#ways.leads(from);
   }
 
+  /** As {@link Ways.mayLead}. */
+  mayLead(from: Position, tools: readonly string[], states: readonly BoundState[]): boolean {
+    return this.#ways.mayLead(from, tools, states);
+  }
+
   /** Whether the arguments of a call choose among this tool's bindings. */
   isGrouped(tool: string): boolean {
     return this.#tools.get(tool)?.some(({ when }) => when !== undefined) === true;

@@ -124,7 +124,7 @@ describe.each(SHAPES)('a call that waits for its turn, $mode $answers', (shape) 
       answer = message;
     });
     await app.isServing(2);
-    await pass(app.clock, 9_999);
+    await pass(app.clock, 39_999);
     expect(answer).toBeUndefined();
     await pass(app.clock, 1);
     await waiting;
@@ -327,7 +327,7 @@ describe('two processes on one store', () => {
         answer = message;
       });
     await expect.poll(() => there.store.asked).toContain('claim');
-    await pass(here.clock, 9_500);
+    await pass(here.clock, 39_500);
     expect(answer).toBeUndefined();
     await pass(here.clock, 1_000);
     await expect.poll(() => reasonOf(answer)).toBe('busy');

@@ -18,7 +18,7 @@ function setUp() {
     call = new InFlight(),
     limits?: WaitLimits,
   ): InFlight => {
-    void Promise.resolve(turns.take(key, WAIT, call, limits)).then((end) => {
+    void Promise.resolve(turns.take(key, 'tool', WAIT, call, limits)).then((end) => {
       log.push(end === undefined ? `${name} refused` : name);
       if (end !== undefined) ends.set(name, end);
     });
@@ -31,7 +31,7 @@ function setUp() {
 describe('turns', () => {
   it('are granted synchronously where no other call has one', () => {
     const { turns, clock } = setUp();
-    expect(turns.take('run', WAIT, new InFlight())).toBeInstanceOf(Turn);
+    expect(turns.take('run', 'tool', WAIT, new InFlight())).toBeInstanceOf(Turn);
     expect(clock.pending).toBe(0);
   });
 
@@ -221,7 +221,7 @@ describe('turns', () => {
           if (each.kind === 'take') {
             const call = new InFlight();
             calls.push(call);
-            void Promise.resolve(turns.take('run', WAIT, call)).then((end) => {
+            void Promise.resolve(turns.take('run', 'tool', WAIT, call)).then((end) => {
               settled++;
               if (end !== undefined) running.push(end);
             });
