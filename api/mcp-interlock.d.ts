@@ -347,6 +347,9 @@ export interface FsmAction {
 export interface FsmConfig<S extends string = string, E extends string = string> {
     readonly id?: string | undefined;
     readonly initial: NoInfer<S>;
+    readonly on?: {
+        readonly [event in E]?: FsmTransition<NoInfer<S>> | undefined;
+    } | undefined;
     readonly states: {
         readonly [state in S]: FsmStateConfig<NoInfer<S>, E>;
     };
@@ -380,7 +383,7 @@ export interface FsmSnapshot {
 
 export interface FsmStateConfig<S extends string = string, E extends string = string> {
     readonly on?: {
-        readonly [event in E]?: S;
+        readonly [event in E]?: FsmTransition<S> | undefined;
     } | undefined;
     readonly after?: {
         readonly [ms: number]: S;
@@ -392,6 +395,11 @@ export interface FsmStateStore {
     load(sessionId: string): Promise<FsmSnapshot | undefined>;
     save(sessionId: string, snapshot: FsmSnapshot): Promise<void>;
 }
+
+export type FsmTransition<S extends string = string> = S | {
+    readonly target: S;
+    readonly reenter?: boolean | undefined;
+};
 
 export interface GateOptions {
     readonly now?: (() => number) | undefined;
@@ -1449,10 +1457,13 @@ interface VerifyTrailOptions {
 interface WidenedConfig<S extends string, E extends string, N extends string> {
     readonly id?: string | undefined;
     readonly initial: N;
+    readonly on?: {
+        readonly [event in E]?: FsmTransition<N> | undefined;
+    } | undefined;
     readonly states: {
         readonly [state in S]: {
             readonly on?: {
-                readonly [event in E]?: N;
+                readonly [event in E]?: FsmTransition<N> | undefined;
             } | undefined;
             readonly after?: {
                 readonly [ms: number]: N;

@@ -44,7 +44,7 @@ export type {
   OrderRule,
   OrderRules,
 } from './workflow/order.ts';
-export type { FsmConfig, FsmStateConfig } from './workflow/flat-machine.ts';
+export type { FsmConfig, FsmStateConfig, FsmTransition } from './workflow/flat-machine.ts';
 export type {
   BindableTool,
   Binding,

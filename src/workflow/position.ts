@@ -32,6 +32,8 @@ export interface Next {
   readonly changed: boolean;
   /** Whether a transition took the event. */
   readonly handled: boolean;
+  /** Whether a flat machine left its state and entered it again. Default: no. */
+  readonly reentered?: boolean;
   /** In the machine's order. */
   readonly actions: readonly FsmAction[];
 }
