@@ -47,16 +47,22 @@ export interface AtomicStateStore {
     purge?(query?: PurgeQuery): Promise<number>;
 }
 
-export type Begin = (run: BeginningRun) => Json | undefined | Promise<Json | undefined>;
+export type Begin = (run: BeginningRun) => Json | BeginsIn | undefined | Promise<Json | BeginsIn | undefined>;
 
 export interface BeginOptions {
     readonly data?: Json | undefined;
+    readonly state?: string | undefined;
     readonly actor?: string | undefined;
 }
 
 export interface BeginningRun {
     readonly run: string;
     readonly principal: string | undefined;
+}
+
+export class BeginsIn {
+    readonly state: string;
+    readonly data: Json | undefined;
 }
 
 export type Begun = {
@@ -408,6 +414,7 @@ export interface GateOptions {
     readonly version?: number | undefined;
     readonly migrate?: Migrate | undefined;
     readonly loopShield?: LoopShieldOptions | undefined;
+    readonly starts?: readonly string[] | undefined;
 }
 
 export type Guard<X = Json | undefined, S extends string = string, T extends string = string> = (call: GuardedCall<X, S, T>) => boolean | string | Promise<boolean | string>;
@@ -614,7 +621,7 @@ export type OpenResult = {
     readonly status: 'taken';
 };
 
-export interface OrderOptions extends Omit<GateOptions, 'onAction'> {
+export interface OrderOptions extends Omit<GateOptions, 'onAction' | 'starts'> {
     readonly id?: string | undefined;
 }
 
@@ -1277,6 +1284,8 @@ export type XStateTags<M> = M extends {
 export type XStateTexts<M> = TextsOf<ValueOf<M>>;
 
 export function adaptStateStore(store: FsmStateStore, options?: AdaptOptions): AtomicStateStore;
+
+export function beginIn(state: string, data?: Json): BeginsIn;
 
 export function currentStep(source: StepSource, options?: CurrentStepOptions): CurrentStep | undefined;
 

@@ -200,8 +200,11 @@ export class Judge {
     const standing = standingAsRead(this.#config, run);
     const reason = standing && decide(standing, { kind: 'call', tool, binding });
     if (reason !== undefined) return this.#refuseBound(asked, { reason, ...at(standing) });
+    const { begin, workflow } = this.#config;
     const isRestarted = beginsAnew(this.#config, run.run);
-    const restarts = isRestarted && this.#allowsRestart(asked);
+    // Only `begin` says where such a run begins anew: it is asked once it has to.
+    const isPlaced = begin !== undefined && workflow.starts.length > 0;
+    const restarts = isRestarted && (isPlaced || this.#allowsRestart(asked));
     return after(restarts, (may) => this.#claimRun(asked, id, giveUp, may));
   }
 
@@ -225,6 +228,14 @@ export class Judge {
     const isStep = binding.kind === 'step';
     const uncertain = binding.uncertain ?? (isStep ? listed.uncertainOf(tool) : 'retry');
     const held = uncertain === 'hold' ? this.#held : undefined;
+    let closed: Standing | undefined;
+    const opens = (begun: Position): boolean => {
+      const start = Standing.of(this.#config, run, undefined, this.#config.clock.now());
+      const standing = start.begunAt(begun);
+      const isOpen = decide(standing, { kind: 'call', tool, binding }) === undefined;
+      if (!isOpen) closed = standing;
+      return isOpen;
+    };
     const wanted = {
       run,
       description: { tool, digest: '', uncertain },
@@ -234,6 +245,7 @@ export class Judge {
       states: workflow.claimable(binding, beginsAnew(this.#config, run.run)),
       restarts: restarts ? run : undefined,
       begin: beginningOf(this.#config, run),
+      opens,
       request,
       onTooLong: () => giveUp(id, true),
       held,
@@ -253,7 +265,7 @@ export class Judge {
         (held ?? this.#held).met(step.held, { run: run.run, workflow: workflow.id });
       return step.reason === 'unknown'
         ? this.#refuseGone(incoming, tool, run)
-        : this.#refuseBound(asked, step);
+        : this.#refuseBound(asked, closed === undefined ? step : { ...step, standing: closed });
     });
   }
 

@@ -12,18 +12,12 @@ import { moveTo, type StepMove, tellIfHeld } from '../step/outcome.ts';
 import { NO_REQUEST, Step, type StepRules } from '../step/step.ts';
 import { type GuardedStore, StoreUnavailable } from '../step/store-calls.ts';
 import type { Turns } from '../step/turns.ts';
-import type {
-  CommitRequest,
-  FsmSnapshot,
-  Json,
-  SessionRecord,
-  TrailDraft,
-} from '../stores/store.ts';
+import type { CommitRequest, FsmSnapshot, SessionRecord, TrailDraft } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import { freezeIn } from '../workflow/envelope.ts';
 import type { Position } from '../workflow/position.ts';
 import { countFailure } from '../workflow/stored.ts';
-import type { Workflow } from '../workflow/workflow.ts';
+import type { Beginning, Workflow } from '../workflow/workflow.ts';
 import { isStableEverywhere, mountedBegin } from './config.ts';
 import { listsChangedBy } from './list-changes.ts';
 import { Standing, storedIn } from './standing.ts';
@@ -55,22 +49,24 @@ interface OutsideCall extends Pick<CommitRequest, 'settles'> {
   readonly waitMs?: number;
   /** As in a claim: creates the run if it does not exist. */
   readonly create?: SessionRecord | undefined;
-  /** Gives what the run begins with. Default: {@link outsideBeginning}. */
-  readonly begin?: (() => Promise<Json | undefined>) | undefined;
+  /** Gives how the run begins. Default: {@link outsideBeginning}. */
+  readonly begin?: (() => Promise<Beginning>) | undefined;
   /** As in {@link Wanted}. */
+  readonly begins?: boolean;
   readonly thaws?: boolean;
 }
 
-/** Asks the app what a run begins with; `undefined` where that is the machine's own data. */
+/** Asks the app how a run begins; `undefined` where that is as the machine says. */
 export function outsideBeginning(
   { begin, workflow, store, ttlMs, clock }: OutsideMover,
   run: string,
-): (() => Promise<Json | undefined>) | undefined {
+): (() => Promise<Beginning>) | undefined {
   const asked = begin ?? mountedBegin(workflow);
   if (asked === undefined) return undefined;
   return async () => {
     const record = await store.read(run, ttlMs, workflow.id);
-    return askBegin(asked, { run, principal: record?.session.principal }, clock);
+    const about = { run, principal: record?.session.principal };
+    return askBegin(asked, about, { workflow, clock });
   };
 }
 
@@ -93,6 +89,7 @@ export async function moveFromOutside(
     waitMs = TIMES.waitMs,
     create,
     begin = outsideBeginning(mover, run),
+    begins,
     thaws,
   }: OutsideCall,
   change: (
@@ -117,6 +114,7 @@ export async function moveFromOutside(
     note: undefined,
     states: undefined,
     begin,
+    begins,
     thaws,
     request: NO_REQUEST,
     onTooLong: () => {},
