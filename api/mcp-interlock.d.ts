@@ -93,6 +93,8 @@ export interface BindingOptions<E extends string = string, X = Json | undefined,
     readonly visible?: VisibleTest<X, S, T> | undefined;
     readonly when?: CallTest | undefined;
     readonly uncertain?: Uncertain | undefined;
+    readonly readOnly?: boolean | undefined;
+    readonly whileHeld?: boolean | undefined;
 }
 
 export class BusUnavailable extends Error {

@@ -46,8 +46,8 @@ export function decide(
     return ask.bound.every((each) => standing.opens(each.name, each)) ? undefined : 'state';
   const { workflow, underWay } = standing;
   const { tool } = ask;
-  if (underWay !== 'idle' && workflow.claiming.has(tool))
-    return underWay === 'held' ? 'held' : 'busy';
+  if (underWay === 'running' && workflow.claiming.has(tool)) return 'busy';
+  if (underWay === 'held' && standing.closed?.has(tool)) return 'held';
   if (!standing.shows(tool)) return 'state';
   const binding = workflow.matchAlways(tool);
   return binding !== undefined && isStopped(standing, binding) ? 'guard' : undefined;

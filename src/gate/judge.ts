@@ -263,9 +263,17 @@ export class Judge {
       if ('fault' in step) this.#config.onError(step.fault);
       if (step.held !== undefined)
         (held ?? this.#held).met(step.held, { run: run.run, workflow: workflow.id });
-      return step.reason === 'unknown'
-        ? this.#refuseGone(incoming, tool, run)
-        : this.#refuseBound(asked, closed === undefined ? step : { ...step, standing: closed });
+      const refuse = (): MaybePromise<Verdict> =>
+        step.reason === 'unknown'
+          ? this.#refuseGone(incoming, tool, run)
+          : this.#refuseBound(asked, closed === undefined ? step : { ...step, standing: closed });
+      const { isOpenWhileHeld } = binding;
+      const isHeld = step.reason === 'held' || step.reason === 'too-many-held';
+      if (!isHeld || isOpenWhileHeld === undefined) return refuse();
+      // A held run grants no claim, and a read needs none.
+      return Promise.resolve(standingNow(this.#config, run)).then((now) =>
+        typeof now === 'object' && isOpenWhileHeld(now.state) ? this.#test(asked, now) : refuse(),
+      );
     });
   }
 

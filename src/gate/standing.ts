@@ -135,9 +135,9 @@ export class Standing implements Stand {
 
   /** The bound tools of which each call is refused now, in any state; `undefined`: none. */
   get closed(): ReadonlySet<string> | undefined {
-    const { toolNames, claiming } = this.workflow;
-    if (this.frozen !== undefined) return new Set(toolNames);
-    return this.underWay === 'held' ? claiming : undefined;
+    const { workflow } = this;
+    if (this.frozen !== undefined) return new Set(workflow.toolNames);
+    return this.underWay === 'held' ? workflow.closedWhileHeld(this.state) : undefined;
   }
 
   /** What its client sees of it; `undefined` where all clients see the same. */

@@ -120,6 +120,8 @@ export class Workflow {
   readonly foresees: boolean;
   /** The tools whose calls may take the run's claim, and so wait while a step is running. */
   readonly claiming: ReadonlySet<string>;
+  /** Those of {@link claiming} that some binding lets go on while the run is held. */
+  readonly #whileHeld: ReadonlySet<string>;
   /** Whether some binding has a `visible`. */
   readonly hides: boolean;
   readonly shield: LoopShield | undefined;
@@ -172,6 +174,9 @@ export class Workflow {
     // A loop shield counts each call, so each of them takes the claim.
     const claims = (tool: string): boolean => shield !== undefined || this.kindOf(tool) === 'step';
     this.claiming = new Set(this.toolNames.filter(claims));
+    const goesOn = (tool: string): boolean =>
+      this.bindingsOf(tool).some(({ whileHeld }) => whileHeld === true);
+    this.#whileHeld = new Set([...this.claiming].filter(goesOn));
     Object.freeze(this);
   }
 
@@ -332,6 +337,20 @@ export class Workflow {
   /** How the calls of a tool run; where that depends on their arguments, the strictest way. */
   kindOf(tool: string): CallKind {
     return strictestKind(this.bindingsOf(tool));
+  }
+
+  /** The tools of which each call is refused in `state` while the run is held. */
+  closedWhileHeld(state: string): ReadonlySet<string> {
+    if (this.#whileHeld.size === 0) return this.claiming;
+    const isOpen = (tool: string): boolean => {
+      const open = this.bindingsOf(tool).filter((binding) => this.allows(state, binding));
+      const reads = open.filter(({ whileHeld }) => whileHeld === true);
+      // Another binding that is about each call makes each call of the state wait.
+      return reads.length > 0 && open.every((each) => reads.includes(each) || each.when);
+    };
+    return new Set(
+      [...this.claiming].filter((tool) => !(this.#whileHeld.has(tool) && isOpen(tool))),
+    );
   }
 
   /** Whether a run records the tool's successes only because other tools' rules name it. */

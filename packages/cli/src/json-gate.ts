@@ -61,6 +61,16 @@ const bindingSchema = z.strictObject({
     ),
   ),
   errors,
+  readOnly: z.optional(
+    about(z.boolean(), 'The author says that the tool changes nothing: beside `whileHeld`.'),
+  ),
+  whileHeld: z.optional(
+    about(
+      z.boolean(),
+      'Whether calls go on while the run is held. For a binding without an event that says ' +
+        '`readOnly`.',
+    ),
+  ),
 });
 
 const toolSchema = z.union([
