@@ -47,16 +47,22 @@ export interface AtomicStateStore {
     purge?(query?: PurgeQuery): Promise<number>;
 }
 
-export type Begin = (run: BeginningRun) => Json | undefined | Promise<Json | undefined>;
+export type Begin = (run: BeginningRun) => Json | BeginsIn | undefined | Promise<Json | BeginsIn | undefined>;
 
 export interface BeginOptions {
     readonly data?: Json | undefined;
+    readonly state?: string | undefined;
     readonly actor?: string | undefined;
 }
 
 export interface BeginningRun {
     readonly run: string;
     readonly principal: string | undefined;
+}
+
+export class BeginsIn {
+    readonly state: string;
+    readonly data: Json | undefined;
 }
 
 export type Begun = {
@@ -87,6 +93,8 @@ export interface BindingOptions<E extends string = string, X = Json | undefined,
     readonly visible?: VisibleTest<X, S, T> | undefined;
     readonly when?: CallTest | undefined;
     readonly uncertain?: Uncertain | undefined;
+    readonly readOnly?: boolean | undefined;
+    readonly whileHeld?: boolean | undefined;
 }
 
 export class BusUnavailable extends Error {
@@ -347,6 +355,9 @@ export interface FsmAction {
 export interface FsmConfig<S extends string = string, E extends string = string> {
     readonly id?: string | undefined;
     readonly initial: NoInfer<S>;
+    readonly on?: {
+        readonly [event in E]?: FsmTransition<NoInfer<S>> | undefined;
+    } | undefined;
     readonly states: {
         readonly [state in S]: FsmStateConfig<NoInfer<S>, E>;
     };
@@ -380,7 +391,7 @@ export interface FsmSnapshot {
 
 export interface FsmStateConfig<S extends string = string, E extends string = string> {
     readonly on?: {
-        readonly [event in E]?: S;
+        readonly [event in E]?: FsmTransition<S> | undefined;
     } | undefined;
     readonly after?: {
         readonly [ms: number]: S;
@@ -393,6 +404,11 @@ export interface FsmStateStore {
     save(sessionId: string, snapshot: FsmSnapshot): Promise<void>;
 }
 
+export type FsmTransition<S extends string = string> = S | {
+    readonly target: S;
+    readonly reenter?: boolean | undefined;
+};
+
 export interface GateOptions {
     readonly now?: (() => number) | undefined;
     readonly onError?: ErrorListener | undefined;
@@ -400,6 +416,7 @@ export interface GateOptions {
     readonly version?: number | undefined;
     readonly migrate?: Migrate | undefined;
     readonly loopShield?: LoopShieldOptions | undefined;
+    readonly starts?: readonly string[] | undefined;
 }
 
 export type Guard<X = Json | undefined, S extends string = string, T extends string = string> = (call: GuardedCall<X, S, T>) => boolean | string | Promise<boolean | string>;
@@ -606,7 +623,7 @@ export type OpenResult = {
     readonly status: 'taken';
 };
 
-export interface OrderOptions extends Omit<GateOptions, 'onAction'> {
+export interface OrderOptions extends Omit<GateOptions, 'onAction' | 'starts'> {
     readonly id?: string | undefined;
 }
 
@@ -1270,6 +1287,8 @@ export type XStateTexts<M> = TextsOf<ValueOf<M>>;
 
 export function adaptStateStore(store: FsmStateStore, options?: AdaptOptions): AtomicStateStore;
 
+export function beginIn(state: string, data?: Json): BeginsIn;
+
 export function currentStep(source: StepSource, options?: CurrentStepOptions): CurrentStep | undefined;
 
 export function currentStep(): CurrentStep | undefined;
@@ -1449,10 +1468,13 @@ interface VerifyTrailOptions {
 interface WidenedConfig<S extends string, E extends string, N extends string> {
     readonly id?: string | undefined;
     readonly initial: N;
+    readonly on?: {
+        readonly [event in E]?: FsmTransition<N> | undefined;
+    } | undefined;
     readonly states: {
         readonly [state in S]: {
             readonly on?: {
-                readonly [event in E]?: N;
+                readonly [event in E]?: FsmTransition<N> | undefined;
             } | undefined;
             readonly after?: {
                 readonly [ms: number]: N;

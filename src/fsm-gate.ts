@@ -76,11 +76,12 @@ export interface FsmGateOptions extends CommonOptions {
    */
   whenEnded?: WhenEnded | undefined;
   /**
-   * Gives the shared data that a run begins with; for a statechart its context. The gate calls it
+   * Gives the shared data that a run begins with; for a statechart its context. By `beginIn()` it
+   * also gives the state, which must be one of the gate's `starts`. The gate calls `begin`
    * before the run's first call, and before it begins again. Guards see the data, and the first
    * move saves it. Where `begin` throws, or takes longer than 5 seconds, the call is refused as
    * `unavailable`, and `onError` is told. It may be called several times for one run, so it should
-   * change nothing. Default: the machine's own data.
+   * change nothing. Default: the machine's own data, in its initial state.
    */
   begin?: Begin | undefined;
   /**

@@ -29,7 +29,8 @@ export {
   type Visibility,
 } from './gate/config.ts';
 export type { StatusToolOptions } from './gate/status-tool.ts';
-export type { Begin, BeginningRun } from './step/claim.ts';
+export type { Begin, BeginningRun, BeginsIn } from './step/claim.ts';
+export { beginIn } from './step/claim.ts';
 export { UnrecordedSuccess } from './gate/recorded-call.ts';
 export { UnknownOutcome, type WhenEnded } from './step/outcome.ts';
 export { type StateSyncOptions, stateSync } from './state-sync.ts';
@@ -44,7 +45,7 @@ export type {
   OrderRule,
   OrderRules,
 } from './workflow/order.ts';
-export type { FsmConfig, FsmStateConfig } from './workflow/flat-machine.ts';
+export type { FsmConfig, FsmStateConfig, FsmTransition } from './workflow/flat-machine.ts';
 export type {
   BindableTool,
   Binding,

@@ -233,8 +233,13 @@ export type Begun =
 
 /** What a run begins with, and who begins it. */
 export interface BeginOptions {
-  /** Its shared data; for a statechart its context. Default: what the gate's `begin` gives. */
+  /**
+   * Its shared data; for a statechart its context. Default: what the gate's `begin` gives, or with
+   * a `state` the machine's own.
+   */
   readonly data?: Json | undefined;
+  /** One of the gate's `starts`. Default: where the gate's `begin` says, or the initial state. */
+  readonly state?: string | undefined;
   /** For the trail: a user, a job, a webhook. */
   readonly actor?: string | undefined;
 }
@@ -427,6 +432,7 @@ const freezeSchema = lazyOptions(() => ({
 }));
 const beginSchema = lazyOptions(() => ({
   data: z.optional(z.custom<Json>(() => true)),
+  state: z.optional(z.string()),
   actor: z.optional(z.string()),
 }));
 const resolveSchema = lazily(() =>
@@ -459,8 +465,8 @@ export function parseFreeze(what: string, options: unknown): FreezeOptions {
 
 /** The options of `begin()`. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
 export function parseBegin(options: unknown): ParsedBy<typeof beginSchema> {
-  const { data, actor } = parseOptions('begin()', beginSchema, options);
-  return { actor, ...(data !== undefined && { data: firstData(data) }) };
+  const { data, state, actor } = parseOptions('begin()', beginSchema, options);
+  return { actor, state, ...(data !== undefined && { data: firstData(data) }) };
 }
 
 /** A payload must be JSON: it is digested and stored as that. */

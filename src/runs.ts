@@ -58,7 +58,7 @@ import {
 } from './runs-options.ts';
 import { type CurrentStep, mayBeInside, openStepOf } from './session/current-step.ts';
 import { ownerOf, principalText } from './session/run-key.ts';
-import { ANEW, begunWith, restartOf } from './step/claim.ts';
+import { ANEW, restartOf } from './step/claim.ts';
 import { moveTo, tellIfHeld, tellSaved } from './step/outcome.ts';
 import type {
   Json,
@@ -73,7 +73,7 @@ import { type Freeze, freezeIn, withFreeze } from './workflow/envelope.ts';
 import { assertGate, type StateMachineGate } from './workflow/gate.ts';
 import type { StateExpression } from './workflow/position.ts';
 import { BEGIN, FREEZE, UNFREEZE } from './workflow/stored.ts';
-import type { Workflow } from './workflow/workflow.ts';
+import type { Beginning, Workflow } from './workflow/workflow.ts';
 
 /**
  * The runs of one gate, outside of any request. Made by {@link runsOf}. Each method rejects where
@@ -275,25 +275,38 @@ export class Runs<E extends string = string, Q = StateExpression> {
   }
 
   /**
-   * Begins a run before its first call: saves its first data, with an entry in the trail. Where a
-   * call or a second `begin()` comes at the same time, the first one begins the run. It makes the
-   * run of a principal or a handle where there is none. Only its client makes a session's run.
+   * Begins a run before its first call: saves its first data and state, with an entry in the
+   * trail. Where a call or a second `begin()` comes at the same time, the first one begins the run.
+   * It makes the run of a principal or a handle where there is none. Only its client makes a
+   * session's run.
    *
-   * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the data are not JSON; also what the gate's
-   * `begin` throws, where it is called
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the data are not JSON, or no run begins in
+   * that state. Also what the gate's `begin` throws, where it is called
    */
   async begin(run: string, options?: BeginOptions): Promise<Begun> {
-    const { data, actor } = parseBegin(options);
+    const { data, state, actor } = parseBegin(options);
     const workflow = this.#workflow;
-    const what = {
-      name: 'begin',
-      create: ownerOf(run),
-      ...(data !== undefined && { begin: async () => data }),
+    const isGiven = data !== undefined || state !== undefined;
+    const given = { data, state: state === undefined ? undefined : workflow.startNamed(state) };
+    const ask = isGiven ? async () => given : outsideBeginning(this.#mover, run);
+    let beginning: Beginning = {};
+    const begin = async (): Promise<Beginning> => {
+      beginning = (await ask?.()) ?? {};
+      return beginning;
     };
+    const what = { name: 'begin', begins: true, create: ownerOf(run), begin };
     const moved = await moveFromOutside(this.#mover, run, what, (position, isFirst) => {
       if (!isFirst) return undefined;
-      const reached = { position, actions: workflow.dueActions(true) };
-      return moveTo(workflow, position, reached, { event: BEGIN, ...said({ actor }) });
+      // A state that the app gives is not entered from the machine's first ones.
+      const actions = workflow.dueActions(beginning.state === undefined);
+      const move = moveTo(
+        workflow,
+        position,
+        { position, actions },
+        { event: BEGIN, ...said({ actor }) },
+      );
+      // The run's lists may have shown what it would have begun with.
+      return workflow.starts.length > 0 ? { ...move, lists: boundLists(workflow) } : move;
     });
     if (moved === 'unchanged') return { begun: false, reason: 'begun' };
     if (typeof moved === 'string') return { begun: false, reason: moved };
@@ -309,7 +322,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
     const { actor } = parseRequest('restart()', options);
     const begin = outsideBeginning(this.#mover, run);
     // The run leaves its first data behind, so the app need not give them.
-    const what = { name: 'restart', waitMs: 0, ...ANEW, begin: async () => undefined };
+    const what = { name: 'restart', waitMs: 0, ...ANEW, begin: async () => ({}) };
     const moved = await moveFromOutside(this.#mover, run, what, async (from) =>
       restartOf(this.#workflow, from, actor, await begin?.()),
     );
@@ -485,9 +498,10 @@ export class Runs<E extends string = string, Q = StateExpression> {
       tellResolved(this.#mover, run);
       return { resolved: true, state };
     }
-    const data = stored.version === 0 ? await outsideBeginning(this.#mover, run)?.() : undefined;
+    const begun = stored.version === 0 ? await outsideBeginning(this.#mover, run)?.() : undefined;
     const held = counted ?? stored;
-    const from = { ...held, ...begunWith(this.#workflow, held, data) };
+    // A step of a run that begins in a state of the app's is claimed once that is saved.
+    const from = { ...held, ...this.#workflow.begunWith(held, { data: begun?.data }) };
     const move = moveOfHeld(this.#workflow, from, event, entry);
     const { actions, ...saved } = move;
     const result = await store.commit({

@@ -270,6 +270,8 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const app: Express, mcpHandler: RequestHandler, store: AtomicStateStore, run: string, definition: FsmConfig;
     declare function alert(tool: string, calls: number): void;
     declare const checkout: StateMachineGate<'payment', 'CANCEL'>;
+    declare const machine: FsmConfig;
+    declare function basketOf(principal: string | undefined): Promise<{ limit: number } | undefined>;
     declare function limitOf(principal: string | undefined): Promise<number>;`,
   'docs/operate/operations.md': `
     import type { Express, RequestHandler } from 'express';

@@ -76,6 +76,7 @@ export interface GraphEdge {
     readonly event: string;
     readonly isGuarded: boolean;
     readonly after?: number;
+    readonly reenters?: true;
     readonly same?: Readonly<Record<string, string>>;
     readonly consumes?: true;
     readonly tools: readonly EdgeTool[];

@@ -58,8 +58,8 @@ export class EitherWayChart {
     return this.#isRestive;
   }
 
-  /** Where the event may lead. */
-  next(position: Position, event: string): EitherWay {
+  /** Where the event may lead; `undefined`: where transitions without an event may lead. */
+  next(position: Position, event: string | undefined): EitherWay {
     const found = new Map<string, Position>();
     let isGuarded = false;
     this.#script = [];
@@ -80,8 +80,9 @@ export class EitherWayChart {
     return { positions: [...found.values()], isGuarded };
   }
 
-  #try(position: Position, event: string): Position | undefined {
+  #try(position: Position, event: string | undefined): Position | undefined {
     try {
+      if (event === undefined) return this.#model.settle?.(position).position;
       return this.#model.next(position, event).position;
     } catch {
       // A circle that never settles moves no run, since the gate refuses its call. Without a

@@ -86,10 +86,15 @@ export class Exploration {
 
   /** The nearest position for which `isGoal` says yes. */
   find(moves: SearchMoves, isGoal: (position: Position) => boolean): Found {
-    const { start } = this.workflow;
+    const { start, starts } = this.workflow;
     const reached = new Map<string, Arrival>([
       [this.#mayBegin(moves) ? keyOf(start) : NOT_BEGUN, { position: start, last: undefined }],
     ]);
+    // Such a run is saved as it begins, so a deadline of its state runs at once.
+    for (const state of starts) {
+      const placed = this.#chart?.next({ ...start, state }, undefined).positions ?? [{ state }];
+      for (const position of placed) reached.set(keyOf(position), { position, last: undefined });
+    }
     // A map also iterates over what is added meanwhile, so it serves as the queue.
     this.#skipped = false;
     for (const [key, { position }] of reached) {

@@ -86,6 +86,11 @@ export interface GraphEdge {
   /** For a deadline: its milliseconds. */
   readonly after?: number;
   /**
+   * For a flat machine, where `to` is `from`: the run leaves the state and enters it again, so its
+   * deadline begins anew.
+   */
+  readonly reenters?: true;
+  /**
    * For `before`: only a call of `from` counts whose arguments agree. The keys are the arguments'
    * names of the tool that needs it, the values are those of `from`.
    */

@@ -73,14 +73,18 @@ function flatOf(workflow: Workflow, calls: Calls): Layout {
     return { id, label: id, type, ...(after === undefined ? {} : { after }) };
   });
   const edges = nodes.flatMap(({ id: from, after }) => {
-    const events = workflow.eventsIn(from).map((event) => ({
-      from,
-      to: workflow.next({ state: from }, event).position.state,
-      type: 'event' as const,
-      event,
-      isGuarded: false,
-      tools: calls.toolsOn(from, event),
-    }));
+    const events = workflow.eventsIn(from).map((event) => {
+      const { position, reentered } = workflow.next({ state: from }, event);
+      return {
+        from,
+        to: position.state,
+        type: 'event' as const,
+        event,
+        isGuarded: false,
+        ...(reentered && { reenters: true as const }),
+        tools: calls.toolsOn(from, event),
+      };
+    });
     const left = workflow.overdue({ state: from, updatedAt: 0 }, Number.POSITIVE_INFINITY);
     if (after === undefined || left === undefined) return events;
     const to = left.position.state;

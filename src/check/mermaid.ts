@@ -11,8 +11,9 @@ import type { EdgeTool, GraphEdge, GraphNode, GraphTool, WorkflowGraph } from '.
  * GitHub draws it in a code block of the language `mermaid`.
  *
  * An arrow names the tools that take it: `cart_pay`, `cart_pay fails`. Brackets show what no tool
- * sends: `(CANCEL)`, `(after 15 min)`. A `?` means that it also depends on a guard, on arguments,
- * on a function or on other states. A state names the tools that leave a run in it.
+ * sends, `(CANCEL)` or `(after 15 min)`, and where a run leaves its state and `(enters again)`. A
+ * `?` means that it also depends on a guard, on arguments, on a function or on other states. A
+ * state names the tools that leave a run in it.
  *
  * For rules of order an arrow leads to each tool from each one that it needs, through `any of` or
  * `all of` where there are alternatives. Words say what else a rule says: `(once)`, `uses it up`,
@@ -156,7 +157,7 @@ function labelsOf(edge: GraphEdge): string[] {
   if (edge.tools.length > 0) return edge.tools.map((tool) => toolLabel(tool, edge));
   switch (edge.type) {
     case 'event':
-      return [escaped(`(${edge.event})${mark}`)];
+      return [escaped(`(${edge.event})${mark}${again(edge)}`)];
     case 'deadline':
       return [escaped(`(after ${duration(edge.after ?? 0)})`)];
     case 'done':
@@ -169,7 +170,12 @@ function labelsOf(edge: GraphEdge): string[] {
 function toolLabel(tool: EdgeTool, edge: GraphEdge): string {
   const mark = isOpen(tool) || edge.isGuarded ? '?' : '';
   const fails = tool.outcome === 'failure' ? ' fails' : '';
-  return escaped(`${tool.name}${fails}${mark}`);
+  return escaped(`${tool.name}${fails}${mark}${again(edge)}`);
+}
+
+/** Says that a state is left and entered again, so that its time begins anew. */
+function again({ reenters }: GraphEdge): string {
+  return reenters ? ' (enters again)' : '';
 }
 
 /** Whether more than the state decides if a call takes an edge. */

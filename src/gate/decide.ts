@@ -35,8 +35,8 @@ export function decide(
   if (barred !== undefined || typeof standing === 'string') return barred;
   if (binding !== undefined) return standing.opens(tool, binding) ? undefined : 'state';
   const { workflow, underWay } = standing;
-  if (underWay !== 'idle' && workflow.claiming.has(tool))
-    return underWay === 'held' ? 'held' : 'busy';
+  if (underWay === 'running' && workflow.claiming.has(tool)) return 'busy';
+  if (underWay === 'held' && standing.closed?.has(tool)) return 'held';
   if (!standing.shows(tool)) return 'state';
   const always = workflow.matchAlways(tool);
   return always !== undefined && isStopped(standing, always) ? 'guard' : undefined;

@@ -216,8 +216,11 @@ export class Judge {
     const standing = standingAsRead(this.#config, run);
     const reason = standing && decide(standing, { tool, binding });
     if (reason !== undefined) return this.#refuseBound(asked, { reason, ...at(standing) });
+    const { begin, workflow } = this.#config;
     const isRestarted = beginsAnew(this.#config, run.run);
-    const restarts = isRestarted && this.#allowsRestart(asked);
+    // Only `begin` says where such a run begins anew: it is asked once it has to.
+    const isPlaced = begin !== undefined && workflow.starts.length > 0;
+    const restarts = isRestarted && (isPlaced || this.#allowsRestart(asked));
     return after(restarts, (may) => this.#claimRun(asked, id, may));
   }
 
@@ -239,6 +242,14 @@ export class Judge {
     const isStep = binding.kind === 'step';
     const uncertain = binding.uncertain ?? (isStep ? listed.uncertainOf(tool) : 'retry');
     const held = uncertain === 'hold' ? this.#held : undefined;
+    let closed: Standing | undefined;
+    const opens = (begun: Position): boolean => {
+      const start = Standing.of(this.#config, run, undefined, this.#config.clock.now());
+      const standing = start.begunAt(begun);
+      const isOpen = decide(standing, { tool, binding }) === undefined;
+      if (!isOpen) closed = standing;
+      return isOpen;
+    };
     const wanted = {
       run,
       description: { tool, digest: '', uncertain },
@@ -250,6 +261,7 @@ export class Judge {
       begin: beginningOf(this.#config, run),
       refuses: (claimed: Step, position: Position) =>
         Standing.ofStep(this.#config, run, claimed, position).stopped?.reason,
+      opens,
       request,
       onTooLong: () => giveUp(id, true),
       held,
@@ -267,9 +279,17 @@ export class Judge {
       if ('fault' in step) this.#config.onError(step.fault);
       if (step.held !== undefined)
         (held ?? this.#held).met(step.held, { run: run.run, workflow: workflow.id });
-      return step.reason === 'unknown'
-        ? this.#refuseGone(incoming, tool, run)
-        : this.#refuseBound(asked, step);
+      const refuse = (): MaybePromise<Verdict> =>
+        step.reason === 'unknown'
+          ? this.#refuseGone(incoming, tool, run)
+          : this.#refuseBound(asked, closed === undefined ? step : { ...step, standing: closed });
+      const { isOpenWhileHeld } = binding;
+      const isHeld = step.reason === 'held' || step.reason === 'too-many-held';
+      if (!isHeld || isOpenWhileHeld === undefined) return refuse();
+      // A held run grants no claim, and a read needs none.
+      return Promise.resolve(standingNow(this.#config, run)).then((now) =>
+        typeof now === 'object' && isOpenWhileHeld(now.state) ? this.#test(asked, now) : refuse(),
+      );
     });
   }
 

@@ -40,6 +40,10 @@ export function listsChangedBy(
   const { workflow } = rule;
   if (trail.from === trail.to && !changesData) return [...lists];
   const isAnew = beginsAnew(rule, run);
+  const isEnd = workflow.hasEnded(trail.from) || workflow.hasEnded(trail.to);
+  // Where such a run is shown to begin anew, only `begin` can say.
+  if (isAnew && isEnd && workflow.starts.length > 0)
+    return [...new Set([...lists, ...boundLists(workflow)])];
   const from = isAnew && workflow.hasEnded(trail.from) ? workflow.initial : trail.from;
   const to = isAnew && workflow.hasEnded(trail.to) ? workflow.initial : trail.to;
   const changed = [...new Set([...lists, ...changedLists(workflow, from, to)])];

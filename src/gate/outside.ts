@@ -16,14 +16,13 @@ import type {
   ClaimView,
   CommitRequest,
   FsmSnapshot,
-  Json,
   SessionRecord,
   TrailDraft,
 } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import type { Position } from '../workflow/position.ts';
 import { countFailure } from '../workflow/stored.ts';
-import type { Workflow } from '../workflow/workflow.ts';
+import type { Beginning, Workflow } from '../workflow/workflow.ts';
 import { isStableEverywhere, mountedBegin } from './config.ts';
 import { listsChangedBy } from './list-changes.ts';
 import { Standing, standingOfRefused, storedIn } from './standing.ts';
@@ -55,22 +54,25 @@ interface OutsideCall extends Pick<CommitRequest, 'settles'> {
   readonly waitMs?: number;
   /** As in a claim: creates the run if it does not exist. */
   readonly create?: SessionRecord | undefined;
-  /** Gives what the run begins with. Default: {@link outsideBeginning}. */
-  readonly begin?: (() => Promise<Json | undefined>) | undefined;
+  /** Gives how the run begins. Default: {@link outsideBeginning}. */
+  readonly begin?: (() => Promise<Beginning>) | undefined;
+  /** As in {@link Wanted}. */
+  readonly begins?: boolean;
   /** Whether it moves a run that is stopped. Default `false`. */
   readonly thaws?: boolean;
 }
 
-/** Asks the app what a run begins with; `undefined` where that is the machine's own data. */
+/** Asks the app how a run begins; `undefined` where that is as the machine says. */
 export function outsideBeginning(
   { begin, workflow, store, ttlMs, clock }: OutsideMover,
   run: string,
-): (() => Promise<Json | undefined>) | undefined {
+): (() => Promise<Beginning>) | undefined {
   const asked = begin ?? mountedBegin(workflow);
   if (asked === undefined) return undefined;
   return async () => {
     const record = await store.read(run, ttlMs, workflow.id);
-    return askBegin(asked, { run, principal: record?.session.principal }, clock);
+    const about = { run, principal: record?.session.principal };
+    return askBegin(asked, about, { workflow, clock });
   };
 }
 
@@ -96,6 +98,7 @@ export async function moveFromOutside(
     waitMs = TIMES.waitMs,
     create,
     begin = outsideBeginning(mover, run),
+    begins,
     thaws = false,
   }: OutsideCall,
   change: (
@@ -124,6 +127,7 @@ export async function moveFromOutside(
       note: undefined,
       states: undefined,
       begin,
+      begins,
       refuses: stopAt,
       request: NO_REQUEST,
       onTooLong: () => {},

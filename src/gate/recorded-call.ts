@@ -3,7 +3,6 @@
  * after. Hides how often the store is asked, and what the client reads where nothing is recorded.
  */
 import type { Run } from '../session/run.ts';
-import { begunWith } from '../step/claim.ts';
 import {
   type CallOrigin,
   Moves,
@@ -176,9 +175,9 @@ export class RecordedCall implements Holder {
       const { version = 0 } = stands;
       const isFirst = version === 0;
       const { state, context } = stands;
-      const data = isFirst ? await beginningOf(config, run)?.() : undefined;
+      const beginning = isFirst ? await beginningOf(config, run)?.() : undefined;
       const stood = { state, ...(context !== undefined && { context }) };
-      const position = begunWith(workflow, stood, data);
+      const position = workflow.begunWith(stood, beginning ?? {});
       const moves = new Moves(
         config,
         this.#binding,

@@ -5,18 +5,18 @@
 import { quoteNames } from '../errors.ts';
 import type { StopReason } from '../events.ts';
 import type { Admission, Run } from '../session/run.ts';
-import { askBegin, begunWith } from '../step/claim.ts';
+import { askBegin } from '../step/claim.ts';
 import { beginsAnew, shownPosition, tellIfHeld, type WhenEnded } from '../step/outcome.ts';
 import type { Refused, Step } from '../step/step.ts';
 import { turnKey } from '../step/turns.ts';
-import type { ClaimView, FsmSnapshot, Json, RunRecord, WorkflowRecord } from '../stores/store.ts';
+import type { ClaimView, FsmSnapshot, RunRecord, WorkflowRecord } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { type Freeze, freezeIn } from '../workflow/envelope.ts';
 import type { Next, Position } from '../workflow/position.ts';
 import type { Stand } from '../workflow/together.ts';
 import type { Sight, Veil } from '../workflow/visible.ts';
-import type { Understood, Workflow } from '../workflow/workflow.ts';
+import type { Beginning, Understood, Workflow } from '../workflow/workflow.ts';
 import type { GateConfig } from './config.ts';
 
 /**
@@ -163,9 +163,9 @@ export class Standing implements Stand {
 
   /** The bound tools of which each call is refused now, in any state; `undefined`: none. */
   get closed(): ReadonlySet<string> | undefined {
-    const { toolNames, claiming } = this.workflow;
-    if (this.stopped !== undefined) return new Set(toolNames);
-    return this.underWay === 'held' ? claiming : undefined;
+    const { workflow } = this;
+    if (this.stopped !== undefined) return new Set(workflow.toolNames);
+    return this.underWay === 'held' ? workflow.closedWhileHeld(this.state) : undefined;
   }
 
   /** What its client sees of it; `undefined` where all clients see the same. */
@@ -183,10 +183,14 @@ export class Standing implements Stand {
     return { ...this.position, updatedAt, version: this.begins ? 0 : version };
   }
 
-  /** The same run with the data that it begins with. */
-  begunWith(data: Json | undefined): Standing {
-    const { rules, viewpoint, reached, position, parts } = this;
-    const begun = begunWith(rules.workflow, position, data);
+  /** The same run as it begins with the next call. */
+  begunWith(beginning: Beginning): Standing {
+    return this.begunAt(this.workflow.begunWith(this.position, beginning));
+  }
+
+  /** The same run where the next call begins it. */
+  begunAt(begun: Position): Standing {
+    const { rules, viewpoint, reached, parts } = this;
     const from = parts.version === 0 ? begun : reached;
     return new Standing(rules, viewpoint, { position: from, expiry: undefined }, parts, begun);
   }
@@ -365,30 +369,28 @@ export function standingAsRead(config: GateConfig, run: Run): Standing | 'unread
 }
 
 /** What the app's `begin` has answered for the runs of a request, by workflow. */
-const asked = new WeakMap<Run, Map<Workflow, Promise<Json | undefined>>>();
+const asked = new WeakMap<Run, Map<Workflow, Promise<Beginning>>>();
 
 /**
- * Asks the app what a run begins with, at most once in each request; rejects as {@link askBegin}.
- * `undefined` where runs begin with the machine's own data.
+ * Asks the app how a run begins, at most once in each request; rejects as {@link askBegin}.
+ * `undefined` where runs begin as the machine says.
  */
-export function beginningOf(
-  { begin, workflow, clock }: GateConfig,
-  run: Run,
-): (() => Promise<Json | undefined>) | undefined {
+export function beginningOf(config: GateConfig, run: Run): (() => Promise<Beginning>) | undefined {
+  const { begin, workflow } = config;
   if (begin === undefined) return undefined;
   return () => {
-    const known = asked.get(run) ?? new Map<Workflow, Promise<Json | undefined>>();
+    const known = asked.get(run) ?? new Map<Workflow, Promise<Beginning>>();
     asked.set(run, known);
-    const data =
-      known.get(workflow) ?? askBegin(begin, { run: run.run, principal: run.actor }, clock);
-    known.set(workflow, data);
-    return data;
+    const beginning =
+      known.get(workflow) ?? askBegin(begin, { run: run.run, principal: run.actor }, config);
+    known.set(workflow, beginning);
+    return beginning;
   };
 }
 
 /**
- * Gives a run that the next call begins the data that it would begin with. `unavailable` where the
- * app's `begin` fails, which `onError` is told. Writes nothing.
+ * Gives a run that the next call begins as it would begin: with its data, and in its state.
+ * `unavailable` where the app's `begin` fails, which `onError` is told. Writes nothing.
  */
 export function asBegun(
   config: GateConfig,
@@ -398,7 +400,7 @@ export function asBegun(
   const begin = standing.begins ? beginningOf(config, run) : undefined;
   if (begin === undefined) return standing;
   return begin()
-    .then((data) => standing.begunWith(data))
+    .then((beginning) => standing.begunWith(beginning))
     .catch((error: unknown) => {
       config.onError(error);
       return 'unavailable' as const;
@@ -415,11 +417,12 @@ export function asShown(
 }
 
 /**
- * Whether what a client is shown depends on data that the app's `begin` has to give: a statechart's
- * guards or a `visible` may read them.
+ * Whether what a client is shown depends on what the app's `begin` has to give. That is a state, or
+ * data that a statechart's guards or a `visible` may read.
  */
 export function asksToShow({ begin, workflow }: GateConfig, { begins }: Standing): boolean {
-  return begins && begin !== undefined && (!workflow.isFlat || workflow.hides);
+  const isAsked = !workflow.isFlat || workflow.hides || workflow.starts.length > 0;
+  return begins && begin !== undefined && isAsked;
 }
 
 /** A run that the next call begins anew is never seen at its end, so such bindings are useless. */

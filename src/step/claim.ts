@@ -1,14 +1,15 @@
 /**
- * How a call gets its run. A run that begins gets its first data. A run whose deadline has passed,
- * or that begins anew, first makes a move of its own. Hides how the app is asked for data.
+ * How a call gets its run. A run that begins gets its first data, and perhaps its first state. A
+ * run whose deadline has passed, or that begins anew, first makes a move of its own. Hides how the
+ * app is asked how a run begins.
  */
 import type { Clock } from '../clock.ts';
 import { InterlockError } from '../errors.ts';
 import type { StopReason } from '../events.ts';
 import type { Json } from '../stores/store.ts';
 import type { Position } from '../workflow/position.ts';
-import { AFTER, jsonOf, RESTART } from '../workflow/stored.ts';
-import type { Understood, Workflow } from '../workflow/workflow.ts';
+import { AFTER, BEGIN, jsonOf, RESTART } from '../workflow/stored.ts';
+import type { Beginning, Understood, Workflow } from '../workflow/workflow.ts';
 import { moveTo, type StepMove, tellIfHeld } from './outcome.ts';
 import { type Refused, Step, type StepCall, type StepRules, type StepRun } from './step.ts';
 
@@ -22,8 +23,15 @@ export interface Wanted extends StepCall {
   readonly states: readonly string[] | undefined;
   /** Who begins the run anew if it has ended; `undefined`: an ended run stays as it is. */
   readonly restarts?: { readonly actor: string | undefined } | undefined;
-  /** Gives the data that the run begins with. Default: the machine's own. */
-  readonly begin?: (() => Promise<Json | undefined>) | undefined;
+  /** Gives how the run begins. Default: as the machine says. */
+  readonly begin?: (() => Promise<Beginning>) | undefined;
+  /**
+   * Whether the call is allowed where the run begins. If it is not, the run does not begin in a
+   * state that the app gives, and not anew. Default: it is.
+   */
+  readonly opens?: ((begun: Position) => boolean) | undefined;
+  /** Whether the caller saves by itself how the run begins. Default `false`. */
+  readonly begins?: boolean | undefined;
   /**
    * What stops the run there: asked before the run makes any move of its own. Of a run that makes
    * none, the caller asks. Default: nothing stops it.
@@ -34,7 +42,8 @@ export interface Wanted extends StepCall {
 /**
  * Claims a run where it stands now. First the run leaves a state whose deadline has passed, or
  * begins anew if it has ended. Each such move is committed by itself, `onMoved` is told, and the
- * run is claimed again. The first data of a run that begins are saved with its next commit.
+ * run is claimed again. The first data of a run that begins are saved with its next commit. A first
+ * state is a move of its own: what is stored of a step must say where the step found its run.
  */
 export function claimRun(
   rules: StepRules,
@@ -74,45 +83,59 @@ function isReady(workflow: Workflow, found: Understood, { begin, restarts }: Wan
 /** Gives the run its first data, or makes the move that it has to make before the call's. */
 async function makeReady(
   rules: StepRules,
-  { begin, restarts }: Wanted,
+  wanted: Wanted,
   step: Step,
   found: Understood,
 ): Promise<Step | Refused | { readonly move: StepMove }> {
   const { workflow } = rules;
-  let known = found;
-  let data: Json | undefined;
-  if (begin !== undefined) {
-    try {
-      if (step.isFirst) known = await beginFirst(workflow, begin, step, found);
-      if (restarts !== undefined && isAtEnd(workflow, found)) data = await begin();
-    } catch (fault) {
-      await step.withdraw();
-      return { reason: 'unavailable', fault };
-    }
-  }
-  step.understood = known;
   let own: ReturnType<typeof ownMove>;
+  let begins = false;
   try {
-    own = ownMove(workflow, known, restarts, data);
+    const { begin, restarts } = wanted;
+    let beginning: Beginning = {};
+    step.understood = found;
+    if (begin !== undefined && step.isFirst) {
+      beginning = await begin();
+      step.understood = begunFirst(workflow, beginning, step, found);
+    } else if (begin !== undefined && restarts !== undefined && isAtEnd(workflow, found)) {
+      beginning = await begin();
+    }
+    const isPlaced = step.isFirst && beginning.state !== undefined;
+    if (isPlaced && wanted.begins === true) return step;
+    begins = isPlaced || isAtEnd(workflow, step.understood);
+    own = isPlaced
+      ? { move: beginningAt(workflow, step.understood.position, wanted.note?.actor) }
+      : ownMove(workflow, step.understood, restarts, beginning);
   } catch (fault) {
-    // The machine's own code, which a run that begins anew asks with its first data.
+    // The app's `begin` or the machine's own code.
     await step.withdraw();
     return { reason: 'unavailable', fault };
   }
   if (own === undefined) return step;
+  if (begins && wanted.opens?.(own.move.snapshot) === false) {
+    await step.withdraw();
+    return { reason: 'state', snapshot: step.snapshot };
+  }
   const status = await step.save(own.move, own.options);
   return status === 'committed' ? { move: own.move } : { reason: 'unavailable' };
 }
 
-/** A run that begins, with its first data. The move of a passed deadline takes them along. */
-async function beginFirst(
+/** A run that begins. The move of a passed deadline takes its first data along. */
+function begunFirst(
   workflow: Workflow,
-  begin: NonNullable<Wanted['begin']>,
+  beginning: Beginning,
   { snapshot: { updatedAt }, grantedAt }: Step,
   known: Understood,
-): Promise<Understood> {
-  const position = begunWith(workflow, known.position, await begin());
+): Understood {
+  const position = workflow.begunWith(known.position, beginning);
+  // The time of a state that the app gives begins once that is saved.
+  if (beginning.state !== undefined) return { position, expiry: undefined };
   return { position, expiry: workflow.overdue({ ...position, updatedAt }, grantedAt) };
+}
+
+/** The move by which a run begins in a state that the app gives. */
+function beginningAt(workflow: Workflow, position: Position, actor: string | undefined): StepMove {
+  return moveTo(workflow, position, { position, actions: [] }, { event: BEGIN, actor });
 }
 
 /** No call goes on from the run before, so its idempotency keys are forgotten. */
@@ -123,10 +146,11 @@ export function restartOf(
   workflow: Workflow,
   from: Position,
   actor: string | undefined,
-  data?: Json,
+  beginning: Beginning = {},
 ): StepMove {
-  const position = begunWith(workflow, workflow.start, data);
-  const actions = workflow.dueActions(true);
+  const position = workflow.begunWith(workflow.start, beginning);
+  // A state that the app gives is not entered from the machine's first ones.
+  const actions = workflow.dueActions(beginning.state === undefined);
   const said = { event: RESTART, actor };
   const move = moveTo(workflow, from, { position, actions }, said);
   return { ...move, isRestart: true };
@@ -142,12 +166,12 @@ function ownMove(
   workflow: Workflow,
   known: Understood,
   restarts: Wanted['restarts'],
-  data: Json | undefined,
+  beginning: Beginning,
 ): { readonly move: StepMove; readonly options?: typeof ANEW } | undefined {
   const { position, expiry } = known;
   if (expiry !== undefined) return { move: moveTo(workflow, position, expiry, { event: AFTER }) };
   if (restarts === undefined || !isAtEnd(workflow, known)) return undefined;
-  return { move: restartOf(workflow, position, restarts.actor, data), options: ANEW };
+  return { move: restartOf(workflow, position, restarts.actor, beginning), options: ANEW };
 }
 
 /** What `begin` is told of a run that is about to begin. */
@@ -159,25 +183,55 @@ export interface BeginningRun {
 }
 
 /**
- * Gives the shared data that a run begins with; for a statechart, its context. `undefined` leaves
- * the machine's own. If it throws or rejects, the run does not begin.
+ * Where a run begins, and with which data; {@link beginIn} makes it. JSON has no instances of a
+ * class, so no data are taken for one, not even those with a member `state`.
  */
-export type Begin = (run: BeginningRun) => Json | undefined | Promise<Json | undefined>;
+export class BeginsIn {
+  readonly state: string;
+  readonly data: Json | undefined;
+
+  /** @internal */
+  constructor(state: string, data: Json | undefined) {
+    this.state = state;
+    this.data = data;
+    Object.freeze(this);
+  }
+}
+
+/**
+ * For `begin`: the run begins in this state. It must be one of the gate's `starts`, or its initial
+ * state. No action of entering it is done.
+ *
+ * @param data the shared data that it begins with; for a statechart, its context. Default: the
+ * machine's own
+ */
+export function beginIn(state: string, data?: Json): BeginsIn {
+  return new BeginsIn(state, data);
+}
+
+/**
+ * Gives the shared data that a run begins with; for a statechart, its context. `undefined` leaves
+ * the machine's own. What {@link beginIn} returns says in which state the run begins, too. If it
+ * throws or rejects, the run does not begin.
+ */
+export type Begin = (
+  run: BeginningRun,
+) => Json | BeginsIn | undefined | Promise<Json | BeginsIn | undefined>;
 
 /** How long `begin` may take, in milliseconds. */
 const BEGIN_MS = 5_000;
 
 /**
- * Asks the app for a run's first data.
+ * Asks the app how a run begins.
  *
- * @throws what `begin` throws; InterlockError `ERR_INTERLOCK_CONFIG` where it gives no JSON; Error
- * where it takes too long
+ * @throws what `begin` throws; InterlockError `ERR_INTERLOCK_CONFIG` where it gives no JSON, or a
+ * state in which no run of the workflow begins; Error where it takes too long
  */
 export async function askBegin(
   begin: Begin,
   run: BeginningRun,
-  clock: Pick<Clock, 'after'>,
-): Promise<Json | undefined> {
+  { workflow, clock }: { readonly workflow: Workflow; readonly clock: Pick<Clock, 'after'> },
+): Promise<Beginning> {
   let stop = (): void => {};
   const late = new Promise<never>((_, reject) => {
     const fail = (): void =>
@@ -186,7 +240,10 @@ export async function askBegin(
   });
   try {
     const given: unknown = await Promise.race([begin(run), late]);
-    return given === undefined ? undefined : firstData(given);
+    const isPlaced = given instanceof BeginsIn;
+    const state = isPlaced ? workflow.startNamed(given.state) : undefined;
+    const data = isPlaced ? given.data : given;
+    return { state, data: data === undefined ? undefined : firstData(data) };
   } finally {
     stop();
   }
@@ -200,13 +257,4 @@ export function firstData(given: unknown): Json {
     const message = error instanceof Error ? error.message : String(error);
     throw new InterlockError('ERR_INTERLOCK_CONFIG', `begin: ${message}`);
   }
-}
-
-/** The position of a run that begins with these data. Default: the machine's own. */
-export function begunWith(
-  workflow: Workflow,
-  position: Position,
-  data: Json | undefined,
-): Position {
-  return data === undefined ? position : workflow.begunWith(position, data);
 }

@@ -256,6 +256,18 @@ export interface BindingOptions<
    * `'hold'`.
    */
   readonly uncertain?: Uncertain | undefined;
+  /**
+   * The author's word that the tool changes nothing. It is needed beside `whileHeld`, and means
+   * nothing without it. Default `false`.
+   */
+  readonly readOnly?: boolean | undefined;
+  /**
+   * Whether calls go on while the run is held, also under a loop shield, which counts none of them
+   * then. For a binding without an event, beside `readOnly: true`. Default: a call that needs the
+   * run's claim waits for the operator. That is each call under a loop shield, and of a tool that
+   * sends an event in other states or for other arguments.
+   */
+  readonly whileHeld?: boolean | undefined;
 }
 
 /** A tool, the states in which it is available, and the events that its outcomes send. */
@@ -321,6 +333,8 @@ const optionsSchema = lazyOptions(() => ({
   visible: z.optional(functionOption<VisibleTest>()),
   when: z.optional(functionOption<CallTest>()),
   uncertain: z.optional(z.enum(['hold', 'retry'])),
+  readOnly: z.optional(z.boolean()),
+  whileHeld: z.optional(z.boolean()),
 }));
 
 /**
@@ -336,6 +350,20 @@ export function parseBinding(name: unknown, states: unknown, event: unknown): An
   if (rest.retries !== undefined && failure === undefined) {
     const message = `binding of ${what}: "retries" counts the failures before "failure" is sent`;
     throw new InterlockError('ERR_INTERLOCK_CONFIG', `${message}; give "failure" too`);
+  }
+  if (rest.whileHeld && (success !== undefined || failure !== undefined)) {
+    const sent = success !== undefined ? 'success' : 'failure';
+    const reads = `binding of ${what}: "whileHeld" lets reads through`;
+    const message = `${reads}, and "${sent}" moves the run`;
+    throw new InterlockError(
+      'ERR_INTERLOCK_CONFIG',
+      `${message}; leave one of the two out, or bind the reads apart, by a "when" or other states`,
+    );
+  }
+  if ((rest.whileHeld ?? false) !== (rest.readOnly ?? false)) {
+    const [given, missing] = rest.whileHeld ? ['whileHeld', 'readOnly'] : ['readOnly', 'whileHeld'];
+    const message = `binding of ${what}: "${given}" has no effect without "${missing}"`;
+    throw new InterlockError('ERR_INTERLOCK_CONFIG', `${message}: true; give both, or none`);
   }
   assertSynchronous(what, 'errors', rest.errors);
   return Object.freeze({

@@ -39,6 +39,11 @@ export interface CallBinding {
   retriesIn(state: string): number;
   /** What the bindings that are available in `state` say of errors. */
   errorsIn(state: string): readonly ErrorRule[];
+  /**
+   * Whether every binding that is available in `state` lets reads through while the run is held.
+   * Absent where none does in any state.
+   */
+  readonly isOpenWhileHeld?: (state: string) => boolean;
   /** The functions that choose an event. */
   readonly sources: readonly Exclude<AnyEventSource, string>[];
   /** All of them must let the call through. */
@@ -64,6 +69,12 @@ export function combine(model: Model, bindings: readonly AnyBinding[]): CallBind
       bindings.flatMap(({ errors, states }) =>
         errors !== undefined && model.isIn(state, states) ? [errors] : [],
       ),
+    ...(bindings.some(({ whileHeld }) => whileHeld) && {
+      isOpenWhileHeld: (state: string) => {
+        const open = bindings.filter(({ states }) => model.isIn(state, states));
+        return open.length > 0 && open.every(({ whileHeld }) => whileHeld === true);
+      },
+    }),
     sources: Object.freeze(
       bindings
         .flatMap(({ success, failure }) => [success, failure])

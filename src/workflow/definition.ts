@@ -3,7 +3,16 @@
  * and how the app's callbacks are called.
  */
 import * as z from 'zod/mini';
-import { functionOption, isTable, lazyOptions, type ParsedBy, parseOptions } from '../options.ts';
+import { InterlockError } from '../errors.ts';
+import { rightNames } from '../names.ts';
+import {
+  functionOption,
+  isTable,
+  lazyOptions,
+  type ParsedBy,
+  parseOptions,
+  showValue,
+} from '../options.ts';
 import type { Json } from '../stores/store.ts';
 import { flatModel, workflowId } from './flat-machine.ts';
 import { LoopShield, type LoopShieldOptions } from './loop-shield.ts';
@@ -63,6 +72,12 @@ export interface GateOptions {
    * counted.
    */
   readonly loopShield?: LoopShieldOptions | undefined;
+  /**
+   * The states in which a run may begin, beside the initial one. `begin` chooses one of them by
+   * `beginIn()`. Give names of a flat machine's states, or paths or texts of a statechart's. None
+   * may be final. Proofs and checks start from each. Default: none.
+   */
+  readonly starts?: readonly string[] | undefined;
 }
 
 const gateOptionsSchema = lazyOptions(() => ({
@@ -72,10 +87,11 @@ const gateOptionsSchema = lazyOptions(() => ({
   version: z.optional(z.int().check(z.minimum(1))),
   migrate: z.optional(functionOption<Migrate>()),
   loopShield: z.optional(z.custom<LoopShieldOptions>(isTable, 'expected an object')),
+  starts: z._default(z.array(z.string()), () => []),
 }));
 
 /** Options of `StateMachineGate.fromOrder()`. */
-export interface OrderOptions extends Omit<GateOptions, 'onAction'> {
+export interface OrderOptions extends Omit<GateOptions, 'onAction' | 'starts'> {
   /**
    * Names the workflow to stores, models and logs: 1 to 64 letters, digits, `_`, `.` or `-`.
    * Default `'workflow'`.
@@ -84,7 +100,7 @@ export interface OrderOptions extends Omit<GateOptions, 'onAction'> {
 }
 
 const orderOptionsSchema = lazyOptions(() => {
-  const { onAction: _, ...shape } = gateOptionsSchema().shape;
+  const { onAction: _, starts: __, ...shape } = gateOptionsSchema().shape;
   return { ...shape, id: z._default(workflowId(), 'workflow') };
 });
 
@@ -96,6 +112,8 @@ export class Definition {
   readonly now: () => number;
   readonly deployment: Deployment;
   readonly shield: LoopShield | undefined;
+  /** Where a run may begin beside the initial state, as stores name these states. */
+  readonly starts: readonly string[];
   readonly onError: ErrorListener;
 
   readonly #options: ParsedBy<typeof gateOptionsSchema>;
@@ -105,10 +123,11 @@ export class Definition {
     order: Order | undefined,
     options: ParsedBy<typeof gateOptionsSchema>,
   ) {
-    const { loopShield, now, onError, onAction: _, ...deployment } = options;
+    const { loopShield, now, onError, onAction: _, starts, ...deployment } = options;
     this.model = model;
     this.order = order;
     this.shield = loopShield === undefined ? undefined : new LoopShield(model, loopShield);
+    this.starts = Object.freeze(starts.map((asked) => startOf(model, asked)));
     this.now = now;
     this.deployment = deployment;
     this.onError = onError;
@@ -126,7 +145,7 @@ export class Definition {
   static ofOrder(rules: unknown, given: unknown): Definition {
     const { id, ...options } = parseOptions('fromOrder()', orderOptionsSchema, given);
     const order = Order.parse(id, rules);
-    return new Definition(order.model, order, options);
+    return new Definition(order.model, order, { ...options, starts: [] });
   }
 
   /** The definition with further tools for a run to remember; itself where it has them already. */
@@ -149,6 +168,28 @@ export class Definition {
     if (onAction === undefined) return;
     for (const action of actions) callSafely(() => onAction(action, context), onError);
   }
+}
+
+/**
+ * The text of a state in which runs may begin.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` where there is no such state, or runs end there
+ */
+function startOf(model: Model, asked: string): string {
+  const what = `workflow "${model.id}": starts: ${showValue(asked)}`;
+  const state = model.has(asked) ? asked : model.entered?.(asked);
+  if (state === undefined)
+    throw new InterlockError(
+      'ERR_INTERLOCK_CONFIG',
+      `${what} does not exist, ${rightNames(asked, model.names)}`,
+    );
+  if (!model.isFinal(state)) return state;
+  const open = model.names.filter((name) => !model.isFinal(name));
+  throw new InterlockError(
+    'ERR_INTERLOCK_CONFIG',
+    `${what} is final, so a run that begins there could do nothing; ` +
+      `states that are not are ${open.map(showValue).join(', ')}`,
+  );
 }
 
 /** An `onTransition` callback as a gate keeps it: one that is added twice is called twice. */

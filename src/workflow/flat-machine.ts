@@ -15,10 +15,22 @@ import {
   type Position,
 } from './position.ts';
 
+/**
+ * Where an event leads: the name of a state, or an object with it. `reenter` is for an event that
+ * leads to the run's own state: the run leaves that state and enters it again, as in XState. Its
+ * deadline and its counted failures begin anew. Default: the run stays, and its deadline goes on.
+ */
+export type FsmTransition<S extends string = string> =
+  | S
+  | { readonly target: S; readonly reenter?: boolean | undefined };
+
 /** One state of an {@link FsmConfig}. */
 export interface FsmStateConfig<S extends string = string, E extends string = string> {
-  /** Where each event leads. Any other event leaves the run in this state. */
-  readonly on?: { readonly [event in E]?: S } | undefined;
+  /**
+   * Where each event leads. It wins over the machine's own `on`: an event that is `undefined` here
+   * is not taken in this state. Any event that neither has leaves the run in this state.
+   */
+  readonly on?: { readonly [event in E]?: FsmTransition<S> | undefined } | undefined;
   /**
    * Where the run goes by itself after so many milliseconds in this state: `{ 900_000: 'expired'
    * }`. One deadline at most. It takes effect when the run is next used, and by `runsOf(gate,
@@ -42,6 +54,12 @@ export interface FsmConfig<S extends string = string, E extends string = string>
   readonly id?: string | undefined;
   /** The state in which every run begins. */
   readonly initial: NoInfer<S>;
+  /**
+   * Where an event leads in each state that does not name it in an `on` of its own. Final states
+   * take none. In the state that it leads to, the run enters that state again, as in XState: a
+   * deadline begins anew.
+   */
+  readonly on?: { readonly [event in E]?: FsmTransition<NoInfer<S>> | undefined } | undefined;
   readonly states: { readonly [state in S]: FsmStateConfig<NoInfer<S>, E> };
 }
 
@@ -49,9 +67,10 @@ export interface FsmConfig<S extends string = string, E extends string = string>
 export interface WidenedConfig<S extends string, E extends string, N extends string> {
   readonly id?: string | undefined;
   readonly initial: N;
+  readonly on?: { readonly [event in E]?: FsmTransition<N> | undefined } | undefined;
   readonly states: {
     readonly [state in S]: {
-      readonly on?: { readonly [event in E]?: N } | undefined;
+      readonly on?: { readonly [event in E]?: FsmTransition<N> | undefined } | undefined;
       readonly after?: { readonly [ms: number]: N } | undefined;
       readonly type?: N | undefined;
     };
@@ -66,6 +85,7 @@ export const workflowId = lazily(() =>
 const configSchema = lazyOptions(() => ({
   id: z._default(workflowId(), 'workflow'),
   initial: z.string(),
+  on: z.optional(tableOption()),
   states: tableOption(),
 }));
 
@@ -83,12 +103,21 @@ interface Machine {
 }
 
 interface MachineState {
-  /** Where each event of this state leads. */
-  readonly on: ReadonlyMap<string, string>;
+  /** Where each event leads here. In a final state none does. */
+  readonly on: ReadonlyMap<string, Transition>;
   /** When a run leaves the state by itself, and to where. */
   readonly after?: Deadline;
   readonly isFinal: boolean;
 }
+
+interface Transition {
+  readonly target: string;
+  /** Whether a run that is in the target leaves it and enters it again. */
+  readonly reenters: boolean;
+}
+
+/** Where each event of one `on` leads; `undefined` where it says that none is taken. */
+type Transitions = ReadonlyMap<string, Transition | undefined>;
 
 /**
  * Checks a definition and copies it.
@@ -97,10 +126,18 @@ interface MachineState {
  * `ERR_INTERLOCK_TARGET` for a state that does not exist.
  */
 function parseConfig(config: unknown): Machine {
-  const { id, initial, states: table } = parseOptions('workflow', configSchema, config);
+  const { id, initial, on, states: table } = parseOptions('workflow', configSchema, config);
   const what = `workflow "${id}"`;
   const entries = parseNames(what, 'a state', table);
-  const states = new Map(entries.map(([name, state]) => [name, parseState(what, name, state)]));
+  // XState leaves and enters a state anew where a transition of the root leads to it.
+  const root = new Map(
+    [...parseTransitions(what, on)].flatMap(([event, transition]) =>
+      transition === undefined ? [] : [[event, { ...transition, reenters: true }] as const],
+    ),
+  );
+  const states = new Map(
+    entries.map(([name, state]) => [name, parseState(what, name, state, root)]),
+  );
   if (states.size === 0) throw configError(`${what} has no states`);
   if (states.has(ANY_STATE))
     throw configError(
@@ -113,34 +150,80 @@ function parseConfig(config: unknown): Machine {
       `${message}, ${rightNames(initial, states.keys())}`,
     );
   }
-  const machine = { id, initial, states };
-  for (const name of states.keys()) checkTargets(machine, name);
-  return machine;
+  for (const [event, { target }] of root)
+    checkTarget(states, `${showValue(event)} of "on" of ${what}`, target);
+  for (const [name, { on: own, after }] of states) {
+    const where = `state ${showValue(name)} of ${what}`;
+    for (const [event, { target }] of own)
+      checkTarget(states, `${showValue(event)} of ${where}`, target);
+    if (after !== undefined)
+      checkTarget(states, `"after" ${after.ms} ms of ${where}`, after.target);
+  }
+  return { id, initial, states };
 }
 
-function parseState(workflow: string, name: string, config: unknown): MachineState {
+/** @param root where the machine's own `on` leads */
+function parseState(
+  workflow: string,
+  name: string,
+  config: unknown,
+  root: ReadonlyMap<string, Transition>,
+): MachineState {
   const what = `state ${showValue(name)} of ${workflow}`;
   if (config === undefined) throw configError(`${what}: expected an object, got undefined`);
   const { on, after, type } = parseOptions(what, stateSchema, config);
   if (type === 'final' && on !== undefined) throw configError(`${what}: a final state has no "on"`);
   if (type === 'final' && after !== undefined)
     throw configError(`${what}: a final state has no "after"`);
-  const targets = parseNames(what, 'an event', on ?? {}).filter(
-    ([, target]) => target !== undefined,
+  const isFinal = type === 'final';
+  const taken = new Map(isFinal ? [] : root);
+  for (const [event, own] of parseTransitions(what, on)) {
+    if (own === undefined) taken.delete(event);
+    else taken.set(event, own);
+  }
+  return {
+    on: taken,
+    ...(after !== undefined && { after: parseDeadline(what, after) }),
+    isFinal,
+  };
+}
+
+function parseTransitions(what: string, on: Record<string, unknown> | undefined): Transitions {
+  const given = parseNames(what, 'an event', on ?? {});
+  const wildcard = given.find(
+    ([event, to]) => to !== undefined && (event === '*' || event.endsWith('.*')),
   );
-  const wildcard = targets.find(([event]) => event === '*' || event.endsWith('.*'));
   if (wildcard !== undefined)
     throw configError(
       `${what}: on: ${showValue(wildcard[0])} matches events in a statechart alone; ` +
         'name each event, or give what createMachine() of XState returns',
     );
-  return {
-    on: new Map(
-      targets.map(([event, target]) => [event, parseTarget(what, `on.${event}`, target)]),
-    ),
-    ...(after !== undefined && { after: parseDeadline(what, after) }),
-    isFinal: type === 'final',
-  };
+  return new Map(
+    given.map(([event, to]) => [
+      event,
+      to === undefined ? undefined : parseTransition(what, `on.${event}`, to),
+    ]),
+  );
+}
+
+function parseTransition(what: string, place: string, given: unknown): Transition {
+  if (typeof given === 'string') return { target: given, reenters: false };
+  const isKnown =
+    isTable(given) && Object.keys(given).every((key) => key === 'target' || key === 'reenter');
+  if (!isKnown || typeof given.target !== 'string') {
+    const got = isTable(given)
+      ? `an object with ${Object.keys(given).map(showValue).join(', ') || 'no member'}` +
+        '; for guards and actions give what createMachine() of XState returns'
+      : showValue(given);
+    const right = 'the name of a state, or { target: "a state", reenter: true }';
+    throw configError(`${what}: ${place}: expected ${right}, got ${got}`);
+  }
+  const { target, reenter = false } = given;
+  if (typeof reenter !== 'boolean')
+    throw configError(
+      `${what}: ${place}.reenter: expected true or false, got ${showValue(reenter)}`,
+    );
+  return { target, reenters: reenter };
 }
 
 function parseDeadline(what: string, after: Record<string, unknown>): Deadline {
@@ -152,16 +235,9 @@ function parseDeadline(what: string, after: Record<string, unknown>): Deadline {
     const got = showValue(after);
     throw configError(`${what}: after: expected ${right}, such as ${example}, got ${got}`);
   }
-  return { ms, target: parseTarget(what, `after.${delay}`, target) };
-}
-
-function parseTarget(what: string, place: string, target: unknown): string {
-  if (typeof target === 'string') return target;
-  const hint = isTable(target)
-    ? '; for a statechart give what createMachine() of XState returns'
-    : '';
+  if (typeof target === 'string') return { ms, target };
   throw configError(
-    `${what}: ${place}: expected the name of a state, got ${showValue(target)}${hint}`,
+    `${what}: after.${delay}: expected the name of a state, got ${showValue(target)}`,
   );
 }
 
@@ -174,19 +250,17 @@ function parseNames(
   return Object.entries(table);
 }
 
-function checkTargets({ id, states }: Machine, name: string): void {
-  const { on, after } = states.get(name) ?? {};
-  const ways = [...(on ?? [])].map(([event, target]) => [showValue(event), target] as const);
-  if (after !== undefined) ways.push([`"after" ${after.ms} ms`, after.target]);
-  for (const [way, target] of ways) {
-    if (states.has(target)) continue;
-    const transition = `${way} of state ${showValue(name)} of workflow "${id}"`;
-    const message = `${transition} leads to ${showValue(target)}, which does not exist`;
-    throw new InterlockError(
-      'ERR_INTERLOCK_TARGET',
-      `${message}, ${rightNames(target, states.keys())}`,
-    );
-  }
+function checkTarget(
+  states: ReadonlyMap<string, unknown>,
+  transition: string,
+  target: string,
+): void {
+  if (states.has(target)) return;
+  throw new InterlockError(
+    'ERR_INTERLOCK_TARGET',
+    `${transition} leads to ${showValue(target)}, which does not exist, ` +
+      rightNames(target, states.keys()),
+  );
 }
 
 function configError(message: string): InterlockError {
@@ -227,13 +301,16 @@ export function flatModel(config: unknown): Model {
 }
 
 function next({ states }: Machine, position: Position, event: string): Next {
-  const target = states.get(position.state)?.on.get(event);
-  if (target === undefined) return { position, changed: false, handled: false, actions: [] };
-  const changed = target !== position.state;
-  return {
-    position: changed ? { ...position, state: target } : position,
-    changed,
-    handled: true,
-    actions: [],
-  };
+  const transition = states.get(position.state)?.on.get(event);
+  if (transition === undefined) return { position, changed: false, handled: false, actions: [] };
+  const { target, reenters } = transition;
+  if (target !== position.state)
+    return {
+      position: { ...position, state: target },
+      changed: true,
+      handled: true,
+      actions: [],
+    };
+  const stays = { position, changed: false, handled: true, actions: [] };
+  return reenters ? { ...stays, reentered: true } : stays;
 }

@@ -39,7 +39,7 @@ import {
   type TransitionResult,
 } from './position.ts';
 import { BoundReads, type ReadOptions } from './reads.ts';
-import { adopt, parseSnapshot, stamped } from './stored.ts';
+import { adopt, arrived, parseSnapshot, stamped } from './stored.ts';
 import { isVeiled, Sight } from './visible.ts';
 import { Workflow } from './workflow.ts';
 import type {
@@ -216,13 +216,10 @@ class Gate<
     this.#assertUsable('transition');
     const name = parseEvent('transition()', event);
     const { state: from } = this.#position;
-    const { position, changed, actions } = this.#definition.model.next(
-      this.#position,
-      name,
-      payload,
-    );
+    const next = arrived(this.#definition.model.next(this.#position, name, payload));
+    const { position, changed, reentered = false, actions } = next;
     const result = { changed, previousState: from, currentState: position.state };
-    if (position !== this.#position)
+    if (position !== this.#position || reentered)
       [this.#position, this.#updatedAt] = [position, this.#definition.now()];
     if (changed) emit(this.#listeners, { ...result, event: name }, this.#definition.onError);
     const due = [...this.#due, ...actions];

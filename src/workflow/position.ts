@@ -32,6 +32,8 @@ export interface Next {
   readonly changed: boolean;
   /** Whether a transition took the event. */
   readonly handled: boolean;
+  /** Whether a flat machine left its state and entered it again. Default: no. */
+  readonly reentered?: boolean;
   /** In the machine's order. */
   readonly actions: readonly FsmAction[];
 }
@@ -88,6 +90,11 @@ export interface Model {
   readonly deadlines: readonly string[];
   /** Whether a run can be in this state. */
   has(state: string): boolean;
+  /**
+   * For a statechart only: the text of all states that are active where a run enters the state of
+   * this path; `undefined` where there is none.
+   */
+  entered?(path: string): string | undefined;
   /** Whether a run in this state has come to its end. Never in an unknown state. */
   isFinal(state: string): boolean;
   /** Whether one of `bound` is true in `state`. Never in an unknown state. */

@@ -123,6 +123,16 @@ class Statechart implements Model {
     return this.#active(state) !== undefined;
   }
 
+  entered(path: string): string | undefined {
+    let value: unknown = {};
+    for (let node = this.chart.nodes.get(path); node?.parent !== undefined; node = node.parent)
+      value = { [node.source.key]: value };
+    if (!this.chart.nodes.has(path)) return undefined;
+    const { context } = this.#machine.getInitialSnapshot(inertScope(() => {}));
+    const whole = this.#machine.resolveState({ value, context, historyValue: {} });
+    return this.chart.textOf(whole.value);
+  }
+
   isFinal(state: string): boolean {
     const known = this.#finals.get(state);
     if (known !== undefined) return known;

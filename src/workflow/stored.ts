@@ -223,13 +223,17 @@ export function countFailure(
 
 /**
  * Drops what a run carries about the state that it has left: when it entered it, and the calls and
- * failures counted there.
+ * failures counted there. One that enters its state again keeps the loop shield's count: else a
+ * model could go round in that circle for ever.
  */
 export function arrived(next: Next): Next {
-  const { position, changed } = next;
-  if (!changed || position.context === undefined) return next;
-  const { entered, loop, failures, ...kept } = openContext(position.context);
-  if (entered === undefined && loop === undefined && failures === undefined) return next;
+  const { position, changed, reentered = false } = next;
+  if (!(changed || reentered) || position.context === undefined) return next;
+  const { entered, loop, failures, ...rest } = openContext(position.context);
+  const isKept = !changed && loop !== undefined;
+  if (entered === undefined && failures === undefined && (isKept || loop === undefined))
+    return next;
+  const kept = isKept ? { ...rest, loop } : rest;
   return { ...next, position: { state: position.state, ...sealContext(kept) } };
 }
 

@@ -90,7 +90,7 @@ function isMoveOf(workflow: Workflow, entry: TrailEntry, to: string): boolean {
 
 /** Whether a deadline, a beginning or a restart made the move. */
 function isOwnMove(workflow: Workflow, { from, event }: TrailEntry, to: string): boolean {
-  if (event === RESTART) return to === workflow.initial;
+  if (event === RESTART) return to === workflow.initial || workflow.starts.includes(to);
   if ([BEGIN, FREEZE, UNFREEZE].includes(event ?? '') && to === from) return true;
   const left = workflow.overdue({ state: from, updatedAt: 0 }, Number.POSITIVE_INFINITY);
   return event === AFTER && left?.position.state === to;

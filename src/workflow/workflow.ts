@@ -88,6 +88,14 @@ export interface Understood {
   readonly expiry: Next | undefined;
 }
 
+/** How a run begins, as the app says it. */
+export interface Beginning {
+  /** Where, as stores name the state. Default: in the initial state. */
+  readonly state?: string | undefined;
+  /** Its shared data; for a statechart its context. Default: the machine's own. */
+  readonly data?: Json | undefined;
+}
+
 /** A gate for every request of every run. It never changes, and has no current state of its own. */
 export class Workflow {
   readonly id: string;
@@ -99,8 +107,10 @@ export class Workflow {
   readonly reads: BoundReads;
   /** What is odd about the bindings, though allowed. */
   readonly oddities: readonly Oddity[];
-  /** Where every run begins. */
+  /** Where a run begins, unless the app gives one of {@link starts}. */
   readonly start: Position;
+  /** The other states in which a run may begin, as stores name them. */
+  readonly starts: readonly string[];
   /** The tools, prompts and patterns that are bound to final states only. */
   readonly onlyAtEnd: readonly string[];
   /**
@@ -110,6 +120,8 @@ export class Workflow {
   readonly foresees: boolean;
   /** The tools whose calls may take the run's claim, and so wait while a step is running. */
   readonly claiming: ReadonlySet<string>;
+  /** Those of {@link claiming} that some binding lets go on while the run is held. */
+  readonly #whileHeld: ReadonlySet<string>;
   /** Whether some binding has a `visible`. */
   readonly hides: boolean;
   readonly shield: LoopShield | undefined;
@@ -132,6 +144,7 @@ export class Workflow {
     this.id = model.id;
     this.initial = model.start.state;
     this.start = Object.freeze(stamped(model.start, deployment));
+    this.starts = definition.starts;
     this.states = model.names;
     this.#finals = model.isFlat ? model.names.filter((name) => model.isFinal(name)) : [];
     this.#definition = definition;
@@ -161,6 +174,9 @@ export class Workflow {
     // A loop shield counts each call, so each of them takes the claim.
     const claims = (tool: string): boolean => shield !== undefined || this.kindOf(tool) === 'step';
     this.claiming = new Set(this.toolNames.filter(claims));
+    const goesOn = (tool: string): boolean =>
+      this.bindingsOf(tool).some(({ whileHeld }) => whileHeld === true);
+    this.#whileHeld = new Set([...this.claiming].filter(goesOn));
     Object.freeze(this);
   }
 
@@ -323,6 +339,20 @@ export class Workflow {
     return strictestKind(this.bindingsOf(tool));
   }
 
+  /** The tools of which each call is refused in `state` while the run is held. */
+  closedWhileHeld(state: string): ReadonlySet<string> {
+    if (this.#whileHeld.size === 0) return this.claiming;
+    const isOpen = (tool: string): boolean => {
+      const open = this.bindingsOf(tool).filter((binding) => this.allows(state, binding));
+      const reads = open.filter(({ whileHeld }) => whileHeld === true);
+      // Another binding that is about each call makes each call of the state wait.
+      return reads.length > 0 && open.every((each) => reads.includes(each) || each.when);
+    };
+    return new Set(
+      [...this.claiming].filter((tool) => !(this.#whileHeld.has(tool) && isOpen(tool))),
+    );
+  }
+
   /** Whether a run records the tool's successes only because other tools' rules name it. */
   isRecordedUnsaid(tool: string): boolean {
     const { order } = this;
@@ -437,8 +467,9 @@ export class Workflow {
   ): readonly string[] | undefined {
     const { version, migrate } = this.#definition.deployment;
     if (!this.#model.isFlat || version !== undefined || migrate !== undefined) return undefined;
-    // A deadline may have taken the run out of its stored state.
-    if (this.#model.deadlines.length > 0) return undefined;
+    // A deadline may have taken the run out of its stored state. A run that has not begun may
+    // begin in another state than the one that is stored for it.
+    if (this.#model.deadlines.length > 0 || this.starts.length > 0) return undefined;
     const names = states as readonly string[];
     if (!beginsAnew || this.#finals.length === 0) return names;
     const kept = names.filter((name) => !this.hasEnded(name));
@@ -543,14 +574,35 @@ export class Workflow {
   }
 
   /**
-   * Where a run begins with these data. A statechart asks its `always` transitions again, as XState
-   * does with an input.
+   * A state in which the app lets a run begin, as stores name it; `undefined` for the initial one.
    *
-   * @throws Error where they are no JSON; InterlockError `ERR_INTERLOCK_CONFIG` where such a
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the gate's `starts` do not have it
+   */
+  startNamed(asked: string): string | undefined {
+    const whole = this.hasState(asked) ? asked : this.#model.entered?.(asked);
+    if (whole === this.initial) return undefined;
+    if (whole !== undefined && this.starts.includes(whole)) return whole;
+    const right =
+      whole === undefined || this.starts.length > 0
+        ? rightNames(asked, [this.initial, ...this.starts])
+        : `give the gate { starts: [${showValue(asked)}] }`;
+    throw new InterlockError(
+      'ERR_INTERLOCK_CONFIG',
+      `no run of workflow "${this.id}" begins in ${showValue(asked)}; ${right}`,
+    );
+  }
+
+  /**
+   * Where a run begins that the app begins so. A statechart asks its `always` transitions again, as
+   * XState does with an input.
+   *
+   * @throws Error where the data are no JSON; InterlockError `ERR_INTERLOCK_CONFIG` where such a
    * transition has actions, since no move is saved for them
    */
-  begunWith(position: Position, data: Json): Position {
-    const begun = withData(position, data);
+  begunWith(position: Position, { state, data }: Beginning): Position {
+    if (state === undefined && data === undefined) return position;
+    const placed = state === undefined ? position : { ...position, state };
+    const begun = data === undefined ? placed : withData(placed, data);
     const next = this.#model.settle?.(begun);
     if (next === undefined) return begun;
     const { position: settled, actions } = next;
@@ -558,7 +610,7 @@ export class Workflow {
     if (action === undefined) return settled;
     throw new InterlockError(
       'ERR_INTERLOCK_CONFIG',
-      `workflow "${this.id}": with the data of "begin", an "always" transition leads from ` +
+      `workflow "${this.id}": as "begin" begins a run, an "always" transition leads from ` +
         `${showValue(begun.state)} to ${showValue(settled.state)} by the action ` +
         `${showValue(action.type)}, and no move is saved for it: name the action in a transition ` +
         'that an event takes',

@@ -84,6 +84,43 @@ describe('the graph of a flat machine', () => {
     ]);
   });
 
+  it("has the machine's own events in each state that takes them, and says what enters it again", () => {
+    const gate = new StateMachineGate({
+      id: 'timed',
+      initial: 'cart',
+      on: { CANCEL: 'cancelled', RESET: 'cart' },
+      states: {
+        cart: { on: { PAY: 'paid', LONGER: { target: 'cart', reenter: true }, NOTE: 'cart' } },
+        paid: { on: { CANCEL: undefined, RESET: 'paid' } },
+        cancelled: { type: 'final' },
+      },
+    }).bindTool('cart_keep', 'cart', 'LONGER');
+    const { edges } = workflowGraph(gate);
+    expect(lines(workflowGraph(gate))).toEqual([
+      'cart --CANCEL--> cancelled',
+      'cart --RESET--> cart',
+      'cart --PAY--> paid',
+      'cart --LONGER--> cart [cart_keep success]',
+      'cart --NOTE--> cart',
+      'paid --RESET--> paid',
+    ]);
+    expect(
+      edges.filter(({ reenters }) => reenters).map(({ from, event }) => [from, event]),
+    ).toEqual([
+      ['cart', 'RESET'],
+      ['cart', 'LONGER'],
+    ]);
+    expect(toMermaid(gate)).toContain(
+      's0 --> s0 : (RESET) (enters again), cart_keep (enters again), (NOTE)',
+    );
+    expect(precedes(gate, 'cart_keep', 'cart_keep')).toMatchObject({ holds: false });
+    const found = checkWorkflow(gate, { outside: ['PAY', 'NOTE', 'RESET'] });
+    expect(found.map(({ code, place }) => `${code}:${place}`)).toEqual([
+      'state-unreachable:cancelled',
+      'event-unsent:CANCEL',
+    ]);
+  });
+
   it('changes nothing in the gate: tools can be bound afterwards', () => {
     const gate = checkoutGate();
     workflowGraph(gate);

@@ -45,7 +45,7 @@ describe('toMermaid()', () => {
       initial: 'open',
       states: {
         open: { on: { OK: 'paid', NO: 'open' }, after: { 900000: 'late' } },
-        paid: {},
+        paid: { on: { KEEP: { target: 'paid', reenter: true } } },
         late: {},
       },
     })
@@ -56,6 +56,7 @@ describe('toMermaid()', () => {
       'open > paid: pay, buy?',
       'open > open: pay fails',
       'open > late: (after 15 min)',
+      'paid > paid: (KEEP) (enters again)',
     ]);
   });
 

@@ -1,5 +1,11 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { type FsmConfig, memoryStore, runsOf, StateMachineGate } from '../../src/index.ts';
+import {
+  type FsmConfig,
+  memoryStore,
+  replayTrail,
+  runsOf,
+  StateMachineGate,
+} from '../../src/index.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { sealed } from '../helpers/envelope.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
@@ -90,6 +96,58 @@ describe('a state with a deadline', () => {
     await client.calls('cart.checkout');
     clock.advance(14 * MINUTE);
     expect((await client.calls('cart.pay')).text).toBe('cart.pay done');
+  });
+
+  it.each([
+    ['an event that enters the state again', 'EXTEND'],
+    ['an event of the machine itself that leads to the state', 'BACK_TO_PAYMENT'],
+  ] as const)('has its time anew by %s', async (_, event) => {
+    const gate = new StateMachineGate({
+      id: 'timed',
+      initial: 'cart',
+      on: { BACK_TO_PAYMENT: 'payment' },
+      states: {
+        cart: { on: { CHECKOUT: 'payment' } },
+        payment: {
+          on: { PAY: 'paid', NOTE: 'payment', EXTEND: { target: 'payment', reenter: true } },
+          after: { 900000: 'expired' },
+        },
+        expired: {},
+        paid: { type: 'final' },
+      },
+    })
+      .bindTool('cart.checkout', 'cart', 'CHECKOUT')
+      .bindTool('cart.add_item', 'payment', event)
+      .bindTool('cart.pay', 'payment', 'PAY');
+    const app = await scene({ workflow: gate });
+    const client = await app.client();
+    const order = app.run(client.run);
+    await client.calls('cart.checkout');
+    app.clock.advance(14 * MINUTE);
+    await app.runs.update(client.run, () => ({ note: 1 }));
+    await client.calls('cart.add_item');
+    app.clock.advance(14 * MINUTE);
+    await order.isIn('payment');
+    expect(await app.runs.send(client.run, event)).toEqual({
+      sent: true,
+      changed: false,
+      state: 'payment',
+    });
+    app.clock.advance(15 * MINUTE - 1);
+    await order.isIn('payment');
+    app.clock.advance(1);
+    await client.isRefused('cart.pay', 'state');
+    await order.isIn('expired');
+    const trail = await app.runs.history(client.run);
+    expect(trail.map(({ from, to, event }) => [from, to, event])).toEqual([
+      ['cart', 'payment', 'CHECKOUT'],
+      ['payment', 'payment', null],
+      ['payment', 'payment', event],
+      ['payment', 'payment', event],
+      ['payment', 'expired', 'after'],
+    ]);
+    expect(replayTrail(gate, trail)).toMatchObject({ state: 'expired', faults: [] });
+    expect((await app.runs.read(client.run))?.context).toEqual({ note: 1 });
   });
 
   it('is left before an event from outside is tested', async () => {

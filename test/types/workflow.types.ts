@@ -53,6 +53,36 @@ new StateMachineGate({ intial: 'a', states: { a: {} } });
 // @ts-expect-error
 new StateMachineGate({ initial: 'a', states: { a: { type: 'finale' } } });
 
+// The events of the machine's own `on` are events too, and its targets are states.
+const rooted = new StateMachineGate({
+  initial: 'a',
+  on: { RESET: 'a', AGAIN: { target: 'b', reenter: true } },
+  states: { a: { on: { GO: 'b', RESET: undefined } }, b: { on: { STAY: { target: 'b' } } } },
+});
+assertType<Same<typeof rooted, StateMachineGate<'a' | 'b', 'RESET' | 'AGAIN' | 'GO' | 'STAY'>>>();
+const constantRoot = {
+  initial: 'a',
+  on: { RESET: { target: 'a', reenter: true } },
+  states: { a: {}, b: {} },
+} as const;
+const fromConstantRoot = new StateMachineGate(constantRoot);
+assertType<Same<typeof fromConstantRoot, StateMachineGate<'a' | 'b', 'RESET'>>>();
+const separateRoot = {
+  initial: 'a',
+  on: { RESET: { target: 'a', reenter: true }, BACK: 'a' },
+  states: { a: { on: { GO: 'b' } }, b: {} },
+};
+const fromSeparateRoot = new StateMachineGate(separateRoot);
+assertType<Same<typeof fromSeparateRoot, StateMachineGate<'a' | 'b', 'RESET' | 'BACK' | 'GO'>>>();
+// @ts-expect-error
+new StateMachineGate({ initial: 'a', on: { RESET: 'c' }, states: { a: {} } });
+// @ts-expect-error
+new StateMachineGate({ initial: 'a', on: { RESET: { target: 'c' } }, states: { a: {} } });
+// @ts-expect-error
+export const wrongOn: FsmConfig['on'] = { GO: { target: 'a', reenters: true } };
+// @ts-expect-error
+rooted.bindTool('t', 'a', 'RESETT');
+
 // bindTool takes the machine's own names only.
 gate
   .bindTool('t', 'empty')

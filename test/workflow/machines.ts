@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import type { BindableTool, Binding } from '../../src/workflow/binding.ts';
-import type { FsmConfig } from '../../src/workflow/flat-machine.ts';
+import type { FsmConfig, FsmTransition } from '../../src/workflow/flat-machine.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 
 /** The machine of the guide. Its `has_items` does not handle `ADD_ITEM`. */
@@ -75,7 +75,7 @@ export const randomWorkflow: fc.Arbitrary<RandomWorkflow> = fc
 
 /** No event that none of the states handles can be bound. */
 function sendingKnown(tool: BindableTool, { config }: { config: FsmConfig }): BindableTool {
-  const known = Object.values(config.states).flatMap(({ on = {} }) => Object.keys(on));
+  const known = [config, ...Object.values(config.states)].flatMap(({ on = {} }) => Object.keys(on));
   const bindings = tool.bindings.map(
     (each): Binding =>
       known.includes(String(each.success)) ? each : { ...each, success: undefined },
@@ -88,23 +88,72 @@ export function gateOf({ config, tools }: RandomWorkflow): StateMachineGate {
   return new StateMachineGate(config).bind(...tools);
 }
 
-function randomConfig(states: string[], events: string[]): fc.Arbitrary<FsmConfig> {
-  const target = fc.option(fc.constantFrom(...states), { nil: undefined });
-  const row = fc.tuple(...events.map(() => target));
-  return fc
-    .record({ initial: fc.constantFrom(...states), rows: fc.tuple(...states.map(() => row)) })
-    .map(
-      ({ initial, rows }): FsmConfig => ({
-        initial,
-        // Makes `__proto__` an own property, which an assignment would not.
-        states: Object.fromEntries(
-          states.map((state, i) => [state, { on: tableOf(events, rows[i] ?? []) }]),
+export const PLAIN_EVENTS = ['A', 'B', 'C'] as const;
+
+const PLAIN_STATES = ['one', 'two', 'three', 'four'] as const;
+
+/**
+ * Machines with names that XState takes as they are. Each `on`, also the machine's own, has events
+ * that lead to states, that enter them again, that are left out, and that are `undefined`.
+ */
+export const plainMachine: fc.Arbitrary<FsmConfig> = fc
+  .record({
+    initial: fc.constantFrom(...PLAIN_STATES),
+    on: plainTransitions(false),
+    states: fc.tuple(
+      ...PLAIN_STATES.map(() =>
+        fc.oneof(
+          { weight: 5, arbitrary: fc.record({ on: plainTransitions(true) }) },
+          { weight: 1, arbitrary: fc.constant({ type: 'final' as const }) },
         ),
-      }),
-    );
+      ),
+    ),
+  })
+  .map(({ initial, on, states }) => ({
+    initial,
+    on,
+    states: Object.fromEntries(PLAIN_STATES.map((name, i) => [name, states[i] ?? {}])),
+  }));
+
+function plainTransitions(
+  forbids: boolean,
+): fc.Arbitrary<Record<string, FsmTransition | undefined>> {
+  const target = fc.constantFrom(...PLAIN_STATES);
+  const transition = fc.oneof(
+    target,
+    fc.record({ target, reenter: fc.boolean() }),
+    ...(forbids ? [fc.constant(undefined)] : []),
+  );
+  const rows = fc.array(fc.tuple(fc.constantFrom(...PLAIN_EVENTS), transition), { maxLength: 3 });
+  return rows.map((pairs) => Object.fromEntries(pairs));
 }
 
-function tableOf(events: string[], targets: (string | undefined)[]): Record<string, string> {
+function randomConfig(states: string[], events: string[]): fc.Arbitrary<FsmConfig> {
+  const state = fc.constantFrom(...states);
+  const target = fc.option(
+    fc.oneof(
+      state,
+      fc.record({ target: state, reenter: fc.option(fc.boolean(), { nil: undefined }) }),
+    ),
+    { nil: undefined },
+  );
+  const row = fc.tuple(...events.map(() => target));
+  return fc.record({ initial: state, root: row, rows: fc.tuple(...states.map(() => row)) }).map(
+    ({ initial, root, rows }): FsmConfig => ({
+      initial,
+      on: tableOf(events, root),
+      // Makes `__proto__` an own property, which an assignment would not.
+      states: Object.fromEntries(
+        states.map((state, i) => [state, { on: tableOf(events, rows[i] ?? []) }]),
+      ),
+    }),
+  );
+}
+
+function tableOf(
+  events: string[],
+  targets: (FsmTransition | undefined)[],
+): Record<string, FsmTransition> {
   const pairs = events.flatMap((event, i) => {
     const target = targets[i];
     return target === undefined ? [] : [[event, target] as const];

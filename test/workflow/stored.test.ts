@@ -259,3 +259,52 @@ describe('failures that are counted', () => {
     expect(plain.dataOf(stored)).toBe(1);
   });
 });
+
+it('begins the time and the failures of a state anew where it is entered again, and no loop', () => {
+  const gate = new StateMachineGate({
+    initial: 'open',
+    on: { BACK: 'open' },
+    states: {
+      open: {
+        on: { STAY: 'open', AGAIN: { target: 'open', reenter: true } },
+        after: { 1000: 'late' },
+      },
+      late: {},
+    },
+  });
+  const workflow = gate.compile();
+  const counts = { entered: 5, failures: { pay: 1 }, loop: [['pay', [1, 2]]] };
+  const at = (state: string, envelope: object) => ({ state, context: sealed(envelope) });
+  const position = at('open', { data: { sum: 1 }, ...counts });
+  expect(workflow.next(position, 'STAY').position).toEqual(position);
+  for (const event of ['AGAIN', 'BACK'])
+    expect(workflow.next(position, event)).toMatchObject({
+      position: at('open', { data: { sum: 1 }, loop: counts.loop }),
+      changed: false,
+      handled: true,
+    });
+  expect(workflow.next(at('late', counts), 'BACK').position).toEqual(at('open', {}));
+});
+
+it('begins a time anew in a gate that is no template, too', async () => {
+  let now = 100;
+  const gate = new StateMachineGate(
+    {
+      initial: 'open',
+      states: {
+        open: {
+          on: { STAY: 'open', AGAIN: { target: 'open', reenter: true } },
+          after: { 1000: 'open' },
+        },
+      },
+    },
+    { now: () => now },
+  );
+  const kept = { state: 'open', updatedAt: 90, context: sealed({ entered: 5 }) };
+  gate.restore(kept);
+  now = 200;
+  await gate.transition('STAY');
+  expect(gate.snapshot()).toEqual(kept);
+  expect((await gate.transition('AGAIN')).changed).toBe(false);
+  expect(gate.snapshot()).toEqual({ state: 'open', updatedAt: 200 });
+});

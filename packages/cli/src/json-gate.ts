@@ -61,6 +61,16 @@ const bindingSchema = z.strictObject({
     ),
   ),
   errors,
+  readOnly: z.optional(
+    about(z.boolean(), 'The author says that the tool changes nothing: beside `whileHeld`.'),
+  ),
+  whileHeld: z.optional(
+    about(
+      z.boolean(),
+      'Whether calls go on while the run is held. For a binding without an event that says ' +
+        '`readOnly`.',
+    ),
+  ),
 });
 
 const toolSchema = z.union([
@@ -70,8 +80,22 @@ const toolSchema = z.union([
   z.array(bindingSchema).check(z.minLength(1)),
 ]);
 
+const transitionSchema = z.union([
+  text,
+  z.strictObject({
+    target: about(text, 'The state that the event leads to.'),
+    reenter: z.optional(
+      about(
+        z.boolean(),
+        'Whether an event that leads to its own state enters it again: its deadline begins anew. ' +
+          'Default: false.',
+      ),
+    ),
+  }),
+]);
+
 const stateSchema = z.strictObject({
-  on: z.optional(z.record(z.string(), text)),
+  on: z.optional(z.record(z.string(), transitionSchema)),
   after: z.optional(
     about(
       z.record(z.string().check(z.regex(/^\d+$/)), text),
@@ -105,6 +129,12 @@ const machineSchema = (document: Record<string, unknown>, table: TableOf) =>
     ...common,
     id,
     initial: about(text, 'The state in which every run begins.'),
+    on: z.optional(
+      about(
+        z.record(z.string(), transitionSchema),
+        'What an event leads to in each state that does not name it, but in no final one.',
+      ),
+    ),
     states: about(table(document.states, stateSchema), 'What each event leads to, by state.'),
     tools: z.optional(
       about(table(document.tools, toolSchema), 'Where each tool is available, and what it does.'),
@@ -168,6 +198,7 @@ interface OrderDocument {
 interface MachineDocument {
   readonly id: string;
   readonly initial: string;
+  readonly on?: Readonly<Record<string, z.output<typeof transitionSchema>>>;
   readonly states: Readonly<Record<string, z.output<typeof stateSchema>>>;
   readonly tools?: Readonly<Record<string, z.output<typeof toolSchema>>>;
   readonly prompts?: Readonly<Record<string, string | string[]>>;
@@ -229,9 +260,11 @@ function parseDocument(what: string, document: unknown): MachineDocument | Order
 
 function gateOf(document: MachineDocument | OrderDocument): StateMachineGate {
   if ('order' in document) return StateMachineGate.fromOrder(document.order, { id: document.id });
-  const { id, initial, states, tools = {}, prompts = {}, resources = {} } = document;
-  const gate = new StateMachineGate<string, string>({ id, initial, states });
-  const events = new Set(Object.values(states).flatMap(({ on }) => Object.keys(on ?? {})));
+  const { id, initial, on, states, tools = {}, prompts = {}, resources = {} } = document;
+  const gate = new StateMachineGate<string, string>({ id, initial, on, states });
+  const events = new Set(
+    [{ on }, ...Object.values(states)].flatMap((each) => Object.keys(each.on ?? {})),
+  );
   for (const [name, tool] of Object.entries(tools))
     for (const { states: where, ...options } of bindingsOf(tool)) {
       for (const outcome of ['success', 'failure'] as const)

@@ -51,6 +51,31 @@ it('makes the gate that a document describes', async () => {
   expect(isValid(CHECKOUT)).toBe(true);
 });
 
+it("takes the machine's own events, and transitions that enter a state again", async () => {
+  const document = {
+    ...changed(['states', 'filled', 'on', 'KEEP'], { target: 'filled', reenter: true }),
+    on: { CANCEL: { target: 'empty' }, STOP: 'paid' },
+    tools: { 'cart.stop': { states: '*', success: 'STOP' } },
+    prompts: {},
+    resources: {},
+  };
+  const [gate] = read(document).gates;
+  expect(isValid(document)).toBe(true);
+  await gate?.transition('ADD');
+  expect(await gate?.transition('KEEP')).toMatchObject({ changed: false });
+  expect(await gate?.transition('CANCEL')).toMatchObject({ currentState: 'empty' });
+  expect(await gate?.transition(gate.getTransitionEvent('cart.stop') ?? '')).toMatchObject({
+    currentState: 'paid',
+  });
+  expect(await gate?.transition('CANCEL')).toMatchObject({ changed: false });
+  for (const wrong of [
+    { ...document, on: { STOP: { reenter: true } } },
+    { ...document, on: { STOP: { target: 'paid', guard: 'isOpen' } } },
+    { ...document, on: { STOP: 'payd' } },
+  ])
+    expect(() => read(wrong)).toThrow(/STOP/);
+});
+
 it('makes several gates of an array, with the policies of all', () => {
   const { gates, sync } = read([CHECKOUT, { ...CHECKOUT, id: 'second' }]);
   expect(gates.map(({ id }) => id)).toEqual(['checkout', 'second']);
@@ -110,7 +135,11 @@ describe('a mistake in the shape', () => {
     [['states'], [], 'states: expected an object, got an empty array'],
     [['states', 'paid', 'type'], 'end', 'states.paid.type: expected "final", got "end"'],
     [['states', 'empty', 'onn'], {}, 'states.empty: unknown key "onn", did you mean "on"?'],
-    [['states', 'empty', 'on', 'ADD'], null, 'states.empty.on.ADD: expected string, got null'],
+    [
+      ['states', 'empty', 'on', 'ADD'],
+      null,
+      'states.empty.on.ADD: expected string or object, got null',
+    ],
     [['tools', 'cart.pay'], 5, 'tools.cart.pay: expected string or array or object, got 5'],
     [['tools', 'cart.pay'], [], 'tools.cart.pay: '],
     [['tools', 'cart.pay', 'states'], undefined, 'tools.cart.pay.states: expected '],

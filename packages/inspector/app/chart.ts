@@ -184,9 +184,12 @@ function arrowsOf(graph: WorkflowGraph): Arrow[] {
   });
 }
 
+/** What an edge does that leads back to its own state as XState's `reenter` does. */
+const AGAIN = 'which enters the state again: its time begins anew';
+
 /** What brings an edge about: calls of tools, an event from outside, or the machine itself. */
 function linesOf(edge: GraphEdge): Line[] {
-  const { type, event, isGuarded, after, tools } = edge;
+  const { type, event, isGuarded, after, reenters, tools } = edge;
   if (type === 'deadline') {
     const text = after === undefined ? 'after a time' : `after ${inWords(after)}`;
     return [lineOf('itself', text, `${text}, by itself`, isGuarded)];
@@ -205,7 +208,7 @@ function linesOf(edge: GraphEdge): Line[] {
   }
   if (tools.length === 0) {
     if (event === '') return [];
-    const title = `${event}: an event that no tool sends`;
+    const title = `${event}: an event that no tool sends${reenters ? `, ${AGAIN}` : ''}`;
     return [{ ...lineOf('event', event, title, isGuarded), event }];
   }
   return tools.map((tool) => {
@@ -217,7 +220,8 @@ function linesOf(edge: GraphEdge): Line[] {
       tool.isGuarded && 'if its guard allows the call',
       isGuarded && 'if the machine allows it',
     ].filter((note) => note !== false);
-    const title = [`${tool.name} ${words}: ${event}`, ...notes].join(', ');
+    const effects = reenters ? [AGAIN] : [];
+    const title = [`${tool.name} ${words}: ${event}`, ...effects, ...notes].join(', ');
     return { ...lineOf(tool.outcome, tool.name, title, notes.length > 0), tool: tool.name, event };
   });
 }
