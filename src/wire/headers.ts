@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import type { IncomingHttpHeaders } from 'node:http';
-import type { Call } from './call.ts';
-import { isObject, JSON_RPC, META_CLAIM, someValue } from './json-rpc.ts';
+import { type Call, someValue } from './call.ts';
+import { isObject, JSON_RPC, META_CLAIM } from './json-rpc.ts';
 
 /** What we read of a request. Node's `IncomingMessage` is one. */
 export interface RequestPort {
@@ -180,16 +180,17 @@ const OF_BYTES = [
   'digest',
 ];
 
+/** Headers that describe how a body's bytes are framed. */
+const OF_FRAMES = ['transfer-encoding', 'trailer'];
+
 /** The upstream set these headers for its own body, and another one goes out. */
-export function dropBodyHeaders(res: HeadPort): void {
-  for (const name of OF_BYTES) res.removeHeader(name);
+export function dropBodyHeaders(res: HeadPort, names: readonly string[] = OF_BYTES): void {
+  for (const name of names) if (res.hasHeader(name)) res.removeHeader(name);
 }
 
 /** Prepares the headers for a body of our own: JSON, or none. */
 export function announceBody(res: HeadPort, isJson: boolean): void {
-  dropBodyHeaders(res);
-  res.removeHeader('transfer-encoding');
-  res.removeHeader('trailer');
+  dropBodyHeaders(res, [...OF_BYTES, ...OF_FRAMES]);
   const type = res.getHeader('content-type');
   if (!isJson) res.removeHeader('content-type');
   else if (!isJsonType(type) || namesOtherCharset(String(type)))
@@ -237,14 +238,14 @@ interface EraSource {
  * stateless call in the session that the header names.
  */
 export function eraOf({ req, messages, isBatch }: EraSource): Era | Contradiction {
-  const claims = messages.map(claimOf).filter((each) => each !== undefined);
-  if (isBatch && claims.length > 0) {
+  let claim: unknown;
+  for (const each of messages) if (claim === undefined) claim = claimOf(each);
+  if (isBatch && claim !== undefined) {
     return {
       code: JSON_RPC.INVALID_REQUEST,
       message: 'Invalid Request: a message of a batch names no protocol version of its own',
     };
   }
-  const [claim] = claims;
   if (!isStateless(claim)) return 'session';
   const header = requestHeader(req, VERSION_HEADER);
   if (header === claim) return 'stateless';

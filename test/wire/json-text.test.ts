@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { type JsonObject, textOf } from '../../src/wire/json-rpc.ts';
+import type { JsonObject } from '../../src/wire/json-rpc.ts';
 import {
   elementSpans,
   memberSpans,
@@ -13,7 +13,7 @@ import {
   withPlainKeys,
   withValueAt,
 } from '../../src/wire/json-text.ts';
-import { type ElementEdit, Message } from '../../src/wire/message.ts';
+import { type ElementEdit, Message, textOf } from '../../src/wire/message.ts';
 import {
   arrayText,
   keyText,
