@@ -199,11 +199,12 @@ export class Post implements Filter {
   }
 
   onClose(): void {
+    this.onDepart();
+    // The upstream's answer has freed the ids already.
+    if (this.#isAnswered) return;
     const { page, tap, forwardable } = this.#exchange;
     // A list may have been answered from the cache, so that nothing was forwarded after all.
-    const isCut = forwardable.length > 0 && !(page !== undefined && tap.isWhole);
-    if (isCut && !this.#isAnswered) this.#session.noteStray();
-    this.onDepart();
+    if (forwardable.length > 0 && !(page !== undefined && tap.isWhole)) this.#session.noteStray();
     this.#free();
   }
 

@@ -52,7 +52,7 @@ export class FetchHost implements Host {
     client.signal.addEventListener('abort', this.#onAbort, { once: true });
   }
 
-  isGone(): boolean {
+  get isGone(): boolean {
     return this.#isGone || this.#client.signal.aborted;
   }
 

@@ -3,7 +3,7 @@ import type { HeadPort } from './headers.ts';
 import { isObject, type JsonObject, type RequestId } from './json-rpc.ts';
 import { type Message, Payload } from './message.ts';
 import { type KeptPage, type KnownPage, PageBytes, type PageMemory } from './pages.ts';
-import { after, inOrder, isPromise, type MaybePromise } from './task-line.ts';
+import { after, inOrder, type MaybePromise } from './task-line.ts';
 
 /**
  * A middleware's part in an exchange. A response runs through the filters by stage, not in the
@@ -65,72 +65,6 @@ export interface Filter {
   findPage?(passed: string): KeptPage | undefined;
   /** Tells the same filter of each page that the upstream sent for such a request. */
   onPage?(page: PageBytes, passed: string): void;
-}
-
-const STAGES = ['session', 'gate', 'sync'] as const;
-
-/** The filters with one more, by stage, and within a stage in the order of mounting. */
-export function withFilter(filters: readonly Filter[], filter: Filter): Filter[] {
-  let at = filters.length;
-  for (; at > 0; at--) if (!isLater(filters[at - 1], filter)) break;
-  return filters.toSpliced(at, 0, filter);
-}
-
-function isLater(one: Filter | undefined, other: Filter): boolean {
-  return one !== undefined && STAGES.indexOf(one.stage) > STAGES.indexOf(other.stage);
-}
-
-/** Whether any filter must see these bytes. */
-export function anyWants(filters: readonly Filter[], bytes: Buffer): boolean {
-  for (const filter of filters) if (filter.wants?.(bytes)) return true;
-  return false;
-}
-
-const NO_WORDS: readonly JsonObject[] = [];
-
-/**
- * The messages that the filters add at the end.
- *
- * @param at the first filter to ask
- * @param said what the filters before it added
- */
-export function lastWords(
-  filters: readonly Filter[],
-  at = 0,
-  said = NO_WORDS,
-): MaybePromise<readonly JsonObject[]> {
-  let words = said;
-  for (let next = at; next < filters.length; next++) {
-    const more = filters[next]?.onEnd?.();
-    if (more === undefined) continue;
-    if (isPromise(more)) return lastWordsAfter(more, filters, next + 1, words);
-    if (more.length > 0) words = [...words, ...more];
-  }
-  return words;
-}
-
-async function lastWordsAfter(
-  more: Promise<readonly JsonObject[]>,
-  filters: readonly Filter[],
-  at: number,
-  said: readonly JsonObject[],
-): Promise<readonly JsonObject[]> {
-  const words = await more;
-  return lastWords(filters, at, words.length > 0 ? [...said, ...words] : said);
-}
-
-/** Tells each filter of the client's departure. Where one throws, the others hear it too. */
-export function tell(
-  of: { readonly filters: readonly Filter[]; onError(error: unknown): void },
-  event: (filter: Filter) => void,
-): void {
-  for (const filter of of.filters) {
-    try {
-      event(filter);
-    } catch (error) {
-      of.onError(error);
-    }
-  }
 }
 
 // --- A request for a page of tools ------------------------------------------------------------

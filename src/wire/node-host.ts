@@ -19,7 +19,7 @@ export interface Host {
   readonly request: RequestPort;
   readonly response: ResponsePort;
   /** Whether the client's connection has ended, even where no event has told so yet. */
-  isGone(): boolean;
+  readonly isGone: boolean;
   /** Whether the upstream cannot read the body any more: the stream broke with its connection. */
   isBodyLost(): boolean;
   /** Whether our side ended the connection: a handler that destroys its socket cannot answer. */
@@ -142,7 +142,7 @@ export class NodeHost implements Host, Originals, ResponsePort {
     return this;
   }
 
-  isGone(): boolean {
+  get isGone(): boolean {
     return this.request.socket?.destroyed === true;
   }
 

@@ -4,7 +4,7 @@
  */
 import { STATUS_CODES } from 'node:http';
 import { answersIn, type Call, hasAnswer } from './call.ts';
-import { type AskedPage, anyWants, type Filter, lastWords, tell } from './filter.ts';
+import type { AskedPage, Filter } from './filter.ts';
 import {
   announceBody,
   type BodyMode,
@@ -30,7 +30,7 @@ import {
   singleDataOf,
   withoutByteOrderMark,
 } from './sse.ts';
-import { after, inOrder, type MaybePromise, resume, TaskLine } from './task-line.ts';
+import { after, inOrder, isPromise, type MaybePromise, resume, TaskLine } from './task-line.ts';
 
 /** The request that a response answers, and the filters that see it. An `Exchange` is one. */
 export interface ResponseOwner {
@@ -372,7 +372,7 @@ export class Tap implements ResponseSink {
     if (this.#source === 'own') return;
     if (this.mode === 'json') return this.#endJson(last);
     if (this.mode === 'sse') return this.#endEvents(last);
-    if (this.mode === 'raw') return after(lastWords(this.#asked.filters), () => this.#finish(last));
+    if (this.mode === 'raw') return after(this.#lastWords(), () => this.#finish(last));
   }
 
   /** The upstream wants its headers sent. */
@@ -404,13 +404,14 @@ export class Tap implements ResponseSink {
     const body = begun && begun.length > 1 ? Buffer.concat(begun) : (begun?.[0] ?? last);
     const { page, filters } = this.#asked;
     if (this.#holdsError) this.heldError = body;
-    return resume(page?.recall(filters, body), this, this.#readJson, body);
+    if (page === undefined) return this.#readJson(undefined, body);
+    return resume(page.recall(filters, body), this, this.#readJson, body);
   }
 
   #readJson(known: { bytes: Buffer } | undefined, body: Buffer): MaybePromise<void> {
     if (known !== undefined)
       return this.#finishJson(known.bytes, known.bytes.equals(body) ? undefined : 'recalled');
-    const payload = anyWants(this.#asked.filters, body) ? this.#parse(body) : undefined;
+    const payload = this.#isWanted(body) ? this.#parse(body) : undefined;
     if (payload === undefined) return this.#finishJson(body, undefined);
     return resume(this.#onMessages(payload), this, this.#keepJson, body, payload);
   }
@@ -421,7 +422,7 @@ export class Tap implements ResponseSink {
   }
 
   #finishJson(body: Buffer, read: JsonRead): MaybePromise<void> {
-    return resume(lastWords(this.#asked.filters), this, this.#addToJson, body, read);
+    return resume(this.#lastWords(), this, this.#addToJson, body, read);
   }
 
   #addToJson(words: readonly JsonObject[], body: Buffer, read: JsonRead): MaybePromise<void> {
@@ -464,8 +465,7 @@ export class Tap implements ResponseSink {
     const block = this.#isFirstEvent ? withoutByteOrderMark(given) : given;
     this.#isFirstEvent = false;
     // No filter wants it: it need not be parsed.
-    if (!anyWants(this.#asked.filters, block))
-      return after(this.#beginEvents(), () => this.#passEvent(block));
+    if (!this.#isWanted(block)) return after(this.#beginEvents(), () => this.#passEvent(block));
     const single = this.#asked.page && singleDataOf(block);
     if (single?.event.type !== 'message') return this.#inspect(block);
     return after(this.#asked.page?.recall(this.#asked.filters, single.data), (known) => {
@@ -516,11 +516,8 @@ export class Tap implements ResponseSink {
     return after(this.#readEvents(last), () => {
       // Without a blank line at its end, no client dispatches the event, so no filter must see it.
       const rest = this.#splitter?.rest() ?? NOTHING;
-      const sent =
-        rest.length > 0 && !anyWants(this.#asked.filters, rest) ? this.#passEvent(rest) : undefined;
-      return after(sent, () =>
-        after(lastWords(this.#asked.filters), (added) => this.#finishEvents(added)),
-      );
+      const sent = rest.length > 0 && !this.#isWanted(rest) ? this.#passEvent(rest) : undefined;
+      return after(sent, () => after(this.#lastWords(), (added) => this.#finishEvents(added)));
     });
   }
 
@@ -559,7 +556,14 @@ export class Tap implements ResponseSink {
 
   // --- To the filters ----------------------------------------------------------------------------
 
+  /** Whether any filter must see these bytes. */
+  #isWanted(bytes: Buffer): boolean {
+    for (const filter of this.#asked.filters) if (filter.wants?.(bytes)) return true;
+    return false;
+  }
+
   #onMessages({ messages }: Payload): MaybePromise<void> {
+    if (messages.length === 1) return this.#onMessage(messages[0] as Message);
     return inOrder(messages, (message) => this.#onMessage(message));
   }
 
@@ -573,6 +577,32 @@ export class Tap implements ResponseSink {
     return inOrder(this.#asked.filters, (filter) => filter.onMessage?.(message));
   }
 
+  /**
+   * The messages that the filters add at the end.
+   *
+   * @param at the first filter to ask
+   * @param said what the filters before it added
+   */
+  #lastWords(at = 0, said = NONE): MaybePromise<readonly JsonObject[]> {
+    const { filters } = this.#asked;
+    let words = said;
+    for (let next = at; next < filters.length; next++) {
+      const more = filters[next]?.onEnd?.();
+      if (more === undefined) continue;
+      if (isPromise(more)) return this.#lastWordsAfter(more, next + 1, words);
+      if (more.length > 0) words = [...words, ...more];
+    }
+    return words;
+  }
+
+  async #lastWordsAfter(
+    more: Promise<readonly JsonObject[]>,
+    at: number,
+    said: readonly JsonObject[],
+  ): Promise<readonly JsonObject[]> {
+    return this.#lastWords(at, [...said, ...(await more)]);
+  }
+
   #prepareHead(): MaybePromise<void> {
     if (this.#phase !== 'unsent') return;
     this.#phase = 'preparing';
@@ -582,12 +612,18 @@ export class Tap implements ResponseSink {
 
   /** The client had left before, so a filter that has just begun must hear it now. */
   #tellIfClosed(): void {
-    if (this.closed) tell(this.#asked, (filter) => filter.onClose?.());
+    if (this.closed) this.tellOfClose();
   }
 
   #depart(): void {
     this.#client = 'departed';
-    tell(this.#asked, (filter) => filter.onDepart?.());
+    for (const filter of this.#asked.filters) {
+      try {
+        filter.onDepart?.();
+      } catch (error) {
+        this.#asked.onError(error);
+      }
+    }
     // An upstream that waits for the client to read would never end, and its outcome be lost.
     this.drained();
     this.#settleWrites();
@@ -596,7 +632,18 @@ export class Tap implements ResponseSink {
 
   #onClose(): void {
     this.#settleWrites();
-    tell(this.#asked, (filter) => filter.onClose?.());
+    this.tellOfClose();
+  }
+
+  /** Tells the filters of the departure. Where one throws, the others hear it too. */
+  tellOfClose(filters = this.#asked.filters): void {
+    for (const filter of filters) {
+      try {
+        filter.onClose?.();
+      } catch (error) {
+        this.#asked.onError(error);
+      }
+    }
   }
 
   /** Our own answers, the first time that they are asked for. */
