@@ -63,7 +63,7 @@ export function gateFetch<Rest extends unknown[]>(
   return async (request, ...rest) => {
     // A preflight has no body; an OPTIONS with a body is gated.
     if (request.method === 'OPTIONS' && request.body === null) return handler(request, ...rest);
-    const host = new FetchHost(request, await auth(request), stages[0].observers().onError);
+    const host = new FetchHost(request, await auth(request), stages[0].observers.onError);
     run(host, stages, (own) => handler(own, ...rest)).catch((error) => host.fail(error));
     return host.response.made;
   };
@@ -71,7 +71,7 @@ export function gateFetch<Rest extends unknown[]>(
 
 async function run(host: FetchHost, stages: Stages, handle: FetchHandler): Promise<void> {
   const [first] = stages;
-  const exchange = await Exchange.open(host, first.limits, first.observers().onError);
+  const exchange = await Exchange.open(host, first.limits, first.observers.onError);
   if (exchange === undefined) return;
   const enter = stages.reduceRight<() => void>(
     (next, stage) => () => exchange.pass(stage, next),

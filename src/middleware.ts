@@ -22,7 +22,10 @@ const STAGE: unique symbol = Symbol('mcp-interlock.stage');
 /** Middleware for Express 4, Express 5 and Connect-style hosts, and for `gateFetch()`. */
 export interface Middleware {
   (req: IncomingMessage, res: ServerResponse, next: (error?: unknown) => void): void;
-  /** A {@link MountedStage}. Its type is not named: the published declarations would hold all of ours. */
+  /**
+   * A {@link MountedStage}. Its type is not named: the published declarations would hold all of
+   * ours.
+   */
   readonly [STAGE]: object;
 }
 
@@ -117,10 +120,12 @@ function assertNode({ node }: Partial<NodeJS.ProcessVersions>): void {
 export function withExchange(
   config: CommonConfig,
   enter: Enter,
-  mounting: Omit<MountedStage, 'limits' | 'observers' | 'enter'> = {},
+  mounting: Pick<MountedStage, 'forward' | 'gate' | 'assertBehind'> = {},
 ): Middleware {
   assertNode(process.versions);
-  const stage: MountedStage = { limits: config, observers: inheriting(config), enter, ...mounting };
+  const observers = observersOf(config);
+  const observersBehind = inheriting(config);
+  const stage: MountedStage = { limits: config, observers, observersBehind, enter, ...mounting };
   const interlock = (
     req: IncomingMessage,
     res: ServerResponse,
@@ -142,15 +147,13 @@ export function withExchange(
  */
 function refuseVersion(stage: Stage, req: IncomingMessage, res: ServerResponse): void {
   const { httpVersion } = req;
-  stage
-    .observers()
-    .onError(
-      new InterlockError(
-        'ERR_INTERLOCK_MOUNT',
-        `the middlewares serve HTTP/1.1, and this request came by HTTP/${httpVersion}: let a ` +
-          'proxy speak HTTP/2 with the clients and HTTP/1.1 with this server',
-      ),
-    );
+  stage.observers.onError(
+    new InterlockError(
+      'ERR_INTERLOCK_MOUNT',
+      `the middlewares serve HTTP/1.1, and this request came by HTTP/${httpVersion}: let a ` +
+        'proxy speak HTTP/2 with the clients and HTTP/1.1 with this server',
+    ),
+  );
   const words = `This route does not serve HTTP/${httpVersion}, only HTTP/1.1`;
   res.writeHead(505, { 'content-type': 'application/json' });
   res.end(JSON.stringify(errorResponse(null, JSON_RPC.INVALID_REQUEST, words)));
@@ -163,12 +166,9 @@ export function stageOf(middleware: unknown): MountedStage | undefined {
 }
 
 /** Remembers the observers for each `sessionStore()` in front. */
-function inheriting(own: CommonConfig): Stage['observers'] {
-  const alone = observersOf(own);
+function inheriting(own: CommonConfig): Stage['observersBehind'] {
   const behind = new WeakMap<Observers, Observers>();
-  return (exchange) => {
-    const others = exchange?.observers;
-    if (others === undefined) return alone;
+  return (others) => {
     const known = behind.get(others) ?? observersOf(own, others);
     behind.set(others, known);
     return known;
@@ -184,7 +184,7 @@ function passInNode(
 ): void {
   let opened: MaybePromise<Exchange | undefined>;
   try {
-    opened = Exchange.of(req, res, stage.limits, stage.observers().onError);
+    opened = Exchange.of(req, res, stage.limits, stage.observers.onError);
   } catch (error) {
     failToOpen(stage, req, res, error);
     return;
@@ -208,7 +208,8 @@ function passLater(
 }
 
 function failToOpen(stage: Stage, req: IncomingMessage, res: ServerResponse, error: unknown): void {
-  stage.observers(Exchange.known(req)).onError(error);
+  const { observers } = Exchange.known(req) ?? {};
+  (observers ? stage.observersBehind(observers) : stage.observers).onError(error);
   res.destroy();
 }
 

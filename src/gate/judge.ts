@@ -285,8 +285,9 @@ export class Judge {
     });
   }
 
-  #refuseBound({ incoming, tool, binding }: BoundCall, why: RefusedCall): MaybePromise<Verdict> {
-    return this.#refuse(incoming, tool, why, binding.states);
+  #refuseBound(asked: BoundCall, why: RefusedCall): MaybePromise<Verdict> {
+    const { incoming, tool, run, binding } = asked;
+    return this.#refuse(incoming, tool, why, binding.states, run);
   }
 
   /** Makes the call a step, to be forwarded. */
@@ -358,11 +359,11 @@ export class Judge {
     tool: string,
     why: RefusedCall,
     states: readonly BoundState[],
+    named: Run | NoRun = this.#admission.runOf(incoming),
   ): MaybePromise<Verdict> {
     const { reason } = why;
     if (reason === 'cancelled' || reason === 'unknown')
       return after(incoming.drop(), () => 'answered' as const);
-    const named = this.#admission.runOf(incoming);
     const run = 'run' in named ? named : undefined;
     const standing = why.standing ?? (run && this.#standingOf(run, why));
     const known = typeof standing === 'object' ? standing : undefined;
@@ -469,8 +470,8 @@ function at(standing: Standing | Absent | undefined): Pick<RefusedCall, 'standin
   return typeof standing === 'object' ? { standing } : {};
 }
 
-function digestOfCall({ sentArguments }: Call): string {
-  return digestOf(sentArguments ?? {});
+function digestOfCall(call: Call): string {
+  return digestOf(call.sentArguments ?? {});
 }
 
 /** Plain data: a task's ticket keeps them in the store. */

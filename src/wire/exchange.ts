@@ -92,11 +92,10 @@ export type Enter = (exchange: Exchange, observers: Observers) => MaybePromise<u
 /** A middleware without its host: what Node's form and `gateFetch()` share. */
 export interface Stage {
   readonly limits: WireLimits;
-  /**
-   * The observers for an exchange, or for a request whose exchange is not open yet. The same object
-   * for the same `sessionStore()` in front.
-   */
-  observers(exchange?: Exchange): Observers;
+  /** Its own observers. */
+  readonly observers: Observers;
+  /** The observers behind a `sessionStore()` that has these: always the same object for them. */
+  observersBehind(others: Observers): Observers;
   readonly enter: Enter;
   /** Calls what comes behind it, where that has to run inside of something. */
   forward?(exchange: Exchange, next: () => void): void;
@@ -312,7 +311,8 @@ export class Exchange implements ResponseOwner {
    * and `onError` is told. What `next` throws is the app's, and escapes.
    */
   pass(stage: Stage, next: () => void): void {
-    const observers = stage.observers(this);
+    const front = this.observers;
+    const observers = front ? stage.observersBehind(front) : stage.observers;
     let entered: MaybePromise<unknown>;
     this.#isJudged = true;
     try {

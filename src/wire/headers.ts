@@ -66,25 +66,6 @@ export function hasBody(req: RequestPort): boolean {
   );
 }
 
-/**
- * Whether a request's media type is JSON, or not named at all. Two types, or a list, are not JSON:
- * one parser takes the first, another the last.
- */
-export function isJsonMedia(req: RequestPort): boolean {
-  const type = requestHeader(req, 'content-type');
-  if (type === undefined || type === '') return true;
-  const isMime = /^[ \t]*application\/(?:[\w!#$%&'*+.^`|~-]+\+)?json[ \t]*(?:;[^,]*)?$/i.test(type);
-  return isMime && countOf(req, 'content-type') < 2;
-}
-
-/** How often the client sent a header. Of some headers Node keeps only the first in `headers`. */
-function countOf({ rawHeaders = [] }: RequestPort, name: string): number {
-  let count = 0;
-  for (let i = 0; i < rawHeaders.length; i += 2)
-    if (rawHeaders[i]?.length === name.length && rawHeaders[i]?.toLowerCase() === name) count++;
-  return count;
-}
-
 /** Whether a content type names another charset than UTF-8. JSON is UTF-8 (RFC 8259, 8.1). */
 export function namesOtherCharset(contentType: string): boolean {
   if (!/charset/i.test(contentType)) return false;

@@ -67,8 +67,6 @@ export interface Originals {
 export interface ResponseSink {
   readonly headTaken: boolean;
   readonly ended: boolean;
-  /** Other headers were sent before the upstream gave its own, which go nowhere. */
-  readonly headLost: boolean;
   /** A write returned `false`, and `drain` was not emitted since. */
   readonly owesDrain: boolean;
   /** The client left without the upstream's notice. */
@@ -197,7 +195,8 @@ export class NodeHost implements Host, Originals, ResponsePort {
   writeHead(status: number, reason?: string): void {
     this.#isHeadPassed = true;
     this.before.writeHead.call(this.res, status, reason);
-    if (this.sink.headLost) Object.assign(this.res, unsentHeaders(this, this.#kept ?? {}));
+    // The upstream has not given its own head, so that goes nowhere.
+    if (!this.sink.headTaken) Object.assign(this.res, unsentHeaders(this, this.#kept ?? {}));
   }
 
   write(bytes: Uint8Array, done?: Done): boolean {

@@ -222,11 +222,6 @@ export class Tap implements ResponseSink {
 
   // --- For the upstream --------------------------------------------------------------------------
 
-  /** Our headers were sent before the upstream gave its own, which go nowhere. */
-  get headLost(): boolean {
-    return this.#isSent && !this.headTaken;
-  }
-
   get closeWithheld(): boolean {
     return this.#client === 'departed';
   }
@@ -574,7 +569,7 @@ export class Tap implements ResponseSink {
       message.isContradictory = true;
       message.replace(unreadable(message.value.id));
     }
-    return inOrder(this.#asked.filters, (filter) => filter.onMessage?.(message));
+    return this.#ask(message);
   }
 
   /**
@@ -607,7 +602,26 @@ export class Tap implements ResponseSink {
     if (this.#phase !== 'unsent') return;
     this.#phase = 'preparing';
     if (this.#encoding !== undefined) setRequestHeader(this.#asked.req, ENCODING, this.#encoding);
-    return resume(inOrder(this.#asked.filters, onHead), this, this.#tellIfClosed);
+    const asked = this.#ask();
+    if (isPromise(asked)) return resume(asked, this, this.#tellIfClosed);
+    this.#tellIfClosed();
+  }
+
+  /**
+   * Shows a message to the filters, or the head, one after another. In the current turn, while none
+   * of them has to wait.
+   */
+  #ask(message?: Message, at = 0): MaybePromise<void> {
+    const { filters } = this.#asked;
+    for (let next = at; next < filters.length; next++) {
+      const filter = filters[next];
+      const asked = message === undefined ? filter?.onHead?.() : filter?.onMessage?.(message);
+      if (isPromise(asked)) return resume(asked, this, this.#askOthers, message, next + 1);
+    }
+  }
+
+  #askOthers(_: unknown, message: Message | undefined, at: number): MaybePromise<void> {
+    return this.#ask(message, at);
   }
 
   /** The client had left before, so a filter that has just begun must hear it now. */
@@ -756,7 +770,9 @@ export class Tap implements ResponseSink {
   /** Ends the response. Where the headers were not sent yet, `ahead` and `last` are all of it. */
   #finish(last: Uint8Array = NOTHING, ahead = NO_PIECES): MaybePromise<void> {
     if (this.#phase === 'ended') return;
-    return resume(this.#prepareHead(), this, this.#endWith, last, ahead);
+    const prepared = this.#prepareHead();
+    if (isPromise(prepared)) return resume(prepared, this, this.#endWith, last, ahead);
+    this.#endWith(undefined, last, ahead);
   }
 
   #endWith(_: unknown, last: Uint8Array, ahead: readonly Uint8Array[]): void {
@@ -842,5 +858,4 @@ export class Tap implements ResponseSink {
   }
 }
 
-const onHead = (filter: Filter): MaybePromise<void> => filter.onHead?.();
 const isForwarded = (each: Call): boolean => each.kind === 'request' && each.isForwardable;
