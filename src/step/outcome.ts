@@ -61,7 +61,7 @@ export interface CallOrigin {
  * The tool ran, and the app's code does not say where that leads. The gate does not guess. The
  * message has no value of the call; the `cause` may have some.
  */
-export class Undecided extends Error {}
+export class UndecidedOutcome extends Error {}
 
 /**
  * A function of the app read an argument that the upstream may have read differently. The gate does
@@ -256,7 +256,7 @@ export class Moves {
    * @param isUpdated whether the call was counted, or its handler changed the run's data. That is
    * saved with each outcome.
    * @param savedByHandler whether the handler saved the success in a transaction of its own
-   * @throws Undecided where the app's code does not say where the outcome leads
+   * @throws UndecidedOutcome where the app's code does not say where the outcome leads
    */
   next(
     outcome: Outcome,
@@ -369,7 +369,11 @@ export class Moves {
   }
 
   /** @param option that of the binding whose function failed */
-  #undecided(option: 'success' | 'failure' | 'errors', ended: Ended, cause: unknown): Undecided {
+  #undecided(
+    option: 'success' | 'failure' | 'errors',
+    ended: Ended,
+    cause: unknown,
+  ): UndecidedOutcome {
     const [tool, state] = [this.origin.tool, this.#allowedIn].map((each) => JSON.stringify(each));
     const binding = `the binding of ${tool} in ${state}`;
     const reason =
@@ -377,7 +381,7 @@ export class Moves {
         ? cause.message
         : `its "${option}" could not be followed, see the cause`;
     const message = `${binding} does not say where this leads: ${reason}; ${membersOf(ended)}`;
-    return new Undecided(message, { cause });
+    return new UndecidedOutcome(message, { cause });
   }
 
   #send(source: AnyEventSource, outcome: EndedWithText, how: Said): StepMove | undefined {

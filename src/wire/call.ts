@@ -17,7 +17,7 @@ import {
   type RequestId,
 } from './json-rpc.ts';
 import type { JsonText } from './json-text.ts';
-import { Message, valueAt } from './message.ts';
+import { Message, memberAt } from './message.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
 
 /**
@@ -204,12 +204,12 @@ export function readCalls(
   { value, text, others }: ReadBody,
   maxBatch: number,
 ): CallsOfBody | BadRequest {
-  const whole = readText(value, text, maxBatch);
+  const whole = readCopy(value, text, maxBatch);
   if ('status' in whole) return whole;
   let best = whole;
   let isStale = false;
   for (const other of others) {
-    const read = readText(other.value, other.text, maxBatch);
+    const read = readCopy(other.value, other.text, maxBatch);
     if ('status' in read) return read;
     if (!agree(whole, read))
       return bad(null, 'Invalid Request: two copies of the body make different calls');
@@ -232,7 +232,7 @@ function roundsApart(one: Read, other: Read): boolean {
   });
 }
 
-function readText(value: unknown, text: string | undefined, maxBatch: number): Read | BadRequest {
+function readCopy(value: unknown, text: string | undefined, maxBatch: number): Read | BadRequest {
   if (!Array.isArray(value)) {
     const [outline] = text !== undefined && isObject(value) ? outlinesOf(text) : [];
     const message = read(value, text, outline);
@@ -265,7 +265,7 @@ function read(
   outline: Outline | undefined,
 ): Call | BadRequest {
   const object = isObject(value) ? value : undefined;
-  const kind = object && kindOf(object);
+  const kind = object && messageKindOf(object);
   const id = isRequestId(object?.id) ? object.id : null;
   if (object === undefined || kind === undefined)
     return bad(id, 'Invalid Request: not a JSON-RPC 2.0 message');
@@ -281,7 +281,7 @@ function read(
 }
 
 /** `undefined` where the message is not JSON-RPC 2.0. */
-function kindOf(message: JsonObject): MessageKind | undefined {
+function messageKindOf(message: JsonObject): MessageKind | undefined {
   if (message.jsonrpc !== '2.0') return undefined;
   if (Object.hasOwn(message, 'method')) {
     if (typeof message.method !== 'string') return undefined;
@@ -312,7 +312,7 @@ const ENVELOPE = ['jsonrpc', 'id', 'method', 'params', 'result', 'error'];
  * The params that we read of each method: another spelling of one of them is refused. And those
  * that we read of any method.
  */
-const READ: Readonly<Record<string, readonly string[]>> = {
+const READ_PARAMS: Readonly<Record<string, readonly string[]>> = {
   'tools/call': ['_meta', 'name', 'arguments', 'task'],
   'prompts/get': ['_meta', 'name', 'arguments'],
   'resources/read': ['_meta', 'uri'],
@@ -333,7 +333,9 @@ function oddKey(value: JsonObject, doubled: string | undefined): string | undefi
   const { params, method } = value;
   const inEnvelope = ambiguousKey(Object.keys(value), ENVELOPE);
   if (inEnvelope !== undefined || !isObject(params)) return inEnvelope;
-  const known = Object.hasOwn(READ, String(method)) ? READ[String(method)] : READ_OF_ANY;
+  const known = Object.hasOwn(READ_PARAMS, String(method))
+    ? READ_PARAMS[String(method)]
+    : READ_OF_ANY;
   const inParams = ambiguousKey(Object.keys(params), known ?? []);
   if (inParams !== undefined || !isObject(params._meta)) return inParams;
   const inMeta = Object.keys(params._meta);
@@ -345,7 +347,7 @@ function oddKey(value: JsonObject, doubled: string | undefined): string | undefi
 /** A name that another parser might cut short: in C a string ends at a NUL. */
 function oddName(value: JsonObject): string | undefined {
   for (const path of NAMING) {
-    const name = valueAt(value, path);
+    const name = memberAt(value, path);
     if (typeof name === 'string' && name.includes('\0') && path !== ID)
       return `${JSON.stringify(path.at(-1))} has a NUL in it`;
   }

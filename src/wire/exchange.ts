@@ -7,7 +7,7 @@ import { headerSaysStateless, namesFault, type RequestPort, requestHeader } from
 import { errorResponse, JSON_RPC, type ListKind, listChanged } from './json-rpc.ts';
 import type { Message } from './message.ts';
 import { type Host, NodeHost } from './node-host.ts';
-import { nameOf } from './pages.ts';
+import { uniqueNameOf } from './pages.ts';
 import { type ResponseOwner, Tap } from './tap.ts';
 import { after, inOrder, isPromise, type MaybePromise } from './task-line.ts';
 
@@ -52,7 +52,7 @@ class AmendedBatch implements Amended {
   }
 }
 
-const isRequest = ({ kind }: Call): boolean => kind === 'request';
+const isRequestCall = ({ kind }: Call): boolean => kind === 'request';
 const isForwardable = (call: Call): boolean => call.isForwardable;
 
 const NO_MESSAGES: CallsOfBody = { isBatch: false, messages: [], isStale: false };
@@ -143,9 +143,9 @@ export class Exchange implements ResponseOwner {
     this.#host = host;
     this.#body = body;
     this.messages = incoming.messages;
-    this.requests = incoming.messages.every(isRequest)
+    this.requests = incoming.messages.every(isRequestCall)
       ? incoming.messages
-      : incoming.messages.filter(isRequest);
+      : incoming.messages.filter(isRequestCall);
     this.isBatch = incoming.isBatch;
     this.page = AskedPage.of(incoming.messages);
     this.#forwardedChanges = incoming.isStale ? -1 : 0;
@@ -381,7 +381,7 @@ export class Exchange implements ResponseOwner {
 
   /** Answers with the page, where a filter has it; otherwise the upstream is asked. */
   #askForPage(page: AskedPage, next: () => void, stage: Stage | undefined): void {
-    if (stage !== undefined) this.#passed += ` ${nameOf(stage)}`;
+    if (stage !== undefined) this.#passed += ` ${uniqueNameOf(stage)}`;
     const fail = (error: unknown) => void this.#failClosed(error);
     const go = (ready: Answer) => {
       if (ready === undefined) this.#handOn(next, stage);

@@ -116,9 +116,9 @@ export class AskedPage {
   answer(filters: readonly Filter[], passed: string): MaybePromise<Answer> {
     this.#passed = passed;
     const kept = keeperOf(filters)?.findPage?.(passed);
-    const memory = memoryOf(filters);
+    const memory = pageMemoryOf(filters);
     if (kept === undefined || memory === undefined) return undefined;
-    const answer = after(keyOf(filters), (key) =>
+    const answer = after(pageKeyOf(filters), (key) =>
       key === undefined ? undefined : this.#answerWith(kept, filters, key, memory),
     );
     return after(answer, (given) => {
@@ -152,9 +152,9 @@ export class AskedPage {
   /** What the filters made of the same bytes before, and would make again. */
   recall(filters: readonly Filter[], sent: Buffer): MaybePromise<RecalledPage | undefined> {
     this.#key = undefined;
-    const memory = memoryOf(filters);
+    const memory = pageMemoryOf(filters);
     if (memory === undefined || !sent.includes(TOOLS)) return undefined;
-    return after(keyOf(filters), (key) => {
+    return after(pageKeyOf(filters), (key) => {
       this.#key = key;
       const known = key === undefined ? undefined : memory.recall(key, sent, this.#idBytes);
       if (known === undefined) return undefined;
@@ -170,7 +170,7 @@ export class AskedPage {
     forgetKeys(filters);
     const made = this.#key === undefined ? undefined : shownIn(payload);
     const read = made && PageBytes.of(sent.toString());
-    const memory = memoryOf(filters);
+    const memory = pageMemoryOf(filters);
     if (this.#key === undefined || made === undefined || !read?.isIn(sent, this.#idBytes)) return;
     const page = memory?.one(read) ?? read;
     memory?.keep(this.#key, { sent: page, ...made });
@@ -182,7 +182,7 @@ export class AskedPage {
   }
 }
 
-function memoryOf(filters: readonly Filter[]): PageMemory | undefined {
+function pageMemoryOf(filters: readonly Filter[]): PageMemory | undefined {
   return filters.find(({ pages }) => pages !== undefined)?.pages;
 }
 
@@ -195,7 +195,7 @@ function forgetKeys(filters: readonly Filter[]): void {
 }
 
 /** The filters' keys together; `undefined` where one that changes messages has none. */
-function keyOf(filters: readonly Filter[]): MaybePromise<string | undefined> {
+function pageKeyOf(filters: readonly Filter[]): MaybePromise<string | undefined> {
   const keys: string[] = [];
   const seeing = filters.filter(({ onMessage }) => onMessage !== undefined);
   const asked = inOrder(seeing, (filter) =>

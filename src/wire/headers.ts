@@ -220,7 +220,7 @@ interface EraSource {
  */
 export function eraOf({ req, messages, isBatch }: EraSource): Era | Contradiction {
   let claim: unknown;
-  for (const each of messages) if (claim === undefined) claim = claimOf(each);
+  for (const each of messages) if (claim === undefined) claim = claimedVersion(each);
   if (isBatch && claim !== undefined) {
     return {
       code: JSON_RPC.INVALID_REQUEST,
@@ -249,12 +249,12 @@ function isStateless(version: unknown): version is string {
 
 /** The protocol version that a message names, or else its request's header. */
 export function versionOf(req: RequestPort, call: Call): string | undefined {
-  const claim = claimOf(call);
+  const claim = claimedVersion(call);
   return typeof claim === 'string' ? claim : requestHeader(req, VERSION_HEADER);
 }
 
 /** The protocol version in a message's `_meta`, unchecked. */
-export function claimOf({ message }: Call): unknown {
+export function claimedVersion({ message }: Call): unknown {
   return message.at('params', '_meta', META_CLAIM);
 }
 
@@ -331,7 +331,7 @@ export function headerFault(req: RequestPort, call: Call, era: Era): Contradicti
 
 /** The header says that the request is stateless, and the body does not. */
 function missingClaim(call: Call): Contradiction {
-  return typeof claimOf(call) === 'string'
+  return typeof claimedVersion(call) === 'string'
     ? { code: JSON_RPC.HEADER_MISMATCH, message: `Bad Request: ${DIFFERENT}` }
     : {
         code: JSON_RPC.INVALID_PARAMS,

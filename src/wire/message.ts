@@ -64,7 +64,7 @@ export class Message {
   }
 
   get text(): string {
-    this.#text ??= this.#array === undefined ? textOf(this.#value) : joined(this.#array);
+    this.#text ??= this.#array === undefined ? jsonTextOf(this.#value) : joined(this.#array);
     return this.#text;
   }
 
@@ -85,13 +85,13 @@ export class Message {
   }
 
   at(...path: readonly string[]): unknown {
-    return valueAt(this.value, path);
+    return memberAt(this.value, path);
   }
 
   replace(value: JsonObject): void {
     this.#edit(
       () => value,
-      () => textOf(value),
+      () => jsonTextOf(value),
     );
   }
 
@@ -99,8 +99,8 @@ export class Message {
   set(path: readonly string[], value: unknown): void {
     this.#edit(
       (object) => withEntry(object, path, asRead(value)),
-      (text) => withValueAt(text, path, textOf(value)),
-      () => this.#setAt(path, textOf(value)),
+      (text) => withValueAt(text, path, jsonTextOf(value)),
+      () => this.#setAt(path, jsonTextOf(value)),
     );
   }
 
@@ -112,12 +112,12 @@ export class Message {
   assign(path: readonly string[], members: Readonly<Record<string, string>>): void {
     this.#edit(
       (object) => {
-        const old = valueAt(object, path);
+        const old = memberAt(object, path);
         return withEntry(object, path, isObject(old) ? { ...old, ...members } : { ...members });
       },
       (text) =>
         Object.entries(members).reduce(
-          (made, [key, each]) => withValueAt(made, [...path, key], textOf(each)),
+          (made, [key, each]) => withValueAt(made, [...path, key], jsonTextOf(each)),
           text,
         ),
       () => this.#assignAt(path, members),
@@ -184,7 +184,7 @@ export class Message {
           path,
           where === 'start' ? [...more, ...elements] : [...elements, ...more],
         ),
-      (text) => withElementAt(text, path, textOf(element), where),
+      (text) => withElementAt(text, path, jsonTextOf(element), where),
     );
   }
 
@@ -266,14 +266,14 @@ export class Message {
     const span = this.#spanOf(path);
     const keys = Object.keys(members);
     if (span === undefined || this.text[span.start] !== '{') {
-      this.#setAt(path, textOf(members));
+      this.#setAt(path, jsonTextOf(members));
     } else if (keys.some((key) => this.#spanIn(span, [key]) !== undefined)) {
       for (const [key, value] of Object.entries(members))
-        this.#setAt([...path, key], textOf(value));
+        this.#setAt([...path, key], jsonTextOf(value));
     } else {
       const at = span.end - 1;
       const comma = isEmptyObject(this.text, span) ? '' : ',';
-      this.#replaceAt({ start: at, end: at }, comma + textOf(members).slice(1, -1));
+      this.#replaceAt({ start: at, end: at }, comma + jsonTextOf(members).slice(1, -1));
     }
   }
 
@@ -363,7 +363,7 @@ function editedValues(elements: readonly unknown[], edits: readonly ElementEdit[
 
 function withMembers(objectText: string, members: JsonObject): string {
   return Object.entries(members).reduce(
-    (text, [key, value]) => withMember(text, key, textOf(value)),
+    (text, [key, value]) => withMember(text, key, jsonTextOf(value)),
     objectText,
   );
 }
@@ -420,7 +420,7 @@ export class Payload {
 // --- JSON values. Text is written without recursion: a client decides how deep they are ---------
 
 /** The value as JSON text, at any depth. A value that JSON cannot hold becomes `null`. */
-export function textOf(value: unknown): string {
+export function jsonTextOf(value: unknown): string {
   try {
     return JSON.stringify(value) ?? 'null';
   } catch (error) {
@@ -494,7 +494,7 @@ function withoutEntry(object: JsonObject, key: string): JsonObject {
 }
 
 /** The value at `path`, or `undefined`. Only own members count, so `constructor` is none. */
-export function valueAt(value: unknown, path: readonly string[]): unknown {
+export function memberAt(value: unknown, path: readonly string[]): unknown {
   let current = value;
   for (const key of path) {
     if (!isObject(current) || !Object.hasOwn(current, key)) return undefined;
@@ -514,7 +514,7 @@ function withEntries(object: JsonObject, entries: JsonObject): JsonObject {
 /** The value as it would be after writing it as JSON and reading that. */
 function asRead(value: unknown): unknown {
   if (typeof value === 'string') return value;
-  return isFlat(value) ? { ...value } : JSON.parse(textOf(value));
+  return isFlat(value) ? { ...value } : JSON.parse(jsonTextOf(value));
 }
 
 /** Whether the value is a plain object of strings, which JSON keeps as it is. */

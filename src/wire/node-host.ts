@@ -48,12 +48,12 @@ export interface ResponsePort extends HeadPort {
 }
 
 /** Called when the bytes were sent, or with an error when they cannot be. */
-export type Done = ((error?: Error | null) => void) | undefined;
+export type OnSent = ((error?: Error | null) => void) | undefined;
 
 /** The response's own methods, which lead to the client. */
 export interface Originals {
   writeHead(status: number, message?: string): unknown;
-  write(bytes: Uint8Array, done?: Done): boolean;
+  write(bytes: Uint8Array, done?: OnSent): boolean;
   end(bytes?: Uint8Array): unknown;
   flushHeaders(): void;
   emit(event: string, ...args: unknown[]): boolean;
@@ -79,9 +79,9 @@ export interface ResponseSink {
    * @param withEnd whether `end` is its first call: then Node would state the body's length
    */
   takeHead(statusMessage: string | undefined, withEnd: boolean): void;
-  write(bytes: Buffer, done: Done): boolean;
+  write(bytes: Buffer, done: OnSent): boolean;
   /** `last` may be empty. */
-  end(last: Buffer, done: Done): void;
+  end(last: Buffer, done: OnSent): void;
   flush(): void;
   /** The client, or a middleware in front, can take more. */
   flowAgain(): void;
@@ -199,7 +199,7 @@ export class NodeHost implements Host, Originals, ResponsePort {
     if (!this.sink.headTaken) Object.assign(this.res, unsentHeaders(this, this.#kept ?? {}));
   }
 
-  write(bytes: Uint8Array, done?: Done): boolean {
+  write(bytes: Uint8Array, done?: OnSent): boolean {
     const { write } = this.before;
     const res = this.res;
     return done === undefined ? write.call(res, bytes) : write.call(res, bytes, done);
@@ -545,13 +545,13 @@ function toBytes(chunk: unknown, encoding: unknown): Buffer {
 }
 
 /** The first of them that is a function. */
-function callbackIn(chunk: unknown, encoding: unknown, callback: unknown): Done {
-  if (typeof chunk === 'function') return chunk as Done;
-  if (typeof encoding === 'function') return encoding as Done;
-  return typeof callback === 'function' ? (callback as Done) : undefined;
+function callbackIn(chunk: unknown, encoding: unknown, callback: unknown): OnSent {
+  if (typeof chunk === 'function') return chunk as OnSent;
+  if (typeof encoding === 'function') return encoding as OnSent;
+  return typeof callback === 'function' ? (callback as OnSent) : undefined;
 }
 
-function refuseWrite(code: string, done: Done): false {
+function refuseWrite(code: string, done: OnSent): false {
   if (done !== undefined) process.nextTick(done, nodeError(code, 'The response has ended'));
   return false;
 }

@@ -20,14 +20,14 @@ import {
 } from './headers.ts';
 import { isContradictory, isRequestId, type JsonObject, unreadable } from './json-rpc.ts';
 import { type Message, Payload } from './message.ts';
-import type { Done, Host, Originals, ResponsePort, ResponseSink } from './node-host.ts';
+import type { Host, OnSent, Originals, ResponsePort, ResponseSink } from './node-host.ts';
 import {
-  eventOf,
   formatEvent,
-  parseEvent,
+  parseSseEvent,
   type SseEvent,
   SseSplitter,
   singleDataOf,
+  sseEventOf,
   withoutByteOrderMark,
 } from './sse.ts';
 import { after, inOrder, isPromise, type MaybePromise, resume, TaskLine } from './task-line.ts';
@@ -108,7 +108,7 @@ export class Tap implements ResponseSink {
   /** Bytes that wait for a filter. */
   #waiting = 0;
   /** Callbacks of writes that did not go out, because the connection broke. */
-  readonly #broken: NonNullable<Done>[] = [];
+  readonly #broken: NonNullable<OnSent>[] = [];
 
   #answersTaken = false;
   /** Requests whose responses were sent on the stream. */
@@ -181,7 +181,7 @@ export class Tap implements ResponseSink {
 
   /** Puts a message of ours between two events of a stream. Other bodies have no room for it. */
   inject(message: JsonObject): void {
-    this.#line.run(this.#inject, eventOf(message));
+    this.#line.run(this.#inject, sseEventOf(message));
   }
 
   /** Writes a comment, which clients skip, so that no proxy closes a quiet stream. */
@@ -238,7 +238,7 @@ export class Tap implements ResponseSink {
     this.#line.run(this.#begin, undefined);
   }
 
-  write(bytes: Buffer, done: Done): boolean {
+  write(bytes: Buffer, done: OnSent): boolean {
     this.#line.run(this.#read, bytes);
     if (done !== undefined) this.#line.run(this.#afterWrites, done);
     // Few waiting bytes do not pause the upstream: its last event and end can go in one packet.
@@ -248,7 +248,7 @@ export class Tap implements ResponseSink {
     return flows;
   }
 
-  end(last: Buffer, done: Done): void {
+  end(last: Buffer, done: OnSent): void {
     this.ended = true;
     this.#line.run(this.#readEnd, last);
     if (this.#source === 'early') this.#line.run(this.releaseClose, undefined);
@@ -472,7 +472,7 @@ export class Tap implements ResponseSink {
 
   /** @param page the event's data, where that may be a page of tools */
   #inspect(block: Buffer, page?: Buffer): MaybePromise<void> {
-    const event = parseEvent(block.toString());
+    const event = parseSseEvent(block.toString());
     if (event.hasId) this.resumable = true;
     // An event without data only gives an id to resume after. One of another type is no message
     // (MCP, Transports, "Sending Messages").
@@ -495,7 +495,7 @@ export class Tap implements ResponseSink {
     return after(ids.length > 0 ? this.#beginEvents() : undefined, () => {
       if (this.#source !== 'upstream') return;
       const own = changed ? Buffer.from(formatEvent(payload.textWith(), event.otherLines)) : block;
-      const passed = messages.flatMap((message) => message.before).map(eventOf);
+      const passed = messages.flatMap((message) => message.before).map(sseEventOf);
       if (messages.some((message) => !message.dropped)) passed.push(own);
       return after(this.#passEvent(passed.length === 1 ? own : Buffer.concat(passed)), () => {
         for (const { id } of ids) this.#noteSent(id);
@@ -519,7 +519,7 @@ export class Tap implements ResponseSink {
   #finishEvents(added: readonly JsonObject[]): MaybePromise<void> {
     if (this.#source !== 'upstream') return;
     return after(this.#beginEvents(), () => {
-      for (const message of added) this.#sendEvent(eventOf(message));
+      for (const message of added) this.#sendEvent(sseEventOf(message));
       if (!this.#asked.filters.some((filter) => filter.staysOpen?.())) return this.#finish();
     });
   }
@@ -528,7 +528,7 @@ export class Tap implements ResponseSink {
   #beginEvents(): MaybePromise<void> {
     if (this.#source !== 'upstream') return;
     return after(this.#sendHead(), () => {
-      for (const answer of this.#takeAnswers()) this.#sendEvent(eventOf(answer));
+      for (const answer of this.#takeAnswers()) this.#sendEvent(sseEventOf(answer));
       for (const bytes of this.#buffered ?? []) this.#sendEvent(bytes);
       this.#buffered = undefined;
     });
@@ -708,7 +708,7 @@ export class Tap implements ResponseSink {
   }
 
   #finishStream(messages: readonly JsonObject[]): MaybePromise<void> {
-    for (const message of messages) this.#sendEvent(eventOf(message));
+    for (const message of messages) this.#sendEvent(sseEventOf(message));
     return this.#finish();
   }
 
@@ -827,7 +827,7 @@ export class Tap implements ResponseSink {
   }
 
   /** Calls back once all earlier writes were sent: a writer may pace itself by it. */
-  #afterWrites(done: NonNullable<Done>): void {
+  #afterWrites(done: NonNullable<OnSent>): void {
     if (this.#phase !== 'sent') process.nextTick(done);
     else if (this.#gone) process.nextTick(done, this.#writeError);
     else {
@@ -851,7 +851,7 @@ export class Tap implements ResponseSink {
   }
 
   /** Calls back at once where the client gets another body, or none, than the upstream's. */
-  #onceFinished(done: NonNullable<Done>): void {
+  #onceFinished(done: NonNullable<OnSent>): void {
     const isOwn = this.#source !== 'upstream' || this.mode === 'stream' || this.mode === 'empty';
     if (isOwn || this.departed) process.nextTick(done);
     else this.#original.onceFinished(done);
