@@ -101,6 +101,7 @@ export interface Stage {
   forward?(exchange: Exchange, next: () => void): void;
 }
 
+/** In the order in which a response runs through them. */
 const STAGES = ['session', 'gate', 'sync'] as const;
 
 /**
