@@ -1506,7 +1506,7 @@ type BoundState = StateExpression;
 
 type BoundStates<S extends string, T extends string> = StateExpression<S, T> | readonly StateExpression<S, T>[];
 
-type CallOutcome = 'ok' | 'tool_error' | 'rpc_error' | 'refused' | 'unknown' | 'unanswered';
+type CallAnswer = 'ok' | 'tool_error' | 'rpc_error' | 'refused' | 'unknown' | 'unanswered';
 
 type ClientOf = NamesCallers['principal'];
 
@@ -1514,7 +1514,7 @@ type EventBody = ({
     readonly type: 'call.started';
 } & OfWholeCall & Started) | ({
     readonly type: 'call.ended';
-    readonly outcome: CallOutcome;
+    readonly outcome: CallAnswer;
     readonly code?: number | undefined;
     readonly reason?: RefusalReason | undefined;
     readonly durationMs: number;

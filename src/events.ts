@@ -72,7 +72,7 @@ export interface TraceContext {
 }
 
 /** The answer to a `tools/call`, as its client saw it. */
-export type CallOutcome =
+export type CallAnswer =
   /** A result without `isError`, also one that asks for input or names a task. */
   | 'ok'
   /** A result of the tool with `isError`. */
@@ -178,7 +178,7 @@ type EventBody =
    */
   | ({
       readonly type: 'call.ended';
-      readonly outcome: CallOutcome;
+      readonly outcome: CallAnswer;
       /** Of a JSON-RPC error. */
       readonly code?: number | undefined;
       /** Of a refusal that its client was told. */

@@ -1,6 +1,6 @@
 import * as z from 'zod/mini';
 import { InterlockError } from './errors.ts';
-import { type Middleware, passStage, type Stage, stageOf } from './middleware.ts';
+import { type Middleware, type MountedStage, stageOf } from './middleware.ts';
 import {
   functionOption,
   isGate,
@@ -63,7 +63,7 @@ export function gateFetch<Rest extends unknown[]>(
   return async (request, ...rest) => {
     // A preflight has no body; an OPTIONS with a body is gated.
     if (request.method === 'OPTIONS' && request.body === null) return handler(request, ...rest);
-    const host = new FetchHost(request, await auth(request), stages[0].observers().onError);
+    const host = new FetchHost(request, await auth(request), stages[0].observers.onError);
     run(host, stages, (own) => handler(own, ...rest)).catch((error) => host.fail(error));
     return host.response.made;
   };
@@ -71,10 +71,10 @@ export function gateFetch<Rest extends unknown[]>(
 
 async function run(host: FetchHost, stages: Stages, handle: FetchHandler): Promise<void> {
   const [first] = stages;
-  const exchange = await Exchange.open(host, first.limits, first.observers().onError);
+  const exchange = await Exchange.open(host, first.limits, first.observers.onError);
   if (exchange === undefined) return;
   const enter = stages.reduceRight<() => void>(
-    (next, stage) => () => passStage(stage, exchange, next),
+    (next, stage) => () => exchange.pass(stage, next),
     () =>
       void host.forward((own) => {
         exchange.noteAs(own);
@@ -84,7 +84,7 @@ async function run(host: FetchHost, stages: Stages, handle: FetchHandler): Promi
   enter();
 }
 
-type Stages = readonly [Stage, ...Stage[]];
+type Stages = readonly [MountedStage, ...MountedStage[]];
 
 function stagesOf(middlewares: unknown): Stages {
   if (!Array.isArray(middlewares)) throw wrong('the middlewares must be an array', middlewares);
@@ -97,7 +97,7 @@ function stagesOf(middlewares: unknown): Stages {
   return stages;
 }
 
-function ownStage(middleware: unknown): Stage {
+function ownStage(middleware: unknown): MountedStage {
   const stage = stageOf(middleware);
   if (stage !== undefined) return stage;
   const rule = 'a middleware must be of sessionStore(), fsmGate() or stateSync()';

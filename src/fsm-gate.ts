@@ -21,7 +21,6 @@ import { type StatusToolOptions, statusToolOf, statusToolOption } from './gate/s
 import {
   type CommonOptions,
   commonShape,
-  type Enter,
   type Middleware,
   observersOf,
   withExchange,
@@ -33,7 +32,7 @@ import type { Sessions } from './session/sessions.ts';
 import { createSessions } from './session-store.ts';
 import type { Begin } from './step/claim.ts';
 import type { WhenEnded } from './step/outcome.ts';
-import type { Observers } from './wire/exchange.ts';
+import type { Enter, Observers } from './wire/exchange.ts';
 import { PageMemory } from './wire/pages.ts';
 import type { ErrorAnswer } from './wire/rejections.ts';
 import { after } from './wire/task-line.ts';
@@ -247,10 +246,11 @@ export function fsmGate<S extends string, E extends string>(
   const join: Enter = (exchange, observers) => {
     const config = configOf(observers);
     if (!passGate(exchange, config)) return true;
+    const admission = admissionOf(exchange);
+    if (admission !== undefined) return enterGate(config, exchange, admission);
     ownSessions ??= createSessions('fsmGate()', { onError, onWarning, onEvent, clock }).sessions;
-    const admission = admissionOf(exchange) ?? ownSessions.enter(exchange);
     return after(
-      admission,
+      ownSessions.enter(exchange),
       (admitted) => admitted !== undefined && enterGate(config, exchange, admitted),
     );
   };

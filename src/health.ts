@@ -8,7 +8,7 @@ import * as z from 'zod/mini';
 import { InterlockError } from './errors.ts';
 import { safely } from './middleware.ts';
 import { functionOption, lazyOptions, parseOptions } from './options.ts';
-import { countRuns, hasIndex, heldRuns, indexOf, stuckRuns } from './run-views.ts';
+import { countInStore, hasIndex, heldRuns, indexOf, stuckRuns } from './run-views.ts';
 import { Runs } from './runs.ts';
 import { MOVER, type RunsMover, type RunsUnderWay, type RunView } from './runs-options.ts';
 import type { CallerRequest } from './session/callers.ts';
@@ -206,7 +206,7 @@ async function countedIn(
 ): Promise<Omit<WorkflowHealth, 'workflow' | 'store'>> {
   if (!hasIndex(mover)) return { index: 'none' };
   try {
-    const counted = await countRuns(mover, { forMs });
+    const counted = await countInStore(mover, { forMs });
     const page = { limit: LISTED };
     const [held, stuck] = await Promise.all([
       // Also where no key may be seen: the list tells of held runs as events.

@@ -5,7 +5,14 @@ import { type EventListener, Events } from './events.ts';
 import type { MountedGate } from './gate/gates.ts';
 import { functionOption, lazily } from './options.ts';
 import { consoleLog } from './outage-log.ts';
-import { DEFAULT_LIMITS, Exchange, type Observers, type WireLimits } from './wire/exchange.ts';
+import {
+  DEFAULT_LIMITS,
+  type Enter,
+  Exchange,
+  type Observers,
+  type Stage,
+  type WireLimits,
+} from './wire/exchange.ts';
 import { hasBody } from './wire/headers.ts';
 import { errorResponse, JSON_RPC } from './wire/json-rpc.ts';
 import { isPromise, type MaybePromise } from './wire/task-line.ts';
@@ -15,7 +22,10 @@ const STAGE: unique symbol = Symbol('mcp-interlock.stage');
 /** Middleware for Express 4, Express 5 and Connect-style hosts, and for `gateFetch()`. */
 export interface Middleware {
   (req: IncomingMessage, res: ServerResponse, next: (error?: unknown) => void): void;
-  /** A {@link Stage}. Its type is not named: the published declarations would hold all of ours. */
+  /**
+   * A {@link MountedStage}. Its type is not named: the published declarations would hold all of
+   * ours.
+   */
   readonly [STAGE]: object;
 }
 
@@ -79,27 +89,12 @@ export function observersOf(own: Partial<CommonConfig>, others: Observers = DEFA
   return { events, onError: events.onError, onWarning };
 }
 
-/**
- * What a middleware does with an exchange. `false`: it answered, and nothing is handed on. It gives
- * a promise only where it has to wait.
- */
-export type Enter = (exchange: Exchange, observers: Observers) => MaybePromise<boolean>;
-
-/** A middleware without its host: what Node's form and `gateFetch()` share. */
-export interface Stage {
-  readonly limits: WireLimits;
-  /**
-   * The observers for an exchange, or for a request whose exchange is not open yet. The same object
-   * for the same `sessionStore()` in front.
-   */
-  observers(exchange?: Exchange): Observers;
-  readonly enter: Enter;
-  /** Calls what comes behind it, where that has to run inside of something. */
-  forward?(exchange: Exchange, next: () => void): void;
+/** A middleware without its host, as it is mounted. */
+export interface MountedStage extends Stage {
   /** The gate that it mounts, if any. */
   readonly gate?: MountedGate;
   /** Throws where it cannot stand behind those stages of the same route. */
-  assertBehind?(earlier: readonly Stage[]): void;
+  assertBehind?(earlier: readonly MountedStage[]): void;
 }
 
 /** The oldest major version of Node that the tests run on, as `engines` in package.json says. */
@@ -125,10 +120,12 @@ function assertNode({ node }: Partial<NodeJS.ProcessVersions>): void {
 export function withExchange(
   config: CommonConfig,
   enter: Enter,
-  mounting: Pick<Stage, 'forward' | 'gate' | 'assertBehind'> = {},
+  mounting: Pick<MountedStage, 'forward' | 'gate' | 'assertBehind'> = {},
 ): Middleware {
   assertNode(process.versions);
-  const stage: Stage = { limits: config, observers: inheriting(config), enter, ...mounting };
+  const observers = observersOf(config);
+  const observersBehind = inheriting(config);
+  const stage: MountedStage = { limits: config, observers, observersBehind, enter, ...mounting };
   const interlock = (
     req: IncomingMessage,
     res: ServerResponse,
@@ -150,33 +147,28 @@ export function withExchange(
  */
 function refuseVersion(stage: Stage, req: IncomingMessage, res: ServerResponse): void {
   const { httpVersion } = req;
-  stage
-    .observers()
-    .onError(
-      new InterlockError(
-        'ERR_INTERLOCK_MOUNT',
-        `the middlewares serve HTTP/1.1, and this request came by HTTP/${httpVersion}: let a ` +
-          'proxy speak HTTP/2 with the clients and HTTP/1.1 with this server',
-      ),
-    );
+  stage.observers.onError(
+    new InterlockError(
+      'ERR_INTERLOCK_MOUNT',
+      `the middlewares serve HTTP/1.1, and this request came by HTTP/${httpVersion}: let a ` +
+        'proxy speak HTTP/2 with the clients and HTTP/1.1 with this server',
+    ),
+  );
   const words = `This route does not serve HTTP/${httpVersion}, only HTTP/1.1`;
   res.writeHead(505, { 'content-type': 'application/json' });
   res.end(JSON.stringify(errorResponse(null, JSON_RPC.INVALID_REQUEST, words)));
 }
 
 /** What a middleware does with an exchange, for other hosts; `undefined` where it is not ours. */
-export function stageOf(middleware: unknown): Stage | undefined {
+export function stageOf(middleware: unknown): MountedStage | undefined {
   const isOurs = typeof middleware === 'function' && STAGE in middleware;
-  return isOurs ? ((middleware as Middleware)[STAGE] as Stage) : undefined;
+  return isOurs ? ((middleware as Middleware)[STAGE] as MountedStage) : undefined;
 }
 
 /** Remembers the observers for each `sessionStore()` in front. */
-function inheriting(own: CommonConfig): Stage['observers'] {
-  const alone = observersOf(own);
+function inheriting(own: CommonConfig): Stage['observersBehind'] {
   const behind = new WeakMap<Observers, Observers>();
-  return (exchange) => {
-    const others = exchange?.observers;
-    if (others === undefined) return alone;
+  return (others) => {
     const known = behind.get(others) ?? observersOf(own, others);
     behind.set(others, known);
     return known;
@@ -192,13 +184,13 @@ function passInNode(
 ): void {
   let opened: MaybePromise<Exchange | undefined>;
   try {
-    opened = Exchange.of(req, res, stage.limits, stage.observers().onError);
+    opened = Exchange.of(req, res, stage.limits, stage.observers.onError);
   } catch (error) {
     failToOpen(stage, req, res, error);
     return;
   }
   if (isPromise(opened)) passLater(stage, opened, req, res, next);
-  else if (opened !== undefined) passStage(stage, opened, next);
+  else opened?.pass(stage, next);
 }
 
 /** A function of its own: its closures would cost each request memory that need not wait. */
@@ -210,15 +202,14 @@ function passLater(
   next: () => void,
 ): void {
   void opened.then(
-    (exchange) => {
-      if (exchange !== undefined) passStage(stage, exchange, next);
-    },
+    (exchange) => exchange?.pass(stage, next),
     (error) => failToOpen(stage, req, res, error),
   );
 }
 
 function failToOpen(stage: Stage, req: IncomingMessage, res: ServerResponse, error: unknown): void {
-  stage.observers(Exchange.known(req)).onError(error);
+  const { observers } = Exchange.known(req) ?? {};
+  (observers ? stage.observersBehind(observers) : stage.observers).onError(error);
   res.destroy();
 }
 
@@ -237,64 +228,6 @@ function failToOpen(stage: Stage, req: IncomingMessage, res: ServerResponse, err
  */
 export async function notForwarded(request: IncomingMessage | Request): Promise<void> {
   await Exchange.known(request)?.notForwarded();
-}
-
-/**
- * Runs one stage of an exchange, and then what stands behind it. Where the stage fails, nothing is
- * forwarded, and `onError` is told. What `next` throws is the app's, and escapes.
- */
-export function passStage(stage: Stage, exchange: Exchange, next: () => void): void {
-  const observers = stage.observers(exchange);
-  let entered: MaybePromise<boolean>;
-  exchange.isJudged = true;
-  try {
-    entered = stage.enter(exchange, observers);
-  } catch (error) {
-    fail(exchange, observers, error);
-    return;
-  }
-  if (isPromise(entered)) goOnLater(stage, entered, exchange, observers, next);
-  else goOn(stage, entered, exchange, next);
-}
-
-/** A function of its own, like {@link passLater}. */
-function goOnLater(
-  stage: Stage,
-  entered: Promise<boolean>,
-  exchange: Exchange,
-  observers: Observers,
-  next: () => void,
-): void {
-  void entered.then(
-    (goesOn) => goOn(stage, goesOn, exchange, next),
-    (error) => fail(exchange, observers, error),
-  );
-}
-
-function goOn(stage: Stage, goesOn: boolean, exchange: Exchange, next: () => void): void {
-  exchange.isJudged = false;
-  if (!goesOn) return;
-  const { forward } = stage;
-  exchange.forward(forward === undefined ? next : inside(forward, exchange, next), stage);
-}
-
-/** A function of its own: most stages make no closure here. */
-function inside(
-  forward: NonNullable<Stage['forward']>,
-  exchange: Exchange,
-  next: () => void,
-): () => void {
-  return () => forward(exchange, next);
-}
-
-function fail(exchange: Exchange, observers: Observers, error: unknown): void {
-  observers.onError(error);
-  void failClosed(exchange).catch(observers.onError);
-}
-
-async function failClosed(exchange: Exchange): Promise<void> {
-  if (exchange.tap.headTaken) exchange.tap.res.destroy();
-  else await exchange.reject(500, JSON_RPC.INTERNAL_ERROR, 'Internal error');
 }
 
 /** An observer that throws must not fail a client's request. */

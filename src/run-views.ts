@@ -97,12 +97,12 @@ async function storedStates(
   const { workflow } = mover;
   if (asked === undefined || workflow.migrates) return undefined;
   if (workflow.isFlat) return workflow.states.filter((name) => workflow.standsIn(name, asked));
-  const { states } = await countRuns(mover, {});
+  const { states } = await countInStore(mover, {});
   return states.map(({ state }) => state).filter((name) => workflow.standsIn(name, asked));
 }
 
 /** Counts the runs that have not ended. */
-export async function countRuns(
+export async function countInStore(
   mover: RunsMover,
   { forMs }: { readonly forMs?: number | undefined },
 ): Promise<RunsUnderWay> {

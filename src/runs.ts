@@ -15,7 +15,7 @@ import {
 import { storedIn } from './gate/standing.ts';
 import { eraseOf, heldUnder, resolveHeld } from './many-runs.ts';
 import { isSession, newToken } from './names.ts';
-import { countRuns, heldRuns, indexOf, stuckRuns, viewOfRun } from './run-views.ts';
+import { countInStore, heldRuns, indexOf, stuckRuns, viewOfRun } from './run-views.ts';
 import {
   assertChange,
   assertRuns,
@@ -165,7 +165,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
    * @throws InterlockError `ERR_INTERLOCK_STORE` as {@link held}
    */
   async count(options?: CountOptions): Promise<RunsUnderWay> {
-    const counted = await countRuns(this.#mover, parseQuery.count(options));
+    const counted = await countInStore(this.#mover, parseQuery.count(options));
     // A person may only ask for the number, so the first held runs are told as events.
     if (counted.held > 0) await heldRuns(this.#mover, { limit: 100 });
     return counted;

@@ -5,7 +5,6 @@ import { InterlockError } from './errors.ts';
 import {
   type CommonOptions,
   commonShape,
-  type Enter,
   type Middleware,
   observersOf,
   withExchange,
@@ -20,7 +19,7 @@ import { guardStore } from './step/store-calls.ts';
 import { resolveStore } from './stores/adapt.ts';
 import { isMemoryStore, memoryStore } from './stores/memory.ts';
 import type { StateStore } from './stores/store.ts';
-import { after } from './wire/task-line.ts';
+import type { Enter } from './wire/exchange.ts';
 
 /** Options of {@link sessionStore}. */
 export interface SessionStoreOptions extends CommonOptions {
@@ -195,7 +194,7 @@ export function sessionStore(options?: SessionStoreOptions): SessionMiddleware {
     if (earlier?.owner === sessions) return true;
     if (earlier !== undefined) throw misplaced();
     exchange.observers = observers;
-    return after(sessions.enter(exchange), (admitted) => admitted !== undefined);
+    return sessions.enter(exchange);
   };
   const middleware = withExchange(config, enter, {
     assertBehind(earlier) {

@@ -70,7 +70,7 @@ export class EitherWayChart {
       }
       this.#asked = new Map();
       const next = this.#try(position, event);
-      if (next !== undefined) found.set(keyOf(next), next);
+      if (next !== undefined) found.set(positionKey(next), next);
       isGuarded ||= this.#asked.size > 0;
       const answers = [...this.#asked.values()];
       const last = answers.lastIndexOf(false);
@@ -167,6 +167,6 @@ export class EitherWayChart {
 }
 
 /** A position as one text, to look up by. */
-export function keyOf({ state, context }: Position): string {
+export function positionKey({ state, context }: Position): string {
   return context === undefined ? state : `${state} ${JSON.stringify(context)}`;
 }

@@ -6,7 +6,7 @@ import { type AnyBinding, type AnyEventSource, eventNamed, isChosen } from '../w
 import { covers } from '../workflow/chart.ts';
 import type { Position } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
-import { EitherWayChart, keyOf } from './either-way.ts';
+import { EitherWayChart, positionKey } from './either-way.ts';
 
 /** How a call ended. */
 export type CallOutcome = 'success' | 'failure';
@@ -88,7 +88,10 @@ export class Exploration {
   find(moves: SearchMoves, isGoal: (position: Position) => boolean): Found {
     const { start, starts } = this.workflow;
     const reached = new Map<string, Arrival>([
-      [this.#mayBegin(moves) ? keyOf(start) : NOT_BEGUN, { position: start, last: undefined }],
+      [
+        this.#mayBegin(moves) ? positionKey(start) : NOT_BEGUN,
+        { position: start, last: undefined },
+      ],
     ]);
     // Such a run is saved as it begins, so a deadline of its state runs at once.
     for (const state of starts) {
@@ -104,7 +107,7 @@ export class Exploration {
           gap: `it has more than ${moves.maxPositions} positions, which are not all looked at`,
         });
       for (const { step, to } of this.#movesAt(position, moves, key !== NOT_BEGUN)) {
-        const next = keyOf(to);
+        const next = positionKey(to);
         if (!reached.has(next)) reached.set(next, { position: to, last: { step, from: key } });
       }
     }
@@ -316,10 +319,12 @@ export class Exploration {
   }
 
   #leads(from: Position, event: string): readonly Lead[] {
-    const key = JSON.stringify([event, keyOf(from)]);
+    const key = JSON.stringify([event, positionKey(from)]);
     const known = this.#known.get(key);
     if (known !== undefined) return known;
-    const found = this.#leadsOf(from, event).filter(({ to }) => keyOf(to) !== keyOf(from));
+    const found = this.#leadsOf(from, event).filter(
+      ({ to }) => positionKey(to) !== positionKey(from),
+    );
     this.#known.set(key, found);
     return found;
   }

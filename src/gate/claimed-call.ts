@@ -62,7 +62,7 @@ function taskOf(taskId: unknown, ttl: unknown): CreatedTask | undefined {
  * success (MCP 2026-07-28, "Results"). A task without an id cannot be followed, so its outcome is
  * unknown.
  */
-function kindOf(message: Message): Outcome['kind'] {
+function outcomeKindOf(message: Message): Outcome['kind'] {
   const { result, error } = message.value;
   if (message.isContradictory) return 'unknown';
   // The upstream asks for an input that this client cannot give.
@@ -89,7 +89,7 @@ export function outcomeOf(message: Message): Outcome {
   if (known !== undefined) return known;
   const { result, error } = message.value;
   const outcome = {
-    kind: kindOf(message),
+    kind: outcomeKindOf(message),
     result: isObject(result) ? result : undefined,
     error,
     textOfAnswer: () => message.text,

@@ -177,16 +177,25 @@ class GateFilter implements Filter {
   }
 
   /** Judging took time: meanwhile a lease may have ended, or the client may have left. */
-  #confirmAll(judge: Judge): MaybePromise<boolean> {
-    const confirmed = inOrder(this.#exchange.forwardable, (incoming) =>
-      incoming.holders.length > 0 ? this.#confirm(incoming, judge) : undefined,
-    );
-    return confirmed === undefined || confirmed.then(() => true);
+  #confirmAll(
+    judge: Judge,
+    calls: readonly Call[] = this.#exchange.forwardable,
+    at = 0,
+  ): MaybePromise<boolean> {
+    for (let next = at; next < calls.length; next++) {
+      const incoming = calls[next];
+      if (incoming === undefined || incoming.holders.length === 0) continue;
+      const sent = this.#confirm(incoming, judge);
+      if (isPromise(sent)) return sent.then(() => this.#confirmAll(judge, calls, next + 1));
+    }
+    return true;
   }
 
   /** Lets the steps of a call go on, if its client still waits and its claims still hold. */
   #confirm(incoming: Call, judge: Judge): MaybePromise<void> {
-    return resume(keepsClaims(holdersOf(incoming)), this, this.#sendOn, incoming, judge);
+    const kept = keepsClaims(holdersOf(incoming));
+    if (isPromise(kept)) return resume(kept, this, this.#sendOn, incoming, judge);
+    return this.#sendOn(kept, incoming, judge);
   }
 
   #sendOn(isKept: boolean, incoming: Call, judge: Judge): MaybePromise<void> {
@@ -483,9 +492,9 @@ function needsJudge({ named: tool }: Call, { workflow, status }: GateConfig): bo
 /** Whether the claims of all gates so far still hold. */
 function keepsClaims(claimed: readonly ClaimedCall[]): MaybePromise<boolean> {
   const kept = claimed.map(({ step }) => step.confirm());
-  return (
-    kept.every((each) => each === true) || Promise.all(kept).then((all) => !all.includes(false))
-  );
+  for (const each of kept)
+    if (each !== true) return Promise.all(kept).then((all) => !all.includes(false));
+  return true;
 }
 
 /** Changes each replay as the first answer was changed. Keeps the change alone, not the request. */

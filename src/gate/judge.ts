@@ -316,10 +316,10 @@ export class Judge {
   }
 
   #refuseBound(asked: BoundCall, why: RefusedCall): MaybePromise<Verdict> {
-    const { incoming, tool, binding } = asked;
+    const { incoming, tool, run, binding } = asked;
     return (
       (why.reason === 'state' ? this.#follow(asked, why) : undefined) ??
-      this.#refuse(incoming, tool, why, binding.states)
+      this.#refuse(incoming, tool, why, binding.states, run)
     );
   }
 
@@ -348,7 +348,7 @@ export class Judge {
     const request = (isRequestId(id) && run.session.inFlight(id)) || new InFlight();
     const refuse = (): MaybePromise<Verdict> => {
       const told = calledOff(request, run.turns) ?? why;
-      return this.#refuse(incoming, tool, told, binding.states);
+      return this.#refuse(incoming, tool, told, binding.states, run);
     };
     const pauseMs = isElsewhere ? Math.min(waitMs, pauseBefore(attempt)) : waitMs;
     return run.turns.follow(key, pauseMs, request, waiting).then((end) => {
@@ -428,11 +428,11 @@ export class Judge {
     tool: string,
     why: RefusedCall,
     states: readonly BoundState[],
+    named: Run | NoRun = this.#admission.runOf(incoming),
   ): MaybePromise<Verdict> {
     const { reason } = why;
     if (reason === 'cancelled' || reason === 'unknown')
       return after(incoming.drop(), () => 'answered' as const);
-    const named = this.#admission.runOf(incoming);
     const run = 'run' in named ? named : undefined;
     const standing = why.standing ?? (run && standingOfRefused(this.#config, run, why));
     const known = typeof standing === 'object' ? standing : undefined;
@@ -525,8 +525,8 @@ function at(standing: Standing | Absent | undefined): Pick<RefusedCall, 'standin
   return typeof standing === 'object' ? { standing } : {};
 }
 
-function digestOfCall({ sentArguments }: Call): string {
-  return digestOf(sentArguments ?? {});
+function digestOfCall(call: Call): string {
+  return digestOf(call.sentArguments ?? {});
 }
 
 /** Plain data: a task's ticket keeps them in the store. */

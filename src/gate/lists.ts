@@ -10,7 +10,7 @@ import {
   type RequestId,
 } from '../wire/json-rpc.ts';
 import type { ElementEdit, Message } from '../wire/message.ts';
-import { nameOf } from '../wire/pages.ts';
+import { uniqueNameOf } from '../wire/pages.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { availabilityNote } from '../workflow/advice.ts';
 import type { BoundRead, BoundReads } from '../workflow/reads.ts';
@@ -56,13 +56,13 @@ export class ShownTools {
       const { managed } = this.#admission;
       const handle = managed === undefined ? '' : JSON.stringify(managed);
       const status = statusToolKey(this.#config.status, this.#admission);
-      const known = `${nameOf(this.#notes)} ${listed.keyFor(this.#reader)}`;
+      const known = `${uniqueNameOf(this.#notes)} ${listed.keyFor(this.#reader)}`;
       return `${known} ${handle} ${status} ${keyOf(this.#unlisted)}`;
     }
     return after(this.#shownNow(), (shown) => {
       this.#next = { shown };
       if (shown === undefined) return undefined;
-      const known = `${nameOf(this.#config)} ${listed.keyFor(this.#reader)}`;
+      const known = `${uniqueNameOf(this.#config)} ${listed.keyFor(this.#reader)}`;
       return `${known} ${keyOf(shown.hidden)} ${shown.state}`;
     });
   }

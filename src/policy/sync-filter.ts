@@ -9,7 +9,7 @@ import type { Filter } from '../wire/filter.ts';
 import { requestHeader } from '../wire/headers.ts';
 import { isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import type { ElementEdit, Message } from '../wire/message.ts';
-import { nameOf, type PageMemory, type ToolHints } from '../wire/pages.ts';
+import { type PageMemory, type ToolHints, uniqueNameOf } from '../wire/pages.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import type {
   CacheDirective,
@@ -85,7 +85,7 @@ export class SyncFilter implements Filter {
   }
 
   pageKey(): string {
-    return `${nameOf(this.config)} ${this.config.hints.version}`;
+    return `${uniqueNameOf(this.config)} ${this.config.hints.version}`;
   }
 
   /** A response that is still missing comes on the stream that the client resumes. */

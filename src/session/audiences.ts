@@ -9,7 +9,7 @@ import type { ListKind } from '../wire/json-rpc.ts';
 import type { LiveSession } from './live-session.ts';
 
 /** A stream that is told which lists of a run changed. */
-export interface Listener {
+export interface ListListener {
   readonly tell: (lists: readonly ListKind[]) => void;
   /** The session that the stream belongs to, if any. */
   readonly session?: LiveSession | undefined;
@@ -17,10 +17,10 @@ export interface Listener {
 
 /** The listeners of runs that several connections share, by the run's topic on the bus. */
 export class Audiences {
-  readonly #listeners = new Map<string, Set<Listener>>();
+  readonly #listeners = new Map<string, Set<ListListener>>();
 
   /** Adds a listener, until the returned function is called. */
-  add(run: string, listener: Listener): () => void {
+  add(run: string, listener: ListListener): () => void {
     const topic = topicOf(run);
     const listeners = this.#listeners.get(topic) ?? new Set();
     this.#listeners.set(topic, listeners.add(listener));

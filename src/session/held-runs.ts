@@ -19,7 +19,7 @@ export interface HeldLimits {
   readonly onError: (error: unknown) => void;
 }
 
-interface HeldRun {
+interface CountedRun {
   readonly key: RunKey;
   readonly caller: string;
 }
@@ -32,7 +32,7 @@ const LOOKS = 4;
 
 /** The held runs that a process made or met, by the tokens of their claims. */
 export class HeldRuns {
-  readonly #runs = new Map<string, HeldRun>();
+  readonly #runs = new Map<string, CountedRun>();
   readonly #byCaller = new Map<string, Set<string>>();
   readonly #limits: HeldLimits;
 
@@ -103,7 +103,7 @@ export class HeldRuns {
     if (this.#runs.size > 2 * this.#limits.maxHeld && oldest !== undefined) this.drop(oldest);
   }
 
-  #add(token: string, held: HeldRun): void {
+  #add(token: string, held: CountedRun): void {
     this.#runs.set(token, held);
     const own = this.#byCaller.get(held.caller);
     if (own === undefined) this.#byCaller.set(held.caller, new Set([token]));

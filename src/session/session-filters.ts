@@ -50,7 +50,7 @@ export interface SessionsConfig extends Observers {
 }
 
 /** Who opens a session. */
-export interface Opening extends Identity, Owner {}
+export interface SessionOpener extends Identity, Owner {}
 
 /** Opens and closes sessions. */
 export interface SessionKeeper {
@@ -61,7 +61,7 @@ export interface SessionKeeper {
    *
    * @param minted whether the middleware made the id, and not the upstream
    */
-  open(run: string, caller: Opening, minted: boolean): Promise<OpenResult['status'] | 'full'>;
+  open(run: string, caller: SessionOpener, minted: boolean): Promise<OpenResult['status'] | 'full'>;
   /** Ends a session. Its run goes with it, unless a step of it needs the run. */
   close(session: LiveSession, cause: 'session' | 'quota'): Promise<void>;
 }
@@ -89,10 +89,10 @@ export class Handshake implements Filter {
   readonly stage = 'session';
   readonly #sessions: SessionKeeper;
   readonly #exchange: Exchange;
-  readonly #caller: Opening;
+  readonly #caller: SessionOpener;
   #succeeded = false;
 
-  constructor(sessions: SessionKeeper, exchange: Exchange, caller: Opening) {
+  constructor(sessions: SessionKeeper, exchange: Exchange, caller: SessionOpener) {
     this.#sessions = sessions;
     this.#exchange = exchange;
     this.#caller = caller;
@@ -199,11 +199,12 @@ export class Post implements Filter {
   }
 
   onClose(): void {
+    this.onDepart();
+    // The upstream's answer has freed the ids already.
+    if (this.#isAnswered) return;
     const { page, tap, forwardable } = this.#exchange;
     // A list may have been answered from the cache, so that nothing was forwarded after all.
-    const isCut = forwardable.length > 0 && !(page !== undefined && tap.isWhole);
-    if (isCut && !this.#isAnswered) this.#session.noteStray();
-    this.onDepart();
+    if (forwardable.length > 0 && !(page !== undefined && tap.isWhole)) this.#session.noteStray();
     this.#free();
   }
 

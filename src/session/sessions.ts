@@ -45,9 +45,9 @@ import {
 import {
   GetStream,
   Handshake,
-  type Opening,
   Post,
   type SessionKeeper,
+  type SessionOpener,
   type SessionsConfig,
   Termination,
 } from './session-filters.ts';
@@ -153,7 +153,7 @@ export class Sessions implements SessionKeeper {
 
   async open(
     run: string,
-    caller: Opening,
+    caller: SessionOpener,
     minted: boolean,
   ): Promise<OpenResult['status'] | 'full'> {
     this.#warnOfStore();

@@ -14,13 +14,13 @@ import type {
   TrailDraft,
   WorkflowRecord,
 } from '../stores/store.ts';
-import type { ListKind } from '../wire/json-rpc.ts';
+import { exactJson } from '../wire/exact-json.ts';
+import { isObject, type ListKind } from '../wire/json-rpc.ts';
 import type { AnyEventSource, ErrorRule, FailedCall, ToolResult } from '../workflow/binding.ts';
-import type { AskedArguments, CallBinding, SentEvent } from '../workflow/bound-tools.ts';
+import { AskedArguments, type CallBinding, type SentEvent } from '../workflow/bound-tools.ts';
 import type { FsmAction, Next, Position } from '../workflow/position.ts';
 import { countFailure, withRecorded } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
-import { askedOf, RoundedAnswer, UnclearArguments, watchOf } from './readings.ts';
 
 /** What a commit saves: the next position, and the trail entry that says how it was reached. */
 export interface StepMove extends Pick<CommitRequest, 'snapshot' | 'trail' | 'ended'> {
@@ -58,11 +58,43 @@ export interface CallOrigin {
 }
 
 /**
-/**
  * The tool ran, and the app's code does not say where that leads. The gate does not guess. The
  * message has no value of the call; the `cause` may have some.
  */
-export class Undecided extends Error {}
+export class UndecidedOutcome extends Error {}
+
+/**
+ * A function of the app read an argument that the upstream may have read differently. The gate does
+ * not guess where such a call leads: its outcome is unknown.
+ */
+class UnclearArguments extends Error {
+  static throwIf(tool: string, { ambiguous, rounded }: AskedArguments): void {
+    if (ambiguous !== undefined)
+      throw new UnclearArguments(tool, `${JSON.stringify(ambiguous)} in another letter case`);
+    if (rounded !== undefined) throw new UnclearArguments(tool, numberIn(rounded.name));
+  }
+
+  private constructor(tool: string, what: string) {
+    super(`the arguments of ${JSON.stringify(tool)} have ${what}, ${DEPENDS}`);
+  }
+}
+
+/**
+ * A function of the app read a number in a tool's answer that JavaScript rounds. So it cannot
+ * decide what the outcome sends. The message has no values, since apps log it.
+ */
+class RoundedAnswer extends Error {
+  /** @param name the key of the nearest member that the number is in */
+  constructor(tool: string, name: string) {
+    super(`the answer of ${JSON.stringify(tool)} has ${numberIn(name)}, ${DEPENDS}`);
+  }
+}
+
+const DEPENDS = 'and what its outcome sends depends on it';
+
+function numberIn(name: string): string {
+  return `a number in ${JSON.stringify(name)} that JavaScript rounds`;
+}
 
 /** How many names of an answer's members an error says at most. */
 const MOST_MEMBERS = 20;
@@ -143,6 +175,28 @@ function saidOf(outcome: Outcome): Said {
   return outcome.kind === 'failed' ? failure(endedBy(outcome)) : { outcome: outcome.kind };
 }
 
+/**
+ * The arguments of a call, with the numbers as they came.
+ *
+ * @param argsText their JSON text, where JavaScript rounds a number in them
+ */
+function askedOf(args: unknown, argsText: string | undefined): AskedArguments {
+  const exact = argsText === undefined ? undefined : exactJson(argsText);
+  return new AskedArguments(exact === undefined ? args : exact.value);
+}
+
+/** A watch on the numbers of an answer that JavaScript rounds; `undefined` where it rounds none. */
+function watchOf(
+  { result, error }: Pick<FailedCall, 'result' | 'error'>,
+  textOfAnswer: (() => string) | undefined,
+): AskedArguments | undefined {
+  const answer = textOfAnswer && exactJson(textOfAnswer())?.value;
+  if (!isObject(answer)) return undefined;
+  return new AskedArguments(
+    result === undefined ? { error: answer.error ?? error } : { result: answer.result ?? result },
+  );
+}
+
 /** What a binding says of where its calls lead. */
 export type MovingBinding = Pick<CallBinding, 'eventIn' | 'retriesIn' | 'errorsIn'>;
 
@@ -202,7 +256,7 @@ export class Moves {
    * @param isUpdated whether the call was counted, or its handler changed the run's data. That is
    * saved with each outcome.
    * @param savedByHandler whether the handler saved the success in a transaction of its own
-   * @throws Undecided where the app's code does not say where the outcome leads
+   * @throws UndecidedOutcome where the app's code does not say where the outcome leads
    */
   next(
     outcome: Outcome,
@@ -315,7 +369,11 @@ export class Moves {
   }
 
   /** @param option that of the binding whose function failed */
-  #undecided(option: 'success' | 'failure' | 'errors', ended: Ended, cause: unknown): Undecided {
+  #undecided(
+    option: 'success' | 'failure' | 'errors',
+    ended: Ended,
+    cause: unknown,
+  ): UndecidedOutcome {
     const [tool, state] = [this.origin.tool, this.#allowedIn].map((each) => JSON.stringify(each));
     const binding = `the binding of ${tool} in ${state}`;
     const reason =
@@ -323,7 +381,7 @@ export class Moves {
         ? cause.message
         : `its "${option}" could not be followed, see the cause`;
     const message = `${binding} does not say where this leads: ${reason}; ${membersOf(ended)}`;
-    return new Undecided(message, { cause });
+    return new UndecidedOutcome(message, { cause });
   }
 
   #send(source: AnyEventSource, outcome: EndedWithText, how: Said): StepMove | undefined {

@@ -31,7 +31,7 @@ import {
   type StepMove,
   shownPosition,
   tellSaved,
-  Undecided,
+  UndecidedOutcome,
   UnknownOutcome,
   type WhenEnded,
 } from './outcome.ts';
@@ -619,7 +619,7 @@ export class Step {
     try {
       next = moves.next(outcome, isUpdated, savedByHandler);
     } catch (error) {
-      if (!(error instanceof Undecided)) throw error;
+      if (!(error instanceof UndecidedOutcome)) throw error;
       return this.#leaveUndecided(error);
     }
     if (next === 'doubted') {
@@ -644,7 +644,7 @@ export class Step {
     return after(this.release({ ...options, entry }), () => 'settled' as const);
   }
 
-  #leaveUndecided({ message: why, cause }: Undecided): Promise<Settled> {
+  #leaveUndecided({ message: why, cause }: UndecidedOutcome): Promise<Settled> {
     return this.#leave({ kind: 'undecided', why, cause }).then(() => 'unsaved' as const);
   }
 
@@ -716,7 +716,7 @@ export class Step {
       },
       (error) => {
         // Made anew from what was recorded meanwhile, the move cannot be told any more.
-        if (error instanceof Undecided) return this.#leaveUndecided(error);
+        if (error instanceof UndecidedOutcome) return this.#leaveUndecided(error);
         this.#rules.onError(error);
         if (isLast) {
           const tell = (status: CommitStatus): void => {

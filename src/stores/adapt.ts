@@ -21,7 +21,7 @@ import {
   renewStep,
   ttlOfLook,
   type WorkflowState,
-  withEntry,
+  withTrailEntry,
   workflowAt,
 } from './run-state.ts';
 import {
@@ -337,7 +337,7 @@ class AdaptedStore implements AtomicStateStore {
     return this.#inTurn(run, async () => {
       const workflows = this.#kept.get(run)?.workflows;
       const workflow = workflows?.get(name);
-      if (workflow) workflows?.set(name, withEntry(workflow, entry, this.#now()));
+      if (workflow) workflows?.set(name, withTrailEntry(workflow, entry, this.#now()));
     });
   }
 

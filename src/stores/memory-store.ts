@@ -24,7 +24,7 @@ import {
   renewStep,
   ttlOfLook,
   type WorkflowState,
-  withEntry,
+  withTrailEntry,
   workflowRecord,
 } from './run-state.ts';
 import type {
@@ -169,7 +169,7 @@ export class MemoryStore implements AtomicStateStore {
   async append({ run: key, workflow: name }: RunKey, entry: TrailDraft): Promise<void> {
     const workflows = this.#runs.get(key)?.workflows;
     const workflow = workflows?.get(name);
-    if (workflow) workflows?.set(name, withEntry(workflow, entry, this.#now()));
+    if (workflow) workflows?.set(name, withTrailEntry(workflow, entry, this.#now()));
   }
 
   async end(key: string, options: Parameters<AtomicStateStore['end']>[1] = {}): Promise<EndResult> {

@@ -11,7 +11,7 @@ import {
   commitDocument,
   countDocument,
   type Document,
-  duration,
+  durationNumber,
   type EventRow,
   type KeyRow,
   listDocument,
@@ -37,8 +37,8 @@ import {
 } from './postgres/documents.ts';
 import { migrate } from './postgres/migrate.ts';
 import {
-  FORMAT,
-  otherFormat,
+  otherPostgresFormat,
+  POSTGRES_FORMAT,
   type PostgresClient,
   type PostgresNames,
   type PostgresPool,
@@ -178,7 +178,7 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
       const row = await ask<RunRow | null>(
         `${names.readRun}($1::pg_catalog.text, $2::pg_catalog.float8, $3::pg_catalog.text)`,
         encodeKey(run),
-        duration(ttlMs),
+        durationNumber(ttlMs),
         about === undefined ? null : encodeText(about),
       );
       return row ? toRunRecord(row) : undefined;
@@ -316,13 +316,13 @@ async function call<Answer>(
     typeof value === 'object' && value !== null ? JSON.stringify(value) : value,
   );
   const format = `${names.format}()`;
-  const isKnown = `${format} OPERATOR(pg_catalog.=) ${FORMAT}`;
+  const isKnown = `${format} OPERATOR(pg_catalog.=) ${POSTGRES_FORMAT}`;
   const answer = `CASE WHEN ${isKnown} THEN ${invocation}::pg_catalog.text END`;
   const statement = `SELECT ${answer} AS answer, ${format}::pg_catalog.text AS format`;
   const { rows } = await client.query(statement, parameters).catch(explain);
   const [row] = rows as { answer: string | null; format: string }[];
   if (!row) throw new TypeError('The database answered without a row');
-  const refused = otherFormat(row.format, names);
+  const refused = otherPostgresFormat(row.format, names);
   if (refused) throw refused;
   return JSON.parse(row.answer || 'null');
 }

@@ -199,7 +199,7 @@ function claimWorkflow(
   const { ended, settled, trail, head } =
     isOwn || claim?.entry === undefined
       ? workflow
-      : withEntry(workflow, takenOver(snapshot.state, claim.entry), now);
+      : withTrailEntry(workflow, takenOver(snapshot.state, claim.entry), now);
   return {
     result: { status: 'claimed', snapshot, now, idempotencyKey },
     next: { snapshot, claim: taken, ended, unsettled, settled, trail, head },
@@ -327,7 +327,7 @@ export function releaseStep(
       unsettled: stillUnsettled(workflow, settles),
       settled: spend(workflow.settled, { token }),
     };
-    const next = entry === undefined ? left : withEntry(left, entry, now);
+    const next = entry === undefined ? left : withTrailEntry(left, entry, now);
     return { result: undefined, next, life: settledLife(run, now) };
   }
   if (workflow === undefined || findSettled(workflow, token)) return { result: undefined };
@@ -517,7 +517,11 @@ export function copySnapshot({
 }
 
 /** The workflow with one more entry in its trail. */
-export function withEntry(workflow: WorkflowState, draft: TrailDraft, now: number): WorkflowState {
+export function withTrailEntry(
+  workflow: WorkflowState,
+  draft: TrailDraft,
+  now: number,
+): WorkflowState {
   const { trail, head, snapshot } = workflow;
   const entry = stampEntry(head, snapshot, draft, now);
   return { ...workflow, trail: appended(trail, entry, TRAIL_KEPT), head: headAt(entry) };

@@ -33,7 +33,7 @@ export interface SavedRun {
  * when older versions of the package would misread what newer ones save, and not when there is
  * merely more to read.
  */
-const FORMAT = 1;
+const ADAPTED_FORMAT = 1;
 
 /** Not strict: a backend may add members of its own. */
 const sessionSchema = lazily(() =>
@@ -116,13 +116,18 @@ export class SavedRuns {
 
   async saveSession(run: string, session: SavedSession, now: number): Promise<void> {
     const { principal, minted, openedBy, workflows, ended = [], sessionEnded, expiresAt } = session;
-    const context: Json = { ...session.more, format: FORMAT, workflows: [...workflows], expiresAt };
+    const context: Json = {
+      ...session.more,
+      format: ADAPTED_FORMAT,
+      workflows: [...workflows],
+      expiresAt,
+    };
     if (principal !== undefined) context.principal = principal;
     if (minted !== undefined) context.minted = minted;
     if (openedBy !== undefined) context.openedBy = openedBy;
     if (ended.length > 0) context.ended = [...ended];
     if (sessionEnded === true) context.sessionEnded = true;
-    await this.#save(run, sessionKey(run), { state: 'open', updatedAt: now, context });
+    await this.#save(run, keyOfSession(run), { state: 'open', updatedAt: now, context });
   }
 
   async saveWorkflow(run: string, workflow: string, snapshot: FsmSnapshot): Promise<void> {
@@ -140,7 +145,7 @@ export class SavedRuns {
     const loaded = await this.#loadSession(run);
     if (isMissing(loaded) || (isTable(loaded) && loaded.state === 'ended')) return false;
     await this.#settled(run, () =>
-      this.#store.save(sessionKey(run), { state: 'ended', updatedAt: now }),
+      this.#store.save(keyOfSession(run), { state: 'ended', updatedAt: now }),
     );
     return true;
   }
@@ -194,10 +199,10 @@ export class SavedRuns {
 
   /** The session record in any shape, unless it is of a newer format. */
   async #loadSession(run: string): Promise<unknown> {
-    const loaded: unknown = await this.#load(sessionKey(run));
+    const loaded: unknown = await this.#load(keyOfSession(run));
     const context = isTable(loaded) ? loaded.context : undefined;
     const format = isTable(context) ? context.format : undefined;
-    if (typeof format === 'number' && format > FORMAT) throw tooNew(format);
+    if (typeof format === 'number' && format > ADAPTED_FORMAT) throw tooNew(format);
     return loaded;
   }
 
@@ -230,7 +235,7 @@ function tooNew(format: number): InterlockError {
   return new InterlockError(
     'ERR_INTERLOCK_STORE',
     `a run was saved in format ${format} by a newer version of mcp-interlock, ` +
-      `and this one knows formats up to ${FORMAT}: ` +
+      `and this one knows formats up to ${ADAPTED_FORMAT}: ` +
       'the run is left as it is; deploy the newer version wherever the store is used',
   );
 }
@@ -265,7 +270,7 @@ function parse<T extends z.ZodMiniObject>(
   return parseOptions(what, schema, loaded, 'ERR_INTERLOCK_SNAPSHOT');
 }
 
-function sessionKey(run: string): string {
+function keyOfSession(run: string): string {
   return `session:${escapeUnsafe(run)}`;
 }
 

@@ -16,7 +16,7 @@ import {
   releaseStep,
   renewStep,
   ttlOfLook,
-  withEntry,
+  withTrailEntry,
 } from './run-state.ts';
 import { decodeText } from './sql-text.ts';
 import { type SqliteDatabase, setUp, Transactions } from './sqlite/database.ts';
@@ -267,7 +267,7 @@ class FileStore implements SqliteStore {
   append(key: RunKey, entry: TrailDraft): Promise<void> {
     return this.#change(key.run, (run, now) => {
       const workflow = run?.workflows.get(key.workflow);
-      if (run && workflow) this.#runs.save(run, key.workflow, withEntry(workflow, entry, now));
+      if (run && workflow) this.#runs.save(run, key.workflow, withTrailEntry(workflow, entry, now));
     });
   }
 

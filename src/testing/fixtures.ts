@@ -72,7 +72,7 @@ export const LATEST = 16_000;
 /** A timer may fire a little before the time has passed on a server's clock. */
 const TIMER_SLACK = 25;
 
-export function stageOf(
+export function stageFor(
   { store, advance, reopen }: StoreUnderTest,
   scope: StoreScope,
   isChained: boolean,
@@ -153,7 +153,7 @@ export function commitOf(claim: ClaimRequest, changes: Partial<CommitRequest> = 
 }
 
 /** A record of `lookup`, which goes from any state of a run's `checkout` to another one. */
-export function recordOf(
+export function recordingOf(
   run: string,
   from: number,
   to: string,

@@ -8,7 +8,7 @@ import {
   SOON,
   type StoreScope,
   type StoreUnderTest,
-  stageOf,
+  stageFor,
 } from './fixtures.ts';
 import { hostilePromises } from './hostile.ts';
 import { leasePromises, sharedPromises, sharedTimePromises, timePromises } from './leases.ts';
@@ -92,7 +92,7 @@ export function describeStateStore(
     const test = async () => {
       for (let soon = SOON; ; soon *= 4) {
         const made = await makeStore();
-        const stage = stageOf(made, scope, chainTrail, soon);
+        const stage = stageFor(made, scope, chainTrail, soon);
         try {
           await body(stage);
           return;

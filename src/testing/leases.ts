@@ -202,7 +202,7 @@ export function timePromises(promises: Promises): void {
       await stage.wait(SHORT);
       seen.push(await seenBy(store.claim(claimOf(run)), 'held'));
       for (const each of seen) assertAge(each, PASSED);
-      assertInOrder(seen);
+      assertTimesInOrder(seen);
     },
   );
 
@@ -292,7 +292,7 @@ export function sharedTimePromises(promises: Promises): void {
   promises('both sides go by one clock', async (stage) => {
     await step(stage.store, await opened(stage));
     const other = { ...stage, store: await stage.reopen() };
-    assertInOrder([await read(stage), await read(other), await read(stage)]);
+    assertTimesInOrder([await read(stage), await read(other), await read(stage)]);
   });
 }
 
@@ -323,7 +323,7 @@ function assertAge({ snapshot, now }: SeenSnapshot, passed: number): void {
   );
 }
 
-function assertInOrder(seen: readonly SeenSnapshot[]): void {
+function assertTimesInOrder(seen: readonly SeenSnapshot[]): void {
   const times = seen.map(({ now }) => now).filter((now) => now !== undefined);
   assert.deepEqual(
     times,

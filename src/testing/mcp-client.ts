@@ -4,7 +4,7 @@
  */
 import { SESSION_HEADER } from '../names.ts';
 import { isObject, type JsonObject, META_CLAIM } from '../wire/json-rpc.ts';
-import { parseEvent, SseSplitter } from '../wire/sse.ts';
+import { parseSseEvent, SseSplitter } from '../wire/sse.ts';
 
 /** Takes a request, as `fetch` does. */
 export type Send = (request: Request) => Promise<Response>;
@@ -155,7 +155,9 @@ function headerText(value: string): string {
 function messagesIn(body: string, headers: Headers): readonly JsonObject[] {
   const isStream = headers.get('content-type')?.startsWith('text/event-stream') === true;
   const texts = isStream
-    ? new SseSplitter().push(Buffer.from(body)).map((block) => parseEvent(String(block)).data ?? '')
+    ? new SseSplitter()
+        .push(Buffer.from(body))
+        .map((block) => parseSseEvent(String(block)).data ?? '')
     : [body];
   return texts.flatMap((text): unknown => parsed(text)).filter(isObject);
 }

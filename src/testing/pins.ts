@@ -280,7 +280,7 @@ function anonymousPromises(all: Promises): void {
     assert.deepEqual([claim?.token, claim?.idempotencyKey], [held.token, idempotencyKey]);
     assert.equal(claim?.entry, undefined);
     assert.deepEqual(await store.history({ ...held, run: name }), []);
-    if (store.held) assert.equal((await heldIn(store, name))?.sessionEnded, true);
+    if (store.held) assert.equal((await foundHeld(store, name))?.sessionEnded, true);
     if (store.list) same((await store.list({ principal: `${run} alice`, limit: 10 })).runs, []);
     const committed = await store.commit({ ...commitOf(held), run: name });
     assert.deepEqual(committed, { status: 'committed', version: 2 });
@@ -396,7 +396,7 @@ async function assertEvidence(store: AtomicStateStore, run: string): Promise<voi
   assert.deepEqual(await store.open(run, {}, HOUR), { status: 'taken' });
 }
 
-async function heldIn(store: AtomicStateStore, run: string): Promise<FoundRun | undefined> {
+async function foundHeld(store: AtomicStateStore, run: string): Promise<FoundRun | undefined> {
   for (let after: string | undefined; ; ) {
     const page = await store.held?.({ workflow: 'checkout', limit: 1_000, after });
     const found = page?.runs.find((each) => each.run === run);

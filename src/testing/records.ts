@@ -15,7 +15,7 @@ import {
   LONG,
   opened,
   type Promises,
-  recordOf,
+  recordingOf,
   SHORT,
   same,
   step,
@@ -31,9 +31,12 @@ function freePromises(promises: Promises): void {
   promises('a record makes the workflow, moves it and says so in the trail', async (stage) => {
     const { store } = stage;
     const run = await opened(stage);
-    const first = recordOf(run, 0, 'a');
+    const first = recordingOf(run, 0, 'a');
     assert.deepEqual(await store.record(first), { status: 'recorded', version: 1 });
-    assert.deepEqual(await store.record(recordOf(run, 1, 'b')), { status: 'recorded', version: 2 });
+    assert.deepEqual(await store.record(recordingOf(run, 1, 'b')), {
+      status: 'recorded',
+      version: 2,
+    });
     const { snapshot, claim } = await checkoutOf(store, run);
     same([snapshot.state, snapshot.context, snapshot.version], ['b', { of: 'b' }, 2]);
     assert.equal(claim, undefined);
@@ -52,10 +55,10 @@ function freePromises(promises: Promises): void {
     async (stage) => {
       const { store } = stage;
       const run = await opened(stage);
-      const early = await store.record(recordOf(run, 1, 'never'));
+      const early = await store.record(recordingOf(run, 1, 'never'));
       assert.equal(early.status, 'moved');
-      await store.record(recordOf(run, 0, 'a'));
-      const late = await store.record(recordOf(run, 0, 'never'));
+      await store.record(recordingOf(run, 0, 'a'));
+      const late = await store.record(recordingOf(run, 0, 'never'));
       assert.ok(late.status === 'moved');
       same([late.snapshot.state, late.snapshot.version], ['a', 1]);
       assert.equal((await store.history({ run, workflow: 'checkout' })).length, 1);
@@ -65,9 +68,9 @@ function freePromises(promises: Promises): void {
   promises('a record that arrives again gets its first answer', async (stage) => {
     const { store } = stage;
     const run = await opened(stage);
-    const request = recordOf(run, 0, 'a');
+    const request = recordingOf(run, 0, 'a');
     await store.record(request);
-    await store.record(recordOf(run, 1, 'b'));
+    await store.record(recordingOf(run, 1, 'b'));
     const again = await store.record(request);
     assert.deepEqual(again, { status: 'recorded', version: 1, repeated: true });
     assert.equal((await checkoutOf(store, run)).snapshot.state, 'b');
@@ -78,7 +81,7 @@ function freePromises(promises: Promises): void {
     const { store } = stage;
     const run = await opened(stage);
     const names = Array.from({ length: 20 }, (_, index) => `s${index}`);
-    const results = await Promise.all(names.map((name) => store.record(recordOf(run, 0, name))));
+    const results = await Promise.all(names.map((name) => store.record(recordingOf(run, 0, name))));
     assert.equal(
       count(results, ({ status }) => status === 'recorded'),
       1,
@@ -91,10 +94,10 @@ function freePromises(promises: Promises): void {
 
   promises('a record makes no run, unless it says for whom', async (stage) => {
     const { store, run } = stage;
-    assert.deepEqual(await store.record(recordOf(run, 0, 'a')), { status: 'unknown' });
+    assert.deepEqual(await store.record(recordingOf(run, 0, 'a')), { status: 'unknown' });
     assert.equal(await store.read(run, HOUR), undefined);
     const create = { principal: 'alice' };
-    const made = await store.record(recordOf(run, 0, 'a', { create }));
+    const made = await store.record(recordingOf(run, 0, 'a', { create }));
     assert.deepEqual(made, { status: 'recorded', version: 1 });
     assert.equal((await store.read(run, HOUR))?.session.principal, 'alice');
   });
@@ -106,7 +109,10 @@ function besidePromises(promises: Promises): void {
     const run = await opened(stage);
     const request = claimOf(run);
     const { idempotencyKey } = await claimed(store, request);
-    assert.deepEqual(await store.record(recordOf(run, 0, 'a')), { status: 'recorded', version: 1 });
+    assert.deepEqual(await store.record(recordingOf(run, 0, 'a')), {
+      status: 'recorded',
+      version: 1,
+    });
     const { claim } = await checkoutOf(store, run);
     assert.deepEqual([claim?.token, claim?.idempotencyKey], [request.token, idempotencyKey]);
     assert.equal(await claimStatus(store, run), 'busy');
@@ -145,7 +151,10 @@ function besidePromises(promises: Promises): void {
     const request = claimOf(run, { leaseMs: SHORT });
     await claimed(store, request);
     await stage.wait(SHORT);
-    assert.deepEqual(await store.record(recordOf(run, 0, 'a')), { status: 'recorded', version: 1 });
+    assert.deepEqual(await store.record(recordingOf(run, 0, 'a')), {
+      status: 'recorded',
+      version: 1,
+    });
     assert.equal(await claimStatus(store, run), 'held');
     assert.deepEqual(await store.commit(commitOf(request, { from: 1 })), {
       status: 'committed',
@@ -158,9 +167,9 @@ function besidePromises(promises: Promises): void {
     const run = await opened(stage, { principal: 'alice' });
     await claimed(store, claimOf(run));
     await store.end(run);
-    assert.deepEqual(await store.record(recordOf(run, 0, 'a')), { status: 'unknown' });
+    assert.deepEqual(await store.record(recordingOf(run, 0, 'a')), { status: 'unknown' });
     const create = { principal: 'alice' };
-    const revived = await store.record(recordOf(run, 0, 'a', { create }));
+    const revived = await store.record(recordingOf(run, 0, 'a', { create }));
     assert.deepEqual(revived, { status: 'recorded', version: 1 });
     assert.equal((await store.read(run, HOUR))?.sessionEnded, undefined);
   });
@@ -169,7 +178,7 @@ function besidePromises(promises: Promises): void {
     const { store } = stage;
     const run = await opened(stage);
     assert.equal(await step(store, run), 1);
-    const recorded = await store.record(recordOf(run, 1, 'b'));
+    const recorded = await store.record(recordingOf(run, 1, 'b'));
     assert.deepEqual(recorded, { status: 'recorded', version: 2 });
     const trail = await store.history({ run, workflow: 'checkout' });
     same(

@@ -242,7 +242,7 @@ function takeoverPromises(promises: Promises): void {
     for (let time = 0; time < 2; time += 1) await claimed(store, next);
     await store.release(next, next.token);
     await claimed(store, claimOf(run));
-    same(await saidIn(store, run), [takenOver('empty', NOTE)]);
+    same(await saidIn(store, run), [takenOverDraft('empty', NOTE)]);
     const [entry] = await store.history(next);
     assert.deepEqual([entry?.seq, entry?.version, entry?.attempt], [1, 0, 1]);
   });
@@ -253,7 +253,7 @@ function takeoverPromises(promises: Promises): void {
     await claimed(store, claimOf(run, { ...RETRY, entry: NOTE }));
     await stage.wait(SHORT);
     await Promise.all(Array.from({ length: 50 }, () => store.claim(claimOf(run))));
-    same(await saidIn(store, run), [takenOver('empty', NOTE)]);
+    same(await saidIn(store, run), [takenOverDraft('empty', NOTE)]);
   });
 
   promises('a claim that said nothing for the trail is taken over in silence', async (stage) => {
@@ -423,7 +423,7 @@ function refused(from: string): TrailDraft {
   return { from, event: null, outcome: 'refused', kind: 'state', tool: 'cart.pay' };
 }
 
-function takenOver(from: string, note: CallNote): TrailDraft {
+function takenOverDraft(from: string, note: CallNote): TrailDraft {
   return { from, event: null, outcome: 'unknown', kind: 'taken_over', ...note };
 }
 

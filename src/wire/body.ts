@@ -1,12 +1,6 @@
 import { isAscii, isUtf8, transcode } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
-import {
-  isJsonMedia,
-  namesOtherCharset,
-  type RequestPort,
-  requestHeader,
-  setRequestHeader,
-} from './headers.ts';
+import { namesOtherCharset, type RequestPort, requestHeader, setRequestHeader } from './headers.ts';
 import { isObject } from './json-rpc.ts';
 import { type JsonText, parseJson } from './json-text.ts';
 import { after, type MaybePromise } from './task-line.ts';
@@ -281,11 +275,20 @@ function putBack(req: IncomingMessage, bytes: Buffer): void {
 const LONG = 4_096;
 
 /**
- * What is wrong with a body's media type. The same text may be JSON and a form, and a form parser
- * behind us would find another call in it.
+ * What is wrong with a body's media type: it must be JSON, or not named at all. The same text may
+ * be JSON and a form, and a form parser behind us would find another call in it. Two types, or a
+ * list, are not JSON: one parser takes the first, another the last.
  */
 export function unfitMedia(req: RequestPort): Unfit | undefined {
-  if (isJsonMedia(req)) return undefined;
+  const type = requestHeader(req, 'content-type');
+  if (type === undefined || type === '') return undefined;
+  const isMime = /^[ \t]*application\/(?:[\w!#$%&'*+.^`|~-]+\+)?json[ \t]*(?:;[^,]*)?$/i.test(type);
+  // Of two of them, Node keeps only the first in `headers`.
+  const { rawHeaders = [] } = req;
+  let count = 0;
+  for (let i = 0; i < rawHeaders.length; i += 2)
+    if (rawHeaders[i]?.toLowerCase() === 'content-type') count++;
+  if (isMime && count < 2) return undefined;
   return { status: 415, message: 'the request body must be application/json' };
 }
 

@@ -1,27 +1,23 @@
 import { foldKey } from '../names.ts';
+import { isContainer } from '../options.ts';
 import { type ExactJson, exactJson } from './exact-json.ts';
 import { type Outline, outlinesOf } from './json-outline.ts';
 import {
   errorResponse,
-  hasKey,
   IDEMPOTENCY_KEY,
-  isDeep,
   isLongId,
   isObject,
   isRequestId,
-  isSameJson,
   JSON_RPC,
   type JsonObject,
-  kindOf,
   META_CLAIM,
   META_PREFIX,
-  type MessageKind,
+  MOST_DEPTH,
   MOST_ID_BYTES,
   type RequestId,
-  valueAt,
 } from './json-rpc.ts';
 import type { JsonText } from './json-text.ts';
-import { Message } from './message.ts';
+import { Message, memberAt } from './message.ts';
 import { after, inOrder, type MaybePromise } from './task-line.ts';
 
 /**
@@ -37,11 +33,14 @@ export interface Holder {
   withdraw(): MaybePromise<void>;
 }
 
+/** The kind of a message, by its shape. */
+type MessageKind = 'request' | 'notification' | 'response';
+
 const ARGUMENTS = ['params', 'arguments'];
 
 /** One JSON-RPC message of a POST, and what becomes of it. */
 export class Call {
-  readonly kind: Exclude<MessageKind, 'invalid'>;
+  readonly kind: MessageKind;
   readonly message: Message;
   readonly id: RequestId | undefined;
   readonly method: string | undefined;
@@ -62,7 +61,7 @@ export class Call {
   #exact: { readonly json: ExactJson | undefined; readonly edits: number } | undefined;
 
   constructor(
-    kind: Exclude<MessageKind, 'invalid'>,
+    kind: MessageKind,
     message: Message,
     id: RequestId | undefined,
     outline?: Pick<Outline, 'namesPrototype' | 'mayRound' | 'isDeep'>,
@@ -108,7 +107,7 @@ export class Call {
    * arguments are changed.
    */
   get namesPrototype(): boolean {
-    this.#namesPrototype ??= hasKey(this.args, '__proto__');
+    this.#namesPrototype ??= someValue(this.args, namesPrototype);
     return this.#namesPrototype;
   }
 
@@ -205,12 +204,12 @@ export function readCalls(
   { value, text, others }: ReadBody,
   maxBatch: number,
 ): CallsOfBody | BadRequest {
-  const whole = readText(value, text, maxBatch);
+  const whole = readCopy(value, text, maxBatch);
   if ('status' in whole) return whole;
   let best = whole;
   let isStale = false;
   for (const other of others) {
-    const read = readText(other.value, other.text, maxBatch);
+    const read = readCopy(other.value, other.text, maxBatch);
     if ('status' in read) return read;
     if (!agree(whole, read))
       return bad(null, 'Invalid Request: two copies of the body make different calls');
@@ -233,7 +232,7 @@ function roundsApart(one: Read, other: Read): boolean {
   });
 }
 
-function readText(value: unknown, text: string | undefined, maxBatch: number): Read | BadRequest {
+function readCopy(value: unknown, text: string | undefined, maxBatch: number): Read | BadRequest {
   if (!Array.isArray(value)) {
     const [outline] = text !== undefined && isObject(value) ? outlinesOf(text) : [];
     const message = read(value, text, outline);
@@ -265,19 +264,34 @@ function read(
   whole: string | undefined,
   outline: Outline | undefined,
 ): Call | BadRequest {
-  const kind = kindOf(value);
-  const id = isObject(value) && isRequestId(value.id) ? value.id : null;
-  if (kind === 'invalid' || !isObject(value))
+  const object = isObject(value) ? value : undefined;
+  const kind = object && messageKindOf(object);
+  const id = isRequestId(object?.id) ? object.id : null;
+  if (object === undefined || kind === undefined)
     return bad(id, 'Invalid Request: not a JSON-RPC 2.0 message');
   if (kind === 'request' && isLongId(id))
     return bad(null, `Invalid Request: an id has at most ${MOST_ID_BYTES} bytes`);
-  const fault = oddKey(value, outline?.doubled) ?? oddName(value);
+  const fault = oddKey(object, outline?.doubled) ?? oddName(object);
   if (fault !== undefined) return bad(id, `Invalid Request: the member ${fault}`);
   const text = outline && whole?.slice(outline.start, outline.end);
-  const message = new Message(value, text, outline?.places);
-  if (isObject(value.params) && isObject(value.params._meta))
-    takeOwnOut(message, value.params._meta);
+  const message = new Message(object, text, outline?.places);
+  if (isObject(object.params) && isObject(object.params._meta))
+    takeOwnOut(message, object.params._meta);
   return new Call(kind, message, id ?? undefined, outline);
+}
+
+/** `undefined` where the message is not JSON-RPC 2.0. */
+function messageKindOf(message: JsonObject): MessageKind | undefined {
+  if (message.jsonrpc !== '2.0') return undefined;
+  if (Object.hasOwn(message, 'method')) {
+    if (typeof message.method !== 'string') return undefined;
+    if (!Object.hasOwn(message, 'id')) return 'notification';
+    return isRequestId(message.id) ? 'request' : undefined;
+  }
+  const answered = Object.hasOwn(message, 'result') || Object.hasOwn(message, 'error');
+  return answered && (isRequestId(message.id) || message.id === null || message.id === undefined)
+    ? 'response'
+    : undefined;
 }
 
 /**
@@ -298,7 +312,7 @@ const ENVELOPE = ['jsonrpc', 'id', 'method', 'params', 'result', 'error'];
  * The params that we read of each method: another spelling of one of them is refused. And those
  * that we read of any method.
  */
-const READ: Readonly<Record<string, readonly string[]>> = {
+const READ_PARAMS: Readonly<Record<string, readonly string[]>> = {
   'tools/call': ['_meta', 'name', 'arguments', 'task'],
   'prompts/get': ['_meta', 'name', 'arguments'],
   'resources/read': ['_meta', 'uri'],
@@ -319,7 +333,9 @@ function oddKey(value: JsonObject, doubled: string | undefined): string | undefi
   const { params, method } = value;
   const inEnvelope = ambiguousKey(Object.keys(value), ENVELOPE);
   if (inEnvelope !== undefined || !isObject(params)) return inEnvelope;
-  const known = Object.hasOwn(READ, String(method)) ? READ[String(method)] : READ_OF_ANY;
+  const known = Object.hasOwn(READ_PARAMS, String(method))
+    ? READ_PARAMS[String(method)]
+    : READ_OF_ANY;
   const inParams = ambiguousKey(Object.keys(params), known ?? []);
   if (inParams !== undefined || !isObject(params._meta)) return inParams;
   const inMeta = Object.keys(params._meta);
@@ -331,7 +347,7 @@ function oddKey(value: JsonObject, doubled: string | undefined): string | undefi
 /** A name that another parser might cut short: in C a string ends at a NUL. */
 function oddName(value: JsonObject): string | undefined {
   for (const path of NAMING) {
-    const name = valueAt(value, path);
+    const name = memberAt(value, path);
     if (typeof name === 'string' && name.includes('\0') && path !== ID)
       return `${JSON.stringify(path.at(-1))} has a NUL in it`;
   }
@@ -397,6 +413,70 @@ function agree(one: Read, other: Read): boolean {
 function bad(id: RequestId | null, message: string): BadRequest {
   return { status: 400, body: errorResponse(id, JSON_RPC.INVALID_REQUEST, message) };
 }
+
+// --- JSON values, read without recursion: a client decides how deep they are -------------------
+
+/** Whether the value, or any value in it, passes a test. */
+export function someValue(value: unknown, passes: (value: unknown) => boolean): boolean {
+  if (passes(value)) return true;
+  const rest = [value];
+  while (rest.length > 0) {
+    const each = rest.pop();
+    // Only containers wait for their turn: there may be millions of other values.
+    if (Array.isArray(each)) {
+      for (const inner of each) {
+        if (passes(inner)) return true;
+        if (isContainer(inner)) rest.push(inner);
+      }
+    } else if (isObject(each)) {
+      for (const key of Object.keys(each)) {
+        if (passes(each[key])) return true;
+        if (isContainer(each[key])) rest.push(each[key]);
+      }
+    }
+  }
+  return false;
+}
+
+function namesPrototype(value: unknown): boolean {
+  return isObject(value) && Object.hasOwn(value, '__proto__');
+}
+
+/** Whether more objects and lists than {@link MOST_DEPTH} are nested in the value, with itself. */
+function isDeep(value: unknown): boolean {
+  let level = [value].filter(isContainer) as object[];
+  for (let depth = 1; level.length > 0; depth++) {
+    if (depth > MOST_DEPTH) return true;
+    const inner: object[] = [];
+    for (const each of level)
+      for (const member of Object.values(each)) if (isContainer(member)) inner.push(member);
+    level = inner;
+  }
+  return false;
+}
+
+/** Whether two values are the same JSON. The order of members does not count. */
+function isSameJson(one: unknown, other: unknown): boolean {
+  const rest = [one, other];
+  while (rest.length > 0) {
+    const [a, b] = [rest.pop(), rest.pop()];
+    if (Object.is(a, b) || (a === 0 && b === 0)) continue;
+    if (Array.isArray(a) && Array.isArray(b)) {
+      if (a.length !== b.length) return false;
+      for (let at = 0; at < a.length; at++) rest.push(a[at], b[at]);
+    } else if (isObject(a) && isObject(b)) {
+      const keys = Object.keys(a);
+      if (keys.length !== Object.keys(b).length) return false;
+      for (const key of keys) {
+        if (!Object.hasOwn(b, key)) return false;
+        rest.push(a[key], b[key]);
+      }
+    } else return false;
+  }
+  return true;
+}
+
+// --- Late responses -----------------------------------------------------------------------------
 
 /** Changes a response on another stream as its request's own exchange would have done. */
 type LateResponse = (message: Message) => MaybePromise<void>;

@@ -2,14 +2,14 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Events } from '../events.ts';
 import type { Amended, BodyFailure, BodyPort } from './body.ts';
 import { answersIn, type Call, type CallsOfBody, readCalls } from './call.ts';
-import { type Answer, AskedPage, type Filter, tell, withFilter } from './filter.ts';
+import { type Answer, AskedPage, type Filter } from './filter.ts';
 import { headerSaysStateless, namesFault, type RequestPort, requestHeader } from './headers.ts';
-import { errorResponse, isObject, JSON_RPC, type ListKind, listChanged } from './json-rpc.ts';
+import { errorResponse, JSON_RPC, type ListKind, listChanged } from './json-rpc.ts';
 import type { Message } from './message.ts';
 import { type Host, NodeHost } from './node-host.ts';
-import { nameOf } from './pages.ts';
+import { uniqueNameOf } from './pages.ts';
 import { type ResponseOwner, Tap } from './tap.ts';
-import { after, inOrder, isPromise, type MaybePromise, resume } from './task-line.ts';
+import { after, inOrder, isPromise, type MaybePromise } from './task-line.ts';
 
 /** What an exchange may hold in memory. */
 export interface WireLimits {
@@ -52,7 +52,7 @@ class AmendedBatch implements Amended {
   }
 }
 
-const isRequest = ({ kind }: Call): boolean => kind === 'request';
+const isRequestCall = ({ kind }: Call): boolean => kind === 'request';
 const isForwardable = (call: Call): boolean => call.isForwardable;
 
 const NO_MESSAGES: CallsOfBody = { isBatch: false, messages: [], isStale: false };
@@ -79,18 +79,30 @@ const exchangeNote = new Note<object, Exchange>();
  * Where the note of a request lies: on its stream state, which a `Request` lacks. Express gives
  * each request its own hidden class, so that a property on the request would cost 1.6 kB.
  */
-function notePlaceOf(req: IncomingMessage | Request): object {
-  const state: unknown = Reflect.get(req, '_readableState');
-  return isObject(state) ? state : req;
+function notePlaceOf(req: object): object {
+  return (req as { readonly _readableState?: object })._readableState ?? req;
 }
 
-/** Notes the exchange. A copy shares its original's stream state, and keeps its own note. */
-function noted(opened: Exchange | undefined, req: IncomingMessage): Exchange | undefined {
-  if (opened === undefined) return undefined;
-  const shared = notePlaceOf(req);
-  exchangeNote.put(exchangeNote.of(shared) === undefined ? shared : req, opened);
-  return opened;
+/**
+ * What a middleware does with an exchange. Nothing is handed on where it gives `false` or
+ * `undefined`: then it answered. It gives a promise only where it has to wait.
+ */
+export type Enter = (exchange: Exchange, observers: Observers) => MaybePromise<unknown>;
+
+/** A middleware without its host: what Node's form and `gateFetch()` share. */
+export interface Stage {
+  readonly limits: WireLimits;
+  /** Its own observers. */
+  readonly observers: Observers;
+  /** The observers behind a `sessionStore()` that has these: always the same object for them. */
+  observersBehind(others: Observers): Observers;
+  readonly enter: Enter;
+  /** Calls what comes behind it, where that has to run inside of something. */
+  forward?(exchange: Exchange, next: () => void): void;
 }
+
+/** In the order in which a response runs through them. */
+const STAGES = ['session', 'gate', 'sync'] as const;
 
 /**
  * One HTTP request and its response, which all middlewares of a route share. So the body is read
@@ -106,8 +118,6 @@ export class Exchange implements ResponseOwner {
   readonly maxMessageBytes: number;
   /** One for each middleware that has a part in it, in the order of their stages. */
   filters: readonly Filter[] = [];
-  /** A middleware is judging it: the upstream has seen nothing of it yet. */
-  isJudged = false;
   /** The observers of the `sessionStore()` in front, for the middlewares behind it. */
   observers: Observers | undefined;
   /** These three belong to the rooms above: only the room that sets one knows its type. */
@@ -117,6 +127,7 @@ export class Exchange implements ResponseOwner {
   readonly #host: Host;
   readonly #body: BodyPort | undefined;
   readonly #onError: (error: unknown) => void;
+  #isJudged = false;
   /** How many changes the body had when it was last written; -1 where it must be written anyway. */
   #forwardedChanges: number;
   /** The names of the middlewares that a request for a list has passed. */
@@ -133,15 +144,18 @@ export class Exchange implements ResponseOwner {
     this.#host = host;
     this.#body = body;
     this.messages = incoming.messages;
-    this.requests = incoming.messages.every(isRequest)
+    this.requests = incoming.messages.every(isRequestCall)
       ? incoming.messages
-      : incoming.messages.filter(isRequest);
+      : incoming.messages.filter(isRequestCall);
     this.isBatch = incoming.isBatch;
     this.page = AskedPage.of(incoming.messages);
     this.#forwardedChanges = incoming.isStale ? -1 : 0;
     this.maxMessageBytes = limits.maxMessageBytes;
     this.#onError = onError;
     this.tap = new Tap(host, this);
+    // A copy of a request shares its original's stream state, and keeps its own note.
+    const shared = notePlaceOf(this.req);
+    exchangeNote.put(exchangeNote.of(shared) === undefined ? shared : this.req, this);
   }
 
   /** The exchange of this request. The first middleware opens it. */
@@ -154,8 +168,7 @@ export class Exchange implements ResponseOwner {
     const known = Exchange.known(req);
     // A copy of a request carries its original's note, but needs an amended body of its own.
     if (known?.req === req) return known;
-    const opened = Exchange.open(new NodeHost(req, res), limits, onError);
-    return resume(opened, undefined, noted, req);
+    return Exchange.open(new NodeHost(req, res), limits, onError);
   }
 
   /** The exchange that a middleware opened for this request, or for its original. */
@@ -237,7 +250,7 @@ export class Exchange implements ResponseOwner {
    * answered the connection's earlier requests.
    */
   get isGone(): boolean {
-    return this.#host.isGone();
+    return this.#host.isGone;
   }
 
   /** The requests that the upstream has or will get. */
@@ -247,15 +260,22 @@ export class Exchange implements ResponseOwner {
     return requests;
   }
 
-  join(filter: Filter): void {
-    this.filters = withFilter(this.filters, filter);
-    if (this.tap.closed) this.#tellOfClose(filter);
+  /** Whether a middleware is judging it: the upstream has seen nothing of it yet. */
+  get isJudged(): boolean {
+    return this.#isJudged;
   }
 
-  #tellOfClose(filter: Filter): void {
-    tell({ filters: [filter], onError: (error) => this.onError(error) }, (each) =>
-      each.onClose?.(),
-    );
+  /** Adds a filter, by stage, and within a stage in the order of mounting. */
+  join(filter: Filter): void {
+    const { filters } = this;
+    const stage = STAGES.indexOf(filter.stage);
+    let at = filters.length;
+    for (; at > 0; at--) {
+      const earlier = filters[at - 1];
+      if (earlier !== undefined && STAGES.indexOf(earlier.stage) <= stage) break;
+    }
+    this.filters = filters.toSpliced(at, 0, filter);
+    if (this.tap.closed) this.tap.tellOfClose([filter]);
   }
 
   /** Tells the app's observer. What the observer throws goes no further. */
@@ -288,12 +308,59 @@ export class Exchange implements ResponseOwner {
   }
 
   /**
+   * Runs one stage, and then what stands behind it. Where the stage fails, nothing is forwarded,
+   * and `onError` is told. What `next` throws is the app's, and escapes.
+   */
+  pass(stage: Stage, next: () => void): void {
+    const front = this.observers;
+    const observers = front ? stage.observersBehind(front) : stage.observers;
+    let entered: MaybePromise<unknown>;
+    this.#isJudged = true;
+    try {
+      entered = stage.enter(this, observers);
+    } catch (error) {
+      this.#fail(error, observers);
+      return;
+    }
+    if (isPromise(entered)) this.#passLater(stage, entered, observers, next);
+    else this.#goOn(stage, entered, next);
+  }
+
+  /** A function of its own: its closures would cost each request memory that need not wait. */
+  #passLater(
+    stage: Stage,
+    entered: Promise<unknown>,
+    observers: Observers,
+    next: () => void,
+  ): void {
+    void entered.then(
+      (goesOn) => this.#goOn(stage, goesOn, next),
+      (error) => this.#fail(error, observers),
+    );
+  }
+
+  /** Where the upstream has answered already, there is no room for an error. */
+  #fail(error: unknown, { onError }: Observers): void {
+    if (!this.tap.headTaken) {
+      void this.#failClosed(error, onError);
+      return;
+    }
+    onError(error);
+    this.tap.res.destroy();
+  }
+
+  #goOn(stage: Stage, goesOn: unknown, next: () => void): void {
+    this.#isJudged = false;
+    if (goesOn !== undefined && goesOn !== false) this.forward(next, stage);
+  }
+
+  /**
    * Calls the next handler; or answers the request, where nothing of it is left to forward or the
    * list is cached.
    *
    * @param stage the middleware that the request has passed
    */
-  forward(next: () => void, stage?: object): void {
+  forward(next: () => void, stage?: Stage): void {
     let left = 0;
     for (const each of this.messages) if (each.isForwardable) left += 1;
     if (this.messages.length > 0 && left === 0) {
@@ -309,16 +376,16 @@ export class Exchange implements ResponseOwner {
         return;
       }
     }
-    if (this.page === undefined) this.#handOn(next);
+    if (this.page === undefined) this.#handOn(next, stage);
     else this.#askForPage(this.page, next, stage);
   }
 
   /** Answers with the page, where a filter has it; otherwise the upstream is asked. */
-  #askForPage(page: AskedPage, next: () => void, stage: object | undefined): void {
-    if (stage !== undefined) this.#passed += ` ${nameOf(stage)}`;
+  #askForPage(page: AskedPage, next: () => void, stage: Stage | undefined): void {
+    if (stage !== undefined) this.#passed += ` ${uniqueNameOf(stage)}`;
     const fail = (error: unknown) => void this.#failClosed(error);
     const go = (ready: Answer) => {
-      if (ready === undefined) this.#handOn(next);
+      if (ready === undefined) this.#handOn(next, stage);
       else this.tap.respond(200, ready.at(-1), ready.slice(0, -1));
     };
     let ready: MaybePromise<Answer>;
@@ -332,7 +399,7 @@ export class Exchange implements ResponseOwner {
     else go(ready);
   }
 
-  #handOn(next: () => void): void {
+  #handOn(next: () => void, stage: Stage | undefined): void {
     let changes = 0;
     for (const each of this.messages) changes += each.message.edits + (each.isForwardable ? 0 : 1);
     if (changes !== this.#forwardedChanges) {
@@ -344,7 +411,8 @@ export class Exchange implements ResponseOwner {
         return;
       }
     }
-    next();
+    if (stage?.forward === undefined) next();
+    else stage.forward(this, next);
   }
 
   /**
@@ -373,12 +441,16 @@ export class Exchange implements ResponseOwner {
     else if (first !== undefined) this.#body?.replace(first.message);
   }
 
-  async #failClosed(error: unknown): Promise<void> {
-    this.onError(error);
+  /** @param onError must not throw */
+  async #failClosed(
+    error: unknown,
+    onError = (each: unknown): void => this.onError(each),
+  ): Promise<void> {
+    onError(error);
     try {
       await this.reject(500, JSON_RPC.INTERNAL_ERROR, 'Internal error');
     } catch (second) {
-      this.onError(second);
+      onError(second);
       this.tap.res.destroy();
     }
   }

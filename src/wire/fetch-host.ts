@@ -13,7 +13,7 @@ import {
 import type { RequestPort } from './headers.ts';
 import { unreadable } from './json-rpc.ts';
 import type { JsonText } from './json-text.ts';
-import type { Done, Host, Originals, ResponsePort, ResponseSink } from './node-host.ts';
+import type { Host, OnSent, Originals, ResponsePort, ResponseSink } from './node-host.ts';
 
 /** A handler of the Fetch API. */
 type Handle = (request: Request) => Response | Promise<Response>;
@@ -52,7 +52,7 @@ export class FetchHost implements Host {
     client.signal.addEventListener('abort', this.#onAbort, { once: true });
   }
 
-  isGone(): boolean {
+  get isGone(): boolean {
     return this.#isGone || this.#client.signal.aborted;
   }
 
@@ -267,7 +267,7 @@ class FetchResponse implements ResponsePort, Originals {
     this.#open();
   }
 
-  write(bytes: Uint8Array, done?: Done): boolean {
+  write(bytes: Uint8Array, done?: OnSent): boolean {
     const body = this.#open();
     if (done !== undefined) queueMicrotask(done);
     if (this.#over) return true;
@@ -378,7 +378,7 @@ class FetchBody implements BodyPort {
     }
     const unfit = unfitMedia(port) ?? unfitBytes(port, limit);
     if (unfit !== undefined) {
-      if (request.body !== null) dropRest(request.body.getReader());
+      if (request.body !== null) cancelRest(request.body.getReader());
       return unfit;
     }
     const bytes = await readAll(request, limit);
@@ -401,7 +401,7 @@ async function readAll({ body }: Request, limit: number): Promise<StreamBytes | 
     for (let read = await reader.read(); !read.done; read = await reader.read()) {
       size += read.value.length;
       if (size > limit) {
-        dropRest(reader);
+        cancelRest(reader);
         return tooLarge(limit);
       }
       chunks.push(read.value);
@@ -413,7 +413,7 @@ async function readAll({ body }: Request, limit: number): Promise<StreamBytes | 
 }
 
 /** Reads and drops the rest of a body while the answer is sent, up to {@link REST}. */
-function dropRest(reader: StreamReader): void {
+function cancelRest(reader: StreamReader): void {
   const drop = async (): Promise<void> => {
     let left = REST.bytes;
     for (let read = await reader.read(); !read.done && left > 0; read = await reader.read())

@@ -3,7 +3,7 @@ import type { HeadPort } from './headers.ts';
 import { isObject, type JsonObject, type RequestId } from './json-rpc.ts';
 import { type Message, Payload } from './message.ts';
 import { type KeptPage, type KnownPage, PageBytes, type PageMemory } from './pages.ts';
-import { after, inOrder, isPromise, type MaybePromise } from './task-line.ts';
+import { after, inOrder, type MaybePromise } from './task-line.ts';
 
 /**
  * A middleware's part in an exchange. A response runs through the filters by stage, not in the
@@ -67,72 +67,6 @@ export interface Filter {
   onPage?(page: PageBytes, passed: string): void;
 }
 
-const STAGES = ['session', 'gate', 'sync'] as const;
-
-/** The filters with one more, by stage, and within a stage in the order of mounting. */
-export function withFilter(filters: readonly Filter[], filter: Filter): Filter[] {
-  let at = filters.length;
-  for (; at > 0; at--) if (!isLater(filters[at - 1], filter)) break;
-  return filters.toSpliced(at, 0, filter);
-}
-
-function isLater(one: Filter | undefined, other: Filter): boolean {
-  return one !== undefined && STAGES.indexOf(one.stage) > STAGES.indexOf(other.stage);
-}
-
-/** Whether any filter must see these bytes. */
-export function anyWants(filters: readonly Filter[], bytes: Buffer): boolean {
-  for (const filter of filters) if (filter.wants?.(bytes)) return true;
-  return false;
-}
-
-const NO_WORDS: readonly JsonObject[] = [];
-
-/**
- * The messages that the filters add at the end.
- *
- * @param at the first filter to ask
- * @param said what the filters before it added
- */
-export function lastWords(
-  filters: readonly Filter[],
-  at = 0,
-  said = NO_WORDS,
-): MaybePromise<readonly JsonObject[]> {
-  let words = said;
-  for (let next = at; next < filters.length; next++) {
-    const more = filters[next]?.onEnd?.();
-    if (more === undefined) continue;
-    if (isPromise(more)) return lastWordsAfter(more, filters, next + 1, words);
-    if (more.length > 0) words = [...words, ...more];
-  }
-  return words;
-}
-
-async function lastWordsAfter(
-  more: Promise<readonly JsonObject[]>,
-  filters: readonly Filter[],
-  at: number,
-  said: readonly JsonObject[],
-): Promise<readonly JsonObject[]> {
-  const words = await more;
-  return lastWords(filters, at, words.length > 0 ? [...said, ...words] : said);
-}
-
-/** Tells each filter of the client's departure. Where one throws, the others hear it too. */
-export function tell(
-  of: { readonly filters: readonly Filter[]; onError(error: unknown): void },
-  event: (filter: Filter) => void,
-): void {
-  for (const filter of of.filters) {
-    try {
-      event(filter);
-    } catch (error) {
-      of.onError(error);
-    }
-  }
-}
-
 // --- A request for a page of tools ------------------------------------------------------------
 
 /** The members of a plain answer to `tools/list`. One with more is not remembered. */
@@ -182,9 +116,9 @@ export class AskedPage {
   answer(filters: readonly Filter[], passed: string): MaybePromise<Answer> {
     this.#passed = passed;
     const kept = keeperOf(filters)?.findPage?.(passed);
-    const memory = memoryOf(filters);
+    const memory = pageMemoryOf(filters);
     if (kept === undefined || memory === undefined) return undefined;
-    const answer = after(keyOf(filters), (key) =>
+    const answer = after(pageKeyOf(filters), (key) =>
       key === undefined ? undefined : this.#answerWith(kept, filters, key, memory),
     );
     return after(answer, (given) => {
@@ -218,9 +152,9 @@ export class AskedPage {
   /** What the filters made of the same bytes before, and would make again. */
   recall(filters: readonly Filter[], sent: Buffer): MaybePromise<RecalledPage | undefined> {
     this.#key = undefined;
-    const memory = memoryOf(filters);
+    const memory = pageMemoryOf(filters);
     if (memory === undefined || !sent.includes(TOOLS)) return undefined;
-    return after(keyOf(filters), (key) => {
+    return after(pageKeyOf(filters), (key) => {
       this.#key = key;
       const known = key === undefined ? undefined : memory.recall(key, sent, this.#idBytes);
       if (known === undefined) return undefined;
@@ -236,7 +170,7 @@ export class AskedPage {
     forgetKeys(filters);
     const made = this.#key === undefined ? undefined : shownIn(payload);
     const read = made && PageBytes.of(sent.toString());
-    const memory = memoryOf(filters);
+    const memory = pageMemoryOf(filters);
     if (this.#key === undefined || made === undefined || !read?.isIn(sent, this.#idBytes)) return;
     const page = memory?.one(read) ?? read;
     memory?.keep(this.#key, { sent: page, ...made });
@@ -248,7 +182,7 @@ export class AskedPage {
   }
 }
 
-function memoryOf(filters: readonly Filter[]): PageMemory | undefined {
+function pageMemoryOf(filters: readonly Filter[]): PageMemory | undefined {
   return filters.find(({ pages }) => pages !== undefined)?.pages;
 }
 
@@ -261,7 +195,7 @@ function forgetKeys(filters: readonly Filter[]): void {
 }
 
 /** The filters' keys together; `undefined` where one that changes messages has none. */
-function keyOf(filters: readonly Filter[]): MaybePromise<string | undefined> {
+function pageKeyOf(filters: readonly Filter[]): MaybePromise<string | undefined> {
   const keys: string[] = [];
   const seeing = filters.filter(({ onMessage }) => onMessage !== undefined);
   const asked = inOrder(seeing, (filter) =>

@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import type { IncomingHttpHeaders } from 'node:http';
-import type { Call } from './call.ts';
-import { isObject, JSON_RPC, META_CLAIM, someValue } from './json-rpc.ts';
+import { type Call, someValue } from './call.ts';
+import { isObject, JSON_RPC, META_CLAIM } from './json-rpc.ts';
 
 /** What we read of a request. Node's `IncomingMessage` is one. */
 export interface RequestPort {
@@ -64,25 +64,6 @@ export function hasBody(req: RequestPort): boolean {
     requestHeader(req, 'transfer-encoding') !== undefined ||
     Number(requestHeader(req, 'content-length') ?? 0) !== 0
   );
-}
-
-/**
- * Whether a request's media type is JSON, or not named at all. Two types, or a list, are not JSON:
- * one parser takes the first, another the last.
- */
-export function isJsonMedia(req: RequestPort): boolean {
-  const type = requestHeader(req, 'content-type');
-  if (type === undefined || type === '') return true;
-  const isMime = /^[ \t]*application\/(?:[\w!#$%&'*+.^`|~-]+\+)?json[ \t]*(?:;[^,]*)?$/i.test(type);
-  return isMime && countOf(req, 'content-type') < 2;
-}
-
-/** How often the client sent a header. Of some headers Node keeps only the first in `headers`. */
-function countOf({ rawHeaders = [] }: RequestPort, name: string): number {
-  let count = 0;
-  for (let i = 0; i < rawHeaders.length; i += 2)
-    if (rawHeaders[i]?.length === name.length && rawHeaders[i]?.toLowerCase() === name) count++;
-  return count;
 }
 
 /** Whether a content type names another charset than UTF-8. JSON is UTF-8 (RFC 8259, 8.1). */
@@ -180,16 +161,17 @@ const OF_BYTES = [
   'digest',
 ];
 
+/** Headers that describe how a body's bytes are framed. */
+const OF_FRAMES = ['transfer-encoding', 'trailer'];
+
 /** The upstream set these headers for its own body, and another one goes out. */
-export function dropBodyHeaders(res: HeadPort): void {
-  for (const name of OF_BYTES) res.removeHeader(name);
+export function dropBodyHeaders(res: HeadPort, names: readonly string[] = OF_BYTES): void {
+  for (const name of names) if (res.hasHeader(name)) res.removeHeader(name);
 }
 
 /** Prepares the headers for a body of our own: JSON, or none. */
 export function announceBody(res: HeadPort, isJson: boolean): void {
-  dropBodyHeaders(res);
-  res.removeHeader('transfer-encoding');
-  res.removeHeader('trailer');
+  dropBodyHeaders(res, [...OF_BYTES, ...OF_FRAMES]);
   const type = res.getHeader('content-type');
   if (!isJson) res.removeHeader('content-type');
   else if (!isJsonType(type) || namesOtherCharset(String(type)))
@@ -237,14 +219,14 @@ interface EraSource {
  * stateless call in the session that the header names.
  */
 export function eraOf({ req, messages, isBatch }: EraSource): Era | Contradiction {
-  const claims = messages.map(claimOf).filter((each) => each !== undefined);
-  if (isBatch && claims.length > 0) {
+  let claim: unknown;
+  for (const each of messages) if (claim === undefined) claim = claimedVersion(each);
+  if (isBatch && claim !== undefined) {
     return {
       code: JSON_RPC.INVALID_REQUEST,
       message: 'Invalid Request: a message of a batch names no protocol version of its own',
     };
   }
-  const [claim] = claims;
   if (!isStateless(claim)) return 'session';
   const header = requestHeader(req, VERSION_HEADER);
   if (header === claim) return 'stateless';
@@ -267,12 +249,12 @@ function isStateless(version: unknown): version is string {
 
 /** The protocol version that a message names, or else its request's header. */
 export function versionOf(req: RequestPort, call: Call): string | undefined {
-  const claim = claimOf(call);
+  const claim = claimedVersion(call);
   return typeof claim === 'string' ? claim : requestHeader(req, VERSION_HEADER);
 }
 
 /** The protocol version in a message's `_meta`, unchecked. */
-export function claimOf({ message }: Call): unknown {
+export function claimedVersion({ message }: Call): unknown {
   return message.at('params', '_meta', META_CLAIM);
 }
 
@@ -349,7 +331,7 @@ export function headerFault(req: RequestPort, call: Call, era: Era): Contradicti
 
 /** The header says that the request is stateless, and the body does not. */
 function missingClaim(call: Call): Contradiction {
-  return typeof claimOf(call) === 'string'
+  return typeof claimedVersion(call) === 'string'
     ? { code: JSON_RPC.HEADER_MISMATCH, message: `Bad Request: ${DIFFERENT}` }
     : {
         code: JSON_RPC.INVALID_PARAMS,

@@ -1,15 +1,5 @@
 import type { MessagePart } from './json-outline.ts';
-import {
-  asRead,
-  isObject,
-  type JsonObject,
-  type ListKind,
-  textOf,
-  valueAt,
-  withEntries,
-  withEntry,
-  withoutEntry,
-} from './json-rpc.ts';
+import { isObject, type JsonObject, type ListKind } from './json-rpc.ts';
 import {
   elementSpans,
   isEmptyObject,
@@ -74,13 +64,14 @@ export class Message {
   }
 
   get text(): string {
-    this.#text ??= this.#array === undefined ? textOf(this.#value) : joined(this.#array);
+    this.#text ??= this.#array === undefined ? jsonTextOf(this.#value) : joined(this.#array);
     return this.#text;
   }
 
   /** As the text is now. Read it only: the methods below edit, and never change this object. */
   get value(): JsonObject {
-    this.#value ??= JSON.parse(this.text) as JsonObject;
+    // Only an edit of the text alone lets the value go, so the text is there.
+    this.#value ??= JSON.parse(this.#text as string) as JsonObject;
     return this.#value;
   }
 
@@ -94,13 +85,13 @@ export class Message {
   }
 
   at(...path: readonly string[]): unknown {
-    return valueAt(this.value, path);
+    return memberAt(this.value, path);
   }
 
   replace(value: JsonObject): void {
     this.#edit(
       () => value,
-      () => textOf(value),
+      () => jsonTextOf(value),
     );
   }
 
@@ -108,8 +99,8 @@ export class Message {
   set(path: readonly string[], value: unknown): void {
     this.#edit(
       (object) => withEntry(object, path, asRead(value)),
-      (text) => withValueAt(text, path, textOf(value)),
-      () => this.#setAt(path, textOf(value)),
+      (text) => withValueAt(text, path, jsonTextOf(value)),
+      () => this.#setAt(path, jsonTextOf(value)),
     );
   }
 
@@ -121,12 +112,12 @@ export class Message {
   assign(path: readonly string[], members: Readonly<Record<string, string>>): void {
     this.#edit(
       (object) => {
-        const old = valueAt(object, path);
+        const old = memberAt(object, path);
         return withEntry(object, path, isObject(old) ? { ...old, ...members } : { ...members });
       },
       (text) =>
         Object.entries(members).reduce(
-          (made, [key, each]) => withValueAt(made, [...path, key], textOf(each)),
+          (made, [key, each]) => withValueAt(made, [...path, key], jsonTextOf(each)),
           text,
         ),
       () => this.#assignAt(path, members),
@@ -193,7 +184,7 @@ export class Message {
           path,
           where === 'start' ? [...more, ...elements] : [...elements, ...more],
         ),
-      (text) => withElementAt(text, path, textOf(element), where),
+      (text) => withElementAt(text, path, jsonTextOf(element), where),
     );
   }
 
@@ -275,14 +266,14 @@ export class Message {
     const span = this.#spanOf(path);
     const keys = Object.keys(members);
     if (span === undefined || this.text[span.start] !== '{') {
-      this.#setAt(path, textOf(members));
+      this.#setAt(path, jsonTextOf(members));
     } else if (keys.some((key) => this.#spanIn(span, [key]) !== undefined)) {
       for (const [key, value] of Object.entries(members))
-        this.#setAt([...path, key], textOf(value));
+        this.#setAt([...path, key], jsonTextOf(value));
     } else {
       const at = span.end - 1;
       const comma = isEmptyObject(this.text, span) ? '' : ',';
-      this.#replaceAt({ start: at, end: at }, comma + textOf(members).slice(1, -1));
+      this.#replaceAt({ start: at, end: at }, comma + jsonTextOf(members).slice(1, -1));
     }
   }
 
@@ -372,7 +363,7 @@ function editedValues(elements: readonly unknown[], edits: readonly ElementEdit[
 
 function withMembers(objectText: string, members: JsonObject): string {
   return Object.entries(members).reduce(
-    (text, [key, value]) => withMember(text, key, textOf(value)),
+    (text, [key, value]) => withMember(text, key, jsonTextOf(value)),
     objectText,
   );
 }
@@ -424,4 +415,111 @@ export class Payload {
     ];
     return this.isBatch || texts.length > 1 ? `[${texts.join(',')}]` : (texts[0] ?? '');
   }
+}
+
+// --- JSON values. Text is written without recursion: a client decides how deep they are ---------
+
+/** The value as JSON text, at any depth. A value that JSON cannot hold becomes `null`. */
+export function jsonTextOf(value: unknown): string {
+  try {
+    return JSON.stringify(value) ?? 'null';
+  } catch (error) {
+    // `JSON.stringify` recurses. How deep it gets differs between versions of V8.
+    if (!(error instanceof RangeError)) throw error;
+    return deepTextOf(value);
+  }
+}
+
+/** An array or an object that is not fully written yet. */
+interface Unwritten {
+  readonly keys: readonly string[] | undefined;
+  readonly values: readonly unknown[];
+  at: number;
+}
+
+function deepTextOf(root: unknown): string {
+  const texts: string[] = [];
+  const open: Unwritten[] = [];
+  for (let next = root; ; ) {
+    const container = containerOf(next);
+    if (container === undefined) texts.push(JSON.stringify(next) ?? 'null');
+    else {
+      texts.push(container.keys ? '{' : '[');
+      open.push(container);
+    }
+    let last = open.at(-1);
+    while (last !== undefined && last.at === last.values.length) {
+      texts.push(last.keys ? '}' : ']');
+      open.pop();
+      last = open.at(-1);
+    }
+    if (last === undefined) return texts.join('');
+    if (last.at > 0) texts.push(',');
+    if (last.keys) texts.push(JSON.stringify(last.keys[last.at]), ':');
+    next = last.values[last.at++];
+  }
+}
+
+function containerOf(value: unknown): Unwritten | undefined {
+  if (Array.isArray(value)) return { keys: undefined, values: value, at: 0 };
+  // A date, for example, makes its own JSON.
+  if (!isObject(value) || typeof value.toJSON === 'function') return undefined;
+  const keys = Object.keys(value).filter((key) => !LEFT_OUT.has(typeof value[key]));
+  return { keys, values: keys.map((key) => value[key]), at: 0 };
+}
+
+/** Members of these types are left out of JSON. */
+const LEFT_OUT: ReadonlySet<string> = new Set(['undefined', 'function', 'symbol']);
+
+/**
+ * A copy of the object with the value at `path` set. A new member goes to the end, and objects that
+ * are missing on the way are made.
+ */
+function withEntry(
+  object: JsonObject,
+  path: readonly string[],
+  value: unknown,
+  at = 0,
+): JsonObject {
+  const key = path[at];
+  if (key === undefined) return isObject(value) ? value : object;
+  if (at === path.length - 1) return { ...object, [key]: value };
+  const child = Object.hasOwn(object, key) ? object[key] : undefined;
+  return { ...object, [key]: withEntry(isObject(child) ? child : {}, path, value, at + 1) };
+}
+
+function withoutEntry(object: JsonObject, key: string): JsonObject {
+  const { [key]: _, ...rest } = object;
+  return rest;
+}
+
+/** The value at `path`, or `undefined`. Only own members count, so `constructor` is none. */
+export function memberAt(value: unknown, path: readonly string[]): unknown {
+  let current = value;
+  for (const key of path) {
+    if (!isObject(current) || !Object.hasOwn(current, key)) return undefined;
+    current = current[key];
+  }
+  return current;
+}
+
+/** A copy of the object with some members set. */
+function withEntries(object: JsonObject, entries: JsonObject): JsonObject {
+  return Object.entries(entries).reduce(
+    (edited, [key, value]) => withEntry(edited, [key], asRead(value)),
+    object,
+  );
+}
+
+/** The value as it would be after writing it as JSON and reading that. */
+function asRead(value: unknown): unknown {
+  if (typeof value === 'string') return value;
+  return isFlat(value) ? { ...value } : JSON.parse(jsonTextOf(value));
+}
+
+/** Whether the value is a plain object of strings, which JSON keeps as it is. */
+function isFlat(value: unknown): value is JsonObject {
+  if (!isObject(value) || Object.getPrototypeOf(value) !== Object.prototype) return false;
+  for (const key of Object.keys(value)) if (typeof value[key] !== 'string') return false;
+  return !Object.hasOwn(value, '__proto__');
 }

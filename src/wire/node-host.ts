@@ -19,7 +19,7 @@ export interface Host {
   readonly request: RequestPort;
   readonly response: ResponsePort;
   /** Whether the client's connection has ended, even where no event has told so yet. */
-  isGone(): boolean;
+  readonly isGone: boolean;
   /** Whether the upstream cannot read the body any more: the stream broke with its connection. */
   isBodyLost(): boolean;
   /** Whether our side ended the connection: a handler that destroys its socket cannot answer. */
@@ -48,12 +48,12 @@ export interface ResponsePort extends HeadPort {
 }
 
 /** Called when the bytes were sent, or with an error when they cannot be. */
-export type Done = ((error?: Error | null) => void) | undefined;
+export type OnSent = ((error?: Error | null) => void) | undefined;
 
 /** The response's own methods, which lead to the client. */
 export interface Originals {
   writeHead(status: number, message?: string): unknown;
-  write(bytes: Uint8Array, done?: Done): boolean;
+  write(bytes: Uint8Array, done?: OnSent): boolean;
   end(bytes?: Uint8Array): unknown;
   flushHeaders(): void;
   emit(event: string, ...args: unknown[]): boolean;
@@ -67,8 +67,6 @@ export interface Originals {
 export interface ResponseSink {
   readonly headTaken: boolean;
   readonly ended: boolean;
-  /** Other headers were sent before the upstream gave its own, which go nowhere. */
-  readonly headLost: boolean;
   /** A write returned `false`, and `drain` was not emitted since. */
   readonly owesDrain: boolean;
   /** The client left without the upstream's notice. */
@@ -81,9 +79,9 @@ export interface ResponseSink {
    * @param withEnd whether `end` is its first call: then Node would state the body's length
    */
   takeHead(statusMessage: string | undefined, withEnd: boolean): void;
-  write(bytes: Buffer, done: Done): boolean;
+  write(bytes: Buffer, done: OnSent): boolean;
   /** `last` may be empty. */
-  end(last: Buffer, done: Done): void;
+  end(last: Buffer, done: OnSent): void;
   flush(): void;
   /** The client, or a middleware in front, can take more. */
   flowAgain(): void;
@@ -142,7 +140,7 @@ export class NodeHost implements Host, Originals, ResponsePort {
     return this;
   }
 
-  isGone(): boolean {
+  get isGone(): boolean {
     return this.request.socket?.destroyed === true;
   }
 
@@ -197,10 +195,11 @@ export class NodeHost implements Host, Originals, ResponsePort {
   writeHead(status: number, reason?: string): void {
     this.#isHeadPassed = true;
     this.before.writeHead.call(this.res, status, reason);
-    if (this.sink.headLost) Object.assign(this.res, unsentHeaders(this, this.#kept ?? {}));
+    // The upstream has not given its own head, so that goes nowhere.
+    if (!this.sink.headTaken) Object.assign(this.res, unsentHeaders(this, this.#kept ?? {}));
   }
 
-  write(bytes: Uint8Array, done?: Done): boolean {
+  write(bytes: Uint8Array, done?: OnSent): boolean {
     const { write } = this.before;
     const res = this.res;
     return done === undefined ? write.call(res, bytes) : write.call(res, bytes, done);
@@ -546,13 +545,13 @@ function toBytes(chunk: unknown, encoding: unknown): Buffer {
 }
 
 /** The first of them that is a function. */
-function callbackIn(chunk: unknown, encoding: unknown, callback: unknown): Done {
-  if (typeof chunk === 'function') return chunk as Done;
-  if (typeof encoding === 'function') return encoding as Done;
-  return typeof callback === 'function' ? (callback as Done) : undefined;
+function callbackIn(chunk: unknown, encoding: unknown, callback: unknown): OnSent {
+  if (typeof chunk === 'function') return chunk as OnSent;
+  if (typeof encoding === 'function') return encoding as OnSent;
+  return typeof callback === 'function' ? (callback as OnSent) : undefined;
 }
 
-function refuseWrite(code: string, done: Done): false {
+function refuseWrite(code: string, done: OnSent): false {
   if (done !== undefined) process.nextTick(done, nodeError(code, 'The response has ended'));
   return false;
 }

@@ -211,7 +211,7 @@ const names = new WeakMap<object, string>();
 let lastName = 0;
 
 /** A name for an object, which no other object of the process has: for use in keys. */
-export function nameOf(object: object): string {
+export function uniqueNameOf(object: object): string {
   const name = names.get(object) ?? String(++lastName);
   names.set(object, name);
   return name;

@@ -115,7 +115,7 @@ export interface SseEvent {
 }
 
 /** Reads one block without a byte order mark. */
-export function parseEvent(block: string): SseEvent {
+export function parseSseEvent(block: string): SseEvent {
   const data: string[] = [];
   const otherLines: string[] = [];
   let type = 'message';
@@ -155,7 +155,7 @@ export function singleDataOf(block: Buffer): SingleData | undefined {
   while (end > start && (block[end - 1] === LF || block[end - 1] === CR)) end--;
   const data = block.subarray(start, end);
   if (data.includes(LF) || data.includes(CR)) return undefined;
-  const event = parseEvent(block.toString('utf8', 0, at));
+  const event = parseSseEvent(block.toString('utf8', 0, at));
   if (event.data !== undefined) return undefined;
   const [before, behind] = [block.subarray(0, start), block.subarray(end)];
   return { data, event, with: (other) => Buffer.concat([before, other, behind]) };
@@ -171,6 +171,6 @@ export function formatEvent(
 }
 
 /** A message of our own as an event. It has no id, so that no client resumes after it. */
-export function eventOf(message: JsonObject): Buffer {
+export function sseEventOf(message: JsonObject): Buffer {
   return Buffer.from(formatEvent(JSON.stringify(message)));
 }

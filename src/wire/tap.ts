@@ -4,7 +4,7 @@
  */
 import { STATUS_CODES } from 'node:http';
 import { answersIn, type Call, hasAnswer } from './call.ts';
-import { type AskedPage, anyWants, type Filter, lastWords, tell } from './filter.ts';
+import type { AskedPage, Filter } from './filter.ts';
 import {
   announceBody,
   type BodyMode,
@@ -20,17 +20,17 @@ import {
 } from './headers.ts';
 import { isContradictory, isRequestId, type JsonObject, unreadable } from './json-rpc.ts';
 import { type Message, Payload } from './message.ts';
-import type { Done, Host, Originals, ResponsePort, ResponseSink } from './node-host.ts';
+import type { Host, OnSent, Originals, ResponsePort, ResponseSink } from './node-host.ts';
 import {
-  eventOf,
   formatEvent,
-  parseEvent,
+  parseSseEvent,
   type SseEvent,
   SseSplitter,
   singleDataOf,
+  sseEventOf,
   withoutByteOrderMark,
 } from './sse.ts';
-import { after, inOrder, type MaybePromise, resume, TaskLine } from './task-line.ts';
+import { after, inOrder, isPromise, type MaybePromise, resume, TaskLine } from './task-line.ts';
 
 /** The request that a response answers, and the filters that see it. An `Exchange` is one. */
 export interface ResponseOwner {
@@ -108,7 +108,7 @@ export class Tap implements ResponseSink {
   /** Bytes that wait for a filter. */
   #waiting = 0;
   /** Callbacks of writes that did not go out, because the connection broke. */
-  readonly #broken: NonNullable<Done>[] = [];
+  readonly #broken: NonNullable<OnSent>[] = [];
 
   #answersTaken = false;
   /** Requests whose responses were sent on the stream. */
@@ -181,7 +181,7 @@ export class Tap implements ResponseSink {
 
   /** Puts a message of ours between two events of a stream. Other bodies have no room for it. */
   inject(message: JsonObject): void {
-    this.#line.run(this.#inject, eventOf(message));
+    this.#line.run(this.#inject, sseEventOf(message));
   }
 
   /** Writes a comment, which clients skip, so that no proxy closes a quiet stream. */
@@ -222,11 +222,6 @@ export class Tap implements ResponseSink {
 
   // --- For the upstream --------------------------------------------------------------------------
 
-  /** Our headers were sent before the upstream gave its own, which go nowhere. */
-  get headLost(): boolean {
-    return this.#isSent && !this.headTaken;
-  }
-
   get closeWithheld(): boolean {
     return this.#client === 'departed';
   }
@@ -243,7 +238,7 @@ export class Tap implements ResponseSink {
     this.#line.run(this.#begin, undefined);
   }
 
-  write(bytes: Buffer, done: Done): boolean {
+  write(bytes: Buffer, done: OnSent): boolean {
     this.#line.run(this.#read, bytes);
     if (done !== undefined) this.#line.run(this.#afterWrites, done);
     // Few waiting bytes do not pause the upstream: its last event and end can go in one packet.
@@ -253,7 +248,7 @@ export class Tap implements ResponseSink {
     return flows;
   }
 
-  end(last: Buffer, done: Done): void {
+  end(last: Buffer, done: OnSent): void {
     this.ended = true;
     this.#line.run(this.#readEnd, last);
     if (this.#source === 'early') this.#line.run(this.releaseClose, undefined);
@@ -372,7 +367,7 @@ export class Tap implements ResponseSink {
     if (this.#source === 'own') return;
     if (this.mode === 'json') return this.#endJson(last);
     if (this.mode === 'sse') return this.#endEvents(last);
-    if (this.mode === 'raw') return after(lastWords(this.#asked.filters), () => this.#finish(last));
+    if (this.mode === 'raw') return after(this.#lastWords(), () => this.#finish(last));
   }
 
   /** The upstream wants its headers sent. */
@@ -404,13 +399,14 @@ export class Tap implements ResponseSink {
     const body = begun && begun.length > 1 ? Buffer.concat(begun) : (begun?.[0] ?? last);
     const { page, filters } = this.#asked;
     if (this.#holdsError) this.heldError = body;
-    return resume(page?.recall(filters, body), this, this.#readJson, body);
+    if (page === undefined) return this.#readJson(undefined, body);
+    return resume(page.recall(filters, body), this, this.#readJson, body);
   }
 
   #readJson(known: { bytes: Buffer } | undefined, body: Buffer): MaybePromise<void> {
     if (known !== undefined)
       return this.#finishJson(known.bytes, known.bytes.equals(body) ? undefined : 'recalled');
-    const payload = anyWants(this.#asked.filters, body) ? this.#parse(body) : undefined;
+    const payload = this.#isWanted(body) ? this.#parse(body) : undefined;
     if (payload === undefined) return this.#finishJson(body, undefined);
     return resume(this.#onMessages(payload), this, this.#keepJson, body, payload);
   }
@@ -421,7 +417,7 @@ export class Tap implements ResponseSink {
   }
 
   #finishJson(body: Buffer, read: JsonRead): MaybePromise<void> {
-    return resume(lastWords(this.#asked.filters), this, this.#addToJson, body, read);
+    return resume(this.#lastWords(), this, this.#addToJson, body, read);
   }
 
   #addToJson(words: readonly JsonObject[], body: Buffer, read: JsonRead): MaybePromise<void> {
@@ -464,8 +460,7 @@ export class Tap implements ResponseSink {
     const block = this.#isFirstEvent ? withoutByteOrderMark(given) : given;
     this.#isFirstEvent = false;
     // No filter wants it: it need not be parsed.
-    if (!anyWants(this.#asked.filters, block))
-      return after(this.#beginEvents(), () => this.#passEvent(block));
+    if (!this.#isWanted(block)) return after(this.#beginEvents(), () => this.#passEvent(block));
     const single = this.#asked.page && singleDataOf(block);
     if (single?.event.type !== 'message') return this.#inspect(block);
     return after(this.#asked.page?.recall(this.#asked.filters, single.data), (known) => {
@@ -477,7 +472,7 @@ export class Tap implements ResponseSink {
 
   /** @param page the event's data, where that may be a page of tools */
   #inspect(block: Buffer, page?: Buffer): MaybePromise<void> {
-    const event = parseEvent(block.toString());
+    const event = parseSseEvent(block.toString());
     if (event.hasId) this.resumable = true;
     // An event without data only gives an id to resume after. One of another type is no message
     // (MCP, Transports, "Sending Messages").
@@ -500,7 +495,7 @@ export class Tap implements ResponseSink {
     return after(ids.length > 0 ? this.#beginEvents() : undefined, () => {
       if (this.#source !== 'upstream') return;
       const own = changed ? Buffer.from(formatEvent(payload.textWith(), event.otherLines)) : block;
-      const passed = messages.flatMap((message) => message.before).map(eventOf);
+      const passed = messages.flatMap((message) => message.before).map(sseEventOf);
       if (messages.some((message) => !message.dropped)) passed.push(own);
       return after(this.#passEvent(passed.length === 1 ? own : Buffer.concat(passed)), () => {
         for (const { id } of ids) this.#noteSent(id);
@@ -516,18 +511,15 @@ export class Tap implements ResponseSink {
     return after(this.#readEvents(last), () => {
       // Without a blank line at its end, no client dispatches the event, so no filter must see it.
       const rest = this.#splitter?.rest() ?? NOTHING;
-      const sent =
-        rest.length > 0 && !anyWants(this.#asked.filters, rest) ? this.#passEvent(rest) : undefined;
-      return after(sent, () =>
-        after(lastWords(this.#asked.filters), (added) => this.#finishEvents(added)),
-      );
+      const sent = rest.length > 0 && !this.#isWanted(rest) ? this.#passEvent(rest) : undefined;
+      return after(sent, () => after(this.#lastWords(), (added) => this.#finishEvents(added)));
     });
   }
 
   #finishEvents(added: readonly JsonObject[]): MaybePromise<void> {
     if (this.#source !== 'upstream') return;
     return after(this.#beginEvents(), () => {
-      for (const message of added) this.#sendEvent(eventOf(message));
+      for (const message of added) this.#sendEvent(sseEventOf(message));
       if (!this.#asked.filters.some((filter) => filter.staysOpen?.())) return this.#finish();
     });
   }
@@ -536,7 +528,7 @@ export class Tap implements ResponseSink {
   #beginEvents(): MaybePromise<void> {
     if (this.#source !== 'upstream') return;
     return after(this.#sendHead(), () => {
-      for (const answer of this.#takeAnswers()) this.#sendEvent(eventOf(answer));
+      for (const answer of this.#takeAnswers()) this.#sendEvent(sseEventOf(answer));
       for (const bytes of this.#buffered ?? []) this.#sendEvent(bytes);
       this.#buffered = undefined;
     });
@@ -559,7 +551,14 @@ export class Tap implements ResponseSink {
 
   // --- To the filters ----------------------------------------------------------------------------
 
+  /** Whether any filter must see these bytes. */
+  #isWanted(bytes: Buffer): boolean {
+    for (const filter of this.#asked.filters) if (filter.wants?.(bytes)) return true;
+    return false;
+  }
+
   #onMessages({ messages }: Payload): MaybePromise<void> {
+    if (messages.length === 1) return this.#onMessage(messages[0] as Message);
     return inOrder(messages, (message) => this.#onMessage(message));
   }
 
@@ -570,24 +569,75 @@ export class Tap implements ResponseSink {
       message.isContradictory = true;
       message.replace(unreadable(message.value.id));
     }
-    return inOrder(this.#asked.filters, (filter) => filter.onMessage?.(message));
+    return this.#ask(message);
+  }
+
+  /**
+   * The messages that the filters add at the end.
+   *
+   * @param at the first filter to ask
+   * @param said what the filters before it added
+   */
+  #lastWords(at = 0, said = NONE): MaybePromise<readonly JsonObject[]> {
+    const { filters } = this.#asked;
+    let words = said;
+    for (let next = at; next < filters.length; next++) {
+      const more = filters[next]?.onEnd?.();
+      if (more === undefined) continue;
+      if (isPromise(more)) return this.#lastWordsAfter(more, next + 1, words);
+      if (more.length > 0) words = [...words, ...more];
+    }
+    return words;
+  }
+
+  async #lastWordsAfter(
+    more: Promise<readonly JsonObject[]>,
+    at: number,
+    said: readonly JsonObject[],
+  ): Promise<readonly JsonObject[]> {
+    return this.#lastWords(at, [...said, ...(await more)]);
   }
 
   #prepareHead(): MaybePromise<void> {
     if (this.#phase !== 'unsent') return;
     this.#phase = 'preparing';
     if (this.#encoding !== undefined) setRequestHeader(this.#asked.req, ENCODING, this.#encoding);
-    return resume(inOrder(this.#asked.filters, onHead), this, this.#tellIfClosed);
+    const asked = this.#ask();
+    if (isPromise(asked)) return resume(asked, this, this.#tellIfClosed);
+    this.#tellIfClosed();
+  }
+
+  /**
+   * Shows a message to the filters, or the head, one after another. In the current turn, while none
+   * of them has to wait.
+   */
+  #ask(message?: Message, at = 0): MaybePromise<void> {
+    const { filters } = this.#asked;
+    for (let next = at; next < filters.length; next++) {
+      const filter = filters[next];
+      const asked = message === undefined ? filter?.onHead?.() : filter?.onMessage?.(message);
+      if (isPromise(asked)) return resume(asked, this, this.#askOthers, message, next + 1);
+    }
+  }
+
+  #askOthers(_: unknown, message: Message | undefined, at: number): MaybePromise<void> {
+    return this.#ask(message, at);
   }
 
   /** The client had left before, so a filter that has just begun must hear it now. */
   #tellIfClosed(): void {
-    if (this.closed) tell(this.#asked, (filter) => filter.onClose?.());
+    if (this.closed) this.tellOfClose();
   }
 
   #depart(): void {
     this.#client = 'departed';
-    tell(this.#asked, (filter) => filter.onDepart?.());
+    for (const filter of this.#asked.filters) {
+      try {
+        filter.onDepart?.();
+      } catch (error) {
+        this.#asked.onError(error);
+      }
+    }
     // An upstream that waits for the client to read would never end, and its outcome be lost.
     this.drained();
     this.#settleWrites();
@@ -596,7 +646,18 @@ export class Tap implements ResponseSink {
 
   #onClose(): void {
     this.#settleWrites();
-    tell(this.#asked, (filter) => filter.onClose?.());
+    this.tellOfClose();
+  }
+
+  /** Tells the filters of the departure. Where one throws, the others hear it too. */
+  tellOfClose(filters = this.#asked.filters): void {
+    for (const filter of filters) {
+      try {
+        filter.onClose?.();
+      } catch (error) {
+        this.#asked.onError(error);
+      }
+    }
   }
 
   /** Our own answers, the first time that they are asked for. */
@@ -647,7 +708,7 @@ export class Tap implements ResponseSink {
   }
 
   #finishStream(messages: readonly JsonObject[]): MaybePromise<void> {
-    for (const message of messages) this.#sendEvent(eventOf(message));
+    for (const message of messages) this.#sendEvent(sseEventOf(message));
     return this.#finish();
   }
 
@@ -709,7 +770,9 @@ export class Tap implements ResponseSink {
   /** Ends the response. Where the headers were not sent yet, `ahead` and `last` are all of it. */
   #finish(last: Uint8Array = NOTHING, ahead = NO_PIECES): MaybePromise<void> {
     if (this.#phase === 'ended') return;
-    return resume(this.#prepareHead(), this, this.#endWith, last, ahead);
+    const prepared = this.#prepareHead();
+    if (isPromise(prepared)) return resume(prepared, this, this.#endWith, last, ahead);
+    this.#endWith(undefined, last, ahead);
   }
 
   #endWith(_: unknown, last: Uint8Array, ahead: readonly Uint8Array[]): void {
@@ -764,7 +827,7 @@ export class Tap implements ResponseSink {
   }
 
   /** Calls back once all earlier writes were sent: a writer may pace itself by it. */
-  #afterWrites(done: NonNullable<Done>): void {
+  #afterWrites(done: NonNullable<OnSent>): void {
     if (this.#phase !== 'sent') process.nextTick(done);
     else if (this.#gone) process.nextTick(done, this.#writeError);
     else {
@@ -788,12 +851,11 @@ export class Tap implements ResponseSink {
   }
 
   /** Calls back at once where the client gets another body, or none, than the upstream's. */
-  #onceFinished(done: NonNullable<Done>): void {
+  #onceFinished(done: NonNullable<OnSent>): void {
     const isOwn = this.#source !== 'upstream' || this.mode === 'stream' || this.mode === 'empty';
     if (isOwn || this.departed) process.nextTick(done);
     else this.#original.onceFinished(done);
   }
 }
 
-const onHead = (filter: Filter): MaybePromise<void> => filter.onHead?.();
 const isForwarded = (each: Call): boolean => each.kind === 'request' && each.isForwardable;

@@ -3,7 +3,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { InterlockError } from '../../src/errors.ts';
 import { type SqliteDatabase, sqliteStore } from '../../src/stores/sqlite.ts';
 import { verifyTrail } from '../../src/stores/trail.ts';
-import { claimed, claimOf, commitOf, HOUR, recordOf, step } from '../../src/testing/fixtures.ts';
+import { claimed, claimOf, commitOf, HOUR, recordingOf, step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
 import { ManualTime } from '../helpers/manual-clock.ts';
 import { makeSqliteFile } from '../helpers/sqlite-file.ts';
@@ -63,7 +63,7 @@ describe('sqliteStore() on a file of another format', () => {
       () => store.read(run, HOUR),
       () => store.claim(claimOf(run)),
       () => store.commit(commitOf(request)),
-      () => store.record(recordOf(run, 0, 'a')),
+      () => store.record(recordingOf(run, 0, 'a')),
       () => store.renew(key, request.token, 1),
       () => store.release(key, request.token),
       () => store.history(key),

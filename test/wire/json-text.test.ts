@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { type JsonObject, textOf } from '../../src/wire/json-rpc.ts';
+import type { JsonObject } from '../../src/wire/json-rpc.ts';
 import {
   elementSpans,
   memberSpans,
@@ -13,7 +13,7 @@ import {
   withPlainKeys,
   withValueAt,
 } from '../../src/wire/json-text.ts';
-import { type ElementEdit, Message } from '../../src/wire/message.ts';
+import { type ElementEdit, jsonTextOf, Message } from '../../src/wire/message.ts';
 import {
   arrayText,
   keyText,
@@ -370,7 +370,7 @@ describe('a value that nests deeply', () => {
         let innermost = deep;
         for (let level = 1; level < levels; level++) innermost = innermost[1].a;
         innermost[1].a = value;
-        expect(textOf(deep)).toBe(around(JSON.stringify(value)));
+        expect(jsonTextOf(deep)).toBe(around(JSON.stringify(value)));
       }),
       { numRuns: 20 },
     );
@@ -388,9 +388,11 @@ describe('a value that nests deeply', () => {
     let innermost = deep;
     while (Array.isArray(innermost[0])) innermost = innermost[0];
     innermost[0] = odd;
-    expect(textOf(deep)).toBe(`${'['.repeat(20_000)}${JSON.stringify(odd)}${']'.repeat(20_000)}`);
-    expect(textOf(undefined)).toBe('null');
+    expect(jsonTextOf(deep)).toBe(
+      `${'['.repeat(20_000)}${JSON.stringify(odd)}${']'.repeat(20_000)}`,
+    );
+    expect(jsonTextOf(undefined)).toBe('null');
     innermost[0] = 1n;
-    expect(() => textOf(deep)).toThrow(TypeError);
+    expect(() => jsonTextOf(deep)).toThrow(TypeError);
   });
 });

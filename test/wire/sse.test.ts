@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
   formatEvent,
-  parseEvent,
+  parseSseEvent,
   type SseEvent,
   SseSplitter,
   withoutByteOrderMark,
@@ -59,7 +59,7 @@ function splitAll(chunks: readonly Buffer[]): { blocks: Buffer[]; rest: Buffer }
 
 const readAll = (blocks: readonly Buffer[]): SseEvent[] =>
   blocks.map((bytes, index) =>
-    parseEvent((index === 0 ? withoutByteOrderMark(bytes) : bytes).toString()),
+    parseSseEvent((index === 0 ? withoutByteOrderMark(bytes) : bytes).toString()),
   );
 
 function oracle(bytes: Buffer): { data: string; type: string; hasId: boolean }[] {
@@ -127,8 +127,8 @@ describe('an event with new data', () => {
   it('keeps its id, its type, its retry time and its comments', () => {
     fc.assert(
       fc.property(lines, text, (given, data) => {
-        const event = parseEvent(`${given.join('\n')}\n\n`);
-        const again = parseEvent(formatEvent(data, event.otherLines));
+        const event = parseSseEvent(`${given.join('\n')}\n\n`);
+        const again = parseSseEvent(formatEvent(data, event.otherLines));
         expect(again).toEqual({ ...event, data });
         expect(event.otherLines).toEqual(
           given.filter((line) => !/^data(:|$)/.test(line) && line !== ''),
@@ -141,7 +141,7 @@ describe('an event with new data', () => {
     fc.assert(
       fc.property(fc.array(text), fc.infiniteStream(lineEnd), (pieces, ends) => {
         const data = pieces.reduce((all, piece) => all + ends.next().value + piece, 'x');
-        expect(parseEvent(formatEvent(data)).data).toBe(data.replace(/\r\n|\r/g, '\n'));
+        expect(parseSseEvent(formatEvent(data)).data).toBe(data.replace(/\r\n|\r/g, '\n'));
       }),
     );
   });
@@ -157,6 +157,6 @@ describe('an id', () => {
     ['id: 1\nid:', false],
     ['id: 1\nid: 2', true],
   ])('in %j makes a stream resumable: %s', (given, hasId) => {
-    expect(parseEvent(`${given}\ndata: x\n\n`).hasId).toBe(hasId);
+    expect(parseSseEvent(`${given}\ndata: x\n\n`).hasId).toBe(hasId);
   });
 });

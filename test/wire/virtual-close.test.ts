@@ -431,7 +431,7 @@ function silentHost(onEvent: (event: string) => void): Host {
       destroy() {},
     },
     isBodyLost: () => false,
-    isGone: () => false,
+    isGone: false,
     isCutHere: () => false,
     readBody: () => 'aborted',
     dropBody() {},

@@ -47,7 +47,7 @@ export interface Document {
 /** Three thousand years, which PostgreSQL can still add to a timestamp. */
 const LONGEST_MS = 1e14;
 
-export function duration(ms: number): number {
+export function durationNumber(ms: number): number {
   return Math.min(ms, LONGEST_MS);
 }
 
@@ -60,7 +60,7 @@ function runDocument(run: string, session: SessionRecord, ttlMs: number): Docume
     long_key: wholeKey === key ? null : wholeKey,
     principal: textOrNull(principal),
     minted: minted ?? null,
-    ttl_ms: duration(ttlMs),
+    ttl_ms: durationNumber(ttlMs),
   };
 }
 
@@ -98,7 +98,7 @@ export function renewDocument(
   leaseMs: number,
   { hold }: RenewOptions = {},
 ): Document {
-  return { ...stepDocument(key, token), lease_ms: duration(leaseMs), hold: textOrNull(hold) };
+  return { ...stepDocument(key, token), lease_ms: durationNumber(leaseMs), hold: textOrNull(hold) };
 }
 
 export function releaseDocument(
@@ -152,8 +152,8 @@ export function claimDocument(request: ClaimRequest, isChained: boolean): Docume
     uncertain: step.uncertain,
     states: states?.map(encodeText) ?? null,
     new_key: randomUUID(),
-    lease_ms: duration(leaseMs),
-    key_ms: keyMs === undefined ? null : duration(keyMs),
+    lease_ms: durationNumber(leaseMs),
+    key_ms: keyMs === undefined ? null : durationNumber(keyMs),
     entry: entry === undefined ? null : noteDocument(entry),
   };
 }
@@ -163,7 +163,7 @@ export function commitDocument(request: CommitRequest): Document {
     ...stepDocument(request, request.token),
     ...moveDocument(request),
     from_version: request.from ?? null,
-    ttl_ms: duration(request.ttlMs),
+    ttl_ms: durationNumber(request.ttlMs),
     settles: request.settles !== false,
     settles_all: request.settles === 'all',
     settled_as: textOrNull(request.as),
@@ -195,7 +195,7 @@ export function runsDocument(
   return {
     workflow: encodeText(workflow),
     state: encodeText(state),
-    for_ms: duration(forMs),
+    for_ms: durationNumber(forMs),
     after_time: last?.updated_at ?? '-infinity',
     after_id: last?.id ?? 0,
   };
@@ -208,7 +208,7 @@ export function pageDocument(query: HeldQuery | StuckQuery): Document {
   return {
     workflow: encodeText(query.workflow),
     states: states?.map(encodeText) ?? null,
-    for_ms: duration(forMs),
+    for_ms: durationNumber(forMs),
     at_most: query.limit + 1,
     after_time: time ?? null,
     after_id: id ?? null,
@@ -216,7 +216,7 @@ export function pageDocument(query: HeldQuery | StuckQuery): Document {
 }
 
 export function countDocument({ workflow, forMs }: CountQuery): Document {
-  return { workflow: encodeText(workflow), for_ms: duration(forMs) };
+  return { workflow: encodeText(workflow), for_ms: durationNumber(forMs) };
 }
 
 export function listDocument({ principal, limit, after }: ListQuery): Document {
@@ -418,11 +418,11 @@ export function toTrailEntry(row: EventRow): TrailEntry {
     ...present('kind', row.kind, decodeText),
     ...present('tool', row.tool, decodeText),
     ...present('digest', row.digest, decodeText),
-    ...present('args', row.args, parseJson),
+    ...present('args', row.args, parseColumn),
     ...present('actor', row.actor, decodeText),
-    ...present('requestId', row.requestId, parseJson<string | number>),
-    ...present('workflowVersion', row.workflowVersion, parseJson<number>),
-    ...present('payload', row.payload, parseJson),
+    ...present('requestId', row.requestId, parseColumn<string | number>),
+    ...present('workflowVersion', row.workflowVersion, parseColumn<number>),
+    ...present('payload', row.payload, parseColumn),
     ...present('note', row.note, decodeText),
     ...present('calledBy', row.calledBy, decodeText),
     ...(row.previous !== null && { previous: row.previous }),
@@ -481,7 +481,7 @@ function toSnapshot({ state, updatedAt, version, context }: WorkflowRow): FsmSna
     state: decodeText(state),
     updatedAt,
     version,
-    ...present('context', context, parseJson),
+    ...present('context', context, parseColumn),
   };
 }
 
@@ -515,14 +515,14 @@ function toNote({ tool, digest, args, actor, request_id, workflow_version }: Not
   return {
     ...present('tool', tool, decodeText),
     ...present('digest', digest, decodeText),
-    ...present('args', args, parseJson),
+    ...present('args', args, parseColumn),
     ...present('actor', actor, decodeText),
-    ...present('requestId', request_id, parseJson<string | number>),
-    ...present('workflowVersion', workflow_version, parseJson<number>),
+    ...present('requestId', request_id, parseColumn<string | number>),
+    ...present('workflowVersion', workflow_version, parseColumn<number>),
   };
 }
 
-function parseJson<T extends Json>(text: string): T {
+function parseColumn<T extends Json>(text: string): T {
   return JSON.parse(text);
 }
 

@@ -3,7 +3,7 @@ import { createIndexFunctions } from './index-functions.ts';
 import {
   FIXED_PATH,
   hashed,
-  otherFormat,
+  otherPostgresFormat,
   type PostgresClient,
   type PostgresNames,
   type PostgresPool,
@@ -79,7 +79,7 @@ async function refuseOtherFormat(client: PostgresClient, names: PostgresNames): 
   ]);
   if (!(rows[0] as { known: boolean }).known) return;
   const found = await client.query(`SELECT ${names.format}()::text AS format`);
-  const refused = otherFormat((found.rows[0] as { format: string }).format, names);
+  const refused = otherPostgresFormat((found.rows[0] as { format: string }).format, names);
   if (refused) throw refused;
 }
 

@@ -8,7 +8,7 @@ import { InterlockError } from '../../errors.ts';
  * The format of what this version stores. It grows with a change that processes of other versions
  * cannot work with. Any other change is only a new version of the schema.
  */
-export const FORMAT = 1;
+export const POSTGRES_FORMAT = 1;
 
 /** What the store uses of a client of `pg`. */
 export interface PostgresClient {
@@ -86,11 +86,14 @@ function quote(identifier: string): string {
 export const FIXED_PATH = 'SET search_path = pg_catalog, pg_temp';
 
 /** The error to throw where the tables have this format; `undefined` where it is this version's. */
-export function otherFormat(found: string, { schema }: PostgresNames): InterlockError | undefined {
-  if (Number(found) === FORMAT) return undefined;
+export function otherPostgresFormat(
+  found: string,
+  { schema }: PostgresNames,
+): InterlockError | undefined {
+  if (Number(found) === POSTGRES_FORMAT) return undefined;
   const message =
     `postgresStore(): what is stored in the schema ${schema} has format ${found}, ` +
-    `and this version of mcp-interlock knows format ${FORMAT}: ` +
+    `and this version of mcp-interlock knows format ${POSTGRES_FORMAT}: ` +
     'deploy the version that wrote it. Nothing was written';
   return new InterlockError('ERR_INTERLOCK_STORE', message);
 }

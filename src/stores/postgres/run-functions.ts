@@ -2,12 +2,12 @@
 import {
   anchor,
   FIXED_PATH,
-  FORMAT,
   hashed,
   known,
   milliseconds,
   NOW,
   needed,
+  POSTGRES_FORMAT,
   type PostgresNames,
   sessionEnded,
 } from './names.ts';
@@ -50,7 +50,7 @@ export function createRunFunctions(names: PostgresNames): string {
 /** The planner knows the answer of an immutable function, so asking for it costs nothing. */
 const format = ({ format }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${format}() RETURNS integer
-LANGUAGE sql IMMUTABLE ${FIXED_PATH} AS 'SELECT ${FORMAT}';
+LANGUAGE sql IMMUTABLE ${FIXED_PATH} AS 'SELECT ${POSTGRES_FORMAT}';
 COMMENT ON FUNCTION ${format} IS
   'The format of the tables. A process that knows another one refuses to work.';
 `;

@@ -21,7 +21,7 @@ import type {
   Uncertain,
   WorkflowRecord,
 } from '../store.ts';
-import { FORMAT } from './scripts.ts';
+import { REDIS_FORMAT } from './scripts.ts';
 
 /**
  * Every run is in one bucket, together with that bucket's index. On Redis Cluster a bucket is in
@@ -128,11 +128,11 @@ export function parseReply(raw: unknown): Reply {
 
 /** @throws InterlockError `ERR_INTERLOCK_STORE` for another format than this version's. */
 export function checkFormat(format: number): void {
-  if (format === FORMAT) return;
+  if (format === REDIS_FORMAT) return;
   throw new InterlockError(
     'ERR_INTERLOCK_STORE',
     `what Redis has under this prefix is in format ${format}, by another version of ` +
-      `mcp-interlock; this version knows format ${FORMAT} alone. All is left as it is: ` +
+      `mcp-interlock; this version knows format ${REDIS_FORMAT} alone. All is left as it is: ` +
       'let processes of that version serve it, or give this one another prefix',
   );
 }

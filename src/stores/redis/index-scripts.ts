@@ -2,7 +2,7 @@
  * The questions to the index, in Lua. Hides how a script reads its scores. The keys are those of
  * one bucket or of several; the script answers for each in turn.
  */
-import { FORMAT, lua, type Script, script } from './scripts.ts';
+import { lua, REDIS_FORMAT, type Script, script } from './scripts.ts';
 
 /** A script about the buckets of its keys. It does nothing where one is of another format. */
 function indexScript(body: string): Script {
@@ -260,7 +260,7 @@ export const RESET = indexScript(lua`
 for i = 1, #KEYS, 2 do
   call('UNLINK', KEYS[i], KEYS[i + 1])
   call('ZADD', KEYS[i], '+inf', '*')
-  call('HSET', KEYS[i + 1], '#format', ${FORMAT}, '#lost', 1)
+  call('HSET', KEYS[i + 1], '#format', ${REDIS_FORMAT}, '#lost', 1)
 end
 return 'ok'
 `);
@@ -286,7 +286,7 @@ export const REINDEX = script(lua`
 for i = 1, #ARGV do
   local run, index, numbers = KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i]
   local got = call('HMGET', run, 'format', 'expires', 'workflows', 'principal')
-  if got[2] and tonumber(got[1] or 0) ~= ${FORMAT} then
+  if got[2] and tonumber(got[1] or 0) ~= ${REDIS_FORMAT} then
     return 'format\n' .. (got[1] or '0')
   end
   if got[2] then

@@ -31,7 +31,7 @@ import {
   type RunName,
 } from './format.ts';
 import * as scripts from './index-scripts.ts';
-import { duration, type Script } from './scripts.ts';
+import { durationText, type Script } from './scripts.ts';
 
 type Ask = (script: Script, keys: string[], args: string[]) => Promise<Reply>;
 
@@ -134,7 +134,7 @@ export class RunIndex {
   }
 
   async count(query: CountQuery): Promise<RunsCount> {
-    const args = [JSON.stringify(query.workflow), duration(query.forMs)];
+    const args = [JSON.stringify(query.workflow), durationText(query.forMs)];
     const states = new Map<string, { runs: number; stuck: number }>();
     const add = (state: string, runs: number, stuck: number): void => {
       const counted = states.get(state) ?? { runs: 0, stuck: 0 };
@@ -258,7 +258,7 @@ export class RunIndex {
     const args = [
       kind,
       JSON.stringify(workflow),
-      duration(forMs),
+      durationText(forMs),
       String(share),
       principal,
       String(states.length),

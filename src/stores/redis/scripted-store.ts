@@ -32,7 +32,7 @@ import {
 } from './format.ts';
 import { RunIndex, type RunIndexOptions } from './run-index.ts';
 import * as scripts from './run-scripts.ts';
-import { duration, type Script } from './scripts.ts';
+import { durationText, type Script } from './scripts.ts';
 
 /** Lets the server run a script by its digest or, with `bySource`, by its text. One round trip. */
 export type Evaluate = (
@@ -116,7 +116,7 @@ export function scriptedStore(
     async open(runKey, session, ttlMs, token = randomUUID()) {
       const args = [
         sessionText(session, token),
-        duration(ttlMs),
+        durationText(ttlMs),
         keptKey(runKey),
         scoreOf(session),
       ];
@@ -125,7 +125,7 @@ export function scriptedStore(
     },
 
     async read(runKey, ttlMs, about) {
-      const reply = await run(scripts.READ, runKey, about, [duration(ttlMs)]);
+      const reply = await run(scripts.READ, runKey, about, [durationText(ttlMs)]);
       return expectStatus('read', reply, 'run', 'unknown') === 'run' ? parseRun(reply) : undefined;
     },
 
@@ -145,7 +145,7 @@ export function scriptedStore(
     },
 
     async renew({ run: runKey, workflow }, token, leaseMs, { hold } = {}) {
-      const args = [JSON.stringify(token), duration(leaseMs), optionalJson(hold)];
+      const args = [JSON.stringify(token), durationText(leaseMs), optionalJson(hold)];
       const reply = await run(scripts.RENEW, runKey, workflow, args);
       return expectStatus('renew', reply, 'renewed', 'lost') === 'renewed';
     },
@@ -183,7 +183,7 @@ export function scriptedStore(
     },
 
     async history({ run: runKey, workflow }: RunKey, limit = 50) {
-      const args = [duration(Math.max(0, limit))];
+      const args = [durationText(Math.max(0, limit))];
       return parseTrail(await run(scripts.HISTORY, runKey, workflow, args));
     },
 
@@ -204,9 +204,9 @@ function claimArguments(request: ClaimRequest): string[] {
     JSON.stringify([step.tool, step.digest]),
     step.uncertain,
     randomUUID(),
-    duration(request.leaseMs),
-    duration(ttlMs),
-    duration(keyMs),
+    durationText(request.leaseMs),
+    durationText(ttlMs),
+    durationText(keyMs),
     ...enteringArguments(request),
     entry === undefined ? '' : noteText(entry),
     states === undefined ? 'any' : 'one of',
@@ -221,7 +221,7 @@ function recordArguments(request: RecordRequest): string[] {
     JSON.stringify(state),
     optionalJson(context),
     draftText(request.trail),
-    duration(request.ttlMs),
+    durationText(request.ttlMs),
     String(request.from),
     ...enteringArguments(request),
   ];
@@ -251,7 +251,7 @@ function commitArguments(request: CommitRequest): string[] {
     JSON.stringify(state),
     optionalJson(context),
     draftText(request.trail),
-    duration(request.ttlMs),
+    durationText(request.ttlMs),
     settling(request.settles),
     JSON.stringify(as),
     request.ended === true ? '1' : '0',

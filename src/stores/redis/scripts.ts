@@ -3,7 +3,7 @@
  *
  * A run is one hash. In its fields, `w` is the workflow's name as JSON text:
  *
- * - `format`: the {@link FORMAT} of the version that made the run
+ * - `format`: the {@link REDIS_FORMAT} of the version that made the run
  * - `session`: the session record, with the token that opened the run
  * - `expires`: when the session ends without further use or, once it has ended, until when the run
  *   can be read, in milliseconds since the epoch
@@ -38,7 +38,7 @@
  *
  * A score has a time in its lower 41 bits, and a number above them. That number stands for a state,
  * or for one of the three facts of a workflow's claim. The hash `numbers` holds what it stands for,
- * and in `#format` the {@link FORMAT} of the version that made the index.
+ * and in `#format` the {@link REDIS_FORMAT} of the version that made the index.
  */
 import { createHash } from 'node:crypto';
 
@@ -46,7 +46,7 @@ import { createHash } from 'node:crypto';
  * The number of this layout of runs and index. A process that meets another number, lower or
  * higher, changes nothing.
  */
-export const FORMAT = 1;
+export const REDIS_FORMAT = 1;
 
 /** How long a run can be read whose session had ended when its last step was settled. */
 const READABLE_MS = 24 * 3_600_000;
@@ -68,7 +68,7 @@ export interface Script {
 }
 
 /** Redis takes whole milliseconds, and no exponents. */
-export function duration(ms: number): string {
+export function durationText(ms: number): string {
   return String(Math.min(Math.ceil(ms), Number.MAX_SAFE_INTEGER));
 }
 
@@ -157,7 +157,7 @@ end
 -- The format that another version noted in a bucket, or nil.
 local function other_format(numbers)
   local noted = call('HGET', numbers, '#format')
-  return noted and tonumber(noted) ~= ${FORMAT} and noted or nil
+  return noted and tonumber(noted) ~= ${REDIS_FORMAT} and noted or nil
 end
 
 local function parse_claim(text)
@@ -312,7 +312,7 @@ local function make(time, ttl, session, key, principal)
   local run = {session = session, expires = time + ttl, is_ended = false, workflows = '',
     context = '', spent = '', version = '0', ended = '-', seq = 0, attempts = 0, hash = '',
     before = {}}
-  if call('HSETNX', NUMBERS, '#format', ${FORMAT}) == 1 then
+  if call('HSETNX', NUMBERS, '#format', ${REDIS_FORMAT}) == 1 then
     if call('DEL', INDEX) == 1 then
       call('HSET', NUMBERS, '#lost', 'lost')
     end
@@ -322,7 +322,7 @@ local function make(time, ttl, session, key, principal)
     forget(INDEX, NUMBERS, name)
   end
   purge(INDEX, NUMBERS, time, ${PURGED})
-  set('format', ${FORMAT})
+  set('format', ${REDIS_FORMAT})
   set('session', session)
   if key ~= '' then
     set('key', key)
@@ -532,7 +532,7 @@ end
 
 local run, time = load(), now()
 local format = other_format(NUMBERS)
-if run and tonumber(run.format) ~= ${FORMAT} then
+if run and tonumber(run.format) ~= ${REDIS_FORMAT} then
   format = run.format
 end
 if format then

@@ -177,15 +177,15 @@ CREATE TABLE IF NOT EXISTS workflow_format (format INTEGER NOT NULL) STRICT;
  * The format of the file. Its number grows with a change that other versions of the package cannot
  * work with. A new column is no such change.
  */
-export const FORMAT = 1;
+export const SQLITE_FORMAT = 1;
 
 /** The error to throw where the file has another format; `undefined` where it has this one. */
-export function otherFormat(found: number): InterlockError | undefined {
-  if (found === FORMAT) return undefined;
+export function otherSqliteFormat(found: number): InterlockError | undefined {
+  if (found === SQLITE_FORMAT) return undefined;
   return new InterlockError(
     'ERR_INTERLOCK_STORE',
     `sqliteStore(): the file has the format ${found}, and this version of mcp-interlock ` +
-      `knows ${FORMAT}: another version has made it. Nothing was written`,
+      `knows ${SQLITE_FORMAT}: another version has made it. Nothing was written`,
   );
 }
 
@@ -196,10 +196,10 @@ export function makeTables(database: SqliteDatabase): void {
     const [row] = database.prepare('SELECT format FROM workflow_format').all() as {
       format: number;
     }[];
-    const refused = row && otherFormat(row.format);
+    const refused = row && otherSqliteFormat(row.format);
     if (refused) throw refused;
     if (row) return;
   }
   database.exec(SCHEMA);
-  database.exec(`INSERT INTO workflow_format (format) VALUES (${FORMAT})`);
+  database.exec(`INSERT INTO workflow_format (format) VALUES (${SQLITE_FORMAT})`);
 }

@@ -13,7 +13,7 @@ import type { FoundRun, Json, RunsCount, SessionRecord, TrailDraft, TrailEntry }
 import { draftText } from '../trail.ts';
 import {
   makeTables,
-  otherFormat,
+  otherSqliteFormat,
   type SqliteDatabase,
   type SqliteStatement,
   type SqliteValue,
@@ -114,7 +114,7 @@ export class SqliteRuns {
   /** @throws InterlockError `ERR_INTERLOCK_STORE` where another version has made the file anew */
   assertFormat(): void {
     const [row] = this.#sql.selectFormat.all() as { format: number }[];
-    const refused = row && otherFormat(row.format);
+    const refused = row && otherSqliteFormat(row.format);
     if (refused) throw refused;
   }
 
@@ -126,11 +126,11 @@ export class SqliteRuns {
 
   /** The run, also one that is gone. */
   #read(id: string): SqliteRun | undefined {
-    const [row] = this.#sql.selectRun.all(id) as RunRow[];
+    const [row] = this.#sql.selectRun.all(id) as SqliteRunRow[];
     if (!row) return undefined;
-    const rows = this.#sql.selectWorkflows.all(id) as WorkflowRow[];
+    const rows = this.#sql.selectWorkflows.all(id) as SqliteWorkflowRow[];
     const workflows = new Map(
-      rows.map((each) => [decodeText(each.workflow_type), toWorkflow(each)]),
+      rows.map((each) => [decodeText(each.workflow_type), workflowOfRow(each)]),
     );
     const openedBy = row.opened_by === null ? undefined : decodeText(row.opened_by);
     return { id, session: toSession(row), openedBy, workflows, ...toLife(row) };
@@ -168,14 +168,14 @@ export class SqliteRuns {
 
   /** The newest entries, oldest first. */
   trail({ id }: SqliteRun, workflow: string, atMost: number): TrailEntry[] {
-    const rows = this.#sql.selectEvents.all(id, encodeText(workflow), atMost) as EventRow[];
-    return rows.map(toTrailEntry).reverse();
+    const rows = this.#sql.selectEvents.all(id, encodeText(workflow), atMost) as SqliteEventRow[];
+    return rows.map(entryOfRow).reverse();
   }
 
   /** Held runs behind a place, those whose lease ended first come first. */
   held(workflow: string, now: number, { score, id }: PageEnd, limit: number): PagedRun[] {
     const rows = this.#sql.selectHeld.all(encodeText(workflow), now, score, id, limit);
-    return this.#found(rows as FoundRow[], now);
+    return this.#found(rows as SqliteFoundRow[], now);
   }
 
   /** Runs that have not moved since `latest`, behind a place, the oldest first. */
@@ -189,7 +189,7 @@ export class SqliteRuns {
     const allowed = states === undefined ? null : JSON.stringify(states.map(encodeText));
     const place = [latest, score, id, allowed, allowed, limit] as const;
     const rows = this.#sql.selectStuck.all(encodeText(workflow), now, now, ...place);
-    return this.#found(rows as FoundRow[], now);
+    return this.#found(rows as SqliteFoundRow[], now);
   }
 
   /** How many runs have not ended, by state, and how many of them not moved since `latest`. */
@@ -213,12 +213,12 @@ export class SqliteRuns {
     return (rows as { run: string }[]).map(({ run }) => run);
   }
 
-  #found(rows: readonly FoundRow[], now: number): PagedRun[] {
+  #found(rows: readonly SqliteFoundRow[], now: number): PagedRun[] {
     return rows.map((row) => ({
       place: { score: row.score, id: row.run },
       run: {
         run: decodeText(row.run),
-        ...workflowRecord(toWorkflow(row), now),
+        ...workflowRecord(workflowOfRow(row), now),
         ...(hasSessionEnded(toLife(row), now) && { sessionEnded: true as const }),
       },
     }));
@@ -282,13 +282,13 @@ interface LifeRow {
   readonly session_ended: number;
 }
 
-interface RunRow extends LifeRow {
+interface SqliteRunRow extends LifeRow {
   readonly principal: string | null;
   readonly minted: number | null;
   readonly opened_by: string | null;
 }
 
-interface WorkflowRow {
+interface SqliteWorkflowRow {
   readonly run: string;
   readonly workflow_type: string;
   readonly state: string;
@@ -304,7 +304,7 @@ interface WorkflowRow {
   readonly trail_hash: string | null;
 }
 
-interface FoundRow extends WorkflowRow, LifeRow {
+interface SqliteFoundRow extends SqliteWorkflowRow, LifeRow {
   readonly score: number;
 }
 
@@ -332,7 +332,7 @@ export interface SweptRun {
   readonly updated_at: number;
 }
 
-interface EventRow {
+interface SqliteEventRow {
   readonly seq: number;
   readonly version: number;
   readonly attempt: number;
@@ -347,7 +347,7 @@ function toLife({ expires_at, session_ended }: LifeRow): Life {
 }
 
 /** Its trail stays in the table of events. */
-function toWorkflow(row: WorkflowRow): WorkflowState {
+function workflowOfRow(row: SqliteWorkflowRow): WorkflowState {
   const { version, updated_at: updatedAt, context, claim, seq, attempts, trail_hash: hash } = row;
   return {
     snapshot: {
@@ -365,7 +365,7 @@ function toWorkflow(row: WorkflowRow): WorkflowState {
   };
 }
 
-function toSession({ principal, minted }: RunRow): SessionRecord {
+function toSession({ principal, minted }: SqliteRunRow): SessionRecord {
   return {
     ...(principal !== null && { principal: decodeText(principal) }),
     ...(minted !== null && { minted: minted !== 0 }),
@@ -402,7 +402,7 @@ function fromWorkflow({
   ];
 }
 
-function toTrailEntry(row: EventRow): TrailEntry {
+function entryOfRow(row: SqliteEventRow): TrailEntry {
   const { seq, version, attempt, occurred_at: at, entry, previous, hash } = row;
   return {
     seq,
