@@ -13,7 +13,7 @@ import {
   tellMovedOutside,
   tellResolved,
 } from './gate/outside.ts';
-import { storedIn } from './gate/standing.ts';
+import { isFromOutside, storedIn } from './gate/standing.ts';
 import { eraseOf, heldUnder, resolveHeld } from './many-runs.ts';
 import { isSession, newToken } from './names.ts';
 import { countRuns, heldRuns, indexOf, stuckRuns, viewOfRun } from './run-views.ts';
@@ -472,7 +472,8 @@ export class Runs<E extends string = string, Q = StateExpression> {
     const event =
       decided === undefined ? eventOfHeld(this.#workflow, claim, stored.state, outcome) : decided;
     const { actor, note } = request;
-    const { actor: calledBy, ...called } = claim.entry ?? { tool: claim.tool };
+    const tool = isFromOutside(claim) ? undefined : claim.tool;
+    const { actor: calledBy, ...called } = claim.entry ?? { tool };
     const entry = {
       ...called,
       actor,

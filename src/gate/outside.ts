@@ -27,7 +27,7 @@ import { countFailure, FREEZE } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { isStableEverywhere, mountedBegin } from './config.ts';
 import { listsChangedBy } from './list-changes.ts';
-import { Standing, standingOfRefused, storedIn } from './standing.ts';
+import { isFromOutside, OUTSIDE, Standing, standingOfRefused, storedIn } from './standing.ts';
 
 /** What it takes to move runs from outside. */
 export interface OutsideMover {
@@ -74,9 +74,6 @@ export function outsideBeginning(
     return askBegin(asked, { run, principal: record?.session.principal }, clock);
   };
 }
-
-/** Marks the claim of such a move. The digest of a call's arguments is hexadecimal. */
-const OUTSIDE = 'outside-';
 
 /** Such a move waits for no upstream, so it is over soon. */
 const TIMES = { waitMs: 10_000, leaseMs: 8_000, maxStepMs: 60_000, cancelGraceMs: 0 } as const;
@@ -308,11 +305,12 @@ export async function expireFromOutside(mover: OutsideMover, run: string): Promi
  */
 export function eventOfHeld(
   workflow: Workflow,
-  { tool, digest }: Pick<ClaimView, 'tool' | 'digest'>,
+  claim: Pick<ClaimView, 'tool' | 'digest'>,
   state: string,
   outcome: 'succeeded' | 'failed',
 ): string | null {
-  if (digest.startsWith(OUTSIDE)) return null;
+  if (isFromOutside(claim)) return null;
+  const { tool } = claim;
   try {
     const binding = workflow.match(tool, undefined);
     const source = binding?.eventIn(state, outcome === 'failed' ? 'failure' : 'success') ?? null;

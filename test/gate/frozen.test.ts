@@ -374,3 +374,24 @@ describe('a held run', () => {
     await client.sees(['cart.pay', 'cart.view']);
   });
 });
+
+describe('a move from outside that a crash has left in the store', () => {
+  it('is no tool: its client reads no name of it, and the trail says of no tool that it ran', async () => {
+    const app = await scene({ workflow: shopGate(), gate: { statusTool: 'status' } });
+    const session = await app.sessionAt('payment');
+    const step = { tool: 'send SECRET', digest: 'outside-1', uncertain: 'hold' as const };
+    await app.data.claim(claimOf(session.id, { step, leaseMs: 1_000, token: 'dead' }));
+    const answers = [await session.call('status')];
+    app.clock.advance(1_000);
+    answers.push(await session.call('status'), await session.call('cart.pay'));
+    expect(answers[2]?.result?._meta).toMatchObject({
+      'mcp-interlock/refusal': { reason: 'held' },
+    });
+    expect(await app.runs.resolve(session.id, 'failed', NIGHT)).toMatchObject({ resolved: true });
+    answers.push(await session.call('status'));
+    expect(JSON.stringify(answers)).not.toContain('SECRET');
+    const [resolved] = await app.runs.history(session.id, 1);
+    expect(resolved).toMatchObject({ kind: 'resolved', outcome: 'failed', ...NIGHT });
+    expect(resolved).not.toHaveProperty('tool');
+  });
+});
