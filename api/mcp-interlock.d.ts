@@ -344,7 +344,7 @@ export type Frozen = {
     readonly state: string;
 } | {
     readonly frozen: false;
-    readonly reason: NotMoved;
+    readonly reason: Extract<NotMoved, 'unknown-run' | 'frozen'>;
 };
 
 export interface FsmAction {

@@ -260,7 +260,7 @@ export interface FreezeOptions {
 /** What `freeze()` did. `frozen`: it was stopped before, and nothing has changed. */
 export type Frozen =
   | { readonly frozen: true; readonly state: string }
-  | { readonly frozen: false; readonly reason: NotMoved };
+  | { readonly frozen: false; readonly reason: Extract<NotMoved, 'unknown-run' | 'frozen'> };
 
 /** What `unfreeze()` did. `not-frozen`: it was not stopped. */
 export type Unfrozen =

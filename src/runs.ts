@@ -9,10 +9,11 @@ import {
   moveOfHeld,
   outsideBeginning,
   overdueRuns,
+  stopFromOutside,
   tellMovedOutside,
   tellResolved,
 } from './gate/outside.ts';
-import { storedIn } from './gate/standing.ts';
+import { isFromOutside, storedIn } from './gate/standing.ts';
 import { eraseOf, heldUnder, resolveHeld } from './many-runs.ts';
 import { isSession, newToken } from './names.ts';
 import { countInStore, heldRuns, indexOf, stuckRuns, viewOfRun } from './run-views.ts';
@@ -59,7 +60,7 @@ import {
 import { type CurrentStep, mayBeInside, openStepOf } from './session/current-step.ts';
 import { ownerOf, principalText } from './session/run-key.ts';
 import { ANEW, restartOf } from './step/claim.ts';
-import { moveTo, tellIfHeld, tellSaved } from './step/outcome.ts';
+import { moveTo, type StepMove, tellIfHeld, tellSaved } from './step/outcome.ts';
 import type {
   Json,
   KeysPage,
@@ -71,7 +72,7 @@ import type {
 import { parseEvent } from './workflow/binding.ts';
 import { type Freeze, freezeIn, withFreeze } from './workflow/envelope.ts';
 import { assertGate, type StateMachineGate } from './workflow/gate.ts';
-import type { StateExpression } from './workflow/position.ts';
+import type { Position, StateExpression } from './workflow/position.ts';
 import { BEGIN, FREEZE, UNFREEZE } from './workflow/stored.ts';
 import type { Beginning, Workflow } from './workflow/workflow.ts';
 
@@ -331,21 +332,22 @@ export class Runs<E extends string = string, Q = StateExpression> {
   }
 
   /**
-   * Stops a run: from now on each call, prompt and resource that is bound is refused as `frozen`,
-   * and so are `send()`, `update()` and `restart()`. No deadline takes effect. It waits for a
-   * running step, which is saved. It makes the run of a principal or a handle where there is none.
-   * A run that is not used still expires, and its freeze with it.
+   * Stops a run at once. From now on each call, prompt and resource that is bound is refused as
+   * `frozen`, and so are `send()`, `update()` and `restart()`. No deadline takes effect. A step
+   * that is running is saved, and `freeze()` waits for it for at most 10 s. A held run is stopped
+   * too. It makes the run of a principal or a handle where there is none. A run that is not used
+   * still expires, and its freeze with it.
    *
    * @throws InterlockError `ERR_INTERLOCK_CONFIG` without `actor` and `note`
    */
   async freeze(run: string, options: FreezeOptions): Promise<Frozen> {
     const by = parseFreeze('freeze()', options);
-    const what = { name: FREEZE, create: ownerOf(run) };
-    const moved = await this.#setFreeze(run, what, by, by);
-    if (moved === 'unchanged') return { frozen: false, reason: 'busy' };
-    return typeof moved === 'string'
-      ? { frozen: false, reason: moved }
-      : { frozen: true, state: moved.trail.to };
+    const stopped = await stopFromOutside(this.#mover, run, ownerOf(run), (from, isFirst) =>
+      this.#setFreeze(from, by, { ...by, event: FREEZE }, isFirst),
+    );
+    if (typeof stopped === 'string') return { frozen: false, reason: stopped };
+    this.#tellFreeze('run.frozen', run, stopped.move);
+    return { frozen: true, state: stopped.state };
   }
 
   /**
@@ -356,34 +358,38 @@ export class Runs<E extends string = string, Q = StateExpression> {
    */
   async unfreeze(run: string, options: FreezeOptions): Promise<Unfrozen> {
     const by = parseFreeze('unfreeze()', options);
-    const moved = await this.#setFreeze(run, { name: UNFREEZE, thaws: true }, undefined, by);
-    if (typeof moved === 'object') return { unfrozen: true, state: moved.trail.to };
+    const what = { name: UNFREEZE, thaws: true };
+    const moved = await moveFromOutside(this.#mover, run, what, (from, isFirst) =>
+      freezeIn(from.context) === undefined
+        ? undefined
+        : this.#setFreeze(from, undefined, { ...by, event: UNFREEZE }, isFirst),
+    );
+    if (typeof moved === 'object') {
+      this.#tellFreeze('run.unfrozen', run, moved);
+      return { unfrozen: true, state: moved.trail.to };
+    }
     const isLeft = moved === 'unchanged' || moved === 'frozen';
     return { unfrozen: false, reason: isLeft ? 'not-frozen' : moved };
   }
 
-  async #setFreeze(
-    run: string,
-    what: { readonly name: string; readonly thaws?: boolean },
+  /** The move that stops the run there, or lets it go on. */
+  #setFreeze(
+    from: Position,
     freeze: Freeze | undefined,
-    { actor, note }: FreezeOptions,
-  ): ReturnType<typeof moveFromOutside> {
+    said: FreezeOptions & { readonly event: string },
+    isFirst: boolean,
+  ): StepMove {
     const workflow = this.#workflow;
-    const moved = await moveFromOutside(this.#mover, run, what, (from, isFirst) => {
-      if (freeze === undefined && freezeIn(from.context) === undefined) return undefined;
-      const position = { state: from.state, ...withFreeze(from.context, freeze) };
-      const actions = workflow.dueActions(isFirst);
-      const said = { event: what.name, actor, note };
-      const lists = boundLists(workflow);
-      return { ...moveTo(workflow, from, { position, actions }, said), lists };
-    });
+    const position = { state: from.state, ...withFreeze(from.context, freeze) };
+    const actions = workflow.dueActions(isFirst);
+    return { ...moveTo(workflow, from, { position, actions }, said), lists: boundLists(workflow) };
+  }
+
+  #tellFreeze(type: 'run.frozen' | 'run.unfrozen', run: string, { trail }: StepMove): void {
     const { events } = this.#mover;
-    if (events.isOn && typeof moved === 'object') {
-      const type = freeze === undefined ? 'run.unfrozen' : 'run.frozen';
-      const { to: state } = moved.trail;
-      events.publish({ type, workflow: workflow.id, runKey: run, state, actor, note });
-    }
-    return moved;
+    if (!events.isOn) return;
+    const { to: state, actor = '', note = '' } = trail;
+    events.publish({ type, workflow: this.#workflow.id, runKey: run, state, actor, note });
   }
 
   /**
@@ -479,7 +485,8 @@ export class Runs<E extends string = string, Q = StateExpression> {
     const event =
       decided === undefined ? eventOfHeld(this.#workflow, claim, stored.state, outcome) : decided;
     const { actor, note } = request;
-    const { actor: calledBy, ...called } = claim.entry ?? { tool: claim.tool };
+    const tool = isFromOutside(claim) ? undefined : claim.tool;
+    const { actor: calledBy, ...called } = claim.entry ?? { tool };
     const entry = {
       ...called,
       actor,

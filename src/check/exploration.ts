@@ -96,7 +96,8 @@ export class Exploration {
     // Such a run is saved as it begins, so a deadline of its state runs at once.
     for (const state of starts) {
       const placed = this.#chart?.next({ ...start, state }, undefined).positions ?? [{ state }];
-      for (const position of placed) reached.set(keyOf(position), { position, last: undefined });
+      for (const position of placed)
+        reached.set(positionKey(position), { position, last: undefined });
     }
     // A map also iterates over what is added meanwhile, so it serves as the queue.
     this.#skipped = false;

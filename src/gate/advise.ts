@@ -62,8 +62,8 @@ export function detailsOf(
   tool: string,
   { run, standing }: { readonly run: Run | undefined; readonly standing: Standing | undefined },
 ): RefusalDetails {
-  const other = held?.tool === tool ? undefined : held?.tool;
-  const heldTool = other && standing ? standing.nameTold(other, ANOTHER) : other;
+  const other = held?.tool === tool ? undefined : held;
+  const heldTool = other && (standing?.claimTold(other, ANOTHER) ?? ANOTHER);
   const hasEnded =
     reason === 'state' && standing !== undefined && workflow.hasEnded(standing.state);
   const anew = hasEnded ? run?.anew : undefined;

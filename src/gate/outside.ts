@@ -6,11 +6,12 @@ import type { Clock } from '../clock.ts';
 import { digestOf } from '../digest.ts';
 import { InterlockError } from '../errors.ts';
 import type { Events, StopReason } from '../events.ts';
+import { newToken } from '../names.ts';
 import { showValue } from '../options.ts';
 import { askBegin, type Begin, claimRun } from '../step/claim.ts';
-import { moveTo, type StepMove, tellIfHeld } from '../step/outcome.ts';
-import { NO_REQUEST, type Refused, Step, type StepRules } from '../step/step.ts';
-import { type GuardedStore, StoreUnavailable } from '../step/store-calls.ts';
+import { moveTo, type StepMove, tellIfHeld, tellSaved } from '../step/outcome.ts';
+import { MOST_REMADE, NO_REQUEST, type Refused, Step, type StepRules } from '../step/step.ts';
+import { type GuardedStore, persist, StoreUnavailable } from '../step/store-calls.ts';
 import type { Turns } from '../step/turns.ts';
 import type {
   ClaimView,
@@ -21,11 +22,11 @@ import type {
 } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import type { Position } from '../workflow/position.ts';
-import { countFailure } from '../workflow/stored.ts';
+import { countFailure, FREEZE } from '../workflow/stored.ts';
 import type { Beginning, Workflow } from '../workflow/workflow.ts';
 import { isStableEverywhere, mountedBegin } from './config.ts';
 import { listsChangedBy } from './list-changes.ts';
-import { Standing, standingOfRefused, storedIn } from './standing.ts';
+import { isFromOutside, OUTSIDE, Standing, standingOfRefused, storedIn } from './standing.ts';
 
 /** What it takes to move runs from outside. */
 export interface OutsideMover {
@@ -75,9 +76,6 @@ export function outsideBeginning(
     return askBegin(asked, about, { workflow, clock });
   };
 }
-
-/** Marks the claim of such a move. The digest of a call's arguments is hexadecimal. */
-const OUTSIDE = 'outside-';
 
 /** Such a move waits for no upstream, so it is over soon. */
 const TIMES = { waitMs: 10_000, leaseMs: 8_000, maxStepMs: 60_000, cancelGraceMs: 0 } as const;
@@ -167,15 +165,81 @@ export async function moveFromOutside(
     await step.withdraw();
     return 'unchanged';
   }
-  const status = await step.saveOrThrow(move, { settles }, async ({ understood, isFirst }) => {
-    const anew = understood && (await change(understood.position, isFirst));
+  let stopped: StopReason | undefined;
+  const remake = async (moved: Step): Promise<StepMove | undefined> => {
+    const { understood, isFirst } = moved;
+    // An operator may have stopped the run beside this claim.
+    stopped = understood && stopAt(moved, understood.position);
+    if (understood === undefined || stopped !== undefined) return undefined;
+    const anew = await change(understood.position, isFirst);
     if (anew !== undefined) move = anew;
     return anew;
-  });
-  if (status === 'moved') return 'unchanged';
+  };
+  const status = await step.saveOrThrow(move, { settles }, remake);
+  if (status === 'moved') return stopped ?? 'unchanged';
   if (status !== 'committed') return status === 'unknown' ? 'unknown-run' : 'busy';
   tellMovedOutside(mover, run, move);
   return move;
+}
+
+/**
+ * Stops a run at once, without a claim: beside a step that is running or held, and before each call
+ * that waits. A step that runs is saved with it. Then waits for that step.
+ *
+ * @param freezing gives the move
+ * @returns the move, and the state in which the run stands after the wait
+ * @throws StoreUnavailable, or what `begin` throws: the run stays as it was
+ */
+export async function stopFromOutside(
+  mover: OutsideMover,
+  run: string,
+  create: SessionRecord | undefined,
+  freezing: (from: Position, isFirst: boolean) => StepMove,
+): Promise<{ readonly move: StepMove; readonly state: string } | 'unknown-run' | StopReason> {
+  const { workflow, store, ttlMs, clock, onError } = mover;
+  const rules = { workflow, whenEnded: 'keep', onError } as const;
+  // Its clients have seen that it left a state whose deadline has passed.
+  await expireFromOutside(mover, run);
+  const token = newToken();
+  let recorded: StepMove | undefined;
+  for (let remade = 0; recorded === undefined; remade++) {
+    if (remade === MOST_REMADE) throw new Error(`others moved the run ${MOST_REMADE} times`);
+    const record = await store.read(run, ttlMs, workflow.id);
+    if (record === undefined && create === undefined) return 'unknown-run';
+    const stored = storedIn(record, workflow.id);
+    const now = record?.now ?? clock.now();
+    const { stopped, parts } = Standing.of(rules, { run, actor: undefined }, stored, now);
+    if (stopped !== undefined) return stopped.reason;
+    // Not where a deadline takes it: a step may be running from before.
+    const stands = stored === undefined ? workflow.start : workflow.stand(stored.snapshot);
+    const isFirst = parts.version === 0;
+    const beginning = isFirst ? await outsideBeginning(mover, run)?.() : undefined;
+    const begun = beginning ? workflow.begunWith(stands, beginning) : stands;
+    const move = freezing(begun, isFirst);
+    const { snapshot, trail } = move;
+    const key = { run, workflow: workflow.id, token, from: parts.version, create, ttlMs };
+    const initial = { ...workflow.start, updatedAt: clock.now() };
+    const answer = await persist(() => store.record({ ...key, initial, snapshot, trail }), {
+      clock,
+      forMs: TIMES.leaseMs,
+      onError,
+    });
+    if (answer.status === 'unknown') return 'unknown-run';
+    if (answer.status === 'moved') continue;
+    recorded = move;
+    tellSaved(mover, move, run, isFirst);
+    tellMovedOutside(mover, run, move);
+  }
+  try {
+    // Takes over what a process has left that may only stand still, so that it forwards no call.
+    await moveFromOutside(mover, run, { name: FREEZE }, () => undefined);
+    const stands = storedIn(await store.read(run, ttlMs, workflow.id), workflow.id);
+    return { move: recorded, state: stands?.snapshot.state ?? recorded.trail.to };
+  } catch (error) {
+    // The run is stopped, whether or not the store can be asked for its step.
+    onError(error);
+    return { move: recorded, state: recorded.trail.to };
+  }
 }
 
 /**
@@ -233,7 +297,7 @@ export async function expireFromOutside(mover: OutsideMover, run: string): Promi
     return false;
   }
   // Nothing to change: the claim itself moves a run whose deadline has passed.
-  const result = await moveFromOutside(mover, run, { name: 'sweep' }, () => undefined);
+  const result = await moveFromOutside(mover, run, { name: 'sweep', waitMs: 0 }, () => undefined);
   return result === 'unchanged';
 }
 
@@ -246,11 +310,12 @@ export async function expireFromOutside(mover: OutsideMover, run: string): Promi
  */
 export function eventOfHeld(
   workflow: Workflow,
-  { tool, digest }: Pick<ClaimView, 'tool' | 'digest'>,
+  claim: Pick<ClaimView, 'tool' | 'digest'>,
   state: string,
   outcome: 'succeeded' | 'failed',
 ): string | null {
-  if (digest.startsWith(OUTSIDE)) return null;
+  if (isFromOutside(claim)) return null;
+  const { tool } = claim;
   try {
     const binding = workflow.match(tool, undefined);
     const source = binding?.eventIn(state, outcome === 'failed' ? 'failure' : 'success') ?? null;

@@ -228,6 +228,11 @@ export class Standing implements Stand {
     return this.sight?.unlisted.has(tool) === true ? otherwise : tool;
   }
 
+  /** As {@link nameTold} of a claim's tool; `otherwise` for a move from outside, which has none. */
+  claimTold(claim: ClaimView, otherwise?: string): string | undefined {
+    return isFromOutside(claim) ? otherwise : this.nameTold(claim.tool, otherwise);
+  }
+
   /**
    * When the run leaves its state by itself, by the clock that stamped the snapshot. A stopped run
    * does not.
@@ -244,6 +249,14 @@ export class Standing implements Stand {
 interface Opening {
   readonly states: Veil['states'];
   readonly veils: readonly Veil[] | undefined;
+}
+
+/** Marks the claim of a move from outside. The digest of a call's arguments is hexadecimal. */
+export const OUTSIDE = 'outside-';
+
+/** Whether the claim is of a move that no call makes. Its tool is then no tool. */
+export function isFromOutside({ digest }: Pick<ClaimView, 'digest'>): boolean {
+  return digest.startsWith(OUTSIDE);
 }
 
 /**

@@ -155,7 +155,7 @@ function awaited(
   if (stopped !== undefined) return { what: 'operator' };
   if (underWay !== 'idle') {
     const what = underWay === 'held' ? 'operator' : 'step';
-    const tool = claim && standing.nameTold(claim.tool);
+    const tool = claim && standing.claimTold(claim);
     return tool === undefined ? { what } : { what, tool };
   }
   const leadsOn = next.some(({ leadsTo }) => leadsTo.some((each) => each !== state));

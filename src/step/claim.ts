@@ -66,7 +66,7 @@ export function claimRun(
       return step.withdraw().then(() => ({ reason, snapshot: step.snapshot }));
     return makeReady(rules, wanted, step, found).then((made) => {
       if (!('move' in made)) return made;
-      onMoved(made.move);
+      if (made.move !== undefined) onMoved(made.move);
       return moves < MOST_MOVES
         ? claimRun(rules, wanted, onMoved, moves + 1)
         : { reason: 'busy' as const };
@@ -80,13 +80,16 @@ function isReady(workflow: Workflow, found: Understood, { begin, restarts }: Wan
   return begin === undefined && !isOver;
 }
 
-/** Gives the run its first data, or makes the move that it has to make before the call's. */
+/**
+ * Gives the run its first data, or makes the move that it has to make before the call's. The move
+ * is `undefined` where the run has moved since it was claimed: then it must be claimed again.
+ */
 async function makeReady(
   rules: StepRules,
   wanted: Wanted,
   step: Step,
   found: Understood,
-): Promise<Step | Refused | { readonly move: StepMove }> {
+): Promise<Step | Refused | { readonly move: StepMove | undefined }> {
   const { workflow } = rules;
   let own: ReturnType<typeof ownMove>;
   let begins = false;
@@ -117,6 +120,7 @@ async function makeReady(
     return { reason: 'state', snapshot: step.snapshot };
   }
   const status = await step.save(own.move, own.options);
+  if (status === 'moved') return { move: undefined };
   return status === 'committed' ? { move: own.move } : { reason: 'unavailable' };
 }
 

@@ -9,8 +9,9 @@ import {
   whatIf,
   workflowHealth,
 } from '../../src/index.ts';
+import { claimOf } from '../../src/testing/fixtures.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
-import { begins, passUntil, type SceneOptions, scene } from '../helpers/scene.ts';
+import { begins, passUntil, type SceneOptions, scene, settle } from '../helpers/scene.ts';
 
 const NIGHT = { actor: 'night shift', note: 'the provider charges twice' };
 const WORDS =
@@ -252,6 +253,86 @@ describe('freezing', () => {
     expect(app.ledger.calls).toEqual(['cart.add_item']);
   });
 
+  it('comes before each call that waits, however many do', async () => {
+    const app = await scene({ workflow: shopGate() });
+    const session = await app.sessionAt('has_items');
+    const adding = await begins(app, 'cart.add_item', () => session.call('cart.add_item'));
+    const waiting = Array.from({ length: 12 }, () => session.call('cart.add_item'));
+    await app.isServing(13);
+    const freezing = app.runs.freeze(session.id, NIGHT);
+    await settle();
+    adding.finish();
+    expect(await passUntil(app.clock, freezing)).toEqual({ frozen: true, state: 'has_items' });
+    for (const each of await Promise.all(waiting))
+      expect(each.result?._meta).toMatchObject({ 'mcp-interlock/refusal': { reason: 'frozen' } });
+    expect(app.ledger.calls).toEqual(['cart.add_item']);
+  });
+
+  it('takes effect in every process, while a step is running that takes long', async () => {
+    const app = await scene({ workflow: shopGate() });
+    const beside = await scene({ workflow: shopGate(), beside: app });
+    const session = await app.sessionAt('payment');
+    const paying = await begins(app, 'cart.pay', () => session.call('cart.pay'));
+    const freezing = beside.runs.freeze(session.id, NIGHT);
+    expect(await passUntil(app.clock, freezing)).toEqual({ frozen: true, state: 'payment' });
+    expect(await app.runs.read(session.id)).toMatchObject({ status: 'running', frozen: NIGHT });
+    paying.finish();
+    expect((await paying.answer).result).toMatchObject({ content: [{ text: 'cart.pay done' }] });
+    const view = await app.runs.read(session.id);
+    expect(view).toMatchObject({ state: 'confirmed', status: 'idle', frozen: NIGHT });
+    const trail = await app.runs.history(session.id, 2);
+    expect(trail).toMatchObject([
+      { event: 'freeze', from: 'payment', to: 'payment' },
+      { tool: 'cart.pay', from: 'payment', to: 'confirmed' },
+    ]);
+  });
+
+  it('stops what was about to move the run from outside', async () => {
+    const app = await scene({ workflow: shopGate() });
+    const session = await app.sessionAt('has_items');
+    app.store.fail('commit', 1, 'late');
+    const sending = app.runs.send(session.id, 'CHECKOUT');
+    await expect.poll(async () => (await app.runs.read(session.id))?.status).toBe('running');
+    const freezing = app.runs.freeze(session.id, NIGHT);
+    await expect.poll(async () => (await app.runs.read(session.id))?.frozen).toEqual(NIGHT);
+    app.store.late[0]?.();
+    expect(await sending).toEqual({ sent: false, reason: 'frozen' });
+    expect(await passUntil(app.clock, freezing)).toEqual({ frozen: true, state: 'has_items' });
+  });
+
+  it('lets the time of a state go on, and leaves no state whose time was over before', async () => {
+    const timed = new StateMachineGate({
+      id: 'timed',
+      initial: 'open',
+      states: { open: { after: { 60000: 'late' } }, late: { after: { 60000: 'end' } }, end: {} },
+    }).bindTool('cart.add_item', 'open');
+    const app = await scene({ workflow: timed });
+    const { id } = await app.session();
+    await app.runs.begin(id);
+    app.clock.advance(40_000);
+    await app.runs.freeze(id, NIGHT);
+    await app.runs.unfreeze(id, NIGHT);
+    app.clock.advance(20_000);
+    expect(await app.runs.read(id)).toMatchObject({ state: 'late' });
+    expect(await app.runs.freeze(id, NIGHT)).toEqual({ frozen: true, state: 'late' });
+    const events = (await app.runs.history(id)).map(({ event }) => event);
+    expect(events).toEqual(['begin', 'freeze', 'unfreeze', 'after', 'freeze']);
+  });
+
+  it('stops a held run too, which a person may resolve and which stays frozen', async () => {
+    const app = await scene({ workflow: shopGate() });
+    const session = await app.sessionAt('payment');
+    const step = { tool: 'cart.pay', digest: '', uncertain: 'hold' as const };
+    await app.data.claim(claimOf(session.id, { step, leaseMs: 1, token: 'dead' }));
+    app.clock.advance(1);
+    expect(await app.runs.freeze(session.id, NIGHT)).toEqual({ frozen: true, state: 'payment' });
+    expect(await app.runs.unfreeze(session.id, NIGHT)).toEqual({ unfrozen: false, reason: 'held' });
+    const resolved = await app.runs.resolve(session.id, 'succeeded');
+    expect(resolved).toEqual({ resolved: true, state: 'confirmed' });
+    expect(await app.runs.read(session.id)).toMatchObject({ status: 'idle', frozen: NIGHT });
+    expect(await app.runs.unfreeze(session.id, NIGHT)).toMatchObject({ unfrozen: true });
+  });
+
   it('stops a principal before the first call', async () => {
     const app = await scene({ workflow: shopGate(), session: { key: principalKey() } });
     const runs = runsOf(app.runs.gate, { store: app.data });
@@ -291,5 +372,26 @@ describe('a held run', () => {
     await app.runs.resolve(client.run, 'failed', { event: null });
     await client.isTold(3);
     await client.sees(['cart.pay', 'cart.view']);
+  });
+});
+
+describe('a move from outside that a crash has left in the store', () => {
+  it('is no tool: its client reads no name of it, and the trail says of no tool that it ran', async () => {
+    const app = await scene({ workflow: shopGate(), gate: { statusTool: 'status' } });
+    const session = await app.sessionAt('payment');
+    const step = { tool: 'send SECRET', digest: 'outside-1', uncertain: 'hold' as const };
+    await app.data.claim(claimOf(session.id, { step, leaseMs: 1_000, token: 'dead' }));
+    const answers = [await session.call('status')];
+    app.clock.advance(1_000);
+    answers.push(await session.call('status'), await session.call('cart.pay'));
+    expect(answers[2]?.result?._meta).toMatchObject({
+      'mcp-interlock/refusal': { reason: 'held' },
+    });
+    expect(await app.runs.resolve(session.id, 'failed', NIGHT)).toMatchObject({ resolved: true });
+    answers.push(await session.call('status'));
+    expect(JSON.stringify(answers)).not.toContain('SECRET');
+    const [resolved] = await app.runs.history(session.id, 1);
+    expect(resolved).toMatchObject({ kind: 'resolved', outcome: 'failed', ...NIGHT });
+    expect(resolved).not.toHaveProperty('tool');
   });
 });

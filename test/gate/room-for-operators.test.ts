@@ -72,7 +72,7 @@ describe.each([
     expect(kept).toEqual(keys);
   });
 
-  it('has a run to resolve where the process dies in the very moment of a freeze', async () => {
+  it('has a run to resolve where the process dies in the very moment of a move from outside', async () => {
     const { store, run, runs } = await fullRun();
     const step = { tool: 'freeze', digest: 'outside-1', uncertain: 'hold' } as const;
     for (;;) {
@@ -80,8 +80,37 @@ describe.each([
       if (status === 'claimed') break;
     }
     await expect.poll(async () => (await runs.read(run))?.status).toBe('held');
-    expect(await runs.freeze(run, NIGHT)).toEqual({ frozen: false, reason: 'held' });
-    expect(await runs.resolve(run, 'failed')).toMatchObject({ resolved: true });
+    expect(await runs.send(run, 'ADD_ITEM')).toEqual({ sent: false, reason: 'held' });
     expect(await runs.freeze(run, NIGHT)).toMatchObject({ frozen: true });
+    expect(await runs.unfreeze(run, NIGHT)).toEqual({ unfrozen: false, reason: 'held' });
+    expect(await runs.resolve(run, 'failed')).toMatchObject({ resolved: true });
+    expect(await runs.unfreeze(run, NIGHT)).toMatchObject({ unfrozen: true });
+  });
+
+  it('is stopped by one process while another one moves it without a pause', async () => {
+    const store = await open();
+    const run = principalKey().runKey(randomUUID());
+    const [here, there] = [0, 1].map(() => runsOf(checkoutGate(), { store }));
+    if (here === undefined || there === undefined) throw new Error('two processes are needed');
+    await here.begin(run);
+    let saved = 0;
+    const move = async (): Promise<unknown> => {
+      for (;;) {
+        await new Promise((resolve) => setImmediate(resolve));
+        const moved = await here.update(run, (count) => Number(count ?? 0) + 1);
+        if (!moved.updated) return moved.reason;
+        saved++;
+      }
+    };
+    const moving = Array.from({ length: 20 }, move);
+    await expect.poll(() => saved).toBeGreaterThan(20);
+    expect(await there.freeze(run, NIGHT)).toMatchObject({ frozen: true });
+    // No later update is saved, and none that was said to be saved is lost.
+    const context = (await there.read(run))?.context;
+    expect(new Set(await Promise.all(moving))).toEqual(new Set(['frozen']));
+    expect((await there.read(run))?.context).toBe(context);
+    expect(context).toBe(saved);
+    const events = (await there.history(run, 2)).map(({ event }) => event);
+    expect(events).toEqual([null, 'freeze']);
   });
 });
