@@ -224,12 +224,15 @@ async function play(
   const shop = new OpenShop();
   const served = await place.serve(mount, shop);
   if (served === undefined) return undefined;
-  const { urls } = served;
-  const outcome = await new Client(habit, { urls, shop, era, token: place.token }).run();
-  const told = A_CURE.test(await served.told());
-  await served.close();
-  const { name: client } = habit;
-  return { client, era, mount, place: place.name, ...outcome, ...(!outcome.paid && { told }) };
+  try {
+    const { urls } = served;
+    const outcome = await new Client(habit, { urls, shop, era, token: place.token }).run();
+    const told = A_CURE.test(await served.told());
+    const { name: client } = habit;
+    return { client, era, mount, place: place.name, ...outcome, ...(!outcome.paid && { told }) };
+  } finally {
+    await served.close();
+  }
 }
 
 /** The rows that ended otherwise than recorded, in words. */
