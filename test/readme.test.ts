@@ -253,6 +253,10 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const app: Express, mcpHandler: RequestHandler;
     declare const mail: { send(what: string, run: string | undefined): Promise<void> };
     declare const slots: { isFree(slot: string): Promise<boolean> };`,
+  'docs/start/clients.md': `
+    import type { Express, RequestHandler } from 'express';
+    import type { StateMachineGate } from 'mcp-interlock';
+    declare const app: Express, mcpHandler: RequestHandler, checkout: StateMachineGate;`,
   'docs/start/providers.md': `
     import type { Express, RequestHandler } from 'express';
     import type { AtomicStateStore, FsmConfig, StepSource } from 'mcp-interlock';
