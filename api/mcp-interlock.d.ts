@@ -193,6 +193,11 @@ export interface CommonOptions {
     onEvent?: EventListener | undefined;
 }
 
+export interface ConversationKeyOptions {
+    names?: readonly string[] | undefined;
+    anonymous?: boolean | undefined;
+}
+
 export interface CountOptions {
     readonly forMs?: number | undefined;
 }
@@ -732,6 +737,20 @@ export interface ReplayFault {
     readonly fault: 'missing' | 'from' | 'state' | 'event';
 }
 
+export class RequestKey {
+    readonly kind = "request";
+    readonly name: string;
+    readonly anonymous: boolean;
+    readonly names: readonly string[];
+    readonly of: RunIdOf | undefined;
+    constructor(name: string, anonymous: boolean, where: {
+        readonly names: readonly string[];
+    } | {
+        readonly of: RunIdOf;
+    });
+    runKey(id: string, principal?: string | IssuedPrincipal): string;
+}
+
 export type Resolution = {
     readonly resolved: true;
     readonly state: string;
@@ -796,12 +815,28 @@ export interface RunFacts<X = Json | undefined, S extends string = string, T ext
     matches(state: StateExpression<S, T>): boolean;
 }
 
+export type RunIdOf = (request: RunKeyRequest) => string | undefined;
+
 export interface RunKey {
     readonly run: string;
     readonly workflow: string;
 }
 
-export type RunKeyStrategy = SessionKey | PrincipalKey | HandleKey | ManagedHandle;
+export interface RunKeyOptions {
+    name: string;
+    of: RunIdOf;
+    anonymous?: boolean | undefined;
+}
+
+export interface RunKeyRequest {
+    readonly http: CallerRequest;
+    readonly principal: string | undefined;
+    readonly method: string;
+    readonly tool: string | undefined;
+    readonly meta: Readonly<Record<string, unknown>>;
+}
+
+export type RunKeyStrategy = SessionKey | PrincipalKey | RequestKey | HandleKey | ManagedHandle;
 
 export interface RunRecord {
     readonly session: SessionRecord;
@@ -1270,6 +1305,8 @@ export type XStateTexts<M> = TextsOf<ValueOf<M>>;
 
 export function adaptStateStore(store: FsmStateStore, options?: AdaptOptions): AtomicStateStore;
 
+export function conversationKey(options?: ConversationKeyOptions): RequestKey;
+
 export function currentStep(source: StepSource, options?: CurrentStepOptions): CurrentStep | undefined;
 
 export function currentStep(): CurrentStep | undefined;
@@ -1303,6 +1340,8 @@ export function principalKey(): PrincipalKey;
 export function replayTrail<S extends string, E extends string>(gate: StateMachineGate<S, E>, entries: readonly TrailEntry[]): Replay;
 
 export function runDigest(run: string): string;
+
+export function runKey(options: RunKeyOptions): RequestKey;
 
 export function runsOf<S extends string, E extends string, T extends string, C extends string, X>(gate: StateMachineGate<S, E, T, C, X>, options: RunsOptions): Runs<E, StateExpression<S, T> | C>;
 
