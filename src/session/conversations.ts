@@ -22,6 +22,8 @@ import { isRunId, type NoRun, type RequestKey, type RunKeyStrategy } from './run
 export const MOST_NAMED_RUNS = 1_000;
 /** How long a process goes by what the store last listed of a principal's runs. */
 const LISTED_FOR_MS = 60_000;
+/** How long a caller is refused without asking the store, once each of the runs had a claim. */
+const FULL_FOR_MS = 1_000;
 const PAGE = 1_000;
 
 /** The workflow of a session's run in which it is saved which conversation the session shows. */
@@ -94,6 +96,10 @@ interface Group {
   readonly runs: Set<string>;
   /** When the store last listed them; `undefined` before. */
   listedAt: number | undefined;
+  /** When each of them had a claim last; `undefined` before. */
+  fullAt: number | undefined;
+  /** Settles once room was made, or was not, for the last run so far. */
+  last: Promise<unknown>;
   /** Whether the process has forgotten it meanwhile, and counts it no more. */
   isForgotten: boolean;
 }
@@ -298,24 +304,32 @@ export class Conversations {
   room(run: string, owner: Owner): MaybePromise<boolean> {
     const caller = ownerKey(owner);
     if (caller === undefined) return true;
-    const now = this.#config.clock.now();
     const group = this.#groupOf(caller);
-    const age = group.listedAt === undefined ? Number.POSITIVE_INFINITY : now - group.listedAt;
     if (group.runs.delete(run)) {
       group.runs.add(run);
       return true;
     }
-    return this.#makeRoom(run, owner, group, age < 0 || age >= LISTED_FOR_MS);
+    if (this.#isRecent(group.fullAt, FULL_FOR_MS)) return false;
+    // One after the other: else each of many calls could ask the store about all runs.
+    const made = group.last.then(() => this.#makeRoom(run, owner, group));
+    group.last = made.catch(() => {});
+    return made;
   }
 
-  async #makeRoom(run: string, owner: Owner, group: Group, isOld: boolean): Promise<boolean> {
-    if (isOld && owner.principal !== undefined) await this.#list(owner.principal, group);
+  async #makeRoom(run: string, owner: Owner, group: Group): Promise<boolean> {
+    if (group.runs.has(run)) return true;
+    if (this.#isRecent(group.fullAt, FULL_FOR_MS)) return false;
+    const { store, events, clock } = this.#config;
+    if (owner.principal !== undefined && !this.#isRecent(group.listedAt, LISTED_FOR_MS))
+      await this.#list(owner.principal, group);
     this.#add(group, run);
     for (const oldest of [...group.runs]) {
       if (group.runs.size <= MOST_NAMED_RUNS) return true;
       if (oldest === run || !group.runs.has(oldest)) continue;
-      const { store, events } = this.#config;
-      const ended = await store.end(oldest, { ifUnclaimed: true });
+      const ended = await store.end(oldest, { ifUnclaimed: true }).catch((error: unknown) => {
+        this.#remove(group, run);
+        throw error;
+      });
       if (ended === 'claimed') continue;
       this.#remove(group, oldest);
       if (ended === 'ended' && events.isOn)
@@ -323,7 +337,14 @@ export class Conversations {
     }
     if (group.runs.size <= MOST_NAMED_RUNS) return true;
     this.#remove(group, run);
+    group.fullAt = clock.now();
     return false;
+  }
+
+  /** Where the clock was set back, nothing is recent. */
+  #isRecent(at: number | undefined, forMs: number): boolean {
+    const age = at === undefined ? -1 : this.#config.clock.now() - at;
+    return age >= 0 && age < forMs;
   }
 
   /** Reads which named runs the principal has: other processes make some, and some expire. */
@@ -360,6 +381,8 @@ export class Conversations {
     const group: Group = this.#groups.get(caller) ?? {
       runs: new Set(),
       listedAt: undefined,
+      fullAt: undefined,
+      last: Promise.resolve(),
       isForgotten: false,
     };
     this.#groups.delete(caller);

@@ -482,7 +482,7 @@ export class Sessions implements SessionKeeper {
     const { method } = exchange.req;
     const caller = { era: 'session', identity, session, actor: identity.binding } as const;
     const own = new Run(session.run, this.#keeper, caller, { isSessions: true });
-    let met: MaybePromise<RequestNames | undefined>;
+    let met: Promise<RequestNames | undefined> | undefined;
     if (method === 'POST') {
       // Only for a POST: what was read would be out of date when a message comes on a GET's stream.
       if (record !== undefined) own.wasRead(record, moves);
@@ -494,9 +494,12 @@ export class Sessions implements SessionKeeper {
       if (names !== undefined)
         met = this.#conversations?.meet(session, names, record !== undefined);
     }
-    const enter = (names?: RequestNames): MaybePromise<Admission | undefined> =>
-      this.#letIn(exchange, new Admission(this, this.#keeper, caller, own, names));
-    const admitted = met === undefined ? enter() : after(met, enter);
+    const admitted =
+      met === undefined
+        ? this.#letIn(exchange, new Admission(this, this.#keeper, caller, own))
+        : met.then((names) =>
+            this.#letIn(exchange, new Admission(this, this.#keeper, caller, own, names)),
+          );
     if (method !== 'GET' && method !== 'DELETE') return admitted;
     return after(admitted, (admission) => {
       if (method === 'DELETE') exchange.join(new Termination(this, exchange, session));

@@ -176,6 +176,15 @@ describe.each(STORES)('a run of a conversation, in %s', (_name, makeData) => {
     const one = await app.data.read(key(512), 3_600_000);
     const token = one?.workflows.checkout?.claim?.token ?? '';
     await app.data.release({ run: key(512), workflow: 'checkout' }, token);
+    // For a second the process asks the store about none of them again.
+    app.store.take();
+    expect(reasonOf(await rawCall(session, 'cart.add_item', chat(A)))).toBe('no-run');
+    expect(app.store.times('end')).toBe(0);
+    app.clock.advance(1_000);
+    // One that cannot be asked to make way leaves no room, and is asked again.
+    app.store.fail('end', 1);
+    expect(reasonOf(await rawCall(session, 'cart.add_item', chat(A)))).toBe('no-run');
+    expect(app.errors).toHaveLength(1);
     expect(reasonOf(await rawCall(session, 'cart.add_item', chat(A)))).toBeUndefined();
     expect(await app.data.read(key(512), 3_600_000)).toBeUndefined();
     expect(await app.data.read(key(511), 3_600_000)).toBeDefined();
@@ -339,6 +348,16 @@ describe('an id of a conversation', () => {
     const refused = await rawCall(session, 'cart.add_item', chat(A));
     expect(reasonOf(refused)).toBe('no-run');
     expect(refused.result.content[0].text).toContain('Try again later');
+    expect(app.errors).toHaveLength(1);
+    expect(app.ledger.calls).toEqual([]);
+    expect(reasonOf(await rawCall(session, 'cart.add_item', chat(A)))).toBeUndefined();
+  });
+
+  it('opens nothing while the store cannot say how many runs the principal has', async () => {
+    const app = await scene();
+    const session = await app.session(ALICES);
+    app.store.fail('list', 1);
+    expect(reasonOf(await rawCall(session, 'cart.add_item', chat(A)))).toBe('no-run');
     expect(app.errors).toHaveLength(1);
     expect(app.ledger.calls).toEqual([]);
     expect(reasonOf(await rawCall(session, 'cart.add_item', chat(A)))).toBeUndefined();
