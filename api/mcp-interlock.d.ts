@@ -201,6 +201,11 @@ export interface CommonOptions {
     onEvent?: EventListener | undefined;
 }
 
+export interface ConversationKeyOptions {
+    names?: readonly string[] | undefined;
+    anonymous?: boolean | undefined;
+}
+
 export interface CountOptions {
     readonly forMs?: number | undefined;
 }
@@ -749,6 +754,20 @@ export interface ReplayFault {
     readonly fault: 'missing' | 'from' | 'state' | 'event';
 }
 
+export class RequestKey {
+    readonly kind = "request";
+    readonly name: string;
+    readonly anonymous: boolean;
+    readonly names: readonly string[];
+    readonly of: RunIdOf | undefined;
+    constructor(name: string, anonymous: boolean, where: {
+        readonly names: readonly string[];
+    } | {
+        readonly of: RunIdOf;
+    });
+    runKey(id: string, principal?: string | IssuedPrincipal): string;
+}
+
 export type Resolution = {
     readonly resolved: true;
     readonly state: string;
@@ -813,12 +832,28 @@ export interface RunFacts<X = Json | undefined, S extends string = string, T ext
     matches(state: StateExpression<S, T>): boolean;
 }
 
+export type RunIdOf = (request: RunKeyRequest) => string | undefined;
+
 export interface RunKey {
     readonly run: string;
     readonly workflow: string;
 }
 
-export type RunKeyStrategy = SessionKey | PrincipalKey | HandleKey | ManagedHandle;
+export interface RunKeyOptions {
+    name: string;
+    of: RunIdOf;
+    anonymous?: boolean | undefined;
+}
+
+export interface RunKeyRequest {
+    readonly http: CallerRequest;
+    readonly principal: string | undefined;
+    readonly method: string;
+    readonly tool: string | undefined;
+    readonly meta: Readonly<Record<string, unknown>>;
+}
+
+export type RunKeyStrategy = SessionKey | PrincipalKey | RequestKey | HandleKey | ManagedHandle;
 
 export interface RunRecord {
     readonly session: SessionRecord;
@@ -1289,6 +1324,8 @@ export function adaptStateStore(store: FsmStateStore, options?: AdaptOptions): A
 
 export function beginIn(state: string, data?: Json): BeginsIn;
 
+export function conversationKey(options?: ConversationKeyOptions): RequestKey;
+
 export function currentStep(source: StepSource, options?: CurrentStepOptions): CurrentStep | undefined;
 
 export function currentStep(): CurrentStep | undefined;
@@ -1322,6 +1359,8 @@ export function principalKey(): PrincipalKey;
 export function replayTrail<S extends string, E extends string>(gate: StateMachineGate<S, E>, entries: readonly TrailEntry[]): Replay;
 
 export function runDigest(run: string): string;
+
+export function runKey(options: RunKeyOptions): RequestKey;
 
 export function runsOf<S extends string, E extends string, T extends string, C extends string, X>(gate: StateMachineGate<S, E, T, C, X>, options: RunsOptions): Runs<E, StateExpression<S, T> | C>;
 

@@ -7,6 +7,8 @@ export {
 } from './session-store.ts';
 export type { CallerRequest } from './session/callers.ts';
 export {
+  type ConversationKeyOptions,
+  conversationKey,
   type HandleKey,
   type HandleKeyOptions,
   handleKey,
@@ -16,7 +18,12 @@ export {
   managedHandle,
   type PrincipalKey,
   principalKey,
+  type RequestKey,
+  type RunIdOf,
+  type RunKeyOptions,
+  type RunKeyRequest,
   type RunKeyStrategy,
+  runKey,
   type SessionKey,
   sessionKey,
 } from './session/run-key.ts';

@@ -132,6 +132,14 @@ let used = 0;
  */
 export const PRINCIPAL_RUN = 'principal ';
 
+/** Begins the key of a run that an id in the request names, within its principal. */
+export const NAMED_RUN = 'named ';
+
+/** Whether the key is that of a conversation, or of an id that the app reads. */
+export function isNamedRun(run: string): boolean {
+  return run.startsWith(NAMED_RUN);
+}
+
 /**
  * A new key for a run without an owner. It has a space, so no client can name it.
  */

@@ -13,7 +13,7 @@ import type { NotificationBus } from './notify/bus.ts';
 import { functionOption, isBus, lazily, lazyOptions, parseOptions } from './options.ts';
 import type { ClientOf, PrincipalOf } from './session/callers.ts';
 import { admissionOf } from './session/run.ts';
-import { parseKeys, type RunKeyStrategy, sessionKey } from './session/run-key.ts';
+import { defaultKeys, parseKeys, type RunKeyStrategy } from './session/run-key.ts';
 import { Sessions } from './session/sessions.ts';
 import { guardStore } from './step/store-calls.ts';
 import { resolveStore } from './stores/adapt.ts';
@@ -26,9 +26,11 @@ export interface SessionStoreOptions extends CommonOptions {
   /** Keeps the runs. Default: the memory of this process, with at most `maxSessions` of them. */
   store?: StateStore | undefined;
   /**
-   * What names the run of a call: `sessionKey()`, `principalKey()`, `handleKey()`,
-   * `managedHandle()`, or a list of them in order of preference. The gate refuses a call whose run
-   * has no name. Default: `sessionKey()`, which names none since MCP 2026-07-28.
+   * What names the run of a call: `sessionKey()`, `principalKey()`, `conversationKey()`,
+   * `runKey()`, `handleKey()`, `managedHandle()`, or a list of them in order of preference. The
+   * gate refuses a call whose run has no name. Default: `[conversationKey(), sessionKey()]`. So a
+   * caller with a principal has a run for each conversation that its client names. Any other call
+   * has the run of its session, and none since MCP 2026-07-28.
    */
   key?: RunKeyStrategy | readonly RunKeyStrategy[] | undefined;
   /**
@@ -145,7 +147,7 @@ const optionsSchema = lazyOptions(() => ({
       'expected a store, such as sqliteStore({ database }) or redisStore({ client })',
     ),
   ),
-  key: z._default(z.custom<RunKeyStrategy | readonly RunKeyStrategy[]>(), () => sessionKey()),
+  key: z._default(z.custom<RunKeyStrategy | readonly RunKeyStrategy[]>(), () => defaultKeys()),
   principal: z.optional(functionOption<PrincipalOf>()),
   idleMs: z._default(millis(), DEFAULT_IDLE_MS),
   sessionCacheMs: z._default(z.number().check(z.minimum(0)), 5_000),

@@ -12,6 +12,7 @@ import { unknownOutcomeReply } from '../src/gate/replies.ts';
 import {
   fsmGate,
   memoryStore,
+  runKey,
   runsOf,
   StateMachineGate,
   sessionStore,
@@ -346,6 +347,7 @@ describe('the tables of options', () => {
     const gate = new StateMachineGate({ initial: 'a', states: { a: {} } });
     fsmGate(gate);
     sessionStore();
+    runKey({ name: 'thread', of: () => undefined });
     gateFetch(async () => new Response(), [stateSync({ policies: [] })]);
     memoryStore();
     workflowHealth({ runs: [runsOf(gate, { store: memoryStore() })], stuckAfterMs: 1 });
@@ -371,6 +373,8 @@ describe('the tables of options', () => {
     'StateMachineGate',
     'runsOf',
     'sessionStore',
+    'conversationKey',
+    'runKey',
     'fsmGate',
     'stateSync',
     'gateFetch',
@@ -404,7 +408,11 @@ function inWords(value: unknown, said: string): string {
   if (typeof value === 'boolean') return String(value);
   if (typeof value === 'number')
     return [...NUMBERS].find((form) => form(value) === said)?.(value) ?? String(value);
-  if (Array.isArray(value)) return value.length === 0 ? 'none' : 'a list';
+  if (Array.isArray(value)) {
+    if (value.length === 0) return 'none';
+    const keys = value.map((each: { kind?: string; name?: string }) => each.name ?? each.kind);
+    return keys.includes(undefined) ? 'a list' : `[${keys.map((key) => `${key}Key()`).join(', ')}]`;
+  }
   if (value === undefined && !/^(in memory|from )/.test(said)) return 'none';
   return /^[\d']/.test(said) ? 'in words' : said;
 }

@@ -71,7 +71,10 @@ export interface GateConfig extends Observers, StepRules {
   readonly refusal: 'explain' | 'unknown-tool';
   /** Made-up names, under which the gate asks the upstream for what is hidden. */
   readonly aliases: Aliases;
-  /** Default: `hide` in the session era, `stable` in the stateless era. */
+  /**
+   * Default: `hide` in the session era, `stable` in the stateless era and for sessions that have
+   * named several conversations.
+   */
   readonly visibility: Visibility | undefined;
   /** By tool, the note in a list of all tools: where it is available. For a gate that is alone. */
   readonly notes: ReadonlyMap<string, string>;
@@ -95,7 +98,7 @@ const DEPARTURE =
 
 /** How one gate lists its tools for one request. */
 export function visibilityFor(
-  { visibility, warnOnce }: GateConfig,
+  { visibility, refusal, warnOnce }: GateConfig,
   admission: Admission,
 ): Visibility {
   if (admission.byArgument) {
@@ -104,7 +107,10 @@ export function visibilityFor(
   }
   const isStateless = admission.era === 'stateless';
   if (isStateless && visibility === 'hide') warnOnce(DEPARTURE);
-  return visibility ?? (isStateless ? 'stable' : 'hide');
+  if (visibility !== undefined) return visibility;
+  // Its list names no conversation. Where names are secret, it shows the last one all the same.
+  const isSettled = admission.isMany && refusal === 'explain';
+  return isStateless || isSettled ? 'stable' : 'hide';
 }
 
 /** Whether a client must not find out that something hidden exists. */

@@ -41,6 +41,7 @@ import {
   ListenFilter,
   tellLists,
   tellMoved,
+  tellTurned,
 } from './list-changes.ts';
 import { ShownTools } from './lists.ts';
 import { ReadFilter } from './reads.ts';
@@ -65,6 +66,7 @@ export function enterGate(
   admission: Admission,
 ): MaybePromise<boolean> {
   if (config.events.isOn) ToldRequests.join(config, exchange, admission);
+  if (admission.isTurn) tellTurned(config, admission);
   const { bindsPrompts, bindsResources } = config.workflow.reads;
   if (!bindsPrompts && !bindsResources) return joinGate(config, exchange, admission);
   const reads = new ReadFilter(config, exchange, admission);

@@ -7,7 +7,8 @@ import type { RefusalReason } from '../events.ts';
 import { newToken } from '../names.ts';
 import type { CallersHeld } from '../session/held-runs.ts';
 import { InFlight } from '../session/live-session.ts';
-import { type Admission, deny, type NoRun, type Run, UNKNOWN_SESSION } from '../session/run.ts';
+import { type Admission, deny, type Run, UNKNOWN_SESSION } from '../session/run.ts';
+import type { NoRun } from '../session/run-key.ts';
 import { claimRun } from '../step/claim.ts';
 import { beginsAnew, type CallOrigin, Moves } from '../step/outcome.ts';
 import { calledOff, type Refused, Step } from '../step/step.ts';
@@ -84,7 +85,8 @@ export class Judge {
     this.#keepsSecrets = keepsSecrets(config, admission);
   }
 
-  judge(incoming: Call, giveUp: GiveUp): MaybePromise<Verdict> {
+  /** @param found the call's run, once it has room */
+  judge(incoming: Call, giveUp: GiveUp, found?: Run | NoRun): MaybePromise<Verdict> {
     const { workflow, status } = this.#config;
     const tool = incoming.named;
     if (status !== undefined && tool === status.name)
@@ -94,7 +96,11 @@ export class Judge {
       });
     if (typeof tool !== 'string') return this.#answer(incoming, badToolName(incoming));
     if (!workflow.isBound(tool)) return 'forward';
-    const run = this.#admission.runOf(incoming);
+    const run = found ?? this.#admission.runOf(incoming);
+    if (found === undefined && 'run' in run && run.isNamed)
+      return after(this.#admission.roomFor(run, this.#exchange.req), (room) =>
+        this.judge(incoming, giveUp, room),
+      );
     this.#takeHandleOut(incoming);
     const args = new AskedArguments(incoming.sentArguments);
     // No function of the app reads arguments that are too deep: the client has chosen their depth.

@@ -91,8 +91,16 @@ export function tellLists(
   // The caller's own era does not count: a client of the other era may share the run.
   if (config.visibility === 'stable' || admission.byArgument || lists.length === 0) return;
   const isOwn = admission.era === 'session' && run === admission.listed;
-  const toldHere = isOwn && answer?.exchange.announceListChange(answer.message, lists) === true;
+  // Only others may be shown this run's list.
+  const isSettled = admission.isMany && visibilityFor(config, admission) === 'stable';
+  const toldHere =
+    isSettled || (isOwn && answer?.exchange.announceListChange(answer.message, lists) === true);
   run.listChanged(lists, toldHere);
+}
+
+/** Tells a session's client that its lists show another run from now on, or none. */
+export function tellTurned({ visibility, workflow }: GateConfig, { session }: Admission): void {
+  if (visibility !== 'stable') session.notifyChanged(boundLists(workflow));
 }
 
 /** Whether the client asks for the server's capabilities, and its lists can change. */

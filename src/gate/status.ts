@@ -2,7 +2,7 @@
  * What the status tool says of one workflow of a run: where it stands, how it goes on, what it
  * waits for. Hides how all of that is read from one record of the store.
  */
-import { isPrincipalRun } from '../names.ts';
+import { isNamedRun, isPrincipalRun } from '../names.ts';
 import type { Run } from '../session/run.ts';
 import type { Json, RunRecord, TrailEntry } from '../stores/store.ts';
 import {
@@ -202,6 +202,7 @@ function leavesIn({
 function begunAnew({ beginsAnew }: Standing, { run, anew }: Run): string {
   if (beginsAnew) return 'The next call that is available begins a new one';
   if (anew !== undefined) return anew;
+  if (isNamedRun(run)) return 'A new conversation begins a new one';
   return isPrincipalRun(run)
     ? 'Only the operator can begin a new one'
     : 'A new session begins a new one';

@@ -4,7 +4,7 @@
  */
 import { LONGEST_MS } from '../clock.ts';
 import { digestOf } from '../digest.ts';
-import type { Admission, Run } from '../session/run.ts';
+import type { Admission, Run, TaskOwner } from '../session/run.ts';
 import { type CallOrigin, Moves, type MovingBinding } from '../step/outcome.ts';
 import { type MoveListener, Step } from '../step/step.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
@@ -241,7 +241,7 @@ class GatedTask {
 export async function carryOn(
   { step, run, config }: ClaimedCall,
   { taskId, ttlMs }: CreatedTask,
-  { taskOwner }: Admission,
+  admission: Admission,
 ): Promise<Transform> {
   const { workflow, times, onError } = config;
   const { moves } = step;
@@ -250,7 +250,7 @@ export async function carryOn(
   const { token, idempotencyKey, uncertain, isUpdated, snapshot } = step;
   const { version = 0 } = snapshot;
   const { current: from, found: before, origin } = moves;
-  const key = ticketRun(taskOwner, taskId, workflow.id);
+  const key = ticketRun(admission.taskOwnerOf(run), taskId, workflow.id);
   const ticket: StepTicket = {
     run: run.run,
     token,
@@ -282,11 +282,11 @@ export async function carryOn(
 export async function recordLater(
   { run, config, recordable }: RecordedCall,
   { taskId, ttlMs }: CreatedTask,
-  { taskOwner }: Admission,
+  admission: Admission,
 ): Promise<Transform> {
   const { workflow, times, clock, onError } = config;
   const { store } = run;
-  const key = ticketRun(taskOwner, taskId, workflow.id);
+  const key = ticketRun(admission.taskOwnerOf(run), taskId, workflow.id);
   const ticket: RecordTicket = { run: run.run, recordable };
   const lifeMs = Math.min(Math.ceil(ttlMs ?? times.maxStepMs), LONGEST_MS);
   const task = new GatedTask(key, ticket, config);
@@ -307,18 +307,21 @@ async function findTask(
   admission: Admission,
   taskId: string,
 ): Promise<GatedTask | undefined> {
-  const key = ticketRun(admission.taskOwner, taskId, config.workflow.id);
-  const { store, ttlMs } = admission.runNamed(key);
-  const table = tableOf(store);
-  const known = table.get(key);
-  if (known !== undefined) return known;
-  const record = await store.read(key, ttlMs);
-  const text = record?.workflows[WORKFLOW]?.snapshot.context;
-  if (typeof text !== 'string') return undefined;
-  const ticket = understoodTicket(JSON.parse(text) as Ticket, config);
-  const task = table.get(key) ?? new GatedTask(key, ticket, config);
-  table.set(key, task);
-  return task;
+  for (const owner of admission.taskOwners) {
+    const key = ticketRun(owner, taskId, config.workflow.id);
+    const { store, ttlMs } = admission.runNamed(key);
+    const table = tableOf(store);
+    const known = table.get(key);
+    if (known !== undefined) return known;
+    const record = await store.read(key, ttlMs);
+    const text = record?.workflows[WORKFLOW]?.snapshot.context;
+    if (typeof text !== 'string') continue;
+    const ticket = understoodTicket(JSON.parse(text) as Ticket, config);
+    const task = table.get(key) ?? new GatedTask(key, ticket, config);
+    table.set(key, task);
+    return task;
+  }
+  return undefined;
 }
 
 /** Another deployment may have kept the ticket. */
@@ -375,7 +378,7 @@ const WORKFLOW = 'task';
  * The key of the run that keeps a ticket. No client can name it in a header: it has a space. A
  * client that does not own the task gets another key.
  */
-function ticketRun(owner: Admission['taskOwner'], taskId: string, workflow: string): string {
+function ticketRun(owner: TaskOwner, taskId: string, workflow: string): string {
   return `task ${digestOf([...owner, taskId, workflow])}`;
 }
 

@@ -114,6 +114,16 @@ function callOnce(callbacks: Set<() => void> | undefined): void {
 
 const MAX_QUESTIONS = 100;
 
+/** The conversation that a session's lists show. */
+export interface ShownRun {
+  /** The run's key: that of the last call which named one, as far as this process knows. */
+  readonly run: string;
+  /** Whether the session has named different ones. */
+  readonly isMany: boolean;
+  /** As the store counts it. */
+  readonly version: number;
+}
+
 /** One session. */
 export class LiveSession {
   readonly run: string;
@@ -127,6 +137,17 @@ export class LiveSession {
   record: SessionRecord;
   /** When the store last confirmed the session. */
   checkedAt: number;
+  /**
+   * The conversation that its lists show. `own`: it has a run of its own, which it keeps.
+   * `undefined`: it has named none, or that is not known here yet.
+   */
+  shown: ShownRun | 'own' | undefined;
+  /** How many tools it has called in this process. */
+  calls = 0;
+  /** Whether its first call had an id of a conversation. */
+  hasId = false;
+  /** Whether ids in its requests may name runs. */
+  isServed = false;
   #moves = 0;
   #hasStrays = false;
   readonly #inFlight = new Map<RequestId, InFlight>();
@@ -134,6 +155,7 @@ export class LiveSession {
 
   readonly #relay: Relay | undefined;
   #unfollow: (() => void) | undefined;
+  #followed: string | undefined;
 
   constructor(run: string, record: SessionRecord, checkedAt: number, relay?: Relay) {
     this.run = run;
@@ -234,17 +256,25 @@ export class LiveSession {
     this.streams.remove(tap);
     if (this.streams.size > 0) return;
     this.#relay?.closed(this);
-    this.#unfollow?.();
-    this.#unfollow = undefined;
+    this.unfollow();
   }
 
   /**
-   * Listens to what others do to its run, once, and while it has streams.
+   * Listens to what others do to a run, once, and while it has streams. It follows one run.
    *
    * @param listen begins to listen, and returns what ends it
    */
-  follow(listen: () => () => void): void {
-    this.#unfollow ??= listen();
+  follow(run: string, listen: () => () => void): void {
+    if (this.#followed === run) return;
+    this.unfollow();
+    this.#followed = run;
+    this.#unfollow = listen();
+  }
+
+  unfollow(): void {
+    this.#unfollow?.();
+    this.#unfollow = undefined;
+    this.#followed = undefined;
   }
 
   /**

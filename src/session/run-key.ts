@@ -1,19 +1,29 @@
 /**
- * What names the run of a call: its session, its principal, or a handle in its arguments. Hides how
- * a run's key is written, and what a model is told of handles.
+ * What names the run of a call: its session, its principal, its conversation, or a handle in its
+ * arguments. Hides how a run's key is written, and what a model is told of handles.
  */
 import * as z from 'zod/mini';
+import { digestOf } from '../digest.ts';
 import { InterlockError } from '../errors.ts';
-import { isPrincipalRun, PRINCIPAL_RUN } from '../names.ts';
-import { lazily, lazyOptions, parseOptions, showValue } from '../options.ts';
+import { isNamedRun, isPrincipalRun, NAMED_RUN, PRINCIPAL_RUN } from '../names.ts';
+import { functionOption, lazily, lazyOptions, parseOptions, showValue } from '../options.ts';
 import type { SessionRecord } from '../stores/store.ts';
+import type { CallerRequest } from './callers.ts';
 
 /**
  * What names the run of a call: made by {@link sessionKey}, {@link principalKey},
- * {@link handleKey} or {@link managedHandle}. Give `sessionStore({ key })` one, or a list in order
- * of preference.
+ * {@link conversationKey}, {@link runKey}, {@link handleKey} or {@link managedHandle}. Give
+ * `sessionStore({ key })` one, or a list in order of preference.
  */
-export type RunKeyStrategy = SessionKey | PrincipalKey | HandleKey | ManagedHandle;
+export type RunKeyStrategy = SessionKey | PrincipalKey | RequestKey | HandleKey | ManagedHandle;
+
+/** Why a call has no run. */
+export interface NoRun {
+  /** What to do about it, for the model. */
+  readonly advice: string;
+  /** For the developer, where every such call is refused and not this one alone. */
+  readonly warning: string | undefined;
+}
 
 /** A principal as a token's claims `iss` and `sub` name it (RFC 7519). */
 export interface IssuedPrincipal {
@@ -41,6 +51,83 @@ export class PrincipalKey {
    */
   runKey(principal: string | IssuedPrincipal): string {
     return `${PRINCIPAL_RUN}${principalText(principal)}`;
+  }
+}
+
+/** What `runKey({ of })` is given: one JSON-RPC request, and the HTTP request that it came in. */
+export interface RunKeyRequest {
+  /** The HTTP request. */
+  readonly http: CallerRequest;
+  readonly principal: string | undefined;
+  /** The JSON-RPC method, such as `tools/call` or `tools/list`. */
+  readonly method: string;
+  /** The tool that is called. `undefined` where the request calls none. */
+  readonly tool: string | undefined;
+  /** The request's `params._meta`; empty where it has none. Read it only. */
+  readonly meta: Readonly<Record<string, unknown>>;
+}
+
+/** Gives the id that names a request's run. `undefined`: the request has none. */
+export type RunIdOf = (request: RunKeyRequest) => string | undefined;
+
+/** Options of {@link conversationKey}. */
+export interface ConversationKeyOptions {
+  /**
+   * More keys of `_meta` that name a conversation. They come before `openai/session` and
+   * `sessionID`. Default: none.
+   */
+  names?: readonly string[] | undefined;
+  /** As {@link RunKeyOptions.anonymous}. Default `false`. */
+  anonymous?: boolean | undefined;
+}
+
+/** Options of {@link runKey}. */
+export interface RunKeyOptions {
+  /**
+   * Tells the runs of this strategy from those of others, so it must not change: letters, digits
+   * and `_ . -`, at most 64. `conversation` is that of {@link conversationKey}.
+   */
+  name: string;
+  /**
+   * Gives the id of a request's run, at once and not as a promise. It is called for each request of
+   * a caller that may have such runs, lists and reads among them. `onError` is told what it throws;
+   * what is gated is refused then.
+   */
+  of: RunIdOf;
+  /**
+   * Whether callers without a principal have such runs too. Then the id is a bearer secret: each
+   * caller that knows it has the run. Default `false`.
+   */
+  anonymous?: boolean | undefined;
+}
+
+/**
+ * Runs by an id in the request, within the caller's principal. Made by {@link conversationKey} and
+ * {@link runKey}.
+ */
+export class RequestKey {
+  readonly kind = 'request';
+  readonly name: string;
+  readonly anonymous: boolean;
+  /** The keys of `_meta` that have the id, in order. Empty where the app's `of` gives it. */
+  readonly names: readonly string[];
+  readonly of: RunIdOf | undefined;
+
+  constructor(
+    name: string,
+    anonymous: boolean,
+    where: { readonly names: readonly string[] } | { readonly of: RunIdOf },
+  ) {
+    this.name = name;
+    this.anonymous = anonymous;
+    this.names = 'names' in where ? where.names : [];
+    this.of = 'of' in where ? where.of : undefined;
+  }
+
+  /** The run's key, for `runsOf()`. It has the principal and a digest of the id in it. */
+  runKey(id: string, principal?: string | IssuedPrincipal): string {
+    const owner = principal === undefined ? null : principalText(principal);
+    return `${NAMED_RUN}${JSON.stringify([this.name, owner, digestOf(id)])}`;
   }
 }
 
@@ -110,7 +197,7 @@ export class ManagedHandle {
   }
 }
 
-/** The `Mcp-Session-Id` names the run. The default. MCP 2026-07-28 has no sessions. */
+/** The `Mcp-Session-Id` names the run. MCP 2026-07-28 has no sessions. */
 export function sessionKey(): SessionKey {
   return new SessionKey();
 }
@@ -122,6 +209,48 @@ export function sessionKey(): SessionKey {
  */
 export function principalKey(): PrincipalKey {
   return new PrincipalKey();
+}
+
+const CONVERSATION = 'conversation';
+
+/**
+ * The keys of `_meta` by which clients name their conversations: ChatGPT (OpenAI Apps SDK,
+ * "Reference", `_meta` fields that the client provides), and opencode (its pull request 46008).
+ */
+export const KNOWN_NAMES = ['openai/session', 'sessionID'] as const;
+
+/**
+ * The client's conversation names the run, across its sessions: `_meta["openai/session"]`,
+ * `_meta.sessionID`, or another key of `_meta`. The id is a string of 16 to 256 bytes without
+ * control characters. Any other value names nothing. With `sessionKey()` behind it, this is the
+ * default.
+ *
+ * The id gives no authority: it names a run among those of its principal. Callers without one have
+ * such runs only with `anonymous: true`; then the id is a bearer secret.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG`
+ */
+export function conversationKey(options?: ConversationKeyOptions): RequestKey {
+  const { names, anonymous } = parseOptions('conversationKey()', conversationSchema, options);
+  const all = Object.freeze([...new Set([...names, ...KNOWN_NAMES])]);
+  return new RequestKey(CONVERSATION, anonymous, { names: all });
+}
+
+/**
+ * An id that the app finds in the request names the run, such as a header of the app's own clients.
+ * The same rules hold for it as for {@link conversationKey}: 16 to 256 bytes, kept as a digest,
+ * within the principal.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG`
+ */
+export function runKey(options: RunKeyOptions): RequestKey {
+  const { name, of, anonymous } = parseOptions('runKey()', runKeySchema, options);
+  return new RequestKey(name, anonymous, { of });
+}
+
+/** What names runs where the app does not say. */
+export function defaultKeys(): readonly RunKeyStrategy[] {
+  return [conversationKey(), sessionKey()];
 }
 
 /**
@@ -161,18 +290,32 @@ export function managedHandle(options: ManagedHandleOptions): ManagedHandle {
 export function parseKeys(value: unknown): readonly RunKeyStrategy[] {
   const list: readonly unknown[] = Array.isArray(value) ? value : [value];
   const keys = list.filter(isStrategy);
-  const kinds = keys.filter(({ kind }) => kind !== 'handle').map(({ kind }) => kind);
+  const kinds = keys
+    .filter(({ kind }) => kind !== 'handle')
+    .map((key) => (key.kind === 'request' ? `request ${key.name}` : key.kind));
   const handles = keys.flatMap((key) => ('argument' in key ? [key.argument] : []));
   const isOneOfEach = [kinds, handles].every((each) => new Set(each).size === each.length);
   if (keys.length > 0 && keys.length === list.length && isOneOfEach) return keys;
   throw new InterlockError(
     'ERR_INTERLOCK_CONFIG',
-    'sessionStore(): key: expected sessionKey(), principalKey(), handleKey() or managedHandle(), ' +
-      `or a list of different ones, got ${showValue(value)}`,
+    'sessionStore(): key: expected sessionKey(), principalKey(), conversationKey(), runKey(), ' +
+      `handleKey() or managedHandle(), or a list of different ones, got ${showValue(value)}`,
   );
 }
 
 const name = lazily(() => z.string().check(z.minLength(1), z.maxLength(128)));
+const conversationSchema = lazyOptions(() => ({
+  names: z._default(z.array(name()).check(z.maxLength(16)), []),
+  anonymous: z._default(z.boolean(), false),
+}));
+const runKeySchema = lazyOptions(() => ({
+  name: z.string().check(
+    z.regex(/^[\w.-]{1,64}$/, 'expected letters, digits and _ . -, at most 64'),
+    z.refine((given) => given !== CONVERSATION, `"${CONVERSATION}" is that of conversationKey()`),
+  ),
+  of: functionOption<RunIdOf>(),
+  anonymous: z._default(z.boolean(), false),
+}));
 const handleSchema = lazyOptions(() => ({
   createdBy: z.union([name(), z.array(name()).check(z.minLength(1))]),
   field: z.optional(name()),
@@ -195,6 +338,7 @@ function isStrategy(value: unknown): value is RunKeyStrategy {
   return (
     value instanceof SessionKey ||
     value instanceof PrincipalKey ||
+    value instanceof RequestKey ||
     value instanceof HandleKey ||
     value instanceof ManagedHandle
   );
@@ -214,9 +358,10 @@ function handleRun(argument: string, handle: string, principal?: string | Issued
  */
 export function ownerOf(run: string): SessionRecord | undefined {
   if (isPrincipalRun(run)) return { principal: run.slice(PRINCIPAL_RUN.length) };
-  if (!run.startsWith(HANDLE_RUN)) return undefined;
+  const prefix = isNamedRun(run) ? NAMED_RUN : HANDLE_RUN;
+  if (!run.startsWith(prefix)) return undefined;
   try {
-    const parts: unknown = JSON.parse(run.slice(HANDLE_RUN.length));
+    const parts: unknown = JSON.parse(run.slice(prefix.length));
     const owner: unknown = Array.isArray(parts) && parts.length === 3 ? parts[1] : undefined;
     if (owner === null) return {};
     return typeof owner === 'string' ? { principal: owner } : undefined;
@@ -233,6 +378,22 @@ export function principalText(principal: string | IssuedPrincipal): string {
 }
 
 const LONGEST_HANDLE = 1_024;
+
+/** The bytes of an id that names a run: fewer could be guessed. */
+const ID_BYTES = { least: 16, most: 256 } as const;
+
+/** Whether the value can name a run in a {@link RequestKey}. */
+export function isRunId(value: unknown): value is string {
+  // A longer string has more bytes too, and is not measured.
+  if (typeof value !== 'string' || value.length > ID_BYTES.most) return false;
+  const bytes = Buffer.byteLength(value);
+  return (
+    bytes >= ID_BYTES.least &&
+    bytes <= ID_BYTES.most &&
+    !/\p{Cc}/u.test(value) &&
+    value.isWellFormed()
+  );
+}
 
 export function isHandle(value: unknown): value is string | number {
   if (typeof value === 'number') return Number.isSafeInteger(value);

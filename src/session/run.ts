@@ -26,8 +26,14 @@ import {
   type ListKind,
 } from '../wire/json-rpc.ts';
 import type { Tap } from '../wire/tap.ts';
-import { after, type MaybePromise } from '../wire/task-line.ts';
+import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import { type ClientOf, clientNamed, type Identity, type Owner } from './callers.ts';
+import {
+  type Conversations,
+  MOST_NAMED_RUNS,
+  type RequestNames,
+  UNASKED,
+} from './conversations.ts';
 import type { HeldRuns } from './held-runs.ts';
 import type { LiveSession } from './live-session.ts';
 import {
@@ -35,6 +41,7 @@ import {
   type HandleKey,
   isHandle,
   type ManagedHandle,
+  type NoRun,
   type RunKeyStrategy,
   startingAdvice,
 } from './run-key.ts';
@@ -49,6 +56,7 @@ export interface RunKeeper {
   readonly events: Events;
   readonly onError: (error: unknown) => void;
   readonly held: HeldRuns;
+  readonly conversations: Conversations | undefined;
   /** As {@link SessionsConfig.clientOf}. */
   readonly clientOf: ClientOf | undefined;
   /** Tells who listens to a run, in all processes, except one session that knows already. */
@@ -58,14 +66,6 @@ export interface RunKeeper {
   missed(run: string, lists: readonly ListKind[]): void;
   /** As {@link Admission.holdOpen}. */
   holdOpen(tap: Tap, last: JsonObject): () => void;
-}
-
-/** Why a call has no run. */
-export interface NoRun {
-  /** What to do about it, for the model. */
-  readonly advice: string;
-  /** For the developer, where every such call is refused and not this one alone. */
-  readonly warning: string | undefined;
 }
 
 interface Caller {
@@ -82,6 +82,8 @@ interface RunOrigin {
   readonly handle?: HandleKey | ManagedHandle | undefined;
   /** Whether it is the session's own run: where that is unknown, the session is over. */
   readonly isSessions?: boolean;
+  /** Whether an id in the request names it: a caller may have only so many. */
+  readonly isNamed?: boolean;
 }
 
 /** How long an idempotency key waits for a later try, where no session names the run. */
@@ -95,6 +97,8 @@ export class Run implements StepRun {
   /** The caller, as the trail names it. */
   readonly actor: string | undefined;
   readonly create: SessionRecord | undefined;
+  /** Whether an id in the request names it. */
+  readonly isNamed: boolean;
   /** The one call of this request that runs as a step: a batch forwards no second one. */
   steppingCall: Call | undefined;
   readonly #keeper: RunKeeper;
@@ -109,6 +113,7 @@ export class Run implements StepRun {
     this.session = caller.session;
     this.actor = caller.actor;
     this.create = origin.create;
+    this.isNamed = origin.isNamed === true;
     this.#keeper = keeper;
     this.#era = caller.era;
     this.#isSessions = origin.isSessions === true;
@@ -190,6 +195,16 @@ const ANONYMOUS_CALL: NoRun = {
     'in front of sessionStore(), or give sessionStore({ principal })',
 };
 
+const FULL: NoRun = {
+  advice:
+    `This caller has ${MOST_NAMED_RUNS} conversations with a step under way, and may have no ` +
+    'more. Try again later.',
+  warning: undefined,
+};
+
+/** Who created a task: a session, or a caller by what its sessions are bound to. */
+export type TaskOwner = readonly [kind: 'session' | 'principal', name: string | null];
+
 /** A request that is let in, and the runs of its calls. */
 export class Admission {
   /** The `sessionStore()` that let it in. A second one would decide differently. */
@@ -204,20 +219,31 @@ export class Admission {
   readonly byArgument: boolean;
   /** The handle that the schemas of gated tools must ask for. */
   readonly managed: ManagedHandle | undefined;
+  /** Whether this request changed which conversation its session's lists show. */
+  readonly isTurn: boolean;
+  /** Whether its session has named different conversations: then no run filters its lists. */
+  readonly isMany: boolean;
   readonly #keeper: RunKeeper;
   /** The session's own run; none where there is no session. */
   readonly #own: Run | undefined;
+  readonly #names: RequestNames | undefined;
+  /** The run of calls that name none. */
+  readonly #fixed: Run | undefined;
   /** The strategies to try, in order, up to one that names the run of each call. */
   readonly #keys: readonly RunKeyStrategy[];
   #runs: Map<string, Run> | undefined;
   #ofCalls: Map<Call, Run | NoRun> | undefined;
 
-  /** @param own the session's own run */
+  /**
+   * @param own the session's own run
+   * @param names what ids in the requests name
+   */
   constructor(
     owner: object,
     keeper: RunKeeper,
     caller: { readonly era: Era; readonly identity: Identity; readonly session: LiveSession },
     own?: Run,
+    names?: RequestNames,
   ) {
     this.owner = owner;
     this.era = caller.era;
@@ -225,6 +251,13 @@ export class Admission {
     this.#keeper = keeper;
     this.identity = caller.identity;
     this.#own = own;
+    this.#names = names;
+    this.isTurn = names?.isTurn === true;
+    const { shown } = caller.session;
+    this.isMany = typeof shown === 'object' && shown.isMany;
+    // A request's own id counts before what its session showed last.
+    const looked =
+      names?.looked ?? (typeof shown === 'object' ? shown.run : (names?.called ?? undefined));
     const { keys } = keeper;
     let tried = 0;
     let listed: Run | undefined;
@@ -239,7 +272,10 @@ export class Admission {
       listed = this.#named(key);
     }
     this.#keys = tried === keys.length ? keys : keys.slice(0, tried);
-    this.listed = listed;
+    this.#fixed = listed;
+    if (looked === undefined || !this.#keys.some(({ kind }) => kind === 'request'))
+      this.listed = listed;
+    else this.listed = typeof looked === 'string' ? this.#namedBy(looked) : undefined;
     this.managed = managed;
     this.byArgument = byArgument;
   }
@@ -251,7 +287,8 @@ export class Admission {
 
   /** The run of a call. It stays the same if the call's arguments are changed later. */
   runOf(call: Call): Run | NoRun {
-    if (this.listed !== undefined && !this.byArgument) return this.listed;
+    if (this.#names === undefined && this.#fixed !== undefined && !this.byArgument)
+      return this.#fixed;
     this.#ofCalls ??= new Map();
     const known = this.#ofCalls.get(call);
     if (known !== undefined) return known;
@@ -262,21 +299,56 @@ export class Admission {
 
   /** For the developer: why each gated call of this client is refused, if that is known before. */
   get unnamed(): string | undefined {
-    const isOpen = this.#own === undefined && this.#keys.every(({ kind }) => kind === 'session');
+    const isOpen =
+      this.#own === undefined &&
+      this.#keys.every((key) =>
+        key.kind === 'request' ? !this.#mayName(key) : key.kind === 'session',
+      );
     return isOpen ? UNNAMED.warning : undefined;
   }
 
-  /** Whose tasks this request means by their ids. */
-  get taskOwner(): readonly [kind: 'session' | 'principal', name: string | null] {
+  /** Whether ids name runs of the request's caller, by this strategy. */
+  #mayName(key: RunKeyStrategy): boolean {
+    return key.kind === 'request' && (key.anonymous || this.identity.principal !== undefined);
+  }
+
+  /** Whose tasks and lists this request means: its session's or, without one, its caller's. */
+  get taskOwner(): TaskOwner {
     return this.#own === undefined
       ? ['principal', this.identity.binding ?? null]
       : ['session', this.#own.run];
+  }
+
+  /** Whose tasks this request may mean by their ids. A conversation's outlive its session. */
+  get taskOwners(): readonly TaskOwner[] {
+    const { taskOwner } = this;
+    const isNaming = this.#own !== undefined && this.#keys.some((key) => this.#mayName(key));
+    return isNaming ? [taskOwner, ['principal', this.identity.binding ?? null]] : [taskOwner];
+  }
+
+  /** Who asks for a task that a call of this run created. */
+  taskOwnerOf({ isNamed }: Run): TaskOwner {
+    return isNamed ? ['principal', this.identity.binding ?? null] : this.taskOwner;
   }
 
   /** A run by its key. The caller must have made sure that it is the client's. */
   runNamed(run: string): Run {
     if (this.#own?.run === run) return this.#own;
     return this.#runs?.get(run) ?? this.#newRun(run, {});
+  }
+
+  /** Makes room for a run that an id names, which a call may begin; or says why there is none. */
+  roomFor(run: Run, req: RequestPort): MaybePromise<Run | NoRun> {
+    const { conversations, onError } = this.#keeper;
+    const hasRoom = conversations?.room(run.run, this.ownerOf(req)) ?? true;
+    if (!isPromise(hasRoom)) return hasRoom ? run : FULL;
+    return hasRoom.then(
+      (has) => (has ? run : FULL),
+      (error: unknown) => {
+        onError(error);
+        return UNASKED;
+      },
+    );
   }
 
   /** By whom held runs are counted. */
@@ -317,6 +389,9 @@ export class Admission {
         if (handle !== undefined)
           return this.#known(key.runKey(handle, this.identity.binding), { handle: key });
         found ??= withoutHandle(call, key);
+      } else if (key.kind === 'request') {
+        const named = this.#names?.of(call, key);
+        if (named !== undefined) return typeof named === 'string' ? this.#namedBy(named) : named;
       } else {
         const named = this.#named(key);
         if (named !== undefined) return named;
@@ -333,6 +408,11 @@ export class Admission {
     const { principal } = this.identity;
     if (key.kind !== 'principal' || principal === undefined) return undefined;
     return this.#known(key.runKey(principal), { create: { principal } });
+  }
+
+  /** The run that an id in a request names. Its first call makes it. */
+  #namedBy(run: string): Run {
+    return this.#known(run, { create: { principal: this.identity.binding }, isNamed: true });
   }
 
   #known(run: string, origin: RunOrigin): Run {

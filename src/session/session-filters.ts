@@ -23,6 +23,7 @@ import type { Message } from '../wire/message.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import type { ClientOf, Identity, Owner, PrincipalOf } from './callers.ts';
 import type { InFlight, LiveSession } from './live-session.ts';
+import type { OpeningCaller } from './lone-calls.ts';
 import { CROWDED, type Denial, type Run } from './run.ts';
 import type { RunKeyStrategy } from './run-key.ts';
 
@@ -50,7 +51,10 @@ export interface SessionsConfig extends Observers {
 }
 
 /** Who opens a session. */
-export interface SessionOpener extends Identity, Owner {}
+export interface SessionOpener extends Identity, Owner {
+  /** As {@link LoneCalls.callerOf} names it; `undefined` where nothing is counted. */
+  readonly from: OpeningCaller | undefined;
+}
 
 /** Opens and closes sessions. */
 export interface SessionKeeper {
@@ -267,8 +271,11 @@ export class GetStream implements Filter {
     const session = this.#session;
     session.addStream(tap);
     const listed = this.#listed;
-    if (listed !== undefined)
-      session.follow(() => listed.listen((lists) => session.notifyChanged(lists)));
+    const { shown } = session;
+    // A list that shows several conversations depends on no run.
+    const isMany = typeof shown === 'object' && shown.isMany;
+    if (listed !== undefined && !isMany)
+      session.follow(listed.run, () => listed.listen((lists) => session.notifyChanged(lists)));
   }
 
   onEnd(): JsonObject[] {

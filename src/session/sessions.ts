@@ -21,9 +21,11 @@ import { isLongId, isRequestId, type ListKind } from '../wire/json-rpc.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { Audiences, MissedLists } from './audiences.ts';
 import { ANONYMOUS, Callers, clientNamed, type Identity, Quotas } from './callers.ts';
+import { Conversations, type RequestNames } from './conversations.ts';
 import { serveHandles } from './handles.ts';
 import { HeldRuns } from './held-runs.ts';
 import { LiveSession, SessionTable } from './live-session.ts';
+import { hasKnownId, LoneCalls } from './lone-calls.ts';
 import {
   Admission,
   CROWDED,
@@ -76,8 +78,12 @@ export class Sessions implements SessionKeeper {
   readonly #held: HeldStreams;
   readonly #missed: MissedLists;
   readonly #cacheMs: number;
+  readonly #conversations: Conversations | undefined;
+  readonly #loneCalls: LoneCalls | undefined;
   /** Whether calls may name their runs in their arguments. */
   readonly #hasHandles: boolean;
+  /** Whether requests without a session may have runs, though they have no id of one. */
+  readonly #servesAlone: boolean;
   #storeWarning: string | undefined;
   /** The requests that named unknown sessions since the last event about them. */
   #unknown: { readonly requests: number; readonly lost: number; readonly since: number };
@@ -98,6 +104,11 @@ export class Sessions implements SessionKeeper {
       maxRuns: config.maxSessions,
       tell: (run, lists) => this.tellListChanged(run, lists),
     });
+    this.#conversations = Conversations.of({
+      ...config,
+      follow: (session, run) => this.#follow(session, run),
+    });
+    this.#loneCalls = LoneCalls.of(config);
     this.#keeper = {
       keys: config.keys,
       store: config.store,
@@ -107,6 +118,7 @@ export class Sessions implements SessionKeeper {
       turns: new Turns(config.clock),
       events: config.events,
       held: new HeldRuns(config),
+      conversations: this.#conversations,
       clientOf: config.clientOf,
       tell: (run, lists, except?: LiveSession) => {
         this.#audiences.tell(run, lists, except);
@@ -117,6 +129,10 @@ export class Sessions implements SessionKeeper {
       holdOpen: (tap, last) => this.#held.hold(tap, last),
     };
     this.#hasHandles = config.keys.some(({ kind }) => kind === 'handle' || kind === 'managed');
+    const needsSession = config.keys.some(({ kind }) => kind === 'session');
+    this.#servesAlone = config.keys.some(
+      ({ kind }) => kind !== 'session' && (kind !== 'request' || !needsSession),
+    );
     this.#callers = new Callers(config.principal, config.onWarning);
     // A cached session is not touched in the store, and must not expire there meanwhile.
     this.#cacheMs = Math.min(config.sessionCacheMs, config.idleMs / 10);
@@ -135,7 +151,10 @@ export class Sessions implements SessionKeeper {
     const identity = this.#callers.identify(req);
     const era = eraOf(exchange);
     if (typeof era === 'object') return denyContradiction(exchange, era);
-    if (era === 'stateless') return this.#enterAlone(exchange, era, identity);
+    if (era === 'stateless') {
+      const names = this.#conversations?.namesIn(exchange, identity, false);
+      return this.#enterAlone(exchange, era, identity, names);
+    }
     if (exchange.messages.some((each) => each.method === 'initialize'))
       return this.#handshake(exchange, identity);
     const run = requestHeader(req, SESSION_HEADER);
@@ -162,9 +181,11 @@ export class Sessions implements SessionKeeper {
     const record = { principal: caller.binding, minted };
     try {
       const { status } = await this.config.store.open(run, record, this.config.idleMs, newToken());
-      if (status === 'opened')
-        this.table.add(this.#live(run, record), seat, this.config.clock.now());
-      else seat.leave();
+      if (status === 'opened') {
+        const session = this.#live(run, record);
+        this.table.add(session, seat, this.config.clock.now());
+        if (caller.from !== undefined) this.#loneCalls?.opened(session, caller.from);
+      } else seat.leave();
       return status;
     } catch (error) {
       seat.leave();
@@ -234,6 +255,14 @@ export class Sessions implements SessionKeeper {
     return this.#relay?.hears;
   }
 
+  /** The session shows this run from now on: its open streams hear of what others do to it. */
+  #follow(session: LiveSession, run: string): void {
+    if (session.streams.size === 0) return;
+    session.follow(run, () =>
+      this.#audiences.add(run, { tell: (lists) => session.notifyChanged(lists), session }),
+    );
+  }
+
   /** Tells the clients of a run, in all processes, that lists of it changed. */
   tellListChanged(run: string, lists: readonly ListKind[]): void {
     const { events } = this.config;
@@ -280,7 +309,9 @@ export class Sessions implements SessionKeeper {
     // A handshake that names a session must neither learn of it nor take it over.
     setRequestHeader(exchange.req, SESSION_HEADER, undefined);
     const { binding, principal } = identity;
-    const caller = { binding, principal, client: clientNamed(this.config.clientOf, exchange.req) };
+    const client = clientNamed(this.config.clientOf, exchange.req);
+    const from = this.#loneCalls?.callerOf(exchange, principal, client);
+    const caller = { binding, principal, client, from };
     if (this.#quotas.isBarred(caller)) return deny(exchange, CROWDED);
     exchange.join(new Handshake(this, exchange, caller));
     this.#lookOut(exchange, identity);
@@ -295,8 +326,9 @@ export class Sessions implements SessionKeeper {
     // The header says stateless, and the body does not: the upstream refuses that. No gated call
     // passes.
     if (probes || headerSaysStateless(req)) return this.#admitNowhere(exchange, identity);
-    if (this.config.keys.some(({ kind }) => kind !== 'session'))
-      return this.#enterAlone(exchange, 'session', identity);
+    const names = this.#conversations?.namesIn(exchange, identity, false);
+    if (names !== undefined || this.#servesAlone)
+      return this.#enterAlone(exchange, 'session', identity, names);
     return deny(exchange, NAMELESS);
   }
 
@@ -315,6 +347,7 @@ export class Sessions implements SessionKeeper {
     exchange: Exchange,
     era: Era,
     identity: Identity,
+    names?: RequestNames,
   ): MaybePromise<Admission | undefined> {
     this.#warnOfStore();
     const session = newScope();
@@ -326,7 +359,7 @@ export class Sessions implements SessionKeeper {
     this.#lookOut(exchange, identity);
     const admitted = this.#letIn(
       exchange,
-      new Admission(this, this.#keeper, { era, identity, session }),
+      new Admission(this, this.#keeper, { era, identity, session }, undefined, names),
     );
     if (exchange.req.method !== 'GET') return admitted;
     return after(admitted, (admission) => this.#listenAlone(exchange, session, admission));
@@ -396,6 +429,7 @@ export class Sessions implements SessionKeeper {
     if (record.session.principal !== binding) return 'unknown';
     const session = this.table.get(run) ?? this.#adopt(run, record.session, principal, req);
     session.checkedAt = clock.now();
+    this.#conversations?.learn(session, record);
     return { session, record, moves };
   }
 
@@ -448,6 +482,7 @@ export class Sessions implements SessionKeeper {
     const { method } = exchange.req;
     const caller = { era: 'session', identity, session, actor: identity.binding } as const;
     const own = new Run(session.run, this.#keeper, caller, { isSessions: true });
+    let met: Promise<RequestNames | undefined> | undefined;
     if (method === 'POST') {
       // Only for a POST: what was read would be out of date when a message comes on a GET's stream.
       if (record !== undefined) own.wasRead(record, moves);
@@ -455,8 +490,16 @@ export class Sessions implements SessionKeeper {
       if (post === undefined) return deny(exchange, DOUBLED);
       exchange.join(post);
       this.#noteNotices(exchange, session);
+      const names = this.#conversations?.namesIn(exchange, identity, true);
+      if (names !== undefined)
+        met = this.#conversations?.meet(session, names, record !== undefined);
     }
-    const admitted = this.#letIn(exchange, new Admission(this, this.#keeper, caller, own));
+    const admitted =
+      met === undefined
+        ? this.#letIn(exchange, new Admission(this, this.#keeper, caller, own))
+        : met.then((names) =>
+            this.#letIn(exchange, new Admission(this, this.#keeper, caller, own, names)),
+          );
     if (method !== 'GET' && method !== 'DELETE') return admitted;
     return after(admitted, (admission) => {
       if (method === 'DELETE') exchange.join(new Termination(this, exchange, session));
@@ -479,6 +522,7 @@ export class Sessions implements SessionKeeper {
     for (const incoming of exchange.messages) {
       const { kind, id, method, message } = incoming;
       if (kind === 'response' && id !== undefined) session.answered(id);
+      if (method === 'tools/call' && session.calls++ === 0) session.hasId = hasKnownId(message);
       if (method !== 'notifications/cancelled') continue;
       const cancelled = message.at('params', 'requestId');
       // All instances would hear of it, and no request of the session has such an id.

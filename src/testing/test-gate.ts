@@ -13,7 +13,7 @@ import { isTable, lazyOptions, parseOptions, showValue } from '../options.ts';
 import { type Runs, runsOf } from '../runs.ts';
 import type { Resolution, ResolveOptions, SendOptions, Sent } from '../runs-options.ts';
 import { type CurrentStep, currentStep } from '../session/current-step.ts';
-import { parseKeys, type RunKeyStrategy, sessionKey } from '../session/run-key.ts';
+import { defaultKeys, parseKeys, type RunKeyStrategy } from '../session/run-key.ts';
 import {
   type SessionMiddleware,
   type SessionStoreOptions,
@@ -297,8 +297,9 @@ export class TestGate<E extends string = string, C extends string = string, X = 
   }
 
   get #key(): RunKeyStrategy | undefined {
-    const { key = sessionKey() } = this.#options.session;
-    return parseKeys(key)[0];
+    const { key = defaultKeys() } = this.#options.session;
+    // Its calls carry no id of a conversation.
+    return parseKeys(key).find(({ kind }) => kind !== 'request');
   }
 
   #runKey(): string {
@@ -383,7 +384,7 @@ function isGates(given: readonly unknown[]): given is readonly [AnyGate, ...AnyG
 /** The tools that the middlewares add to those of the server. */
 function ownTools({ gate, session }: Parsed): string[] {
   const { statusTool } = gate;
-  const { key = sessionKey() } = session;
+  const { key = defaultKeys() } = session;
   const starts = parseKeys(key).flatMap((each) => (each.kind === 'managed' ? each.start : []));
   const named = typeof statusTool === 'object' ? statusTool.name : statusTool;
   return named === undefined ? starts : [named, ...starts];

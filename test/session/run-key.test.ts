@@ -1,9 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import {
+  conversationKey,
   handleKey,
   InterlockError,
   managedHandle,
   principalKey,
+  runKey,
   sessionKey,
   sessionStore,
 } from '../../src/index.ts';
@@ -21,6 +23,7 @@ function mistake(make: () => unknown): string {
 }
 
 const made = { createdBy: 'create_basket' };
+const thread = (name = 'thread') => runKey({ name, of: () => undefined });
 
 // TypeScript prevents each of these. Plain JavaScript does not.
 const wrong = <T>(value: unknown): T => value as T;
@@ -68,6 +71,32 @@ describe('a malformed run key', () => {
       () => managedHandle(wrong({ start: 's', argument: 'a', describtion: 'x' })),
       /describtion.+description/s,
     ],
+    [
+      'conversationKey() with one name in place of a list',
+      () => conversationKey({ names: wrong('thread') }),
+      /conversationKey\(\): names/,
+    ],
+    [
+      'conversationKey() with an empty name',
+      () => conversationKey({ names: [''] }),
+      /conversationKey\(\)/,
+    ],
+    [
+      'conversationKey() with a misspelt option',
+      () => conversationKey(wrong({ anonymus: true })),
+      /anonymus.+anonymous/s,
+    ],
+    ['runKey() without a function', () => runKey(wrong({ name: 'thread' })), /runKey\(\).+of/s],
+    [
+      'runKey() with a space in its name',
+      () => runKey({ name: 'a thread', of: () => undefined }),
+      /runKey\(\): name.+letters, digits/,
+    ],
+    [
+      'runKey() under the name of conversations',
+      () => runKey({ name: 'conversation', of: () => undefined }),
+      /"conversation" is that of conversationKey\(\)/,
+    ],
   ])('is a mistake with a name: %s', (_what, make, message) => {
     expect(mistake(make)).toMatch(message);
   });
@@ -79,6 +108,8 @@ describe('a malformed run key', () => {
     ['what only looks like one', { kind: 'session' }],
     ['a list with something else in it', [sessionKey(), 'principal']],
     ['one twice', [sessionKey(), sessionKey()]],
+    ['two of conversations', [conversationKey(), conversationKey({ anonymous: true })]],
+    ['two of one name', [thread(), thread()]],
     ['two of one handle', [handleKey('a', made), handleKey('a', { createdBy: 'x' })]],
     [
       'two that are managed',
@@ -87,7 +118,7 @@ describe('a malformed run key', () => {
     ['null', null],
   ])('is no key of sessionStore(): %s', (_what, key) => {
     expect(mistake(() => sessionStore({ key: wrong(key) }))).toMatch(
-      /sessionStore\(\): key: expected sessionKey\(\), principalKey\(\), handleKey\(\) or managedHandle\(\), or a list of different ones, got/,
+      /sessionStore\(\): key: expected sessionKey\(\), principalKey\(\), conversationKey\(\), runKey\(\), handleKey\(\) or managedHandle\(\), or a list of different ones, got/,
     );
   });
 
@@ -111,6 +142,13 @@ describe('the key of a run', () => {
     const [a, b] = [handleKey('a', made), handleKey('b', made)];
     const keys = [
       sessionKey().runKey('x'),
+      conversationKey().runKey('x'),
+      conversationKey().runKey('x', 'alice'),
+      conversationKey().runKey('x', alice),
+      conversationKey().runKey('y', alice),
+      thread().runKey('x', alice),
+      thread('other').runKey('x', alice),
+      thread('other').runKey('x'),
       principalKey().runKey('x'),
       principalKey().runKey(alice),
       a.runKey('x'),

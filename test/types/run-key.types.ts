@@ -1,9 +1,16 @@
 /** Only the compiler checks this file, as it does `workflow.types.ts`. */
 import {
+  type ConversationKeyOptions,
+  conversationKey,
   handleKey,
   managedHandle,
   principalKey,
+  type RequestKey,
+  type RunIdOf,
+  type RunKeyOptions,
+  type RunKeyRequest,
   type RunKeyStrategy,
+  runKey,
   sessionKey,
   sessionStore,
 } from '../../src/index.ts';
@@ -46,3 +53,41 @@ void keys;
 principalKey().runKey({ subject: 's' });
 // @ts-expect-error
 managed.runKey(7);
+
+const conversations: RequestKey = conversationKey();
+const threads: RequestKey = runKey({
+  name: 'thread',
+  of({ http, principal, method, tool, meta }: RunKeyRequest) {
+    const said: [string, string | undefined, string | undefined] = [method, tool, principal];
+    void said;
+    const { thread } = meta;
+    // @ts-expect-error
+    meta.thread = 'another';
+    // @ts-expect-error
+    const unchecked: string = thread;
+    void unchecked;
+    return typeof thread === 'string' ? thread : http.headers.authorization;
+  },
+});
+sessionStore({
+  key: [threads, conversationKey({ names: ['a/b'], anonymous: true }), sessionKey()],
+});
+sessionStore({ key: conversations });
+const of: RunIdOf = () => undefined;
+const options: RunKeyOptions & ConversationKeyOptions = { name: 'x', of, anonymous: false };
+runKey(options);
+const conversationRuns: string[] = [
+  conversations.runKey('id'),
+  threads.runKey('id', { issuer: 'i', subject: 's' }),
+];
+void conversationRuns;
+// @ts-expect-error
+runKey({ name: 'x', of: async () => 'id' });
+// @ts-expect-error
+runKey({ name: 'x', of: () => 7 });
+// @ts-expect-error
+runKey({ of });
+// @ts-expect-error
+conversationKey({ names: 'a/b' });
+// @ts-expect-error
+conversationKey({ of });

@@ -7,6 +7,7 @@ import { createServer, type Server } from 'node:http';
 import { type AddressInfo, isIPv6 } from 'node:net';
 import express, { type ErrorRequestHandler, type Express, type Response } from 'express';
 import {
+  conversationKey,
   fsmGate,
   handleKey,
   managedHandle,
@@ -60,9 +61,10 @@ export const GATE = {
       takes: 'KEY',
       many: true,
       help:
-        'what names a run, in order of preference. Default session\n' +
-        'session, principal (needs --jwks), handle:ARGUMENT=TOOL where TOOL of the server\n' +
-        'hands handles out, or managed:ARGUMENT=TOOL where the gate adds TOOL and does so',
+        'what names a run, in order of preference. Default conversation session\n' +
+        'session, principal or conversation (both need --jwks), handle:ARGUMENT=TOOL where\n' +
+        'TOOL of the server hands handles out, or managed:ARGUMENT=TOOL where the gate adds\n' +
+        'TOOL and does so',
     },
     jwks: { takes: 'URL', help: 'asks for a JWT, signed with one of these keys' },
     issuer: { takes: 'URL', help: 'who has to have issued it' },
@@ -137,7 +139,7 @@ function settingsOf(given: GateOptions) {
     host: given.host ?? '127.0.0.1',
     path,
     openStore: storeNamed(given.store ?? 'sqlite:runs.db'),
-    keys: given.key.length === 0 ? [sessionKey()] : given.key.map((key) => keyOf(key, token)),
+    keys: given.key.length === 0 ? undefined : given.key.map((key) => keyOf(key, token)),
     token,
     hosts: given['allow-host'],
     origins: given['allow-origin'],
@@ -163,15 +165,16 @@ function tokenOf({ jwks, issuer, audience }: GateOptions): Token | undefined {
 
 function keyOf(key: string, token: Token | undefined): RunKeyStrategy {
   if (key === 'session') return sessionKey();
-  if (key === 'principal') {
-    if (token !== undefined) return principalKey();
-    throw new UsageError('--key principal needs --jwks: nothing else says who calls');
+  if (key === 'principal' || key === 'conversation') {
+    if (token !== undefined) return key === 'principal' ? principalKey() : conversationKey();
+    throw new UsageError(`--key ${key} needs --jwks: nothing else says who calls`);
   }
   const [, kind, argument = '', tool = ''] = /^(handle|managed):([^=]+)=(.+)$/.exec(key) ?? [];
   if (kind === 'handle') return handleKey(argument, { createdBy: tool });
   if (kind === 'managed') return managedHandle({ argument, start: tool });
   throw new UsageError(
-    '--key: expected session, principal, handle:ARGUMENT=TOOL or managed:ARGUMENT=TOOL, ' +
+    '--key: expected session, principal, conversation, handle:ARGUMENT=TOOL or ' +
+      'managed:ARGUMENT=TOOL, ' +
       `got ${JSON.stringify(key)}`,
   );
 }

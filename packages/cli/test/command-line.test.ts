@@ -46,8 +46,12 @@ describe('a wrong command line', () => {
     [['a.ts', ...TARGET, '--path', '/health/x'], 'and not /health'],
     [['a.ts', ...TARGET, '--drain', '20'], '--drain: expected a time such as 500ms'],
     [['a.ts', ...TARGET, '--log', 'xml'], '--log: expected one of text, json, got "xml"'],
-    [['a.ts', ...TARGET, '--key', 'user'], '--key: expected session, principal, handle:'],
+    [
+      ['a.ts', ...TARGET, '--key', 'user'],
+      '--key: expected session, principal, conversation, handle:',
+    ],
     [['a.ts', ...TARGET, '--key', 'principal'], '--key principal needs --jwks'],
+    [['a.ts', ...TARGET, '--key', 'conversation'], '--key conversation needs --jwks'],
     [['a.ts', ...TARGET, '--issuer', 'me'], '--jwks, --issuer and --audience belong together'],
     [['a.ts', ...TARGET, '--allow-origin', 'http://a/'], 'expected scheme, host and port alone'],
     [
