@@ -262,6 +262,7 @@ export class Judge {
       digest: () => digestOfCall(incoming),
       note: this.#noteOf(incoming, run, tool),
       number: incoming.number,
+      isAgain: asked.attempt !== undefined,
       states: workflow.claimable(binding, beginsAnew(this.#config, run.run)),
       restarts: restarts ? run : undefined,
       begin: beginningOf(this.#config, run),
@@ -359,6 +360,7 @@ export class Judge {
     const pauseMs = isElsewhere ? Math.min(waitMs, pauseBefore(attempt)) : waitMs;
     return run.turns.follow(key, pauseMs, request, waiting).then((end) => {
       if (end === 'off' || (end === 'time' && !isElsewhere)) return refuse();
+      if (end === 'gone') return this.#follow({ ...asked, waitsUntil }, why) ?? refuse();
       // What this request read of the run is stale.
       run.session.noteMove();
       return this.#decide({ ...asked, waitsUntil, attempt: attempt + 1 });

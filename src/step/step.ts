@@ -96,6 +96,8 @@ export interface StepCall {
   readonly note: CallNote | undefined;
   /** The number that joins the events of one call, where the app listens to events. */
   readonly number?: number | undefined;
+  /** Whether it was refused before, and has waited for calls before it. Default `false`. */
+  readonly isAgain?: boolean;
   readonly request: WaitingCall & {
     /** Keeps the request's id in flight until the returned function is called. */
     beginStep(mustEnd: boolean): () => void;
@@ -264,6 +266,7 @@ export class Step {
   #state: StepState;
   #turn: Turn | undefined;
   #overran = false;
+  readonly #followed: string | undefined;
   readonly #number: number | undefined;
   /** When it asked for its turn, and when it asked for its claim, by this process's clock. */
   #askedAt = 0;
@@ -303,6 +306,7 @@ export class Step {
     this.#digest = call.digest;
     this.note = call.note;
     this.#number = call.number;
+    this.#followed = call.isAgain === true ? undefined : call.description.tool;
   }
 
   /** A step that goes on as a task, taken up by another process that was given its token. */
@@ -368,6 +372,11 @@ export class Step {
     return this.#state === 'unsettled' || this.#state === 'left' || this.doubt !== undefined;
   }
 
+  /** Whether it was let go before it could move its run. */
+  get isWithdrawn(): boolean {
+    return this.#state === 'released';
+  }
+
   /** Whether it took longer than `maxStepMs`. */
   get overran(): boolean {
     return this.#overran;
@@ -390,7 +399,7 @@ export class Step {
     let leave: (() => void) | undefined;
     let hasAsked = false;
     try {
-      const taken = turns.take(turnKey(this.key), this.tool, times.waitMs, request, waiting);
+      const taken = turns.take(turnKey(this.key), this.#followed, times.waitMs, request, waiting);
       this.#hasWaited = isPromise(taken);
       this.#turn = isPromise(taken) ? await taken : taken;
       if (this.#turn === undefined) return this.#refuse(this.#calledOff ?? { reason: 'busy' });

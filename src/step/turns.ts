@@ -30,6 +30,8 @@ export interface WaitLimits {
 export interface RunningStep {
   readonly key: { readonly workflow: string };
   readonly description: { readonly tool: string };
+  /** Whether it was let go, so that the run is where it was. */
+  readonly isWithdrawn: boolean;
 }
 
 interface TurnListener {
@@ -42,13 +44,14 @@ interface TurnListener {
 export class Turn {
   /** Set once the run is claimed. */
   step: RunningStep | undefined;
-  readonly tool: string;
+  /** As in {@link Turns.take}. */
+  readonly tool: string | undefined;
   readonly #queue: Queue;
   readonly #listener: TurnListener;
   #over = false;
   #awaited = true;
 
-  constructor(queue: Queue, tool: string, listener: TurnListener) {
+  constructor(queue: Queue, tool: string | undefined, listener: TurnListener) {
     this.tool = tool;
     this.#queue = queue;
     this.#listener = listener;
@@ -84,12 +87,13 @@ export class Turn {
 
 /** A call that waits for the turn. */
 interface Waiter {
-  readonly tool: string;
+  /** As in {@link Turns.take}. */
+  readonly tool: string | undefined;
   give(turn: Turn | undefined): void;
 }
 
 /** Why a call follows those before it no longer, as {@link Turns.follow} has it. */
-type FollowEnd = 'moved' | 'time' | 'off';
+type FollowEnd = 'moved' | 'gone' | 'time' | 'off';
 
 /** A call without a claim whose success its run records: it may move the run. */
 interface Lookup {
@@ -157,10 +161,13 @@ export class Turns {
   /**
    * Takes the turn of a key, at once where it is free. Gives `undefined` if the turn does not come
    * within `waitMs`, if the call is off, or if too many wait already.
+   *
+   * @param tool what the call calls. `undefined`: it was refused before, so that no other call waits
+   * for it until its claim is granted. Two refused calls would wake each other for ever.
    */
   take(
     key: string,
-    tool: string,
+    tool: string | undefined,
     waitMs: number,
     call: WaitingCall,
     limits?: WaitLimits,
@@ -204,12 +211,14 @@ export class Turns {
     const queue = this.#queues.get(key);
     if (queue === undefined || queue.obstacles.size > 0) return tools;
     const { turn, waiters } = queue;
-    return [...tools, ...(turn ? [turn.tool] : []), ...waiters.map(({ tool }) => tool)];
+    const running = turn?.step?.description.tool ?? turn?.tool;
+    const waiting = waiters.flatMap(({ tool }) => tool ?? []);
+    return [...tools, ...(running === undefined ? [] : [running]), ...waiting];
   }
 
   /**
    * Waits, without a turn, until one of those calls is over. `moved`: the run may stand elsewhere
-   * now. `time`: none has ended within `waitMs`. `off`: the call may wait no longer, or not at all,
+   * now. `gone`: it was refused, so the run is where it was. `time`: none has ended within `waitMs`. `off`: the call may wait no longer, or not at all,
    * because too many wait.
    */
   async follow(
@@ -368,7 +377,7 @@ export class Turns {
 
   #wait(
     { waiters }: Queue,
-    tool: string,
+    tool: string | undefined,
     waitMs: number,
     waiting: { call: WaitingCall; limits: WaitLimits | undefined; leave: () => void },
   ): Promise<Turn | undefined> {
@@ -394,13 +403,14 @@ export class Turns {
   }
 
   #next(queue: Queue): void {
+    const isMoved = queue.turn?.step?.isWithdrawn === false;
     const next = queue.waiters.shift();
     if (next === undefined) this.#queues.delete(queue.key);
     else {
       queue.obstacles.clear();
       next.give(new Turn(queue, next.tool, this.#listener));
     }
-    if (this.#followers.size > 0) this.#tellFollowers(queue.key, 'moved');
+    if (this.#followers.size > 0) this.#tellFollowers(queue.key, isMoved ? 'moved' : 'gone');
     callAll(this.#onLess);
   }
 }

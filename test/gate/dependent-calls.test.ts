@@ -168,6 +168,28 @@ describe('a call that waits for the call before it', () => {
     expect((await paying).result?.isError).not.toBe(true);
   });
 
+  it('wakes no other call that waits, where it is refused again', async () => {
+    const after = ['cart.view', 'cart.checkout'] as const;
+    const workflow = StateMachineGate.fromOrder(
+      { 'cart.pay': { after }, 'cart.add_item': { after } },
+      { id: 'w' },
+    ) as unknown as AnyGate;
+    const app = await scene({ workflow, shape: { answers: 'json' } });
+    const session = await app.session();
+    const viewing = await begins(app, 'cart.view', () => session.call('cart.view'));
+    const checking = await begins(app, 'cart.checkout', () => session.call('cart.checkout'));
+    const both = [session.call('cart.pay'), session.call('cart.add_item')];
+    await app.isServing(4);
+    app.store.take();
+    checking.finish();
+    await checking.answer;
+    await app.isServing(3);
+    // Each of them was judged once more, and waits on.
+    expect(app.store.take().filter((asked) => asked === 'claim')).toHaveLength(2);
+    viewing.finish();
+    for (const answer of await Promise.all(both)) expect(reasonOf(answer)).toBeUndefined();
+  });
+
   it('is refused after waitMs, and the step goes on', async () => {
     const { app, checking, paying } = await waiting({ gate: { waitMs: 5_000 } });
     await pass(app.clock, 5_000);
