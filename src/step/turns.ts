@@ -162,8 +162,8 @@ export class Turns {
    * Takes the turn of a key, at once where it is free. Gives `undefined` if the turn does not come
    * within `waitMs`, if the call is off, or if too many wait already.
    *
-   * @param tool what the call calls. `undefined`: it was refused before, so that no other call waits
-   * for it until its claim is granted. Two refused calls would wake each other for ever.
+   * @param tool what the call calls. `undefined` where it was refused before: then no other call
+   * waits for it until its claim is granted. Two refused calls would wake each other for ever.
    */
   take(
     key: string,
@@ -218,8 +218,8 @@ export class Turns {
 
   /**
    * Waits, without a turn, until one of those calls is over. `moved`: the run may stand elsewhere
-   * now. `gone`: it was refused, so the run is where it was. `time`: none has ended within `waitMs`. `off`: the call may wait no longer, or not at all,
-   * because too many wait.
+   * now. `gone`: it was refused, so the run is where it was. `time`: none has ended within
+   * `waitMs`. `off`: the call may wait no longer, or not at all, because too many wait.
    */
   async follow(
     key: string,
