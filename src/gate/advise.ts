@@ -58,7 +58,7 @@ function awaitedFromOutside(standing: Standing): Pick<Refusal, 'events' | 'leave
 /** What the text of a refusal says beside its facts, as far as it is known without a look. */
 export function detailsOf(
   { workflow }: GateConfig,
-  { reason, held, words, cause }: RefusedCall,
+  { reason, held, words, cause, left }: RefusedCall,
   tool: string,
   { run, standing }: { readonly run: Run | undefined; readonly standing: Standing | undefined },
 ): RefusalDetails {
@@ -67,5 +67,6 @@ export function detailsOf(
   const hasEnded =
     reason === 'state' && standing !== undefined && workflow.hasEnded(standing.state);
   const anew = hasEnded ? run?.anew : undefined;
-  return { heldTool, words, cause, anew, isOrder: workflow.isOrder };
+  const passed = reason === 'state' ? (left ?? standing?.left) : undefined;
+  return { heldTool, words, cause, anew, left: passed, isOrder: workflow.isOrder };
 }

@@ -22,6 +22,7 @@ import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
+import { AFTER } from '../workflow/stored.ts';
 import { admit } from './admit.ts';
 import { detailsOf, type Outlet, outletFrom } from './advise.ts';
 import { ClaimedCall, showHandler } from './claimed-call.ts';
@@ -67,6 +68,8 @@ interface BoundCall {
   readonly giveUp: GiveUp;
   /** Until when it waits for calls before it; absent where it has not waited yet. */
   readonly waitsUntil?: number;
+  /** As in {@link RefusedCall.left}. */
+  readonly left?: string | undefined;
   /** How often it was judged before. */
   readonly attempt?: number;
 }
@@ -249,6 +252,7 @@ export class Judge {
     const uncertain = binding.uncertain ?? (isStep ? listed.uncertainOf(tool) : 'retry');
     const held = uncertain === 'hold' ? this.#held : undefined;
     let closed: Standing | undefined;
+    let left: string | undefined;
     const opens = (begun: Position): boolean => {
       const start = Standing.of(this.#config, run, undefined, this.#config.clock.now());
       const standing = start.begunAt(begun);
@@ -274,7 +278,10 @@ export class Judge {
       held,
     };
     const claim = (): ReturnType<typeof claimRun> =>
-      claimRun(this.#config, wanted, (move) => tellMoved(this.#config, this.#admission, run, move));
+      claimRun(this.#config, wanted, (move) => {
+        if (move.trail.event === AFTER) left = move.trail.from;
+        tellMoved(this.#config, this.#admission, run, move);
+      });
     const room = held?.hasRoom() ?? true;
     const claimed = isPromise(room)
       ? room.then((isFree) => (isFree ? claim() : TOO_MANY_HELD))
@@ -282,14 +289,17 @@ export class Judge {
     return claimed.then((step) => {
       // While the call waited, another process may have moved the run: what was read is stale.
       run.session.noteMove();
-      if (step instanceof Step) return this.#admit(asked, id, step, request);
+      if (step instanceof Step) return this.#admit({ ...asked, left }, id, step, request);
       if ('fault' in step) this.#config.onError(step.fault);
       if (step.held !== undefined)
         (held ?? this.#held).met(step.held, { run: run.run, workflow: workflow.id });
       const refuse = (): MaybePromise<Verdict> =>
         step.reason === 'unknown'
           ? this.#refuseGone(incoming, tool, run)
-          : this.#refuseBound(asked, closed === undefined ? step : { ...step, standing: closed });
+          : this.#refuseBound(
+              { ...asked, left },
+              closed === undefined ? step : { ...step, standing: closed },
+            );
       const { isOpenWhileHeld } = binding;
       const isHeld = step.reason === 'held' || step.reason === 'too-many-held';
       if (!isHeld || isOpenWhileHeld === undefined) return refuse();
@@ -323,10 +333,10 @@ export class Judge {
   }
 
   #refuseBound(asked: BoundCall, why: RefusedCall): MaybePromise<Verdict> {
-    const { incoming, tool, run, binding } = asked;
+    const { incoming, tool, run, binding, left } = asked;
     return (
       (why.reason === 'state' ? this.#follow(asked, why) : undefined) ??
-      this.#refuse(incoming, tool, why, binding.states, run)
+      this.#refuse(incoming, tool, left === undefined ? why : { ...why, left }, binding.states, run)
     );
   }
 

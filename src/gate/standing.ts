@@ -75,6 +75,8 @@ export class Standing implements Stand {
   readonly position: Position;
   /** Where it is by its deadline. A run that has ended is at its end here. */
   readonly reached: Position;
+  /** The state that it has left because its deadline has passed. */
+  readonly left: string | undefined;
   /** The move of a deadline that has passed, which the store does not have yet. */
   readonly expiry: Next | undefined;
   readonly parts: Parts;
@@ -92,6 +94,7 @@ export class Standing implements Stand {
     this.rules = rules;
     this.viewpoint = viewpoint;
     this.expiry = expiry;
+    this.left = expiry === undefined ? undefined : position.state;
     this.reached = expiry?.position ?? position;
     this.position = begun ?? shownPosition(rules, viewpoint.run, this.reached);
     this.parts = parts;

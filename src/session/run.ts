@@ -182,14 +182,18 @@ export class Run implements StepRun {
 }
 
 const UNNAMED: NoRun = {
-  advice: 'Nothing in this request names a run of it. The operator must choose what does.',
+  advice:
+    'Nothing that you can send names one, so no call of it can run here. Do not try again: tell ' +
+    'the user that this server has to be set up for clients without a session.',
   warning:
     'nothing in a request names its run, so each call of a bound tool is refused. Since MCP ' +
     '2026-07-28 there are no sessions: give sessionStore({ key }) principalKey() or ' +
     'managedHandle(), see mcp-interlock/docs/build/eras.md#what-names-a-run',
 };
 const ANONYMOUS_CALL: NoRun = {
-  advice: 'Its runs belong to authenticated callers, and this request names none.',
+  advice:
+    'Its runs belong to users who have signed in, and this request comes from none. Ask the user ' +
+    'to sign in to this server, then try again.',
   warning:
     'a request names no principal, so each call of a bound tool is refused. Mount authentication ' +
     'in front of sessionStore(), or give sessionStore({ principal })',

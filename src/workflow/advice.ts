@@ -45,6 +45,8 @@ export interface RefusalDetails {
   readonly words?: string | undefined;
   /** For `'state'` where the run has ended: how to come to a new one. */
   readonly anew?: string | undefined;
+  /** For `'state'`: the state that the run has left because its deadline has passed. */
+  readonly left?: string | undefined;
   /** For `'held'`: the tool whose outcome is unknown. Default: the called one. */
   readonly heldTool?: string | undefined;
   /** For `'unavailable'`: why. Default: the state cannot be read. */
@@ -340,8 +342,9 @@ export function availabilityNote({
 }
 
 const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetails) => string[]> = {
-  state: (refusal, { foreseen = true, anew, isOrder }) => [
+  state: (refusal, { foreseen = true, anew, left, isOrder }) => [
     `${subject(refusal)} is not available${during(refusal, isOrder)}.`,
+    ...(left === undefined ? [] : [`The deadline of ${quoted(left)} has passed.`]),
     availability(refusal.workflow, refusal.available),
     ...(isOrder && refusal.path !== undefined
       ? order([...refusal.path, refusal.tool])

@@ -35,7 +35,8 @@ describe('a stateless request without a run key', () => {
     const refused = await callStateless(url, 'cart.add_item', {}, { user: 'alice' });
     expect(refused.text).toBe(
       '[System: cart.add_item was not run, because it belongs to no run of checkout. Nothing ' +
-        'in this request names a run of it. The operator must choose what does.]',
+        'that you can send names one, so no call of it can run here. Do not try again: tell the ' +
+        'user that this server has to be set up for clients without a session.]',
     );
     expect(refused.result.resultType).toBe('complete');
     expect(refused.result._meta['mcp-interlock/refusal'].reason).toBe('no-run');
@@ -110,7 +111,7 @@ describe('principalKey()', () => {
   it('gives no run to a caller without a principal', async () => {
     const { url, app, warnings } = await serve(principalKey());
     expect((await callStateless(url, 'cart.add_item')).text).toContain(
-      'Its runs belong to authenticated callers, and this request names none.',
+      'Its runs belong to users who have signed in, and this request comes from none.',
     );
     expect(warnings).toEqual([
       expect.stringContaining('Mount authentication in front of sessionStore()'),

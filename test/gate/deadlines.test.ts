@@ -57,7 +57,9 @@ describe('a state with a deadline', () => {
     await client.sees(['cart.checkout', 'cart.view']);
     await order.isIn('expired');
     const refused = await client.isRefused('cart.pay', 'state');
-    expect(refused.text).toContain('not available while timed is in "expired"');
+    expect(refused.text).toContain(
+      'not available while timed is in "expired". The deadline of "payment" has passed. Available',
+    );
     expect(ledger.calls).toEqual(['cart.checkout']);
     expect(
       (await runs.history(client.run)).map(({ from, to, event }) => [from, to, event]),

@@ -21,31 +21,7 @@ interface Wanted {
   readonly is: (difference: Difference) => boolean;
 }
 
-/** Without the time that a refusal gives for a deadline. */
-function timeless(text: string | undefined): string | undefined {
-  return text
-    ?.replace(/ It leaves this state by itself in [^.]*\./, '')
-    .replace(/,"leavesInMs":\d+/, '')
-    .replace(/\["content-length","\d+"\]/, '');
-}
-
-export const WANTED: readonly Wanted[] = [
-  {
-    reason: 'a refusal asks a "visible" once, so onError hears of one that fails once',
-    is: ({ older = '' }) =>
-      older.includes('"type":"error"') && /visible.*(throws|returned)/.test(older),
-  },
-  {
-    reason: 'a refusal tells the deadline of a run that was claimed and has not moved',
-    is: ({ older, newer }) => older !== newer && timeless(older) === timeless(newer),
-  },
-  {
-    reason: 'resolve() of a run without a claim says not-held, though the run cannot be read',
-    is: ({ older = '', newer = '' }) =>
-      older.includes('failed: InterlockError ERR_INTERLOCK_SNAPSHOT') &&
-      newer.endsWith('{"resolved":false,"reason":"not-held"}'),
-  },
-];
+export const WANTED: readonly Wanted[] = [];
 
 /** The reason for which a difference is wanted, if it is. */
 export function wantedFor(difference: Difference): string | undefined {
