@@ -102,6 +102,8 @@ interface Lookup {
   readonly of: object;
 }
 
+const NONE: ReadonlySet<Lookup> = new Set();
+
 /** The calls that wait for one run. */
 class Queue {
   readonly key: string;
@@ -206,14 +208,16 @@ export class Turns {
    * that wait for their own client.
    */
   inFlight(key: string, of: object): readonly string[] {
-    const looked = [...(this.#lookups.get(key) ?? [])].filter((lookup) => lookup.of !== of);
-    const tools = looked.map(({ tool }) => tool);
+    const tools: string[] = [];
+    for (const lookup of this.#lookups.get(key) ?? NONE)
+      if (lookup.of !== of) tools.push(lookup.tool);
     const queue = this.#queues.get(key);
     if (queue === undefined || queue.obstacles.size > 0) return tools;
     const { turn, waiters } = queue;
     const running = turn?.step?.description.tool ?? turn?.tool;
-    const waiting = waiters.flatMap(({ tool }) => tool ?? []);
-    return [...tools, ...(running === undefined ? [] : [running]), ...waiting];
+    if (running !== undefined) tools.push(running);
+    for (const { tool } of waiters) if (tool !== undefined) tools.push(tool);
+    return tools;
   }
 
   /**
