@@ -113,8 +113,8 @@ function isLocked(error: unknown): boolean {
 }
 
 /**
- * Times are milliseconds since the epoch. The columns `context`, `claim`, `unsettled`, `settled`
- * and `entry` are JSON text. In other text a backslash is doubled, and NUL and half surrogate pairs
+ * Times are milliseconds since the epoch. The columns `client_info`, `context`, `claim`,
+ * `unsettled`, `settled` and `entry` are JSON text. In other text a backslash is doubled, and NUL and half surrogate pairs
  * are written `\uXXXX`. `session_ended` is 1 where the session ended before `expires_at`, until
  * when the run can be read then. In the trail, the columns before `entry` are for queries.
  */
@@ -123,6 +123,7 @@ CREATE TABLE IF NOT EXISTS workflow_runs (
   run            TEXT PRIMARY KEY,
   principal      TEXT,
   minted         INTEGER,
+  client_info    TEXT,
   opened_by      TEXT,
   created_at     REAL NOT NULL,
   expires_at     REAL NOT NULL,
