@@ -25,7 +25,7 @@ import type { BoundState, Position } from '../workflow/position.ts';
 import { admit } from './admit.ts';
 import { detailsOf, type Outlet, outletFrom } from './advise.ts';
 import { ClaimedCall, showHandler } from './claimed-call.ts';
-import { type GateConfig, keepsSecrets } from './config.ts';
+import type { GateConfig } from './config.ts';
 import { argumentFault, askedCall, refusedUnclaimed, unforeseen } from './consult.ts';
 import { decide, type RefusedCall, whyHidden } from './decide.ts';
 import { type Demand, Gates } from './gates.ts';
@@ -42,6 +42,7 @@ import {
   standingOfRefused,
 } from './standing.ts';
 import { answerStatus } from './status-tool.ts';
+import { keepsSecrets } from './visibility.ts';
 
 const NO_REFUSALS =
   'fsmGate({ trail: { refusals: true } }) has no effect: this store cannot keep refused calls';
