@@ -57,9 +57,9 @@ export interface FsmGateOptions extends CommonOptions {
    * `hide` lists only what is available in the run's state. `stable` lists every tool, and says
    * where each gated one is available: for clients that never list again, and for models' prompt
    * caches. `auto` is `stable` since MCP 2026-07-28, where a list must not vary as a side effect of
-   * other requests. Where there are sessions it is `hide`, but `stable` for a client whose name is
-   * known for not listing again, unless tools are secret by `refusal` or `visible`. A function says
-   * it by the client's name and version, which the client chooses. Default `auto`.
+   * other requests. Where there are sessions it is `hide`, and `stable` for clients whose names are
+   * known for not listing again. It goes by no name where `refusal` or `visible` keeps tools
+   * secret. A function says it by the name and version that the client gives. Default `auto`.
    */
   visibility?: Visibility | VisibilityOf | undefined;
   /**

@@ -49,7 +49,7 @@ export function foldCase(name: string): string {
   return name.toUpperCase().toLowerCase();
 }
 
-/** A text that a stranger chose, quoted for a log: no character of it can end a line or the text. */
+/** A stranger's text, quoted for a log: no character of it can end a line or the quotation. */
 export function asciiText(text: string): string {
   return JSON.stringify(text).replace(
     /[^\x20-\x7e]/g,

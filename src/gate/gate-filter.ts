@@ -139,8 +139,9 @@ class GateFilter implements Filter {
    */
   enter(): MaybePromise<boolean> {
     const { callsSinceTold, record } = this.#admission.session;
-    const isCall = this.#exchange.messages[0]?.method === 'tools/call';
-    if (callsSinceTold !== undefined && callsSinceTold >= TELLING_CALLS && isCall)
+    // Once for each session: a batch that counts past it leaves this to the next session.
+    const isTelling = callsSinceTold === TELLING_CALLS;
+    if (isTelling && this.#exchange.messages[0]?.method === 'tools/call')
       this.#tellOfOldList(record.clientInfo);
     let isGated = false;
     for (const incoming of this.#exchange.messages) {
@@ -155,7 +156,7 @@ class GateFilter implements Filter {
     return !isGated || this.#judgeAll(new Judge(this.#config, this.#exchange, this.#admission));
   }
 
-  /** Secrets are kept from clients whatever their lists show. */
+  /** Not where tools are secret: a list of all tools would give them away. */
   #tellOfOldList(client: ClientInfo | undefined): void {
     const config = this.#config;
     const isHiding = visibilityFor(config, this.#admission) === 'hide';

@@ -1,6 +1,6 @@
 /**
  * What a gate's lists show each client. Hides which clients are known not to list again, what the
- * app says of a client, and how the operator hears of one that does not.
+ * app says of each, and when the operator hears of one.
  */
 import { InterlockError } from '../errors.ts';
 import { asciiText } from '../names.ts';
@@ -89,8 +89,8 @@ export class ListingClients {
   readonly #told = new Set<string>();
 
   /**
-   * What the client is shown, whatever its era and its conversations. `auto`: these decide, since
-   * nothing is known of it.
+   * What the client itself is shown. `auto`: nothing is known of it, so the era and the session's
+   * conversations decide.
    */
   chosenFor(config: ListingRules, { era, session }: Asker): Visibility {
     const { visibility, refusal, workflow } = config;
@@ -168,9 +168,7 @@ export function visibilityFor(config: ListingRules, admission: Admission): 'hide
   return isStateless || isSettled ? 'stable' : 'hide';
 }
 
-/**
- * Whether this client's lists are the same in all states, whatever conversations its session names.
- */
+/** Whether this client's lists are the same for all states, and for all of its conversations. */
 export function neverChanges(config: ListingRules, asker: Asker): boolean {
   return config.clients.chosenFor(config, asker) === 'stable';
 }
@@ -179,7 +177,7 @@ export function neverChanges(config: ListingRules, asker: Asker): boolean {
 export function announcesTo(config: ListingRules, asker: Asker): boolean {
   if (config.announce !== undefined) return config.announce;
   if (config.visibility === 'stable' || asker.era !== 'session' || asker.byArgument) return false;
-  return neverChanges(config, asker);
+  return config.clients.chosenFor(config, asker) === 'stable';
 }
 
 /** Whether a client must not find out that something hidden exists. */

@@ -83,7 +83,7 @@ export const GATE = {
         'what lists of tools show: hide (what is available), stable (every tool, with a note)\n' +
         'or auto (stable for clients that are known not to list again). Default auto',
     },
-    announce: { help: 'says in results what is available next, for clients that never list again' },
+    announce: { help: 'says in results what is available next; auto does so where it is needed' },
     'max-step': {
       takes: 'TIME',
       help: 'the longest that a call of a bound tool takes. Default 10m',
