@@ -160,6 +160,11 @@ export interface ClaimView extends StepDescription {
     readonly kind?: string;
 }
 
+export interface ClientInfo {
+    readonly name: string;
+    readonly version: string;
+}
+
 export interface Clock {
     now(): number;
     after(ms: number, task: () => void): () => void;
@@ -370,7 +375,7 @@ export interface FsmConfig<S extends string = string, E extends string = string>
 
 export interface FsmGateOptions extends CommonOptions {
     announce?: boolean | undefined;
-    visibility?: Visibility | undefined;
+    visibility?: Visibility | VisibilityOf | undefined;
     listCache?: boolean | ListCacheOptions | undefined;
     refusal?: 'explain' | 'unknown-tool' | undefined;
     whenEnded?: WhenEnded | undefined;
@@ -992,6 +997,7 @@ export interface SessionMiddleware extends Middleware {
 export interface SessionRecord {
     readonly principal?: string | undefined;
     readonly minted?: boolean | undefined;
+    readonly clientInfo?: ClientInfo | undefined;
 }
 
 export interface SessionStoreOptions extends CommonOptions {
@@ -1234,7 +1240,9 @@ export interface ViewedRun<X = Json | undefined, S extends string = string, T ex
     readonly run?: string | undefined;
 }
 
-export type Visibility = 'hide' | 'stable';
+export type Visibility = 'hide' | 'stable' | 'auto';
+
+export type VisibilityOf = (client: ClientInfo) => Visibility;
 
 export type VisibleTest<X = Json | undefined, S extends string = string, T extends string = string> = (run: ViewedRun<X, S, T>) => boolean;
 

@@ -8,9 +8,8 @@ import {
   type GateConfig,
   ListedNames,
   ListedTools,
-  noteMount,
+  noteBegin,
   type TrailOptions,
-  type Visibility,
 } from './gate/config.ts';
 import { enterGate } from './gate/gate-filter.ts';
 import { assertTogether, passGate } from './gate/gates.ts';
@@ -18,6 +17,12 @@ import { ListCache, type ListCacheOptions } from './gate/list-cache.ts';
 import { availabilityNotes } from './gate/lists.ts';
 import { Aliases } from './gate/replies.ts';
 import { type StatusToolOptions, statusToolOf, statusToolOption } from './gate/status-tool.ts';
+import {
+  ListingClients,
+  noteListing,
+  type Visibility,
+  type VisibilityOf,
+} from './gate/visibility.ts';
 import {
   type CommonOptions,
   commonShape,
@@ -44,16 +49,19 @@ export type { AnsweredError, ErrorAnswer } from './wire/rejections.ts';
 export interface FsmGateOptions extends CommonOptions {
   /**
    * Whether the result of a call that moved the run ends with what is available now, in words: for
-   * clients that never list again. Default `false`.
+   * clients that never list again. Default: where `visibility` is `auto` or a function, and chose
+   * `stable` for the session's client.
    */
   announce?: boolean | undefined;
   /**
    * `hide` lists only what is available in the run's state. `stable` lists every tool, and says
    * where each gated one is available: for clients that never list again, and for models' prompt
-   * caches. Default: `hide` where there are sessions, and `stable` since MCP 2026-07-28, where a
-   * list must not vary as a side effect of other requests.
+   * caches. `auto` is `stable` since MCP 2026-07-28, where a list must not vary as a side effect of
+   * other requests. Where there are sessions it is `hide`, and `stable` for clients whose names are
+   * known for not listing again. It goes by no name where `refusal` or `visible` keeps tools
+   * secret. A function says it by the name and version that the client gives. Default `auto`.
    */
-  visibility?: Visibility | undefined;
+  visibility?: Visibility | VisibilityOf | undefined;
   /**
    * Keeps lists of tools, and answers with them without the upstream. `true` keeps the list of each
    * session, and in the stateless era of each principal, for the upstream's `ttlMs` or else five
@@ -134,9 +142,16 @@ export interface FsmGateOptions extends CommonOptions {
 }
 
 const millis = lazily(() => z.number().check(z.positive()));
+const VISIBILITIES: readonly Visibility[] = ['hide', 'stable', 'auto'];
 const optionsSchema = lazyOptions(() => ({
-  announce: z._default(z.boolean(), false),
-  visibility: z.optional(z.enum(['hide', 'stable'])),
+  announce: z.optional(z.boolean()),
+  visibility: z._default(
+    z.custom<Visibility | VisibilityOf>(
+      (value) => typeof value === 'function' || VISIBILITIES.some((each) => each === value),
+      "expected 'hide', 'stable', 'auto' or a function of the client",
+    ),
+    'auto',
+  ),
   listCache: z.optional(
     z.union([
       z.boolean(),
@@ -209,7 +224,8 @@ export function fsmGate<S extends string, E extends string>(
     cancelGraceMs,
   } = parsed;
   const workflow = gate.compile();
-  noteMount(workflow, { visibility, begin });
+  noteBegin(workflow, begin);
+  noteListing(workflow, visibility);
   for (const warning of workflow.warnings) observersOf(parsed).onWarning(warning);
   const shared = {
     workflow,
@@ -223,6 +239,7 @@ export function fsmGate<S extends string, E extends string>(
     clock,
     announce,
     visibility,
+    clients: new ListingClients(),
     refusal,
     aliases: new Aliases(),
     whenEnded,

@@ -33,8 +33,8 @@ export {
   type SummarizedRun,
   type TrailOptions,
   unboundTools,
-  type Visibility,
 } from './gate/config.ts';
+export type { Visibility, VisibilityOf } from './gate/visibility.ts';
 export type { StatusToolOptions } from './gate/status-tool.ts';
 export type { Begin, BeginningRun, BeginsIn } from './step/claim.ts';
 export { beginIn } from './step/claim.ts';
@@ -173,6 +173,7 @@ export type {
   ClaimRequest,
   ClaimResult,
   ClaimView,
+  ClientInfo,
   CommitRequest,
   CommitResult,
   CountQuery,

@@ -49,6 +49,14 @@ export function foldCase(name: string): string {
   return name.toUpperCase().toLowerCase();
 }
 
+/** A stranger's text, quoted for a log: no character of it can end a line or the quotation. */
+export function asciiText(text: string): string {
+  return JSON.stringify(text).replace(
+    /[^\x20-\x7e]/g,
+    (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
+}
+
 /** A key as a careless parser reads it: regardless of case, and cut at a NUL, as in C. */
 export function foldKey(key: string): string {
   const end = key.indexOf('\0');

@@ -1,5 +1,4 @@
 import type { EventDraft } from './events.ts';
-import { isStableEverywhere } from './gate/config.ts';
 import { boundLists, readLists } from './gate/list-changes.ts';
 import {
   eventOfHeld,
@@ -14,6 +13,7 @@ import {
   tellResolved,
 } from './gate/outside.ts';
 import { isFromOutside, storedIn } from './gate/standing.ts';
+import { isStableEverywhere } from './gate/visibility.ts';
 import { eraseOf, heldUnder, resolveHeld } from './many-runs.ts';
 import { isSession, newToken } from './names.ts';
 import { countInStore, heldRuns, indexOf, stuckRuns, viewOfRun } from './run-views.ts';

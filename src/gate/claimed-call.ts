@@ -3,7 +3,7 @@
  * what an answer says of the outcome, and what the call's handler may still do to the step.
  */
 import { type CurrentStep, type HandlersStep, Try } from '../session/current-step.ts';
-import type { Run } from '../session/run.ts';
+import type { Admission, Run } from '../session/run.ts';
 import type { Outcome } from '../step/outcome.ts';
 import type { MoveListener, Step } from '../step/step.ts';
 import type { RunKey } from '../stores/store.ts';
@@ -27,6 +27,7 @@ import type { GateConfig } from './config.ts';
 import type { Gates } from './gates.ts';
 import { unknownOutcomeReply } from './replies.ts';
 import { recordNow } from './standing.ts';
+import { announcesTo } from './visibility.ts';
 
 /** The member of `_meta` that says what a gate told of a call that ran. */
 export const OUTCOME = `${META_PREFIX}outcome`;
@@ -204,11 +205,13 @@ export function replacing(reply: JsonObject): Transform {
 export function announcing(
   transform: MaybePromise<Transform>,
   calls: readonly Announced[],
+  admission: Admission,
   gatesOf: (config: GateConfig) => Gates,
 ): MaybePromise<Transform> {
-  if (!calls.some(({ config }) => config.announce)) return transform;
+  const told = calls.filter(({ config }) => announcesTo(config, admission));
+  if (told.length === 0) return transform;
   return after(transform, (own) => {
-    const moved = calls.filter(({ config, movedTo }) => config.announce && movedTo !== undefined);
+    const moved = told.filter(({ movedTo }) => movedTo !== undefined);
     const [first] = moved;
     if (first === undefined) return own;
     const leaves = new Map(calls.map(({ config, leaves: at }) => [config, at]));

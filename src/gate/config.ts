@@ -3,12 +3,10 @@
  * out that a bound tool is missing from a client's list.
  */
 import { nearestName, PRINCIPAL_RUN } from '../names.ts';
-import type { Admission } from '../session/run.ts';
 import type { Begin } from '../step/claim.ts';
 import type { StepRules } from '../step/step.ts';
 import type { WaitLimits } from '../step/turns.ts';
 import type { Json, Uncertain } from '../stores/store.ts';
-import type { Observers } from '../wire/exchange.ts';
 import type { MirroredArguments } from '../wire/headers.ts';
 import { isObject } from '../wire/json-rpc.ts';
 import { type PageMemory, ToolHints } from '../wire/pages.ts';
@@ -17,9 +15,7 @@ import type { StateMachineGate } from '../workflow/gate.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { ListCache } from './list-cache.ts';
 import type { Aliases } from './replies.ts';
-
-/** `hide`: lists show what is available in the run's state. `stable`: they show every tool. */
-export type Visibility = 'hide' | 'stable';
+import type { ListingRules } from './visibility.ts';
 
 /** What the trail keeps of calls, beside an entry of each forwarded one. */
 export interface TrailOptions {
@@ -54,7 +50,7 @@ export interface StatusTool {
 }
 
 /** A mounted gate: its options, and what it remembers from one request to the next. */
-export interface GateConfig extends Observers, StepRules {
+export interface GateConfig extends ListingRules, StepRules {
   readonly listed: ListedTools;
   readonly listedPrompts: ListedNames;
   /** Pages of tools, with what the gate made of each. */
@@ -62,20 +58,8 @@ export interface GateConfig extends Observers, StepRules {
   /** The upstream's own lists; `undefined` where the app forbids to keep them. */
   readonly lists: ListCache | undefined;
   readonly waiting: WaitLimits;
-  /** Whether the result that causes a move also says in words what is available then. */
-  readonly announce: boolean;
-  /**
-   * `explain`: the refusal says what is available and how to get there. `unknown-tool`: it is the
-   * upstream's own error for a tool that does not exist.
-   */
-  readonly refusal: 'explain' | 'unknown-tool';
   /** Made-up names, under which the gate asks the upstream for what is hidden. */
   readonly aliases: Aliases;
-  /**
-   * Default: `hide` in the session era, `stable` in the stateless era and for sessions that have
-   * named several conversations.
-   */
-  readonly visibility: Visibility | undefined;
   /** By tool, the note in a list of all tools: where it is available. For a gate that is alone. */
   readonly notes: ReadonlyMap<string, string>;
   readonly trail: TrailOptions;
@@ -85,63 +69,20 @@ export interface GateConfig extends Observers, StepRules {
   readonly status: StatusTool | undefined;
   /** Gives the data that a run begins with; without it, they are the machine's own. */
   readonly begin: Begin | undefined;
-  /** Gives each warning once. */
-  readonly warnOnce: (warning: string) => void;
 }
-
-const STALE_HIDE =
-  'visibility "hide" has no effect where calls name their runs by a handle: a list names none. ' +
-  'Every tool is listed';
-const DEPARTURE =
-  'visibility "hide" departs from MCP 2026-07-28, where a list of tools "MUST NOT vary … as a ' +
-  'side effect of other requests". Clients may keep such a list';
-
-/** How one gate lists its tools for one request. */
-export function visibilityFor(
-  { visibility, refusal, warnOnce }: GateConfig,
-  admission: Admission,
-): Visibility {
-  if (admission.byArgument) {
-    if (visibility === 'hide') warnOnce(STALE_HIDE);
-    return 'stable';
-  }
-  const isStateless = admission.era === 'stateless';
-  if (isStateless && visibility === 'hide') warnOnce(DEPARTURE);
-  if (visibility !== undefined) return visibility;
-  // Its list names no conversation. Where names are secret, it shows the last one all the same.
-  const isSettled = admission.isMany && refusal === 'explain';
-  return isStateless || isSettled ? 'stable' : 'hide';
-}
-
-/** Whether a client must not find out that something hidden exists. */
-export function keepsSecrets(config: GateConfig, admission: Admission): boolean {
-  return config.refusal === 'unknown-tool' && visibilityFor(config, admission) === 'hide';
-}
-
-/** Whether every mount of a gate in this process lists the same tools in every state. */
-const stable = new WeakMap<Workflow, boolean>();
 
 /** What a gate's runs begin with, as its last mount in this process says. */
 const beginnings = new WeakMap<Workflow, Begin>();
 
-/** Remembers how this process mounts a gate, for moves that no request is about. */
-export function noteMount(
-  workflow: Workflow,
-  { visibility, begin }: Pick<GateConfig, 'visibility' | 'begin'>,
-): void {
+/** Remembers what runs begin with, for moves that no request is about. */
+export function noteBegin(workflow: Workflow, begin: Begin | undefined): void {
   if (begin === undefined) beginnings.delete(workflow);
   else beginnings.set(workflow, begin);
-  stable.set(workflow, visibility === 'stable' && stable.get(workflow) !== false);
 }
 
 /** What runs of this workflow begin with where this process mounts it. */
 export function mountedBegin(workflow: Workflow): Begin | undefined {
   return beginnings.get(workflow);
-}
-
-/** Whether no move of this workflow changes a list: every mount in this process is stable. */
-export function isStableEverywhere(workflow: Workflow): boolean {
-  return stable.get(workflow) === true;
 }
 
 /** An upstream may keep making up names: more than this are not remembered. */

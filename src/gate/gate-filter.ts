@@ -5,6 +5,7 @@
 import type { Admission } from '../session/run.ts';
 import type { StepMove } from '../step/outcome.ts';
 import { turnKey } from '../step/turns.ts';
+import type { ClientInfo } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
@@ -31,7 +32,7 @@ import {
   type Transform,
   unknownReply,
 } from './claimed-call.ts';
-import { type GateConfig, keepsSecrets } from './config.ts';
+import type { GateConfig } from './config.ts';
 import { Gates } from './gates.ts';
 import { Judge, type Verdict } from './judge.ts';
 import { CachedLists } from './list-cache.ts';
@@ -48,6 +49,7 @@ import { ReadFilter } from './reads.ts';
 import { RecordedCall } from './recorded-call.ts';
 import { carryOn, ESCAPED_ASCII, recordLater, TaskFilter } from './tasks.ts';
 import { ToldRequests } from './told-requests.ts';
+import { keepsSecrets, TELLING_CALLS, visibilityFor } from './visibility.ts';
 
 const NONE: readonly ClaimedCall[] = [];
 const NONE_RECORDED: readonly RecordedCall[] = [];
@@ -136,6 +138,11 @@ class GateFilter implements Filter {
    * promise where none of the calls is gated.
    */
   enter(): MaybePromise<boolean> {
+    const { callsSinceTold, record } = this.#admission.session;
+    // Once for each session: a batch that counts past it leaves this to the next session.
+    const isTelling = callsSinceTold === TELLING_CALLS;
+    if (isTelling && this.#exchange.messages[0]?.method === 'tools/call')
+      this.#tellOfOldList(record.clientInfo);
     let isGated = false;
     for (const incoming of this.#exchange.messages) {
       if (incoming.method !== 'tools/call') continue;
@@ -147,6 +154,13 @@ class GateFilter implements Filter {
       }
     }
     return !isGated || this.#judgeAll(new Judge(this.#config, this.#exchange, this.#admission));
+  }
+
+  /** Not where tools are secret: a list of all tools would give them away. */
+  #tellOfOldList(client: ClientInfo | undefined): void {
+    const config = this.#config;
+    const isHiding = visibilityFor(config, this.#admission) === 'hide';
+    if (isHiding && config.refusal === 'explain') config.clients.tellOf(client, config);
   }
 
   /** Judges the calls one after another, from `at` on. */
@@ -440,7 +454,9 @@ class GateFilter implements Filter {
     // Only gates hold calls.
     const held = (incoming?.holders ?? []) as readonly (ClaimedCall | RecordedCall)[];
     if (held.at(-1) !== call) return transform;
-    return announcing(transform, held, (config) => Gates.of(config, this.#exchange));
+    return announcing(transform, held, this.#admission, (config) =>
+      Gates.of(config, this.#exchange),
+    );
   }
 
   /**

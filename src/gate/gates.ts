@@ -10,7 +10,7 @@ import type { BoundState, Position } from '../workflow/position.ts';
 import type { BoundRead } from '../workflow/reads.ts';
 import { type Goal, type Stand, Together } from '../workflow/together.ts';
 import { NOT_KNOWN, type Way, whereaboutsOf } from '../workflow/ways.ts';
-import { type GateConfig, keepsSecrets, readerOf } from './config.ts';
+import { type GateConfig, readerOf } from './config.ts';
 import {
   asksToShow,
   asShown,
@@ -20,6 +20,7 @@ import {
   statusOf,
   storedIn,
 } from './standing.ts';
+import { keepsSecrets } from './visibility.ts';
 
 /** On how many routes a gate knows its neighbours; on others it speaks for itself alone. */
 const MOST_ROUTES = 100;

@@ -26,7 +26,7 @@ import { AFTER } from '../workflow/stored.ts';
 import { admit } from './admit.ts';
 import { detailsOf, type Outlet, outletFrom } from './advise.ts';
 import { ClaimedCall, showHandler } from './claimed-call.ts';
-import { type GateConfig, keepsSecrets } from './config.ts';
+import type { GateConfig } from './config.ts';
 import { argumentFault, askedCall, refusedUnclaimed, unforeseen } from './consult.ts';
 import { decide, type RefusedCall, whyHidden } from './decide.ts';
 import { type Demand, Gates } from './gates.ts';
@@ -43,6 +43,7 @@ import {
   standingOfRefused,
 } from './standing.ts';
 import { answerStatus } from './status-tool.ts';
+import { keepsSecrets } from './visibility.ts';
 
 const NO_REFUSALS =
   'fsmGate({ trail: { refusals: true } }) has no effect: this store cannot keep refused calls';

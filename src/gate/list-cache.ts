@@ -7,7 +7,7 @@ import type { Admission } from '../session/run.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
 import { type HeadPort, headerFault, requestHeader } from '../wire/headers.ts';
-import { isObject, type JsonObject, META_CLAIM } from '../wire/json-rpc.ts';
+import { isObject, type JsonObject, META_CLAIM, META_CLIENT } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { CacheHint, KeptPage, PageBytes } from '../wire/pages.ts';
 
@@ -336,7 +336,7 @@ const MEMBERS: ReadonlySet<string> = new Set(['jsonrpc', 'id', 'method', 'params
 const PARAMS: ReadonlySet<string> = new Set(['cursor', '_meta']);
 const META = {
   version: META_CLAIM,
-  info: 'io.modelcontextprotocol/clientInfo',
+  info: META_CLIENT,
   capabilities: 'io.modelcontextprotocol/clientCapabilities',
 } as const;
 const META_KEYS: ReadonlySet<string> = new Set([...Object.values(META), 'progressToken']);

@@ -16,7 +16,8 @@ import {
 import type { Message } from '../wire/message.ts';
 import type { BoundRead } from '../workflow/reads.ts';
 import type { Workflow } from '../workflow/workflow.ts';
-import { type GateConfig, visibilityFor } from './config.ts';
+import type { GateConfig } from './config.ts';
+import { neverChanges, visibilityFor } from './visibility.ts';
 
 /** The lists that differ between two states, for every client. */
 function changedLists(workflow: Workflow, before: string, after: string): ListKind[] {
@@ -90,17 +91,20 @@ export function tellLists(
 ): void {
   // The caller's own era does not count: a client of the other era may share the run.
   if (config.visibility === 'stable' || admission.byArgument || lists.length === 0) return;
-  const isOwn = admission.era === 'session' && run === admission.listed;
+  const { era, session } = admission;
+  const isOwn = era === 'session' && run === admission.listed;
   // Only others may be shown this run's list.
-  const isSettled = admission.isMany && visibilityFor(config, admission) === 'stable';
-  const toldHere =
-    isSettled || (isOwn && answer?.exchange.announceListChange(answer.message, lists) === true);
-  run.listChanged(lists, toldHere);
+  const isSettled = era === 'session' && visibilityFor(config, admission) === 'stable';
+  const isOnAnswer =
+    !isSettled && isOwn && answer?.exchange.announceListChange(answer.message, lists) === true;
+  if (isOnAnswer && lists.includes('tools')) session.callsSinceTold ??= 0;
+  run.listChanged(lists, isSettled || isOnAnswer);
 }
 
 /** Tells a session's client that its lists show another run from now on, or none. */
-export function tellTurned({ visibility, workflow }: GateConfig, { session }: Admission): void {
-  if (visibility !== 'stable') session.notifyChanged(boundLists(workflow));
+export function tellTurned(config: GateConfig, admission: Admission): void {
+  if (!neverChanges(config, admission))
+    admission.session.notifyChanged(boundLists(config.workflow));
 }
 
 /** Whether the client asks for the server's capabilities, and its lists can change. */

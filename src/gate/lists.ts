@@ -17,11 +17,12 @@ import type { BoundRead, BoundReads } from '../workflow/reads.ts';
 import type { Sight } from '../workflow/visible.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { withArgument } from './argument-schema.ts';
-import { type GateConfig, type ListPart, readerOf, visibilityFor } from './config.ts';
+import { type GateConfig, type ListPart, readerOf } from './config.ts';
 import { decideRead } from './decide.ts';
 import { Gates } from './gates.ts';
 import { standingForLists } from './standing.ts';
 import { listStatusTool, statusToolKey } from './status-tool.ts';
+import { visibilityFor } from './visibility.ts';
 
 /**
  * What decides which tools a list leaves out: the run's state, and the tools that `visible` hides
@@ -57,13 +58,13 @@ export class ShownTools {
       const handle = managed === undefined ? '' : JSON.stringify(managed);
       const status = statusToolKey(this.#config.status, this.#admission);
       const known = `${uniqueNameOf(this.#notes)} ${listed.keyFor(this.#reader)}`;
-      return `${known} ${handle} ${status} ${keyOf(this.#unlisted)}`;
+      return `stable ${known} ${handle} ${status} ${keyOf(this.#unlisted)}`;
     }
     return after(this.#shownNow(), (shown) => {
       this.#next = { shown };
       if (shown === undefined) return undefined;
       const known = `${uniqueNameOf(this.#config)} ${listed.keyFor(this.#reader)}`;
-      return `${known} ${keyOf(shown.hidden)} ${shown.state}`;
+      return `hide ${known} ${keyOf(shown.hidden)} ${shown.state}`;
     });
   }
 

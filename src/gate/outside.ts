@@ -24,9 +24,10 @@ import type { ListKind } from '../wire/json-rpc.ts';
 import type { Position } from '../workflow/position.ts';
 import { countFailure, FREEZE } from '../workflow/stored.ts';
 import type { Beginning, Workflow } from '../workflow/workflow.ts';
-import { isStableEverywhere, mountedBegin } from './config.ts';
+import { mountedBegin } from './config.ts';
 import { listsChangedBy } from './list-changes.ts';
 import { isFromOutside, OUTSIDE, Standing, standingOfRefused, storedIn } from './standing.ts';
+import { isStableEverywhere } from './visibility.ts';
 
 /** What it takes to move runs from outside. */
 export interface OutsideMover {

@@ -17,7 +17,7 @@ import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import { type ReadRefusal, type ReadRefusalReason, readRefusalFor } from '../workflow/advice.ts';
 import { type Outlet, outletFrom } from './advise.ts';
-import { type GateConfig, keepsSecrets } from './config.ts';
+import type { GateConfig } from './config.ts';
 import { askedCall, refusedUnclaimed } from './consult.ts';
 import { decideRead } from './decide.ts';
 import { type Demand, Gates } from './gates.ts';
@@ -31,6 +31,7 @@ import {
 } from './lists.ts';
 import { askForAlias, nothingToComplete } from './replies.ts';
 import { type Absent, type Standing, standingNow } from './standing.ts';
+import { keepsSecrets } from './visibility.ts';
 
 const ESCAPED_ASCII = '\\u00';
 /** The methods that name one resource by its URI. The last two are of the extension for skills. */

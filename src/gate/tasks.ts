@@ -12,7 +12,6 @@ import type { AtomicStateStore, Uncertain } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
-import type { Era } from '../wire/headers.ts';
 import {
   errorResponse,
   isObject,
@@ -94,13 +93,13 @@ export class TaskFilter implements Filter {
     }
     if (task === undefined) return;
     const { reply } = end;
-    const { era } = this.#admission;
-    const run = this.#admission.runNamed(task.ticket.run);
+    const admission = this.#admission;
+    const run = admission.runNamed(task.ticket.run);
     const on = { exchange: this.#exchange, message };
     const onMoved: MoveListener = (move, isLate) =>
-      tellMoved(this.#config, this.#admission, run, move, isLate ? undefined : on);
+      tellMoved(this.#config, admission, run, move, isLate ? undefined : on);
     const gates = Gates.of(this.#config, this.#exchange);
-    const transform = await task.finish(reply, { era, run, gates, onMoved });
+    const transform = await task.finish(reply, { admission, run, gates, onMoved });
     if (reply === undefined) return;
     transform(reply);
     if (reply.changed) end.tell(reply);
@@ -123,7 +122,7 @@ const tables = new WeakMap<GuardedStore, Map<string, GatedTask>>();
 
 /** The exchange that shows a task's end, as far as saving it needs. */
 interface Witness {
-  readonly era: Era;
+  readonly admission: Admission;
   readonly run: Run;
   readonly gates: Gates;
   readonly onMoved: MoveListener;
@@ -167,15 +166,15 @@ class GatedTask {
 
   async #save(reply: Message | undefined, witness: Witness): Promise<Transform> {
     const { ticket } = this;
-    const { era, run, gates, onMoved } = witness;
+    const { admission, run, gates, onMoved } = witness;
     const { clock, times, onError } = this.#config;
     if ('recordable' in ticket) return this.#record(ticket.recordable, reply, witness);
     this.#step ??= this.#resumed(ticket, run);
     const step = this.#step;
-    const call = new ClaimedCall(0, era, this.#config, run, step);
+    const call = new ClaimedCall(0, admission.era, this.#config, run, step);
     // Not the last answer: a client may ask for the task again.
     const saved = reply && saveOutcome(call, reply, onMoved, false);
-    const transform = saved && (await announcing(saved, [call], () => gates));
+    const transform = saved && (await announcing(saved, [call], admission, () => gates));
     if (reply === undefined) {
       const entry = step.moves?.attempted({ outcome: 'failed', kind: 'cancelled' });
       await step.release({ entry });
@@ -192,18 +191,18 @@ class GatedTask {
   async #record(
     recordable: Recordable,
     reply: Message | undefined,
-    { era, run, gates, onMoved }: Witness,
+    { admission, run, gates, onMoved }: Witness,
   ): Promise<Transform> {
     const { clock, times, workflow, onError } = this.#config;
     const { tool, args } = recordable.origin;
     const binding = workflow.match(tool, args) ?? MOVES_NOTHING;
     const call = new RecordedCall(
-      { id: 0, era, config: this.#config, run, binding },
+      { id: 0, era: admission.era, config: this.#config, run, binding },
       recordable,
       true,
     );
     const recorded = reply && call.record(reply, (move) => onMoved(move, false));
-    const transform = recorded && (await announcing(recorded, [call], () => gates));
+    const transform = recorded && (await announcing(recorded, [call], admission, () => gates));
     if (call.isUnrecorded) this.#transform = undefined;
     else run.store.delete(this.#key).catch(onError);
     clock.after(times.maxStepMs, () => this.forget(run.store));

@@ -6,6 +6,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { type Placed, UseOrder } from '../clock.ts';
 import { InterlockError } from '../errors.ts';
 import { showValue } from '../options.ts';
+import type { ClientInfo } from '../stores/store.ts';
 import type { Filter } from '../wire/filter.ts';
 import { isObject, type JsonObject } from '../wire/json-rpc.ts';
 
@@ -62,6 +63,16 @@ export function identityOf(req: CallerRequest): Identity {
   const subject = places.find(({ sub }) => isName(sub))?.sub;
   if (!isName(auth.clientId) && subject === undefined) return ANONYMOUS;
   return { principal: undefined, binding: JSON.stringify({ client: auth.clientId, subject }) };
+}
+
+const MOST_NAME = 100;
+
+/** What a client calls itself (MCP, `Implementation`); `undefined` where it says nothing. */
+export function clientInfoIn(said: unknown): ClientInfo | undefined {
+  if (!isObject(said)) return undefined;
+  const { name, version } = said;
+  const text = (value: unknown) => (typeof value === 'string' ? value.slice(0, MOST_NAME) : '');
+  return { name: text(name), version: text(version) };
 }
 
 const REMEDY = 'Give sessionStore({ principal }) what names the user.';

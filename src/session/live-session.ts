@@ -142,6 +142,8 @@ export class LiveSession {
    * `undefined`: it has named none, or that is not known here yet.
    */
   shown: ShownRun | 'own' | undefined;
+  /** How many tools it called since it was told of a new list that it has not asked for. */
+  callsSinceTold: number | undefined;
   /** How many tools it has called in this process. */
   calls = 0;
   /** Whether its first call had an id of a conversation. */
@@ -243,6 +245,7 @@ export class LiveSession {
 
   /** Tells the client which of its lists have changed. */
   notifyChanged(lists: readonly ListKind[]): void {
+    if (lists.includes('tools')) this.callsSinceTold ??= 0;
     for (const kind of lists) this.notify(listChanged(kind));
   }
 

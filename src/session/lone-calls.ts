@@ -2,6 +2,7 @@
  * Clients that open a session for each call, where each call begins a new run. Hides how such
  * clients are noticed, and which line serves them.
  */
+import { asciiText } from '../names.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { isObject } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
@@ -13,7 +14,6 @@ const TELLING = 3;
 const LAST = 5;
 /** How many callers to remember at most. The least recently seen is forgotten. */
 const MOST_CALLERS = 1_000;
-const MOST_NAME = 100;
 
 /** Who opens a session, as far as counting needs it. */
 export interface OpeningCaller {
@@ -49,14 +49,16 @@ export class LoneCalls {
     return hasOwn && isAlone ? new LoneCalls(config) : undefined;
   }
 
-  /** @param client as the app names the caller's client */
+  /**
+   * @param client as the app names the caller's client
+   * @param name what the client calls itself
+   */
   callerOf(
-    { req, messages }: Exchange,
+    { req }: Exchange,
     principal: string | undefined,
     client: string | undefined,
+    name: string,
   ): OpeningCaller {
-    const said = messages[0]?.message.at('params', 'clientInfo', 'name');
-    const name = typeof said === 'string' ? said.slice(0, MOST_NAME) : '';
     const address = client ?? addressOf(req);
     const key = principal === undefined ? ['client', address, name] : ['principal', principal];
     return { key: JSON.stringify(key), name, hasPrincipal: principal !== undefined };
@@ -79,7 +81,7 @@ export class LoneCalls {
     if (this.#told.has(cure)) return;
     this.#told.add(cure);
     this.#config.onWarning(
-      `the client ${escaped(name)} opened ${TELLING} sessions with a single call in each, so ` +
+      `the client ${asciiText(name)} opened ${TELLING} sessions with a single call in each, so ` +
         `each of its calls begins a new run. ${cure}; ` +
         'see mcp-interlock/docs/build/eras.md#clients-that-open-a-session-for-each-call',
     );
@@ -112,12 +114,4 @@ function addressOf(req: object): string {
   const { ip, socket } = req as { readonly ip?: unknown; readonly socket?: unknown };
   const address = ip ?? (isObject(socket) ? socket.remoteAddress : undefined);
   return typeof address === 'string' ? address : '';
-}
-
-/** A name that a stranger chose, for a log: no character of it can end a line or a quotation. */
-function escaped(name: string): string {
-  return JSON.stringify(name).replace(
-    /[^\x20-\x7e]/g,
-    (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  );
 }

@@ -7,7 +7,7 @@ import { newSessionId, SESSION_HEADER } from '../names.ts';
 import type { NotificationBus } from '../notify/bus.ts';
 import { keepAlive } from '../notify/relay.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
-import type { OpenResult } from '../stores/store.ts';
+import type { ClientInfo, OpenResult } from '../stores/store.ts';
 import type { Exchange, Observers } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
 import { acceptsEventStream, type HeadPort, requestHeader } from '../wire/headers.ts';
@@ -54,6 +54,8 @@ export interface SessionsConfig extends Observers {
 export interface SessionOpener extends Identity, Owner {
   /** As {@link LoneCalls.callerOf} names it; `undefined` where nothing is counted. */
   readonly from: OpeningCaller | undefined;
+  /** What its client calls itself. */
+  readonly clientInfo: ClientInfo | undefined;
 }
 
 /** Opens and closes sessions. */

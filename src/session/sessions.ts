@@ -7,7 +7,7 @@ import { newToken, SESSION_HEADER } from '../names.ts';
 import type { NotificationBus } from '../notify/bus.ts';
 import { HeldStreams, Relay } from '../notify/relay.ts';
 import { leftRunning, Turns } from '../step/turns.ts';
-import type { OpenResult, RunRecord, SessionRecord } from '../stores/store.ts';
+import type { ClientInfo, OpenResult, RunRecord, SessionRecord } from '../stores/store.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import {
   type Era,
@@ -17,10 +17,10 @@ import {
   requestHeader,
   setRequestHeader,
 } from '../wire/headers.ts';
-import { isLongId, isRequestId, type ListKind } from '../wire/json-rpc.ts';
+import { isLongId, isRequestId, type ListKind, META_CLIENT } from '../wire/json-rpc.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { Audiences, MissedLists } from './audiences.ts';
-import { ANONYMOUS, Callers, clientNamed, type Identity, Quotas } from './callers.ts';
+import { ANONYMOUS, Callers, clientInfoIn, clientNamed, type Identity, Quotas } from './callers.ts';
 import { Conversations, type RequestNames } from './conversations.ts';
 import { serveHandles } from './handles.ts';
 import { HeldRuns } from './held-runs.ts';
@@ -178,7 +178,7 @@ export class Sessions implements SessionKeeper {
     this.#warnOfStore();
     const seat = await this.#quotas.makeRoom(caller, (session) => this.#endUnlessUsed(session));
     if (seat === undefined) return 'full';
-    const record = { principal: caller.binding, minted };
+    const record = { principal: caller.binding, minted, clientInfo: caller.clientInfo };
     try {
       const { status } = await this.config.store.open(run, record, this.config.idleMs, newToken());
       if (status === 'opened') {
@@ -310,12 +310,13 @@ export class Sessions implements SessionKeeper {
     setRequestHeader(exchange.req, SESSION_HEADER, undefined);
     const { binding, principal } = identity;
     const client = clientNamed(this.config.clientOf, exchange.req);
-    const from = this.#loneCalls?.callerOf(exchange, principal, client);
-    const caller = { binding, principal, client, from };
+    const clientInfo = clientInfoIn(exchange.messages[0]?.message.at('params', 'clientInfo'));
+    const from = this.#loneCalls?.callerOf(exchange, principal, client, clientInfo?.name ?? '');
+    const caller = { binding, principal, client, clientInfo, from };
     if (this.#quotas.isBarred(caller)) return deny(exchange, CROWDED);
     exchange.join(new Handshake(this, exchange, caller));
     this.#lookOut(exchange, identity);
-    return this.#admitNowhere(exchange, identity, keysBeforeSessions(this.config.keys));
+    return this.#admitNowhere(exchange, identity, keysBeforeSessions(this.config.keys), clientInfo);
   }
 
   #withoutSession(exchange: Exchange, identity: Identity): MaybePromise<Admission | undefined> {
@@ -337,8 +338,9 @@ export class Sessions implements SessionKeeper {
     exchange: Exchange,
     identity: Identity = ANONYMOUS,
     keys: RunKeeper['keys'] = [],
+    clientInfo?: ClientInfo,
   ): Admission {
-    const caller = { era: 'session', identity, session: newScope() } as const;
+    const caller = { era: 'session', identity, session: newScope(clientInfo) } as const;
     return letIn(exchange, new Admission(this, { ...this.#keeper, keys }, caller));
   }
 
@@ -350,7 +352,8 @@ export class Sessions implements SessionKeeper {
     names?: RequestNames,
   ): MaybePromise<Admission | undefined> {
     this.#warnOfStore();
-    const session = newScope();
+    const said = era === 'stateless' ? exchange.messages[0]?.message : undefined;
+    const session = newScope(clientInfoIn(said?.at('params', '_meta', META_CLIENT)));
     // The header means nothing here: an upstream that read it would serve another client's session.
     setRequestHeader(exchange.req, SESSION_HEADER, undefined);
     const post = Post.begin(exchange, session);
@@ -522,7 +525,10 @@ export class Sessions implements SessionKeeper {
     for (const incoming of exchange.messages) {
       const { kind, id, method, message } = incoming;
       if (kind === 'response' && id !== undefined) session.answered(id);
-      if (method === 'tools/call' && session.calls++ === 0) session.hasId = hasKnownId(message);
+      if (method === 'tools/call') {
+        if (session.calls++ === 0) session.hasId = hasKnownId(message);
+        if (session.callsSinceTold !== undefined) session.callsSinceTold++;
+      } else if (method === 'tools/list') session.callsSinceTold = undefined;
       if (method !== 'notifications/cancelled') continue;
       const cancelled = message.at('params', 'requestId');
       // All instances would hear of it, and no request of the session has such an id.
@@ -534,6 +540,6 @@ export class Sessions implements SessionKeeper {
 }
 
 /** Stands for a session where requests have none. */
-function newScope(): LiveSession {
-  return new LiveSession('', {}, 0);
+function newScope(clientInfo?: ClientInfo): LiveSession {
+  return new LiveSession('', { clientInfo }, 0);
 }

@@ -452,13 +452,13 @@ function dropped(): InterlockError {
 
 function newRun(
   key: string,
-  { principal, minted }: SessionRecord,
+  { principal, minted, clientInfo }: SessionRecord,
   expiresAt: number,
   openedBy?: string,
 ): AdaptedRun {
   return {
     key,
-    session: { principal, minted },
+    session: { principal, minted, clientInfo },
     openedBy,
     saved: undefined,
     workflows: new Map(),

@@ -318,12 +318,12 @@ export class MemoryStore implements AtomicStateStore {
 
   #make(
     key: string,
-    { principal, minted }: SessionRecord,
+    { principal, minted, clientInfo }: SessionRecord,
     expiresAt: number,
     openedBy?: string,
   ): KeptRun {
     const run: KeptRun = {
-      session: Object.freeze({ principal, minted }),
+      session: Object.freeze({ principal, minted, clientInfo }),
       openedBy,
       workflows: new Map(),
       expiresAt,

@@ -3,12 +3,13 @@ import { systemClock } from '../clock.ts';
 import { InterlockError, quoteNames } from '../errors.ts';
 import { isTable, lazily, type ParsedBy, parseOptions } from '../options.ts';
 import { parseSnapshot } from '../workflow/stored.ts';
-import type { FsmSnapshot, FsmStateStore, Json } from './store.ts';
+import type { ClientInfo, FsmSnapshot, FsmStateStore, Json } from './store.ts';
 
 /** The session record of a run. */
 export interface SavedSession {
   readonly principal?: string | undefined;
   readonly minted?: boolean | undefined;
+  readonly clientInfo?: ClientInfo | undefined;
   /** The token that opened the run; absent where a claim made it. */
   readonly openedBy?: string | undefined;
   /** The workflows that have a snapshot. If one of the snapshots is missing, it was evicted. */
@@ -50,6 +51,7 @@ const sessionContextSchema = lazily(() =>
     format: z.int(),
     principal: z.optional(z.string()),
     minted: z.optional(z.boolean()),
+    clientInfo: z.optional(z.object({ name: z.string(), version: z.string() })),
     openedBy: z.optional(z.string()),
     workflows: z.array(z.string()),
     ended: z.optional(z.array(z.string())),
@@ -115,7 +117,8 @@ export class SavedRuns {
   }
 
   async saveSession(run: string, session: SavedSession, now: number): Promise<void> {
-    const { principal, minted, openedBy, workflows, ended = [], sessionEnded, expiresAt } = session;
+    const { principal, minted, clientInfo, openedBy, workflows, ended = [] } = session;
+    const { sessionEnded, expiresAt } = session;
     const context: Json = {
       ...session.more,
       format: ADAPTED_FORMAT,
@@ -124,6 +127,7 @@ export class SavedRuns {
     };
     if (principal !== undefined) context.principal = principal;
     if (minted !== undefined) context.minted = minted;
+    if (clientInfo !== undefined) context.clientInfo = { ...clientInfo };
     if (openedBy !== undefined) context.openedBy = openedBy;
     if (ended.length > 0) context.ended = [...ended];
     if (sessionEnded === true) context.sessionEnded = true;
@@ -220,6 +224,7 @@ function sessionOf(context: ParsedBy<typeof sessionContextSchema>): SavedSession
     format: _,
     principal,
     minted,
+    clientInfo,
     openedBy,
     workflows,
     ended,
@@ -227,8 +232,8 @@ function sessionOf(context: ParsedBy<typeof sessionContextSchema>): SavedSession
     expiresAt,
     ...more
   } = context;
-  const known = { principal, minted, openedBy, workflows, ended, sessionEnded, expiresAt };
-  return { ...known, more: more as Record<string, Json> };
+  const known = { principal, minted, clientInfo, openedBy, workflows, ended };
+  return { ...known, sessionEnded, expiresAt, more: more as Record<string, Json> };
 }
 
 function tooNew(format: number): InterlockError {

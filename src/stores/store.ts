@@ -41,12 +41,22 @@ export interface RunKey {
   readonly workflow: string;
 }
 
+/** What a client called itself when it opened its session, each up to 100 characters. */
+export interface ClientInfo {
+  /** Empty where it gave no name. */
+  readonly name: string;
+  /** Empty where it gave no version. */
+  readonly version: string;
+}
+
 /** What is known of a run before any workflow of it has moved. */
 export interface SessionRecord {
   /** Who may use the run; `undefined` binds it to unauthenticated callers. */
   readonly principal?: string | undefined;
   /** Whether the middleware made the session id up, because the upstream makes none. */
   readonly minted?: boolean | undefined;
+  /** What the session's client called itself; `undefined` where it said nothing. */
+  readonly clientInfo?: ClientInfo | undefined;
 }
 
 /** What may happen after a step whose outcome the gate did not see. */

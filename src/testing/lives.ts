@@ -37,6 +37,18 @@ function openPromises(promises: Promises): void {
     },
   );
 
+  promises('what a client called itself is known of its run', async ({ store, run }) => {
+    const names = ['openai-mcp', '', 'a "name" \\u0000 of\n\u0000 \ud83d', 'é🛒'];
+    for (const [i, name] of names.entries()) {
+      const clientInfo = { name, version: '1.0' };
+      await store.open(`${run}-${i}`, { clientInfo }, HOUR);
+      const record = await store.read(`${run}-${i}`, HOUR);
+      assert.deepEqual(record?.session.clientInfo, clientInfo);
+    }
+    await store.open(run, {}, HOUR);
+    assert.equal((await store.read(run, HOUR))?.session.clientInfo, undefined);
+  });
+
   promises('no principal is not the empty principal', async ({ store, run }) => {
     await store.open(run, {}, HOUR);
     await store.open(`${run}-2`, { principal: '', minted: false }, HOUR);

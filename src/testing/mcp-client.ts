@@ -3,7 +3,7 @@
  * carry, and whether a server answers by JSON or by a stream.
  */
 import { SESSION_HEADER } from '../names.ts';
-import { isObject, type JsonObject, META_CLAIM } from '../wire/json-rpc.ts';
+import { isObject, type JsonObject, META_CLAIM, META_CLIENT } from '../wire/json-rpc.ts';
 import { parseSseEvent, SseSplitter } from '../wire/sse.ts';
 
 /** Takes a request, as `fetch` does. */
@@ -37,7 +37,6 @@ export interface RpcError {
 /** The version that each kind of client speaks. */
 const VERSIONS = { session: '2025-11-25', stateless: '2026-07-28' } as const;
 const CLIENT = { name: 'mcp-interlock-testing', version: '1' };
-const META_CLIENT = 'io.modelcontextprotocol/clientInfo';
 const META_CAPABILITIES = 'io.modelcontextprotocol/clientCapabilities';
 /** So many pages of a list are asked for; a server that gives more goes round in a circle. */
 const MOST_PAGES = 1_000;

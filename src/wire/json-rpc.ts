@@ -34,6 +34,8 @@ export const META_TRY = `${META_PREFIX}try`;
  * protocol fields").
  */
 export const META_CLAIM = 'io.modelcontextprotocol/protocolVersion';
+/** The key in `_meta` by which the client of a stateless request says what it is. */
+export const META_CLIENT = 'io.modelcontextprotocol/clientInfo';
 
 export function isObject(value: unknown): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value);

@@ -23,8 +23,12 @@ export interface ToolResult {
   readonly meta: Record<string, unknown>;
 }
 
-export async function connect(url: URL, headers: Record<string, string> = {}): Promise<TestClient> {
-  const client = new Client({ name: 'test', version: '1.0.0' });
+export async function connect(
+  url: URL,
+  headers: Record<string, string> = {},
+  info = { name: 'test', version: '1.0.0' },
+): Promise<TestClient> {
+  const client = new Client(info);
   const stream = latch();
   const transport = new StreamableHTTPClientTransport(url, {
     requestInit: { headers },

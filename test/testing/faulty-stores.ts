@@ -302,14 +302,17 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     },
   }),
   'forgets the principal': (store) => ({
-    open: (run, { minted }, ...rest) => store.open(run, { minted }, ...rest),
+    open: (run, session, ...rest) => store.open(run, { ...session, principal: undefined }, ...rest),
   }),
   'takes an empty principal for none': (store) => ({
-    open: (run, { principal, minted }, ...rest) =>
-      store.open(run, { principal: principal || undefined, minted }, ...rest),
+    open: (run, session, ...rest) =>
+      store.open(run, { ...session, principal: session.principal || undefined }, ...rest),
   }),
   'forgets that it made the id up': (store) => ({
-    open: (run, { principal }, ...rest) => store.open(run, { principal }, ...rest),
+    open: (run, session, ...rest) => store.open(run, { ...session, minted: undefined }, ...rest),
+  }),
+  'forgets what the client called itself': (store) => ({
+    open: (run, { clientInfo: _, ...session }, ...rest) => store.open(run, session, ...rest),
   }),
   'never expires': (store) => ({
     open: (run, session, _, token) => store.open(run, session, 1_000 * HOUR, token),

@@ -40,10 +40,4 @@ describe('the zoo of clients', () => {
   });
 });
 
-/** The command has no option for `visibility`, and clients that list once need it. */
-const UNSERVED: readonly string[] = [
-  'lists once, and is known for it, 2025-11-25, behind the command',
-  'lists once, under an SDK’s name, 2025-11-25, behind the command',
-  'as ChatGPT, 2025-11-25, behind the command',
-  'as claude.ai, 2025-11-25, behind the command',
-];
+const UNSERVED: readonly string[] = [];

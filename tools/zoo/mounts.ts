@@ -58,7 +58,7 @@ export const MOUNTS: Readonly<Record<MountName, Mount>> = {
   stable: {
     lines: "`fsmGate(gate, { visibility: 'stable' })`",
     gate: { visibility: 'stable' },
-    command: undefined,
+    command: ['--visibility', 'stable'],
   },
   order: {
     lines: "rules of order, `visibility: 'stable'`",
@@ -80,7 +80,7 @@ export const MOUNTS: Readonly<Record<MountName, Mount>> = {
     lines: "`key: principalKey()`, `visibility: 'stable'`",
     key: principalKey,
     gate: { visibility: 'stable' },
-    command: ['--key', 'principal'],
+    command: ['--key', 'principal', '--visibility', 'stable'],
   },
   handle: {
     lines: '`key: managedHandle()`',

@@ -40,6 +40,8 @@ import { type OpenStore, storeNamed } from './stores.ts';
 import { connectionFault } from './upstream.ts';
 import { loadWorkflows, type WorkflowFile } from './workflow-file.ts';
 
+const VISIBILITIES = ['hide', 'stable', 'auto'] as const;
+
 export const GATE = {
   usage: 'mcp-interlock gate ./gate.ts --target http://127.0.0.1:3001/mcp [options]',
   about:
@@ -75,7 +77,13 @@ export const GATE = {
       many: true,
       help: 'a web page that may call, such as http://localhost:6274',
     },
-    announce: { help: 'says in results what is available next, for clients that never list again' },
+    visibility: {
+      takes: 'WHAT',
+      help:
+        'what lists of tools show: hide (what is available), stable (every tool, with a note)\n' +
+        'or auto (stable for clients that are known not to list again). Default auto',
+    },
+    announce: { help: 'says in results what is available next; auto does so where it is needed' },
     'max-step': {
       takes: 'TIME',
       help: 'the longest that a call of a bound tool takes. Default 10m',
@@ -143,7 +151,9 @@ function settingsOf(given: GateOptions) {
     token,
     hosts: given['allow-host'],
     origins: given['allow-origin'],
-    announce: given.announce,
+    visibility: choiceOf('visibility', given.visibility ?? 'auto', VISIBILITIES),
+    // Where it is not asked for, `auto` announces to the clients that need it.
+    announce: given.announce ? true : undefined,
     inspect: given.inspect,
     maxStepMs: durationOf('max-step', given['max-step'] ?? '10m'),
     idleMs: durationOf('idle', given.idle ?? '24h'),
@@ -197,7 +207,8 @@ async function makeApp(
     onError: () => {},
     onWarning: log.warn,
   });
-  const options = { maxStepMs: settings.maxStepMs, announce: settings.announce };
+  const { maxStepMs, visibility, announce } = settings;
+  const options = { maxStepMs, visibility, announce };
   const runs = file.gates.map((gate) => runsOf(gate, { sessions }));
   const watched = { runs, stuckAfterMs: settings.stuckAfterMs };
   const health = workflowHealth(watched);

@@ -10,6 +10,7 @@ import type {
   ClaimRequest,
   ClaimResult,
   ClaimView,
+  ClientInfo,
   CommitRequest,
   CommitResult,
   CountQuery,
@@ -52,7 +53,7 @@ export function durationNumber(ms: number): number {
 }
 
 function runDocument(run: string, session: SessionRecord, ttlMs: number): Document {
-  const { principal, minted } = session;
+  const { principal, minted, clientInfo } = session;
   const key = encodeKey(run);
   const wholeKey = encodeText(run);
   return {
@@ -60,6 +61,7 @@ function runDocument(run: string, session: SessionRecord, ttlMs: number): Docume
     long_key: wholeKey === key ? null : wholeKey,
     principal: textOrNull(principal),
     minted: minted ?? null,
+    client_info: clientInfo === undefined ? null : JSON.stringify(clientInfo),
     ttl_ms: durationNumber(ttlMs),
   };
 }
@@ -275,6 +277,7 @@ interface NoteRow {
 export interface RunRow {
   readonly principal: string | null;
   readonly minted: boolean | null;
+  readonly clientInfo: ClientInfo | null;
   readonly sessionEnded: boolean;
   /** `null` where there are none. */
   readonly workflows: readonly WorkflowRow[] | null;
@@ -364,9 +367,13 @@ export interface CountRow {
 }
 
 export function toRunRecord(row: RunRow): RunRecord {
-  const { principal, minted, sessionEnded, workflows, now } = row;
+  const { principal, minted, clientInfo, sessionEnded, workflows, now } = row;
   return {
-    session: { ...present('principal', principal, decodeText), ...(minted !== null && { minted }) },
+    session: {
+      ...present('principal', principal, decodeText),
+      ...(minted !== null && { minted }),
+      ...(clientInfo !== null && { clientInfo }),
+    },
     workflows: toWorkflows(workflows ?? []),
     ...(sessionEnded && { sessionEnded }),
     now,

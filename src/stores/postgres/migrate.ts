@@ -131,6 +131,7 @@ CREATE TABLE ${runs} (
   long_key       text,
   principal      text,
   minted         boolean,
+  client_info    json,
   opened_by      text,
   created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
   expires_at     timestamptz NOT NULL,
@@ -148,6 +149,8 @@ COMMENT ON COLUMN ${runs}.long_key IS
   'The run key where run is only its beginning and a digest, else NULL.';
 COMMENT ON COLUMN ${runs}.principal IS 'Who may use the run. NULL: unauthenticated callers.';
 COMMENT ON COLUMN ${runs}.minted IS 'Whether the middleware made up the session id.';
+COMMENT ON COLUMN ${runs}.client_info IS
+  'What the session''s client called itself: {"name", "version"}. NULL: nothing.';
 COMMENT ON COLUMN ${runs}.opened_by IS
   'The token of the call that opened the run, so that a call that arrives twice is known. NULL: '
   'not opened, but made by a claim.';

@@ -117,13 +117,13 @@ DECLARE
 BEGIN
   SELECT * INTO asked
     FROM json_to_record(request) AS r(
-      run text, long_key text, principal text, minted boolean, opened_by text,
-      ttl_ms double precision
+      run text, long_key text, principal text, minted boolean, client_info text,
+      opened_by text, ttl_ms double precision
     );
   LOOP
-    INSERT INTO ${runs} (run, long_key, principal, minted, opened_by, expires_at)
-    VALUES (asked.run, asked.long_key, asked.principal, asked.minted, asked.opened_by,
-            clock_timestamp() + asked.ttl_ms * interval '1 millisecond')
+    INSERT INTO ${runs} (run, long_key, principal, minted, client_info, opened_by, expires_at)
+    VALUES (asked.run, asked.long_key, asked.principal, asked.minted, asked.client_info::json,
+            asked.opened_by, clock_timestamp() + asked.ttl_ms * interval '1 millisecond')
         ON CONFLICT (run) DO NOTHING;
     EXIT WHEN FOUND;
     IF ${lockRun}(asked.run) THEN
@@ -285,6 +285,7 @@ BEGIN
   SELECT json_build_object(
            'principal', r.principal,
            'minted', r.minted,
+           'clientInfo', r.client_info,
            'sessionEnded', ${sessionEnded('moment')},
            'now', ${NOW},
            'workflows', (

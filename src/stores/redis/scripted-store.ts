@@ -274,8 +274,8 @@ function settling(settles: CommitRequest['settles']): string {
  * The token of an `open` is in the text. So only the same call, which a driver may repeat, sends
  * the same text.
  */
-function sessionText({ principal, minted }: SessionRecord, openedBy?: string): string {
-  return JSON.stringify({ principal, minted, openedBy });
+function sessionText({ principal, minted, clientInfo }: SessionRecord, openedBy?: string): string {
+  return JSON.stringify({ principal, minted, clientInfo, openedBy });
 }
 
 function scoreOf(session: SessionRecord | undefined): string {

@@ -113,16 +113,18 @@ function isLocked(error: unknown): boolean {
 }
 
 /**
- * Times are milliseconds since the epoch. The columns `context`, `claim`, `unsettled`, `settled`
- * and `entry` are JSON text. In other text a backslash is doubled, and NUL and half surrogate pairs
- * are written `\uXXXX`. `session_ended` is 1 where the session ended before `expires_at`, until
- * when the run can be read then. In the trail, the columns before `entry` are for queries.
+ * Times are milliseconds since the epoch. JSON text is in the columns `client_info`, `context`,
+ * `claim`, `unsettled`, `settled` and `entry`. In other text a backslash is doubled, and NUL and
+ * half surrogate pairs are written `\uXXXX`. `session_ended` is 1 where the session ended before
+ * `expires_at`, until when the run can be read then. In the trail, the columns before `entry` are
+ * for queries.
  */
 const SCHEMA = `
 CREATE TABLE IF NOT EXISTS workflow_runs (
   run            TEXT PRIMARY KEY,
   principal      TEXT,
   minted         INTEGER,
+  client_info    TEXT,
   opened_by      TEXT,
   created_at     REAL NOT NULL,
   expires_at     REAL NOT NULL,

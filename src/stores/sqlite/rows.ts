@@ -42,8 +42,8 @@ const STATEMENTS = {
      WHERE principal = ? AND expires_at <= ? ORDER BY expires_at LIMIT ?`,
   insertRun: `
     INSERT INTO workflow_runs
-      (run, created_at, expires_at, session_ended, opened_by, principal, minted)
-    VALUES (?, ?, ?, ?, ?, ?, ?)`,
+      (run, created_at, expires_at, session_ended, opened_by, principal, minted, client_info)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
   expireRun: 'UPDATE workflow_runs SET expires_at = ?, session_ended = ? WHERE run = ?',
   deleteRun: 'DELETE FROM workflow_runs WHERE run = ?',
   selectWorkflows: 'SELECT * FROM workflows WHERE run = ?',
@@ -285,6 +285,7 @@ interface LifeRow {
 interface SqliteRunRow extends LifeRow {
   readonly principal: string | null;
   readonly minted: number | null;
+  readonly client_info: string | null;
   readonly opened_by: string | null;
 }
 
@@ -365,16 +366,21 @@ function workflowOfRow(row: SqliteWorkflowRow): WorkflowState {
   };
 }
 
-function toSession({ principal, minted }: SqliteRunRow): SessionRecord {
+function toSession({ principal, minted, client_info }: SqliteRunRow): SessionRecord {
   return {
     ...(principal !== null && { principal: decodeText(principal) }),
     ...(minted !== null && { minted: minted !== 0 }),
+    ...(client_info !== null && { clientInfo: JSON.parse(client_info) }),
   };
 }
 
-/** `principal` and `minted`. */
-function fromSession({ principal, minted }: SessionRecord): SqliteValue[] {
-  return [textOrNull(principal), minted === undefined ? null : Number(minted)];
+/** `principal`, `minted` and `client_info`. */
+function fromSession({ principal, minted, clientInfo }: SessionRecord): SqliteValue[] {
+  return [
+    textOrNull(principal),
+    minted === undefined ? null : Number(minted),
+    clientInfo === undefined ? null : JSON.stringify(clientInfo),
+  ];
 }
 
 /** The columns of a workflow behind those of its key, in their order. */

@@ -1,0 +1,199 @@
+/**
+ * What a gate's lists show each client. Hides which clients are known not to list again, what the
+ * app says of each, and when the operator hears of one.
+ */
+import { InterlockError } from '../errors.ts';
+import { asciiText } from '../names.ts';
+import { showValue } from '../options.ts';
+import type { Admission } from '../session/run.ts';
+import type { ClientInfo } from '../stores/store.ts';
+import type { Observers } from '../wire/exchange.ts';
+import type { Workflow } from '../workflow/workflow.ts';
+
+/**
+ * `hide`: lists show what is available in the run's state. `stable`: they show every tool. `auto`:
+ * `stable` where the era or the client asks for it, else `hide`.
+ */
+export type Visibility = 'hide' | 'stable' | 'auto';
+
+/**
+ * Says what the lists of one client show. It gets the name and the version that the client gave,
+ * each up to 100 characters, and empty where it gave none. It must go by them alone: it is asked
+ * once for each session and process. What it throws goes to `onError`, and means `hide`.
+ */
+export type VisibilityOf = (client: ClientInfo) => Visibility;
+
+/**
+ * The clients whose models go on with the first list, by the name that they give. A name stands
+ * here only with a source for the name and one for the habit. The names that SDKs give by default,
+ * such as `mcp`, say nothing of the client. Looked up on 2026-11-25.
+ */
+const LIST_ONCE: ReadonlySet<string> = new Set([
+  // claude.ai asks again, and its model keeps the old list. Names:
+  // github.com/anthropics/claude-ai-mcp/issues/792 and /76. Habit: /issues/45, /137 and /1044.
+  'Anthropic',
+  'Anthropic/ClaudeAI',
+  'Anthropic/Toolbox',
+  // Claude Desktop, and at times claude.ai. Name: github.com/anthropics/claude-ai-mcp/issues/792.
+  // Habit: github.com/anthropics/claude-code/issues/39901.
+  'claude-ai',
+  // ChatGPT and OpenAI's Responses API. Name: github.com/php-mcp/laravel/issues/28. Habit, "a
+  // frozen snapshot of its tools": github.com/openai/tunnel-client/issues/42.
+  'openai-mcp',
+  // Codex. Name: github.com/openai/codex, codex-rs/codex-mcp/src/rmcp_client.rs. Habit: there,
+  // codex-rs/rmcp-client/src/logging_client_handler.rs, and issues/37417.
+  'codex-mcp-client',
+]);
+
+/** Added to a client's own name (github.com/geelen/mcp-remote, src/lib/utils.ts). */
+const PROXIED = / \(via mcp-remote [^()]*\)$/;
+
+/** A client that did not say what it is. */
+const UNNAMED: ClientInfo = Object.freeze({ name: '', version: '' });
+
+/** So many calls without a new list tell of a client that never asks for one. */
+export const TELLING_CALLS = 3;
+/** The operator is told of so many names. Clients choose them, and could fill a log. */
+const MOST_TOLD = 100;
+
+const STALE_HIDE =
+  'visibility "hide" has no effect where calls name their runs by a handle: a list names none. ' +
+  'Every tool is listed';
+const DEPARTURE =
+  'visibility "hide" departs from MCP 2026-07-28, where a list of tools "MUST NOT vary … as a ' +
+  'side effect of other requests". Clients may keep such a list';
+
+/** How a mounted gate lists. */
+export interface ListingRules extends Observers {
+  readonly workflow: Workflow;
+  /** What lists show. Ask {@link visibilityFor}, which also goes by the request. */
+  readonly visibility: Visibility | VisibilityOf;
+  /**
+   * Whether the result that causes a move also says in words what is available then. `undefined`:
+   * the client's habit decides.
+   */
+  readonly announce: boolean | undefined;
+  /**
+   * `explain`: the refusal says what is available and how to get there. `unknown-tool`: it is the
+   * upstream's own error for a tool that does not exist.
+   */
+  readonly refusal: 'explain' | 'unknown-tool';
+  readonly clients: ListingClients;
+  /** Gives each warning once. */
+  readonly warnOnce: (warning: string) => void;
+}
+
+/** What is known of the clients of one mounted gate. */
+export class ListingClients {
+  readonly #chosen = new WeakMap<ClientInfo, Visibility>();
+  readonly #told = new Set<string>();
+
+  /**
+   * What the client itself is shown. `auto`: nothing is known of it, so the era and the session's
+   * conversations decide.
+   */
+  chosenFor(config: ListingRules, { era, session }: Asker): Visibility {
+    const { visibility, refusal, workflow } = config;
+    if (visibility === 'hide' || visibility === 'stable') return visibility;
+    const client = session.record.clientInfo ?? UNNAMED;
+    let chosen = this.#chosen.get(client);
+    if (chosen === undefined) {
+      chosen = visibility === 'auto' ? 'auto' : asked(visibility, client, config.onError);
+      // A client may lie about its name: what is hidden from clients does not go by it.
+      const isOpen = refusal === 'explain' && !workflow.hides;
+      const listsOnce = LIST_ONCE.has(client.name.replace(PROXIED, ''));
+      if (chosen === 'auto' && era === 'session' && isOpen && listsOnce) chosen = 'stable';
+      this.#chosen.set(client, chosen);
+    }
+    return chosen;
+  }
+
+  /** Tells the operator once of a client that goes on calling with an old list. */
+  tellOf({ name }: ClientInfo = UNNAMED, { visibility, workflow, onWarning }: ListingRules): void {
+    if (this.#told.size >= MOST_TOLD || this.#told.has(name)) return;
+    this.#told.add(name);
+    const quoted = asciiText(name);
+    const line =
+      typeof visibility === 'function'
+        ? `let your visibility return 'stable' for the name ${quoted}`
+        : 'give fsmGate(gate, { visibility: (client) => ' +
+          `client.name === ${quoted} ? 'stable' : '${visibility}' })`;
+    onWarning(
+      `the client ${quoted} was told that its list of tools changed, and called ` +
+        `${TELLING_CALLS} times without listing again, as far as this process saw. Its model may ` +
+        `not see what "${workflow.id}" allows now. If it never lists again, ${line}; ` +
+        'see mcp-interlock/docs/start/clients.md',
+    );
+  }
+}
+
+/** Whose lists are asked about. */
+type Asker = Pick<Admission, 'era' | 'session' | 'byArgument'>;
+
+/** What the app says. Where it fails, the list hides what is not available. */
+function asked(
+  visibility: VisibilityOf,
+  client: ClientInfo,
+  onError: (error: unknown) => void,
+): Visibility {
+  try {
+    const given: unknown = visibility({ name: client.name, version: client.version });
+    if (given === 'hide' || given === 'stable' || given === 'auto') return given;
+    // A rejection that is not handled ends the process.
+    Promise.resolve(given).catch(() => {});
+    throw new InterlockError(
+      'ERR_INTERLOCK_CONFIG',
+      "fsmGate(): visibility() must return 'hide', 'stable' or 'auto'; " +
+        `it returned ${showValue(given)}`,
+    );
+  } catch (error) {
+    onError(error);
+    return 'hide';
+  }
+}
+
+/** How one gate lists its tools for one request. */
+export function visibilityFor(config: ListingRules, admission: Admission): 'hide' | 'stable' {
+  const { visibility, refusal, clients, warnOnce } = config;
+  if (admission.byArgument) {
+    if (visibility === 'hide') warnOnce(STALE_HIDE);
+    return 'stable';
+  }
+  const chosen = clients.chosenFor(config, admission);
+  const isStateless = admission.era === 'stateless';
+  if (isStateless && chosen === 'hide') warnOnce(DEPARTURE);
+  if (chosen !== 'auto') return chosen;
+  // Its list names no conversation. Where names are secret, it shows the last one all the same.
+  const isSettled = admission.isMany && refusal === 'explain';
+  return isStateless || isSettled ? 'stable' : 'hide';
+}
+
+/** Whether this client's lists are the same for all states, and for all of its conversations. */
+export function neverChanges(config: ListingRules, asker: Asker): boolean {
+  return config.clients.chosenFor(config, asker) === 'stable';
+}
+
+/** Whether results say what is available next. By default the client's own habit decides. */
+export function announcesTo(config: ListingRules, asker: Asker): boolean {
+  if (config.announce !== undefined) return config.announce;
+  if (config.visibility === 'stable' || asker.era !== 'session' || asker.byArgument) return false;
+  return config.clients.chosenFor(config, asker) === 'stable';
+}
+
+/** Whether a client must not find out that something hidden exists. */
+export function keepsSecrets(config: ListingRules, admission: Admission): boolean {
+  return config.refusal === 'unknown-tool' && visibilityFor(config, admission) === 'hide';
+}
+
+/** Whether every mount of a gate in this process lists the same tools in every state. */
+const stable = new WeakMap<Workflow, boolean>();
+
+/** Remembers how a mount of a gate lists, for moves that no request is about. */
+export function noteListing(workflow: Workflow, visibility: Visibility | VisibilityOf): void {
+  stable.set(workflow, visibility === 'stable' && stable.get(workflow) !== false);
+}
+
+/** Whether no move of this workflow changes a list: every mount in this process is stable. */
+export function isStableEverywhere(workflow: Workflow): boolean {
+  return stable.get(workflow) === true;
+}
