@@ -373,6 +373,7 @@ export interface FsmGateOptions extends CommonOptions {
     visibility?: Visibility | undefined;
     listCache?: boolean | ListCacheOptions | undefined;
     refusal?: 'explain' | 'unknown-tool' | undefined;
+    unbound?: 'allow' | 'refuse' | undefined;
     whenEnded?: WhenEnded | undefined;
     begin?: Begin | undefined;
     trail?: TrailOptions | undefined;
@@ -730,7 +731,7 @@ export interface Refusal {
     readonly leavesInMs?: number | undefined;
 }
 
-export type RefusalReason = 'state' | 'arguments' | 'guard' | 'busy' | 'held' | 'too-many-held' | 'loop' | StopReason | 'unavailable' | 'unreadable' | 'no-run';
+export type RefusalReason = 'state' | 'arguments' | 'guard' | 'busy' | 'held' | 'too-many-held' | 'loop' | StopReason | 'unavailable' | 'unreadable' | 'no-run' | 'unbound';
 
 export interface ReleaseOptions {
     readonly settles?: boolean | undefined;

@@ -69,6 +69,8 @@ export interface GateConfig extends Observers, StepRules {
    * upstream's own error for a tool that does not exist.
    */
   readonly refusal: 'explain' | 'unknown-tool';
+  /** `refuse`: a tool that no gate of the route binds is neither listed nor called. */
+  readonly unbound: 'allow' | 'refuse';
   /** Made-up names, under which the gate asks the upstream for what is hidden. */
   readonly aliases: Aliases;
   /**
@@ -274,10 +276,11 @@ function put<T>(map: Map<string, T>, key: string, value: T): void {
 const unbound = new WeakMap<Workflow, Set<string>>();
 
 /**
- * The upstream's tools that the gate does not bind, so that its clients see them in every state. It
- * knows those that a list has shown since this process started, of at most 10,000 names, in the
- * order in which they came. Another client's list may lack some of them. `undefined` where no list
- * of tools has passed the gate in this process.
+ * The upstream's tools that the gate does not bind. Its clients see them in every state, unless the
+ * last gate of their route has `unbound: 'refuse'` and no gate binds them. It knows those that a
+ * list has shown since this process started, of at most 10,000 names, in the order in which they
+ * came. Another client's list may lack some of them. `undefined` where no list of tools has passed
+ * the gate in this process.
  */
 export function unboundTools<S extends string, E extends string>(
   gate: StateMachineGate<S, E>,

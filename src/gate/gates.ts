@@ -65,6 +65,24 @@ export function passGate(exchange: Exchange, config: GateConfig): boolean {
 }
 
 /**
+ * Whether the gate refuses a tool because no gate of the route binds it. It is the last one there,
+ * so the exchange has passed them all.
+ */
+export function isRefusedUnbound(
+  tool: string | undefined,
+  { unbound }: GateConfig,
+  exchange: Exchange,
+  admission: Admission,
+): boolean {
+  if (unbound === 'allow') return false;
+  if (tool === undefined) return true;
+  const passed = exchange.gates as ReadonlyMap<string, GateConfig> | undefined;
+  for (const { workflow, status } of passed?.values() ?? [])
+    if (workflow.isBound(tool) || status?.name === tool) return false;
+  return !admission.starters.includes(tool);
+}
+
+/**
  * A gate, and the other gates that it knows on its route.
  *
  * A gate cannot ask the gates behind it: a call that it refuses never reaches them. It knows them
@@ -288,6 +306,7 @@ function learnNeighbours(gates: readonly GateConfig[], route: string): void {
   if (first === undefined || last === undefined || byRoute.get(first)?.get(route)?.has(last))
     return;
   assertStatusTools(gates);
+  assertLastRefuses(gates);
   for (const own of gates) {
     const routes = byRoute.get(own) ?? new Map<string, Gates>();
     byRoute.set(own, routes);
@@ -299,7 +318,7 @@ function learnNeighbours(gates: readonly GateConfig[], route: string): void {
 }
 
 /** What is known of a gate at its construction. */
-export type MountedGate = Pick<GateConfig, 'workflow' | 'status'>;
+export type MountedGate = Pick<GateConfig, 'workflow' | 'status' | 'unbound'>;
 
 /** @throws InterlockError `ERR_INTERLOCK_MOUNT` where these gates cannot stand on one route */
 export function assertTogether(gates: readonly MountedGate[]): void {
@@ -307,6 +326,7 @@ export function assertTogether(gates: readonly MountedGate[]): void {
   const twice = ids.find((id, i) => ids.indexOf(id) < i);
   if (twice !== undefined) throw sameId(twice);
   assertStatusTools(gates);
+  assertLastRefuses(gates);
 }
 
 function sameId(id: string): InterlockError {
@@ -327,6 +347,18 @@ function assertStatusTools(gates: readonly MountedGate[]): void {
         'another gate on the route; give the status tool another name',
     );
   }
+}
+
+/** A gate cannot know what the gates behind it bind: only the last one knows all of them. */
+function assertLastRefuses(gates: readonly MountedGate[]): void {
+  const early = gates.slice(0, -1).find(({ unbound }) => unbound === 'refuse');
+  if (early === undefined) return;
+  const { workflow: last } = gates.at(-1) ?? early;
+  throw new InterlockError(
+    'ERR_INTERLOCK_MOUNT',
+    `the gate "${early.workflow.id}" has unbound: 'refuse', and the gate "${last.id}" stands ` +
+      'behind it on the route; give that option to the last gate alone',
+  );
 }
 
 /** Express's name of the route: one gate may stand on several, with other neighbours on each. */

@@ -19,7 +19,7 @@ import type { Workflow } from '../workflow/workflow.ts';
 import { withArgument } from './argument-schema.ts';
 import { type GateConfig, type ListPart, readerOf, visibilityFor } from './config.ts';
 import { decideRead } from './decide.ts';
-import { Gates } from './gates.ts';
+import { Gates, isRefusedUnbound } from './gates.ts';
 import { standingForLists } from './standing.ts';
 import { listStatusTool, statusToolKey } from './status-tool.ts';
 
@@ -57,7 +57,10 @@ export class ShownTools {
       const handle = managed === undefined ? '' : JSON.stringify(managed);
       const status = statusToolKey(this.#config.status, this.#admission);
       const known = `${uniqueNameOf(this.#notes)} ${listed.keyFor(this.#reader)}`;
-      return `${known} ${handle} ${status} ${keyOf(this.#unlisted)}`;
+      // One gate may stand behind several `sessionStore()`s, and hides other tools behind each.
+      const { unbound } = this.#config;
+      const starters = unbound === 'refuse' ? JSON.stringify(this.#admission.starters) : '';
+      return `${known} ${handle} ${status} ${keyOf(this.#unlisted)} ${starters}`;
     }
     return after(this.#shownNow(), (shown) => {
       this.#next = { shown };
@@ -80,6 +83,7 @@ export class ShownTools {
     const nextCursor = message.at('result', 'nextCursor');
     const page = message.pageAsSent('tools');
     listed.note(page, this.#partOf(message, nextCursor), nextCursor === undefined, onWarning);
+    if (this.#config.unbound === 'refuse') this.#hideUnbound(message);
     if (this.#isStable) {
       hideFromCaller(message, this.#config, this.#unlisted);
       describeTools(message, this.#notes, this.#config, this.#admission);
@@ -90,6 +94,16 @@ export class ShownTools {
     return after(read, (shown) => {
       hideUnavailable(message, this.#config, shown);
       this.#addStatusTool(message);
+    });
+  }
+
+  /** Leaves out what no gate of the route binds; also what has no name to be bound by. */
+  #hideUnbound(message: Message): void {
+    message.editElements(['result', 'tools'], (tool) => {
+      const name = isObject(tool) && typeof tool.name === 'string' ? tool.name : undefined;
+      return isRefusedUnbound(name, this.#config, this.#exchange, this.#admission)
+        ? 'drop'
+        : 'keep';
     });
   }
 

@@ -285,6 +285,14 @@ export class Admission {
     return this.#keys.filter((key) => key.kind === 'handle' || key.kind === 'managed');
   }
 
+  /** The tools that hand out the handles by which runs are named. */
+  get starters(): readonly string[] {
+    return this.#keeper.keys.flatMap((key) => {
+      if (key.kind === 'managed') return key.start;
+      return key.kind === 'handle' ? key.createdBy : [];
+    });
+  }
+
   /** The run of a call. It stays the same if the call's arguments are changed later. */
   runOf(call: Call): Run | NoRun {
     if (this.#names === undefined && this.#fixed !== undefined && !this.byArgument)
