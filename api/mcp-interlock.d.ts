@@ -998,6 +998,7 @@ export interface SessionRecord {
 export interface SessionStoreOptions extends CommonOptions {
     store?: StateStore | undefined;
     key?: RunKeyStrategy | readonly RunKeyStrategy[] | undefined;
+    withoutSession?: 'refuse' | 'pass' | undefined;
     principal?: PrincipalOf | undefined;
     idleMs?: number | undefined;
     sessionCacheMs?: number | undefined;

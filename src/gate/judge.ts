@@ -101,6 +101,12 @@ export class Judge {
       return after(this.#admission.roomFor(run, this.#exchange.req), (room) =>
         this.judge(incoming, giveUp, room),
       );
+    const { unconnected } = this.#admission;
+    // Also a call that no binding is about: its client reconnects before it uses such a tool.
+    if (unconnected !== undefined)
+      return this.#keepsSecrets
+        ? this.#hide(incoming, tool, 'no-run')
+        : this.#refuseUnnamed(incoming, tool, unconnected);
     this.#takeHandleOut(incoming);
     const args = new AskedArguments(incoming.sentArguments);
     // No function of the app reads arguments that are too deep: the client has chosen their depth.

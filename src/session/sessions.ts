@@ -41,9 +41,11 @@ import {
   Run,
   type RunKeeper,
   STORE_AWAY,
+  UNCONNECTED,
   UNKNOWN_SESSION,
   unfitRequest,
 } from './run.ts';
+import type { NoRun } from './run-key.ts';
 import {
   GetStream,
   Handshake,
@@ -329,16 +331,25 @@ export class Sessions implements SessionKeeper {
     const names = this.#conversations?.namesIn(exchange, identity, false);
     if (names !== undefined || this.#servesAlone)
       return this.#enterAlone(exchange, 'session', identity, names);
+    const { withoutSession } = this.config;
+    const isAsking = messages.length > 0 && messages.every((each) => each.kind === 'request');
+    if (withoutSession === 'pass' && isAsking)
+      return this.#admitNowhere(exchange, identity, [], UNCONNECTED);
     return deny(exchange, NAMELESS);
   }
 
-  /** Lets in a request that has no session; its calls have runs only by the given keys. */
+  /**
+   * Lets in a request that has no session; its calls have runs only by the given keys.
+   *
+   * @param unconnected as {@link Admission.unconnected}
+   */
   #admitNowhere(
     exchange: Exchange,
     identity: Identity = ANONYMOUS,
     keys: RunKeeper['keys'] = [],
+    unconnected?: NoRun,
   ): Admission {
-    const caller = { era: 'session', identity, session: newScope() } as const;
+    const caller = { era: 'session', identity, session: newScope(), unconnected } as const;
     return letIn(exchange, new Admission(this, { ...this.#keeper, keys }, caller));
   }
 
