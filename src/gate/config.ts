@@ -2,6 +2,7 @@
  * A mounted gate: its options, and what it has learnt from the upstream's lists. Hides how it finds
  * out that a bound tool is missing from a client's list.
  */
+import { isGlob, matchGlob } from '../glob.ts';
 import { nearestName, PRINCIPAL_RUN } from '../names.ts';
 import type { Admission } from '../session/run.ts';
 import type { Begin } from '../step/claim.ts';
@@ -177,11 +178,18 @@ export class ListedNames {
     }
     if (!isLastPage || this.#checked) return;
     this.#checked = true;
-    for (const bound of this.#bound) if (!this.#names.has(bound)) warn(this.#missing(bound));
+    for (const bound of this.#bound) if (!this.#isListed(bound)) warn(this.#missing(bound));
+  }
+
+  #isListed(bound: string): boolean {
+    if (!isGlob(bound)) return this.#names.has(bound);
+    return [...this.#names].some((name) => matchGlob(bound, name));
   }
 
   #missing(bound: string): string {
-    const open = [...this.#names].filter((name) => !this.#bound.includes(name));
+    const isBound = (name: string): boolean =>
+      this.#bound.some((each) => each === name || (isGlob(each) && matchGlob(each, name)));
+    const open = [...this.#names].filter((name) => !isBound(name));
     const meant = nearestName(bound, open);
     const nearest = meant ?? nearestName(bound, this.#names);
     const ungated = meant === undefined ? '' : ` This gate does not gate "${meant}" now.`;
@@ -296,12 +304,15 @@ export class ListedTools {
   readonly #hints = new ToolHints();
   readonly #mirrored = new Map<string, MirroredArguments>();
   readonly #workflow: Workflow;
+  /** No client can call a glob, so no advice names one. */
+  readonly #untold: ReadonlySet<string>;
   #changes = 0;
 
   constructor(workflow: Workflow) {
     this.#workflow = workflow;
     this.#names = new ListedNames(workflow.id, workflow.toolNames);
-    this.#missing = new MissingTools(workflow.toolNames);
+    this.#missing = new MissingTools(workflow.toolNames.filter((name) => !isGlob(name)));
+    this.#untold = new Set(workflow.globs);
   }
 
   /** Part of a page's key: the same page with the same key teaches nothing new. */
@@ -309,9 +320,10 @@ export class ListedTools {
     return `${this.#hints.version + this.#changes} ${this.#missing.keyOf(reader)}`;
   }
 
-  /** The bound tools that the reader's own list is known to lack. */
+  /** The bound tools that the reader's own list is known to lack, and all globs. */
   missingFor(reader: string): ReadonlySet<string> {
-    return this.#missing.of(reader);
+    const missing = this.#missing.of(reader);
+    return this.#untold.size === 0 ? missing : new Set([...missing, ...this.#untold]);
   }
 
   /** As {@link ListedNames.note}. */

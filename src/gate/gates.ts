@@ -1,4 +1,5 @@
 import { InterlockError } from '../errors.ts';
+import { isGlob } from '../glob.ts';
 import type { Admission, Run } from '../session/run.ts';
 import { beginsAnew } from '../step/outcome.ts';
 import type { ClaimView, RunRecord } from '../stores/store.ts';
@@ -76,10 +77,31 @@ export function isRefusedUnbound(
 ): boolean {
   if (unbound === 'allow') return false;
   if (tool === undefined) return true;
-  const passed = exchange.gates as ReadonlyMap<string, GateConfig> | undefined;
-  for (const { workflow, status } of passed?.values() ?? [])
-    if (workflow.isBound(tool) || status?.name === tool) return false;
-  return !admission.starters.includes(tool);
+  for (const { workflow } of gatesPassed(exchange)) if (workflow.isBound(tool)) return false;
+  return !isOwnTool(tool, exchange, admission);
+}
+
+/** Whether the gate binds a tool. A glob binds none that the middlewares need for themselves. */
+export function isBoundBy(
+  { workflow }: GateConfig,
+  tool: string,
+  exchange: Exchange,
+  admission: Admission,
+): boolean {
+  if (!workflow.isBound(tool)) return false;
+  return (
+    workflow.globs.length === 0 || workflow.names(tool) || !isOwnTool(tool, exchange, admission)
+  );
+}
+
+/** Whether it is a status tool, or hands out the handles that name runs. */
+function isOwnTool(tool: string, exchange: Exchange, { starters }: Admission): boolean {
+  for (const { status } of gatesPassed(exchange)) if (status?.name === tool) return true;
+  return starters.includes(tool);
+}
+
+function gatesPassed({ gates }: Exchange): Iterable<GateConfig> {
+  return (gates as ReadonlyMap<string, GateConfig> | undefined)?.values() ?? [];
 }
 
 /**
@@ -236,6 +258,7 @@ export class Gates {
     });
     const way = this.#together.wayTo([[states]], stands);
     const isSecret = (tool: string): boolean =>
+      isGlob(tool) ||
       configs.some(({ workflow }) => workflow.isVeiled(tool)) ||
       this.#others.some(({ refusal, visibility, workflow }) => {
         return refusal === 'unknown-tool' && visibility !== 'stable' && workflow.isBound(tool);
@@ -250,7 +273,10 @@ export class Gates {
     const isSecret = (each: string): boolean =>
       stands.some(({ workflow, position, sight }, i) => {
         if (!keeping[i] || position === undefined) return false;
-        return !workflow.isVisible(each, position.state) || sight?.hidden.has(each) === true;
+        return (
+          !workflow.isVisible(each, position.state) ||
+          sight?.hidden.has(workflow.keyOf(each)) === true
+        );
       });
     return way.path?.some(isSecret) === true ? NOT_KNOWN : way;
   }
@@ -339,7 +365,7 @@ function sameId(id: string): InterlockError {
 /** No gate may bind the status tool of another one. */
 function assertStatusTools(gates: readonly MountedGate[]): void {
   for (const { status } of gates) {
-    const binding = gates.find(({ workflow }) => status && workflow.isBound(status.name));
+    const binding = gates.find(({ workflow }) => status && workflow.names(status.name));
     if (status === undefined || binding === undefined) continue;
     throw new InterlockError(
       'ERR_INTERLOCK_MOUNT',

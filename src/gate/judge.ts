@@ -28,7 +28,7 @@ import { ClaimedCall, showHandler } from './claimed-call.ts';
 import { type GateConfig, keepsSecrets } from './config.ts';
 import { argumentFault, askedCall, refusedUnclaimed, unforeseen } from './consult.ts';
 import { decide, type RefusedCall, whyHidden } from './decide.ts';
-import { type Demand, Gates, isRefusedUnbound } from './gates.ts';
+import { type Demand, Gates, isBoundBy, isRefusedUnbound } from './gates.ts';
 import { tellMoved } from './list-changes.ts';
 import { RecordedCall } from './recorded-call.ts';
 import { askForAlias, badToolName, refusalReply } from './replies.ts';
@@ -95,7 +95,8 @@ export class Judge {
         incoming,
       });
     if (typeof tool !== 'string') return this.#answer(incoming, badToolName(incoming));
-    if (!workflow.isBound(tool)) return this.#judgeUnbound(incoming, tool);
+    if (!isBoundBy(this.#config, tool, this.#exchange, this.#admission))
+      return this.#judgeUnbound(incoming, tool);
     const run = found ?? this.#admission.runOf(incoming);
     if (found === undefined && 'run' in run && run.isNamed)
       return after(this.#admission.roomFor(run, this.#exchange.req), (room) =>
