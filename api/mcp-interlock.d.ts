@@ -378,6 +378,7 @@ export interface FsmGateOptions extends CommonOptions {
     visibility?: Visibility | VisibilityOf | undefined;
     listCache?: boolean | ListCacheOptions | undefined;
     refusal?: 'explain' | 'unknown-tool' | undefined;
+    unbound?: 'allow' | 'refuse' | undefined;
     whenEnded?: WhenEnded | undefined;
     begin?: Begin | undefined;
     trail?: TrailOptions | undefined;
@@ -735,7 +736,7 @@ export interface Refusal {
     readonly leavesInMs?: number | undefined;
 }
 
-export type RefusalReason = 'state' | 'arguments' | 'guard' | 'busy' | 'held' | 'too-many-held' | 'loop' | StopReason | 'unavailable' | 'unreadable' | 'no-run';
+export type RefusalReason = 'state' | 'arguments' | 'guard' | 'busy' | 'held' | 'too-many-held' | 'loop' | StopReason | 'unavailable' | 'unreadable' | 'no-run' | 'unbound';
 
 export interface ReleaseOptions {
     readonly settles?: boolean | undefined;
@@ -1003,6 +1004,7 @@ export interface SessionRecord {
 export interface SessionStoreOptions extends CommonOptions {
     store?: StateStore | undefined;
     key?: RunKeyStrategy | readonly RunKeyStrategy[] | undefined;
+    withoutSession?: 'refuse' | 'pass' | undefined;
     principal?: PrincipalOf | undefined;
     idleMs?: number | undefined;
     sessionCacheMs?: number | undefined;

@@ -26,7 +26,8 @@ export type RefusalReason =
   | StopReason
   | 'unavailable'
   | 'unreadable'
-  | 'no-run';
+  | 'no-run'
+  | 'unbound';
 
 /**
  * How a run came to its end.

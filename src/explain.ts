@@ -72,8 +72,8 @@ export interface Explained {
 /**
  * What a gate says of each of its tools where a run stands, in the words of its refusals. It is for
  * an operator who asks why a model does not call a tool. It speaks for a gate alone on its route,
- * with default options. Ask it about one run, not about a list: the paths of a statechart are
- * worked out each time.
+ * with default options, and of its bound tools alone. Ask it about one run, not about a list: the
+ * paths of a statechart are worked out each time.
  *
  * @param at what `runs.read()` returned, or any `{ snapshot }`. Default: where each run begins
  * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where the gate does not understand the snapshot

@@ -76,6 +76,14 @@ export interface FsmGateOptions extends CommonOptions {
    */
   refusal?: 'explain' | 'unknown-tool' | undefined;
   /**
+   * What becomes of a tool that no gate of the route binds. `allow`: it is listed and called in
+   * every state. `refuse`: it is left out of each list, and each call of it is refused with the
+   * reason `unbound`. That also goes for tools that a later version of the server adds. Status
+   * tools, and the tools that begin runs by handles, pass. Only the last gate of a route may
+   * refuse; else its requests are answered 500, and `onError` is told. Default `allow`.
+   */
+  unbound?: 'allow' | 'refuse' | undefined;
+  /**
    * What becomes of a run in a final state. `keep`: it stays there, and the gate refuses each call
    * that is not bound to that state. `restart`: lists and refusals are those of the initial state,
    * and the next call that it allows begins the run again. Default: `restart` for runs of
@@ -163,6 +171,7 @@ const optionsSchema = lazyOptions(() => ({
     ]),
   ),
   refusal: z._default(z.enum(['explain', 'unknown-tool']), 'explain'),
+  unbound: z._default(z.enum(['allow', 'refuse']), 'allow'),
   whenEnded: z.optional(z.enum(['keep', 'restart'])),
   begin: z.optional(functionOption<Begin>()),
   trail: z._default(
@@ -211,6 +220,7 @@ export function fsmGate<S extends string, E extends string>(
     visibility,
     listCache,
     refusal,
+    unbound,
     whenEnded,
     begin,
     trail,
@@ -241,6 +251,7 @@ export function fsmGate<S extends string, E extends string>(
     visibility,
     clients: new ListingClients(),
     refusal,
+    unbound,
     aliases: new Aliases(),
     whenEnded,
     begin,

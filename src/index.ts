@@ -150,7 +150,7 @@ export type {
 export type { Freeze } from './workflow/envelope.ts';
 
 // Policies.
-export { matchGlob } from './policy/glob.ts';
+export { matchGlob } from './glob.ts';
 export {
   PolicyEngine,
   type CacheDirective,

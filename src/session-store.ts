@@ -34,6 +34,14 @@ export interface SessionStoreOptions extends CommonOptions {
    */
   key?: RunKeyStrategy | readonly RunKeyStrategy[] | undefined;
   /**
+   * What becomes of a request that has no `Mcp-Session-Id` and needs one. `refuse`: it is answered
+   * 400. `pass` is for the first hours of a deployment, in which clients come that were connected
+   * before it. Tools that no gate binds run for them. Each bound tool is refused with the reason
+   * `no-run`, in words that ask to reconnect. Notifications, responses, GET and DELETE are answered
+   * 400. Default `refuse`.
+   */
+  withoutSession?: 'refuse' | 'pass' | undefined;
+  /**
    * Names the caller, however the app authenticates; `undefined` for an anonymous one. A session
    * answers only to the principal that began it. Default: issuer and subject of `req.auth`, or with
    * a warning what comes nearest, such as a client id. It must return a non-empty string or
@@ -148,6 +156,7 @@ const optionsSchema = lazyOptions(() => ({
     ),
   ),
   key: z._default(z.custom<RunKeyStrategy | readonly RunKeyStrategy[]>(), () => defaultKeys()),
+  withoutSession: z._default(z.enum(['refuse', 'pass']), 'refuse'),
   principal: z.optional(functionOption<PrincipalOf>()),
   idleMs: z._default(millis(), DEFAULT_IDLE_MS),
   sessionCacheMs: z._default(z.number().check(z.minimum(0)), 5_000),
@@ -180,9 +189,9 @@ const optionsSchema = lazyOptions(() => ({
  * fsmGate(gate), handler)`.
  *
  * It uses the upstream's `Mcp-Session-Id`, or makes one where the upstream makes none. A request
- * without a session's id is answered 400. One whose session is unknown, over or another principal's
- * is answered 404 (MCP 2025-11-25, Transports, "Session Management"). Where the store cannot be
- * asked, the answer is 503.
+ * without a session's id is answered 400, unless `withoutSession` says otherwise. One whose session
+ * is unknown, over or another principal's is answered 404 (MCP 2025-11-25, Transports, "Session
+ * Management"). Where the store cannot be asked, the answer is 503.
  *
  * A GET or HEAD that asks for no stream, names no session and resumes nothing is not MCP's, and
  * passes without a run.

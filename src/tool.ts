@@ -1,7 +1,7 @@
 import { InterlockError } from './errors.ts';
+import { globFault } from './glob.ts';
 import { showValue } from './options.ts';
 import type { SyncPolicy } from './policy/engine.ts';
-import { globFault } from './policy/glob.ts';
 import type { Json } from './stores/store.ts';
 import {
   type Binding,

@@ -74,6 +74,7 @@ describe('the reference', () => {
       unavailable: true,
       unreadable: true,
       'no-run': true,
+      unbound: true,
     };
     const rows = new Page('docs/reference/refusals.md').tableAfter('in the same words');
     expect(rows.map(([reason]) => reason).sort()).toEqual(Object.keys(reasons).sort());

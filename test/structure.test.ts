@@ -27,7 +27,8 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
 
 /** The files at the top that every room may import. */
 const BASICS = [
-  ...['clock.ts', 'digest.ts', 'errors.ts', 'events.ts', 'names.ts', 'numbers.ts', 'options.ts'],
+  ...['clock.ts', 'digest.ts', 'errors.ts', 'events.ts', 'glob.ts', 'names.ts'],
+  ...['numbers.ts', 'options.ts'],
 ];
 
 /**

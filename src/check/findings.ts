@@ -1,10 +1,10 @@
 /** What is wrong with a gate, found before a model meets it: hides how each fault is looked for. */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
+import { isGlob, matchGlob } from '../glob.ts';
 import { nearestName, rightNames } from '../names.ts';
 import { isTable, lazyOptions, type ParsedBy, parseOptions, showValue } from '../options.ts';
 import { parsePolicies, type SyncPolicy } from '../policy/engine.ts';
-import { matchGlob } from '../policy/glob.ts';
 import { detectOverlaps } from '../policy/overlaps.ts';
 import type { CallKind } from '../workflow/binding.ts';
 import { type ChartNode, covers, eventsOfNode } from '../workflow/chart.ts';
@@ -270,7 +270,7 @@ class Check {
     const { tools } = this.#options;
     const listed = tools?.map((tool) => (typeof tool === 'string' ? tool : tool.name));
     for (const tool of this.#workflow.toolNames) {
-      if (!PROVIDER_NAME.test(tool)) {
+      if (!isGlob(tool) && !PROVIDER_NAME.test(tool)) {
         const safe = tool.replace(/[^a-zA-Z0-9_-]+/g, '_').slice(0, 64);
         this.#add(
           'tool-name',
@@ -281,6 +281,7 @@ class Check {
         );
       }
       if (listed === undefined || listed.includes(tool)) continue;
+      if (isGlob(tool) && listed.some((name) => matchGlob(tool, name))) continue;
       const open = listed.filter((name) => !this.#workflow.isBound(name));
       const meant = nearestName(tool, open);
       const nearest = meant ?? nearestName(tool, listed);

@@ -2,6 +2,7 @@
  * A mounted gate: its options, and what it has learnt from the upstream's lists. Hides how it finds
  * out that a bound tool is missing from a client's list.
  */
+import { isGlob, matchGlob } from '../glob.ts';
 import { nearestName, PRINCIPAL_RUN } from '../names.ts';
 import type { Begin } from '../step/claim.ts';
 import type { StepRules } from '../step/step.ts';
@@ -58,6 +59,8 @@ export interface GateConfig extends ListingRules, StepRules {
   /** The upstream's own lists; `undefined` where the app forbids to keep them. */
   readonly lists: ListCache | undefined;
   readonly waiting: WaitLimits;
+  /** `refuse`: a tool that no gate of the route binds is neither listed nor called. */
+  readonly unbound: 'allow' | 'refuse';
   /** Made-up names, under which the gate asks the upstream for what is hidden. */
   readonly aliases: Aliases;
   /** By tool, the note in a list of all tools: where it is available. For a gate that is alone. */
@@ -116,11 +119,18 @@ export class ListedNames {
     }
     if (!isLastPage || this.#checked) return;
     this.#checked = true;
-    for (const bound of this.#bound) if (!this.#names.has(bound)) warn(this.#missing(bound));
+    for (const bound of this.#bound) if (!this.#isListed(bound)) warn(this.#missing(bound));
+  }
+
+  #isListed(bound: string): boolean {
+    if (!isGlob(bound)) return this.#names.has(bound);
+    return [...this.#names].some((name) => matchGlob(bound, name));
   }
 
   #missing(bound: string): string {
-    const open = [...this.#names].filter((name) => !this.#bound.includes(name));
+    const isBound = (name: string): boolean =>
+      this.#bound.some((each) => each === name || (isGlob(each) && matchGlob(each, name)));
+    const open = [...this.#names].filter((name) => !isBound(name));
     const meant = nearestName(bound, open);
     const nearest = meant ?? nearestName(bound, this.#names);
     const ungated = meant === undefined ? '' : ` This gate does not gate "${meant}" now.`;
@@ -215,10 +225,11 @@ function put<T>(map: Map<string, T>, key: string, value: T): void {
 const unbound = new WeakMap<Workflow, Set<string>>();
 
 /**
- * The upstream's tools that the gate does not bind, so that its clients see them in every state. It
- * knows those that a list has shown since this process started, of at most 10,000 names, in the
- * order in which they came. Another client's list may lack some of them. `undefined` where no list
- * of tools has passed the gate in this process.
+ * The upstream's tools that the gate does not bind. Its clients see them in every state, unless the
+ * last gate of their route has `unbound: 'refuse'` and no gate binds them. It knows those that a
+ * list has shown since this process started, of at most 10,000 names, in the order in which they
+ * came. Another client's list may lack some of them. `undefined` where no list of tools has passed
+ * the gate in this process.
  */
 export function unboundTools<S extends string, E extends string>(
   gate: StateMachineGate<S, E>,
@@ -234,12 +245,15 @@ export class ListedTools {
   readonly #hints = new ToolHints();
   readonly #mirrored = new Map<string, MirroredArguments>();
   readonly #workflow: Workflow;
+  /** No client can call a glob, so no advice names one. */
+  readonly #untold: ReadonlySet<string>;
   #changes = 0;
 
   constructor(workflow: Workflow) {
     this.#workflow = workflow;
     this.#names = new ListedNames(workflow.id, workflow.toolNames);
-    this.#missing = new MissingTools(workflow.toolNames);
+    this.#missing = new MissingTools(workflow.toolNames.filter((name) => !isGlob(name)));
+    this.#untold = new Set(workflow.globs);
   }
 
   /** Part of a page's key: the same page with the same key teaches nothing new. */
@@ -247,9 +261,10 @@ export class ListedTools {
     return `${this.#hints.version + this.#changes} ${this.#missing.keyOf(reader)}`;
   }
 
-  /** The bound tools that the reader's own list is known to lack. */
+  /** The bound tools that the reader's own list is known to lack, and all globs. */
   missingFor(reader: string): ReadonlySet<string> {
-    return this.#missing.of(reader);
+    const missing = this.#missing.of(reader);
+    return this.#untold.size === 0 ? missing : new Set([...missing, ...this.#untold]);
   }
 
   /** As {@link ListedNames.note}. */

@@ -37,8 +37,8 @@ export function decide(
   if (barred !== undefined || typeof standing === 'string') return barred;
   if (binding !== undefined) return standing.opens(tool, binding) ? undefined : 'state';
   const { workflow, underWay } = standing;
-  if (underWay === 'running' && workflow.claiming.has(tool)) return 'busy';
-  if (underWay === 'held' && standing.closed?.has(tool)) return 'held';
+  if (underWay === 'running' && workflow.claiming.has(workflow.keyOf(tool))) return 'busy';
+  if (underWay === 'held' && standing.closes(tool)) return 'held';
   if (!standing.shows(tool)) return 'state';
   const always = workflow.matchAlways(tool);
   return always !== undefined && isStopped(standing, always) ? 'guard' : undefined;
@@ -58,7 +58,7 @@ export function decideRead(
 export function whyHidden(standing: Standing | Absent, tool: string): RefusalReason {
   const barred = barredAt(standing);
   if (barred !== undefined) return barred === 'unknown' ? 'no-run' : barred;
-  return typeof standing === 'object' && standing.closed?.has(tool) ? 'held' : 'state';
+  return typeof standing === 'object' && standing.closes(tool) ? 'held' : 'state';
 }
 
 /** Why nothing can be asked of the run at all. */

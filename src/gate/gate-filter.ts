@@ -128,7 +128,7 @@ class GateFilter implements Filter {
     this.#rewrites =
       config.refusal === 'unknown-tool' &&
       mayAskForHidden(exchange) &&
-      keepsSecrets(config, admission);
+      (config.unbound === 'refuse' || keepsSecrets(config, admission));
     this.#declares =
       exchange.messages[0]?.method !== 'tools/call' && declaresChanges(config, exchange, admission);
   }
@@ -502,9 +502,10 @@ function removeClientsKey(incoming: Call): void {
     message.remove(['params', '_meta'], IDEMPOTENCY_KEY);
 }
 
-/** Whether the call needs a judge: it names a bound tool, the status tool, or no tool at all. */
-function needsJudge({ named: tool }: Call, { workflow, status }: GateConfig): boolean {
-  return typeof tool !== 'string' || workflow.isBound(tool) || tool === status?.name;
+/** Whether the call needs a judge: its tool is bound, the status tool, none, or may be refused. */
+function needsJudge({ named: tool }: Call, { workflow, status, unbound }: GateConfig): boolean {
+  if (typeof tool !== 'string' || unbound === 'refuse') return true;
+  return workflow.isBound(tool) || tool === status?.name;
 }
 
 /** Whether the claims of all gates so far still hold. */

@@ -1,4 +1,5 @@
 import { InterlockError } from '../errors.ts';
+import { isGlob } from '../glob.ts';
 import type { Admission, Run } from '../session/run.ts';
 import { beginsAnew } from '../step/outcome.ts';
 import type { ClaimView, RunRecord } from '../stores/store.ts';
@@ -63,6 +64,45 @@ export function passGate(exchange: Exchange, config: GateConfig): boolean {
   if (earlier === undefined && gates.size > 1)
     learnNeighbours([...gates.values()], routeOf(exchange.req));
   return earlier === undefined;
+}
+
+/**
+ * Whether the gate refuses a tool because no gate of the route binds it. It is the last one there,
+ * so the exchange has passed them all.
+ */
+export function isRefusedUnbound(
+  tool: string | undefined,
+  { unbound }: GateConfig,
+  exchange: Exchange,
+  admission: Admission,
+): boolean {
+  if (unbound === 'allow') return false;
+  if (tool === undefined) return true;
+  for (const { workflow } of gatesPassed(exchange)) if (workflow.isBound(tool)) return false;
+  return !isOwnTool(tool, exchange, admission);
+}
+
+/** Whether the gate binds a tool. A glob binds none that the middlewares need for themselves. */
+export function isBoundBy(
+  { workflow }: GateConfig,
+  tool: string,
+  exchange: Exchange,
+  admission: Admission,
+): boolean {
+  if (!workflow.isBound(tool)) return false;
+  return (
+    workflow.globs.length === 0 || workflow.names(tool) || !isOwnTool(tool, exchange, admission)
+  );
+}
+
+/** Whether it is a status tool, or hands out the handles that name runs. */
+function isOwnTool(tool: string, exchange: Exchange, { starters }: Admission): boolean {
+  for (const { status } of gatesPassed(exchange)) if (status?.name === tool) return true;
+  return starters.includes(tool);
+}
+
+function gatesPassed({ gates }: Exchange): Iterable<GateConfig> {
+  return (gates as ReadonlyMap<string, GateConfig> | undefined)?.values() ?? [];
 }
 
 /**
@@ -219,6 +259,7 @@ export class Gates {
     });
     const way = this.#together.wayTo([[states]], stands);
     const isSecret = (tool: string): boolean =>
+      isGlob(tool) ||
       configs.some(({ workflow }) => workflow.isVeiled(tool)) ||
       this.#others.some(({ refusal, visibility, workflow }) => {
         return refusal === 'unknown-tool' && visibility !== 'stable' && workflow.isBound(tool);
@@ -233,7 +274,10 @@ export class Gates {
     const isSecret = (each: string): boolean =>
       stands.some(({ workflow, position, sight }, i) => {
         if (!keeping[i] || position === undefined) return false;
-        return !workflow.isVisible(each, position.state) || sight?.hidden.has(each) === true;
+        return (
+          !workflow.isVisible(each, position.state) ||
+          sight?.hidden.has(workflow.keyOf(each)) === true
+        );
       });
     return way.path?.some(isSecret) === true ? NOT_KNOWN : way;
   }
@@ -289,6 +333,7 @@ function learnNeighbours(gates: readonly GateConfig[], route: string): void {
   if (first === undefined || last === undefined || byRoute.get(first)?.get(route)?.has(last))
     return;
   assertStatusTools(gates);
+  assertLastRefuses(gates);
   for (const own of gates) {
     const routes = byRoute.get(own) ?? new Map<string, Gates>();
     byRoute.set(own, routes);
@@ -300,7 +345,7 @@ function learnNeighbours(gates: readonly GateConfig[], route: string): void {
 }
 
 /** What is known of a gate at its construction. */
-export type MountedGate = Pick<GateConfig, 'workflow' | 'status'>;
+export type MountedGate = Pick<GateConfig, 'workflow' | 'status' | 'unbound'>;
 
 /** @throws InterlockError `ERR_INTERLOCK_MOUNT` where these gates cannot stand on one route */
 export function assertTogether(gates: readonly MountedGate[]): void {
@@ -308,6 +353,7 @@ export function assertTogether(gates: readonly MountedGate[]): void {
   const twice = ids.find((id, i) => ids.indexOf(id) < i);
   if (twice !== undefined) throw sameId(twice);
   assertStatusTools(gates);
+  assertLastRefuses(gates);
 }
 
 function sameId(id: string): InterlockError {
@@ -320,7 +366,7 @@ function sameId(id: string): InterlockError {
 /** No gate may bind the status tool of another one. */
 function assertStatusTools(gates: readonly MountedGate[]): void {
   for (const { status } of gates) {
-    const binding = gates.find(({ workflow }) => status && workflow.isBound(status.name));
+    const binding = gates.find(({ workflow }) => status && workflow.names(status.name));
     if (status === undefined || binding === undefined) continue;
     throw new InterlockError(
       'ERR_INTERLOCK_MOUNT',
@@ -328,6 +374,18 @@ function assertStatusTools(gates: readonly MountedGate[]): void {
         'another gate on the route; give the status tool another name',
     );
   }
+}
+
+/** A gate cannot know what the gates behind it bind: only the last one knows all of them. */
+function assertLastRefuses(gates: readonly MountedGate[]): void {
+  const early = gates.slice(0, -1).find(({ unbound }) => unbound === 'refuse');
+  if (early === undefined) return;
+  const { workflow: last } = gates.at(-1) ?? early;
+  throw new InterlockError(
+    'ERR_INTERLOCK_MOUNT',
+    `the gate "${early.workflow.id}" has unbound: 'refuse', and the gate "${last.id}" stands ` +
+      'behind it on the route; give that option to the last gate alone',
+  );
 }
 
 /** Express's name of the route: one gate may stand on several, with other neighbours on each. */

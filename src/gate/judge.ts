@@ -29,7 +29,7 @@ import { ClaimedCall, showHandler } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
 import { argumentFault, askedCall, refusedUnclaimed, unforeseen } from './consult.ts';
 import { decide, type RefusedCall, whyHidden } from './decide.ts';
-import { type Demand, Gates } from './gates.ts';
+import { type Demand, Gates, isBoundBy, isRefusedUnbound } from './gates.ts';
 import { tellMoved } from './list-changes.ts';
 import { RecordedCall } from './recorded-call.ts';
 import { askForAlias, badToolName, refusalReply } from './replies.ts';
@@ -99,12 +99,19 @@ export class Judge {
         incoming,
       });
     if (typeof tool !== 'string') return this.#answer(incoming, badToolName(incoming));
-    if (!workflow.isBound(tool)) return 'forward';
+    if (!isBoundBy(this.#config, tool, this.#exchange, this.#admission))
+      return this.#judgeUnbound(incoming, tool);
     const run = found ?? this.#admission.runOf(incoming);
     if (found === undefined && 'run' in run && run.isNamed)
       return after(this.#admission.roomFor(run, this.#exchange.req), (room) =>
         this.judge(incoming, giveUp, room),
       );
+    const { unconnected } = this.#admission;
+    // Also a call that no binding is about: its client reconnects before it uses such a tool.
+    if (unconnected !== undefined)
+      return this.#keepsSecrets
+        ? this.#hide(incoming, tool, 'no-run')
+        : this.#refuseUnnamed(incoming, tool, unconnected);
     this.#takeHandleOut(incoming);
     const args = new AskedArguments(incoming.sentArguments);
     // No function of the app reads arguments that are too deep: the client has chosen their depth.
@@ -121,6 +128,17 @@ export class Judge {
       typeof standing === 'object' && standing.shows(tool)
         ? this.#route(incoming, tool, run, binding, args, giveUp)
         : this.#hide(incoming, tool, whyHidden(standing, tool)),
+    );
+  }
+
+  #judgeUnbound(incoming: Call, tool: string): MaybePromise<Verdict> {
+    if (!isRefusedUnbound(tool, this.#config, this.#exchange, this.#admission)) return 'forward';
+    // No list has it, also where lists show the tools of all states.
+    if (this.#config.refusal === 'unknown-tool') return this.#hide(incoming, tool, 'unbound');
+    const run = this.#admission.runOf(incoming);
+    const now = 'run' in run ? standingNow(this.#config, run) : undefined;
+    return after(now, (standing) =>
+      this.#refuse(incoming, tool, { reason: 'unbound', ...at(standing) }, [], run),
     );
   }
 
@@ -456,7 +474,9 @@ export class Judge {
     const standing = why.standing ?? (run && standingOfRefused(this.#config, run, why));
     const known = typeof standing === 'object' ? standing : undefined;
     // The store knows of claims and states: what comes before them is asked here.
-    const told = standing === 'unreadable' ? standing : (known?.stopped?.reason ?? reason);
+    const stopped = standing === 'unreadable' ? standing : known?.stopped?.reason;
+    // No state of the run lets a tool through that nothing binds.
+    const told = reason === 'unbound' ? reason : (stopped ?? reason);
     const state = known?.state ?? why.snapshot?.state;
     this.#tellRefused(incoming, tool, told, state);
     // While the call waited for its turn, another one moved the run to where the tool is hidden.

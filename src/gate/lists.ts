@@ -19,7 +19,7 @@ import type { Workflow } from '../workflow/workflow.ts';
 import { withArgument } from './argument-schema.ts';
 import { type GateConfig, type ListPart, readerOf } from './config.ts';
 import { decideRead } from './decide.ts';
-import { Gates } from './gates.ts';
+import { Gates, isBoundBy, isRefusedUnbound } from './gates.ts';
 import { standingForLists } from './standing.ts';
 import { listStatusTool, statusToolKey } from './status-tool.ts';
 import { visibilityFor } from './visibility.ts';
@@ -58,7 +58,10 @@ export class ShownTools {
       const handle = managed === undefined ? '' : JSON.stringify(managed);
       const status = statusToolKey(this.#config.status, this.#admission);
       const known = `${uniqueNameOf(this.#notes)} ${listed.keyFor(this.#reader)}`;
-      return `stable ${known} ${handle} ${status} ${keyOf(this.#unlisted)}`;
+      // One gate may stand behind several `sessionStore()`s, and hides other tools behind each.
+      const { unbound } = this.#config;
+      const starters = unbound === 'refuse' ? JSON.stringify(this.#admission.starters) : '';
+      return `stable ${known} ${handle} ${status} ${keyOf(this.#unlisted)} ${starters}`;
     }
     return after(this.#shownNow(), (shown) => {
       this.#next = { shown };
@@ -81,6 +84,8 @@ export class ShownTools {
     const nextCursor = message.at('result', 'nextCursor');
     const page = message.pageAsSent('tools');
     listed.note(page, this.#partOf(message, nextCursor), nextCursor === undefined, onWarning);
+    if (this.#config.unbound === 'refuse') this.#hideUnbound(message);
+    if (workflow.globs.length > 1) this.#hideClashes(message);
     if (this.#isStable) {
       hideFromCaller(message, this.#config, this.#unlisted);
       describeTools(message, this.#notes, this.#config, this.#admission);
@@ -89,8 +94,30 @@ export class ShownTools {
     const read = this.#next === undefined ? this.#shownNow() : this.#next.shown;
     this.#next = undefined;
     return after(read, (shown) => {
-      hideUnavailable(message, this.#config, shown);
+      hideUnavailable(message, this.#config, shown, (tool) =>
+        isBoundBy(this.#config, tool, this.#exchange, this.#admission),
+      );
       this.#addStatusTool(message);
+    });
+  }
+
+  /** Leaves out what globs bind in different ways, and tells the operator of it. */
+  #hideClashes(message: Message): void {
+    const { workflow, warnOnce } = this.#config;
+    message.editElements(['result', 'tools'], (tool) => {
+      const clash = isObject(tool) ? workflow.clashOf(String(tool.name)) : undefined;
+      if (clash !== undefined) warnOnce(clash);
+      return clash === undefined ? 'keep' : 'drop';
+    });
+  }
+
+  /** Leaves out what no gate of the route binds; also what has no name to be bound by. */
+  #hideUnbound(message: Message): void {
+    message.editElements(['result', 'tools'], (tool) => {
+      const name = isObject(tool) && typeof tool.name === 'string' ? tool.name : undefined;
+      return isRefusedUnbound(name, this.#config, this.#exchange, this.#admission)
+        ? 'drop'
+        : 'keep';
     });
   }
 
@@ -156,18 +183,24 @@ function hideFromCaller(
   if (!workflow.hides) return;
   keepPrivate(message);
   message.editElements(['result', 'tools'], (tool) =>
-    isObject(tool) && hidden.has(String(tool.name)) ? 'drop' : 'keep',
+    isObject(tool) && hidden.has(workflow.keyOf(String(tool.name))) ? 'drop' : 'keep',
   );
 }
 
 /** Leaves out what is not available in the run's state, and forbids clients to keep the list. */
-function hideUnavailable(message: Message, { workflow }: GateConfig, shown: Shown): void {
+function hideUnavailable(
+  message: Message,
+  { workflow }: GateConfig,
+  shown: Shown,
+  isBoundByGlob: (tool: string) => boolean,
+): void {
   if (workflow.toolNames.length === 0) return;
   forbidCaching(message);
   message.editElements(['result', 'tools'], (tool) => {
     if (!isObject(tool) || typeof tool.name !== 'string' || !workflow.isBound(tool.name))
       return 'keep';
-    if (shown === undefined || shown.hidden.has(tool.name)) return 'drop';
+    if (workflow.globs.length > 0 && !isBoundByGlob(tool.name)) return 'keep';
+    if (shown === undefined || shown.hidden.has(workflow.keyOf(tool.name))) return 'drop';
     return workflow.isVisible(tool.name, shown.state) ? 'keep' : 'drop';
   });
 }
@@ -188,21 +221,26 @@ const asking = new Note<Message, Set<unknown>>();
 function describeTools(
   message: Message,
   notes: ReadonlyMap<string, string>,
-  { onError }: GateConfig,
+  { onError, workflow }: GateConfig,
   admission: Admission,
 ): void {
-  const { managed } = admission;
+  const { managed, starters } = admission;
   const asked = asking.of(message) ?? new Set();
   asking.put(message, asked);
+  const noted = new Set<unknown>();
   try {
     message.editElements(['result', 'tools'], (tool) => {
-      const note = isObject(tool) ? notes.get(String(tool.name)) : undefined;
-      if (!isObject(tool) || note === undefined) return 'keep';
+      if (!isObject(tool)) return 'keep';
+      const name = String(tool.name);
+      const isFound = workflow.names(name) || !starters.includes(name);
+      const note = isFound ? notes.get(workflow.keyOf(name)) : undefined;
+      if (note === undefined) return 'keep';
+      noted.add(tool.name);
       const described = { description: withNote(tool.description, note) };
       if (managed === undefined || asked.has(tool.name)) return described;
       return { ...described, inputSchema: schemaWithHandle(tool, managed) };
     });
-    for (const tool of notes.keys()) asked.add(tool);
+    for (const tool of noted) asked.add(tool);
   } catch (error) {
     onError(error);
     const id = message.value.id as RequestId;

@@ -167,7 +167,7 @@ interface Tested {
   readonly reason?: ReadRefusalReason | 'unclear' | 'unknown' | undefined;
   /** Where the run stands, if that is known. */
   readonly standing?: Standing | undefined;
-  /** The guard's own words. */
+  /** The guard's own words, or how to come to a run. */
   readonly words?: string | undefined;
 }
 
@@ -328,6 +328,8 @@ class ReadJudge {
   #testAt(found: Found, bound: MatchedReads): Tested {
     if (bound === 'unclear') return { reason: 'unclear' };
     if (found === 'no-run') {
+      const { unconnected } = this.#admission;
+      if (unconnected !== undefined) return { reason: found, words: unconnected.advice };
       const [read] = bound;
       this.#config.warnOnce(
         `a request for ${JSON.stringify(read?.name)} was refused: ${NAME_RUNS}`,

@@ -171,6 +171,11 @@ export class Standing implements Stand {
     return this.underWay === 'held' ? workflow.closedWhileHeld(this.state) : undefined;
   }
 
+  /** Whether each call of the tool is refused now, in any state. */
+  closes(tool: string): boolean {
+    return this.closed?.has(this.workflow.keyOf(tool)) === true;
+  }
+
   /** What its client sees of it; `undefined` where all clients see the same. */
   get sight(): Sight | undefined {
     const { workflow, onError } = this.rules;
@@ -215,9 +220,10 @@ export class Standing implements Stand {
   /** Whether a list of what is available has the tool. */
   shows(tool: string): boolean {
     const { seen } = this.parts;
-    if (this.closed?.has(tool)) return false;
-    if (seen !== undefined) return seen.includes(tool);
-    return this.workflow.isVisible(tool, this.state) && this.sight?.hidden.has(tool) !== true;
+    if (this.closes(tool)) return false;
+    const key = this.workflow.keyOf(tool);
+    if (seen !== undefined) return seen.includes(key);
+    return this.workflow.isVisible(tool, this.state) && this.sight?.hidden.has(key) !== true;
   }
 
   /** Whether the state and `visible` allow what is bound under that name. */
@@ -228,7 +234,7 @@ export class Standing implements Stand {
 
   /** The name of a tool for the client; `otherwise` where `visible` never shows it that tool. */
   nameTold(tool: string, otherwise?: string): string | undefined {
-    return this.sight?.unlisted.has(tool) === true ? otherwise : tool;
+    return this.sight?.unlisted.has(this.workflow.keyOf(tool)) === true ? otherwise : tool;
   }
 
   /** As {@link nameTold} of a claim's tool; `otherwise` for a move from outside, which has none. */

@@ -74,7 +74,7 @@ export function statusToolOf(
       'expected the name of a tool, 1 to 128 letters, digits, "_", "-" and ".", ' +
         `got ${showValue(name)}`,
     );
-  if (workflow.isBound(name))
+  if (workflow.names(name))
     throw configError(`the gate binds a tool ${showValue(name)}; choose another name`);
   if (refusal === 'unknown-tool')
     throw configError(

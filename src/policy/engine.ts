@@ -4,8 +4,8 @@
  */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
+import { globFault, matchSegments, splitName } from '../glob.ts';
 import { lazily, lazyOptions, parseOptions, showValue } from '../options.ts';
-import { globFault, matchSegments, splitName } from './glob.ts';
 
 /**
  * Whether the model may use an earlier answer of a tool. `no-store`: it must call the tool again

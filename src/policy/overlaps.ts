@@ -1,5 +1,5 @@
+import { GLOBSTAR, matchSegments } from '../glob.ts';
 import { type OverlapWarning, parsePolicies, type SyncPolicy } from './engine.ts';
-import { GLOBSTAR, matchSegments } from './glob.ts';
 
 /**
  * How many examples of a pattern to try. A pattern that needs more, with seven `**`, is not judged.

@@ -199,6 +199,14 @@ const ANONYMOUS_CALL: NoRun = {
     'in front of sessionStore(), or give sessionStore({ principal })',
 };
 
+/** For a client that was connected before a gate stood there. */
+export const UNCONNECTED: NoRun = {
+  advice:
+    'This connection is older than the server, and has no session. Reconnect to the server, or ' +
+    'ask the user to do so, then try again.',
+  warning: undefined,
+};
+
 const FULL: NoRun = {
   advice:
     `This caller has ${MOST_NAMED_RUNS} conversations with a step under way, and may have no ` +
@@ -223,6 +231,8 @@ export class Admission {
   readonly byArgument: boolean;
   /** The handle that the schemas of gated tools must ask for. */
   readonly managed: ManagedHandle | undefined;
+  /** Why no call of a bound tool runs for this request: its client must reconnect. */
+  readonly unconnected: NoRun | undefined;
   /** Whether this request changed which conversation its session's lists show. */
   readonly isTurn: boolean;
   /** Whether its session has named different conversations: then no run filters its lists. */
@@ -245,7 +255,12 @@ export class Admission {
   constructor(
     owner: object,
     keeper: RunKeeper,
-    caller: { readonly era: Era; readonly identity: Identity; readonly session: LiveSession },
+    caller: {
+      readonly era: Era;
+      readonly identity: Identity;
+      readonly session: LiveSession;
+      readonly unconnected?: NoRun | undefined;
+    },
     own?: Run,
     names?: RequestNames,
   ) {
@@ -254,6 +269,7 @@ export class Admission {
     this.session = caller.session;
     this.#keeper = keeper;
     this.identity = caller.identity;
+    this.unconnected = caller.unconnected;
     this.#own = own;
     this.#names = names;
     this.isTurn = names?.isTurn === true;
@@ -289,8 +305,17 @@ export class Admission {
     return this.#keys.filter((key) => key.kind === 'handle' || key.kind === 'managed');
   }
 
+  /** The tools that hand out the handles by which runs are named. */
+  get starters(): readonly string[] {
+    return this.#keeper.keys.flatMap((key) => {
+      if (key.kind === 'managed') return key.start;
+      return key.kind === 'handle' ? key.createdBy : [];
+    });
+  }
+
   /** The run of a call. It stays the same if the call's arguments are changed later. */
   runOf(call: Call): Run | NoRun {
+    if (this.unconnected !== undefined) return this.unconnected;
     if (this.#names === undefined && this.#fixed !== undefined && !this.byArgument)
       return this.#fixed;
     this.#ofCalls ??= new Map();
@@ -305,6 +330,7 @@ export class Admission {
   get unnamed(): string | undefined {
     const isOpen =
       this.#own === undefined &&
+      this.unconnected === undefined &&
       this.#keys.every((key) =>
         key.kind === 'request' ? !this.#mayName(key) : key.kind === 'session',
       );

@@ -32,6 +32,8 @@ export interface SessionsConfig extends Observers {
   readonly store: GuardedStore;
   /** What names a run, in order of preference. */
   readonly keys: readonly RunKeyStrategy[];
+  /** What becomes of a request without a session, where only a session could name its run. */
+  readonly withoutSession: 'refuse' | 'pass';
   readonly clock: Clock;
   readonly principal: PrincipalOf | undefined;
   readonly clientOf: ClientOf | undefined;

@@ -41,9 +41,11 @@ import {
   Run,
   type RunKeeper,
   STORE_AWAY,
+  UNCONNECTED,
   UNKNOWN_SESSION,
   unfitRequest,
 } from './run.ts';
+import type { NoRun } from './run-key.ts';
 import {
   GetStream,
   Handshake,
@@ -316,7 +318,9 @@ export class Sessions implements SessionKeeper {
     if (this.#quotas.isBarred(caller)) return deny(exchange, CROWDED);
     exchange.join(new Handshake(this, exchange, caller));
     this.#lookOut(exchange, identity);
-    return this.#admitNowhere(exchange, identity, keysBeforeSessions(this.config.keys), clientInfo);
+    return this.#admitNowhere(exchange, identity, keysBeforeSessions(this.config.keys), {
+      clientInfo,
+    });
   }
 
   #withoutSession(exchange: Exchange, identity: Identity): MaybePromise<Admission | undefined> {
@@ -330,17 +334,29 @@ export class Sessions implements SessionKeeper {
     const names = this.#conversations?.namesIn(exchange, identity, false);
     if (names !== undefined || this.#servesAlone)
       return this.#enterAlone(exchange, 'session', identity, names);
+    const { withoutSession } = this.config;
+    const isAsking = messages.length > 0 && messages.every((each) => each.kind === 'request');
+    if (withoutSession === 'pass' && isAsking)
+      return this.#admitNowhere(exchange, identity, [], { unconnected: UNCONNECTED });
     return deny(exchange, NAMELESS);
   }
 
-  /** Lets in a request that has no session; its calls have runs only by the given keys. */
+  /**
+   * Lets in a request that has no session; its calls have runs only by the given keys.
+   *
+   * @param unconnected as {@link Admission.unconnected}
+   */
   #admitNowhere(
     exchange: Exchange,
     identity: Identity = ANONYMOUS,
     keys: RunKeeper['keys'] = [],
-    clientInfo?: ClientInfo,
+    {
+      clientInfo,
+      unconnected,
+    }: Pick<SessionRecord, 'clientInfo'> & { readonly unconnected?: NoRun } = {},
   ): Admission {
-    const caller = { era: 'session', identity, session: newScope(clientInfo) } as const;
+    const session = newScope(clientInfo);
+    const caller = { era: 'session', identity, session, unconnected } as const;
     return letIn(exchange, new Admission(this, { ...this.#keeper, keys }, caller));
   }
 

@@ -382,6 +382,11 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
     notRun(tool, `it belongs to no run of ${name(workflow)}.`),
     sentence(words ?? 'The operator must choose what names runs'),
   ],
+  unbound: ({ tool, workflow, state, available }) => [
+    notRun(tool, 'this server does not let it be called.'),
+    ...(state === undefined ? [] : [availability(workflow, available)]),
+    'Do not repeat the call.',
+  ],
   frozen: ({ tool, workflow }) => [
     notRun(tool, `the operator has stopped this run of ${name(workflow)}.`),
     untilThawed(workflow),

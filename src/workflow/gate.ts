@@ -4,6 +4,7 @@
  */
 
 import { InterlockError } from '../errors.ts';
+import { isGlob, matchGlob } from '../glob.ts';
 import { isGate, isRequest, isTable, showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import {
@@ -124,8 +125,10 @@ class Gate<
    * again adds a binding and replaces none; without `when`, {@link warnings} tells of it. A tool
    * that was never bound is always available.
    *
-   * @throws InterlockError `ERR_INTERLOCK_BINDING` for an unknown state or tag, or once the gate is
-   * mounted, `ERR_INTERLOCK_EVENT`
+   * @param name of a tool, or a glob as {@link matchGlob} has them. A glob binds each tool that it
+   * matches and that no name binds.
+   * @throws InterlockError `ERR_INTERLOCK_BINDING` for an unknown state or tag, or once the
+   * gate is mounted, `ERR_INTERLOCK_EVENT`
    */
   bindTool(name: string, states: BoundStates<S, T>, event?: E | BindingOptions<E, X, S, T>): this {
     return this.#add([[parseBinding(name, states, event)]]);
@@ -175,8 +178,8 @@ class Gate<
    * binding's `visible` is asked without a run and without a principal.
    */
   isToolAllowed(name: string): boolean {
-    const bindings = this.#tools.get(name);
-    if (bindings === undefined) return true;
+    const bindings = this.#bindingsOf(name);
+    if (bindings.length === 0) return true;
     const { model, onError } = this.#definition;
     if (!isVisibleIn(model, bindings, this.#position.state)) return false;
     if (!isVeiled(bindings)) return true;
@@ -196,7 +199,7 @@ class Gate<
    * event.
    */
   getTransitionEvent(name: string): E | undefined {
-    const bindings = this.#tools.get(name) ?? [];
+    const bindings = this.#bindingsOf(name);
     const { state } = this.#position;
     const available = bindings.some(({ states }) => this.#definition.model.isIn(state, states));
     const source = available
@@ -326,6 +329,12 @@ class Gate<
     const copy = this.clone();
     copy.#remember(states);
     return copy;
+  }
+
+  /** Its own, or else those of the first glob that matches it. */
+  #bindingsOf(tool: string): readonly AnyBinding[] {
+    const glob = [...this.#tools.keys()].find((each) => isGlob(each) && matchGlob(each, tool));
+    return this.#tools.get(tool) ?? this.#tools.get(glob ?? tool) ?? [];
   }
 
   #add(declarations: readonly (readonly AnyBinding[])[]): this {

@@ -222,7 +222,7 @@ class Search {
     if (sight === undefined) return false;
     const there = this.#seenAt.get(position) ?? sight.at(position);
     this.#seenAt.set(position, there);
-    return there.hidden.has(tool);
+    return there.hidden.has(this.#workflows[i]?.keyOf(tool) ?? tool);
   }
 
   find(isThere: (positions: readonly Position[]) => boolean): readonly string[] | undefined {

@@ -2,6 +2,7 @@
  * What a run's trail tells by itself. It hides which entries are moves of the machine, and how
  * entries become a conversation with a model.
  */
+import { isGlob } from '../glob.ts';
 import type { TrailEntry } from '../stores/store.ts';
 import type { StateMachineGate } from './gate.ts';
 import { AFTER, BEGIN, FREEZE, RESTART, UNFREEZE } from './stored.ts';
@@ -169,7 +170,9 @@ export function trailToPrompts<S extends string, E extends string>(
 function availableIn(workflow: Workflow, state: string): readonly string[] {
   const viewer = { run: undefined, principal: undefined, onError: () => {} };
   const sight = workflow.sight({ state }, viewer);
-  return workflow.available(state).filter((tool) => sight?.hidden.has(tool) !== true);
+  return workflow
+    .available(state)
+    .filter((tool) => !isGlob(tool) && sight?.hidden.has(tool) !== true);
 }
 
 function omittedBy(names: readonly string[]): (entry: TrailEntry) => boolean {

@@ -4,6 +4,7 @@
  */
 
 import { InterlockError } from '../errors.ts';
+import { isGlob, matchGlob } from '../glob.ts';
 import { rightNames } from '../names.ts';
 import { showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
@@ -102,7 +103,7 @@ export class Workflow {
   readonly initial: string;
   /** The states of a flat machine, or the paths of a statechart's, in the definition's order. */
   readonly states: readonly string[];
-  /** Every bound tool's name, in binding order. */
+  /** Every bound tool's name or glob, in binding order. */
   readonly toolNames: readonly string[];
   readonly reads: BoundReads;
   /** What is odd about the bindings, though allowed. */
@@ -130,6 +131,8 @@ export class Workflow {
   readonly #listeners: ReadonlySet<Listener>;
   readonly #model: Model;
   readonly #tools: ReadonlyMap<string, readonly AnyBinding[]>;
+  /** Those of {@link toolNames} that are globs, in binding order. */
+  readonly globs: readonly string[];
   readonly #unconditional: ReadonlyMap<string, CallBinding>;
   readonly #views: ToolViews;
   readonly #veiled: VeiledTools;
@@ -153,6 +156,7 @@ export class Workflow {
     this.#model = model;
     this.#tools = new Map([...tools].map(([tool, bindings]) => [tool, [...bindings]]));
     this.toolNames = Object.freeze([...this.#tools.keys()]);
+    this.globs = Object.freeze(this.toolNames.filter(isGlob));
     this.#views = new ToolViews(model, this.#tools);
     this.#ways = new Ways(model, this.#tools);
     this.#orderWays = model.effectOf && new OrderWays(model, this.#tools);
@@ -218,7 +222,7 @@ export class Workflow {
 
   /** Whether some client may not see the tool. */
   isVeiled(tool: string): boolean {
-    return this.#veiled.has(tool);
+    return this.#veiled.has(this.keyOf(tool));
   }
 
   /** Why no run can be in `asked`, in words; `undefined` where one can. */
@@ -326,12 +330,41 @@ export class Workflow {
   }
 
   isBound(tool: string): boolean {
+    return this.#tools.has(tool) || (this.globs.length > 0 && this.#tools.has(this.keyOf(tool)));
+  }
+
+  /** Whether a binding is of that very name, and not of a glob. */
+  names(tool: string): boolean {
     return this.#tools.has(tool);
+  }
+
+  /** Under which of {@link toolNames} a tool is bound: its own name, or the first glob's. */
+  keyOf(tool: string): string {
+    if (this.globs.length === 0 || this.#tools.has(tool)) return tool;
+    return this.globs.find((glob) => matchGlob(glob, tool)) ?? tool;
+  }
+
+  /** Why a tool's calls are all refused: globs that match its name bind it in different ways. */
+  clashOf(tool: string): string | undefined {
+    if (this.globs.length < 2 || this.#tools.has(tool)) return undefined;
+    const [first, ...others] = this.globs.filter((glob) => matchGlob(glob, tool));
+    const other = others.find((glob) => !this.#areSame(first, glob));
+    if (other === undefined) return undefined;
+    return (
+      `workflow "${this.id}" binds ${showValue(tool)} in different ways, by the globs ` +
+      `${showValue(first)} and ${showValue(other)}: no list has it, and each call of it is ` +
+      'refused. Bind it by its name'
+    );
+  }
+
+  #areSame(one: string | undefined, other: string): boolean {
+    const [a, b] = [this.#tools.get(one ?? '') ?? [], this.#tools.get(other) ?? []];
+    return a.length === b.length && a.every((each, i) => bindAlike(each, b[i] ?? each));
   }
 
   /** A tool's bindings, in binding order; none where the tool is not bound. */
   bindingsOf(tool: string): readonly AnyBinding[] {
-    return this.#tools.get(tool) ?? [];
+    return this.#tools.get(this.keyOf(tool)) ?? [];
   }
 
   /** How the calls of a tool run; where that depends on their arguments, the strictest way. */
@@ -395,7 +428,7 @@ export class Workflow {
     tool: string,
     wayTo: (states: readonly BoundState[]) => Way = (states) => this.#wayFromStart(states),
   ): Whereabouts | undefined {
-    const bindings = this.#tools.get(tool);
+    const bindings = this.#tools.get(this.keyOf(tool));
     const isEverywhere = bindings?.some(({ states }) => states.includes(ANY_STATE)) === true;
     if (bindings === undefined || isEverywhere) return undefined;
     return whereaboutsOf(this, bindings, wayTo);
@@ -403,7 +436,11 @@ export class Workflow {
 
   /** Whether lists show the tool in `state`. A tool that is not bound is always shown. */
   isVisible(tool: string, state: string): boolean {
-    return !this.#tools.has(tool) || this.#views.of(state).set.has(tool);
+    if (this.globs.length === 0 || this.#tools.has(tool))
+      return !this.#tools.has(tool) || this.#views.of(state).set.has(tool);
+    const key = this.keyOf(tool);
+    if (!this.#tools.has(key)) return true;
+    return this.#views.of(state).set.has(key) && this.clashOf(tool) === undefined;
   }
 
   /** The bound tools that lists show in `state`, in binding order. */
@@ -418,18 +455,27 @@ export class Workflow {
 
   /** How every call of a tool is gated; `undefined` where that depends on its arguments. */
   matchAlways(tool: string): CallBinding | undefined {
-    return this.#unconditional.get(tool);
+    return this.#unconditional.get(tool) ?? this.#matchGlobAlways(tool);
+  }
+
+  #matchGlobAlways(tool: string): CallBinding | undefined {
+    if (this.globs.length === 0 || this.clashOf(tool) !== undefined) return undefined;
+    return this.#unconditional.get(this.keyOf(tool));
   }
 
   /**
    * How a call is gated; `undefined` where it is not, because no binding is about it.
    *
-   * @throws Error where a `when` fails, so that the gate cannot tell. It must refuse the call then.
+   * @throws Error where a `when` fails, so that the gate cannot tell; InterlockError
+   * `ERR_INTERLOCK_BINDING` as {@link clashOf} says. The gate must refuse the call then.
    */
   match(tool: string, args: unknown): CallBinding | undefined {
-    const bindings = this.#tools.get(tool);
+    const key = this.keyOf(tool);
+    const bindings = this.#tools.get(key);
     if (bindings === undefined) return undefined;
-    const unconditional = this.#unconditional.get(tool);
+    const clash = this.clashOf(tool);
+    if (clash !== undefined) throw new InterlockError('ERR_INTERLOCK_BINDING', clash);
+    const unconditional = this.#unconditional.get(key);
     if (unconditional !== undefined) return unconditional;
     const matching = bindingsOfCall(bindings, args);
     return matching.length === 0 ? undefined : combine(this.#model, matching);
@@ -509,12 +555,13 @@ export class Workflow {
 
   /** As {@link Ways.mayLead}. */
   mayLead(from: Position, tools: readonly string[], states: readonly BoundState[]): boolean {
-    return this.#ways.mayLead(from, tools, states);
+    const keys = this.globs.length === 0 ? tools : tools.map((tool) => this.keyOf(tool));
+    return this.#ways.mayLead(from, keys, states);
   }
 
   /** Whether the arguments of a call choose among this tool's bindings. */
   isGrouped(tool: string): boolean {
-    return this.#tools.get(tool)?.some(({ when }) => when !== undefined) === true;
+    return this.bindingsOf(tool).some(({ when }) => when !== undefined);
   }
 
   /** Whether ways depend on the state only, so that they can be kept. */
@@ -637,7 +684,17 @@ export class Workflow {
   #wayFromStart(states: readonly BoundState[]): Way {
     const way = this.wayTo(states, this.start);
     // Every client reads it, so it must not name a tool that only some may see.
-    const isTold = way.path?.some((tool) => this.isVeiled(tool)) !== true;
+    const isTold = way.path?.some((tool) => this.isVeiled(tool) || isGlob(tool)) !== true;
     return isTold ? way : { path: undefined, foreseen: this.foresees };
   }
+}
+
+/** Whether two bindings say the same of their tools. Functions are alike where they are the same. */
+function bindAlike(
+  { tool: _, states, ...one }: AnyBinding,
+  { tool: __, states: others, ...other }: AnyBinding,
+): boolean {
+  const keys = new Set([...Object.keys(one), ...Object.keys(other)]);
+  const isSame = (key: string): boolean => Reflect.get(one, key) === Reflect.get(other, key);
+  return JSON.stringify(states) === JSON.stringify(others) && [...keys].every(isSame);
 }

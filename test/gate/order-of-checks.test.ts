@@ -57,6 +57,8 @@ interface Plan {
   begin: FsmGateOptions['begin'];
   maxHeldPerCaller: number;
   hasStatus: boolean;
+  /** Of the last gate. */
+  unbound: 'allow' | 'refuse';
   readonly before: ((scene: Scene) => Promise<void>)[];
   /** What the request is sent with: a batch, or beside a cancellation. */
   send: (scene: Scene) => Promise<string>;
@@ -103,6 +105,15 @@ const CHECKS = {
     isBeforeSecrecy: true,
     arrange: (plan) => {
       plan.tool = '"open"';
+    },
+  },
+  denied: {
+    name: 'a tool that no gate binds, where such tools are refused',
+    told: 'unbound',
+    hides: true,
+    arrange: (plan) => {
+      plan.tool = '"open"';
+      plan.unbound = 'refuse';
     },
   },
   header: {
@@ -365,6 +376,7 @@ function planFor(variant: Variant, kind: 'step' | 'free'): Plan {
     begin: undefined,
     maxHeldPerCaller: 100,
     hasStatus: false,
+    unbound: 'allow',
     before: [],
     send: (scene) => scene.send(),
   };
@@ -399,6 +411,12 @@ const EVERY: readonly (readonly [CheckName, CheckName])[] = [
   ['name', 'prototype'],
   ['unbound', 'header'],
   ['unbound', 'deep'],
+  ['denied', 'header'],
+  ['denied', 'deep'],
+  ['denied', 'noRun'],
+  ['denied', 'state'],
+  ['denied', 'away'],
+  ['denied', 'unreadable'],
   ['header', 'deep'],
   ['deep', 'prototype'],
   ['prototype', 'literal'],
@@ -430,6 +448,7 @@ const BY_REASON: Readonly<Record<RefusalReason, CheckName>> = {
   unavailable: 'away',
   unreadable: 'unreadable',
   'no-run': 'noRun',
+  unbound: 'denied',
 };
 
 it.each(Object.entries(BY_REASON))('a check refuses for the reason %s', async (reason, name) => {
@@ -780,7 +799,11 @@ class Scene {
       [
         this.#sessions,
         ...gates.map((gate, i) =>
-          fsmGate(gate, i === 0 ? options : { ...options, begin: undefined }),
+          fsmGate(gate, {
+            ...options,
+            begin: i === 0 ? begin : undefined,
+            unbound: i === gates.length - 1 ? plan.unbound : 'allow',
+          }),
         ),
       ],
     );

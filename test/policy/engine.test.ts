@@ -2,7 +2,7 @@ import * as fc from 'fast-check';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { InterlockError } from '../../src/errors.ts';
 import { memoise, PolicyEngine, type SyncPolicy } from '../../src/policy/engine.ts';
-import { globOf, oracleMatches } from './glob-oracle.ts';
+import { globOf, oracleMatches } from '../helpers/glob-oracle.ts';
 
 const policies = [
   { match: 'sprints.update', invalidates: ['sprints.*'] },

@@ -1,7 +1,7 @@
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { detectOverlaps } from '../../src/policy/overlaps.ts';
-import { allNames, globOf, oracleMatches } from './glob-oracle.ts';
+import { allNames, globOf, oracleMatches } from '../helpers/glob-oracle.ts';
 
 /** The warnings for policies with these patterns, as `[shadowing, shadowed]`. */
 function overlaps(...patterns: string[]): [number, number][] {

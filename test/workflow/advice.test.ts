@@ -84,6 +84,9 @@ describe('the text of a refusal', () => {
     'no-run':
       '[System: cart.pay was not run, because it belongs to no run of checkout. ' +
       'the slot is taken.]',
+    unbound:
+      '[System: cart.pay was not run, because this server does not let it be called. ' +
+      'Available now: cart.add_item, cart.checkout. Do not repeat the call.]',
     frozen:
       '[System: cart.pay was not run, because the operator has stopped this run of checkout. ' +
       'Only the operator can let it go on. Do not try checkout again until then.]',
@@ -177,6 +180,7 @@ describe('a hostile name', () => {
       unavailable: true,
       unreadable: true,
       'no-run': true,
+      unbound: true,
     };
     const reason = fc.constantFrom(...(Object.keys(reasons) as RefusalReason[]));
     const facts = fc.record({

@@ -36,6 +36,7 @@ export const REASONS = Object.keys({
   unavailable: true,
   unreadable: true,
   'no-run': true,
+  unbound: true,
 } satisfies Record<RefusalReason, true>);
 
 /** Waits long enough for each deadline, lease, turn and step of a case. */

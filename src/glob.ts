@@ -1,11 +1,16 @@
 /** Globs over tool names: what they match, in bounded time, and what makes one malformed. */
-import { starsCover } from '../names.ts';
+import { starsCover } from './names.ts';
 
 /**
  * How many steps one match may take. Clients choose the names, so their work is bounded: beyond
  * this a name does not match.
  */
 export const MAX_ITERATIONS = 1024;
+
+/** Whether a name that is bound is a glob. A malformed one, such as `a.**b`, is a tool's name. */
+export function isGlob(name: string): boolean {
+  return name.includes('*') && globFault(name) === undefined;
+}
 
 /** Stands alone between dots for zero or more segments. */
 export const GLOBSTAR = '**';
