@@ -45,6 +45,12 @@ const LIST_ONCE: ReadonlySet<string> = new Set([
   'codex-mcp-client',
 ]);
 
+/**
+ * The names that SDKs give where the app gives none. Frameworks that list once by design come under
+ * them (Python: modelcontextprotocol/python-sdk, src/mcp/client/session.py).
+ */
+const SDK_NAMES: ReadonlySet<string> = new Set(['mcp']);
+
 /** Added to a client's own name (github.com/geelen/mcp-remote, src/lib/utils.ts). */
 const PROXIED = / \(via mcp-remote [^()]*\)$/;
 
@@ -101,8 +107,11 @@ export class ListingClients {
       chosen = visibility === 'auto' ? 'auto' : asked(visibility, client, config.onError);
       // A client may lie about its name: what is hidden from clients does not go by it.
       const isOpen = refusal === 'explain' && !workflow.hides;
-      const listsOnce = LIST_ONCE.has(client.name.replace(PROXIED, ''));
-      if (chosen === 'auto' && era === 'session' && isOpen && listsOnce) chosen = 'stable';
+      const name = client.name.replace(PROXIED, '');
+      if (chosen === 'auto' && era === 'session' && isOpen) {
+        if (LIST_ONCE.has(name)) chosen = 'stable';
+        else if (visibility === 'auto' && SDK_NAMES.has(name)) config.warnOnce(sdkNamed(name));
+      }
       this.#chosen.set(client, chosen);
     }
     return chosen;
@@ -125,6 +134,15 @@ export class ListingClients {
         'see mcp-interlock/docs/start/clients.md',
     );
   }
+}
+
+function sdkNamed(name: string): string {
+  return (
+    `a client gives its SDK's own name, "${name}". Frameworks that do, such as LangChain, list ` +
+    'once, and their models never see what a call makes available. If yours does, give ' +
+    `fsmGate(gate, { visibility: (client) => client.name === "${name}" ? 'stable' : 'auto' }); ` +
+    'see mcp-interlock/docs/start/clients.md'
+  );
 }
 
 /** Whose lists are asked about. */

@@ -689,7 +689,7 @@ export class Workflow {
   }
 }
 
-/** Whether two bindings say the same of their tools. Functions are alike where they are the same. */
+/** Whether two bindings say the same of their tools. Each function is only like itself. */
 function bindAlike(
   { tool: _, states, ...one }: AnyBinding,
   { tool: __, states: others, ...other }: AnyBinding,

@@ -321,13 +321,24 @@ describe('the operator', () => {
         '(client) => client.name === "langchain \\"x\\"\\n\\u202e" ? \'stable\' : \'auto\' }); ' +
         'see mcp-interlock/docs/start/clients.md',
     ]);
-    await goOn(app, 'mcp', 3);
+    await goOn(app, 'another', 3);
     expect(app.warnings).toHaveLength(2);
+  });
+
+  it('is told once of a name that an SDK gives, before its client has called anything', async () => {
+    const app = await scene();
+    for (let each = 0; each < 2; each++) await enter(app, 'mcp (via mcp-remote 0.1.37)');
+    expect(app.warnings).toEqual([
+      'a client gives its SDK\'s own name, "mcp". Frameworks that do, such as LangChain, list ' +
+        'once, and their models never see what a call makes available. If yours does, give ' +
+        "fsmGate(gate, { visibility: (client) => client.name === \"mcp\" ? 'stable' : 'auto' }); " +
+        'see mcp-interlock/docs/start/clients.md',
+    ]);
   });
 
   it('is told nothing of a client that lists again, or is known, or must not know', async () => {
     const app = await scene();
-    const client = await goOn(app, 'mcp', 2);
+    const client = await goOn(app, 'another', 2);
     await client.tools();
     for (let call = 0; call < 5; call++) await client.call('cart.view');
     await goOn(app, 'openai-mcp', 5);

@@ -178,6 +178,10 @@ function drawRoute(random: Random): RouteSpec {
   const gates = Array.from({ length: count }, (_, i) =>
     drawGate(random, i === 0 ? 'one' : 'two', { isSecret, hasStatus }),
   );
+  // Only the last gate of a route may refuse what none binds.
+  const last = gates.at(-1);
+  if (last !== undefined && random.chance(0.15))
+    gates.splice(-1, 1, { ...last, mount: { ...last.mount, unbound: 'refuse' } });
   const key = weighted<readonly KeyName[]>(random, [
     [8, ['session']],
     [5, ['principal']],

@@ -12,6 +12,7 @@ import type { McpServer } from '@modelcontextprotocol/server';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
 import {
   type AtomicStateStore,
+  conversationKey,
   type FsmGateOptions,
   fsmGate,
   type Middleware,
@@ -50,6 +51,7 @@ export type MountName =
   | 'announce'
   | 'principal'
   | 'user'
+  | 'conversation'
   | 'handle';
 
 /** Each as a page of the docs has it. */
@@ -81,6 +83,11 @@ export const MOUNTS: Readonly<Record<MountName, Mount>> = {
     key: principalKey,
     gate: { visibility: 'stable' },
     command: ['--key', 'principal', '--visibility', 'stable'],
+  },
+  conversation: {
+    lines: '`key: [conversationKey({ anonymous: true }), sessionKey()]`',
+    key: () => [conversationKey({ anonymous: true }), sessionKey()],
+    command: undefined,
   },
   handle: {
     lines: '`key: managedHandle()`',

@@ -61,7 +61,7 @@ const CLIENTS: readonly Entry[] = [
     name: 'a session for each call, with a conversation',
     session: 'call',
     conversation: true,
-    [SESSIONS]: ['readme', 'handle'],
+    [SESSIONS]: ['readme', 'conversation', 'handle'],
   },
   {
     name: 'a session for each call, with both',
