@@ -41,6 +41,7 @@ import { connectionFault } from './upstream.ts';
 import { loadWorkflows, type WorkflowFile } from './workflow-file.ts';
 
 const VISIBILITIES = ['hide', 'stable', 'auto'] as const;
+const UNBOUND = ['allow', 'refuse'] as const;
 
 export const GATE = {
   usage: 'mcp-interlock gate ./gate.ts --target http://127.0.0.1:3001/mcp [options]',
@@ -84,6 +85,12 @@ export const GATE = {
         'or auto (stable for clients that are known not to list again). Default auto',
     },
     announce: { help: 'says in results what is available next; auto does so where it is needed' },
+    unbound: {
+      takes: 'WHAT',
+      help:
+        'what becomes of tools that no workflow binds, also of those that a later version of\n' +
+        'the server adds: allow or refuse. Default allow',
+    },
     'max-step': {
       takes: 'TIME',
       help: 'the longest that a call of a bound tool takes. Default 10m',
@@ -154,6 +161,7 @@ function settingsOf(given: GateOptions) {
     visibility: choiceOf('visibility', given.visibility ?? 'auto', VISIBILITIES),
     // Where it is not asked for, `auto` announces to the clients that need it.
     announce: given.announce ? true : undefined,
+    unbound: choiceOf('unbound', given.unbound ?? 'allow', UNBOUND),
     inspect: given.inspect,
     maxStepMs: durationOf('max-step', given['max-step'] ?? '10m'),
     idleMs: durationOf('idle', given.idle ?? '24h'),
@@ -207,7 +215,7 @@ async function makeApp(
     onError: () => {},
     onWarning: log.warn,
   });
-  const { maxStepMs, visibility, announce } = settings;
+  const { maxStepMs, visibility, announce, unbound } = settings;
   const options = { maxStepMs, visibility, announce };
   const runs = file.gates.map((gate) => runsOf(gate, { sessions }));
   const watched = { runs, stuckAfterMs: settings.stuckAfterMs };
@@ -231,7 +239,10 @@ async function makeApp(
       next();
     },
     sessions,
-    ...file.gates.map((gate) => fsmGate(gate, options)),
+    // The last gate decides about tools that none binds.
+    ...file.gates.map((gate, at) =>
+      fsmGate(gate, at === file.gates.length - 1 ? { ...options, unbound } : options),
+    ),
     ...(file.sync === undefined ? [] : [stateSync(file.sync)]),
     mcpProxy(settings.target, { onFault }),
   );

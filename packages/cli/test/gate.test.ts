@@ -39,6 +39,13 @@ export default new StateMachineGate({
 export const sync = [{ match: 'get-sum', invalidates: ['get-structured-content'] }];
 `;
 
+/** A second workflow behind the report. */
+const TWO = `
+const images = new StateMachineGate({ id: 'images', initial: 'any', states: { any: {} } })
+  .bindTool('get-tiny-image', 'any');
+export default [report, images];
+`;
+
 const CHECKOUT = {
   $schema: './node_modules/mcp-interlock-cli/gate.schema.json',
   id: 'checkout',
@@ -124,6 +131,16 @@ it('leads a client of the SDK through a workflow that the server knows nothing o
   await client.call(LONG, { duration: 0.2, steps: 2 });
   expect(client.log.filter((each) => each === 'progress')).toHaveLength(2);
   expect((await client.call('echo', { message: 'hello' })).text).toBe('Echo: hello');
+});
+
+it('refuses the tools that no workflow binds, where it is told to', async () => {
+  const file = installed.write('two.ts', REPORT.replace('export default', 'const report =') + TWO);
+  const { url } = await gateFor(file, '--target', everything.target, '--unbound', 'refuse');
+  const client = await connect(url);
+  onTestFinished(client.close);
+  expect(await client.tools()).toEqual(['get-sum', 'get-tiny-image']);
+  const { meta } = await client.call('get-env');
+  expect(meta['mcp-interlock/refusal']).toMatchObject({ reason: 'unbound', tool: 'get-env' });
 });
 
 it('gates a server in Python by a workflow in JSON, and gives it sessions', async () => {
