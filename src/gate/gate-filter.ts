@@ -215,7 +215,11 @@ class GateFilter implements Filter {
   }
 
   #sendOn(isKept: boolean, incoming: Call, judge: Judge): MaybePromise<void> {
-    if (this.#isCancelled(incoming)) return incoming.drop();
+    if (this.#isCancelled(incoming)) {
+      // Of a response that was over before, this filter hears no end any more.
+      if (this.#exchange.tap.closed) this.#onAnswered?.();
+      return incoming.drop();
+    }
     if (!isKept) return judge.refuseLate(incoming);
     for (const { step } of holdersOf(incoming)) step.forward();
   }
@@ -229,10 +233,11 @@ class GateFilter implements Filter {
     if (call.era === 'session') this.#exchange.tap.withholdClose();
   }
 
-  /** Whether the client cancelled the call, or left. */
+  /** Whether the client cancelled the call, left, or has its answer from the app. */
   #isCancelled({ id }: Call): boolean {
     if (id === undefined) return false;
-    return this.#exchange.isGone || this.#admission.session.inFlight(id)?.cancelled === true;
+    const { isGone, tap } = this.#exchange;
+    return isGone || tap.closed || this.#admission.session.inFlight(id)?.cancelled === true;
   }
 
   wants(bytes: Buffer): boolean {

@@ -32,7 +32,7 @@ import { decide, type RefusedCall, whyHidden } from './decide.ts';
 import { type Demand, Gates, isBoundBy, isRefusedUnbound } from './gates.ts';
 import { tellMoved } from './list-changes.ts';
 import { RecordedCall } from './recorded-call.ts';
-import { askForAlias, badToolName, refusalReply } from './replies.ts';
+import { askForAlias, badToolName, LONGEST_NAME, longToolName, refusalReply } from './replies.ts';
 import {
   type Absent,
   asBegun,
@@ -101,6 +101,10 @@ export class Judge {
     if (typeof tool !== 'string') return this.#answer(incoming, badToolName(incoming));
     if (!isBoundBy(this.#config, tool, this.#exchange, this.#admission))
       return this.#judgeUnbound(incoming, tool);
+    if (isMadeUp(tool, this.#config))
+      return this.#keepsSecrets
+        ? this.#hide(incoming, tool, 'state')
+        : this.#answer(incoming, longToolName(incoming));
     const run = found ?? this.#admission.runOf(incoming);
     if (found === undefined && 'run' in run && run.isNamed)
       return after(this.#admission.roomFor(run, this.#exchange.req), (room) =>
@@ -135,6 +139,7 @@ export class Judge {
     if (!isRefusedUnbound(tool, this.#config, this.#exchange, this.#admission)) return 'forward';
     // No list has it, also where lists show the tools of all states.
     if (this.#config.refusal === 'unknown-tool') return this.#hide(incoming, tool, 'unbound');
+    if (isMadeUp(tool, this.#config)) return this.#answer(incoming, longToolName(incoming));
     const run = this.#admission.runOf(incoming);
     const now = 'run' in run ? standingNow(this.#config, run) : undefined;
     return after(now, (standing) =>
@@ -562,6 +567,14 @@ const NO_OUTLET: Outlet = { available: [], foreseen: false };
 
 function at(standing: Standing | Absent | undefined): Pick<RefusedCall, 'standing'> {
   return typeof standing === 'object' ? { standing } : {};
+}
+
+/**
+ * Whether a client made the name up: none that is so long is bound by name. Stores keep the names
+ * of calls, and clients choose those that a glob binds.
+ */
+function isMadeUp(tool: string, { workflow }: GateConfig): boolean {
+  return tool.length > LONGEST_NAME && !workflow.names(tool);
 }
 
 function digestOfCall(call: Call): string {

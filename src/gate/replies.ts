@@ -90,6 +90,15 @@ export function badToolName(incoming: Call): JsonObject {
   );
 }
 
+/** The answer to a call of a name that no tool has. */
+export function longToolName(incoming: Call): JsonObject {
+  return errorResponse(
+    incoming.id ?? null,
+    JSON_RPC.INVALID_PARAMS,
+    `Invalid params: name must have at most ${LONGEST_NAME} characters`,
+  );
+}
+
 /** An empty completion, as for an argument that has none. */
 export function nothingToComplete({ id }: Call, era: Era): JsonObject {
   return resultOf(id ?? null, { completion: { values: [], total: 0, hasMore: false } }, era);
@@ -109,6 +118,10 @@ export function resultOf(id: RequestId | null, result: JsonObject, era: Era): Js
 }
 
 const NAME_HEADER = 'mcp-name';
+/** How many names a gate remembers. */
+const MOST_NAMES = 1_000;
+/** In characters. A tool's name has at most 128 ("SHOULD": MCP 2026-07-28, "Tool Names"). */
+export const LONGEST_NAME = 256;
 
 /**
  * Made-up names for what is hidden. The gate forwards a request under such a name, so the client
@@ -119,11 +132,21 @@ export class Aliases {
   /** In lower case, because an upstream may write a URI's scheme and host that way. */
   readonly #mark = randomBytes(12).toString('hex');
   readonly #names: string[] = [];
-  readonly #pattern = new RegExp(`t${this.#mark}(\\d+)z|(urn):${this.#mark}:([\\w-]*):`, 'gi');
+  readonly #pattern = new RegExp(
+    `t${this.#mark}(?:(\\d+)|x([\\da-f]*))z|(urn):${this.#mark}:([\\w-]*):`,
+    'gi',
+  );
 
-  /** For a tool or a prompt of a binding: there are few, so each is remembered. */
+  /**
+   * For a tool or a prompt. An alias is short, as names are, so that no upstream takes it for too
+   * long. Clients make up names that a glob binds, or no gate. So a gate remembers a few names, and
+   * the alias of any other one has all of it.
+   */
   ofName(name: string): string {
     const known = this.#names.indexOf(name);
+    const hasRoom = this.#names.length < MOST_NAMES && name.length <= LONGEST_NAME;
+    if (known === -1 && !hasRoom)
+      return `t${this.#mark}x${Buffer.from(name, 'utf16le').toString('hex')}z`;
     const index = known === -1 ? this.#names.push(name) - 1 : known;
     return `t${this.#mark}${index}z`;
   }
@@ -139,11 +162,15 @@ export class Aliases {
   /** Puts back the names that the client asked for. */
   takeOut(message: Message): void {
     if (!message.text.includes(this.#mark)) return;
-    message.rename(this.#pattern, (alias, index?: string, scheme?: string, uri = '') => {
-      if (index !== undefined) return this.#names[Number(index)] ?? alias;
-      const written = Buffer.from(uri, 'base64url').toString();
-      return scheme === 'URN' ? written : normalForm(written);
-    });
+    message.rename(
+      this.#pattern,
+      (alias, index?: string, whole?: string, scheme?: string, uri = '') => {
+        if (index !== undefined) return this.#names[Number(index)] ?? alias;
+        if (whole !== undefined) return Buffer.from(whole, 'hex').toString('utf16le');
+        const written = Buffer.from(uri, 'base64url').toString();
+        return scheme === 'URN' ? written : normalForm(written);
+      },
+    );
   }
 }
 

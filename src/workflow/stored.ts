@@ -202,8 +202,14 @@ export function whenEntered(model: Model, position: Position, updatedAt: number)
 }
 
 /**
+ * For how many tools a stay counts failures. Clients make up names that a glob binds, and each
+ * failure of such a one would be saved.
+ */
+const MOST_FAILING = 100;
+
+/**
  * The position with one more failure of the tool; `undefined` where `most` failures are counted
- * already.
+ * already, or those of {@link MOST_FAILING} other tools.
  */
 export function countFailure(
   { state, context }: Position,
@@ -216,7 +222,7 @@ export function countFailure(
   const counted = new Map(isTable(failures) ? Object.entries(failures) : []);
   const before = counted.get(tool);
   const count = typeof before === 'number' && before > 0 ? before : 0;
-  if (count >= most) return undefined;
+  if (count >= most || (count === 0 && counted.size >= MOST_FAILING)) return undefined;
   const all = Object.fromEntries(counted.set(tool, count + 1));
   return { state, ...sealContext({ ...rest, failures: all }) };
 }

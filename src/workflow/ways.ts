@@ -97,7 +97,8 @@ export class Ways {
 
   /**
    * Whether calls that are in flight may lead to one of `states`, each once at most, in any order,
-   * and whether they succeed or fail.
+   * and whether they succeed or fail. Not known, and so `false`, where they lead to very many: a
+   * client chooses which calls are in flight, and each that waits asks anew.
    */
   mayLead(from: Position, tools: readonly string[], states: readonly BoundState[]): boolean {
     const found = new Set([from.state]);
@@ -109,7 +110,8 @@ export class Ways {
           for (const position of level)
             for (const to of outcomesOf(this.#model, binding, position)) {
               if (this.#model.isIn(to.state, states)) return true;
-              if (found.has(to.state) || found.size > MOST_COMBINATIONS) continue;
+              if (found.has(to.state)) continue;
+              if (made > 0 && found.size > MOST_COMBINATIONS) return false;
               found.add(to.state);
               next.push(to);
             }

@@ -223,6 +223,42 @@ describe('a call that waits for the call before it', () => {
     expect(app.ledger.calls).toEqual(['cart.checkout']);
   });
 
+  it('does not wait for a lookup that the app answered while it was judged', async () => {
+    const timeouts: (() => void)[] = [];
+    const app = await scene({
+      workflow: FORMS['a rule after a lookup']?.() as AnyGate,
+      shape: { answers: 'json' },
+      before: [
+        (req, res, next) => {
+          if ('x-hurried' in req.headers) timeouts.push(() => res.status(503).end());
+          next();
+        },
+      ],
+    });
+    const session = await app.session();
+    await session.call('cart.view');
+    app.store.fail('read', 1, 'late');
+    // The connection stays open, as that of a proxy does.
+    const hurried = fetch(app.url, {
+      method: 'POST',
+      headers: {
+        ...session.headers,
+        accept: 'application/json, text/event-stream',
+        'content-type': 'application/json',
+        'x-hurried': 'yes',
+      },
+      body: JSON.stringify(callOf('l', 'cart.checkout')),
+    });
+    await expect.poll(() => app.store.late.length).toBe(1);
+    for (const each of timeouts) each();
+    expect((await hurried).status).toBe(503);
+    await app.isServing(0);
+    for (const each of app.store.late) each();
+    expect(reasonOf(await session.call('cart.pay'))).toBe('state');
+    expect(app.ledger.calls).toEqual(['cart.view']);
+    await app.sessions.close({ drainMs: 60_000 });
+  });
+
   it('is told that the server restarts, where it does', async () => {
     const { app, checking, paying } = await waiting();
     const closed = app.sessions.close({ drainMs: 60_000 });

@@ -134,6 +134,22 @@ describe('a glob in bindTool()', () => {
     expect(secret.ledger.calls).toEqual([]);
   });
 
+  it('lets no client fill a run with names that it makes up', async () => {
+    const gate = desk().bindTool('admin.*', 'out', { failure: 'WIPE', retries: 2 });
+    const app = await office(gate, { gate: { trail: { refusals: true }, unbound: 'refuse' } });
+    const session = await app.session();
+    for (const start of ['admin.', 'other.']) {
+      const { error } = await session.call(start.padEnd(257, 'x'));
+      expect(error?.message).toContain('name must have at most 256 characters');
+    }
+    expect(await app.runs.history(session.id)).toEqual([]);
+    for (let made = 0; made < 100; made++) await session.call(`admin.${made}`);
+    await session.call('admin.0');
+    await app.run(session.id).isIn('out');
+    await session.call('admin.100');
+    await app.run(session.id).isIn('gone');
+  });
+
   it('lets a call of another tool wait that it may lead on', async () => {
     const gate = desk().bindTool('admin.*', 'out', 'WIPE').bindTool('help', 'gone');
     const app = await office(gate);

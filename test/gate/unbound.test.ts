@@ -2,6 +2,7 @@ import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/
 import express, { type RequestHandler } from 'express';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { gateFetch } from '../../src/fetch.ts';
+import { Aliases } from '../../src/gate/replies.ts';
 import {
   fsmGate,
   handleKey,
@@ -122,6 +123,26 @@ describe("a tool that no gate binds, under unbound: 'refuse'", () => {
       expect(app.ledger.calls).toEqual([]);
     },
   );
+
+  it('leaves nothing behind, however many and long names a client makes up', async () => {
+    const aliases = new Aliases();
+    const kept = Array.from({ length: 1_000 }, (_, i) =>
+      aliases.ofName(`made.up.by.a.client.${i}`),
+    );
+    expect(aliases.ofName('made.up.by.a.client.999')).toBe(kept[999]);
+    for (const name of ['made.up.by.a.client.1000', 'x'.repeat(257)])
+      expect(aliases.ofName(name).length).toBeGreaterThan(2 * name.length);
+    const app = await shop({ gate: { unbound: 'refuse', refusal: 'unknown-tool' } });
+    const session = await app.session();
+    const plain = await shop({ gate: { unbound: 'allow' } });
+    const open = await plain.session();
+    for (const name of ['x'.repeat(300), '\u00fc\ud83d\ude00\ud800"\\'.repeat(40)]) {
+      const { content } = (await session.call(name)).result;
+      expect(content).toEqual((await open.call(name)).result.content);
+      expect(content[0].text).toContain('not found');
+    }
+    expect(app.ledger.calls).toEqual([]);
+  });
 
   it('is hidden from kept lists, which are answered without the server', async () => {
     const app = await shop({ gate: { unbound: 'refuse', listCache: true } });

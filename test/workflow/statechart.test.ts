@@ -709,4 +709,26 @@ describe('a gate of a statechart', () => {
     expect(workflow.wayTo(['placed.packing.packed'], filled).path).toEqual(['place', 'pack']);
     expect(workflow.claimable({ states: ['cart'] })).toBeUndefined();
   });
+
+  it('looks for what calls in flight lead to in bounded work, however many they are', () => {
+    let asked = 0;
+    const guard = () => {
+      asked += 1;
+      return true;
+    };
+    const numbers = Array.from({ length: 20 }, (_, i) => i);
+    const regions = numbers.map((i) => {
+      const states = { off: { on: { [`E${i}`]: { target: 'on', guard } } }, on: {} };
+      return [`r${i}`, { initial: 'off', states }] as const;
+    });
+    const never = { initial: 'shut', states: { shut: { on: { OPEN: 'open' } }, open: {} } };
+    const states = { ...Object.fromEntries(regions), never };
+    const wide = new StateMachineGate(createMachine({ id: 'wide', type: 'parallel', states }));
+    for (const i of numbers) wide.bindTool(`t${i}`, `r${i}.off` as never, `E${i}` as never);
+    const workflow = wide.compile();
+    const tools = numbers.map((i) => `t${i}`);
+    expect(workflow.mayLead(workflow.start, tools, ['r7.on'])).toBe(true);
+    expect(workflow.mayLead(workflow.start, tools, ['never.open'])).toBe(false);
+    expect(asked).toBeLessThan(2_000);
+  });
 });
