@@ -204,13 +204,16 @@ export class Turns {
 
   /**
    * The tools of the calls in this process that may move the run: steps with the turn or in the
-   * queue, and lookups. Leaves out those of the same request, which wait for each other, and steps
-   * that wait for their own client.
+   * queue, and lookups. Leaves out steps that wait for their own client. None where the same
+   * request has a lookup, which would wait for the call that asks.
    */
   inFlight(key: string, of: object): readonly string[] {
     const tools: string[] = [];
-    for (const lookup of this.#lookups.get(key) ?? NONE)
-      if (lookup.of !== of) tools.push(lookup.tool);
+    for (const lookup of this.#lookups.get(key) ?? NONE) {
+      // It goes on once all of its request is judged: two requests could wait for each other.
+      if (lookup.of === of) return [];
+      tools.push(lookup.tool);
+    }
     const queue = this.#queues.get(key);
     if (queue === undefined || queue.obstacles.size > 0) return tools;
     const { turn, waiters } = queue;

@@ -320,6 +320,29 @@ describe('a call that waits for the call before it', () => {
     expect(reasonOf(refused)).toBe('state');
   });
 
+  it('does not wait for a lookup of another batch, which may wait for one of its own', async () => {
+    const rules = { 'cart.pay': { after: ['cart.view'] }, other: { after: ['cart.checkout'] } };
+    const app = await scene({
+      workflow: StateMachineGate.fromOrder(rules, { id: 'w' }),
+      shape: { answers: 'json' },
+    });
+    const session = await app.session();
+    await session.call('cart.add_item');
+    const headers = { ...session.headers, 'mcp-protocol-version': '2025-03-26' };
+    app.store.fail('read', 2, 'late');
+    const sent = [
+      [callOf('a', 'cart.checkout'), callOf('b', 'cart.pay')],
+      [callOf('c', 'cart.view'), callOf('d', 'other')],
+    ].map((body) => send(app.url, { headers, body }));
+    await expect.poll(() => app.store.late.length).toBe(2);
+    for (const each of app.store.late) each();
+    const answers = (await Promise.all(sent)).flatMap(({ messages }) => messages);
+    const refused = answers.filter((each) => reasonOf(each) === 'state');
+    expect(answers).toHaveLength(4);
+    expect(refused.length).toBeGreaterThan(0);
+    expect(app.ledger.calls).toEqual(expect.arrayContaining(['cart.checkout', 'cart.view']));
+  });
+
   it('does not wait for a held step', async () => {
     const gate = checkoutGate().bindTool('cart.view', 'confirmed');
     const app = await scene({ workflow: gate });
