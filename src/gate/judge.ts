@@ -269,12 +269,13 @@ export class Judge {
   /** @param restarts whether the call may begin an ended run anew */
   #claimRun(asked: BoundCall, id: RequestId, restarts: boolean): Promise<Verdict> {
     const { incoming, tool, run, binding, giveUp } = asked;
-    const { workflow, listed } = this.#config;
+    const { workflow, listed, clock, times } = this.#config;
     const request = run.session.inFlight(id) ?? new InFlight();
     // Any other call is claimed only for the loop shield's count: it may be repeated.
     const isStep = binding.kind === 'step';
     const uncertain = binding.uncertain ?? (isStep ? listed.uncertainOf(tool) : 'retry');
     const held = uncertain === 'hold' ? this.#held : undefined;
+    const { waitsUntil = clock.now() + times.waitMs } = asked;
     let closed: Standing | undefined;
     let left: string | undefined;
     const opens = (begun: Position): boolean => {
@@ -291,6 +292,7 @@ export class Judge {
       note: this.#noteOf(incoming, run, tool),
       number: incoming.number,
       isAgain: asked.attempt !== undefined,
+      waitMs: asked.waitsUntil && Math.max(0, asked.waitsUntil - clock.now()),
       states: workflow.claimable(binding, beginsAnew(this.#config, run.run)),
       restarts: restarts ? run : undefined,
       begin: beginningOf(this.#config, run),
@@ -313,7 +315,8 @@ export class Judge {
     return claimed.then((step) => {
       // While the call waited, another process may have moved the run: what was read is stale.
       run.session.noteMove();
-      if (step instanceof Step) return this.#admit({ ...asked, left }, id, step, request);
+      if (step instanceof Step)
+        return this.#admit({ ...asked, left, waitsUntil }, id, step, request);
       if ('fault' in step) this.#config.onError(step.fault);
       if (step.held !== undefined)
         (held ?? this.#held).met(step.held, { run: run.run, workflow: workflow.id });
@@ -321,7 +324,7 @@ export class Judge {
         step.reason === 'unknown'
           ? this.#refuseGone(incoming, tool, run)
           : this.#refuseBound(
-              { ...asked, left },
+              { ...asked, left, waitsUntil },
               closed === undefined ? step : { ...step, standing: closed },
             );
       const { isOpenWhileHeld } = binding;

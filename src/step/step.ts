@@ -96,6 +96,8 @@ export interface StepCall {
   readonly note: CallNote | undefined;
   /** The number that joins the events of one call, where the app listens to events. */
   readonly number?: number | undefined;
+  /** How long it still waits for its run, in milliseconds. Default: as the rules say. */
+  readonly waitMs?: number | undefined;
   /** Whether it was refused before, and has waited for calls before it. Default `false`. */
   readonly isAgain?: boolean;
   readonly request: WaitingCall & {
@@ -266,6 +268,7 @@ export class Step {
   #state: StepState;
   #turn: Turn | undefined;
   #overran = false;
+  readonly #waitMs: number | undefined;
   readonly #followed: string | undefined;
   readonly #number: number | undefined;
   /** When it asked for its turn, and when it asked for its claim, by this process's clock. */
@@ -306,6 +309,7 @@ export class Step {
     this.#digest = call.digest;
     this.note = call.note;
     this.#number = call.number;
+    this.#waitMs = call.waitMs;
     this.#followed = call.isAgain === true ? undefined : call.description.tool;
   }
 
@@ -395,11 +399,12 @@ export class Step {
     const { turns } = this.#run;
     const request = this.#request;
     this.#askedAt = clock.now();
-    const deadline = this.#askedAt + times.waitMs;
+    const waitMs = this.#waitMs ?? times.waitMs;
+    const deadline = this.#askedAt + waitMs;
     let leave: (() => void) | undefined;
     let hasAsked = false;
     try {
-      const taken = turns.take(turnKey(this.key), this.#followed, times.waitMs, request, waiting);
+      const taken = turns.take(turnKey(this.key), this.#followed, waitMs, request, waiting);
       this.#hasWaited = isPromise(taken);
       this.#turn = isPromise(taken) ? await taken : taken;
       if (this.#turn === undefined) return this.#refuse(this.#calledOff ?? { reason: 'busy' });

@@ -198,6 +198,32 @@ describe('a call that waits for the call before it', () => {
     expect((await checking.answer).result?.isError).not.toBe(true);
   });
 
+  it('waits no longer than waitMs in all, whatever it waits for', async () => {
+    const machine = {
+      id: 'w',
+      initial: 'o',
+      states: { o: { on: { GO: 'p' } }, p: { on: { GO: 'q' } }, q: { on: { GO: 'q' } } },
+    } as const;
+    const workflow = new StateMachineGate(machine)
+      .bindTool('cart.add_item', 'o', 'GO')
+      .bindTool('cart.checkout', 'p', 'GO')
+      .bindTool('cart.pay', 'q', 'GO');
+    const app = await scene({ workflow, shape: { answers: 'json' }, gate: { waitMs: 10_000 } });
+    const session = await app.session();
+    const first = await begins(app, 'cart.add_item', () => session.call('cart.add_item'));
+    const paying = session.call('cart.pay');
+    await app.isServing(2);
+    const second = begins(app, 'cart.checkout', () => session.call('cart.checkout'));
+    await app.isServing(3);
+    await pass(app.clock, 9_000);
+    first.finish();
+    const { answer, finish } = await second;
+    await pass(app.clock, 1_000);
+    expect(['state', 'busy']).toContain(reasonOf(await paying));
+    finish();
+    expect((await answer).result?.isError).not.toBe(true);
+  });
+
   it('is never forwarded where its client leaves', async () => {
     const app = await scene({ workflow: paid() });
     const session = await app.session();
