@@ -357,7 +357,12 @@ class AdaptedStore implements AtomicStateStore {
     return this.#inTurn(key, async () => {
       const kept = this.#kept.get(key);
       if (kept && isPinned(kept)) return 'pinned';
-      return (await this.#remove(key)) ? 'deleted' : 'unknown';
+      const expiresAt = await this.#remove(key);
+      if (expiresAt === undefined) return 'unknown';
+      const now = this.#now();
+      const isNeededNow = kept !== undefined && isNeeded(kept, now);
+      const until = Math.max(expiresAt, kept?.expiresAt ?? 0);
+      return until > now || isNeededNow ? 'deleted' : 'unknown';
     });
   }
 
@@ -367,11 +372,11 @@ class AdaptedStore implements AtomicStateStore {
     return this.#queue.run(key, operation);
   }
 
-  /** Resolves to whether there was such a run. */
-  async #remove(key: string): Promise<boolean> {
-    const isThere = await this.#saved.end(key, this.#now());
+  /** Resolves to when the run expires, as saved; `undefined` where there was none. */
+  async #remove(key: string): Promise<number | undefined> {
+    const expiresAt = await this.#saved.end(key, this.#now());
     this.#kept.delete(key);
-    return isThere;
+    return expiresAt;
   }
 
   history({ run: key, workflow: name }: RunKey, limit = 50): Promise<TrailEntry[]> {

@@ -142,16 +142,17 @@ export class SavedRuns {
    * `save` cannot delete, so the session record says that the run has ended. It need not have been
    * readable before.
    *
-   * @returns whether there was such a run
+   * @returns when the run expires; for ever where that cannot be read, `undefined` without a run
    * @throws InterlockError `ERR_INTERLOCK_STORE` where the run is of a newer format
    */
-  async end(run: string, now: number): Promise<boolean> {
+  async end(run: string, now: number): Promise<number | undefined> {
     const loaded = await this.#loadSession(run);
-    if (isMissing(loaded) || (isTable(loaded) && loaded.state === 'ended')) return false;
+    if (isMissing(loaded) || (isTable(loaded) && loaded.state === 'ended')) return undefined;
     await this.#settled(run, () =>
       this.#store.save(keyOfSession(run), { state: 'ended', updatedAt: now }),
     );
-    return true;
+    const context = isTable(loaded) && isTable(loaded.context) ? loaded.context : {};
+    return typeof context.expiresAt === 'number' ? context.expiresAt : Number.POSITIVE_INFINITY;
   }
 
   /**

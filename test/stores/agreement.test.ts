@@ -60,6 +60,16 @@ describe('every in-process store', () => {
     );
   });
 
+  it('deletes a run that has expired as one that it does not know', async () => {
+    const about = { run: 'run-1', workflow: 'checkout', token: 't1', digest: 'd1' } as const;
+    const rest = { ...about, uncertain: 'hold', state: 'empty' } as const;
+    for (const { store, time } of makeStores()) {
+      await perform(store, time, { kind: 'open', ...rest });
+      for (let hour = 0; hour < 2; hour++) await perform(store, time, { kind: 'wait', ms: HOUR });
+      expect(await perform(store, time, { kind: 'delete', ...rest })).toBe('unknown');
+    }
+  });
+
   it('has a trail without gaps, in which no token moved a run twice', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(action, { maxLength: 80 }), async (actions) => {
