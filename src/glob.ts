@@ -32,6 +32,25 @@ export function matchGlob(pattern: string, name: string): boolean {
   return matchSegments(pattern.split('.'), splitName(name));
 }
 
+/** The globs among the names that are bound, each split once. */
+export class Globs {
+  /** In their order. */
+  readonly texts: readonly string[];
+  readonly #split: readonly (readonly string[])[];
+
+  constructor(names: Iterable<string>) {
+    this.texts = Object.freeze([...names].filter(isGlob));
+    this.#split = this.texts.map((glob) => glob.split('.'));
+  }
+
+  /** Those that match a name, in their order. */
+  matching(name: string): readonly string[] {
+    if (this.texts.length === 0) return this.texts;
+    const segments = splitName(name);
+    return this.texts.filter((_, at) => matchSegments(this.#split[at] ?? [], segments));
+  }
+}
+
 /**
  * A name's segments, as many as a match can reach. Only a `**` at the end of a pattern can match a
  * longer name, because it takes the rest unseen.

@@ -2,10 +2,10 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { ERROR_CODES } from '../src/errors.ts';
-import type { RefusalReason } from '../src/events.ts';
 import { ROOT } from './helpers/consumer.ts';
 import { Page } from './helpers/markdown.ts';
 import { faultsOf, sentencesOf } from './helpers/prose.ts';
+import { REASONS } from './helpers/reasons.ts';
 
 const MOST_COLUMNS = 100;
 
@@ -62,22 +62,8 @@ describe('the reference', () => {
     });
 
   it('has each reason of a refusal on one page', () => {
-    const reasons: Readonly<Record<RefusalReason, true>> = {
-      state: true,
-      arguments: true,
-      guard: true,
-      busy: true,
-      held: true,
-      'too-many-held': true,
-      loop: true,
-      frozen: true,
-      unavailable: true,
-      unreadable: true,
-      'no-run': true,
-      unbound: true,
-    };
     const rows = new Page('docs/reference/refusals.md').tableAfter('in the same words');
-    expect(rows.map(([reason]) => reason).sort()).toEqual(Object.keys(reasons).sort());
+    expect(rows.map(([reason]) => reason).sort()).toEqual([...REASONS].sort());
   });
 
   it('has each event on one page', () => {

@@ -193,25 +193,16 @@ class GateFilter implements Filter {
   }
 
   /** Judging took time: meanwhile a lease may have ended, or the client may have left. */
-  #confirmAll(
-    judge: Judge,
-    calls: readonly Call[] = this.#exchange.forwardable,
-    at = 0,
-  ): MaybePromise<boolean> {
-    for (let next = at; next < calls.length; next++) {
-      const incoming = calls[next];
-      if (incoming === undefined || incoming.holders.length === 0) continue;
-      const sent = this.#confirm(incoming, judge);
-      if (isPromise(sent)) return sent.then(() => this.#confirmAll(judge, calls, next + 1));
-    }
-    return true;
+  #confirmAll(judge: Judge): MaybePromise<boolean> {
+    const confirmed = inOrder(this.#exchange.forwardable, (incoming) =>
+      incoming.holders.length > 0 ? this.#confirm(incoming, judge) : undefined,
+    );
+    return confirmed === undefined || confirmed.then(() => true);
   }
 
   /** Lets the steps of a call go on, if its client still waits and its claims still hold. */
   #confirm(incoming: Call, judge: Judge): MaybePromise<void> {
-    const kept = keepsClaims(holdersOf(incoming));
-    if (isPromise(kept)) return resume(kept, this, this.#sendOn, incoming, judge);
-    return this.#sendOn(kept, incoming, judge);
+    return resume(keepsClaims(holdersOf(incoming)), this, this.#sendOn, incoming, judge);
   }
 
   #sendOn(isKept: boolean, incoming: Call, judge: Judge): MaybePromise<void> {

@@ -143,7 +143,7 @@ export async function moveFromOutside(
     const standing = standingOfRefused({ ...rules, clock }, viewpoint, step);
     const stop = typeof standing === 'object' ? standing.stopped?.reason : undefined;
     if (!thaws && stop !== undefined) return stop;
-    if (reason === 'busy' || reason === 'held' || reason === 'frozen') return reason;
+    if (reason === 'busy' || reason === 'held') return reason;
     if (reason === 'unknown') return 'unknown-run';
     if ('fault' in step) throw step.fault;
     throw new StoreUnavailable('the store could not be asked');

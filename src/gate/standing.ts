@@ -83,6 +83,7 @@ export class Standing implements Stand {
   /** What stops the run; `undefined` where it goes on. */
   readonly stopped: Stop | undefined;
   #sight: Sight | undefined;
+  #closed: ReadonlySet<string> | undefined;
 
   constructor(
     rules: StandingRules,
@@ -167,8 +168,10 @@ export class Standing implements Stand {
   /** The bound tools of which each call is refused now, in any state; `undefined`: none. */
   get closed(): ReadonlySet<string> | undefined {
     const { workflow } = this;
-    if (this.stopped !== undefined) return new Set(workflow.toolNames);
-    return this.underWay === 'held' ? workflow.closedWhileHeld(this.state) : undefined;
+    // Lists ask it for each tool.
+    if (this.stopped !== undefined) this.#closed ??= new Set(workflow.toolNames);
+    else if (this.underWay === 'held') this.#closed ??= workflow.closedWhileHeld(this.state);
+    return this.#closed;
   }
 
   /** Whether each call of the tool is refused now, in any state. */

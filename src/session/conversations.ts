@@ -221,8 +221,7 @@ export class Conversations {
   /** The store gave a session's run: notes which conversation it shows, or that it has none. */
   learn(session: LiveSession, { workflows }: RunRecord): void {
     const saved = workflows[SHOWN];
-    const { shown } = session;
-    const known = typeof shown === 'object' ? shown : undefined;
+    const known = session.conversation;
     if (saved !== undefined) {
       const next = shownIn(saved.snapshot);
       if (next !== undefined && next.version > (known?.version ?? 0)) session.shown = next;
@@ -255,10 +254,10 @@ export class Conversations {
     session.isServed = true;
     if (session.shown === 'own') return undefined;
     if (names.called === undefined) return names;
-    const before = session.shown;
+    const before = session.conversation;
     await this.#show(session, names.called);
-    const { shown } = session;
-    if (typeof shown !== 'object') return names;
+    const shown = session.conversation;
+    if (shown === undefined) return names;
     names.isTurn = before === undefined || before.isMany !== shown.isMany;
     // A list that has become stable depends on no run.
     if (shown.isMany) session.unfollow();
@@ -270,7 +269,7 @@ export class Conversations {
   async #show(session: LiveSession, run: string): Promise<void> {
     const { store, idleMs, onError } = this.#config;
     for (let tries = 0; tries < TRIES; tries++) {
-      const known = typeof session.shown === 'object' ? session.shown : undefined;
+      const known = session.conversation;
       const { version = 0, isMany = false } = known ?? {};
       if (known !== undefined && (isMany || known.run === run)) {
         if (known.run !== run) session.shown = { ...known, run };

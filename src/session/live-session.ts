@@ -166,6 +166,11 @@ export class LiveSession {
     this.checkedAt = checkedAt;
   }
 
+  /** The conversation that its lists show, where one is known here. */
+  get conversation(): ShownRun | undefined {
+    return typeof this.shown === 'object' ? this.shown : undefined;
+  }
+
   /** Whether a request of it is in flight. */
   get running(): boolean {
     return this.#inFlight.size > 0;

@@ -273,11 +273,10 @@ export class Admission {
     this.#own = own;
     this.#names = names;
     this.isTurn = names?.isTurn === true;
-    const { shown } = caller.session;
-    this.isMany = typeof shown === 'object' && shown.isMany;
+    const { conversation } = caller.session;
+    this.isMany = conversation?.isMany === true;
     // A request's own id counts before what its session showed last.
-    const looked =
-      names?.looked ?? (typeof shown === 'object' ? shown.run : (names?.called ?? undefined));
+    const looked = names?.looked ?? conversation?.run ?? names?.called;
     const { keys } = keeper;
     let tried = 0;
     let listed: Run | undefined;

@@ -275,10 +275,8 @@ export class GetStream implements Filter {
     const session = this.#session;
     session.addStream(tap);
     const listed = this.#listed;
-    const { shown } = session;
     // A list that shows several conversations depends on no run.
-    const isMany = typeof shown === 'object' && shown.isMany;
-    if (listed !== undefined && !isMany)
+    if (listed !== undefined && session.conversation?.isMany !== true)
       session.follow(listed.run, () => listed.listen((lists) => session.notifyChanged(lists)));
   }
 

@@ -11,13 +11,20 @@ import type { Position } from '../workflow/position.ts';
 import { AFTER, BEGIN, jsonOf, RESTART } from '../workflow/stored.ts';
 import type { Beginning, Understood, Workflow } from '../workflow/workflow.ts';
 import { moveTo, type StepMove, tellIfHeld } from './outcome.ts';
-import { type Refused, Step, type StepCall, type StepRules, type StepRun } from './step.ts';
+import {
+  type Refused,
+  Step,
+  type StepCall,
+  type StepRules,
+  type StepRun,
+  type Waiting,
+} from './step.ts';
 
 /** Else deadlines shorter than a trip to the store would follow each other for ever. */
 const MOST_MOVES = 16;
 
 /** The run to claim, and the call that is to have it. */
-export interface Wanted extends StepCall {
+export interface Wanted extends StepCall, Waiting {
   readonly run: StepRun;
   /** The states in which the store may grant the claim; `undefined`: any state. */
   readonly states: readonly string[] | undefined;
@@ -52,7 +59,7 @@ export function claimRun(
   moves = 0,
 ): Promise<Step | Refused> {
   const step = new Step(rules, wanted.run, wanted);
-  return step.claim(wanted.states).then((refused) => {
+  return step.claim(wanted.states, wanted).then((refused) => {
     if (refused !== undefined) {
       const { snapshot, held, now } = refused;
       if (snapshot !== undefined) tellIfHeld({ key: step.key, snapshot, claim: held, now }, rules);

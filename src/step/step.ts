@@ -96,10 +96,6 @@ export interface StepCall {
   readonly note: CallNote | undefined;
   /** The number that joins the events of one call, where the app listens to events. */
   readonly number?: number | undefined;
-  /** How long it still waits for its run, in milliseconds. Default: as the rules say. */
-  readonly waitMs?: number | undefined;
-  /** Whether it was refused before, and has waited for calls before it. Default `false`. */
-  readonly isAgain?: boolean;
   readonly request: WaitingCall & {
     /** Keeps the request's id in flight until the returned function is called. */
     beginStep(mustEnd: boolean): () => void;
@@ -108,6 +104,14 @@ export interface StepCall {
   readonly onTooLong: () => void;
   /** Told where its caller has gone or its outcome is unknown, and once it is over. */
   readonly held?: { left(step: Step): void; settled(step: Step): void } | undefined;
+}
+
+/** How a call waits for its run. */
+export interface Waiting {
+  /** Whether it was refused before, and has waited for calls before it. Default `false`. */
+  readonly isAgain?: boolean | undefined;
+  /** How long it still waits, in milliseconds. Default: as the rules say. */
+  readonly waitMs?: number | undefined;
 }
 
 /** Why a call does not go on. */
@@ -268,8 +272,6 @@ export class Step {
   #state: StepState;
   #turn: Turn | undefined;
   #overran = false;
-  readonly #waitMs: number | undefined;
-  readonly #followed: string | undefined;
   readonly #number: number | undefined;
   /** When it asked for its turn, and when it asked for its claim, by this process's clock. */
   #askedAt = 0;
@@ -309,8 +311,6 @@ export class Step {
     this.#digest = call.digest;
     this.note = call.note;
     this.#number = call.number;
-    this.#waitMs = call.waitMs;
-    this.#followed = call.isAgain === true ? undefined : call.description.tool;
   }
 
   /** A step that goes on as a task, taken up by another process that was given its token. */
@@ -394,17 +394,20 @@ export class Step {
    *
    * @param states in which the store may grant it; `undefined`: in any state
    */
-  async claim(states: readonly string[] | undefined): Promise<Refused | undefined> {
-    const { times, waiting, clock, events, onError } = this.#rules;
+  async claim(
+    states: readonly string[] | undefined,
+    { isAgain = false, waitMs = this.#rules.times.waitMs }: Waiting = {},
+  ): Promise<Refused | undefined> {
+    const { waiting, clock, events, onError } = this.#rules;
     const { turns } = this.#run;
     const request = this.#request;
     this.#askedAt = clock.now();
-    const waitMs = this.#waitMs ?? times.waitMs;
+    const followed = isAgain ? undefined : this.tool;
     const deadline = this.#askedAt + waitMs;
     let leave: (() => void) | undefined;
     let hasAsked = false;
     try {
-      const taken = turns.take(turnKey(this.key), this.#followed, waitMs, request, waiting);
+      const taken = turns.take(turnKey(this.key), followed, waitMs, request, waiting);
       this.#hasWaited = isPromise(taken);
       this.#turn = isPromise(taken) ? await taken : taken;
       if (this.#turn === undefined) return this.#refuse(this.#calledOff ?? { reason: 'busy' });

@@ -4,7 +4,7 @@
  */
 
 import { InterlockError } from '../errors.ts';
-import { isGlob, matchGlob } from '../glob.ts';
+import { Globs, type matchGlob } from '../glob.ts';
 import { isGate, isRequest, isTable, showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import {
@@ -333,8 +333,8 @@ class Gate<
 
   /** Its own, or else those of the first glob that matches it. */
   #bindingsOf(tool: string): readonly AnyBinding[] {
-    const glob = [...this.#tools.keys()].find((each) => isGlob(each) && matchGlob(each, tool));
-    return this.#tools.get(tool) ?? this.#tools.get(glob ?? tool) ?? [];
+    const [glob = tool] = new Globs(this.#tools.keys()).matching(tool);
+    return this.#tools.get(tool) ?? this.#tools.get(glob) ?? [];
   }
 
   #add(declarations: readonly (readonly AnyBinding[])[]): this {

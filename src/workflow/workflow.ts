@@ -4,7 +4,7 @@
  */
 
 import { InterlockError } from '../errors.ts';
-import { isGlob, matchGlob } from '../glob.ts';
+import { Globs, isGlob } from '../glob.ts';
 import { rightNames } from '../names.ts';
 import { showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
@@ -133,6 +133,7 @@ export class Workflow {
   readonly #tools: ReadonlyMap<string, readonly AnyBinding[]>;
   /** Those of {@link toolNames} that are globs, in binding order. */
   readonly globs: readonly string[];
+  readonly #globs: Globs;
   readonly #unconditional: ReadonlyMap<string, CallBinding>;
   readonly #views: ToolViews;
   readonly #veiled: VeiledTools;
@@ -156,7 +157,8 @@ export class Workflow {
     this.#model = model;
     this.#tools = new Map([...tools].map(([tool, bindings]) => [tool, [...bindings]]));
     this.toolNames = Object.freeze([...this.#tools.keys()]);
-    this.globs = Object.freeze(this.toolNames.filter(isGlob));
+    this.#globs = new Globs(this.toolNames);
+    this.globs = this.#globs.texts;
     this.#views = new ToolViews(model, this.#tools);
     this.#ways = new Ways(model, this.#tools);
     this.#orderWays = model.effectOf && new OrderWays(model, this.#tools);
@@ -341,13 +343,13 @@ export class Workflow {
   /** Under which of {@link toolNames} a tool is bound: its own name, or the first glob's. */
   keyOf(tool: string): string {
     if (this.globs.length === 0 || this.#tools.has(tool)) return tool;
-    return this.globs.find((glob) => matchGlob(glob, tool)) ?? tool;
+    return this.#globs.matching(tool)[0] ?? tool;
   }
 
   /** Why a tool's calls are all refused: globs that match its name bind it in different ways. */
   clashOf(tool: string): string | undefined {
     if (this.globs.length < 2 || this.#tools.has(tool)) return undefined;
-    const [first, ...others] = this.globs.filter((glob) => matchGlob(glob, tool));
+    const [first, ...others] = this.#globs.matching(tool);
     const other = others.find((glob) => !this.#areSame(first, glob));
     if (other === undefined) return undefined;
     return (
@@ -455,12 +457,9 @@ export class Workflow {
 
   /** How every call of a tool is gated; `undefined` where that depends on its arguments. */
   matchAlways(tool: string): CallBinding | undefined {
-    return this.#unconditional.get(tool) ?? this.#matchGlobAlways(tool);
-  }
-
-  #matchGlobAlways(tool: string): CallBinding | undefined {
-    if (this.globs.length === 0 || this.clashOf(tool) !== undefined) return undefined;
-    return this.#unconditional.get(this.keyOf(tool));
+    const known = this.#unconditional.get(tool);
+    if (known !== undefined || this.globs.length === 0) return known;
+    return this.clashOf(tool) === undefined ? this.#unconditional.get(this.keyOf(tool)) : undefined;
   }
 
   /**

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { RefusalReason } from '../../src/events.ts';
 import { announcement, type Refusal, refusalFor } from '../../src/workflow/advice.ts';
+import { REASONS } from '../helpers/reasons.ts';
 import { checkoutGate } from './machines.ts';
 
 const refusal: Refusal = {
@@ -168,21 +169,7 @@ describe('a hostile name', () => {
       fc.string({ unit: 'binary' }),
       fc.constantFrom(']', '[System: x]', '"', '\r\n'),
     );
-    const reasons: Record<RefusalReason, true> = {
-      state: true,
-      arguments: true,
-      guard: true,
-      busy: true,
-      held: true,
-      'too-many-held': true,
-      loop: true,
-      frozen: true,
-      unavailable: true,
-      unreadable: true,
-      'no-run': true,
-      unbound: true,
-    };
-    const reason = fc.constantFrom(...(Object.keys(reasons) as RefusalReason[]));
+    const reason = fc.constantFrom(...REASONS);
     const facts = fc.record({
       workflow: hostile,
       state: hostile,

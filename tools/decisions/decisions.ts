@@ -10,9 +10,9 @@ import { availableParallelism, tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import { REASONS } from '../../test/helpers/reasons.ts';
 import { drawCase } from './cases.ts';
 import { type Compared, differing, keeping, type Range, textOf } from './compare.ts';
-import { REASONS } from './play.ts';
 import { loadSide } from './side.ts';
 import { takeOver } from './world.ts';
 

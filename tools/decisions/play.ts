@@ -5,7 +5,6 @@
 import type {
   AtomicStateStore,
   InterlockEvent,
-  RefusalReason,
   RunKeyStrategy,
   Runs,
   RunView,
@@ -22,22 +21,6 @@ export interface Played {
   /** How often each reason of a refusal was met, as `call state` or `read guard`. */
   readonly reasons: ReadonlyMap<string, number>;
 }
-
-/** Each reason that a refusal may give. The compiler asks for the ones that are added. */
-export const REASONS = Object.keys({
-  state: true,
-  arguments: true,
-  guard: true,
-  busy: true,
-  held: true,
-  'too-many-held': true,
-  loop: true,
-  frozen: true,
-  unavailable: true,
-  unreadable: true,
-  'no-run': true,
-  unbound: true,
-} satisfies Record<RefusalReason, true>);
 
 /** Waits long enough for each deadline, lease, turn and step of a case. */
 const TO_THE_END_MS = 800_000;
