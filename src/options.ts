@@ -151,6 +151,17 @@ function describeFault(issue: Issue, schema: unknown, root: unknown): string {
   return `${where}${expectation(issue)}, got ${showValue(valueAt(root, issue.path))}`;
 }
 
+/**
+ * The error for what a function of the app must not return. That may be a promise, by mistake: a
+ * rejection that is not handled ends the process.
+ *
+ * @param message what it must return
+ */
+export function wrongAnswer(message: string, given: unknown): InterlockError {
+  Promise.resolve(given).catch(() => {});
+  return new InterlockError('ERR_INTERLOCK_CONFIG', `${message}; it returned ${showValue(given)}`);
+}
+
 /** A value as messages show it: short, on one line, and without the contents of an object. */
 export function showValue(value: unknown): string {
   if (typeof value === 'string') {

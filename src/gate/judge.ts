@@ -279,7 +279,7 @@ export class Judge {
     let closed: Standing | undefined;
     let left: string | undefined;
     const opens = (begun: Position): boolean => {
-      const start = Standing.of(this.#config, run, undefined, this.#config.clock.now());
+      const start = Standing.of(this.#config, run, undefined, clock.now());
       const standing = start.begunAt(begun);
       const isOpen = decide(standing, { tool, binding }) === undefined;
       if (!isOpen) closed = standing;

@@ -2,9 +2,8 @@
  * What a gate's lists show each client. Hides which clients are known not to list again, what the
  * app says of each, and when the operator hears of one.
  */
-import { InterlockError } from '../errors.ts';
 import { asciiText } from '../names.ts';
-import { showValue } from '../options.ts';
+import { wrongAnswer } from '../options.ts';
 import type { Admission } from '../session/run.ts';
 import type { ClientInfo } from '../stores/store.ts';
 import type { Observers } from '../wire/exchange.ts';
@@ -157,13 +156,7 @@ function asked(
   try {
     const given: unknown = visibility({ name: client.name, version: client.version });
     if (given === 'hide' || given === 'stable' || given === 'auto') return given;
-    // A rejection that is not handled ends the process.
-    Promise.resolve(given).catch(() => {});
-    throw new InterlockError(
-      'ERR_INTERLOCK_CONFIG',
-      "fsmGate(): visibility() must return 'hide', 'stable' or 'auto'; " +
-        `it returned ${showValue(given)}`,
-    );
+    throw wrongAnswer("fsmGate(): visibility() must return 'hide', 'stable' or 'auto'", given);
   } catch (error) {
     onError(error);
     return 'hide';

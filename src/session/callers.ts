@@ -4,8 +4,7 @@
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { type Placed, UseOrder } from '../clock.ts';
-import { InterlockError } from '../errors.ts';
-import { showValue } from '../options.ts';
+import { wrongAnswer } from '../options.ts';
 import type { ClientInfo } from '../stores/store.ts';
 import type { Filter } from '../wire/filter.ts';
 import { isObject, type JsonObject } from '../wire/json-rpc.ts';
@@ -200,13 +199,8 @@ const UNDEFINED = { 'principal()': 'no principal', 'clientOf()': 'no limit' } as
 /** Takes only strings: a store must give back an equal name. */
 function checkedName(what: keyof typeof UNDEFINED, name: unknown): string | undefined {
   if (name === undefined || isName(name)) return name;
-  // The app may give a promise by mistake: a rejection that is not handled ends the process.
-  Promise.resolve(name).catch(() => {});
-  throw new InterlockError(
-    'ERR_INTERLOCK_CONFIG',
-    `sessionStore(): ${what} must return a non-empty string, or undefined for ` +
-      `${UNDEFINED[what]}; it returned ${showValue(name)}`,
-  );
+  const right = `a non-empty string, or undefined for ${UNDEFINED[what]}`;
+  throw wrongAnswer(`sessionStore(): ${what} must return ${right}`, name);
 }
 
 function isName(value: unknown): value is string {

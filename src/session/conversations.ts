@@ -3,10 +3,9 @@
  * conversation a session shows, and how many of them a caller may have.
  */
 import type { Clock } from '../clock.ts';
-import { InterlockError } from '../errors.ts';
 import type { Events } from '../events.ts';
 import { isNamedRun, newToken } from '../names.ts';
-import { showValue } from '../options.ts';
+import { wrongAnswer } from '../options.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
 import type { FsmSnapshot, RunRecord } from '../stores/store.ts';
 import { type Call, isAmbiguous } from '../wire/call.ts';
@@ -178,15 +177,9 @@ export class Conversations {
           tool: typeof tool === 'string' ? tool : undefined,
           meta: Object.freeze({ ...meta }),
         });
-        if (given !== undefined && typeof given !== 'string') {
-          // A rejection that is not handled ends the process.
-          Promise.resolve(given).catch(() => {});
-          throw new InterlockError(
-            'ERR_INTERLOCK_CONFIG',
-            `runKey({ name: '${key.name}' }): of must return a string, or undefined for no id; ` +
-              `it returned ${showValue(given)}`,
-          );
-        }
+        const right = 'a string, or undefined for no id';
+        if (given !== undefined && typeof given !== 'string')
+          throw wrongAnswer(`runKey({ name: '${key.name}' }): of must return ${right}`, given);
       } catch (error) {
         this.#config.onError(error);
         return UNASKED;
