@@ -1,25 +1,18 @@
-import { randomUUID } from 'node:crypto';
 import * as z from 'zod/mini';
 import { InterlockError, quoteNames } from '../errors.ts';
 import { functionOption, kindOf, lazyOptions, parseOptions, showValue } from '../options.ts';
+import { KeyedQueue } from './keyed-queue.ts';
 import { RunTable } from './memory-store.ts';
+import { type Operation, RulebookStore } from './rulebook.ts';
 import {
-  claimStep,
-  commitStep,
-  endSession,
   isKnown,
   isNeeded,
   isPinned,
   type Life,
   lastEntries,
-  newLife,
-  openedAgain,
   type RunState,
-  recordOf,
-  recordStep,
   releaseStep,
   renewStep,
-  ttlOfLook,
   type WorkflowState,
   withTrailEntry,
   workflowAt,
@@ -32,20 +25,11 @@ import {
 } from './saved-runs.ts';
 import type {
   AtomicStateStore,
-  ClaimRequest,
-  ClaimResult,
-  CommitRequest,
-  CommitResult,
   DeleteResult,
-  EndResult,
   FsmStateStore,
-  OpenResult,
-  RecordRequest,
-  RecordResult,
   ReleaseOptions,
   RenewOptions,
   RunKey,
-  RunRecord,
   SessionRecord,
   StateStore,
   TrailDraft,
@@ -230,78 +214,38 @@ const RUNS_KEPT = 10_000;
  * Operations made of loads and saves; the queue of this process keeps them apart. Each saves first
  * and remembers afterwards, so that a failed save changes nothing.
  */
-class AdaptedStore implements AtomicStateStore {
-  readonly contract = CONTRACT;
+class AdaptedStore extends RulebookStore {
   readonly #saved: SavedRuns;
   readonly #now: () => number;
   readonly #queue = new KeyedQueue();
   readonly #kept: RunTable<Kept>;
 
   constructor(store: FsmStateStore, now: () => number, watch: SavedRunsOptions) {
+    super(false);
     this.#saved = new SavedRuns(store, watch);
     this.#now = now;
     this.#kept = new RunTable({ maxRuns: RUNS_KEPT, now, isNeeded: isOpen });
   }
 
-  open(key: string, session: SessionRecord, ttlMs: number, token?: string): Promise<OpenResult> {
+  protected change<Result>(key: string, operation: Operation<Result>): Promise<Result> {
     return this.#inTurn(key, async () => {
       const known = await this.#load(key);
-      if (known) return openedAgain(known, token);
-      await this.#keep(newRun(key, session, this.#now() + ttlMs, token));
-      return { status: 'opened' };
-    });
-  }
-
-  read(key: string, ttlMs: number, about?: string): Promise<RunRecord | undefined> {
-    return this.#inTurn(key, async () => {
-      const run = await this.#load(key);
-      if (!run) return undefined;
-      const now = this.#now();
-      await this.#keep(run, newLife(run, now, { ttlMs: ttlOfLook(run, ttlMs, about) }));
-      return recordOf(run, now);
-    });
-  }
-
-  claim(request: ClaimRequest): Promise<ClaimResult> {
-    return this.#inTurn(request.run, async () => {
-      const known = await this.#load(request.run);
-      if (!known && !request.create) return { status: 'unknown' };
-      const now = this.#now();
-      const run = known ?? newRun(request.run, request.create ?? {}, now + request.ttlMs);
-      const { result, next, life } = claimStep(run, request, now, randomUUID);
-      if (next) run.workflows.set(request.workflow, next);
+      const changed = operation(known, this.#now());
+      const { result, made, workflow: name = '', next, life } = changed;
+      if (changed.isRemoved && known) await this.#remove(key);
+      const run = made ? newRun(key, made.session, made.expiresAt, made.openedBy) : known;
+      if (run === undefined || changed.isRemoved) return result;
+      const before = run.workflows.get(name);
+      const isMove =
+        before !== undefined && next !== undefined && before.snapshot !== next.snapshot;
+      if (next && !isMove) run.workflows.set(name, next);
       await this.#keep(run, life);
+      if (isMove) await this.#commitTo(run, name, next);
       return result;
     });
   }
 
-  commit(request: CommitRequest): Promise<CommitResult> {
-    return this.#inTurn(request.run, async () => {
-      const run = await this.#load(request.run);
-      if (!run) return { status: 'unknown' };
-      const { result, next, life } = commitStep(run, request, this.#now());
-      await this.#keep(run, life);
-      if (next) await this.#commitTo(run, request.workflow, next);
-      return result;
-    });
-  }
-
-  record(request: RecordRequest): Promise<RecordResult> {
-    return this.#inTurn(request.run, async () => {
-      const known = await this.#load(request.run);
-      if (!known && !request.create) return { status: 'unknown' };
-      const now = this.#now();
-      const run = known ?? newRun(request.run, request.create ?? {}, now + request.ttlMs);
-      const { result, next, life } = recordStep(run, request, now);
-      const isNew = !run.workflows.has(request.workflow);
-      if (next && isNew) run.workflows.set(request.workflow, next);
-      await this.#keep(run, life);
-      if (next && !isNew) await this.#commitTo(run, request.workflow, next);
-      return result;
-    });
-  }
-
-  renew(
+  override renew(
     { run: key, workflow: name }: RunKey,
     token: string,
     leaseMs: number,
@@ -317,7 +261,7 @@ class AdaptedStore implements AtomicStateStore {
     });
   }
 
-  release(
+  override release(
     { run: key, workflow: name }: RunKey,
     token: string,
     options: ReleaseOptions = {},
@@ -333,7 +277,7 @@ class AdaptedStore implements AtomicStateStore {
     });
   }
 
-  append({ run, workflow: name }: RunKey, entry: TrailDraft): Promise<void> {
+  override append({ run, workflow: name }: RunKey, entry: TrailDraft): Promise<void> {
     return this.#inTurn(run, async () => {
       const workflows = this.#kept.get(run)?.workflows;
       const workflow = workflows?.get(name);
@@ -341,19 +285,8 @@ class AdaptedStore implements AtomicStateStore {
     });
   }
 
-  end(key: string, options: Parameters<AtomicStateStore['end']>[1] = {}): Promise<EndResult> {
-    return this.#inTurn(key, async () => {
-      const run = await this.#load(key);
-      if (!run) return 'unknown';
-      const { result, life } = endSession(run, options, this.#now());
-      if (life) await this.#keep(run, life);
-      else if (result === 'ended') await this.#remove(key);
-      return result;
-    });
-  }
-
   /** It need not be able to read the run. */
-  delete(key: string): Promise<DeleteResult> {
+  override delete(key: string): Promise<DeleteResult> {
     return this.#inTurn(key, async () => {
       const kept = this.#kept.get(key);
       if (kept && isPinned(kept)) return 'pinned';
@@ -503,38 +436,4 @@ function isOpen(kept: Kept, now: number): boolean {
   const isUnsettled = ({ claim, unsettled }: WorkflowState) =>
     claim !== undefined || unsettled.length > 0;
   return kept.unsure.size > 0 || [...kept.workflows.values()].some(isUnsettled);
-}
-
-/** How many operations of a key wait or run at most. */
-const MOST_QUEUED = 1_000;
-
-/** Runs the operations of one key one after the other, and those of other keys meanwhile. */
-export class KeyedQueue {
-  readonly #lines = new Map<string, { tail: Promise<unknown>; length: number }>();
-
-  /** How many keys have operations that wait or run. */
-  get size(): number {
-    return this.#lines.size;
-  }
-
-  /**
-   * Starts `operation` once all earlier ones of the key have settled, and settles as it does.
-   *
-   * @throws InterlockError `ERR_INTERLOCK_STORE` where too many wait.
-   */
-  async run<T>(key: string, operation: () => Promise<T>): Promise<T> {
-    const line = this.#lines.get(key) ?? { tail: Promise.resolve(), length: 0 };
-    if (line.length >= MOST_QUEUED)
-      throw new InterlockError('ERR_INTERLOCK_STORE', 'too many operations of the run wait');
-    const result = line.tail.then(operation, operation);
-    line.tail = result;
-    line.length++;
-    this.#lines.set(key, line);
-    try {
-      return await result;
-    } finally {
-      line.length--;
-      if (line.length === 0) this.#lines.delete(key);
-    }
-  }
 }

@@ -2,58 +2,30 @@
  * The memory store, and the table in which it keeps runs. Hides their order of use, by which the
  * table makes room for new ones.
  */
-import { randomUUID } from 'node:crypto';
 import { type Placed, type UseOrder, YieldOrder } from '../clock.ts';
 import { anonymousKey } from '../names.ts';
+import { type Operation, RulebookStore } from './rulebook.ts';
 import {
   anonymized,
-  claimStep,
-  commitStep,
-  endSession,
   hasSessionEnded,
   isNeeded,
-  isPinned,
-  type Life,
   lastEntries,
-  newLife,
-  openedAgain,
   type RunState,
-  recordOf,
-  recordStep,
-  releaseStep,
-  renewStep,
-  ttlOfLook,
   type WorkflowState,
-  withTrailEntry,
   workflowRecord,
 } from './run-state.ts';
 import type {
-  AtomicStateStore,
-  ClaimRequest,
-  ClaimResult,
-  CommitRequest,
-  CommitResult,
   CountQuery,
-  DeleteResult,
-  EndResult,
   HeldQuery,
   KeysPage,
   ListQuery,
-  OpenResult,
   PageQuery,
   PurgeQuery,
-  RecordRequest,
-  RecordResult,
-  ReleaseOptions,
-  RenewOptions,
   RunKey,
-  RunRecord,
   RunsCount,
   RunsPage,
   RunsQuery,
-  SessionRecord,
   StuckQuery,
-  TrailDraft,
   TrailEntry,
 } from './store.ts';
 
@@ -73,120 +45,30 @@ interface KeptRun extends RunState {
 const ALL = 1;
 
 /** Each method does all of its work before it first yields, which is what makes it atomic. */
-export class MemoryStore implements AtomicStateStore {
-  readonly contract = 1;
+export class MemoryStore extends RulebookStore {
   readonly #runs: RunTable<KeptRun>;
   readonly #now: () => number;
-  readonly #isChained: boolean;
 
   constructor({ maxRuns, now, chainTrail }: MemoryStoreSettings) {
+    super(chainTrail, ALL);
     const isOwned = ({ session }: KeptRun) => session.principal !== undefined;
     this.#runs = new RunTable({ maxRuns, now, isNeeded, isOwned });
     this.#now = now;
-    this.#isChained = chainTrail;
   }
 
-  async open(
-    key: string,
-    session: SessionRecord,
-    ttlMs: number,
-    token?: string,
-  ): Promise<OpenResult> {
+  protected async change<Result>(key: string, operation: Operation<Result>): Promise<Result> {
     const known = this.#runs.get(key);
-    if (known) return openedAgain(known, token);
-    this.#make(key, session, this.#now() + ttlMs, token);
-    return { status: 'opened' };
-  }
-
-  async read(key: string, ttlMs: number, about?: string): Promise<RunRecord | undefined> {
-    const run = this.#runs.get(key);
-    if (!run) return undefined;
-    const now = this.#now();
-    keep(run, newLife(run, now, { ttlMs: ttlOfLook(run, ttlMs, about), enough: ALL }));
-    return recordOf(run, now);
-  }
-
-  async claim(request: ClaimRequest): Promise<ClaimResult> {
-    const now = this.#now();
-    const known = this.#runs.get(request.run);
-    if (!known && !request.create) return { status: 'unknown' };
-    const run = known ?? this.#make(request.run, request.create ?? {}, now + request.ttlMs);
-    const options = { isChained: this.#isChained, enough: ALL };
-    const { result, next, life } = claimStep(run, request, now, randomUUID, options);
-    if (next) run.workflows.set(request.workflow, next);
-    keep(run, life);
-    return result;
-  }
-
-  async commit(request: CommitRequest): Promise<CommitResult> {
-    const run = this.#runs.get(request.run);
-    if (!run) return { status: 'unknown' };
-    const now = this.#now();
-    const { result, next, life } = commitStep(run, request, now, ALL);
-    if (next) run.workflows.set(request.workflow, next);
-    keep(run, life);
-    return result;
-  }
-
-  async renew(
-    { run: key, workflow: name }: RunKey,
-    token: string,
-    leaseMs: number,
-    options: RenewOptions = {},
-  ): Promise<boolean> {
-    const run = this.#runs.get(key);
-    if (!run) return false;
-    const { result, next, life } = renewStep(run, name, token, leaseMs, options, this.#now());
-    if (next) run.workflows.set(name, next);
-    keep(run, life);
-    return result;
-  }
-
-  async record(request: RecordRequest): Promise<RecordResult> {
-    const now = this.#now();
-    const known = this.#runs.get(request.run);
-    if (!known && !request.create) return { status: 'unknown' };
-    const run = known ?? this.#make(request.run, request.create ?? {}, now + request.ttlMs);
-    const options = { isChained: this.#isChained, enough: ALL };
-    const { result, next, life } = recordStep(run, request, now, options);
-    if (next) run.workflows.set(request.workflow, next);
-    keep(run, life);
-    return result;
-  }
-
-  async release(
-    { run: key, workflow: name }: RunKey,
-    token: string,
-    options: ReleaseOptions = {},
-  ): Promise<void> {
-    const run = this.#runs.get(key);
-    if (!run) return;
-    const { next, life } = releaseStep(run, name, token, options, this.#now());
-    if (next) run.workflows.set(name, next);
-    keep(run, life);
-  }
-
-  async append({ run: key, workflow: name }: RunKey, entry: TrailDraft): Promise<void> {
-    const workflows = this.#runs.get(key)?.workflows;
-    const workflow = workflows?.get(name);
-    if (workflow) workflows?.set(name, withTrailEntry(workflow, entry, this.#now()));
-  }
-
-  async end(key: string, options: Parameters<AtomicStateStore['end']>[1] = {}): Promise<EndResult> {
-    const run = this.#runs.get(key);
-    if (!run) return 'unknown';
-    const { result, life } = endSession(run, options, this.#now());
-    keep(run, life);
-    if (result === 'ended' && life === undefined) this.#runs.delete(key);
-    return result;
-  }
-
-  async delete(key: string): Promise<DeleteResult> {
-    const run = this.#runs.get(key);
-    if (!run) return 'unknown';
-    if (isPinned(run)) return 'pinned';
-    this.#runs.delete(key);
-    return 'deleted';
+    const changed = operation(known, this.#now());
+    const { made, workflow, next, life } = changed;
+    if (changed.isRemoved) this.#runs.delete(key);
+    const run = made ? this.#make(key, made) : known;
+    if (run === undefined) return changed.result;
+    if (next && workflow !== undefined) run.workflows.set(workflow, next);
+    if (life) {
+      run.expiresAt = life.expiresAt;
+      run.sessionEnded = life.sessionEnded;
+    }
+    return changed.result;
   }
 
   async anonymize(key: string): Promise<string | undefined> {
@@ -316,19 +198,8 @@ export class MemoryStore implements AtomicStateStore {
     };
   }
 
-  #make(
-    key: string,
-    { principal, minted, clientInfo }: SessionRecord,
-    expiresAt: number,
-    openedBy?: string,
-  ): KeptRun {
-    const run: KeptRun = {
-      session: Object.freeze({ principal, minted, clientInfo }),
-      openedBy,
-      workflows: new Map(),
-      expiresAt,
-      sessionEnded: undefined,
-    };
+  #make(key: string, { session, openedBy, expiresAt }: RunState): KeptRun {
+    const run = { session, openedBy, workflows: new Map(), expiresAt, sessionEnded: undefined };
     this.#runs.set(key, run);
     return run;
   }
@@ -338,12 +209,6 @@ export class MemoryStore implements AtomicStateStore {
 function parsePlace(after: string): { readonly score: number; readonly run: string } {
   const [score, run] = JSON.parse(after) as [number, string];
   return { score, run };
-}
-
-function keep(run: KeptRun, life: Life | undefined): void {
-  if (life === undefined) return;
-  run.expiresAt = life.expiresAt;
-  run.sessionEnded = life.sessionEnded;
 }
 
 /** What the table needs of a run. */

@@ -40,7 +40,7 @@ export interface WorkflowState {
   readonly head: TrailHead;
 }
 
-interface Claim extends StepDescription {
+export interface Claim extends StepDescription {
   readonly token: string;
   readonly idempotencyKey: string;
   readonly since: number;
@@ -49,9 +49,9 @@ interface Claim extends StepDescription {
   readonly kind?: string | undefined;
 }
 
-type Unsettled = Pick<Claim, 'tool' | 'digest' | 'idempotencyKey'>;
+export type Unsettled = Pick<Claim, 'tool' | 'digest' | 'idempotencyKey'>;
 
-interface SettledToken {
+export interface SettledToken {
   readonly token: string;
   /** The version that the token committed; `undefined` where it was released. */
   readonly version?: number;
@@ -81,7 +81,7 @@ export type Life = Pick<RunState, 'expiresAt' | 'sessionEnded'>;
 type LivingRun = Workflows & Life;
 
 /** An operation's answer, and what of the run has changed. */
-interface Operated<Result> {
+export interface Operated<Result> {
   readonly result: Result;
   /** The workflow afterwards. */
   readonly next?: WorkflowState | undefined;
@@ -141,7 +141,7 @@ export function claimStep(
   request: ClaimRequest,
   now: number,
   newKey: () => string,
-  { isChained = false, enough }: { isChained?: boolean; enough?: number } = {},
+  { isChained = false, enough }: { isChained?: boolean; enough?: number | undefined } = {},
 ): Operated<ClaimResult> {
   const known = run.workflows.get(request.workflow);
   const isOwn = known?.claim?.token === request.token;
@@ -254,7 +254,7 @@ export function recordStep(
   run: LivingRun,
   request: RecordRequest,
   now: number,
-  { isChained = false, enough }: { isChained?: boolean; enough?: number } = {},
+  { isChained = false, enough }: { isChained?: boolean; enough?: number | undefined } = {},
 ): Operated<RecordResult> {
   if (request.create === undefined && hasSessionEnded(run, now))
     return { result: { status: 'unknown' } };

@@ -211,7 +211,7 @@ export function copyJson(value: Json): Json {
   return copy;
 }
 
-function freezeDeeply(value: Json): void {
+export function freezeDeeply(value: Json): void {
   if (typeof value !== 'object' || value === null) return;
   for (const inner of Object.values(value)) freezeDeeply(inner);
   Object.freeze(value);

@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { KeyedQueue } from '../../src/stores/adapt.ts';
+import { KeyedQueue } from '../../src/stores/keyed-queue.ts';
 
 describe('the queue of operations', () => {
   it('starts an operation once the one before it on its key has resolved or rejected', async () => {

@@ -113,64 +113,29 @@ function isLocked(error: unknown): boolean {
 }
 
 /**
- * Times are milliseconds since the epoch. JSON text is in the columns `client_info`, `context`,
- * `claim`, `unsettled`, `settled` and `entry`. In other text a backslash is doubled, and NUL and
- * half surrogate pairs are written `\uXXXX`. `session_ended` is 1 where the session ended before
- * `expires_at`, until when the run can be read then. In the trail, the columns before `entry` are
- * for queries.
+ * Times are whole milliseconds since the epoch. `document` is a run, or older entries of its trail,
+ * as JSON text. A document without `expires_at` is never removed unasked.
  */
 const SCHEMA = `
-CREATE TABLE IF NOT EXISTS workflow_runs (
-  run            TEXT PRIMARY KEY,
-  principal      TEXT,
-  minted         INTEGER,
-  client_info    TEXT,
-  opened_by      TEXT,
-  created_at     REAL NOT NULL,
-  expires_at     REAL NOT NULL,
-  session_ended  INTEGER NOT NULL
+CREATE TABLE IF NOT EXISTS workflow_documents (
+  key         TEXT PRIMARY KEY,
+  revision    TEXT NOT NULL,
+  document    TEXT NOT NULL,
+  expires_at  INTEGER
 ) STRICT;
-CREATE INDEX IF NOT EXISTS workflow_runs_expiry ON workflow_runs (expires_at);
-CREATE INDEX IF NOT EXISTS workflow_runs_owned ON workflow_runs (principal, run);
+CREATE INDEX IF NOT EXISTS workflow_documents_expiry
+  ON workflow_documents (expires_at) WHERE expires_at IS NOT NULL;
 
-CREATE TABLE IF NOT EXISTS workflows (
-  run            TEXT NOT NULL,
-  workflow_type  TEXT NOT NULL,
-  state          TEXT NOT NULL,
-  context        TEXT,
-  version        INTEGER NOT NULL,
-  updated_at     REAL NOT NULL,
-  ended          INTEGER,
-  claim          TEXT,
-  unsettled      TEXT NOT NULL,
-  settled        TEXT NOT NULL,
-  seq            INTEGER NOT NULL,
-  attempts       INTEGER NOT NULL,
-  trail_hash     TEXT,
-  PRIMARY KEY (run, workflow_type)
-) STRICT;
-CREATE INDEX IF NOT EXISTS workflows_state ON workflows (state, updated_at, run);
-CREATE INDEX IF NOT EXISTS workflows_open
-  ON workflows (workflow_type, updated_at, run, state) WHERE ended IS NOT 1;
-CREATE INDEX IF NOT EXISTS workflows_claimed ON workflows (workflow_type) WHERE claim IS NOT NULL;
-
-CREATE TABLE IF NOT EXISTS workflow_events (
-  run            TEXT NOT NULL,
-  workflow_type  TEXT NOT NULL,
-  seq            INTEGER NOT NULL,
-  version        INTEGER NOT NULL,
-  attempt        INTEGER NOT NULL,
-  from_state     TEXT NOT NULL,
-  to_state       TEXT,
-  event          TEXT,
-  actor          TEXT,
-  tool           TEXT,
-  occurred_at    REAL NOT NULL,
-  entry          TEXT NOT NULL,
-  previous       TEXT,
-  hash           TEXT,
-  PRIMARY KEY (run, workflow_type, seq)
+CREATE TABLE IF NOT EXISTS workflow_index (
+  key         TEXT NOT NULL,
+  list        TEXT NOT NULL,
+  label       TEXT NOT NULL,
+  score       INTEGER NOT NULL,
+  expires_at  INTEGER,
+  PRIMARY KEY (key, list)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS workflow_index_order ON workflow_index (list, score, key);
+CREATE INDEX IF NOT EXISTS workflow_index_label ON workflow_index (list, label, score, expires_at);
 
 CREATE TABLE IF NOT EXISTS workflow_format (format INTEGER NOT NULL) STRICT;
 `;
@@ -179,7 +144,7 @@ CREATE TABLE IF NOT EXISTS workflow_format (format INTEGER NOT NULL) STRICT;
  * The format of the file. Its number grows with a change that other versions of the package cannot
  * work with. A new column is no such change.
  */
-export const SQLITE_FORMAT = 1;
+export const SQLITE_FORMAT = 2;
 
 /** The error to throw where the file has another format; `undefined` where it has this one. */
 export function otherSqliteFormat(found: number): InterlockError | undefined {

@@ -1,0 +1,108 @@
+import * as z from 'zod/mini';
+import { InterlockError, quoteNames } from '../errors.ts';
+import { functionOption, lazyOptions, parseOptions } from '../options.ts';
+import { DocumentStore } from './document/document-store.ts';
+import type { Documents, IndexedDocuments } from './document/documents.ts';
+import { IndexedDocumentStore } from './document/indexed-store.ts';
+import type {
+  AtomicStateStore,
+  HeldQuery,
+  KeysPage,
+  ListQuery,
+  PurgeQuery,
+  RunKey,
+  RunsPage,
+  RunsQuery,
+  StuckQuery,
+  TrailDraft,
+} from './store.ts';
+
+export type {
+  Documents,
+  FoundDocument,
+  IndexCount,
+  IndexCountQuery,
+  IndexEntry,
+  IndexedDocuments,
+  IndexPlace,
+  IndexQuery,
+  NextDocument,
+  Swapped,
+} from './document/documents.ts';
+
+export interface DocumentStoreOptions {
+  /**
+   * The clock of this process, in milliseconds since the epoch. The store goes by it where the
+   * backend tells no time. Default `Date.now`.
+   */
+  readonly now?: (() => number) | undefined;
+  /**
+   * How many bytes a document of the backend may have. A claim leaves a quarter of them to its
+   * commit. A larger document is refused with `ERR_INTERLOCK_STORE`. Default: 16,000,000.
+   */
+  readonly maxBytes?: number | undefined;
+  /** Chains the trail of each run by hashes, which `verifyTrail()` checks. Default `false`. */
+  readonly chainTrail?: boolean | undefined;
+}
+
+/** A store on documents. */
+export interface DocumentStateStore extends AtomicStateStore {
+  append(key: RunKey, entry: TrailDraft): Promise<void>;
+  anonymize(run: string): Promise<string | undefined>;
+}
+
+/** A store on documents that can be found. It has `count` where they have it. */
+export interface IndexedDocumentStateStore extends DocumentStateStore {
+  runs(query: RunsQuery): AsyncIterable<string>;
+  held(query: HeldQuery): Promise<RunsPage>;
+  stuck(query: StuckQuery): Promise<RunsPage>;
+  list(query: ListQuery): Promise<KeysPage>;
+  purge(query?: PurgeQuery): Promise<number>;
+}
+
+const METHODS = ['read', 'swap', 'remove'] as const satisfies readonly (keyof Documents)[];
+
+const optionsSchema = lazyOptions(() => ({
+  now: z._default(functionOption<() => number>(), () => Date.now),
+  maxBytes: z._default(z.int().check(z.minimum(10_000)), 16_000_000),
+  chainTrail: z._default(z.boolean(), false),
+}));
+
+/**
+ * A store of any backend that can compare and swap one document: all rules of claims, commits and
+ * lives are here. With `find` it has an index of what is under way, and with `count` its numbers.
+ *
+ * A step takes two round trips of the backend, and three where this process does not know the run.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` where a method is missing or an option is wrong
+ */
+export function documentStore(
+  documents: IndexedDocuments,
+  options?: DocumentStoreOptions,
+): IndexedDocumentStateStore;
+export function documentStore(
+  documents: Documents,
+  options?: DocumentStoreOptions,
+): DocumentStateStore;
+export function documentStore(
+  documents: Documents,
+  options: DocumentStoreOptions = {},
+): DocumentStateStore {
+  const settings = parseOptions('documentStore() options', optionsSchema, options);
+  const missing = METHODS.filter((name) => typeof documents?.[name] !== 'function');
+  if (missing.length > 0) throw notDocuments(missing);
+  return isIndexed(documents)
+    ? new IndexedDocumentStore(documents, settings)
+    : new DocumentStore(documents, settings);
+}
+
+function isIndexed(documents: Documents): documents is IndexedDocuments {
+  return documents.find !== undefined;
+}
+
+function notDocuments(missing: readonly string[]): InterlockError {
+  return new InterlockError(
+    'ERR_INTERLOCK_CONFIG',
+    `documentStore(): the documents lack ${quoteNames(missing)}`,
+  );
+}

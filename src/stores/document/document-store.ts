@@ -1,0 +1,489 @@
+/**
+ * The rulebook on documents that can be compared and swapped. Hides which document a write goes by,
+ * what becomes of lost answers, where older entries of a trail are, and when an answer must not
+ * come from memory.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { InterlockError } from '../../errors.ts';
+import { anonymousKey } from '../../names.ts';
+import { KeyedQueue } from '../keyed-queue.ts';
+import { appending, type Guess, type Operation, RulebookStore } from '../rulebook.ts';
+import { anonymized, isKnown, lastEntries, type RunState } from '../run-state.ts';
+import type { RunKey, TrailDraft, TrailEntry } from '../store.ts';
+import type { Documents, NextDocument, Swapped } from './documents.ts';
+import {
+  indexOfRun,
+  keyOfOlder,
+  keyOfRun,
+  keysOfOlder,
+  LISTS,
+  newRevision,
+  OLDER,
+  OLDER_AT_ONCE,
+  OLDER_KEPT,
+  type OlderEntries,
+  olderOfText,
+  partBefore,
+  removableAt,
+  removed,
+  revised,
+  runOfText,
+  type StoredRun,
+  TRAIL_FULL,
+  textOfOlder,
+  textOfRun,
+} from './run-text.ts';
+import { BackendTime, WRONG_MS } from './time.ts';
+
+/** How many runs a process keeps, to write their next revision without reading them first. */
+const RUNS_KEPT = 500;
+
+/** How long before its expiry a run is read first, whatever this process knows of it. */
+const NEAR_EXPIRY_MS = 60_000;
+
+/** How many writes of others may come between before the backend counts as too busy. */
+const MOST_TRIES = 100;
+
+/** From which try on a process waits a moment, up to so many ms, before it tries again. */
+const PAUSED_FROM = 3;
+const LONGEST_PAUSE_MS = 50;
+
+const DAY_MS = 24 * 3_600_000;
+
+/** How long the backend keeps older entries beyond the run's expiry, and when it must get more. */
+const OLDER_MS = 30 * DAY_MS;
+const OLDER_SOON_MS = 15 * DAY_MS;
+
+/** How much of the room a claim may fill, so that its commit finds some. */
+const ROOM_OF_CLAIMS = 0.75;
+
+/** A key without a document: to read it tells the time. */
+const NOWHERE = 'time';
+
+/** A document as a process found or wrote it, and what it knows of the older entries. */
+interface Kept {
+  /** The backend's name of it. */
+  readonly revision: string;
+  readonly run: StoredRun;
+  /** By workflow: the newest document of older entries that is there for certain. */
+  readonly parts: Map<string, number>;
+  /** Until when all of these documents are kept. */
+  olderUntil: number;
+}
+
+/** What an operation goes by. */
+export interface Found {
+  readonly kept: Kept | undefined;
+  readonly now: number;
+}
+
+/** One revision to write. */
+interface Write {
+  readonly key: string;
+  readonly run: string;
+  /** What it replaces. */
+  readonly kept: Kept | undefined;
+  /** Whether that is another run, which is unknown by now. */
+  readonly isNew: boolean;
+  readonly next: RunState;
+  readonly revision: string;
+  /** How many bytes the document may have. */
+  readonly room: number;
+}
+
+export interface DocumentStoreSettings {
+  readonly now: () => number;
+  readonly maxBytes: number;
+  readonly chainTrail: boolean;
+}
+
+export class DocumentStore extends RulebookStore {
+  readonly #documents: Documents;
+  readonly #time: BackendTime;
+  readonly #maxBytes: number;
+  readonly #queue = new KeyedQueue();
+  /** In the order of their last use. */
+  readonly #kept = new Map<string, Kept>();
+  /** Entries of refused calls that wait for their turn to be written, by run. */
+  readonly #refused = new Map<string, Refused>();
+
+  constructor(documents: Documents, { now, maxBytes, chainTrail }: DocumentStoreSettings) {
+    super(chainTrail);
+    this.#documents = documents;
+    this.#maxBytes = maxBytes;
+    this.#time = new BackendTime({ now, monotonic: () => performance.now() });
+  }
+
+  protected async change<Result>(
+    run: string,
+    operation: Operation<Result>,
+    guess: Guess,
+  ): Promise<Result> {
+    if (guess.isLook) {
+      const { result, next } = made(await this.find(keyOfRun(run)), operation);
+      if (next === undefined) return result;
+    }
+    return this.#queue.run(run, () => this.#change(run, operation, guess));
+  }
+
+  /** Entries that come while another operation of the run is at work are written together. */
+  override append({ run, workflow }: RunKey, entry: TrailDraft): Promise<void> {
+    const waiting = this.#refused.get(run);
+    if (waiting !== undefined) {
+      waiting.entries.push([workflow, entry]);
+      return waiting.written;
+    }
+    const entries: Refused['entries'] = [[workflow, entry]];
+    const written = this.#queue.run(run, async () => {
+      this.#refused.delete(run);
+      for (const name of new Set(entries.map(([each]) => each))) {
+        const drafts = entries.filter(([each]) => each === name).map(([, draft]) => draft);
+        await this.#change(run, appending(name, drafts), {});
+      }
+    });
+    this.#refused.set(run, { entries, written });
+    return written;
+  }
+
+  async history({ run, workflow: name }: RunKey, limit = 50): Promise<TrailEntry[]> {
+    const found = await this.find(keyOfRun(run));
+    const stored = knownOf(found);
+    const workflow = stored?.workflows.get(name);
+    if (stored === undefined || workflow === undefined) return [];
+    const newest = partBefore(workflow);
+    const wanted = Math.ceil((limit - workflow.trail.length) / OLDER_AT_ONCE);
+    const count = Math.max(0, Math.min(wanted, OLDER_KEPT, newest + 1));
+    const parts = Array.from({ length: count }, (_, at) => newest - count + 1 + at);
+    const older = await Promise.all(
+      parts.map(async (part) => {
+        const answer = await this.#documents.read(keyOfOlder(stored, name, part));
+        return olderOfText(answer?.document)?.entries ?? [];
+      }),
+    );
+    const trail = [...older.flat(), ...workflow.trail];
+    return lastEntries({ ...workflow, trail }, limit);
+  }
+
+  /**
+   * First a copy under a new key, then the old run goes. Until then the old one says where it
+   * moves, so a second try after a crash makes no second copy.
+   */
+  anonymize(run: string): Promise<string | undefined> {
+    const key = keyOfRun(run);
+    return this.#queue.run(run, async () => {
+      for (let tries = 1; tries <= MOST_TRIES; tries++) {
+        const found = await this.find(key);
+        const known = knownOf(found);
+        const unnamed = known?.movesTo ?? anonymousKey();
+        const unowned = known && anonymized(known, unnamed, found.now);
+        if (known === undefined || unowned === undefined) return undefined;
+        const old = { key, run, isNew: false, room: this.#maxBytes };
+        if (known.movesTo === undefined) {
+          const next = { ...known, movesTo: unnamed };
+          await this.#write({ ...old, kept: found.kept, next, revision: newRevision() });
+          continue;
+        }
+        const place = keyOfRun(unnamed);
+        const { kept } = await this.find(place);
+        const copy = { key: place, run: unnamed, kept, isNew: true, room: this.#maxBytes };
+        const next = { ...unowned, expiresAt: found.now };
+        await this.#write({ ...copy, next, revision: newRevision() });
+        const gone = { ...old, kept: found.kept, next: removed(known), revision: newRevision() };
+        const { swapped } = await this.#write(gone);
+        if (swapped) {
+          await this.#clear(key, this.#kept.get(key));
+          return unnamed;
+        }
+        await this.#clear(place, this.#kept.get(place));
+      }
+      throw outrun();
+    });
+  }
+
+  /** The run under a key of documents, and the backend's time. */
+  protected async find(key: string): Promise<Found> {
+    const askedAt = this.#time.asked();
+    const before = this.#kept.get(key);
+    const { document, revision, now: told } = (await this.#documents.read(key)) ?? {};
+    const now = this.#time.told(told, askedAt);
+    // What a write has kept meanwhile is newer.
+    const isNewest = this.#kept.get(key) === before;
+    if (document === undefined || document === null) {
+      if (isNewest) this.#kept.delete(key);
+      return { kept: undefined, now };
+    }
+    if (typeof revision !== 'string') throw faulty('read() gave a document without its revision');
+    const run = runOfText(key, document);
+    const isSame = before?.run.birth === run.birth;
+    const kept: Kept = {
+      ...{ revision, run },
+      parts: isSame ? before.parts : new Map(),
+      olderUntil: Math.max(run.olderUntil, isSame ? before.olderUntil : 0),
+    };
+    if (isNewest) this.#keep(key, kept);
+    return { kept, now: notBefore(now, run) };
+  }
+
+  /** What time it is for the backend. */
+  protected async now(): Promise<number> {
+    return this.#time.estimate() ?? (await this.find(NOWHERE)).now;
+  }
+
+  /** Removes a document of the list of removable ones; whether it was a run that is unknown. */
+  protected async sweep(key: string): Promise<boolean> {
+    if (key.startsWith(OLDER)) {
+      const { document, revision } = (await this.#documents.read(key)) ?? {};
+      const older = olderOfText(document);
+      if (older && revision !== undefined && older.expiresAt <= (await this.now()))
+        await this.#documents.remove(key, revision);
+      return false;
+    }
+    const found = await this.find(key);
+    if (found.kept === undefined || knownOf(found) !== undefined) return false;
+    return this.#clear(key, found.kept);
+  }
+
+  /**
+   * Writes what the operation makes of the run. It may begin with what this process has kept: the
+   * write fails where that is no longer true. But no answer comes from it without a write, and none
+   * that turns on time.
+   */
+  async #change<Result>(run: string, operation: Operation<Result>, guess: Guess): Promise<Result> {
+    const key = keyOfRun(run);
+    const isClaim = guess.step !== undefined && guess.isLease === true;
+    const room = this.#maxBytes * (isClaim ? ROOM_OF_CLAIMS : 1);
+    /** The result of a write whose answer was lost, by its revision. */
+    const sent = new Map<string, Result>();
+    let guessed = this.#guess(key, guess);
+    let isTimeWrong = false;
+    for (let tries = 1; tries <= MOST_TRIES; tries++) {
+      const found = guessed ?? (await this.find(key));
+      const { kept, now } = found;
+      for (const revision of kept?.run.revisions ?? [])
+        if (sent.has(revision)) return sent.get(revision) as Result;
+      const { result, next, isRemoved } = made(found, operation);
+      if (next === undefined) {
+        if (guessed === undefined) {
+          if (isRemoved) await this.#clear(key, kept);
+          return result;
+        }
+        guessed = undefined;
+        continue;
+      }
+      guessed = undefined;
+      const revision = newRevision();
+      const isNew = knownOf(found) === undefined;
+      let answer: Swapped;
+      try {
+        answer = await this.#write({ key, run, kept, isNew, next, revision, room });
+      } catch (error) {
+        this.#kept.delete(key);
+        // Once more, since the answer may have been lost. A second time the backend is away.
+        if (sent.size > 0 || error instanceof InterlockError) throw error;
+        sent.set(revision, result);
+        continue;
+      }
+      if (!answer.swapped) {
+        if (tries >= PAUSED_FROM) await sleep(Math.random() * Math.min(tries, LONGEST_PAUSE_MS));
+        continue;
+      }
+      if (isRemoved) await this.#clear(key, this.#kept.get(key));
+      // The lease would end by a time that is not the backend's: it begins again, with its token.
+      if (guess.isLease && !isTimeWrong && Math.abs((answer.now ?? now) - now) > WRONG_MS) {
+        isTimeWrong = true;
+        continue;
+      }
+      return result;
+    }
+    throw outrun();
+  }
+
+  /** What may be true of the run, where a write can go by it. */
+  #guess(key: string, { isNew, step }: Guess): Found | undefined {
+    const now = this.#time.estimate();
+    const kept = this.#kept.get(key);
+    if (now === undefined) return undefined;
+    if (isNew) return kept === undefined ? { kept, now } : undefined;
+    if (step === undefined || kept === undefined) return undefined;
+    const { expiresAt, sessionEnded, workflows } = kept.run;
+    if (sessionEnded || expiresAt < now + NEAR_EXPIRY_MS) return undefined;
+    const token = workflows.get(step.workflow)?.claim?.token;
+    if (token !== undefined && token !== step.token) return undefined;
+    return { kept, now: notBefore(now, kept.run) };
+  }
+
+  #keep(key: string, kept: Kept): void {
+    this.#kept.delete(key);
+    this.#kept.set(key, kept);
+    if (this.#kept.size <= RUNS_KEPT) return;
+    for (const oldest of this.#kept.keys()) {
+      this.#kept.delete(oldest);
+      return;
+    }
+  }
+
+  /** Writes the next revision, and beside it what leaves the document with a later one. */
+  async #write({ key, run, kept, isNew, next, revision, room }: Write): Promise<Swapped> {
+    const before = isNew ? undefined : kept;
+    const said = before && { ...before.run, olderUntil: before.olderUntil };
+    const stored = revised(run, before ? shortened(next, before.parts) : next, said, revision);
+    const expiresAt = removableAt(stored);
+    const document = textOfRun(stored);
+    // A character has at most three bytes: most documents need no count.
+    if (document.length * 3 > room && Buffer.byteLength(document) > room)
+      throw tooLarge(Buffer.byteLength(document), this.#maxBytes, room);
+    const index = indexOfRun(stored, expiresAt);
+    const askedAt = this.#time.asked();
+    const [answer] = await Promise.all([
+      this.#documents.swap(key, kept?.revision, { document, revision, expiresAt, index }),
+      before && this.#age(before, stored.expiresAt),
+    ]);
+    if (typeof answer?.swapped !== 'boolean') throw faulty('swap() did not say whether it wrote');
+    if (answer.now !== undefined) this.#time.told(answer.now, askedAt);
+    if (!answer.swapped) {
+      this.#kept.delete(key);
+      return answer;
+    }
+    this.#keep(key, {
+      ...{ revision: answer.revision ?? revision, run: stored },
+      parts: before?.parts ?? new Map(),
+      olderUntil: before?.olderUntil ?? 0,
+    });
+    // They expire by themselves, if this fails.
+    if (isNew && kept !== undefined) await this.#dropOlder(kept.run).catch(() => {});
+    return answer;
+  }
+
+  /**
+   * Copies the oldest entries of full trails into documents of their own; the run's document drops
+   * them once that is known. Failures do not count: the next write tries again.
+   */
+  async #age(kept: Kept, expiresAt: number): Promise<void> {
+    const { run, parts } = kept;
+    const until = Math.ceil(expiresAt) + OLDER_MS;
+    const writes: Promise<void>[] = [];
+    for (const [name, workflow] of run.workflows) {
+      const part = partBefore(workflow) + 1;
+      if (workflow.trail.length < TRAIL_FULL || parts.get(name) === part) continue;
+      const entries = workflow.trail.filter(({ seq }) => seq <= OLDER_AT_ONCE * (part + 1));
+      const write = this.#writeOlder(keyOfOlder(run, name, part), { entries, expiresAt: until });
+      const noted = write.then(() => {
+        parts.set(name, part);
+        kept.olderUntil ||= until;
+      });
+      writes.push(noted);
+      if (part >= OLDER_KEPT)
+        writes.push(this.#removeOlder(keyOfOlder(run, name, part - OLDER_KEPT)));
+    }
+    const isSoonOver = kept.olderUntil > 0 && kept.olderUntil < expiresAt + OLDER_SOON_MS;
+    if (isSoonOver) {
+      const prolonged = keysOfOlder(run).map((key) => this.#prolongOlder(key, until));
+      const noted = Promise.all(prolonged).then(() => {
+        kept.olderUntil = until;
+      });
+      writes.push(noted);
+    }
+    await Promise.allSettled(writes);
+  }
+
+  async #writeOlder(key: string, older: OlderEntries): Promise<void> {
+    const { swapped } = await this.#documents.swap(key, undefined, documentOfOlder(older));
+    if (!swapped) await this.#prolongOlder(key, older.expiresAt);
+  }
+
+  async #prolongOlder(key: string, expiresAt: number): Promise<void> {
+    const { document, revision } = (await this.#documents.read(key)) ?? {};
+    const older = olderOfText(document);
+    if (older === undefined || older.expiresAt >= expiresAt) return;
+    await this.#documents.swap(key, revision, documentOfOlder({ ...older, expiresAt }));
+  }
+
+  async #removeOlder(key: string): Promise<void> {
+    const { revision } = (await this.#documents.read(key)) ?? {};
+    if (revision !== undefined) await this.#documents.remove(key, revision);
+  }
+
+  async #dropOlder(run: StoredRun): Promise<void> {
+    await Promise.all(keysOfOlder(run).map((key) => this.#removeOlder(key)));
+  }
+
+  /** Removes a run that is unknown by now, with the older entries of its trails. */
+  async #clear(key: string, kept: Kept | undefined): Promise<boolean> {
+    if (kept === undefined) return false;
+    await this.#dropOlder(kept.run);
+    this.#kept.delete(key);
+    return this.#documents.remove(key, kept.revision);
+  }
+}
+
+/** Entries of refused calls of one run, by workflow. */
+interface Refused {
+  readonly entries: (readonly [workflow: string, entry: TrailDraft])[];
+  readonly written: Promise<void>;
+}
+
+/** The run that was found, where it is known. */
+export function knownOf({ kept, now }: Found): StoredRun | undefined {
+  return kept !== undefined && isKnown(kept.run, now) ? kept.run : undefined;
+}
+
+/** What an operation makes of a run; `next` is there where something of it changed. */
+function made<Result>(
+  found: Found,
+  operation: Operation<Result>,
+): { readonly result: Result; readonly next?: RunState; readonly isRemoved?: boolean } {
+  const known = knownOf(found);
+  const {
+    result,
+    made: fresh,
+    workflow,
+    next,
+    life,
+    isRemoved = false,
+  } = operation(known, found.now);
+  if (isRemoved) return known ? { result, next: removed(known), isRemoved } : { result, isRemoved };
+  let run: RunState | undefined = fresh ?? known;
+  if (run && next && workflow !== undefined)
+    run = { ...run, workflows: new Map(run.workflows).set(workflow, next) };
+  if (run && life) run = { ...run, ...life };
+  return run === undefined || run === known ? { result } : { result, next: run };
+}
+
+/** Without the entries that lie elsewhere for certain. */
+function shortened(run: RunState, parts: ReadonlyMap<string, number>): RunState {
+  if (parts.size === 0) return run;
+  const workflows = new Map(run.workflows);
+  for (const [name, part] of parts) {
+    const workflow = workflows.get(name);
+    if (workflow === undefined) continue;
+    const trail = workflow.trail.filter(({ seq }) => seq > OLDER_AT_ONCE * (part + 1));
+    workflows.set(name, { ...workflow, trail });
+  }
+  return { ...run, workflows };
+}
+
+/** No process sees a snapshot that is younger than now. */
+function notBefore(now: number, { workflows }: RunState): number {
+  let latest = now;
+  for (const { snapshot } of workflows.values()) latest = Math.max(latest, snapshot.updatedAt);
+  return latest;
+}
+
+function documentOfOlder(older: OlderEntries): NextDocument {
+  const { expiresAt } = older;
+  const index = [{ list: LISTS.removable, label: '', score: expiresAt }];
+  return { document: textOfOlder(older), revision: newRevision(), expiresAt, index };
+}
+
+function faulty(fault: string): InterlockError {
+  return new InterlockError('ERR_INTERLOCK_STORE', `documentStore(): ${fault}`);
+}
+
+function outrun(): InterlockError {
+  return faulty(`other processes wrote the run ${MOST_TRIES} times before this one could`);
+}
+
+function tooLarge(bytes: number, most: number, room: number): InterlockError {
+  const rest = room < most ? `, of which a claim leaves a quarter to its commit` : '';
+  return faulty(`the run has ${bytes} bytes, and maxBytes is ${most}${rest}`);
+}

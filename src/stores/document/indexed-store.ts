@@ -1,0 +1,196 @@
+/**
+ * Documents that can be found: which runs are held, stuck, or a person's. Hides that a list may lag
+ * behind its documents, so that each run is read before it is given.
+ */
+import {
+  hasSessionEnded,
+  type RunState,
+  type WorkflowState,
+  workflowRecord,
+} from '../run-state.ts';
+import type {
+  CountQuery,
+  HeldQuery,
+  KeysPage,
+  ListQuery,
+  PageQuery,
+  PurgeQuery,
+  RunsCount,
+  RunsPage,
+  RunsQuery,
+  StuckQuery,
+} from '../store.ts';
+import { DocumentStore, type DocumentStoreSettings, knownOf } from './document-store.ts';
+import type { Documents, IndexedDocuments, IndexPlace, IndexQuery } from './documents.ts';
+import { LISTS, labelOfState, type StoredRun, stateOfLabel } from './run-text.ts';
+
+const SWEPT_AT_ONCE = 100;
+
+/** A list, and which of its entries are meant. */
+type Source = Pick<IndexQuery, 'list' | 'label'>;
+
+/** A run that a list named, as it is now. */
+interface Listed {
+  readonly run: StoredRun;
+  readonly now: number;
+}
+
+interface ListedPage {
+  readonly listed: readonly Listed[];
+  readonly next: IndexPlace | undefined;
+}
+
+export class IndexedDocumentStore extends DocumentStore {
+  readonly #documents: IndexedDocuments;
+  /** Absent where the backend does not count: it never goes through all runs instead. */
+  readonly count?: (query: CountQuery) => Promise<RunsCount>;
+
+  constructor(documents: IndexedDocuments, settings: DocumentStoreSettings) {
+    super(documents, settings);
+    this.#documents = documents;
+    const { count } = documents;
+    if (count !== undefined) this.count = (query) => this.#count(count.bind(documents), query);
+  }
+
+  held({ workflow, ...page }: HeldQuery): Promise<RunsPage> {
+    const source = { list: LISTS.claimed(workflow), label: 'hold' };
+    return this.#page([source], 0, page, workflow, ({ claim }, now) => {
+      return claim?.uncertain === 'hold' && claim.leaseEnd <= now;
+    });
+  }
+
+  stuck({ workflow, states, forMs, ...page }: StuckQuery): Promise<RunsPage> {
+    const list = LISTS.open(workflow);
+    const sources = states?.map((state) => ({ list, label: labelOfState(state) })) ?? [{ list }];
+    return this.#page(sources, forMs, page, workflow, ({ snapshot, ended }, now) => {
+      const { state, updatedAt } = snapshot;
+      return !ended && updatedAt <= now - forMs && (states?.includes(state) ?? true);
+    });
+  }
+
+  async *runs({ workflow: name, state, forMs = 0 }: RunsQuery): AsyncGenerator<string> {
+    const label = labelOfState(state);
+    const lists = [LISTS.open(name), LISTS.ended(name)];
+    const sources = lists.map((list) => ({ list, label }));
+    let next: IndexPlace | undefined;
+    do {
+      const upTo = (await this.now()) - forMs;
+      const page = await this.#find(sources, upTo, next, SWEPT_AT_ONCE, ({ workflows }, now) => {
+        const snapshot = workflows.get(name)?.snapshot;
+        return snapshot?.state === state && snapshot.updatedAt <= now - forMs;
+      });
+      for (const { run } of page.listed) yield run.run;
+      next = page.next;
+    } while (next !== undefined);
+  }
+
+  async list({ principal, limit, after }: ListQuery): Promise<KeysPage> {
+    const sources = [{ list: LISTS.owned(principal) }];
+    const { listed, next } = await this.#find(
+      sources,
+      0,
+      placeOf(after),
+      limit,
+      ({ session }) => session.principal === principal,
+    );
+    const runs = listed.map(({ run }) => run.run);
+    return { runs, ...(next && { next: JSON.stringify(next) }) };
+  }
+
+  async purge({ principal }: PurgeQuery = {}): Promise<number> {
+    const list = principal === undefined ? LISTS.removable : LISTS.owned(principal);
+    let purged = 0;
+    let after: IndexPlace | undefined;
+    for (;;) {
+      const upTo = principal === undefined ? await this.now() : 0;
+      const places = await this.#documents.find({ list, upTo, after, limit: SWEPT_AT_ONCE });
+      const swept = await Promise.all(places.map(({ key }) => this.sweep(key)));
+      purged += swept.filter(Boolean).length;
+      after = places.at(-1);
+      if (after === undefined) return purged;
+    }
+  }
+
+  async #page(
+    sources: readonly Source[],
+    forMs: number,
+    { limit, after }: PageQuery,
+    name: string,
+    isMeant: (workflow: WorkflowState, now: number) => boolean,
+  ): Promise<RunsPage> {
+    const now = await this.now();
+    const { listed, next } = await this.#find(
+      sources,
+      now - forMs,
+      placeOf(after),
+      limit,
+      ({ workflows }, at) => {
+        const workflow = workflows.get(name);
+        return workflow !== undefined && isMeant(workflow, at);
+      },
+    );
+    const runs = listed.map(({ run, now: at }) => ({
+      run: run.run,
+      ...workflowRecord(run.workflows.get(name) as WorkflowState, at),
+      ...(hasSessionEnded(run, at) && { sessionEnded: true as const }),
+    }));
+    return { runs, ...(next && { next: JSON.stringify(next) }), now };
+  }
+
+  /** The first runs of some lists behind a place, each read anew. */
+  async #find(
+    sources: readonly Source[],
+    upTo: number,
+    place: IndexPlace | undefined,
+    limit: number,
+    isMeant: (run: RunState, now: number) => boolean,
+  ): Promise<ListedPage> {
+    const listed: Listed[] = [];
+    let after = place;
+    for (;;) {
+      const wanted = limit - listed.length;
+      const query = { upTo, after, limit: wanted + 1 };
+      const named = sources.map((source) => this.#documents.find({ ...source, ...query }));
+      const places = (await Promise.all(named)).flat().sort(byPlace);
+      const given = places.slice(0, wanted);
+      const found = await Promise.all(given.map(({ key }) => this.find(key)));
+      for (const each of found) {
+        const run = knownOf(each);
+        if (run !== undefined && isMeant(run, each.now)) listed.push({ run, now: each.now });
+      }
+      after = given.at(-1) ?? after;
+      if (places.length <= wanted) return { listed, next: undefined };
+      if (listed.length === limit) return { listed, next: after };
+    }
+  }
+
+  async #count(
+    count: NonNullable<Documents['count']>,
+    { workflow, forMs }: CountQuery,
+  ): Promise<RunsCount> {
+    const now = await this.now();
+    const [open, claimed, [oldest]] = await Promise.all([
+      count({ list: LISTS.open(workflow), now, upTo: now - forMs }),
+      count({ list: LISTS.claimed(workflow), now, upTo: now }),
+      this.#documents.find({
+        list: LISTS.since(workflow),
+        upTo: Number.MAX_SAFE_INTEGER,
+        limit: 1,
+      }),
+    ]);
+    const states = open.map(({ label, entries, upTo }) => {
+      return { state: stateOfLabel(label), runs: entries, stuck: upTo };
+    });
+    const over = claimed.find(({ label }) => label === 'hold')?.upTo ?? 0;
+    const running = claimed.reduce((sum, { entries, upTo }) => sum + entries - upTo, 0);
+    return { states, held: over, running, ...(oldest && { oldestClaim: oldest.score }), now };
+  }
+}
+
+function placeOf(after: string | undefined): IndexPlace | undefined {
+  return after === undefined ? undefined : (JSON.parse(after) as IndexPlace);
+}
+
+function byPlace(a: IndexPlace, b: IndexPlace): number {
+  return a.score - b.score || (a.key < b.key ? -1 : 1);
+}

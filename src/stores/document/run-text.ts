@@ -1,0 +1,258 @@
+/**
+ * A run as the text of a document, and under what it can be found. Hides the layout of the text,
+ * which older entries of a trail lie elsewhere, and how names become keys of any backend.
+ */
+import { createHash, randomBytes } from 'node:crypto';
+import { InterlockError } from '../../errors.ts';
+import { isPinned, type RunState, type WorkflowState } from '../run-state.ts';
+import { decodeText, encodeText } from '../sql-text.ts';
+import type { Json, TrailEntry } from '../store.ts';
+import { digestOfName, freezeDeeply } from '../trail.ts';
+import type { IndexEntry } from './documents.ts';
+
+/** A run, with what the document says of itself. */
+export interface StoredRun extends RunState {
+  /** Its key, as the gate knows it. */
+  readonly run: string;
+  /** Made with the run: an earlier run under the same key had another one. */
+  readonly birth: string;
+  /** The last revisions, the newest last: so a process knows its own write, also a later one's. */
+  readonly revisions: readonly string[];
+  /** Until when the backend keeps the older entries of the trails at least. */
+  readonly olderUntil: number;
+  /** Under which key a copy is made that names no person; this one is removed then. */
+  readonly movesTo?: string | undefined;
+}
+
+/** Changes with each change of the text that another version of this package cannot read. */
+const LAYOUT = 1;
+
+const REVISIONS_KEPT = 8;
+
+/** How many entries go into a document of their own, once there are `TRAIL_FULL` in the run's. */
+export const OLDER_AT_ONCE = 8;
+export const TRAIL_FULL = 12;
+
+/** How many documents of older entries a workflow has at most: 128 entries. */
+export const OLDER_KEPT = 16;
+
+export function newRevision(): string {
+  return randomBytes(9).toString('base64url');
+}
+
+export function keyOfRun(run: string): string {
+  return `run-${digestOfName(run)}`;
+}
+
+/** How keys of documents with older entries begin. */
+export const OLDER = 'trail-';
+
+/** The document with the entries from `8 × part + 1` on. */
+export function keyOfOlder(
+  { birth }: Pick<StoredRun, 'birth'>,
+  name: string,
+  part: number,
+): string {
+  const id = createHash('sha256')
+    .update(`${birth}${digestOfName(name)}`)
+    .digest('hex');
+  return `${OLDER}${id.slice(0, 40)}-${part}`;
+}
+
+/** The members of the text, in its order. A workflow may be called `__proto__`, hence the pairs. */
+interface RunText {
+  readonly layout: number;
+  readonly run: string;
+  readonly birth: string;
+  readonly revisions: readonly string[];
+  readonly session: RunState['session'];
+  readonly openedBy?: string | undefined;
+  readonly expiresAt: number;
+  readonly sessionEnded?: boolean | undefined;
+  readonly olderUntil: number;
+  readonly movesTo?: string | undefined;
+  readonly workflows: readonly (readonly [name: string, workflow: WorkflowText])[];
+}
+
+interface WorkflowText extends Omit<WorkflowState, 'settled'> {
+  /** A token that was released has no version. */
+  readonly settled: readonly (readonly [token: string, version?: number])[];
+}
+
+export function textOfRun(stored: StoredRun): string {
+  const { run, birth, revisions, session, openedBy, expiresAt, sessionEnded } = stored;
+  const { olderUntil, movesTo } = stored;
+  const workflows = [...stored.workflows].map(([name, workflow]) => {
+    const settled = workflow.settled.map(({ token, version }) =>
+      version === undefined ? ([token] as const) : ([token, version] as const),
+    );
+    return [name, { ...workflow, settled }] as const;
+  });
+  const text: RunText = {
+    ...{ layout: LAYOUT, run, birth, revisions, session, openedBy },
+    ...{ expiresAt, sessionEnded: sessionEnded || undefined, olderUntil, movesTo },
+    workflows,
+  };
+  return JSON.stringify(text);
+}
+
+/**
+ * @throws InterlockError `ERR_INTERLOCK_STORE` where the text is none of this key's run, or has another
+ * layout
+ */
+export function runOfText(key: string, document: string): StoredRun {
+  const text = parsed(document) as Partial<RunText> | undefined;
+  if (text?.layout !== LAYOUT) {
+    const found = typeof text?.layout === 'number' ? `has layout ${text.layout}` : 'is no run';
+    throw new InterlockError(
+      'ERR_INTERLOCK_STORE',
+      `documentStore(): a document ${found}, and this version of mcp-interlock knows layout ` +
+        `${LAYOUT}: another version or another program wrote it. Nothing was changed`,
+    );
+  }
+  const { workflows, layout: _, ...rest } = text as RunText;
+  if (keyOfRun(rest.run) !== key) {
+    throw new InterlockError(
+      'ERR_INTERLOCK_STORE',
+      'documentStore(): read() gave the document of another key. Nothing was changed',
+    );
+  }
+  freezeDeeply(rest as unknown as Json);
+  const states = workflows.map(([key, { settled, ...workflow }]) => {
+    freezeDeeply(workflow as unknown as Json);
+    const tokens = settled.map(([token, version]) =>
+      version === undefined ? { token } : { token, version },
+    );
+    return [key, { ...workflow, settled: tokens }] as const;
+  });
+  return { ...rest, openedBy: rest.openedBy, workflows: new Map(states) };
+}
+
+function parsed(document: string): unknown {
+  try {
+    return JSON.parse(document) ?? undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** A run as its next revision is written; without the one before it is a new run. */
+export function revised(
+  name: string,
+  run: RunState & Partial<Pick<StoredRun, 'movesTo'>>,
+  before: Pick<StoredRun, 'birth' | 'revisions' | 'olderUntil'> | undefined,
+  revision: string,
+): StoredRun {
+  const { session, openedBy, workflows, expiresAt, sessionEnded, movesTo } = run;
+  const revisions = [...(before?.revisions.slice(1 - REVISIONS_KEPT) ?? []), revision];
+  return {
+    ...{ run: name, session, openedBy, workflows, expiresAt, sessionEnded, movesTo, revisions },
+    birth: before?.birth ?? newRevision(),
+    olderUntil: before?.olderUntil ?? 0,
+  };
+}
+
+/** What is left of a run while its parts are removed: a run that expired, and names no person. */
+export function removed(run: StoredRun): StoredRun {
+  const workflows = [...run.workflows].map(([name, workflow]) => {
+    const { state, updatedAt } = workflow.snapshot;
+    const bare = { snapshot: { state, updatedAt }, claim: undefined, ended: true };
+    return [name, { ...workflow, ...bare, unsettled: [], settled: [] }] as const;
+  });
+  const gone = { session: {}, openedBy: undefined, expiresAt: 0, sessionEnded: true };
+  return { ...run, ...gone, movesTo: undefined, workflows: new Map(workflows) };
+}
+
+/** From when on the backend may remove the run; `undefined`: never, since a step pins it. */
+export function removableAt(run: RunState): number | undefined {
+  if (isPinned(run)) return undefined;
+  let at = run.expiresAt;
+  for (const { claim } of run.workflows.values()) at = Math.max(at, claim?.leaseEnd ?? 0);
+  return Math.ceil(at);
+}
+
+/** Older entries of one trail, in a document of their own. */
+export interface OlderEntries {
+  readonly entries: readonly TrailEntry[];
+  /** Milliseconds since the epoch, by the backend's clock. */
+  readonly expiresAt: number;
+}
+
+export function textOfOlder({ entries, expiresAt }: OlderEntries): string {
+  return JSON.stringify({ layout: LAYOUT, expiresAt, entries });
+}
+
+/** `undefined` where the text is something else. */
+export function olderOfText(document: string | undefined): OlderEntries | undefined {
+  const text = document === undefined ? undefined : parsed(document);
+  return (text as { layout?: number } | undefined)?.layout === LAYOUT
+    ? (text as OlderEntries)
+    : undefined;
+}
+
+/** Which document has the newest entries that are no longer in the run's; -1 for none. */
+export function partBefore({ trail }: WorkflowState): number {
+  return Math.floor(((trail[0]?.seq ?? 1) - 1) / OLDER_AT_ONCE) - 1;
+}
+
+/** All documents with older entries of a run; one more of each trail, which may be on its way. */
+export function keysOfOlder(run: StoredRun): string[] {
+  return [...run.workflows].flatMap(([name, workflow]) => {
+    const newest = partBefore(workflow) + 1;
+    if (run.olderUntil === 0 && workflow.trail.length < TRAIL_FULL) return [];
+    const first = Math.max(0, newest - OLDER_KEPT);
+    return Array.from({ length: newest - first + 1 }, (_, at) => keyOfOlder(run, name, first + at));
+  });
+}
+
+/** The lists in which a run can be found. */
+export const LISTS = {
+  /** By state; the score is when it came there. */
+  open: (workflow: string) => `open-${short(workflow)}`,
+  ended: (workflow: string) => `ended-${short(workflow)}`,
+  /** Runs with a claim, by `uncertain`; the score is the end of its lease. */
+  claimed: (workflow: string) => `claimed-${short(workflow)}`,
+  /** The same; the score is when the claim was taken. */
+  since: (workflow: string) => `since-${short(workflow)}`,
+  owned: (principal: string) => `of-${short(principal)}`,
+  /** All documents that the backend may remove; the score is when. */
+  removable: 'removable',
+} as const;
+
+export function labelOfState(state: string): string {
+  return encodeText(state);
+}
+
+export function stateOfLabel(label: string): string {
+  return decodeText(label);
+}
+
+export function indexOfRun(run: RunState, expiresAt: number | undefined): readonly IndexEntry[] {
+  const entries: IndexEntry[] = [];
+  const { principal } = run.session;
+  if (principal !== undefined) entries.push({ list: LISTS.owned(principal), label: '', score: 0 });
+  if (expiresAt !== undefined) entries.push({ list: LISTS.removable, label: '', score: expiresAt });
+  for (const [name, { snapshot, claim, ended }] of run.workflows) {
+    const list = ended ? LISTS.ended(name) : LISTS.open(name);
+    const score = Math.floor(snapshot.updatedAt);
+    entries.push({ list, label: labelOfState(snapshot.state), score });
+    if (claim === undefined) continue;
+    const { uncertain: label, leaseEnd, since } = claim;
+    entries.push({ list: LISTS.claimed(name), label, score: Math.floor(leaseEnd) });
+    entries.push({ list: LISTS.since(name), label, score: Math.floor(since) });
+  }
+  return entries;
+}
+
+/** Digests of names, since each write asks for those of the same few workflows. */
+const digests = new Map<string, string>();
+
+function short(name: string): string {
+  let digest = digests.get(name);
+  if (digest === undefined) {
+    digest = digestOfName(name).slice(0, 32);
+    if (digests.size >= 1_000) digests.clear();
+    digests.set(name, digest);
+  }
+  return digest;
+}
