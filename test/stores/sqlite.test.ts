@@ -27,7 +27,7 @@ function openStore() {
   const { now, advance } = new ManualTime();
   const database = file.connect();
   const rowCounts = () => {
-    const names = ['workflow_runs', 'workflows', 'workflow_events'];
+    const names = ['workflow_documents', 'workflow_index'];
     const count = (name: string) =>
       database.prepare(`SELECT count(*) AS n FROM ${name}`).get() as { n: number };
     return Object.fromEntries(names.map((name) => [name, count(name).n]));
@@ -47,14 +47,14 @@ describeStateStore('sqliteStore({ chainTrail })', () => makeStore(true), {
 });
 
 describe('sqliteStore() on a file of another format', () => {
-  it.each([0, 2])('refuses %i at construction, and in each operation', async (format) => {
+  it.each([0, 1, 3])('refuses %i at construction, and in each operation', async (format) => {
     const { database, store, run, rowCounts } = openStore();
     await store.open(run, {}, HOUR);
     const request = claimOf(run);
     await claimed(store, request);
     database.exec(`UPDATE workflow_format SET format = ${format}`);
     const before = rowCounts();
-    const message = new RegExp(`the format ${format}, and this version of mcp-interlock knows 1`);
+    const message = new RegExp(`the format ${format}, and this version of mcp-interlock knows 2`);
     expect(() => sqliteStore({ database })).toThrow(message);
     const key = { run, workflow: 'checkout' };
     const page = { workflow: 'checkout', limit: 1, forMs: 0 };

@@ -65,27 +65,27 @@ export class SqliteDocuments implements Documents {
     this.#now = now;
   }
 
-  read(key: string): Promise<FoundDocument> {
+  read(key: string): Promise<FoundDocument | undefined> {
     return this.#look(() => {
       const [row] = this.#sql.read.all(key) as { document: string; revision: string }[];
-      return { ...row, now: this.#now() };
+      return row;
     });
   }
 
   swap(key: string, expected: string | undefined, next: NextDocument): Promise<Swapped> {
     const { document, revision, expiresAt = null, index } = next;
-    return this.#change((now) => {
+    return this.#change(() => {
       const values = [document, revision, expiresAt, key];
       const written =
         expected === undefined
           ? this.#sql.insert.all(...values)
           : this.#sql.update.all(...values, expected);
-      if (written.length === 0) return { swapped: false, now };
+      if (written.length === 0) return { swapped: false };
       this.#sql.removeEntries.run(key);
       for (const { list, label, score } of index)
         this.#sql.insertEntry.run(key, list, label, score, expiresAt);
-      if (expected === undefined) this.#sweep(now);
-      return { swapped: true, now };
+      if (expected === undefined) this.#sweep();
+      return { swapped: true };
     });
   }
 
@@ -110,8 +110,8 @@ export class SqliteDocuments implements Documents {
     return this.#look(() => this.#sql.count.all(upTo, list, now) as IndexCount[]);
   }
 
-  #sweep(now: number): void {
-    const swept = this.#sql.sweep.all(now) as { key: string }[];
+  #sweep(): void {
+    const swept = this.#sql.sweep.all(this.#now()) as { key: string }[];
     for (const { key } of swept) this.#sql.removeEntries.run(key);
   }
 
@@ -122,10 +122,10 @@ export class SqliteDocuments implements Documents {
     });
   }
 
-  #change<T>(work: (now: number) => T): Promise<T> {
+  #change<T>(work: () => T): Promise<T> {
     return this.#transactions.change(() => {
       this.#assertFormat();
-      return work(this.#now());
+      return work();
     });
   }
 
