@@ -101,7 +101,11 @@ export interface Documents {
   /**
    * Writes the document if it still has the revision `expected`, or if there is none and `expected`
    * is `undefined`. One atomic operation: of many who expect the same, exactly one gets `true`. It
-   * resolves once the write is as durable as the backend makes it. The index may follow later.
+   * resolves once the write is as durable as the backend makes it.
+   *
+   * The index may lag. An entry too many does no harm, since each run is read before it is given; a
+   * missing one hides a run. Without a transaction for both: add the new entries first, then write
+   * the document, then remove the entries that are over.
    */
   swap(key: string, expected: string | undefined, next: NextDocument): Promise<Swapped>;
 

@@ -152,12 +152,12 @@ export function revised(
   };
 }
 
-/** What is left of a run while its parts are removed: a run that expired, and names no person. */
+/** What is left of a run until its older entries are removed: it expired, and names no person. */
 export function removed(run: StoredRun): StoredRun {
   const workflows = [...run.workflows].map(([name, workflow]) => {
     const { state, updatedAt } = workflow.snapshot;
     const bare = { snapshot: { state, updatedAt }, claim: undefined, ended: true };
-    return [name, { ...workflow, ...bare, unsettled: [], settled: [] }] as const;
+    return [name, { ...workflow, ...bare, unsettled: [], settled: [], trail: [] }] as const;
   });
   const gone = { session: {}, openedBy: undefined, expiresAt: 0, sessionEnded: true };
   return { ...run, ...gone, movesTo: undefined, workflows: new Map(workflows) };
@@ -195,12 +195,12 @@ export function partBefore({ trail }: WorkflowState): number {
   return Math.floor(((trail[0]?.seq ?? 1) - 1) / OLDER_AT_ONCE) - 1;
 }
 
-/** All documents with older entries of a run; one more of each trail, which may be on its way. */
+/** All documents with older entries that a run may have. */
 export function keysOfOlder(run: StoredRun): string[] {
-  return [...run.workflows].flatMap(([name, workflow]) => {
-    const newest = partBefore(workflow) + 1;
-    if (run.olderUntil === 0 && workflow.trail.length < TRAIL_FULL) return [];
-    const first = Math.max(0, newest - OLDER_KEPT);
+  return [...run.workflows].flatMap(([name, { head }]) => {
+    if (head.seq < TRAIL_FULL) return [];
+    const newest = Math.floor(head.seq / OLDER_AT_ONCE);
+    const first = Math.max(0, newest - OLDER_KEPT - 1);
     return Array.from({ length: newest - first + 1 }, (_, at) => keyOfOlder(run, name, first + at));
   });
 }
