@@ -67,8 +67,11 @@ export interface WorkflowHealth extends Partial<RunsUnderWay> {
   readonly workflow: string;
   /** Whether the store grants claims, and so steps can run. */
   readonly store: 'ok' | 'unavailable';
-  /** Whether its runs can be counted. `none`: the store keeps no index of them. */
-  readonly index: 'ok' | 'unavailable' | 'none';
+  /**
+   * Whether its runs can be counted. `none`: the store keeps no index of them. `uncounted`: it
+   * lists them only, and `held` and `stuck` are how many it lists, up to 50.
+   */
+  readonly index: 'ok' | 'uncounted' | 'unavailable' | 'none';
   /** The longest held runs. Only for a request that may see keys. */
   readonly heldRuns?: readonly ListedRun[];
   /** The oldest stuck runs. Only for a request that may see keys. */
@@ -206,18 +209,19 @@ async function countedIn(
 ): Promise<Omit<WorkflowHealth, 'workflow' | 'store'>> {
   if (!hasIndex(mover)) return { index: 'none' };
   try {
-    const counted = await countInStore(mover, { forMs });
+    const counted = mover.store.count && (await countInStore(mover, { forMs }));
     const page = { limit: LISTED };
     const [held, stuck] = await Promise.all([
       // Also where no key may be seen: the list tells of held runs as events.
-      counted.held > 0 ? heldRuns(mover, page) : NONE,
-      withKeys && counted.stuck !== 0 ? stuckRuns(mover, { forMs, ...page }) : NONE,
+      counted?.held === 0 ? NONE : heldRuns(mover, page),
+      counted && (!withKeys || counted.stuck === 0) ? NONE : stuckRuns(mover, { forMs, ...page }),
     ]);
     const listed = withKeys && {
       heldRuns: held.runs.map(listedRun),
       stuckRuns: stuck.runs.map(listedRun),
     };
-    return { index: 'ok', ...counted, ...listed };
+    if (counted) return { index: 'ok', ...counted, ...listed };
+    return { index: 'uncounted', held: held.runs.length, stuck: stuck.runs.length, ...listed };
   } catch (error) {
     tell(error);
     return { index: 'unavailable' };

@@ -80,7 +80,7 @@ export async function stuckRuns(
   const states = await storedStates(mover, state);
   if (states?.length === 0) return { runs: [] };
   const found = viewsOf(mover, await stuck({ workflow: workflow.id, states, forMs, ...page }));
-  if (state === undefined || !workflow.migrates) return found;
+  if (state === undefined || states !== undefined) return found;
   const isAskedFor = (view: RunView): boolean => workflow.standsIn(view.state, state);
   return { ...found, runs: found.runs.filter(isAskedFor) };
 }
@@ -88,7 +88,7 @@ export async function stuckRuns(
 /**
  * The stored names of the states that the caller asked for; `undefined` where they may be any. Each
  * combination of a statechart's parallel states has its own name, so the store is asked which names
- * runs have.
+ * runs have. One that counts none is asked for all, and the caller sorts them out.
  */
 async function storedStates(
   mover: RunsMover,
@@ -97,6 +97,7 @@ async function storedStates(
   const { workflow } = mover;
   if (asked === undefined || workflow.migrates) return undefined;
   if (workflow.isFlat) return workflow.states.filter((name) => workflow.standsIn(name, asked));
+  if (mover.store.count === undefined) return undefined;
   const { states } = await countInStore(mover, {});
   return states.map(({ state }) => state).filter((name) => workflow.standsIn(name, asked));
 }
@@ -108,6 +109,10 @@ export async function countInStore(
 ): Promise<RunsUnderWay> {
   const { workflow, clock } = mover;
   const { count } = indexOf(mover, 'count()');
+  if (count === undefined) {
+    const message = 'count(): this store lists its runs, and does not count them';
+    throw new InterlockError('ERR_INTERLOCK_STORE', message);
+  }
   const counted = await count({ workflow: workflow.id, forMs: forMs ?? 0 });
   const { states, held, running, oldestClaim, now = clock.now() } = counted;
   const sum = (key: 'runs' | 'stuck'): number => states.reduce((all, each) => all + each[key], 0);
@@ -131,11 +136,12 @@ function isStranded(workflow: Workflow, state: string): boolean {
   return !workflow.migrates && !workflow.hasState(state);
 }
 
-type Index = Required<Pick<AtomicStateStore, 'held' | 'stuck' | 'count' | 'list'>>;
+type Index = Required<Pick<AtomicStateStore, 'held' | 'stuck' | 'list'>> &
+  Pick<AtomicStateStore, 'count'>;
 
 /** Whether the store can list its runs. */
 export function hasIndex({ store }: Pick<RunsMover, 'store'>): boolean {
-  return Boolean(store.held && store.stuck && store.count && store.list);
+  return Boolean(store.held && store.stuck && store.list);
 }
 
 /** @throws InterlockError `ERR_INTERLOCK_STORE` where the store keeps no index of its runs */
@@ -144,8 +150,8 @@ export function indexOf(mover: Pick<RunsMover, 'store'>, what: string): Index {
   throw new InterlockError(
     'ERR_INTERLOCK_STORE',
     `${what}: this store keeps no index of its runs. memoryStore(), sqliteStore(), redisStore(), ` +
-      'upstashStore() and postgresStore() keep one. A store of your own needs "held", "stuck", ' +
-      '"count" and "list"',
+      'upstashStore() and postgresStore() keep one, and documentStore() where the documents have ' +
+      '"find". A store of your own needs "held", "stuck" and "list"',
   );
 }
 

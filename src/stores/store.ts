@@ -628,7 +628,7 @@ export interface AtomicStateStore {
 
   /**
    * This and the operations below need an index, since none of them may go through all runs. A
-   * store has all of them or none. They do not move the expiry.
+   * store has all of them or none, but for `count`. They do not move the expiry.
    *
    * The held runs, whose step has `uncertain: 'hold'` and a lease that has ended. Those whose lease
    * ended first come first.
@@ -638,7 +638,10 @@ export interface AtomicStateStore {
   /** The runs that have not ended and have not moved for `forMs`, oldest snapshot first. */
   stuck?(query: StuckQuery): Promise<RunsPage>;
 
-  /** How many runs of a workflow are in each state, held, and running. */
+  /**
+   * How many runs of a workflow are in each state, held, and running. A store that would have to go
+   * through them leaves it out.
+   */
   count?(query: CountQuery): Promise<RunsCount>;
 
   /** The keys of a principal's runs with any workflows, in no order. */

@@ -366,8 +366,8 @@ export class DocumentStore extends RulebookStore {
       const part = partBefore(workflow) + 1;
       if (workflow.trail.length < TRAIL_FULL || parts.get(name) === part) continue;
       const entries = workflow.trail.filter(({ seq }) => seq <= OLDER_AT_ONCE * (part + 1));
-      const write = this.#writeOlder(keyOfOlder(run, name, part), { entries, expiresAt: until });
-      const noted = write.then(() => {
+      const older = { run: run.run, workflow: name, entries, expiresAt: until };
+      const noted = this.#writeOlder(keyOfOlder(run, name, part), older).then(() => {
         parts.set(name, part);
         kept.olderUntil ||= until;
       });

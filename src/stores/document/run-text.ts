@@ -173,13 +173,15 @@ export function removableAt(run: RunState): number | undefined {
 
 /** Older entries of one trail, in a document of their own. */
 export interface OlderEntries {
+  readonly run: string;
+  readonly workflow: string;
   readonly entries: readonly TrailEntry[];
   /** Milliseconds since the epoch, by the backend's clock. */
   readonly expiresAt: number;
 }
 
-export function textOfOlder({ entries, expiresAt }: OlderEntries): string {
-  return JSON.stringify({ layout: LAYOUT, expiresAt, entries });
+export function textOfOlder({ run, workflow, entries, expiresAt }: OlderEntries): string {
+  return JSON.stringify({ layout: LAYOUT, run, workflow, expiresAt, entries });
 }
 
 /** `undefined` where the text is something else. */

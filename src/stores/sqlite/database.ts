@@ -80,7 +80,8 @@ export class Transactions {
       try {
         return transaction(this.#database, begin, work);
       } catch (error) {
-        if (!isLocked(error) || performance.now() >= deadline) throw error;
+        if (!isLocked(error)) throw error;
+        if (performance.now() >= deadline) throw stillLocked(error);
         await sleep(PAUSE_MS);
       }
     }
@@ -107,6 +108,12 @@ function rollBack(database: SqliteDatabase): void {
   } catch {}
 }
 
+/** Certain, so that no caller asks again whether the file was written after all. */
+function stillLocked(cause: unknown): InterlockError {
+  const message = 'sqliteStore(): the database is locked by another writer for too long';
+  return new InterlockError('ERR_INTERLOCK_STORE', message, { cause });
+}
+
 /** Goes by the message, since each driver has its own codes. */
 function isLocked(error: unknown): boolean {
   return error instanceof Error && error.message.includes('database is locked');
@@ -114,7 +121,8 @@ function isLocked(error: unknown): boolean {
 
 /**
  * Times are whole milliseconds since the epoch. `document` is a run, or older entries of its trail,
- * as JSON text. A document without `expires_at` is never removed unasked.
+ * as JSON text. A document without `expires_at` is never removed unasked. The views are for
+ * queries of people; nothing here reads them.
  */
 const SCHEMA = `
 CREATE TABLE IF NOT EXISTS workflow_documents (
@@ -138,6 +146,34 @@ CREATE INDEX IF NOT EXISTS workflow_index_order ON workflow_index (list, score, 
 CREATE INDEX IF NOT EXISTS workflow_index_label ON workflow_index (list, label, score, expires_at);
 
 CREATE TABLE IF NOT EXISTS workflow_format (format INTEGER NOT NULL) STRICT;
+
+CREATE VIEW IF NOT EXISTS workflow_runs AS
+SELECT document ->> '$.run' AS run, document ->> '$.session.principal' AS principal,
+       document ->> '$.expiresAt' AS expires_at
+  FROM workflow_documents WHERE key GLOB 'run-*';
+
+CREATE VIEW IF NOT EXISTS workflows AS
+SELECT d.document ->> '$.run' AS run, w.value ->> '$[0]' AS workflow_type,
+       w.value ->> '$[1].snapshot.state' AS state, w.value -> '$[1].snapshot.context' AS context,
+       w.value ->> '$[1].snapshot.version' AS version,
+       w.value ->> '$[1].snapshot.updatedAt' AS updated_at, w.value ->> '$[1].ended' AS ended,
+       w.value -> '$[1].claim' AS claim
+  FROM workflow_documents d, json_each(d.document, '$.workflows') w WHERE d.key GLOB 'run-*';
+
+CREATE VIEW IF NOT EXISTS workflow_events AS
+WITH trails (run, workflow_type, trail) AS (
+  SELECT d.document ->> '$.run', w.value ->> '$[0]', w.value -> '$[1].trail'
+    FROM workflow_documents d, json_each(d.document, '$.workflows') w WHERE d.key GLOB 'run-*'
+   UNION ALL
+  SELECT document ->> '$.run', document ->> '$.workflow', document -> '$.entries'
+    FROM workflow_documents WHERE key GLOB 'trail-*'
+)
+SELECT DISTINCT run, workflow_type, e.value ->> '$.seq' AS seq, e.value ->> '$.version' AS version,
+       e.value ->> '$.attempt' AS attempt, e.value ->> '$.from' AS from_state,
+       e.value ->> '$.to' AS to_state, e.value ->> '$.event' AS event,
+       e.value ->> '$.actor' AS actor, e.value ->> '$.tool' AS tool,
+       e.value ->> '$.at' AS occurred_at, e.value AS entry
+  FROM trails, json_each(trail) e;
 `;
 
 /**
