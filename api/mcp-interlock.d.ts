@@ -1273,7 +1273,7 @@ export type WhenEnded = 'keep' | 'restart';
 export interface WorkflowHealth extends Partial<RunsUnderWay> {
     readonly workflow: string;
     readonly store: 'ok' | 'unavailable';
-    readonly index: 'ok' | 'unavailable' | 'none';
+    readonly index: 'ok' | 'uncounted' | 'unavailable' | 'none';
     readonly heldRuns?: readonly ListedRun[];
     readonly stuckRuns?: readonly ListedRun[];
 }

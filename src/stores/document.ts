@@ -43,6 +43,11 @@ export interface DocumentStoreOptions {
   readonly maxBytes?: number | undefined;
   /** Chains the trail of each run by hashes, which `verifyTrail()` checks. Default `false`. */
   readonly chainTrail?: boolean | undefined;
+  /**
+   * How many entries each trail keeps at least, from 50 on. `Infinity`: all, for as long as the run
+   * lives. Eight of the older ones make a document. Default 128.
+   */
+  readonly trailLimit?: number | undefined;
 }
 
 /** A store on documents. */
@@ -66,6 +71,13 @@ const optionsSchema = lazyOptions(() => ({
   now: z._default(functionOption<() => number>(), () => Date.now),
   maxBytes: z._default(z.int().check(z.minimum(10_000)), 16_000_000),
   chainTrail: z._default(z.boolean(), false),
+  trailLimit: z._default(
+    z.custom<number>(
+      (limit) => limit === Number.POSITIVE_INFINITY || (Number.isInteger(limit) && limit >= 50),
+      'expected a whole number from 50 on, or Infinity',
+    ),
+    128,
+  ),
 }));
 
 /**

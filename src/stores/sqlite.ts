@@ -61,7 +61,7 @@ export function sqliteStore(options: SqliteStoreOptions): SqliteStore {
   const documents = setUp(database, busyTimeoutMs, () => {
     return new SqliteDocuments(database, transactions, now);
   });
-  return documentStore(documents, { now, chainTrail }) as SqliteStore;
+  return documentStore(documents, { now, chainTrail, trailLimit: Infinity }) as SqliteStore;
 }
 
 function isDatabase(value: unknown): boolean {

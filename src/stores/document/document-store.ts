@@ -8,7 +8,7 @@ import { InterlockError } from '../../errors.ts';
 import { anonymousKey } from '../../names.ts';
 import { KeyedQueue } from '../keyed-queue.ts';
 import { appending, type Guess, type Operation, RulebookStore } from '../rulebook.ts';
-import { anonymized, isKnown, lastEntries, type RunState } from '../run-state.ts';
+import { anonymized, isKnown, isPinned, lastEntries, type RunState } from '../run-state.ts';
 import type { RunKey, TrailDraft, TrailEntry } from '../store.ts';
 import type { Documents, NextDocument, Swapped } from './documents.ts';
 import {
@@ -20,7 +20,6 @@ import {
   newRevision,
   OLDER,
   OLDER_AT_ONCE,
-  OLDER_KEPT,
   type OlderEntries,
   olderOfText,
   partBefore,
@@ -95,22 +94,27 @@ export interface DocumentStoreSettings {
   readonly now: () => number;
   readonly maxBytes: number;
   readonly chainTrail: boolean;
+  readonly trailLimit: number;
 }
 
 export class DocumentStore extends RulebookStore {
   readonly #documents: Documents;
   readonly #time: BackendTime;
   readonly #maxBytes: number;
+  /** How many documents of older entries a trail has at most. */
+  readonly #mostOlder: number;
   readonly #queue = new KeyedQueue();
   /** In the order of their last use. */
   readonly #kept = new Map<string, Kept>();
   /** Entries of refused calls that wait for their turn to be written, by run. */
   readonly #refused = new Map<string, Refused>();
 
-  constructor(documents: Documents, { now, maxBytes, chainTrail }: DocumentStoreSettings) {
+  constructor(documents: Documents, settings: DocumentStoreSettings) {
+    const { now, maxBytes, chainTrail, trailLimit } = settings;
     super(chainTrail);
     this.#documents = documents;
     this.#maxBytes = maxBytes;
+    this.#mostOlder = Math.ceil(trailLimit / OLDER_AT_ONCE);
     this.#time = new BackendTime({ now, monotonic: () => performance.now() });
   }
 
@@ -152,7 +156,7 @@ export class DocumentStore extends RulebookStore {
     if (stored === undefined || workflow === undefined) return [];
     const newest = partBefore(workflow);
     const wanted = Math.ceil((limit - workflow.trail.length) / OLDER_AT_ONCE);
-    const count = Math.max(0, Math.min(wanted, OLDER_KEPT, newest + 1));
+    const count = Math.max(0, Math.min(wanted, this.#mostOlder, newest + 1));
     const parts = Array.from({ length: count }, (_, at) => newest - count + 1 + at);
     const older = await Promise.all(
       parts.map(async (part) => {
@@ -221,6 +225,10 @@ export class DocumentStore extends RulebookStore {
       olderUntil: Math.max(run.olderUntil, isSame ? before.olderUntil : 0),
     };
     if (isNewest) this.#keep(key, kept);
+    // Nothing writes a held run, but people look at it, as long as it takes.
+    if (isPinned(run) && isSoonOver(kept, now)) {
+      await this.#prolongAll(kept, Math.ceil(now) + OLDER_MS).catch(() => {});
+    }
     return { kept, now: notBefore(now, run) };
   }
 
@@ -372,23 +380,22 @@ export class DocumentStore extends RulebookStore {
         kept.olderUntil ||= until;
       });
       writes.push(noted);
-      if (part >= OLDER_KEPT)
-        writes.push(this.#removeOlder(keyOfOlder(run, name, part - OLDER_KEPT)));
+      const oldest = part - this.#mostOlder;
+      if (oldest >= 0) writes.push(this.#removeOlder(keyOfOlder(run, name, oldest)));
     }
-    const isSoonOver = kept.olderUntil > 0 && kept.olderUntil < expiresAt + OLDER_SOON_MS;
-    if (isSoonOver) {
-      const prolonged = keysOfOlder(run).map((key) => this.#prolongOlder(key, until));
-      const noted = Promise.all(prolonged).then(() => {
-        kept.olderUntil = until;
-      });
-      writes.push(noted);
-    }
+    if (isSoonOver(kept, expiresAt)) writes.push(this.#prolongAll(kept, until));
     await Promise.allSettled(writes);
   }
 
   async #writeOlder(key: string, older: OlderEntries): Promise<void> {
     const { swapped } = await this.#documents.swap(key, undefined, documentOfOlder(older));
     if (!swapped) await this.#prolongOlder(key, older.expiresAt);
+  }
+
+  async #prolongAll(kept: Kept, until: number): Promise<void> {
+    const keys = keysOfOlder(kept.run, this.#mostOlder);
+    await Promise.all(keys.map((key) => this.#prolongOlder(key, until)));
+    kept.olderUntil = until;
   }
 
   async #prolongOlder(key: string, expiresAt: number): Promise<void> {
@@ -404,7 +411,7 @@ export class DocumentStore extends RulebookStore {
   }
 
   async #dropOlder(run: StoredRun): Promise<void> {
-    await Promise.all(keysOfOlder(run).map((key) => this.#removeOlder(key)));
+    await Promise.all(keysOfOlder(run, this.#mostOlder).map((key) => this.#removeOlder(key)));
   }
 
   /** Removes a run that is unknown by now, with the older entries of its trails. */
@@ -447,6 +454,11 @@ function made<Result>(
     run = { ...run, workflows: new Map(run.workflows).set(workflow, next) };
   if (run && life) run = { ...run, ...life };
   return run === undefined || run === known ? { result } : { result, next: run };
+}
+
+/** Whether the older entries would go soon after that time. */
+function isSoonOver({ olderUntil }: Kept, time: number): boolean {
+  return olderUntil > 0 && olderUntil < time + OLDER_SOON_MS;
 }
 
 /** Without the entries that lie elsewhere for certain. */

@@ -33,9 +33,6 @@ const REVISIONS_KEPT = 8;
 export const OLDER_AT_ONCE = 8;
 export const TRAIL_FULL = 12;
 
-/** How many documents of older entries a workflow has at most: 128 entries. */
-export const OLDER_KEPT = 16;
-
 export function newRevision(): string {
   return randomBytes(9).toString('base64url');
 }
@@ -197,12 +194,12 @@ export function partBefore({ trail }: WorkflowState): number {
   return Math.floor(((trail[0]?.seq ?? 1) - 1) / OLDER_AT_ONCE) - 1;
 }
 
-/** All documents with older entries that a run may have. */
-export function keysOfOlder(run: StoredRun): string[] {
+/** All documents with older entries that a run may have, where a trail has `most` of them. */
+export function keysOfOlder(run: StoredRun, most: number): string[] {
   return [...run.workflows].flatMap(([name, { head }]) => {
     if (head.seq < TRAIL_FULL) return [];
     const newest = Math.floor(head.seq / OLDER_AT_ONCE);
-    const first = Math.max(0, newest - OLDER_KEPT - 1);
+    const first = Math.max(0, newest - most - 1);
     return Array.from({ length: newest - first + 1 }, (_, at) => keyOfOlder(run, name, first + at));
   });
 }
