@@ -45,8 +45,8 @@ const optionsSchema = lazyOptions(() => ({
 /**
  * Keeps runs in one SQLite file, as documents in the tables `workflow_documents` and
  * `workflow_index`, which it makes itself. For one machine: steps are exact between all processes
- * that open the file. A commit survives a crash of the process and a power failure, since it flushes
- * the disk. The trail of a run goes with the run. Each new run removes two expired ones.
+ * that open the file. A commit survives a crash of the process and a power failure, since it
+ * flushes the disk. The trail of a run goes with the run. Each new run removes two expired ones.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown,
  * `ERR_INTERLOCK_STORE` where another version of the package has made the file

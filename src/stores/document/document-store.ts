@@ -1,7 +1,6 @@
 /**
  * The rulebook on documents that can be compared and swapped. Hides which document a write goes by,
- * what becomes of lost answers, where older entries of a trail are, and when an answer must not
- * come from memory.
+ * what becomes of lost answers, and where older entries of a trail are.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { InterlockError } from '../../errors.ts';
@@ -10,7 +9,7 @@ import { KeyedQueue } from '../keyed-queue.ts';
 import { appending, type Guess, type Operation, RulebookStore } from '../rulebook.ts';
 import { anonymized, isKnown, isPinned, lastEntries, type RunState } from '../run-state.ts';
 import type { RunKey, TrailDraft, TrailEntry } from '../store.ts';
-import type { Documents, NextDocument, Swapped } from './documents.ts';
+import type { Documents, IndexEntry, NextDocument, Swapped } from './documents.ts';
 import {
   indexOfRun,
   keyOfOlder,
@@ -37,7 +36,7 @@ import { BackendTime, WRONG_MS } from './time.ts';
 /** How many runs a process keeps, to write their next revision without reading them first. */
 const RUNS_KEPT = 500;
 
-/** How long before its expiry a run is read first, whatever this process knows of it. */
+/** How long before its expiry a run is read first, also where this process knows it. */
 const NEAR_EXPIRY_MS = 60_000;
 
 /** How many writes of others may come between before the backend counts as too busy. */
@@ -243,7 +242,7 @@ export class DocumentStore extends RulebookStore {
       const { document, revision } = (await this.#documents.read(key)) ?? {};
       const older = olderOfText(document);
       if (older && revision !== undefined && older.expiresAt <= (await this.now()))
-        await this.#documents.remove(key, revision);
+        await this.#documents.remove(key, revision, OLDER_LISTS);
       return false;
     }
     const found = await this.find(key);
@@ -340,10 +339,11 @@ export class DocumentStore extends RulebookStore {
     // A character has at most three bytes: most documents need no count.
     if (document.length * 3 > room && Buffer.byteLength(document) > room)
       throw tooLarge(Buffer.byteLength(document), this.#maxBytes, room);
-    const index = indexOfRun(stored, expiresAt);
+    const index = indexOfRun(stored);
+    const changes = changesOf(kept && indexOfRun(kept.run), index);
     const askedAt = this.#time.asked();
     const [answer] = await Promise.all([
-      this.#documents.swap(key, kept?.revision, { document, revision, expiresAt, index }),
+      this.#documents.swap(key, kept?.revision, { document, revision, expiresAt, ...changes }),
       before && this.#age(before, stored.expiresAt),
     ]);
     if (typeof answer?.swapped !== 'boolean') throw faulty('swap() did not say whether it wrote');
@@ -407,7 +407,7 @@ export class DocumentStore extends RulebookStore {
 
   async #removeOlder(key: string): Promise<void> {
     const { revision } = (await this.#documents.read(key)) ?? {};
-    if (revision !== undefined) await this.#documents.remove(key, revision);
+    if (revision !== undefined) await this.#documents.remove(key, revision, OLDER_LISTS);
   }
 
   async #dropOlder(run: StoredRun): Promise<void> {
@@ -419,7 +419,8 @@ export class DocumentStore extends RulebookStore {
     if (kept === undefined) return false;
     await this.#dropOlder(kept.run);
     this.#kept.delete(key);
-    return this.#documents.remove(key, kept.revision);
+    const lists = indexOfRun(kept.run).map(({ list }) => list);
+    return this.#documents.remove(key, kept.revision, lists);
   }
 }
 
@@ -481,10 +482,25 @@ function notBefore(now: number, { workflows }: RunState): number {
   return latest;
 }
 
+const OLDER_LISTS = [LISTS.removable];
+
 function documentOfOlder(older: OlderEntries): NextDocument {
   const { expiresAt } = older;
   const index = [{ list: LISTS.removable, label: '', score: expiresAt }];
-  return { document: textOfOlder(older), revision: newRevision(), expiresAt, index };
+  const changes = { index, put: index, drop: [] };
+  return { document: textOfOlder(older), revision: newRevision(), expiresAt, ...changes };
+}
+
+function changesOf(
+  before: readonly IndexEntry[] = [],
+  index: readonly IndexEntry[],
+): Pick<NextDocument, 'index' | 'put' | 'drop'> {
+  const put = index.filter((entry) => {
+    const same = before.find(({ list }) => list === entry.list);
+    return same?.score !== entry.score || same.label !== entry.label;
+  });
+  const dropped = before.filter(({ list }) => !index.some((entry) => entry.list === list));
+  return { index, put, drop: dropped.map(({ list }) => list) };
 }
 
 function faulty(fault: string): InterlockError {

@@ -25,6 +25,10 @@ export interface NextDocument {
   readonly expiresAt: number | undefined;
   /** All entries of the document in the index. They replace those of the revision before. */
   readonly index: readonly IndexEntry[];
+  /** Which of them are new, or other than those of the revision `expected`. */
+  readonly put: readonly IndexEntry[];
+  /** The lists in which the revision `expected` has an entry, and this one has none. */
+  readonly drop: readonly string[];
 }
 
 /** Under what a document can be found. A document has at most one entry for a list. */
@@ -109,8 +113,12 @@ export interface Documents {
    */
   swap(key: string, expected: string | undefined, next: NextDocument): Promise<Swapped>;
 
-  /** Removes the document with its index if it has this revision, in one atomic operation. */
-  remove(key: string, expected: string): Promise<boolean>;
+  /**
+   * Removes the document if it has this revision, in one atomic operation, and with it its index.
+   *
+   * @param lists the lists in which it has an entry
+   */
+  remove(key: string, expected: string, lists: readonly string[]): Promise<boolean>;
 
   /**
    * The first documents of a list: those with the lowest scores, and of one score those whose keys

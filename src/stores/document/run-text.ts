@@ -2,8 +2,9 @@
  * A run as the text of a document, and under what it can be found. Hides the layout of the text,
  * which older entries of a trail lie elsewhere, and how names become keys of any backend.
  */
-import { createHash, randomBytes } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import { InterlockError } from '../../errors.ts';
+import { newToken } from '../../names.ts';
 import { isPinned, type RunState, type WorkflowState } from '../run-state.ts';
 import { decodeText, encodeText } from '../sql-text.ts';
 import type { Json, TrailEntry } from '../store.ts';
@@ -29,16 +30,19 @@ const LAYOUT = 1;
 
 const REVISIONS_KEPT = 8;
 
+/** In characters of base64url: 72 random bits. */
+const REVISION_LENGTH = 12;
+
 /** How many entries go into a document of their own, once there are `TRAIL_FULL` in the run's. */
 export const OLDER_AT_ONCE = 8;
 export const TRAIL_FULL = 12;
 
 export function newRevision(): string {
-  return randomBytes(9).toString('base64url');
+  return newToken().slice(0, REVISION_LENGTH);
 }
 
 export function keyOfRun(run: string): string {
-  return `run-${digestOfName(run)}`;
+  return `run-${digestOf(run)}`;
 }
 
 /** How keys of documents with older entries begin. */
@@ -94,8 +98,8 @@ export function textOfRun(stored: StoredRun): string {
 }
 
 /**
- * @throws InterlockError `ERR_INTERLOCK_STORE` where the text is none of this key's run, or has another
- * layout
+ * @throws InterlockError `ERR_INTERLOCK_STORE` where the text is none of this key's run, or has
+ * another layout
  */
 export function runOfText(key: string, document: string): StoredRun {
   const text = parsed(document) as Partial<RunText> | undefined;
@@ -143,7 +147,8 @@ export function revised(
   const { session, openedBy, workflows, expiresAt, sessionEnded, movesTo } = run;
   const revisions = [...(before?.revisions.slice(1 - REVISIONS_KEPT) ?? []), revision];
   return {
-    ...{ run: name, session, openedBy, workflows, expiresAt, sessionEnded, movesTo, revisions },
+    ...{ run: name, session, openedBy, workflows, expiresAt, sessionEnded, movesTo },
+    revisions,
     birth: before?.birth ?? newRevision(),
     olderUntil: before?.olderUntil ?? 0,
   };
@@ -214,7 +219,7 @@ export const LISTS = {
   /** The same; the score is when the claim was taken. */
   since: (workflow: string) => `since-${short(workflow)}`,
   owned: (principal: string) => `of-${short(principal)}`,
-  /** All documents that the backend may remove; the score is when. */
+  /** All documents; the score is when the backend may remove it, unless a step pins it. */
   removable: 'removable',
 } as const;
 
@@ -226,11 +231,13 @@ export function stateOfLabel(label: string): string {
   return decodeText(label);
 }
 
-export function indexOfRun(run: RunState, expiresAt: number | undefined): readonly IndexEntry[] {
-  const entries: IndexEntry[] = [];
+export function indexOfRun(run: RunState): readonly IndexEntry[] {
+  // Also where a step pins it: the entry would come and go with each step.
+  const entries: IndexEntry[] = [
+    { list: LISTS.removable, label: '', score: Math.ceil(run.expiresAt) },
+  ];
   const { principal } = run.session;
   if (principal !== undefined) entries.push({ list: LISTS.owned(principal), label: '', score: 0 });
-  if (expiresAt !== undefined) entries.push({ list: LISTS.removable, label: '', score: expiresAt });
   for (const [name, { snapshot, claim, ended }] of run.workflows) {
     const list = ended ? LISTS.ended(name) : LISTS.open(name);
     const score = Math.floor(snapshot.updatedAt);
@@ -243,13 +250,17 @@ export function indexOfRun(run: RunState, expiresAt: number | undefined): readon
   return entries;
 }
 
-/** Digests of names, since each write asks for those of the same few workflows. */
+function short(name: string): string {
+  return digestOf(name).slice(0, 32);
+}
+
+/** The newest digests, since each step asks several times for those of its run and its workflow. */
 const digests = new Map<string, string>();
 
-function short(name: string): string {
+function digestOf(name: string): string {
   let digest = digests.get(name);
   if (digest === undefined) {
-    digest = digestOfName(name).slice(0, 32);
+    digest = digestOfName(name);
     if (digests.size >= 1_000) digests.clear();
     digests.set(name, digest);
   }

@@ -128,8 +128,8 @@ const SCHEMA = `
 CREATE TABLE IF NOT EXISTS workflow_documents (
   key         TEXT PRIMARY KEY,
   revision    TEXT NOT NULL,
-  document    TEXT NOT NULL,
-  expires_at  INTEGER
+  expires_at  INTEGER,
+  document    TEXT NOT NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS workflow_documents_expiry
   ON workflow_documents (expires_at) WHERE expires_at IS NOT NULL;
@@ -139,11 +139,10 @@ CREATE TABLE IF NOT EXISTS workflow_index (
   list        TEXT NOT NULL,
   label       TEXT NOT NULL,
   score       INTEGER NOT NULL,
-  expires_at  INTEGER,
   PRIMARY KEY (key, list)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS workflow_index_order ON workflow_index (list, score, key);
-CREATE INDEX IF NOT EXISTS workflow_index_label ON workflow_index (list, label, score, expires_at);
+CREATE INDEX IF NOT EXISTS workflow_index_label ON workflow_index (list, label, score, key);
 
 CREATE TABLE IF NOT EXISTS workflow_format (format INTEGER NOT NULL) STRICT;
 
