@@ -137,14 +137,17 @@ export class DocumentStore extends RulebookStore {
       return waiting.written;
     }
     const entries: Refused['entries'] = [[workflow, entry]];
-    const written = this.#queue.run(run, async () => {
+    const write = async (): Promise<void> => {
       this.#refused.delete(run);
       for (const name of new Set(entries.map(([each]) => each))) {
         const drafts = entries.filter(([each]) => each === name).map(([, draft]) => draft);
         await this.#change(run, appending(name, drafts), {});
       }
-    });
+    };
+    const written = this.#queue.run(run, write);
+    // Only now, since the queue may be full.
     this.#refused.set(run, { entries, written });
+    written.catch(() => this.#refused.delete(run));
     return written;
   }
 
@@ -266,12 +269,17 @@ export class DocumentStore extends RulebookStore {
     for (let tries = 1; tries <= MOST_TRIES; tries++) {
       const found = guessed ?? (await this.find(key));
       const { kept, now } = found;
-      for (const revision of kept?.run.revisions ?? [])
-        if (sent.has(revision)) return sent.get(revision) as Result;
+      const own = kept?.run.revisions.find((revision) => sent.has(revision));
+      if (own !== undefined) {
+        if (knownOf(found) === undefined) await this.#clear(key, kept);
+        return sent.get(own) as Result;
+      }
       const { result, next, isRemoved } = made(found, operation);
       if (next === undefined) {
         if (guessed === undefined) {
           if (isRemoved) await this.#clear(key, kept);
+          // The run was there before the answer was lost, and it is gone now.
+          for (const lost of isRemoved ? sent.values() : []) return lost;
           return result;
         }
         guessed = undefined;
