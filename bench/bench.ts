@@ -4,7 +4,8 @@
  * request divided by the gated one's, so 1 is a gate that costs nothing. It is one of sums, over
  * all turns: a server gets dearer from request to request until its next major collection, some
  * seconds of load apart. `min`, `median` and `max` are those of single turns. `one core` is the
- * ratio where server and clients share a core, so that no server pays to wake up its clients.
+ * ratio where server and clients share a core, so that no server pays to wake up its clients. The
+ * row of lookups side by side has the time on the clock in place of the CPU's.
  *
  *   npm run bench -- [--full] [--quick] [--only TEXT] [--rounds N] [--node PATH] [--one-core]
  *                    [--minimal] [--json FILE] [--compare FILE] [--profile FOLDER]
@@ -41,6 +42,7 @@ import { measureScale } from './scale.ts';
 import {
   ALL_CORES,
   type Allocated,
+  clockOfRequests,
   cpuOfRequest,
   ServerProcess,
   type StartOptions,
@@ -134,13 +136,14 @@ async function startStore(
 
 async function measure(servers: Servers, workload: Workload): Promise<Row> {
   await warmUp(servers, workload);
+  const cost = workload.isSideBySide ? clockOfRequests : cpuOfRequest;
   const apart = await takeTurns(servers, turns);
   const isDefault = DEFAULT.includes(workload);
-  if (!isDefault || isOnOneCore || ALL_CORES.length === 1) return summary(apart);
+  if (!isDefault || isOnOneCore || ALL_CORES.length === 1) return summary(cost, apart);
   pin(servers, [0]);
   const together = await takeTurns(servers, Math.ceil(turns / 3));
   pin(servers, ALL_CORES);
-  return summary(apart, together);
+  return summary(cost, apart, together);
 }
 
 /**
@@ -170,35 +173,38 @@ async function takeTurns(servers: Servers, count: number): Promise<Round[]> {
   return taken;
 }
 
-function summary(apart: readonly Round[], together?: readonly Round[]): Row {
-  const ofTurns = apart.map((round) => ratioOf([round], 'gated'));
+/** What a request costs, over all of these turns. */
+type Cost = (turns: readonly Turn[]) => number;
+
+function summary(cost: Cost, apart: readonly Round[], together?: readonly Round[]): Row {
+  const ofTurns = apart.map((round) => ratioOf(cost, [round], 'gated'));
   return {
-    ratio: hundredths(ratioOf(apart, 'gated')),
+    ratio: hundredths(ratioOf(cost, apart, 'gated')),
     min: hundredths(Math.min(...ofTurns)),
     median: hundredths(quantile(ofTurns, 0.5)),
     max: hundredths(Math.max(...ofTurns)),
-    ...(together !== undefined && { 'one core': hundredths(ratioOf(together, 'gated')) }),
-    ...(apart[0]?.has('minimal') && { minimal: hundredths(ratioOf(apart, 'minimal')) }),
-    ...figuresOf(apart, 'bare'),
-    ...figuresOf(apart, 'gated'),
+    ...(together !== undefined && { 'one core': hundredths(ratioOf(cost, together, 'gated')) }),
+    ...(apart[0]?.has('minimal') && { minimal: hundredths(ratioOf(cost, apart, 'minimal')) }),
+    ...figuresOf(cost, apart, 'bare'),
+    ...figuresOf(cost, apart, 'gated'),
   };
 }
 
-/** The bare server's CPU time for a request by that of another one, over all of these rounds. */
-function ratioOf(taken: readonly Round[], variant: Setup['variant']): number {
-  return cpuOfRequest(turnsOf(taken, 'bare')) / cpuOfRequest(turnsOf(taken, variant));
+/** What a request costs the bare server by what it costs another one, over all of these rounds. */
+function ratioOf(cost: Cost, taken: readonly Round[], variant: Setup['variant']): number {
+  return cost(turnsOf(taken, 'bare')) / cost(turnsOf(taken, variant));
 }
 
 function turnsOf(taken: readonly Round[], variant: Setup['variant']): readonly Turn[] {
   return taken.flatMap((round) => round.get(variant) ?? []);
 }
 
-function figuresOf(taken: readonly Round[], variant: Setup['variant']): Row {
+function figuresOf(cost: Cost, taken: readonly Round[], variant: Setup['variant']): Row {
   const turns = turnsOf(taken, variant);
   const times = turns.flatMap((turn) => turn.times);
   const seconds = turns.reduce((sum, turn) => sum + turn.seconds, 0);
   return {
-    [`${variant} µs`]: Math.round(cpuOfRequest(turns)),
+    [`${variant} µs`]: Math.round(cost(turns)),
     [`${variant} /s`]: Math.round(times.length / seconds),
     [`${variant} p50 ms`]: hundredths(quantile(times, 0.5)),
     [`${variant} p99 ms`]: hundredths(quantile(times, 0.99)),
@@ -270,7 +276,11 @@ function hundredths(value: number): number {
 
 async function rowsOf(use: (servers: Servers, workload: Workload) => Promise<Row>): Promise<Rows> {
   const rows: Record<string, Row> = {};
-  for (const workload of [...DEFAULT, ...(values.full ? FULL : [])].filter(isChosen)) {
+  const workloads = [...DEFAULT, ...(values.full ? FULL : [])].filter(
+    // A trace is the way of one request.
+    (each) => isChosen(each) && !(values.trace && each.isSideBySide),
+  );
+  for (const workload of workloads) {
     rows[workload.name] = await withServers(workload, (servers) => use(servers, workload));
     console.log(`${workload.name}: ${JSON.stringify(rows[workload.name])}`);
   }

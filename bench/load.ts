@@ -12,7 +12,7 @@ export function quantile(numbers: readonly number[], share: number): number {
   return sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)] ?? 0;
 }
 
-type Load = Pick<Workload, 'sdk' | 'requests' | 'isRefused'>;
+type Load = Pick<Workload, 'sdk' | 'requests' | 'isRefused' | 'isSideBySide'>;
 
 interface Answer {
   readonly headers: IncomingHttpHeaders;
@@ -24,24 +24,28 @@ const STATELESS = '2026-07-28';
 let lastUser = 0;
 
 /**
- * One client: a kept-alive connection with a run of its own, and one request in flight at a time.
+ * One client: a kept-alive connection with a run of its own, and one request in flight at a time;
+ * or side by side, a connection for each of its requests.
  */
 export class Caller {
   readonly #url: URL;
-  readonly #agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  readonly #agent: Agent;
   readonly #requests: readonly Sent[];
   readonly #isRefused: boolean;
+  readonly #isSideBySide: boolean;
   readonly #isStateless: boolean;
   #headers: Readonly<Record<string, string>>;
   #lastId = 0;
   #next = 0;
 
-  constructor(port: number, { sdk, requests, isRefused = false }: Load) {
+  constructor(port: number, { sdk, requests, isRefused = false, isSideBySide = false }: Load) {
     this.#url = new URL(`http://127.0.0.1:${port}/mcp`);
     this.#isStateless = sdk === 'v2';
     this.#headers = { ...HEADERS, 'x-user': `user ${++lastUser}` };
     this.#requests = requests;
     this.#isRefused = isRefused;
+    this.#isSideBySide = isSideBySide;
+    this.#agent = new Agent({ keepAlive: true, maxSockets: isSideBySide ? requests.length : 1 });
   }
 
   /** What it sends with each request, its session's id included. */
@@ -74,8 +78,12 @@ export class Caller {
     return taken;
   }
 
-  /** The next of its requests. */
+  /** The next of its requests; side by side, all of them. */
   async callOnce(): Promise<void> {
+    if (this.#isSideBySide) {
+      await Promise.all(this.#requests.map((each) => this.call(each, this.#isRefused)));
+      return;
+    }
     const [first] = this.#requests;
     const sent = this.#requests[this.#next] ?? first;
     this.#next = (this.#next + 1) % this.#requests.length;

@@ -2,7 +2,7 @@ import { type ChildProcess, execFileSync, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
-import { Caller } from './load.ts';
+import { Caller, quantile } from './load.ts';
 import type { Setup, Workload } from './setups.ts';
 
 /** What one turn under load came to. */
@@ -14,7 +14,7 @@ export interface Turn {
    * its collector does while the other servers take their turns is included.
    */
   readonly cpu: number;
-  /** Milliseconds that each request took. */
+  /** Milliseconds that each request took, or all of a client's that run side by side. */
   readonly times: readonly number[];
 }
 
@@ -67,7 +67,15 @@ export class ServerProcess {
 
   static async start(
     variant: Setup['variant'],
-    { name, requests, before = [], isRefused = false, onNode24, ...kind }: Workload,
+    {
+      name,
+      requests,
+      before = [],
+      isRefused = false,
+      isSideBySide = false,
+      onNode24,
+      ...kind
+    }: Workload,
     { connections, nodeArguments = [], built, isWalked = false, node, core, address }: StartOptions,
   ): Promise<ServerProcess> {
     const setup: ServerSetup = { ...kind, variant, address };
@@ -84,8 +92,10 @@ export class ServerProcess {
       once(child, 'message') as Promise<[number]>,
       once(child, 'exit').then(() => Promise.reject(new Error(`${name}: its server ended`))),
     ]);
-    const load = { sdk: kind.sdk, requests, isRefused: isRefused && variant !== 'bare' };
-    const callers = Array.from({ length: connections }, () => new Caller(port, load));
+    const { sdk } = kind;
+    const load = { sdk, requests, isSideBySide, isRefused: isRefused && variant !== 'bare' };
+    const length = isSideBySide ? 1 : connections;
+    const callers = Array.from({ length }, () => new Caller(port, load));
     for (const caller of callers) await caller.open();
     const [first] = callers;
     for (let round = 0; round < 100; round++) for (const sent of before) await first?.call(sent);
@@ -161,6 +171,16 @@ export function cpuOfRequest(turns: readonly Turn[]): number {
     requests += turn.times.length;
   }
   return cpu / requests;
+}
+
+/** Microseconds until all that run side by side are answered: the median, as machines are noisy. */
+export function clockOfRequests(turns: readonly Turn[]): number {
+  return (
+    quantile(
+      turns.flatMap((turn) => turn.times),
+      0.5,
+    ) * 1000
+  );
 }
 
 export const ALL_CORES: readonly number[] = Array.from(

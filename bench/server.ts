@@ -30,9 +30,11 @@ const NAMES = [
 const inputSchema = z.object({ sku: z.string(), quantity: z.number().int().min(1).default(1) });
 /** Whose handlers keep a state of their own where no gate does it for them. */
 const KEEPERS = ['cart.add_item', 'cart.clear'];
+const LOOKUPS = ['cart.price', 'cart.view'];
 
 async function run(name: string, sku: string) {
   if (setup.variant === 'bare' && KEEPERS.includes(name)) await backend?.getAndSet(sku, name);
+  if (setup.lookupMs !== undefined && LOOKUPS.includes(name)) await delay(setup.lookupMs);
   return { content: [{ type: 'text' as const, text: `${name} of ${sku} done` }] };
 }
 

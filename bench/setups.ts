@@ -19,6 +19,8 @@ export interface Setup {
   readonly listCache?: boolean;
   /** Where runs are kept. The bare server's handler does one get and one set there. */
   readonly store?: StoreName;
+  /** How many milliseconds the handlers of `cart.price` and `cart.view` take. Default none. */
+  readonly lookupMs?: number;
   /** How many tools are bound beside those of the requests, and not available. Default none. */
   readonly bound?: number;
   /** How many states the workflow has beside those of the requests. Default none. */
@@ -42,6 +44,8 @@ export interface Workload extends Omit<Setup, 'variant'> {
   readonly isRefused?: boolean;
   /** Sent some hundred times before anything is measured. */
   readonly before?: readonly Sent[];
+  /** One client sends them all at once, again and again: each turn of its is timed by the clock. */
+  readonly isSideBySide?: boolean;
   /** Measured on Node 24, with a minimal gate beside ours. */
   readonly onNode24?: boolean;
 }
@@ -78,6 +82,16 @@ export const DEFAULT: readonly Workload[] = [
       listCache: true,
     };
   }),
+  {
+    ...KIND,
+    name: 'five lookups side by side',
+    // Two of the bound tool without an event, three of one that no binding names.
+    requests: ['cart.price', 'cart.view', 'cart.price', 'cart.view', 'cart.view'].map((name) =>
+      call(name),
+    ),
+    lookupMs: 200,
+    isSideBySide: true,
+  },
 ];
 
 const OTHERS = {

@@ -93,6 +93,11 @@ export interface GraphNode {
     readonly once?: true;
 }
 
+export interface GraphStart {
+    readonly state: string;
+    readonly node: string;
+}
+
 export interface GraphTool {
     readonly name: string;
     readonly nodes: readonly string[];
@@ -147,6 +152,7 @@ export interface WorkflowGraph {
     readonly id: string;
     readonly kind: WorkflowKind;
     readonly initial: readonly string[];
+    readonly starts: readonly GraphStart[];
     readonly nodes: readonly GraphNode[];
     readonly edges: readonly GraphEdge[];
     readonly tools: readonly GraphTool[];

@@ -16,6 +16,8 @@ export interface WorkflowGraph {
    * order, where nothing is done at first.
    */
   readonly initial: readonly string[];
+  /** Where else a run may begin: the gate's `starts`, in their order. */
+  readonly starts: readonly GraphStart[];
   /**
    * In the order of the definition; each node stands behind the one around it. For rules of order
    * the tools, in the order of the rules, then the junctions.
@@ -24,6 +26,14 @@ export interface WorkflowGraph {
   readonly edges: readonly GraphEdge[];
   /** Every bound tool, in binding order. */
   readonly tools: readonly GraphTool[];
+}
+
+/** A further state in which a run may begin. */
+export interface GraphStart {
+  /** As runs and trails name it. */
+  readonly state: string;
+  /** The node that it is; with parallel regions, the innermost one around all that are active. */
+  readonly node: string;
 }
 
 /** A state; for rules of order a tool, or a junction that joins what a tool needs. */

@@ -12,6 +12,7 @@ import type {
   EdgeTool,
   GraphEdge,
   GraphNode,
+  GraphStart,
   GraphTool,
   Layout,
   WorkflowGraph,
@@ -38,6 +39,7 @@ export function workflowGraph<S extends string, E extends string>(
     id,
     kind,
     initial: activeIn(workflow, workflow.initial),
+    starts: startsOf(workflow, nodes),
     nodes,
     edges: edges.map((edge, at) => ({ id: `e${at}`, ...edge })),
     tools: workflow.toolNames.map((name) => calls.toolOf(name, nodes, edges)),
@@ -63,6 +65,22 @@ function activeIn(workflow: Workflow, state: string): readonly string[] {
   if (chart === undefined) return workflow.hasState(state) ? [state] : [];
   const active = chart.read(state)?.nodes ?? [];
   return active.map(({ path }) => path).filter((path) => path !== '' || isDrawn(chart.root));
+}
+
+function startsOf(workflow: Workflow, nodes: readonly GraphNode[]): GraphStart[] {
+  const others = [...new Set(workflow.starts)].filter((state) => state !== workflow.initial);
+  return others.flatMap((state) => {
+    const active = activeIn(workflow, state);
+    const inside = (parent: string | undefined) =>
+      nodes.filter((node) => node.parent === parent && active.includes(node.id));
+    let found = inside(undefined);
+    let node: string | undefined;
+    while (found.length === 1) {
+      node = found[0]?.id;
+      found = inside(node);
+    }
+    return node === undefined ? [] : [{ state, node }];
+  });
 }
 
 function flatOf(workflow: Workflow, calls: Calls): Layout {

@@ -19,6 +19,7 @@ export type {
   EdgeTool,
   GraphEdge,
   GraphNode,
+  GraphStart,
   GraphTool,
   WorkflowGraph,
   WorkflowKind,

@@ -11,9 +11,9 @@ import type { EdgeTool, GraphEdge, GraphNode, GraphTool, WorkflowGraph } from '.
  * GitHub draws it in a code block of the language `mermaid`.
  *
  * An arrow names the tools that take it: `cart_pay`, `cart_pay fails`. Brackets show what no tool
- * sends, `(CANCEL)` or `(after 15 min)`, and where a run leaves its state and `(enters again)`. A
- * `?` means that it also depends on a guard, on arguments, on a function or on other states. A
- * state names the tools that leave a run in it.
+ * sends, `(CANCEL)` or `(after 15 min)`, where a run leaves its state and `(enters again)`, and in
+ * which further states it `(may begin)`. A `?` means that it also depends on a guard, on arguments,
+ * on a function or on other states. A state names the tools that leave a run in it.
  *
  * For rules of order an arrow leads to each tool from each one that it needs, through `any of` or
  * `all of` where there are alternatives. Words say what else a rule says: `(once)`, `uses it up`,
@@ -87,8 +87,17 @@ class StateDiagram {
     return [
       'stateDiagram-v2',
       ...this.#inside(undefined).map(indented),
+      ...this.#starts().map(indented),
       ...this.#arrows().map(indented),
     ];
+  }
+
+  /** Where else a run may begin. One arrow cannot end in several regions, so words name them. */
+  #starts(): string[] {
+    return this.#graph.starts.map(({ state, node }) => {
+      const regions = this.#graph.nodes.some(({ parent }) => parent === node) ? ` in ${state}` : '';
+      return `[*] --> ${this.#id(node)} : ${escaped(`(may begin${regions})`)}`;
+    });
   }
 
   /** The inside of a state: its own states, where it begins, and where it ends. */

@@ -5,7 +5,6 @@
 import type { Admission } from '../session/run.ts';
 import type { StepMove } from '../step/outcome.ts';
 import { turnKey } from '../step/turns.ts';
-import type { ClientInfo } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
@@ -138,11 +137,10 @@ class GateFilter implements Filter {
    * promise where none of the calls is gated.
    */
   enter(): MaybePromise<boolean> {
-    const { callsSinceTold, record } = this.#admission.session;
+    const { callsSinceTold } = this.#admission.session;
     // Once for each session: a batch that counts past it leaves this to the next session.
     const isTelling = callsSinceTold === TELLING_CALLS;
-    if (isTelling && this.#exchange.messages[0]?.method === 'tools/call')
-      this.#tellOfOldList(record.clientInfo);
+    if (isTelling && this.#exchange.messages[0]?.method === 'tools/call') this.#tellOfOldList();
     let isGated = false;
     for (const incoming of this.#exchange.messages) {
       if (incoming.method !== 'tools/call') continue;
@@ -157,10 +155,11 @@ class GateFilter implements Filter {
   }
 
   /** Not where tools are secret: a list of all tools would give them away. */
-  #tellOfOldList(client: ClientInfo | undefined): void {
+  #tellOfOldList(): void {
     const config = this.#config;
     const isHiding = visibilityFor(config, this.#admission) === 'hide';
-    if (isHiding && config.refusal === 'explain') config.clients.tellOf(client, config);
+    if (isHiding && config.refusal === 'explain')
+      config.clients.tellOf(this.#admission.session, config, 'calls');
   }
 
   /** Judges the calls one after another, from `at` on. */

@@ -179,10 +179,17 @@ export class Judge {
   }
 
   #match(tool: string, { view }: AskedArguments): CallBinding | 'failed' | undefined {
+    const { workflow, listed, warnOnce, onError } = this.#config;
+    const clash = workflow.clashOf(tool, 'each name that two globs match');
+    if (clash !== undefined) {
+      // A list has told of a name that it showed. Clients make others up: those are told together.
+      if (listed.mirroredOf(tool) === undefined) warnOnce(clash);
+      return 'failed';
+    }
     try {
-      return this.#config.workflow.match(tool, view);
+      return workflow.match(tool, view);
     } catch (error) {
-      this.#config.onError(error);
+      onError(error);
       return 'failed';
     }
   }

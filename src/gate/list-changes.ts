@@ -99,6 +99,9 @@ export function tellLists(
     !isSettled && isOwn && answer?.exchange.announceListChange(answer.message, lists) === true;
   if (isOnAnswer && lists.includes('tools')) session.callsSinceTold ??= 0;
   run.listChanged(lists, isSettled || isOnAnswer);
+  // Not where tools are secret: a list of all tools would give them away.
+  const isOpen = !isSettled && isOwn && config.refusal === 'explain';
+  if (isOpen && session.callsSinceTold !== undefined) config.clients.noteTold(session, config);
 }
 
 /** Tells a session's client that its lists show another run from now on, or none. */

@@ -4,6 +4,7 @@
  */
 import { asciiText } from '../names.ts';
 import { wrongAnswer } from '../options.ts';
+import type { LiveSession } from '../session/live-session.ts';
 import type { Admission } from '../session/run.ts';
 import type { ClientInfo } from '../stores/store.ts';
 import type { Observers } from '../wire/exchange.ts';
@@ -58,6 +59,9 @@ const UNNAMED: ClientInfo = Object.freeze({ name: '', version: '' });
 
 /** So many calls without a new list tell of a client that never asks for one. */
 export const TELLING_CALLS = 3;
+/** So do so many sessions of a name that ended without one, of its last ones that were told. */
+const TELLING_SESSIONS = 3;
+const LAST_SESSIONS = 5;
 /** The operator is told of so many names. Clients choose them, and could fill a log. */
 const MOST_TOLD = 100;
 
@@ -92,6 +96,8 @@ export interface ListingRules extends Observers {
 export class ListingClients {
   readonly #chosen = new WeakMap<ClientInfo, Visibility>();
   readonly #told = new Set<string>();
+  /** By name, the last sessions that were told of a new list; the least recent name first. */
+  readonly #sessions = new Map<string, readonly LiveSession[]>();
 
   /**
    * What the client itself is shown. `auto`: nothing is known of it, so the era and the session's
@@ -116,8 +122,36 @@ export class ListingClients {
     return chosen;
   }
 
-  /** Tells the operator once of a client that goes on calling with an old list. */
-  tellOf({ name }: ClientInfo = UNNAMED, { visibility, workflow, onWarning }: ListingRules): void {
+  /**
+   * A session is told that its list of tools changed. A client that never lists again may call
+   * nothing more, and end: its next session that is told so tells of it.
+   */
+  noteTold(session: LiveSession, config: ListingRules): void {
+    const { name } = session.record.clientInfo ?? UNNAMED;
+    const last = this.#sessions.get(name) ?? [];
+    if (this.#told.has(name) || last.includes(session)) return;
+    this.#sessions.delete(name);
+    this.#sessions.set(name, [...last, session].slice(-LAST_SESSIONS));
+    const [oldest] = this.#sessions.keys();
+    if (this.#sessions.size > MOST_TOLD && oldest !== undefined) this.#sessions.delete(oldest);
+    const ended = last.filter(
+      ({ isOver, callsSinceTold }) => isOver && callsSinceTold !== undefined,
+    );
+    if (ended.length < TELLING_SESSIONS || last.some(({ listsAgain }) => listsAgain)) return;
+    this.tellOf(session, config, 'sessions');
+  }
+
+  /**
+   * Tells the operator once of a client that goes on with an old list.
+   *
+   * @param by what told of it: the calls of this session, or the earlier sessions of its name
+   */
+  tellOf(
+    { record }: LiveSession,
+    { visibility, workflow, onWarning }: ListingRules,
+    by: 'calls' | 'sessions',
+  ): void {
+    const { name } = record.clientInfo ?? UNNAMED;
     if (this.#told.size >= MOST_TOLD || this.#told.has(name)) return;
     this.#told.add(name);
     const quoted = asciiText(name);
@@ -126,11 +160,15 @@ export class ListingClients {
         ? `let your visibility return 'stable' for the name ${quoted}`
         : 'give fsmGate(gate, { visibility: (client) => ' +
           `client.name === ${quoted} ? 'stable' : '${visibility}' })`;
+    const seen =
+      by === 'calls'
+        ? `the client ${quoted} was told that its list of tools changed, and called ` +
+          `${TELLING_CALLS} times without listing again`
+        : `${TELLING_SESSIONS} sessions of the client ${quoted} were told that their list of ` +
+          'tools changed, and ended without listing again';
     onWarning(
-      `the client ${quoted} was told that its list of tools changed, and called ` +
-        `${TELLING_CALLS} times without listing again, as far as this process saw. Its model may ` +
-        `not see what "${workflow.id}" allows now. If it never lists again, ${line}; ` +
-        'see mcp-interlock/docs/start/clients.md',
+      `${seen}, as far as this process saw. Its model may not see what "${workflow.id}" allows ` +
+        `now. If it never lists again, ${line}; see mcp-interlock/docs/start/clients.md`,
     );
   }
 }

@@ -21,6 +21,9 @@ type Hint =
    * tools. The sender itself tells the session `but`.
    */
   | { readonly kind: 'changed'; readonly lists?: readonly ListKind[]; readonly but?: string }
+  /** The client called a tool on the sender, or listed them. Told of the first two of each. */
+  | { readonly kind: 'called'; readonly hasId: boolean }
+  | { readonly kind: 'listed' }
   /** The session has ended. */
   | { readonly kind: 'ended' };
 
@@ -39,6 +42,8 @@ const envelope = lazily(() =>
         lists: z.optional(z.array(z.enum(LISTS))),
         but: z.optional(z.string()),
       }),
+      z.object({ kind: z.literal('called'), hasId: z.boolean() }),
+      z.object({ kind: z.literal('listed') }),
       z.object({ kind: z.literal('ended') }),
     ]),
   ),
@@ -70,6 +75,10 @@ interface RelayedSession {
   readonly streams: Streams;
   /** `false` where no such request is in flight here. */
   cancel(id: string | number): boolean;
+  /** The client called a tool. `hasId`: the call had an id of a conversation. */
+  noteCall(hasId: boolean): void;
+  /** The client listed the tools. */
+  noteList(): void;
 }
 
 /** What this instance does when another one tells it to. */
@@ -159,6 +168,16 @@ export class Relay {
     this.#send(run, { kind: 'cancelled', id });
   }
 
+  /** The client called a tool here. The instance that opened its session counts its calls. */
+  called(run: string, hasId: boolean): void {
+    this.#send(run, { kind: 'called', hasId });
+  }
+
+  /** The client listed the tools here. Another instance may have told it that they changed. */
+  listed(run: string): void {
+    this.#send(run, { kind: 'listed' });
+  }
+
   ended(run: string): void {
     this.#send(run, { kind: 'ended' });
   }
@@ -226,6 +245,12 @@ export class Relay {
         return;
       case 'cancelled':
         session.cancel(hint.id);
+        return;
+      case 'called':
+        session.noteCall(hint.hasId);
+        return;
+      case 'listed':
+        session.noteList();
         return;
       case 'ended':
         this.#listener.ended(session);

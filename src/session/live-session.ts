@@ -144,10 +144,21 @@ export class LiveSession {
   shown: ShownRun | 'own' | undefined;
   /** How many tools it called since it was told of a new list that it has not asked for. */
   callsSinceTold: number | undefined;
-  /** How many tools it has called in this process. */
+  /**
+   * How many tools it has called. Of its calls on another instance, that one tells the first two
+   * where a bus joins them.
+   */
   calls = 0;
   /** Whether its first call had an id of a conversation. */
   hasId = false;
+  /** How often it has listed the tools in this process. */
+  lists = 0;
+  /** Whether it has listed the tools since it was told that they changed. */
+  listsAgain = false;
+  /** Whether another instance opened it, or this process forgot it in between. */
+  isAdopted = false;
+  /** Whether it was ended, or has expired. */
+  isOver = false;
   /** Whether ids in its requests may name runs. */
   isServed = false;
   #moves = 0;
@@ -240,6 +251,17 @@ export class LiveSession {
     const callbacks = this.#questions.get(id) ?? [];
     this.#questions.delete(id);
     for (const callback of callbacks) callback();
+  }
+
+  /** It called a tool, here or on another instance. */
+  noteCall(hasId: boolean): void {
+    if (this.calls++ === 0) this.hasId = hasId;
+  }
+
+  /** It listed the tools, here or on another instance. */
+  noteList(): void {
+    if (this.callsSinceTold !== undefined) this.listsAgain = true;
+    this.callsSinceTold = undefined;
   }
 
   /** Sends the client a message that answers no request, on its newest stream in any process. */
@@ -391,8 +413,12 @@ export class SessionTable {
         if (oldest === undefined || oldest.session === current) break;
         const hasExpired = now - oldest.usedAt >= this.#idleMs;
         if (!hasExpired && this.size <= this.#max) break;
-        if (oldest.session.idle) this.delete(oldest.session.run);
-        else this.#touch(oldest, now);
+        if (!oldest.session.idle) {
+          this.#touch(oldest, now);
+          continue;
+        }
+        oldest.session.isOver = hasExpired;
+        this.delete(oldest.session.run);
       }
     }
   }

@@ -23,9 +23,9 @@ import type { Message } from '../wire/message.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import type { ClientOf, Identity, Owner, PrincipalOf } from './callers.ts';
 import type { InFlight, LiveSession } from './live-session.ts';
-import type { OpeningCaller } from './lone-calls.ts';
 import { CROWDED, type Denial, type Run } from './run.ts';
 import type { RunKeyStrategy } from './run-key.ts';
+import type { OpeningCaller } from './stuck-clients.ts';
 
 /** How the sessions of one mounted middleware are kept. */
 export interface SessionsConfig extends Observers {

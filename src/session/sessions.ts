@@ -25,7 +25,6 @@ import { Conversations, type RequestNames } from './conversations.ts';
 import { serveHandles } from './handles.ts';
 import { HeldRuns } from './held-runs.ts';
 import { LiveSession, SessionTable } from './live-session.ts';
-import { hasKnownId, LoneCalls } from './lone-calls.ts';
 import {
   Admission,
   CROWDED,
@@ -55,6 +54,7 @@ import {
   type SessionsConfig,
   Termination,
 } from './session-filters.ts';
+import { hasKnownId, KeptIds, LoneCalls } from './stuck-clients.ts';
 
 /** A session that the caller may use. */
 interface FoundSession {
@@ -64,6 +64,12 @@ interface FoundSession {
   /** The session's count of moves before the run was read. */
   readonly moves?: number;
 }
+
+/**
+ * Of so many calls and lists of a session each instance tells the others. One may be the client's
+ * only call, or its first list; a second one is not.
+ */
+const MOST_HINTS = 2;
 
 /** How often a process tells of unknown sessions at most, in milliseconds. */
 const UNKNOWN_EACH_MS = 10_000;
@@ -82,6 +88,7 @@ export class Sessions implements SessionKeeper {
   readonly #cacheMs: number;
   readonly #conversations: Conversations | undefined;
   readonly #loneCalls: LoneCalls | undefined;
+  readonly #keptIds: KeptIds | undefined;
   /** Whether calls may name their runs in their arguments. */
   readonly #hasHandles: boolean;
   /** Whether requests without a session may have runs, though they have no id of one. */
@@ -111,6 +118,7 @@ export class Sessions implements SessionKeeper {
       follow: (session, run) => this.#follow(session, run),
     });
     this.#loneCalls = LoneCalls.of(config);
+    this.#keptIds = KeptIds.of(config);
     this.#keeper = {
       keys: config.keys,
       store: config.store,
@@ -167,7 +175,9 @@ export class Sessions implements SessionKeeper {
     if (known !== undefined) return this.#enterSession(exchange, { session: known }, identity);
     return this.#find(run, identity, req).then((found) => {
       if (found === 'unavailable') return deny(exchange, STORE_AWAY);
-      if (found === 'unknown') return deny(exchange, UNKNOWN_SESSION);
+      if (found === 'over' && exchange.messages.some(({ method }) => method === 'tools/call'))
+        this.#keptIds?.called(run, exchange, identity.principal !== undefined);
+      if (found === 'over' || found === 'unknown') return deny(exchange, UNKNOWN_SESSION);
       return this.#enterSession(exchange, found, identity);
     });
   }
@@ -420,11 +430,12 @@ export class Sessions implements SessionKeeper {
     return age >= 0 && age < this.#cacheMs ? known : undefined;
   }
 
+  /** `over`: no caller has such a session. `unknown`: it is another caller's. */
   async #find(
     run: string,
     { binding, principal }: Identity,
     req: RequestPort,
-  ): Promise<FoundSession | 'unknown' | 'unavailable'> {
+  ): Promise<FoundSession | 'over' | 'unknown' | 'unavailable'> {
     const { store, clock, idleMs } = this.config;
     const known = this.table.get(run);
     const moves = known?.moves ?? 0;
@@ -443,7 +454,7 @@ export class Sessions implements SessionKeeper {
       const isFirst = known !== undefined && this.table.get(run) === known;
       if (isFirst && record === undefined) this.#tellEnded(run, 'unknown');
       this.#forget(run);
-      return 'unknown';
+      return 'over';
     }
     if (record.session.principal !== binding) return 'unknown';
     const session = this.table.get(run) ?? this.#adopt(run, record.session, principal, req);
@@ -481,6 +492,7 @@ export class Sessions implements SessionKeeper {
     req: RequestPort,
   ): LiveSession {
     const session = this.#live(run, record);
+    session.isAdopted = true;
     const seat = this.#quotas.seat({ principal, client: clientNamed(this.config.clientOf, req) });
     this.table.add(session, seat, session.checkedAt);
     return session;
@@ -490,7 +502,10 @@ export class Sessions implements SessionKeeper {
     const session = this.table.get(run);
     this.table.delete(run);
     this.#missed.forget(run);
-    session?.streams.endAll();
+    if (session === undefined) return;
+    session.isOver = true;
+    session.streams.endAll();
+    this.#keptIds?.ended(run, session.record.clientInfo?.name);
   }
 
   #enterSession(
@@ -542,9 +557,15 @@ export class Sessions implements SessionKeeper {
       const { kind, id, method, message } = incoming;
       if (kind === 'response' && id !== undefined) session.answered(id);
       if (method === 'tools/call') {
-        if (session.calls++ === 0) session.hasId = hasKnownId(message);
+        const hasId = session.calls === 0 && hasKnownId(message);
+        session.noteCall(hasId);
         if (session.callsSinceTold !== undefined) session.callsSinceTold++;
-      } else if (method === 'tools/list') session.callsSinceTold = undefined;
+        const isCounted = this.#loneCalls !== undefined && session.isAdopted;
+        if (isCounted && session.calls <= MOST_HINTS) this.#relay?.called(session.run, hasId);
+      } else if (method === 'tools/list') {
+        session.noteList();
+        if (session.lists++ < MOST_HINTS) this.#relay?.listed(session.run);
+      }
       if (method !== 'notifications/cancelled') continue;
       const cancelled = message.at('params', 'requestId');
       // All instances would hear of it, and no request of the session has such an id.

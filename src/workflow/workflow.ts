@@ -346,14 +346,14 @@ export class Workflow {
     return this.#globs.matching(tool)[0] ?? tool;
   }
 
-  /** Why a tool's calls are all refused: globs that match its name bind it in different ways. */
-  clashOf(tool: string): string | undefined {
+  /** Why a tool's calls are refused: globs bind it in different ways. `what`: it in words. */
+  clashOf(tool: string, what = showValue(tool)): string | undefined {
     if (this.globs.length < 2 || this.#tools.has(tool)) return undefined;
     const [first, ...others] = this.#globs.matching(tool);
     const other = others.find((glob) => !this.#areSame(first, glob));
     if (other === undefined) return undefined;
     return (
-      `workflow "${this.id}" binds ${showValue(tool)} in different ways, by the globs ` +
+      `workflow "${this.id}" binds ${what} in different ways, by the globs ` +
       `${showValue(first)} and ${showValue(other)}: no list has it, and each call of it is ` +
       'refused. Bind it by its name'
     );

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { createMachine } from 'xstate';
 import {
   activeNodes,
   checkWorkflow,
@@ -10,7 +11,7 @@ import {
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import { readDiagram } from '../helpers/mermaid.ts';
 import { lightMachine, orderMachine } from '../workflow/charts.ts';
-import { checkoutGate } from '../workflow/machines.ts';
+import { checkoutConfig, checkoutGate } from '../workflow/machines.ts';
 
 /** The edges as lines: `empty --ADD_ITEM--> has_items [cart.add_item ok]`. */
 function lines({ edges }: WorkflowGraph): string[] {
@@ -29,6 +30,35 @@ function lines({ edges }: WorkflowGraph): string[] {
     return `${from} --${way}${isGuarded ? '?' : ''}--> ${to}${calls}`;
   });
 }
+
+describe('where a run of a statechart may begin', () => {
+  it('is the innermost node around all regions that are active then', () => {
+    const gate = new StateMachineGate(orderMachine, {
+      onAction: () => {},
+      starts: ['placed', 'paused'],
+    });
+    expect(workflowGraph(gate).starts).toEqual([
+      { state: 'placed.(billing.due|packing.waiting)', node: 'placed' },
+      { state: 'paused', node: 'paused' },
+    ]);
+  });
+
+  it('is the machine itself where that has the regions', () => {
+    const region = (first: string) => ({
+      initial: first,
+      states: { [first]: { on: { GO: 'done' } }, done: {} },
+    });
+    const machine = createMachine({
+      id: 'both',
+      type: 'parallel',
+      states: { left: region('a'), right: region('b') },
+    });
+    const gate = new StateMachineGate(machine, { starts: ['left.done'] });
+    expect(workflowGraph(gate).starts).toEqual([
+      { state: expect.stringContaining('left.done'), node: '' },
+    ]);
+  });
+});
 
 describe('the graph of a flat machine', () => {
   it('has its states, its ways, and the tools that take them', () => {
@@ -61,6 +91,14 @@ describe('the graph of a flat machine', () => {
       },
     ]);
     expect(JSON.parse(JSON.stringify(graph))).toEqual(graph);
+  });
+
+  it('has each further state in which a run may begin, once', () => {
+    const graph = workflowGraph(
+      new StateMachineGate(checkoutConfig, { starts: ['payment', 'empty', 'payment'] }),
+    );
+    expect(graph.starts).toEqual([{ state: 'payment', node: 'payment' }]);
+    expect(workflowGraph(checkoutGate()).starts).toEqual([]);
   });
 
   it('marks guards, functions, a "when", failures and deadlines', () => {

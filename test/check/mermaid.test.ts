@@ -5,7 +5,7 @@ import { StateMachineGate } from '../../src/workflow/gate.ts';
 import { Page } from '../helpers/markdown.ts';
 import { type ReadDiagram, readDiagram } from '../helpers/mermaid.ts';
 import { orderMachine } from '../workflow/charts.ts';
-import { checkoutGate } from '../workflow/machines.ts';
+import { checkoutConfig, checkoutGate } from '../workflow/machines.ts';
 
 function arrows({ arrows }: ReadDiagram): string[] {
   return arrows.map(({ from, to, label }) => `${from} > ${to}${label === '' ? '' : `: ${label}`}`);
@@ -85,6 +85,30 @@ describe('toMermaid()', () => {
         'paused > past (history): (RESUME)',
         'placed > shipped: (done)',
         'checked > settled: (always)?',
+      ]),
+    );
+  });
+
+  it('draws the further states in which a run may begin', async () => {
+    const flat = new StateMachineGate(checkoutConfig, {
+      starts: ['payment', 'empty', 'payment', 'has_items'],
+    });
+    const text = toMermaid(flat);
+    expect(text).toContain('\n  [*] --> s2 : (may begin)\n');
+    expect(arrows(await readDiagram(text)).filter((arrow) => arrow.startsWith('[*]'))).toEqual([
+      '[*] > empty',
+      '[*] > payment: (may begin)',
+      '[*] > has_items: (may begin)',
+    ]);
+    const chart = new StateMachineGate(orderMachine, {
+      onAction: () => {},
+      starts: ['placed', 'paused', 'placed.billing.due'],
+    });
+    const diagram = await readDiagram(toMermaid(chart));
+    expect(arrows(diagram)).toEqual(
+      expect.arrayContaining([
+        '[*] > placed: (may begin in placed.(billing.due|packing.waiting))',
+        '[*] > paused: (may begin)',
       ]),
     );
   });

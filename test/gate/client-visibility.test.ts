@@ -5,6 +5,7 @@ import {
   type AtomicStateStore,
   type ClientInfo,
   type FsmGateOptions,
+  localBus,
   principalKey,
   StateMachineGate,
   type VisibilityOf,
@@ -13,7 +14,7 @@ import { postgresStore } from '../../src/stores/postgres.ts';
 import { redisStore } from '../../src/stores/redis.ts';
 import { connect } from '../helpers/client.ts';
 import { makePostgresSchema } from '../helpers/postgres-schema.ts';
-import { INITIALIZE, send, type WireMessage } from '../helpers/raw.ts';
+import { INITIALIZE, RawSession, send, type WireMessage } from '../helpers/raw.ts';
 import { type Scene, type SceneOptions, scene, sceneOfBothEras } from '../helpers/scene.ts';
 import { ask } from '../helpers/two-eras.ts';
 import { sharedRedis } from '../services/shared.ts';
@@ -323,6 +324,71 @@ describe('the operator', () => {
     ]);
     await goOn(app, 'another', 3);
     expect(app.warnings).toHaveLength(2);
+  });
+
+  /** So many sessions that move once, are told of the new list, and end. */
+  const comeAndGo = async (app: Scene, name: string, sessions: number, lists = false) => {
+    for (let session = 0; session < sessions; session++) {
+      const { client } = await enter(app, name);
+      await client.call('cart.add_item');
+      if (lists) await client.tools();
+      await client.transport.terminateSession();
+      await client.close();
+    }
+  };
+
+  it('is told of a client whose sessions end with an old list, at the fourth of its name', async () => {
+    const app = await scene();
+    await comeAndGo(app, 'langchain', 3);
+    await comeAndGo(app, 'another', 3);
+    expect(app.warnings.filter((each) => !each.includes('single call'))).toEqual([]);
+    await comeAndGo(app, 'langchain', 2);
+    expect(app.warnings.filter((each) => !each.includes('single call'))).toEqual([
+      '3 sessions of the client "langchain" were told that their list of tools changed, and ended ' +
+        'without listing again, as far as this process saw. Its model may not see what ' +
+        '"checkout" allows now. If it never lists again, give fsmGate(gate, { visibility: ' +
+        "(client) => client.name === \"langchain\" ? 'stable' : 'auto' }); " +
+        'see mcp-interlock/docs/start/clients.md',
+    ]);
+  });
+
+  it('is not told so of a name that listed again, or whose sessions go on', async () => {
+    const app = await scene({ session: { idleMs: 60_000 } });
+    await comeAndGo(app, 'another', 1, true);
+    await comeAndGo(app, 'another', 4);
+    expect(app.warnings.filter((each) => !each.includes('single call'))).toEqual([]);
+    const open = await scene({ session: { idleMs: 60_000 } });
+    for (let session = 0; session < 4; session++) {
+      const each = await open.session();
+      await each.call('cart.add_item');
+      await each.call('cart.view');
+    }
+    expect(open.warnings).toEqual([]);
+    open.clock.advance(61_000);
+    for (let session = 0; session < 4; session++)
+      await (await open.session()).call('cart.add_item');
+    expect(open.warnings.filter((each) => !each.includes('single call'))).toEqual([
+      expect.stringMatching(/^3 sessions of the client "raw"/),
+    ]);
+  });
+
+  it('is not told so where tools are secret, or where another instance listed them', async () => {
+    const secret = await scene(gate({ refusal: 'unknown-tool' }));
+    await comeAndGo(secret, 'langchain', 5);
+    expect(secret.warnings.filter((each) => !each.includes('single call'))).toEqual([]);
+    const session = { bus: localBus() };
+    const shape = { mode: 'stateless', answers: 'json' } as const;
+    const one = await scene({ session, shape });
+    const other = await scene({ session, shape, beside: one });
+    for (let time = 0; time < 5; time++) {
+      const here = await one.session({ 'x-user': 'ann' });
+      const there = RawSession.resume(other.url, here.id, { 'x-user': 'ann' });
+      await here.call('cart.add_item');
+      await here.call('cart.view');
+      await there.tools();
+      await here.end();
+    }
+    expect([...one.warnings, ...other.warnings]).toEqual([]);
   });
 
   it('is told once of a name that an SDK gives, before its client has called anything', async () => {

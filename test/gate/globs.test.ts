@@ -193,10 +193,33 @@ describe('two globs that match one name', () => {
         await prepare();
         await client.isRefused('admin.wipe', 'unavailable');
       }
-      expect(String(app.errors[0])).toContain('"admin.*" and "*.wipe"');
+      expect(app.warnings.filter((each) => each.includes('by the globs'))).toEqual([
+        expect.stringContaining('binds "admin.wipe" in different ways, by the globs "admin.*" and'),
+      ]);
+      expect(app.errors).toEqual([]);
       expect(app.ledger.calls).toEqual(['login']);
     },
   );
+
+  it('tell of names that no list has shown once, though a client makes many up', async () => {
+    const app = await office(desk().bindTool('admin.*', 'in').bindTool('*.w*', 'out'));
+    const told = () => app.warnings.filter((each) => each.includes('by the globs'));
+    const session = await app.session();
+    for (const name of ['admin.wipe', 'admin.wa', 'admin.wb', 'admin.wipe', 'admin.wc']) {
+      const { result } = await session.call(name);
+      expect(result._meta['mcp-interlock/refusal'].reason).toBe('unavailable');
+    }
+    const first =
+      'workflow "desk" binds each name that two globs match in different ways, by the globs ' +
+      '"admin.*" and "*.w*": no list has it, and each call of it is refused. Bind it by its name';
+    expect(told()).toEqual([first]);
+    await session.tools();
+    await session.tools();
+    await session.call('admin.wipe');
+    await session.call('admin.wd');
+    expect(told()).toEqual([first, expect.stringContaining('binds "admin.wipe" in different')]);
+    expect(app.errors).toEqual([]);
+  });
 
   it('do not, where an exact name binds it, or both bind alike', async () => {
     const app = await office(torn().bindTool('admin.wipe', 'out'));

@@ -12,18 +12,22 @@ describe('the zoo of clients', () => {
   let played: readonly Row[];
   beforeAll(async () => {
     played = await playZoo();
-  }, 180_000);
+  }, 300_000);
 
   it('ends as recorded: who pays, in how many calls, and what a stuck model read last', () => {
     expect(differences(played, recordedRows())).toEqual([]);
     expect(played.length).toBe(recordedRows().length);
   });
 
-  it('brings each client to the till on some mount, or tells its operator the cure', () => {
-    const nameOf = ({ client, era, place }: Row) => `${client}, ${era}, ${place}`;
-    const served = new Set(played.filter(({ paid, told }) => paid || told).map(nameOf));
-    const never = new Set(played.map(nameOf).filter((name) => !served.has(name)));
-    expect([...never]).toEqual(UNSERVED);
+  it('brings each client to the till on each mount, or tells its operator the cure', () => {
+    const nameOf = ({ client, era, mount, place }: Row) => [client, era, mount, place].join(', ');
+    expect(played.filter(({ paid, told }) => !paid && !told).map(nameOf)).toEqual([]);
+  });
+
+  it('brings each client to the till on one mount at least, in each era that it speaks', () => {
+    const nameOf = ({ client, era }: Row) => `${client}, ${era}`;
+    const served = new Set(played.filter(({ paid }) => paid).map(nameOf));
+    expect(played.map(nameOf).filter((name) => !served.has(name))).toEqual([]);
   });
 
   it('is the table of the docs', () => {
@@ -35,9 +39,8 @@ describe('the zoo of clients', () => {
     const other = { ...first, paid: false, calls: 1, stuck: 'it reads nothing.', told: true };
     expect(differences([other, ...rest], recordedRows())).toEqual([
       `${first.client}, ${first.era}, ${first.mount}, ${first.place}: ` +
-        'stuck after 1: it reads nothing. The operator is told.; recorded: pays in 3 calls',
+        'stuck after 1: it reads nothing. The operator is told in try 1.; ' +
+        'recorded: pays in 3 calls, in try 1',
     ]);
   });
 });
-
-const UNSERVED: readonly string[] = [];

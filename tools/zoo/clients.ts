@@ -2,6 +2,7 @@
  * Scripted clients, each with one habit that real ones were seen to have. Hides how a client keeps
  * its session and its list, and how its model reads what it is told.
  */
+import { setTimeout as delay } from 'node:timers/promises';
 import {
   type RawRequest,
   type RawResponse,
@@ -12,6 +13,9 @@ import {
 import { STATELESS, stateless } from '../../test/helpers/two-eras.ts';
 
 export type Era = '2025-11-25' | '2026-07-28';
+
+/** What clients call themselves whose name is in no list of clients. */
+export const UNKNOWN_NAME = 'zoo';
 
 /** What a client does otherwise than the specification supposes. */
 export interface Habit {
@@ -41,6 +45,11 @@ export interface Habit {
   readonly hangsUp?: true;
   /** What it does where the server has forgotten its session after the first step. */
   readonly onLostSession?: 'begins anew' | 'gives up';
+  /**
+   * What its user does where it is stuck. Default: asks again. `reopens`: closes it, so that it
+   * says DELETE as clients of Python's SDK do, and begins again.
+   */
+  readonly onStuck?: 'reopens';
 }
 
 /** The way through the checkout that the user asks for. */
@@ -50,10 +59,12 @@ export type Step = (typeof PLAN)[number];
 /** How a play ended. */
 export interface Outcome {
   readonly paid: boolean;
-  /** How many calls it made. */
+  /** How many calls it made, in all tries. */
   readonly calls: number;
-  /** Where it did not pay: why it stopped, and the last that its model read. */
+  /** Where it did not pay: why it stopped at last, and the last that its model read. */
   readonly stuck?: string;
+  /** In which try of the user it paid, or its operator was told. */
+  readonly tries: number;
 }
 
 /** The shop behind the gate: what a play must know of it, and no client does. */
@@ -78,8 +89,14 @@ export interface Play {
   readonly era: Era;
   /** What a token is in a request's headers. */
   readonly token: Readonly<Record<string, string>>;
+  /** Whether the operator was told what serves this client. */
+  isTold(): Promise<boolean>;
 }
 
+/** How often the user tries, while the client is stuck and nothing is told to the operator. */
+const MOST_TRIES = 8;
+/** A user takes a moment, and more than a client whose calls go out side by side. */
+const MOMENT_MS = 300;
 /** More than any honest way needs: a model that is still not there goes round in circles. */
 const MOST_CALLS = 12;
 /** How often a model reads the same refusal before it gives up. */
@@ -110,6 +127,7 @@ export class Client {
   #sent = 0;
   #requests = 0;
   #calls = 0;
+  #callsBefore = 0;
   /** Where in the plan the model believes to be. */
   #at = 0;
   readonly #refusals = new Map<string, number>();
@@ -122,23 +140,37 @@ export class Client {
 
   /** Plays to the end. Two instances get its requests in turn. */
   async run(): Promise<Outcome> {
-    const stuck = await this.#toPay();
-    const { paid } = this.#play.shop;
-    return {
-      paid,
-      calls: this.#calls,
-      ...(!paid && { stuck: stuck ?? this.#stuck('it believes that it paid') }),
-    };
+    const { shop, isTold } = this.#play;
+    await this.#connect();
+    await this.#list();
+    for (let tries = 1; ; tries++) {
+      const stuck = (await this.#toPay()) ?? this.#stuck('it believes that it paid');
+      const { paid } = shop;
+      const calls = this.#calls;
+      if (paid) return { paid, calls, tries };
+      if (tries === MOST_TRIES || (await isTold())) return { paid, calls, stuck, tries };
+      await this.#askAgain();
+    }
+  }
+
+  /** The user begins again, with what the client still has. */
+  async #askAgain(): Promise<void> {
+    await delay(MOMENT_MS);
+    this.#at = 0;
+    this.#callsBefore = this.#calls;
+    this.#refusals.clear();
+    if (this.#habit.onStuck !== 'reopens') return;
+    await this.#endSession();
+    await this.#list();
   }
 
   /** Resolves once the plan is done, or to why the client is stuck before. */
   async #toPay(): Promise<string | undefined> {
     const { beginsWith, lists, onLostSession } = this.#habit;
-    await this.#connect();
-    await this.#list();
     if (beginsWith !== undefined && this.#knows(beginsWith)) this.#at = PLAN.indexOf(beginsWith);
     while (this.#at < PLAN.length) {
-      if (this.#calls >= MOST_CALLS) return this.#stuck('it goes round in circles');
+      if (this.#calls - this.#callsBefore >= MOST_CALLS)
+        return this.#stuck('it goes round in circles');
       if (onLostSession !== undefined && this.#calls === 1) await this.#forgetSession();
       if (lists === 'before each call') await this.#list();
       // A model leaves out a step that its list no longer has.
@@ -223,12 +255,15 @@ export class Client {
     const { session } = this.#habit;
     if (session === 'call' && this.#calls > 0) await this.#connect();
     const answers = await calls();
-    if (session === 'turn' && this.#session !== undefined) {
-      await this.#send({ method: 'DELETE' });
-      this.#session = undefined;
-      await this.#connect();
-    }
+    if (session === 'turn' && this.#session !== undefined) await this.#endSession();
     return answers;
+  }
+
+  /** Ends its session, and begins another one. */
+  async #endSession(): Promise<void> {
+    await this.#send({ method: 'DELETE' });
+    this.#session = undefined;
+    await this.#connect();
   }
 
   /** The second call arrives while the handler of the first one runs. */
@@ -276,7 +311,7 @@ export class Client {
   }
 
   async #connect(): Promise<void> {
-    const { discovers, clientInfo = 'zoo' } = this.#habit;
+    const { discovers, clientInfo = UNKNOWN_NAME } = this.#habit;
     if (discovers && this.#sent === 0) await this.#send(stateless('server/discover'));
     if (this.#play.era === STATELESS) return;
     const params = {

@@ -7,6 +7,7 @@ import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { McpServer } from '@modelcontextprotocol/server';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
@@ -30,6 +31,9 @@ import { listen } from '../../test/helpers/serve.ts';
 import { startTwoEras } from '../../test/helpers/two-eras.ts';
 import { startRedis } from '../../test/services/redis.ts';
 import { PLAN, type Shop, type Step } from './clients.ts';
+
+/** Long enough for what a program wrote before an answer to come through its pipe. */
+const PIPE_MS = 200;
 
 const MANAGED = { start: 'cart_begin', argument: 'cart' };
 
@@ -226,7 +230,10 @@ export async function behindTheCommand(): Promise<Place> {
       });
       return {
         urls: [new URL(gate.match)],
-        told: async () => gate.output(),
+        told: async () => {
+          await setTimeout(PIPE_MS);
+          return gate.output();
+        },
         close: async () => {
           await Promise.all([gate.kill9(), app.close()]);
         },

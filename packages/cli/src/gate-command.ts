@@ -42,6 +42,7 @@ import { loadWorkflows, type WorkflowFile } from './workflow-file.ts';
 
 const VISIBILITIES = ['hide', 'stable', 'auto'] as const;
 const UNBOUND = ['allow', 'refuse'] as const;
+const WITHOUT_SESSION = ['refuse', 'pass'] as const;
 
 export const GATE = {
   usage: 'mcp-interlock gate ./gate.ts --target http://127.0.0.1:3001/mcp [options]',
@@ -90,6 +91,12 @@ export const GATE = {
       help:
         'what becomes of tools that no workflow binds, also of those that a later version of\n' +
         'the server adds: allow or refuse. Default allow',
+    },
+    'without-session': {
+      takes: 'WHAT',
+      help:
+        'what becomes of clients that were connected before the gate, and have no session:\n' +
+        'refuse, or pass for the first hours: what no workflow names runs. Default refuse',
     },
     'max-step': {
       takes: 'TIME',
@@ -162,6 +169,11 @@ function settingsOf(given: GateOptions) {
     // Where it is not asked for, `auto` announces to the clients that need it.
     announce: given.announce ? true : undefined,
     unbound: choiceOf('unbound', given.unbound ?? 'allow', UNBOUND),
+    withoutSession: choiceOf(
+      'without-session',
+      given['without-session'] ?? 'refuse',
+      WITHOUT_SESSION,
+    ),
     inspect: given.inspect,
     maxStepMs: durationOf('max-step', given['max-step'] ?? '10m'),
     idleMs: durationOf('idle', given.idle ?? '24h'),
@@ -209,6 +221,7 @@ async function makeApp(
     store,
     bus,
     key: settings.keys,
+    withoutSession: settings.withoutSession,
     idleMs: settings.idleMs,
     onEvent: log.event,
     // Every failure is an event too.

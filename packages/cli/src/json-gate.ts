@@ -137,7 +137,12 @@ const machineSchema = (document: Record<string, unknown>, table: TableOf) =>
     ),
     states: about(table(document.states, stateSchema), 'What each event leads to, by state.'),
     tools: z.optional(
-      about(table(document.tools, toolSchema), 'Where each tool is available, and what it does.'),
+      about(
+        table(document.tools, toolSchema),
+        'Where each tool is available, and what it does, by name or by glob: "admin.*" is each ' +
+          'name with one more segment, "admin.**" with any number, "get_*" with this beginning. ' +
+          'An exact name wins over globs.',
+      ),
     ),
     prompts: z.optional(about(table(document.prompts, statesSchema), 'Where prompts are.')),
     resources: z.optional(

@@ -158,6 +158,21 @@ it('gates a server in Python by a workflow in JSON, and gives it sessions', asyn
   expect(await client.tools()).toEqual(['help']);
 });
 
+it('serves clients from before the gate, where it is told to, and refuses them else', async () => {
+  const python = spawn('python3', ['-u', SHOP], { stdio: ['ignore', 'pipe', 'inherit'] });
+  onTestFinished(() => void python.kill('SIGKILL'));
+  const [target] = (await once(createInterface({ input: python.stdout }), 'line')) as [string];
+  const options = ['--target', target, '--store', 'memory'];
+  const { url } = await gateFor(checkout, ...options, '--without-session', 'pass');
+  const [help] = (await send(url, { body: callOf(1, 'help') })).messages;
+  expect(help?.result.content[0].text).toBe('did help');
+  const [pay = {}] = (await send(url, { body: callOf(2, 'cart_pay') })).messages;
+  expect(reasonOf(pay)).toBe('no-run');
+  expect(pay.result.content[0].text).toContain('Reconnect to the server');
+  const strict = await gateFor(checkout, ...options);
+  expect((await send(strict.url, { body: callOf(1, 'help') })).status).toBe(400);
+});
+
 it('goes on with its runs after kill -9, on the same file, and outlives the server', async () => {
   const port = await freePort();
   const victim = await startEverything();

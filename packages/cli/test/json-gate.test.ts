@@ -51,6 +51,15 @@ it('makes the gate that a document describes', async () => {
   expect(isValid(CHECKOUT)).toBe(true);
 });
 
+it('binds tools by globs, as its JSON Schema tells an editor', () => {
+  const document = changed(['tools'], { 'admin.*': 'paid', 'get_*': ['filled', 'paid'] });
+  const [gate] = read(document).gates;
+  const tools = ['admin.wipe', 'admin.users.list', 'get_terms', 'help'];
+  expect(gate?.getVisibleToolNames(tools)).toEqual(['admin.users.list', 'help']);
+  expect(isValid(document)).toBe(true);
+  expect(JSON.stringify(gateJsonSchema())).toContain('by name or by glob: \\"admin.*\\"');
+});
+
 it("takes the machine's own events, and transitions that enter a state again", async () => {
   const document = {
     ...changed(['states', 'filled', 'on', 'KEEP'], { target: 'filled', reenter: true }),
@@ -132,6 +141,8 @@ describe('a mistake in the shape', () => {
     [['id'], 'a b', 'id: expected 1 to 64 letters, digits, "_", "." or "-", got "a b"'],
     [['initial'], 7, 'initial: expected string, got 7'],
     [['tool'], {}, 'unknown key "tool", did you mean "tools"?'],
+    // Where a run begins, code chooses.
+    [['starts'], ['filled'], 'unknown key "starts"'],
     [['states'], [], 'states: expected an object, got an empty array'],
     [['states', 'paid', 'type'], 'end', 'states.paid.type: expected "final", got "end"'],
     [['states', 'empty', 'onn'], {}, 'states.empty: unknown key "onn", did you mean "on"?'],

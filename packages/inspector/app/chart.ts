@@ -7,7 +7,7 @@ import type { Box, Link } from './picture.ts';
 import { inWords } from './words.ts';
 
 /** How a line of an arrow comes about, which is also the sign before it. */
-export type Cause = keyof typeof CAUSES | 'more';
+export type Cause = keyof typeof CAUSES | 'begins' | 'more';
 
 /** What the signs mean. Rules of order have signs of their own. */
 export const CAUSES = {
@@ -42,7 +42,7 @@ export interface Arrow {
   readonly edges: readonly GraphEdge[];
   /** Of its lines together; nothing where there are none. */
   readonly size: { readonly width: number; readonly height: number };
-  /** The arrow to where a state begins. */
+  /** The arrow to where a state begins, or to a further state in which a run may. */
   readonly isInitial: boolean;
 }
 
@@ -104,7 +104,7 @@ export function chartOf(graph: WorkflowGraph): Chart {
     const parent = node.parent === undefined ? undefined : nodes.get(node.parent);
     return parent === undefined ? 0 : depthOf(parent) + 1;
   };
-  const arrows = [...arrowsOf(graph), ...initialArrows(graph, nodes)];
+  const arrows = [...arrowsOf(graph), ...initialArrows(graph, nodes), ...startArrows(graph, nodes)];
   const states = new Map(
     graph.nodes.map((node) => [
       node.id,
@@ -116,7 +116,7 @@ export function chartOf(graph: WorkflowGraph): Chart {
       },
     ]),
   );
-  const dots = arrows.filter(({ isInitial }) => isInitial).map(({ from }) => from);
+  const dots = [...new Set(arrows.filter(({ isInitial }) => isInitial).map(({ from }) => from))];
   const boxesIn = (parent: string | undefined): Box[] => {
     const inner = graph.nodes.filter((node) => node.parent === parent);
     const first = initialOf(graph, nodes, parent);
@@ -163,6 +163,25 @@ function initialArrows(graph: WorkflowGraph, nodes: ReadonlyMap<string, GraphNod
     return [
       { id: `${from}→`, from, to: first, lines: [], edges: [], size: sizeOf([]), isInitial: true },
     ];
+  });
+}
+
+/** An arrow to each further state in which a run may begin. Words name its parallel regions. */
+function startArrows(graph: WorkflowGraph, nodes: ReadonlyMap<string, GraphNode>): Arrow[] {
+  const from = dotOf(undefined);
+  return graph.starts.map(({ state, node: to }) => {
+    const title = `a run may begin in ${state}, where the app says so`;
+    const isWhole = nodes.get(to)?.type === 'atomic';
+    const lines = [lineOf('begins', isWhole ? 'may begin' : `may begin in ${state}`, title, false)];
+    return {
+      id: `${from}→${state}`,
+      from,
+      to,
+      lines,
+      edges: [],
+      size: sizeOf(lines),
+      isInitial: true,
+    };
   });
 }
 

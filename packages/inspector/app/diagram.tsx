@@ -594,7 +594,7 @@ function ArrowLabel({ arrow, picture, light, onTake }: LabelProps): JSX.Element 
 }
 
 /** What no walk can take. */
-const NO_MOVES: readonly Line['cause'][] = ['more', ...SIGNS_OF_RULES];
+const NO_MOVES: readonly Line['cause'][] = ['begins', 'more', ...SIGNS_OF_RULES];
 
 interface LineProps {
   readonly line: Line;

@@ -204,6 +204,40 @@ describe('the page of the inspector', () => {
     expect(await client.tools()).toContain('receipt.show');
   });
 
+  it('draws an arrow to each further state in which a run may begin', async () => {
+    const machine = {
+      id: 'shop',
+      initial: 'empty',
+      states: { empty: { on: { ADD: 'full' } }, full: { on: { PAY: 'paid' } }, paid: {} },
+    };
+    const gate = new StateMachineGate(machine, { starts: ['full'] }).bindTool(
+      'add',
+      'empty',
+      'ADD',
+    );
+    const sessions = sessionStore({ store: memoryStore(), onWarning: () => {} });
+    const inspected = inspector({
+      runs: [runsOf(gate, { sessions })],
+      authorize: () => ({ read: true, write: false }),
+    });
+    const app = express();
+    app.use('/inspector', inspected);
+    const served = await listen(app);
+    onTestFinished(async () => {
+      inspected.close();
+      await served.close();
+    });
+    const { page } = await open(new URL('/inspector/', served.url).href);
+    await stateBox(page, 'full').waitFor();
+    const labels = await page.locator('.label .line-of > text').allTextContents();
+    expect(labels.sort()).toEqual(['PAY', 'add', 'may begin']);
+    const title = page.locator('.line-of.begins > title');
+    expect(await title.textContent()).toBe('a run may begin in full, where the app says so');
+    // Both arrows leave one dot.
+    expect(await page.locator('.arrow').count()).toBe(4);
+    expect(await page.locator('.dot').count()).toBe(1);
+  });
+
   it('draws rules of order as what needs what, and lights what a run has done', async () => {
     const gate = StateMachineGate.fromOrder(
       {

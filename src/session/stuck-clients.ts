@@ -1,9 +1,11 @@
 /**
- * Clients that open a session for each call, where each call begins a new run. Hides how such
- * clients are noticed, and which line serves them.
+ * Clients that sessions do not serve: those that open one for each call, and those that keep the id
+ * of one that is over. Hides how each is noticed, and which line serves it.
  */
+import type { Clock } from '../clock.ts';
 import { asciiText } from '../names.ts';
 import type { Exchange } from '../wire/exchange.ts';
+import { requestHeader } from '../wire/headers.ts';
 import { isObject } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { LiveSession } from './live-session.ts';
@@ -12,6 +14,16 @@ import { isRunId, KNOWN_NAMES, type RunKeyStrategy } from './run-key.ts';
 /** So many of a caller's last sessions with a single call tell of such a client. */
 const TELLING = 3;
 const LAST = 5;
+/** So many calls with the id of a session that is over tell of a client that keeps it. */
+const TELLING_KEPT = 3;
+/** Calls that come closer to each other, in milliseconds, were sent before the first 404 came. */
+const APART_MS = 250;
+/** How many sessions that are over to remember at most. The one that ended first is forgotten. */
+const MOST_OVER = 1_000;
+/** Longer ids are not remembered: a client that makes them up could fill the memory. */
+const MOST_ID = 256;
+/** The operator is told of so many names. Clients choose them, and could fill a log. */
+const MOST_TOLD = 100;
 /** How many callers to remember at most. The least recently seen is forgotten. */
 const MOST_CALLERS = 1_000;
 
@@ -24,25 +36,26 @@ export interface OpeningCaller {
   readonly hasPrincipal: boolean;
 }
 
-interface LoneCallsConfig {
+interface StuckClientsConfig {
   readonly keys: readonly RunKeyStrategy[];
+  readonly clock: Clock;
   readonly onWarning: (warning: string) => void;
 }
 
 /** Counts the sessions of each caller that had a single call when the next one began. */
 export class LoneCalls {
-  readonly #config: LoneCallsConfig;
+  readonly #config: StuckClientsConfig;
   /** The last sessions of each caller, the least recently seen caller first. */
   readonly #sessions = new Map<string, readonly LiveSession[]>();
   /** Each cure is told once: clients choose their names, and could fill a log. */
   readonly #told = new Set<string>();
 
-  private constructor(config: LoneCallsConfig) {
+  private constructor(config: StuckClientsConfig) {
     this.#config = config;
   }
 
   /** `undefined` where calls have runs that need no session, or may have. */
-  static of(config: LoneCallsConfig): LoneCalls | undefined {
+  static of(config: StuckClientsConfig): LoneCalls | undefined {
     const { keys } = config;
     const hasOwn = keys.some(({ kind }) => kind === 'session');
     const isAlone = keys.every(({ kind }) => kind === 'session' || kind === 'request');
@@ -71,8 +84,12 @@ export class LoneCalls {
     this.#sessions.set(key, [...last, session].slice(-LAST));
     const [oldest] = this.#sessions.keys();
     if (this.#sessions.size > MOST_CALLERS && oldest !== undefined) this.#sessions.delete(oldest);
-    // One that listens, or that has a call under way, may go on.
-    const lone = last.filter(({ calls, isServed, idle }) => calls === 1 && !isServed && idle);
+    // One that listens, here or on another instance, or that has a call under way, may go on.
+    const now = this.#config.clock.now();
+    const lone = last.filter(
+      ({ calls, isServed, idle, streams }) =>
+        calls === 1 && !isServed && idle && now >= streams.mutedUntil,
+    );
     if (lone.length < TELLING) return;
     const cure = this.#cure(
       hasPrincipal,
@@ -100,6 +117,66 @@ export class LoneCalls {
       ? `${named}. ${authenticate}; or, where the id is a secret that suffices, give ` +
           'sessionStore({ key: [conversationKey({ anonymous: true }), sessionKey()] })'
       : `${authenticate}, and ${byUser}; or give ${handles}`;
+  }
+}
+
+/** What is known of a session that is over. */
+interface OverSession {
+  /** What its client calls itself, or the user agent of a call where that is not known. */
+  readonly name: string | undefined;
+  /** How many calls came with its id, one after the other. */
+  readonly calls: number;
+  /** When the last one of these came, in milliseconds since the epoch. */
+  readonly calledAt: number;
+}
+
+/** Counts the calls that come with the id of a session that is over. */
+export class KeptIds {
+  readonly #config: StuckClientsConfig;
+  /** By the session's id, the one that ended first in front. */
+  readonly #over = new Map<string, OverSession>();
+  readonly #told = new Set<string>();
+
+  private constructor(config: StuckClientsConfig) {
+    this.#config = config;
+  }
+
+  /** `undefined` where no run needs a session. */
+  static of(config: StuckClientsConfig): KeptIds | undefined {
+    return config.keys.some(({ kind }) => kind === 'session') ? new KeptIds(config) : undefined;
+  }
+
+  /** A session is over: calls that still name it are its client's. */
+  ended(run: string, name: string | undefined): void {
+    if (run.length > MOST_ID || this.#over.has(run)) return;
+    this.#over.set(run, { name, calls: 0, calledAt: Number.NEGATIVE_INFINITY });
+    const [oldest] = this.#over.keys();
+    if (this.#over.size > MOST_OVER && oldest !== undefined) this.#over.delete(oldest);
+  }
+
+  /** A call is answered 404. Calls that a client sends side by side count once. */
+  called(run: string, { req }: Exchange, hasPrincipal: boolean): void {
+    this.ended(run, requestHeader(req, 'user-agent'));
+    const over = this.#over.get(run);
+    const now = this.#config.clock.now();
+    if (over === undefined || Math.abs(now - over.calledAt) < APART_MS) return;
+    const { name } = over;
+    const calls = over.calls + 1;
+    this.#over.set(run, { name, calls, calledAt: now });
+    if (calls !== TELLING_KEPT || this.#told.size >= MOST_TOLD) return;
+    const quoted = asciiText((name ?? '').slice(0, 100));
+    if (this.#told.has(quoted)) return;
+    this.#told.add(quoted);
+    const cure = 'sessionStore({ key: principalKey() })';
+    this.#config.onWarning(
+      `the client ${quoted} called ${TELLING_KEPT} times with the id of a session that is over. ` +
+        'It keeps the id after 404, so its calls fail until its user connects it again. If your ' +
+        'server makes no sessions of its own, ' +
+        `${hasPrincipal ? 'give' : 'mount authentication in front, and give'} ${cure}: no call ` +
+        'needs a session then. Else let idleMs be long, and keep runs in a store that outlives a ' +
+        'restart; ' +
+        'see mcp-interlock/docs/start/clients.md#after-400-and-404',
+    );
   }
 }
 
