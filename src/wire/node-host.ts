@@ -65,6 +65,8 @@ export interface Originals {
 
 /** Takes the upstream's calls of its response. */
 export interface ResponseSink {
+  /** The client has a stream of ours already, in which the upstream's answer goes on. */
+  readonly opened: boolean;
   readonly headTaken: boolean;
   readonly ended: boolean;
   /** A write returned `false`, and `drain` was not emitted since. */
