@@ -3,7 +3,7 @@
  * be lost without losing a run. Hides which sessions are forgotten, and when.
  */
 
-import { type Placed, type UseOrder, YieldOrder } from '../clock.ts';
+import { type Clock, type Placed, type UseOrder, YieldOrder } from '../clock.ts';
 import { type Relay, Streams, topicOf } from '../notify/relay.ts';
 import type { WaitingCall } from '../step/turns.ts';
 import type { SessionRecord } from '../stores/store.ts';
@@ -18,6 +18,8 @@ export interface CallersRequest {
   readonly isGone: boolean;
   /** The size of its body, in bytes. */
   readonly size: number;
+  /** As in {@link WaitingCall}. */
+  tellOfWait?(clock: Clock): (() => void) | undefined;
 }
 
 /** A request of the session that is not answered yet. Once cancelled, it is not forwarded. */
@@ -44,6 +46,10 @@ export class InFlight implements WaitingCall {
 
   get bytes(): number {
     return this.#request?.size ?? 0;
+  }
+
+  tellOfWait(clock: Clock): (() => void) | undefined {
+    return this.#request?.tellOfWait?.(clock);
   }
 
   /**

@@ -10,7 +10,12 @@ import type { GuardedStore } from '../step/store-calls.ts';
 import type { ClientInfo, OpenResult } from '../stores/store.ts';
 import type { Exchange, Observers } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
-import { acceptsEventStream, type HeadPort, requestHeader } from '../wire/headers.ts';
+import {
+  acceptsEventStream,
+  announceStream,
+  type HeadPort,
+  requestHeader,
+} from '../wire/headers.ts';
 import {
   errorResponse,
   isObject,
@@ -291,12 +296,8 @@ export class GetStream implements Filter {
   }
 
   #serve(res: HeadPort): void {
-    res.statusCode = 200;
     res.removeHeader('allow');
-    res.setHeader('content-type', 'text/event-stream');
-    // `no-transform`: a compressing middleware in front would hold events back.
-    res.setHeader('cache-control', 'no-cache, no-transform');
-    res.setHeader('x-accel-buffering', 'no');
+    announceStream(res);
     const { clock, keepAliveMs } = this.#sessions.config;
     this.#stopKeepAlive = keepAlive(this.#exchange.tap, clock, keepAliveMs);
   }

@@ -18,6 +18,8 @@ export interface WaitingCall {
   readonly bytes: number;
   /** Calls back once, when it is cancelled, unless the returned function is called before. */
   onCancel(callback: () => void): () => void;
+  /** It waits until the returned function is called: its client is told so, where that can be. */
+  tellOfWait?(clock: Clock): (() => void) | undefined;
 }
 
 /** How many calls of clients may wait for one run, and how many bytes they may take together. */
@@ -262,19 +264,18 @@ export class Turns {
   }
 
   /** Counts a call among those that wait, until the returned function is called. */
-  #enter(
-    key: string,
-    { bytes }: WaitingCall,
-    limits: WaitLimits | undefined,
-  ): (() => void) | undefined {
+  #enter(key: string, call: WaitingCall, limits: WaitLimits | undefined): (() => void) | undefined {
     if (limits === undefined) return () => {};
+    const { bytes } = call;
     const room = this.#rooms.get(key) ?? { calls: 0, bytes: 0 };
     if (room.calls >= limits.maxWaiting || room.bytes + bytes > limits.maxWaitingBytes)
       return undefined;
     this.#rooms.set(key, room);
     room.calls++;
     room.bytes += bytes;
+    const stopTelling = call.tellOfWait?.(this.#clock);
     return () => {
+      stopTelling?.();
       room.calls--;
       room.bytes -= bytes;
       if (room.calls === 0) this.#rooms.delete(key);

@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Clock } from '../clock.ts';
 import type { Events } from '../events.ts';
 import type { Amended, BodyFailure, BodyPort } from './body.ts';
 import { answersIn, type Call, type CallsOfBody, readCalls } from './call.ts';
@@ -10,6 +11,7 @@ import { type Host, NodeHost } from './node-host.ts';
 import { uniqueNameOf } from './pages.ts';
 import { type ResponseOwner, Tap } from './tap.ts';
 import { after, inOrder, isPromise, type MaybePromise } from './task-line.ts';
+import { WaitNotice } from './wait-notice.ts';
 
 /** What an exchange may hold in memory. */
 export interface WireLimits {
@@ -132,6 +134,7 @@ export class Exchange implements ResponseOwner {
   #forwardedChanges: number;
   /** The names of the middlewares that a request for a list has passed. */
   #passed = '';
+  #waitNotice: WaitNotice | undefined;
 
   private constructor(
     host: Host,
@@ -263,6 +266,15 @@ export class Exchange implements ResponseOwner {
   /** Whether a middleware is judging it: the upstream has seen nothing of it yet. */
   get isJudged(): boolean {
     return this.#isJudged;
+  }
+
+  /**
+   * A call of it waits for another one, until the returned function is called. `undefined` where
+   * its client cannot be told so.
+   */
+  tellOfWait(clock: Clock): (() => void) | undefined {
+    this.#waitNotice ??= WaitNotice.of(this, clock);
+    return this.#waitNotice?.begin();
   }
 
   /** Adds a filter, by stage, and within a stage in the order of mounting. */

@@ -97,7 +97,12 @@ export class FetchHost implements Host {
         await handle(handlersRequest(this.#client, this.request, this.#body, signal)),
       );
     } catch (error) {
-      this.fail(error);
+      if (!this.#isBegun) this.fail(error);
+      else {
+        // The client has a response, which would break off without a word.
+        this.#onError(error);
+        await this.#pass(new Response(null, { status: 500 }));
+      }
     }
     // The client has left, but the host still waits for a response.
     if (this.#handler === 'cut off') this.response.end();
@@ -107,6 +112,12 @@ export class FetchHost implements Host {
     if (this.#handler === 'cut off') return;
     if (this.response.over) this.#onError(error);
     else this.response.destroy(error);
+  }
+
+  /** Whether the client waits on a stream of ours for an answer that has not begun. */
+  get #isBegun(): boolean {
+    const { opened = false, headTaken = true } = this.#sink ?? {};
+    return opened && !headTaken && !this.response.over && this.#handler === 'running';
   }
 
   async #pass(response: Response): Promise<void> {

@@ -13,7 +13,10 @@ export interface Filter {
   readonly stage: 'session' | 'gate' | 'sync';
   /** Whether these bytes could hold a message for this filter. Cheap; `true` when in doubt. */
   wants?(bytes: Buffer): boolean;
-  /** Called right before the headers are sent: the last chance to change them. */
+  /**
+   * Called right before the headers are sent: the last chance to change them. Where we have opened
+   * the answer ourselves, once the upstream gives its head, which goes nowhere.
+   */
   onHead?(): MaybePromise<void>;
   onMessage?(message: Message): MaybePromise<void>;
   /** The upstream is done. The returned messages are sent after its last one. */

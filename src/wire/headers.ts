@@ -1,7 +1,14 @@
 import { isUtf8 } from 'node:buffer';
-import type { IncomingHttpHeaders } from 'node:http';
+import { type IncomingHttpHeaders, STATUS_CODES } from 'node:http';
 import { type Call, someValue } from './call.ts';
-import { isObject, JSON_RPC, META_CLAIM } from './json-rpc.ts';
+import {
+  errorResponse,
+  isObject,
+  isRequestId,
+  JSON_RPC,
+  type JsonObject,
+  META_CLAIM,
+} from './json-rpc.ts';
 
 /** What we read of a request. Node's `IncomingMessage` is one. */
 export interface RequestPort {
@@ -140,6 +147,21 @@ export function whyUnreadable(res: HeadPort): string {
   );
 }
 
+/**
+ * The error for a request that the upstream did not answer, where its HTTP status comes too late.
+ *
+ * @param said the upstream's own JSON-RPC error, unchecked
+ */
+export function errorOfStatus(id: unknown, status: number, said: unknown): JsonObject {
+  const { code, message } = isObject(said) ? said : {};
+  const words = `The server answered with HTTP ${status} ${STATUS_CODES[status] ?? ''}`.trimEnd();
+  return errorResponse(
+    isRequestId(id) ? id : null,
+    typeof code === 'number' ? code : JSON_RPC.SERVER_ERROR,
+    typeof message === 'string' ? `${words}: ${message}` : words,
+  );
+}
+
 export function succeeded(status: number): boolean {
   return status >= 200 && status < 300;
 }
@@ -167,6 +189,16 @@ const OF_FRAMES = ['transfer-encoding', 'trailer'];
 /** The upstream set these headers for its own body, and another one goes out. */
 export function dropBodyHeaders(res: HeadPort, names: readonly string[] = OF_BYTES): void {
   for (const name of names) if (res.hasHeader(name)) res.removeHeader(name);
+}
+
+/** Prepares status and headers for an event stream of our own. */
+export function announceStream(res: HeadPort): void {
+  res.statusCode = 200;
+  dropBodyHeaders(res);
+  res.setHeader('content-type', 'text/event-stream');
+  // `no-transform`: a compressing middleware in front would hold events back.
+  res.setHeader('cache-control', 'no-cache, no-transform');
+  res.setHeader('x-accel-buffering', 'no');
 }
 
 /** Prepares the headers for a body of our own: JSON, or none. */

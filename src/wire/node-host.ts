@@ -65,6 +65,8 @@ export interface Originals {
 
 /** Takes the upstream's calls of its response. */
 export interface ResponseSink {
+  /** The client has a stream of ours already, in which the upstream's answer goes on. */
+  readonly opened: boolean;
   readonly headTaken: boolean;
   readonly ended: boolean;
   /** A write returned `false`, and `drain` was not emitted since. */
@@ -117,6 +119,11 @@ export class NodeHost implements Host, Originals, ResponsePort {
   /** The response's own `destroyed`, which the upstream may not see. */
   destroyed: boolean;
   readonly res: ServerResponse;
+  /**
+   * A middleware in front is at work. Where we answered before the upstream gave its head, the two
+   * differ about `headersSent`: a compressing one would write the head once more.
+   */
+  isInFront = false;
   /** The status of the answer, once the upstream has given its head. */
   #status: number | undefined;
   /** The head went on to Node, and to the middlewares in front: who may change it is theirs. */
@@ -202,11 +209,21 @@ export class NodeHost implements Host, Originals, ResponsePort {
   write(bytes: Uint8Array, done?: OnSent): boolean {
     const { write } = this.before;
     const res = this.res;
-    return done === undefined ? write.call(res, bytes) : write.call(res, bytes, done);
+    this.isInFront = true;
+    try {
+      return done === undefined ? write.call(res, bytes) : write.call(res, bytes, done);
+    } finally {
+      this.isInFront = false;
+    }
   }
 
   end(bytes?: Uint8Array): void {
-    this.before.end.call(this.res, bytes);
+    this.isInFront = true;
+    try {
+      this.before.end.call(this.res, bytes);
+    } finally {
+      this.isInFront = false;
+    }
   }
 
   flushHeaders(): void {
@@ -506,7 +523,7 @@ const VISIBLE_STATE: PropertyDescriptorMap = {
       this[PATCH].destroyed = value;
     },
   },
-  headersSent: seen(({ sink }) => sink.headTaken),
+  headersSent: seen(({ sink, isInFront }) => sink.headTaken || isInFront),
   writableEnded: seen(({ sink }) => sink.ended),
   // A client that left reads nothing, and the upstream must not take that for its own failure.
   writableFinished: seen(

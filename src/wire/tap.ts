@@ -7,9 +7,11 @@ import { answersIn, type Call, hasAnswer } from './call.ts';
 import type { AskedPage, Filter } from './filter.ts';
 import {
   announceBody,
+  announceStream,
   type BodyMode,
   bodyModeOf,
   dropBodyHeaders,
+  errorOfStatus,
   RESPONSE_FAULTS,
   type RequestPort,
   requestHeader,
@@ -69,6 +71,8 @@ export class Tap implements ResponseSink {
   mode: BodyMode = 'pending';
   /** The stream had an event id: a client can resume it after it was cut. */
   resumable = false;
+  /** We opened the answer as an event stream, before the upstream gave its head. */
+  opened = false;
   /** The upstream has given its status and headers. */
   headTaken = false;
   /** The upstream is done. */
@@ -189,6 +193,14 @@ export class Tap implements ResponseSink {
     this.#line.run(this.#inject, KEEP_ALIVE);
   }
 
+  /** Writes to one request before its answer. That goes on in the stream which the first opens. */
+  tellAhead(message: JsonObject): void {
+    this.#line.add(() => {
+      if (!this.opened) this.#open();
+      if (this.opened) this.#sendEvent(sseEventOf(message));
+    });
+  }
+
   /**
    * Answers the request without the upstream.
    *
@@ -235,6 +247,7 @@ export class Tap implements ResponseSink {
       this.#statesLength = withEnd;
     }
     this.mode = this.#classify();
+    if (this.opened) this.#line.run(this.#ask, undefined);
     this.#line.run(this.#begin, undefined);
   }
 
@@ -302,7 +315,7 @@ export class Tap implements ResponseSink {
   /** Fails closed: each unanswered request gets an error, and nothing else goes out. */
   async onFailed(error: unknown): Promise<void> {
     this.#asked.onError(error);
-    const isStream = this.mode === 'sse' || this.mode === 'stream';
+    const isStream = this.opened || this.mode === 'sse' || this.mode === 'stream';
     const wasEarly = this.#source === 'early';
     this.#source = 'own';
     if (this.#phase !== 'ended') this.mode = 'unreadable';
@@ -326,7 +339,7 @@ export class Tap implements ResponseSink {
       const { messages } = this.#asked;
       const owesAnswers = !this.#answersTaken && messages.some(hasAnswer);
       const mode = bodyModeOf(this.res, messages.some(isForwarded), owesAnswers);
-      return mode === 'raw' && this.#holdsError ? 'json' : mode;
+      return mode === 'raw' && (this.opened || this.#holdsError) ? 'json' : mode;
     } catch (error) {
       this.#asked.onError(error);
       return 'unreadable';
@@ -426,6 +439,7 @@ export class Tap implements ResponseSink {
     const more = answers.length > 0 ? [...words, ...answers] : words;
     if (read === 'recalled' && more.length === 0) return this.#finishWith(body);
     const known = read === 'recalled' ? undefined : read;
+    if (this.opened) return this.#addToStream((known ?? this.#parse(body))?.messages ?? [], more);
     if (this.heldError !== undefined && more.length > 0)
       return this.#finishWith(Buffer.from(JSON.stringify(this.#inPlaceOf(known, more))));
     const payload = known ?? (more.length > 0 ? this.#parse(body) : undefined);
@@ -434,6 +448,18 @@ export class Tap implements ResponseSink {
     // These statuses say that there is no body, and now there is one.
     if (res.statusCode === 202 || res.statusCode === 204) res.statusCode = 200;
     return this.#finishWith(Buffer.from(payload.textWith(more)));
+  }
+
+  /** A body goes on in the stream that we opened. Without an answer in it, its status is told. */
+  #addToStream(said: readonly Message[], more: readonly JsonObject[]): MaybePromise<void> {
+    for (const { text, value, dropped } of said) {
+      if (value.method === undefined) this.#noteSent(value.id);
+      const isMessage = value.jsonrpc === '2.0' && value.id !== null;
+      if (isMessage && !dropped) this.#sendEvent(Buffer.from(formatEvent(text)));
+    }
+    const left = this.unanswered.filter(({ id }) => !more.some((ours) => ours.id === id));
+    const told = left.map(({ id }) => errorOfStatus(id, this.res.statusCode, said[0]?.value.error));
+    return this.#finishStream([...more, ...told]);
   }
 
   /** `undefined` where the body need not be a message: an error, or another route's answer. */
@@ -672,6 +698,7 @@ export class Tap implements ResponseSink {
   #give(status: number, body: OwnBody, ahead?: readonly Uint8Array[]): MaybePromise<void> {
     this.res.statusCode = status;
     if (body instanceof Uint8Array) return this.#finishWith(body, ahead);
+    if (this.opened) return this.#finishStream(body === undefined ? [] : [body].flat());
     return this.#finishWith(body === undefined ? undefined : Buffer.from(JSON.stringify(body)));
   }
 
@@ -744,6 +771,17 @@ export class Tap implements ResponseSink {
     const status = this.res.statusCode;
     const isChanged = this.#status !== undefined && this.#status !== status;
     this.#original.writeHead(status, isChanged ? STATUS_CODES[status] : this.#reason);
+  }
+
+  /** Opens the answer before the upstream gives its head. The filters hear of that one later. */
+  #open(): void {
+    if (this.headTaken || this.#phase !== 'unsent') return;
+    this.opened = true;
+    this.#original.keepHeaders();
+    announceStream(this.res);
+    if (this.#encoding !== undefined) setRequestHeader(this.#asked.req, ENCODING, this.#encoding);
+    this.#writeHead();
+    if (this.#encoding !== undefined) setRequestHeader(this.#asked.req, ENCODING, 'identity');
   }
 
   /** Flushes headers that were sent without any byte of a body. */

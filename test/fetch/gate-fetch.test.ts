@@ -12,7 +12,7 @@ import { checkoutGate } from '../helpers/checkout.ts';
 import { latch } from '../helpers/latch.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { callOf, INITIALIZE, PROTOCOL, reasonOf, type WireMessage } from '../helpers/raw.ts';
-import { makeStage, settle } from '../helpers/scene.ts';
+import { makeStage, pass, settle } from '../helpers/scene.ts';
 
 const URL = 'https://shop.example/mcp?tenant=7';
 const BOTH = 'application/json, text/event-stream';
@@ -574,5 +574,74 @@ describe('bytes behind gateFetch()', () => {
     const unknown = new Request(URL, { method: 'HEAD', headers: { 'mcp-session-id': 'nobody' } });
     const refused = await openShop().fetch(unknown);
     expect([refused.status, refused.body]).toEqual([404, null]);
+  });
+});
+
+describe('a call that waits behind another one, and whose client was told so, through gateFetch()', () => {
+  const telling = (id: string): WireMessage => {
+    const params = { name: 'cart.pay', arguments: {}, _meta: { progressToken: 'p' } };
+    return { ...callOf(id, 'cart.pay'), params };
+  };
+
+  /** A payment at work that will fail, and one behind it whose client was told. */
+  async function waiting(second: () => Promise<Response>) {
+    const first = latch();
+    const asked: unknown[] = [];
+    const shop = openShop(async (request) => {
+      const { id } = (await request.json()) as WireMessage;
+      asked.push(id);
+      if (id !== 'first') return second();
+      await first.opened;
+      return Response.json({ jsonrpc: '2.0', id, result: { content: [], isError: true } });
+    });
+    const headers = await shop.begin();
+    const firstAnswer = shop.fetch(post(telling('first'), headers));
+    await expect.poll(() => asked).toEqual(['first']);
+    const waiting = shop.fetch(post(telling('second'), headers));
+    await settle();
+    await pass(shop.clock, 5_000);
+    const response = await waiting;
+    expect([response.status, response.headers.get('content-type')]).toEqual([
+      200,
+      'text/event-stream',
+    ]);
+    const finish = async (): Promise<void> => {
+      first.open();
+      await (await firstAnswer).text();
+    };
+    return { ...shop, asked, response, finish };
+  }
+
+  it('reads the handler’s answer on the same stream', async () => {
+    const result = { content: [] };
+    const { response, finish, errors } = await waiting(async () =>
+      Response.json(
+        { jsonrpc: '2.0', id: 'second', result },
+        { headers: { 'content-length': '9' } },
+      ),
+    );
+    await finish();
+    const events = (await response.text()).split('\n\n');
+    expect(events[0]).toContain('"message":"Waiting for another call of this run"');
+    expect(events[1]).toContain('"id":"second","result":{"content":[]');
+    expect(errors).toEqual([]);
+  });
+
+  it('reads that its outcome is unknown where the handler throws, as onError does', async () => {
+    const fault = new Error('no bank');
+    const { response, finish, errors } = await waiting(() => Promise.reject(fault));
+    await finish();
+    expect(await response.text()).toContain('cart.pay may have run');
+    expect(errors).toContain(fault);
+  });
+
+  it('is never handed on where the client stops reading', async () => {
+    const { response, finish, asked, errors } = await waiting(() => {
+      throw new Error('it was handed on');
+    });
+    await response.body?.cancel();
+    await finish();
+    await settle();
+    expect([asked, errors]).toEqual([['first'], []]);
   });
 });

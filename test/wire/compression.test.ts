@@ -6,6 +6,7 @@ import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import compression from 'compression';
 import { describe, expect, it } from 'vitest';
 import type { Filter } from '../../src/wire/filter.ts';
+import type { Message } from '../../src/wire/message.ts';
 import { latch } from '../helpers/latch.ts';
 import {
   ask,
@@ -30,6 +31,30 @@ const json: Upstream = (_req, res) =>
   res.writeHead(200, { 'content-type': 'application/json' }).end(RESULT);
 
 describe.each(HOSTS)('compression in front of us, on %s', (host) => {
+  it('leaves the upstream its head where we answered before it gave one', async () => {
+    const answered = { jsonrpc: '2.0', id: 1, result: { early: true } };
+    const seen: unknown[] = [];
+    const upstream: Upstream = (_req, res) => {
+      seen.push(res.headersSent);
+      res.writeHead(200, { 'content-type': 'application/json' }).end(RESULT);
+      seen.push(res.headersSent);
+    };
+    const { url, errors } = await serve(upstream, {
+      host,
+      front: [compression({ threshold: 0 })],
+      filters: ({ tap }) => {
+        tap.withholdClose();
+        tap.abandon([answered]);
+        const onMessage = (message: Message): void => void seen.push(message.value.id);
+        return [{ stage: 'gate', wants: () => true, onMessage }];
+      },
+    });
+    const answer = await ask(url, { body: CALL, headers: gzip });
+    expect(JSON.parse(gunzipSync(answer.body).toString())).toEqual(answered);
+    await expect.poll(() => seen).toEqual([false, 1, true]);
+    expect(errors).toEqual([]);
+  });
+
   it.each<[string, Upstream]>([
     ['writeHead', json],
     [

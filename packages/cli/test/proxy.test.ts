@@ -1,9 +1,13 @@
 import express from 'express';
+import * as built from 'mcp-interlock';
 import { expect, it, onTestFinished } from 'vitest';
 import { fsmGate, StateMachineGate, sessionStore } from '../../../src/index.ts';
 import { connect } from '../../../test/helpers/client.ts';
+import { ManualClock } from '../../../test/helpers/manual-clock.ts';
 import { callOf, RawSession, send } from '../../../test/helpers/raw.ts';
+import { begins, pass } from '../../../test/helpers/scene.ts';
 import { serve } from '../../../test/helpers/serve.ts';
+import { startUpstream } from '../../../test/helpers/upstream.ts';
 import { mcpProxy } from '../src/proxy.ts';
 
 /** A gate in front of a server that hangs up on each call of a tool. */
@@ -88,4 +92,53 @@ it('gives an answer whose server names a trailer and sends none', async () => {
   const response = await fetch(front, { method: 'POST', body: '{}' });
   expect([response.status, await response.json()]).toEqual([200, {}]);
   for (const name of ['trailer', 'upgrade']) expect(response.headers.get(name)).toBeNull();
+});
+
+/** A call behind another one, whose client was told so, in front of a server of the SDK. */
+async function toldBehindAnother() {
+  const upstream = await startUpstream({ shape: { answers: 'json' } });
+  onTestFinished(() => upstream.close());
+  const { server, url: target } = await serve(upstream.app);
+  const clock = new ManualClock();
+  // Those of the copy that the proxy tells of calls which were not forwarded.
+  const states = { open: { on: { ADD: 'full' } }, full: { on: { CHECK: 'due' } }, due: {} };
+  const gate = new built.StateMachineGate({ id: 'cart', initial: 'open', states })
+    .bindTool('cart.add_item', 'open', 'ADD')
+    .bindTool('cart.checkout', 'full', 'CHECK');
+  const sessions = built.sessionStore({ clock });
+  const runs = built.runsOf(gate, { sessions });
+  const stages = [sessions, built.fsmGate(gate, { clock }), mcpProxy(target)];
+  const { url } = await serve(express().all('/mcp', ...stages));
+  const session = await RawSession.begin(url);
+  const first = await begins(upstream, 'cart.add_item', () => session.call('cart.add_item'));
+  const params = { name: 'cart.checkout', arguments: {}, _meta: { progressToken: 'p' } };
+  const opening = session.stream({ ...callOf('waits', 'cart.checkout'), params });
+  // Two timers are the first call's, and two the waiting one's.
+  await expect.poll(() => clock.pending).toBe(4);
+  await pass(clock, 5_000);
+  return { server, runs, session, first, reading: await opening };
+}
+
+it('gives its answer on the stream on which a client was told that its call waits', async () => {
+  const { first, reading } = await toldBehindAnother();
+  first.finish();
+  await expect.poll(() => reading.ended).toBe(true);
+  expect(reading.messages.map(({ method, id, result }) => [method, id, result?.content])).toEqual([
+    ['notifications/progress', undefined, undefined],
+    [undefined, 'waits', [{ type: 'text', text: 'cart.checkout done' }]],
+  ]);
+});
+
+it('says on that stream that the server cannot be reached any more, and frees the run', async () => {
+  const { server, runs, session, first, reading } = await toldBehindAnother();
+  // It answers what it has, and takes no other connection.
+  server.close();
+  first.finish();
+  await expect.poll(() => reading.ended).toBe(true);
+  expect(reading.messages.at(-1)).toMatchObject({
+    id: 'waits',
+    error: { message: expect.stringMatching(/^The server answered with HTTP 502 .*reached/) },
+  });
+  const view = await runs.read(session.id);
+  expect([view?.status, view?.snapshot.state]).toEqual(['idle', 'full']);
 });
