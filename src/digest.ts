@@ -1,5 +1,18 @@
 import * as crypto from 'node:crypto';
-import { ExactNumber } from './numbers.ts';
+import {
+  BACKSLASH,
+  CLOSE_ARRAY,
+  CLOSE_OBJECT,
+  COLON,
+  COMMA,
+  ExactNumber,
+  MINUS,
+  OPEN_ARRAY,
+  OPEN_OBJECT,
+  POINT,
+  QUOTE,
+  ZERO,
+} from './numbers.ts';
 import { isContainer } from './options.ts';
 
 /**
@@ -53,18 +66,6 @@ export function digestOf(args: unknown): string {
 }
 
 type Container = { readonly [key: string | number]: unknown; readonly length: number };
-
-const QUOTE = 34;
-const COMMA = 44;
-const MINUS = 45;
-const POINT = 46;
-const ZERO = 48;
-const COLON = 58;
-const OPEN_ARRAY = 91;
-const BACKSLASH = 92;
-const CLOSE_ARRAY = 93;
-const OPEN_OBJECT = 123;
-const CLOSE_OBJECT = 125;
 
 /** Sorts few keys by hand, which is faster. Most longer lists are in order already. */
 function sortedKeys(object: object): readonly string[] {

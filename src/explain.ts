@@ -86,7 +86,14 @@ export function explain<S extends string, E extends string>(
   const snapshot = understood(workflow, at);
   const standing = standingAt(workflow, snapshot, at);
   const { state } = standing;
-  const tools = workflow.toolNames.map((tool) => explainTool(standing, tool));
+  const leads = workflow.leads(standing.position);
+  const tools = workflow.toolNames.map((tool) => ({
+    tool,
+    shown: standing.shows(tool),
+    ...refusalOf(standing, tool),
+    leadsTo: [...new Set(leads.get(tool)?.to.map((each) => each.state))],
+    isPartial: workflow.matchAlways(tool) === undefined,
+  }));
   const leavesAt = standing.stopped === undefined ? workflow.leavesAt(snapshot) : undefined;
   const context = workflow.dataOf(snapshot);
   const { context: wrapped, ...stands } = snapshot;
@@ -117,25 +124,12 @@ function standingAt(
 ): Standing {
   const rules = { workflow, whenEnded, onError: () => {} };
   const viewpoint = { run: at?.run ?? '', actor: undefined };
-  const known = { position, expiry: undefined };
   const { claim, frozen } = at ?? {};
   const parts = { updatedAt, version, claim, frozen, now: updatedAt };
-  const stood = new Standing(rules, viewpoint, known, parts);
+  const stood = new Standing(rules, viewpoint, position, parts);
   const isMoved = stood.state !== position.state;
   const seen = (isMoved ? undefined : at?.available) ?? workflow.available(stood.state);
-  return new Standing(rules, viewpoint, known, { ...parts, seen });
-}
-
-function explainTool(standing: Standing, tool: string): ExplainedTool {
-  const { workflow, position } = standing;
-  const leads = workflow.leads(position).get(tool);
-  return {
-    tool,
-    shown: standing.shows(tool),
-    ...refusalOf(standing, tool),
-    leadsTo: [...new Set(leads?.to.map((each) => each.state))],
-    isPartial: workflow.matchAlways(tool) === undefined,
-  };
+  return new Standing(rules, viewpoint, position, { ...parts, seen });
 }
 
 function refusalOf(

@@ -12,9 +12,8 @@ import {
   type TrailOptions,
 } from './gate/config.ts';
 import { enterGate } from './gate/gate-filter.ts';
-import { assertTogether, passGate } from './gate/gates.ts';
+import { assertTogether, availabilityNotes, passGate } from './gate/gates.ts';
 import { ListCache, type ListCacheOptions } from './gate/list-cache.ts';
-import { availabilityNotes } from './gate/lists.ts';
 import { Aliases } from './gate/replies.ts';
 import { type StatusToolOptions, statusToolOf, statusToolOption } from './gate/status-tool.ts';
 import {

@@ -20,13 +20,22 @@ const ODD_EXPONENT = 3;
 /** The length of the shortest literal that is not its double: `1e400`. */
 export const SHORTEST_ODD = 5;
 
-const POINT = 46;
-const ZERO = 48;
-const NINE = 57;
+// The characters of JSON text, by their codes.
+export const QUOTE = 34;
 const PLUS = 43;
-const MINUS = 45;
+export const COMMA = 44;
+export const MINUS = 45;
+export const POINT = 46;
+export const ZERO = 48;
+export const NINE = 57;
+export const COLON = 58;
 const UPPER_E = 69;
+export const OPEN_ARRAY = 91;
+export const BACKSLASH = 92;
+export const CLOSE_ARRAY = 93;
 const LOWER_E = 101;
+export const OPEN_OBJECT = 123;
+export const CLOSE_OBJECT = 125;
 
 /**
  * Whether a literal in this part of a JSON text may be another number than its double. `true` when

@@ -15,7 +15,6 @@ import type {
   WorkflowRecord,
 } from './stores/store.ts';
 import { shownSnapshot } from './workflow/envelope.ts';
-import type { Workflow } from './workflow/workflow.ts';
 
 /** A run in a listing, or as it was read. */
 type ViewedRun = Partial<WorkflowRecord> & Pick<FoundRun, 'run' | 'sessionEnded'>;
@@ -117,23 +116,17 @@ export async function countInStore(
   const { states, held, running, oldestClaim, now = clock.now() } = counted;
   const sum = (key: 'runs' | 'stuck'): number => states.reduce((all, each) => all + each[key], 0);
   const isAsked = forMs !== undefined;
+  // Only a run's data tell where a `migrate` takes it, and the counts have none.
+  const stranded = workflow.migrates ? [] : states.filter(({ state }) => !workflow.hasState(state));
   return {
     runs: sum('runs'),
     states: states.map(({ state, runs, stuck }) => ({ state, runs, ...(isAsked && { stuck }) })),
     ...(isAsked && { stuck: sum('stuck') }),
-    unreadable: states.reduce(
-      (all, { state, runs }) => (isStranded(workflow, state) ? all + runs : all),
-      0,
-    ),
+    unreadable: stranded.reduce((all, { runs }) => all + runs, 0),
     held,
     running,
     ...(oldestClaim !== undefined && { oldestClaimMs: Math.max(0, now - oldestClaim) }),
   };
-}
-
-/** Only a run's data tell where a `migrate` takes it, and the counts have none. */
-function isStranded(workflow: Workflow, state: string): boolean {
-  return !workflow.migrates && !workflow.hasState(state);
 }
 
 type Index = Required<Pick<AtomicStateStore, 'held' | 'stuck' | 'list'>> &
@@ -176,9 +169,8 @@ function viewOfFound(mover: RunsMover, found: FoundRun, now: number): RunView {
     const { run, snapshot, claim, ended = false } = found;
     const { updatedAt, version = 0, ...position } = snapshot;
     const rules = { workflow, whenEnded: 'keep', onError } as const;
-    const asStored = { position, expiry: undefined };
     const parts = { updatedAt, version, claim, now };
-    const standing = new Standing(rules, { run, actor: undefined }, asStored, parts);
+    const standing = new Standing(rules, { run, actor: undefined }, position, parts);
     return { ...viewOf(found, standing), ended, fault };
   }
 }

@@ -146,7 +146,7 @@ export function checkWorkflow<S extends string, E extends string>(
       ({ code, place }) =>
         !parsed.ignore.some((each) => each === code || each === `${code}:${place}`),
     );
-  const tools = workflow.toolNames.map((tool) => ({ tool, kind: workflow.kindOf(tool) }));
+  const tools = workflow.toolNames.map((tool) => ({ tool, kind: workflow.callKind(tool) }));
   return Object.defineProperty(findings, 'tools', { value: tools }) as Finding[] & Findings;
 }
 

@@ -51,7 +51,7 @@ export function admit(config: GateConfig, claimed: Claimed): MaybePromise<Positi
     if (odd !== undefined) return letGo(step, odd);
     if (config.workflow.shield !== undefined || binding.guards.length > 0)
       return countAndAsk(config, claimed, standing).catch(fail);
-    const refused = stoppedByMachine(standing, binding) ?? calledOff(claimed);
+    const refused = stoppedByMachine(standing, binding) ?? endedMeanwhile(claimed);
     return refused === undefined ? standing.position : letGo(step, refused);
   } catch (error) {
     return fail(error);
@@ -84,7 +84,7 @@ async function countAndAsk(
     );
     return refused;
   }
-  const why = refused ?? calledOff(claimed);
+  const why = refused ?? endedMeanwhile(claimed);
   return why === undefined ? position : letGo(step, why);
 }
 
@@ -93,7 +93,7 @@ function stoppedByMachine(standing: Standing, binding: CallBinding): RefusedCall
 }
 
 /** While a guard is asked, the client may cancel the call, or the step may take too long. */
-function calledOff({ step, request }: Claimed): RefusedCall | undefined {
+function endedMeanwhile({ step, request }: Claimed): RefusedCall | undefined {
   if (request.cancelled) return { reason: 'cancelled' };
   return step.overran ? { reason: 'unavailable' } : undefined;
 }
@@ -120,8 +120,7 @@ async function countCall(
   { position, parts }: Standing,
 ): Promise<Standing | RefusedCall> {
   const { tool, digest, key } = step;
-  const at = (stands: Position, when = parts): Standing =>
-    new Standing(config, run, { position: stands, expiry: undefined }, when);
+  const at = (stands: Position, when = parts): Standing => new Standing(config, run, stands, when);
   const count = shield.count(position, { tool, digest }, step.grantedAt);
   if (!count.isLoop) return at(count.position);
   const event = shield.fallbackEvent ?? LOOP;

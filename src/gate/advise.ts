@@ -3,12 +3,13 @@
  * way out is found, and what may be told of it.
  */
 import type { Admission, Run } from '../session/run.ts';
+import type { Exchange } from '../wire/exchange.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { ANOTHER, type Refusal, type RefusalDetails } from '../workflow/advice.ts';
 import type { BoundState } from '../workflow/position.ts';
 import type { GateConfig } from './config.ts';
 import type { RefusedCall } from './decide.ts';
-import type { Demand, Gates } from './gates.ts';
+import { type Demand, Gates } from './gates.ts';
 import type { Standing } from './standing.ts';
 
 /** Where the refused thing is available, and what the other gates ask of it. */
@@ -27,32 +28,33 @@ export interface Outlet extends Pick<Refusal, 'available' | 'path' | 'events' | 
 
 /** @param goal absent where no way leads to what was refused, or none is asked for */
 export function outletFrom(
-  gates: Gates,
+  config: GateConfig,
+  exchange: Exchange,
   admission: Admission,
   run: Run,
   standing: Standing,
   goal: Goal | undefined,
 ): MaybePromise<Outlet> {
-  return after(gates.look(admission, run, standing), (outlook) => {
+  return after(Gates.of(config, exchange).look(admission, run, standing), (outlook) => {
     const { available } = outlook;
     if (goal === undefined) return { available, foreseen: false };
     const { states, demand, tool } = goal;
     const { path, foreseen } = outlook.wayTo(states, demand, tool);
     // Nothing from outside helps against a `visible`, which hides what the state allows.
-    if (path !== undefined || standing.workflow.allows(standing.state, { states }))
+    const { workflow, state } = standing;
+    if (path !== undefined || workflow.allows(state, { states }))
       return { available, path, foreseen };
-    return { available, path, foreseen, ...awaitedFromOutside(standing) };
+    // What takes a run out of its state where no call does.
+    const events = workflow.outsideEvents(state);
+    const { leavesAt, parts } = standing;
+    return {
+      available,
+      path,
+      foreseen,
+      ...(events.length > 0 && { events }),
+      ...(leavesAt !== undefined && { leavesInMs: Math.max(0, leavesAt - parts.now) }),
+    };
   });
-}
-
-/** What takes a run out of its state where no call does. */
-function awaitedFromOutside(standing: Standing): Pick<Refusal, 'events' | 'leavesInMs'> {
-  const { workflow, state, leavesAt, parts } = standing;
-  const events = workflow.outsideEvents(state);
-  return {
-    ...(events.length > 0 && { events }),
-    ...(leavesAt !== undefined && { leavesInMs: Math.max(0, leavesAt - parts.now) }),
-  };
 }
 
 /** What the text of a refusal says beside its facts, as far as it is known without a look. */

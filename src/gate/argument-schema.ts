@@ -137,14 +137,10 @@ function referred(
   let value: unknown = root;
   for (const part of $ref.slice(2).split('/')) {
     const key = decodeURIComponent(part).replaceAll('~1', '/').replaceAll('~0', '~');
-    value = childOf(value, key);
+    if (Array.isArray(value)) value = value[Number(key)];
+    else value = isObject(value) && Object.hasOwn(value, key) ? value[key] : undefined;
   }
   return isObject(value) ? value : undefined;
-}
-
-function childOf(value: unknown, key: string): unknown {
-  if (Array.isArray(value)) return value[Number(key)];
-  return isObject(value) && Object.hasOwn(value, key) ? value[key] : undefined;
 }
 
 function mapped(

@@ -116,27 +116,48 @@ export interface Announced {
   readonly movedTo: string | undefined;
 }
 
-/** A call, and the claim that one gate holds for it until its outcome is saved. */
-export class ClaimedCall implements Holder, Announced {
+/** A call that a gate lets through, and its run. */
+export interface LetThrough {
   readonly id: RequestId;
   readonly era: Era;
   readonly config: GateConfig;
   readonly run: Run;
-  readonly step: Step;
+}
+
+/** A forwarded call whose answer a gate waits for, with a claim or without. */
+export abstract class GatedCall implements Holder, Announced {
+  readonly id: RequestId;
+  readonly era: Era;
+  readonly config: GateConfig;
+  readonly run: Run;
   /** Set by the first answer, which decides the outcome; later ones repeat it. */
   transform: MaybePromise<Transform> | undefined;
   /** Whether the call was not forwarded after all. */
   isWithdrawn = false;
 
-  constructor(id: RequestId, era: Era, config: GateConfig, run: Run, step: Step) {
+  constructor({ id, era, config, run }: LetThrough) {
     this.id = id;
     this.era = era;
     this.config = config;
     this.run = run;
+  }
+
+  abstract readonly leaves: Position | undefined;
+  abstract readonly movedTo: string | undefined;
+  /** How much depends on an answer that comes on another stream. */
+  abstract readonly stake: LateStake;
+  abstract withdraw(): MaybePromise<void>;
+}
+
+/** A call, and the claim that one gate holds for it until its outcome is saved. */
+export class ClaimedCall extends GatedCall {
+  readonly step: Step;
+
+  constructor(call: LetThrough, step: Step) {
+    super(call);
     this.step = step;
   }
 
-  /** How much depends on an answer that comes on another stream. */
   get stake(): LateStake {
     if (!this.step.canSettle) return 'repeat';
     return this.step.hasClaim ? 'step' : 'given-up';
@@ -246,9 +267,7 @@ function adding(texts: readonly string[], own: Transform): Transform {
 class FacedStep implements HandlersStep {
   readonly key: RunKey;
   readonly #workflow: Workflow;
-  readonly #tool: string;
-  readonly #idempotencyKey: string;
-  readonly #state: string;
+  readonly #facts: Pick<CurrentStep, 'run' | 'workflow' | 'tool' | 'state' | 'idempotencyKey'>;
   #call: ClaimedCall | undefined;
   /** Where the run stood when the call was let go of. */
   #left: Position;
@@ -258,12 +277,11 @@ class FacedStep implements HandlersStep {
 
   constructor(call: ClaimedCall, attempt: Try) {
     const { step, config } = call;
+    const { key, tool, idempotencyKey } = step;
     const from = step.moves?.current ?? step.snapshot;
-    this.key = step.key;
+    this.key = key;
     this.#workflow = config.workflow;
-    this.#tool = step.tool;
-    this.#idempotencyKey = step.idempotencyKey;
-    this.#state = from.state;
+    this.#facts = { ...key, tool, state: from.state, idempotencyKey };
     this.#call = call;
     this.#left = from;
     this.#attempt = attempt;
@@ -316,11 +334,7 @@ class FacedStep implements HandlersStep {
   #make(): CurrentStep {
     const data = () => this.#workflow.dataOf(this.#call?.step.moves?.current ?? this.#left);
     return {
-      run: this.key.run,
-      workflow: this.key.workflow,
-      tool: this.#tool,
-      state: this.#state,
-      idempotencyKey: this.#idempotencyKey,
+      ...this.#facts,
       get context() {
         return data();
       },
@@ -364,13 +378,12 @@ function notOurs(status: string): Error {
  * Lets the call's handler find the step. If two gates claim the call, it gets the first one's key.
  */
 export function showHandler(incoming: Call, call: ClaimedCall): void {
-  const attempt = Try.of(incoming) ?? beginTry(incoming, call.step);
+  let attempt = Try.of(incoming);
+  if (attempt === undefined) {
+    attempt = Try.begin(incoming);
+    const { idempotencyKey } = call.step;
+    const members = { [IDEMPOTENCY_KEY]: idempotencyKey, [META_TRY]: attempt.id };
+    incoming.message.assign(['params', '_meta'], members);
+  }
   attempt.add(new FacedStep(call, attempt));
-}
-
-function beginTry(incoming: Call, { idempotencyKey }: Step): Try {
-  const begun = Try.begin(incoming);
-  const members = { [IDEMPOTENCY_KEY]: idempotencyKey, [META_TRY]: begun.id };
-  incoming.message.assign(['params', '_meta'], members);
-  return begun;
 }

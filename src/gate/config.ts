@@ -119,12 +119,12 @@ export class ListedNames {
     }
     if (!isLastPage || this.#checked) return;
     this.#checked = true;
-    for (const bound of this.#bound) if (!this.#isListed(bound)) warn(this.#missing(bound));
-  }
-
-  #isListed(bound: string): boolean {
-    if (!isGlob(bound)) return this.#names.has(bound);
-    return [...this.#names].some((name) => matchGlob(bound, name));
+    for (const bound of this.#bound) {
+      const isListed = isGlob(bound)
+        ? [...this.#names].some((name) => matchGlob(bound, name))
+        : this.#names.has(bound);
+      if (!isListed) warn(this.#missing(bound));
+    }
   }
 
   #missing(bound: string): string {
@@ -181,7 +181,7 @@ class MissingTools {
   }
 
   /** Part of a page's key: pages with the same key teach nothing new about the reader's list. */
-  keyOf(reader: string): string {
+  pageKey(reader: string): string {
     if (!this.#isAny) return '';
     const missing = this.#missing.get(reader);
     return missing === undefined ? `unread ${reader}` : `lacks ${JSON.stringify([...missing])}`;
@@ -258,7 +258,7 @@ export class ListedTools {
 
   /** Part of a page's key: the same page with the same key teaches nothing new. */
   keyFor(reader: string): string {
-    return `${this.#hints.version + this.#changes} ${this.#missing.keyOf(reader)}`;
+    return `${this.#hints.version + this.#changes} ${this.#missing.pageKey(reader)}`;
   }
 
   /** The bound tools that the reader's own list is known to lack, and all globs. */

@@ -9,12 +9,7 @@ import type { Refused } from '../step/step.ts';
 import type { Call } from '../wire/call.ts';
 import { MOST_DEPTH } from '../wire/json-rpc.ts';
 import type { Guard, GuardedCall } from '../workflow/binding.ts';
-import {
-  AskedArguments,
-  type CallBinding,
-  placed,
-  type RoundedNumber,
-} from '../workflow/bound-tools.ts';
+import { AskedArguments, type CallBinding, placed } from '../workflow/bound-tools.ts';
 import type { GateConfig } from './config.ts';
 import type { RefusedCall } from './decide.ts';
 import { asBegun, type Standing } from './standing.ts';
@@ -50,12 +45,11 @@ export function argumentFault(
 
 /** What the app's code has read of the arguments that another parser reads otherwise, in words. */
 function unclearWords({ ambiguous, rounded }: AskedArguments): string | undefined {
-  if (ambiguous === undefined) return rounded && roundedWords(rounded);
   const key = JSON.stringify(ambiguous);
-  return `the argument ${key} must be spelled so, and stand there in no other letter case`;
-}
-
-function roundedWords({ name, double }: RoundedNumber): string {
+  if (key !== undefined)
+    return `the argument ${key} must be spelled so, and stand there in no other letter case`;
+  if (rounded === undefined) return undefined;
+  const { name, double } = rounded;
   return `the number in ${JSON.stringify(name)} becomes ${double} where numbers are doubles`;
 }
 

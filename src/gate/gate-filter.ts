@@ -7,7 +7,7 @@ import type { StepMove } from '../step/outcome.ts';
 import { turnKey } from '../step/turns.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
-import type { Filter } from '../wire/filter.ts';
+import { ESCAPED_ASCII, type Filter, TOOLS_MARK } from '../wire/filter.ts';
 import {
   IDEMPOTENCY_KEY,
   isObject,
@@ -45,14 +45,12 @@ import {
 } from './list-changes.ts';
 import { ShownTools } from './lists.ts';
 import { ReadFilter } from './reads.ts';
-import { RecordedCall } from './recorded-call.ts';
-import { carryOn, ESCAPED_ASCII, recordLater, TaskFilter } from './tasks.ts';
+import { type AwaitedCall, RecordedCall } from './recorded-call.ts';
+import { carryOn, recordLater, TaskFilter } from './tasks.ts';
 import { ToldRequests } from './told-requests.ts';
 import { keepsSecrets, TELLING_CALLS, visibilityFor } from './visibility.ts';
 
-const NONE: readonly ClaimedCall[] = [];
-const NONE_RECORDED: readonly RecordedCall[] = [];
-const TOOLS = Buffer.from('"tools"');
+const NONE: readonly AwaitedCall[] = [];
 const OF_TOOLS = ['tools'] as const;
 const CHANGED = 'notifications/tools/list_changed';
 const CHANGED_MARK = Buffer.from('list_changed');
@@ -112,11 +110,9 @@ class GateFilter implements Filter {
   readonly #rewrites: boolean;
   /** Whether the client asks for the server's capabilities, and its lists can change. */
   readonly #declares: boolean;
-  #calls: readonly ClaimedCall[] = NONE;
+  #calls: readonly AwaitedCall[] = NONE;
   /** Known once an error answer is whole: the app is asked once. */
   #isProven: boolean | undefined;
-  /** The calls that run beside others, and that their runs are to record. */
-  #recorded: readonly RecordedCall[] = NONE_RECORDED;
   /** Called once no client waits for an answer of this exchange any more. */
   #onAnswered: (() => void) | undefined;
 
@@ -126,7 +122,8 @@ class GateFilter implements Filter {
     this.#admission = admission;
     this.#rewrites =
       config.refusal === 'unknown-tool' &&
-      mayAskForHidden(exchange) &&
+      // A GET may replay the answers to earlier requests.
+      (exchange.req.method === 'GET' || exchange.requests.some(namesSomething)) &&
       (config.unbound === 'refuse' || keepsSecrets(config, admission));
     this.#declares =
       exchange.messages[0]?.method !== 'tools/call' && declaresChanges(config, exchange, admission);
@@ -137,6 +134,7 @@ class GateFilter implements Filter {
    * promise where none of the calls is gated.
    */
   enter(): MaybePromise<boolean> {
+    const config = this.#config;
     const { callsSinceTold } = this.#admission.session;
     // Once for each session: a batch that counts past it leaves this to the next session.
     const isTelling = callsSinceTold === TELLING_CALLS;
@@ -148,10 +146,10 @@ class GateFilter implements Filter {
       if (incoming.kind === 'notification') void incoming.drop();
       else if (incoming.kind === 'request') {
         removeClientsKey(incoming);
-        isGated ||= needsJudge(incoming, this.#config);
+        isGated ||= needsJudge(incoming, config);
       }
     }
-    return !isGated || this.#judgeAll(new Judge(this.#config, this.#exchange, this.#admission));
+    return !isGated || this.#judgeAll(new Judge(config, this.#exchange, this.#admission));
   }
 
   /** Not where tools are secret: a list of all tools would give them away. */
@@ -183,27 +181,29 @@ class GateFilter implements Filter {
 
   /** `false` where the gate answered the whole request. */
   #goesOn(incoming: Call, verdict: Verdict): boolean {
-    if (verdict instanceof RecordedCall) {
-      this.#recorded = [...this.#recorded, verdict];
+    if (typeof verdict === 'object') {
+      this.#calls = [...this.#calls, verdict];
       incoming.holders = [...incoming.holders, verdict];
       this.#onAnswered ??= verdict.run.turns.answering();
-    } else if (typeof verdict === 'object') this.#begin(incoming, verdict);
+      // In the session era a disconnect "SHOULD NOT be interpreted as the client cancelling its
+      // request". In the stateless era it is a cancellation.
+      if (verdict instanceof ClaimedCall && verdict.era === 'session')
+        this.#exchange.tap.withholdClose();
+    }
     return verdict !== 'ended';
   }
 
   /** Judging took time: meanwhile a lease may have ended, or the client may have left. */
   #confirmAll(judge: Judge): MaybePromise<boolean> {
-    const confirmed = inOrder(this.#exchange.forwardable, (incoming) =>
-      incoming.holders.length > 0 ? this.#confirm(incoming, judge) : undefined,
+    const held = this.#exchange.messages.filter(hasHolders);
+    if (held.length === 0) return true;
+    const confirmed = inOrder(held, (incoming) =>
+      resume(keepsClaims(holdersOf(incoming)), this, this.#sendOn, incoming, judge),
     );
     return confirmed === undefined || confirmed.then(() => true);
   }
 
   /** Lets the steps of a call go on, if its client still waits and its claims still hold. */
-  #confirm(incoming: Call, judge: Judge): MaybePromise<void> {
-    return resume(keepsClaims(holdersOf(incoming)), this, this.#sendOn, incoming, judge);
-  }
-
   #sendOn(isKept: boolean, incoming: Call, judge: Judge): MaybePromise<void> {
     if (this.#isCancelled(incoming)) {
       // Of a response that was over before, this filter hears no end any more.
@@ -212,15 +212,6 @@ class GateFilter implements Filter {
     }
     if (!isKept) return judge.refuseLate(incoming);
     for (const { step } of holdersOf(incoming)) step.forward();
-  }
-
-  #begin(incoming: Call, call: ClaimedCall): void {
-    this.#calls = [...this.#calls, call];
-    incoming.holders = [...incoming.holders, call];
-    this.#onAnswered ??= call.run.turns.answering();
-    // In the session era a disconnect "SHOULD NOT be interpreted as the client cancelling its
-    // request". In the stateless era it is a cancellation.
-    if (call.era === 'session') this.#exchange.tap.withholdClose();
   }
 
   /** Whether the client cancelled the call, left, or has its answer from the app. */
@@ -233,10 +224,9 @@ class GateFilter implements Filter {
   wants(bytes: Buffer): boolean {
     return (
       this.#calls.length > 0 ||
-      this.#recorded.length > 0 ||
       this.#rewrites ||
       this.#declares ||
-      bytes.includes(TOOLS) ||
+      bytes.includes(TOOLS_MARK) ||
       bytes.includes(ESCAPED_ASCII) ||
       // Also while no list is kept: one may be on its way that has changed since.
       (this.#config.lists?.isUsed === true && bytes.includes(CHANGED_MARK))
@@ -253,7 +243,7 @@ class GateFilter implements Filter {
     // Only the upstream's messages come here: what gates themselves announce keeps the cache.
     if (method === CHANGED) this.#config.lists?.drop();
     if (method !== undefined) return this.#noteQuestion(id);
-    const call = this.#callOf(id) ?? this.#recorded.find((each) => each.id === id);
+    const call = this.#calls.find((each) => each.id === id);
     if (call?.isWithdrawn === false) return this.#saveAndChange(call, message);
     if (!isObject(result)) return;
     // Filter every list, also where none was asked for: a replay, or two requests of one id, must
@@ -349,7 +339,7 @@ class GateFilter implements Filter {
   onClose(): void {
     const { tap } = this.#exchange;
     this.#onAnswered?.();
-    for (const call of this.#recorded) call.over();
+    for (const call of this.#calls) if (call instanceof RecordedCall) call.over();
     this.#admission.session.departed.delete(tap);
     if (this.#isResumable && !tap.ended) this.#expectRecorded();
     for (const call of this.#unanswered) {
@@ -371,23 +361,21 @@ class GateFilter implements Filter {
 
   /** Calls that the upstream has not answered. The gate itself may have answered their clients. */
   get #unanswered(): ClaimedCall[] {
-    return this.#calls.filter(
-      ({ transform, isWithdrawn }) => transform === undefined && !isWithdrawn,
-    );
-  }
-
-  /** The claimed call of that id. */
-  #callOf(id: unknown): ClaimedCall | undefined {
-    return this.#calls.find((call) => call.id === id);
+    const open: ClaimedCall[] = [];
+    for (const call of this.#calls)
+      if (call instanceof ClaimedCall && call.transform === undefined && !call.isWithdrawn)
+        open.push(call);
+    return open;
   }
 
   /** The answers come where the stream is resumed, and are recorded before the client has them. */
   #expectRecorded(): void {
-    for (const call of this.#recorded)
-      if (call.transform === undefined && !call.isWithdrawn) this.#expectLate(call);
+    for (const call of this.#calls)
+      if (call instanceof RecordedCall && call.transform === undefined && !call.isWithdrawn)
+        this.#expectLate(call);
   }
 
-  #expectLate(call: ClaimedCall | RecordedCall): void {
+  #expectLate(call: AwaitedCall): void {
     const { late } = this.#admission.session;
     const apply = (message: Message): MaybePromise<void> => this.#saveAndChange(call, message);
     late.expect(call.id, this.#config.workflow.id, apply, () => call.stake);
@@ -397,7 +385,7 @@ class GateFilter implements Filter {
    * Saves what the call came to at its first answer, and changes each replay of it in the same way.
    * The client's answer waits here until the move is saved.
    */
-  #saveAndChange(call: ClaimedCall | RecordedCall, message: Message): MaybePromise<void> {
+  #saveAndChange(call: AwaitedCall, message: Message): MaybePromise<void> {
     if (call.transform === undefined) {
       call.transform = this.#announced(call, this.#changeFor(call, message));
       if (this.#isResumable) expectReplays(call, this.#admission.session);
@@ -406,7 +394,7 @@ class GateFilter implements Filter {
   }
 
   /** Saves what the first answer says, and gives its change. */
-  #changeFor(call: ClaimedCall | RecordedCall, message: Message): MaybePromise<Transform> {
+  #changeFor(call: AwaitedCall, message: Message): MaybePromise<Transform> {
     const on = { exchange: this.#exchange, message };
     // Lists leave a held run's steps out: an outcome that comes late brings them back.
     const lists = call instanceof ClaimedCall && call.step.isUnknown ? OF_TOOLS : undefined;
@@ -441,13 +429,10 @@ class GateFilter implements Filter {
    * Several gates may announce one call's moves. The last gate does it for all of them, since only
    * then all moves are saved.
    */
-  #announced(
-    call: ClaimedCall | RecordedCall,
-    transform: MaybePromise<Transform>,
-  ): MaybePromise<Transform> {
+  #announced(call: AwaitedCall, transform: MaybePromise<Transform>): MaybePromise<Transform> {
     const incoming = this.#exchange.messages.find(({ id }) => id === call.id);
     // Only gates hold calls.
-    const held = (incoming?.holders ?? []) as readonly (ClaimedCall | RecordedCall)[];
+    const held = (incoming?.holders ?? []) as readonly AwaitedCall[];
     if (held.at(-1) !== call) return transform;
     return announcing(transform, held, this.#admission, (config) =>
       Gates.of(config, this.#exchange),
@@ -471,8 +456,8 @@ class GateFilter implements Filter {
    * `isTooLong`, took too long. The upstream goes on, and a late outcome is saved.
    */
   #giveUp(id: RequestId, isTooLong: boolean): void {
-    const call = this.#callOf(id);
-    if (call === undefined || call.isWithdrawn || call.transform !== undefined) return;
+    const call = this.#unanswered.find((each) => each.id === id);
+    if (call === undefined) return;
     const { tap } = this.#exchange;
     if (this.#exchange.isJudged && !isTooLong) {
       this.#abandon(call);
@@ -501,6 +486,11 @@ function removeClientsKey(incoming: Call): void {
 function needsJudge({ named: tool }: Call, { workflow, status, unbound }: GateConfig): boolean {
   if (typeof tool !== 'string' || unbound === 'refuse') return true;
   return workflow.isBound(tool) || tool === status?.name;
+}
+
+/** Whether a gate holds something for the call: none that is not forwarded as it came has it. */
+function hasHolders({ holders }: Call): boolean {
+  return holders.length > 0;
 }
 
 /** Whether the claims of all gates so far still hold. */
@@ -537,7 +527,6 @@ const NAMING = new Set([
   'subscriptions/listen',
 ]);
 
-/** A GET may replay the answers to earlier requests. */
-function mayAskForHidden({ req, requests }: Exchange): boolean {
-  return req.method === 'GET' || requests.some(({ method }) => NAMING.has(method ?? ''));
+function namesSomething({ method = '' }: Call): boolean {
+  return NAMING.has(method);
 }

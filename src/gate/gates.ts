@@ -9,8 +9,9 @@ import { after, type MaybePromise } from '../wire/task-line.ts';
 import { availabilityNote } from '../workflow/advice.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
 import type { BoundRead } from '../workflow/reads.ts';
-import { type Goal, type Stand, Together } from '../workflow/together.ts';
+import { type Stand, Together } from '../workflow/together.ts';
 import { NOT_KNOWN, type Way, whereaboutsOf } from '../workflow/ways.ts';
+import type { Workflow } from '../workflow/workflow.ts';
 import { type GateConfig, readerOf } from './config.ts';
 import {
   asksToShow,
@@ -155,8 +156,8 @@ export class Gates {
     const own = this.#own;
     return after(asShown(own, run, standing), (begun) => {
       const known = begun === 'unavailable' ? unknownStand(own, run) : begun;
-      const record = this.isAlone ? undefined : recordNow(own, run);
-      return after(record, (read) => {
+      if (this.isAlone) return this.#outlook([known], admission, run);
+      return after(recordNow(own, run), (read) => {
         // In a workflow whose step is held, every tool is refused.
         const isKnown = (claim: ClaimView | undefined): boolean => claim?.live !== false;
         const others = this.#others.map((config) => standOfOther(config, run, read, isKnown));
@@ -184,8 +185,12 @@ export class Gates {
       wayTo: (states, demand, tool) => {
         const demands = this.#others.map(demand);
         if (!demands.every((each) => each !== undefined)) return NOT_KNOWN;
-        const way = this.#wayTo([[states], ...demands], stands, admission, tool);
-        return way.path?.some((each) => missing.has(each)) === true ? NOT_KNOWN : way;
+        const way = this.#together.wayTo([[states], ...demands], stands, tool);
+        // A way through a hidden tool is not told: it would show that the tool exists.
+        const keeping = [this.#own, ...this.#others].map((each) => keepsSecrets(each, admission));
+        const isSecret = (each: string): boolean =>
+          missing.has(each) || stands.some((stand, i) => keeping[i] && isHiddenAt(stand, each));
+        return way.path?.some(isSecret) === true ? NOT_KNOWN : way;
       },
     };
   }
@@ -228,7 +233,7 @@ export class Gates {
   /** By tool, the note in a list of all tools: where all gates of the route make it available. */
   get notes(): ReadonlyMap<string, string> {
     if (this.#others.length === 0) return this.#own.notes;
-    this.#notes ??= this.#describe();
+    this.#notes ??= availabilityNotes(this.#own.workflow, (states) => this.#fromStart(states));
     return this.#notes;
   }
 
@@ -240,15 +245,6 @@ export class Gates {
       availabilityNote(whereaboutsOf(workflow, [bound], (states) => this.#fromStart(states)));
     this.#readNotes.set(bound, note);
     return note;
-  }
-
-  #describe(): ReadonlyMap<string, string> {
-    const { workflow, notes } = this.#own;
-    const described = [...notes.keys()].flatMap((tool) => {
-      const place = workflow.whereabouts(tool, (states) => this.#fromStart(states));
-      return place === undefined ? [] : [[tool, availabilityNote(place)] as const];
-    });
-    return new Map(described);
   }
 
   /** The note is the same for every caller, so it names no tool that a gate may hide from one. */
@@ -266,21 +262,30 @@ export class Gates {
       });
     return way.path?.some(isSecret) === true ? NOT_KNOWN : way;
   }
+}
 
-  #wayTo(goal: Goal, stands: readonly Stand[], admission: Admission, tool?: string): Way {
-    const way = this.#together.wayTo(goal, stands, tool);
-    // A way through a hidden tool is not told: it would show that the tool exists.
-    const keeping = [this.#own, ...this.#others].map((config) => keepsSecrets(config, admission));
-    const isSecret = (each: string): boolean =>
-      stands.some(({ workflow, position, sight }, i) => {
-        if (!keeping[i] || position === undefined) return false;
-        return (
-          !workflow.isVisible(each, position.state) ||
-          sight?.hidden.has(workflow.keyOf(each)) === true
-        );
-      });
-    return way.path?.some(isSecret) === true ? NOT_KNOWN : way;
-  }
+/**
+ * By bound tool, what a list of all states adds to it: the same bytes for every caller.
+ *
+ * @param wayTo as {@link Workflow.whereabouts} takes it
+ */
+export function availabilityNotes(
+  workflow: Workflow,
+  wayTo?: (states: readonly BoundState[]) => Way,
+): ReadonlyMap<string, string> {
+  const places = workflow.toolNames.map(
+    (tool) => [tool, workflow.whereabouts(tool, wayTo)] as const,
+  );
+  return new Map(
+    places.flatMap(([tool, place]) => (place ? [[tool, availabilityNote(place)]] : [])),
+  );
+}
+
+/** Whether the client does not see the tool where the run stands. */
+function isHiddenAt({ workflow, position, sight }: Stand, tool: string): boolean {
+  if (position === undefined) return false;
+  const isHidden = sight?.hidden.has(workflow.keyOf(tool)) === true;
+  return isHidden || !workflow.isVisible(tool, position.state);
 }
 
 /**
@@ -322,8 +327,7 @@ function without(missing: ReadonlySet<string>, tools: readonly string[]): readon
 function standAt(config: GateConfig, run: Run, position: Position | undefined): Stand {
   if (position === undefined) return unknownStand(config, run);
   const now = config.clock.now();
-  const known = { position, expiry: undefined };
-  const standing = new Standing(config, run, known, { updatedAt: now, version: 1, now });
+  const standing = new Standing(config, run, position, { updatedAt: now, version: 1, now });
   return standing.stopped === undefined ? standing : unknownStand(config, run);
 }
 

@@ -14,7 +14,7 @@ import { beginsAnew, type CallOrigin, Moves } from '../step/outcome.ts';
 import { calledOff, type Refused, Step } from '../step/step.ts';
 import { pauseBefore, turnKey } from '../step/turns.ts';
 import type { CallNote, Json } from '../stores/store.ts';
-import type { Call } from '../wire/call.ts';
+import { ARGUMENTS, type Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { argumentsFault, headerFault } from '../wire/headers.ts';
 import { isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
@@ -29,10 +29,10 @@ import { ClaimedCall, showHandler } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
 import { argumentFault, askedCall, refusedUnclaimed, unforeseen } from './consult.ts';
 import { decide, type RefusedCall, whyHidden } from './decide.ts';
-import { type Demand, Gates, isBoundBy, isRefusedUnbound } from './gates.ts';
+import { type Demand, isBoundBy, isRefusedUnbound } from './gates.ts';
 import { tellMoved } from './list-changes.ts';
 import { RecordedCall } from './recorded-call.ts';
-import { askForAlias, badToolName, LONGEST_NAME, longToolName, refusalReply } from './replies.ts';
+import { askForAlias, invalidParams, LONGEST_NAME, refusalReply } from './replies.ts';
 import {
   type Absent,
   asBegun,
@@ -47,6 +47,9 @@ import { keepsSecrets } from './visibility.ts';
 
 const NO_REFUSALS =
   'fsmGate({ trail: { refusals: true } }) has no effect: this store cannot keep refused calls';
+
+const NO_NAME = 'Invalid params: name must be a string';
+const LONG_NAME = `Invalid params: name must have at most ${LONGEST_NAME} characters`;
 
 const TOO_MANY_HELD: Refused = { reason: 'too-many-held' };
 
@@ -91,32 +94,31 @@ export class Judge {
 
   /** @param found the call's run, once it has room */
   judge(incoming: Call, giveUp: GiveUp, found?: Run | NoRun): MaybePromise<Verdict> {
-    const { workflow, status } = this.#config;
+    const { workflow, status, warnOnce } = this.#config;
     const tool = incoming.named;
     if (status !== undefined && tool === status.name)
-      return answerStatus(status, this.#config, this.#exchange, {
-        admission: this.#admission,
-        incoming,
-      });
-    if (typeof tool !== 'string') return this.#answer(incoming, badToolName(incoming));
+      return answerStatus(status, this.#config, this.#exchange, this.#admission, incoming);
+    if (typeof tool !== 'string') return this.#answer(incoming, invalidParams(incoming, NO_NAME));
     if (!isBoundBy(this.#config, tool, this.#exchange, this.#admission))
       return this.#judgeUnbound(incoming, tool);
     if (isMadeUp(tool, this.#config))
       return this.#keepsSecrets
         ? this.#hide(incoming, tool, 'state')
-        : this.#answer(incoming, longToolName(incoming));
+        : this.#answer(incoming, invalidParams(incoming, LONG_NAME));
     const run = found ?? this.#admission.runOf(incoming);
     if (found === undefined && 'run' in run && run.isNamed)
       return after(this.#admission.roomFor(run, this.#exchange.req), (room) =>
         this.judge(incoming, giveUp, room),
       );
-    const { unconnected } = this.#admission;
+    const { managed, unconnected } = this.#admission;
     // Also a call that no binding is about: its client reconnects before it uses such a tool.
     if (unconnected !== undefined)
       return this.#keepsSecrets
         ? this.#hide(incoming, tool, 'no-run')
         : this.#refuseUnnamed(incoming, tool, unconnected);
-    this.#takeHandleOut(incoming);
+    // The upstream's tools have no argument for a handle that the middleware made.
+    if (managed !== undefined && incoming.message.at(...ARGUMENTS, managed.argument) !== undefined)
+      incoming.message.remove(ARGUMENTS, managed.argument);
     const args = new AskedArguments(incoming.sentArguments);
     // No function of the app reads arguments that are too deep: the client has chosen their depth.
     const binding =
@@ -125,7 +127,7 @@ export class Judge {
       return this.#route(incoming, tool, run, binding, args, giveUp);
     // This comes first: a call of a hidden tool must not get an error that only bound tools get.
     if ('advice' in run) {
-      this.#warnOf(run);
+      if (run.warning !== undefined) warnOnce(run.warning);
       return this.#hide(incoming, tool, 'no-run');
     }
     return after(standingNow(this.#config, run), (standing) =>
@@ -139,7 +141,8 @@ export class Judge {
     if (!isRefusedUnbound(tool, this.#config, this.#exchange, this.#admission)) return 'forward';
     // No list has it, also where lists show the tools of all states.
     if (this.#config.refusal === 'unknown-tool') return this.#hide(incoming, tool, 'unbound');
-    if (isMadeUp(tool, this.#config)) return this.#answer(incoming, longToolName(incoming));
+    if (isMadeUp(tool, this.#config))
+      return this.#answer(incoming, invalidParams(incoming, LONG_NAME));
     const run = this.#admission.runOf(incoming);
     const now = 'run' in run ? standingNow(this.#config, run) : undefined;
     return after(now, (standing) =>
@@ -160,7 +163,7 @@ export class Judge {
       headerFault(req, incoming, this.#admission.era) ??
       argumentsFault(req, incoming, this.#config.listed.mirroredOf(tool));
     if (fault !== undefined)
-      return after(this.#exchange.reject(400, fault.code, fault.message), () => 'ended' as const);
+      return verdictAfter(this.#exchange.reject(400, fault.code, fault.message), 'ended');
     const words = argumentFault(incoming, args);
     if (words !== undefined)
       return this.#refuse(incoming, tool, { reason: 'arguments', words }, []);
@@ -205,11 +208,11 @@ export class Judge {
     const { aliases } = this.#config;
     askForAlias(this.#exchange.req, incoming, ['params', 'name'], aliases.ofName(tool));
     // Gates in front let go of their claims: the tool does not run, so there is no outcome.
-    return after(incoming.alias(), () => 'forward' as const);
+    return verdictAfter(incoming.alias(), 'forward');
   }
 
   #answer(incoming: Call, response: JsonObject): MaybePromise<Verdict> {
-    return after(incoming.answerWith(response), () => 'answered' as const);
+    return verdictAfter(incoming.answerWith(response), 'answered');
   }
 
   /** Decides about a call that needs no claim. */
@@ -261,7 +264,9 @@ export class Judge {
     // Only `begin` says where such a run begins anew: it is asked once it has to.
     const isPlaced = begin !== undefined && workflow.starts.length > 0;
     const restarts = isRestarted && (isPlaced || this.#allowsRestart(asked));
-    return after(restarts, (may) => this.#claimRun(asked, id, may));
+    return isPromise(restarts)
+      ? restarts.then((may) => this.#claimRun(asked, id, may))
+      : this.#claimRun(asked, id, restarts);
   }
 
   /** Whether the call may begin an ended run anew: the initial state and data must allow it. */
@@ -282,15 +287,15 @@ export class Judge {
     const isStep = binding.kind === 'step';
     const uncertain = binding.uncertain ?? (isStep ? listed.uncertainOf(tool) : 'retry');
     const held = uncertain === 'hold' ? this.#held : undefined;
+    const room = held?.hasRoom() ?? true;
     const { waitsUntil = clock.now() + times.waitMs } = asked;
     let closed: Standing | undefined;
     let left: string | undefined;
     const opens = (begun: Position): boolean => {
-      const start = Standing.of(this.#config, run, undefined, clock.now());
-      const standing = start.begunAt(begun);
-      const isOpen = decide(standing, { tool, binding }) === undefined;
-      if (!isOpen) closed = standing;
-      return isOpen;
+      const standing = Standing.of(this.#config, run, undefined, clock.now()).begunAt(begun);
+      if (decide(standing, { tool, binding }) === undefined) return true;
+      closed = standing;
+      return false;
     };
     const wanted = {
       run,
@@ -315,7 +320,6 @@ export class Judge {
         if (move.trail.event === AFTER) left = move.trail.from;
         tellMoved(this.#config, this.#admission, run, move);
       });
-    const room = held?.hasRoom() ?? true;
     const claimed = isPromise(room)
       ? room.then((isFree) => (isFree ? claim() : TOO_MANY_HELD))
       : claim();
@@ -424,7 +428,8 @@ export class Judge {
     // The loop shield's count is saved even if the call fails.
     const isUpdated = this.#config.workflow.shield !== undefined;
     step.start(new Moves(this.#config, binding, position, origin), isUpdated);
-    const call = new ClaimedCall(id, this.#admission.era, this.#config, run, step);
+    const { era } = this.#admission;
+    const call = new ClaimedCall({ id, era, config: this.#config, run }, step);
     showHandler(incoming, call);
     return call;
   }
@@ -484,7 +489,7 @@ export class Judge {
   ): MaybePromise<Verdict> {
     const { reason } = why;
     if (reason === 'cancelled' || reason === 'unknown')
-      return after(incoming.drop(), () => 'answered' as const);
+      return verdictAfter(incoming.drop(), 'answered');
     const run = 'run' in named ? named : undefined;
     const standing = why.standing ?? (run && standingOfRefused(this.#config, run, why));
     const known = typeof standing === 'object' ? standing : undefined;
@@ -498,10 +503,18 @@ export class Judge {
     if (this.#keepsSecrets && run && state !== undefined && known?.shows(tool) !== true)
       return this.#alias(incoming, tool);
     const details = detailsOf(this.#config, why, tool, { run, standing: known });
-    const gates = Gates.of(this.#config, this.#exchange);
-    const goal =
-      told === 'state' ? { states, demand: this.#demandOf(incoming, tool), tool } : undefined;
-    const outlet = run && known && outletFrom(gates, this.#admission, run, known, goal);
+    const demand: Demand = ({ workflow, onError }) => {
+      try {
+        const binding = workflow.match(tool, incoming.args);
+        return binding === undefined ? [] : [binding.states];
+      } catch (error) {
+        onError(error);
+        return undefined;
+      }
+    };
+    const goal = told === 'state' ? { states, demand, tool } : undefined;
+    const outlet =
+      run && known && outletFrom(this.#config, this.#exchange, this.#admission, run, known, goal);
     const noted = run && state !== undefined && this.#noteRefusal(incoming, tool, run, told, state);
     const ready = isPromise(noted) ? noted.then(() => outlet) : outlet;
     return after(ready, (leads) => {
@@ -510,19 +523,6 @@ export class Judge {
       const refusal = { workflow, state, tool, reason: told, ...found };
       return this.#answerRefused(incoming, refusal, { ...details, foreseen });
     });
-  }
-
-  /** Gives the states in which another gate allows a call of the tool with these arguments. */
-  #demandOf({ args }: Call, tool: string): Demand {
-    return ({ workflow, onError }) => {
-      try {
-        const binding = workflow.match(tool, args);
-        return binding === undefined ? [] : [binding.states];
-      } catch (error) {
-        onError(error);
-        return undefined;
-      }
-    };
   }
 
   /** @param state as the store has it */
@@ -542,34 +542,28 @@ export class Judge {
   }
 
   #refuseUnnamed(incoming: Call, tool: string, named: NoRun): MaybePromise<Verdict> {
-    const { workflow } = this.#config;
-    this.#warnOf(named);
+    const { workflow, warnOnce } = this.#config;
+    if (named.warning !== undefined) warnOnce(named.warning);
     this.#tellRefused(incoming, tool, 'no-run', undefined);
     const refusal: Refusal = { workflow: workflow.id, tool, reason: 'no-run', available: [] };
     return this.#answerRefused(incoming, refusal, { words: named.advice });
-  }
-
-  #warnOf({ warning }: NoRun): void {
-    if (warning !== undefined) this.#config.warnOnce(warning);
   }
 
   #answerRefused(incoming: Call, refusal: Refusal, details: RefusalDetails): MaybePromise<Verdict> {
     return this.#answer(incoming, refusalReply(incoming, refusal, details, this.#admission.era));
   }
 
-  /** The upstream's tools have no argument for a handle that the middleware made. */
-  #takeHandleOut({ message }: Call): void {
-    const { managed } = this.#admission;
-    if (managed !== undefined && message.at('params', 'arguments', managed.argument) !== undefined)
-      message.remove(['params', 'arguments'], managed.argument);
-  }
-
   /** The run does not exist any more, and with it the session that named it, if one did. */
   #refuseGone(incoming: Call, tool: string, { gone }: Run): MaybePromise<Verdict> {
     if (gone !== undefined)
       return this.#refuseUnnamed(incoming, tool, { advice: gone, warning: undefined });
-    return after(deny(this.#exchange, UNKNOWN_SESSION), () => 'ended' as const);
+    return verdictAfter(deny(this.#exchange, UNKNOWN_SESSION), 'ended');
   }
+}
+
+/** The verdict, once that is done. */
+function verdictAfter(done: MaybePromise<unknown>, verdict: Verdict): MaybePromise<Verdict> {
+  return isPromise(done) ? done.then(() => verdict) : verdict;
 }
 
 /** What a refusal tells where nothing is known of the run. */

@@ -1,7 +1,6 @@
 import type { Clock } from '../clock.ts';
 import { digestOf } from '../digest.ts';
-import { InterlockError } from '../errors.ts';
-import { showValue } from '../options.ts';
+import { wrongAnswer } from '../options.ts';
 import type { CallerRequest } from '../session/callers.ts';
 import type { Admission } from '../session/run.ts';
 import type { Exchange } from '../wire/exchange.ts';
@@ -171,13 +170,7 @@ export class ListCache {
   vary(req: CallerRequest): string | undefined {
     const varied = this.#options?.vary?.(req);
     if (varied === undefined || typeof varied === 'string') return varied;
-    // Nothing awaits what it returned: if that is a promise, its rejection would end the process.
-    Promise.resolve(varied).catch(() => {});
-    throw new InterlockError(
-      'ERR_INTERLOCK_CONFIG',
-      'fsmGate(): listCache.vary() must return a string or undefined; ' +
-        `it returned ${showValue(varied)}`,
-    );
+    throw wrongAnswer('fsmGate(): listCache.vary() must return a string or undefined', varied);
   }
 
   /** The digest of a session's client; unknown where `initialize` came to another process. */
@@ -250,17 +243,15 @@ export class CachedLists implements Filter {
     this.#cache = cache;
     this.#exchange = exchange;
     this.#admission = admission;
-    this.#slots = cache.isAsked || admission.era === 'stateless' ? this.#findSlots(onError) : [];
-    if (exchange.req.method === 'DELETE') this.#endSession();
-  }
-
-  #findSlots(onError: OnError): readonly Slot[] {
+    let slots: readonly Slot[] = [];
     try {
-      return slotsOf(this.#cache, this.#exchange, this.#admission);
+      const isUsed = cache.isAsked || admission.era === 'stateless';
+      if (isUsed) slots = slotsOf(cache, exchange, admission);
     } catch (error) {
       onError(error);
-      return [];
     }
+    this.#slots = slots;
+    if (exchange.req.method === 'DELETE') this.#endSession();
   }
 
   pageKey(): string {
@@ -292,7 +283,9 @@ export class CachedLists implements Filter {
     const isShared = !isPrivate && this.#cache.isShared(page.hint);
     const slot = isShared ? this.#slots[0] : this.#slots.at(-1);
     if (slot === undefined || this.#asked === undefined) return;
-    if (res.statusCode !== 200 || res.hasHeader('set-cookie') || !isKeyed(res)) return;
+    if (res.statusCode !== 200 || res.hasHeader('set-cookie')) return;
+    // The answer may vary by something that the key leaves out.
+    if (namesIn(res, 'vary').some((name) => name !== '' && !VARIED.has(name))) return;
     // What the page says of itself does not outdo the headers that it comes with.
     if (control.includes('no-store') || (isPrivate && !this.#cache.isAsked)) return;
     // The page may answer an earlier request that had the same id.
@@ -427,11 +420,6 @@ function saidIn(message: Message): readonly unknown[] {
   const said = [protocolVersion, clientInfo, capabilities, ...inMeta];
   // A digest takes an absent member for null, but an upstream may answer the two differently.
   return said.map((each) => (each === undefined ? [] : [each]));
-}
-
-/** Whether the answer varies by nothing that the key leaves out. */
-function isKeyed(res: HeadPort): boolean {
-  return namesIn(res, 'vary').every((name) => name === '' || VARIED.has(name));
 }
 
 /** The names in a header that is a list, without their values, in lower case. */

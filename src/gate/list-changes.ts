@@ -17,19 +17,27 @@ import type { Message } from '../wire/message.ts';
 import type { BoundRead } from '../workflow/reads.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { GateConfig } from './config.ts';
-import { neverChanges, visibilityFor } from './visibility.ts';
+import { visibilityFor } from './visibility.ts';
+
+/** The kinds of lists of which the caller says so. */
+function listsIf(tools: boolean, prompts: boolean, resources: boolean): ListKind[] {
+  const lists: ListKind[] = tools ? ['tools'] : [];
+  if (prompts) lists.push('prompts');
+  if (resources) lists.push('resources');
+  return lists;
+}
 
 /** The lists that differ between two states, for every client. */
 function changedLists(workflow: Workflow, before: string, after: string): ListKind[] {
   if (before === after) return [];
   const { reads } = workflow;
-  const states = { before, after };
-  const isOpen = (bound: BoundRead, when: 'before' | 'after'): boolean =>
-    workflow.allows(states[when], bound);
-  const lists: ListKind[] = workflow.sameTools(before, after) ? [] : ['tools'];
-  if (reads.bindsPrompts && !reads.samePrompts(isOpen)) lists.push('prompts');
-  if (reads.bindsResources && !reads.sameResources(isOpen)) lists.push('resources');
-  return lists;
+  const isSame = (bound: BoundRead): boolean =>
+    workflow.allows(before, bound) === workflow.allows(after, bound);
+  return listsIf(
+    !workflow.sameTools(before, after),
+    reads.bindsPrompts && !reads.prompts.every(isSame),
+    reads.bindsResources && !reads.resources.every(isSame),
+  );
 }
 
 /** The lists that a move may change for a client of this gate. */
@@ -48,17 +56,12 @@ export function listsChangedBy(
   const from = isAnew && workflow.hasEnded(trail.from) ? workflow.initial : trail.from;
   const to = isAnew && workflow.hasEnded(trail.to) ? workflow.initial : trail.to;
   const changed = [...new Set([...lists, ...changedLists(workflow, from, to)])];
+  if (!workflow.hides) return changed;
+  const { toolNames, reads } = workflow;
+  const veilsTools = toolNames.some((each) => workflow.isVeiled(each));
   // `visible` may show a client more of these after any move, or less.
-  return workflow.hides ? [...new Set([...changed, ...veiledLists(workflow)])] : changed;
-}
-
-/** The lists that differ between clients in one state. */
-function veiledLists(workflow: Workflow): ListKind[] {
-  const lists: ListKind[] = workflow.toolNames.some((each) => workflow.isVeiled(each))
-    ? ['tools']
-    : [];
-  if (workflow.reads.veilsPrompts) lists.push('prompts');
-  return workflow.reads.veilsResources ? [...lists, 'resources'] : lists;
+  const veiled = listsIf(veilsTools, reads.veilsPrompts, reads.veilsResources);
+  return [...new Set([...changed, ...veiled])];
 }
 
 /** An answer on whose stream a client can be told of something, in front of the answer. */
@@ -106,7 +109,8 @@ export function tellLists(
 
 /** Tells a session's client that its lists show another run from now on, or none. */
 export function tellTurned(config: GateConfig, admission: Admission): void {
-  if (!neverChanges(config, admission))
+  // Where the client is known not to list again, its lists are the same for all conversations.
+  if (config.clients.chosenFor(config, admission) !== 'stable')
     admission.session.notifyChanged(boundLists(config.workflow));
 }
 
@@ -135,15 +139,13 @@ export function declareListChanged(message: Message, lists: readonly ListKind[])
 }
 
 /** Which lists change where a whole run is stopped, or goes on. */
-export function boundLists(workflow: Workflow): ListKind[] {
-  const tools: ListKind[] = workflow.toolNames.length > 0 ? ['tools'] : [];
-  return [...tools, ...readLists(workflow)];
+export function boundLists({ toolNames, reads }: Workflow): ListKind[] {
+  return listsIf(toolNames.length > 0, reads.bindsPrompts, reads.bindsResources);
 }
 
 /** Which lists of prompts and resources this workflow's moves may change. */
 export function readLists({ reads }: Workflow): ListKind[] {
-  const lists: ListKind[] = reads.bindsPrompts ? ['prompts'] : [];
-  return reads.bindsResources ? [...lists, 'resources'] : lists;
+  return listsIf(false, reads.bindsPrompts, reads.bindsResources);
 }
 
 const ACKNOWLEDGED = 'notifications/subscriptions/acknowledged';
@@ -158,6 +160,13 @@ interface Subscription {
   isHeldOpen: boolean;
 }
 
+/** Of which lists of a run a client asks to hear, and with which request. */
+interface AskedChanges {
+  readonly run: Run;
+  readonly id: RequestId;
+  readonly lists: readonly ListKind[];
+}
+
 /**
  * A client's subscription to changes of its lists (MCP 2026-07-28, "Subscriptions"), on the
  * upstream's stream. An upstream whose lists never change honours nothing, and ends the stream. So
@@ -167,26 +176,16 @@ export class ListenFilter implements Filter {
   readonly stage = 'gate';
   readonly #exchange: Exchange;
   readonly #admission: Admission;
-  readonly #run: Run;
-  readonly #id: RequestId;
-  readonly #lists: readonly ListKind[];
+  readonly #asked: AskedChanges;
   readonly #ends: (() => void)[] = [];
   readonly #shared: Subscription;
   #staysOpen = false;
   #closed = false;
 
-  private constructor(
-    exchange: Exchange,
-    admission: Admission,
-    run: Run,
-    id: RequestId,
-    lists: readonly ListKind[],
-  ) {
+  private constructor(exchange: Exchange, admission: Admission, asked: AskedChanges) {
     this.#exchange = exchange;
     this.#admission = admission;
-    this.#run = run;
-    this.#id = id;
-    this.#lists = lists;
+    this.#asked = asked;
     this.#shared = (exchange.subscription as Subscription | undefined) ?? {
       heard: new Set(),
       isOurs: false,
@@ -210,12 +209,12 @@ export class ListenFilter implements Filter {
     )
       return undefined;
     const changing: readonly ListKind[] = ['tools', ...readLists(config.workflow)];
-    const asked = changing.filter(
+    const lists = changing.filter(
       (kind) => request.message.at('params', 'notifications', subscriptionTo(kind)) === true,
     );
-    if (asked.length === 0) return undefined;
+    if (lists.length === 0) return undefined;
     if (listed === undefined || visibilityFor(config, admission) !== 'hide') return undefined;
-    return new ListenFilter(exchange, admission, listed, request.id, asked);
+    return new ListenFilter(exchange, admission, { run: listed, id: request.id, lists });
   }
 
   wants(): boolean {
@@ -227,7 +226,12 @@ export class ListenFilter implements Filter {
     if (this.#closed) return;
     const { method, id, result } = message.value;
     if (method === ACKNOWLEDGED) this.#acknowledge(message);
-    else if (this.#shared.isOurs && method === undefined && id === this.#id && isObject(result)) {
+    else if (
+      this.#shared.isOurs &&
+      method === undefined &&
+      id === this.#asked.id &&
+      isObject(result)
+    ) {
       message.dropped = true;
       this.#holdOpen();
     }
@@ -250,18 +254,18 @@ export class ListenFilter implements Filter {
   #acknowledge(message: Message): void {
     const honoured = message.at('params', 'notifications');
     if (!isObject(honoured)) return;
-    for (const subscription of this.#lists.map(subscriptionTo)) {
+    for (const subscription of this.#asked.lists.map(subscriptionTo)) {
       if (honoured[subscription] === true) continue;
       if (Object.keys(honoured).length === 0) this.#shared.isOurs = true;
       message.set(['params', 'notifications', subscription], true);
     }
     const { heard } = this.#shared;
-    const mine = this.#lists.filter((kind) => !heard.has(kind));
+    const mine = this.#asked.lists.filter((kind) => !heard.has(kind));
     for (const kind of mine) heard.add(kind);
     const { tap } = this.#exchange;
-    const _meta = { [SUBSCRIPTION_ID]: this.#id };
+    const _meta = { [SUBSCRIPTION_ID]: this.#asked.id };
     // What the gate writes from now on comes after the acknowledgement.
-    const stop = this.#run.listen((lists) => {
+    const stop = this.#asked.run.listen((lists) => {
       for (const kind of mine) if (lists.includes(kind)) tap.inject(listChanged(kind, { _meta }));
     });
     this.#ends.push(stop);
@@ -272,8 +276,12 @@ export class ListenFilter implements Filter {
     this.#staysOpen = true;
     if (this.#shared.isHeldOpen) return;
     this.#shared.isHeldOpen = true;
-    const meta = { [SUBSCRIPTION_ID]: this.#id };
-    const last = { jsonrpc: '2.0', id: this.#id, result: { resultType: 'complete', _meta: meta } };
+    const meta = { [SUBSCRIPTION_ID]: this.#asked.id };
+    const last = {
+      jsonrpc: '2.0',
+      id: this.#asked.id,
+      result: { resultType: 'complete', _meta: meta },
+    };
     this.#ends.push(this.#admission.holdOpen(tap, last));
   }
 }

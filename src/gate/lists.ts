@@ -12,10 +12,8 @@ import {
 import type { ElementEdit, Message } from '../wire/message.ts';
 import { uniqueNameOf } from '../wire/pages.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
-import { availabilityNote } from '../workflow/advice.ts';
 import type { BoundRead, BoundReads } from '../workflow/reads.ts';
 import type { Sight } from '../workflow/visible.ts';
-import type { Workflow } from '../workflow/workflow.ts';
 import { withArgument } from './argument-schema.ts';
 import { type GateConfig, type ListPart, readerOf } from './config.ts';
 import { decideRead } from './decide.ts';
@@ -31,6 +29,7 @@ import { visibilityFor } from './visibility.ts';
 type Shown = { readonly state: string; readonly hidden: ReadonlySet<string> } | undefined;
 
 const NO_TOOLS: ReadonlySet<string> = new Set();
+const IN_TOOLS = ['result', 'tools'];
 
 /** How one gate shows the pages of tools in one exchange: filtered by state, or described. */
 export class ShownTools {
@@ -61,13 +60,13 @@ export class ShownTools {
       // One gate may stand behind several `sessionStore()`s, and hides other tools behind each.
       const { unbound } = this.#config;
       const starters = unbound === 'refuse' ? JSON.stringify(this.#admission.starters) : '';
-      return `stable ${known} ${handle} ${status} ${keyOf(this.#unlisted)} ${starters}`;
+      return `stable ${known} ${handle} ${status} ${hiddenKey(this.#unlisted)} ${starters}`;
     }
     return after(this.#shownNow(), (shown) => {
       this.#next = { shown };
       if (shown === undefined) return undefined;
       const known = `${uniqueNameOf(this.#config)} ${listed.keyFor(this.#reader)}`;
-      return `hide ${known} ${keyOf(shown.hidden)} ${shown.state}`;
+      return `hide ${known} ${hiddenKey(shown.hidden)} ${shown.state}`;
     });
   }
 
@@ -78,46 +77,60 @@ export class ShownTools {
 
   /** Learns from a page of the upstream's, and changes it for the client. */
   show(message: Message): MaybePromise<void> {
-    const { listed, onWarning, warnOnce, workflow } = this.#config;
+    const { listed, onWarning, unbound, warnOnce, workflow } = this.#config;
     const { unnamed } = this.#admission;
     if (unnamed !== undefined && workflow.toolNames.length > 0) warnOnce(unnamed);
     const nextCursor = message.at('result', 'nextCursor');
     const page = message.pageAsSent('tools');
     listed.note(page, this.#partOf(message, nextCursor), nextCursor === undefined, onWarning);
-    if (this.#config.unbound === 'refuse') this.#hideUnbound(message);
-    if (workflow.globs.length > 1) this.#hideClashes(message);
+    if (unbound === 'refuse' || workflow.globs.length > 1) this.#hideNeverCalled(message);
     if (this.#isStable) {
-      hideFromCaller(message, this.#config, this.#unlisted);
+      if (workflow.hides) {
+        const hidden = this.#unlisted;
+        keepPrivate(message);
+        message.editElements(IN_TOOLS, (tool) =>
+          isObject(tool) && hidden.has(workflow.keyOf(String(tool.name))) ? 'drop' : 'keep',
+        );
+      }
       describeTools(message, this.#notes, this.#config, this.#admission);
       return this.#addStatusTool(message);
     }
     const read = this.#next === undefined ? this.#shownNow() : this.#next.shown;
     this.#next = undefined;
     return after(read, (shown) => {
-      hideUnavailable(message, this.#config, shown, (tool) =>
-        isBoundBy(this.#config, tool, this.#exchange, this.#admission),
-      );
+      this.#hideUnavailable(message, shown);
       this.#addStatusTool(message);
     });
   }
 
-  /** Leaves out what globs bind in different ways, and tells the operator of it. */
-  #hideClashes(message: Message): void {
+  /**
+   * Leaves out what no gate of the route binds, also what has no name to be bound by. And what
+   * globs bind in different ways, of which it tells the operator.
+   */
+  #hideNeverCalled(message: Message): void {
     const { workflow, warnOnce } = this.#config;
-    message.editElements(['result', 'tools'], (tool) => {
-      const clash = isObject(tool) ? workflow.clashOf(String(tool.name)) : undefined;
+    message.editElements(IN_TOOLS, (tool) => {
+      const name = isObject(tool) && typeof tool.name === 'string' ? tool.name : undefined;
+      if (isRefusedUnbound(name, this.#config, this.#exchange, this.#admission)) return 'drop';
+      const clash = name === undefined ? undefined : workflow.clashOf(name);
       if (clash !== undefined) warnOnce(clash);
       return clash === undefined ? 'keep' : 'drop';
     });
   }
 
-  /** Leaves out what no gate of the route binds; also what has no name to be bound by. */
-  #hideUnbound(message: Message): void {
-    message.editElements(['result', 'tools'], (tool) => {
+  /** Leaves out what is not available in the run's state, and forbids clients to keep the list. */
+  #hideUnavailable(message: Message, shown: Shown): void {
+    const { workflow } = this.#config;
+    if (workflow.toolNames.length === 0) return;
+    forbidCaching(message);
+    message.editElements(IN_TOOLS, (tool) => {
       const name = isObject(tool) && typeof tool.name === 'string' ? tool.name : undefined;
-      return isRefusedUnbound(name, this.#config, this.#exchange, this.#admission)
-        ? 'drop'
-        : 'keep';
+      if (name === undefined || !workflow.isBound(name)) return 'keep';
+      const { globs } = workflow;
+      if (globs.length > 0 && !isBoundBy(this.#config, name, this.#exchange, this.#admission))
+        return 'keep';
+      if (shown === undefined || shown.hidden.has(workflow.keyOf(name))) return 'drop';
+      return workflow.isVisible(name, shown.state) ? 'keep' : 'drop';
     });
   }
 
@@ -164,7 +177,7 @@ export class ShownTools {
 }
 
 /** Part of a page's key: clients in one state may not see the same tools. */
-function keyOf(hidden: ReadonlySet<string>): string {
+function hiddenKey(hidden: ReadonlySet<string>): string {
   return hidden.size === 0 ? '' : JSON.stringify([...hidden]);
 }
 
@@ -172,37 +185,6 @@ function keyOf(hidden: ReadonlySet<string>): string {
 function keepPrivate(message: Message): void {
   if (message.at('result', 'cacheScope') !== undefined)
     message.set(['result', 'cacheScope'], 'private');
-}
-
-/** Leaves out of a list of all states what this client never sees. */
-function hideFromCaller(
-  message: Message,
-  { workflow }: GateConfig,
-  hidden: ReadonlySet<string>,
-): void {
-  if (!workflow.hides) return;
-  keepPrivate(message);
-  message.editElements(['result', 'tools'], (tool) =>
-    isObject(tool) && hidden.has(workflow.keyOf(String(tool.name))) ? 'drop' : 'keep',
-  );
-}
-
-/** Leaves out what is not available in the run's state, and forbids clients to keep the list. */
-function hideUnavailable(
-  message: Message,
-  { workflow }: GateConfig,
-  shown: Shown,
-  isBoundByGlob: (tool: string) => boolean,
-): void {
-  if (workflow.toolNames.length === 0) return;
-  forbidCaching(message);
-  message.editElements(['result', 'tools'], (tool) => {
-    if (!isObject(tool) || typeof tool.name !== 'string' || !workflow.isBound(tool.name))
-      return 'keep';
-    if (workflow.globs.length > 0 && !isBoundByGlob(tool.name)) return 'keep';
-    if (shown === undefined || shown.hidden.has(workflow.keyOf(tool.name))) return 'drop';
-    return workflow.isVisible(tool.name, shown.state) ? 'keep' : 'drop';
-  });
 }
 
 /** What the client sees in a list of all states: what it would see in a new run. */
@@ -229,7 +211,7 @@ function describeTools(
   asking.put(message, asked);
   const noted = new Set<unknown>();
   try {
-    message.editElements(['result', 'tools'], (tool) => {
+    message.editElements(IN_TOOLS, (tool) => {
       if (!isObject(tool)) return 'keep';
       const name = String(tool.name);
       const isFound = workflow.names(name) || !starters.includes(name);
@@ -318,14 +300,17 @@ export async function showReads(
 ): Promise<void> {
   const gates = Gates.of(config, exchange);
   const { result } = message.value;
+  const isStable = visibilityFor(config, admission) === 'stable';
+  const editFor = async (member: string): Promise<Edit> =>
+    isStable ? describing(gates, sightOfAll(config, admission)) : hiding(config, admission, member);
   for (const [member, boundOf] of lists) {
     const elements = isObject(result) ? result[member] : undefined;
     if (!Array.isArray(elements)) continue;
-    if (member === 'prompts') notePrompts(message, config);
-    const isStable = visibilityFor(config, admission) === 'stable';
-    const edit = isStable
-      ? describing(gates, sightOfAll(config, admission))
-      : await hiding(config, admission, member);
+    if (member === 'prompts') {
+      const isLastPage = message.at('result', 'nextCursor') === undefined;
+      config.listedPrompts.note(message.pageAsSent(member), isLastPage, config.onWarning);
+    }
+    const edit = await editFor(member);
     if (!isStable) forbidCaching(message);
     else if (config.workflow.hides) keepPrivate(message);
     message.editElements(['result', member], (element) =>
@@ -334,19 +319,11 @@ export async function showReads(
   }
   const ofFile = lists.get('resources');
   if (ofFile === undefined || !Array.isArray(message.at(...FILES_OF_SKILL))) return;
-  const isStable = visibilityFor(config, admission) === 'stable';
-  const edit = isStable
-    ? describing(gates, sightOfAll(config, admission))
-    : await hiding(config, admission, 'resources');
+  const edit = await editFor('resources');
   // A file of a skill has no description that a note could be added to.
   message.editElements(FILES_OF_SKILL, (file) =>
     isObject(file) && edit(file, ofFile(file)) === 'drop' ? 'drop' : 'keep',
   );
-}
-
-function notePrompts(message: Message, { listedPrompts, onWarning }: GateConfig): void {
-  const isLastPage = message.at('result', 'nextCursor') === undefined;
-  listedPrompts.note(message.pageAsSent('prompts'), isLastPage, onWarning);
 }
 
 type Edit = (element: JsonObject, bound: MatchedReads) => ElementEdit;
@@ -376,14 +353,6 @@ async function hiding(config: GateConfig, admission: Admission, member: string):
 
 function text(value: unknown): string {
   return typeof value === 'string' ? value : '';
-}
-
-/** What a list of all states adds to each bound tool: the same bytes for every caller. */
-export function availabilityNotes(workflow: Workflow): ReadonlyMap<string, string> {
-  const places = workflow.toolNames.map((tool) => [tool, workflow.whereabouts(tool)] as const);
-  return new Map(
-    places.flatMap(([tool, place]) => (place ? [[tool, availabilityNote(place)]] : [])),
-  );
 }
 
 export function withNote(description: unknown, note: string): string {

@@ -9,9 +9,9 @@ import type { Events, StopReason } from '../events.ts';
 import { newToken } from '../names.ts';
 import { showValue } from '../options.ts';
 import { askBegin, type Begin, claimRun } from '../step/claim.ts';
-import { moveTo, type StepMove, tellIfHeld, tellSaved } from '../step/outcome.ts';
-import { MOST_REMADE, NO_REQUEST, type Refused, Step, type StepRules } from '../step/step.ts';
-import { type GuardedStore, persist, StoreUnavailable } from '../step/store-calls.ts';
+import { moveTo, type StepMove, tellIfHeld } from '../step/outcome.ts';
+import { NO_REQUEST, type Refused, Step, type StepRules } from '../step/step.ts';
+import { type GuardedStore, StoreUnavailable } from '../step/store-calls.ts';
 import type { Turns } from '../step/turns.ts';
 import type {
   ClaimView,
@@ -26,6 +26,7 @@ import { countFailure, FREEZE } from '../workflow/stored.ts';
 import type { Beginning, Workflow } from '../workflow/workflow.ts';
 import { mountedBegin } from './config.ts';
 import { listsChangedBy } from './list-changes.ts';
+import { recordMove } from './recorded-call.ts';
 import { isFromOutside, OUTSIDE, Standing, standingOfRefused, storedIn } from './standing.ts';
 import { isStableEverywhere } from './visibility.ts';
 
@@ -201,50 +202,33 @@ export async function stopFromOutside(
   const rules = { workflow, whenEnded: 'keep', onError } as const;
   // Its clients have seen that it left a state whose deadline has passed.
   await expireFromOutside(mover, run);
-  const token = newToken();
-  let recorded: StepMove | undefined;
-  for (let remade = 0; recorded === undefined; remade++) {
-    if (remade === MOST_REMADE) throw new Error(`others moved the run ${MOST_REMADE} times`);
-    const record = await store.read(run, ttlMs, workflow.id);
-    if (record === undefined && create === undefined) return 'unknown-run';
-    const stored = storedIn(record, workflow.id);
-    const now = record?.now ?? clock.now();
-    const { stopped, parts } = Standing.of(rules, { run, actor: undefined }, stored, now);
-    if (stopped !== undefined) return stopped.reason;
-    // Not where a deadline takes it: a step may be running from before.
-    const stands = stored === undefined ? workflow.start : workflow.stand(stored.snapshot);
-    const isFirst = parts.version === 0;
-    const beginning = isFirst ? await outsideBeginning(mover, run)?.() : undefined;
-    const begun = beginning ? workflow.begunWith(stands, beginning) : stands;
-    const move = freezing(begun, isFirst);
-    const { snapshot, trail } = move;
-    const key = { run, workflow: workflow.id, token, from: parts.version, create, ttlMs };
-    const initial = { ...workflow.start, updatedAt: clock.now() };
-    const answer = await persist(() => store.record({ ...key, initial, snapshot, trail }), {
-      clock,
-      forMs: TIMES.leaseMs,
-      onError,
-    });
-    if (answer.status === 'unknown') return 'unknown-run';
-    if (answer.status === 'moved') {
-      // Moves without a pause may fall between each read and its record, in step with them.
-      if (remade > 2)
-        await new Promise<void>((resolve) => void clock.after(Math.random() * 10, resolve));
-      continue;
-    }
-    recorded = move;
-    tellSaved(mover, move, run, isFirst);
-    tellMovedOutside(mover, run, move);
-  }
+  const record = await store.read(run, ttlMs, workflow.id);
+  if (record === undefined && create === undefined) return 'unknown-run';
+  const stored = storedIn(record, workflow.id)?.snapshot;
+  // Not where a deadline takes it: a step may be running from before.
+  const stands = stored === undefined ? workflow.start : workflow.stand(stored);
+  const { updatedAt = 0, version = 0 } = stored ?? {};
+  const begin = outsideBeginning(mover, run);
+  const about = { run, token: newToken(), create, begin, forMs: TIMES.leaseMs };
+  const found = { ...stands, updatedAt, version };
+  const recorded = await recordMove(mover, about, found, (from, isFirst) => {
+    const parts = { updatedAt, version, now: clock.now() };
+    const standing = new Standing(rules, { run, actor: undefined }, from, parts);
+    return standing.stopped?.reason ?? freezing(from, isFirst);
+  });
+  if (recorded === 'unknown') return 'unknown-run';
+  if (typeof recorded !== 'object') return recorded;
+  const { move } = recorded;
+  tellMovedOutside(mover, run, move);
   try {
     // Takes over what a process has left that may only stand still, so that it forwards no call.
     await moveFromOutside(mover, run, { name: FREEZE }, () => undefined);
-    const stands = storedIn(await store.read(run, ttlMs, workflow.id), workflow.id);
-    return { move: recorded, state: stands?.snapshot.state ?? recorded.trail.to };
+    const stood = storedIn(await store.read(run, ttlMs, workflow.id), workflow.id);
+    return { move, state: stood?.snapshot.state ?? move.trail.to };
   } catch (error) {
     // The run is stopped, whether or not the store can be asked for its step.
     onError(error);
-    return { move: recorded, state: recorded.trail.to };
+    return { move, state: move.trail.to };
   }
 }
 

@@ -1,14 +1,11 @@
 import { type Admission, deny, UNKNOWN_SESSION } from '../session/run.ts';
 import { type Call, isAmbiguous } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
-import type { Filter } from '../wire/filter.ts';
+import { ESCAPED_ASCII, type Filter } from '../wire/filter.ts';
 import { headerFault } from '../wire/headers.ts';
 import {
-  errorResponse,
   isObject,
   isRequestId,
-  JSON_RPC,
-  type JsonObject,
   type ListKind,
   META_PREFIX,
   type RequestId,
@@ -20,7 +17,7 @@ import { type Outlet, outletFrom } from './advise.ts';
 import type { GateConfig } from './config.ts';
 import { askedCall, refusedUnclaimed } from './consult.ts';
 import { decideRead } from './decide.ts';
-import { type Demand, Gates } from './gates.ts';
+import type { Demand } from './gates.ts';
 import { declareListChanged, declaresChanges, readLists } from './list-changes.ts';
 import {
   forbidCaching,
@@ -29,11 +26,10 @@ import {
   readListsOf,
   showReads,
 } from './lists.ts';
-import { askForAlias, nothingToComplete } from './replies.ts';
+import { askForAlias, invalidParams, resultOf } from './replies.ts';
 import { type Absent, type Standing, standingNow } from './standing.ts';
 import { keepsSecrets } from './visibility.ts';
 
-const ESCAPED_ASCII = '\\u00';
 /** The methods that name one resource by its URI. The last two are of the extension for skills. */
 const NAMING_RESOURCE: ReadonlySet<string | undefined> = new Set([
   ...['resources/read', 'resources/subscribe', 'resources/directory/read', 'skills/get'],
@@ -50,96 +46,6 @@ const isTold = new WeakSet<GateConfig>();
 const UPDATED_MARK = 'updated';
 /** The member of an answer that has one skill. */
 const SKILL_MARK = '"skill"';
-
-/**
- * The part in one exchange of a gate that binds prompts or resources: it judges requests for them,
- * and filters their lists.
- */
-export class ReadFilter implements Filter {
-  readonly stage = 'gate';
-  readonly #config: GateConfig;
-  readonly #exchange: Exchange;
-  readonly #admission: Admission;
-  readonly #judge: ReadJudge;
-  readonly #lists: ReadLists;
-  readonly #declared: readonly ListKind[];
-  /** Every message that this filter must see contains one of these. */
-  readonly #marks: readonly string[];
-
-  constructor(config: GateConfig, exchange: Exchange, admission: Admission) {
-    this.#config = config;
-    this.#exchange = exchange;
-    this.#admission = admission;
-    this.#judge = new ReadJudge(config, exchange, admission);
-    this.#lists = readListsOf(config.workflow.reads);
-    this.#marks = [
-      ESCAPED_ASCII,
-      ...(config.workflow.reads.bindsResources ? [UPDATED_MARK, SKILL_MARK] : []),
-      ...[...this.#lists.keys()].map((member) => JSON.stringify(member)),
-    ];
-    this.#declared = declaresChanges(config, exchange, admission) ? readLists(config.workflow) : [];
-  }
-
-  /** Judges each read of the request. `false` where the gate answered the whole request. */
-  enter(): MaybePromise<boolean> {
-    const reads = this.#exchange.forwardable.filter(({ method }) => READING.has(method));
-    for (const each of this.#exchange.forwardable) this.#warnOfUnknown(each);
-    return reads.length === 0 || this.#judgeAll(reads);
-  }
-
-  /** A method that we do not know may read the resource that it names. */
-  #warnOfUnknown({ method, message }: Call): void {
-    const { warnOnce, workflow } = this.#config;
-    if (isTold.has(this.#config)) return;
-    if (method === undefined || READING.has(method) || method === 'resources/unsubscribe') return;
-    const uri = message.at('params', 'uri');
-    if (typeof uri !== 'string' || workflow.reads.ofResource(uri).length === 0) return;
-    // Clients choose methods: a set of them could grow without end.
-    isTold.add(this.#config);
-    const bound = 'a resource that is bound, and the gate does not know the method';
-    warnOnce(
-      `a request for ${JSON.stringify(method.slice(0, 64))} names ${bound}: it lets it pass`,
-    );
-  }
-
-  async #judgeAll(reads: readonly Call[]): Promise<boolean> {
-    for (const incoming of reads) {
-      if ((await this.#judge.judge(incoming)) === 'ended') return false;
-    }
-    return true;
-  }
-
-  wants(bytes: Buffer): boolean {
-    if (this.#judge.gated.size > 0 || this.#declared.length > 0) return true;
-    return this.#marks.some((mark) => bytes.includes(mark));
-  }
-
-  onMessage(message: Message): MaybePromise<void> {
-    const { id, method, result } = message.value;
-    if (method === UPDATED) return this.#dropHidden(message);
-    if (method !== undefined || !isObject(result)) return;
-    // The run decides whether the client may read it, so no cache may keep it.
-    if (isRequestId(id) && this.#judge.gated.has(id)) forbidCaching(message);
-    declareListChanged(message, this.#declared);
-    // Filter every list, also where none was asked for, as with tools.
-    const isList = [...this.#lists.keys()].some((member) => Array.isArray(result[member]));
-    if (!isList && !isObject(result.skill)) return undefined;
-    return showReads(message, this.#config, this.#exchange, this.#admission, this.#lists);
-  }
-
-  /** This filter changes no page of tools. */
-  pageKey(): string {
-    return 'reads';
-  }
-
-  /** The client must not hear of updates of a resource that the run does not allow now. */
-  async #dropHidden(message: Message): Promise<void> {
-    if (!this.#config.workflow.reads.bindsResources) return;
-    const uri = message.at('params', 'uri');
-    // A value that is no text is an unclear URI, which is hidden.
-    if (await this.#judge.isHidden(typeof uri === 'string' ? uri : '')) message.dropped = true;
-  }
-}
 
 const UNCLEAR = 'uri must be an absolute URI in its normal form';
 const NAME_RUNS =
@@ -178,53 +84,120 @@ type Found = Standing | Absent | 'no-run';
 type ReadVerdict = 'forward' | 'answered' | 'ended';
 
 /**
- * Decides about the prompts and resources that one exchange asks for. None of them needs a claim.
+ * The part in one exchange of a gate that binds prompts or resources: it judges requests for them,
+ * and filters their lists.
  */
-class ReadJudge {
+export class ReadFilter implements Filter {
+  readonly stage = 'gate';
   readonly #config: GateConfig;
   readonly #exchange: Exchange;
   readonly #admission: Admission;
+  readonly #lists: ReadLists;
+  readonly #declared: readonly ListKind[];
+  /** Every message that this filter must see contains one of these. */
+  readonly #marks: readonly (Buffer | string)[];
   /** The ids of forwarded requests for resources, whose answers no cache may keep. */
-  readonly gated = new Set<RequestId>();
+  readonly #gated = new Set<RequestId>();
 
   constructor(config: GateConfig, exchange: Exchange, admission: Admission) {
     this.#config = config;
     this.#exchange = exchange;
     this.#admission = admission;
+    this.#lists = readListsOf(config.workflow.reads);
+    this.#marks = [
+      ESCAPED_ASCII,
+      ...(config.workflow.reads.bindsResources ? [UPDATED_MARK, SKILL_MARK] : []),
+      ...[...this.#lists.keys()].map((member) => JSON.stringify(member)),
+    ];
+    this.#declared = declaresChanges(config, exchange, admission) ? readLists(config.workflow) : [];
   }
 
-  async judge(incoming: Call): Promise<ReadVerdict> {
+  /** Judges each read of the request. `false` where the gate answered the whole request. */
+  enter(): MaybePromise<boolean> {
+    const reads = this.#exchange.forwardable.filter(({ method }) => READING.has(method));
+    for (const each of this.#exchange.forwardable) this.#warnOfUnknown(each);
+    return reads.length === 0 || this.#judgeAll(reads);
+  }
+
+  /** A method that we do not know may read the resource that it names. */
+  #warnOfUnknown({ method, message }: Call): void {
+    const { warnOnce, workflow } = this.#config;
+    if (isTold.has(this.#config)) return;
+    if (method === undefined || READING.has(method) || method === 'resources/unsubscribe') return;
+    const uri = message.at('params', 'uri');
+    if (typeof uri !== 'string' || workflow.reads.ofResource(uri).length === 0) return;
+    // Clients choose methods: a set of them could grow without end.
+    isTold.add(this.#config);
+    const bound = 'a resource that is bound, and the gate does not know the method';
+    warnOnce(
+      `a request for ${JSON.stringify(method.slice(0, 64))} names ${bound}: it lets it pass`,
+    );
+  }
+
+  async #judgeAll(reads: readonly Call[]): Promise<boolean> {
+    for (const incoming of reads) {
+      if ((await this.#judge(incoming)) === 'ended') return false;
+    }
+    return true;
+  }
+
+  wants(bytes: Buffer): boolean {
+    if (this.#gated.size > 0 || this.#declared.length > 0) return true;
+    return this.#marks.some((mark) => bytes.includes(mark));
+  }
+
+  onMessage(message: Message): MaybePromise<void> {
+    const { id, method, result } = message.value;
+    if (method === UPDATED) return this.#dropHidden(message);
+    if (method !== undefined || !isObject(result)) return;
+    // The run decides whether the client may read it, so no cache may keep it.
+    if (isRequestId(id) && this.#gated.has(id)) forbidCaching(message);
+    declareListChanged(message, this.#declared);
+    // Filter every list, also where none was asked for, as with tools.
+    const isList = [...this.#lists.keys()].some((member) => Array.isArray(result[member]));
+    if (!isList && !isObject(result.skill)) return undefined;
+    return showReads(message, this.#config, this.#exchange, this.#admission, this.#lists);
+  }
+
+  /** This filter changes no page of tools. */
+  pageKey(): string {
+    return 'reads';
+  }
+
+  /**
+   * The client must not hear of updates of a resource that the run does not allow now. Asks no
+   * guards, as in lists.
+   */
+  async #dropHidden(message: Message): Promise<void> {
+    const { reads } = this.#config.workflow;
+    if (!reads.bindsResources) return;
+    const uri = message.at('params', 'uri');
+    // A value that is no text is an unclear URI, which is hidden.
+    const bound = reads.ofResource(typeof uri === 'string' ? uri : '');
+    if (bound.length > 0 && (await this.#test(bound)).reason !== undefined) message.dropped = true;
+  }
+
+  /** Decides about a prompt or a resource. None of them needs a claim. */
+  async #judge(incoming: Call): Promise<ReadVerdict> {
     const { reads } = this.#config.workflow;
     const { method } = incoming;
     if (method === 'completion/complete') return this.#complete(incoming);
-    if (method === 'prompts/get' && reads.bindsPrompts)
-      return this.#read(incoming, 'prompt', (name) => reads.ofPrompt(name));
+    if (method === 'prompts/get' && reads.bindsPrompts) return this.#read(incoming, 'prompt');
     if (!reads.bindsResources) return 'forward';
-    if (NAMING_RESOURCE.has(method))
-      return this.#read(incoming, 'resource', (uri) => reads.ofResource(uri));
+    if (NAMING_RESOURCE.has(method)) return this.#read(incoming, 'resource');
     return method === 'subscriptions/listen' ? this.#listen(incoming) : 'forward';
   }
 
-  /** Whether the run does not allow a resource now. Asks no guards, as in lists. */
-  async isHidden(uri: string): Promise<boolean> {
-    const bound = this.#config.workflow.reads.ofResource(uri);
-    return bound.length > 0 && (await this.#test(bound)).reason !== undefined;
-  }
-
-  async #read(
-    incoming: Call,
-    kind: AskedRead['kind'],
-    boundOf: (name: string) => MatchedReads,
-  ): Promise<ReadVerdict> {
+  async #read(incoming: Call, kind: AskedRead['kind']): Promise<ReadVerdict> {
     const param = kind === 'prompt' ? 'name' : 'uri';
     const name = incoming.message.at('params', param);
     if (typeof name !== 'string') return this.#invalid(incoming, `${param} must be a string`);
-    const asked = { incoming, kind, name, bound: boundOf(name) };
+    const asked = { incoming, kind, name, bound: boundBy(this.#config, kind, name) };
     const tested = await this.#check(asked, ['params', param]);
     if (typeof tested === 'string') return tested;
     const refused = tested.reason === undefined ? await this.#guard(asked, tested) : tested;
     if (refused !== undefined) return this.#refuse(asked, refused);
-    if (kind === 'resource' && incoming.id !== undefined) this.gated.add(incoming.id);
+    if (kind === 'resource' && incoming.id !== undefined) this.#gated.add(incoming.id);
     return 'forward';
   }
 
@@ -249,7 +222,8 @@ class ReadJudge {
     const tested = await this.#check({ incoming, kind, name, bound }, [...path, param]);
     if (typeof tested === 'string') return tested;
     if (tested.reason === undefined) return 'forward';
-    await incoming.answerWith(nothingToComplete(incoming, this.#admission.era));
+    const nothing = { completion: { values: [], total: 0, hasMore: false } };
+    await incoming.answerWith(resultOf(incoming.id ?? null, nothing, this.#admission.era));
     return 'answered';
   }
 
@@ -267,7 +241,10 @@ class ReadJudge {
     if (uris === undefined && isClear) return 'forward';
     if (!isClear || !isListOfUris(uris))
       return this.#invalid(incoming, `${SUBSCRIBED} must be an array of at most ${MOST_URIS} URIs`);
-    const asked = uris.map((name) => this.#subscription(incoming, name));
+    const { reads } = this.#config.workflow;
+    const asked = uris.map((name) => {
+      return { incoming, kind: 'resource', name, bound: reads.ofResource(name) } as const;
+    });
     if (asked.every(({ bound }) => bound.length === 0)) return 'forward';
     const found = await this.#look();
     if (found === 'unknown' && !this.#keepsSecrets) return this.#end();
@@ -289,11 +266,6 @@ class ReadJudge {
     if (honoured.join('\n') !== uris.join('\n'))
       incoming.message.set([...path, SUBSCRIBED], honoured);
     return 'forward';
-  }
-
-  #subscription(incoming: Call, name: string): AskedRead {
-    const bound = this.#config.workflow.reads.ofResource(name);
-    return { incoming, kind: 'resource', name, bound };
   }
 
   /** Tests a read. `forward`: the gate does not bind it, or hides it behind an unknown name. */
@@ -371,13 +343,15 @@ class ReadJudge {
     const [only, ...others] = bound;
     // If several bindings must allow it at once, the way to one of them may not suffice.
     const leads = reason === 'state' && only !== undefined && others.length === 0;
-    const demand: Demand = (other) => demandOf(other, kind, name);
+    const demand: Demand = (other) => {
+      const there = boundBy(other, kind, name);
+      return there === 'unclear' ? undefined : there.map(({ states }) => states);
+    };
     const goal = leads ? { states: only.states, demand } : undefined;
     const { listed } = this.#admission;
-    const gates = Gates.of(this.#config, this.#exchange);
     const { foreseen, ...found }: Outlet =
       standing !== undefined && listed !== undefined
-        ? await outletFrom(gates, this.#admission, listed, standing, goal)
+        ? await outletFrom(this.#config, this.#exchange, this.#admission, listed, standing, goal)
         : { available: [], foreseen: false };
     const refusal: ReadRefusal = {
       workflow: workflow.id,
@@ -419,18 +393,13 @@ class ReadJudge {
   }
 }
 
-function invalidParams({ id }: Call, message: string, data?: unknown): JsonObject {
-  return errorResponse(id ?? null, JSON_RPC.INVALID_PARAMS, message, data);
-}
-
-/** The states in which another gate allows this read. */
-function demandOf(
+/** What a gate binds of a prompt or a resource. */
+function boundBy(
   { workflow: { reads } }: GateConfig,
   kind: AskedRead['kind'],
   name: string,
-): ReturnType<Demand> {
-  const bound = kind === 'prompt' ? reads.ofPrompt(name) : reads.ofResource(name);
-  return bound === 'unclear' ? undefined : bound.map(({ states }) => states);
+): MatchedReads {
+  return kind === 'prompt' ? reads.ofPrompt(name) : reads.ofResource(name);
 }
 
 function isListOfUris(value: unknown): value is readonly string[] {

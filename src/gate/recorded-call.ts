@@ -12,15 +12,20 @@ import {
 } from '../step/outcome.ts';
 import { MOST_REMADE } from '../step/step.ts';
 import { persist } from '../step/store-calls.ts';
-import type { FsmSnapshot, RecordResult } from '../stores/store.ts';
-import type { Holder, LateStake } from '../wire/call.ts';
-import type { Era } from '../wire/headers.ts';
-import type { RequestId } from '../wire/json-rpc.ts';
+import type { FsmSnapshot, RecordRequest, RecordResult } from '../stores/store.ts';
+import type { LateStake } from '../wire/call.ts';
 import type { Message } from '../wire/message.ts';
-import type { MaybePromise } from '../wire/task-line.ts';
-import type { ToolResult } from '../workflow/binding.ts';
 import type { Position } from '../workflow/position.ts';
-import { AS_IT_CAME, OUTCOME, outcomeOf, type Transform } from './claimed-call.ts';
+import type { Beginning } from '../workflow/workflow.ts';
+import {
+  AS_IT_CAME,
+  type ClaimedCall,
+  GatedCall,
+  type LetThrough,
+  OUTCOME,
+  outcomeOf,
+  type Transform,
+} from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
 import { unknownOutcomeReply, unrecordedReply } from './replies.ts';
 import { beginningOf } from './standing.ts';
@@ -55,17 +60,12 @@ export interface Recordable {
   readonly found: FsmSnapshot;
 }
 
+/** A forwarded call whose answer a gate waits for. */
+export type AwaitedCall = ClaimedCall | RecordedCall;
+
 /** One forwarded call that holds no claim. */
-export class RecordedCall implements Holder {
-  readonly id: RequestId;
-  readonly era: Era;
-  readonly config: GateConfig;
-  readonly run: Run;
+export class RecordedCall extends GatedCall {
   readonly recordable: Recordable;
-  /** Set by the first answer, which decides the outcome; later ones repeat it. */
-  transform: MaybePromise<Transform> | undefined;
-  /** Whether the call was not forwarded after all. */
-  isWithdrawn = false;
   /** Whether it succeeded, and that could not be recorded. */
   isUnrecorded = false;
   /** Whether another gate of the route has it as a step, so that no model may call it again. */
@@ -82,11 +82,7 @@ export class RecordedCall implements Holder {
   readonly #isShared: boolean;
 
   constructor(
-    call: {
-      readonly id: RequestId;
-      readonly era: Era;
-      readonly config: GateConfig;
-      readonly run: Run;
+    call: LetThrough & {
       readonly binding: MovingBinding;
       /** The number that joins the events of one call, where the app listens to events. */
       readonly number?: number | undefined;
@@ -96,10 +92,7 @@ export class RecordedCall implements Holder {
     recordable: Recordable,
     isShared = false,
   ) {
-    this.id = call.id;
-    this.era = call.era;
-    this.config = call.config;
-    this.run = call.run;
+    super(call);
     this.recordable = recordable;
     this.#binding = call.binding;
     this.#number = call.number;
@@ -129,21 +122,39 @@ export class RecordedCall implements Holder {
     const { kind, result = {} } = outcomeOf(message);
     if (kind !== 'succeeded') return AS_IT_CAME;
     const { id, era, config, run, recordable } = this;
+    const { token, origin, found } = recordable;
+    const { create, store, ttlMs } = run;
     try {
-      const move = await this.#save(result);
+      const succeeded = { kind, result, error: undefined };
+      const about = {
+        ...{ run: run.run, token, create, begin: beginningOf(config, run) },
+        forMs: config.times.leaseMs,
+        isShared: this.#isShared,
+      };
+      const saved = await recordMove({ ...config, store, ttlMs }, about, found, (from, isFirst) => {
+        const begun = { ...origin, isFirst };
+        const moves = new Moves(config, this.#binding, from, begun, from, found.state);
+        const move = moves.next(succeeded, false, false);
+        return typeof move === 'object' ? move : undefined;
+      });
+      if (saved === 'unknown') throw new Error('the run is not there any more');
       // The request has read where the run stood before.
       run.session.noteMove();
       this.isUnrecorded = false;
-      if (move !== undefined) onMoved(move);
+      if (saved === undefined) return AS_IT_CAME;
+      const { move, isTold } = saved;
+      this.leaves = move.snapshot;
+      if (move.trail.to !== move.trail.from) this.movedTo = move.trail.to;
+      if (isTold) onMoved(move);
       return AS_IT_CAME;
     } catch (cause) {
       this.isUnrecorded = true;
-      const { tool, note } = recordable.origin;
+      const { tool, note } = origin;
       const { workflow, events } = config;
       const error = new UnrecordedSuccess(run.run, workflow.id, tool, { cause });
       events.fail(error, () => {
         const { actor, requestId } = note;
-        const { state } = recordable.found;
+        const { state } = found;
         const of = { runKey: run.run, workflow: workflow.id, tool, state, actor, requestId };
         return { type: 'call.unrecorded', ...of, call: this.#number };
       });
@@ -158,63 +169,62 @@ export class RecordedCall implements Holder {
       };
     }
   }
+}
 
-  /**
-   * Adds the success to where the run stands by now.
-   *
-   * @returns the move, unless it leads nowhere or another process has recorded it
-   * @throws Error where the store fails, or the run is unknown or unreadable; also what the app's
-   * `begin` throws
-   */
-  async #save(result: ToolResult): Promise<StepMove | undefined> {
-    const { config, run, recordable } = this;
-    const { workflow, clock, times } = config;
-    const { token, origin, found } = recordable;
-    let stands: FsmSnapshot = found;
-    for (let remade = 0; remade <= MOST_REMADE; remade++) {
-      const { version = 0 } = stands;
-      const isFirst = version === 0;
-      const { state, context } = stands;
-      const beginning = isFirst ? await beginningOf(config, run)?.() : undefined;
-      const stood = { state, ...(context !== undefined && { context }) };
-      const position = workflow.begunWith(stood, beginning ?? {});
-      const moves = new Moves(
-        config,
-        this.#binding,
-        position,
-        { ...origin, isFirst },
-        position,
-        found.state,
-      );
-      const move = moves.next({ kind: 'succeeded', result, error: undefined }, false, false);
-      if (typeof move !== 'object') return undefined;
-      const answer = await persist<RecordResult>(
-        () =>
-          run.store.record({
-            run: run.run,
-            workflow: workflow.id,
-            token,
-            from: version,
-            initial: { ...workflow.start, updatedAt: clock.now() },
-            create: run.create,
-            snapshot: move.snapshot,
-            trail: move.trail,
-            ttlMs: run.ttlMs,
-          }),
-        { clock, forMs: times.leaseMs, onError: config.onError },
-      );
-      if (answer.status === 'unknown') throw new Error('the run is not there any more');
-      if (answer.status === 'recorded') {
-        this.leaves = move.snapshot;
-        if (move.trail.to !== move.trail.from) this.movedTo = move.trail.to;
-        if (answer.repeated && this.#isShared) return undefined;
-        tellSaved(config, move, run.run, isFirst);
-        return move;
-      }
-      const { snapshot } = answer;
-      stands = { ...workflow.stand(snapshot), updatedAt: snapshot.updatedAt };
-      if (snapshot.version !== undefined) stands = { ...stands, version: snapshot.version };
+/** What it takes to save a move without the run's claim. */
+type Recorder = Pick<GateConfig, 'workflow' | 'clock' | 'events' | 'onError'> &
+  Pick<Run, 'store' | 'ttlMs'>;
+
+/** The run of such a move. */
+interface RecordedRun extends Pick<RecordRequest, 'run' | 'token' | 'create'> {
+  /** Gives how the run begins. Absent: as the machine says. */
+  readonly begin: (() => Promise<Beginning>) | undefined;
+  /** How long a failing store is asked again, in milliseconds. */
+  readonly forMs: number;
+  /** Whether another process may record the same move, and tell of it. Default `false`. */
+  readonly isShared?: boolean;
+}
+
+/**
+ * Saves a move without the run's claim, and tells the app of it: beside a step that is running or held. Where the run has
+ * moved meanwhile, the move is made anew from where it stands then.
+ *
+ * @param moveFrom gives the move from a position, or why there is none
+ * @returns `isTold`: unless another process has told of it; `unknown`: there is no such run
+ * @throws Error where the store fails, or the run is unreadable; also what `begin` and `moveFrom`
+ * throw
+ */
+export async function recordMove<Not extends string | undefined>(
+  recorder: Recorder,
+  { run, token, create, begin, forMs, isShared = false }: RecordedRun,
+  found: FsmSnapshot,
+  moveFrom: (from: Position, isFirst: boolean) => StepMove | Not,
+): Promise<{ move: StepMove; isTold: boolean } | Not | 'unknown'> {
+  const { workflow, store, ttlMs, clock, onError } = recorder;
+  let { version = 0 } = found;
+  const { state, context } = found;
+  let stands: Position = { state, ...(context !== undefined && { context }) };
+  for (let remade = 0; remade < MOST_REMADE; remade++) {
+    // Other moves that come without a pause may fall between each look and its record.
+    if (remade > 2)
+      await new Promise<void>((resolve) => void clock.after(Math.random() * 10, resolve));
+    const isFirst = version === 0;
+    const beginning = isFirst ? await begin?.() : undefined;
+    const move = moveFrom(workflow.begunWith(stands, beginning ?? {}), isFirst);
+    if (typeof move !== 'object') return move;
+    const { snapshot, trail } = move;
+    const initial = { ...workflow.start, updatedAt: clock.now() };
+    const key = { run, workflow: workflow.id, token, from: version, create, ttlMs };
+    const save = (): Promise<RecordResult> => store.record({ ...key, initial, snapshot, trail });
+    const answer = await persist(save, { clock, forMs, onError });
+    if (answer.status === 'unknown') return answer.status;
+    if (answer.status === 'recorded') {
+      const isTold = answer.repeated !== true || !isShared;
+      if (isTold) tellSaved(recorder, move, run, isFirst);
+      return { move, isTold };
     }
-    throw new Error(`others moved the run ${MOST_REMADE} times meanwhile`);
+    ({ version = 0 } = answer.snapshot);
+    stands = workflow.stand(answer.snapshot);
   }
+  throw new Error(`others moved the run ${MOST_REMADE} times meanwhile`);
 }

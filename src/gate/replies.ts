@@ -25,13 +25,12 @@ export function refusalReply(
   details: RefusalDetails | undefined,
   era: Era,
 ): JsonObject {
-  const id = incoming.id ?? null;
   const text = refusalFor(refusal, details);
+  const data = { [`${META_PREFIX}refusal`]: refusal };
   // A client that asked for a task would not parse a plain result.
-  if (incoming.message.at('params', 'task') !== undefined) {
-    return errorResponse(id, JSON_RPC.INVALID_PARAMS, text, { [`${META_PREFIX}refusal`]: refusal });
-  }
-  return toolError(id, text, { [`${META_PREFIX}refusal`]: refusal }, era);
+  return incoming.message.at('params', 'task') === undefined
+    ? toolError(incoming.id ?? null, text, data, era)
+    : invalidParams(incoming, text, data);
 }
 
 /**
@@ -82,26 +81,9 @@ export function unrecordedReply(
   return toolError(id, text, { [`${META_PREFIX}outcome`]: facts }, era);
 }
 
-export function badToolName(incoming: Call): JsonObject {
-  return errorResponse(
-    incoming.id ?? null,
-    JSON_RPC.INVALID_PARAMS,
-    'Invalid params: name must be a string',
-  );
-}
-
-/** The answer to a call of a name that no tool has. */
-export function longToolName(incoming: Call): JsonObject {
-  return errorResponse(
-    incoming.id ?? null,
-    JSON_RPC.INVALID_PARAMS,
-    `Invalid params: name must have at most ${LONGEST_NAME} characters`,
-  );
-}
-
-/** An empty completion, as for an argument that has none. */
-export function nothingToComplete({ id }: Call, era: Era): JsonObject {
-  return resultOf(id ?? null, { completion: { values: [], total: 0, hasMore: false } }, era);
+/** The answer to a request whose params are not taken, or not now. */
+export function invalidParams({ id }: Call, words: string, data?: unknown): JsonObject {
+  return errorResponse(id ?? null, JSON_RPC.INVALID_PARAMS, words, data);
 }
 
 function toolError(id: RequestId | null, text: string, meta: JsonObject, era: Era): JsonObject {

@@ -16,7 +16,7 @@ import { type Freeze, freezeIn } from '../workflow/envelope.ts';
 import type { Next, Position } from '../workflow/position.ts';
 import type { Stand } from '../workflow/together.ts';
 import type { Sight, Veil } from '../workflow/visible.ts';
-import type { Beginning, Understood, Workflow } from '../workflow/workflow.ts';
+import type { Beginning, Workflow } from '../workflow/workflow.ts';
 import type { GateConfig } from './config.ts';
 
 /**
@@ -53,6 +53,8 @@ interface Parts {
   readonly claim?: ClaimView | undefined;
   /** The time, by the clock that stamped the snapshot. */
   readonly now: number;
+  /** The move of a deadline that has passed, which the store does not have yet. */
+  readonly expiry?: Next | undefined;
   /** The tools that its client is known to see. Default: those of the state and of `visible`. */
   readonly seen?: readonly string[] | undefined;
   /** Who has stopped the run. Default: as its saved data say. */
@@ -88,10 +90,11 @@ export class Standing implements Stand {
   constructor(
     rules: StandingRules,
     viewpoint: Viewpoint,
-    { position, expiry }: Understood,
+    position: Position,
     parts: Parts,
     begun?: Position,
   ) {
+    const { expiry } = parts;
     this.rules = rules;
     this.viewpoint = viewpoint;
     this.expiry = expiry;
@@ -115,19 +118,17 @@ export class Standing implements Stand {
     now: number,
   ): Standing {
     const { workflow } = rules;
-    if (record === undefined) {
-      const known = { position: workflow.start, expiry: undefined };
-      return new Standing(rules, viewpoint, known, { updatedAt: 0, version: 0, now });
-    }
+    if (record === undefined)
+      return new Standing(rules, viewpoint, workflow.start, { updatedAt: 0, version: 0, now });
     const { snapshot, claim } = record;
     const { updatedAt, version = 0 } = snapshot;
     const position = workflow.adopt(snapshot);
     const parts = { updatedAt, version, claim, now };
-    const standing = new Standing(rules, viewpoint, { position, expiry: undefined }, parts);
+    const standing = new Standing(rules, viewpoint, position, parts);
     // Nothing moves a stopped run, not even its deadline.
     if (standing.stopped !== undefined) return standing;
     const expiry = workflow.overdue({ ...position, updatedAt }, now);
-    return expiry ? new Standing(rules, viewpoint, { position, expiry }, parts) : standing;
+    return expiry ? new Standing(rules, viewpoint, position, { ...parts, expiry }) : standing;
   }
 
   /** A run as a step has claimed it, before any move of its own. */
@@ -138,8 +139,7 @@ export class Standing implements Stand {
     position: Position,
   ): Standing {
     const { updatedAt, version = 0 } = snapshot;
-    const known = { position, expiry: undefined };
-    return new Standing(rules, viewpoint, known, { updatedAt, version, now: grantedAt });
+    return new Standing(rules, viewpoint, position, { updatedAt, version, now: grantedAt });
   }
 
   get workflow(): Workflow {
@@ -201,9 +201,9 @@ export class Standing implements Stand {
 
   /** The same run where the next call begins it. */
   begunAt(begun: Position): Standing {
-    const { rules, viewpoint, reached, parts } = this;
-    const from = parts.version === 0 ? begun : reached;
-    return new Standing(rules, viewpoint, { position: from, expiry: undefined }, parts, begun);
+    const { rules, viewpoint, reached } = this;
+    const parts = { ...this.parts, expiry: undefined };
+    return new Standing(rules, viewpoint, parts.version === 0 ? begun : reached, parts, begun);
   }
 
   /** The bound tools that a list of what is available has, in binding order. */
@@ -347,10 +347,21 @@ export function standingOfRefused(
   }
 }
 
-/** Where a run stands now, with the data that it would begin with if they decide what is shown. */
-export function standingNow(config: GateConfig, run: Run): MaybePromise<Standing | Absent> {
+/**
+ * Where a run stands now, with the data that it would begin with if they decide what is shown.
+ *
+ * @param onAway called where the store fails
+ */
+export function standingNow(
+  config: GateConfig,
+  run: Run,
+  onAway?: () => void,
+): MaybePromise<Standing | Absent> {
   return after(recordNow(config, run), (record) => {
-    if (record === 'away') return 'unavailable';
+    if (record === 'away') {
+      onAway?.();
+      return 'unavailable';
+    }
     const standing = standingIn(config, run, record);
     return typeof standing === 'object' ? asShown(config, run, standing) : standing;
   });
@@ -366,15 +377,9 @@ export function standingForLists(
   lists: readonly ListKind[],
 ): MaybePromise<Standing | Absent> {
   const { listed } = admission;
-  if (listed === undefined) return 'unknown';
-  return after(recordNow(config, listed), (record) => {
-    if (record === 'away') {
-      admission.listMissed(lists);
-      return 'unavailable';
-    }
-    const standing = standingIn(config, listed, record);
-    return typeof standing === 'object' ? asShown(config, listed, standing) : standing;
-  });
+  return listed === undefined
+    ? 'unknown'
+    : standingNow(config, listed, () => admission.listMissed(lists));
 }
 
 /**

@@ -23,9 +23,9 @@ import { entryWords, type NextTool, STATUSES } from '../workflow/advice.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { GateConfig, StatusTool, SummarizedRun } from './config.ts';
 import { Gates } from './gates.ts';
-import { resultOf } from './replies.ts';
+import { invalidParams, resultOf } from './replies.ts';
 import { recordNow } from './standing.ts';
-import { statusOfRun, statusWithoutRun, type WorkflowStatus, withoutState } from './status.ts';
+import { statusOfRun, statusWithout, type WorkflowStatus } from './status.ts';
 
 /** What `fsmGate({ statusTool })` takes, if not the name alone. */
 export interface StatusToolOptions {
@@ -156,78 +156,54 @@ function inputSchema({ handles, managed }: Admission): JsonObject {
   const about = { type: 'string', description: 'Names the run of the workflow.' };
   const [only, ...more] = names;
   const isRequired = only !== undefined && (more.length === 0 || managed !== undefined);
-  return {
-    type: 'object',
-    properties: Object.fromEntries(names.map((argument) => [argument, about])),
-    ...(isRequired && { required: [managed?.argument ?? only] }),
-  };
+  const properties = Object.fromEntries(names.map((argument) => [argument, about]));
+  return isRequired
+    ? objectSchema(properties, managed?.argument ?? only)
+    : objectSchema(properties);
 }
 
-const TEXT = { type: 'string' } as const;
-const TEXTS = { type: 'array', items: TEXT } as const;
-const OUTPUT_SCHEMA = {
+const objectSchema = (properties: JsonObject, ...required: string[]): JsonObject => ({
   type: 'object',
-  properties: {
-    workflows: {
-      type: 'array',
-      items: {
-        type: 'object',
-        properties: {
-          workflow: TEXT,
-          status: { type: 'string', enum: STATUSES },
-          says: { type: 'string', description: 'Where the run stands, in words.' },
-          state: TEXT,
-          next: {
-            type: 'array',
-            description: 'The tools that can be called now, and where a success leads.',
-            items: {
-              type: 'object',
-              properties: { tool: TEXT, leadsTo: TEXTS, says: TEXT },
-              required: ['tool', 'leadsTo', 'says'],
-            },
-          },
-          pass: { type: 'object', description: 'Arguments to pass to each of these tools.' },
-          waitsFor: {
-            type: 'object',
-            properties: {
-              what: {
-                type: 'string',
-                enum: ['step', 'operator', 'condition', 'workflow', 'event', 'deadline'],
-              },
-              tool: TEXT,
-              path: TEXTS,
-              events: TEXTS,
-            },
-            required: ['what'],
-          },
-          leavesAt: { type: 'string', description: 'When the state is left without a call.' },
-          leavesInMs: { type: 'number' },
-          summary: { description: "The app's own words or facts." },
-          recent: {
-            type: 'array',
-            description: 'The last calls and moves, newest last.',
-            items: {
-              type: 'object',
-              properties: { tool: TEXT, event: TEXT, from: TEXT, to: TEXT, outcome: TEXT },
-              required: ['from'],
-            },
-          },
-        },
-        required: ['workflow', 'status', 'says', 'next'],
-      },
-    },
+  properties,
+  ...(required.length > 0 && { required }),
+});
+const listSchema = (items: JsonObject, description?: string): JsonObject => ({
+  type: 'array',
+  ...(description !== undefined && { description }),
+  items,
+});
+const TEXT = { type: 'string' };
+const TEXTS = listSchema(TEXT);
+const AWAITED = ['step', 'operator', 'condition', 'workflow', 'event', 'deadline'];
+const STATUS = objectSchema(
+  {
+    workflow: TEXT,
+    status: { ...TEXT, enum: STATUSES },
+    says: { ...TEXT, description: 'Where the run stands, in words.' },
+    state: TEXT,
+    next: listSchema(
+      objectSchema({ tool: TEXT, leadsTo: TEXTS, says: TEXT }, 'tool', 'leadsTo', 'says'),
+      'The tools that can be called now, and where a success leads.',
+    ),
+    pass: { type: 'object', description: 'Arguments to pass to each of these tools.' },
+    waitsFor: objectSchema(
+      { what: { ...TEXT, enum: AWAITED }, tool: TEXT, path: TEXTS, events: TEXTS },
+      'what',
+    ),
+    leavesAt: { ...TEXT, description: 'When the state is left without a call.' },
+    leavesInMs: { type: 'number' },
+    summary: { description: "The app's own words or facts." },
+    recent: listSchema(
+      objectSchema({ tool: TEXT, event: TEXT, from: TEXT, to: TEXT, outcome: TEXT }, 'from'),
+      'The last calls and moves, newest last.',
+    ),
   },
-  required: ['workflows'],
-} as const;
+  ...['workflow', 'status', 'says', 'next'],
+);
+const OUTPUT_SCHEMA = objectSchema({ workflows: listSchema(STATUS) }, 'workflows');
 
 /** What the tool cannot answer by. */
 const NO_STATE: readonly WorkflowStatus['status'][] = ['unavailable', 'unreadable'];
-
-/** One call of the tool, and its caller. */
-interface AskedStatus {
-  readonly admission: Admission;
-  readonly incoming: Call;
-}
 
 /**
  * Answers a call of the status tool for all gates that share it. `ended`: the gate answered the
@@ -237,10 +213,10 @@ export async function answerStatus(
   status: StatusTool,
   config: GateConfig,
   exchange: Exchange,
-  asked: AskedStatus,
+  admission: Admission,
+  incoming: Call,
 ): Promise<'answered' | 'ended'> {
   const { req } = exchange;
-  const { admission, incoming } = asked;
   const fault =
     headerFault(req, incoming, admission.era) ?? argumentsFault(req, incoming, undefined);
   if (fault !== undefined) {
@@ -251,10 +227,10 @@ export async function answerStatus(
   // A client that asked for a task would not parse a plain result.
   if (message.at('params', 'task') !== undefined) {
     const words = `[System: ${status.name} does not run as a task. Call it without one.]`;
-    await incoming.answerWith(errorResponse(id, JSON_RPC.INVALID_PARAMS, words));
+    await incoming.answerWith(invalidParams(incoming, words));
     return 'answered';
   }
-  const parts = await partsOf(status, config, Gates.of(config, exchange), asked);
+  const parts = await partsOf(status, config, Gates.of(config, exchange), admission, incoming);
   if (parts === 'unknown') {
     await deny(exchange, UNKNOWN_SESSION);
     return 'ended';
@@ -286,7 +262,8 @@ async function partsOf(
   status: StatusTool,
   config: GateConfig,
   gates: Gates,
-  { admission, incoming }: AskedStatus,
+  admission: Admission,
+  incoming: Call,
 ): Promise<readonly WorkflowStatus[] | 'unknown'> {
   const sharing = gates.sharing(status.name);
   const starters = startersFor(admission);
@@ -294,14 +271,14 @@ async function partsOf(
   if ('advice' in run) {
     const { advice, warning } = run;
     if (warning !== undefined) config.warnOnce(warning);
-    return sharing.map((gate) => statusWithoutRun(gate, advice, starters));
+    return sharing.map((gate) => statusWithout(gate, 'no-run', starters, advice));
   }
   const record = await recordNow(config, run);
-  if (record === 'away') return sharing.map((gate) => withoutState(gate, 'unavailable'));
+  if (record === 'away') return sharing.map((gate) => statusWithout(gate, 'unavailable'));
   if (record === undefined && run.create === undefined) {
     const { gone } = run;
     if (gone === undefined) return 'unknown';
-    return sharing.map((gate) => statusWithoutRun(gate, gone, starters));
+    return sharing.map((gate) => statusWithout(gate, 'no-run', starters, gone));
   }
   const outlook = await gates.lookAt(admission, run, record);
   const pass = handleIn(admission, incoming);

@@ -18,7 +18,7 @@ import type { CallBinding } from '../workflow/bound-tools.ts';
 import { jsonOf } from '../workflow/stored.ts';
 import type { GateConfig } from './config.ts';
 import type { Outlook } from './gates.ts';
-import { type Absent, asBegun, asShown, type Standing, standingIn, storedIn } from './standing.ts';
+import { asBegun, asShown, type Standing, standingIn, storedIn } from './standing.ts';
 
 /** What the model is told of one workflow. */
 export interface WorkflowStatus {
@@ -68,19 +68,21 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
   const { gate, run, record, starters, pass } = part;
   const { workflow } = gate;
   const found = standingIn(gate, run, record);
-  if (typeof found === 'string') return withoutState(gate, found);
+  if (typeof found === 'string')
+    return statusWithout(gate, found === 'unreadable' ? found : 'unavailable');
   const isRead = gate.status?.summary !== undefined;
   const standing = await (isRead ? asBegun : asShown)(gate, run, found);
-  if (standing === 'unavailable') return withoutState(gate, standing);
+  if (standing === 'unavailable') return statusWithout(gate, standing);
   const isSaved = storedIn(record, workflow.id) !== undefined;
   const recent = isSaved ? await recentOf(gate, run, standing) : [];
-  const { reached, stopped } = standing;
+  const { reached, stopped, leavesAt: at, parts } = standing;
   const underWay = stopped?.reason ?? standing.underWay;
   const hasEnded = underWay === 'idle' && workflow.hasEnded(reached.state);
   const next = underWay === 'idle' ? nextOf(part, standing) : [];
-  const waitsFor = hasEnded ? undefined : awaited(part, standing, next);
   const leadsOn = next.some(({ leadsTo }) => leadsTo.some((each) => each !== reached.state));
-  const left = leavesIn(standing);
+  const waitsFor = hasEnded ? undefined : awaited(part, standing, next, leadsOn);
+  const left =
+    at === undefined ? at : { leavesAt: new Date(at).toISOString(), leavesInMs: at - parts.now };
   const summary = summaryOf(gate, standing);
   const known = {
     workflow: workflow.id,
@@ -107,24 +109,19 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
   };
 }
 
-/** @param words how to get a run */
-export function statusWithoutRun(
+/**
+ * The status of a workflow in which no run can be shown: none is named, the store cannot be asked,
+ * or this deployment does not understand what it has.
+ *
+ * @param words how to get a run
+ */
+export function statusWithout(
   { workflow: { id: workflow } }: GateConfig,
-  words: string,
-  starters: readonly NextTool[],
+  status: 'no-run' | 'unavailable' | 'unreadable',
+  next: readonly NextTool[] = [],
+  words?: string,
 ): WorkflowStatus {
-  const status = 'no-run';
-  const says = statusWords({ workflow, status, available: [], words });
-  return { workflow, status, says, next: starters };
-}
-
-/** The store cannot be asked, or this deployment does not understand what it has. */
-export function withoutState(
-  { workflow: { id: workflow } }: GateConfig,
-  fault: Absent,
-): WorkflowStatus {
-  const status = fault === 'unreadable' ? fault : 'unavailable';
-  return { workflow, status, says: statusWords({ workflow, status, available: [] }), next: [] };
+  return { workflow, status, says: statusWords({ workflow, status, available: [], words }), next };
 }
 
 /** The workflow's own tools that all gates of the route allow, in a run without a claim. */
@@ -148,6 +145,7 @@ function awaited(
   { outlook }: RunPart,
   standing: Standing,
   next: readonly NextTool[],
+  leadsOn: boolean,
 ): Awaited | undefined {
   const { workflow, underWay, reached, parts, stopped } = standing;
   const { state } = reached;
@@ -158,7 +156,6 @@ function awaited(
     const tool = claim && standing.claimTold(claim);
     return tool === undefined ? { what } : { what, tool };
   }
-  const leadsOn = next.some(({ leadsTo }) => leadsTo.some((each) => each !== state));
   const leavesAt = workflow.leavesAt({ ...reached, updatedAt });
   const fromOutside = (events: readonly string[]): Awaited | undefined => {
     if (events.length > 0) return { what: 'event', events };
@@ -186,16 +183,6 @@ function demandOf(
   if (!workflow.isBound(tool)) return [];
   const binding = workflow.matchAlways(tool);
   return binding && [binding.states];
-}
-
-/** When the run leaves its state without a call. */
-function leavesIn({
-  leavesAt: at,
-  parts,
-}: Standing): { readonly leavesAt: string; readonly leavesInMs: number } | undefined {
-  return at === undefined
-    ? undefined
-    : { leavesAt: new Date(at).toISOString(), leavesInMs: at - parts.now };
 }
 
 /** How another run begins after this one has ended, in words. */

@@ -8,10 +8,11 @@ import type { Admission, Run, TaskOwner } from '../session/run.ts';
 import { type CallOrigin, Moves, type MovingBinding } from '../step/outcome.ts';
 import { type MoveListener, Step } from '../step/step.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
-import type { AtomicStateStore, Uncertain } from '../stores/store.ts';
+import type { Uncertain } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
-import type { Filter } from '../wire/filter.ts';
+import { ESCAPED_ASCII, type Filter } from '../wire/filter.ts';
+import type { Era } from '../wire/headers.ts';
 import {
   errorResponse,
   isObject,
@@ -37,8 +38,6 @@ import { tellMoved } from './list-changes.ts';
 import { type Recordable, RecordedCall } from './recorded-call.ts';
 
 const TASKS = Buffer.from('tasks');
-/** A text that has it may spell any mark in escapes. */
-export const ESCAPED_ASCII = Buffer.from('\\u00');
 
 /**
  * One gate's part in an exchange that may show a task's end. It saves what the task's step came to
@@ -73,12 +72,19 @@ export class TaskFilter implements Filter {
   }
 
   onEnd(): JsonObject[] {
-    this.#expectLate();
+    this.onClose();
     return [];
   }
 
+  /** If the stream can be resumed, the answers come on another one. */
   onClose(): void {
-    this.#expectLate();
+    const { era, session } = this.#admission;
+    if (era !== 'session' || !this.#exchange.tap.resumable) return;
+    for (const { id } of this.#questions.values()) {
+      session.late.expect(id, `tasks of ${this.#config.workflow.id}`, (message) =>
+        this.onMessage(message),
+      );
+    }
   }
 
   async #showEnd(end: TaskEnd, message: Message): Promise<void> {
@@ -103,17 +109,6 @@ export class TaskFilter implements Filter {
     if (reply === undefined) return;
     transform(reply);
     if (reply.changed) end.tell(reply);
-  }
-
-  /** If the stream can be resumed, the answers come on another one. */
-  #expectLate(): void {
-    const { era, session } = this.#admission;
-    if (era !== 'session' || !this.#exchange.tap.resumable) return;
-    for (const { id } of this.#questions.values()) {
-      session.late.expect(id, `tasks of ${this.#config.workflow.id}`, (message) =>
-        this.onMessage(message),
-      );
-    }
   }
 }
 
@@ -164,49 +159,42 @@ class GatedTask {
     return this.#transform;
   }
 
-  async #save(reply: Message | undefined, witness: Witness): Promise<Transform> {
+  async #save(
+    reply: Message | undefined,
+    { admission, run, gates, onMoved }: Witness,
+  ): Promise<Transform> {
     const { ticket } = this;
-    const { admission, run, gates, onMoved } = witness;
     const { clock, times, onError } = this.#config;
-    if ('recordable' in ticket) return this.#record(ticket.recordable, reply, witness);
-    this.#step ??= this.#resumed(ticket, run);
-    const step = this.#step;
-    const call = new ClaimedCall(0, admission.era, this.#config, run, step);
-    // Not the last answer: a client may ask for the task again.
-    const saved = reply && saveOutcome(call, reply, onMoved, false);
-    const transform = saved && (await announcing(saved, [call], admission, () => gates));
-    if (reply === undefined) {
-      const entry = step.moves?.attempted({ outcome: 'failed', kind: 'cancelled' });
-      await step.release({ entry });
+    const { era } = admission;
+    let call: ClaimedCall | RecordedCall;
+    let saved: MaybePromise<Transform> | undefined;
+    if ('recordable' in ticket) {
+      call = this.#recorded(ticket.recordable, era, run);
+      saved = reply && call.record(reply, (move) => onMoved(move, false));
+    } else {
+      this.#step ??= this.#resumed(ticket, run);
+      call = new ClaimedCall({ id: 0, era, config: this.#config, run }, this.#step);
+      // Not the last answer: a client may ask for the task again.
+      saved = reply && saveOutcome(call, reply, onMoved, false);
     }
-    if (step.state === 'saved' || step.state === 'released')
-      run.store.delete(this.#key).catch(onError);
+    const transform = saved && (await announcing(saved, [call], admission, () => gates));
+    if (reply === undefined && call instanceof ClaimedCall) {
+      const entry = call.step.moves?.attempted({ outcome: 'failed', kind: 'cancelled' });
+      await call.step.release({ entry });
+    }
+    const state = call instanceof ClaimedCall ? call.step.state : !call.isUnrecorded && 'saved';
+    if (state === 'saved' || state === 'released') run.store.delete(this.#key).catch(onError);
     // The ticket of one whose outcome stays unknown is kept: each process is to show that.
-    else if (step.state !== 'left') this.#transform = undefined;
+    else if (state !== 'left') this.#transform = undefined;
     clock.after(times.maxStepMs, () => this.forget(run.store));
     return transform ?? AS_IT_CAME;
   }
 
-  /** Records the success of a call that held no claim. */
-  async #record(
-    recordable: Recordable,
-    reply: Message | undefined,
-    { admission, run, gates, onMoved }: Witness,
-  ): Promise<Transform> {
-    const { clock, times, workflow, onError } = this.#config;
+  /** The call that held no claim, with its binding in this deployment. */
+  #recorded(recordable: Recordable, era: Era, run: Run): RecordedCall {
     const { tool, args } = recordable.origin;
-    const binding = workflow.match(tool, args) ?? MOVES_NOTHING;
-    const call = new RecordedCall(
-      { id: 0, era: admission.era, config: this.#config, run, binding },
-      recordable,
-      true,
-    );
-    const recorded = reply && call.record(reply, (move) => onMoved(move, false));
-    const transform = recorded && (await announcing(recorded, [call], admission, () => gates));
-    if (call.isUnrecorded) this.#transform = undefined;
-    else run.store.delete(this.#key).catch(onError);
-    clock.after(times.maxStepMs, () => this.forget(run.store));
-    return transform ?? AS_IT_CAME;
+    const binding = this.#config.workflow.match(tool, args) ?? MOVES_NOTHING;
+    return new RecordedCall({ id: 0, era, config: this.#config, run, binding }, recordable, true);
   }
 
   /** From now on this process must read the ticket, as any other one. */
@@ -238,18 +226,16 @@ class GatedTask {
 
 /** Lets the step of a call that created a task go on until the task ends, or its ttl is over. */
 export async function carryOn(
-  { step, run, config }: ClaimedCall,
-  { taskId, ttlMs }: CreatedTask,
+  call: ClaimedCall,
+  created: CreatedTask,
   admission: Admission,
 ): Promise<Transform> {
-  const { workflow, times, onError } = config;
+  const { step, run } = call;
   const { moves } = step;
   if (moves === undefined) return AS_IT_CAME;
-  const { store } = run;
   const { token, idempotencyKey, uncertain, isUpdated, snapshot } = step;
   const { version = 0 } = snapshot;
   const { current: from, found: before, origin } = moves;
-  const key = ticketRun(admission.taskOwnerOf(run), taskId, workflow.id);
   const ticket: StepTicket = {
     run: run.run,
     token,
@@ -261,39 +247,70 @@ export async function carryOn(
     origin,
     ...(isUpdated && { isUpdated }),
   };
+  return keepTask(call, created, admission, ticket, step);
+}
+
+/** The success of a call that created a task is recorded before a client sees the task's end. */
+export function recordLater(
+  call: RecordedCall,
+  created: CreatedTask,
+  admission: Admission,
+): Promise<Transform> {
+  const { run, recordable } = call;
+  return keepTask(call, created, admission, { run: run.run, recordable });
+}
+
+/**
+ * Keeps a ticket while the task may live, and for a late end another `ttlMs`. A claim does that in
+ * one operation: a run's first claim saves what the run begins with.
+ */
+async function keepTask(
+  { run, config }: Pick<ClaimedCall, 'run' | 'config'>,
+  { taskId, ttlMs }: CreatedTask,
+  admission: Admission,
+  ticket: Ticket,
+  step?: Step,
+): Promise<Transform> {
+  const { workflow, times, clock, onError } = config;
+  const { store } = run;
+  const key = ticketRun(admission.taskOwnerOf(run), taskId, workflow.id);
   const lifeMs = Math.min(Math.ceil(ttlMs ?? times.maxStepMs), LONGEST_MS);
-  if (step.hasClaim) {
+  if (step === undefined || step.hasClaim) {
     const task = new GatedTask(key, ticket, config, step);
     tableOf(store).set(key, task);
     const forget = (): void => task.forget(store);
     const giveUp = (): void => {
       forget();
-      step.giveUp();
+      step?.giveUp();
     };
-    step.goOn(lifeMs, giveUp, forget);
+    if (step === undefined) clock.after(lifeMs, forget);
+    else step.goOn(lifeMs, giveUp, forget);
   }
-  const kept = { token, tool: origin.tool, lifeMs, ttlMs: run.ttlMs };
-  await keepTicket(store, key, ticket, kept).catch(onError);
-  return AS_IT_CAME;
-}
-
-/** The success of a call that created a task is recorded before a client sees the task's end. */
-export async function recordLater(
-  { run, config, recordable }: RecordedCall,
-  { taskId, ttlMs }: CreatedTask,
-  admission: Admission,
-): Promise<Transform> {
-  const { workflow, times, clock, onError } = config;
-  const { store } = run;
-  const key = ticketRun(admission.taskOwnerOf(run), taskId, workflow.id);
-  const ticket: RecordTicket = { run: run.run, recordable };
-  const lifeMs = Math.min(Math.ceil(ttlMs ?? times.maxStepMs), LONGEST_MS);
-  const task = new GatedTask(key, ticket, config);
-  tableOf(store).set(key, task);
-  clock.after(lifeMs, () => task.forget(store));
-  const { token, origin } = recordable;
-  const kept = { token, tool: origin.tool, lifeMs, ttlMs: run.ttlMs };
-  await keepTicket(store, key, ticket, kept).catch(onError);
+  const { token, origin } = 'recordable' in ticket ? ticket.recordable : ticket;
+  const context = JSON.stringify(ticket);
+  const keep = async (): Promise<boolean> => {
+    const claimed = await store.claim({
+      run: key,
+      workflow: WORKFLOW,
+      token,
+      step: { tool: origin.tool, digest: '', uncertain: 'retry' },
+      states: undefined,
+      initial: { state: 'open', updatedAt: 0, context },
+      create: {},
+      // A full store does not evict runs with a live claim.
+      leaseMs: lifeMs,
+      ttlMs: lifeMs + run.ttlMs,
+    });
+    return claimed.status === 'claimed' && claimed.snapshot.context === context;
+  };
+  try {
+    if (await keep()) return AS_IT_CAME;
+    // The upstream has used this id before, for a task that it has forgotten.
+    await store.delete(key);
+    await keep();
+  } catch (error) {
+    onError(error);
+  }
   return AS_IT_CAME;
 }
 
@@ -381,48 +398,6 @@ function ticketRun(owner: TaskOwner, taskId: string, workflow: string): string {
   return `task ${digestOf([...owner, taskId, workflow])}`;
 }
 
-/**
- * Keeps a ticket while the task may live, and for a late end another `ttlMs`. A claim does that in
- * one operation: a run's first claim saves what the run begins with.
- */
-async function keepTicket(
-  store: AtomicStateStore,
-  run: string,
-  ticket: Ticket,
-  {
-    token,
-    tool,
-    lifeMs,
-    ttlMs,
-  }: {
-    readonly token: string;
-    readonly tool: string;
-    readonly lifeMs: number;
-    readonly ttlMs: number;
-  },
-): Promise<void> {
-  const context = JSON.stringify(ticket);
-  const keep = async (): Promise<boolean> => {
-    const claimed = await store.claim({
-      run,
-      workflow: WORKFLOW,
-      token,
-      step: { tool, digest: '', uncertain: 'retry' },
-      states: undefined,
-      initial: { state: 'open', updatedAt: 0, context },
-      create: {},
-      // A full store does not evict runs with a live claim.
-      leaseMs: lifeMs,
-      ttlMs: lifeMs + ttlMs,
-    });
-    return claimed.status === 'claimed' && claimed.snapshot.context === context;
-  };
-  if (await keep()) return;
-  // The upstream has used this id before, for a task that it has forgotten.
-  await store.delete(run);
-  await keep();
-}
-
 /** A request whose answer may show a task's end. */
 export interface TaskQuestion {
   readonly id: RequestId;
@@ -460,48 +435,27 @@ export function endInNotice(message: Message): TaskEnd | undefined {
     message.set(['params', 'status'], 'working');
     for (const key of ['result', 'error']) message.remove(['params'], key);
   };
-  return endOf(message, 'params', params, { hasStatusOnly: method === STATUS_NOTE, postpone });
+  return endOf(message, 'params', params, method === STATUS_NOTE, postpone);
 }
 
 /** The end in the answer to a question. */
 export function endInAnswer(message: Message, question: TaskQuestion): TaskEnd | undefined {
-  const { result } = message.value;
-  const postpone = (): void =>
-    message.replace(errorResponse(question.id, JSON_RPC.INTERNAL_ERROR, LATER));
-  if (question.method === 'tasks/result') return endInResult(message, question, postpone);
-  if (!isObject(result) || result.taskId !== question.taskId) return undefined;
-  // The stateless era's results have a `resultType`, and its tasks contain their results.
-  return endOf(message, 'result', result, {
-    hasStatusOnly: result.resultType === undefined,
-    postpone,
-  });
-}
-
-/**
- * `tasks/result` returns what the call would have returned, errors included (MCP 2025-11-25,
- * "Tasks"). An error of a reserved code (JSON-RPC 2.0, section 5.1) may be about the question
- * itself, such as an unknown task. So it is no end: `tasks/get` will show the end.
- */
-function endInResult(
-  message: Message,
-  { taskId }: TaskQuestion,
-  postpone: () => void,
-): TaskEnd | undefined {
   const { result, error } = message.value;
-  if (isObject(error) && isReserved(error.code)) return undefined;
-  const member = error === undefined ? 'result' : 'error';
-  if (!isObject(error ?? result)) return undefined;
-  return { taskId, ...replyAt(message, [], member), postpone };
-}
-
-function isReserved(code: unknown): boolean {
-  return typeof code !== 'number' || (code >= -32768 && code <= -32000);
-}
-
-interface Shape {
-  /** Whether the status alone tells the end, as in SDK v1. */
-  readonly hasStatusOnly: boolean;
-  readonly postpone: () => void;
+  const { id, method, taskId } = question;
+  const postpone = (): void => message.replace(errorResponse(id, JSON_RPC.INTERNAL_ERROR, LATER));
+  if (method === 'tasks/result') {
+    // It returns what the call would have returned, errors included (MCP 2025-11-25, "Tasks"). An
+    // error of a reserved code (JSON-RPC 2.0, section 5.1) may be about the question itself, such
+    // as an unknown task. So it is no end: `tasks/get` will show the end.
+    const code = isObject(error) ? error.code : undefined;
+    const isReserved = typeof code !== 'number' || (code >= -32768 && code <= -32000);
+    if (error === undefined ? !isObject(result) : isReserved) return undefined;
+    const member = error === undefined ? 'result' : 'error';
+    return { taskId, ...replyAt(message, [], member), postpone };
+  }
+  if (!isObject(result) || result.taskId !== taskId) return undefined;
+  // The stateless era's results have a `resultType`, and its tasks contain their results.
+  return endOf(message, 'result', result, result.resultType === undefined, postpone);
 }
 
 /** The end of the task at `at`. A status of `input_required` or `working` is no end. */
@@ -509,16 +463,18 @@ function endOf(
   message: Message,
   at: 'params' | 'result',
   { taskId, status, result, error }: JsonObject,
-  { hasStatusOnly, postpone }: Shape,
+  /** Whether the status alone tells the end, as in SDK v1. */
+  hasStatusOnly: boolean,
+  postpone: () => void,
 ): TaskEnd | undefined {
   if (typeof taskId !== 'string') return undefined;
-  if (status === 'cancelled') return { taskId, reply: undefined, tell() {}, postpone };
-  if (status === 'completed' && isObject(result))
-    return { taskId, ...replyAt(message, [at], 'result'), postpone };
-  if (status === 'failed' && isObject(error))
-    return { taskId, ...replyAt(message, [at], 'error'), postpone };
-  if (status !== 'failed' && !(status === 'completed' && hasStatusOnly)) return undefined;
-  return { taskId, ...replyByStatus(message, at, status === 'failed'), postpone };
+  const end = (shown: Pick<TaskEnd, 'reply' | 'tell'>): TaskEnd => ({ taskId, ...shown, postpone });
+  if (status === 'cancelled') return end({ reply: undefined, tell() {} });
+  if (status === 'completed' && isObject(result)) return end(replyAt(message, [at], 'result'));
+  if (status === 'failed' && isObject(error)) return end(replyAt(message, [at], 'error'));
+  const isError = status === 'failed';
+  const isEnd = isError || (status === 'completed' && hasStatusOnly);
+  return isEnd ? end(replyByStatus(message, at, isError)) : undefined;
 }
 
 /** The reply in the message, character by character as the call would have got it. */

@@ -69,11 +69,16 @@ export class ToldRequests implements Filter {
   }
 
   #start(incoming: Call, config: GateConfig, { req }: Exchange, inSession: boolean): void {
-    const { message, id: requestId } = incoming;
+    const { message, method, id: requestId } = incoming;
     if (requestId === undefined) return;
-    const named = this.#name(incoming, requestId, config);
-    if (named === undefined) return;
-    incoming.number = 'call' in named ? named.call : named.request;
+    const tool = method === 'tools/call' ? message.at('params', 'name') : undefined;
+    const isListed = isTold(method, config.workflow.reads);
+    if (!isListed && typeof tool !== 'string') return;
+    const number = this.#events.nextNumber();
+    const named: Named = isListed
+      ? { request: number, method, requestId }
+      : { call: number, tool: String(tool), requestId };
+    incoming.number = number;
     incoming.onSettled = () => {
       const { answer } = incoming;
       // If the whole HTTP request was rejected, its own answer has no members.
@@ -86,19 +91,6 @@ export class ToldRequests implements Filter {
     const started = { protocolVersion, inSession, trace };
     if ('call' in named) this.#events.publish({ type: 'call.started', ...named, ...started });
     else this.#events.publish({ type: 'request.started', ...named, ...started });
-  }
-
-  /** Gives a number to a request that is told of; `undefined` for another one. */
-  #name(
-    { message, method }: Call,
-    requestId: RequestId,
-    { workflow }: GateConfig,
-  ): Named | undefined {
-    if (isTold(method, workflow.reads))
-      return { request: this.#events.nextNumber(), method, requestId };
-    const tool = message.at('params', 'name');
-    if (method !== 'tools/call' || typeof tool !== 'string') return undefined;
-    return { call: this.#events.nextNumber(), tool, requestId };
   }
 
   wants(): boolean {
@@ -122,19 +114,15 @@ export class ToldRequests implements Filter {
   }
 
   onEnd(): JsonObject[] {
-    this.#endAll();
+    this.onClose();
     return [];
   }
 
   onUnreadable(): void {
-    this.#endAll();
+    this.onClose();
   }
 
   onClose(): void {
-    this.#endAll();
-  }
-
-  #endAll(): void {
     for (const id of this.#open.keys()) this.#end(id, undefined);
   }
 

@@ -217,11 +217,6 @@ export function visibilityFor(config: ListingRules, admission: Admission): 'hide
   return isStateless || isSettled ? 'stable' : 'hide';
 }
 
-/** Whether this client's lists are the same for all states, and for all of its conversations. */
-export function neverChanges(config: ListingRules, asker: Asker): boolean {
-  return config.clients.chosenFor(config, asker) === 'stable';
-}
-
 /** Whether results say what is available next. By default the client's own habit decides. */
 export function announcesTo(config: ListingRules, asker: Asker): boolean {
   if (config.announce !== undefined) return config.announce;

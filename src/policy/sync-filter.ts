@@ -5,7 +5,7 @@
 import type { Events } from '../events.ts';
 import { LateResponses } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
-import type { Filter } from '../wire/filter.ts';
+import { type Filter, TOOLS_MARK } from '../wire/filter.ts';
 import { requestHeader } from '../wire/headers.ts';
 import { isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import type { ElementEdit, Message } from '../wire/message.ts';
@@ -37,8 +37,6 @@ interface Mutation {
   told: boolean;
 }
 
-const TOOLS = Buffer.from('"tools"');
-
 /** Decorates the lists and the successful changes of one exchange. */
 export class SyncFilter implements Filter {
   readonly stage = 'sync';
@@ -64,7 +62,9 @@ export class SyncFilter implements Filter {
   }
 
   wants(bytes: Buffer): boolean {
-    return this.#mutations !== undefined || bytes.includes(TOOLS) || this.#replays !== undefined;
+    return (
+      this.#mutations !== undefined || bytes.includes(TOOLS_MARK) || this.#replays !== undefined
+    );
   }
 
   onMessage(message: Message): MaybePromise<void> {

@@ -197,7 +197,7 @@ export class Post implements Filter {
     // After a proxy's 5xx, or a stream that ends to be resumed, the upstream may still answer.
     const isOpen = page !== undefined && tap.mode === 'sse' && tap.unanswered.length > 0;
     if (isOpen || tap.res.statusCode >= 500) this.#session.noteStray();
-    this.#free();
+    for (const entry of this.#begun) entry.end();
     return [];
   }
 
@@ -212,17 +212,18 @@ export class Post implements Filter {
   }
 
   onClose(): void {
-    this.onDepart();
-    // The upstream's answer has freed the ids already.
-    if (this.#isAnswered) return;
-    const { page, tap, forwardable } = this.#exchange;
-    // A list may have been answered from the cache, so that nothing was forwarded after all.
-    if (forwardable.length > 0 && !(page !== undefined && tap.isWhole)) this.#session.noteStray();
-    this.#free();
-  }
-
-  #free(): void {
-    for (const entry of this.#begun) entry.end();
+    const isAnswered = this.#isAnswered;
+    if (!isAnswered) {
+      const { page, tap, forwardable } = this.#exchange;
+      // A list may have been answered from the cache, so that nothing was forwarded after all.
+      const isCached = page !== undefined && tap.isWhole;
+      if (forwardable.length > 0 && !isCached) this.#session.noteStray();
+    }
+    for (const entry of this.#begun) {
+      entry.leave();
+      // The upstream's answer has freed the ids already.
+      if (!isAnswered) entry.end();
+    }
   }
 }
 

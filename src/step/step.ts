@@ -1031,7 +1031,8 @@ export class Step {
     if (state === 'settling') return;
     this.#turn?.end();
     if (state === 'unsettled' || state === 'left') this.#held?.left(this);
-    else this.#held?.settled(this);
+    // Of a claim that was not granted nothing is counted.
+    else if (state !== 'refused') this.#held?.settled(this);
     if (state !== 'unsettled') this.#forgetCall();
   }
 

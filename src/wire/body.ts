@@ -34,6 +34,9 @@ export interface BodyPort {
   replace(amended: Amended): void;
 }
 
+/** No bytes. */
+export const NOTHING = Buffer.alloc(0);
+
 type Bytes = Uint8Array | string;
 
 /**

@@ -36,7 +36,8 @@ export interface Holder {
 /** The kind of a message, by its shape. */
 type MessageKind = 'request' | 'notification' | 'response';
 
-const ARGUMENTS = ['params', 'arguments'];
+/** Where a call's arguments are in its message. */
+export const ARGUMENTS = ['params', 'arguments'];
 
 /** One JSON-RPC message of a POST, and what becomes of it. */
 export class Call {

@@ -1,16 +1,18 @@
-import { ExactNumber, LONGEST_LITERAL, mayRound } from '../numbers.ts';
-import type { JsonObject } from './json-rpc.ts';
 import {
   CLOSE_ARRAY,
   CLOSE_OBJECT,
   COLON,
   COMMA,
-  codesOf,
+  ExactNumber,
+  LONGEST_LITERAL,
+  mayRound,
+  NINE,
   OPEN_ARRAY,
   OPEN_OBJECT,
   QUOTE,
-  skipValue,
-} from './json-text.ts';
+} from '../numbers.ts';
+import type { JsonObject } from './json-rpc.ts';
+import { codesOf, skipValue } from './json-text.ts';
 
 /** JSON with numbers that JavaScript would round. */
 export interface ExactJson {
@@ -102,5 +104,3 @@ class Reader {
 function isNumber(text: string): boolean {
   return text.charCodeAt(0) <= NINE;
 }
-
-const NINE = 57;

@@ -4,6 +4,7 @@ import {
   type Amended,
   type BodyFailure,
   type BodyPort,
+  NOTHING,
   parseBody,
   REST,
   tooLarge,
@@ -17,8 +18,6 @@ import type { Host, OnSent, Originals, ResponsePort, ResponseSink } from './node
 
 /** A handler of the Fetch API. */
 type Handle = (request: Request) => Response | Promise<Response>;
-
-const NOTHING = Buffer.alloc(0);
 
 /**
  * A client's `Request` and its `Response`. The handler gets another request, and its response runs

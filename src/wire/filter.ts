@@ -70,6 +70,13 @@ export interface Filter {
   onPage?(page: PageBytes, passed: string): void;
 }
 
+// --- What a filter looks for in bytes before it reads them ------------------------------------
+
+/** A list of tools has it, unless it has {@link ESCAPED_ASCII}. */
+export const TOOLS_MARK = Buffer.from('"tools"');
+/** A text that has it may spell any mark in escapes. */
+export const ESCAPED_ASCII = Buffer.from('\\u00');
+
 // --- A request for a page of tools ------------------------------------------------------------
 
 /** The members of a plain answer to `tools/list`. One with more is not remembered. */
@@ -77,7 +84,6 @@ const MEMBERS: ReadonlySet<string> = new Set(['jsonrpc', 'id', 'result']);
 const RESULT_MEMBERS: ReadonlySet<string> = new Set([
   ...['tools', 'nextCursor', 'ttlMs', 'cacheScope', 'resultType', '_meta'],
 ]);
-const TOOLS = Buffer.from('"tools"');
 
 /** What the filters made of a page before, and the id of the request that it answers. */
 interface RecalledPage {
@@ -156,7 +162,7 @@ export class AskedPage {
   recall(filters: readonly Filter[], sent: Buffer): MaybePromise<RecalledPage | undefined> {
     this.#key = undefined;
     const memory = pageMemoryOf(filters);
-    if (memory === undefined || !sent.includes(TOOLS)) return undefined;
+    if (memory === undefined || !sent.includes(TOOLS_MARK)) return undefined;
     return after(pageKeyOf(filters), (key) => {
       this.#key = key;
       const known = key === undefined ? undefined : memory.recall(key, sent, this.#idBytes);

@@ -1,18 +1,17 @@
 import { randomInt } from 'node:crypto';
-import { mayRound, SHORTEST_ODD } from '../numbers.ts';
-import { MOST_DEPTH } from './json-rpc.ts';
 import {
   BACKSLASH,
   CLOSE_ARRAY,
   CLOSE_OBJECT,
   COLON,
-  codesOf,
+  mayRound,
   OPEN_ARRAY,
   OPEN_OBJECT,
   QUOTE,
-  type Span,
-  skipValue,
-} from './json-text.ts';
+  SHORTEST_ODD,
+} from '../numbers.ts';
+import { MOST_DEPTH } from './json-rpc.ts';
+import { codesOf, type Span, skipValue } from './json-text.ts';
 
 /**
  * The places of a message and its parts in the text of a body, and what is odd about its keys and
@@ -52,8 +51,8 @@ export function outlinesOf(text: string): readonly Outline[] {
 const OTHER = 0;
 const BATCH = 1;
 const MESSAGE = 2;
-const PARAMS = 3;
-const ARGUMENTS = 4;
+const IN_PARAMS = 3;
+const IN_ARGUMENTS = 4;
 
 /**
  * How an object's keys are compared. `IN_ORDER`: each sorts behind the one before, so all differ.
@@ -66,7 +65,7 @@ const TABLED = 2;
 /** So many keys of one object are compared one by one. For more, a table is faster. */
 const FEW = 32;
 /** The next mark is mostly near: beyond so many characters, a search finds it faster. */
-const NEAR = 24;
+const NEAR_MARK = 24;
 
 class Scan {
   readonly #text: string;
@@ -103,7 +102,7 @@ class Scan {
     const text = this.#text;
     const codes = this.#codes;
     const mark = /["[\]{}]/g;
-    for (let i = 0, near = NEAR; i < codes.length; ) {
+    for (let i = 0, near = NEAR_MARK; i < codes.length; ) {
       const code = codes[i] ?? 0;
       // Numbers, words, commas and space: most characters outside of strings.
       if (code < OPEN_ARRAY ? code !== QUOTE : code > CLOSE_ARRAY && code < OPEN_OBJECT) {
@@ -111,15 +110,15 @@ class Scan {
         mark.lastIndex = i;
         if (!mark.test(text)) break;
         i = mark.lastIndex - 1;
-        this.#lookAtNumbers(near - NEAR, i);
+        this.#lookAtNumbers(near - NEAR_MARK, i);
       } else {
-        if (i + NEAR - near >= SHORTEST_ODD) this.#lookAtNumbers(near - NEAR, i);
+        if (i + NEAR_MARK - near >= SHORTEST_ODD) this.#lookAtNumbers(near - NEAR_MARK, i);
         if (code === QUOTE) i = this.#passString(i);
         else if (code === OPEN_OBJECT || code === OPEN_ARRAY) this.#enter(i++, code === OPEN_ARRAY);
         else if (code === CLOSE_OBJECT || code === CLOSE_ARRAY) this.#leave(++i);
         else i++;
       }
-      near = i + NEAR;
+      near = i + NEAR_MARK;
     }
     return this.#outlines;
   }
@@ -127,7 +126,7 @@ class Scan {
   /** Looks at what stands between two marks. Most such texts are too short to be looked at. */
   #lookAtNumbers(from: number, to: number): void {
     const message = this.#message;
-    if (this.#zone !== ARGUMENTS || message === undefined || message.mayRound) return;
+    if (this.#zone !== IN_ARGUMENTS || message === undefined || message.mayRound) return;
     message.mayRound = mayRound(this.#codes, from, to);
   }
 
@@ -141,7 +140,7 @@ class Scan {
     const message = this.#message;
     if (message === undefined) return colon + 1;
     if (this.#isDoubled(from, length)) message.doubled = this.#text.slice(from, end - 1);
-    if (this.#zone === ARGUMENTS) {
+    if (this.#zone === IN_ARGUMENTS) {
       if (length === 9 && this.#text.startsWith('__proto__', from)) message.namesPrototype = true;
       return colon + 1;
     }
@@ -165,7 +164,7 @@ class Scan {
     this.#stack[frame + 1] = this.#first;
     this.#stack[frame + 2] = this.#order;
     this.#zone = this.#zoneInside(isArray);
-    if (this.#zone === ARGUMENTS) this.#lookAtDepth();
+    if (this.#zone === IN_ARGUMENTS) this.#lookAtDepth();
     this.#first = this.#count;
     this.#order = IN_ORDER;
     if (this.#zone === MESSAGE) {
@@ -196,10 +195,10 @@ class Scan {
   /** The kind of a container that opens inside of the present one. */
   #zoneInside(isArray: boolean): number {
     if (this.#depth === 0) return isArray ? BATCH : MESSAGE;
-    if (this.#zone === ARGUMENTS || this.#named === 'params.arguments') return ARGUMENTS;
+    if (this.#zone === IN_ARGUMENTS || this.#named === 'params.arguments') return IN_ARGUMENTS;
     if (isArray) return OTHER;
     if (this.#zone === BATCH) return MESSAGE;
-    return this.#named === 'params' ? PARAMS : OTHER;
+    return this.#named === 'params' ? IN_PARAMS : OTHER;
   }
 
   #leave(end: number): void {
@@ -266,7 +265,7 @@ class Scan {
 
 function partOf(zone: number, text: string, from: number, length: number): MessagePart | undefined {
   if (zone === MESSAGE && length === 6 && text.startsWith('params', from)) return 'params';
-  if (zone !== PARAMS) return undefined;
+  if (zone !== IN_PARAMS) return undefined;
   if (length === 5 && text.startsWith('_meta', from)) return 'params._meta';
   return length === 9 && text.startsWith('arguments', from) ? 'params.arguments' : undefined;
 }
@@ -280,7 +279,7 @@ function skipSpace(codes: Uint16Array, at: number): number {
 /** Past the string whose opening quote stands at `at`. */
 function skipString(text: string, codes: Uint16Array, at: number): number {
   for (let i = at + 1; ; ) {
-    for (const far = Math.min(i + NEAR, codes.length); i < far; i++) {
+    for (const far = Math.min(i + NEAR_MARK, codes.length); i < far; i++) {
       const code = codes[i];
       if (code === QUOTE) return i + 1;
       if (code === BACKSLASH) i++;

@@ -5,6 +5,17 @@
  * Except for those that parse, the functions expect text that `JSON.parse` has accepted.
  */
 
+import {
+  BACKSLASH,
+  CLOSE_ARRAY,
+  CLOSE_OBJECT,
+  COLON,
+  COMMA,
+  OPEN_ARRAY,
+  OPEN_OBJECT,
+  QUOTE,
+} from '../numbers.ts';
+
 /** A value's place in the text: `[start, end)`. */
 export interface Span {
   readonly start: number;
@@ -17,15 +28,6 @@ export interface MemberSpan extends Span {
   /** The place of the key's opening quote. */
   readonly from: number;
 }
-
-export const QUOTE = 34;
-export const COLON = 58;
-export const COMMA = 44;
-export const BACKSLASH = 92;
-export const OPEN_OBJECT = 123;
-export const CLOSE_OBJECT = 125;
-export const OPEN_ARRAY = 91;
-export const CLOSE_ARRAY = 93;
 
 /** The text's characters as codes in UTF-16, which are faster to go through. */
 export function codesOf(text: string): Uint16Array {

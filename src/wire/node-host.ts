@@ -7,7 +7,7 @@ import {
   STATUS_CODES,
 } from 'node:http';
 import { InterlockError } from '../errors.ts';
-import { type BodyFailure, type BodyPort, dropRest, RequestBody } from './body.ts';
+import { type BodyFailure, type BodyPort, dropRest, NOTHING, RequestBody } from './body.ts';
 import type { HeadPort, RequestPort } from './headers.ts';
 import type { MaybePromise } from './task-line.ts';
 
@@ -545,8 +545,6 @@ function seen(look: (host: NodeHost) => unknown): PropertyDescriptor {
 function plain(res: ServerResponse, name: string): unknown {
   return Reflect.get(Object.getPrototypeOf(res) as object, name, res);
 }
-
-const NOTHING = Buffer.alloc(0);
 
 function toBytes(chunk: unknown, encoding: unknown): Buffer {
   if (typeof chunk === 'string') {

@@ -1,3 +1,4 @@
+import { NOTHING } from './body.ts';
 import { isObject } from './json-rpc.ts';
 import { type MemberSpan, memberSpans, rootSpan } from './json-text.ts';
 
@@ -7,8 +8,6 @@ const MOST_PAGES = 256;
 const MOST_LENGTHS = 16;
 /** Up to so many bytes, to copy a page is cheaper than to send it in pieces. */
 const SHORT = 32 * 1024;
-
-const NOTHING = Buffer.alloc(0);
 
 /** How a client may cache a page (MCP 2026-07-28, "Caching"). */
 export interface CacheHint {

@@ -1,9 +1,9 @@
+import { NOTHING } from './body.ts';
 import type { JsonObject } from './json-rpc.ts';
 
 const LF = 10;
 const CR = 13;
 const SPACE = 32;
-const NOTHING = Buffer.alloc(0);
 
 /**
  * Cuts a byte stream into blocks, one for each server-sent event. It does not decode them, so an

@@ -2,7 +2,9 @@
  * One response, from the upstream through the filters to the client. What no filter changes passes
  * byte for byte. Hides how bodies are read and sent, and what the upstream sees of its client.
  */
+
 import { STATUS_CODES } from 'node:http';
+import { NOTHING } from './body.ts';
 import { answersIn, type Call, hasAnswer } from './call.ts';
 import type { AskedPage, Filter } from './filter.ts';
 import {
@@ -53,7 +55,6 @@ export interface ResponseOwner {
 type JsonRead = Payload | 'recalled' | undefined;
 type OwnBody = JsonObject | readonly JsonObject[] | Uint8Array | undefined;
 
-const NOTHING = Buffer.alloc(0);
 const NO_PIECES: readonly Uint8Array[] = [];
 const NONE: readonly JsonObject[] = [];
 const KEEP_ALIVE = Buffer.from(': keep-alive\n\n');

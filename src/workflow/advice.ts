@@ -532,15 +532,15 @@ function leavesWords(leavesInMs: number): string {
 function way(path: readonly string[] | undefined, tool?: string): string[] {
   if (path === undefined) return [`${tool ?? 'It'} cannot be reached from here by calling tools.`];
   if (path.length === 0) return [];
-  return [`To reach ${tool ?? 'it'}, call ${inOrder(path)} first.`];
+  return [`To reach ${tool ?? 'it'}, call ${sequence(path)} first.`];
 }
 
 /** The last of `calls` is the tool that was called. Alone, it needs no order. */
 function order(calls: readonly string[]): string[] {
-  return calls.length < 2 ? [] : [`Call ${inOrder(calls)}.`];
+  return calls.length < 2 ? [] : [`Call ${sequence(calls)}.`];
 }
 
-function inOrder(calls: readonly string[]): string {
+function sequence(calls: readonly string[]): string {
   const rest = calls.length - MOST_NAMES;
   const named = calls.slice(0, MOST_NAMES).map(name);
   return [...named, ...(rest > 0 ? [`${rest} more`] : [])].join(', then ');

@@ -141,7 +141,7 @@ interface ToolView {
   readonly set: ReadonlySet<string>;
 }
 
-const NOTHING: ToolView = { list: Object.freeze([]), set: new Set() };
+const NO_VIEW: ToolView = { list: Object.freeze([]), set: new Set() };
 
 /** A statechart may have countless combinations of states: no more views than this are kept. */
 const MOST_VIEWS = 10_000;
@@ -151,7 +151,7 @@ export class ToolViews {
   readonly #model: Model;
   readonly #tools: ReadonlyMap<string, readonly AnyBinding[]>;
   readonly #byState = new Map<string, ToolView>();
-  readonly #byTools = new Map<string, ToolView>([['[]', NOTHING]]);
+  readonly #byTools = new Map<string, ToolView>([['[]', NO_VIEW]]);
 
   constructor(model: Model, tools: ReadonlyMap<string, readonly AnyBinding[]>) {
     this.#model = model;
@@ -162,7 +162,7 @@ export class ToolViews {
   of(state: string): ToolView {
     const known = this.#byState.get(state);
     if (known !== undefined) return known;
-    if (!this.#model.has(state)) return NOTHING;
+    if (!this.#model.has(state)) return NO_VIEW;
     const shown = [...this.#tools].filter(([, bindings]) =>
       isVisibleIn(this.#model, bindings, state),
     );

@@ -118,7 +118,7 @@ export class LoopShield {
   /** Counts one more call, made at `now`. */
   count(position: Position, call: CountedCall, now: number): Count {
     const { max, window = Number.POSITIVE_INFINITY } = this.#options;
-    const kind = this.#kindOf(call);
+    const kind = this.#groupOf(call);
     const kinds = countsOf(position).map(
       ([each, times]) => [each, times.filter((at) => now - at < window)] as const,
     );
@@ -154,7 +154,7 @@ export class LoopShield {
     });
   }
 
-  #kindOf({ tool, digest }: CountedCall): string {
+  #groupOf({ tool, digest }: CountedCall): string {
     const { mode, sameArguments } = this.#options;
     if (mode === 'consecutive') return '';
     return sameArguments ? JSON.stringify([tool, digest]) : tool;

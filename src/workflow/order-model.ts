@@ -303,7 +303,7 @@ function namesOfText(text: string): string[] | undefined {
 }
 
 /** A list of arguments as one text, to look up by. */
-export function kindOf(names: readonly string[]): string {
+export function argumentsKey(names: readonly string[]): string {
   return names.length === 1 ? String(names[0]) : JSON.stringify(names);
 }
 
@@ -330,7 +330,7 @@ export class RememberedCalls {
   /** Whether a call of the tool is remembered with these values. */
   has(tool: string, kind: readonly string[], digest: string): boolean {
     const { kinds, calls } = this.#tools.get(tool) ?? NO_CALLS;
-    const at = kinds.indexOf(kindOf(kind));
+    const at = kinds.indexOf(argumentsKey(kind));
     return at !== -1 && calls.some((call) => call[at] === digest);
   }
 
@@ -341,7 +341,7 @@ export class RememberedCalls {
 
   /** Remembers a call, or makes it the latest where it is remembered already. */
   add(tool: string, kinds: readonly (readonly string[])[], call: Remembered): void {
-    const named = kinds.map(kindOf);
+    const named = kinds.map(argumentsKey);
     const before = this.#tools.get(tool) ?? NO_CALLS;
     const others = before.calls
       .map((each) => named.map((kind) => each[before.kinds.indexOf(kind)] ?? null))
@@ -364,7 +364,7 @@ export class RememberedCalls {
    */
   use(tool: string, kind: readonly string[], digest: string | null | undefined): boolean {
     const { kinds, calls } = this.#tools.get(tool) ?? NO_CALLS;
-    const at = kinds.indexOf(kindOf(kind));
+    const at = kinds.indexOf(argumentsKey(kind));
     const isKept = (call: Remembered): boolean => digest === null || call[at] !== digest;
     const left = digest === undefined ? [] : calls.filter(isKept);
     if (left.length === 0) this.forget(tool);

@@ -82,9 +82,10 @@ function helping(goal: BoundState, actions: readonly Action[]): readonly Action[
   const chosen = new Set<Action>();
   const goals = [goal];
   for (let each = goals.pop(); each !== undefined; each = goals.pop()) {
-    for (const literal of literalsOf(each, true)) needed.add(keyOf(literal));
+    for (const literal of literalsOf(each, true)) needed.add(literalKey(literal));
     for (const action of actions) {
-      if (chosen.has(action) || !outcomes(action).some((each) => needed.has(keyOf(each)))) continue;
+      if (chosen.has(action) || !outcomes(action).some((each) => needed.has(literalKey(each))))
+        continue;
       chosen.add(action);
       goals.push(action.when);
     }
@@ -111,7 +112,7 @@ function shortest(
   for (const node of nodes) {
     for (const action of actions) {
       if (!isTrue(action.when, node.done)) continue;
-      const done = after(action, node.done);
+      const done = doneAfter(action, node.done);
       const key = keyOfSet(done);
       if (seen.has(key)) continue;
       seen.add(key);
@@ -147,7 +148,7 @@ function stepByStep(
     const action = nextAction(goal, new Set(), { actions, done, costs });
     if (action === undefined) return undefined;
     path.push(action.tool);
-    done = after(action, done);
+    done = doneAfter(action, done);
   }
   return path;
 }
@@ -158,10 +159,10 @@ function nextAction(
   at: { readonly actions: readonly Action[]; readonly done: Done; readonly costs: Costs },
 ): Action | undefined {
   for (const literal of missing(goal, true, at.done, at.costs)) {
-    const key = keyOf(literal);
+    const key = literalKey(literal);
     if (above.has(key)) continue;
     const makers = at.actions
-      .filter((action) => outcomes(action).some((each) => keyOf(each) === key))
+      .filter((action) => outcomes(action).some((each) => literalKey(each) === key))
       .map((action) => ({ action, cost: at.costs.of(action.when) }))
       .filter(({ cost }) => cost < Number.POSITIVE_INFINITY)
       .sort((a, b) => a.cost - b.cost);
@@ -203,7 +204,7 @@ class Costs {
         const cost = this.of(action.when) + 1;
         for (const literal of outcomes(action)) {
           if (cost >= this.#ofLiteral(literal)) continue;
-          this.#costs.set(keyOf(literal), cost);
+          this.#costs.set(literalKey(literal), cost);
           isBetter = true;
         }
       }
@@ -227,7 +228,7 @@ class Costs {
 
   #ofLiteral(literal: Literal): number {
     if (this.#from.has(literal.name) === literal.isDone) return 0;
-    return this.#costs.get(keyOf(literal)) ?? Number.POSITIVE_INFINITY;
+    return this.#costs.get(literalKey(literal)) ?? Number.POSITIVE_INFINITY;
   }
 }
 
@@ -259,14 +260,14 @@ function outcomes({ adds, removes }: Action): readonly Literal[] {
   return adds === undefined ? removed : [...removed, { name: adds, isDone: true }];
 }
 
-function after({ adds, removes }: Action, before: Done): Done {
+function doneAfter({ adds, removes }: Action, before: Done): Done {
   const done = new Set(before);
   for (const name of removes) done.delete(name);
   if (adds !== undefined) done.add(adds);
   return done;
 }
 
-function keyOf({ name, isDone }: Literal): string {
+function literalKey({ name, isDone }: Literal): string {
   return `${isDone ? '+' : '-'}${name}`;
 }
 

@@ -15,9 +15,9 @@ import {
 } from './binding.ts';
 import { placementOf } from './bound-tools.ts';
 import {
+  argumentsKey,
   digestOfArguments,
   type Effect,
-  kindOf,
   memoryOf,
   type Needed,
   OrderModel,
@@ -170,7 +170,7 @@ export class Order {
         uses: neededBy(rules.get(name)?.after).filter(({ consumes }) => consumes),
         isMetWithout: (use: Needed, done: ReadonlySet<string>) =>
           isMet(rules.get(name)?.after, (each) => each !== use && done.has(each.tool)),
-        kinds: [...new Map(kinds.map(({ earlier }) => [kindOf(earlier), earlier])).values()],
+        kinds: [...new Map(kinds.map(({ earlier }) => [argumentsKey(earlier), earlier])).values()],
       };
       return [name, effect];
     });
@@ -205,7 +205,7 @@ export class Order {
     return Object.freeze({
       tool,
       states: Object.freeze([states]),
-      kind: this.#kindOf(tool, effect),
+      kind: this.#callKind(tool, effect),
       ...(effect && { success: successOf(tool, effect) }),
       ...(errors !== undefined && { errors }),
       ...(isAboutArguments && after !== undefined && { guard: guardOf(after) }),
@@ -213,7 +213,7 @@ export class Order {
   }
 
   /** A tool with a rule is a step, and so is one whose success takes another's away, or is used. */
-  #kindOf(tool: string, effect: Effect | undefined): CallKind {
+  #callKind(tool: string, effect: Effect | undefined): CallKind {
     const { step = false } = this.#rules.get(tool) ?? {};
     if (step || this.#steps.has(tool)) return 'step';
     return effect?.isRemembered === true ? 'recorded' : 'free';

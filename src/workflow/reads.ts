@@ -70,7 +70,15 @@ export class BoundReads {
   veilsResources = false;
 
   get all(): readonly BoundRead[] {
-    return [...this.#prompts.values(), ...this.#resources.values()];
+    return [...this.prompts, ...this.resources];
+  }
+
+  get prompts(): readonly BoundRead[] {
+    return [...this.#prompts.values()];
+  }
+
+  get resources(): readonly BoundRead[] {
+    return [...this.#resources.values()];
   }
 
   get promptNames(): readonly string[] {
@@ -141,16 +149,6 @@ export class BoundReads {
     const isTemplate = uriOrTemplate.includes('{');
     return isTemplate ? this.ofTemplate(uriOrTemplate) : this.ofResource(uriOrTemplate);
   }
-
-  /** Whether `isOpen` says the same of each prompt before and after a move. */
-  samePrompts(isOpen: (bound: BoundRead, when: 'before' | 'after') => boolean): boolean {
-    return isSame([...this.#prompts.values()], isOpen);
-  }
-
-  /** Whether `isOpen` says the same of each pattern before and after a move. */
-  sameResources(isOpen: (bound: BoundRead, when: 'before' | 'after') => boolean): boolean {
-    return isSame([...this.#resources.values()], isOpen);
-  }
 }
 
 function boundRead(
@@ -175,11 +173,4 @@ function addedUp(known: BoundRead | undefined, added: BoundRead): BoundRead {
     guards: [...known.guards, ...added.guards],
     veils: [...known.veils, ...added.veils],
   };
-}
-
-function isSame(
-  bound: readonly BoundRead[],
-  isOpen: (bound: BoundRead, when: 'before' | 'after') => boolean,
-): boolean {
-  return bound.every((each) => isOpen(each, 'before') === isOpen(each, 'after'));
 }

@@ -146,7 +146,7 @@ export class Together {
     const start = isKept ? from.map(({ state }) => ({ state })) : from;
     if (!isKept)
       return new Search(this.#workflows, restarts, start, MOST_CHART_COMBINATIONS, sights);
-    const key = `${restarts.join()} ${keyOf(start)}`;
+    const key = `${restarts.join()} ${combinationKey(start)}`;
     const known = this.#searches.get(key);
     if (known !== undefined) return known;
     const search = new Search(this.#workflows, restarts, start, MOST_COMBINATIONS);
@@ -208,7 +208,7 @@ class Search {
     this.#restarts = restarts;
     this.#most = most;
     this.#nodes = [{ positions: from, last: undefined }];
-    this.#seen = new Set([keyOf(from)]);
+    this.#seen = new Set([combinationKey(from)]);
   }
 
   /** Whether it has skipped nothing so far. */
@@ -246,13 +246,14 @@ class Search {
         return false;
       }
       this.#calls++;
-      for (const positions of this.#after(tool, node.positions)) this.#add(positions, tool, node);
+      for (const positions of this.#reachedBy(tool, node.positions))
+        this.#add(positions, tool, node);
     }
     return true;
   }
 
   #add(positions: readonly Position[], tool: string, from: Node): void {
-    const key = keyOf(positions);
+    const key = combinationKey(positions);
     if (this.#seen.has(key)) return;
     this.#seen.add(key);
     this.#nodes.push({ positions, last: { tool, from } });
@@ -272,7 +273,7 @@ class Search {
    * Where a success of the tool may lead in all workflows at once; nowhere where one of them
    * refuses it.
    */
-  #after(tool: string, positions: readonly Position[]): readonly (readonly Position[])[] {
+  #reachedBy(tool: string, positions: readonly Position[]): readonly (readonly Position[])[] {
     let all: (readonly Position[])[] = [positions];
     let bound = 0;
     let grouped = 0;
@@ -297,7 +298,7 @@ class Search {
   }
 }
 
-function keyOf(positions: readonly Position[]): string {
+function combinationKey(positions: readonly Position[]): string {
   let key = '';
   for (const { state } of positions) key += `${state.length}:${state}`;
   return key;

@@ -178,7 +178,8 @@ export class Workflow {
       ![...this.#tools.values()].flat().some(({ success }) => isChosen(success));
     this.#unconditional = combineUnconditional(model, this.#tools);
     // A loop shield counts each call, so each of them takes the claim.
-    const claims = (tool: string): boolean => shield !== undefined || this.kindOf(tool) === 'step';
+    const claims = (tool: string): boolean =>
+      shield !== undefined || this.callKind(tool) === 'step';
     this.claiming = new Set(this.toolNames.filter(claims));
     const goesOn = (tool: string): boolean =>
       this.bindingsOf(tool).some(({ whileHeld }) => whileHeld === true);
@@ -370,7 +371,7 @@ export class Workflow {
   }
 
   /** How the calls of a tool run; where that depends on their arguments, the strictest way. */
-  kindOf(tool: string): CallKind {
+  callKind(tool: string): CallKind {
     return strictestKind(this.bindingsOf(tool));
   }
 
@@ -391,7 +392,7 @@ export class Workflow {
   /** Whether a run records the tool's successes only because other tools' rules name it. */
   isRecordedUnsaid(tool: string): boolean {
     const { order } = this;
-    return this.kindOf(tool) === 'recorded' && order !== undefined && !order.ruleOf(tool);
+    return this.callKind(tool) === 'recorded' && order !== undefined && !order.ruleOf(tool);
   }
 
   /** For rules of order: whether runs remember that the tool is done. */

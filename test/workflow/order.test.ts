@@ -132,7 +132,7 @@ describe('rules of order', () => {
 
   it('make a step of each tool that has a rule, is used up, or undoes', () => {
     const workflow = shop().compile();
-    const kinds = TOOLS.map((tool) => [tool, workflow.kindOf(tool)]);
+    const kinds = TOOLS.map((tool) => [tool, workflow.callKind(tool)]);
     expect(Object.fromEntries(kinds)).toEqual({
       pay: 'step',
       checkout: 'step',
@@ -156,7 +156,7 @@ describe('rules of order', () => {
       draft: { after: 'look', step: false },
       send: { step: true },
     }).compile();
-    const saidKinds = said.toolNames.map((tool) => `${tool}: ${said.kindOf(tool)}`);
+    const saidKinds = said.toolNames.map((tool) => `${tool}: ${said.callKind(tool)}`);
     expect(saidKinds.sort()).toEqual([
       'checkout: step',
       'draft: free',

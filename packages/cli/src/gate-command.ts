@@ -161,7 +161,7 @@ function settingsOf(given: GateOptions) {
     host: given.host ?? '127.0.0.1',
     path,
     openStore: storeNamed(given.store ?? 'sqlite:runs.db'),
-    keys: given.key.length === 0 ? undefined : given.key.map((key) => keyOf(key, token)),
+    keys: given.key.length === 0 ? undefined : given.key.map((key) => strategyNamed(key, token)),
     token,
     hosts: given['allow-host'],
     origins: given['allow-origin'],
@@ -193,7 +193,7 @@ function tokenOf({ jwks, issuer, audience }: GateOptions): Token | undefined {
   return { jwks: urlOf('jwks', jwks), issuer, audience };
 }
 
-function keyOf(key: string, token: Token | undefined): RunKeyStrategy {
+function strategyNamed(key: string, token: Token | undefined): RunKeyStrategy {
   if (key === 'session') return sessionKey();
   if (key === 'principal' || key === 'conversation') {
     if (token !== undefined) return key === 'principal' ? principalKey() : conversationKey();
