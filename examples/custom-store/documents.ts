@@ -1,94 +1,34 @@
-import { createHash, randomUUID } from 'node:crypto';
-import { link, mkdir, open, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import type Database from 'libsql';
+import type { Documents, FoundDocument } from 'mcp-interlock/stores/document';
 
-/**
- * A text under a key, and how often it was replaced. A key without a text is at revision 0.
- */
-export interface Revision {
-  readonly number: number;
-  readonly text?: string;
-}
+/** The database is the reader's own; SQLite stands here, so that there is nothing to install. */
+export const TABLE = `CREATE TABLE IF NOT EXISTS documents (
+  key TEXT PRIMARY KEY, document TEXT NOT NULL, revision TEXT NOT NULL, expires_at INTEGER
+)`;
+export const CLEAN_UP = 'DELETE FROM documents WHERE expires_at <= ?';
 
-/**
- * All that a backend must be able to do. Most can: an `UPDATE` of the revision before in SQL, a
- * conditional write in DynamoDB, `If-None-Match` in S3, a transaction in etcd.
- */
-export interface Documents {
-  newest(key: string): Promise<Revision>;
-  /**
-   * Keeps the text as this revision, durably, unless that revision exists: then `false`. Of many
-   * who try the same number, exactly one is told `true`.
-   */
-  put(key: string, number: number, text: string): Promise<boolean>;
-}
-
-/**
- * Documents in a folder on a disk of this machine: a folder for each key, and in it a file for each
- * revision.
- */
-export function fileDocuments(root: string): Documents {
+export function tableDocuments(database: Database.Database): Documents {
+  const read = database.prepare('SELECT document, revision FROM documents WHERE key = ?');
+  const insert = database.prepare(`
+    INSERT INTO documents (document, revision, expires_at, key) VALUES (?, ?, ?, ?)
+        ON CONFLICT DO NOTHING`);
+  const update = database.prepare(`
+    UPDATE documents SET document = ?, revision = ?, expires_at = ?
+     WHERE key = ? AND revision = ?`);
+  const remove = database.prepare('DELETE FROM documents WHERE key = ? AND revision = ?');
   return {
-    async newest(key) {
-      const folder = folderOf(root, key);
-      for (;;) {
-        const number = await newestNumber(folder);
-        if (number === 0) return { number };
-        const text = await readFile(join(folder, String(number)), 'utf8');
-        // Emptied since the folder was read: there is a newer one.
-        if (text !== '') return { number, text };
-      }
+    async read(key) {
+      return read.get(key) as FoundDocument | undefined;
     },
 
-    async put(key, number, text) {
-      const folder = folderOf(root, key);
-      await mkdir(folder, { recursive: true });
-      const draft = join(folder, `draft-${randomUUID()}`);
-      await writeFile(draft, text, { flush: true });
-      try {
-        // Whole or not at all, and only where the name is free.
-        await link(draft, join(folder, String(number)));
-        await flush(folder);
-      } catch (error) {
-        if (isCode(error, 'EEXIST')) return false;
-        throw error;
-      } finally {
-        await rm(draft, { force: true });
-      }
-      // The name stays taken: no process that read an older revision can put this one again.
-      if (number > 1) await truncate(join(folder, String(number - 1)));
-      return true;
+    async swap(key, expected, { document, revision, expiresAt = null }) {
+      const row = [document, revision, expiresAt, key];
+      const { changes } = expected === undefined ? insert.run(row) : update.run([...row, expected]);
+      return { swapped: changes === 1 };
+    },
+
+    async remove(key, expected) {
+      return remove.run([key, expected]).changes === 1;
     },
   };
-}
-
-/**
- * Any string is a key, so it does not become a path. JSON keeps halves of surrogate pairs apart,
- * which UTF-8 does not.
- */
-function folderOf(root: string, key: string): string {
-  return join(root, createHash('sha256').update(JSON.stringify(key)).digest('hex'));
-}
-
-async function newestNumber(folder: string): Promise<number> {
-  try {
-    const names = await readdir(folder);
-    return names.reduce((newest, name) => Math.max(newest, Number(name) || 0), 0);
-  } catch (error) {
-    if (isCode(error, 'ENOENT')) return 0;
-    throw error;
-  }
-}
-
-async function flush(folder: string): Promise<void> {
-  const handle = await open(folder);
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
-}
-
-function isCode(error: unknown, code: string): boolean {
-  return error instanceof Error && 'code' in error && error.code === code;
 }

@@ -54,11 +54,14 @@ const BIG: Json = {
   flags: [true, false, null],
   keys: JSON.parse('{"__proto__":{"polluted":true},"constructor":1,"":2,"a\\u0000b":3}') as Json,
   deep: Array.from({ length: 60 }).reduce<Json>((inner) => ({ inner }), 'bottom'),
-  long: 'x'.repeat(100_000),
   many: Array.from({ length: 1_000 }, (_, index) => ({ id: index, name: `item ${index}` })),
 };
 
-export function hostilePromises(promises: Promises): void {
+/** @param maxBytes how many bytes a run may have */
+export function hostilePromises(promises: Promises, maxBytes: number): void {
+  const long = 'x'.repeat(Math.min(100_000, maxBytes / 20));
+  const big: Json = { ...(BIG as object), long };
+
   for (const [name, text] of Object.entries(HOSTILE)) {
     promises(`${name} is an ordinary run key`, async ({ store, run }) => {
       const keys = [`${run}${text}`, `${text}${run}`];
@@ -177,11 +180,11 @@ export function hostilePromises(promises: Promises): void {
 
   promises('a big context comes back as it went', async ({ store, run }) => {
     await store.open(run, {}, HOUR);
-    const trail = { from: 'empty', to: 'has_items', event: 'ADD_ITEM', payload: BIG };
-    await step(store, run, {}, { snapshot: { state: 'has_items', context: BIG }, trail });
-    same((await store.read(run, HOUR))?.workflows.checkout?.snapshot.context, BIG);
-    same((await claimed(store, claimOf(run))).snapshot.context, BIG);
-    same((await store.history({ run, workflow: 'checkout' }))[0]?.payload, BIG);
+    const trail = { from: 'empty', to: 'has_items', event: 'ADD_ITEM', payload: big };
+    await step(store, run, {}, { snapshot: { state: 'has_items', context: big }, trail });
+    same((await store.read(run, HOUR))?.workflows.checkout?.snapshot.context, big);
+    same((await claimed(store, claimOf(run))).snapshot.context, big);
+    same((await store.history({ run, workflow: 'checkout' }))[0]?.payload, big);
   });
 
   promises('the id of a request stays the number or the string that it was', async (stage) => {
@@ -196,13 +199,13 @@ export function hostilePromises(promises: Promises): void {
     const values: Json[] = ['', 'null', 0, false, null, [], {}, [[]], [{}], { a: null }, '{"a":1}'];
     await assertKept(
       stage,
-      [...values, { b: 1, a: 2 }, BIG],
+      [...values, { b: 1, a: 2 }, big],
       (args) => ({ args }),
       (payload) => ({ payload }),
     );
     await assertKept(
       stage,
-      ['', 'x'.repeat(100_000)],
+      ['', long],
       (actor) => ({ actor }),
       (note) => ({ note, calledBy: note }),
     );

@@ -49,6 +49,11 @@ export interface DescribeStateStoreOptions {
   /** Whether the store chains its trails by hashes. Default `false`. */
   readonly chainTrail?: boolean | undefined;
   /**
+   * How many bytes a run may have in the store, its newest entries of the trail included. The suite
+   * writes none that is larger. Default 2,000,000.
+   */
+  readonly maxBytes?: number | undefined;
+  /**
    * How long one test may take, in milliseconds. The suite gives it to `it` as the third argument.
    * Default 30,000.
    */
@@ -60,6 +65,7 @@ const optionsSchema = lazyOptions(() => ({
   it: functionOption<DescribeStateStoreOptions['it']>(),
   scope: z._default(z.enum(['processes', 'restarts', 'process']), 'processes'),
   chainTrail: z._default(z.boolean(), false),
+  maxBytes: z._default(z.int().check(z.minimum(100_000)), 2_000_000),
   timeoutMs: z._default(z.number().check(z.positive()), 30_000),
 }));
 
@@ -83,7 +89,7 @@ export function describeStateStore(
   makeStore: () => Promise<StoreUnderTest>,
   options: DescribeStateStoreOptions,
 ): void {
-  const { describe, it, scope, chainTrail, timeoutMs } = parseOptions(
+  const { describe, it, scope, chainTrail, maxBytes, timeoutMs } = parseOptions(
     'describeStateStore()',
     optionsSchema,
     options,
@@ -122,7 +128,7 @@ export function describeStateStore(
       listingPromises(promises);
       pinnedListingPromises(promises);
     });
-    describe('any string, any JSON', () => hostilePromises(promises));
+    describe('any string, any JSON', () => hostilePromises(promises, maxBytes));
     if (scope === 'processes') {
       describe('several processes', () => {
         sharedPromises(promises);

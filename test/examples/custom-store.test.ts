@@ -5,11 +5,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import Database from 'libsql';
+import { documentStore, type NextDocument } from 'mcp-interlock/stores/document';
 import { describeStateStore } from 'mcp-interlock/testing';
 import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { approvalApp } from '../../examples/custom-store/app.ts';
-import { documentStore } from '../../examples/custom-store/document-store.ts';
-import { type Documents, fileDocuments } from '../../examples/custom-store/documents.ts';
+import { CLEAN_UP, TABLE, tableDocuments } from '../../examples/custom-store/documents.ts';
 import { smallestStore } from '../../examples/custom-store/smallest-store.ts';
 import { latch } from '../helpers/latch.ts';
 import { expectQuoted } from '../helpers/markdown.ts';
@@ -18,21 +18,25 @@ import { RawSession, reasonOf, type WireMessage } from '../helpers/raw.ts';
 
 const SERVER = fileURLToPath(new URL('../../examples/custom-store/server.ts', import.meta.url));
 
-const makeFolder = () => mkdtemp(join(tmpdir(), 'interlock-documents-'));
+function openTable(): Database.Database {
+  const database = new Database(':memory:');
+  database.exec(TABLE);
+  return database;
+}
 
 describeStateStore(
-  'the store in files',
+  'documents in a table',
   async () => {
-    const root = await makeFolder();
+    const database = openTable();
     let time = Date.now();
-    const open = () => documentStore(fileDocuments(root), () => time);
+    const open = () => documentStore(tableDocuments(database), { now: () => time });
     return {
       store: open(),
       reopen: async () => open(),
       advance: (ms) => {
         time += ms;
       },
-      close: () => rm(root, { recursive: true }),
+      close: async () => void database.close(),
     };
   },
   { describe, it },
@@ -48,47 +52,47 @@ describeStateStore(
   { describe, it, scope: 'restarts' },
 );
 
-/** One row for each key, as the page says of SQL. */
-function rowDocuments(): Documents {
-  const database = new Database(':memory:');
-  database.exec('CREATE TABLE documents (key TEXT PRIMARY KEY, number INTEGER, text TEXT)');
-  const read = database.prepare('SELECT number, text FROM documents WHERE key = ?');
-  const first = database.prepare('INSERT INTO documents VALUES (?, 1, ?) ON CONFLICT DO NOTHING');
-  const next = database.prepare(
-    'UPDATE documents SET number = number + 1, text = ? WHERE key = ? AND number = ?',
-  );
-  return {
-    newest: async (key) => {
-      const row = read.get(key) as { number: number; text: string } | undefined;
-      return row === undefined ? { number: 0 } : { number: row.number, text: row.text };
-    },
-    put: async (key, number, text) => {
-      const { changes } = number === 1 ? first.run(key, text) : next.run(text, key, number - 1);
-      return changes === 1;
-    },
-  };
-}
+describe('documents in a table', () => {
+  const next = (revision: string, expiresAt?: number) =>
+    ({ document: '{}', revision, expiresAt, index: [] }) as NextDocument;
 
-describe.each(['files', 'rows'])('documents in %s', (kind) => {
-  it('let no process put a revision that was replaced since it read', async () => {
-    const root = await makeFolder();
-    onTestFinished(() => rm(root, { recursive: true }));
-    const documents = kind === 'files' ? fileDocuments(root) : rowDocuments();
-    for (const number of [1, 2, 3, 4])
-      expect(await documents.put('run', number, `text ${number}`)).toBe(true);
-    for (const number of [1, 2, 3, 4])
-      expect(await documents.put('run', number, 'of a slow process')).toBe(false);
-    expect(await documents.newest('run')).toEqual({ number: 4, text: 'text 4' });
+  it('let no process write over a revision that was replaced or removed since it read', async () => {
+    const documents = tableDocuments(openTable());
+    const swap = (expected: string | undefined, revision: string) =>
+      documents.swap('run', expected, next(revision));
+    expect(await swap(undefined, 'one')).toEqual({ swapped: true });
+    expect(await swap(undefined, 'another')).toEqual({ swapped: false });
+    expect(await swap('one', 'two')).toEqual({ swapped: true });
+    expect(await swap('one', 'of a slow process')).toEqual({ swapped: false });
+    expect(await documents.remove('run', 'one')).toBe(false);
+    expect(await documents.read('run')).toMatchObject({ document: '{}', revision: 'two' });
+    expect(await documents.remove('run', 'two')).toBe(true);
+    expect(await swap('two', 'of a slower process')).toEqual({ swapped: false });
+    expect(await documents.read('run')).toBeUndefined();
+  });
+
+  it('are cleaned up once they have expired, and never where they have no expiry', async () => {
+    const database = openTable();
+    const documents = tableDocuments(database);
+    for (const [key, expiresAt] of [
+      ['expired', 1_000],
+      ['live', 1_001],
+      ['pinned', undefined],
+    ] as const)
+      await documents.swap(key, undefined, next(key, expiresAt));
+    database.prepare(CLEAN_UP).run(1_000);
+    const rows = database.prepare('SELECT key FROM documents ORDER BY key').all();
+    expect(rows).toEqual([{ key: 'live' }, { key: 'pinned' }]);
   });
 });
 
-describe('a server with the store in files', () => {
+describe('a server with documents in a table', () => {
   it('shares its runs with other processes, and goes on where it was after all of them were killed', async () => {
-    const root = await makeFolder();
-    onTestFinished(() => rm(root, { recursive: true }));
+    const folder = await mkdtemp(join(tmpdir(), 'interlock-documents-'));
+    onTestFinished(() => rm(folder, { recursive: true }));
     const start = async () => {
       const { match, kill9 } = await startProgram(SERVER, {
-        env: { RUNS: root, PORT: '0' },
+        env: { RUNS: join(folder, 'runs.db'), PORT: '0' },
         ready: ADDRESS,
       });
       onTestFinished(kill9);
@@ -154,7 +158,7 @@ describe('the smallest store', () => {
 });
 
 it('is what its page of the documentation shows', () => {
-  const files = ['documents', 'document-store', 'smallest-store'].map(
+  const files = ['documents', 'server', 'dynamodb-documents', 'smallest-store'].map(
     (name) => `examples/custom-store/${name}.ts`,
   );
   expectQuoted('docs/operate/custom-store.md', [...files, 'test/examples/custom-store.test.ts']);

@@ -1,6 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { makeDynamodbTable, startDynamodb } from '../../test/services/dynamodb.ts';
 import {
   type Failover,
   startPostgresPair,
@@ -55,6 +56,7 @@ export function startBackend(name: StoreName, durability: Durability): Promise<B
       keeps: 50,
       stop: async () => {},
     }),
+    dynamodb: () => dynamodbBackend(),
     'redis-sentinel': () => failoverBackend(name, startRedisSentinel()),
     'ioredis-sentinel': () => failoverBackend(name, startRedisSentinel()),
     'redis-cluster': () => failoverBackend(name, startReplicatedCluster()),
@@ -142,6 +144,20 @@ function sqliteBackend(): Backend {
     isShared: true,
     keeps: Number.POSITIVE_INFINITY,
     stop: async () => rmSync(folder, { recursive: true, force: true }),
+  };
+}
+
+/** As dynalite emulates it. */
+async function dynamodbBackend(): Promise<Backend> {
+  const server = await startDynamodb();
+  await makeDynamodbTable(server.url, 'runs');
+  const stop = () => server.stop();
+  return {
+    address: { name: 'dynamodb', url: server.url },
+    isShared: true,
+    keeps: 128,
+    server,
+    stop,
   };
 }
 

@@ -3,11 +3,14 @@ import { Cluster, Redis as Ioredis, type RedisOptions } from 'ioredis';
 import Database from 'libsql';
 import { Pool } from 'pg';
 import { createClient, createCluster, createSentinel, type RedisClientOptions } from 'redis';
+import { dynamodbDocuments, MAX_BYTES } from '../../examples/custom-store/dynamodb-documents.ts';
 import { type AtomicStateStore, memoryStore } from '../../src/index.ts';
+import { documentStore } from '../../src/stores/document.ts';
 import { postgresStore } from '../../src/stores/postgres.ts';
 import { redisStore } from '../../src/stores/redis.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { upstashStore } from '../../src/stores/upstash.ts';
+import { dynamodbClient } from '../../test/services/dynamodb.ts';
 import { PRIMARY } from '../../test/services/failover.ts';
 
 /** Stores that rest on something which can be taken from them, and comes back. */
@@ -29,6 +32,7 @@ export const STORE_NAMES = [
   'postgres',
   'sqlite',
   'memory',
+  'dynamodb',
   ...FAILOVER_NAMES,
 ] as const;
 export type StoreName = (typeof STORE_NAMES)[number];
@@ -58,6 +62,7 @@ export function openStore({ name, url, token = '' }: StoreAddress): Promise<Open
     postgres: () => openPostgres(url),
     sqlite: () => openSqlite(url),
     memory: async () => ({ store: memoryStore(), close: async () => {} }),
+    dynamodb: () => openDynamodb(url),
     'redis-sentinel': () => openNodeSentinel(url),
     'ioredis-sentinel': () => openIoSentinel(url),
     'redis-cluster': () => openNodeCluster(url),
@@ -186,4 +191,11 @@ async function openPostgres(url: string): Promise<OpenStore> {
 async function openSqlite(file: string): Promise<OpenStore> {
   const database = new Database(file);
   return { store: sqliteStore({ database }), close: async () => void database.close() };
+}
+
+async function openDynamodb(url: string): Promise<OpenStore> {
+  const client = dynamodbClient(url, 900);
+  const documents = dynamodbDocuments(client, 'runs');
+  const store = documentStore(documents, { maxBytes: MAX_BYTES });
+  return { store, close: async () => client.destroy() };
 }
