@@ -21,6 +21,7 @@ import { HOSTILE, LOOKALIKES } from './hostile.ts';
 import {
   assertInOrder,
   assertListed,
+  assertStates,
   heldIn,
   hold,
   INDEX,
@@ -30,7 +31,6 @@ import {
   listOf,
   paged,
   stand,
-  statesOf,
   stuckIn,
   whereIndexed,
 } from './listed.ts';
@@ -217,6 +217,7 @@ function countPromises(promises: IndexPromises): void {
     'the runs of a workflow are counted by state, and those that are stuck',
     async (stage) => {
       const { store, run: workflow } = stage;
+      if (store.count === undefined) return;
       const empty = await store.count({ workflow, forMs: 0 });
       same({ ...empty, now: 0 }, { states: [], held: 0, running: 0, now: 0 });
       const keys = keysOf(workflow, 7);
@@ -225,13 +226,13 @@ function countPromises(promises: IndexPromises): void {
         await stand(store, run, workflow, index % 3 === 0 ? 'payment' : 'draft');
       }
       await stand(store, `${workflow}-elsewhere`, `${workflow}-2`, 'payment');
-      assert.deepEqual(await statesOf(store, workflow, stage.soon), [
+      await assertStates(store, workflow, stage.soon, [
         ['draft', 4, 2],
         ['payment', 3, 2],
       ]);
       for (const [index, run] of keys.entries())
         if (index % 3 === 0) await stand(store, run, workflow, 'draft');
-      assert.deepEqual(await statesOf(store, workflow, 0), [['draft', 7, 7]]);
+      await assertStates(store, workflow, 0, [['draft', 7, 7]]);
     },
   );
 
@@ -239,8 +240,10 @@ function countPromises(promises: IndexPromises): void {
     const { store, run: workflow } = stage;
     const [one, two, live, retried] = keysOf(workflow, 4);
     assert.ok(one && two && live && retried);
+    if (store.count === undefined) return;
+    const count = store.count.bind(store);
     const counts = async () => {
-      const { held, running, oldestClaim } = await store.count({ workflow, forMs: 0 });
+      const { held, running, oldestClaim } = await count({ workflow, forMs: 0 });
       return { held, running, oldestClaim };
     };
     const claims = [];
@@ -301,11 +304,11 @@ function lifePromises(promises: IndexPromises): void {
     await failedStep(store, run, { workflow });
     assert.deepEqual(await stuckIn(store, { workflow, forMs: 0 }), [other]);
     assert.deepEqual(await stuckIn(store, { workflow, forMs: 0, states: ['done'] }), []);
-    assert.deepEqual(await statesOf(store, workflow, 0), [['payment', 1, 1]]);
+    await assertStates(store, workflow, 0, [['payment', 1, 1]]);
     await stage.wait(APART);
     await step(store, run, { workflow }, { snapshot: { state: 'draft' } });
     assert.deepEqual(await stuckIn(store, { workflow, forMs: 0 }), [other, run]);
-    assert.deepEqual(await statesOf(store, workflow, 0), [
+    await assertStates(store, workflow, 0, [
       ['draft', 1, 1],
       ['payment', 1, 1],
     ]);
@@ -360,7 +363,7 @@ function lifePromises(promises: IndexPromises): void {
     await step(store, run, { workflow: run, create: { principal: run }, ttlMs }, { ttlMs });
     assert.deepEqual(await stuckIn(store, { workflow: run, forMs: 0 }), [run]);
     assert.deepEqual(await listOf(store, run), [run]);
-    assert.deepEqual(await statesOf(store, run, 0), [['has_items', 1, 1]]);
+    await assertStates(store, run, 0, [['has_items', 1, 1]]);
     await stage.wait(ttlMs);
     assert.equal(await store.read(run, HOUR), undefined);
   });
@@ -386,7 +389,7 @@ function pagePromises(promises: IndexPromises): void {
       assert.deepEqual(stuck.map(({ run }) => run).sort(), runs);
       assert.deepEqual(await listOf(store, mine, limit), runs);
     }
-    assert.deepEqual(await statesOf(store, mine, 0), [['empty', MANY, MANY]]);
+    await assertStates(store, mine, 0, [['empty', MANY, MANY]]);
   });
 
   promises('any name is found by any other, one run on a page', async (stage) => {
@@ -402,7 +405,7 @@ function pagePromises(promises: IndexPromises): void {
       assert.deepEqual((await heldIn(store, workflow, 1)).sort(), runs);
       assert.deepEqual((await stuckIn(store, query, 1)).sort(), runs);
       assert.deepEqual(await listOf(store, principal, 1), runs);
-      assert.deepEqual(await statesOf(store, workflow, 0), [[text, 3, 3]]);
+      await assertStates(store, workflow, 0, [[text, 3, 3]]);
     }
   });
 
@@ -419,7 +422,7 @@ function pagePromises(promises: IndexPromises): void {
       assert.deepEqual(await stuckIn(store, { ...query, workflow: mine + other }), []);
       assert.deepEqual(await listOf(store, mine + one), [mine + one]);
       assert.deepEqual(await listOf(store, mine + other), []);
-      assert.deepEqual(await statesOf(store, mine + other, 0), []);
+      await assertStates(store, mine + other, 0, []);
       await store.delete(mine + one);
     }
   });
@@ -436,7 +439,7 @@ export function sharedListingPromises(all: Promises): void {
     await assertListed(other.store, run, [run]);
     await other.store.commit(commitOf(request, { as: `${run}-resolved` }));
     assert.deepEqual(await heldIn(store, run), []);
-    assert.deepEqual(await statesOf(store, run, 0), [['has_items', 1, 1]]);
+    await assertStates(store, run, 0, [['has_items', 1, 1]]);
     await other.store.delete(run);
     await assertListed(store, run, []);
   });

@@ -335,7 +335,7 @@ function purgePromises(all: Promises): void {
 export function pinnedListingPromises(all: Promises): void {
   all('a held run whose session ended is listed and counted as held', async (stage) => {
     const { store, run } = stage;
-    if (!store.held || !store.count) return;
+    if (!store.held) return;
     const workflow = `w ${run}`;
     for (const end of ['expired', 'ended'] as const) {
       const ttlMs = end === 'expired' ? SHORT : HOUR;
@@ -352,11 +352,12 @@ export function pinnedListingPromises(all: Promises): void {
       [`${run}-ended`]: true,
       [`${run}-open`]: false,
     });
+    const stuck = await store.stuck?.({ workflow, forMs: 0, limit: 10 });
+    assert.equal(stuck?.runs.length, 3);
+    if (store.count === undefined) return;
     const { held, states } = await store.count({ workflow, forMs: 0 });
     assert.equal(held, 3);
     same(states, [{ state: 'empty', runs: 3, stuck: 3 }]);
-    const stuck = await store.stuck?.({ workflow, forMs: 0, limit: 10 });
-    assert.equal(stuck?.runs.length, 3);
   });
 }
 
