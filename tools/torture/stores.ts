@@ -1,9 +1,13 @@
 import { Redis as UpstashRedis } from '@upstash/redis';
 import { Cluster, Redis as Ioredis, type RedisOptions } from 'ioredis';
 import Database from 'libsql';
+import { createPool } from 'mariadb';
 import { Pool } from 'pg';
 import { createClient, createCluster, createSentinel, type RedisClientOptions } from 'redis';
+import { etcdDocuments } from '../../examples/custom-store/etcd-documents.ts';
+import { MARIADB_TABLES, mariadbDocuments } from '../../examples/custom-store/mariadb-documents.ts';
 import { type AtomicStateStore, memoryStore } from '../../src/index.ts';
+import { documentStore } from '../../src/stores/document.ts';
 import { postgresStore } from '../../src/stores/postgres.ts';
 import { redisStore } from '../../src/stores/redis.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
@@ -29,6 +33,8 @@ export const STORE_NAMES = [
   'postgres',
   'sqlite',
   'memory',
+  'mariadb',
+  'etcd',
   ...FAILOVER_NAMES,
 ] as const;
 export type StoreName = (typeof STORE_NAMES)[number];
@@ -58,6 +64,11 @@ export function openStore({ name, url, token = '' }: StoreAddress): Promise<Open
     postgres: () => openPostgres(url),
     sqlite: () => openSqlite(url),
     memory: async () => ({ store: memoryStore(), close: async () => {} }),
+    mariadb: () => openMariadb(url),
+    etcd: async () => ({
+      store: documentStore(etcdDocuments(url), { maxBytes: 1_000_000 }),
+      close: async () => {},
+    }),
     'redis-sentinel': () => openNodeSentinel(url),
     'ioredis-sentinel': () => openIoSentinel(url),
     'redis-cluster': () => openNodeCluster(url),
@@ -186,4 +197,17 @@ async function openPostgres(url: string): Promise<OpenStore> {
 async function openSqlite(file: string): Promise<OpenStore> {
   const database = new Database(file);
   return { store: sqliteStore({ database }), close: async () => void database.close() };
+}
+
+async function openMariadb(url: string): Promise<OpenStore> {
+  const { hostname: host, port, username: user, pathname } = new URL(url);
+  const pool = createPool({
+    ...{ host, port: Number(port), user, database: pathname.slice(1) },
+    connectionLimit: 10,
+    connectTimeout: 1_000,
+    // While MariaDB is away calls fail soon, instead of running late.
+    acquireTimeout: 1_000,
+  });
+  for (const sql of MARIADB_TABLES) await pool.query(sql);
+  return { store: documentStore(mariadbDocuments(pool)), close: () => pool.end() };
 }
