@@ -192,7 +192,7 @@ export async function assertStates(
 
 /** Asserts that exactly these runs are held and stuck in the workflow, and are the principal's. */
 export async function assertListed(
-  store: Indexed,
+  store: Indexed & Pick<AtomicStateStore, 'count'>,
   name: string,
   runs: readonly string[],
 ): Promise<void> {

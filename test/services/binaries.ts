@@ -17,6 +17,20 @@ export const SERVICES = {
     url: 'DATABASE_URL',
     isWhat: 'a server that the tests may write to',
   },
+  mariadb: {
+    title: 'MariaDB',
+    binaries: ['mariadbd', 'mariadb-install-db'],
+    packages: ['mariadb-server'],
+    url: 'MARIADB_URL',
+    isWhat: 'a server that the tests may write to',
+  },
+  etcd: {
+    title: 'etcd',
+    binaries: ['etcd'],
+    packages: ['etcd-server'],
+    url: 'ETCD_URL',
+    isWhat: 'a server that the tests may write to',
+  },
   pgbouncer: {
     title: 'PgBouncer',
     binaries: ['pgbouncer'],

@@ -1,6 +1,8 @@
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { TestProject } from 'vitest/node';
+import { startEtcd } from './etcd.ts';
+import { startMariadb } from './mariadb.ts';
 import { startPostgres } from './postgres.ts';
 import { startRedis } from './redis.ts';
 import type { Service } from './server-process.ts';
@@ -15,12 +17,14 @@ declare module 'vitest' {
 const starters = new Map<string, () => Promise<Service>>([
   ['/redis', startRedis],
   ['/postgres', startPostgres],
+  ['/mariadb', startMariadb],
+  ['/etcd', startEtcd],
 ]);
 const started = new Map<string, Promise<Service>>();
 let control: Server | undefined;
 
 /**
- * One Redis and one PostgreSQL for the whole run. Each test file runs in its own process and asks
+ * One server of each kind for the whole run. Each test file runs in its own process and asks
  * for them over HTTP, so a run that needs no server starts none.
  */
 export async function setup({ provide }: TestProject): Promise<void> {

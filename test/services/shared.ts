@@ -13,6 +13,12 @@ export const sharedRedis = (): Promise<string> => shared('redis');
  */
 export const sharedPostgres = (): Promise<string> => shared('postgres');
 
+/** As `sharedPostgres`, for MariaDB; each test uses its own keys. `MARIADB_URL` names another. */
+export const sharedMariadb = (): Promise<string> => shared('mariadb');
+
+/** As `sharedRedis`, for etcd. `ETCD_URL` names another server. */
+export const sharedEtcd = (): Promise<string> => shared('etcd');
+
 async function shared(name: ServiceName): Promise<string> {
   const own = process.env[SERVICES[name].url];
   if (own) return own;

@@ -28,6 +28,11 @@ describe('the contract suite', () => {
     expect(await brokenPromises(plain, 'processes')).toEqual([]);
   });
 
+  it('lets a store pass that lists its runs and does not count them', async () => {
+    const uncounted: Fault = () => ({ count: undefined as never });
+    expect(await brokenPromises(uncounted, 'processes')).toEqual([]);
+  });
+
   it('takes a store of load and save as it is', async () => {
     for (const scope of ['process', 'restarts'] as const) {
       const promises = collectOf(scope, () => new JsonStateStore());

@@ -528,7 +528,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       const isFirst = entry.seq % 40 === 0;
       return isFirst ? { ...entry, hash: linkOf('sha256', '', entry, draftText(entry)) } : entry;
     }),
-  'has an index without a count': () => ({ count: undefined as never }),
+  'has an index without a list': () => ({ list: undefined as never }),
   'has no index on the other side': (store) => {
     const isOther = indexed.has(store);
     indexed.add(store);

@@ -217,16 +217,21 @@ export class Arena {
     });
   }
 
-  /** The client of a held run ends its session. Whether a server took that. */
-  async leave(log: RunLog): Promise<boolean> {
-    const [server] = this.fleet.ready;
+  /**
+   * The client of a held run ends its session. Whether a server took that. Where the server dies
+   * meanwhile, the client cannot know and asks again; then 404 says that the session is over.
+   */
+  async leave(log: RunLog, random: Random): Promise<boolean> {
     const { status, claim } = (await this.runsOf(log).read(log.run)) ?? {};
     // A holder that goes on could settle the step first. Then the run would go with its session.
     if (status !== 'held' || claim === undefined || this.#isAtWork(claim.idempotencyKey))
       return false;
-    if (server === undefined) return false;
-    log.isLeft = (await this.recorder.endSession(server.endpoint, log.caller)) === 200;
-    return log.isLeft;
+    for (let isRepeated = false; ; isRepeated = true) {
+      const [server] = await this.servers(1, random);
+      const answer = server ? await this.recorder.endSession(server.endpoint, log.caller) : 0;
+      log.isLeft = answer === 200 || (isRepeated && answer === 404);
+      if (answer !== 0) return log.isLeft;
+    }
   }
 
   /** Held runs whose sessions ended are still there, and a person decides some of them. */

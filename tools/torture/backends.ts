@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { makeDynamodbTable, startDynamodb } from '../../test/services/dynamodb.ts';
+import { startEtcd } from '../../test/services/etcd.ts';
 import {
   type Failover,
   startPostgresPair,
@@ -9,8 +10,10 @@ import {
   startReplicatedCluster,
   startSmallDisk,
 } from '../../test/services/failover.ts';
+import { startMariadb } from '../../test/services/mariadb.ts';
 import { startPostgres } from '../../test/services/postgres.ts';
 import { type RedisOptions, startRedis } from '../../test/services/redis.ts';
+import type { Service } from '../../test/services/server-process.ts';
 import { RestProcess } from './rest-process.ts';
 import type { StoreAddress, StoreName } from './stores.ts';
 
@@ -57,6 +60,9 @@ export function startBackend(name: StoreName, durability: Durability): Promise<B
       stop: async () => {},
     }),
     dynamodb: () => dynamodbBackend(),
+    mariadb: async () => serverBackend('mariadb', await mariadbService(durability)),
+    // It has no weaker setting.
+    etcd: async () => serverBackend('etcd', await startEtcd()),
     'redis-sentinel': () => failoverBackend(name, startRedisSentinel()),
     'ioredis-sentinel': () => failoverBackend(name, startRedisSentinel()),
     'redis-cluster': () => failoverBackend(name, startReplicatedCluster()),
@@ -85,6 +91,26 @@ function postgresService(durability: Durability) {
     none: { synchronous_commit: 'off', fsync: 'off' },
   };
   return startPostgres({ settings: settings[durability] });
+}
+
+function mariadbService(durability: Durability) {
+  const settings: Record<Durability, Record<string, string>> = {
+    full: {},
+    relaxed: { innodb_flush_log_at_trx_commit: '2' },
+    none: { innodb_flush_log_at_trx_commit: '0' },
+  };
+  return startMariadb({ settings: settings[durability] });
+}
+
+/** A server behind the example of a store of one's own. */
+function serverBackend(name: 'mariadb' | 'etcd', server: Service): Backend {
+  return {
+    address: { name, url: server.url },
+    isShared: true,
+    keeps: 100,
+    server,
+    stop: () => server.stop(),
+  };
 }
 
 async function redisBackend(name: 'redis' | 'ioredis', durability: Durability): Promise<Backend> {

@@ -108,7 +108,7 @@ export class Lane {
   async #learn(log: RunLog, { tool }: Step<ToolName>, answers: readonly Told[]): Promise<boolean> {
     if (answers.some((answer) => answer.kind === 'refused' && answer.reason === 'held')) {
       const { random, leavesHeld = 0 } = this.#options;
-      if (random.chance(leavesHeld) && (await this.#arena.leave(log))) return true;
+      if (random.chance(leavesHeld) && (await this.#arena.leave(log, random))) return true;
       if (!(await this.#arena.decide(log))) return false;
     } else if (answers.some((answer) => isOpen(answer))) {
       return false;

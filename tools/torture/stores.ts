@@ -1,9 +1,12 @@
 import { Redis as UpstashRedis } from '@upstash/redis';
 import { Cluster, Redis as Ioredis, type RedisOptions } from 'ioredis';
 import Database from 'libsql';
+import { createPool } from 'mariadb';
 import { Pool } from 'pg';
 import { createClient, createCluster, createSentinel, type RedisClientOptions } from 'redis';
 import { dynamodbDocuments, MAX_BYTES } from '../../examples/custom-store/dynamodb-documents.ts';
+import { etcdDocuments } from '../../examples/custom-store/etcd-documents.ts';
+import { MARIADB_TABLES, mariadbDocuments } from '../../examples/custom-store/mariadb-documents.ts';
 import { type AtomicStateStore, memoryStore } from '../../src/index.ts';
 import { documentStore } from '../../src/stores/document.ts';
 import { postgresStore } from '../../src/stores/postgres.ts';
@@ -33,6 +36,8 @@ export const STORE_NAMES = [
   'sqlite',
   'memory',
   'dynamodb',
+  'mariadb',
+  'etcd',
   ...FAILOVER_NAMES,
 ] as const;
 export type StoreName = (typeof STORE_NAMES)[number];
@@ -63,6 +68,11 @@ export function openStore({ name, url, token = '' }: StoreAddress): Promise<Open
     sqlite: () => openSqlite(url),
     memory: async () => ({ store: memoryStore(), close: async () => {} }),
     dynamodb: () => openDynamodb(url),
+    mariadb: () => openMariadb(url),
+    etcd: async () => ({
+      store: documentStore(etcdDocuments(url), { maxBytes: 1_000_000 }),
+      close: async () => {},
+    }),
     'redis-sentinel': () => openNodeSentinel(url),
     'ioredis-sentinel': () => openIoSentinel(url),
     'redis-cluster': () => openNodeCluster(url),
@@ -198,4 +208,17 @@ async function openDynamodb(url: string): Promise<OpenStore> {
   const documents = dynamodbDocuments(client, 'runs');
   const store = documentStore(documents, { maxBytes: MAX_BYTES });
   return { store, close: async () => client.destroy() };
+}
+
+async function openMariadb(url: string): Promise<OpenStore> {
+  const { hostname: host, port, username: user, pathname } = new URL(url);
+  const pool = createPool({
+    ...{ host, port: Number(port), user, database: pathname.slice(1) },
+    connectionLimit: 10,
+    connectTimeout: 1_000,
+    // While MariaDB is away calls fail soon, instead of running late.
+    acquireTimeout: 1_000,
+  });
+  for (const sql of MARIADB_TABLES) await pool.query(sql);
+  return { store: documentStore(mariadbDocuments(pool)), close: () => pool.end() };
 }

@@ -2,8 +2,9 @@
  * The backend's time between its answers. Hides the offset of this process' clocks.
  */
 
-/** How long an answer's time is good for the next ones: two clocks drift apart by a few ms then. */
+/** How long an answer's time is good for the next ones, and how far two clocks drift apart then. */
 const GOOD_MS = 60_000;
+const DRIFT_MS = 10;
 
 /** By so much the two clocks of a process may differ before one of them has jumped. */
 const JUMP_MS = 250;
@@ -19,11 +20,20 @@ export interface ProcessClocks {
   readonly monotonic: () => number;
 }
 
+/** What the backend said, and what the clocks of this process said then. */
+interface Heard {
+  readonly now: number;
+  /** By how much it may be wrong: the backend looked at its clock somewhere in a trip. */
+  readonly doubt: number;
+  readonly wall: number;
+  readonly monotonic: number;
+}
+
 /** What time it is for the backend. */
 export class BackendTime {
   readonly #clocks: ProcessClocks;
-  /** What the backend said last, and what the clocks of this process said then. */
-  #known: { readonly now: number; readonly wall: number; readonly monotonic: number } | undefined;
+  /** The quickest of the last answers. */
+  #known: Heard | undefined;
   /** Whether the backend has never told a time, though it has answered. */
   #isClockless = false;
   #latest = 0;
@@ -46,21 +56,29 @@ export class BackendTime {
       return this.estimate() ?? wall;
     }
     this.#isClockless = false;
-    // The backend looked at its clock somewhere between the question and the answer.
-    const middle = Math.round(now + (monotonic - askedAt) / 2);
-    this.#known = { now: middle, wall, monotonic };
+    const doubt = (monotonic - askedAt) / 2;
+    const known = this.#known && this.#since(this.#known, monotonic, wall);
+    const isBetter = known === undefined || doubt <= known.doubt;
+    // A slow answer says less, unless it shows that the backend's clock has jumped.
+    if (isBetter || Math.abs(known.now - (now + doubt)) > known.doubt + doubt + DRIFT_MS)
+      this.#known = { now: now + doubt, doubt, wall, monotonic };
     return this.#notBefore(now);
   }
 
   /** What time it is now, or `undefined` where only the backend can say. */
   estimate(): number | undefined {
-    if (this.#isClockless) return this.#clocks.now();
-    if (this.#known === undefined) return undefined;
-    const passed = this.#clocks.monotonic() - this.#known.monotonic;
-    const byWall = this.#clocks.now() - this.#known.wall;
+    const wall = this.#clocks.now();
+    if (this.#isClockless) return wall;
+    const known = this.#known && this.#since(this.#known, this.#clocks.monotonic(), wall);
+    return known && this.#notBefore(Math.round(known.now));
+  }
+
+  /** What an answer says of now, or `undefined` where it is too old or a clock has jumped. */
+  #since(heard: Heard, monotonic: number, wall: number): Pick<Heard, 'now' | 'doubt'> | undefined {
+    const passed = monotonic - heard.monotonic;
     // A machine that slept, or a clock that was set: the estimate would be anything.
-    if (passed > GOOD_MS || Math.abs(passed - byWall) > JUMP_MS) return undefined;
-    return this.#notBefore(Math.round(this.#known.now + passed));
+    if (passed > GOOD_MS || Math.abs(passed - (wall - heard.wall)) > JUMP_MS) return undefined;
+    return { now: heard.now + passed, doubt: heard.doubt };
   }
 
   /** Answers give rising times, unless the backend's clock was set back by more than an error. */
