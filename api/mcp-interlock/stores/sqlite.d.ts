@@ -10,15 +10,8 @@ export interface SqliteStatement {
     run(...values: unknown[]): unknown;
 }
 
-export interface SqliteStore extends AtomicStateStore {
-    append(key: RunKey, entry: TrailDraft): Promise<void>;
-    runs(query: RunsQuery): AsyncIterable<string>;
-    held(query: HeldQuery): Promise<RunsPage>;
-    stuck(query: StuckQuery): Promise<RunsPage>;
+export interface SqliteStore extends IndexedDocumentStateStore {
     count(query: CountQuery): Promise<RunsCount>;
-    list(query: ListQuery): Promise<KeysPage>;
-    anonymize(run: string): Promise<string | undefined>;
-    purge(query?: PurgeQuery): Promise<number>;
 }
 
 export interface SqliteStoreOptions {
