@@ -171,30 +171,47 @@ export class DocumentStore extends RulebookStore {
   anonymize(run: string): Promise<string | undefined> {
     const key = keyOfRun(run);
     return this.#queue.run(run, async () => {
+      /** Which run moves, and to where. */
+      let birth: string | undefined;
+      let unnamed: string | undefined;
+      let wasLost = false;
+      /** Whether it is certain that it was written. */
+      const write = async (next: Omit<Write, 'revision' | 'room'>): Promise<boolean> => {
+        try {
+          const revision = newRevision();
+          return (await this.#write({ ...next, revision, room: this.#maxBytes })).swapped;
+        } catch (error) {
+          if (wasLost || error instanceof InterlockError) throw error;
+          wasLost = true;
+          return false;
+        }
+      };
       for (let tries = 1; tries <= MOST_TRIES; tries++) {
+        // Before the old run: while that is there, no person has resolved the copy.
+        const place = unnamed === undefined ? undefined : keyOfRun(unnamed);
+        const copy = place === undefined ? undefined : (await this.find(place)).kept;
         const found = await this.find(key);
         const known = knownOf(found);
-        const unnamed = known?.movesTo ?? anonymousKey();
-        const unowned = known && anonymized(known, unnamed, found.now);
-        if (known === undefined || unowned === undefined) return undefined;
-        const old = { key, run, isNew: false, room: this.#maxBytes };
-        if (known.movesTo === undefined) {
-          const next = { ...known, movesTo: unnamed };
-          await this.#write({ ...old, kept: found.kept, next, revision: newRevision() });
-          continue;
+        if (known === undefined) await this.#clear(key, found.kept);
+        // Another process was faster, or the answer was lost. The copy is all that is left.
+        if (unnamed !== undefined && known?.birth !== birth) return unnamed;
+        if (known === undefined) return undefined;
+        const to = known.movesTo ?? anonymousKey();
+        const unowned = anonymized(known, to, found.now);
+        if (unowned === undefined) {
+          if (place !== undefined) await this.#clear(place, copy);
+          return undefined;
         }
-        const place = keyOfRun(unnamed);
-        const { kept } = await this.find(place);
-        const copy = { key: place, run: unnamed, kept, isNew: true, room: this.#maxBytes };
-        const next = { ...unowned, expiresAt: found.now };
-        await this.#write({ ...copy, next, revision: newRevision() });
-        const gone = { ...old, kept: found.kept, next: removed(known), revision: newRevision() };
-        const { swapped } = await this.#write(gone);
-        if (swapped) {
+        const old = { key, run, kept: found.kept, isNew: false };
+        if (known.movesTo === undefined) await write({ ...old, next: { ...known, movesTo: to } });
+        else if (place === undefined) [birth, unnamed] = [known.birth, to];
+        else {
+          const next = { ...unowned, expiresAt: found.now };
+          if (!(await write({ key: place, run: to, kept: copy, isNew: true, next }))) continue;
+          if (!(await write({ ...old, next: removed(known) }))) continue;
           await this.#clear(key, this.#kept.get(key));
-          return unnamed;
+          return to;
         }
-        await this.#clear(place, this.#kept.get(place));
       }
       throw outrun();
     });
@@ -235,7 +252,7 @@ export class DocumentStore extends RulebookStore {
       const { document, revision } = (await this.#documents.read(key)) ?? {};
       const older = olderOfText(document);
       if (older && revision !== undefined && older.expiresAt <= (await this.now()))
-        await this.#documents.remove(key, revision);
+        await this.#remove(key, revision);
       return false;
     }
     const found = await this.find(key);
@@ -252,16 +269,19 @@ export class DocumentStore extends RulebookStore {
     const key = keyOfRun(run);
     const isClaim = guess.step !== undefined && guess.isLease === true;
     const room = this.#maxBytes * (isClaim ? ROOM_OF_CLAIMS : 1);
-    /** The result of a write whose answer was lost, by its revision. */
-    const sent = new Map<string, Result>();
+    /** What a write whose answer was lost comes to, by its revision. */
+    const sent = new Map<string, { readonly result: Result; readonly isRemoved: boolean }>();
     let guessed = this.#guess(key, guess);
     let isTimeWrong = false;
     for (let tries = 1; tries <= MOST_TRIES; tries++) {
       const found = guessed ?? (await this.find(key));
       const { kept, now } = found;
-      for (const revision of kept?.run.revisions ?? [])
-        if (sent.has(revision)) return sent.get(revision) as Result;
-      const { result, next, isRemoved } = made(found, operation);
+      const written = kept?.run.revisions.map((each) => sent.get(each)).find(Boolean);
+      if (written !== undefined) {
+        if (written.isRemoved && knownOf(found) === undefined) await this.#clear(key, kept);
+        return written.result;
+      }
+      const { result, next, isRemoved = false } = made(found, operation);
       if (next === undefined) {
         if (guessed === undefined) {
           if (isRemoved) await this.#clear(key, kept);
@@ -280,7 +300,7 @@ export class DocumentStore extends RulebookStore {
         this.#kept.delete(key);
         // Once more, since the answer may have been lost. A second time the backend is away.
         if (sent.size > 0 || error instanceof InterlockError) throw error;
-        sent.set(revision, result);
+        sent.set(revision, { result, isRemoved });
         continue;
       }
       if (!answer.swapped) {
@@ -372,8 +392,9 @@ export class DocumentStore extends RulebookStore {
         kept.olderUntil ||= until;
       });
       writes.push(noted);
+      // Nothing waits for it: what stays expires by itself.
       if (part >= OLDER_KEPT)
-        writes.push(this.#removeOlder(keyOfOlder(run, name, part - OLDER_KEPT)));
+        this.#remove(keyOfOlder(run, name, part - OLDER_KEPT)).catch(() => {});
     }
     const isSoonOver = kept.olderUntil > 0 && kept.olderUntil < expiresAt + OLDER_SOON_MS;
     if (isSoonOver) {
@@ -388,23 +409,46 @@ export class DocumentStore extends RulebookStore {
 
   async #writeOlder(key: string, older: OlderEntries): Promise<void> {
     const { swapped } = await this.#documents.swap(key, undefined, documentOfOlder(older));
-    if (!swapped) await this.#prolongOlder(key, older.expiresAt);
+    // The run drops them once they are kept, so it must be certain that they are.
+    if (!swapped && !(await this.#prolongOlder(key, older.expiresAt)))
+      throw faulty('older entries of a trail could not be written');
   }
 
-  async #prolongOlder(key: string, expiresAt: number): Promise<void> {
+  /** Whether there is such a document. */
+  async #prolongOlder(key: string, expiresAt: number): Promise<boolean> {
     const { document, revision } = (await this.#documents.read(key)) ?? {};
     const older = olderOfText(document);
-    if (older === undefined || older.expiresAt >= expiresAt) return;
-    await this.#documents.swap(key, revision, documentOfOlder({ ...older, expiresAt }));
-  }
-
-  async #removeOlder(key: string): Promise<void> {
-    const { revision } = (await this.#documents.read(key)) ?? {};
-    if (revision !== undefined) await this.#documents.remove(key, revision);
+    if (older === undefined) return false;
+    if (older.expiresAt >= expiresAt) return true;
+    const next = documentOfOlder({ ...older, expiresAt });
+    const { swapped } = await this.#documents.swap(key, revision, next);
+    if (!swapped) throw faulty('older entries of a trail could not be kept for longer');
+    return true;
   }
 
   async #dropOlder(run: StoredRun): Promise<void> {
-    await Promise.all(keysOfOlder(run).map((key) => this.#removeOlder(key)));
+    await Promise.all(keysOfOlder(run).map((key) => this.#remove(key)));
+  }
+
+  /**
+   * Removes a document of this revision, or of any, and tries once more. Whether it did, as far as
+   * it knows.
+   */
+  async #remove(key: string, known?: string): Promise<boolean> {
+    let wasLost = false;
+    for (let tries = 1; tries <= 2; tries++) {
+      const isFirst = tries === 1 && known !== undefined;
+      const revision = isFirst ? known : (await this.#documents.read(key))?.revision;
+      if (revision === undefined) return wasLost;
+      if (known !== undefined && revision !== known) return false;
+      try {
+        if (await this.#documents.remove(key, revision)) return true;
+      } catch (error) {
+        if (tries === 2) throw error;
+        wasLost = true;
+      }
+    }
+    return false;
   }
 
   /** Removes a run that is unknown by now, with the older entries of its trails. */
@@ -412,7 +456,7 @@ export class DocumentStore extends RulebookStore {
     if (kept === undefined) return false;
     await this.#dropOlder(kept.run);
     this.#kept.delete(key);
-    return this.#documents.remove(key, kept.revision);
+    return this.#remove(key, kept.revision);
   }
 }
 
