@@ -44,6 +44,7 @@ export interface StoreUnderTest {
     readonly store: StateStore;
     readonly advance?: ((ms: number) => Promise<void> | void) | undefined;
     readonly reopen?: (() => Promise<StateStore>) | undefined;
+    readonly reopenWithClock?: ((offMs: number) => Promise<StateStore>) | undefined;
     close(): Promise<void>;
 }
 

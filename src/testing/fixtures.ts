@@ -34,6 +34,12 @@ export interface StoreUnderTest {
   readonly advance?: ((ms: number) => Promise<void> | void) | undefined;
   /** A second view of the same data, as another process or a restarted one would have it. */
   readonly reopen?: (() => Promise<StateStore>) | undefined;
+  /**
+   * A second view as of a process whose own clock is so many milliseconds ahead, or behind where the
+   * number is negative. For a store that goes by its backend's clock. Without it the suite does not
+   * ask what a wrong clock does.
+   */
+  readonly reopenWithClock?: ((offMs: number) => Promise<StateStore>) | undefined;
   /** Frees this store and its views. */
   close(): Promise<void>;
 }
@@ -56,6 +62,8 @@ export interface StoreStage {
   /** Returns once at least `ms` have passed on the store's clock. */
   wait(ms: number): Promise<void>;
   reopen(): Promise<AtomicStateStore>;
+  /** As {@link StoreUnderTest.reopenWithClock}. */
+  readonly reopenWithClock: ((offMs: number) => Promise<AtomicStateStore>) | undefined;
 }
 
 /** Registers one test of the contract. */
@@ -73,7 +81,7 @@ export const LATEST = 16_000;
 const TIMER_SLACK = 25;
 
 export function stageFor(
-  { store, advance, reopen }: StoreUnderTest,
+  { store, advance, reopen, reopenWithClock }: StoreUnderTest,
   scope: StoreScope,
   isChained: boolean,
   soon = SOON,
@@ -109,6 +117,7 @@ export function stageFor(
       assert.ok(reopen, "makeStore() gives no reopen(): add it, or say scope: 'process'");
       return adapted(await reopen());
     },
+    reopenWithClock: reopenWithClock && (async (offMs) => adapted(await reopenWithClock(offMs))),
   };
 }
 

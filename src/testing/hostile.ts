@@ -46,6 +46,9 @@ export const LOOKALIKES: readonly (readonly [string, string])[] = [
   ['%3A', ':'],
 ];
 
+/** Ends of keys that a collation or a padded column takes for one. */
+const NEAR_KEYS = ['-\u00e9ss', '-e\u0301ss', '-\u00c9SS', '-\u00e9\u00df', '-\u00e9ss ', '-ess'];
+
 const BIG: Json = {
   text: 'Ünïcødé 😀 \u0000 \u2028 "quotes" \\ </script>',
   halves: ['\ud83d', '\ude00'],
@@ -140,6 +143,27 @@ export function hostilePromises(promises: Promises, maxBytes: number): void {
       assert.equal(refused.status, 'state', JSON.stringify([one, other]));
     }
   });
+
+  promises(
+    'run keys that differ by case, by spaces at their ends or by their normal form only are apart',
+    async ({ store, run: mine }) => {
+      const keys = NEAR_KEYS.map((key) => `${mine}${key}`);
+      for (const run of keys) {
+        const opened = await store.open(run, { principal: run }, HOUR);
+        assert.deepEqual(opened, { status: 'opened' }, JSON.stringify(run));
+      }
+      for (const run of keys)
+        await step(store, run, {}, { snapshot: { state: 'has_items', context: run } });
+      while (keys.length > 0) {
+        for (const run of keys) {
+          const record = await store.read(run, HOUR);
+          const { version, context } = record?.workflows.checkout?.snapshot ?? {};
+          assert.deepEqual([record?.session.principal, version, context], [run, 1, run]);
+        }
+        await store.delete(keys.pop() ?? '');
+      }
+    },
+  );
 
   whereRunsAreListed(promises)(
     'each is found by its state, and those that look alike apart',

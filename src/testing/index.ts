@@ -11,10 +11,17 @@ import {
   stageFor,
 } from './fixtures.ts';
 import { hostilePromises } from './hostile.ts';
-import { leasePromises, sharedPromises, sharedTimePromises, timePromises } from './leases.ts';
+import {
+  clockPromises,
+  leasePromises,
+  sharedPromises,
+  sharedTimePromises,
+  timePromises,
+} from './leases.ts';
 import { sweepPromises } from './listed.ts';
-import { listingPromises, sharedListingPromises } from './listings.ts';
+import { listingPromises, movingListingPromises, sharedListingPromises } from './listings.ts';
 import { restartPromises, runPromises } from './lives.ts';
+import { nextRunPromises } from './next-runs.ts';
 import { pinnedListingPromises, pinPromises, sharedPinPromises } from './pins.ts';
 import { recordPromises } from './records.ts';
 import { chainPromises, sharedChainPromises, trailPromises } from './trail.ts';
@@ -132,9 +139,12 @@ export function describeStateStore(
     if (scope === 'processes') {
       describe('several processes', () => {
         sharedPromises(promises);
+        nextRunPromises(promises);
         sharedPinPromises(promises);
         sharedTimePromises(promises);
+        clockPromises(promises);
         sharedListingPromises(promises);
+        movingListingPromises(promises);
         if (chainTrail) sharedChainPromises(promises);
       });
     }

@@ -296,6 +296,72 @@ export function sharedTimePromises(promises: Promises): void {
   });
 }
 
+/** By how much a clock is wrong, and a lease that would be over by it, or twice as long. */
+const WRONG = 10_000;
+const LEASE = 8_000;
+
+/** What holds of a process with a wrong clock, beside one on the same data. */
+export function clockPromises(all: Promises): void {
+  for (const [name, offMs] of [
+    ['10 s ahead', WRONG],
+    ['10 s behind', -WRONG],
+  ] as const) {
+    const promises = (
+      promise: string,
+      body: (stage: StoreStage, wrong: StoreStage['store']) => Promise<void>,
+    ) =>
+      all(promise, async (stage) => {
+        if (stage.reopenWithClock) await body(stage, await stage.reopenWithClock(offMs));
+      });
+
+    promises(`a process whose clock is ${name} takes over no live claim`, async (stage, wrong) => {
+      const run = await opened(stage);
+      for (const [at, uncertain] of (['hold', 'retry'] as const).entries()) {
+        await step(wrong, run);
+        const request = claimOf(run, { leaseMs: LEASE, step: { uncertain } });
+        await claimed(stage.store, request);
+        for (let tries = 0; tries < 2; tries++) await assertBusy(wrong, run);
+        assert.equal((await stage.store.commit(commitOf(request))).status, 'committed');
+        assert.equal((await stage.store.history(request)).length, 2 * (at + 1));
+      }
+    });
+
+    promises(
+      `a process whose clock is ${name} has its own leases for as long as it asked for`,
+      async (stage, wrong) => {
+        const { store } = stage;
+        const run = await opened(stage);
+        await step(wrong, run);
+        const request = claimOf(run, { leaseMs: LEASE });
+        await claimed(wrong, request);
+        await assertBusy(store, run);
+        await stage.wait(SHORT);
+        assert.equal(await wrong.renew(request, request.token, LEASE), true);
+        await assertBusy(store, run);
+        assert.deepEqual(await wrong.commit(commitOf(request)), {
+          status: 'committed',
+          version: 2,
+        });
+        const dead = claimOf(run, { leaseMs: SHORT });
+        await claimed(wrong, dead);
+        await stage.wait(SHORT);
+        assert.equal(await claimStatus(store, run), 'held');
+        for (const { at } of await store.history(request)) {
+          const { now = at } = (await store.read(run, HOUR)) ?? {};
+          assert.ok(Math.abs(now - at) < WRONG / 2, `at ${now} an entry was of ${at}`);
+        }
+      },
+    );
+  }
+}
+
+async function assertBusy(store: StoreStage['store'], run: string): Promise<void> {
+  const result = await store.claim(claimOf(run));
+  assert.ok(result.status === 'busy', result.status);
+  const { remainingMs } = result;
+  assert.ok(remainingMs > 0 && remainingMs <= LEASE, `a lease of ${LEASE} had ${remainingMs} left`);
+}
+
 async function seenBy(
   claim: ReturnType<StoreStage['store']['claim']>,
   status: string,

@@ -4,6 +4,7 @@
  * principals, named by its run key.
  */
 import assert from 'node:assert/strict';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { ClaimRequest } from '../stores/store.ts';
 import {
   claimed,
@@ -28,6 +29,7 @@ import {
   type IndexPromises,
   isIndexed,
   keysOf,
+  listed,
   listOf,
   paged,
   stand,
@@ -444,4 +446,69 @@ export function sharedListingPromises(all: Promises): void {
     await other.store.delete(run);
     await assertListed(store, run, []);
   });
+}
+
+/** How many runs move meanwhile, and how often. */
+const MOVING = 5;
+const MOVES = 6;
+
+/** What holds of listings while another process moves the runs. */
+export function movingListingPromises(all: Promises): void {
+  whereIndexed(all)(
+    'a run that moves while it is listed is given as it is then, or not at all',
+    async (stage) => {
+      const { store, run: workflow } = stage;
+      const other = await stage.reopen();
+      const stateAt = (version: number) => (version % 2 === 0 ? 'payment' : 'done');
+      /** Of each run, the moves that were asked for, and those that are known to be done. */
+      const asked = new Map<string, number>();
+      const done = new Map<string, number>();
+      const move = async (run: string) => {
+        for (let version = 1; version <= MOVES; version++) {
+          const request = claimOf(run, { workflow, token: `${run}-${version}`, leaseMs: 1 });
+          await claimed(other, { ...request, create: {} });
+          await stage.wait(APART);
+          asked.set(run, version);
+          const snapshot = { state: stateAt(version), context: version };
+          await other.commit(commitOf(request, { snapshot }));
+          done.set(run, version);
+          await nextTurn();
+        }
+      };
+      /** The versions of which a run may be, by what was known before the store was asked. */
+      const may = (before: ReadonlyMap<string, number>, run: string) => {
+        const first = before.get(run) ?? 0;
+        return Array.from({ length: (asked.get(run) ?? 0) - first + 1 }, (_, at) => first + at);
+      };
+      const runs = keysOf(workflow, MOVING);
+      let isOver = false;
+      const moved = Promise.all(runs.map(move)).finally(() => {
+        isOver = true;
+      });
+      const list = async () => {
+        for (let isLast = false; !isLast; await nextTurn()) {
+          isLast = isOver;
+          const before = new Map(done);
+          const page = { workflow, limit: MOVING };
+          const stuck = await store.stuck({ ...page, states: ['payment'], forMs: 0 });
+          for (const { run, snapshot } of stuck.runs) {
+            const { state, version = 0, context = 0 } = snapshot;
+            assert.deepEqual([state, context], ['payment', version]);
+            assert.ok(may(before, run).includes(version), `${version} of ${may(before, run)}`);
+          }
+          const held = await store.held(page);
+          for (const { run, claim } of held.runs) {
+            const tokens = may(before, run).map((version) => `${run}-${version + 1}`);
+            assert.ok(claim && tokens.includes(claim.token), `${claim?.token} of ${tokens}`);
+            assert.deepEqual([claim.uncertain, claim.live], ['hold', false]);
+          }
+          for (const run of await listed(store, { workflow, state: 'payment' })) {
+            const states = may(before, run).map(stateAt);
+            assert.ok(states.includes('payment'), `${run} is ${states}`);
+          }
+        }
+      };
+      await Promise.all([moved, list()]);
+    },
+  );
 }

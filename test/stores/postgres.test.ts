@@ -7,6 +7,7 @@ import { claimed, claimOf, claimStatus, commitOf, HOUR, step } from '../../src/t
 import { describeStateStore } from '../../src/testing/index.ts';
 import { everyOperation } from '../helpers/operations.ts';
 import { makePostgresSchema } from '../helpers/postgres-schema.ts';
+import { withWrongClock } from '../helpers/wrong-clock.ts';
 
 const database = await makePostgresSchema();
 afterAll(() => database.drop());
@@ -24,7 +25,8 @@ async function makeStore() {
   const close = async () => {
     await Promise.all(pools.map(database.disconnect));
   };
-  return { store: await reopen(), reopen, close };
+  const reopenWithClock = async (offMs: number) => withWrongClock(await reopen(), offMs);
+  return { store: await reopen(), reopen, reopenWithClock, close };
 }
 
 describeStateStore('postgresStore()', makeStore, {

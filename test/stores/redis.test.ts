@@ -10,6 +10,7 @@ import { describeStateStore } from '../../src/testing/index.ts';
 import { everyOperation } from '../helpers/operations.ts';
 import { type Connection, DRIVERS } from '../helpers/redis-drivers.ts';
 import { commandsDuring } from '../helpers/redis-monitor.ts';
+import { withWrongClock } from '../helpers/wrong-clock.ts';
 import { startFlakyProxy } from '../services/flaky-proxy.ts';
 import { startRedis } from '../services/redis.ts';
 import { sharedRedis } from '../services/shared.ts';
@@ -35,7 +36,8 @@ for (const driver of DRIVERS) {
     const close = async () => {
       for (const connection of connections) connection.close();
     };
-    return { store: await reopen(), reopen, close };
+    const reopenWithClock = async (offMs: number) => withWrongClock(await reopen(), offMs);
+    return { store: await reopen(), reopen, reopenWithClock, close };
   };
   const chained = async () => {
     const connection = await driver.connect(await sharedRedis());

@@ -7,6 +7,7 @@ import { upstashStore } from '../../src/stores/upstash.ts';
 import { claimOf, commitOf, HOUR, repeated, step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
 import { everyOperation } from '../helpers/operations.ts';
+import { withWrongClock } from '../helpers/wrong-clock.ts';
 import { startRedis } from '../services/redis.ts';
 import { startUpstashRest } from '../services/upstash-rest.ts';
 
@@ -27,7 +28,8 @@ for (const [name, settings] of Object.entries(CONTRACT)) {
   const makeStore = async () => {
     const prefix = `test-${randomUUID()}`;
     const reopen = async () => upstashStore({ redis: client(settings), prefix });
-    return { store: await reopen(), reopen, close: async () => {} };
+    const reopenWithClock = async (offMs: number) => withWrongClock(await reopen(), offMs);
+    return { store: await reopen(), reopen, reopenWithClock, close: async () => {} };
   };
   describeStateStore(`upstashStore() with the client ${name}`, makeStore, {
     describe: describe.concurrent,

@@ -153,12 +153,15 @@ function collect(
   const makeStore = async () => {
     const time = new ManualTime();
     const sound = memoryStore({ now: time.now, chainTrail: true }) as WholeStore;
-    const view = () => ({ ...operationsOf(sound), ...fault(sound) });
+    const view = (offMs = 0) => {
+      return { ...operationsOf(sound), ...fault(sound, { offMs, advance: time.advance }) };
+    };
     made?.();
     return {
       store: view(),
       advance: time.advance,
       reopen: reopens ? async () => view() : undefined,
+      reopenWithClock: reopens ? async (offMs: number) => view(offMs) : undefined,
       close: async () => closed?.(),
     };
   };

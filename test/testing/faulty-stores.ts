@@ -11,13 +11,20 @@ import type {
   RunKey,
   RunRecord,
   RunsPage,
+  SessionRecord,
   TrailEntry,
 } from '../../src/stores/store.ts';
 import { anchorOf, draftText, linkOf } from '../../src/stores/trail.ts';
 import { HOUR } from '../../src/testing/fixtures.ts';
 
 /** The operations in which the faulty store differs from the sound one. */
-export type Fault = (sound: WholeStore) => Partial<AtomicStateStore>;
+export type Fault = (sound: WholeStore, clock: ProcessClock) => Partial<AtomicStateStore>;
+
+/** How wrong the clock of the process is, and the time of the sound store. */
+export interface ProcessClock {
+  readonly offMs: number;
+  readonly advance: (ms: number) => void;
+}
 
 /** A store with all operations, the optional ones too. */
 export type WholeStore = Required<AtomicStateStore>;
@@ -971,6 +978,65 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     anonymize: async (run) =>
       (await store.anonymize(run)) ?? ((await store.read(run, HOUR)) && `unnamed ${run}`),
   }),
+  'brings back a removed run that it has just used': (store) => {
+    const used = new Map<string, SessionRecord>();
+    const bringBack = async (run: string) => {
+      const session = used.get(run);
+      const record = await store.read(run, HOUR);
+      if (!session || record?.session.principal === session.principal) return;
+      await store.delete(run);
+      await store.open(run, session, HOUR);
+    };
+    const after = <T extends RunKey, Rest extends unknown[], Result>(
+      operation: (key: T, ...rest: Rest) => Promise<Result>,
+    ) => {
+      return async (key: T, ...rest: Rest) => {
+        await bringBack(key.run);
+        return operation(key, ...rest);
+      };
+    };
+    return {
+      open: async (run, session, ...rest) => {
+        const result = await store.open(run, session, ...rest);
+        if (result.status === 'opened') used.set(run, session);
+        return result;
+      },
+      claim: after((request) => store.claim(request)),
+      commit: after((request) => store.commit(request)),
+      renew: after((key, ...rest: Rest<'renew'>) => store.renew(key, ...rest)),
+      release: after((key, ...rest: Rest<'release'>) => store.release(key, ...rest)),
+      record: after((request) => store.record(request)),
+      append: after((key, ...rest: Rest<'append'>) => store.append(key, ...rest)),
+    };
+  },
+  'goes by the clock of its process': (store, { offMs, advance }) => {
+    // The store does all of its work before it first yields.
+    const byOwnClock = <T>(ask: () => T): T => {
+      advance(offMs);
+      const answer = ask();
+      advance(-offMs);
+      return answer;
+    };
+    return {
+      claim: (request) => byOwnClock(() => store.claim(request)),
+      renew: (...args) => byOwnClock(() => store.renew(...args)),
+    };
+  },
+  'lists what it found the time before': (store) => {
+    const found = new Map<string, unknown>();
+    const late = <Query, Page>(list: (query: Query) => Promise<Page>) => {
+      return async (query: Query) => {
+        const page = await list(query);
+        const before = (found.get(JSON.stringify(query)) ?? page) as Page;
+        found.set(JSON.stringify(query), page);
+        return before;
+      };
+    };
+    return {
+      held: late((query) => store.held(query)),
+      stuck: late((query) => store.stuck(query)),
+    };
+  },
   'chains its trails without their run': (store) => withAnchor(store, () => ''),
   'chains its trails by their workflow alone': (store) =>
     withAnchor(store, ({ workflow }) => workflow),
@@ -981,6 +1047,10 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       return { ...entry, hash: linkOf('sha256', previous, entry, draftText(rest)) };
     }),
 };
+
+/** What an operation is given after the run's key. */
+type Rest<Name extends 'renew' | 'release' | 'append'> =
+  Parameters<WholeStore[Name]> extends [RunKey, ...infer Others] ? Others : never;
 
 /** Each operation on a run that is gone answers as for one that never was. */
 function withoutRuns(
@@ -1065,7 +1135,8 @@ const indexed = new WeakSet<AtomicStateStore>();
 const nothing = async (): Promise<RunsPage> => ({ runs: [] });
 
 /** Not a fault: a store need not have a clock. */
-export const withoutClock: Fault = (store) => withTimes(store, () => undefined);
+export const withoutClock = (store: WholeStore): Partial<AtomicStateStore> =>
+  withTimes(store, () => undefined);
 
 function withEntries(
   store: AtomicStateStore,

@@ -177,30 +177,47 @@ export class DocumentStore extends RulebookStore {
   anonymize(run: string): Promise<string | undefined> {
     const key = keyOfRun(run);
     return this.#queue.run(run, async () => {
+      /** Which run moves, and to where. */
+      let birth: string | undefined;
+      let unnamed: string | undefined;
+      let wasLost = false;
+      /** Whether it is certain that it was written. */
+      const write = async (next: Omit<Write, 'revision' | 'room'>): Promise<boolean> => {
+        try {
+          const revision = newRevision();
+          return (await this.#write({ ...next, revision, room: this.#maxBytes })).swapped;
+        } catch (error) {
+          if (wasLost || error instanceof InterlockError) throw error;
+          wasLost = true;
+          return false;
+        }
+      };
       for (let tries = 1; tries <= MOST_TRIES; tries++) {
+        // Before the old run: while that is there, no person has resolved the copy.
+        const place = unnamed === undefined ? undefined : keyOfRun(unnamed);
+        const copy = place === undefined ? undefined : (await this.find(place)).kept;
         const found = await this.find(key);
         const known = knownOf(found);
-        const unnamed = known?.movesTo ?? anonymousKey();
-        const unowned = known && anonymized(known, unnamed, found.now);
-        if (known === undefined || unowned === undefined) return undefined;
-        const old = { key, run, isNew: false, room: this.#maxBytes };
-        if (known.movesTo === undefined) {
-          const next = { ...known, movesTo: unnamed };
-          await this.#write({ ...old, kept: found.kept, next, revision: newRevision() });
-          continue;
+        if (known === undefined) await this.#clear(key, found.kept);
+        // Another process was faster, or the answer was lost. The copy is all that is left.
+        if (unnamed !== undefined && known?.birth !== birth) return unnamed;
+        if (known === undefined) return undefined;
+        const to = known.movesTo ?? anonymousKey();
+        const unowned = anonymized(known, to, found.now);
+        if (unowned === undefined) {
+          if (place !== undefined) await this.#clear(place, copy);
+          return undefined;
         }
-        const place = keyOfRun(unnamed);
-        const { kept } = await this.find(place);
-        const copy = { key: place, run: unnamed, kept, isNew: true, room: this.#maxBytes };
-        const next = { ...unowned, expiresAt: found.now };
-        await this.#write({ ...copy, next, revision: newRevision() });
-        const gone = { ...old, kept: found.kept, next: removed(known), revision: newRevision() };
-        const { swapped } = await this.#write(gone);
-        if (swapped) {
+        const old = { key, run, kept: found.kept, isNew: false };
+        if (known.movesTo === undefined) await write({ ...old, next: { ...known, movesTo: to } });
+        else if (place === undefined) [birth, unnamed] = [known.birth, to];
+        else {
+          const next = { ...unowned, expiresAt: found.now };
+          if (!(await write({ key: place, run: to, kept: copy, isNew: true, next }))) continue;
+          if (!(await write({ ...old, next: removed(known) }))) continue;
           await this.#clear(key, this.#kept.get(key));
-          return unnamed;
+          return to;
         }
-        await this.#clear(place, this.#kept.get(place));
       }
       throw outrun();
     });
@@ -245,7 +262,7 @@ export class DocumentStore extends RulebookStore {
       const { document, revision } = (await this.#documents.read(key)) ?? {};
       const older = olderOfText(document);
       if (older && revision !== undefined && older.expiresAt <= (await this.now()))
-        await this.#documents.remove(key, revision, OLDER_LISTS);
+        await this.#remove(key, OLDER_LISTS, revision);
       return false;
     }
     const found = await this.find(key);
@@ -262,19 +279,19 @@ export class DocumentStore extends RulebookStore {
     const key = keyOfRun(run);
     const isClaim = guess.step !== undefined && guess.isLease === true;
     const room = this.#maxBytes * (isClaim ? ROOM_OF_CLAIMS : 1);
-    /** The result of a write whose answer was lost, by its revision. */
-    const sent = new Map<string, Result>();
+    /** What a write whose answer was lost comes to, by its revision. */
+    const sent = new Map<string, { readonly result: Result; readonly isRemoved: boolean }>();
     let guessed = this.#guess(key, guess);
     let isTimeWrong = false;
     for (let tries = 1; tries <= MOST_TRIES; tries++) {
       const found = guessed ?? (await this.find(key));
       const { kept, now } = found;
-      const own = kept?.run.revisions.find((revision) => sent.has(revision));
-      if (own !== undefined) {
-        if (knownOf(found) === undefined) await this.#clear(key, kept);
-        return sent.get(own) as Result;
+      const written = kept?.run.revisions.map((each) => sent.get(each)).find(Boolean);
+      if (written !== undefined) {
+        if (written.isRemoved && knownOf(found) === undefined) await this.#clear(key, kept);
+        return written.result;
       }
-      const { result, next, isRemoved } = made(found, operation);
+      const { result, next, isRemoved = false } = made(found, operation);
       if (next === undefined) {
         if (guessed === undefined) {
           if (isRemoved) await this.#clear(key, kept);
@@ -295,7 +312,7 @@ export class DocumentStore extends RulebookStore {
         this.#kept.delete(key);
         // Once more, since the answer may have been lost. A second time the backend is away.
         if (sent.size > 0 || error instanceof InterlockError) throw error;
-        sent.set(revision, result);
+        sent.set(revision, { result, isRemoved });
         continue;
       }
       if (!answer.swapped) {
@@ -388,8 +405,9 @@ export class DocumentStore extends RulebookStore {
         kept.olderUntil ||= until;
       });
       writes.push(noted);
+      // Nothing waits for it: what stays expires by itself.
       const oldest = part - this.#mostOlder;
-      if (oldest >= 0) writes.push(this.#removeOlder(keyOfOlder(run, name, oldest)));
+      if (oldest >= 0) this.#remove(keyOfOlder(run, name, oldest), OLDER_LISTS).catch(() => {});
     }
     if (isSoonOver(kept, expiresAt)) writes.push(this.#prolongAll(kept, until));
     await Promise.allSettled(writes);
@@ -397,7 +415,9 @@ export class DocumentStore extends RulebookStore {
 
   async #writeOlder(key: string, older: OlderEntries): Promise<void> {
     const { swapped } = await this.#documents.swap(key, undefined, documentOfOlder(older));
-    if (!swapped) await this.#prolongOlder(key, older.expiresAt);
+    // The run drops them once they are kept, so it must be certain that they are.
+    if (!swapped && !(await this.#prolongOlder(key, older.expiresAt)))
+      throw faulty('older entries of a trail could not be written');
   }
 
   async #prolongAll(kept: Kept, until: number): Promise<void> {
@@ -406,20 +426,43 @@ export class DocumentStore extends RulebookStore {
     kept.olderUntil = until;
   }
 
-  async #prolongOlder(key: string, expiresAt: number): Promise<void> {
+  /** Whether there is such a document. */
+  async #prolongOlder(key: string, expiresAt: number): Promise<boolean> {
     const { document, revision } = (await this.#documents.read(key)) ?? {};
     const older = olderOfText(document);
-    if (older === undefined || older.expiresAt >= expiresAt) return;
-    await this.#documents.swap(key, revision, documentOfOlder({ ...older, expiresAt }));
-  }
-
-  async #removeOlder(key: string): Promise<void> {
-    const { revision } = (await this.#documents.read(key)) ?? {};
-    if (revision !== undefined) await this.#documents.remove(key, revision, OLDER_LISTS);
+    if (older === undefined) return false;
+    if (older.expiresAt >= expiresAt) return true;
+    const next = documentOfOlder({ ...older, expiresAt });
+    const { swapped } = await this.#documents.swap(key, revision, next);
+    if (!swapped) throw faulty('older entries of a trail could not be kept for longer');
+    return true;
   }
 
   async #dropOlder(run: StoredRun): Promise<void> {
-    await Promise.all(keysOfOlder(run, this.#mostOlder).map((key) => this.#removeOlder(key)));
+    await Promise.all(
+      keysOfOlder(run, this.#mostOlder).map((key) => this.#remove(key, OLDER_LISTS)),
+    );
+  }
+
+  /**
+   * Removes a document of this revision, or of any, and tries once more. Whether it did, as far as
+   * it knows.
+   */
+  async #remove(key: string, lists: readonly string[], known?: string): Promise<boolean> {
+    let wasLost = false;
+    for (let tries = 1; tries <= 2; tries++) {
+      const isFirst = tries === 1 && known !== undefined;
+      const revision = isFirst ? known : (await this.#documents.read(key))?.revision;
+      if (revision === undefined) return wasLost;
+      if (known !== undefined && revision !== known) return false;
+      try {
+        if (await this.#documents.remove(key, revision, lists)) return true;
+      } catch (error) {
+        if (tries === 2) throw error;
+        wasLost = true;
+      }
+    }
+    return false;
   }
 
   /** Removes a run that is unknown by now, with the older entries of its trails. */
@@ -428,7 +471,7 @@ export class DocumentStore extends RulebookStore {
     await this.#dropOlder(kept.run);
     this.#kept.delete(key);
     const lists = indexOfRun(kept.run).map(({ list }) => list);
-    return this.#documents.remove(key, kept.revision, lists);
+    return this.#remove(key, lists, kept.revision);
   }
 }
 
