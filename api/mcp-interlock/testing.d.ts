@@ -14,6 +14,7 @@ export interface DescribeStateStoreOptions {
     readonly it: (name: string, body: () => Promise<void>, timeoutMs: number) => unknown;
     readonly scope?: StoreScope | undefined;
     readonly chainTrail?: boolean | undefined;
+    readonly maxBytes?: number | undefined;
     readonly timeoutMs?: number | undefined;
 }
 
