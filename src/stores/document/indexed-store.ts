@@ -21,8 +21,14 @@ import type {
   StuckQuery,
 } from '../store.ts';
 import { DocumentStore, type DocumentStoreSettings, knownOf } from './document-store.ts';
-import type { Documents, IndexedDocuments, IndexPlace, IndexQuery } from './documents.ts';
-import { LISTS, labelOfState, type StoredRun, stateOfLabel } from './run-text.ts';
+import type {
+  Documents,
+  IndexEntry,
+  IndexedDocuments,
+  IndexPlace,
+  IndexQuery,
+} from './documents.ts';
+import { indexOfRun, LISTS, labelOfState, type StoredRun, stateOfLabel } from './run-text.ts';
 
 const SWEPT_AT_ONCE = 100;
 
@@ -150,13 +156,18 @@ export class IndexedDocumentStore extends DocumentStore {
     for (;;) {
       const wanted = limit - listed.length;
       const query = { upTo, after, limit: wanted + 1 };
-      const named = sources.map((source) => this.#documents.find({ ...source, ...query }));
+      const named = sources.map(async (source) => {
+        const found = await this.#documents.find({ ...source, ...query });
+        return found.map((each) => ({ ...each, list: source.list }));
+      });
       const places = (await Promise.all(named)).flat().sort(byPlace);
       const given = places.slice(0, wanted);
       const found = await Promise.all(given.map(({ key }) => this.find(key)));
-      for (const each of found) {
+      for (const [at, each] of found.entries()) {
         const run = knownOf(each);
-        if (run !== undefined && isMeant(run, each.now)) listed.push({ run, now: each.now });
+        // An entry that is over would give the run a second time.
+        const isEntry = run && indexOfRun(run).some((entry) => isAt(entry, given[at]));
+        if (run && isEntry && isMeant(run, each.now)) listed.push({ run, now: each.now });
       }
       after = given.at(-1) ?? after;
       if (places.length <= wanted) return { listed, next: undefined };
@@ -189,6 +200,10 @@ export class IndexedDocumentStore extends DocumentStore {
 
 function placeOf(after: string | undefined): IndexPlace | undefined {
   return after === undefined ? undefined : (JSON.parse(after) as IndexPlace);
+}
+
+function isAt(entry: IndexEntry, place: Pick<IndexEntry, 'list' | 'score'> | undefined): boolean {
+  return entry.list === place?.list && entry.score === place.score;
 }
 
 function byPlace(a: IndexPlace, b: IndexPlace): number {
