@@ -3,10 +3,10 @@ import type { IndexEntry, IndexedDocuments } from 'mcp-interlock/stores/document
 /**
  * Documents in etcd, through the JSON gateway that each member has.
  *
- * - etcd tells no time, so the clocks of the processes count. A step at work has at least half of
- *   its lease left, 4 s by default: by less than that may the clocks differ.
+ * - etcd tells no time, so the clocks of the processes count. They may differ by 3 s at most. A
+ *   step renews its lease of 8 s after a third of it, so at least 3 s of it are always left.
  * - It removes nothing by itself here: call `store.purge()` once an hour.
- * - It keeps what was overwritten until it compacts: start it with `--auto-compaction-retention=1h`.
+ * - It keeps what was overwritten until it compacts: set `--auto-compaction-retention=1h`.
  * - It takes requests of 1.5 MiB: give `documentStore()` the option `maxBytes: 1_000_000`.
  * - It takes 128 changes in a transaction, which are enough for a run of some 15 workflows.
  */
