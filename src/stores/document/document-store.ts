@@ -85,6 +85,8 @@ interface Write {
   readonly kept: Kept | undefined;
   /** Whether that is another run, which is unknown by now. */
   readonly isNew: boolean;
+  /** Whether nothing of the run stays, not even its older entries. */
+  readonly isRemoved?: boolean;
   readonly next: RunState;
   readonly revision: string;
   /** How many bytes the document may have. */
@@ -208,7 +210,7 @@ export class DocumentStore extends RulebookStore {
         else {
           const next = { ...unowned, expiresAt: found.now };
           if (!(await write({ key: place, run: to, kept: copy, isNew: true, next }))) continue;
-          if (!(await write({ ...old, next: removed(known) }))) continue;
+          if (!(await write({ ...old, isRemoved: true, next: removed(known) }))) continue;
           await this.#clear(key, this.#kept.get(key));
           return to;
         }
@@ -269,17 +271,21 @@ export class DocumentStore extends RulebookStore {
     const key = keyOfRun(run);
     const isClaim = guess.step !== undefined && guess.isLease === true;
     const room = this.#maxBytes * (isClaim ? ROOM_OF_CLAIMS : 1);
-    /** What a write whose answer was lost comes to, by its revision. */
-    const sent = new Map<string, { readonly result: Result; readonly isRemoved: boolean }>();
+    /** A write whose answer was lost, and which run it removes, if it does. */
+    let sent:
+      | { readonly revision: string; readonly result: Result; readonly removes: Kept | undefined }
+      | undefined;
     let guessed = this.#guess(key, guess);
     let isTimeWrong = false;
     for (let tries = 1; tries <= MOST_TRIES; tries++) {
       const found = guessed ?? (await this.find(key));
       const { kept, now } = found;
-      const written = kept?.run.revisions.map((each) => sent.get(each)).find(Boolean);
-      if (written !== undefined) {
-        if (written.isRemoved && knownOf(found) === undefined) await this.#clear(key, kept);
-        return written.result;
+      const isUnknown = knownOf(found) === undefined;
+      // The backend may have forgotten a removed run by now.
+      const isGone = isUnknown && sent?.removes !== undefined;
+      if (sent && (isGone || kept?.run.revisions.includes(sent.revision))) {
+        if (isGone) await this.#clear(key, kept ?? sent.removes);
+        return sent.result;
       }
       const { result, next, isRemoved = false } = made(found, operation);
       if (next === undefined) {
@@ -292,15 +298,15 @@ export class DocumentStore extends RulebookStore {
       }
       guessed = undefined;
       const revision = newRevision();
-      const isNew = knownOf(found) === undefined;
       let answer: Swapped;
       try {
-        answer = await this.#write({ key, run, kept, isNew, next, revision, room });
+        const write = { key, run, kept, isNew: isUnknown, isRemoved, next, revision, room };
+        answer = await this.#write(write);
       } catch (error) {
         this.#kept.delete(key);
         // Once more, since the answer may have been lost. A second time the backend is away.
-        if (sent.size > 0 || error instanceof InterlockError) throw error;
-        sent.set(revision, { result, isRemoved });
+        if (sent !== undefined || error instanceof InterlockError) throw error;
+        sent = { revision, result, removes: isRemoved ? kept : undefined };
         continue;
       }
       if (!answer.swapped) {
@@ -343,7 +349,8 @@ export class DocumentStore extends RulebookStore {
   }
 
   /** Writes the next revision, and beside it what leaves the document with a later one. */
-  async #write({ key, run, kept, isNew, next, revision, room }: Write): Promise<Swapped> {
+  async #write(write: Write): Promise<Swapped> {
+    const { key, run, kept, isNew, isRemoved = false, next, revision, room } = write;
     const before = isNew ? undefined : kept;
     const said = before && { ...before.run, olderUntil: before.olderUntil };
     const stored = revised(run, before ? shortened(next, before.parts) : next, said, revision);
@@ -356,7 +363,7 @@ export class DocumentStore extends RulebookStore {
     const askedAt = this.#time.asked();
     const [answer] = await Promise.all([
       this.#documents.swap(key, kept?.revision, { document, revision, expiresAt, index }),
-      before && this.#age(before, stored.expiresAt),
+      before && !isRemoved && this.#age(before, stored.expiresAt),
     ]);
     if (typeof answer?.swapped !== 'boolean') throw faulty('swap() did not say whether it wrote');
     if (answer.now !== undefined) this.#time.told(answer.now, askedAt);
