@@ -35,9 +35,9 @@ export interface StoreUnderTest {
   /** A second view of the same data, as another process or a restarted one would have it. */
   readonly reopen?: (() => Promise<StateStore>) | undefined;
   /**
-   * A second view as of a process whose own clock is so many milliseconds ahead, or behind where the
-   * number is negative. For a store that goes by its backend's clock. Without it the suite does not
-   * ask what a wrong clock does.
+   * A second view as of a process whose own clock is so many milliseconds ahead, or behind where
+   * the number is negative. For a store that goes by its backend's clock. Without it the suite does
+   * not ask what a wrong clock does.
    */
   readonly reopenWithClock?: ((offMs: number) => Promise<StateStore>) | undefined;
   /** Frees this store and its views. */

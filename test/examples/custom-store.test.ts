@@ -53,8 +53,9 @@ describeStateStore(
 );
 
 describe('documents in a table', () => {
-  const next = (revision: string, expiresAt?: number) =>
-    ({ document: '{}', revision, expiresAt, index: [] }) as NextDocument;
+  const next = (revision: string, expiresAt?: number): NextDocument => {
+    return { document: '{}', revision, expiresAt, index: [], put: [], drop: [] };
+  };
 
   it('let no process write over a revision that was replaced or removed since it read', async () => {
     const documents = tableDocuments(openTable());
@@ -64,9 +65,9 @@ describe('documents in a table', () => {
     expect(await swap(undefined, 'another')).toEqual({ swapped: false });
     expect(await swap('one', 'two')).toEqual({ swapped: true });
     expect(await swap('one', 'of a slow process')).toEqual({ swapped: false });
-    expect(await documents.remove('run', 'one')).toBe(false);
+    expect(await documents.remove('run', 'one', [])).toBe(false);
     expect(await documents.read('run')).toMatchObject({ document: '{}', revision: 'two' });
-    expect(await documents.remove('run', 'two')).toBe(true);
+    expect(await documents.remove('run', 'two', [])).toBe(true);
     expect(await swap('two', 'of a slower process')).toEqual({ swapped: false });
     expect(await documents.read('run')).toBeUndefined();
   });

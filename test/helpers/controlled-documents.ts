@@ -51,15 +51,15 @@ export class ControlledDocuments implements Required<Documents> {
   isAway = false;
   /** Replaces what a read gives. */
   changed: (found: FoundDocument | undefined) => FoundDocument | undefined = (found) => found;
+  /** The clock that the backend tells; absent: it tells none. */
+  now: (() => number) | undefined;
   readonly #inner: SqliteDocuments;
-  readonly #now: (() => number) | undefined;
   readonly #late: { readonly key: string; readonly arrive: () => Promise<unknown> }[] = [];
   #round: Promise<void> | undefined;
 
-  /** @param now the clock that the backend tells; absent: it tells none */
   constructor(inner: SqliteDocuments, now: (() => number) | undefined) {
     this.#inner = inner;
-    this.#now = now;
+    this.now = now;
   }
 
   /** What was counted since the last look. */
@@ -133,7 +133,7 @@ export class ControlledDocuments implements Required<Documents> {
   }
 
   #timed<T extends object>(answer: T): T {
-    return this.#now === undefined ? answer : { ...answer, now: this.#now() };
+    return this.now === undefined ? answer : { ...answer, now: this.now() };
   }
 }
 

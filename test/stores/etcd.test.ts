@@ -29,7 +29,8 @@ describe('etcdDocuments()', () => {
       ['', 20],
     ] as const) {
       const index = [{ list: key, label, score }];
-      const next = { document: '{}', revision: randomUUID(), expiresAt: undefined, index };
+      const changes = { index, put: index, drop: [] };
+      const next = { document: '{}', revision: randomUUID(), expiresAt: undefined, ...changes };
       const { swapped, revision = '' } = await documents.swap(key, expected, next);
       expect(swapped).toBe(true);
       expect(await documents.read(key)).toEqual({ document: '{}', revision });
@@ -41,8 +42,8 @@ describe('etcdDocuments()', () => {
       expect(await documents.swap(key, expected, next)).toMatchObject({ swapped: false });
       expected = revision;
     }
-    expect(await documents.remove(key, 'another')).toBe(false);
-    expect(await documents.remove(key, expected ?? '')).toBe(true);
+    expect(await documents.remove(key, 'another', [])).toBe(false);
+    expect(await documents.remove(key, expected ?? '', [])).toBe(true);
     expect([await documents.read(key), await find(), await find('')]).toEqual([
       { document: undefined, revision: undefined },
       [],

@@ -53,8 +53,8 @@ describe('mariadbDocuments()', () => {
     expect(await documents.read(key)).toMatchObject({ revision: 'first' });
     expect(await listed(key)).toEqual([{ key, score: 1 }]);
     expect(await documents.swap(key, undefined, next('other', []))).toEqual({ swapped: false });
-    expect(await documents.remove(key, 'other')).toBe(false);
-    expect(await documents.remove(key, 'first')).toBe(true);
+    expect(await documents.remove(key, 'other', [])).toBe(false);
+    expect(await documents.remove(key, 'first', [])).toBe(true);
     expect(await listed(key)).toEqual([]);
   });
 
