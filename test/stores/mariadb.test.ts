@@ -25,7 +25,7 @@ describeStateStore(
 describe('mariadbDocuments()', () => {
   const documents = mariadbDocuments(pool);
   const next = (revision: string, index: readonly IndexEntry[], expiresAt?: number) => {
-    return { document: `{"of":"${revision}"}`, revision, expiresAt, index };
+    return { document: `{"of":"${revision}"}`, revision, expiresAt, index, put: index, drop: [] };
   };
   const listed = (list: string) => documents.find({ list, upTo: 10, limit: 10 });
 

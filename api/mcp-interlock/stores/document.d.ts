@@ -15,7 +15,7 @@ export interface DocumentStoreOptions {
 export interface Documents {
     read(key: string): Promise<FoundDocument | undefined>;
     swap(key: string, expected: string | undefined, next: NextDocument): Promise<Swapped>;
-    remove(key: string, expected: string): Promise<boolean>;
+    remove(key: string, expected: string, lists: readonly string[]): Promise<boolean>;
     find?(query: IndexQuery): Promise<readonly IndexPlace[]>;
     count?(query: IndexCountQuery): Promise<readonly IndexCount[]>;
 }
@@ -72,6 +72,8 @@ export interface NextDocument {
     readonly revision: string;
     readonly expiresAt: number | undefined;
     readonly index: readonly IndexEntry[];
+    readonly put: readonly IndexEntry[];
+    readonly drop: readonly string[];
 }
 
 export interface Swapped {

@@ -316,7 +316,13 @@ async function play({
           token,
         } as const;
         const rest = { state: 'has_items', states: undefined, leaseMs: LONG, ttlMs: HOUR } as const;
-        const op = { ...base, ...rest, create: { principal: 'alice' as const }, from: 0, isOn: false };
+        const op = {
+          ...base,
+          ...rest,
+          create: { principal: 'alice' },
+          from: 0,
+          isOn: false,
+        } as const;
         // A second write is that of older entries, where there is one.
         const faults = [at, at + 1].map((place) => each.faults[place % each.faults.length]);
         await playAtOnce([{ ...op, kind: 'claim' }], faults);
