@@ -186,8 +186,8 @@ interface RecordedRun extends Pick<RecordRequest, 'run' | 'token' | 'create'> {
 }
 
 /**
- * Saves a move without the run's claim, and tells the app of it: beside a step that is running or held. Where the run has
- * moved meanwhile, the move is made anew from where it stands then.
+ * Saves a move without the run's claim, and tells the app of it. A step may be running or held
+ * beside it. Where the run has moved meanwhile, the move is made anew from where it stands then.
  *
  * @param moveFrom gives the move from a position, or why there is none
  * @returns `isTold`: unless another process has told of it; `unknown`: there is no such run

@@ -110,7 +110,7 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
 }
 
 /**
- * The status of a workflow in which no run can be shown: none is named, the store cannot be asked,
+ * The status of a workflow in which no run can be shown. None is named, the store cannot be asked,
  * or this deployment does not understand what it has.
  *
  * @param words how to get a run

@@ -73,7 +73,7 @@ function workflowsOf(module: Module): WorkflowFile {
 function parseGate(value: unknown): AnyGate {
   if (value instanceof interlock.StateMachineGate) return value;
   const copy = isGate(value) ? ' of another copy of it: import it in the file itself' : '';
-  const got = value === undefined ? 'there is none' : `it is ${wordFor(value)}${copy}`;
+  const got = value === undefined ? 'there is none' : `it is ${nounOf(value)}${copy}`;
   throw new Failure(
     'expected a default export that is a StateMachineGate of "mcp-interlock", ' +
       `or an array of them; ${got}`,
@@ -87,11 +87,11 @@ function parseSync(sync: unknown): interlock.StateSyncConfig | undefined {
   if (typeof config === 'object' && config !== null && 'policies' in config)
     return config as interlock.StateSyncConfig;
   throw new Failure(
-    `expected the export "sync" to be an array of policies, or { policies }; it is ${wordFor(sync)}`,
+    `expected the export "sync" to be an array of policies, or { policies }; it is ${nounOf(sync)}`,
   );
 }
 
-function wordFor(value: unknown): string {
+function nounOf(value: unknown): string {
   if (typeof value !== 'object' || value === null) return `${typeof value}: ${String(value)}`;
   const made: unknown = Object.getPrototypeOf(value)?.constructor;
   return typeof made === 'function' ? `an instance of ${made.name}` : 'an object';

@@ -95,7 +95,7 @@ export function parseInspectorOptions(options: InspectorOptions): InspectorConfi
     const value: unknown = options[key as keyof InspectorOptions];
     if (value === undefined && key !== 'runs') continue;
     // A secret must not come into a log.
-    if (!isRight(value)) throw fault(`${key}: expected ${right}, got ${wordFor(value)}`);
+    if (!isRight(value)) throw fault(`${key}: expected ${right}, got ${nounOf(value)}`);
   }
   const ids = options.runs.map(({ workflow }) => workflow);
   const twice = ids.find((id, at) => ids.indexOf(id) !== at);
@@ -112,7 +112,7 @@ function areRuns(value: unknown): boolean {
   return isThing && 'gate' in value && 'workflow' in value && 'history' in value;
 }
 
-function wordFor(value: unknown): string {
+function nounOf(value: unknown): string {
   if (Array.isArray(value)) return value.length === 0 ? 'an empty list' : 'a list';
   return value === null ? 'null' : typeof value;
 }
