@@ -382,7 +382,7 @@ describe('documentStore() and its backend', () => {
         };
       for (const [name, ask] of Object.entries(operations)) {
         const { store, documents } = start();
-        documents.changed = (found) => found?.document && change(found, documentOf(other));
+        documents.changed = (found) => (found ? change(found, documentOf(other)) : found);
         const refused = await ask(store).catch((error: unknown) => error);
         expect(refused, name).toBeInstanceOf(InterlockError);
         expect(refused, name).toMatchObject({ code: 'ERR_INTERLOCK_STORE' });

@@ -87,7 +87,7 @@ interface Write {
   readonly isNew: boolean;
   /** Whether nothing of the run stays, not even its older entries. */
   readonly isRemoved?: boolean;
-  readonly next: RunState;
+  readonly next: RunState & Pick<Partial<StoredRun>, 'movesTo'>;
   readonly revision: string;
   /** How many bytes the document may have. */
   readonly room: number;
