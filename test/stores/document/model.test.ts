@@ -78,6 +78,7 @@ type Asked = Pick<
 
 const NAMES = ['one', 'two', undefined, 'long'] as const;
 const LONG_RUN = 3;
+const ALICE = { principal: 'alice' } as const;
 
 /** A token is for one claim only, so a token always claims the same step. */
 const CLAIMS: Readonly<Record<string, Partial<StepDescription>>> = {
@@ -319,12 +320,12 @@ async function play({
         const token = `${real.given.length} move`;
         const base = {
           process: at % 3 === 0 ? 0 : 1,
-          run: 0,
+          run: LONG_RUN,
           workflow: 'checkout',
           token,
         } as const;
         const rest = { state: 'has_items', states: undefined, leaseMs: LONG, ttlMs: HOUR } as const;
-        const op = { ...base, ...rest, create: { principal: 'alice' }, from: 0, isOn: false };
+        const op = { ...base, ...rest, create: ALICE, from: 0, isOn: false } as const;
         // A second write is that of older entries, where there is one.
         const faults = [at, at + 1].map((place) => each.faults[place % each.faults.length]);
         await playAtOnce([{ ...op, kind: 'claim' }], faults);
