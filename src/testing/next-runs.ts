@@ -1,7 +1,7 @@
 /**
  * What holds of a process that has just used a run, once another process removed it and opened its
- * key for another principal. Hides how the old run and the next one come to be. Each is made with as
- * many writes, since a revision that is a number would then be the same.
+ * key for another principal. Hides how the old run and the next one come to be. Each is made with
+ * as many writes, since a revision that is a number would then be the same.
  */
 import assert from 'node:assert/strict';
 import type { AtomicStateStore, ClaimRequest } from '../stores/store.ts';
