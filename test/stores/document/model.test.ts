@@ -15,7 +15,7 @@ import {
 } from '../../helpers/controlled-documents.ts';
 
 /** More sequences, or others: `DOCUMENT_MODEL_RUNS=10000 DOCUMENT_MODEL_SEED=7`. */
-const RUNS = Number(process.env.DOCUMENT_MODEL_RUNS ?? 120);
+const RUNS = Number(process.env.DOCUMENT_MODEL_RUNS ?? 400);
 const SEED = Number(process.env.DOCUMENT_MODEL_SEED ?? 29);
 
 /** The pure rules on runs in this process. */
