@@ -244,6 +244,18 @@ export function sharedPromises(promises: Promises): void {
     oneTaken(results);
   });
 
+  promises('a side that has used another run opens none over a run of this one', async (stage) => {
+    const other = await stage.reopen();
+    await other.open(`${stage.run}-other`, {}, HOUR);
+    await step(other, `${stage.run}-other`);
+    const run = await opened(stage, { principal: 'alice' });
+    await step(stage.store, run);
+    assert.deepEqual(await other.open(run, { principal: 'bob' }, HOUR), { status: 'taken' });
+    const found = await other.read(run, HOUR);
+    assert.equal(found?.session.principal, 'alice');
+    assert.equal(found.workflows.checkout?.snapshot.version, 1);
+  });
+
   promises(
     'a claim holds for the other side, which can carry it on with its token',
     async (stage) => {

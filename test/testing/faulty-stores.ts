@@ -38,6 +38,19 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       commit: (request) => side.commit(request),
     };
   },
+  'opens over a run of another side, once this side has used one': (store) => {
+    let isWarm = false;
+    return {
+      claim: (request) => {
+        isWarm = true;
+        return store.claim(request);
+      },
+      open: async (run, ...rest) => {
+        if (isWarm) await store.delete(run);
+        return store.open(run, ...rest);
+      },
+    };
+  },
   'has one workflow in a run': (store) => ({
     claim: (request) => store.claim({ ...request, workflow: 'only' }),
     commit: (request) => store.commit({ ...request, workflow: 'only' }),

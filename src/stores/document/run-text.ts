@@ -35,7 +35,7 @@ const REVISION_LENGTH = 12;
 
 /** How many entries go into a document of their own, once there are `TRAIL_FULL` in the run's. */
 export const OLDER_AT_ONCE = 8;
-export const TRAIL_FULL = 12;
+export const TRAIL_FULL = 9;
 
 export function newRevision(): string {
   return newToken().slice(0, REVISION_LENGTH);
