@@ -369,7 +369,7 @@ describe('a workflow', () => {
     const site = await startSite({}, { store });
     await put(store, 'run', 'payment');
     const id = await site.idOf('run');
-    for (const table of ['workflow_runs', 'workflows', 'workflow_events'])
+    for (const table of ['workflow_documents', 'workflow_index'])
       database.exec(`ALTER TABLE ${table} RENAME TO hidden_${table}`);
     const answers = [
       await site.get(site.of(`runs/${id}`)),

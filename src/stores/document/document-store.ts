@@ -531,11 +531,14 @@ function shortened(run: RunState, parts: ReadonlyMap<string, number>): RunState 
   return { ...run, workflows };
 }
 
-/** No process sees a snapshot that is younger than now. */
+/**
+ * No snapshot is younger than now, though another process was a little fast. A clock that was set
+ * back is none of that: leases would wait for it.
+ */
 function notBefore(now: number, { workflows }: RunState): number {
   let latest = now;
   for (const { snapshot } of workflows.values()) latest = Math.max(latest, snapshot.updatedAt);
-  return latest;
+  return latest - now < WRONG_MS ? latest : now;
 }
 
 const OLDER_LISTS = [LISTS.removable];
