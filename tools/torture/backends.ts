@@ -174,6 +174,7 @@ function sqliteBackend(): Backend {
 }
 
 /** As dynalite emulates it. */
+/** Without a server to kill: the emulator is in memory, and would come back empty. */
 async function dynamodbBackend(): Promise<Backend> {
   const server = await startDynamodb();
   await makeDynamodbTable(server.url, 'runs');
@@ -182,7 +183,6 @@ async function dynamodbBackend(): Promise<Backend> {
     address: { name: 'dynamodb', url: server.url },
     isShared: true,
     keeps: 128,
-    server,
     stop,
   };
 }
