@@ -244,6 +244,20 @@ export function sharedPromises(promises: Promises): void {
     oneTaken(results);
   });
 
+  promises('a run stays that one side opens while the other removes the old one', async (stage) => {
+    const other = await stage.reopen();
+    for (let time = 0; time < 10; time++) {
+      const run = `${stage.run}-${time}`;
+      await stage.store.open(run, { principal: 'alice' }, HOUR);
+      const removal = stage.store.delete(run);
+      const bob = { principal: 'bob' };
+      for (let tries = 0; tries < 1_000; tries++)
+        if ((await other.open(run, bob, HOUR)).status === 'opened') break;
+      await removal;
+      assert.equal((await other.read(run, HOUR))?.session.principal, 'bob');
+    }
+  });
+
   promises('a side that has used another run opens none over a run of this one', async (stage) => {
     const other = await stage.reopen();
     await other.open(`${stage.run}-other`, {}, HOUR);

@@ -340,6 +340,8 @@ export function pinnedListingPromises(all: Promises): void {
     for (const end of ['expired', 'ended'] as const) {
       const ttlMs = end === 'expired' ? SHORT : HOUR;
       const key = `${run}-${end}`;
+      // Until it is pinned it has an expiry, which must not outlast the claim.
+      await store.open(key, {}, ttlMs);
       await claimed(store, claimOf(key, { create: {}, workflow, leaseMs: SHORT, ttlMs }));
     }
     await claimed(store, claimOf(`${run}-open`, { create: {}, workflow, leaseMs: SHORT }));

@@ -38,6 +38,14 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       commit: (request) => side.commit(request),
     };
   },
+  'removes what was opened since it looked': (store) => ({
+    delete: async (run) => {
+      const removed = await store.delete(run);
+      for (let turn = 0; turn < 20; turn++) await null;
+      await store.delete(run);
+      return removed;
+    },
+  }),
   'opens over a run of another side, once this side has used one': (store) => {
     let isWarm = false;
     return {
