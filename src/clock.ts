@@ -41,6 +41,20 @@ export const systemClock: Clock = {
   },
 };
 
+/**
+ * Puts the value under the key, as the newest of the map. With more than `most` of them the oldest
+ * goes. For maps that change seldom: a {@link UseOrder} is faster.
+ */
+export function putNewest<K, V>(map: Map<K, V>, key: K, value: V, most: number): void {
+  map.delete(key);
+  map.set(key, value);
+  if (map.size <= most) return;
+  for (const oldest of map.keys()) {
+    map.delete(oldest);
+    return;
+  }
+}
+
 /** A thing in an order of use, with its neighbours there. Only the order writes them. */
 export interface Placed<P> {
   older?: P | undefined;

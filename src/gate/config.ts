@@ -2,6 +2,7 @@
  * A mounted gate: its options, and what it has learnt from the upstream's lists. Hides how it finds
  * out that a bound tool is missing from a client's list.
  */
+import { putNewest } from '../clock.ts';
 import { isGlob, matchGlob } from '../glob.ts';
 import { nearestName, PRINCIPAL_RUN } from '../names.ts';
 import type { Begin } from '../step/claim.ts';
@@ -200,25 +201,18 @@ class MissingTools {
     const left = cursor === undefined ? new Set(this.#bound) : (begun?.left ?? new Set());
     for (const name of names) left.delete(name);
     if (nextCursor !== undefined) {
-      put(this.#begun, reader, { left, nextCursor });
+      putNewest(this.#begun, reader, { left, nextCursor }, MOST_READERS);
       return false;
     }
     this.#isAny ||= left.size > 0;
     if (!this.#isAny) return false;
     const known = this.#missing.get(reader);
-    put(this.#missing, reader, left);
+    putNewest(this.#missing, reader, left, MOST_READERS);
     return (
       known !== undefined &&
       (known.size !== left.size || [...left].some((name) => !known.has(name)))
     );
   }
-}
-
-function put<T>(map: Map<string, T>, key: string, value: T): void {
-  map.delete(key);
-  map.set(key, value);
-  const [oldest] = map.keys();
-  if (map.size > MOST_READERS && oldest !== undefined) map.delete(oldest);
 }
 
 /** By workflow, the listed tools that it does not bind; of all its mounts in this process. */

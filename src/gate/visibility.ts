@@ -2,6 +2,7 @@
  * What a gate's lists show each client. Hides which clients are known not to list again, what the
  * app says of each, and when the operator hears of one.
  */
+import { putNewest } from '../clock.ts';
 import { asciiText } from '../names.ts';
 import { wrongAnswer } from '../options.ts';
 import type { LiveSession } from '../session/live-session.ts';
@@ -130,10 +131,7 @@ export class ListingClients {
     const { name } = session.record.clientInfo ?? UNNAMED;
     const last = this.#sessions.get(name) ?? [];
     if (this.#told.has(name) || last.includes(session)) return;
-    this.#sessions.delete(name);
-    this.#sessions.set(name, [...last, session].slice(-LAST_SESSIONS));
-    const [oldest] = this.#sessions.keys();
-    if (this.#sessions.size > MOST_TOLD && oldest !== undefined) this.#sessions.delete(oldest);
+    putNewest(this.#sessions, name, [...last, session].slice(-LAST_SESSIONS), MOST_TOLD);
     const ended = last.filter(
       ({ isOver, callsSinceTold }) => isOver && callsSinceTold !== undefined,
     );

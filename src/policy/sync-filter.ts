@@ -2,6 +2,7 @@
  * Shows policies to the model: directives in the descriptions of tools, and a note in the answer
  * that made data stale. Hides how a note is written once, also where an answer is replayed.
  */
+import { putNewest } from '../clock.ts';
 import type { Events } from '../events.ts';
 import { LateResponses } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
@@ -175,9 +176,7 @@ export class LateNotes {
     const known = this.find(exchange);
     if (known !== undefined) return known;
     const opened = new LateResponses();
-    this.#sessions.set(sessionOf(exchange), opened);
-    const [oldest] = this.#sessions.keys();
-    if (this.#sessions.size > MAX_SESSIONS && oldest !== undefined) this.#sessions.delete(oldest);
+    putNewest(this.#sessions, sessionOf(exchange), opened, MAX_SESSIONS);
     return opened;
   }
 }

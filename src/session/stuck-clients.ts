@@ -2,7 +2,7 @@
  * Clients that sessions do not serve: those that open one for each call, and those that keep the id
  * of one that is over. Hides how each is noticed, and which line serves it.
  */
-import type { Clock } from '../clock.ts';
+import { type Clock, putNewest } from '../clock.ts';
 import { asciiText } from '../names.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { requestHeader } from '../wire/headers.ts';
@@ -80,10 +80,7 @@ export class LoneCalls {
   /** A session was opened: what the earlier ones of the caller came to is known better now. */
   opened(session: LiveSession, { key, name, hasPrincipal }: OpeningCaller): void {
     const last = this.#sessions.get(key) ?? [];
-    this.#sessions.delete(key);
-    this.#sessions.set(key, [...last, session].slice(-LAST));
-    const [oldest] = this.#sessions.keys();
-    if (this.#sessions.size > MOST_CALLERS && oldest !== undefined) this.#sessions.delete(oldest);
+    putNewest(this.#sessions, key, [...last, session].slice(-LAST), MOST_CALLERS);
     // One that listens, here or on another instance, or that has a call under way, may go on.
     const now = this.#config.clock.now();
     const lone = last.filter(
@@ -149,9 +146,8 @@ export class KeptIds {
   /** A session is over: calls that still name it are its client's. */
   ended(run: string, name: string | undefined): void {
     if (run.length > MOST_ID || this.#over.has(run)) return;
-    this.#over.set(run, { name, calls: 0, calledAt: Number.NEGATIVE_INFINITY });
-    const [oldest] = this.#over.keys();
-    if (this.#over.size > MOST_OVER && oldest !== undefined) this.#over.delete(oldest);
+    const over = { name, calls: 0, calledAt: Number.NEGATIVE_INFINITY };
+    putNewest(this.#over, run, over, MOST_OVER);
   }
 
   /** A call is answered 404. Calls that a client sends side by side count once. */

@@ -3,6 +3,7 @@
  * what becomes of lost answers, and where older entries of a trail are.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { putNewest } from '../../clock.ts';
 import { InterlockError } from '../../errors.ts';
 import { anonymousKey } from '../../names.ts';
 import { KeyedQueue } from '../keyed-queue.ts';
@@ -245,7 +246,7 @@ export class DocumentStore extends RulebookStore {
       parts: isSame ? before.parts : new Map(),
       olderUntil: Math.max(run.olderUntil, isSame ? before.olderUntil : 0),
     };
-    if (isNewest) this.#keep(key, kept);
+    if (isNewest) putNewest(this.#kept, key, kept, RUNS_KEPT);
     // Nothing writes a held run, but people look at it, as long as it takes.
     if (isPinned(run) && isSoonOver(kept, now)) {
       await this.#prolongAll(kept, Math.ceil(now) + OLDER_MS).catch(() => {});
@@ -348,16 +349,6 @@ export class DocumentStore extends RulebookStore {
     return { kept, now: notBefore(now, kept.run) };
   }
 
-  #keep(key: string, kept: Kept): void {
-    this.#kept.delete(key);
-    this.#kept.set(key, kept);
-    if (this.#kept.size <= RUNS_KEPT) return;
-    for (const oldest of this.#kept.keys()) {
-      this.#kept.delete(oldest);
-      return;
-    }
-  }
-
   /** Writes the next revision, and beside it what leaves the document with a later one. */
   async #write(write: Write): Promise<Swapped> {
     const { key, run, kept, isNew, isRemoved = false, next, revision, room } = write;
@@ -382,11 +373,12 @@ export class DocumentStore extends RulebookStore {
       this.#kept.delete(key);
       return answer;
     }
-    this.#keep(key, {
+    const written: Kept = {
       ...{ revision: answer.revision ?? revision, run: stored },
       parts: before?.parts ?? new Map(),
       olderUntil: before?.olderUntil ?? 0,
-    });
+    };
+    putNewest(this.#kept, key, written, RUNS_KEPT);
     // They expire by themselves, if this fails.
     if (isNew && kept !== undefined) await this.#dropOlder(kept.run).catch(() => {});
     return answer;
