@@ -40,7 +40,7 @@ import type {
   TrailEntry,
 } from './store.ts';
 
-/** What an operation makes of a run: of its members, those that are there count in this order. */
+/** What an operation makes of a run. `next` and `life` come on top of what it `made`. */
 export interface Change<Result> extends Operated<Result> {
   /** The run, where the operation makes it. */
   readonly made?: RunState | undefined;
@@ -72,13 +72,12 @@ const NO_GUESS: Guess = {};
 
 export abstract class RulebookStore implements AtomicStateStore {
   readonly contract = 1;
-  readonly #isChained: boolean;
-  readonly #enough: number | undefined;
+  /** For operations that may make a workflow. */
+  readonly #rules: { readonly isChained: boolean; readonly enough: number | undefined };
 
   /** @param enough the share of its time to live that a run has left where a use writes none */
   constructor(isChained: boolean, enough?: number) {
-    this.#isChained = isChained;
-    this.#enough = enough;
+    this.#rules = { isChained, enough };
   }
 
   /** Changes one run as the operation says, atomically, and resolves to its result. */
@@ -101,7 +100,7 @@ export abstract class RulebookStore implements AtomicStateStore {
   read(run: string, ttlMs: number, about?: string): Promise<RunRecord | undefined> {
     const look: Operation<RunRecord | undefined> = (known, now) => {
       if (!known) return { result: undefined };
-      const use = { ttlMs: ttlOfLook(known, ttlMs, about), enough: this.#enough };
+      const use = { ttlMs: ttlOfLook(known, ttlMs, about), enough: this.#rules.enough };
       return { result: recordOf(known, now), life: newLife(known, now, use) };
     };
     return this.change(run, look, { isLook: true });
@@ -110,11 +109,10 @@ export abstract class RulebookStore implements AtomicStateStore {
   claim(request: ClaimRequest): Promise<ClaimResult> {
     const { run, workflow, token, create, ttlMs } = request;
     const claim: Operation<ClaimResult> = (known, now) => {
-      if (!known && !create) return { result: { status: 'unknown' } };
-      const made = known ? undefined : newRun(create ?? {}, now + ttlMs);
-      const options = { isChained: this.#isChained, enough: this.#enough };
-      const on = known ?? (made as RunState);
-      const { result, next, life } = claimStep(on, request, now, randomUUID, options);
+      const made = known || !create ? undefined : newRun(create, now + ttlMs);
+      const on = known ?? made;
+      if (!on) return { result: { status: 'unknown' } };
+      const { result, next, life } = claimStep(on, request, now, randomUUID, this.#rules);
       return { result, made, workflow, next, life };
     };
     return this.change(run, claim, { step: { workflow, token }, isLease: true });
@@ -124,7 +122,7 @@ export abstract class RulebookStore implements AtomicStateStore {
     const { run, workflow, token } = request;
     const commit: Operation<CommitResult> = (known, now) => {
       if (!known) return { result: { status: 'unknown' } };
-      const { result, next, life } = commitStep(known, request, now, this.#enough);
+      const { result, next, life } = commitStep(known, request, now, this.#rules.enough);
       return { result, workflow, next, life };
     };
     return this.change(run, commit, { step: { workflow, token } });
@@ -133,11 +131,10 @@ export abstract class RulebookStore implements AtomicStateStore {
   record(request: RecordRequest): Promise<RecordResult> {
     const { run, workflow, token, create, ttlMs } = request;
     const record: Operation<RecordResult> = (known, now) => {
-      if (!known && !create) return { result: { status: 'unknown' } };
-      const made = known ? undefined : newRun(create ?? {}, now + ttlMs);
-      const options = { isChained: this.#isChained, enough: this.#enough };
-      const on = known ?? (made as RunState);
-      const { result, next, life } = recordStep(on, request, now, options);
+      const made = known || !create ? undefined : newRun(create, now + ttlMs);
+      const on = known ?? made;
+      if (!on) return { result: { status: 'unknown' } };
+      const { result, next, life } = recordStep(on, request, now, this.#rules);
       return { result, made, workflow, next, life };
     };
     return this.change(run, record, { step: { workflow, token } });

@@ -40,7 +40,7 @@ export interface WorkflowState {
   readonly head: TrailHead;
 }
 
-export interface Claim extends StepDescription {
+interface Claim extends StepDescription {
   readonly token: string;
   readonly idempotencyKey: string;
   readonly since: number;
@@ -49,9 +49,9 @@ export interface Claim extends StepDescription {
   readonly kind?: string | undefined;
 }
 
-export type Unsettled = Pick<Claim, 'tool' | 'digest' | 'idempotencyKey'>;
+type Unsettled = Pick<Claim, 'tool' | 'digest' | 'idempotencyKey'>;
 
-export interface SettledToken {
+interface SettledToken {
   readonly token: string;
   /** The version that the token committed; `undefined` where it was released. */
   readonly version?: number;

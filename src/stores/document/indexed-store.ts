@@ -8,6 +8,7 @@ import {
   type WorkflowState,
   workflowRecord,
 } from '../run-state.ts';
+import { decodeText, encodeText } from '../sql-text.ts';
 import type {
   CountQuery,
   HeldQuery,
@@ -28,7 +29,7 @@ import type {
   IndexPlace,
   IndexQuery,
 } from './documents.ts';
-import { indexOfRun, LISTS, labelOfState, type StoredRun, stateOfLabel } from './run-text.ts';
+import { indexOfRun, LISTS, type StoredRun } from './run-text.ts';
 
 const SWEPT_AT_ONCE = 100;
 
@@ -67,7 +68,7 @@ export class IndexedDocumentStore extends DocumentStore {
 
   stuck({ workflow, states, forMs, ...page }: StuckQuery): Promise<RunsPage> {
     const list = LISTS.open(workflow);
-    const sources = states?.map((state) => ({ list, label: labelOfState(state) })) ?? [{ list }];
+    const sources = states?.map((state) => ({ list, label: encodeText(state) })) ?? [{ list }];
     return this.#page(sources, forMs, page, workflow, ({ snapshot, ended }, now) => {
       const { state, updatedAt } = snapshot;
       return !ended && updatedAt <= now - forMs && (states?.includes(state) ?? true);
@@ -75,7 +76,7 @@ export class IndexedDocumentStore extends DocumentStore {
   }
 
   async *runs({ workflow: name, state, forMs = 0 }: RunsQuery): AsyncGenerator<string> {
-    const label = labelOfState(state);
+    const label = encodeText(state);
     const lists = [LISTS.open(name), LISTS.ended(name)];
     const sources = lists.map((list) => ({ list, label }));
     let next: IndexPlace | undefined;
@@ -190,7 +191,7 @@ export class IndexedDocumentStore extends DocumentStore {
       }),
     ]);
     const states = open.map(({ label, entries, upTo }) => {
-      return { state: stateOfLabel(label), runs: entries, stuck: upTo };
+      return { state: decodeText(label), runs: entries, stuck: upTo };
     });
     const over = claimed.find(({ label }) => label === 'hold')?.upTo ?? 0;
     const running = claimed.reduce((sum, { entries, upTo }) => sum + entries - upTo, 0);

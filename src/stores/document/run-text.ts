@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import { InterlockError } from '../../errors.ts';
 import { newToken } from '../../names.ts';
 import { isPinned, type RunState, type WorkflowState } from '../run-state.ts';
-import { decodeText, encodeText } from '../sql-text.ts';
+import { encodeText } from '../sql-text.ts';
 import type { Json, TrailEntry } from '../store.ts';
 import { digestOfName, freezeDeeply } from '../trail.ts';
 import type { IndexEntry } from './documents.ts';
@@ -211,7 +211,7 @@ export function keysOfOlder(run: StoredRun, most: number): string[] {
 
 /** The lists in which a run can be found. */
 export const LISTS = {
-  /** By state; the score is when it came there. */
+  /** By state, as encoded text; the score is when it came there. */
   open: (workflow: string) => `open-${short(workflow)}`,
   ended: (workflow: string) => `ended-${short(workflow)}`,
   /** Runs with a claim, by `uncertain`; the score is the end of its lease. */
@@ -223,14 +223,6 @@ export const LISTS = {
   removable: 'removable',
 } as const;
 
-export function labelOfState(state: string): string {
-  return encodeText(state);
-}
-
-export function stateOfLabel(label: string): string {
-  return decodeText(label);
-}
-
 export function indexOfRun(run: RunState): readonly IndexEntry[] {
   // Also where a step pins it: the entry would come and go with each step.
   const entries: IndexEntry[] = [
@@ -241,7 +233,7 @@ export function indexOfRun(run: RunState): readonly IndexEntry[] {
   for (const [name, { snapshot, claim, ended }] of run.workflows) {
     const list = ended ? LISTS.ended(name) : LISTS.open(name);
     const score = Math.floor(snapshot.updatedAt);
-    entries.push({ list, label: labelOfState(snapshot.state), score });
+    entries.push({ list, label: encodeText(snapshot.state), score });
     if (claim === undefined) continue;
     const { uncertain: label, leaseEnd, since } = claim;
     entries.push({ list: LISTS.claimed(name), label, score: Math.floor(leaseEnd) });

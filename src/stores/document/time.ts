@@ -13,7 +13,7 @@ const JUMP_MS = 250;
 export const WRONG_MS = 1_000;
 
 /** The clocks of this process, in milliseconds. A test can move them. */
-export interface ProcessClocks {
+interface ProcessClocks {
   /** Since the epoch. */
   readonly now: () => number;
   /** Since any time; it never goes back. It may stand still while the machine sleeps. */
