@@ -7,7 +7,7 @@ import { Redis as Upstash } from '@upstash/redis';
 import { Redis } from 'ioredis';
 import { Client } from 'pg';
 import { describe, expect, it } from 'vitest';
-import { isFree } from './ports.ts';
+import { freePort, isFree } from './ports.ts';
 import { startPostgres } from './postgres.ts';
 import { startRedis } from './redis.ts';
 import { sharedRedis } from './shared.ts';
@@ -36,6 +36,11 @@ describe("the tests' own servers", () => {
       await Promise.all([redis.stop(), postgres.stop()]);
     }
     expect(await Promise.all([isFree(redis.port), isFree(postgres.port)])).toEqual([true, true]);
+  });
+
+  it('stand on ports that the system gives to no connection', async () => {
+    const ports = await Promise.all(Array.from({ length: 50 }, () => freePort()));
+    expect(Math.max(...ports)).toBeLessThan(32_768 - 10_000);
   });
 
   it('do not outlive the process that started them, even one that is killed', {
