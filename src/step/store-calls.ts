@@ -125,6 +125,7 @@ export function guardStore(
   // A clock may go back.
   const isFresh = (at: number): boolean => Math.abs(clock.now() - at) < PROOF_MS;
   const { runs, append, held, stuck, count, list, purge, anonymize } = store;
+  const { readSwitch, swapSwitch } = store;
   // Without a note of the claim: a probe that fails to release must not prove that all is well.
   const own: Parameters<typeof claimProbe>[0] = {
     claim: (request) => bounded('claim', () => store.claim(request)),
@@ -144,6 +145,12 @@ export function guardStore(
     ...(stuck && { stuck: (query) => bounded('stuck', () => stuck.call(store, query)) }),
     ...(count && { count: (query) => bounded('count', () => count.call(store, query)) }),
     ...(list && { list: (query) => bounded('list', () => list.call(store, query)) }),
+    ...(readSwitch && {
+      readSwitch: (name) => bounded('readSwitch', () => readSwitch.call(store, name)),
+    }),
+    ...(swapSwitch && {
+      swapSwitch: (...args) => bounded('swapSwitch', () => swapSwitch.apply(store, args)),
+    }),
     open: (...args) => bounded('open', () => store.open(...args)),
     read: (...args) => bounded('read', () => store.read(...args)),
     claim: (request) =>
@@ -166,6 +173,7 @@ export function guardStore(
     commit: (request) => bounded('commit', () => store.commit(request)),
     renew: (...args) => bounded('renew', () => store.renew(...args)),
     record: (...args) => bounded('record', () => store.record(...args)),
+    freeze: (request) => bounded('freeze', () => store.freeze(request)),
     release: (...args) => bounded('release', () => store.release(...args)),
     end: (...args) => bounded('end', () => store.end(...args)),
     delete: (...args) => bounded('delete', () => store.delete(...args)),

@@ -32,6 +32,7 @@ import type {
   RunKey,
   SessionRecord,
   StateStore,
+  SwitchRecord,
   TrailDraft,
   TrailEntry,
 } from './store.ts';
@@ -66,6 +67,7 @@ const ATOMIC = [
   'commit',
   'renew',
   'record',
+  'freeze',
   'release',
   'end',
   'delete',
@@ -89,7 +91,8 @@ const adapted = new WeakMap<FsmStateStore, AtomicStateStore>();
 
 /**
  * Makes steps exact within this process on a store that can only `load` and `save`. It saves the
- * run's session under `session:<run>`, and each workflow's snapshot under `<workflow>:<run>`.
+ * run's session under `session:<run>`, and each workflow's snapshot under `<workflow>:<run>`; the
+ * switch of a workflow under `switch:<workflow>`.
  * Claims, idempotency keys and the trail (the last 50 entries of each workflow) live in this
  * process.
  *
@@ -218,6 +221,7 @@ class AdaptedStore extends RulebookStore {
   readonly #saved: SavedRuns;
   readonly #now: () => number;
   readonly #queue = new KeyedQueue();
+  readonly #switches = new KeyedQueue();
   readonly #kept: RunTable<Kept>;
 
   constructor(store: FsmStateStore, now: () => number, watch: SavedRunsOptions) {
@@ -239,7 +243,8 @@ class AdaptedStore extends RulebookStore {
       const isMove =
         before !== undefined && next !== undefined && before.snapshot !== next.snapshot;
       if (next && !isMove) run.workflows.set(name, next);
-      await this.#keep(run, life);
+      const isStopped = next !== undefined && before?.frozen !== next.frozen;
+      await this.#keep(run, life, isStopped);
       if (isMove) await this.#commitTo(run, name, next);
       return result;
     });
@@ -318,6 +323,24 @@ class AdaptedStore extends RulebookStore {
     });
   }
 
+  readSwitch(workflow: string): Promise<SwitchRecord | undefined> {
+    return this.#saved.loadSwitch(workflow);
+  }
+
+  swapSwitch(
+    workflow: string,
+    expected: string | undefined,
+    next: SwitchRecord,
+  ): Promise<boolean> {
+    return this.#switches.run(workflow, async () => {
+      const found = (await this.#saved.loadSwitch(workflow))?.revision;
+      if (found === next.revision) return true;
+      if (found !== expected) return false;
+      await this.#saved.saveSwitch(workflow, next, this.#now());
+      return true;
+    });
+  }
+
   async #load(key: string): Promise<AdaptedRun | undefined> {
     const saved = await this.#saved.load(key);
     const kept = this.#kept.get(key);
@@ -329,9 +352,9 @@ class AdaptedStore extends RulebookStore {
   }
 
   /** Remembers the run, and saves it where a part of it is not saved yet or its life changes. */
-  async #keep(run: AdaptedRun, life?: Life): Promise<void> {
+  async #keep(run: AdaptedRun, life?: Life, isStopped = false): Promise<void> {
     const kept = life === undefined ? run : { ...run, ...life };
-    if (!isSaved(run) || life !== undefined) await this.#save(kept);
+    if (!isSaved(run) || life !== undefined || isStopped) await this.#save(kept);
     const { workflows, unsure, expiresAt, sessionEnded } = kept;
     run.saved = kept.saved;
     this.#kept.set(run.key, { workflows, unsure, expiresAt, sessionEnded });
@@ -355,7 +378,12 @@ class AdaptedStore extends RulebookStore {
     const names = [...workflows.keys()];
     const ended = names.filter((name) => workflows.get(name)?.ended);
     const more = run.saved?.more;
-    const saved = { ...session, openedBy, workflows: names, ended, expiresAt, sessionEnded, more };
+    const frozen = names.flatMap((name) => {
+      const by = workflows.get(name)?.frozen;
+      return by === undefined ? [] : [{ workflow: name, ...by }];
+    });
+    const life = { expiresAt, sessionEnded };
+    const saved = { ...session, openedBy, workflows: names, ended, frozen, ...life, more };
     await this.#saved.saveSession(key, saved, this.#now());
     run.saved = saved;
   }
@@ -418,9 +446,11 @@ function merge(key: string, { session, snapshots }: SavedRun, kept: Kept | undef
   for (const [name, saved] of snapshots) {
     const known = kept?.workflows.get(name);
     const fromOutside = workflowAt(saved, session.ended?.includes(name) || undefined);
-    if (known === undefined) run.workflows.set(name, fromOutside);
+    const by = session.frozen?.find(({ workflow }) => workflow === name);
+    const frozen = by && { actor: by.actor, note: by.note };
+    if (known === undefined) run.workflows.set(name, { ...fromOutside, frozen });
     else if (run.unsure.has(name)) run.workflows.set(name, known);
-    else run.workflows.set(name, { ...known, snapshot: fromOutside.snapshot });
+    else run.workflows.set(name, { ...known, frozen, snapshot: fromOutside.snapshot });
   }
   return run;
 }

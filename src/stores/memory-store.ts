@@ -26,8 +26,10 @@ import type {
   RunsPage,
   RunsQuery,
   StuckQuery,
+  SwitchRecord,
   TrailEntry,
 } from './store.ts';
+import { copyJson } from './trail.ts';
 
 export interface MemoryStoreSettings {
   readonly maxRuns: number;
@@ -48,6 +50,7 @@ const ALL = 1;
 export class MemoryStore extends RulebookStore {
   readonly #runs: RunTable<KeptRun>;
   readonly #now: () => number;
+  readonly #switches = new Map<string, SwitchRecord>();
 
   constructor({ maxRuns, now, chainTrail }: MemoryStoreSettings) {
     super(chainTrail, ALL);
@@ -87,6 +90,22 @@ export class MemoryStore extends RulebookStore {
     return this.#runs.sweep(
       ({ session }) => principal === undefined || session.principal === principal,
     );
+  }
+
+  async readSwitch(workflow: string): Promise<SwitchRecord | undefined> {
+    return this.#switches.get(workflow);
+  }
+
+  async swapSwitch(
+    workflow: string,
+    expected: string | undefined,
+    { value, revision }: SwitchRecord,
+  ): Promise<boolean> {
+    const known = this.#switches.get(workflow)?.revision;
+    if (known === revision) return true;
+    if (known !== expected) return false;
+    this.#switches.set(workflow, Object.freeze({ value: copyJson(value), revision }));
+    return true;
   }
 
   async history({ run, workflow: name }: RunKey, limit = 50): Promise<TrailEntry[]> {

@@ -8,6 +8,7 @@ import {
   claimStep,
   commitStep,
   endSession,
+  freezeStep,
   isPinned,
   newLife,
   type Operated,
@@ -28,6 +29,8 @@ import type {
   CommitResult,
   DeleteResult,
   EndResult,
+  FreezeRequest,
+  FreezeResult,
   OpenResult,
   RecordRequest,
   RecordResult,
@@ -138,6 +141,18 @@ export abstract class RulebookStore implements AtomicStateStore {
       return { result, made, workflow, next, life };
     };
     return this.change(run, record, { step: { workflow, token } });
+  }
+
+  freeze(request: FreezeRequest): Promise<FreezeResult> {
+    const { run, workflow, create, ttlMs } = request;
+    const freeze: Operation<FreezeResult> = (known, now) => {
+      const made = known || !create ? undefined : newRun(create, now + ttlMs);
+      const on = known ?? made;
+      if (!on) return { result: { status: 'unknown' } };
+      const { result, next, life } = freezeStep(on, request, now, this.#rules);
+      return { result, made, workflow, next, life };
+    };
+    return this.change(run, freeze, NO_GUESS);
   }
 
   renew(

@@ -6,6 +6,9 @@ import type {
   CommitRequest,
   CommitResult,
   EndResult,
+  Freeze,
+  FreezeRequest,
+  FreezeResult,
   FsmSnapshot,
   Json,
   OpenResult,
@@ -30,6 +33,8 @@ import { anchorOf, copyJson, orderedNote, stampEntry, type TrailHead, takenOver 
 export interface WorkflowState {
   readonly snapshot: FsmSnapshot;
   readonly claim: Claim | undefined;
+  /** As {@link WorkflowRecord.frozen}. */
+  readonly frozen?: Freeze | undefined;
   /** As {@link WorkflowRecord.ended}. */
   readonly ended?: boolean | undefined;
   /** Steps of unknown outcome, oldest first. */
@@ -127,6 +132,7 @@ export function workflowAt(
   return {
     snapshot: copySnapshot(snapshot),
     claim: undefined,
+    frozen: undefined,
     ended,
     unsettled: NONE,
     settled: NONE,
@@ -161,9 +167,11 @@ function claimWorkflow(
   now: number,
   newKey: () => string,
 ): Operated<ClaimResult> {
-  const { snapshot, claim } = workflow;
+  const { snapshot, claim, frozen } = workflow;
   const { token, states, step } = request;
   if (findSettled(workflow, token)) return refuse({ status: 'state', snapshot, now });
+  if (frozen && claim?.token !== token)
+    return refuse({ status: 'frozen', freeze: frozen, snapshot, now });
   if (claim && claim.token !== token) {
     if (isLive(claim, now)) {
       return refuse({ status: 'busy', snapshot, now, remainingMs: claim.leaseEnd - now });
@@ -202,7 +210,7 @@ function claimWorkflow(
       : withTrailEntry(workflow, takenOver(snapshot.state, claim.entry), now);
   return {
     result: { status: 'claimed', snapshot, now, idempotencyKey },
-    next: { snapshot, claim: taken, ended, unsettled, settled, trail, head },
+    next: { snapshot, claim: taken, frozen, ended, unsettled, settled, trail, head },
   };
 }
 
@@ -238,6 +246,7 @@ export function commitStep(
   const next: WorkflowState = {
     snapshot: copySnapshot({ state, updatedAt: now, version, context }),
     claim: undefined,
+    frozen: workflow.frozen,
     ended,
     unsettled: stillUnsettled(workflow, request.settles),
     settled: spend(spent, { token: as, version }),
@@ -277,6 +286,40 @@ export function recordStep(
     head: headAt(entry),
   };
   return { result: { status: 'recorded', version }, next, life };
+}
+
+/** The workflow stopped, or let go on, beside the claim that it may have. */
+export function freezeStep(
+  run: LivingRun,
+  request: FreezeRequest,
+  now: number,
+  { isChained = false, enough }: { isChained?: boolean; enough?: number | undefined } = {},
+): Operated<FreezeResult> {
+  const { token, freeze, entry } = request;
+  const isOver = hasSessionEnded(run, now);
+  if (isOver && request.create === undefined && !isNeeded(run, now))
+    return { result: { status: 'unknown' } };
+  const workflow = knownOrNew(run, request, now, isChained);
+  const { snapshot, frozen } = workflow;
+  const isRepeated = findSettled(workflow, token) !== undefined;
+  const isChange = !isRepeated && (frozen === undefined) !== (freeze === undefined);
+  const changed = isChange
+    ? freeze && Object.freeze({ actor: freeze.actor, note: freeze.note })
+    : frozen;
+  const result: FreezeResult = {
+    status: isChange || isRepeated ? 'changed' : 'unchanged',
+    ...(changed && { frozen: changed }),
+    ...{ snapshot, now },
+  };
+  const use = { ttlMs: workflow.ended ? undefined : request.ttlMs, enough, revives: true };
+  const revived = isOver && request.create === undefined ? undefined : newLife(run, now, use);
+  if (!isChange) return { result, life: revived };
+  const next = withTrailEntry(
+    { ...workflow, frozen: changed, settled: spend(workflow.settled, { token }) },
+    entry,
+    now,
+  );
+  return { result, next, life: changed ? revived : (revived ?? settledLife(run, now)) };
 }
 
 function knownOrNew(
@@ -344,7 +387,8 @@ export function endSession(
   now: number,
 ): Operated<Exclude<EndResult, 'unknown'>> {
   if (ifUnclaimed)
-    for (const { claim } of run.workflows.values()) if (claim) return { result: 'claimed' };
+    for (const { claim, frozen } of run.workflows.values())
+      if (claim || frozen) return { result: 'claimed' };
   const { expiresAt } = run;
   // It was ended before, and its last step is settled: it can still be read.
   if (run.sessionEnded) return { result: 'ended', life: { expiresAt, sessionEnded: true } };
@@ -365,6 +409,7 @@ export function anonymized(
     unnamed.set(name, {
       ...workflow,
       claim: claim && { ...claim, entry: undefined },
+      frozen: undefined,
       trail: NONE,
       head: newTrail({ run, workflow: name }, head.hash !== undefined),
     });
@@ -378,9 +423,16 @@ export function isPinned({ workflows }: Workflows): boolean {
   return false;
 }
 
-/** Whether the run stays though its session ends: as evidence, or for a step that runs. */
+/** Whether no expiry takes the run away: it is pinned, or an operator has stopped it. */
+export function isKept(run: Workflows): boolean {
+  if (isPinned(run)) return true;
+  for (const { frozen } of run.workflows.values()) if (frozen) return true;
+  return false;
+}
+
+/** Whether the run stays though its session ends: it is kept, or a step of it runs. */
 export function isNeeded(run: Workflows, now: number): boolean {
-  return isPinned(run) || liveUntil(run.workflows.values(), now) > now;
+  return isKept(run) || liveUntil(run.workflows.values(), now) > now;
 }
 
 /** Whether the run is known. */
@@ -405,12 +457,13 @@ export function recordOf(run: RunState, now: number, seenAt = now): RunRecord {
 
 /** One workflow as a caller sees it. */
 export function workflowRecord(
-  { snapshot, claim, ended }: Pick<WorkflowState, 'snapshot' | 'claim' | 'ended'>,
+  { snapshot, claim, frozen, ended }: Pick<WorkflowState, 'snapshot' | 'claim' | 'frozen' | 'ended'>,
   now: number,
 ): WorkflowRecord {
   return {
     snapshot,
     ...(claim && { claim: viewOf(claim, now) }),
+    ...(frozen && { frozen }),
     ...(ended !== undefined && { ended }),
   };
 }

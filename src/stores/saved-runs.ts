@@ -3,7 +3,14 @@ import { systemClock } from '../clock.ts';
 import { InterlockError, quoteNames } from '../errors.ts';
 import { isTable, lazily, type ParsedBy, parseOptions } from '../options.ts';
 import { parseSnapshot } from '../workflow/stored.ts';
-import type { ClientInfo, FsmSnapshot, FsmStateStore, Json } from './store.ts';
+import type {
+  ClientInfo,
+  Freeze,
+  FsmSnapshot,
+  FsmStateStore,
+  Json,
+  SwitchRecord,
+} from './store.ts';
 
 /** The session record of a run. */
 export interface SavedSession {
@@ -16,6 +23,8 @@ export interface SavedSession {
   readonly workflows: readonly string[];
   /** Those of them that have ended. */
   readonly ended?: readonly string[] | undefined;
+  /** Who has stopped some of them. */
+  readonly frozen?: readonly (Freeze & { readonly workflow: string })[] | undefined;
   /** As in a run's state: whether the session is over, and the run is kept as evidence. */
   readonly sessionEnded?: boolean | undefined;
   /** Milliseconds since the epoch. */
@@ -55,8 +64,19 @@ const sessionContextSchema = lazily(() =>
     openedBy: z.optional(z.string()),
     workflows: z.array(z.string()),
     ended: z.optional(z.array(z.string())),
+    frozen: z.optional(
+      z.array(z.object({ workflow: z.string(), actor: z.string(), note: z.string() })),
+    ),
     sessionEnded: z.optional(z.boolean()),
     expiresAt: z.number(),
+  }),
+);
+
+const switchSchema = lazily(() =>
+  z.object({
+    state: z.string(),
+    updatedAt: z.number(),
+    context: z.looseObject({ format: z.int(), value: z.unknown() }),
   }),
 );
 
@@ -118,7 +138,7 @@ export class SavedRuns {
 
   async saveSession(run: string, session: SavedSession, now: number): Promise<void> {
     const { principal, minted, clientInfo, openedBy, workflows, ended = [] } = session;
-    const { sessionEnded, expiresAt } = session;
+    const { frozen = [], sessionEnded, expiresAt } = session;
     const context: Json = {
       ...session.more,
       format: ADAPTED_FORMAT,
@@ -130,8 +150,26 @@ export class SavedRuns {
     if (clientInfo !== undefined) context.clientInfo = { ...clientInfo };
     if (openedBy !== undefined) context.openedBy = openedBy;
     if (ended.length > 0) context.ended = [...ended];
+    if (frozen.length > 0) context.frozen = frozen.map((each) => ({ ...each }));
     if (sessionEnded === true) context.sessionEnded = true;
     await this.#save(run, keyOfSession(run), { state: 'open', updatedAt: now, context });
+  }
+
+  /** @throws InterlockError as {@link load} */
+  async loadSwitch(workflow: string): Promise<SwitchRecord | undefined> {
+    const loaded: unknown = await this.#load(keyOfSwitch(workflow));
+    if (isMissing(loaded)) return undefined;
+    const { state: revision, context } = parse('switch', switchSchema, loaded);
+    const { format, value } = context;
+    if (format > ADAPTED_FORMAT) throw tooNew(format);
+    return { value: value as Json, revision };
+  }
+
+  async saveSwitch(workflow: string, { value, revision }: SwitchRecord, now: number): Promise<void> {
+    const key = keyOfSwitch(workflow);
+    const context = { format: ADAPTED_FORMAT, value };
+    this.assertSettled(key);
+    await this.#save(key, key, { state: revision, updatedAt: now, context });
   }
 
   async saveWorkflow(run: string, workflow: string, snapshot: FsmSnapshot): Promise<void> {
@@ -229,11 +267,12 @@ function sessionOf(context: ParsedBy<typeof sessionContextSchema>): SavedSession
     openedBy,
     workflows,
     ended,
+    frozen,
     sessionEnded,
     expiresAt,
     ...more
   } = context;
-  const known = { principal, minted, clientInfo, openedBy, workflows, ended };
+  const known = { principal, minted, clientInfo, openedBy, workflows, ended, frozen };
   return { ...known, sessionEnded, expiresAt, more: more as Record<string, Json> };
 }
 
@@ -280,9 +319,13 @@ function keyOfSession(run: string): string {
   return `session:${escapeUnsafe(run)}`;
 }
 
-/** The first colon ends the workflow's name. No key of a workflow is the key of a session. */
+function keyOfSwitch(workflow: string): string {
+  return `switch:${escapeUnsafe(workflow)}`;
+}
+
+/** The first colon ends the workflow's name. No key of a workflow is that of a session or switch. */
 function workflowKey(run: string, workflow: string): string {
-  const name = workflow === 'session' ? '%session' : escapeUnsafe(workflow).replaceAll(':', '%3A');
+  const name = workflow === 'session' || workflow === 'switch' ? `%${workflow}` : escapeUnsafe(workflow).replaceAll(':', '%3A');
   return `${name}:${escapeUnsafe(run)}`;
 }
 

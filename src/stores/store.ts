@@ -87,10 +87,18 @@ export interface ClaimView extends StepDescription {
   readonly kind?: string;
 }
 
+/** Who has stopped a run, or a whole workflow, and why. */
+export interface Freeze {
+  readonly actor: string;
+  readonly note: string;
+}
+
 /** One workflow of a run, as it is stored. */
 export interface WorkflowRecord {
   readonly snapshot: FsmSnapshot;
   readonly claim?: ClaimView;
+  /** Who has stopped the run by {@link AtomicStateStore.freeze}. Absent where it goes on. */
+  readonly frozen?: Freeze;
   /** Whether its last commit ended it. Absent where no commit said so, as in older versions. */
   readonly ended?: boolean;
 }
@@ -260,6 +268,8 @@ export type ClaimResult =
   | ({ readonly status: 'claimed'; readonly idempotencyKey: string } & SeenSnapshot)
   /** The run's state does not allow the step, or the token is spent. Nothing has changed. */
   | ({ readonly status: 'state' } & SeenSnapshot)
+  /** The run is stopped. Nothing has changed. */
+  | ({ readonly status: 'frozen'; readonly freeze: Freeze } & SeenSnapshot)
   /** Another step's claim lives, for at most `remainingMs` more unless it is renewed. */
   | ({ readonly status: 'busy'; readonly remainingMs: number } & SeenSnapshot)
   /**
@@ -362,6 +372,42 @@ export type RecordResult =
   /** As the `unknown` of a claim. */
   | { readonly status: 'unknown' };
 
+/** Stops one workflow of a run, or lets it go on. */
+export interface FreezeRequest extends RunKey {
+  /**
+   * The caller makes it, unguessable, for one call only. Asking again with it changes nothing, and
+   * has the first answer.
+   */
+  readonly token: string;
+  /** Who stops the run, and why. `undefined` lets it go on. */
+  readonly freeze: Freeze | undefined;
+  /** As {@link ClaimRequest.initial}. */
+  readonly initial: FsmSnapshot;
+  /** As {@link ClaimRequest.create}. */
+  readonly create?: SessionRecord | undefined;
+  /** Saved in the same atomic operation, without `to` and `outcome`. It counts as no attempt. */
+  readonly entry: TrailDraft;
+  /** As {@link ClaimRequest.ttlMs}. */
+  readonly ttlMs: number;
+}
+
+export type FreezeResult =
+  /** `unchanged`: the run was stopped before, by `frozen`, or was not stopped. */
+  | ({
+      readonly status: 'changed' | 'unchanged';
+      /** Who has stopped the run; absent where it goes on now. */
+      readonly frozen?: Freeze;
+    } & SeenSnapshot)
+  /** There is no such run. Or its session has ended, nothing needs it, and there is no `create`. */
+  | { readonly status: 'unknown' };
+
+/** What operators have set for a whole workflow. Opaque to every store. */
+export interface SwitchRecord {
+  readonly value: Json;
+  /** Names this write of it. */
+  readonly revision: string;
+}
+
 /** How a caller keeps its claim. */
 export interface RenewOptions {
   /**
@@ -438,7 +484,7 @@ export interface FoundRun extends WorkflowRecord {
 export type EndResult =
   /** The session is over. The run is gone with it, unless it is evidence. */
   | 'ended'
-  /** A claim is there, and the caller asked to leave such a run alone. Nothing has changed. */
+  /** A claim or a freeze is there, and the caller asked to leave such a run alone. */
   | 'claimed'
   /** There is no such run. */
   | 'unknown';
@@ -511,6 +557,7 @@ export interface RunsQuery {
  *   step is committed or released, no expiry, `end`, `delete` or eviction takes the run away. What
  *   is pinned is the operator's evidence. The session may end meanwhile; then `sessionEnded` says
  *   so, and no claim without `create` gets the run.
+ * - A frozen run stays too, until it is let go on. Only `delete` and `anonymize` end a freeze.
  * - A run whose session ended, and whose last step is settled then, can be read for another 24
  *   hours. No operation but a claim with `create` makes its session live again.
  * - A rejected promise means "could not be asked", and the caller fails closed. Never answer "no"
@@ -548,9 +595,10 @@ export interface AtomicStateStore {
    * 1. The run exists and its session has not ended, or `create` is there (`unknown`). The token
    *    that has the claim passes this test too.
    * 2. The token is not spent (`state`).
-   * 3. No other token's claim lives (`busy`) or is held (`held`).
-   * 4. The state allows the step (`state`).
-   * 5. A `retry` step finds room for its idempotency key (`unsettled`).
+   * 3. The run is not frozen (`frozen`), or this token has the claim already.
+   * 4. No other token's claim lives (`busy`) or is held (`held`).
+   * 5. The state allows the step (`state`).
+   * 6. A `retry` step finds room for its idempotency key (`unsettled`).
    *
    * A refused claim changes nothing but the expiry, except that it may have made the run.
    *
@@ -584,6 +632,13 @@ export interface AtomicStateStore {
   record(request: RecordRequest): Promise<RecordResult>;
 
   /**
+   * Stops a workflow of a run, or lets it go on: a mark beside the claim, which needs none. A step
+   * that is running, or held, keeps its claim, its lease and its token. What it comes to is saved,
+   * and the freeze stays. The snapshot and its version stay as they are.
+   */
+  freeze(request: FreezeRequest): Promise<FreezeResult>;
+
+  /**
    * Lets the claim go without a move. Where the claim is not this token's, it stays, and the token
    * is spent if the workflow was ever claimed. So a claim that its caller no longer waits for is
    * refused when it arrives late.
@@ -599,9 +654,10 @@ export interface AtomicStateStore {
 
   /**
    * Ends the session that names a run: a client's DELETE, or a quota. The run goes with it, but not
-   * while it is pinned or a step of it runs. What such a step comes to is still saved.
+   * while it is pinned or frozen, or a step of it runs. What such a step comes to is still saved.
    *
-   * @param options `ifUnclaimed`: only where no workflow of the run has a claim, in any state
+   * @param options `ifUnclaimed`: only where no workflow of the run has a claim, in any state, or is
+   * frozen
    */
   end(run: string, options?: { readonly ifUnclaimed?: boolean | undefined }): Promise<EndResult>;
 
@@ -660,6 +716,19 @@ export interface AtomicStateStore {
    * forgets them by itself has nothing to do.
    */
   purge?(query?: PurgeQuery): Promise<number>;
+
+  /**
+   * The switch of a workflow, as the last write anywhere left it; `undefined` where there was none.
+   * It never expires. A store has both operations on switches or none.
+   */
+  readSwitch?(workflow: string): Promise<SwitchRecord | undefined>;
+
+  /**
+   * Replaces the switch if its revision is `expected`, or if there is none and that is `undefined`.
+   * The caller makes `next.revision`, unguessable, for this one write. Where the switch has it
+   * already, such as after a lost answer, that is a success too.
+   */
+  swapSwitch?(workflow: string, expected: string | undefined, next: SwitchRecord): Promise<boolean>;
 }
 
 /**

@@ -8,13 +8,14 @@ import { InterlockError } from '../../errors.ts';
 import { anonymousKey } from '../../names.ts';
 import { KeyedQueue } from '../keyed-queue.ts';
 import { appending, type Guess, type Operation, RulebookStore } from '../rulebook.ts';
-import { anonymized, isKnown, isPinned, lastEntries, type RunState } from '../run-state.ts';
-import type { RunKey, TrailDraft, TrailEntry } from '../store.ts';
+import { anonymized, isKept, isKnown, lastEntries, type RunState } from '../run-state.ts';
+import type { RunKey, SwitchRecord, TrailDraft, TrailEntry } from '../store.ts';
 import type { Documents, IndexEntry, NextDocument, Swapped } from './documents.ts';
 import {
   indexOfRun,
   keyOfOlder,
   keyOfRun,
+  keyOfSwitch,
   keysOfOlder,
   LISTS,
   newRevision,
@@ -28,9 +29,11 @@ import {
   revised,
   runOfText,
   type StoredRun,
+  switchOfText,
   TRAIL_FULL,
   textOfOlder,
   textOfRun,
+  textOfSwitch,
 } from './run-text.ts';
 import { BackendTime, WRONG_MS } from './time.ts';
 
@@ -226,6 +229,43 @@ export class DocumentStore extends RulebookStore {
     });
   }
 
+  async readSwitch(workflow: string): Promise<SwitchRecord | undefined> {
+    return (await this.#switch(workflow)).found;
+  }
+
+  async swapSwitch(
+    workflow: string,
+    expected: string | undefined,
+    next: SwitchRecord,
+  ): Promise<boolean> {
+    const before = await this.#switch(workflow);
+    if (before.found?.revision === next.revision) return true;
+    if (before.found?.revision !== expected) return false;
+    const index = { index: [], put: [], drop: [] };
+    const document = textOfSwitch(workflow, next);
+    const written = { document, revision: newRevision(), expiresAt: undefined, ...index };
+    try {
+      const { swapped } = await this.#documents.swap(before.key, before.revision, written);
+      return swapped;
+    } catch (error) {
+      // The answer may have been lost.
+      if ((await this.#switch(workflow)).found?.revision === next.revision) return true;
+      throw error;
+    }
+  }
+
+  async #switch(workflow: string): Promise<{
+    readonly key: string;
+    readonly revision: string | undefined;
+    readonly found: SwitchRecord | undefined;
+  }> {
+    const key = keyOfSwitch(workflow);
+    const { document, revision } = (await this.#documents.read(key)) ?? {};
+    if (document === undefined || document === null)
+      return { key, revision: undefined, found: undefined };
+    return { key, revision, found: switchOfText(workflow, document) };
+  }
+
   /** The run under a key of documents, and the backend's time. */
   protected async find(key: string): Promise<Found> {
     const askedAt = this.#time.asked();
@@ -247,8 +287,8 @@ export class DocumentStore extends RulebookStore {
       olderUntil: Math.max(run.olderUntil, isSame ? before.olderUntil : 0),
     };
     if (isNewest) putNewest(this.#kept, key, kept, RUNS_KEPT);
-    // Nothing writes a held run, but people look at it, as long as it takes.
-    if (isPinned(run) && isSoonOver(kept, now)) {
+    // Nothing writes a held or frozen run, but people look at it, as long as it takes.
+    if (isKept(run) && isSoonOver(kept, now)) {
       await this.#prolongAll(kept, Math.ceil(now) + OLDER_MS).catch(() => {});
     }
     return { kept, now: notBefore(now, run) };

@@ -5,9 +5,9 @@
 import { createHash } from 'node:crypto';
 import { InterlockError } from '../../errors.ts';
 import { newToken } from '../../names.ts';
-import { isPinned, type RunState, type WorkflowState } from '../run-state.ts';
+import { isKept, type RunState, type WorkflowState } from '../run-state.ts';
 import { encodeText } from '../sql-text.ts';
-import type { Json, TrailEntry } from '../store.ts';
+import type { Json, SwitchRecord, TrailEntry } from '../store.ts';
 import { digestOfName, freezeDeeply } from '../trail.ts';
 import type { IndexEntry } from './documents.ts';
 
@@ -103,21 +103,9 @@ export function textOfRun(stored: StoredRun): string {
  */
 export function runOfText(key: string, document: string): StoredRun {
   const text = parsed(document) as Partial<RunText> | undefined;
-  if (text?.layout !== LAYOUT) {
-    const found = typeof text?.layout === 'number' ? `has layout ${text.layout}` : 'is no run';
-    throw new InterlockError(
-      'ERR_INTERLOCK_STORE',
-      `documentStore(): a document ${found}, and this version of mcp-interlock knows layout ` +
-        `${LAYOUT}: another version or another program wrote it. Nothing was changed`,
-    );
-  }
+  assertLayout(text, 'run');
   const { workflows, layout: _, ...rest } = text as RunText;
-  if (keyOfRun(rest.run) !== key) {
-    throw new InterlockError(
-      'ERR_INTERLOCK_STORE',
-      'documentStore(): read() gave the document of another key. Nothing was changed',
-    );
-  }
+  if (keyOfRun(rest.run) !== key) throw otherKey();
   freezeDeeply(rest as unknown as Json);
   const states = workflows.map(([key, { settled, ...workflow }]) => {
     freezeDeeply(workflow as unknown as Json);
@@ -127,6 +115,26 @@ export function runOfText(key: string, document: string): StoredRun {
     return [key, { ...workflow, settled: tokens }] as const;
   });
   return { ...rest, openedBy: rest.openedBy, workflows: new Map(states) };
+}
+
+function assertLayout<Text extends { readonly layout?: number | undefined }>(
+  text: Text | undefined,
+  what: 'run' | 'switch',
+): asserts text is Text {
+  if (text?.layout === LAYOUT) return;
+  const found = typeof text?.layout === 'number' ? `has layout ${text.layout}` : `is no ${what}`;
+  throw new InterlockError(
+    'ERR_INTERLOCK_STORE',
+    `documentStore(): a document ${found}, and this version of mcp-interlock knows layout ` +
+      `${LAYOUT}: another version or another program wrote it. Nothing was changed`,
+  );
+}
+
+function otherKey(): InterlockError {
+  return new InterlockError(
+    'ERR_INTERLOCK_STORE',
+    'documentStore(): read() gave the document of another key. Nothing was changed',
+  );
 }
 
 function parsed(document: string): unknown {
@@ -158,16 +166,16 @@ export function revised(
 export function removed(run: StoredRun): StoredRun {
   const workflows = [...run.workflows].map(([name, workflow]) => {
     const { state, updatedAt } = workflow.snapshot;
-    const bare = { snapshot: { state, updatedAt }, claim: undefined, ended: true };
+    const bare = { snapshot: { state, updatedAt }, claim: undefined, frozen: undefined, ended: true };
     return [name, { ...workflow, ...bare, unsettled: [], settled: [], trail: [] }] as const;
   });
   const gone = { session: {}, openedBy: undefined, expiresAt: 0, sessionEnded: true };
   return { ...run, ...gone, movesTo: undefined, workflows: new Map(workflows) };
 }
 
-/** From when on the backend may remove the run; `undefined`: never, since a step pins it. */
+/** From when on the backend may remove the run; `undefined`: never, as long as it is kept. */
 export function removableAt(run: RunState): number | undefined {
-  if (isPinned(run)) return undefined;
+  if (isKept(run)) return undefined;
   let at = run.expiresAt;
   for (const { claim } of run.workflows.values()) at = Math.max(at, claim?.leaseEnd ?? 0);
   return Math.ceil(at);
@@ -192,6 +200,25 @@ export function olderOfText(document: string | undefined): OlderEntries | undefi
   return (text as { layout?: number } | undefined)?.layout === LAYOUT
     ? (text as OlderEntries)
     : undefined;
+}
+
+/** The document with the switch of a workflow. */
+export function keyOfSwitch(workflow: string): string {
+  return `switch-${digestOf(workflow)}`;
+}
+
+export function textOfSwitch(workflow: string, { value, revision }: SwitchRecord): string {
+  return JSON.stringify({ layout: LAYOUT, workflow, revision, value });
+}
+
+/** @throws InterlockError `ERR_INTERLOCK_STORE` as {@link runOfText} */
+export function switchOfText(workflow: string, document: string): SwitchRecord {
+  const text = parsed(document) as
+    | (Partial<SwitchRecord> & { readonly layout?: number; readonly workflow?: string })
+    | undefined;
+  assertLayout(text, 'switch');
+  if (text.workflow !== workflow) throw otherKey();
+  return { value: text.value as Json, revision: text.revision as string };
 }
 
 /** Which document has the newest entries that are no longer in the run's; -1 for none. */
