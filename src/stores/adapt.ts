@@ -327,11 +327,7 @@ class AdaptedStore extends RulebookStore {
     return this.#saved.loadSwitch(workflow);
   }
 
-  swapSwitch(
-    workflow: string,
-    expected: string | undefined,
-    next: SwitchRecord,
-  ): Promise<boolean> {
+  swapSwitch(workflow: string, expected: string | undefined, next: SwitchRecord): Promise<boolean> {
     return this.#switches.run(workflow, async () => {
       const found = (await this.#saved.loadSwitch(workflow))?.revision;
       if (found === next.revision) return true;

@@ -457,7 +457,12 @@ export function recordOf(run: RunState, now: number, seenAt = now): RunRecord {
 
 /** One workflow as a caller sees it. */
 export function workflowRecord(
-  { snapshot, claim, frozen, ended }: Pick<WorkflowState, 'snapshot' | 'claim' | 'frozen' | 'ended'>,
+  {
+    snapshot,
+    claim,
+    frozen,
+    ended,
+  }: Pick<WorkflowState, 'snapshot' | 'claim' | 'frozen' | 'ended'>,
   now: number,
 ): WorkflowRecord {
   return {

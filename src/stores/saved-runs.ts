@@ -165,7 +165,11 @@ export class SavedRuns {
     return { value: value as Json, revision };
   }
 
-  async saveSwitch(workflow: string, { value, revision }: SwitchRecord, now: number): Promise<void> {
+  async saveSwitch(
+    workflow: string,
+    { value, revision }: SwitchRecord,
+    now: number,
+  ): Promise<void> {
     const key = keyOfSwitch(workflow);
     const context = { format: ADAPTED_FORMAT, value };
     this.assertSettled(key);
@@ -325,7 +329,10 @@ function keyOfSwitch(workflow: string): string {
 
 /** The first colon ends the workflow's name. No key of a workflow is that of a session or switch. */
 function workflowKey(run: string, workflow: string): string {
-  const name = workflow === 'session' || workflow === 'switch' ? `%${workflow}` : escapeUnsafe(workflow).replaceAll(':', '%3A');
+  const name =
+    workflow === 'session' || workflow === 'switch'
+      ? `%${workflow}`
+      : escapeUnsafe(workflow).replaceAll(':', '%3A');
   return `${name}:${escapeUnsafe(run)}`;
 }
 

@@ -166,7 +166,12 @@ export function revised(
 export function removed(run: StoredRun): StoredRun {
   const workflows = [...run.workflows].map(([name, workflow]) => {
     const { state, updatedAt } = workflow.snapshot;
-    const bare = { snapshot: { state, updatedAt }, claim: undefined, frozen: undefined, ended: true };
+    const bare = {
+      snapshot: { state, updatedAt },
+      claim: undefined,
+      frozen: undefined,
+      ended: true,
+    };
     return [name, { ...workflow, ...bare, unsettled: [], settled: [], trail: [] }] as const;
   });
   const gone = { session: {}, openedBy: undefined, expiresAt: 0, sessionEnded: true };
