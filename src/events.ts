@@ -281,6 +281,15 @@ type EventBody =
       readonly sinceMs?: number | undefined;
       readonly kind?: string | undefined;
     } & Omit<OfCall, 'call'>)
+  /** A person has stopped a tool by `freezeAll()`, or the whole workflow, or has let it go on. */
+  | {
+      readonly type: 'workflow.frozen' | 'workflow.unfrozen';
+      readonly workflow: string;
+      /** Absent where all of its bound tools are meant. */
+      readonly tool?: string;
+      readonly actor: string;
+      readonly note: string;
+    }
   /** A person has stopped the run by `freeze()`, or has let it go on. */
   | ({
       readonly type: 'run.frozen' | 'run.unfrozen';

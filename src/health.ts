@@ -12,6 +12,7 @@ import { countInStore, hasIndex, heldRuns, indexOf, stuckRuns } from './run-view
 import { Runs } from './runs.ts';
 import { MOVER, type RunsMover, type RunsUnderWay, type RunView } from './runs-options.ts';
 import type { CallerRequest } from './session/callers.ts';
+import { listStopped, type Stopped } from './step/switch.ts';
 
 interface Authorizes {
   // A method, so that it also takes functions of a richer request, such as Express's.
@@ -72,6 +73,10 @@ export interface WorkflowHealth extends Partial<RunsUnderWay> {
    * lists them only, and `held` and `stuck` are how many it lists, up to 50.
    */
   readonly index: 'ok' | 'uncounted' | 'unavailable' | 'none';
+  /** Whether operators have stopped the workflow, or some of its tools. Absent where all go on. */
+  readonly frozen?: 'workflow' | 'tools';
+  /** What they have stopped. Only for a request that may see keys. */
+  readonly stopped?: readonly Stopped[];
   /** The longest held runs. Only for a request that may see keys. */
   readonly heldRuns?: readonly ListedRun[];
   /** The oldest stuck runs. Only for a request that may see keys. */
@@ -197,8 +202,20 @@ async function lookAt(
       return 'unavailable' as const;
     },
   );
-  const [store, found] = await Promise.all([proven, countedIn(mover, forMs, withKeys, tell)]);
-  return { workflow: mover.workflow.id, store, ...found };
+  const set = mover.store.switchOf(mover.workflow.id);
+  const read = set?.read().catch((error: unknown) => {
+    tell(error);
+    return undefined;
+  });
+  const counting = countedIn(mover, forMs, withKeys, tell);
+  const [store, found, freeze] = await Promise.all([proven, counting, read]);
+  const stopped = freeze ? listStopped(freeze) : [];
+  return {
+    ...{ workflow: mover.workflow.id, store },
+    ...(stopped.length > 0 && { frozen: freeze?.all ? ('workflow' as const) : ('tools' as const) }),
+    ...(stopped.length > 0 && withKeys && { stopped }),
+    ...found,
+  };
 }
 
 async function countedIn(

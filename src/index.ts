@@ -126,9 +126,12 @@ export type {
   CountOptions,
   ListOptions,
   PageOptions,
+  AllFrozen,
+  AllUnfrozen,
   Deleted,
   EraseOptions,
   Erased,
+  FreezeAllOptions,
   FreezeOptions,
   Frozen,
   HeldRun,
@@ -147,7 +150,6 @@ export type {
   Unfrozen,
   Updated,
 } from './runs-options.ts';
-export type { Freeze } from './workflow/envelope.ts';
 
 // Policies.
 export { matchGlob } from './glob.ts';
@@ -163,6 +165,8 @@ export {
   type SyncPolicy,
 } from './policy/engine.ts';
 export { detectOverlaps } from './policy/overlaps.ts';
+
+export type { SetFreeze, Stopped } from './step/switch.ts';
 
 // Stores and the bus.
 export { type MemoryStoreOptions, memoryStore } from './stores/memory.ts';
@@ -180,6 +184,9 @@ export type {
   DeleteResult,
   EndResult,
   FoundRun,
+  Freeze,
+  FreezeRequest,
+  FreezeResult,
   FsmSnapshot,
   FsmStateStore,
   HeldQuery,
@@ -204,6 +211,7 @@ export type {
   StateStore,
   StepDescription,
   StuckQuery,
+  SwitchRecord,
   TrailDraft,
   TrailEntry,
   TrailOutcome,

@@ -1,6 +1,6 @@
 import * as z from 'zod/mini';
 import { DEFAULT_IDLE_MS, systemClock } from './clock.ts';
-import { InterlockError } from './errors.ts';
+import { InterlockError, quoteNames } from './errors.ts';
 import type { EventListener } from './events.ts';
 import type { NotMoved, OutsideMover } from './gate/outside.ts';
 import { observersOf } from './middleware.ts';
@@ -21,11 +21,11 @@ import { type Begin, firstData } from './step/claim.ts';
 import { guardStore } from './step/store-calls.ts';
 import { Turns } from './step/turns.ts';
 import { resolveStore } from './stores/adapt.ts';
-import type { ClaimView, FsmSnapshot, Json, StateStore } from './stores/store.ts';
+import type { ClaimView, Freeze, FsmSnapshot, Json, StateStore } from './stores/store.ts';
 import { parseEvent } from './workflow/binding.ts';
-import type { Freeze } from './workflow/envelope.ts';
 import { parseExpression, type StateExpression } from './workflow/position.ts';
 import { jsonOf } from './workflow/stored.ts';
+import type { Workflow } from './workflow/workflow.ts';
 
 /** Where a run stands, for operators and the app's own pages. */
 export interface RunView {
@@ -257,6 +257,22 @@ export interface FreezeOptions {
   readonly note: string;
 }
 
+/** What operators stop of a workflow or let go on, who does it, and why. */
+export interface FreezeAllOptions extends FreezeOptions {
+  /** A bound tool; or a glob as the gate binds it, for all that only it binds. Default: all. */
+  readonly tool?: string | undefined;
+}
+
+/** What `freezeAll()` did. `frozen`: that was stopped before, and nothing has changed. */
+export type AllFrozen =
+  | { readonly frozen: true }
+  | { readonly frozen: false; readonly reason: 'frozen' };
+
+/** What `unfreezeAll()` did. `not-frozen`: that was not stopped. */
+export type AllUnfrozen =
+  | { readonly unfrozen: true }
+  | { readonly unfrozen: false; readonly reason: 'not-frozen' };
+
 /** What `freeze()` did. `frozen`: it was stopped before, and nothing has changed. */
 export type Frozen =
   | { readonly frozen: true; readonly state: string }
@@ -430,6 +446,7 @@ const freezeSchema = lazyOptions(() => ({
   actor: z.string().check(z.minLength(1)),
   note: z.string().check(z.minLength(1)),
 }));
+const freezeAllSchema = lazily(() => z.extend(freezeSchema(), { tool: z.optional(z.string()) }));
 const beginSchema = lazyOptions(() => ({
   data: z.optional(z.custom<Json>(() => true)),
   state: z.optional(z.string()),
@@ -461,6 +478,27 @@ export function parseInside(
 /** The options of `freeze()` and `unfreeze()`. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
 export function parseFreeze(what: string, options: unknown): FreezeOptions {
   return parseOptions(what, freezeSchema, options);
+}
+
+/**
+ * The options of `freezeAll()` and `unfreezeAll()`.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG`, also for a tool that the workflow does not bind
+ */
+export function parseFreezeAll(
+  what: string,
+  workflow: Workflow,
+  options: unknown,
+): ParsedBy<typeof freezeAllSchema> {
+  const parsed = parseOptions(what, freezeAllSchema, options);
+  const { tool } = parsed;
+  if (tool !== undefined && !workflow.isBound(tool))
+    throw new InterlockError(
+      'ERR_INTERLOCK_CONFIG',
+      `${what}: ${workflow.id} binds no tool ${showValue(tool)}; it binds ` +
+        quoteNames(workflow.toolNames),
+    );
+  return parsed;
 }
 
 /** The options of `begin()`. @throws InterlockError `ERR_INTERLOCK_CONFIG` */

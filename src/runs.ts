@@ -4,11 +4,13 @@ import {
   eventOfHeld,
   expireFromOutside,
   failureOfHeld,
+  freezeFromOutside,
   moveFromOutside,
   moveOfHeld,
   outsideBeginning,
   overdueRuns,
-  stopFromOutside,
+  stateAfterStep,
+  switchOf,
   tellMovedOutside,
   tellResolved,
 } from './gate/outside.ts';
@@ -18,6 +20,8 @@ import { eraseOf, heldUnder, resolveHeld } from './many-runs.ts';
 import { isSession, newToken } from './names.ts';
 import { countInStore, heldRuns, indexOf, stuckRuns, viewOfRun } from './run-views.ts';
 import {
+  type AllFrozen,
+  type AllUnfrozen,
   assertChange,
   assertRuns,
   type BeginOptions,
@@ -26,6 +30,7 @@ import {
   type Deleted,
   type Erased,
   type EraseOptions,
+  type FreezeAllOptions,
   type FreezeOptions,
   type Frozen,
   keptBy,
@@ -35,6 +40,7 @@ import {
   parseBegin,
   parseErase,
   parseFreeze,
+  parseFreezeAll,
   parseHeldName,
   parseInside,
   parseQuery,
@@ -60,7 +66,8 @@ import {
 import { type CurrentStep, mayBeInside, openStepOf } from './session/current-step.ts';
 import { ownerOf, principalText } from './session/run-key.ts';
 import { ANEW, restartOf } from './step/claim.ts';
-import { moveTo, type StepMove, tellIfHeld, tellSaved } from './step/outcome.ts';
+import { moveTo, tellIfHeld, tellSaved } from './step/outcome.ts';
+import { listStopped, type Stopped } from './step/switch.ts';
 import type {
   Json,
   KeysPage,
@@ -70,10 +77,9 @@ import type {
   WorkflowRecord,
 } from './stores/store.ts';
 import { parseEvent } from './workflow/binding.ts';
-import { type Freeze, freezeIn, withFreeze } from './workflow/envelope.ts';
 import { assertGate, type StateMachineGate } from './workflow/gate.ts';
-import type { Position, StateExpression } from './workflow/position.ts';
-import { BEGIN, FREEZE, UNFREEZE } from './workflow/stored.ts';
+import type { StateExpression } from './workflow/position.ts';
+import { BEGIN } from './workflow/stored.ts';
 import type { Beginning, Workflow } from './workflow/workflow.ts';
 
 /**
@@ -335,19 +341,19 @@ export class Runs<E extends string = string, Q = StateExpression> {
    * Stops a run at once. From now on each call, prompt and resource that is bound is refused as
    * `frozen`, and so are `send()`, `update()` and `restart()`. No deadline takes effect. A step
    * that is running is saved, and `freeze()` waits for it for at most 10 s. A held run is stopped
-   * too. It makes the run of a principal or a handle where there is none. A run that is not used
-   * still expires, and its freeze with it.
+   * too. It makes the run of a principal or a handle where there is none. No expiry takes a frozen
+   * run away.
    *
    * @throws InterlockError `ERR_INTERLOCK_CONFIG` without `actor` and `note`
    */
   async freeze(run: string, options: FreezeOptions): Promise<Frozen> {
     const by = parseFreeze('freeze()', options);
-    const stopped = await stopFromOutside(this.#mover, run, ownerOf(run), (from, isFirst) =>
-      this.#setFreeze(from, by, { ...by, event: FREEZE }, isFirst),
-    );
-    if (typeof stopped === 'string') return { frozen: false, reason: stopped };
-    this.#tellFreeze('run.frozen', run, stopped.move);
-    return { frozen: true, state: stopped.state };
+    // Its clients have seen that it left a state whose deadline has passed.
+    await expireFromOutside(this.#mover, run);
+    const frozen = await freezeFromOutside(this.#mover, run, by, by, ownerOf(run));
+    if (frozen === 'unknown-run') return { frozen: false, reason: frozen };
+    if (!frozen.isChanged) return { frozen: false, reason: 'frozen' };
+    return { frozen: true, state: (await stateAfterStep(this.#mover, run)) ?? frozen.state };
   }
 
   /**
@@ -358,38 +364,64 @@ export class Runs<E extends string = string, Q = StateExpression> {
    */
   async unfreeze(run: string, options: FreezeOptions): Promise<Unfrozen> {
     const by = parseFreeze('unfreeze()', options);
-    const what = { name: UNFREEZE, thaws: true };
-    const moved = await moveFromOutside(this.#mover, run, what, (from, isFirst) =>
-      freezeIn(from.context) === undefined
-        ? undefined
-        : this.#setFreeze(from, undefined, { ...by, event: UNFREEZE }, isFirst),
-    );
-    if (typeof moved === 'object') {
-      this.#tellFreeze('run.unfrozen', run, moved);
-      return { unfrozen: true, state: moved.trail.to };
-    }
-    const isLeft = moved === 'unchanged' || moved === 'frozen';
-    return { unfrozen: false, reason: isLeft ? 'not-frozen' : moved };
+    const thawed = await freezeFromOutside(this.#mover, run, undefined, by);
+    if (thawed === 'unknown-run') return { unfrozen: false, reason: thawed };
+    if (!thawed.isChanged) return { unfrozen: false, reason: 'not-frozen' };
+    const isExpired = await expireFromOutside(this.#mover, run);
+    const state = isExpired ? (await this.read(run))?.state : undefined;
+    return { unfrozen: true, state: state ?? thawed.state };
   }
 
-  /** The move that stops the run there, or lets it go on. */
-  #setFreeze(
-    from: Position,
-    freeze: Freeze | undefined,
-    said: FreezeOptions & { readonly event: string },
-    isFirst: boolean,
-  ): StepMove {
-    const workflow = this.#workflow;
-    const position = { state: from.state, ...withFreeze(from.context, freeze) };
-    const actions = workflow.dueActions(isFirst);
-    return { ...moveTo(workflow, from, { position, actions }, said), lists: boundLists(workflow) };
+  /**
+   * Stops all calls of a tool, or of all bound tools, in all runs and on all instances: within a
+   * second after this resolves, none forwards another call. Calls that were forwarded before go on,
+   * and what they come to is saved. Without a `tool`, `send()`, `update()`, `begin()` and
+   * `restart()` answer `frozen` too. `resolve()` works. Lists, prompts and resources stay as they
+   * are.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` without `actor` and `note`, or for a tool that is
+   * not bound; `ERR_INTERLOCK_STORE` where the store keeps no switches
+   */
+  async freezeAll(options: FreezeAllOptions): Promise<AllFrozen> {
+    const { tool, ...by } = parseFreezeAll('freezeAll()', this.#workflow, options);
+    const at = this.#mover.clock.now();
+    const isChanged = await switchOf(this.#mover).set(tool, { ...by, at });
+    if (!isChanged) return { frozen: false, reason: 'frozen' };
+    this.#tellSwitch('workflow.frozen', tool, by);
+    return { frozen: true };
   }
 
-  #tellFreeze(type: 'run.frozen' | 'run.unfrozen', run: string, { trail }: StepMove): void {
+  /**
+   * Lets go on what `freezeAll()` has stopped: a tool, or all of them. All of them go on without a
+   * `tool`, also those that were stopped one by one. A frozen run stays frozen.
+   *
+   * @throws InterlockError as {@link freezeAll}
+   */
+  async unfreezeAll(options: FreezeAllOptions): Promise<AllUnfrozen> {
+    const { tool, ...by } = parseFreezeAll('unfreezeAll()', this.#workflow, options);
+    const isChanged = await switchOf(this.#mover).set(tool, undefined);
+    if (!isChanged) return { unfrozen: false, reason: 'not-frozen' };
+    this.#tellSwitch('workflow.unfrozen', tool, by);
+    return { unfrozen: true };
+  }
+
+  /**
+   * What `freezeAll()` has stopped, as the store has it now. Empty where all goes on.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where the store keeps no switches
+   */
+  async frozen(): Promise<readonly Stopped[]> {
+    return listStopped(await switchOf(this.#mover).read());
+  }
+
+  #tellSwitch(
+    type: 'workflow.frozen' | 'workflow.unfrozen',
+    tool: string | undefined,
+    by: FreezeOptions,
+  ): void {
     const { events } = this.#mover;
-    if (!events.isOn) return;
-    const { to: state, actor = '', note = '' } = trail;
-    events.publish({ type, workflow: this.#workflow.id, runKey: run, state, actor, note });
+    if (events.isOn)
+      events.publish({ type, workflow: this.#workflow.id, ...(tool && { tool }), ...by });
   }
 
   /**

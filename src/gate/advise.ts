@@ -60,7 +60,7 @@ export function outletFrom(
 /** What the text of a refusal says beside its facts, as far as it is known without a look. */
 export function detailsOf(
   { workflow }: GateConfig,
-  { reason, held, words, cause, left }: RefusedCall,
+  { reason, held, words, cause, left, stops }: RefusedCall,
   tool: string,
   { run, standing }: { readonly run: Run | undefined; readonly standing: Standing | undefined },
 ): RefusalDetails {
@@ -70,5 +70,5 @@ export function detailsOf(
     reason === 'state' && standing !== undefined && workflow.hasEnded(standing.state);
   const anew = hasEnded ? run?.anew : undefined;
   const passed = reason === 'state' ? (left ?? standing?.left) : undefined;
-  return { heldTool, words, cause, anew, left: passed, isOrder: workflow.isOrder };
+  return { heldTool, words, cause, anew, left: passed, stops, isOrder: workflow.isOrder };
 }

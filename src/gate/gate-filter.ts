@@ -32,6 +32,7 @@ import {
   unknownReply,
 } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
+import type { RefusedCall } from './decide.ts';
 import { Gates } from './gates.ts';
 import { Judge, type Verdict } from './judge.ts';
 import { CachedLists } from './list-cache.ts';
@@ -46,9 +47,21 @@ import {
 import { ShownTools } from './lists.ts';
 import { ReadFilter } from './reads.ts';
 import { type AwaitedCall, RecordedCall } from './recorded-call.ts';
+import { stoppedByOperators } from './standing.ts';
 import { carryOn, recordLater, TaskFilter } from './tasks.ts';
 import { ToldRequests } from './told-requests.ts';
 import { keepsSecrets, TELLING_CALLS, visibilityFor } from './visibility.ts';
+
+/** Why a call that has its claim is not forwarded, and the gate whose reason it is. */
+interface LateStop {
+  readonly config: GateConfig;
+  readonly why: RefusedCall;
+}
+
+const TURN_ENDED: RefusedCall = {
+  reason: 'unavailable',
+  cause: 'its turn ended before it began',
+};
 
 const NONE: readonly AwaitedCall[] = [];
 const OF_TOOLS = ['tools'] as const;
@@ -198,9 +211,29 @@ class GateFilter implements Filter {
     const held = this.#exchange.messages.filter(hasHolders);
     if (held.length === 0) return true;
     const confirmed = inOrder(held, (incoming) =>
-      resume(keepsClaims(holdersOf(incoming)), this, this.#sendOn, incoming, judge),
+      resume(this.#stopOf(incoming), this, this.#confirm, incoming, judge),
     );
     return confirmed === undefined || confirmed.then(() => true);
+  }
+
+  /**
+   * What operators have stopped of a call's workflows. It is asked last, since a call may have waited
+   * for another gate's claim, or for guards.
+   */
+  #stopOf(incoming: Call): MaybePromise<LateStop | undefined> {
+    const holders = holdersOf(incoming);
+    for (const { config, run, step } of holders) {
+      const why = stoppedByOperators(config, run, step.tool);
+      if (isPromise(why)) return lateStopOf(holders);
+      if (why !== undefined) return { config, why: { ...why, snapshot: step.snapshot } };
+    }
+    return undefined;
+  }
+
+  #confirm(stop: LateStop | undefined, incoming: Call, judge: Judge): MaybePromise<void> {
+    if (stop === undefined || this.#isCancelled(incoming))
+      return resume(keepsClaims(holdersOf(incoming)), this, this.#sendOn, incoming, judge);
+    return new Judge(stop.config, this.#exchange, this.#admission).refuseLate(incoming, stop.why);
   }
 
   /** Lets the steps of a call go on, if its client still waits and its claims still hold. */
@@ -210,7 +243,7 @@ class GateFilter implements Filter {
       if (this.#exchange.tap.closed) this.#onAnswered?.();
       return incoming.drop();
     }
-    if (!isKept) return judge.refuseLate(incoming);
+    if (!isKept) return judge.refuseLate(incoming, TURN_ENDED);
     for (const { step } of holdersOf(incoming)) step.forward();
   }
 
@@ -516,6 +549,14 @@ function expectReplays(
 }
 
 /** Methods whose params name a tool, a prompt or a resource. */
+async function lateStopOf(holders: readonly ClaimedCall[]): Promise<LateStop | undefined> {
+  for (const { config, run, step } of holders) {
+    const why = await stoppedByOperators(config, run, step.tool);
+    if (why !== undefined) return { config, why: { ...why, snapshot: step.snapshot } };
+  }
+  return undefined;
+}
+
 const NAMING = new Set([
   'tools/call',
   'prompts/get',

@@ -41,6 +41,7 @@ import {
   standingAsRead,
   standingNow,
   standingOfRefused,
+  stoppedByOperators,
 } from './standing.ts';
 import { answerStatus } from './status-tool.ts';
 import { keepsSecrets } from './visibility.ts';
@@ -50,6 +51,11 @@ const NO_REFUSALS =
 
 const NO_NAME = 'Invalid params: name must be a string';
 const LONG_NAME = `Invalid params: name must have at most ${LONGEST_NAME} characters`;
+
+/** The reasons for which a claim is refused, before which that of a whole workflow comes. */
+const AFTER_FROZEN: ReadonlySet<Refused['reason']> = new Set([
+  ...(['state', 'busy', 'held', 'too-many-held'] as const),
+]);
 
 const TOO_MANY_HELD: Refused = { reason: 'too-many-held' };
 
@@ -174,7 +180,13 @@ export class Judge {
   }
 
   #decide(asked: BoundCall): MaybePromise<Verdict> {
-    const { run, binding } = asked;
+    const { tool, run, binding } = asked;
+    // Asked beside the claim or the read, and never before it. It counts once the call goes on.
+    const stopped = stoppedByOperators(this.#config, run, tool);
+    // A call that is known to be stopped claims nothing.
+    const isStopped = !isPromise(stopped) && stopped?.reason === 'frozen';
+    if (isStopped)
+      return after(standingNow(this.#config, run), (standing) => this.#test(asked, standing));
     if (binding.kind === 'step' || this.#config.workflow.shield !== undefined)
       return this.#claim(asked);
     // Any other call needs no claim: it may run beside others.
@@ -218,15 +230,25 @@ export class Judge {
   /** Decides about a call that needs no claim. */
   #test(asked: BoundCall, standing: Standing | Absent): MaybePromise<Verdict> {
     const { incoming, tool, run, binding } = asked;
-    const reason = decide(standing, { tool, binding });
-    if (reason === 'unknown') return this.#refuseGone(incoming, tool, run);
-    if (typeof standing === 'string' || reason !== undefined)
-      return this.#refuseBound(asked, { reason: reason ?? 'unavailable', ...at(standing) });
-    if (binding.guards.length === 0) return this.#forward(asked, standing);
-    const call = askedCall(incoming, tool, run);
-    return refusedUnclaimed(this.#config, run, binding.guards, standing, call).then((refused) =>
-      refused === undefined ? this.#forward(asked, standing) : this.#refuseBound(asked, refused),
-    );
+    const isBarred = typeof standing === 'string' || standing.stopped !== undefined;
+    const before = isBarred ? undefined : stoppedByOperators(this.#config, run, tool);
+    return after(before, (stopped) => {
+      if (stopped !== undefined) return this.#refuseBound(asked, { ...stopped, ...at(standing) });
+      const reason = decide(standing, { tool, binding });
+      if (reason === 'unknown') return this.#refuseGone(incoming, tool, run);
+      if (typeof standing === 'string' || reason !== undefined)
+        return this.#refuseBound(asked, { reason: reason ?? 'unavailable', ...at(standing) });
+      if (binding.guards.length === 0) return this.#forward(asked, standing);
+      const call = askedCall(incoming, tool, run);
+      return refusedUnclaimed(this.#config, run, binding.guards, standing, call).then((refused) =>
+        // Again, since guards may take seconds.
+        after(refused ?? stoppedByOperators(this.#config, run, tool), (why) =>
+          why === undefined
+            ? this.#forward(asked, standing)
+            : this.#refuseBound(asked, { standing, ...why }),
+        ),
+      );
+    });
   }
 
   /** Lets a call run beside others. If its run is to record it, the gate waits for its answer. */
@@ -308,8 +330,6 @@ export class Judge {
       states: workflow.claimable(binding, beginsAnew(this.#config, run.run)),
       restarts: restarts ? run : undefined,
       begin: beginningOf(this.#config, run),
-      refuses: (claimed: Step, position: Position) =>
-        Standing.ofStep(this.#config, run, claimed, position).stopped?.reason,
       opens,
       request,
       onTooLong: () => giveUp(id, true),
@@ -331,13 +351,20 @@ export class Judge {
       if ('fault' in step) this.#config.onError(step.fault);
       if (step.held !== undefined)
         (held ?? this.#held).met(step.held, { run: run.run, workflow: workflow.id });
-      const refuse = (): MaybePromise<Verdict> =>
-        step.reason === 'unknown'
-          ? this.#refuseGone(incoming, tool, run)
-          : this.#refuseBound(
-              { ...asked, left, waitsUntil },
-              closed === undefined ? step : { ...step, standing: closed },
-            );
+      const refuse = (): MaybePromise<Verdict> => {
+        if (step.reason === 'unknown') return this.#refuseGone(incoming, tool, run);
+        const why = closed === undefined ? step : { ...step, standing: closed };
+        // A run that operators have stopped is not told to wait or to go another way.
+        const stopped = AFTER_FROZEN.has(step.reason)
+          ? stoppedByOperators(this.#config, run, tool)
+          : undefined;
+        return after(stopped, (found) =>
+          this.#refuseBound(
+            { ...asked, left, waitsUntil },
+            found?.reason === 'frozen' ? { ...why, ...found } : why,
+          ),
+        );
+      };
       const { isOpenWhileHeld } = binding;
       const isHeld = step.reason === 'held' || step.reason === 'too-many-held';
       if (!isHeld || isOpenWhileHeld === undefined) return refuse();
@@ -450,11 +477,9 @@ export class Judge {
     }
   }
 
-  /** Refuses a call whose claim ended before it was forwarded. */
-  refuseLate(incoming: Call): MaybePromise<void> {
-    const tool = String(incoming.named);
-    const cause = 'its turn ended before it began';
-    return after(this.#refuse(incoming, tool, { reason: 'unavailable', cause }, []), () => {});
+  /** Refuses a call that has its claim, before it is forwarded. */
+  refuseLate(incoming: Call, why: RefusedCall): MaybePromise<void> {
+    return after(this.#refuse(incoming, String(incoming.named), why, []), () => {});
   }
 
   /** Adds a refused call to the trail. The client gets its answer even if the store fails. */
@@ -519,8 +544,13 @@ export class Judge {
     const ready = isPromise(noted) ? noted.then(() => outlet) : outlet;
     return after(ready, (leads) => {
       const { foreseen, ...found } = leads ?? NO_OUTLET;
+      const { stops } = why;
+      const isStopped = (each: string): boolean =>
+        stops === 'workflow' ? this.#config.workflow.isBound(each) : each === tool;
+      const available =
+        stops === undefined ? found.available : found.available.filter((each) => !isStopped(each));
       const workflow = this.#config.workflow.id;
-      const refusal = { workflow, state, tool, reason: told, ...found };
+      const refusal = { workflow, state, tool, reason: told, ...found, available };
       return this.#answerRefused(incoming, refusal, { ...details, foreseen });
     });
   }

@@ -11,23 +11,25 @@ import { showValue } from '../options.ts';
 import { askBegin, type Begin, claimRun } from '../step/claim.ts';
 import { moveTo, type StepMove, tellIfHeld } from '../step/outcome.ts';
 import { NO_REQUEST, type Refused, Step, type StepRules } from '../step/step.ts';
-import { type GuardedStore, StoreUnavailable } from '../step/store-calls.ts';
-import type { Turns } from '../step/turns.ts';
+import { type GuardedStore, persist, StoreUnavailable } from '../step/store-calls.ts';
+import type { WorkflowSwitch } from '../step/switch.ts';
+import { pauseBefore, type Turns } from '../step/turns.ts';
 import type {
   ClaimView,
   CommitRequest,
+  Freeze,
+  FreezeResult,
   FsmSnapshot,
   SessionRecord,
   TrailDraft,
 } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import type { Position } from '../workflow/position.ts';
-import { countFailure, FREEZE } from '../workflow/stored.ts';
+import { countFailure, FREEZE, UNFREEZE } from '../workflow/stored.ts';
 import type { Beginning, Workflow } from '../workflow/workflow.ts';
 import { mountedBegin } from './config.ts';
-import { listsChangedBy } from './list-changes.ts';
-import { recordMove } from './recorded-call.ts';
-import { isFromOutside, OUTSIDE, Standing, standingOfRefused, storedIn } from './standing.ts';
+import { boundLists, listsChangedBy } from './list-changes.ts';
+import { isFromOutside, OUTSIDE, Standing, storedIn } from './standing.ts';
 import { isStableEverywhere } from './visibility.ts';
 
 /** What it takes to move runs from outside. */
@@ -61,8 +63,8 @@ interface OutsideCall extends Pick<CommitRequest, 'settles'> {
   readonly begin?: (() => Promise<Beginning>) | undefined;
   /** As in {@link Wanted}. */
   readonly begins?: boolean;
-  /** Whether it moves a run that is stopped. Default `false`. */
-  readonly thaws?: boolean;
+  /** Whether it moves a run though operators have stopped the whole workflow. Default `false`. */
+  readonly whileStopped?: boolean;
 }
 
 /** Asks the app how a run begins; `undefined` where that is as the machine says. */
@@ -99,7 +101,7 @@ export async function moveFromOutside(
     create,
     begin = outsideBeginning(mover, run),
     begins,
-    thaws = false,
+    whileStopped = false,
   }: OutsideCall,
   change: (
     from: Position,
@@ -107,6 +109,11 @@ export async function moveFromOutside(
   ) => StepMove | undefined | Promise<StepMove | undefined>,
 ): Promise<StepMove | NotMoved | 'unchanged'> {
   const { workflow, store, ttlMs, turns, clock, events, onError } = mover;
+  if (!whileStopped) {
+    const stopped = await store.switchOf(workflow.id)?.now();
+    if (stopped === 'unread') throw new StoreUnavailable('the store could not be asked');
+    if (stopped?.all !== undefined) return 'frozen';
+  }
   const rules: StepRules = {
     workflow,
     whenEnded: 'keep',
@@ -117,9 +124,6 @@ export async function moveFromOutside(
     onError,
   };
   const digest = `${OUTSIDE}${digestOf(payload)}`;
-  const viewpoint = { run, actor: undefined };
-  const stopAt = (claimed: Step, position: Position): StopReason | undefined =>
-    thaws ? undefined : Standing.ofStep(rules, viewpoint, claimed, position).stopped?.reason;
   const claim = (uncertain: 'retry' | 'hold'): Promise<Step | Refused> => {
     const wanted = {
       run: { run, store, ttlMs, turns, create },
@@ -128,7 +132,6 @@ export async function moveFromOutside(
       states: undefined,
       begin,
       begins,
-      refuses: stopAt,
       request: NO_REQUEST,
       onTooLong: () => {},
     };
@@ -141,10 +144,7 @@ export async function moveFromOutside(
   if (!(step instanceof Step) && step.reason === 'too-many-held') step = await claim('hold');
   if (!(step instanceof Step)) {
     const { reason } = step;
-    const standing = standingOfRefused({ ...rules, clock }, viewpoint, step);
-    const stop = typeof standing === 'object' ? standing.stopped?.reason : undefined;
-    if (!thaws && stop !== undefined) return stop;
-    if (reason === 'busy' || reason === 'held') return reason;
+    if (reason === 'busy' || reason === 'held' || reason === 'frozen') return reason;
     if (reason === 'unknown') return 'unknown-run';
     if ('fault' in step) throw step.fault;
     throw new StoreUnavailable('the store could not be asked');
@@ -153,11 +153,6 @@ export async function moveFromOutside(
   try {
     if (step.understood === undefined) throw step.fault;
     const { position } = step.understood;
-    const stop = stopAt(step, position);
-    if (stop !== undefined) {
-      await step.withdraw();
-      return stop;
-    }
     move = await change(position, step.isFirst);
   } catch (error) {
     await step.withdraw();
@@ -167,68 +162,85 @@ export async function moveFromOutside(
     await step.withdraw();
     return 'unchanged';
   }
-  let stopped: StopReason | undefined;
   const remake = async (moved: Step): Promise<StepMove | undefined> => {
     const { understood, isFirst } = moved;
-    // An operator may have stopped the run beside this claim.
-    stopped = understood && stopAt(moved, understood.position);
-    if (understood === undefined || stopped !== undefined) return undefined;
+    if (understood === undefined) return undefined;
     const anew = await change(understood.position, isFirst);
     if (anew !== undefined) move = anew;
     return anew;
   };
   const status = await step.saveOrThrow(move, { settles }, remake);
-  if (status === 'moved') return stopped ?? 'unchanged';
+  if (status === 'moved') return 'unchanged';
   if (status !== 'committed') return status === 'unknown' ? 'unknown-run' : 'busy';
   tellMovedOutside(mover, run, move);
   return move;
 }
 
 /**
- * Stops a run at once, without a claim: beside a step that is running or held, and before each call
- * that waits. A step that runs is saved with it. Then waits for that step.
+ * Stops a run at once, or lets it go on, by a mark beside its claim. Its clients are told.
  *
- * @param freezing gives the move
- * @returns the move, and the state in which the run stands after the wait
- * @throws StoreUnavailable, or what `begin` throws: the run stays as it was
+ * @param by who stops it; `undefined` lets it go on
+ * @returns the state of the run then, and whether that has changed anything
+ * @throws StoreUnavailable
  */
-export async function stopFromOutside(
+export async function freezeFromOutside(
   mover: OutsideMover,
   run: string,
-  create: SessionRecord | undefined,
-  freezing: (from: Position, isFirst: boolean) => StepMove,
-): Promise<{ readonly move: StepMove; readonly state: string } | 'unknown-run' | StopReason> {
-  const { workflow, store, ttlMs, clock, onError } = mover;
-  const rules = { workflow, whenEnded: 'keep', onError } as const;
-  // Its clients have seen that it left a state whose deadline has passed.
-  await expireFromOutside(mover, run);
-  const record = await store.read(run, ttlMs, workflow.id);
-  if (record === undefined && create === undefined) return 'unknown-run';
-  const stored = storedIn(record, workflow.id)?.snapshot;
-  // Not where a deadline takes it: a step may be running from before.
-  const stands = stored === undefined ? workflow.start : workflow.stand(stored);
-  const { updatedAt = 0, version = 0 } = stored ?? {};
-  const begin = outsideBeginning(mover, run);
-  const about = { run, token: newToken(), create, begin, forMs: TIMES.leaseMs };
-  const found = { ...stands, updatedAt, version };
-  const recorded = await recordMove(mover, about, found, (from, isFirst) => {
-    const parts = { updatedAt, version, now: clock.now() };
-    const standing = new Standing(rules, { run, actor: undefined }, from, parts);
-    return standing.stopped?.reason ?? freezing(from, isFirst);
-  });
-  if (recorded === 'unknown') return 'unknown-run';
-  if (typeof recorded !== 'object') return recorded;
-  const { move } = recorded;
-  tellMovedOutside(mover, run, move);
+  by: Freeze | undefined,
+  said: Freeze,
+  create?: SessionRecord,
+): Promise<{ readonly isChanged: boolean; readonly state: string } | 'unknown-run'> {
+  const { workflow, store, ttlMs, clock, events, onError, tell } = mover;
+  const token = newToken();
+  const stored = storedIn(await store.read(run, ttlMs, workflow.id), workflow.id);
+  const from = stored?.snapshot.state ?? workflow.start.state;
+  const entry = { from, event: by === undefined ? UNFREEZE : FREEZE, ...said };
+  const initial = { ...workflow.start, updatedAt: clock.now() };
+  const key = { run, workflow: workflow.id, token, create, ttlMs };
+  const ask = (): Promise<FreezeResult> => store.freeze({ ...key, freeze: by, initial, entry });
+  const frozen = await persist(ask, { clock, forMs: TIMES.leaseMs, onError });
+  if (frozen.status === 'unknown') return 'unknown-run';
+  const { state } = frozen.snapshot;
+  if (frozen.status === 'unchanged') return { isChanged: false, state };
+  if (!isStableEverywhere(workflow)) tell(run, boundLists(workflow));
+  if (events.isOn) {
+    const type = by === undefined ? 'run.unfrozen' : 'run.frozen';
+    events.publish({ type, workflow: workflow.id, runKey: run, state, ...said });
+  }
+  return { isChanged: true, state };
+}
+
+/** @throws InterlockError `ERR_INTERLOCK_STORE` where the store keeps no switches */
+export function switchOf({ workflow, store }: OutsideMover): WorkflowSwitch {
+  const found = store.switchOf(workflow.id);
+  if (found !== undefined) return found;
+  throw new InterlockError(
+    'ERR_INTERLOCK_STORE',
+    'freezeAll(): this store keeps no switches: it lacks readSwitch() and swapSwitch()',
+  );
+}
+
+/**
+ * Waits for the step that is under way in a run, for at most 10 s, and gives the state of the run
+ * then; `undefined` where the store cannot be asked.
+ */
+export async function stateAfterStep(
+  { workflow, store, ttlMs, clock, onError }: OutsideMover,
+  run: string,
+): Promise<string | undefined> {
+  const deadline = clock.now() + TIMES.waitMs;
   try {
-    // Takes over what a process has left that may only stand still, so that it forwards no call.
-    await moveFromOutside(mover, run, { name: FREEZE }, () => undefined);
-    const stood = storedIn(await store.read(run, ttlMs, workflow.id), workflow.id);
-    return { move, state: stood?.snapshot.state ?? move.trail.to };
+    for (let attempt = 0; ; attempt++) {
+      const stored = storedIn(await store.read(run, ttlMs, workflow.id), workflow.id);
+      const left = deadline - clock.now();
+      if (stored?.claim?.live !== true || left <= 0) return stored?.snapshot.state;
+      await new Promise<void>((resolve) => {
+        clock.after(Math.min(pauseBefore(attempt), left), () => resolve());
+      });
+    }
   } catch (error) {
-    // The run is stopped, whether or not the store can be asked for its step.
     onError(error);
-    return { move, state: move.trail.to };
+    return undefined;
   }
 }
 
@@ -287,7 +299,8 @@ export async function expireFromOutside(mover: OutsideMover, run: string): Promi
     return false;
   }
   // Nothing to change: the claim itself moves a run whose deadline has passed.
-  const result = await moveFromOutside(mover, run, { name: 'sweep', waitMs: 0 }, () => undefined);
+  const sweep = { name: 'sweep', waitMs: 0, whileStopped: true };
+  const result = await moveFromOutside(mover, run, sweep, () => undefined);
   return result === 'unchanged';
 }
 

@@ -8,11 +8,11 @@ import type { Admission, Run } from '../session/run.ts';
 import { askBegin } from '../step/claim.ts';
 import { beginsAnew, shownPosition, tellIfHeld, type WhenEnded } from '../step/outcome.ts';
 import type { Refused, Step } from '../step/step.ts';
+import type { WorkflowFreeze } from '../step/switch.ts';
 import { turnKey } from '../step/turns.ts';
-import type { ClaimView, FsmSnapshot, RunRecord, WorkflowRecord } from '../stores/store.ts';
+import type { ClaimView, Freeze, FsmSnapshot, RunRecord, WorkflowRecord } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
-import { after, type MaybePromise } from '../wire/task-line.ts';
-import { type Freeze, freezeIn } from '../workflow/envelope.ts';
+import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import type { Next, Position } from '../workflow/position.ts';
 import type { Stand } from '../workflow/together.ts';
 import type { Sight, Veil } from '../workflow/visible.ts';
@@ -57,14 +57,8 @@ interface Parts {
   readonly expiry?: Next | undefined;
   /** The tools that its client is known to see. Default: those of the state and of `visible`. */
   readonly seen?: readonly string[] | undefined;
-  /** Who has stopped the run. Default: as its saved data say. */
+  /** Who has stopped the run. */
   readonly frozen?: Freeze | undefined;
-}
-
-/** Why nothing of a run goes on; `undefined` where it does. Every door reads it off a standing. */
-function stopOf({ reached, parts }: Pick<Standing, 'reached' | 'parts'>): Stop | undefined {
-  const by = parts.frozen ?? freezeIn(reached.context);
-  return by && { reason: 'frozen', by };
 }
 
 const NONE: ReadonlySet<string> = new Set();
@@ -82,7 +76,7 @@ export class Standing implements Stand {
   /** The move of a deadline that has passed, which the store does not have yet. */
   readonly expiry: Next | undefined;
   readonly parts: Parts;
-  /** What stops the run; `undefined` where it goes on. */
+  /** What stops the run; `undefined` where it goes on. Every door reads it here. */
   readonly stopped: Stop | undefined;
   #sight: Sight | undefined;
   #closed: ReadonlySet<string> | undefined;
@@ -102,7 +96,7 @@ export class Standing implements Stand {
     this.reached = expiry?.position ?? position;
     this.position = begun ?? shownPosition(rules, viewpoint.run, this.reached);
     this.parts = parts;
-    this.stopped = stopOf(this);
+    this.stopped = parts.frozen && { reason: 'frozen', by: parts.frozen };
   }
 
   /**
@@ -120,15 +114,13 @@ export class Standing implements Stand {
     const { workflow } = rules;
     if (record === undefined)
       return new Standing(rules, viewpoint, workflow.start, { updatedAt: 0, version: 0, now });
-    const { snapshot, claim } = record;
+    const { snapshot, claim, frozen } = record;
     const { updatedAt, version = 0 } = snapshot;
     const position = workflow.adopt(snapshot);
-    const parts = { updatedAt, version, claim, now };
-    const standing = new Standing(rules, viewpoint, position, parts);
     // Nothing moves a stopped run, not even its deadline.
-    if (standing.stopped !== undefined) return standing;
-    const expiry = workflow.overdue({ ...position, updatedAt }, now);
-    return expiry ? new Standing(rules, viewpoint, position, { ...parts, expiry }) : standing;
+    const expiry = frozen ? undefined : workflow.overdue({ ...position, updatedAt }, now);
+    const parts = { updatedAt, version, claim, frozen, now, expiry };
+    return new Standing(rules, viewpoint, position, parts);
   }
 
   /** A run as a step has claimed it, before any move of its own. */
@@ -335,11 +327,15 @@ export function standingIn(
 export function standingOfRefused(
   rules: StandingRules & Pick<GateConfig, 'clock'>,
   viewpoint: Viewpoint,
-  { snapshot, held, now }: Refused,
+  { snapshot, held, freeze, now }: Refused,
 ): Standing | 'unreadable' | undefined {
   if (snapshot === undefined) return undefined;
   try {
-    const record = { snapshot, ...(held && { claim: held }) };
+    const record = {
+      snapshot,
+      ...(held && { claim: held }),
+      ...(freeze && { frozen: freeze }),
+    };
     return Standing.of(rules, viewpoint, record, now ?? rules.clock.now());
   } catch (error) {
     rules.onError(error);
@@ -463,4 +459,44 @@ function warnOfNeverShown({ workflow, warnOnce }: GateConfig, { beginsAnew }: St
       'it is never available: the next call begins an ended run anew, by default in the runs of ' +
       "principals. Bind it to other states too, or give fsmGate({ whenEnded: 'keep' })",
   );
+}
+
+/** What operators have stopped of a workflow, or that this is not known. */
+export type OperatorsStop =
+  | { readonly reason: 'frozen'; readonly stops: 'workflow' | 'tool' }
+  | { readonly reason: 'unavailable' };
+
+/**
+ * Why no call of the tool goes on in any run; `undefined` where it does. At once where this process
+ * has asked the store in the last 500 ms.
+ */
+export function stoppedByOperators(
+  { workflow }: GateConfig,
+  { store }: Run,
+  tool: string,
+): MaybePromise<OperatorsStop | undefined> {
+  const known = store.switchOf(workflow.id)?.now();
+  if (known === undefined) return undefined;
+  return isPromise(known)
+    ? known.then((freeze) => stopIn(freeze, workflow, tool))
+    : stopIn(known, workflow, tool);
+}
+
+/** Whether operators have stopped this tool among all of its workflow, by its name or its glob. */
+export function isToolStopped(
+  { tools }: WorkflowFreeze,
+  workflow: Workflow,
+  tool: string,
+): boolean {
+  return tools.size > 0 && (tools.has(tool) || tools.has(workflow.keyOf(tool)));
+}
+
+function stopIn(
+  freeze: WorkflowFreeze | 'unread',
+  workflow: Workflow,
+  tool: string,
+): OperatorsStop | undefined {
+  if (freeze === 'unread') return { reason: 'unavailable' };
+  if (freeze.all !== undefined) return { reason: 'frozen', stops: 'workflow' };
+  return isToolStopped(freeze, workflow, tool) ? { reason: 'frozen', stops: 'tool' } : undefined;
 }

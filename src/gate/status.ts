@@ -18,7 +18,14 @@ import type { CallBinding } from '../workflow/bound-tools.ts';
 import { jsonOf } from '../workflow/stored.ts';
 import type { GateConfig } from './config.ts';
 import type { Outlook } from './gates.ts';
-import { asBegun, asShown, type Standing, standingIn, storedIn } from './standing.ts';
+import {
+  asBegun,
+  asShown,
+  isToolStopped,
+  type Standing,
+  standingIn,
+  storedIn,
+} from './standing.ts';
 
 /** What the model is told of one workflow. */
 export interface WorkflowStatus {
@@ -76,22 +83,30 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
   const isSaved = storedIn(record, workflow.id) !== undefined;
   const recent = isSaved ? await recentOf(gate, run, standing) : [];
   const { reached, stopped, leavesAt: at, parts } = standing;
-  const underWay = stopped?.reason ?? standing.underWay;
+  const freeze = await run.store.switchOf(workflow.id)?.now();
+  const known = freeze === 'unread' ? undefined : freeze;
+  const stops = known?.all && stopped === undefined ? ('workflow' as const) : undefined;
+  const underWay = stopped?.reason ?? (stops ? 'frozen' : standing.underWay);
   const hasEnded = underWay === 'idle' && workflow.hasEnded(reached.state);
-  const next = underWay === 'idle' ? nextOf(part, standing) : [];
+  const isStopped = (tool: string): boolean =>
+    known !== undefined && isToolStopped(known, workflow, tool);
+  const goOn = underWay === 'idle' ? nextOf(part, standing) : [];
+  const next = goOn.filter(({ tool }) => !isStopped(tool));
   const leadsOn = next.some(({ leadsTo }) => leadsTo.some((each) => each !== reached.state));
-  const waitsFor = hasEnded ? undefined : awaited(part, standing, next, leadsOn);
+  const waits = stops ? OPERATOR : awaited(part, standing, next, leadsOn, isStopped);
+  const waitsFor = hasEnded ? undefined : waits;
   const left =
     at === undefined ? at : { leavesAt: new Date(at).toISOString(), leavesInMs: at - parts.now };
   const summary = summaryOf(gate, standing);
-  const known = {
+  const told = {
     workflow: workflow.id,
     status: hasEnded ? ('ended' as const) : underWay,
     state: reached.state,
     ...(waitsFor && { waitsFor }),
   };
   const facts = {
-    ...known,
+    ...told,
+    stops,
     available: next.map(({ tool }) => tool),
     leadsOn,
     leavesInMs: left?.leavesInMs,
@@ -99,7 +114,7 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
     words: hasEnded ? begunAnew(standing, run) : undefined,
   };
   return {
-    ...known,
+    ...told,
     says: statusWords(facts),
     next: hasEnded && run.anew !== undefined ? [...next, ...starters] : next,
     ...(pass && { pass }),
@@ -140,17 +155,20 @@ function nextOf({ outlook }: RunPart, { workflow, position: from }: Standing): r
   });
 }
 
+const OPERATOR: Awaited = { what: 'operator' };
+
 /** What a run waits for. Where a call leads to another state, only what comes from outside. */
 function awaited(
   { outlook }: RunPart,
   standing: Standing,
   next: readonly NextTool[],
   leadsOn: boolean,
+  isStopped: (tool: string) => boolean,
 ): Awaited | undefined {
   const { workflow, underWay, reached, parts, stopped } = standing;
   const { state } = reached;
   const { claim, updatedAt } = parts;
-  if (stopped !== undefined) return { what: 'operator' };
+  if (stopped !== undefined) return OPERATOR;
   if (underWay !== 'idle') {
     const what = underWay === 'held' ? 'operator' : 'step';
     const tool = claim && standing.claimTold(claim);
@@ -165,6 +183,7 @@ function awaited(
   for (const tool of workflow.available(state)) {
     if (!standing.shows(tool)) continue;
     const binding = workflow.matchAlways(tool);
+    if (isStopped(tool)) return { what: 'operator', tool };
     if (binding === undefined || next.some((each) => each.tool === tool)) continue;
     if (outlook.available.includes(tool)) return { what: 'condition', tool };
     const { path } = outlook.wayTo(binding.states, (other) => demandOf(other, tool), tool);

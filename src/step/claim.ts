@@ -5,7 +5,6 @@
  */
 import type { Clock } from '../clock.ts';
 import { InterlockError } from '../errors.ts';
-import type { StopReason } from '../events.ts';
 import type { Json } from '../stores/store.ts';
 import type { Position } from '../workflow/position.ts';
 import { AFTER, BEGIN, jsonOf, RESTART } from '../workflow/stored.ts';
@@ -39,11 +38,6 @@ export interface Wanted extends StepCall, Waiting {
   readonly opens?: ((begun: Position) => boolean) | undefined;
   /** Whether the caller saves by itself how the run begins. Default `false`. */
   readonly begins?: boolean | undefined;
-  /**
-   * What stops the run there: asked before the run makes any move of its own. Of a run that makes
-   * none, the caller asks. Default: nothing stops it.
-   */
-  readonly refuses?: ((claimed: Step, position: Position) => StopReason | undefined) | undefined;
 }
 
 /**
@@ -68,9 +62,6 @@ export function claimRun(
     const found = step.understood;
     // The caller refuses a run that this deployment does not understand.
     if (found === undefined || isReady(rules.workflow, found, wanted)) return step;
-    const reason = wanted.refuses?.(step, found.position);
-    if (reason !== undefined)
-      return step.withdraw().then(() => ({ reason, snapshot: step.snapshot }));
     return makeReady(rules, wanted, step, found).then((made) => {
       if (!('move' in made)) return made;
       if (made.move !== undefined) onMoved(made.move);

@@ -12,6 +12,7 @@ import type {
   ClaimView,
   CommitRequest,
   CommitResult,
+  Freeze,
   FsmSnapshot,
   Json,
   ReleaseOptions,
@@ -121,6 +122,10 @@ export interface Refused {
   readonly snapshot?: FsmSnapshot | undefined;
   /** The claim of the step whose outcome is unknown, where the run is held. */
   readonly held?: ClaimView | undefined;
+  /** Who has stopped the run. */
+  readonly freeze?: Freeze | undefined;
+  /** What operators have stopped, where that is not the run alone. */
+  readonly stops?: 'workflow' | 'tool' | undefined;
   /** What time it is for the store, where it says so. */
   readonly now?: number | undefined;
   /** What the guard says; of `arguments`, what is wrong with them. */
@@ -1062,10 +1067,11 @@ export function calledOff(
 
 function refusal(result: ClaimResult): Refused {
   if (result.status === 'unknown') return { reason: 'unknown' };
-  const { status, snapshot } = result;
-  if (status === 'held') return { reason: 'held', snapshot, held: result.claim, now: result.now };
-  if (status === 'unsettled') return { reason: 'too-many-held', snapshot, now: result.now };
-  return { reason: status === 'state' ? 'state' : 'busy', snapshot, now: result.now };
+  const { status, snapshot, now } = result;
+  if (status === 'held') return { reason: 'held', snapshot, held: result.claim, now };
+  if (status === 'frozen') return { reason: 'frozen', snapshot, freeze: result.freeze, now };
+  if (status === 'unsettled') return { reason: 'too-many-held', snapshot, now };
+  return { reason: status === 'state' ? 'state' : 'busy', snapshot, now };
 }
 
 /** Whether that outcome ends a step: a move of a call that was not forwarded has no such one. */

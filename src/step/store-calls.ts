@@ -14,6 +14,7 @@ import type {
   RunKey,
   TransactionalStateStore,
 } from '../stores/store.ts';
+import { WorkflowSwitch } from './switch.ts';
 
 /** The call did not run, or waits for an input: the next try gets the same idempotency key. */
 export const KEEPS_KEY = { settles: false } as const;
@@ -33,6 +34,8 @@ type CommitIn = TransactionalStateStore<unknown>['commitIn'];
 /** A store whose calls have deadlines. It has `commitIn` where the store has it. */
 export interface GuardedStore extends AtomicStateStore {
   readonly commitIn?: CommitIn;
+  /** The switch of a workflow; `undefined` where the store keeps none. */
+  switchOf(workflow: string): WorkflowSwitch | undefined;
   /**
    * Resolves if the store grants claims. One that was granted in the last ten seconds is proof
    * enough. Else this process asks for one in a run of its own, once for all callers, and keeps the
@@ -131,6 +134,7 @@ export function guardStore(
     claim: (request) => bounded('claim', () => store.claim(request)),
     release: (...args) => bounded('release', () => store.release(...args)),
   };
+  const switches = new Map<string, WorkflowSwitch>();
   const guarded: GuardedStore = {
     contract: store.contract,
     ...inTransaction,
@@ -164,6 +168,14 @@ export function guardStore(
           if (isLate) letGoLate(guarded, request, clock);
         },
       ),
+    switchOf: (workflow) => {
+      const known = switches.get(workflow);
+      const { readSwitch: read, swapSwitch: swap } = guarded;
+      if (known !== undefined || read === undefined || swap === undefined) return known;
+      const made = new WorkflowSwitch(workflow, { readSwitch: read, swapSwitch: swap }, clock);
+      switches.set(workflow, made);
+      return made;
+    },
     prove: () => {
       if (isFresh(grantedAt)) return Promise.resolve();
       if (proof === undefined || !isFresh(proof.askedAt))

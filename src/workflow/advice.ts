@@ -51,6 +51,8 @@ export interface RefusalDetails {
   readonly heldTool?: string | undefined;
   /** For `'unavailable'`: why. Default: the state cannot be read. */
   readonly cause?: string | undefined;
+  /** For `'frozen'`: what the operator has stopped. Default: the run alone. */
+  readonly stops?: 'workflow' | 'tool' | undefined;
   /** Whether no path means that no way exists. Default `true`. */
   readonly foreseen?: boolean | undefined;
   /** Whether the state is that of rules of order: the text leaves it out. Default `false`. */
@@ -131,6 +133,8 @@ export interface StatusFacts {
   readonly words?: string | undefined;
   /** In how many milliseconds a deadline takes the run out of its state. */
   readonly leavesInMs?: number | undefined;
+  /** What the operator has stopped, where that is not the run alone. */
+  readonly stops?: RefusalDetails['stops'];
   /** For rules of order: the tools that are done. */
   readonly done?: readonly string[] | undefined;
 }
@@ -217,7 +221,9 @@ const STATUS_SENTENCES: Record<Status, (facts: StatusFacts) => string[]> = {
   held: goesOn,
   frozen: (facts) => [
     standsWords(facts),
-    'The operator has stopped this run.',
+    facts.stops === 'workflow'
+      ? `The operator has stopped ${stoppedName(facts.workflow, facts.stops)}.`
+      : 'The operator has stopped this run.',
     untilThawed(facts.workflow),
   ],
   ended: ({ workflow, state = '', words, available }) => [
@@ -387,10 +393,16 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
     ...(state === undefined ? [] : [availability(workflow, available)]),
     'Do not repeat the call.',
   ],
-  frozen: ({ tool, workflow }) => [
-    notRun(tool, `the operator has stopped this run of ${name(workflow)}.`),
-    untilThawed(workflow),
-  ],
+  frozen: ({ tool, workflow }, { stops }) =>
+    stops === 'tool'
+      ? [
+          notRun(tool, 'the operator has stopped all calls of it.'),
+          'Only the operator can let them go on. Do not call it again until then.',
+        ]
+      : [
+          notRun(tool, `the operator has stopped ${stoppedName(workflow, stops)}.`),
+          untilThawed(workflow),
+        ],
   unavailable: ({ tool, workflow }, { cause }) => [
     notRun(tool, `${cause ?? `the state of ${name(workflow)} cannot be read now`}.`),
     'Try again later.',
@@ -439,6 +451,11 @@ function refusedByGuard(
   const place = isOrder ? '' : during(refusal);
   const said = `${subject} was refused${place}: ${sentence(words)}`;
   return [said, availability(refusal.workflow, refusal.available)];
+}
+
+/** What the operator has stopped, which is more than the run or the run alone. */
+function stoppedName(workflow: string, stops: RefusalDetails['stops']): string {
+  return stops === 'workflow' ? `all runs of ${name(workflow)}` : `this run of ${name(workflow)}`;
 }
 
 function untilThawed(workflow: string): string {

@@ -35,8 +35,6 @@ export interface Envelope {
   readonly failures?: { readonly [tool: string]: number };
   /** What rules of order remember of the arguments of calls. */
   readonly 'mcp-interlock/calls'?: Json;
-  /** Who has stopped the run, and why. */
-  readonly frozen?: Json;
 }
 
 /** The members of an envelope to make. Those that are `undefined` are left out. */
@@ -95,30 +93,6 @@ export function bareContext(context: Json | undefined): { readonly context?: Jso
   const { [FORMAT_KEY]: _, data, ...rest } = openContext(context);
   if (Object.keys(rest).length > 0 && context !== undefined) return { context };
   return data === undefined ? {} : { context: data };
-}
-
-/** Who has stopped a run, and why. */
-export interface Freeze {
-  readonly actor: string;
-  readonly note: string;
-}
-
-/** Who has stopped the run with this context; `undefined` where it goes on. */
-export function freezeIn(context: Json | undefined): Freeze | undefined {
-  const { frozen } = openContext(context);
-  if (frozen === undefined) return undefined;
-  // What is no freeze of this version stops the run too.
-  const { actor, note } = isTable(frozen) ? frozen : {};
-  return { actor: String(actor ?? ''), note: String(note ?? '') };
-}
-
-/** The context of a run that is stopped, or that goes on. */
-export function withFreeze(
-  context: Json | undefined,
-  freeze: Freeze | undefined,
-): { readonly context: Json } {
-  const frozen = freeze && { actor: freeze.actor, note: freeze.note };
-  return sealContext({ ...openContext(context), frozen });
 }
 
 /** What each snapshot that was shown stands for. */

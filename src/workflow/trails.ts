@@ -71,10 +71,15 @@ function faultOf(
   if (before !== undefined && seq !== before.seq + 1) return 'missing';
   // Another deployment may have another name for the same state.
   const isSameDeployment = before === undefined || before.workflowVersion === workflowVersion;
-  if (from !== state && isSameDeployment) return 'from';
+  if (from !== state && isSameDeployment && !isFreeze(entry)) return 'from';
   if (to === undefined || workflowVersion !== workflow.version) return undefined;
   if (!workflow.hasState(to)) return 'state';
   return isMoveOf(workflow, entry, to) ? undefined : 'event';
+}
+
+/** Whether an operator stopped the run there, or let it go on: beside a step that may move it. */
+function isFreeze({ event, to }: TrailEntry): boolean {
+  return to === undefined && (event === FREEZE || event === UNFREEZE);
 }
 
 /** Whether the entry's event leads there, as far as one can tell without the run's data. */
@@ -92,7 +97,7 @@ function isMoveOf(workflow: Workflow, entry: TrailEntry, to: string): boolean {
 /** Whether a deadline, a beginning or a restart made the move. */
 function isOwnMove(workflow: Workflow, { from, event }: TrailEntry, to: string): boolean {
   if (event === RESTART) return to === workflow.initial || workflow.starts.includes(to);
-  if ([BEGIN, FREEZE, UNFREEZE].includes(event ?? '') && to === from) return true;
+  if (event === BEGIN && to === from) return true;
   const left = workflow.overdue({ state: from, updatedAt: 0 }, Number.POSITIVE_INFINITY);
   return event === AFTER && left?.position.state === to;
 }
