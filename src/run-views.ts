@@ -32,8 +32,12 @@ export function viewOfRun(
   now: number,
 ): RunView {
   const rules = { workflow, whenEnded: 'keep', onError } as const;
-  const { snapshot, claim } = found;
-  const record = snapshot && { snapshot, ...(claim && { claim }) };
+  const { snapshot, claim, frozen } = found;
+  const record = snapshot && {
+    snapshot,
+    ...(claim && { claim }),
+    ...(frozen && { frozen }),
+  };
   return viewOf(found, Standing.of(rules, { run: found.run, actor: principal }, record, now));
 }
 

@@ -52,6 +52,8 @@ const EVENTS: Readonly<Record<InterlockEventType, readonly string[]>> = {
   'run.moved': [...RUN, 'from', 'to', 'event', 'tool', 'actor'],
   'run.ended': [...RUN, 'cause', 'state'],
   'session.unknown': ['requests', 'lost', 'sinceMs'],
+  'workflow.frozen': ['workflow', 'tool', 'actor', 'note'],
+  'workflow.unfrozen': ['workflow', 'tool', 'actor', 'note'],
   'run.frozen': [...RUN, 'state', 'actor', 'note'],
   'run.unfrozen': [...RUN, 'state', 'actor', 'note'],
   'run.resolved': [...RUN, 'tool', 'outcome', 'state', 'actor', 'note'],

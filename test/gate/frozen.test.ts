@@ -118,7 +118,7 @@ describe('a frozen run', () => {
     // What has passed meanwhile takes effect once it goes on.
     expect(await app.runs.unfreeze(id, NIGHT)).toEqual({ unfrozen: true, state: 'late' });
     expect((await app.runs.history(id)).map(({ event }) => event)).toEqual([
-      ...['begin', 'freeze', 'after', 'unfreeze'],
+      ...['begin', 'freeze', 'unfreeze', 'after'],
     ]);
   });
 
@@ -181,7 +181,7 @@ describe('a frozen run', () => {
     expect(whatIf(gate, view, move)).toMatchObject({ result: 'refused' });
     const trail = await app.runs.history(session.id);
     expect(trail.slice(-2)).toMatchObject([
-      { event: 'freeze', from: 'payment', to: 'payment', ...NIGHT },
+      { event: 'freeze', from: 'payment', attempt: 0, ...NIGHT },
       { outcome: 'refused', kind: 'frozen', tool: 'cart.pay' },
     ]);
     expect(replayTrail(gate, trail).faults).toEqual([]);
@@ -282,12 +282,12 @@ describe('freezing', () => {
     expect(view).toMatchObject({ state: 'confirmed', status: 'idle', frozen: NIGHT });
     const trail = await app.runs.history(session.id, 2);
     expect(trail).toMatchObject([
-      { event: 'freeze', from: 'payment', to: 'payment' },
+      { event: 'freeze', from: 'payment' },
       { tool: 'cart.pay', from: 'payment', to: 'confirmed' },
     ]);
   });
 
-  it('stops what was about to move the run from outside', async () => {
+  it('waits for what was about to move the run from outside, which is saved', async () => {
     const app = await scene({ workflow: shopGate() });
     const session = await app.sessionAt('has_items');
     app.store.fail('commit', 1, 'late');
@@ -296,8 +296,9 @@ describe('freezing', () => {
     const freezing = app.runs.freeze(session.id, NIGHT);
     await expect.poll(async () => (await app.runs.read(session.id))?.frozen).toEqual(NIGHT);
     app.store.late[0]?.();
-    expect(await sending).toEqual({ sent: false, reason: 'frozen' });
-    expect(await passUntil(app.clock, freezing)).toEqual({ frozen: true, state: 'has_items' });
+    expect(await passUntil(app.clock, sending)).toMatchObject({ sent: true, state: 'payment' });
+    expect(await passUntil(app.clock, freezing)).toEqual({ frozen: true, state: 'payment' });
+    expect(await app.runs.read(session.id)).toMatchObject({ state: 'payment', frozen: NIGHT });
   });
 
   it('lets the time of a state go on, and leaves no state whose time was over before', async () => {
@@ -326,7 +327,9 @@ describe('freezing', () => {
     await app.data.claim(claimOf(session.id, { step, leaseMs: 1, token: 'dead' }));
     app.clock.advance(1);
     expect(await app.runs.freeze(session.id, NIGHT)).toEqual({ frozen: true, state: 'payment' });
-    expect(await app.runs.unfreeze(session.id, NIGHT)).toEqual({ unfrozen: false, reason: 'held' });
+    await app.runs.unfreeze(session.id, NIGHT);
+    expect(await app.runs.read(session.id)).toMatchObject({ status: 'held', state: 'payment' });
+    expect(await app.runs.freeze(session.id, NIGHT)).toMatchObject({ frozen: true });
     const resolved = await app.runs.resolve(session.id, 'succeeded');
     expect(resolved).toEqual({ resolved: true, state: 'confirmed' });
     expect(await app.runs.read(session.id)).toMatchObject({ status: 'idle', frozen: NIGHT });

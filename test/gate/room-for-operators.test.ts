@@ -82,7 +82,8 @@ describe.each([
     await expect.poll(async () => (await runs.read(run))?.status).toBe('held');
     expect(await runs.send(run, 'ADD_ITEM')).toEqual({ sent: false, reason: 'held' });
     expect(await runs.freeze(run, NIGHT)).toMatchObject({ frozen: true });
-    expect(await runs.unfreeze(run, NIGHT)).toEqual({ unfrozen: false, reason: 'held' });
+    expect(await runs.unfreeze(run, NIGHT)).toMatchObject({ unfrozen: true });
+    expect(await runs.freeze(run, NIGHT)).toMatchObject({ frozen: true });
     expect(await runs.resolve(run, 'failed')).toMatchObject({ resolved: true });
     expect(await runs.unfreeze(run, NIGHT)).toMatchObject({ unfrozen: true });
   });
