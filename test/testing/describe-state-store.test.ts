@@ -21,9 +21,10 @@ describe('the contract suite', () => {
   it('lets a store pass without a clock and without the optional operations', async () => {
     const none = { runs: undefined, append: undefined, held: undefined, stuck: undefined };
     const rest = { count: undefined, list: undefined, anonymize: undefined, purge: undefined };
+    const switches = { readSwitch: undefined, swapSwitch: undefined };
     const plain: Fault = (store) => ({
       ...withoutClock(store),
-      ...({ ...none, ...rest } as object),
+      ...({ ...none, ...rest, ...switches } as object),
     });
     expect(await brokenPromises(plain, 'processes')).toEqual([]);
   });
@@ -212,6 +213,7 @@ function operationsOf(store: WholeStore): WholeStore {
     claim: (...args) => store.claim(...args),
     commit: (...args) => store.commit(...args),
     record: (...args) => store.record(...args),
+    freeze: (...args) => store.freeze(...args),
     renew: (...args) => store.renew(...args),
     release: (...args) => store.release(...args),
     end: (...args) => store.end(...args),
@@ -225,5 +227,7 @@ function operationsOf(store: WholeStore): WholeStore {
     list: (query) => store.list(query),
     anonymize: (run) => store.anonymize(run),
     purge: (query) => store.purge(query),
+    readSwitch: (workflow) => store.readSwitch(workflow),
+    swapSwitch: (...args) => store.swapSwitch(...args),
   };
 }

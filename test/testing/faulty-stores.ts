@@ -6,13 +6,17 @@ import type {
   ClaimResult,
   ClaimView,
   FoundRun,
+  Freeze,
+  FreezeRequest,
   FsmSnapshot,
   Json,
   RunKey,
   RunRecord,
   RunsPage,
   SessionRecord,
+  SwitchRecord,
   TrailEntry,
+  WorkflowRecord,
 } from '../../src/stores/store.ts';
 import { anchorOf, draftText, linkOf } from '../../src/stores/trail.ts';
 import { HOUR } from '../../src/testing/fixtures.ts';
@@ -1027,6 +1031,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       renew: after((key, ...rest: Rest<'renew'>) => store.renew(key, ...rest)),
       release: after((key, ...rest: Rest<'release'>) => store.release(key, ...rest)),
       record: after((request) => store.record(request)),
+      freeze: after((request) => store.freeze(request)),
       append: after((key, ...rest: Rest<'append'>) => store.append(key, ...rest)),
     };
   },
@@ -1067,7 +1072,325 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       const { payload: _, previous = '', ...rest } = entry;
       return { ...entry, hash: linkOf('sha256', previous, entry, draftText(rest)) };
     }),
+  'freezes nothing': (store) => ({
+    freeze: async (request) => {
+      const result = await store.freeze({ ...request, freeze: undefined });
+      const { freeze } = request;
+      if (result.status === 'unknown') return result;
+      return { ...result, status: 'changed', ...(freeze && { frozen: freeze }) };
+    },
+  }),
+  'lets a claim into a frozen run': (store) => ({
+    claim: async (request) => {
+      const { freeze: _, ...result } = { freeze: 0, ...(await store.claim(request)) };
+      return result.status === 'frozen'
+        ? { ...result, status: 'claimed', idempotencyKey: randomUUID() }
+        : (result as ClaimResult);
+    },
+  }),
+  'freezes each workflow of a run': (store) => ({
+    claim: async (request) => {
+      const workflows = Object.values((await store.read(request.run, HOUR))?.workflows ?? {});
+      const { frozen, snapshot } = workflows.find(({ frozen }) => frozen) ?? {};
+      if (frozen && snapshot) return { status: 'frozen', freeze: frozen, snapshot };
+      return store.claim(request);
+    },
+  }),
+  'moves what it freezes': (store) =>
+    withFrozen(store, ({ snapshot, ...rest }) => ({
+      ...rest,
+      snapshot: { ...snapshot, version: (snapshot.version ?? 0) + 1 },
+    })),
+  'lets a second freeze replace the first': (store) => ({
+    freeze: async (request) => {
+      const result = await store.freeze(request);
+      if (result.status !== 'unchanged' || !request.freeze) return result;
+      await store.freeze({ ...request, token: randomUUID(), freeze: undefined });
+      return store.freeze(request);
+    },
+  }),
+  'does not know a freeze again': (store) => ({
+    freeze: (request) => store.freeze({ ...request, token: randomUUID() }),
+  }),
+  'does not know a thaw again once nothing needs the run': (store) => ({
+    freeze: async (request) => {
+      const record = await store.read(request.run, HOUR);
+      const isNeeded = Object.values(record?.workflows ?? {}).some(
+        ({ claim, frozen }) => claim ?? frozen,
+      );
+      const isOver = record?.sessionEnded && !isNeeded && !request.create;
+      return isOver ? { status: 'unknown' } : store.freeze(request);
+    },
+  }),
+  'makes a run for each freeze': (store) => ({
+    freeze: (request) => store.freeze({ create: {}, ...request }),
+  }),
+  'makes no run for a freeze': (store) => ({
+    freeze: (request) => store.freeze({ ...request, create: undefined }),
+  }),
+  'lets a claim go where it freezes': (store) => ({
+    freeze: async (request) => {
+      await releaseAll(store, request.run);
+      return store.freeze(request);
+    },
+  }),
+  'looks at a freeze before the token': (store) => ({
+    claim: async (request) => {
+      const record = await store.read(request.run, HOUR);
+      const { frozen, snapshot } = record?.workflows[request.workflow] ?? {};
+      if (!frozen || !snapshot || record?.sessionEnded) return store.claim(request);
+      return { status: 'frozen', freeze: frozen, snapshot };
+    },
+  }),
+  'looks at a claim before the freeze': (store) => ({
+    claim: async (request) => {
+      const result = await store.claim(request);
+      const record = await store.read(request.run, HOUR);
+      const claim = record?.workflows[request.workflow]?.claim;
+      if (result.status !== 'frozen' || !claim) return result;
+      const { snapshot } = result;
+      return claim.live
+        ? { status: 'busy', snapshot, remainingMs: 1 }
+        : { status: 'held', snapshot, claim };
+    },
+  }),
+  'lets a run go on once a step of it is saved': (store) => {
+    const thaw = async (key: RunKey) => {
+      await store.freeze({ ...ofOperator(key), freeze: undefined });
+    };
+    return {
+      commit: async (request) => {
+        const result = await store.commit(request);
+        await thaw(request);
+        return result;
+      },
+      release: async (key, ...rest) => {
+        await store.release(key, ...rest);
+        await thaw(key);
+      },
+    };
+  },
+  'records nothing in a frozen run': (store) => ({
+    record: async (request) => {
+      const record = await store.read(request.run, HOUR);
+      const { frozen, snapshot } = record?.workflows[request.workflow] ?? {};
+      return frozen && snapshot ? { status: 'moved', snapshot } : store.record(request);
+    },
+  }),
+  'counts a freeze as an attempt': (store) =>
+    withEntries(store, (entry) =>
+      entry.event === 'freeze' ? { ...entry, attempt: entry.attempt + 1 } : entry,
+    ),
+  'writes no freeze into the trail': (store) => ({
+    history: async (...args) =>
+      (await store.history(...args)).filter(({ event }) => event !== 'freeze'),
+  }),
+  'writes each freeze that it is asked for': (store) => ({
+    freeze: async (request) => {
+      const { length } = await store.history(request);
+      const result = await store.freeze(request);
+      const isWritten = (await store.history(request)).length > length;
+      if (!isWritten) await store.append(request, request.entry);
+      return result;
+    },
+  }),
+  'cuts what an operator says at NUL': (store) =>
+    withFrozen(store, ({ frozen, ...rest }) => ({
+      ...rest,
+      ...(frozen && { frozen: { ...frozen, note: frozen.note.split('\u0000')[0] ?? '' } }),
+    })),
+  'gives out the freeze that it was given': (store) => {
+    const given = new Map<string, Freeze>();
+    return {
+      ...withFrozen(store, ({ frozen, ...rest }, run) => {
+        const own = given.get(run);
+        return { ...rest, ...(frozen && { frozen: own ?? frozen }) };
+      }),
+      freeze: (request) => {
+        if (request.freeze) given.set(request.run, request.freeze);
+        return store.freeze(request);
+      },
+    };
+  },
+  'lets a frozen run expire': (store) =>
+    withoutRuns(store, async (run) => {
+      const { sessionEnded, workflows } = (await store.read(run, HOUR)) ?? {};
+      return sessionEnded === true && Object.values(workflows ?? {}).some(({ frozen }) => frozen);
+    }),
+  'ends an unclaimed session in spite of a freeze': (store) => ({
+    end: async (run, { ifUnclaimed = false } = {}) => {
+      const workflows = Object.values((await store.read(run, HOUR))?.workflows ?? {});
+      const isClaimed = workflows.some(({ claim }) => claim !== undefined);
+      return store.end(run, { ifUnclaimed: ifUnclaimed && isClaimed });
+    },
+  }),
+  'drops a run that goes on after its session ended': (store) => ({
+    freeze: async (request) => {
+      const result = await store.freeze(request);
+      const record = await store.read(request.run, HOUR);
+      if (record?.sessionEnded && !request.freeze) await store.delete(request.run);
+      return result;
+    },
+  }),
+  'keeps a run that was frozen once': (store) => {
+    const frozen = new Set<string>();
+    return {
+      freeze: (request) => {
+        frozen.add(request.run);
+        return store.freeze(request);
+      },
+      end: async (run, options) => (frozen.has(run) ? 'claimed' : store.end(run, options)),
+    };
+  },
+  'freezes a run that nothing needs': (store) => ({
+    freeze: async (request) => {
+      const { session, sessionEnded } = (await store.read(request.run, HOUR)) ?? {};
+      return store.freeze(sessionEnded ? { ...request, create: session } : request);
+    },
+  }),
+  'deletes no frozen run': (store) => ({
+    delete: async (run) => {
+      const workflows = Object.values((await store.read(run, HOUR))?.workflows ?? {});
+      return workflows.some(({ frozen }) => frozen) ? 'pinned' : store.delete(run);
+    },
+  }),
+  'leaves an anonymized run frozen': (store) => ({
+    anonymize: async (run) => {
+      const workflows = Object.entries((await store.read(run, HOUR))?.workflows ?? {});
+      const name = await store.anonymize(run);
+      for (const [workflow, { frozen }] of workflows)
+        if (name && frozen) await store.freeze({ ...ofOperator({ run: name, workflow }) });
+      return name;
+    },
+  }),
+  'lists runs without their freeze': (store) => {
+    const bare = ({ frozen: _, ...found }: FoundRun) => found;
+    return {
+      held: async (query) => {
+        const page = await store.held(query);
+        return { ...page, runs: page.runs.map(bare) };
+      },
+    };
+  },
+  'reads whether a run is frozen before it freezes it': (store) => ({
+    freeze: async (request) => {
+      const record = await store.read(request.run, HOUR);
+      await Promise.resolve();
+      const result = await store.freeze(request);
+      const wasFree = record && !record.workflows[request.workflow]?.frozen;
+      return wasFree && result.status === 'unchanged' ? { ...result, status: 'changed' } : result;
+    },
+  }),
+  'freezes on one side only': (store) => {
+    const frozen = new Set<string>();
+    return {
+      freeze: (request) => {
+        frozen.add(request.run);
+        return store.freeze(request);
+      },
+      claim: async (request) => {
+        const result = await store.claim(request);
+        if (result.status !== 'frozen' || frozen.has(request.run)) return result;
+        const { snapshot } = result;
+        return { status: 'claimed', snapshot, idempotencyKey: randomUUID() };
+      },
+    };
+  },
+  'reads switches and writes none': () => ({ swapSwitch: undefined as never }),
+  'has one switch': (store) => withSwitchNames(store, () => 'the only one'),
+  'has case-insensitive names of switches': (store) =>
+    withSwitchNames(store, (name) => name.toLowerCase()),
+  'writes names of switches as UTF-8': (store) =>
+    withSwitchNames(store, (name) => Buffer.from(name).toString()),
+  'has switches on one side only': () => {
+    const side = memoryStore() as WholeStore;
+    return {
+      readSwitch: (workflow) => side.readSwitch(workflow),
+      swapSwitch: (...args) => side.swapSwitch(...args),
+    };
+  },
+  'replaces a switch whatever its revision': (store) => ({
+    swapSwitch: async (workflow, _expected, next) => {
+      const { revision } = (await store.readSwitch(workflow)) ?? {};
+      return store.swapSwitch(workflow, revision, next);
+    },
+  }),
+  'does not know a write of a switch again': (store) => ({
+    swapSwitch: async (workflow, expected, next) => {
+      const { revision } = (await store.readSwitch(workflow)) ?? {};
+      return revision === expected && store.swapSwitch(workflow, expected, next);
+    },
+  }),
+  'reads a switch before it writes it': (store) => ({
+    swapSwitch: async (workflow, expected, next) => {
+      const { revision } = (await store.readSwitch(workflow)) ?? {};
+      await Promise.resolve();
+      return revision === expected || store.swapSwitch(workflow, expected, next);
+    },
+  }),
+  'removes a switch with the run of its name': (store) => {
+    const removed = new Set<string>();
+    return {
+      delete: (run) => {
+        removed.add(run);
+        return store.delete(run);
+      },
+      readSwitch: async (name) => (removed.has(name) ? undefined : store.readSwitch(name)),
+    };
+  },
+  'keeps no switch with an empty value': (store) => ({
+    readSwitch: async (workflow) => {
+      const found = await store.readSwitch(workflow);
+      return found?.value ? found : undefined;
+    },
+  }),
+  'gives out the value of a switch that it was given': (store) => {
+    const given = new Map<string, SwitchRecord>();
+    return {
+      swapSwitch: async (workflow, expected, next) => {
+        const isTaken = await store.swapSwitch(workflow, expected, next);
+        if (isTaken) given.set(workflow, next);
+        return isTaken;
+      },
+      readSwitch: async (workflow) => given.get(workflow) ?? store.readSwitch(workflow),
+    };
+  },
 };
+
+/** What an operator asks for, for faults that freeze by themselves. */
+function ofOperator(key: RunKey): FreezeRequest {
+  const freeze = { actor: 'mary', note: '' };
+  const initial = { state: 'empty', updatedAt: 0 };
+  const entry = { from: '', event: 'freeze', ...freeze };
+  return { ...key, token: randomUUID(), freeze, initial, entry, ttlMs: HOUR };
+}
+
+/** Changes what a read says of the workflows that are frozen. */
+function withFrozen(
+  store: WholeStore,
+  change: (workflow: WorkflowRecord, run: string) => WorkflowRecord,
+): Partial<AtomicStateStore> {
+  return {
+    read: async (run, ...rest) => {
+      const record = await store.read(run, ...rest);
+      if (!record) return record;
+      const workflows: Record<string, WorkflowRecord> = Object.create(null);
+      for (const [name, workflow] of Object.entries(record.workflows))
+        workflows[name] = workflow.frozen ? change(workflow, run) : workflow;
+      return { ...record, workflows };
+    },
+  };
+}
+
+function withSwitchNames(
+  store: WholeStore,
+  change: (name: string) => string,
+): Partial<AtomicStateStore> {
+  return {
+    readSwitch: (name) => store.readSwitch(change(name)),
+    swapSwitch: (name, ...rest) => store.swapSwitch(change(name), ...rest),
+  };
+}
 
 /** What an operation is given after the run's key. */
 type Rest<Name extends 'renew' | 'release' | 'append'> =
