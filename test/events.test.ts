@@ -531,6 +531,9 @@ describe('the stream of events', () => {
     const app = await heard();
     const client = await app.client();
     await client.calls('cart.add_item');
+    const stop = { tool: 'cart.pay', actor: 'bob', note: 'look at it' };
+    await app.runs.freezeAll(stop);
+    await app.runs.unfreezeAll({ ...stop, actor: 'eve' });
     await app.runs.freeze(client.run, { actor: 'bob', note: 'look at it' });
     await app.runs.unfreeze(client.run, { actor: 'eve', note: 'it is well' });
     const told = app.take();
