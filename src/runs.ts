@@ -373,9 +373,9 @@ export class Runs<E extends string = string, Q = StateExpression> {
   }
 
   /**
-   * Stops all calls of a tool, or of all bound tools, in all runs and on all instances: within a
-   * second after this resolves, none forwards another call. Calls that were forwarded before go on,
-   * and what they come to is saved. Without a `tool`, `send()`, `update()`, `begin()` and
+   * Stops all calls of a tool, or of all bound tools, in all runs. Within a second after this
+   * resolves, no instance forwards another one. Calls that were forwarded before go on, and what
+   * they come to is saved. Without a `tool`, `send()`, `update()`, `begin()` and
    * `restart()` answer `frozen` too. `resolve()` works. Lists, prompts and resources stay as they
    * are.
    *

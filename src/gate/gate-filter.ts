@@ -217,8 +217,8 @@ class GateFilter implements Filter {
   }
 
   /**
-   * What operators have stopped of a call's workflows. It is asked last, since a call may have waited
-   * for another gate's claim, or for guards.
+   * What operators have stopped of a call's workflows. The gate asks last, since a call may have
+   * waited for another gate's claim, or for guards.
    */
   #stopOf(incoming: Call): MaybePromise<LateStop | undefined> {
     const holders = holdersOf(incoming);

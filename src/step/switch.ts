@@ -81,7 +81,7 @@ export class WorkflowSwitch {
     return this.#asking;
   }
 
-  /** @throws what the store throws; InterlockError `ERR_INTERLOCK_STORE` for a switch that is none */
+  /** @throws what the store throws; InterlockError `ERR_INTERLOCK_STORE` for what is no switch */
   async read(): Promise<WorkflowFreeze> {
     return freezeOf(this.#workflow, (await this.#store.readSwitch(this.#workflow))?.value);
   }

@@ -341,7 +341,7 @@ function keyOfSwitch(workflow: string): string {
   return `switch:${escapeUnsafe(workflow)}`;
 }
 
-/** The first colon ends the workflow's name. No key of a workflow is that of a session or switch. */
+/** The first colon ends the workflow's name. No workflow has the key of a session or a switch. */
 function workflowKey(run: string, workflow: string): string {
   const name =
     workflow === 'session' || workflow === 'switch'

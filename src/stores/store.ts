@@ -656,8 +656,8 @@ export interface AtomicStateStore {
    * Ends the session that names a run: a client's DELETE, or a quota. The run goes with it, but not
    * while it is pinned or frozen, or a step of it runs. What such a step comes to is still saved.
    *
-   * @param options `ifUnclaimed`: only where no workflow of the run has a claim, in any state, or is
-   * frozen
+   * @param options `ifUnclaimed`: only where no workflow of the run has a claim, in any state, and
+   * none is frozen
    */
   end(run: string, options?: { readonly ifUnclaimed?: boolean | undefined }): Promise<EndResult>;
 
