@@ -403,7 +403,8 @@ describe('runs, inside of a step and without mcp-interlock/ambient', () => {
     paying.finish();
     await paying.answer;
     const done = { updated: true, context: { late: true } };
-    expect(await Promise.all([updating, again])).toEqual([done, done]);
+    const updated = Promise.all([updating, again]);
+    expect(await passUntil(app.clock, updated)).toEqual([done, done]);
     expect(await passUntil(app.clock, sending)).toEqual({ sent: false, reason: 'unhandled' });
     expect((await app.runs.read(run))?.snapshot.state).toBe('paid');
   });
