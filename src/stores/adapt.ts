@@ -330,7 +330,12 @@ class AdaptedStore extends RulebookStore {
     return this.#saved.loadSwitch(workflow);
   }
 
-  swapSwitch(workflow: string, expected: string | undefined, next: SwitchRecord): Promise<boolean> {
+  async swapSwitch(
+    workflow: string,
+    expected: string | undefined,
+    next: SwitchRecord,
+  ): Promise<boolean> {
+    this.#saved.assertSwitchSettled(workflow);
     return this.#switches.run(workflow, async () => {
       const found = (await this.#saved.loadSwitch(workflow))?.revision;
       if (found !== expected) return found === next.revision;

@@ -14,6 +14,7 @@ import type {
   RunsPage,
   RunsQuery,
   StuckQuery,
+  SwitchRecord,
   TrailDraft,
 } from './store.ts';
 
@@ -54,6 +55,8 @@ export interface DocumentStoreOptions {
 export interface DocumentStateStore extends AtomicStateStore {
   append(key: RunKey, entry: TrailDraft): Promise<void>;
   anonymize(run: string): Promise<string | undefined>;
+  readSwitch(workflow: string): Promise<SwitchRecord | undefined>;
+  swapSwitch(workflow: string, expected: string | undefined, next: SwitchRecord): Promise<boolean>;
 }
 
 /** A store on documents that can be found. It has `count` where they have it. */

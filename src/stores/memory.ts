@@ -7,7 +7,7 @@ export interface MemoryStoreOptions {
   /**
    * How many runs the store keeps. Default 10,000. For one more it evicts the least recently used
    * run as a whole, and first those without a principal. An evicted run is unknown. The store
-   * spares runs with a live claim, even if it then exceeds the limit.
+   * spares runs that are held or frozen or have a live claim, even if it then exceeds the limit.
    */
   readonly maxRuns?: number | undefined;
   /** The clock, in milliseconds since the epoch. Default `Date.now`. */

@@ -77,7 +77,7 @@ const switchSchema = lazily(() =>
   z.object({
     state: z.string(),
     updatedAt: z.number(),
-    context: z.looseObject({ format: z.int(), value: z.unknown() }),
+    context: z.looseObject({ value: z.unknown() }),
   }),
 );
 
@@ -129,7 +129,7 @@ export class SavedRuns {
    * `ERR_INTERLOCK_STORE` where the run is of a newer format.
    */
   async load(run: string): Promise<SavedRun | undefined> {
-    const loaded = await this.#loadSession(run);
+    const loaded = await this.#loadKnown('run', keyOfSession(run));
     if (isMissing(loaded)) return undefined;
     const { state, context } = parse('session record', sessionSchema, loaded);
     if (state === 'ended') return undefined;
@@ -171,12 +171,10 @@ export class SavedRuns {
 
   /** @throws InterlockError as {@link load} */
   async loadSwitch(workflow: string): Promise<SwitchRecord | undefined> {
-    const loaded: unknown = await this.#load(keyOfSwitch(workflow));
+    const loaded = await this.#loadKnown('switch', keyOfSwitch(workflow));
     if (isMissing(loaded)) return undefined;
     const { state: revision, context } = parse('switch', switchSchema, loaded);
-    const { format, value } = context;
-    if (format > ADAPTED_FORMAT) throw tooNew('switch', format);
-    return { value: copyJson(value as Json), revision };
+    return { value: copyJson(context.value as Json), revision };
   }
 
   async saveSwitch(
@@ -202,7 +200,7 @@ export class SavedRuns {
    * @throws InterlockError `ERR_INTERLOCK_STORE` where the run is of a newer format
    */
   async end(run: string, now: number): Promise<number | undefined> {
-    const loaded = await this.#loadSession(run);
+    const loaded = await this.#loadKnown('run', keyOfSession(run));
     if (isMissing(loaded) || (isTable(loaded) && loaded.state === 'ended')) return undefined;
     const key = keyOfSession(run);
     await this.#settled(key, () => this.#store.save(key, { state: 'ended', updatedAt: now }));
@@ -258,12 +256,12 @@ export class SavedRuns {
     }
   }
 
-  /** The session record in any shape, unless it is of a newer format. */
-  async #loadSession(run: string): Promise<unknown> {
-    const loaded: unknown = await this.#load(keyOfSession(run));
+  /** What is saved under the key in any shape, unless it is of a newer format. */
+  async #loadKnown(what: 'run' | 'switch', key: string): Promise<unknown> {
+    const loaded: unknown = await this.#load(key);
     const context = isTable(loaded) ? loaded.context : undefined;
     const format = isTable(context) ? context.format : undefined;
-    if (typeof format === 'number' && format > ADAPTED_FORMAT) throw tooNew('run', format);
+    if (typeof format === 'number' && format > ADAPTED_FORMAT) throw tooNew(what, format);
     return loaded;
   }
 

@@ -1,6 +1,6 @@
 /**
- * What an operator's freeze stops, and what it leaves alone: the claim beside it, the position, and
- * the time to live. Hides how an operator's request looks.
+ * What an operator's freeze stops, and what it leaves alone: the claim beside it and the position.
+ * Hides how an operator's request looks.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
@@ -31,12 +31,10 @@ import {
   step,
 } from './fixtures.ts';
 import { HOSTILE } from './hostile.ts';
-import { whereIndexed } from './listed.ts';
 
-const MARY: Freeze = { actor: 'mary', note: 'The provider is away.' };
+export const MARY: Freeze = { actor: 'mary', note: 'The provider is away.' };
 const PAUL: Freeze = { actor: 'paul', note: 'A second look.' };
 const RETRY = { uncertain: 'retry' } as const;
-const DAY = 24 * HOUR;
 
 /** A freeze of a run's `checkout` by Mary, with its own token; with no `freeze` she lifts one. */
 export function freezeOf(run: string, changes: Partial<FreezeRequest> = {}): FreezeRequest {
@@ -63,7 +61,6 @@ export function freezePromises(promises: Promises): void {
   answerPromises(promises);
   besideStepPromises(promises);
   trailPromises(promises);
-  lifePromises(promises);
   racePromises(promises);
   namePromises(promises);
 }
@@ -359,149 +356,6 @@ function trailPromises(promises: Promises): void {
   });
 }
 
-function lifePromises(promises: Promises): void {
-  promises(
-    'a frozen run outlives its time to live, and can be read for a while once it goes on',
-    async (stage) => {
-      const { store, run } = stage;
-      const create = { principal: `${run} alice` };
-      await changed(store, freezeOf(run, { create, ttlMs: SHORT }));
-      await stage.wait(2 * SHORT);
-      await store.purge?.({ principal: create.principal });
-      const record = await store.read(run, HOUR);
-      same([record?.sessionEnded, record?.workflows.checkout?.frozen], [true, MARY]);
-      assert.deepEqual(await store.open(run, {}, HOUR), { status: 'taken' });
-      assert.equal(await claimStatus(store, run), 'unknown');
-      assert.equal((await store.freeze(freezeOf(run))).status, 'unchanged');
-
-      const thaw = thawOf(run);
-      await changed(store, thaw);
-      await assertReadable(store, run);
-      same((await changed(store, thaw)).frozen, undefined);
-      assert.deepEqual(await store.freeze(freezeOf(run)), { status: 'unknown' });
-      same(eventsOf(await saidIn(store, run)), ['freeze', 'unfreeze']);
-      if (!stage.clockIsInjected) return;
-      await stage.wait(DAY - SHORT);
-      await assertReadable(store, run);
-      await stage.wait(2 * SHORT);
-      assert.equal(await store.read(run, HOUR), undefined);
-      assert.deepEqual(await store.open(run, {}, HOUR), { status: 'opened' });
-    },
-  );
-
-  promises('a frozen run stays when its session ends', async (stage) => {
-    const { store } = stage;
-    const run = await opened(stage);
-    await step(store, run, { workflow: 'other' });
-    await changed(store, freezeOf(run));
-    assert.equal(await store.end(run, { ifUnclaimed: true }), 'claimed');
-    assert.equal((await store.read(run, HOUR))?.sessionEnded, undefined);
-    for (let times = 0; times < 2; times += 1) {
-      assert.equal(await store.end(run), 'ended');
-      const record = await store.read(run, HOUR);
-      same([record?.sessionEnded, record?.workflows.checkout?.frozen], [true, MARY]);
-      assert.equal(await claimStatus(store, run), 'unknown');
-    }
-    assert.deepEqual(await store.open(run, {}, HOUR), { status: 'taken' });
-    await changed(store, thawOf(run));
-    await assertReadable(store, run);
-  });
-
-  promises('a run that goes on is one as any other, and goes with its session', async (stage) => {
-    const { store } = stage;
-    const run = await opened(stage);
-    await changed(store, freezeOf(run));
-    await changed(store, thawOf(run));
-    assert.equal((await store.read(run, HOUR))?.sessionEnded, undefined);
-    assert.equal(await store.end(run, { ifUnclaimed: true }), 'ended');
-    assert.equal(await store.read(run, HOUR), undefined);
-  });
-
-  promises(
-    'an operator freezes the evidence of a session that is over, and no run that nothing needs',
-    async (stage) => {
-      const { store, run } = stage;
-      const held = claimOf(run, { create: {}, leaseMs: SHORT, ttlMs: SHORT });
-      await claimed(store, held);
-      await stage.wait(2 * SHORT);
-      await changed(store, freezeOf(run));
-      assert.deepEqual(await store.commit(commitOf(held)), COMMITTED);
-      const record = await store.read(run, HOUR);
-      same([record?.sessionEnded, record?.workflows.checkout?.frozen], [true, MARY]);
-      await changed(store, thawOf(run));
-      await assertReadable(store, run);
-      assert.deepEqual(await store.freeze(freezeOf(run)), { status: 'unknown' });
-      assert.deepEqual(await store.freeze(thawOf(run)), { status: 'unknown' });
-    },
-  );
-
-  promises('a freeze with `create` lets the session live again', async (stage) => {
-    const { store, run } = stage;
-    const create = { principal: 'alice' };
-    await changed(store, freezeOf(run, { create, ttlMs: SHORT }));
-    await stage.wait(2 * SHORT);
-    assert.equal(await claimStatus(store, run, { create, workflow: 'other' }), 'claimed');
-    assert.equal((await store.read(run, HOUR))?.sessionEnded, undefined);
-    await store.end(run);
-    assert.equal((await store.read(run, HOUR))?.sessionEnded, true);
-    await changed(store, thawOf(run, { create }));
-    assert.equal((await store.read(run, HOUR))?.sessionEnded, undefined);
-    assert.equal(await step(store, run), 1);
-  });
-
-  promises('a freeze keeps a step that runs as long as its lease does', async (stage) => {
-    const { store, run } = stage;
-    const request = claimOf(run, { create: {}, ttlMs: SHORT, step: RETRY });
-    await claimed(store, request);
-    await changed(store, freezeOf(run, { ttlMs: SHORT }));
-    await changed(store, thawOf(run, { ttlMs: SHORT }));
-    await stage.wait(2 * SHORT);
-    assert.equal((await store.read(run, HOUR))?.sessionEnded, undefined);
-    assert.deepEqual(await store.commit(commitOf(request)), COMMITTED);
-  });
-
-  promises('an anonymized run is no longer frozen, and is held as before', async (stage) => {
-    const { store, run } = stage;
-    if (!store.anonymize) return;
-    const held = claimOf(run, { create: {}, leaseMs: SHORT });
-    await claimed(store, held);
-    await changed(store, freezeOf(run));
-    await changed(store, freezeOf(run, { workflow: 'other' }));
-    await stage.wait(SHORT);
-    const name = await store.anonymize(run);
-    assert.ok(name !== undefined);
-    assert.equal(await store.read(run, HOUR), undefined);
-    const workflows = (await store.read(name, HOUR))?.workflows;
-    same([workflows?.checkout?.frozen, workflows?.other?.frozen], [undefined, undefined]);
-    assert.equal(workflows?.checkout?.claim?.token, held.token);
-  });
-
-  promises('a run that is frozen only is not anonymized', async (stage) => {
-    const { store } = stage;
-    if (!store.anonymize) return;
-    const run = await opened(stage);
-    await changed(store, freezeOf(run));
-    assert.equal(await store.anonymize(run), undefined);
-    same((await checkoutOf(store, run)).frozen, MARY);
-  });
-
-  whereIndexed(promises)('a listing says of a run that it is frozen', async (stage) => {
-    const { store, run: workflow } = stage;
-    const run = `${workflow}-run`;
-    const held = claimOf(run, { workflow, create: {}, leaseMs: SHORT });
-    await claimed(store, held);
-    await changed(store, freezeOf(run, { workflow }));
-    await stage.wait(SHORT);
-    const page = { workflow, limit: 10 };
-    for (const { runs } of [await store.held(page), await store.stuck({ ...page, forMs: 0 })])
-      same(
-        runs.map((found) => [found.run, found.frozen]),
-        [[run, MARY]],
-      );
-    if (store.count) assert.equal((await store.count({ workflow, forMs: 0 })).held, 1);
-  });
-}
-
 function racePromises(promises: Promises): void {
   promises('of 50 freezes at once exactly one stops the run', async (stage) => {
     const { store } = stage;
@@ -565,90 +419,6 @@ function namePromises(promises: Promises): void {
   });
 }
 
-/** What holds after the process was killed and started again. */
-export function restartFreezePromises(promises: Promises): void {
-  promises('a frozen run is frozen, also past its time to live', async (stage) => {
-    const { store, run } = stage;
-    const [lasting, short] = [`${run}-lasting`, `${run}-short`];
-    await step(store, lasting, { create: {} });
-    await changed(store, freezeOf(lasting));
-    await changed(store, freezeOf(short, { create: {}, ttlMs: SHORT }));
-    await stage.wait(2 * SHORT);
-    const reopened = await stage.reopen();
-    for (const key of [lasting, short]) {
-      same((await checkoutOf(reopened, key)).frozen, MARY);
-      const create = key === short ? {} : undefined;
-      assert.equal(await claimStatus(reopened, key, { create }), 'frozen');
-    }
-    await changed(reopened, thawOf(lasting));
-    assert.equal(await claimStatus(await stage.reopen(), lasting), 'claimed');
-  });
-
-  promises('a frozen run whose time to live is over can be deleted', async (stage) => {
-    const { store, run } = stage;
-    await changed(store, freezeOf(run, { create: {}, ttlMs: SHORT }));
-    await stage.wait(2 * SHORT);
-    assert.equal(await (await stage.reopen()).delete(run), 'deleted');
-    assert.equal(await (await stage.reopen()).read(run, HOUR), undefined);
-  });
-}
-
-/** What holds between two processes on the same data. */
-export function sharedFreezePromises(promises: Promises): void {
-  promises(
-    'a freeze by one side stops the next claim of the other, however warm',
-    async (stage) => {
-      const [store, other] = [stage.store, await stage.reopen()];
-      const run = await opened(stage);
-      for (let round = 0; round < 3; round += 1) {
-        const version = 2 * round;
-        assert.equal(await step(store, run), version + 1);
-        assert.equal(await step(other, run), version + 2);
-        await changed(store, freezeOf(run));
-        for (const side of [other, store]) assert.equal(await claimStatus(side, run), 'frozen');
-        await changed(other, thawOf(run));
-      }
-      assert.equal(await step(store, run), 7);
-    },
-  );
-
-  promises(
-    'a step that one side has claimed is saved though the other froze its run',
-    async (stage) => {
-      const [store, other] = [stage.store, await stage.reopen()];
-      const run = await opened(stage);
-      const request = claimOf(run);
-      await claimed(store, request);
-      await changed(other, freezeOf(run));
-      assert.equal(await store.renew(request, request.token, LONG), true);
-      assert.deepEqual(await store.commit(commitOf(request)), COMMITTED);
-      for (const side of [store, other]) same((await checkoutOf(side, run)).frozen, MARY);
-      assert.equal(await claimStatus(store, run), 'frozen');
-    },
-  );
-
-  promises('of freezes by two sides at once exactly one stops the run', async (stage) => {
-    const [store, other] = [stage.store, await stage.reopen()];
-    const run = await opened(stage);
-    const asked = Array.from({ length: 50 }, (_, index) => {
-      const request = freezeOf(run, { freeze: { actor: `operator ${index}`, note: '' } });
-      return (index % 2 === 0 ? store : other).freeze(request);
-    });
-    oneChanged(await Promise.all(asked));
-  });
-
-  promises('a freeze that one side repeats is known to the other', async (stage) => {
-    const [store, other] = [stage.store, await stage.reopen()];
-    const run = await opened(stage);
-    const freeze = freezeOf(run);
-    await changed(store, freeze);
-    await changed(other, thawOf(run));
-    same((await changed(other, freeze)).frozen, undefined);
-    same((await changed(store, freeze)).frozen, undefined);
-    assert.equal((await store.history({ run, workflow: 'checkout' })).length, 2);
-  });
-}
-
 const COMMITTED = { status: 'committed', version: 1 };
 
 /** Freezes or lifts, and expects that to be the answer. */
@@ -665,27 +435,19 @@ export async function changed(
 }
 
 /** Of 50 freezes one changed the run, and each of the others says by whom it was stopped. */
-function oneChanged(results: readonly FreezeResult[]): void {
+export function oneChanged(results: readonly FreezeResult[]): void {
   const found = (wanted: string): number => count(results, ({ status }) => status === wanted);
   assert.deepEqual([found('changed'), found('unchanged')], [1, 49]);
   const actors = results.map((result) => 'frozen' in result && result.frozen?.actor);
   assert.equal(new Set(actors).size, 1);
 }
 
-async function checkoutOf(store: AtomicStateStore, run: string): Promise<WorkflowRecord> {
+export async function checkoutOf(store: AtomicStateStore, run: string): Promise<WorkflowRecord> {
   const workflow = (await store.read(run, HOUR))?.workflows.checkout;
   assert.ok(workflow, 'expected the run to have its workflow');
   return workflow;
 }
 
-/** The session is over, the run goes on and is needed by nothing, and can still be read. */
-async function assertReadable(store: AtomicStateStore, run: string): Promise<void> {
-  const record = await store.read(run, HOUR);
-  same([record?.sessionEnded, record?.workflows.checkout?.frozen], [true, undefined]);
-  assert.equal(await claimStatus(store, run), 'unknown');
-  assert.deepEqual(await store.open(run, {}, HOUR), { status: 'taken' });
-}
-
-function eventsOf(entries: Awaited<ReturnType<typeof saidIn>>): (string | null)[] {
+export function eventsOf(entries: Awaited<ReturnType<typeof saidIn>>): (string | null)[] {
   return entries.map(({ event }) => event);
 }

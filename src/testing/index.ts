@@ -10,7 +10,12 @@ import {
   type StoreUnderTest,
   stageFor,
 } from './fixtures.ts';
-import { freezePromises, restartFreezePromises, sharedFreezePromises } from './freezes.ts';
+import { freezePromises } from './freezes.ts';
+import {
+  frozenRunPromises,
+  restartFrozenRunPromises,
+  sharedFrozenRunPromises,
+} from './frozen-runs.ts';
 import { hostilePromises } from './hostile.ts';
 import {
   clockPromises,
@@ -128,6 +133,7 @@ export function describeStateStore(
     describe('commits', () => commitPromises(promises));
     describe('records', () => recordPromises(promises));
     describe('freezes', () => freezePromises(promises));
+    describe('frozen runs', () => frozenRunPromises(promises));
     describe('switches', () => switchPromises(promises, maxBytes));
     describe('what is unknown', () => pinPromises(promises));
     describe('idempotency keys', () => idempotencyPromises(promises));
@@ -144,7 +150,7 @@ export function describeStateStore(
       describe('several processes', () => {
         sharedPromises(promises);
         nextRunPromises(promises);
-        sharedFreezePromises(promises);
+        sharedFrozenRunPromises(promises);
         sharedSwitchPromises(promises);
         sharedPinPromises(promises);
         sharedTimePromises(promises);
@@ -157,7 +163,7 @@ export function describeStateStore(
     if (scope === 'process') return;
     describe('restarts', () => {
       restartPromises(promises);
-      restartFreezePromises(promises);
+      restartFrozenRunPromises(promises);
       restartSwitchPromises(promises);
     });
   });

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { type AdaptOptions, adaptStateStore } from '../../src/stores/adapt.ts';
 import type { AtomicStateStore, FsmSnapshot, FsmStateStore } from '../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
+import { freezeOf, thawOf } from '../../src/testing/freezes.ts';
 import { describeStateStore, testGate } from '../../src/testing/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { JsonStateStore } from '../helpers/json-state-store.ts';
@@ -50,6 +51,34 @@ describe('what adaptStateStore() saves', () => {
       version: 1,
       context: { total: 5 },
     });
+  });
+
+  it('says in the session record who has frozen which workflow', async () => {
+    const { store, plain } = makeStore();
+    await step(store, 'run', { create: {}, workflow: 'other' });
+    const freeze = { actor: 'mary', note: 'wait' };
+    await store.freeze(freezeOf('run', { freeze }));
+    expect(plain.saved('session:run')).toMatchObject({
+      context: { workflows: ['other', 'checkout'], frozen: [{ workflow: 'checkout', ...freeze }] },
+    });
+    await store.freeze(thawOf('run'));
+    expect(plain.saved('session:run')).not.toHaveProperty('context.frozen');
+  });
+
+  it('is a switch for each workflow, under a key that no run and no workflow has', async () => {
+    const { store, plain, time } = makeStore();
+    await store.swapSwitch?.('checkout', undefined, { value: { all: null }, revision: 'r1' });
+    await store.swapSwitch?.('a:b', undefined, { value: 1, revision: 'r2' });
+    await step(store, 'checkout', { create: {}, workflow: 'switch' });
+    expect(plain.saved('switch:checkout')).toEqual({
+      state: 'r1',
+      updatedAt: time.now(),
+      context: { format: 1, value: { all: null } },
+    });
+    const others = ['session:checkout', '%switch:checkout'];
+    expect([...plain.texts.keys()].sort()).toEqual(
+      ['switch:checkout', 'switch:a:b', ...others].sort(),
+    );
   });
 
   it('is a tombstone once the run is deleted', async () => {
@@ -211,6 +240,18 @@ describe('a run of which adaptStateStore() finds something missing', () => {
     await expect(store.claim(claimOf('run', { create: {} }))).rejects.toMatchObject(dropped);
   });
 
+  it('is no free key where an operator has frozen it, and can be deleted', async () => {
+    const { store, plain } = makeStore();
+    await store.freeze(freezeOf('run', { create: {} }));
+    plain.texts.clear();
+    const dropped = { code: 'ERR_INTERLOCK_STORE' };
+    await expect(store.open('run', {}, HOUR)).rejects.toMatchObject(dropped);
+    await expect(store.claim(claimOf('run', { create: {} }))).rejects.toMatchObject(dropped);
+    await expect(store.freeze(thawOf('run'))).rejects.toMatchObject(dropped);
+    expect(await store.delete('run')).toBe('unknown');
+    expect(await store.open('run', {}, HOUR)).toEqual({ status: 'opened' });
+  });
+
   it('lives as long as its renewed lease, also once that is released', async () => {
     const { store, time } = makeStore();
     await store.open('run', {}, 10_000);
@@ -356,6 +397,7 @@ describe('a run that another version of the package saved', () => {
       claim: () => store.claim(request),
       commit: () => store.commit(commitOf(request)),
       history: () => store.history(request),
+      freeze: () => store.freeze(freezeOf('run', { create: {} })),
       delete: () => store.delete('run'),
     };
     for (const [name, operation] of Object.entries(refused)) {
@@ -367,6 +409,17 @@ describe('a run that another version of the package saved', () => {
     await store.release(request, request.token, { entry: { from: 'empty', event: null } });
     expect(await store.renew(request, request.token, HOUR)).toBe(false);
     expect(plain.texts).toEqual(texts);
+  });
+
+  it('may have a switch of a newer format, which is refused and does not change', async () => {
+    const { plain, store } = makeStore();
+    const text = JSON.stringify({ state: 'r', updatedAt: 0, context: { format: 2, other: 1 } });
+    plain.texts.set('switch:checkout', text);
+    const told = { code: 'ERR_INTERLOCK_STORE', message: /a switch was saved in format 2/ };
+    await expect(store.readSwitch?.('checkout')).rejects.toThrow(told.message);
+    const swap = store.swapSwitch?.('checkout', 'r', { value: 1, revision: 's' });
+    await expect(swap).rejects.toMatchObject({ code: told.code });
+    expect(plain.texts.get('switch:checkout')).toBe(text);
   });
 
   it('goes on where its format is this one, and keeps whatever else is there', async () => {
@@ -449,6 +502,50 @@ describe('a store that fails below adaptStateStore()', () => {
     plain.takeCalls();
     await store.read('run', HOUR);
     expect(plain.takeCalls()).toEqual(['load session:run', 'load checkout:run']);
+  });
+
+  it.each([true, false])(
+    'freezes once where its save arrives and seems to fail; the workflow is known: %j',
+    async (isKnown) => {
+      const { store, plain, restart } = makeStore();
+      await store.open('run', {}, HOUR);
+      if (isKnown) await step(store, 'run');
+      const [freeze, thaw] = [freezeOf('run'), thawOf('run')];
+      for (const request of [freeze, thaw]) {
+        plain.lateFailures.set('save session:run', failure);
+        for (const _ of [1, 2, 3]) await expect(store.freeze(request)).rejects.toBe(failure);
+        plain.lateFailures.clear();
+        expect(await store.freeze(request)).toMatchObject({ status: 'changed' });
+        expect((await store.freeze(request)).status).toBe('changed');
+        const status = request === freeze ? 'frozen' : 'claimed';
+        expect((await restart().claim(claimOf('run'))).status).toBe(status);
+      }
+      const events = (await store.history(freeze)).map(({ event }) => event);
+      expect(events.slice(-2)).toEqual(['freeze', 'unfreeze']);
+      expect(events).toHaveLength(isKnown ? 3 : 2);
+    },
+  );
+
+  it('is not frozen by a freeze that seemed to fail, once it goes on', async () => {
+    const { store, plain, restart } = makeStore();
+    await step(store, 'run', { create: {} });
+    plain.lateFailures.set('save session:run', failure);
+    await expect(store.freeze(freezeOf('run'))).rejects.toBe(failure);
+    plain.lateFailures.clear();
+    expect(await step(store, 'run')).toBe(2);
+    expect((await restart().read('run', HOUR))?.workflows.checkout).not.toHaveProperty('frozen');
+  });
+
+  it('knows a write of a switch that arrived and seemed to fail', async () => {
+    const { store, plain } = makeStore();
+    const [first, second] = ['r1', 'r2'].map((revision) => ({ value: revision, revision }));
+    if (!first || !second) throw new Error('unreachable');
+    plain.lateFailures.set('save switch:checkout', failure);
+    await expect(store.swapSwitch?.('checkout', undefined, first)).rejects.toBe(failure);
+    plain.lateFailures.clear();
+    expect(await store.swapSwitch?.('checkout', undefined, second)).toBe(false);
+    expect(await store.swapSwitch?.('checkout', undefined, first)).toBe(true);
+    expect(await store.readSwitch?.('checkout')).toEqual(first);
   });
 
   it('holds up only the run whose call hangs', async () => {
@@ -622,5 +719,24 @@ describe('a call of the adapted store that does not settle', () => {
     for (const each of goOn) each();
     expect(await claim).toMatchObject({ status: 'claimed' });
     expect(await store.read('run', HOUR)).toBeDefined();
+  });
+
+  it('refuses writes of a switch while one may still arrive, and lets it be read', async () => {
+    const { store, hang, goOn, warnings } = hanging('save');
+    const write = (revision: string, expected?: string) =>
+      store.swapSwitch?.('checkout', expected, { value: revision, revision });
+    await write('r1');
+    hang(true);
+    const late = write('r2', 'r1');
+    await expect.poll(() => warnings).toHaveLength(2);
+    for (let times = 0; times < 50; times++)
+      await expect(write('r3', 'r1')).rejects.toThrow('save() within 20 ms');
+    expect(await store.readSwitch?.('checkout')).toMatchObject({ value: 'r1' });
+    hang(false);
+    // No run shares its fate, whatever its key.
+    await store.open('switch:checkout', {}, HOUR);
+    for (const each of goOn) each();
+    expect(await late).toBe(true);
+    expect(await write('r3', 'r2')).toBe(true);
   });
 });

@@ -4,6 +4,7 @@ import { adaptStateStore } from '../../src/stores/adapt.ts';
 import { memoryStore } from '../../src/stores/memory.ts';
 import type { AtomicStateStore } from '../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR } from '../../src/testing/fixtures.ts';
+import { freezeOf } from '../../src/testing/freezes.ts';
 import { JsonStateStore } from '../helpers/json-state-store.ts';
 import { ManualTime } from '../helpers/manual-clock.ts';
 
@@ -33,13 +34,19 @@ const commit = fc.record({
   ended: fc.boolean(),
   settles: fc.constantFrom(undefined, false, 'all' as const),
 });
-/** One thing that a client, a crash or the clock may do. */
+const freeze = fc.record({
+  kind: fc.constantFrom('freeze', 'thaw'),
+  ...name,
+  create: fc.boolean(),
+});
+/** One thing that a client, an operator, a crash or the clock may do. */
 const action = fc.oneof(
   { weight: 5, arbitrary: claim },
   { weight: 4, arbitrary: commit },
+  { weight: 2, arbitrary: freeze },
   { weight: 1, arbitrary: fc.record({ kind: fc.constantFrom('renew', 'release'), ...name }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constantFrom('read', 'history'), ...name }) },
-  { weight: 1, arbitrary: fc.record({ kind: fc.constantFrom('open', 'delete'), ...name }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constantFrom('open', 'delete', 'end'), ...name }) },
   {
     weight: 2,
     arbitrary: fc.record({ kind: fc.constant('wait'), ms: fc.constantFrom(5, 10, 1_000, HOUR) }),
@@ -87,8 +94,12 @@ async function checkTrails(store: AtomicStateStore, run: string): Promise<void> 
   const record = await store.read(run, HOUR);
   for (const [workflow, { snapshot }] of Object.entries(record?.workflows ?? {})) {
     const trail = await store.history({ run, workflow }, 1_000);
-    const first = (snapshot.version ?? 0) - trail.length + 1;
-    expect(trail.map(({ version }) => version)).toEqual(trail.map((_, index) => first + index));
+    const oldest = trail[0]?.seq ?? 1;
+    expect(trail.map(({ seq }) => seq)).toEqual(trail.map((_, index) => oldest + index));
+    expect(oldest === 1 || trail.length === 50).toBe(true);
+    const moves = trail.filter(({ to }) => to !== undefined);
+    const first = (snapshot.version ?? 0) - moves.length + 1;
+    expect(moves.map(({ version }) => version)).toEqual(moves.map((_, index) => first + index));
     expect(first === 1 || trail.length === 50).toBe(true);
     const tokens = trail.map(({ event }) => event);
     expect(new Set(tokens).size).toBe(tokens.length);
@@ -154,6 +165,17 @@ async function perform(store: AtomicStateStore, time: ManualTime, each: Action):
       return store.renew(request, token, leaseMs);
     case 'release':
       return store.release(request, token);
+    case 'freeze':
+    case 'thaw': {
+      const by = each.kind === 'freeze' ? { actor: token, note: state } : undefined;
+      const event = `${token} ${each.kind}`;
+      const entry = { from: state, event, actor: token };
+      return store.freeze(
+        freezeOf(run, { workflow, token: event, freeze: by, create, entry, ttlMs }),
+      );
+    }
+    case 'end':
+      return store.end(run, { ifUnclaimed: digest === 'd1' });
     case 'read':
       return store.read(run, ttlMs, digest === 'd1' ? workflow : undefined);
     case 'history':

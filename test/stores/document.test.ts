@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterAll, describe, expect, it } from 'vitest';
 import { InterlockError } from '../../src/errors.ts';
-import { keyOfRun } from '../../src/stores/document/run-text.ts';
+import { keyOfRun, keyOfSwitch } from '../../src/stores/document/run-text.ts';
 import type { FoundDocument } from '../../src/stores/document.ts';
 import {
   attemptOf,
@@ -15,6 +15,7 @@ import {
   recordingOf,
   step,
 } from '../../src/testing/fixtures.ts';
+import { changed, freezeOf, thawOf } from '../../src/testing/freezes.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
 import {
   documentsOfTest,
@@ -74,6 +75,16 @@ const CASES: Readonly<Record<string, Case>> = {
   'a commit': { before: hold, ask: (store, run) => store.commit(commitOf(claimBy(run))) },
   'a record': {
     ask: (store, run) => store.record(recordingOf(run, 1, 'seen', { token: `${run} record` })),
+  },
+  'a freeze': { ask: (store, run) => store.freeze(freezeOf(run)) },
+  'a freeze during a step': { before: hold, ask: (store, run) => store.freeze(freezeOf(run)) },
+  'a freeze that makes its run': {
+    ask: (store, run) => store.freeze(freezeOf(`${run} 2`, { create: {} })),
+  },
+  'a thaw of a run whose session is over': {
+    before: (store, run) => changed(store, freezeOf(run)),
+    ask: (store, run) => store.freeze(thawOf(run)),
+    laterMs: 2 * HOUR,
   },
   'a renewal': {
     before: hold,
@@ -171,6 +182,28 @@ describe('documentStore() where writes are lost', () => {
         },
       );
     }
+
+  it.each(WRITE_FAULTS)('writes a switch once, where its one write is: %s', async (fault) => {
+    const [name, other] = [randomUUID(), opened.start().store];
+    const [first, second] = ['r1', 'r2'].map((revision) => ({ value: revision, revision }));
+    if (!first || !second) throw new Error('unreachable');
+    const { store, documents } = opened.start();
+    const write = async (expected: string | undefined, next: typeof first) => {
+      documents.faults = [fault];
+      const written = await store.swapSwitch(name, expected, next).catch(() => 'unsure');
+      expect(documents.faults).toEqual([]);
+      // No answer but `true` may say that it was written, and `false` only that it was not.
+      const found = (await other.readSwitch(name))?.revision;
+      if (written !== 'unsure') expect(written).toBe(found === next.revision);
+      expect(await store.swapSwitch(name, expected, next)).toBe(true);
+      await documents.settle();
+      expect(await other.readSwitch(name)).toEqual(next);
+    };
+    await write(undefined, first);
+    await write('r1', second);
+    expect(await store.swapSwitch(name, undefined, first)).toBe(false);
+    expect(await store.swapSwitch(name, 'r1', second)).toBe(true);
+  });
 
   it.each(Object.entries(CASES))('rejects %s while the backend is away', async (_, each) => {
     for (const isWarm of [true, false]) {
@@ -290,6 +323,21 @@ describe('documentStore() and its backend', () => {
     expect(await seqs(start().store, run)).toEqual(last50(60));
   });
 
+  it('keeps the older entries of a frozen run for as long as people look at it', async () => {
+    const { store, run, time, start } = await longRun(60);
+    await changed(store, freezeOf(run));
+    for (let weeks = 0; weeks < 10; weeks += 1) {
+      time.advance(7 * DAY);
+      await start().store.purge();
+      expect(await start().store.read(run, HOUR)).toMatchObject({ sessionEnded: true });
+    }
+    expect(await seqs(start().store, run)).toEqual(last50(61));
+    await changed(start().store, thawOf(run));
+    expect(await seqs(start().store, run)).toEqual(last50(62));
+    time.advance(DAY);
+    expect(await start().store.purge()).toBe(1);
+  });
+
   it.each([
     ['delete', (store: WholeDocumentStore, run: string) => store.delete(run)],
     ['end', (store: WholeDocumentStore, run: string) => store.end(run)],
@@ -371,6 +419,7 @@ describe('documentStore() and its backend', () => {
           claim: (store) => store.claim(claimOf(run)),
           commit: (store) => store.commit(commitOf(request)),
           record: (store) => store.record(recordingOf(run, 1, 'seen')),
+          freeze: (store) => store.freeze(freezeOf(run)),
           renew: (store) => store.renew(key, request.token, LONG),
           release: (store) => store.release(key, request.token),
           append: (store) => store.append(key, { from: 'empty', event: null }),
@@ -393,6 +442,43 @@ describe('documentStore() and its backend', () => {
       }
     },
   );
+
+  it.each(Object.entries(faulty))(
+    'refuses the document of a switch that %s, changes nothing and shows none of it',
+    async (_, change) => {
+      const { database, start } = documentsOfTest();
+      const { store, documents } = start();
+      const [name, other] = [randomUUID(), randomUUID()];
+      const set = { value: SECRET, revision: 'r1' };
+      for (const each of [name, other]) await store.swapSwitch(each, undefined, set);
+      const documentOf = (workflow: string) => {
+        const rows = 'SELECT document FROM workflow_documents WHERE key = ?';
+        const found = database.prepare(rows).get(keyOfSwitch(workflow));
+        return (found as { document: string }).document;
+      };
+      const before = documentOf(name);
+      documents.changed = (found) => found && change(found, documentOf(other));
+      const next = { value: 'next', revision: 'r2' };
+      for (const ask of [store.readSwitch(name), store.swapSwitch(name, 'r1', next)]) {
+        const refused = await ask.catch((error: unknown) => error);
+        expect(refused).toMatchObject({ code: 'ERR_INTERLOCK_STORE' });
+        expect(String(refused)).not.toContain(SECRET);
+      }
+      expect(documentOf(name)).toBe(before);
+    },
+  );
+
+  it('refuses a switch that has no room, and a backend that does not say whether it wrote', async () => {
+    const { start } = documentsOfTest();
+    const { store, documents } = start({ maxBytes: 10_000 });
+    const refused = { code: 'ERR_INTERLOCK_STORE' };
+    const big = { value: 'x'.repeat(10_000), revision: 'r1' };
+    await expect(store.swapSwitch('checkout', undefined, big)).rejects.toMatchObject(refused);
+    documents.swap = async () => ({}) as never;
+    const small = { ...big, value: 'x' };
+    await expect(store.swapSwitch('checkout', undefined, small)).rejects.toMatchObject(refused);
+    expect(await store.readSwitch('checkout')).toBeUndefined();
+  });
 
   it('gives of what a late index names only what is true of the run itself', async () => {
     const { start } = documentsOfTest();

@@ -3,6 +3,7 @@ import { InterlockError } from '../../src/errors.ts';
 import { type MemoryStoreOptions, memoryStore } from '../../src/stores/memory.ts';
 import type { AtomicStateStore } from '../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
+import { freezeOf, thawOf } from '../../src/testing/freezes.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
 import { ManualTime } from '../helpers/manual-clock.ts';
 
@@ -93,6 +94,19 @@ describe('a full memoryStore()', () => {
     advance(1_000);
     await open(store, 'd', 'e');
     expect(await known(store, 'busy', 'd', 'e')).toEqual(['d', 'e']);
+  });
+
+  it('spares a frozen run until it goes on, and keeps switches beside all runs', async () => {
+    const store = memoryStore({ maxRuns: 2 });
+    await store.freeze(freezeOf('frozen', { create: {} }));
+    const set = { value: 1, revision: 'r1' };
+    for (const name of ['a', 'b', 'c']) await store.swapSwitch?.(name, undefined, set);
+    await open(store, 'a', 'b', 'c', 'd');
+    expect(await known(store, 'frozen', 'a', 'b', 'c', 'd')).toEqual(['frozen', 'd']);
+    await store.freeze(thawOf('frozen'));
+    await open(store, 'e', 'f');
+    expect(await known(store, 'frozen', 'e', 'f')).toEqual(['e', 'f']);
+    for (const name of ['a', 'b', 'c']) expect(await store.readSwitch?.(name)).toEqual(set);
   });
 
   it('makes a new run even where all others have live claims', async () => {

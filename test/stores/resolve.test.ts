@@ -49,9 +49,11 @@ describe('resolveStore()', () => {
     const { claim, commit, renew } = memoryStore();
     const unfinished = Object.assign(new JsonStateStore(), { claim, commit, renew });
     const lacks =
-      /it lacks "open", "read", "record", "release", "end", "delete", "history"; it must say/;
+      /it lacks "open", "read", "record", "freeze", "release", "end", "delete", "history"; it must/;
     for (const adapt of [resolveStore, adaptStateStore])
       expect(() => adapt(unfinished, quiet)).toThrow(lacks);
+    const older = Object.assign(Object.create(memoryStore()), { freeze: undefined });
+    expect(() => resolveStore(older, quiet)).toThrow(/and is none: it lacks "freeze"\./);
     const whole = memoryStore();
     for (const contract of [2, '1', null]) {
       const other = Object.assign(Object.create(whole), { contract, load() {}, save() {} });
@@ -95,8 +97,8 @@ describe('adaptStateStore()', () => {
 });
 
 function atomicWithout(operation: string): object {
-  const names = ['open', 'read', 'claim', 'commit', 'renew', 'record', 'release', 'end', 'delete'];
-  names.push('history');
+  const names = ['open', 'read', 'claim', 'commit', 'renew', 'record', 'freeze', 'release', 'end'];
+  names.push('delete', 'history');
   return Object.fromEntries(
     names.filter((name) => name !== operation).map((name) => [name, () => {}]),
   );

@@ -4,6 +4,7 @@ import { InterlockError } from '../../src/errors.ts';
 import { type SqliteDatabase, sqliteStore } from '../../src/stores/sqlite.ts';
 import { verifyTrail } from '../../src/stores/trail.ts';
 import { claimed, claimOf, commitOf, HOUR, recordingOf, step } from '../../src/testing/fixtures.ts';
+import { freezeOf, thawOf } from '../../src/testing/freezes.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
 import { ManualTime } from '../helpers/manual-clock.ts';
 import { makeSqliteFile } from '../helpers/sqlite-file.ts';
@@ -256,6 +257,23 @@ describe('sqliteStore()', () => {
     expect(await store.purge()).toBe(3);
   });
 
+  it('removes expired runs past a frozen one and a switch, which stay', async () => {
+    const { store, run, advance } = openStore();
+    const set = { value: { all: null }, revision: 'r1' };
+    await store.swapSwitch('checkout', undefined, set);
+    await store.freeze(freezeOf(`${run}-frozen`, { create: {} }));
+    await step(store, `${run}-other`, { create: {} });
+    advance(HOUR);
+    for (const name of ['a', 'b', 'c']) await store.open(`${run}-${name}`, {}, HOUR);
+    advance(HOUR);
+    expect(await store.purge()).toBe(3);
+    expect(await store.readSwitch('checkout')).toEqual(set);
+    expect(await store.freeze(thawOf(`${run}-frozen`))).toMatchObject({ status: 'changed' });
+    advance(24 * HOUR);
+    expect(await store.purge()).toBe(1);
+    expect(await store.readSwitch('checkout')).toEqual(set);
+  });
+
   it('removes what is left of one principal’s runs, in as many rounds as it takes', async () => {
     const { store, run, advance, rowCounts } = openStore();
     const create = (principal: string) => ({ create: { principal } });
@@ -282,6 +300,11 @@ describe('sqliteStore()', () => {
     expect(
       database.prepare('SELECT from_state, to_state, event FROM workflow_events').all(),
     ).toMatchObject([{ from_state: 'empty', to_state: 'has_items', event: 'ADD_ITEM' }]);
+    const by = { actor: 'mary', note: 'wait' };
+    await store.freeze(freezeOf(run, { freeze: by }));
+    await store.swapSwitch('checkout', undefined, { value: 1, revision: 'r1' });
+    const frozen = `SELECT run, frozen ->> 'actor' AS actor FROM workflows WHERE frozen IS NOT NULL`;
+    expect(database.prepare(frozen).all()).toMatchObject([{ run, actor: 'mary' }]);
   });
 
   it('takes any database with exec() and prepare(), and names them otherwise', () => {

@@ -238,22 +238,27 @@ export class DocumentStore extends RulebookStore {
     expected: string | undefined,
     next: SwitchRecord,
   ): Promise<boolean> {
-    const { key, revision, found } = await this.#switch(workflow);
-    if (found?.revision !== expected) return found?.revision === next.revision;
     const document = textOfSwitch(workflow, next);
     this.#assertRoom(document, this.#maxBytes);
     const index = { index: [], put: [], drop: [] };
-    const written = { document, revision: newRevision(), expiresAt: undefined, ...index };
     let failure: unknown;
-    try {
-      if (hasSwapped(await this.#documents.swap(key, revision, written))) return true;
-    } catch (error) {
-      failure = error;
+    for (let tries = 1; tries <= MOST_TRIES; tries++) {
+      const { key, revision, found } = await this.#switch(workflow);
+      if (found?.revision === next.revision) return true;
+      const isOther = found?.revision !== expected;
+      if (isOther && failure === undefined) return false;
+      // It may have been there, before another write came.
+      if (isOther) throw failure;
+      const written = { document, revision: newRevision(), expiresAt: undefined, ...index };
+      try {
+        if (hasSwapped(await this.#documents.swap(key, revision, written))) return true;
+      } catch (error) {
+        // Once more, since the answer may have been lost. A second time the backend is away.
+        if (failure !== undefined || error instanceof InterlockError) throw error;
+        failure = error;
+      }
     }
-    // Perhaps only the answer was lost. Or the same write was asked for twice, and came first.
-    if ((await this.#switch(workflow)).found?.revision === next.revision) return true;
-    if (failure !== undefined) throw failure;
-    return false;
+    throw outrun('switch');
   }
 
   async #switch(workflow: string): Promise<{
@@ -615,8 +620,8 @@ function faulty(fault: string): InterlockError {
   return new InterlockError('ERR_INTERLOCK_STORE', `documentStore(): ${fault}`);
 }
 
-function outrun(): InterlockError {
-  return faulty(`other processes wrote the run ${MOST_TRIES} times before this one could`);
+function outrun(what: 'run' | 'switch' = 'run'): InterlockError {
+  return faulty(`other processes wrote the ${what} ${MOST_TRIES} times before this one could`);
 }
 
 function tooLarge(bytes: number, most: number, room: number): InterlockError {

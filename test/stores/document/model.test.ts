@@ -5,8 +5,14 @@ import { anonymousKey } from '../../../src/names.ts';
 import { documentStore } from '../../../src/stores/document.ts';
 import { type Operation, RulebookStore } from '../../../src/stores/rulebook.ts';
 import { anonymized, isKnown, lastEntries, type RunState } from '../../../src/stores/run-state.ts';
-import type { RunKey, StepDescription, TrailEntry } from '../../../src/stores/store.ts';
+import type {
+  RunKey,
+  StepDescription,
+  SwitchRecord,
+  TrailEntry,
+} from '../../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR, LONG } from '../../../src/testing/fixtures.ts';
+import { freezeOf } from '../../../src/testing/freezes.ts';
 import {
   openDocuments,
   type WholeDocumentStore,
@@ -22,15 +28,35 @@ const SEED = Number(process.env.DOCUMENT_MODEL_SEED ?? 29);
 class Rules extends RulebookStore {
   readonly #now: () => number;
   readonly #runs: Map<string, RunState>;
+  readonly #switches: Map<string, SwitchRecord>;
 
-  constructor(now: () => number, runs: ReadonlyMap<string, RunState> = new Map()) {
+  constructor(
+    now: () => number,
+    runs: ReadonlyMap<string, RunState> = new Map(),
+    switches: ReadonlyMap<string, SwitchRecord> = new Map(),
+  ) {
     super(false);
     this.#now = now;
     this.#runs = new Map(runs);
+    this.#switches = new Map(switches);
   }
 
   copy(): Rules {
-    return new Rules(this.#now, this.#runs);
+    return new Rules(this.#now, this.#runs, this.#switches);
+  }
+
+  async readSwitch(workflow: string): Promise<SwitchRecord | undefined> {
+    return this.#switches.get(workflow);
+  }
+
+  async swapSwitch(
+    workflow: string,
+    expected: string | undefined,
+    next: SwitchRecord,
+  ): Promise<boolean> {
+    const revision = this.#switches.get(workflow)?.revision;
+    if (revision === expected) this.#switches.set(workflow, next);
+    return revision === expected || revision === next.revision;
   }
 
   protected async change<Result>(key: string, operation: Operation<Result>): Promise<Result> {
@@ -61,7 +87,11 @@ class Rules extends RulebookStore {
   }
 
   toJSON(): unknown {
-    return [...this.#runs].map(([key, run]) => [key, { ...run, workflows: [...run.workflows] }]);
+    const runs = [...this.#runs].map(([key, run]) => [
+      key,
+      { ...run, workflows: [...run.workflows] },
+    ]);
+    return [runs, [...this.#switches]];
   }
 
   #known(key: string): RunState | undefined {
@@ -73,7 +103,7 @@ class Rules extends RulebookStore {
 type Asked = Pick<
   WholeDocumentStore,
   | ('open' | 'read' | 'claim' | 'commit' | 'record' | 'renew' | 'release' | 'append')
-  | ('end' | 'delete' | 'history' | 'anonymize')
+  | ('end' | 'delete' | 'history' | 'anonymize' | 'freeze' | 'readSwitch' | 'swapSwitch')
 >;
 
 const NAMES = ['one', 'two', undefined, 'long'] as const;
@@ -95,6 +125,7 @@ const anyOperation = fc.record({
     ...(['claim', 'claim', 'claim', 'claim', 'commit', 'commit', 'commit', 'commit'] as const),
     ...(['record', 'renew', 'release', 'append', 'append', 'read', 'read', 'history'] as const),
     ...(['open', 'open', 'end', 'delete', 'anonymize', 'anonymize'] as const),
+    ...(['freeze', 'freeze', 'swapSwitch', 'swapSwitch', 'readSwitch'] as const),
   ),
   process: fc.constantFrom(0, 1),
   /** 2 is the last run that was anonymized, and 3 has a long trail. */
@@ -113,7 +144,9 @@ const anyOperation = fc.record({
 const operation = anyOperation.map((op) =>
   op.run === LONG_RUN && op.kind === 'claim' ? { ...op, run: 0 } : op,
 );
-type Op = typeof operation extends fc.Arbitrary<infer T> ? T : never;
+type AnyOp = typeof operation extends fc.Arbitrary<infer T> ? T : never;
+/** With what a write of a switch expects, and the revision that it makes. */
+type Op = AnyOp & Partial<Record<'expected' | 'revision', string | undefined>>;
 
 const fault = fc.constantFrom<WriteFault | undefined>(undefined, undefined, ...WRITE_FAULTS);
 
@@ -190,6 +223,18 @@ async function ask(store: Asked, run: string, op: Op): Promise<unknown> {
       const move = { trail, snapshot: { state }, from, ttlMs, initial, create };
       return store.record({ run, workflow, token: `${token} record`, ...move });
     }
+    case 'freeze': {
+      // A token is for one call only, so it tells what is asked for.
+      const by = { token: `${token} ${isOn ? 'freeze' : 'thaw'}`, ttlMs, create };
+      const freeze = isOn ? { actor: token, note: state } : undefined;
+      return store.freeze(freezeOf(run, { workflow, freeze, ...by }));
+    }
+    case 'swapSwitch': {
+      const { expected, revision = '' } = op;
+      return store.swapSwitch(workflow, expected, { value: { token }, revision });
+    }
+    case 'readSwitch':
+      return store.readSwitch(workflow);
     case 'renew':
       return store.renew(request, token, leaseMs, isOn ? { hold: 'undecided' } : {});
     case 'release':
@@ -272,8 +317,20 @@ async function play({
   let possible: Possible[] = [{ rules: new Rules(time.now), answers: new Answers() }];
   const keyOf = (op: Op, { unnamed }: Answers) => NAMES[op.run] ?? unnamed;
 
+  /** The revisions that the switches of the workflows had, the newest last. */
+  const switches = new Map<string, (string | undefined)[]>();
+  let written = 0;
+
   /** Plays operations at once, and keeps what may be true after the answers. */
-  const playAtOnce = async (ops: readonly Op[], faults: readonly (WriteFault | undefined)[]) => {
+  const playAtOnce = async (
+    asked: readonly AnyOp[],
+    faults: readonly (WriteFault | undefined)[],
+  ) => {
+    const ops = asked.map((op): Op => {
+      if (op.kind !== 'swapSwitch') return op;
+      const expected = switches.get(op.workflow)?.at(op.isOn ? -1 : -2);
+      return { ...op, expected, revision: `revision ${written++}` };
+    });
     const isOnce = ops.some(({ kind }) => ONCE_ONLY.includes(kind));
     const allowed = isOnce ? faults.slice(0, 1) : faults;
     for (const documents of backend) documents.faults = [...allowed];
@@ -294,6 +351,11 @@ async function play({
       documents.faults = [];
       // Nothing arrives so late that the run has gone meanwhile.
       await documents.settle();
+    }
+    for (const [at, { answer }] of given.entries()) {
+      const { kind, workflow, revision } = ops[at] as Op;
+      if (kind === 'swapSwitch' && answer === true)
+        switches.set(workflow, [...(switches.get(workflow) ?? []), revision]);
     }
     for (const [at, { answer, wasRepeated }] of given.entries())
       real.add(ops[at] as Op, wasRepeated ? withoutRepeated(answer) : answer);
@@ -365,8 +427,9 @@ async function play({
 
 function withoutRepeated(answer: unknown): unknown {
   if (typeof answer !== 'object' || answer === null || Array.isArray(answer)) return answer;
-  const { repeated: _, ...rest } = answer as { repeated?: true };
-  return rest;
+  const { repeated: _, ...rest } = answer as { repeated?: true; status?: string };
+  // What a freeze says of the run, it says of the run as it is by then.
+  return rest.status === 'changed' ? rest.status : rest;
 }
 
 function isSame(one: readonly string[], other: readonly string[]): boolean {
