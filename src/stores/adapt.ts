@@ -10,6 +10,7 @@ import {
   isPinned,
   type Life,
   lastEntries,
+  neverExpires,
   type RunState,
   releaseStep,
   renewStep,
@@ -239,12 +240,14 @@ class AdaptedStore extends RulebookStore {
       if (changed.isRemoved && known) await this.#remove(key);
       const run = made ? newRun(key, made.session, made.expiresAt, made.openedBy) : known;
       if (run === undefined || changed.isRemoved) return result;
-      const before = run.workflows.get(name);
+      // A new workflow is saved before its freeze, so that a failed save leaves it unfrozen.
+      const before = run.workflows.get(name) ?? (next?.frozen && workflowAt(next.snapshot));
       const isMove =
-        before !== undefined && next !== undefined && before.snapshot !== next.snapshot;
-      if (next && !isMove) run.workflows.set(name, next);
-      const isStopped = next !== undefined && before?.frozen !== next.frozen;
-      await this.#keep(run, life, isStopped);
+        before !== undefined &&
+        next !== undefined &&
+        (before.snapshot !== next.snapshot || before.frozen !== next.frozen);
+      if (next) run.workflows.set(name, isMove ? before : next);
+      await this.#keep(run, life);
       if (isMove) await this.#commitTo(run, name, next);
       return result;
     });
@@ -327,15 +330,10 @@ class AdaptedStore extends RulebookStore {
     return this.#saved.loadSwitch(workflow);
   }
 
-  swapSwitch(
-    workflow: string,
-    expected: string | undefined,
-    next: SwitchRecord,
-  ): Promise<boolean> {
+  swapSwitch(workflow: string, expected: string | undefined, next: SwitchRecord): Promise<boolean> {
     return this.#switches.run(workflow, async () => {
       const found = (await this.#saved.loadSwitch(workflow))?.revision;
-      if (found === next.revision) return true;
-      if (found !== expected) return false;
+      if (found !== expected) return found === next.revision;
       await this.#saved.saveSwitch(workflow, next, this.#now());
       return true;
     });
@@ -344,7 +342,7 @@ class AdaptedStore extends RulebookStore {
   async #load(key: string): Promise<AdaptedRun | undefined> {
     const saved = await this.#saved.load(key);
     const kept = this.#kept.get(key);
-    if (saved === undefined && kept !== undefined && isPinned(kept)) throw dropped();
+    if (saved === undefined && kept !== undefined && neverExpires(kept)) throw dropped();
     const run = saved && merge(key, saved, kept);
     if (run && isKnown(run, this.#now())) return run;
     this.#kept.delete(key);
@@ -352,9 +350,9 @@ class AdaptedStore extends RulebookStore {
   }
 
   /** Remembers the run, and saves it where a part of it is not saved yet or its life changes. */
-  async #keep(run: AdaptedRun, life?: Life, isStopped = false): Promise<void> {
+  async #keep(run: AdaptedRun, life?: Life): Promise<void> {
     const kept = life === undefined ? run : { ...run, ...life };
-    if (!isSaved(run) || life !== undefined || isStopped) await this.#save(kept);
+    if (!isSaved(run) || life !== undefined) await this.#save(kept);
     const { workflows, unsure, expiresAt, sessionEnded } = kept;
     run.saved = kept.saved;
     this.#kept.set(run.key, { workflows, unsure, expiresAt, sessionEnded });
@@ -389,15 +387,17 @@ class AdaptedStore extends RulebookStore {
   }
 
   /**
-   * The workflow is unsure until all of the commit is saved. Only a commit that changes whether the
-   * workflow has ended changes the session record.
+   * The workflow is unsure until all of the change is saved. The session record says whether the
+   * workflow has ended, and who has frozen it.
    */
   async #commitTo(run: AdaptedRun, name: string, next: WorkflowState): Promise<void> {
     const { key, workflows, unsure, saved } = run;
+    const before = workflows.get(name);
     unsure.add(name);
-    await this.#saved.saveWorkflow(key, name, next.snapshot);
+    if (before?.snapshot !== next.snapshot)
+      await this.#saved.saveWorkflow(key, name, next.snapshot);
     const isSaidToEnd = saved?.ended?.includes(name) ?? false;
-    if (saved && isSaidToEnd !== (next.ended ?? false)) {
+    if (saved && (isSaidToEnd !== (next.ended ?? false) || before?.frozen !== next.frozen)) {
       const after = { ...run, workflows: new Map(workflows).set(name, next) };
       const { expiresAt, sessionEnded } = saved;
       await this.#saveSession({ ...after, expiresAt, sessionEnded });
@@ -407,12 +407,12 @@ class AdaptedStore extends RulebookStore {
   }
 }
 
-/** Its claim is still known here: the step must not begin again as if nothing had been. */
+/** Its claim or freeze is still known here: it must not begin again as if nothing had been. */
 function dropped(): InterlockError {
   return new InterlockError(
     'ERR_INTERLOCK_STORE',
-    'the store has dropped a run that a step of unknown outcome holds: give its keys no time to ' +
-      'live, or a much longer one than idleMs',
+    'the store has dropped a run that a step of unknown outcome holds, or that an operator has ' +
+      'frozen: give its keys no time to live, or a much longer one than idleMs',
   );
 }
 

@@ -102,8 +102,7 @@ export class MemoryStore extends RulebookStore {
     { value, revision }: SwitchRecord,
   ): Promise<boolean> {
     const known = this.#switches.get(workflow)?.revision;
-    if (known === revision) return true;
-    if (known !== expected) return false;
+    if (known !== expected) return known === revision;
     this.#switches.set(workflow, Object.freeze({ value: copyJson(value), revision }));
     return true;
   }

@@ -295,31 +295,26 @@ export function freezeStep(
   now: number,
   { isChained = false, enough }: { isChained?: boolean; enough?: number | undefined } = {},
 ): Operated<FreezeResult> {
-  const { token, freeze, entry } = request;
-  const isOver = hasSessionEnded(run, now);
-  if (isOver && request.create === undefined && !isNeeded(run, now))
-    return { result: { status: 'unknown' } };
+  const { token, freeze, create, entry } = request;
+  const known = run.workflows.get(request.workflow);
+  // Also after a thaw that was the last to need a run whose session is over.
+  const isRepeated = known !== undefined && findSettled(known, token) !== undefined;
+  const isOver = create === undefined && hasSessionEnded(run, now);
+  if (isOver && !isRepeated && !isNeeded(run, now)) return { result: { status: 'unknown' } };
   const workflow = knownOrNew(run, request, now, isChained);
-  const { snapshot, frozen } = workflow;
-  const isRepeated = findSettled(workflow, token) !== undefined;
-  const isChange = !isRepeated && (frozen === undefined) !== (freeze === undefined);
-  const changed = isChange
+  const { snapshot, ended } = workflow;
+  const isChange = !isRepeated && (workflow.frozen === undefined) !== (freeze === undefined);
+  const frozen = isChange
     ? freeze && Object.freeze({ actor: freeze.actor, note: freeze.note })
-    : frozen;
-  const result: FreezeResult = {
-    status: isChange || isRepeated ? 'changed' : 'unchanged',
-    ...(changed && { frozen: changed }),
-    ...{ snapshot, now },
-  };
-  const use = { ttlMs: workflow.ended ? undefined : request.ttlMs, enough, revives: true };
-  const revived = isOver && request.create === undefined ? undefined : newLife(run, now, use);
-  if (!isChange) return { result, life: revived };
-  const next = withTrailEntry(
-    { ...workflow, frozen: changed, settled: spend(workflow.settled, { token }) },
-    entry,
-    now,
-  );
-  return { result, next, life: changed ? revived : (revived ?? settledLife(run, now)) };
+    : workflow.frozen;
+  const status = isChange || isRepeated ? 'changed' : 'unchanged';
+  const result: FreezeResult = { status, ...(frozen && { frozen }), snapshot, now };
+  const use = { ttlMs: ended ? undefined : request.ttlMs, enough, revives: true };
+  const life = isOver ? undefined : newLife(run, now, use);
+  if (!isChange) return { result, life };
+  const settled = spend(workflow.settled, { token });
+  const next = withTrailEntry({ ...workflow, frozen, settled }, entry, now);
+  return { result, next, life: isOver && !frozen ? settledLife(run, now) : life };
 }
 
 function knownOrNew(
@@ -423,16 +418,16 @@ export function isPinned({ workflows }: Workflows): boolean {
   return false;
 }
 
-/** Whether no expiry takes the run away: it is pinned, or an operator has stopped it. */
-export function isKept(run: Workflows): boolean {
+/** Whether no expiry takes the run away: it is pinned, or an operator has frozen it. */
+export function neverExpires(run: Workflows): boolean {
   if (isPinned(run)) return true;
   for (const { frozen } of run.workflows.values()) if (frozen) return true;
   return false;
 }
 
-/** Whether the run stays though its session ends: it is kept, or a step of it runs. */
+/** Whether the run stays though its session ends: it never expires, or a step of it runs. */
 export function isNeeded(run: Workflows, now: number): boolean {
-  return isKept(run) || liveUntil(run.workflows.values(), now) > now;
+  return neverExpires(run) || liveUntil(run.workflows.values(), now) > now;
 }
 
 /** Whether the run is known. */
@@ -457,7 +452,12 @@ export function recordOf(run: RunState, now: number, seenAt = now): RunRecord {
 
 /** One workflow as a caller sees it. */
 export function workflowRecord(
-  { snapshot, claim, frozen, ended }: Pick<WorkflowState, 'snapshot' | 'claim' | 'frozen' | 'ended'>,
+  {
+    snapshot,
+    claim,
+    frozen,
+    ended,
+  }: Pick<WorkflowState, 'snapshot' | 'claim' | 'frozen' | 'ended'>,
   now: number,
 ): WorkflowRecord {
   return {

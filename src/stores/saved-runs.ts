@@ -11,6 +11,7 @@ import type {
   Json,
   SwitchRecord,
 } from './store.ts';
+import { copyJson } from './trail.ts';
 
 /** The session record of a run. */
 export interface SavedSession {
@@ -95,7 +96,7 @@ export class SavedRuns {
   /** The optional members that the store has been seen to keep. */
   readonly #kept = new Set<(typeof MORE)[number]>();
 
-  /** The runs with a save that did not settle in time, and may still arrive. */
+  /** The sessions and switches, by their keys, with a save that may still arrive too late. */
   readonly #stuck = new Set<string>();
   readonly #options: SavedRunsOptions;
 
@@ -109,7 +110,16 @@ export class SavedRuns {
    * on a newer state.
    */
   assertSettled(run: string): void {
-    if (this.#stuck.has(run)) throw overdue('save', this.#options.deadlineMs);
+    this.#assertSettled(keyOfSession(run));
+  }
+
+  /** @throws InterlockError as {@link assertSettled} */
+  assertSwitchSettled(workflow: string): void {
+    this.#assertSettled(keyOfSwitch(workflow));
+  }
+
+  #assertSettled(key: string): void {
+    if (this.#stuck.has(key)) throw overdue('save', this.#options.deadlineMs);
   }
 
   /**
@@ -152,7 +162,11 @@ export class SavedRuns {
     if (ended.length > 0) context.ended = [...ended];
     if (frozen.length > 0) context.frozen = frozen.map((each) => ({ ...each }));
     if (sessionEnded === true) context.sessionEnded = true;
-    await this.#save(run, keyOfSession(run), { state: 'open', updatedAt: now, context });
+    await this.#save(keyOfSession(run), keyOfSession(run), {
+      state: 'open',
+      updatedAt: now,
+      context,
+    });
   }
 
   /** @throws InterlockError as {@link load} */
@@ -161,36 +175,40 @@ export class SavedRuns {
     if (isMissing(loaded)) return undefined;
     const { state: revision, context } = parse('switch', switchSchema, loaded);
     const { format, value } = context;
-    if (format > ADAPTED_FORMAT) throw tooNew(format);
-    return { value: value as Json, revision };
+    if (format > ADAPTED_FORMAT) throw tooNew('switch', format);
+    return { value: copyJson(value as Json), revision };
   }
 
-  async saveSwitch(workflow: string, { value, revision }: SwitchRecord, now: number): Promise<void> {
+  async saveSwitch(
+    workflow: string,
+    { value, revision }: SwitchRecord,
+    now: number,
+  ): Promise<void> {
     const key = keyOfSwitch(workflow);
-    const context = { format: ADAPTED_FORMAT, value };
-    this.assertSettled(key);
+    const context = { format: ADAPTED_FORMAT, value: copyJson(value) };
     await this.#save(key, key, { state: revision, updatedAt: now, context });
   }
 
   async saveWorkflow(run: string, workflow: string, snapshot: FsmSnapshot): Promise<void> {
-    await this.#save(run, workflowKey(run, workflow), { ...snapshot });
+    await this.#save(keyOfSession(run), workflowKey(run, workflow), { ...snapshot });
   }
 
   /**
    * `save` cannot delete, so the session record says that the run has ended. It need not have been
    * readable before.
    *
-   * @returns when the run expires; for ever where that cannot be read, `undefined` without a run
+   * @returns when the run expires: never where it is frozen, or where that cannot be read;
+   * `undefined` without a run
    * @throws InterlockError `ERR_INTERLOCK_STORE` where the run is of a newer format
    */
   async end(run: string, now: number): Promise<number | undefined> {
     const loaded = await this.#loadSession(run);
     if (isMissing(loaded) || (isTable(loaded) && loaded.state === 'ended')) return undefined;
-    await this.#settled(run, () =>
-      this.#store.save(keyOfSession(run), { state: 'ended', updatedAt: now }),
-    );
-    const context = isTable(loaded) && isTable(loaded.context) ? loaded.context : {};
-    return typeof context.expiresAt === 'number' ? context.expiresAt : Number.POSITIVE_INFINITY;
+    const key = keyOfSession(run);
+    await this.#settled(key, () => this.#store.save(key, { state: 'ended', updatedAt: now }));
+    const { expiresAt, frozen } = isTable(loaded) && isTable(loaded.context) ? loaded.context : {};
+    const isKnown = typeof expiresAt === 'number' && frozen === undefined;
+    return isKnown ? expiresAt : Number.POSITIVE_INFINITY;
   }
 
   /**
@@ -199,8 +217,8 @@ export class SavedRuns {
    *
    * @throws InterlockError `ERR_INTERLOCK_STORE` where the store does not keep it.
    */
-  async #save(run: string, key: string, snapshot: FsmSnapshot): Promise<void> {
-    await this.#settled(run, () => this.#store.save(key, snapshot));
+  async #save(owner: string, key: string, snapshot: FsmSnapshot): Promise<void> {
+    await this.#settled(owner, () => this.#store.save(key, snapshot));
     const isNew = (member: (typeof MORE)[number]): boolean =>
       !this.#kept.has(member) && Boolean(snapshot[member]);
     const members = MORE.filter(isNew);
@@ -222,21 +240,21 @@ export class SavedRuns {
     });
   }
 
-  /** Waits for a save however long it takes, and says of a run with a late one that it is stuck. */
-  async #settled(run: string, save: () => Promise<void>): Promise<void> {
+  /** Waits for a save however long it takes. With a late one its session or switch is stuck. */
+  async #settled(owner: string, save: () => Promise<void>): Promise<void> {
     const { deadlineMs, onWarning } = this.#options;
     const stop = systemClock.after(deadlineMs, () => {
-      this.#stuck.add(run);
+      this.#stuck.add(owner);
       onWarning(
         `a save() of the store has not settled within ${deadlineMs} ms, and may still arrive: ` +
-          'its run is unavailable until then',
+          'its run or switch is unavailable until then',
       );
     });
     try {
       await save();
     } finally {
       stop();
-      this.#stuck.delete(run);
+      this.#stuck.delete(owner);
     }
   }
 
@@ -245,7 +263,7 @@ export class SavedRuns {
     const loaded: unknown = await this.#load(keyOfSession(run));
     const context = isTable(loaded) ? loaded.context : undefined;
     const format = isTable(context) ? context.format : undefined;
-    if (typeof format === 'number' && format > ADAPTED_FORMAT) throw tooNew(format);
+    if (typeof format === 'number' && format > ADAPTED_FORMAT) throw tooNew('run', format);
     return loaded;
   }
 
@@ -276,12 +294,12 @@ function sessionOf(context: ParsedBy<typeof sessionContextSchema>): SavedSession
   return { ...known, sessionEnded, expiresAt, more: more as Record<string, Json> };
 }
 
-function tooNew(format: number): InterlockError {
+function tooNew(what: 'run' | 'switch', format: number): InterlockError {
   return new InterlockError(
     'ERR_INTERLOCK_STORE',
-    `a run was saved in format ${format} by a newer version of mcp-interlock, ` +
+    `a ${what} was saved in format ${format} by a newer version of mcp-interlock, ` +
       `and this one knows formats up to ${ADAPTED_FORMAT}: ` +
-      'the run is left as it is; deploy the newer version wherever the store is used',
+      `the ${what} is left as it is; deploy the newer version wherever the store is used`,
   );
 }
 
@@ -325,7 +343,10 @@ function keyOfSwitch(workflow: string): string {
 
 /** The first colon ends the workflow's name. No key of a workflow is that of a session or switch. */
 function workflowKey(run: string, workflow: string): string {
-  const name = workflow === 'session' || workflow === 'switch' ? `%${workflow}` : escapeUnsafe(workflow).replaceAll(':', '%3A');
+  const name =
+    workflow === 'session' || workflow === 'switch'
+      ? `%${workflow}`
+      : escapeUnsafe(workflow).replaceAll(':', '%3A');
   return `${name}:${escapeUnsafe(run)}`;
 }
 

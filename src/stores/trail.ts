@@ -3,15 +3,7 @@
  * Hides the order of the members: scripts in Lua and SQL write them in the same one.
  */
 import { createHash } from 'node:crypto';
-import type {
-  CallNote,
-  FsmSnapshot,
-  Json,
-  RunKey,
-  TrailDraft,
-  TrailEntry,
-  TrailOutcome,
-} from './store.ts';
+import type { CallNote, FsmSnapshot, Json, RunKey, TrailDraft, TrailEntry } from './store.ts';
 
 /** The members that a store adds to an entry. */
 type Stamps = Pick<TrailEntry, 'seq' | 'version' | 'attempt' | 'at'>;
@@ -51,7 +43,8 @@ export function stampEntry(
   const { from, to, event, outcome } = draft;
   const seq = head.seq + 1;
   const version = to === undefined ? before : before + 1;
-  const isAttempt = to !== undefined || isAttemptOf(outcome);
+  // Only a forwarded call is one: no refusal, and no freeze.
+  const isAttempt = to !== undefined || (outcome !== undefined && outcome !== 'refused');
   const attempt = isAttempt ? head.attempts + 1 : head.attempts;
   // No spreads: an entry that begins with one, or has two, costs 3 kB here.
   const entry: Writable<TrailEntry> =
@@ -66,11 +59,6 @@ export function stampEntry(
     entry.hash = linkOf('sha256', head.hash, entry, draftText(draft));
   }
   return Object.freeze(entry);
-}
-
-/** Whether an entry that moved nothing counts as an attempt: only a forwarded call is one. */
-export function isAttemptOf(outcome: TrailOutcome | undefined): boolean {
-  return outcome !== undefined && outcome !== 'refused';
 }
 
 /**

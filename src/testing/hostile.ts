@@ -49,7 +49,7 @@ export const LOOKALIKES: readonly (readonly [string, string])[] = [
 /** Ends of keys that a collation or a padded column takes for one. */
 const NEAR_KEYS = ['-\u00e9ss', '-e\u0301ss', '-\u00c9SS', '-\u00e9\u00df', '-\u00e9ss ', '-ess'];
 
-const BIG: Json = {
+export const BIG: Json = {
   text: 'Ünïcødé 😀 \u0000 \u2028 "quotes" \\ </script>',
   halves: ['\ud83d', '\ude00'],
   numbers: [0, -1, 0.1, 1e21, 1e-7, Number.MAX_SAFE_INTEGER, Number.MIN_VALUE, Number.MAX_VALUE],

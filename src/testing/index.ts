@@ -10,6 +10,7 @@ import {
   type StoreUnderTest,
   stageFor,
 } from './fixtures.ts';
+import { freezePromises, restartFreezePromises, sharedFreezePromises } from './freezes.ts';
 import { hostilePromises } from './hostile.ts';
 import {
   clockPromises,
@@ -24,6 +25,7 @@ import { restartPromises, runPromises } from './lives.ts';
 import { nextRunPromises } from './next-runs.ts';
 import { pinnedListingPromises, pinPromises, sharedPinPromises } from './pins.ts';
 import { recordPromises } from './records.ts';
+import { restartSwitchPromises, sharedSwitchPromises, switchPromises } from './switches.ts';
 import { chainPromises, sharedChainPromises, trailPromises } from './trail.ts';
 
 export {
@@ -125,6 +127,8 @@ export function describeStateStore(
     describe('leases', () => leasePromises(promises));
     describe('commits', () => commitPromises(promises));
     describe('records', () => recordPromises(promises));
+    describe('freezes', () => freezePromises(promises));
+    describe('switches', () => switchPromises(promises, maxBytes));
     describe('what is unknown', () => pinPromises(promises));
     describe('idempotency keys', () => idempotencyPromises(promises));
     describe('trail', () => trailPromises(promises));
@@ -140,6 +144,8 @@ export function describeStateStore(
       describe('several processes', () => {
         sharedPromises(promises);
         nextRunPromises(promises);
+        sharedFreezePromises(promises);
+        sharedSwitchPromises(promises);
         sharedPinPromises(promises);
         sharedTimePromises(promises);
         clockPromises(promises);
@@ -148,6 +154,11 @@ export function describeStateStore(
         if (chainTrail) sharedChainPromises(promises);
       });
     }
-    if (scope !== 'process') describe('restarts', () => restartPromises(promises));
+    if (scope === 'process') return;
+    describe('restarts', () => {
+      restartPromises(promises);
+      restartFreezePromises(promises);
+      restartSwitchPromises(promises);
+    });
   });
 }

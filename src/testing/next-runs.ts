@@ -19,6 +19,7 @@ import {
   same,
   step,
 } from './fixtures.ts';
+import { freezeOf } from './freezes.ts';
 
 /** How a process goes on with a run that is no longer the one it knows. */
 interface Sequel {
@@ -29,7 +30,7 @@ interface Sequel {
   readonly gone: unknown;
   readonly next: unknown;
   /** What it adds to the next run. */
-  readonly adds?: 'move' | 'entry';
+  readonly adds?: 'move' | 'freeze' | 'entry';
 }
 
 const SEQUELS: Readonly<Record<string, Sequel>> = {
@@ -63,6 +64,13 @@ const SEQUELS: Readonly<Record<string, Sequel>> = {
     gone: 'unknown',
     next: 'recorded',
     adds: 'move',
+  },
+  freeze: {
+    holds: false,
+    ask: async (store, { run }) => (await store.freeze(freezeOf(run))).status,
+    gone: 'unknown',
+    next: 'changed',
+    adds: 'freeze',
   },
   'refused call': {
     holds: false,
@@ -159,7 +167,8 @@ async function assertLeft(
     if (sequel.holds) assert.deepEqual([claim?.token, claim?.live], [request.token, true]);
     const [first, ...added] = await side.history(old);
     assert.equal(first?.actor, 'bob');
-    assert.equal(added.length, isMoved || (sequel.adds === 'entry' && store.append) ? 1 : 0);
+    const isAdded = sequel.adds !== undefined && (sequel.adds !== 'entry' || store.append);
+    assert.equal(added.length, isAdded ? 1 : 0);
   }
   if (sequel.holds) assert.equal((await other.commit(commitOf(request))).status, 'committed');
 }

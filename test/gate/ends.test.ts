@@ -514,6 +514,7 @@ function bound(store: AtomicStateStore): AtomicStateStore {
     renew: (...args) => store.renew(...args),
     release: (...args) => store.release(...args),
     record: (...args) => store.record(...args),
+    freeze: (...args) => store.freeze(...args),
     end: (...args) => store.end(...args),
     delete: (...args) => store.delete(...args),
     history: (...args) => store.history(...args),

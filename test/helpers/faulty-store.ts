@@ -20,7 +20,7 @@ export class FaultyStore implements AtomicStateStore {
 
   constructor(inner: AtomicStateStore) {
     this.#inner = inner;
-    const { held, stuck, count, list, anonymize, purge } = inner;
+    const { held, stuck, count, list, anonymize, purge, readSwitch, swapSwitch } = inner;
     if (anonymize)
       this.anonymize = (run) => this.#call('anonymize', () => anonymize.call(inner, run));
     if (purge) this.purge = (query) => this.#call('purge', () => purge.call(inner, query));
@@ -28,6 +28,10 @@ export class FaultyStore implements AtomicStateStore {
     if (stuck) this.stuck = (query) => this.#call('stuck', () => stuck.call(inner, query));
     if (count) this.count = (query) => this.#call('count', () => count.call(inner, query));
     if (list) this.list = (query) => this.#call('list', () => list.call(inner, query));
+    if (readSwitch)
+      this.readSwitch = (name) => this.#call('readSwitch', () => readSwitch.call(inner, name));
+    if (swapSwitch)
+      this.swapSwitch = (...args) => this.#call('swapSwitch', () => swapSwitch.apply(inner, args));
   }
 
   fail(operation: Operation, times = Number.POSITIVE_INFINITY, when: Fault = 'lost'): void {
@@ -58,6 +62,8 @@ export class FaultyStore implements AtomicStateStore {
     this.#call('renew', () => this.#inner.renew(...args));
   record: AtomicStateStore['record'] = (...args) =>
     this.#call('record', () => this.#inner.record(...args));
+  freeze: AtomicStateStore['freeze'] = (...args) =>
+    this.#call('freeze', () => this.#inner.freeze(...args));
   release: AtomicStateStore['release'] = (...args) =>
     this.#call('release', () => this.#inner.release(...args));
   append: NonNullable<AtomicStateStore['append']> = (...args) =>
@@ -73,6 +79,8 @@ export class FaultyStore implements AtomicStateStore {
   readonly list?: NonNullable<AtomicStateStore['list']>;
   readonly anonymize?: NonNullable<AtomicStateStore['anonymize']>;
   readonly purge?: NonNullable<AtomicStateStore['purge']>;
+  readonly readSwitch?: NonNullable<AtomicStateStore['readSwitch']>;
+  readonly swapSwitch?: NonNullable<AtomicStateStore['swapSwitch']>;
 
   async #call<T>(operation: Operation, run: () => Promise<T>): Promise<T> {
     this.asked.push(operation);

@@ -1,5 +1,6 @@
 import type { AtomicStateStore } from '../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR } from '../../src/testing/fixtures.ts';
+import { freezeOf, thawOf } from '../../src/testing/freezes.ts';
 
 /** Every operation of a store once, in an order in which each succeeds. */
 export function everyOperation(
@@ -7,6 +8,7 @@ export function everyOperation(
   run: string,
 ): Record<string, () => Promise<unknown>> {
   const [first, second] = [claimOf(run), claimOf(run)];
+  const set = { value: { all: null }, revision: run };
   return {
     open: () => store.open(run, { principal: 'alice' }, HOUR, run),
     read: () => store.read(run, HOUR),
@@ -19,10 +21,16 @@ export function everyOperation(
         initial: first.initial,
         from: 1,
       }),
+    freeze: () => store.freeze(freezeOf(run)),
+    thaw: () => store.freeze(thawOf(run)),
     history: () => store.history(first),
     'another claim': () => store.claim(second),
     end: () => store.end(run),
     release: () => store.release(second, second.token),
     delete: () => store.delete(run),
+    ...(store.swapSwitch && {
+      swapSwitch: async () => store.swapSwitch?.(run, undefined, set),
+      readSwitch: async () => store.readSwitch?.(run),
+    }),
   };
 }

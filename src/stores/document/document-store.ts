@@ -8,7 +8,7 @@ import { InterlockError } from '../../errors.ts';
 import { anonymousKey } from '../../names.ts';
 import { KeyedQueue } from '../keyed-queue.ts';
 import { appending, type Guess, type Operation, RulebookStore } from '../rulebook.ts';
-import { anonymized, isKept, isKnown, lastEntries, type RunState } from '../run-state.ts';
+import { anonymized, isKnown, lastEntries, neverExpires, type RunState } from '../run-state.ts';
 import type { RunKey, SwitchRecord, TrailDraft, TrailEntry } from '../store.ts';
 import type { Documents, IndexEntry, NextDocument, Swapped } from './documents.ts';
 import {
@@ -238,31 +238,33 @@ export class DocumentStore extends RulebookStore {
     expected: string | undefined,
     next: SwitchRecord,
   ): Promise<boolean> {
-    const before = await this.#switch(workflow);
-    if (before.found?.revision === next.revision) return true;
-    if (before.found?.revision !== expected) return false;
-    const index = { index: [], put: [], drop: [] };
+    const { key, revision, found } = await this.#switch(workflow);
+    if (found?.revision !== expected) return found?.revision === next.revision;
     const document = textOfSwitch(workflow, next);
+    this.#assertRoom(document, this.#maxBytes);
+    const index = { index: [], put: [], drop: [] };
     const written = { document, revision: newRevision(), expiresAt: undefined, ...index };
+    let failure: unknown;
     try {
-      const { swapped } = await this.#documents.swap(before.key, before.revision, written);
-      return swapped;
+      if (hasSwapped(await this.#documents.swap(key, revision, written))) return true;
     } catch (error) {
-      // The answer may have been lost.
-      if ((await this.#switch(workflow)).found?.revision === next.revision) return true;
-      throw error;
+      failure = error;
     }
+    // Perhaps only the answer was lost. Or the same write was asked for twice, and came first.
+    if ((await this.#switch(workflow)).found?.revision === next.revision) return true;
+    if (failure !== undefined) throw failure;
+    return false;
   }
 
   async #switch(workflow: string): Promise<{
     readonly key: string;
-    readonly revision: string | undefined;
-    readonly found: SwitchRecord | undefined;
+    readonly revision?: string;
+    readonly found?: SwitchRecord;
   }> {
     const key = keyOfSwitch(workflow);
     const { document, revision } = (await this.#documents.read(key)) ?? {};
-    if (document === undefined || document === null)
-      return { key, revision: undefined, found: undefined };
+    if (document === undefined || document === null) return { key };
+    if (typeof revision !== 'string') throw unnamed();
     return { key, revision, found: switchOfText(workflow, document) };
   }
 
@@ -278,7 +280,7 @@ export class DocumentStore extends RulebookStore {
       if (isNewest) this.#kept.delete(key);
       return { kept: undefined, now };
     }
-    if (typeof revision !== 'string') throw faulty('read() gave a document without its revision');
+    if (typeof revision !== 'string') throw unnamed();
     const run = runOfText(key, document);
     const isSame = before?.run.birth === run.birth;
     const kept: Kept = {
@@ -288,7 +290,7 @@ export class DocumentStore extends RulebookStore {
     };
     if (isNewest) putNewest(this.#kept, key, kept, RUNS_KEPT);
     // Nothing writes a held or frozen run, but people look at it, as long as it takes.
-    if (isKept(run) && isSoonOver(kept, now)) {
+    if (neverExpires(run) && isSoonOver(kept, now)) {
       await this.#prolongAll(kept, Math.ceil(now) + OLDER_MS).catch(() => {});
     }
     return { kept, now: notBefore(now, run) };
@@ -397,9 +399,7 @@ export class DocumentStore extends RulebookStore {
     const stored = revised(run, before ? shortened(next, before.parts) : next, said, revision);
     const expiresAt = removableAt(stored);
     const document = textOfRun(stored);
-    // A character has at most three bytes: most documents need no count.
-    if (document.length * 3 > room && Buffer.byteLength(document) > room)
-      throw tooLarge(Buffer.byteLength(document), this.#maxBytes, room);
+    this.#assertRoom(document, room);
     const index = indexOfRun(stored);
     const changes = changesOf(kept && indexOfRun(kept.run), index);
     const askedAt = this.#time.asked();
@@ -407,9 +407,9 @@ export class DocumentStore extends RulebookStore {
       this.#documents.swap(key, kept?.revision, { document, revision, expiresAt, ...changes }),
       before && !isRemoved && this.#age(before, stored.expiresAt),
     ]);
-    if (typeof answer?.swapped !== 'boolean') throw faulty('swap() did not say whether it wrote');
+    const isWritten = hasSwapped(answer);
     if (answer.now !== undefined) this.#time.told(answer.now, askedAt);
-    if (!answer.swapped) {
+    if (!isWritten) {
       this.#kept.delete(key);
       return answer;
     }
@@ -422,6 +422,14 @@ export class DocumentStore extends RulebookStore {
     // They expire by themselves, if this fails.
     if (isNew && kept !== undefined) await this.#dropOlder(kept.run).catch(() => {});
     return answer;
+  }
+
+  /** @throws InterlockError `ERR_INTERLOCK_STORE` where the document has more bytes than `room` */
+  #assertRoom(document: string, room: number): void {
+    // A character has at most three bytes: most documents need no count.
+    if (document.length * 3 <= room) return;
+    const bytes = Buffer.byteLength(document);
+    if (bytes > room) throw tooLarge(bytes, this.#maxBytes, room);
   }
 
   /**
@@ -594,6 +602,15 @@ function changesOf(
   return { index, put, drop: dropped.map(({ list }) => list) };
 }
 
+function hasSwapped(answer: Swapped): boolean {
+  if (typeof answer?.swapped !== 'boolean') throw faulty('swap() did not say whether it wrote');
+  return answer.swapped;
+}
+
+function unnamed(): InterlockError {
+  return faulty('read() gave a document without its revision');
+}
+
 function faulty(fault: string): InterlockError {
   return new InterlockError('ERR_INTERLOCK_STORE', `documentStore(): ${fault}`);
 }
@@ -604,5 +621,5 @@ function outrun(): InterlockError {
 
 function tooLarge(bytes: number, most: number, room: number): InterlockError {
   const rest = room < most ? `, of which a claim leaves a quarter to its commit` : '';
-  return faulty(`the run has ${bytes} bytes, and maxBytes is ${most}${rest}`);
+  return faulty(`the document has ${bytes} bytes, and maxBytes is ${most}${rest}`);
 }

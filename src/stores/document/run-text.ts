@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import { InterlockError } from '../../errors.ts';
 import { newToken } from '../../names.ts';
-import { isKept, type RunState, type WorkflowState } from '../run-state.ts';
+import { neverExpires, type RunState, type WorkflowState } from '../run-state.ts';
 import { encodeText } from '../sql-text.ts';
 import type { Json, SwitchRecord, TrailEntry } from '../store.ts';
 import { digestOfName, freezeDeeply } from '../trail.ts';
@@ -166,16 +166,21 @@ export function revised(
 export function removed(run: StoredRun): StoredRun {
   const workflows = [...run.workflows].map(([name, workflow]) => {
     const { state, updatedAt } = workflow.snapshot;
-    const bare = { snapshot: { state, updatedAt }, claim: undefined, frozen: undefined, ended: true };
+    const bare = {
+      snapshot: { state, updatedAt },
+      claim: undefined,
+      frozen: undefined,
+      ended: true,
+    };
     return [name, { ...workflow, ...bare, unsettled: [], settled: [], trail: [] }] as const;
   });
   const gone = { session: {}, openedBy: undefined, expiresAt: 0, sessionEnded: true };
   return { ...run, ...gone, movesTo: undefined, workflows: new Map(workflows) };
 }
 
-/** From when on the backend may remove the run; `undefined`: never, as long as it is kept. */
+/** From when on the backend may remove the run; `undefined`: never, as long as it is pinned or frozen. */
 export function removableAt(run: RunState): number | undefined {
-  if (isKept(run)) return undefined;
+  if (neverExpires(run)) return undefined;
   let at = run.expiresAt;
   for (const { claim } of run.workflows.values()) at = Math.max(at, claim?.leaseEnd ?? 0);
   return Math.ceil(at);
@@ -246,12 +251,12 @@ export const LISTS = {
   /** The same; the score is when the claim was taken. */
   since: (workflow: string) => `since-${short(workflow)}`,
   owned: (principal: string) => `of-${short(principal)}`,
-  /** All documents; the score is when the backend may remove it, unless a step pins it. */
+  /** All documents; the score is when the backend may remove it, unless it is pinned or frozen. */
   removable: 'removable',
 } as const;
 
 export function indexOfRun(run: RunState): readonly IndexEntry[] {
-  // Also where a step pins it: the entry would come and go with each step.
+  // Also where it is pinned or frozen: the entry would come and go with each step.
   const entries: IndexEntry[] = [
     { list: LISTS.removable, label: '', score: Math.ceil(run.expiresAt) },
   ];

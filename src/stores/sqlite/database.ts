@@ -120,8 +120,8 @@ function isLocked(error: unknown): boolean {
 }
 
 /**
- * Times are whole milliseconds since the epoch. `document` is a run, or older entries of its trail,
- * as JSON text. A document without `expires_at` is never removed unasked. The views are for
+ * Times are whole milliseconds since the epoch. `document` is a run, older entries of its trail, or
+ * a workflow's switch, as JSON text. A document without `expires_at` is never removed unasked. The views are for
  * queries of people; nothing here reads them.
  */
 const SCHEMA = `
@@ -156,7 +156,7 @@ SELECT d.document ->> '$.run' AS run, w.value ->> '$[0]' AS workflow_type,
        w.value ->> '$[1].snapshot.state' AS state, w.value -> '$[1].snapshot.context' AS context,
        w.value ->> '$[1].snapshot.version' AS version,
        w.value ->> '$[1].snapshot.updatedAt' AS updated_at, w.value ->> '$[1].ended' AS ended,
-       w.value -> '$[1].claim' AS claim
+       w.value -> '$[1].claim' AS claim, w.value -> '$[1].frozen' AS frozen
   FROM workflow_documents d, json_each(d.document, '$.workflows') w WHERE d.key GLOB 'run-*';
 
 CREATE VIEW IF NOT EXISTS workflow_events AS
