@@ -13,6 +13,8 @@ import {
   type Document,
   durationNumber,
   type EventRow,
+  type FreezeAnswer,
+  freezeDocument,
   type KeyRow,
   listDocument,
   openDocument,
@@ -26,13 +28,17 @@ import {
   renewDocument,
   runsDocument,
   type SweptRow,
+  type SwitchRow,
+  switchDocument,
   toClaimResult,
   toCommitResult,
+  toFreezeResult,
   toKeysPage,
   toRecordResult,
   toRunRecord,
   toRunsCount,
   toRunsPage,
+  toSwitchRecord,
   toTrailEntry,
 } from './postgres/documents.ts';
 import { migrate } from './postgres/migrate.ts';
@@ -60,6 +66,7 @@ import type {
   RunsPage,
   RunsQuery,
   StuckQuery,
+  SwitchRecord,
   TrailDraft,
   TransactionalStateStore,
 } from './store.ts';
@@ -122,6 +129,8 @@ export interface PostgresStore extends TransactionalStateStore<PostgresClient> {
   count(query: CountQuery): Promise<RunsCount>;
   list(query: ListQuery): Promise<KeysPage>;
   anonymize(run: string): Promise<string | undefined>;
+  readSwitch(workflow: string): Promise<SwitchRecord | undefined>;
+  swapSwitch(workflow: string, expected: string | undefined, next: SwitchRecord): Promise<boolean>;
 }
 
 /** How many rows one statement of a purge removes, so that no step waits long for it. */
@@ -141,10 +150,10 @@ const optionsSchema = lazyOptions(() => ({
 }));
 
 /**
- * Keeps runs in PostgreSQL (12 or later), in the tables `workflow_runs`, `workflows` and
- * `workflow_events`. Each operation is one round trip, which calls a function that `migrate()` has
- * made, and goes by the database's clock. The trail of a deleted or expired run is gone from
- * `history()`, but stays in `workflow_events` as an audit log.
+ * Keeps runs in PostgreSQL (12 or later), in the tables `workflow_runs`, `workflows`,
+ * `workflow_events` and `workflow_switches`. Each operation is one round trip, which calls a
+ * function that `migrate()` has made, and goes by the database's clock. The trail of a deleted or
+ * expired run is gone from `history()`, but stays in `workflow_events` as an audit log.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown.
  */
@@ -199,6 +208,14 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
       const document = recordDocument(request, chainTrail);
       return toRecordResult(
         await ask<RecordAnswer>(`${names.record}($1::pg_catalog.json)`, document),
+        request,
+      );
+    },
+
+    async freeze(request) {
+      const document = freezeDocument(request, chainTrail);
+      return toFreezeResult(
+        await ask<FreezeAnswer>(`${names.freeze}($1::pg_catalog.json)`, document),
         request,
       );
     },
@@ -279,6 +296,18 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
         await ask<KeyRow[]>(`${names.list}($1::pg_catalog.json)`, listDocument(query)),
         query,
       ),
+
+    async readSwitch(workflow) {
+      const values = [encodeKey(workflow)];
+      const row = await ask<SwitchRow | null>(
+        `${names.readSwitch}($1::pg_catalog.text)`,
+        ...values,
+      );
+      return row ? toSwitchRecord(row) : undefined;
+    },
+
+    swapSwitch: (...args) =>
+      ask<boolean>(`${names.swapSwitch}($1::pg_catalog.json)`, switchDocument(...args)),
 
     migrate: () => migrate(pool, names),
 

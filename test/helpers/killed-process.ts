@@ -3,6 +3,7 @@ import { setTimeout } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import type { AtomicStateStore } from '../../src/stores/store.ts';
 import { claimed, claimOf, claimStatus, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
+import { freezeOf, thawOf } from '../../src/testing/freezes.ts';
 import type { StoreProcess } from './store-process.ts';
 
 /** The promises of a durable store about processes that are killed. */
@@ -61,7 +62,50 @@ export function describeKills(name: string, start: () => Promise<StoreProcess>):
       );
       await stop();
     });
+
+    it('keeps every answered freeze and thaw, and at most one more, whenever it is killed', async () => {
+      const run = randomUUID();
+      let answered = 0;
+      for (const lifeMs of [10, 50, 100]) {
+        const victim = await start();
+        const kill = setTimeout(lifeMs).then(victim.kill9);
+        answered = Math.max(answered, await freezeUntilKilled(victim.store, run));
+        await kill;
+      }
+
+      const { store, stop } = await start();
+      const trail = await store.history({ run, workflow: 'checkout' }, 100_000);
+      expect(trail.map(({ seq }) => seq)).toEqual(Array.from(trail, (_, index) => index + 1));
+      expect(answered).toBeGreaterThan(0);
+      expect(trail.length - answered).toBeOneOf([0, 1]);
+      const isFrozen = trail.length % 2 === 1;
+      expect((await store.read(run, HOUR))?.workflows.checkout?.frozen !== undefined).toBe(
+        isFrozen,
+      );
+      expect(await claimStatus(store, run)).toBe(isFrozen ? 'frozen' : 'claimed');
+      await stop();
+    });
   });
+}
+
+/**
+ * Stops a run and lets it go on, as fast as it can. Resolves to how many of all such changes it
+ * knows.
+ */
+async function freezeUntilKilled(store: AtomicStateStore, run: string): Promise<number> {
+  let answered = 0;
+  try {
+    answered = (await store.history({ run, workflow: 'checkout' }, 100_000)).length;
+    for (;;) {
+      const ask = answered % 2 === 0 ? freezeOf : thawOf;
+      const { status } = await store.freeze(ask(run, { create: {} }));
+      if (status !== 'changed') throw new Error(`expected a change, got ${status}`);
+      answered += 1;
+    }
+  } catch (error) {
+    if (String(error).includes('expected')) throw error;
+    return answered;
+  }
 }
 
 /** Takes steps as fast as it can. Resolves to the last version that it knows. */

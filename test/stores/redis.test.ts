@@ -6,10 +6,12 @@ import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
 import { InterlockError } from '../../src/errors.ts';
 import { redisStore } from '../../src/stores/redis.ts';
 import { claimOf, commitOf, HOUR, repeated, step } from '../../src/testing/fixtures.ts';
+import { freezeOf } from '../../src/testing/freezes.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
 import { everyOperation } from '../helpers/operations.ts';
 import { type Connection, DRIVERS } from '../helpers/redis-drivers.ts';
 import { commandsDuring } from '../helpers/redis-monitor.ts';
+import { inOrder, takeStepsThroughFreezes, versionsTo } from '../helpers/take-steps.ts';
 import { withWrongClock } from '../helpers/wrong-clock.ts';
 import { startFlakyProxy } from '../services/flaky-proxy.ts';
 import { startRedis } from '../services/redis.ts';
@@ -81,6 +83,8 @@ describe.each(DRIVERS)('redisStore() through $name', (driver) => {
     const claim = claimOf(run, { create: {} });
     await store.claim(claim);
     await step(store, run, { workflow: 'approval' });
+    await store.freeze(freezeOf(run));
+    await store.swapSwitch(run, undefined, { value: 'on', revision: 'r' });
     await redis.kill9();
     await redis.restart();
     await expect
@@ -89,6 +93,24 @@ describe.each(DRIVERS)('redisStore() through $name', (driver) => {
     expect(await store.read(run, HOUR)).toMatchObject({
       workflows: { checkout: { snapshot: { version: 1 } }, approval: { snapshot: { version: 1 } } },
     });
+    expect((await store.claim(claimOf(run))).status).toBe('frozen');
+    expect(await store.readSwitch(run)).toEqual({ value: 'on', revision: 'r' });
+  });
+
+  it('grants no claim that comes after a freeze, and commits what was granted before', async () => {
+    const connections = await Promise.all(
+      [0, 1, 2].map(async () => driver.connect(await sharedRedis())),
+    );
+    onTestFinished(() => {
+      for (const connection of connections) connection.close();
+    });
+    const prefix = `test-${randomUUID()}`;
+    const sides = connections.map(({ client }) => redisStore({ client, prefix }));
+    const run = randomUUID();
+    await sides[0]?.open(run, {}, HOUR);
+    const { versions, stopped, forwarded } = await takeStepsThroughFreezes(sides, run, 100);
+    expect([...stopped, ...forwarded]).toEqual(['frozen', 'committed']);
+    expect(inOrder([versions])).toEqual(versionsTo(versions.length));
   });
 
   it('repeats the answer of a claim that was lost, and answers repeated to a commit', async () => {

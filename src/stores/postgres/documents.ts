@@ -14,6 +14,9 @@ import type {
   CommitRequest,
   CommitResult,
   CountQuery,
+  Freeze,
+  FreezeRequest,
+  FreezeResult,
   FsmSnapshot,
   HeldQuery,
   Json,
@@ -32,6 +35,7 @@ import type {
   SeenSnapshot,
   SessionRecord,
   StuckQuery,
+  SwitchRecord,
   TrailDraft,
   TrailEntry,
   TrailOutcome,
@@ -80,7 +84,10 @@ function stepDocument({ run, workflow }: RunKey, token: string): Document {
 }
 
 /** A step of a workflow that may begin with it, in a run that may begin with it. */
-function firstStepDocument(request: ClaimRequest | RecordRequest, isChained: boolean): Document {
+function firstStepDocument(
+  request: ClaimRequest | RecordRequest | FreezeRequest,
+  isChained: boolean,
+): Document {
   const { run, workflow, token, initial, create, ttlMs } = request;
   return {
     ...runDocument(run, create ?? {}, ttlMs),
@@ -181,6 +188,30 @@ export function recordDocument(request: RecordRequest, isChained: boolean): Docu
   };
 }
 
+export function freezeDocument(request: FreezeRequest, isChained: boolean): Document {
+  const { freeze, entry } = request;
+  // These members alone, in this order.
+  const frozen = freeze && { actor: freeze.actor, note: freeze.note };
+  return {
+    ...firstStepDocument(request, isChained),
+    ...draftDocument(entry),
+    frozen: jsonOrNull(frozen),
+  };
+}
+
+export function switchDocument(
+  workflow: string,
+  expected: string | undefined,
+  { value, revision }: SwitchRecord,
+): Document {
+  return {
+    workflow: encodeKey(workflow),
+    expected: textOrNull(expected),
+    revision: encodeText(revision),
+    value: JSON.stringify(value),
+  };
+}
+
 function moveDocument({ snapshot, trail }: CommitRequest | RecordRequest): Document {
   return {
     state: encodeText(snapshot.state),
@@ -247,6 +278,7 @@ interface WorkflowRow {
   readonly version: number;
   readonly updatedAt: number;
   readonly ended: boolean | null;
+  readonly frozen: string | null;
   readonly claim: ClaimRow | null;
 }
 
@@ -293,6 +325,15 @@ export interface ClaimAnswer {
 
 export type CommitAnswer = Exclude<CommitResult, { status: 'moved' }> | MovedAnswer;
 export type RecordAnswer = Exclude<RecordResult, { status: 'moved' }> | MovedAnswer;
+
+export type FreezeAnswer =
+  | { readonly status: 'unknown' }
+  | (Omit<MovedAnswer, 'status'> & { readonly status: 'changed' | 'unchanged' });
+
+export interface SwitchRow {
+  readonly value: string;
+  readonly revision: string;
+}
 
 interface MovedAnswer {
   readonly status: 'moved';
@@ -387,6 +428,10 @@ export function toClaimResult(
   if (status === 'unknown') return { status };
   const seen = toSeen(flow, now, initial);
   if (status === 'state' || status === 'unsettled') return { status, ...seen };
+  if (status === 'frozen') {
+    if (!flow?.frozen) throw new TypeError('The database answered frozen without a freeze');
+    return { status, ...seen, freeze: parseFreeze(flow.frozen) };
+  }
   const claim = flow?.claim;
   if (!claim) throw new TypeError(`The database answered ${status} without a claim`);
   if (status === 'claimed') return { status, ...seen, idempotencyKey: claim.idempotencyKey };
@@ -405,6 +450,24 @@ export function toCommitResult(answer: CommitAnswer): CommitResult {
 export function toRecordResult(answer: RecordAnswer, { initial }: RecordRequest): RecordResult {
   if (answer.status !== 'moved') return answer;
   return { status: answer.status, ...toSeen(answer.flow, answer.now, initial) };
+}
+
+export function toFreezeResult(answer: FreezeAnswer, { initial }: FreezeRequest): FreezeResult {
+  if (answer.status === 'unknown') return answer;
+  const { status, flow, now } = answer;
+  return {
+    status,
+    ...present('frozen', flow?.frozen, parseFreeze),
+    ...toSeen(flow, now, initial),
+  };
+}
+
+export function toSwitchRecord({ value, revision }: SwitchRow): SwitchRecord {
+  return { value: parseColumn(value), revision: decodeText(revision) };
+}
+
+function parseFreeze(text: string): Freeze {
+  return JSON.parse(text);
 }
 
 /** A workflow that was never claimed is seen where it would begin. */
@@ -479,6 +542,7 @@ function toWorkflow(row: WorkflowRow): WorkflowRecord {
   return {
     snapshot: toSnapshot(row),
     ...(row.claim && { claim: toClaimView(row.claim) }),
+    ...present('frozen', row.frozen, parseFreeze),
     ...(row.ended !== null && { ended: row.ended }),
   };
 }

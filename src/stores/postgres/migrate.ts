@@ -10,6 +10,7 @@ import {
 } from './names.ts';
 import { createRunFunctions } from './run-functions.ts';
 import { createStepFunctions } from './step-functions.ts';
+import { createSwitchFunctions } from './switch-functions.ts';
 import { createTrailFunctions } from './trail-functions.ts';
 
 /**
@@ -69,6 +70,7 @@ async function applyPending(client: PostgresClient, names: PostgresNames): Promi
     createTrailFunctions,
     createStepFunctions,
     createIndexFunctions,
+    createSwitchFunctions,
   ];
   await client.query(creators.map((create) => create(names)).join(''));
 }
@@ -124,7 +126,7 @@ function isDuplicateTable(error: unknown): boolean {
  * `jsonb` reorders keys, rewrites numbers and refuses the escape for NUL. A query can still use
  * `context::jsonb`.
  */
-function createTables({ runs, workflows, events }: PostgresNames): string {
+function createTables({ runs, workflows, events, switches }: PostgresNames): string {
   return `
 CREATE TABLE ${runs} (
   run            text COLLATE "C" PRIMARY KEY,
@@ -155,8 +157,9 @@ COMMENT ON COLUMN ${runs}.opened_by IS
   'The token of the call that opened the run, so that a call that arrives twice is known. NULL: '
   'not opened, but made by a claim.';
 COMMENT ON COLUMN ${runs}.expires_at IS
-  'From then on the session is over. The run stays known while a hold step has a claim in it, or '
-  'the lease of a claim lives. Any other run is unknown then, also while its row is here.';
+  'From then on the session is over. The run stays known while a hold step has a claim in it, the '
+  'lease of a claim lives, or a workflow of it is frozen. Any other run is unknown then, also '
+  'while its row is here.';
 COMMENT ON COLUMN ${runs}.session_ended IS
   'Whether the session was over before expires_at: until then the run can still be read.';
 CREATE INDEX ON ${runs} (expires_at);
@@ -181,6 +184,7 @@ CREATE TABLE ${workflows} (
   claimed_at       timestamptz,
   lease_until      timestamptz,
   idempotency_key  text,
+  frozen           json,
   unsettled        jsonb NOT NULL DEFAULT '[]',
   committed        text[] NOT NULL DEFAULT '{}',
   released         text[] NOT NULL DEFAULT '{}',
@@ -226,6 +230,9 @@ COMMENT ON COLUMN ${workflows}.claim_entry IS
 COMMENT ON COLUMN ${workflows}.claimed_at IS 'When the claim was taken.';
 COMMENT ON COLUMN ${workflows}.idempotency_key IS
   'What the step hands to a payment provider and the like.';
+COMMENT ON COLUMN ${workflows}.frozen IS
+  'Who has stopped the run, and why: {"actor", "note"}. NULL: it goes on. While it is there, no '
+  'claim is granted, and the run stays.';
 COMMENT ON COLUMN ${workflows}.unsettled IS
   'Steps of unknown outcome that gave way to others, newest last: [{"tool", "digest", "key"}].';
 COMMENT ON COLUMN ${workflows}.committed IS
@@ -288,8 +295,8 @@ COMMENT ON COLUMN ${events}.attempt IS
 COMMENT ON COLUMN ${events}.to_state IS 'NULL: nothing was committed.';
 COMMENT ON COLUMN ${events}.event IS 'NULL: a step that succeeded without sending one.';
 COMMENT ON COLUMN ${events}.outcome IS
-  'What became of the call: succeeded, failed, input_required, not_run, unknown, refused. NULL: no '
-  'call made the move.';
+  'What became of the call: succeeded, failed, input_required, not_run, unknown, refused. NULL: it '
+  'was no call.';
 COMMENT ON COLUMN ${events}.kind IS 'What kind of outcome, such as tool_error or taken_over.';
 COMMENT ON COLUMN ${events}.digest IS 'A digest of the call''s arguments.';
 COMMENT ON COLUMN ${events}.args IS 'The arguments, where the app lets them through.';
@@ -304,5 +311,18 @@ COMMENT ON COLUMN ${events}.previous IS
   'the trail is not chained.';
 COMMENT ON COLUMN ${events}.hash IS
   'Of this entry together with previous. NULL where the trail is not chained.';
+
+CREATE TABLE ${switches} (
+  workflow_type  text COLLATE "C" PRIMARY KEY,
+  value          json NOT NULL,
+  revision       text NOT NULL,
+  changed_at     timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+COMMENT ON TABLE ${switches} IS
+  'What operators have set for all runs of a workflow, such as a freeze. A row never expires.';
+COMMENT ON COLUMN ${switches}.workflow_type IS
+  'The gate''s id. One over 1000 bytes is its beginning and a SHA-256 digest.';
+COMMENT ON COLUMN ${switches}.revision IS 'Names the last write of the row.';
 `;
 }

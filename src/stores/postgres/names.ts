@@ -8,7 +8,7 @@ import { InterlockError } from '../../errors.ts';
  * The format of what this version stores. It grows with a change that processes of other versions
  * cannot work with. Any other change is only a new version of the schema.
  */
-export const POSTGRES_FORMAT = 1;
+export const POSTGRES_FORMAT = 2;
 
 /** What the store uses of a client of `pg`. */
 export interface PostgresClient {
@@ -32,6 +32,7 @@ const SUFFIXES = {
   runs: 'workflow_runs',
   workflows: 'workflows',
   events: 'workflow_events',
+  switches: 'workflow_switches',
   migrations: 'workflow_migrations',
   open: 'workflow_open',
   makeRun: 'workflow_make_run',
@@ -52,6 +53,7 @@ const SUFFIXES = {
   claim: 'workflow_claim',
   commit: 'workflow_commit',
   record: 'workflow_record',
+  freeze: 'workflow_freeze',
   renew: 'workflow_renew',
   release: 'workflow_release',
   format: 'workflow_format',
@@ -64,6 +66,8 @@ const SUFFIXES = {
   stuck: 'workflow_stuck',
   count: 'workflow_count',
   list: 'workflow_list',
+  readSwitch: 'workflow_read_switch',
+  swapSwitch: 'workflow_swap_switch',
 } as const;
 
 export function postgresNames(schema: string, prefix: string): PostgresNames {
@@ -113,14 +117,15 @@ export function hashed(name: string): string {
 
 /**
  * SQL for whether a run stays though its session is over. So it does where a `hold` step has a
- * claim in it, or the lease of a claim lives. The `OFFSET` keeps the planner from reading the
- * claims of all runs.
+ * claim in it, the lease of a claim lives, or an operator has stopped it. The `OFFSET` keeps the
+ * planner from reading the claims of all runs.
  */
 export function needed({ workflows }: PostgresNames, run: string, moment: string): string {
   return `EXISTS (
       SELECT FROM ${workflows} p
-       WHERE p.run = ${run} AND p.claim_token IS NOT NULL
-         AND (p.claim_uncertain = 'hold' OR p.lease_until > ${moment}) OFFSET 0
+       WHERE p.run = ${run}
+         AND (p.claim_uncertain = 'hold' OR p.lease_until > ${moment} OR p.frozen IS NOT NULL)
+      OFFSET 0
     )`;
 }
 

@@ -24,6 +24,9 @@ const READABLE = "interval '24 hours'";
  * After a lock the time is `clock_timestamp()`, since the function may have waited. Without a lock
  * it is `statement_timestamp()`, from before the look at the tables. A later time could be past a
  * lease that was renewed after the look.
+ *
+ * What each step calls is in PL/pgSQL, whose plans a connection keeps. A function in SQL with a
+ * path of its own is never inlined: before version 18, each statement that calls it plans it anew.
  */
 export function createRunFunctions(names: PostgresNames): string {
   return [
@@ -50,7 +53,7 @@ export function createRunFunctions(names: PostgresNames): string {
 /** The planner knows the answer of an immutable function, so asking for it costs nothing. */
 const format = ({ format }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${format}() RETURNS integer
-LANGUAGE sql IMMUTABLE ${FIXED_PATH} AS 'SELECT ${POSTGRES_FORMAT}';
+LANGUAGE plpgsql IMMUTABLE ${FIXED_PATH} AS 'BEGIN RETURN ${POSTGRES_FORMAT}; END';
 COMMENT ON FUNCTION ${format} IS
   'The format of the tables. A process that knows another one refuses to work.';
 `;
@@ -248,14 +251,16 @@ COMMENT ON FUNCTION ${keepEvidence} IS
 const toJson = ({ toJson, workflows }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${toJson}(flow ${workflows}, moment timestamptz)
 RETURNS json
-LANGUAGE sql ${FIXED_PATH} AS $$
-  SELECT CASE WHEN flow.id IS NOT NULL THEN json_build_object(
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
+BEGIN
+  RETURN CASE WHEN flow.id IS NOT NULL THEN json_build_object(
     'workflow', flow.workflow_type,
     'state', flow.state,
     'context', flow.context::text,
     'version', flow.version,
     'updatedAt', ${milliseconds('flow.updated_at')},
     'ended', flow.ended,
+    'frozen', flow.frozen::text,
     'claim', CASE WHEN flow.claim_token IS NOT NULL THEN json_build_object(
       'token', flow.claim_token,
       'tool', flow.claim_tool,
@@ -268,7 +273,8 @@ LANGUAGE sql ${FIXED_PATH} AS $$
       'entry', flow.claim_entry,
       'kind', flow.claim_kind
     ) END
-  ) END
+  ) END;
+END
 $$;
 COMMENT ON FUNCTION ${toJson} IS
   'A row of workflows as the middleware reads it; NULL for a row of NULLs.';
@@ -320,7 +326,8 @@ BEGIN
   END IF;
   moment := clock_timestamp();
   IF if_unclaimed AND EXISTS (
-    SELECT FROM ${names.workflows} WHERE run = wanted AND claim_token IS NOT NULL
+    SELECT FROM ${names.workflows}
+     WHERE run = wanted AND (claim_token IS NOT NULL OR frozen IS NOT NULL)
   ) THEN
     RETURN to_json('claimed'::text);
   END IF;
@@ -336,7 +343,7 @@ END
 $$;
 COMMENT ON FUNCTION ${names.endRun} IS
   'Ends the session that names a run: ended, claimed or unknown. The run goes with it, unless it '
-  'is evidence or a step of it runs.';
+  'is evidence or frozen, or a step of it runs.';
 `;
 
 const deleteRun = (names: PostgresNames) => `
@@ -378,16 +385,16 @@ BEGIN
   DELETE FROM ${names.events}
    WHERE workflow_id IN (SELECT id FROM ${names.workflows} WHERE run = wanted);
   UPDATE ${names.workflows}
-     SET (run, claim_entry, trail_seq, attempts, trail_hash)
-       = (unnamed, NULL, 0, 0, ${anchor('unnamed_digest', 'name_digest')})
+     SET (run, claim_entry, frozen, trail_seq, attempts, trail_hash)
+       = (unnamed, NULL, NULL, 0, 0, ${anchor('unnamed_digest', 'name_digest')})
    WHERE run = wanted;
   DELETE FROM ${names.runs} WHERE run = wanted;
   RETURN true;
 END
 $$;
 COMMENT ON FUNCTION ${names.anonymize} IS
-  'Gives a held run another key, and takes away what names a person: its owner, its trail, and '
-  'what its claims say of their callers. False where it is not held or a step of it runs.';
+  'Gives a held run another key, and takes away what names a person: its owner, its trail, its '
+  'freeze, and what its claims say of their callers. False where it is not held or a step runs.';
 `;
 
 const purgeEvents = ({ purgeEvents, workflows, events }: PostgresNames) => `

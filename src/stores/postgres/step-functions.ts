@@ -1,5 +1,13 @@
 /** The functions of one workflow of a run: what run-state.ts does, in SQL. */
-import { anchor, FIXED_PATH, known, NOW, type PostgresNames, sessionEnded } from './names.ts';
+import {
+  anchor,
+  FIXED_PATH,
+  known,
+  NOW,
+  needed,
+  type PostgresNames,
+  sessionEnded,
+} from './names.ts';
 
 /** How many settled tokens of each kind a workflow's row remembers. */
 const TOKENS_KEPT = 16;
@@ -16,7 +24,7 @@ const TRAIL_OF_FLOW =
 
 /** Each function takes one JSON document, so that newer functions still serve older processes. */
 export function createStepFunctions(names: PostgresNames): string {
-  return [begin, judge, claim, commit, record, renew, release]
+  return [begin, judge, claim, commit, record, freeze, renew, release]
     .map((create) => create(names))
     .join('');
 }
@@ -49,7 +57,10 @@ function madeBy(token: string): string {
 const begin = ({ begin, workflows }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${begin}(request json, moment timestamptz)
 RETURNS ${workflows}
-LANGUAGE sql ${FIXED_PATH} AS $$
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
+DECLARE
+  flow  ${workflows};
+BEGIN
   INSERT INTO ${workflows} (run, workflow_type, state, context, version, updated_at, name_digest,
                             trail_hash)
   SELECT run, workflow, initial_state, initial_context::json, initial_version, moment, name_digest,
@@ -58,7 +69,9 @@ LANGUAGE sql ${FIXED_PATH} AS $$
       run text, workflow text, initial_state text, initial_context text, initial_version bigint,
       run_digest text, name_digest text
     )
-  RETURNING *
+  RETURNING * INTO flow;
+  RETURN flow;
+END
 $$;
 COMMENT ON FUNCTION ${begin} IS 'Makes a workflow of a locked run, where it begins.';
 `;
@@ -74,6 +87,9 @@ DECLARE
 BEGIN
   IF token = ANY (flow.committed) OR token = ANY (flow.released) THEN
     RETURN 'state';
+  END IF;
+  IF flow.frozen IS NOT NULL AND flow.claim_token IS DISTINCT FROM token THEN
+    RETURN 'frozen';
   END IF;
   IF flow.claim_token <> token THEN
     IF flow.lease_until > moment THEN
@@ -219,7 +235,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION ${names.claim} IS
-  'Takes the lease for a step, or says why not: unknown, state, busy, held, unsettled.';
+  'Takes the lease for a step, or says why not: unknown, state, frozen, busy, held, unsettled.';
 `;
 };
 
@@ -338,6 +354,67 @@ $$;
 COMMENT ON FUNCTION ${names.record} IS
   'Moves the workflow beside the claim of any step, and adds to its trail; or says that it has '
   'moved, or which version this token has already made.';
+`;
+
+const freeze = (names: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${names.freeze}(request json) RETURNS json
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
+DECLARE
+  asked        record;
+  flow         ${names.workflows};
+  moment       timestamptz;
+  is_over      boolean;
+  is_repeated  boolean;
+  is_change    boolean;
+BEGIN
+  SELECT * INTO asked
+    FROM json_to_record(request) AS r(
+      run text, workflow text, token text, make_run boolean, frozen text, ttl_ms double precision
+    );
+  IF NOT ${names.lockRun}(asked.run) THEN
+    IF NOT asked.make_run THEN
+      RETURN json_build_object('status', 'unknown');
+    END IF;
+    PERFORM ${names.makeRun}(request);
+  END IF;
+  moment := clock_timestamp();
+  is_over := NOT asked.make_run AND (
+    SELECT ${sessionEnded('moment')} FROM ${names.runs} r WHERE r.run = asked.run
+  );
+  SELECT * INTO flow
+    FROM ${names.workflows} WHERE run = asked.run AND workflow_type = asked.workflow;
+  is_repeated := coalesce(asked.token = ANY (flow.committed || flow.released), false);
+  -- A repeat is known also after a thaw that was the last to need a run whose session is over.
+  IF is_over AND NOT is_repeated AND NOT ${needed(names, 'asked.run', 'moment')} THEN
+    RETURN json_build_object('status', 'unknown');
+  END IF;
+  is_change := NOT is_repeated AND (flow.frozen IS NULL) <> (asked.frozen IS NULL);
+
+  IF is_change THEN
+    IF flow.id IS NULL THEN
+      flow := ${names.begin}(request, moment);
+    END IF;
+    flow := ${names.addEntry}(flow, request, moment);
+    UPDATE ${names.workflows}
+       SET frozen = asked.frozen::json,
+           ${TRAIL_OF_FLOW},
+           released = ${spent('released', 'asked.token')}
+     WHERE id = flow.id RETURNING * INTO flow;
+  END IF;
+  IF NOT is_over THEN
+    PERFORM ${names.expireRun}(
+      asked.run, CASE WHEN flow.ended THEN NULL ELSE asked.ttl_ms END, revives => true);
+  ELSIF is_change AND flow.frozen IS NULL THEN
+    PERFORM ${names.keepEvidence}(asked.run, moment);
+  END IF;
+  RETURN json_build_object(
+    'status', CASE WHEN is_change OR is_repeated THEN 'changed' ELSE 'unchanged' END,
+    'flow', ${names.toJson}(flow, moment), 'now', ${NOW});
+END
+$$;
+COMMENT ON FUNCTION ${names.freeze} IS
+  'Stops a workflow of a run beside the claim of any step, or lets it go on, and adds to its '
+  'trail: changed, unchanged or unknown.';
 `;
 
 const renew = ({ renew, lockRun, expireRun, workflows }: PostgresNames) => `

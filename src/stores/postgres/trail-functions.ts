@@ -25,8 +25,9 @@ const json = (member: string, column = member): string =>
 
 const entryText = ({ entryText, events }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${entryText}(entry ${events}) RETURNS text
-LANGUAGE sql STABLE ${FIXED_PATH} AS $$
-  SELECT '{"from":' || ${quoted('from_state')}
+LANGUAGE plpgsql STABLE ${FIXED_PATH} AS $$
+BEGIN
+  RETURN '{"from":' || ${quoted('from_state')}
     || ${text('to', 'to_state')}
     || ',"event":' || coalesce(${quoted('event')}, 'null')
     || ${text('outcome')}
@@ -40,7 +41,8 @@ LANGUAGE sql STABLE ${FIXED_PATH} AS $$
     || ${json('payload')}
     || ${text('note')}
     || ${text('calledBy', 'called_by')}
-    || '}'
+    || '}';
+END
 $$;
 COMMENT ON FUNCTION ${entryText} IS
   'What an entry of the trail says, as the one JSON text that is hashed where the trail is '
@@ -76,7 +78,7 @@ BEGIN
   IF entry.to_state IS NOT NULL THEN
     entry.version := flow.version + 1;
   END IF;
-  IF entry.to_state IS NOT NULL OR entry.outcome IS DISTINCT FROM 'refused' THEN
+  IF entry.to_state IS NOT NULL OR entry.outcome <> 'refused' THEN
     entry.attempt := flow.attempts + 1;
   END IF;
   entry.previous := flow.trail_hash;

@@ -10,12 +10,15 @@ import type {
   ClaimResult,
   ClaimView,
   CommitResult,
+  Freeze,
+  FreezeResult,
   FsmSnapshot,
   Json,
   RecordResult,
   RunRecord,
   SeenSnapshot,
   SessionRecord,
+  SwitchRecord,
   TrailDraft,
   TrailEntry,
   Uncertain,
@@ -58,6 +61,13 @@ export class Keys {
   named(name: string): RunName {
     const bucket = bucketOf(name);
     return { name, bucket, keys: [`${this.#prefixes[bucket]}run:${name}`, ...this.index(bucket)] };
+  }
+
+  /** The key of a workflow's switch, and that of its bucket's numbers. */
+  ofSwitch(workflow: string): readonly [key: string, numbers: string] {
+    const name = nameOf(workflow);
+    const bucket = bucketOf(name);
+    return [`${this.#prefixes[bucket]}switch:${name}`, this.index(bucket)[1]];
   }
 
   index(bucket: number): IndexKeys {
@@ -165,6 +175,8 @@ export function parseClaimResult(reply: Reply): ClaimResult {
       const seen = parseSeen(reply);
       return { status, ...seen, claim: parseClaim(more, seen.now) };
     }
+    case 'frozen':
+      return { status, ...parseSeen(reply), freeze: JSON.parse(more) as Freeze };
     case 'state':
     case 'unsettled':
       return { status, ...parseSeen(reply) };
@@ -193,18 +205,36 @@ export function parseRecorded(reply: Reply): RecordResult {
   throw unexpected('record', reply);
 }
 
+export function parseFrozen(reply: Reply): FreezeResult {
+  const { status, lines } = reply;
+  const frozen = lines[5] ?? '';
+  if (status === 'unknown') return { status };
+  if (status !== 'changed' && status !== 'unchanged') throw unexpected('freeze', reply);
+  return { status, ...parseSeen(reply), ...parseFreeze(frozen) };
+}
+
+function parseFreeze(text: string): { readonly frozen?: Freeze } {
+  return text === '' ? {} : { frozen: JSON.parse(text) as Freeze };
+}
+
+export function parseSwitch(reply: Reply): SwitchRecord | undefined {
+  if (expectStatus('switch', reply, 'switch', 'none') === 'none') return undefined;
+  const [revision = '', value = ''] = reply.lines;
+  return { value: JSON.parse(value) as Json, revision: JSON.parse(revision) as string };
+}
+
 function parseSeen({ lines }: Reply): Required<SeenSnapshot> {
   const [state = '', context = '', version, updatedAt, now] = lines;
   return { snapshot: snapshotOf(state, context, version, updatedAt), now: Number(now) };
 }
 
-/** The time, whether the session is over, the session, then five lines for each workflow. */
+/** The time, whether the session is over, the session, then six lines for each workflow. */
 export function parseRun({ lines: [time, isOver, session = '', ...rest] }: Reply): RunRecord {
   const now = Number(time);
   // Without a prototype, so that a workflow may be called `__proto__`.
   const workflows: Record<string, WorkflowRecord> = Object.create(null);
-  for (let i = 0; i + 4 < rest.length; i += 5) {
-    const [name = '', ...fields] = rest.slice(i, i + 5);
+  for (let i = 0; i + 5 < rest.length; i += 6) {
+    const [name = '', ...fields] = rest.slice(i, i + 6);
     workflows[JSON.parse(name) as string] = parseWorkflow(fields, now);
   }
   const record = { session: parseSession(session), workflows, now };
@@ -216,15 +246,16 @@ export function parseSession(text: string): SessionRecord {
   return record;
 }
 
-/** Reads the lines of state, context, head and claim. */
+/** Reads the lines of state, context, head, claim and freeze. */
 export function parseWorkflow(
-  [state = '', context = '', head = '', claim = '']: readonly string[],
+  [state = '', context = '', head = '', claim = '', frozen = '']: readonly string[],
   now: number,
 ): WorkflowRecord {
   const [version, updatedAt, ended] = head.split(' ');
   return {
     snapshot: snapshotOf(state, context, version, updatedAt),
     ...(claim !== '' && { claim: parseClaim(claim, now) }),
+    ...parseFreeze(frozen),
     ...(ended !== '-' && { ended: ended === '1' }),
   };
 }

@@ -194,19 +194,20 @@ return table.concat(lines, '\n')
 `);
 
 /** How many lines {@link LOOK} gives for each run. */
-export const LOOKED_AT = 9;
+export const LOOKED_AT = 10;
 
 /**
  * For each named run its session, format, key, expiry and whether its session ended before that.
- * And of one workflow state, context, head and claim. A run that is gone has empty lines, and it
- * leaves the index.
+ * And of one workflow state, context, head, claim and freeze. A run that is gone has empty lines,
+ * and it leaves the index.
  */
 export const LOOK = script(lua`
 local workflow = ARGV[1]
 local lines = {'runs', digits(now())}
 for i = 1, #ARGV - 1 do
   local got = call('HMGET', KEYS[3 * i - 2], 'session', 'format', 'key', 'expires', 'sessionEnded',
-    'state:' .. workflow, 'context:' .. workflow, 'head:' .. workflow, 'claim:' .. workflow)
+    'state:' .. workflow, 'context:' .. workflow, 'head:' .. workflow, 'claim:' .. workflow,
+    'frozen:' .. workflow)
   if not got[1] then
     forget(KEYS[3 * i - 1], KEYS[3 * i], ARGV[i + 1])
   end
@@ -299,14 +300,15 @@ for i = 1, #ARGV do
       rank('p', got[4])
     end
     for workflow in string.gmatch(got[3] or '', '[^\t]+') do
-      local of = call('HMGET', run, 'state:' .. workflow, 'head:' .. workflow, 'claim:' .. workflow)
+      local of = call('HMGET', run, 'state:' .. workflow, 'head:' .. workflow, 'claim:' .. workflow,
+        'frozen:' .. workflow)
       local k = workflow_number(numbers, workflow, call('HGET', numbers, workflow))
       local updated, ended = string.match(of[2], '^%S+ (%S+) (%S+)')
       local of_state = state_field(workflow, of[1], ended == '1' and '1' or '0')
       local number = state_number(numbers, of_state, call('HGET', numbers, of_state))
       rank('o' .. k, score(number, tonumber(updated)))
       local claim = parse_claim(of[3])
-      add_needs(needs, claim)
+      add_needs(needs, claim, of[4])
       if claim then
         local of_claim = claim_number(k, claim.uncertain == 'hold' and 1 or 2)
         rank('c' .. k, score(of_claim, claim.till))

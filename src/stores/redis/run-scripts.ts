@@ -1,7 +1,8 @@
 /**
  * The operations on one run, one Lua script each. They do what run-state.ts does in this process.
+ * And those on the switch of a workflow.
  */
-import { lua, runScript } from './scripts.ts';
+import { lua, REDIS_FORMAT, runScript, type Script, script } from './scripts.ts';
 
 /** How many idempotency keys of unfinished steps a workflow keeps. */
 const KEYS_KEPT = 16;
@@ -24,9 +25,9 @@ end
 local lines = {'run', digits(time), is_over(run, time) and '1' or '0', run.session}
 for _, each in ipairs(split(run.workflows)) do
   local got = call('HMGET', RUN, 'state:' .. each, 'context:' .. each, 'head:' .. each,
-    'claim:' .. each)
+    'claim:' .. each, 'frozen:' .. each)
   lines[#lines + 1] = each
-  for i = 1, 4 do
+  for i = 1, 5 do
     lines[#lines + 1] = got[i] or ''
   end
 end
@@ -83,6 +84,9 @@ end
 if spent_on(run, token) then
   return answer('state')
 end
+if run.frozen and not is_own then
+  return answer('frozen', run.frozen)
+end
 if holder and not is_own then
   if holder.till > time then
     return answer('busy', digits(holder.till - time))
@@ -127,11 +131,7 @@ end
 
 local k
 if run.is_new then
-  k = rank_state(run, run.state, time)
-  set(field('state'), run.state)
-  if run.context ~= '' then
-    set(field('context'), run.context)
-  end
+  k = begin(run, time)
   save_head(run)
 else
   k = known_workflow()
@@ -209,6 +209,45 @@ live()
 return reply('recorded', run.version)
 `);
 
+export const FREEZE = runScript(lua`
+local token, freeze, entry, ttl = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
+local is_outside = run and ARGV[9] == '' and is_over(run, time)
+-- Also after a thaw that was the last to need a run whose session is over.
+local is_repeated = run and spent_on(run, token)
+if is_outside and not is_repeated and gone_at(0, needs_of(run)) <= time then
+  return 'unknown'
+end
+run = enter(run, time, ttl, 9)
+if not run then
+  return 'unknown'
+end
+
+local is_change = not is_repeated and (run.frozen == nil) ~= (freeze == '')
+if is_change then
+  if run.is_new then
+    begin(run, time)
+  end
+  if freeze == '' then
+    run.frozen = nil
+    drop(field('frozen'))
+  else
+    run.frozen = freeze
+    set(field('frozen'), freeze)
+  end
+  add_entry(run, time, entry, 'note')
+  save_head(run)
+  spend(run, token, '-')
+end
+if not is_outside then
+  live_on(run, time, run.ended ~= '1' and ttl or nil, true)
+elseif is_change and not run.frozen then
+  stay_readable(run, time)
+end
+write(run)
+local status = (is_change or is_repeated) and 'changed' or 'unchanged'
+return reply_seen(status, run, time, run.frozen or '')
+`);
+
 export const RENEW = runScript(lua`
 local token, lease, kind = ARGV[5], tonumber(ARGV[6]), ARGV[7]
 local claim = run and run.claim
@@ -264,14 +303,14 @@ if not run then
   return 'unknown'
 end
 local needs = needs_of(run)
-if ARGV[5] == 'unclaimed' and needs.is_claimed then
+if ARGV[5] == 'unclaimed' and (needs.is_claimed or needs.is_frozen) then
   return 'claimed'
 end
 -- Of a session that ended before, with its last step settled, the run can still be read.
 if run.is_ended then
   return 'ended'
 end
-if needs.is_pinned or needs.till > time then
+if gone_at(0, needs) > time then
   run.expires, run.is_ended = math.min(run.expires, time), true
   write(run)
 else
@@ -308,6 +347,7 @@ for _, each in ipairs(split(run.workflows)) do
   local got = call('HMGET', RUN, 'head:' .. each, 'claim:' .. each)
   local position = string.match(got[1], '^%S+ %S+ %S+ ')
   set('head:' .. each, position .. '0 0 ')
+  drop('frozen:' .. each)
   local claim = parse_claim(got[2])
   if claim then
     claim.entry = ''
@@ -356,3 +396,47 @@ for first = from, run and run.seq or 0, 1000 do
 end
 return table.concat(lines, '\n')
 `);
+
+/** Revision and value of a switch, or `none`. */
+export const READ_SWITCH = switchScript(lua`
+if not known[1] then
+  return 'none'
+end
+return table.concat({'switch', known[3], known[4]}, '\n')
+`);
+
+export const SWAP_SWITCH = switchScript(lua`
+local expected, revision, value = ARGV[2], ARGV[3], ARGV[4]
+if known[3] == revision then
+  return 'swapped'
+end
+if (known[3] or '') ~= expected then
+  return 'kept'
+end
+call('HSET', KEYS[1], 'format', ${REDIS_FORMAT}, 'name', name, 'revision', revision,
+  'value', value)
+return 'swapped'
+`);
+
+/**
+ * A script about the switch of a workflow. Its keys are the switch and the numbers of its bucket,
+ * and its first argument the workflow's name. In its body, `known` is what the switch has.
+ */
+function switchScript(body: string): Script {
+  return script(
+    lua`
+local name = ARGV[1]
+local known = call('HMGET', KEYS[1], 'format', 'name', 'revision', 'value')
+local format = other_format(KEYS[2])
+if known[1] and tonumber(known[1]) ~= ${REDIS_FORMAT} then
+  format = known[1]
+end
+if format then
+  return 'format\n' .. format
+end
+if known[1] and known[2] ~= name then
+  error('INTERLOCK the key of a switch has that of another workflow')
+end
+` + body,
+  );
+}

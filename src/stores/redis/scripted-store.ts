@@ -10,6 +10,7 @@ import type {
   AtomicStateStore,
   ClaimRequest,
   CommitRequest,
+  FreezeRequest,
   FsmSnapshot,
   RecordRequest,
   RunKey,
@@ -23,9 +24,11 @@ import {
   keptKey,
   parseClaimResult,
   parseCommit,
+  parseFrozen,
   parseRecorded,
   parseReply,
   parseRun,
+  parseSwitch,
   parseTrail,
   principalScore,
   type Reply,
@@ -144,6 +147,11 @@ export function scriptedStore(
       return parseRecorded(await run(scripts.RECORD, request.run, request.workflow, args));
     },
 
+    async freeze(request) {
+      const args = freezeArguments(request);
+      return parseFrozen(await run(scripts.FREEZE, request.run, request.workflow, args));
+    },
+
     async renew({ run: runKey, workflow }, token, leaseMs, { hold } = {}) {
       const args = [JSON.stringify(token), durationText(leaseMs), optionalJson(hold)];
       const reply = await run(scripts.RENEW, runKey, workflow, args);
@@ -187,6 +195,17 @@ export function scriptedStore(
       return parseTrail(await run(scripts.HISTORY, runKey, workflow, args));
     },
 
+    async readSwitch(workflow) {
+      const name = JSON.stringify(workflow);
+      return parseSwitch(await ask(scripts.READ_SWITCH, [...keys.ofSwitch(workflow)], [name]));
+    },
+
+    async swapSwitch(workflow, expected, { value, revision }) {
+      const args = [workflow, expected, revision, value].map(optionalJson);
+      const reply = await ask(scripts.SWAP_SWITCH, [...keys.ofSwitch(workflow)], args);
+      return expectStatus('switch', reply, 'swapped', 'kept') === 'swapped';
+    },
+
     runs: (query) => index.standing(query),
     held: (query) => index.held(query),
     stuck: (query) => index.stuck(query),
@@ -227,6 +246,18 @@ function recordArguments(request: RecordRequest): string[] {
   ];
 }
 
+function freezeArguments(request: FreezeRequest): string[] {
+  const { token, freeze, entry, ttlMs } = request;
+  return [
+    JSON.stringify(token),
+    // These members alone, in this order.
+    freeze === undefined ? '' : JSON.stringify({ actor: freeze.actor, note: freeze.note }),
+    draftText(entry),
+    durationText(ttlMs),
+    ...enteringArguments(request),
+  ];
+}
+
 /** What a run or a workflow begins with that an operation may make. */
 function enteringArguments({
   run,
@@ -262,7 +293,8 @@ function commitArguments(request: CommitRequest): string[] {
 /** The draft, and which kind of entry it is. */
 function entryArguments(entry: TrailDraft | undefined): [draft: string, kind: string] {
   if (entry === undefined) return ['', ''];
-  return [draftText(entry), entry.outcome === 'refused' ? 'refused' : 'attempt'];
+  const isAttempt = entry.outcome !== undefined && entry.outcome !== 'refused';
+  return [draftText(entry), isAttempt ? 'attempt' : 'note'];
 }
 
 function settling(settles: CommitRequest['settles']): string {

@@ -16,12 +16,17 @@
  *   the trail: entries, attempts since the last commit, hash of the newest entry
  * - `claim:w`: token, lease end, `hold` or `retry`, idempotency key, since, step, why it is held,
  *   call note
+ * - `frozen:w`: who has stopped the run, and why
  * - `unfinished:w`: for each step of unknown outcome its key and the step, newest first
  * - `spent:w`: for each settled token its version or `-`, and the token, newest first
  * - `5:w`: entry 5 of the trail: its stamps, the hash before it, its own hash, the draft
  *
  * Redis expires the hash at `expires`, or with the last lease if that ends later. While a `hold`
- * step has a claim, the hash has no expiry at all, since a lease ends without a write.
+ * step has a claim, the hash has no expiry at all, since a lease ends without a write. Nor has that
+ * of a run that an operator has stopped.
+ *
+ * A workflow's switch is one hash in a bucket, and has no expiry. Its fields are `format`, `name`,
+ * `revision` and `value`.
  *
  * A text of the caller's is JSON text. No script parses it: Lua would lose empty arrays and long
  * numbers. JSON text has no line break and no tab, so tabs separate the items of a field, and line
@@ -46,7 +51,7 @@ import { createHash } from 'node:crypto';
  * The number of this layout of runs and index. A process that meets another number, lower or
  * higher, changes nothing.
  */
-export const REDIS_FORMAT = 1;
+export const REDIS_FORMAT = 2;
 
 /** How long a run can be read whose session had ended when its last step was settled. */
 const READABLE_MS = 24 * 3_600_000;
@@ -170,12 +175,13 @@ local function parse_claim(text)
     step = step, kind = kind, entry = entry}
 end
 
--- What the claims and the unfinished steps of some workflows need of their run.
+-- What the claims, the freezes and the unfinished steps of some workflows need of their run.
 local function no_needs()
-  return {till = 0, is_pinned = false, is_claimed = false, has_keys = false}
+  return {till = 0, is_pinned = false, is_frozen = false, is_claimed = false, has_keys = false}
 end
 
-local function add_needs(needs, claim, unfinished)
+local function add_needs(needs, claim, frozen, unfinished)
+  needs.is_frozen = needs.is_frozen or (frozen or nil) ~= nil
   needs.has_keys = needs.has_keys or (unfinished or nil) ~= nil
   if claim then
     needs.is_claimed = true
@@ -190,7 +196,8 @@ end
 
 -- When Redis forgets a run.
 local function gone_at(expires, needs)
-  return needs.is_pinned and NEVER or math.max(expires, needs.till)
+  local is_kept = needs.is_pinned or needs.is_frozen
+  return is_kept and NEVER or math.max(expires, needs.till)
 end
 
 -- Whether the index may lack runs. A whole one has a member that never leaves it, and its numbers
@@ -264,35 +271,36 @@ local function needs_of(run)
     for _, each in ipairs(split(run.workflows)) do
       if each ~= workflow then
         wanted[#wanted + 1] = 'claim:' .. each
+        wanted[#wanted + 1] = 'frozen:' .. each
         wanted[#wanted + 1] = 'unfinished:' .. each
       end
     end
     run.others = no_needs()
     local got = #wanted > 0 and call('HMGET', RUN, unpack(wanted)) or {}
-    for i = 1, #wanted, 2 do
-      add_needs(run.others, parse_claim(got[i]), got[i + 1])
+    for i = 1, #wanted, 3 do
+      add_needs(run.others, parse_claim(got[i]), got[i + 1], got[i + 2])
     end
   end
   local needs = {}
   for what, value in pairs(run.others) do
     needs[what] = value
   end
-  add_needs(needs, run.claim, run.unfinished)
+  add_needs(needs, run.claim, run.frozen, run.unfinished)
   return needs
 end
 
 -- The run with this workflow, or nil where there is no run.
 local function load()
   local got = call('HMGET', RUN, 'session', 'format', 'expires', 'sessionEnded', 'workflows',
-    field('state'), field('context'), field('head'), field('claim'), field('unfinished'),
-    field('spent'))
+    field('state'), field('context'), field('head'), field('claim'), field('frozen'),
+    field('unfinished'), field('spent'))
   if not got[1] then
     return nil
   end
   local run = {session = got[1], format = got[2] or '0', expires = tonumber(got[3]),
     is_ended = got[4] == '1', workflows = got[5] or '', state = got[6], context = got[7] or '',
-    claim_text = got[9], unfinished = got[10] or nil, spent = got[11] or '', version = '0',
-    ended = '-', seq = 0, attempts = 0, hash = ''}
+    claim_text = got[9], frozen = got[10] or nil, unfinished = got[11] or nil,
+    spent = got[12] or '', version = '0', ended = '-', seq = 0, attempts = 0, hash = ''}
   if got[8] then
     local version, updated, ended, seq, attempts, hash = string.match(got[8],
       '^(%S+) (%S+) (%S+) (%S+) (%S+) (%S*)$')
@@ -398,9 +406,9 @@ local function remove()
   forget(INDEX, NUMBERS, name)
 end
 
--- The kind is 'move', 'refused', or 'attempt' for a call that moved nothing.
+-- The kind is 'move', 'attempt' for a forwarded call that moved nothing, or 'note' for any other.
 local function add_entry(run, time, draft, kind)
-  local attempt = run.attempts + (kind == 'refused' and 0 or 1)
+  local attempt = run.attempts + (kind == 'note' and 0 or 1)
   -- A process that chains no trail goes on with a chain that is there.
   local previous = run.seq == 0 and anchor or run.hash
   run.seq = run.seq + 1
@@ -501,6 +509,15 @@ local function rank_state(run, state, time)
     set('workflows', run.workflows)
   end
   return k
+end
+
+-- Saves the workflow where it begins, but for its head. Gives its number.
+local function begin(run, time)
+  set(field('state'), run.state)
+  if run.context ~= '' then
+    set(field('context'), run.context)
+  end
+  return rank_state(run, run.state, time)
 end
 
 -- The next position with its entry. Gives the workflow's number.

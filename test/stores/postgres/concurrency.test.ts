@@ -2,10 +2,16 @@ import { randomInt, randomUUID } from 'node:crypto';
 import { afterAll, describe, expect, it } from 'vitest';
 import { type PostgresStore, postgresStore } from '../../../src/stores/postgres.ts';
 import { claimed, claimOf, commitOf, count, HOUR, step } from '../../../src/testing/fixtures.ts';
+import { freezeOf, thawOf } from '../../../src/testing/freezes.ts';
 import { describeKills } from '../../helpers/killed-process.ts';
 import { makePostgresSchema } from '../../helpers/postgres-schema.ts';
 import { startStoreProcess } from '../../helpers/store-process.ts';
-import { inOrder, takeSteps, versionsTo } from '../../helpers/take-steps.ts';
+import {
+  inOrder,
+  takeSteps,
+  takeStepsThroughFreezes,
+  versionsTo,
+} from '../../helpers/take-steps.ts';
 import { startPostgres } from '../../services/postgres.ts';
 
 const database = await makePostgresSchema();
@@ -33,6 +39,17 @@ describe('postgresStore() under concurrency', { timeout: 60_000 }, () => {
     await sides[0]?.open(run, {}, HOUR);
     const versions = await Promise.all(sides.map((side) => takeSteps(side, run, 25)));
     expect(inOrder(versions)).toEqual(versionsTo(200));
+  });
+
+  it('grants no claim that comes after a freeze, and commits what was granted before', async () => {
+    const run = randomUUID();
+    const sides = Array.from({ length: 4 }, () => connect(2));
+    await sides[0]?.open(run, {}, HOUR);
+    const { versions, stopped, forwarded } = await takeStepsThroughFreezes(sides, run, 40);
+    expect([...stopped, ...forwarded]).toEqual(['frozen', 'committed']);
+    expect(inOrder([versions])).toEqual(versionsTo(versions.length));
+    const trail = await sides[0]?.history({ run, workflow: 'checkout' }, 100_000);
+    expect(trail).toHaveLength(versions.length + 2 * 40);
   });
 
   it('takes over a dead step, renews it or commits it late, and only one of these', async () => {
@@ -82,6 +99,8 @@ describe('postgresStore() on a server that is killed', { timeout: 60_000 }, () =
     await step(store, run);
     const request = claimOf(run);
     await claimed(store, request);
+    await store.freeze(freezeOf(run));
+    await store.swapSwitch('checkout', undefined, { value: 'on', revision: 'r' });
 
     await server.kill9();
     await expect(store.commit(commitOf(request))).rejects.toThrow();
@@ -89,6 +108,8 @@ describe('postgresStore() on a server that is killed', { timeout: 60_000 }, () =
 
     await server.restart();
     expect(await store.commit(commitOf(request))).toEqual({ status: 'committed', version: 2 });
+    expect((await store.claim(claimOf(run))).status).toBe('frozen');
+    expect(await store.readSwitch('checkout')).toEqual({ value: 'on', revision: 'r' });
     await database.disconnect(pool);
     await server.stop();
   });
@@ -138,6 +159,10 @@ async function doAnything(
       return store.claim(last);
     },
     commit: () => store.commit(commitOf(last, { ttlMs: randomInt(20) })),
+    freeze: (run: string) => store.freeze(freezeOf(run, { create: {}, ttlMs: randomInt(20) })),
+    thaw: (run: string) => store.freeze(thawOf(run, { workflow: 'w0' })),
+    swapSwitch: (run: string) =>
+      store.swapSwitch(run, undefined, { value: 1, revision: randomUUID() }),
     renew: () => store.renew(last, last.token, randomInt(20)),
     release: () => store.release(last, last.token),
     record: (run: string) => store.record(recordOf(run)),

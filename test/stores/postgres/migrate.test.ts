@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { POSTGRES_FORMAT } from '../../../src/stores/postgres/names.ts';
 import { postgresStore } from '../../../src/stores/postgres.ts';
 import { claimOf, commitOf, HOUR, step } from '../../../src/testing/fixtures.ts';
 import { everyOperation } from '../../helpers/operations.ts';
@@ -127,7 +128,7 @@ describe('migrate()', { timeout: 60_000 }, () => {
 });
 
 describe('a schema of another format', { timeout: 60_000 }, () => {
-  it.each([0, 7])('is refused by every operation, and does not change: %d', async (format) => {
+  it.each([0, 1, 7])('is refused by every operation, and does not change: %d', async (format) => {
     const { database } = await openSchema();
     const pool = database.connect();
     const { schema } = database;
@@ -136,17 +137,20 @@ describe('a schema of another format', { timeout: 60_000 }, () => {
     const run = randomUUID();
     await store.open(run, {}, HOUR);
     await store.claim(claimOf(run));
+    await store.swapSwitch('checkout', undefined, { value: 'on', revision: 'first' });
     await pool.query(`CREATE OR REPLACE FUNCTION ${schema}.workflow_format() RETURNS integer
-      LANGUAGE sql IMMUTABLE AS 'SELECT ${format}'`);
+      LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN ${format}; END'`);
     const rows = async () => {
-      const tables = ['workflow_runs', 'workflows', 'workflow_events', 'workflow_migrations'];
-      const read = tables.map((table) => pool.query(`SELECT t::text FROM ${schema}.${table} t`));
+      const tables = ['runs', 'events', 'switches', 'migrations'].map((name) => `workflow_${name}`);
+      const read = ['workflows', ...tables].map((table) =>
+        pool.query(`SELECT t::text FROM ${schema}.${table} t`),
+      );
       return (await Promise.all(read)).map((each) => each.rows);
     };
     const before = await rows();
     const refused = expect.objectContaining({
       code: 'ERR_INTERLOCK_STORE',
-      message: expect.stringMatching(new RegExp(`format ${format}.*format 1`)),
+      message: expect.stringMatching(new RegExp(`format ${format}.*format ${POSTGRES_FORMAT}`)),
     });
     const page = { workflow: 'checkout', limit: 1, forMs: 0 };
     const { workflow, token, initial, ttlMs } = claimOf(run);

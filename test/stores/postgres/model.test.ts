@@ -114,6 +114,27 @@ const record = operation(
   },
 );
 
+const freeze = operation(
+  'freeze',
+  {
+    ...names,
+    token: fc.constantFrom('f1', 'f2', 'f3', 't5'),
+    context,
+    create: fc.constantFrom({ principal: 'carol' }, undefined, undefined),
+    by: fc.constantFrom(
+      undefined,
+      undefined,
+      { actor: 'ann', note: 'the provider charges twice' },
+      { actor: '\\\0', note: '\ud800"' },
+    ),
+  },
+  (store, { state, context, by, leaseMs: _, ...request }) => {
+    const initial = { state, updatedAt: 0, ...(context !== undefined && { context }) };
+    const entry = { from: state, event: 'mark', actor: by?.actor, note: by?.note };
+    return store.freeze({ ...request, initial, freeze: by, entry });
+  },
+);
+
 const renew = operation(
   'renew',
   { ...names, hold: fc.constantFrom(undefined, undefined, 'undecided') },
@@ -125,7 +146,7 @@ const release = operation('release', { ...names, entry }, (store, { token, entry
 });
 const append = operation(
   'append',
-  { ...names, outcome: fc.constantFrom('refused', 'unknown') },
+  { ...names, outcome: fc.constantFrom('refused', 'unknown', undefined) },
   (store, { outcome, ...key }) =>
     store.append?.(key, { from: 'somewhere', event: null, outcome }) ?? Promise.reject(),
 );
@@ -157,6 +178,7 @@ const anyOperation = fc.oneof(
   { weight: 16, arbitrary: claim },
   { weight: 10, arbitrary: commit },
   { weight: 4, arbitrary: record },
+  { weight: 6, arbitrary: freeze },
   { weight: 4, arbitrary: renew },
   { weight: 4, arbitrary: release },
   { weight: 2, arbitrary: append },

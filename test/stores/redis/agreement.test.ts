@@ -32,6 +32,7 @@ const action = fc.record({
   kind: fc.constantFrom(
     ...['claim', 'claim', 'claim', 'commit', 'commit', 'commit', 'renew', 'renew', 'release'],
     ...['record', 'record', 'append', 'read', 'delete', 'open', 'end', 'anonymize'],
+    ...['freeze', 'freeze', 'thaw', 'thaw'],
   ),
   isUnnamed: fc.boolean(),
   workflow: fc.constantFrom('checkout', '__proto__'),
@@ -46,7 +47,8 @@ const action = fc.record({
   hold: fc.constantFrom(undefined, undefined, 'undecided', 'unk\tnown'),
   state: fc.constantFrom('empty', 'pa\tid'),
   settles: fc.constantFrom(undefined, false, 'all' as const),
-  outcome: fc.constantFrom('failed' as const, 'refused' as const),
+  outcome: fc.constantFrom('failed' as const, 'refused' as const, undefined),
+  by: fc.record({ actor: text, note: text }),
   isOn: fc.boolean(),
   note,
 });
@@ -179,6 +181,13 @@ async function perform(
       const { initial, ttlMs } = request;
       const { from } = each;
       return store.record({ run, workflow, token, from, initial, create, snapshot, trail, ttlMs });
+    }
+    case 'freeze':
+    case 'thaw': {
+      const { initial, ttlMs } = request;
+      const freeze = each.kind === 'freeze' ? each.by : undefined;
+      const said = { from: state, event: 'mark', ...each.by };
+      return store.freeze({ run, workflow, token, initial, create, freeze, entry: said, ttlMs });
     }
     case 'renew':
       return store.renew(request, token, leaseMs, { hold: each.hold });

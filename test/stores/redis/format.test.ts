@@ -10,6 +10,7 @@ const anyString = fc.oneof(
   fc.string({ unit: fc.constantFrom('{', '}', ':', '#', 'a') }),
 );
 
+const switchKeys = (prefix: string, workflow: string) => new Keys(prefix).ofSwitch(workflow);
 const runKeys = (prefix: string, run: string) => new Keys(prefix).of(run).keys;
 
 describe('the keys of a run', () => {
@@ -60,6 +61,20 @@ describe('the keys of a run', () => {
     }
     expect(Math.min(...filled)).toBeGreaterThan(800);
     expect(Math.max(...filled)).toBeLessThan(1_200);
+  });
+});
+
+describe('the keys of a switch', () => {
+  it('are in one hash slot for any workflow, short, and those of no run or other switch', () => {
+    fc.assert(
+      fc.property(anyString, anyString, (one, other) => {
+        const keys = switchKeys('interlock', one);
+        expect(new Set(keys.map(hashTag)).size).toBe(1);
+        expect(keys[0]).toMatch(/^interlock:\{b\d\d\}:switch:[\w.:#-]{1,64}$/);
+        expect(utf8(keys)[0]).not.toBe(utf8(runKeys('interlock', one))[0]);
+        if (one !== other) expect(keys[0]).not.toBe(switchKeys('interlock', other)[0]);
+      }),
+    );
   });
 });
 

@@ -4,10 +4,12 @@ import { Redis } from 'ioredis';
 import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
 import { Keys } from '../../../src/stores/redis/format.ts';
 import { scriptedStore } from '../../../src/stores/redis/scripted-store.ts';
+import { REDIS_FORMAT } from '../../../src/stores/redis/scripts.ts';
 import { redisStore } from '../../../src/stores/redis.ts';
 import type { ClaimResult } from '../../../src/stores/store.ts';
 import { verifyTrail } from '../../../src/stores/trail.ts';
 import { claimOf, commitOf, HOUR, repeated, step } from '../../../src/testing/fixtures.ts';
+import { freezeOf, thawOf } from '../../../src/testing/freezes.ts';
 import { everyOperation } from '../../helpers/operations.ts';
 import { sharedRedis } from '../../services/shared.ts';
 
@@ -33,15 +35,81 @@ describe('what the store keeps in Redis', () => {
     );
   });
 
-  it('has an expiry after each operation that leaves no `hold` step with a claim', async () => {
+  it('has an expiry after each operation that leaves no `hold` step and no freeze', async () => {
     const run = randomUUID();
-    const pinned: string[] = [];
+    const kept: string[] = [];
     for (const [name, operation] of Object.entries(everyOperation(store, run))) {
       await operation();
-      for (const key of await redis.keys(`*${run}*`))
-        if ((await redis.pttl(key)) < 0) pinned.push(name);
+      if ((await redis.pttl(keyOf(run))) === -1) kept.push(name);
     }
-    expect(pinned).toEqual(['claim', 'renew', 'another claim', 'end']);
+    expect(kept).toEqual(['claim', 'renew', 'freeze', 'another claim', 'end']);
+  });
+
+  it('is a frozen run without an expiry, which the index never drops', async () => {
+    const run = randomUUID();
+    const short = { create: { principal: run }, ttlMs: 40 };
+    await store.freeze(freezeOf(run, { ...short, workflow: 'other' }));
+    await store.freeze(freezeOf(run, { freeze: { actor: 'ann', note: 'a\tb' }, ttlMs: 40 }));
+    expect(await redis.hget(keyOf(run), 'frozen:"checkout"')).toBe(
+      '{"actor":"ann","note":"a\\tb"}',
+    );
+    expect(await redis.pttl(keyOf(run))).toBe(-1);
+    await sleep(60);
+    await store.purge();
+    expect((await store.list({ principal: run, limit: 10 })).runs).toEqual([run]);
+    await store.freeze(thawOf(run, { workflow: 'other' }));
+    expect(await redis.pttl(keyOf(run))).toBe(-1);
+    await store.freeze(thawOf(run));
+    const rest = await redis.pttl(keyOf(run));
+    expect(rest).toBeGreaterThan(24 * HOUR - 10_000);
+    expect(rest).toBeLessThanOrEqual(24 * HOUR);
+    expect(await redis.hexists(keyOf(run), 'frozen:"checkout"')).toBe(0);
+  });
+
+  it('is a switch without an expiry, of which other texts of the name find nothing', async () => {
+    const names = ['checkout', 'check out', '\ud800', 'x'.repeat(4000)];
+    for (const [index, name] of names.entries()) {
+      const workflow = `${name} ${randomUUID()}`;
+      expect(await store.swapSwitch(workflow, undefined, { value: [], revision: 'r' })).toBe(true);
+      const [key] = new Keys(prefix).ofSwitch(workflow);
+      expect(await redis.pttl(key)).toBe(-1);
+      expect(await redis.hgetall(key)).toEqual({
+        format: String(REDIS_FORMAT),
+        name: JSON.stringify(workflow),
+        revision: '"r"',
+        value: '[]',
+      });
+      expect(await store.readSwitch(`${workflow}${index}`)).toBeUndefined();
+    }
+  });
+
+  it('is no switch of another format or workflow, which is refused and stays', async () => {
+    const workflow = randomUUID();
+    const [key, numbers] = new Keys(prefix).ofSwitch(workflow);
+    const expectRefusal = async (how: object): Promise<void> => {
+      const before = await redis.hgetall(key);
+      const next = { value: 2, revision: 'b' };
+      await expect(store.readSwitch(workflow)).rejects.toMatchObject(how);
+      await expect(store.swapSwitch(workflow, 'a', next)).rejects.toMatchObject(how);
+      expect(await redis.hgetall(key)).toEqual(before);
+    };
+    await store.swapSwitch(workflow, undefined, { value: 1, revision: 'a' });
+    for (const format of ['1', '3']) {
+      const other = {
+        code: 'ERR_INTERLOCK_STORE',
+        message: expect.stringMatching(`format ${format}, `),
+      };
+      await redis.hset(key, { format });
+      await expectRefusal(other);
+      await redis.hset(key, { format: REDIS_FORMAT });
+      const noted = await redis.hget(numbers, '#format');
+      await redis.hset(numbers, { '#format': format });
+      await expectRefusal(other);
+      if (noted === null) await redis.hdel(numbers, '#format');
+      else await redis.hset(numbers, { '#format': noted });
+    }
+    await redis.hset(key, { name: '"another"' });
+    await expectRefusal({ message: expect.stringMatching('another workflow') });
   });
 
   it('is a held run without an expiry, which the index never drops', async () => {
@@ -86,6 +154,7 @@ describe('what the store keeps in Redis', () => {
     await step(store, alice, { create: { principal: alice }, entry }, { trail: movedBy(alice) });
     await store.claim(claimOf(alice, { leaseMs: 0, entry }));
     await store.claim(claimOf(alice, { workflow: 'other', leaseMs: 0, entry }));
+    await store.freeze(freezeOf(alice, { freeze: { actor: alice, note: alice } }));
     const [, index] = keysOf(alice);
     const [before, size] = [await redis.zcard(index), await redis.hlen(keyOf(alice))];
     await store.anonymize('no such run');
@@ -95,10 +164,10 @@ describe('what the store keeps in Redis', () => {
     expect(keysOf(run)[1]).toBe(index);
     expect(await redis.exists(keyOf(alice))).toBe(0);
     expect(await redis.pttl(keyOf(run))).toBe(-1);
-    // Without the member and the field of the principal, and without one trail entry.
-    // The field `key` and the field `sessionEnded` are new.
+    // Without the member and the field of the principal, two trail entries and the freeze. The
+    // field `key` and the field `sessionEnded` are new.
     expect(await redis.zcard(index)).toBe(before - 1);
-    expect(await redis.hlen(keyOf(run))).toBe(size);
+    expect(await redis.hlen(keyOf(run))).toBe(size - 2);
     const kept = [await redis.hgetall(keyOf(run)), await redis.zrange(index, '0', '-1')];
     expect(JSON.stringify(kept)).not.toContain(alice);
   });
@@ -120,10 +189,11 @@ describe('what the store keeps in Redis', () => {
     ]);
   });
 
-  it('is nothing once the run was deleted', async () => {
+  it('is nothing once the run was deleted, but for switches', async () => {
     const run = randomUUID();
     for (const operation of Object.values(everyOperation(store, run))) await operation();
-    expect(await redis.keys(`*${run}*`)).toEqual([]);
+    const [ofSwitch] = new Keys(prefix).ofSwitch(run);
+    expect(await redis.keys(`*${run}*`)).toEqual([ofSwitch]);
   });
 
   it('has nothing of an evicted trail once the run is opened or made anew', async () => {
