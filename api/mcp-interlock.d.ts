@@ -17,6 +17,20 @@ export interface AdaptOptions {
     readonly deadlineMs?: number | undefined;
 }
 
+export type AllFrozen = {
+    readonly frozen: true;
+} | {
+    readonly frozen: false;
+    readonly reason: 'frozen';
+};
+
+export type AllUnfrozen = {
+    readonly unfrozen: true;
+} | {
+    readonly unfrozen: false;
+    readonly reason: 'not-frozen';
+};
+
 export interface AnsweredError {
     readonly code: number;
     readonly message: string;
@@ -31,6 +45,7 @@ export interface AtomicStateStore {
     commit(request: CommitRequest): Promise<CommitResult>;
     renew(key: RunKey, token: string, leaseMs: number, options?: RenewOptions): Promise<boolean>;
     record(request: RecordRequest): Promise<RecordResult>;
+    freeze(request: FreezeRequest): Promise<FreezeResult>;
     release(key: RunKey, token: string, options?: ReleaseOptions): Promise<void>;
     append?(key: RunKey, entry: TrailDraft): Promise<void>;
     end(run: string, options?: {
@@ -45,6 +60,8 @@ export interface AtomicStateStore {
     list?(query: ListQuery): Promise<KeysPage>;
     anonymize?(run: string): Promise<string | undefined>;
     purge?(query?: PurgeQuery): Promise<number>;
+    readSwitch?(workflow: string): Promise<SwitchRecord | undefined>;
+    swapSwitch?(workflow: string, expected: string | undefined, next: SwitchRecord): Promise<boolean>;
 }
 
 export type Begin = (run: BeginningRun) => Json | BeginsIn | undefined | Promise<Json | BeginsIn | undefined>;
@@ -138,6 +155,9 @@ export type ClaimResult = ({
     readonly idempotencyKey: string;
 } & SeenSnapshot) | ({
     readonly status: 'state';
+} & SeenSnapshot) | ({
+    readonly status: 'frozen';
+    readonly freeze: Freeze;
 } & SeenSnapshot) | ({
     readonly status: 'busy';
     readonly remainingMs: number;
@@ -344,10 +364,30 @@ export interface Freeze {
     readonly note: string;
 }
 
+export interface FreezeAllOptions extends FreezeOptions {
+    readonly tool?: string | undefined;
+}
+
 export interface FreezeOptions {
     readonly actor: string;
     readonly note: string;
 }
+
+export interface FreezeRequest extends RunKey {
+    readonly token: string;
+    readonly freeze: Freeze | undefined;
+    readonly initial: FsmSnapshot;
+    readonly create?: SessionRecord | undefined;
+    readonly entry: TrailDraft;
+    readonly ttlMs: number;
+}
+
+export type FreezeResult = ({
+    readonly status: 'changed' | 'unchanged';
+    readonly frozen?: Freeze;
+} & SeenSnapshot) | {
+    readonly status: 'unknown';
+};
 
 export type Frozen = {
     readonly frozen: true;
@@ -907,6 +947,9 @@ export class Runs<E extends string = string, Q = StateExpression> {
     restart(run: string, options?: Pick<SendOptions, 'actor'>): Promise<Restarted>;
     freeze(run: string, options: FreezeOptions): Promise<Frozen>;
     unfreeze(run: string, options: FreezeOptions): Promise<Unfrozen>;
+    freezeAll(options: FreezeAllOptions): Promise<AllFrozen>;
+    unfreezeAll(options: FreezeAllOptions): Promise<AllUnfrozen>;
+    frozen(): Promise<readonly Stopped[]>;
     resolve(held: string | {
         readonly idempotencyKey: string;
     }, outcome: 'succeeded' | 'failed', options?: ResolveOptions<E>): Promise<Resolution>;
@@ -1022,6 +1065,10 @@ export interface SessionStoreOptions extends CommonOptions {
     clock?: Clock | undefined;
 }
 
+export interface SetFreeze extends Freeze {
+    readonly at: number;
+}
+
 export type StateExpression<S extends string = string, T extends string = string> = S | '*' | StateTag<T> | {
     readonly all: readonly StateExpression<S, T>[];
 } | {
@@ -1082,6 +1129,10 @@ export type StepSource = {
     };
 } | IncomingMessage | Request;
 
+export interface Stopped extends SetFreeze {
+    readonly tool?: string;
+}
+
 export class StoreUnavailable extends Error {
     readonly name = "StoreUnavailable";
 }
@@ -1110,6 +1161,11 @@ export interface SummarizedRun {
     readonly state: string;
     readonly context: Json | undefined;
     readonly principal: string | undefined;
+}
+
+export interface SwitchRecord {
+    readonly value: Json;
+    readonly revision: string;
 }
 
 export interface SyncPolicy<D extends string = CacheDirective> {
@@ -1274,6 +1330,8 @@ export interface WorkflowHealth extends Partial<RunsUnderWay> {
     readonly workflow: string;
     readonly store: 'ok' | 'unavailable';
     readonly index: 'ok' | 'uncounted' | 'unavailable' | 'none';
+    readonly frozen?: 'workflow' | 'tools';
+    readonly stopped?: readonly Stopped[];
     readonly heldRuns?: readonly ListedRun[];
     readonly stuckRuns?: readonly ListedRun[];
 }
@@ -1290,6 +1348,7 @@ export interface WorkflowHealthOptions {
 export interface WorkflowRecord {
     readonly snapshot: FsmSnapshot;
     readonly claim?: ClaimView;
+    readonly frozen?: Freeze;
     readonly ended?: boolean;
 }
 
@@ -1621,7 +1680,13 @@ type EventBody = ({
     readonly idempotencyKey: string;
     readonly sinceMs?: number | undefined;
     readonly kind?: string | undefined;
-} & Omit<OfCall, 'call'>) | ({
+} & Omit<OfCall, 'call'>) | {
+    readonly type: 'workflow.frozen' | 'workflow.unfrozen';
+    readonly workflow: string;
+    readonly tool?: string;
+    readonly actor: string;
+    readonly note: string;
+} | ({
     readonly type: 'run.frozen' | 'run.unfrozen';
     readonly state: string;
     readonly actor: string;

@@ -25,6 +25,8 @@ export interface PostgresStore extends TransactionalStateStore<PostgresClient> {
     count(query: CountQuery): Promise<RunsCount>;
     list(query: ListQuery): Promise<KeysPage>;
     anonymize(run: string): Promise<string | undefined>;
+    readSwitch(workflow: string): Promise<SwitchRecord | undefined>;
+    swapSwitch(workflow: string, expected: string | undefined, next: SwitchRecord): Promise<boolean>;
 }
 
 export interface PostgresStoreOptions {
