@@ -54,7 +54,12 @@ const PURE_PACKAGES: Readonly<Record<string, readonly string[]>> = {
 // the reader jump. So this is far above them, and finds what has become two things.
 const MOST_LINES = 700;
 /** A response is one state machine, and so is a step: its whole life stands in one file. */
-const LONGER: Readonly<Record<string, number>> = { 'step/step.ts': 1_080, 'wire/tap.ts': 900 };
+const LONGER: Readonly<Record<string, number>> = {
+  'step/step.ts': 1_080,
+  // Types and their docstrings alone.
+  'stores/store.ts': 760,
+  'wire/tap.ts': 900,
+};
 const contributing = new Page('CONTRIBUTING.md');
 const files = sourceFiles();
 const imports = [...files].flatMap(([path, text]) => importsOf(path, text));

@@ -56,6 +56,8 @@ class Notes {
   readonly note = (what: string): void => void this.#others.push(what);
 
   readonly onEvent = (event: InterlockEvent): void => {
+    // A process asks for it on a beat of its own, and not for a call.
+    if ('operation' in event && event.operation === 'readSwitch') return;
     if (event.type === 'call.refused' || event.type === 'read.refused') {
       const key = `${event.type.slice(0, 4)} ${event.reason}`;
       this.reasons.set(key, (this.reasons.get(key) ?? 0) + 1);
