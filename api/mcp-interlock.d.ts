@@ -31,6 +31,7 @@ export interface AtomicStateStore {
     commit(request: CommitRequest): Promise<CommitResult>;
     renew(key: RunKey, token: string, leaseMs: number, options?: RenewOptions): Promise<boolean>;
     record(request: RecordRequest): Promise<RecordResult>;
+    freeze(request: FreezeRequest): Promise<FreezeResult>;
     release(key: RunKey, token: string, options?: ReleaseOptions): Promise<void>;
     append?(key: RunKey, entry: TrailDraft): Promise<void>;
     end(run: string, options?: {
@@ -45,6 +46,8 @@ export interface AtomicStateStore {
     list?(query: ListQuery): Promise<KeysPage>;
     anonymize?(run: string): Promise<string | undefined>;
     purge?(query?: PurgeQuery): Promise<number>;
+    readSwitch?(workflow: string): Promise<SwitchRecord | undefined>;
+    swapSwitch?(workflow: string, expected: string | undefined, next: SwitchRecord): Promise<boolean>;
 }
 
 export type Begin = (run: BeginningRun) => Json | BeginsIn | undefined | Promise<Json | BeginsIn | undefined>;
@@ -138,6 +141,9 @@ export type ClaimResult = ({
     readonly idempotencyKey: string;
 } & SeenSnapshot) | ({
     readonly status: 'state';
+} & SeenSnapshot) | ({
+    readonly status: 'frozen';
+    readonly freeze: Freeze;
 } & SeenSnapshot) | ({
     readonly status: 'busy';
     readonly remainingMs: number;
@@ -348,6 +354,22 @@ export interface FreezeOptions {
     readonly actor: string;
     readonly note: string;
 }
+
+export interface FreezeRequest extends RunKey {
+    readonly token: string;
+    readonly freeze: Freeze | undefined;
+    readonly initial: FsmSnapshot;
+    readonly create?: SessionRecord | undefined;
+    readonly entry: TrailDraft;
+    readonly ttlMs: number;
+}
+
+export type FreezeResult = ({
+    readonly status: 'changed' | 'unchanged';
+    readonly frozen?: Freeze;
+} & SeenSnapshot) | {
+    readonly status: 'unknown';
+};
 
 export type Frozen = {
     readonly frozen: true;
@@ -1112,6 +1134,11 @@ export interface SummarizedRun {
     readonly principal: string | undefined;
 }
 
+export interface SwitchRecord {
+    readonly value: Json;
+    readonly revision: string;
+}
+
 export interface SyncPolicy<D extends string = CacheDirective> {
     readonly match: string;
     readonly cacheControl?: D | undefined;
@@ -1290,6 +1317,7 @@ export interface WorkflowHealthOptions {
 export interface WorkflowRecord {
     readonly snapshot: FsmSnapshot;
     readonly claim?: ClaimView;
+    readonly frozen?: Freeze;
     readonly ended?: boolean;
 }
 
@@ -1437,6 +1465,11 @@ interface Failure {
     readonly code?: string | undefined;
     readonly causedBy?: string | undefined;
     readonly error: unknown;
+}
+
+interface Freeze {
+    readonly actor: string;
+    readonly note: string;
 }
 
 interface KnownOfUnknown {

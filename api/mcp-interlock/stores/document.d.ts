@@ -3,6 +3,8 @@
 export interface DocumentStateStore extends AtomicStateStore {
     append(key: RunKey, entry: TrailDraft): Promise<void>;
     anonymize(run: string): Promise<string | undefined>;
+    readSwitch(workflow: string): Promise<SwitchRecord | undefined>;
+    swapSwitch(workflow: string, expected: string | undefined, next: SwitchRecord): Promise<boolean>;
 }
 
 export interface DocumentStoreOptions {
