@@ -88,6 +88,7 @@ function remoteStore(call: Call): AtomicStateStore {
     'claim',
     'commit',
     'record',
+    'freeze',
     'renew',
     'release',
     'end',
@@ -100,6 +101,8 @@ function remoteStore(call: Call): AtomicStateStore {
     'list',
     'anonymize',
     'purge',
+    'readSwitch',
+    'swapSwitch',
   ] as const;
   const entries = methods.map((method) => [method, (...args: unknown[]) => call(method, args)]);
   return { contract: 1, ...Object.fromEntries(entries) };
