@@ -319,6 +319,7 @@ describe('fsmGate({ trail })', () => {
       'commit',
       'renew',
       'record',
+      'freeze',
       'release',
       'end',
       'delete',
