@@ -53,12 +53,14 @@ const PURE_PACKAGES: Readonly<Record<string, readonly string[]>> = {
 // Most files have 100 to 400 lines. A gate or a store is one thing, and splitting it would only make
 // the reader jump. So this is far above them, and finds what has become two things.
 const MOST_LINES = 700;
-/** A response is one state machine, and so is a step: its whole life stands in one file. */
+/**
+ * A response is one state machine, and so is a step: its whole life stands in one file. The contract
+ * of stores is one text.
+ */
 const LONGER: Readonly<Record<string, number>> = {
   'step/step.ts': 1_080,
-  // Types and their docstrings alone.
-  'stores/store.ts': 760,
   'wire/tap.ts': 900,
+  'stores/store.ts': 800,
 };
 const contributing = new Page('CONTRIBUTING.md');
 const files = sourceFiles();

@@ -288,7 +288,7 @@ export function recordStep(
   return { result: { status: 'recorded', version }, next, life };
 }
 
-/** The workflow stopped, or let go on, beside the claim that it may have. */
+/** The workflow frozen, or let go on, beside the claim that it may have. */
 export function freezeStep(
   run: LivingRun,
   request: FreezeRequest,

@@ -24,7 +24,7 @@ export interface SavedSession {
   readonly workflows: readonly string[];
   /** Those of them that have ended. */
   readonly ended?: readonly string[] | undefined;
-  /** Who has stopped some of them. */
+  /** Who has frozen some of them. */
   readonly frozen?: readonly (Freeze & { readonly workflow: string })[] | undefined;
   /** As in a run's state: whether the session is over, and the run is kept as evidence. */
   readonly sessionEnded?: boolean | undefined;
@@ -339,7 +339,7 @@ function keyOfSwitch(workflow: string): string {
   return `switch:${escapeUnsafe(workflow)}`;
 }
 
-/** The first colon ends the workflow's name. No workflow has the key of a session or a switch. */
+/** The first colon ends the workflow's name. No such key is that of a session or of a switch. */
 function workflowKey(run: string, workflow: string): string {
   const name =
     workflow === 'session' || workflow === 'switch'

@@ -6,8 +6,8 @@ export interface FsmSnapshot {
   /** The state's name. */
   state: string;
   /**
-   * When a commit, or the workflow's first claim, made it: milliseconds since the epoch. By the
-   * clock of the store where that has one, else by that of the process.
+   * When a move, or the first claim or freeze of the workflow, made it: milliseconds since the
+   * epoch. By the clock of the store where that has one, else by that of the process.
    */
   updatedAt: number;
   /** How many moves the run has committed. Absent means 0. */
@@ -87,7 +87,7 @@ export interface ClaimView extends StepDescription {
   readonly kind?: string;
 }
 
-/** Who has stopped a run, or a whole workflow, and why. */
+/** Who has frozen a run, or a whole workflow, and why. Any strings; a store keeps nothing else. */
 export interface Freeze {
   readonly actor: string;
   readonly note: string;
@@ -97,13 +97,13 @@ export interface Freeze {
 export interface WorkflowRecord {
   readonly snapshot: FsmSnapshot;
   readonly claim?: ClaimView;
-  /** Who has stopped the run by {@link AtomicStateStore.freeze}. Absent where it goes on. */
+  /** Who has frozen it by {@link AtomicStateStore.freeze}. Absent where it goes on. */
   readonly frozen?: Freeze;
   /** Whether its last commit ended it. Absent where no commit said so, as in older versions. */
   readonly ended?: boolean;
 }
 
-/** A whole run: who may use it, and each of its workflows that was ever claimed. */
+/** A whole run: who may use it, and each of its workflows that was claimed, moved or frozen. */
 export interface RunRecord {
   readonly session: SessionRecord;
   readonly workflows: Readonly<Record<string, WorkflowRecord>>;
@@ -154,7 +154,10 @@ export interface TrailDraft extends CallNote {
   readonly to?: string | undefined;
   /** The event that moved the run, or `null` where there was none. */
   readonly event: string | null;
-  /** Absent where an event from outside, a deadline or a restart made the move, and no call. */
+  /**
+   * Absent where an event from outside, a deadline or a restart made the move, and no call. Absent
+   * too in the entry of a freeze, which has no `to` either.
+   */
   readonly outcome?: TrailOutcome | undefined;
   /**
    * What kind of outcome: `tool_error` (a result with `isError`), `rpc_error`, `rejected` (by the
@@ -176,8 +179,8 @@ export interface MoveDraft extends TrailDraft {
 }
 
 /**
- * One entry of a workflow's trail: an attempt, or a move that no call made. Where the app asks for
- * them, also a refused call. An attempt is a forwarded call with any outcome.
+ * One entry of a workflow's trail: an attempt, a move that no call made, or a freeze. Where the app
+ * asks for them, also a refused call. An attempt is a forwarded call with any outcome.
  */
 export interface TrailEntry extends TrailDraft {
   /** Its place: 1, 2, 3 … in each workflow of a run, without gaps. */
@@ -186,7 +189,8 @@ export interface TrailEntry extends TrailDraft {
   readonly version: number;
   /**
    * How many attempts there were since the last commit, this one included: 1 where the first one
-   * succeeded. A refused call is no attempt, so it has the number of those before it.
+   * succeeded. A refused call is no attempt, nor is a freeze: these have the number of the attempts
+   * before them.
    */
   readonly attempt: number;
   /** Milliseconds since the epoch, by the store's clock. */
@@ -268,7 +272,7 @@ export type ClaimResult =
   | ({ readonly status: 'claimed'; readonly idempotencyKey: string } & SeenSnapshot)
   /** The run's state does not allow the step, or the token is spent. Nothing has changed. */
   | ({ readonly status: 'state' } & SeenSnapshot)
-  /** The run is stopped. Nothing has changed. */
+  /** The workflow is frozen in this run. Nothing has changed. */
   | ({ readonly status: 'frozen'; readonly freeze: Freeze } & SeenSnapshot)
   /** Another step's claim lives, for at most `remainingMs` more unless it is renewed. */
   | ({ readonly status: 'busy'; readonly remainingMs: number } & SeenSnapshot)
@@ -372,33 +376,40 @@ export type RecordResult =
   /** As the `unknown` of a claim. */
   | { readonly status: 'unknown' };
 
-/** Stops one workflow of a run, or lets it go on. */
+/** Freezes one workflow of a run, or lets it go on. */
 export interface FreezeRequest extends RunKey {
   /**
-   * The caller makes it, unguessable, for one call only. Asking again with it changes nothing, and
-   * has the first answer.
+   * The caller makes it, unguessable, for one call only. Once it has changed the run, asking again
+   * with it changes nothing, and its answer is `changed`. That is so though the run may be over
+   * by then. It counts among the last tokens of the workflow as one that was released.
    */
   readonly token: string;
-  /** Who stops the run, and why. `undefined` lets it go on. */
+  /** Who freezes the run, and why. `undefined` lets it go on. */
   readonly freeze: Freeze | undefined;
   /** As {@link ClaimRequest.initial}. */
   readonly initial: FsmSnapshot;
   /** As {@link ClaimRequest.create}. */
   readonly create?: SessionRecord | undefined;
-  /** Saved in the same atomic operation, without `to` and `outcome`. It counts as no attempt. */
+  /**
+   * Saved in the same atomic operation, and only where something changes. It has no `to` and no
+   * `outcome`, and counts as no attempt.
+   */
   readonly entry: TrailDraft;
   /** As {@link ClaimRequest.ttlMs}. */
   readonly ttlMs: number;
 }
 
 export type FreezeResult =
-  /** `unchanged`: the run was stopped before, by `frozen`, or was not stopped. */
+  /**
+   * `unchanged`: it was frozen before, and that freeze stays; or there was none to lift. No entry
+   * is written then.
+   */
   | ({
       readonly status: 'changed' | 'unchanged';
-      /** Who has stopped the run; absent where it goes on now. */
+      /** Who has frozen it, as things are now; absent where it goes on. */
       readonly frozen?: Freeze;
     } & SeenSnapshot)
-  /** There is no such run. Or its session has ended, nothing needs it, and there is no `create`. */
+  /** There is no such run. Or its session has ended, it is not needed, and there is no `create`. */
   | { readonly status: 'unknown' };
 
 /** What operators have set for a whole workflow. Opaque to every store. */
@@ -482,7 +493,7 @@ export interface FoundRun extends WorkflowRecord {
 
 /** What became of {@link AtomicStateStore.end}. */
 export type EndResult =
-  /** The session is over. The run is gone with it, unless it is evidence. */
+  /** The session is over. The run is gone with it, unless it is needed. */
   | 'ended'
   /** A claim or a freeze is there, and the caller asked to leave such a run alone. */
   | 'claimed'
@@ -557,9 +568,11 @@ export interface RunsQuery {
  *   step is committed or released, no expiry, `end`, `delete` or eviction takes the run away. What
  *   is pinned is the operator's evidence. The session may end meanwhile; then `sessionEnded` says
  *   so, and no claim without `create` gets the run.
- * - A frozen run stays too, until it is let go on. Only `delete` and `anonymize` end a freeze.
- * - A run whose session ended, and whose last step is settled then, can be read for another 24
- *   hours. No operation but a claim with `create` makes its session live again.
+ * - A frozen run stays as a pinned one does, until it goes on. But `delete` removes it, and
+ *   `anonymize` drops its freezes. A run is *needed* while it is pinned or frozen, or while a step
+ *   of it runs.
+ * - A run whose session has ended can be read for another 24 hours once its last step is settled,
+ *   or once it goes on. No operation without `create` makes its session live again.
  * - A rejected promise means "could not be asked", and the caller fails closed. Never answer "no"
  *   for "do not know".
  * - Any JavaScript string is a valid run key, workflow, tool or state: `__proto__`, quotes, NUL,
@@ -574,7 +587,7 @@ export interface AtomicStateStore {
   /**
    * Starts a run, unless there is one under that key: an upstream may use a session id twice, even
    * for another principal. A key is free again once its run is gone. Then nothing of that run is
-   * left, not even its trail. While a run is pinned, or can still be read, its key is `taken`.
+   * left, not even its trail. While a run is needed, or can still be read, its key is `taken`.
    *
    * The caller makes `token`, unguessable, for one call only. A driver may retry: asking again with
    * it changes nothing and gives the first answer. Without a token, an existing run is `taken`,
@@ -595,7 +608,7 @@ export interface AtomicStateStore {
    * 1. The run exists and its session has not ended, or `create` is there (`unknown`). The token
    *    that has the claim passes this test too.
    * 2. The token is not spent (`state`).
-   * 3. The run is not frozen (`frozen`), or this token has the claim already.
+   * 3. The workflow is not frozen (`frozen`), or this token has the claim already.
    * 4. No other token's claim lives (`busy`) or is held (`held`).
    * 5. The state allows the step (`state`).
    * 6. A `retry` step finds room for its idempotency key (`unsettled`).
@@ -632,9 +645,12 @@ export interface AtomicStateStore {
   record(request: RecordRequest): Promise<RecordResult>;
 
   /**
-   * Stops a workflow of a run, or lets it go on: a mark beside the claim, which needs none. A step
-   * that is running, or held, keeps its claim, its lease and its token. What it comes to is saved,
-   * and the freeze stays. The snapshot and its version stay as they are.
+   * Freezes a workflow of a run, or lets it go on: a mark beside the claim, which needs none. A
+   * step that is running, or held, keeps its claim, its lease and its token. What it comes to is
+   * saved, and the freeze stays. The snapshot and its version stay as they are. Moves the expiry as
+   * a claim does.
+   *
+   * A run whose session has ended is `unknown` without `create`, unless it is needed.
    */
   freeze(request: FreezeRequest): Promise<FreezeResult>;
 
@@ -654,7 +670,7 @@ export interface AtomicStateStore {
 
   /**
    * Ends the session that names a run: a client's DELETE, or a quota. The run goes with it, but not
-   * while it is pinned or frozen, or a step of it runs. What such a step comes to is still saved.
+   * while it is needed. What a step that runs comes to is still saved.
    *
    * @param options `ifUnclaimed`: only where no workflow of the run has a claim, in any state, and
    * none is frozen
@@ -662,8 +678,8 @@ export interface AtomicStateStore {
   end(run: string, options?: { readonly ifUnclaimed?: boolean | undefined }): Promise<EndResult>;
 
   /**
-   * Removes a run with everything in it, unless it is pinned. From then on `history` is empty,
-   * though a backend may keep the trail for audits.
+   * Removes a run with everything in it, frozen or not, unless it is pinned. From then on `history`
+   * is empty, though a backend may keep the trail for audits.
    */
   delete(run: string): Promise<DeleteResult>;
 
@@ -676,9 +692,10 @@ export interface AtomicStateStore {
 
   /**
    * The keys of the known runs whose workflow is in a state, those with the oldest snapshots first,
-   * for sweeps and operators' pages. A workflow that was never claimed is in no state yet. A run
-   * that moves meanwhile may be missing or not, so a sweep must go by the answer to its claim. Does
-   * not move the expiry. A store that would have to go through all of its keys leaves this out.
+   * for sweeps and operators' pages. A workflow that was never claimed, moved or frozen is in no
+   * state yet. A run that moves meanwhile may be missing or not, so a sweep must go by the answer
+   * to its claim. Does not move the expiry. A store that would have to go through all of its keys
+   * leaves this out.
    */
   runs?(query: RunsQuery): AsyncIterable<string>;
 
@@ -706,8 +723,8 @@ export interface AtomicStateStore {
   /**
    * Gives a held run a new random key that no client can name. Takes away whom it belongs to, its
    * trail, and what its claims say of their callers. The held steps stay, with their idempotency
-   * keys and their tokens. The old key is free from then on. `undefined` where there is no such
-   * run, where it is not held, or where a step of it runs.
+   * keys and their tokens, and no freeze does. The old key is free from then on. `undefined` where
+   * there is no such run, where it is not held, or where a step of it runs.
    */
   anonymize?(run: string): Promise<string | undefined>;
 
@@ -719,14 +736,15 @@ export interface AtomicStateStore {
 
   /**
    * The switch of a workflow, as the last write anywhere left it; `undefined` where there was none.
-   * It never expires. A store has both operations on switches or none.
+   * It never expires, and belongs to no run. A store has both operations on switches or none.
    */
   readSwitch?(workflow: string): Promise<SwitchRecord | undefined>;
 
   /**
    * Replaces the switch if its revision is `expected`, or if there is none and that is `undefined`.
-   * The caller makes `next.revision`, unguessable, for this one write. Where the switch has it
-   * already, such as after a lost answer, that is a success too.
+   * Of many who expect the same, exactly one gets `true`. The caller makes `next.revision`,
+   * unguessable, for this one write. Where the switch has it already, such as after a lost answer,
+   * that is a success too.
    */
   swapSwitch?(workflow: string, expected: string | undefined, next: SwitchRecord): Promise<boolean>;
 }

@@ -1,6 +1,6 @@
 /**
- * How long a frozen run stays, and what becomes of it as it goes on: past its time to live, past
- * its session, past this process, and between two of them.
+ * How long a frozen run stays: past its time to live, its session and this process. And what
+ * becomes of it once it goes on.
  */
 import assert from 'node:assert/strict';
 import type { AtomicStateStore } from '../stores/store.ts';

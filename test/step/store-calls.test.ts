@@ -21,8 +21,11 @@ const OPERATIONS = [
   'renew',
   'commit',
   'history',
+  'freeze',
   'release',
   'delete',
+  'readSwitch',
+  'swapSwitch',
 ] as const;
 
 /** Asks for one operation, and keeps its result or its error. */

@@ -178,7 +178,7 @@ export function removed(run: StoredRun): StoredRun {
   return { ...run, ...gone, movesTo: undefined, workflows: new Map(workflows) };
 }
 
-/** From when on the backend may remove the run; `undefined`: never, as long as it is pinned or frozen. */
+/** From when on the backend may remove the run; `undefined` while it is pinned or frozen. */
 export function removableAt(run: RunState): number | undefined {
   if (neverExpires(run)) return undefined;
   let at = run.expiresAt;

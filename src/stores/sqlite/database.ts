@@ -121,8 +121,8 @@ function isLocked(error: unknown): boolean {
 
 /**
  * Times are whole milliseconds since the epoch. `document` is a run, older entries of its trail, or
- * a workflow's switch, as JSON text. A document without `expires_at` is never removed unasked. The views are for
- * queries of people; nothing here reads them.
+ * a workflow's switch, as JSON text. A document without `expires_at` is never removed unasked. The
+ * views are for queries of people; nothing here reads them.
  */
 const SCHEMA = `
 CREATE TABLE IF NOT EXISTS workflow_documents (

@@ -52,6 +52,22 @@ describe('sqliteStore() on one file in several processes', { timeout: 60_000 }, 
     await third.stop();
   });
 
+  it('takes exactly one of the writes of a switch that race in each of 100 rounds', async () => {
+    const own = sqliteStore({ database: file.connect() });
+    let known: string | undefined;
+    for (let round = 0; round < 100; round += 1) {
+      const writes = [own, other.store, own, other.store].map((side, at) => {
+        const revision = `${round} ${at}`;
+        return side.swapSwitch?.('checkout', known, { value: at, revision });
+      });
+      const taken = await Promise.all(writes);
+      expect(count(taken, (isTaken) => isTaken === true)).toBe(1);
+      known = `${round} ${taken.indexOf(true)}`;
+      for (const side of [own, other.store])
+        expect((await side.readSwitch?.('checkout'))?.revision).toBe(known);
+    }
+  });
+
   it('gives each of 200 races for a run to exactly one', async () => {
     const own = sqliteStore({ database: file.connect() });
     for (let race = 0; race < 200; race += 1) {
