@@ -167,7 +167,8 @@ async function filledRedis(filling: Filling): Promise<Filled> {
       const [key = ''] = await client.keys(`*:run:${run}`);
       const [dump, expires] = [await client.dumpBuffer(key), await client.hget(key, 'expires')];
       copies[kind].push({ dump: dump as Buffer, expires: expires ?? '0' });
-      await store.delete(run);
+      // Not by the store, which deletes no held run. The index is made anew below.
+      await client.unlink(key);
     }
   }
   for (let index = 0; index < filling.runs; ) {
@@ -236,8 +237,8 @@ async function filledPostgres(filling: Filling): Promise<Filled> {
          JOIN ${schema}.workflows w ON w.run = ${model}`,
     );
   }
-  for (const kind of Object.keys(KINDS))
-    for (let index = 0; index < MODELS; index += 1) await store.delete(`${kind}-${index}`);
+  // Not by the store, which deletes no held run.
+  await pool.query(`DELETE FROM ${schema}.workflow_runs WHERE run !~ '^run-'`);
   await pool.query('VACUUM ANALYZE');
   return {
     store: store as unknown as Required<AtomicStateStore>,

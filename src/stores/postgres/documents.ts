@@ -430,7 +430,7 @@ export function toClaimResult(
   if (status === 'state' || status === 'unsettled') return { status, ...seen };
   if (status === 'frozen') {
     if (!flow?.frozen) throw new TypeError('The database answered frozen without a freeze');
-    return { status, ...seen, freeze: parseFreeze(flow.frozen) };
+    return { status, ...seen, freeze: parseColumn(flow.frozen) };
   }
   const claim = flow?.claim;
   if (!claim) throw new TypeError(`The database answered ${status} without a claim`);
@@ -457,17 +457,13 @@ export function toFreezeResult(answer: FreezeAnswer, { initial }: FreezeRequest)
   const { status, flow, now } = answer;
   return {
     status,
-    ...present('frozen', flow?.frozen, parseFreeze),
+    ...present('frozen', flow?.frozen, parseColumn<Freeze>),
     ...toSeen(flow, now, initial),
   };
 }
 
 export function toSwitchRecord({ value, revision }: SwitchRow): SwitchRecord {
   return { value: parseColumn(value), revision: decodeText(revision) };
-}
-
-function parseFreeze(text: string): Freeze {
-  return JSON.parse(text);
 }
 
 /** A workflow that was never claimed is seen where it would begin. */
@@ -542,7 +538,7 @@ function toWorkflow(row: WorkflowRow): WorkflowRecord {
   return {
     snapshot: toSnapshot(row),
     ...(row.claim && { claim: toClaimView(row.claim) }),
-    ...present('frozen', row.frozen, parseFreeze),
+    ...present('frozen', row.frozen, parseColumn<Freeze>),
     ...(row.ended !== null && { ended: row.ended }),
   };
 }
@@ -593,7 +589,7 @@ function toNote({ tool, digest, args, actor, request_id, workflow_version }: Not
   };
 }
 
-function parseColumn<T extends Json>(text: string): T {
+function parseColumn<T = Json>(text: string): T {
   return JSON.parse(text);
 }
 
