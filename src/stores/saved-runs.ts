@@ -1,7 +1,7 @@
 import * as z from 'zod/mini';
 import { systemClock } from '../clock.ts';
 import { InterlockError, quoteNames } from '../errors.ts';
-import { isTable, lazily, type ParsedBy, parseOptions } from '../options.ts';
+import { isTable, lazily, type ParsedBy, parseOptions, showValue } from '../options.ts';
 import { parseSnapshot } from '../workflow/stored.ts';
 import type { ClientInfo, FsmSnapshot, FsmStateStore, Json } from './store.ts';
 
@@ -31,7 +31,7 @@ export interface SavedRun {
 
 /**
  * The format of what {@link SavedRuns} saves, which each session record names. The number grows
- * when older versions of the package would misread what newer ones save, and not when there is
+ * when other versions of the package would misread what this one saves, and not when there is
  * merely more to read.
  */
 const ADAPTED_FORMAT = 1;
@@ -96,7 +96,7 @@ export class SavedRuns {
    * The run as it was last saved, expired or not; `undefined` where it is unknown.
    *
    * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where the store loads anything but a snapshot;
-   * `ERR_INTERLOCK_STORE` where the run is of a newer format.
+   * `ERR_INTERLOCK_STORE` where the run is of another format.
    */
   async load(run: string): Promise<SavedRun | undefined> {
     const loaded = await this.#loadSession(run);
@@ -143,7 +143,7 @@ export class SavedRuns {
    * readable before.
    *
    * @returns when the run expires; for ever where that cannot be read, `undefined` without a run
-   * @throws InterlockError `ERR_INTERLOCK_STORE` where the run is of a newer format
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where the run is of another format
    */
   async end(run: string, now: number): Promise<number | undefined> {
     const loaded = await this.#loadSession(run);
@@ -202,12 +202,12 @@ export class SavedRuns {
     }
   }
 
-  /** The session record in any shape, unless it is of a newer format. */
+  /** The session record in any shape, unless it is of another format. */
   async #loadSession(run: string): Promise<unknown> {
     const loaded: unknown = await this.#load(keyOfSession(run));
     const context = isTable(loaded) ? loaded.context : undefined;
     const format = isTable(context) ? context.format : undefined;
-    if (typeof format === 'number' && format > ADAPTED_FORMAT) throw tooNew(format);
+    if (format !== undefined && format !== ADAPTED_FORMAT) throw otherFormat(format);
     return loaded;
   }
 
@@ -237,12 +237,12 @@ function sessionOf(context: ParsedBy<typeof sessionContextSchema>): SavedSession
   return { ...known, sessionEnded, expiresAt, more: more as Record<string, Json> };
 }
 
-function tooNew(format: number): InterlockError {
+function otherFormat(format: unknown): InterlockError {
   return new InterlockError(
     'ERR_INTERLOCK_STORE',
-    `a run was saved in format ${format} by a newer version of mcp-interlock, ` +
-      `and this one knows formats up to ${ADAPTED_FORMAT}: ` +
-      'the run is left as it is; deploy the newer version wherever the store is used',
+    `a run was saved in format ${showValue(format)} by another version of mcp-interlock, ` +
+      `and this one knows format ${ADAPTED_FORMAT} alone: ` +
+      'the run is left as it is; let processes of that version serve it',
   );
 }
 

@@ -17,10 +17,12 @@ import {
   keyOfRun,
   keysOfOlder,
   LISTS,
+  NOTE,
   newRevision,
   OLDER,
   OLDER_AT_ONCE,
   type OlderEntries,
+  ofThisLayout,
   olderOfText,
   partBefore,
   removableAt,
@@ -29,6 +31,7 @@ import {
   runOfText,
   type StoredRun,
   TRAIL_FULL,
+  textOfNote,
   textOfOlder,
   textOfRun,
 } from './run-text.ts';
@@ -55,9 +58,6 @@ const OLDER_SOON_MS = 15 * DAY_MS;
 
 /** How much of the room a claim may fill, so that its commit finds some. */
 const ROOM_OF_CLAIMS = 0.75;
-
-/** A key without a document: to read it tells the time. */
-const NOWHERE = 'time';
 
 /** A document as a process found or wrote it, and what it knows of the older entries. */
 interface Kept {
@@ -110,6 +110,8 @@ export class DocumentStore extends RulebookStore {
   readonly #kept = new Map<string, Kept>();
   /** Entries of refused calls that wait for their turn to be written, by run. */
   readonly #refused = new Map<string, Refused>();
+  /** Whether the backend's note is known to name this layout. */
+  #isNoted = false;
 
   constructor(documents: Documents, settings: DocumentStoreSettings) {
     const { now, maxBytes, chainTrail, trailLimit } = settings;
@@ -236,6 +238,8 @@ export class DocumentStore extends RulebookStore {
     const isNewest = this.#kept.get(key) === before;
     if (document === undefined || document === null) {
       if (isNewest) this.#kept.delete(key);
+      // Another layout may keep its runs under other keys.
+      await this.assertLayout();
       return { kept: undefined, now };
     }
     if (typeof revision !== 'string') throw faulty('read() gave a document without its revision');
@@ -256,7 +260,36 @@ export class DocumentStore extends RulebookStore {
 
   /** What time it is for the backend. */
   protected async now(): Promise<number> {
-    return this.#time.estimate() ?? (await this.find(NOWHERE)).now;
+    return this.#time.estimate() ?? this.#readNote();
+  }
+
+  /**
+   * All documents of a backend have one layout, which a note says. Processes of two layouts could
+   * not share it: no list of either would be whole.
+   *
+   * @param notes whether to write the note where none is there, since a run is about to be made
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where the note names another layout
+   */
+  protected async assertLayout(notes = false): Promise<void> {
+    if (this.#isNoted) return;
+    await this.#readNote();
+    if (this.#isNoted || !notes) return;
+    const note = { document: textOfNote(), revision: newRevision(), expiresAt: undefined };
+    const { swapped } = await this.#documents.swap(NOTE, undefined, { ...note, ...NO_INDEX });
+    this.#isNoted = swapped;
+    // Another process was faster, so its note counts.
+    if (!swapped) await this.#readNote();
+  }
+
+  /** Reads the note, and with it the time. */
+  async #readNote(): Promise<number> {
+    const askedAt = this.#time.asked();
+    const { document, now } = (await this.#documents.read(NOTE)) ?? {};
+    if (typeof document === 'string') {
+      ofThisLayout(document);
+      this.#isNoted = true;
+    }
+    return this.#time.told(now, askedAt);
   }
 
   /** Removes a document of the list of removable ones; whether it was a run that is unknown. */
@@ -362,6 +395,7 @@ export class DocumentStore extends RulebookStore {
       throw tooLarge(Buffer.byteLength(document), this.#maxBytes, room);
     const index = indexOfRun(stored);
     const changes = changesOf(kept && indexOfRun(kept.run), index);
+    if (isNew) await this.assertLayout(true);
     const askedAt = this.#time.asked();
     const [answer] = await Promise.all([
       this.#documents.swap(key, kept?.revision, { document, revision, expiresAt, ...changes }),
@@ -534,6 +568,8 @@ function notBefore(now: number, { workflows }: RunState): number {
 }
 
 const OLDER_LISTS = [LISTS.removable];
+
+const NO_INDEX = { index: [], put: [], drop: [] };
 
 function documentOfOlder(older: OlderEntries): NextDocument {
   const { expiresAt } = older;

@@ -25,7 +25,10 @@ export interface StoredRun extends RunState {
   readonly movesTo?: string | undefined;
 }
 
-/** Changes with each change of the text that another version of this package cannot read. */
+/**
+ * Changes with each change of the texts, the keys or the lists that another version of this package
+ * cannot work with.
+ */
 const LAYOUT = 1;
 
 const REVISIONS_KEPT = 8;
@@ -102,16 +105,7 @@ export function textOfRun(stored: StoredRun): string {
  * another layout
  */
 export function runOfText(key: string, document: string): StoredRun {
-  const text = parsed(document) as Partial<RunText> | undefined;
-  if (text?.layout !== LAYOUT) {
-    const found = typeof text?.layout === 'number' ? `has layout ${text.layout}` : 'is no run';
-    throw new InterlockError(
-      'ERR_INTERLOCK_STORE',
-      `documentStore(): a document ${found}, and this version of mcp-interlock knows layout ` +
-        `${LAYOUT}: another version or another program wrote it. Nothing was changed`,
-    );
-  }
-  const { workflows, layout: _, ...rest } = text as RunText;
+  const { workflows, layout: _, ...rest } = ofThisLayout(document) as unknown as RunText;
   if (keyOfRun(rest.run) !== key) {
     throw new InterlockError(
       'ERR_INTERLOCK_STORE',
@@ -129,12 +123,31 @@ export function runOfText(key: string, document: string): StoredRun {
   return { ...rest, openedBy: rest.openedBy, workflows: new Map(states) };
 }
 
+/** @throws InterlockError `ERR_INTERLOCK_STORE` for a text of another layout, or of none */
+export function ofThisLayout(document: string): object {
+  const text = parsed(document) as { readonly layout?: unknown } | undefined;
+  if (text?.layout === LAYOUT) return text;
+  const found = typeof text?.layout === 'number' ? `has layout ${text.layout}` : 'is no run';
+  throw new InterlockError(
+    'ERR_INTERLOCK_STORE',
+    `documentStore(): a document ${found}, and this version of mcp-interlock knows layout ` +
+      `${LAYOUT}: another version or another program wrote it. Nothing was changed`,
+  );
+}
+
 function parsed(document: string): unknown {
   try {
     return JSON.parse(document) ?? undefined;
   } catch {
     return undefined;
   }
+}
+
+/** The key of the note that says which layout all documents of the backend have. */
+export const NOTE = 'layout';
+
+export function textOfNote(): string {
+  return JSON.stringify({ layout: LAYOUT });
 }
 
 /** A run as its next revision is written; without the one before it is a new run. */
@@ -186,12 +199,9 @@ export function textOfOlder({ run, workflow, entries, expiresAt }: OlderEntries)
   return JSON.stringify({ layout: LAYOUT, run, workflow, expiresAt, entries });
 }
 
-/** `undefined` where the text is something else. */
+/** @throws InterlockError `ERR_INTERLOCK_STORE` where the text has another layout */
 export function olderOfText(document: string | undefined): OlderEntries | undefined {
-  const text = document === undefined ? undefined : parsed(document);
-  return (text as { layout?: number } | undefined)?.layout === LAYOUT
-    ? (text as OlderEntries)
-    : undefined;
+  return typeof document === 'string' ? (ofThisLayout(document) as OlderEntries) : undefined;
 }
 
 /** Which document has the newest entries that are no longer in the run's; -1 for none. */
