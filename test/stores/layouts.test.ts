@@ -140,42 +140,50 @@ async function write(store: Store) {
   return atWork;
 }
 
-describe.each(places)('a process that meets the data of another layout, on %s', (kind, place) => {
-  it.each([
-    ['newer', 'own', 'other'],
-    ['older', 'other', 'own'],
-  ] as const)(
-    'and is the %s one says so in each operation, of each run, and changes nothing',
-    async (_, writer, reader) => {
-      const stores = await place();
-      const store = await stores[writer]();
-      if (isMigrated(store)) await store.migrate();
-      const atWork = await write(store);
-      const before = await said(store);
-      expect(before).toMatchObject({ held: ['held'], counted: { running: 1 } });
-      expect(before.trail).toHaveLength(20);
+describe.each(places)(
+  'a process that meets the data of another layout, on %s',
+  {
+    timeout: 60_000,
+  },
+  (kind, place) => {
+    it.each([
+      ['newer', 'own', 'other'],
+      ['older', 'other', 'own'],
+    ] as const)(
+      'and is the %s one says so in each operation, of each run, and changes nothing',
+      async (_, writer, reader) => {
+        const stores = await place();
+        const store = await stores[writer]();
+        if (isMigrated(store)) await store.migrate();
+        const atWork = await write(store);
+        const before = await said(store);
+        expect(before).toMatchObject({ held: ['held'], counted: { running: 1 } });
+        expect(before.trail).toHaveLength(20);
 
-      const code = 'ERR_INTERLOCK_STORE';
-      const message = expect.stringMatching(/(format|layout) \d+.*version of mcp-interlock/);
-      const refused = { code, message };
-      // It reads the number when it opens the file.
-      if (kind === 'SQLite') await expect(stores[reader]()).rejects.toMatchObject(refused);
-      else
-        for (const run of ['moved', 'held', 'at work', 'of none'])
-          for (const name of Object.keys(operationsOn(store, run))) {
-            // Each as the first one of its process, which knows nothing of the store.
-            const fresh = operationsOn(await stores[reader](), run)[name];
-            await expect(fresh?.(), `${name} of ${run}`).rejects.toMatchObject(refused);
-          }
+        const code = 'ERR_INTERLOCK_STORE';
+        const message = expect.stringMatching(/(format|layout) \d+.*version of mcp-interlock/);
+        const refused = { code, message };
+        // It reads the number when it opens the file.
+        if (kind === 'SQLite') await expect(stores[reader]()).rejects.toMatchObject(refused);
+        else
+          for (const run of ['moved', 'held', 'at work', 'of none'])
+            for (const name of Object.keys(operationsOn(store, run))) {
+              // Each as the first one of its process, which knows nothing of the store.
+              const fresh = operationsOn(await stores[reader](), run)[name];
+              await expect(fresh?.(), `${name} of ${run}`).rejects.toMatchObject(refused);
+            }
 
-      expect(await said(store)).toEqual(before);
-      expect(await store.commit(commitOf(atWork))).toMatchObject({ status: 'committed' });
-      expect(await store.open('of none', {}, HOUR)).toEqual({ status: 'opened' });
-      const held = (await store.read('held', HOUR))?.workflows.checkout?.claim;
-      expect(await store.commit(commitOf(claimOf('held', { token: held?.token ?? '' })))).toEqual({
-        status: 'committed',
-        version: 1,
-      });
-    },
-  );
-});
+        expect(await said(store)).toEqual(before);
+        expect(await store.commit(commitOf(atWork))).toMatchObject({ status: 'committed' });
+        expect(await store.open('of none', {}, HOUR)).toEqual({ status: 'opened' });
+        const held = (await store.read('held', HOUR))?.workflows.checkout?.claim;
+        expect(await store.commit(commitOf(claimOf('held', { token: held?.token ?? '' })))).toEqual(
+          {
+            status: 'committed',
+            version: 1,
+          },
+        );
+      },
+    );
+  },
+);

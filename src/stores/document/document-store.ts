@@ -112,6 +112,8 @@ export class DocumentStore extends RulebookStore {
   readonly #refused = new Map<string, Refused>();
   /** Whether the backend's note is known to name this layout. */
   #isNoted = false;
+  /** Shared, since many first runs may come at once. */
+  #noting: Promise<void> | undefined;
 
   constructor(documents: Documents, settings: DocumentStoreSettings) {
     const { now, maxBytes, chainTrail, trailLimit } = settings;
@@ -272,13 +274,22 @@ export class DocumentStore extends RulebookStore {
    */
   protected async assertLayout(notes = false): Promise<void> {
     if (this.#isNoted) return;
+    if (notes) {
+      this.#noting ??= this.#note().finally(() => {
+        this.#noting = undefined;
+      });
+      await this.#noting;
+    } else await this.#readNote();
+  }
+
+  async #note(): Promise<void> {
     await this.#readNote();
-    if (this.#isNoted || !notes) return;
+    if (this.#isNoted) return;
     const note = { document: textOfNote(), revision: newRevision(), expiresAt: undefined };
     const { swapped } = await this.#documents.swap(NOTE, undefined, { ...note, ...NO_INDEX });
-    this.#isNoted = swapped;
-    // Another process was faster, so its note counts.
-    if (!swapped) await this.#readNote();
+    // Where another process was faster, its note counts.
+    if (swapped) this.#isNoted = true;
+    else await this.#readNote();
   }
 
   /** Reads the note, and with it the time. */
