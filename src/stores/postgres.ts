@@ -348,7 +348,9 @@ async function call<Answer>(
   const isKnown = `${format} OPERATOR(pg_catalog.=) ${POSTGRES_FORMAT}`;
   const answer = `CASE WHEN ${isKnown} THEN ${invocation}::pg_catalog.text END`;
   const statement = `SELECT ${answer} AS answer, ${format}::pg_catalog.text AS format`;
-  const { rows } = await client.query(statement, parameters).catch(explain);
+  const { rows } = await client
+    .query(statement, parameters)
+    .catch((error) => explain(error, client, names));
   const [row] = rows as { answer: string | null; format: string }[];
   if (!row) throw new TypeError('The database answered without a row');
   const refused = otherPostgresFormat(row.format, names);
@@ -359,8 +361,18 @@ async function call<Answer>(
 /** PostgreSQL's code for a call of a function that does not exist. */
 const UNDEFINED_FUNCTION = '42883';
 
-function explain(error: unknown): never {
+async function explain(
+  error: unknown,
+  client: PostgresClient,
+  names: PostgresNames,
+): Promise<never> {
   const { code, message } = error as { readonly code?: unknown; readonly message?: unknown };
   if (code !== UNDEFINED_FUNCTION) throw error;
+  // Another format may have other functions. A client in a failed transaction cannot say it.
+  const format = `SELECT ${names.format}()::pg_catalog.text AS format`;
+  const { rows } = await client.query(format).catch(() => ({ rows: [] }));
+  const [row] = rows as { format: string }[];
+  const refused = row && otherPostgresFormat(row.format, names);
+  if (refused) throw refused;
   throw new Error(`call migrate() of postgresStore() first: ${message}`, { cause: error });
 }

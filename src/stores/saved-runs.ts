@@ -1,7 +1,7 @@
 import * as z from 'zod/mini';
 import { systemClock } from '../clock.ts';
 import { InterlockError, quoteNames } from '../errors.ts';
-import { isTable, lazily, type ParsedBy, parseOptions } from '../options.ts';
+import { isTable, lazily, type ParsedBy, parseOptions, showValue } from '../options.ts';
 import { parseSnapshot } from '../workflow/stored.ts';
 import type {
   ClientInfo,
@@ -41,7 +41,7 @@ export interface SavedRun {
 
 /**
  * The format of what {@link SavedRuns} saves, which each session record names. The number grows
- * when older versions of the package would misread what newer ones save, and not when there is
+ * when other versions of the package would misread what this one saves, and not when there is
  * merely more to read.
  */
 const ADAPTED_FORMAT = 1;
@@ -126,7 +126,7 @@ export class SavedRuns {
    * The run as it was last saved, expired or not; `undefined` where it is unknown.
    *
    * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where the store loads anything but a snapshot;
-   * `ERR_INTERLOCK_STORE` where the run is of a newer format.
+   * `ERR_INTERLOCK_STORE` where the run is of another format.
    */
   async load(run: string): Promise<SavedRun | undefined> {
     const loaded = await this.#loadKnown('run', keyOfSession(run));
@@ -197,7 +197,7 @@ export class SavedRuns {
    *
    * @returns when the run expires: never where it is frozen, or where that cannot be read;
    * `undefined` without a run
-   * @throws InterlockError `ERR_INTERLOCK_STORE` where the run is of a newer format
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where the run is of another format
    */
   async end(run: string, now: number): Promise<number | undefined> {
     const loaded = await this.#loadKnown('run', keyOfSession(run));
@@ -256,12 +256,12 @@ export class SavedRuns {
     }
   }
 
-  /** What is saved under the key in any shape, unless it is of a newer format. */
+  /** What is saved under the key in any shape, unless it is of another format. */
   async #loadKnown(what: 'run' | 'switch', key: string): Promise<unknown> {
     const loaded: unknown = await this.#load(key);
     const context = isTable(loaded) ? loaded.context : undefined;
     const format = isTable(context) ? context.format : undefined;
-    if (typeof format === 'number' && format > ADAPTED_FORMAT) throw tooNew(what, format);
+    if (format !== undefined && format !== ADAPTED_FORMAT) throw otherFormat(what, format);
     return loaded;
   }
 
@@ -292,12 +292,12 @@ function sessionOf(context: ParsedBy<typeof sessionContextSchema>): SavedSession
   return { ...known, sessionEnded, expiresAt, more: more as Record<string, Json> };
 }
 
-function tooNew(what: 'run' | 'switch', format: number): InterlockError {
+function otherFormat(what: 'run' | 'switch', format: unknown): InterlockError {
   return new InterlockError(
     'ERR_INTERLOCK_STORE',
-    `a ${what} was saved in format ${format} by a newer version of mcp-interlock, ` +
-      `and this one knows formats up to ${ADAPTED_FORMAT}: ` +
-      `the ${what} is left as it is; deploy the newer version wherever the store is used`,
+    `a ${what} was saved in format ${showValue(format)} by another version of mcp-interlock, ` +
+      `and this one knows format ${ADAPTED_FORMAT} alone: ` +
+      `the ${what} is left as it is; let processes of that version serve it`,
   );
 }
 

@@ -1,5 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { onTestFinished, vi } from 'vitest';
+import { NOTE } from '../../src/stores/document/run-text.ts';
 import {
   type DocumentStoreOptions,
   type Documents,
@@ -186,8 +187,11 @@ export function openDocuments({ tellsTime = false } = {}) {
     jump(ms: number) {
       jumped += ms;
     },
-    /** The keys of all documents and of all entries of the index. */
-    left: () => [...rows('workflow_documents'), ...rows('workflow_index')].map(({ key }) => key),
+    /** The keys of all documents but the note of the layout, and of all entries of the index. */
+    left: () => {
+      const keys = [...rows('workflow_documents'), ...rows('workflow_index')].map(({ key }) => key);
+      return keys.filter((key) => key !== NOTE);
+    },
   };
 }
 

@@ -480,6 +480,36 @@ describe('documentStore() and its backend', () => {
     expect(await store.readSwitch('checkout')).toBeUndefined();
   });
 
+  it('refuses older entries of another layout, and leaves no gap in a trail', async () => {
+    const { database, start, left } = documentsOfTest();
+    const { store } = start();
+    for (let steps = 0; steps < 20; steps++) await step(store, 'run', { create: {} });
+    expect(await store.history({ run: 'run', ...KEY })).toHaveLength(20);
+    const before = left();
+    database.exec(`UPDATE workflow_documents
+      SET document = replace(document, '"layout":1', '"layout":2') WHERE key GLOB 'trail-*'`);
+    const refused = expect.stringMatching(/layout 2.*knows layout 1/);
+    const history = start().store.history({ run: 'run', ...KEY });
+    await expect(history).rejects.toMatchObject({ message: refused });
+    expect(left()).toEqual(before);
+  });
+
+  it('notes its layout with the first run, and reads that once a process for a new run', async () => {
+    const { start, database } = documentsOfTest();
+    const [first, second] = [start(), start()];
+    const opens = async ({ documents, store }: typeof first, run: string) => {
+      await store.open(run, {}, HOUR);
+      const { rounds, calls } = documents.take();
+      return [rounds, ...calls.flatMap(({ method, key }) => (key === 'layout' ? [method] : []))];
+    };
+    expect(await opens(first, 'a')).toEqual([5, 'read', 'read', 'swap']);
+    expect(await opens(first, 'b')).toEqual([1]);
+    expect(await opens(second, 'c')).toEqual([3, 'read']);
+    expect(await opens(second, 'd')).toEqual([1]);
+    const note = database.prepare("SELECT document FROM workflow_documents WHERE key = 'layout'");
+    expect(note.get()).toMatchObject({ document: '{"layout":1}' });
+  });
+
   it('gives of what a late index names only what is true of the run itself', async () => {
     const { start } = documentsOfTest();
     const { store, documents } = start();

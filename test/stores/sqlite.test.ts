@@ -87,6 +87,18 @@ describe('sqliteStore() on a file of another format', () => {
   });
 });
 
+describe('sqliteStore() on a file that says no format', () => {
+  it('finds nothing unknown in it, but refuses it', async () => {
+    const { database, store, run } = openStore();
+    await store.open(run, {}, HOUR);
+    database.exec('DELETE FROM workflow_format');
+    const refused = { code: 'ERR_INTERLOCK_STORE' };
+    await expect(store.read(run, HOUR)).rejects.toMatchObject(refused);
+    await expect(store.open('other', {}, HOUR)).rejects.toMatchObject(refused);
+    await expect(store.held({ workflow: 'checkout', limit: 1 })).rejects.toMatchObject(refused);
+  });
+});
+
 describe('sqliteStore({ chainTrail })', () => {
   it('keeps to what a trail began with, chained or not, in each process', async () => {
     const { database, store, run, now } = openStore();

@@ -18,10 +18,12 @@ import {
   keyOfSwitch,
   keysOfOlder,
   LISTS,
+  NOTE,
   newRevision,
   OLDER,
   OLDER_AT_ONCE,
   type OlderEntries,
+  ofThisLayout,
   olderOfText,
   partBefore,
   removableAt,
@@ -31,6 +33,7 @@ import {
   type StoredRun,
   switchOfText,
   TRAIL_FULL,
+  textOfNote,
   textOfOlder,
   textOfRun,
   textOfSwitch,
@@ -58,9 +61,6 @@ const OLDER_SOON_MS = 15 * DAY_MS;
 
 /** How much of the room a claim may fill, so that its commit finds some. */
 const ROOM_OF_CLAIMS = 0.75;
-
-/** A key without a document: to read it tells the time. */
-const NOWHERE = 'time';
 
 /** A document as a process found or wrote it, and what it knows of the older entries. */
 interface Kept {
@@ -113,6 +113,10 @@ export class DocumentStore extends RulebookStore {
   readonly #kept = new Map<string, Kept>();
   /** Entries of refused calls that wait for their turn to be written, by run. */
   readonly #refused = new Map<string, Refused>();
+  /** Whether the backend's note is known to name this layout. */
+  #isNoted = false;
+  /** Shared, since many first runs may come at once. */
+  #noting: Promise<void> | undefined;
 
   constructor(documents: Documents, settings: DocumentStoreSettings) {
     const { now, maxBytes, chainTrail, trailLimit } = settings;
@@ -283,6 +287,8 @@ export class DocumentStore extends RulebookStore {
     const isNewest = this.#kept.get(key) === before;
     if (document === undefined || document === null) {
       if (isNewest) this.#kept.delete(key);
+      // Another layout may keep its runs under other keys.
+      await this.assertLayout();
       return { kept: undefined, now };
     }
     if (typeof revision !== 'string') throw unnamed();
@@ -303,7 +309,45 @@ export class DocumentStore extends RulebookStore {
 
   /** What time it is for the backend. */
   protected async now(): Promise<number> {
-    return this.#time.estimate() ?? (await this.find(NOWHERE)).now;
+    return this.#time.estimate() ?? this.#readNote();
+  }
+
+  /**
+   * All documents of a backend have one layout, which a note says. Processes of two layouts could
+   * not share it: no list of either would be whole.
+   *
+   * @param notes whether to write the note where none is there, since a run is about to be made
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where the note names another layout
+   */
+  protected async assertLayout(notes = false): Promise<void> {
+    if (this.#isNoted) return;
+    if (notes) {
+      this.#noting ??= this.#note().finally(() => {
+        this.#noting = undefined;
+      });
+      await this.#noting;
+    } else await this.#readNote();
+  }
+
+  async #note(): Promise<void> {
+    await this.#readNote();
+    if (this.#isNoted) return;
+    const note = { document: textOfNote(), revision: newRevision(), expiresAt: undefined };
+    const { swapped } = await this.#documents.swap(NOTE, undefined, { ...note, ...NO_INDEX });
+    // Where another process was faster, its note counts.
+    if (swapped) this.#isNoted = true;
+    else await this.#readNote();
+  }
+
+  /** Reads the note, and with it the time. */
+  async #readNote(): Promise<number> {
+    const askedAt = this.#time.asked();
+    const { document, now } = (await this.#documents.read(NOTE)) ?? {};
+    if (typeof document === 'string') {
+      ofThisLayout(document);
+      this.#isNoted = true;
+    }
+    return this.#time.told(now, askedAt);
   }
 
   /** Removes a document of the list of removable ones; whether it was a run that is unknown. */
@@ -407,6 +451,7 @@ export class DocumentStore extends RulebookStore {
     this.#assertRoom(document, room);
     const index = indexOfRun(stored);
     const changes = changesOf(kept && indexOfRun(kept.run), index);
+    if (isNew) await this.assertLayout(true);
     const askedAt = this.#time.asked();
     const [answer] = await Promise.all([
       this.#documents.swap(key, kept?.revision, { document, revision, expiresAt, ...changes }),
@@ -587,6 +632,8 @@ function notBefore(now: number, { workflows }: RunState): number {
 }
 
 const OLDER_LISTS = [LISTS.removable];
+
+const NO_INDEX = { index: [], put: [], drop: [] };
 
 function documentOfOlder(older: OlderEntries): NextDocument {
   const { expiresAt } = older;

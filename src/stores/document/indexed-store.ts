@@ -106,6 +106,7 @@ export class IndexedDocumentStore extends DocumentStore {
 
   async purge({ principal }: PurgeQuery = {}): Promise<number> {
     const list = principal === undefined ? LISTS.removable : LISTS.owned(principal);
+    await this.assertLayout();
     let purged = 0;
     let after: IndexPlace | undefined;
     for (;;) {
@@ -152,6 +153,7 @@ export class IndexedDocumentStore extends DocumentStore {
     limit: number,
     isMeant: (run: RunState, now: number) => boolean,
   ): Promise<ListedPage> {
+    await this.assertLayout();
     const listed: Listed[] = [];
     let after = place;
     for (;;) {
@@ -180,6 +182,7 @@ export class IndexedDocumentStore extends DocumentStore {
     count: NonNullable<Documents['count']>,
     { workflow, forMs }: CountQuery,
   ): Promise<RunsCount> {
+    await this.assertLayout();
     const now = await this.now();
     const [open, claimed, [oldest]] = await Promise.all([
       count({ list: LISTS.open(workflow), now, upTo: now - forMs }),

@@ -25,7 +25,10 @@ export interface StoredRun extends RunState {
   readonly movesTo?: string | undefined;
 }
 
-/** Changes with each change of the text that another version of this package cannot read. */
+/**
+ * Changes with each change of the texts, the keys or the lists that another version of this package
+ * cannot work with.
+ */
 const LAYOUT = 1;
 
 const REVISIONS_KEPT = 8;
@@ -102,9 +105,7 @@ export function textOfRun(stored: StoredRun): string {
  * another layout
  */
 export function runOfText(key: string, document: string): StoredRun {
-  const text = parsed(document) as Partial<RunText> | undefined;
-  assertLayout(text, 'run');
-  const { workflows, layout: _, ...rest } = text as RunText;
+  const { workflows, layout: _, ...rest } = ofThisLayout(document) as unknown as RunText;
   if (keyOfRun(rest.run) !== key) throw otherKey();
   freezeDeeply(rest as unknown as Json);
   const states = workflows.map(([key, { settled, ...workflow }]) => {
@@ -117,11 +118,10 @@ export function runOfText(key: string, document: string): StoredRun {
   return { ...rest, openedBy: rest.openedBy, workflows: new Map(states) };
 }
 
-function assertLayout<Text extends { readonly layout?: number | undefined }>(
-  text: Text | undefined,
-  what: 'run' | 'switch',
-): asserts text is Text {
-  if (text?.layout === LAYOUT) return;
+/** @throws InterlockError `ERR_INTERLOCK_STORE` for a text of another layout, or of none */
+export function ofThisLayout(document: string, what: 'run' | 'switch' = 'run'): object {
+  const text = parsed(document) as { readonly layout?: unknown } | undefined;
+  if (text?.layout === LAYOUT) return text;
   const found = typeof text?.layout === 'number' ? `has layout ${text.layout}` : `is no ${what}`;
   throw new InterlockError(
     'ERR_INTERLOCK_STORE',
@@ -143,6 +143,13 @@ function parsed(document: string): unknown {
   } catch {
     return undefined;
   }
+}
+
+/** The key of the note that says which layout all documents of the backend have. */
+export const NOTE = 'layout';
+
+export function textOfNote(): string {
+  return JSON.stringify({ layout: LAYOUT });
 }
 
 /** A run as its next revision is written; without the one before it is a new run. */
@@ -199,12 +206,9 @@ export function textOfOlder({ run, workflow, entries, expiresAt }: OlderEntries)
   return JSON.stringify({ layout: LAYOUT, run, workflow, expiresAt, entries });
 }
 
-/** `undefined` where the text is something else. */
+/** @throws InterlockError `ERR_INTERLOCK_STORE` where the text has another layout */
 export function olderOfText(document: string | undefined): OlderEntries | undefined {
-  const text = document === undefined ? undefined : parsed(document);
-  return (text as { layout?: number } | undefined)?.layout === LAYOUT
-    ? (text as OlderEntries)
-    : undefined;
+  return typeof document === 'string' ? (ofThisLayout(document) as OlderEntries) : undefined;
 }
 
 /** The document with the switch of a workflow. */
@@ -218,10 +222,7 @@ export function textOfSwitch(workflow: string, { value, revision }: SwitchRecord
 
 /** @throws InterlockError `ERR_INTERLOCK_STORE` as {@link runOfText} */
 export function switchOfText(workflow: string, document: string): SwitchRecord {
-  const text = parsed(document) as
-    | (Partial<SwitchRecord> & { readonly layout?: number; readonly workflow?: string })
-    | undefined;
-  assertLayout(text, 'switch');
+  const text = ofThisLayout(document, 'switch') as Partial<SwitchRecord & { workflow: string }>;
   if (text.workflow !== workflow) throw otherKey();
   return { value: text.value as Json, revision: text.revision as string };
 }

@@ -208,7 +208,7 @@ for i = 1, #ARGV - 1 do
   local got = call('HMGET', KEYS[3 * i - 2], 'session', 'format', 'key', 'expires', 'sessionEnded',
     'state:' .. workflow, 'context:' .. workflow, 'head:' .. workflow, 'claim:' .. workflow,
     'frozen:' .. workflow)
-  if not got[1] then
+  if not got[1] and not got[2] then
     forget(KEYS[3 * i - 1], KEYS[3 * i], ARGV[i + 1])
   end
   for part = 1, ${LOOKED_AT} do
@@ -254,6 +254,22 @@ local function ask(section, what)
 end
 return table.concat({'server', ask('server', 'run_id:(%S+)'), ask('memory', 'maxmemory:(%d+)'),
   ask('memory', 'maxmemory_policy:(%S+)')}, '\n')
+`);
+
+/**
+ * Notes the format in the buckets that have none. Where a bucket lost its note, its index counts as
+ * lost too.
+ */
+export const NOTE = indexScript(lua`
+for i = 1, #KEYS, 2 do
+  if call('HSETNX', KEYS[i + 1], '#format', ${REDIS_FORMAT}) == 1 then
+    if call('DEL', KEYS[i]) == 1 then
+      call('HSET', KEYS[i + 1], '#lost', 'lost')
+    end
+    call('ZADD', KEYS[i], '+inf', '*')
+  end
+end
+return 'ok'
 `);
 
 /** Empties an index, which counts as lost until {@link COMPLETE}. */

@@ -184,9 +184,31 @@ export class RunIndex {
     return purged.reduce((sum, each) => sum + each, 0);
   }
 
-  async rebuild(): Promise<number> {
+  /**
+   * Makes the buckets that have no format those of this one. One bucket decides, where processes of
+   * two formats come at once.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where a bucket is of another format.
+   */
+  async note(): Promise<void> {
     // First of all, because it changes nothing where a bucket is of another format.
+    await this.#servers();
+    const [first = [], ...others] = this.#together(allBuckets());
+    const noteIn = (buckets: readonly number[]): Promise<void> =>
+      this.#done(scripts.NOTE, this.#indexKeys(buckets), []);
+    await noteIn(first);
+    await Promise.all(others.map(noteIn));
+  }
+
+  async rebuild(): Promise<number> {
+    // First of all, because it changes nothing where a bucket or a run is of another format.
     const servers = await this.#servers();
+    for (const [key] of servers.values()) {
+      for await (const names of this.#scan(key)) {
+        const places = names.map((name) => ({ ...START, name }));
+        await this.#look(places, '');
+      }
+    }
     const indexes = this.#together(allBuckets()).map((part) => this.#indexKeys(part));
     await Promise.all(indexes.map((keys) => this.#done(scripts.RESET, keys, [])));
     let found = 0;
@@ -463,7 +485,7 @@ function parseLooked(
   [session = '', format, key = '', expires, sessionEnded, ...fields]: readonly string[],
   now: number,
 ): Looked | undefined {
-  if (session === '') return undefined;
+  if (session === '' && format === '') return undefined;
   checkFormat(Number(format));
   return {
     run: isKey(name) ? name : (JSON.parse(key) as string),

@@ -7,7 +7,8 @@ import { lua, REDIS_FORMAT, runScript, type Script, script } from './scripts.ts'
 /** How many idempotency keys of unfinished steps a workflow keeps. */
 const KEYS_KEPT = 16;
 
-export const OPEN = runScript(lua`
+export const OPEN = runScript(
+  lua`
 local session, ttl, key, principal = ARGV[5], tonumber(ARGV[6]), ARGV[7], ARGV[8]
 if run then
   return run.session == session and 'opened' or 'taken'
@@ -15,7 +16,9 @@ end
 run = make(time, ttl, session, key, principal)
 write(run)
 return 'opened'
-`);
+`,
+  'true',
+);
 
 export const READ = runScript(lua`
 local ttl = tonumber(ARGV[5])
@@ -37,7 +40,8 @@ write(run)
 return table.concat(lines, '\n')
 `);
 
-export const CLAIM = runScript(lua`
+export const CLAIM = runScript(
+  lua`
 local token, step, uncertain, new_key = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local lease, ttl, key_ms = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 local creates, entry, any_state = ARGV[12] ~= '', ARGV[18], ARGV[19] == 'any'
@@ -141,7 +145,9 @@ local claim = {token = token, till = time + lease, uncertain = uncertain,
 rank_claim(k, claim)
 rank('s' .. k, score(claim_number(k, 3), time))
 return grant(claim)
-`);
+`,
+  "ARGV[12] ~= ''",
+);
 
 export const COMMIT = runScript(lua`
 local token, state, context, entry = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
@@ -179,7 +185,8 @@ end
 return answer('committed', run.version)
 `);
 
-export const RECORD = runScript(lua`
+export const RECORD = runScript(
+  lua`
 local token, state, context, entry = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local ttl, from, creates = tonumber(ARGV[9]), ARGV[10], ARGV[11] ~= ''
 if run and not creates and is_over(run, time) then
@@ -207,7 +214,9 @@ move(run, time, state, context, entry)
 spend(run, token, run.version)
 live()
 return reply('recorded', run.version)
-`);
+`,
+  "ARGV[11] ~= ''",
+);
 
 export const FREEZE = runScript(lua`
 local token, freeze, entry, ttl = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])

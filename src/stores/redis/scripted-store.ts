@@ -98,7 +98,7 @@ export function scriptedStore(
   }
 
   /** `workflow` is `undefined` where the operation concerns the whole run. */
-  function run(
+  async function run(
     script: Script,
     run: string,
     workflow: string | undefined,
@@ -109,7 +109,12 @@ export function scriptedStore(
     const about = workflow === undefined ? '' : JSON.stringify(workflow);
     const isChained = settings.chainTrail && workflow !== undefined;
     const common = [String(settings.trailLimit), isChained ? anchorOf({ run, workflow }) : ''];
-    return ask(script, [...itsKeys, ...moreKeys], [name, about, ...common, ...args]);
+    const asked = () => ask(script, [...itsKeys, ...moreKeys], [name, about, ...common, ...args]);
+    const reply = await asked();
+    if (reply.status !== 'unnoted') return reply;
+    // It would be the first run of the store.
+    await index.note();
+    return asked();
   }
 
   const index = new RunIndex(ask, keys, settings);

@@ -295,7 +295,8 @@ local function load()
     field('state'), field('context'), field('head'), field('claim'), field('frozen'),
     field('unfinished'), field('spent'))
   if not got[1] then
-    return nil
+    -- Another format may have no such field.
+    return got[2] and tonumber(got[2]) ~= ${REDIS_FORMAT} and {format = got[2]} or nil
   end
   local run = {session = got[1], format = got[2] or '0', expires = tonumber(got[3]),
     is_ended = got[4] == '1', workflows = got[5] or '', state = got[6], context = got[7] or '',
@@ -320,12 +321,6 @@ local function make(time, ttl, session, key, principal)
   local run = {session = session, expires = time + ttl, is_ended = false, workflows = '',
     context = '', spent = '', version = '0', ended = '-', seq = 0, attempts = 0, hash = '',
     before = {}}
-  if call('HSETNX', NUMBERS, '#format', ${REDIS_FORMAT}) == 1 then
-    if call('DEL', INDEX) == 1 then
-      call('HSET', NUMBERS, '#lost', 'lost')
-    end
-    call('ZADD', INDEX, '+inf', '*')
-  end
   if call('ZSCORE', INDEX, 'e:' .. name) then
     forget(INDEX, NUMBERS, name)
   end
@@ -544,7 +539,7 @@ end
 local function operation(run, time)
 `;
 
-const AFTER = lua`
+const after = (makes: string): string => lua`
 end
 
 local run, time = load(), now()
@@ -564,10 +559,19 @@ if run then
     run = nil
   end
 end
+-- Then the process notes the format in all buckets, and asks again.
+if not run and ${makes} and call('HEXISTS', NUMBERS, '#format') == 0 then
+  return 'unnoted'
+end
 return operation(run, time)
 `;
 
-/** A script about one run. In its body, `run` is the run or nil, and `time` the server's time. */
-export function runScript(body: string): Script {
-  return script(BEFORE + body + AFTER);
+/**
+ * A script about one run. In its body, `run` is the run or nil, and `time` the server's time. It
+ * makes no run in a bucket that has no format yet, but answers `unnoted`.
+ *
+ * @param makes Lua for whether it may make the run
+ */
+export function runScript(body: string, makes = 'false'): Script {
+  return script(BEFORE + body + after(makes));
 }

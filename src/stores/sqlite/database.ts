@@ -182,11 +182,11 @@ SELECT DISTINCT run, workflow_type, e.value ->> '$.seq' AS seq, e.value ->> '$.v
 export const SQLITE_FORMAT = 2;
 
 /** The error to throw where the file has another format; `undefined` where it has this one. */
-export function otherSqliteFormat(found: number): InterlockError | undefined {
+export function otherSqliteFormat(found: number | undefined): InterlockError | undefined {
   if (found === SQLITE_FORMAT) return undefined;
   return new InterlockError(
     'ERR_INTERLOCK_STORE',
-    `sqliteStore(): the file has the format ${found}, and this version of mcp-interlock ` +
+    `sqliteStore(): the file has the format ${found ?? '?'}, and this version of mcp-interlock ` +
       `knows ${SQLITE_FORMAT}: another version has made it. Nothing was written`,
   );
 }

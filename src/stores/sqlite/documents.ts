@@ -149,7 +149,7 @@ export class SqliteDocuments implements Documents {
   /** @throws InterlockError `ERR_INTERLOCK_STORE` where another version has made the file anew */
   #assertFormat(): void {
     const [row] = this.#sql.format.all() as { format: number }[];
-    const refused = row && otherSqliteFormat(row.format);
+    const refused = otherSqliteFormat(row?.format);
     if (refused) throw refused;
   }
 }

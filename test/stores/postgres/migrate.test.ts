@@ -180,6 +180,21 @@ describe('a schema of another format', { timeout: 60_000 }, () => {
     expect(await rows()).toEqual(before);
   });
 
+  it('is named also where it has none of the functions that this one calls', async () => {
+    const { database } = await openSchema();
+    const pool = database.connect();
+    const { schema } = database;
+    const store = postgresStore({ pool, schema });
+    await store.migrate();
+    await pool.query(`DROP FUNCTION ${schema}.workflow_read_run;
+      CREATE OR REPLACE FUNCTION ${schema}.workflow_format() RETURNS integer
+        LANGUAGE sql IMMUTABLE AS 'SELECT 7'`);
+    await expect(store.read(randomUUID(), HOUR)).rejects.toMatchObject({
+      code: 'ERR_INTERLOCK_STORE',
+      message: expect.stringMatching(/format 7.*format 1/),
+    });
+  });
+
   it('is this one, also where a later version of it has added columns', async () => {
     const { database } = await openSchema();
     const pool = database.connect();

@@ -8,7 +8,7 @@ import { REDIS_FORMAT } from '../../../src/stores/redis/scripts.ts';
 import { redisStore } from '../../../src/stores/redis.ts';
 import type { RunsPage } from '../../../src/stores/store.ts';
 import { upstashStore } from '../../../src/stores/upstash.ts';
-import { claimOf, commitOf, HOUR, step } from '../../../src/testing/fixtures.ts';
+import { claimOf, commitOf, HOUR, recordingOf, step } from '../../../src/testing/fixtures.ts';
 import { freezeOf } from '../../../src/testing/freezes.ts';
 import { startRedis } from '../../services/redis.ts';
 import { startRedisCluster } from '../../services/redis-cluster.ts';
@@ -311,11 +311,41 @@ describe('another format', () => {
       const before = await dump();
       for (const [name, operation] of Object.entries(operationsOn(store)))
         await expect(operation(), name).rejects.toMatchObject(refusedWith(format));
+      await expect(store.rebuildIndex(), 'rebuildIndex').rejects.toMatchObject(refusedWith(format));
       expect(await dump()).toEqual(before);
       expect(await redis.pttl(all[0])).toBe(-1);
-      await expect(store.rebuildIndex()).rejects.toMatchObject(refusedWith(format));
     },
   );
+
+  it('of a run that has none of our fields is refused, and the run stays in the index', async () => {
+    const { store, keys } = openStore();
+    await store.claim(claimOf('run', HELD));
+    const [run, index] = keys.of('run').keys;
+    await redis.del(run);
+    await redis.hset(run, { format: '1' });
+    const before = await redis.dump(index);
+    for (const [name, operation] of Object.entries(operationsOn(store)))
+      await expect(operation(), name).rejects.toMatchObject(refusedWith('1'));
+    expect(await redis.dump(index)).toEqual(before);
+  });
+
+  it('in one bucket is that of all, so that no process makes runs of two formats', async () => {
+    for (const open of Object.values(SERVERS)) {
+      const { store, keys, client } = open();
+      const [, numbers] = keys.index(63);
+      await client.hset(numbers, { '#format': '1' });
+      const runs = Array.from({ length: 10 }, (_, at) => `run ${at}`);
+      for (const run of runs) {
+        await expect(store.open(run, {}, HOUR)).rejects.toMatchObject(refusedWith('1'));
+        await expect(store.claim(claimOf(run, HELD))).rejects.toMatchObject(refusedWith('1'));
+        const recording = recordingOf(run, 0, 'seen', { create: {} });
+        await expect(store.record(recording)).rejects.toMatchObject(refusedWith('1'));
+      }
+      const made = [...keys.indexes.flat(), ...runs.map((run) => keys.of(run).keys[0])];
+      const kept = await Promise.all(made.map((key) => client.exists(key)));
+      expect(made.filter((_, at) => kept[at] === 1)).toEqual([numbers]);
+    }
+  });
 
   it.each(['0', '1', '3'])('%s of an index is refused, and nothing changes', async (format) => {
     for (const open of Object.values(SERVERS)) {
