@@ -1,15 +1,36 @@
 import { defineConfig } from 'vitest/config';
 
+const TESTS = ['test/**/*.test.ts', 'packages/*/test/**/*.test.ts'];
+
+/** Each of these files has its own process, and they begin first. */
+const ALONE = [
+  // They turn on the ambient form of `currentStep()`, which no other test may have.
+  'test/ambient.test.ts',
+  'test/session/current-step.test.ts',
+  // They measure their process, or take so long that no worker should begin with one at the end.
+  'test/bench/**/*.test.ts',
+  'test/instances/**/*.test.ts',
+  'test/tools/**/*.test.ts',
+  'test/quick-starts.test.ts',
+];
+
+const limits = {
+  // Real servers and processes on two busy cores: nothing is fast there, and nothing is slow enough to wait for in vain.
+  testTimeout: 30_000,
+  expect: { poll: { timeout: 10_000 } },
+  // A database cluster is made from nothing in a hook, on machines that are busy with other test files.
+  hookTimeout: 60_000,
+};
+
 export default defineConfig({
   test: {
-    include: ['test/**/*.test.ts', 'packages/*/test/**/*.test.ts'],
     globalSetup: ['test/services/global-setup.ts'],
-    // Real servers and processes on two busy cores: nothing is fast there, and nothing is slow enough to wait for in vain.
-    testTimeout: 30_000,
     // Half of the time a test waits for processes. By default two cores would have one worker.
     maxWorkers: 2,
-    expect: { poll: { timeout: 10_000 } },
-    // A database cluster is made from nothing in a hook, on machines that are busy with other test files.
-    hookTimeout: 60_000,
+    projects: [
+      { test: { ...limits, name: 'alone', include: ALONE } },
+      // These files share two processes, so that each imports the source and the SDKs once.
+      { test: { ...limits, name: 'together', include: TESTS, exclude: ALONE, isolate: false } },
+    ],
   },
 });

@@ -10,6 +10,15 @@ const { dependencies } = JSON.parse(
 ) as { dependencies: Record<string, string> };
 const { 'mcp-interlock': _, ...ofCommand } = dependencies;
 
+/** Packs once what each of the projects installs. */
+const packer = new Consumer();
+let ours: string;
+let command: string;
+beforeAll(async () => {
+  [ours, command] = await Promise.all([packer.pack('.'), packer.pack('packages/cli')]);
+}, 60_000);
+afterAll(() => packer.remove());
+
 describe.each(QUICK_STARTS)('the quick start of $page, from the packed tarball', (quickStart) => {
   const { page, packages, files, upstream } = quickStart;
   const project = new Consumer();
@@ -19,7 +28,7 @@ describe.each(QUICK_STARTS)('the quick start of $page, from the packed tarball',
   beforeAll(async () => {
     const isCommand = upstream !== undefined;
     project.link(...(isCommand ? Object.keys(ofCommand) : []));
-    await project.install('.', ...(isCommand ? ['packages/cli'] : []));
+    await project.installTarballs(ours, ...(isCommand ? [command] : []));
     project.link(...packages.filter((name) => !(isCommand && name in ofCommand)));
   }, 60_000);
 

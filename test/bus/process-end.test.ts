@@ -2,6 +2,7 @@ import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
+import { compiled } from '../helpers/program.ts';
 import { sharedPostgres, sharedRedis } from '../services/shared.ts';
 
 const run = promisify(execFile);
@@ -20,7 +21,7 @@ describe.each([
   ])(
     'ends by itself %s',
     async (_when, unsubscribes) => {
-      const args = ['--import', 'tsx', CHILD, kind, await serverUrl(), unsubscribes];
+      const args = [await compiled(CHILD), kind, await serverUrl(), unsubscribes];
       // Rejects where the process must be killed, or fails.
       const { stdout, stderr } = await run(process.execPath, args, { timeout: 60_000 });
       expect({ stdout, stderr }).toEqual({ stdout: 'done', stderr: '' });

@@ -56,15 +56,20 @@ export class Consumer {
    */
   async install(...folders: readonly string[]): Promise<void> {
     const packing = (folders.length === 0 ? ['.'] : folders).map((folder) => this.pack(folder));
-    await this.run('npm', 'install', ...QUIETLY, ...(await Promise.all(packing)));
+    await this.installTarballs(...(await Promise.all(packing)));
   }
 
-  /** The tarball of a folder of the repository, by its path in the project. */
+  /** As `install()`, with what was packed before. */
+  async installTarballs(...tarballs: readonly string[]): Promise<void> {
+    await this.run('npm', 'install', ...QUIETLY, ...tarballs);
+  }
+
+  /** The path of the tarball of a folder of the repository, which is in the project. */
   async pack(folder: string): Promise<string> {
     const path = join(ROOT, folder);
     const packed = await this.run('npm', 'pack', '--ignore-scripts', '--json', path);
     const [{ filename }] = JSON.parse(packed) as [{ filename: string }];
-    return `./${filename}`;
+    return join(this.folder, filename);
   }
 
   /** The package as it is in the working tree, built. */

@@ -48,6 +48,12 @@ export const DRIVERS: readonly Driver[] = [
   },
 ];
 
+export function driverNamed(name: string): Driver {
+  const driver = DRIVERS.find((each) => each.name === name);
+  if (driver === undefined) throw new Error(`no such driver: ${name}`);
+  return driver;
+}
+
 type NodeRedis = Connection['client'] & {
   connect(): Promise<unknown>;
   destroy(): void;

@@ -2,6 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import type { AtomicStateStore } from '../../src/stores/store.ts';
+import { compiled } from './program.ts';
 
 /** Which store the process opens. */
 export type StoreAddress =
@@ -41,8 +42,7 @@ const CHILD = fileURLToPath(new URL('./store-process-child.ts', import.meta.url)
 
 /** Starts the process. Resolves once its store is open. */
 export async function startStoreProcess(address: StoreAddress): Promise<StoreProcess> {
-  const child = fork(CHILD, [JSON.stringify(address)], {
-    execArgv: ['--import', 'tsx'],
+  const child = fork(await compiled(CHILD), [JSON.stringify(address)], {
     serialization: 'advanced',
   });
   const [ready] = await Promise.race([once(child, 'message'), once(child, 'exit')]);

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { createServer, request as httpRequest, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { createInterface } from 'node:readline';
+import { compiled } from '../helpers/program.ts';
 
 /**
  * Several instances behind a proxy that sends each request to a random one of them, as a load
@@ -23,8 +24,9 @@ export async function startFleet(
   url: string,
   name: string,
 ): Promise<Fleet> {
+  const program = await compiled(INSTANCE);
   const children = Array.from({ length: size }, () =>
-    spawn(process.execPath, ['--import', 'tsx', INSTANCE, kind, url, name], {
+    spawn(process.execPath, [program, kind, url, name], {
       stdio: ['ignore', 'pipe', 'inherit'],
     }),
   );

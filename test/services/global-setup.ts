@@ -24,7 +24,7 @@ const started = new Map<string, Promise<Service>>();
 let control: Server | undefined;
 
 /**
- * One server of each kind for the whole run. Each test file runs in its own process and asks
+ * One server of each kind for the whole run. Test files run in several processes and ask
  * for them over HTTP, so a run that needs no server starts none.
  */
 export async function setup({ provide }: TestProject): Promise<void> {

@@ -33,7 +33,8 @@ async function warningsOf(
   return printed.match(/InterlockWarning: .*/g) ?? [];
 }
 
-describe('runs in the memory of one process of several', () => {
+// Concurrent, since each process of these tests mostly waits for its next request.
+describe.concurrent('runs in the memory of one process of several', () => {
   it.each([
     ['a worker of node:cluster, at its first session', ['cluster'], {}, beginSession],
     ['Cloud Run, at its first request without one', [], { K_SERVICE: 'shop' }, askAlone],

@@ -28,7 +28,8 @@ describeStateStore(
 describeStateStore(
   'memoryStore() on the real clock',
   async () => ({ store: memoryStore(), close: async () => {} }),
-  { describe, it, scope: 'process' },
+  // Concurrent, since these tests mostly wait for the clock.
+  { describe: describe.concurrent, it, scope: 'process' },
 );
 
 describe('a full memoryStore()', () => {

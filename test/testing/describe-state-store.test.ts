@@ -122,9 +122,13 @@ describe('the contract suite', () => {
   const canBreak = new Set<string>();
 
   it.each(Object.entries(FAULTS))('catches a store that %s', async (_name, fault) => {
-    const broken = await brokenPromises(fault, 'processes');
-    expect(broken).not.toEqual([]);
+    const promises = collect(fault, 'processes');
+    const fresh = promises.filter(({ name }) => !canBreak.has(name));
+    const broken = await brokenOf(fresh);
     for (const promise of broken) canBreak.add(promise);
+    // A promise that an earlier store has broken is asked only where no other one is broken.
+    const others = promises.filter((each) => !fresh.includes(each));
+    if (broken.length === 0) expect(await brokenOf(others)).not.toEqual([]);
   });
 
   it('has no promise that none of these stores breaks', () => {

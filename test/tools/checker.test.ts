@@ -1,14 +1,13 @@
-import { execFile } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { check, type FaultKind } from '../../tools/checker/check.ts';
 import { DEFECT_NAMES, DEFECTS } from '../../tools/checker/defects.ts';
 import type { Evidence, Exchange, LedgerLine, OutsideCall } from '../../tools/checker/evidence.ts';
 import { SHOP, SHOP_TOOLS } from '../../tools/checker/machines.ts';
 import { playScene } from '../../tools/checker/scene.ts';
+import { runToEnd } from '../helpers/program.ts';
 
 /** A new one each time; it is in the name of each test that plays by it. */
 const SEED = Math.floor(Math.random() * 1e9);
@@ -462,6 +461,9 @@ describe('check()', () => {
   });
 });
 
+const PROGRAM = new URL('../../tools/checker/checker.ts', import.meta.url).pathname;
+const run = (...args: string[]) => runToEnd(PROGRAM, ...args);
+
 describe('npm run checker', { timeout: 60_000 }, () => {
   it('prints its seed, ends with status 1 where a defect was planted, and judges what it wrote', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'interlock-checker-'));
@@ -486,14 +488,3 @@ describe('npm run checker', { timeout: 60_000 }, () => {
     expect((await run('--defect', 'none')).stderr).toContain('expected one of all, claims-all');
   });
 });
-
-function run(...args: string[]) {
-  const script = fileURLToPath(new URL('../../tools/checker/checker.ts', import.meta.url));
-  return new Promise<{ status: number | null; stdout: string; stderr: string }>((resolve) => {
-    const child = execFile(
-      process.execPath,
-      ['--import', 'tsx', script, ...args],
-      (_, stdout, stderr) => resolve({ status: child.exitCode, stdout, stderr }),
-    );
-  });
-}

@@ -3,7 +3,7 @@ import { soak } from '../../tools/soak/soak.ts';
 
 describe('a soak', () => {
   it('finds no lost or extra move, and nothing left of the load', {
-    timeout: 120_000,
+    timeout: 300_000,
   }, async () => {
     const seed = Math.floor(Math.random() * 1e9);
     console.log(`soak --seed ${seed}`);

@@ -14,8 +14,13 @@ import { partBus } from '../../tools/torture/partitions.ts';
 import { holdRuns } from '../../tools/torture/pins.ts';
 import { restartStore } from '../../tools/torture/restarts.ts';
 import { STORE_NAMES, type StoreName } from '../../tools/torture/stores.ts';
+import { compiled } from '../helpers/program.ts';
 
 const TIMEOUT_MS = 60_000;
+
+const PROGRAM = await compiled(
+  fileURLToPath(new URL('../../tools/torture/torture.ts', import.meta.url)),
+);
 
 /** As much of the torture as a test suite has time for. */
 const small = {
@@ -239,18 +244,13 @@ interface Ended {
 }
 
 function torture(args: readonly string[], env: NodeJS.ProcessEnv = {}) {
-  const script = fileURLToPath(new URL('../../tools/torture/torture.ts', import.meta.url));
   let resolve: (ended: Ended) => void = () => {};
   const ended = new Promise<Ended>((done) => {
     resolve = done;
   });
   const options = { env: { ...process.env, ...env } };
-  const child = execFile(
-    process.execPath,
-    ['--import', 'tsx', script, ...args],
-    options,
-    (_, stdout, stderr) =>
-      resolve({ status: child.exitCode, lines: stdout.trim().split('\n'), errors: stderr }),
+  const child = execFile(process.execPath, [PROGRAM, ...args], options, (_, stdout, stderr) =>
+    resolve({ status: child.exitCode, lines: stdout.trim().split('\n'), errors: stderr }),
   );
   return Object.assign(ended, { child });
 }

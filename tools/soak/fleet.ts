@@ -2,6 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { compiled } from '../../test/helpers/program.ts';
 import { freePort } from '../../test/services/ports.ts';
 import { now } from '../checker/evidence.ts';
 import type { Random } from '../checker/random.ts';
@@ -165,7 +166,7 @@ export class SoakFleet {
 
   async #startGate(): Promise<void> {
     const settings = JSON.stringify(this.#settings);
-    const child = start('gate-process.ts', [settings]);
+    const child = await start('gate-process.ts', [settings]);
     const [{ port }] = (await once(child, 'message')) as [{ port: number }];
     child.once('exit', (code, signal) => {
       if (signal !== 'SIGKILL' && code !== 0)
@@ -178,15 +179,15 @@ export class SoakFleet {
   async #startUpstream(): Promise<void> {
     this.#upstreams += 1;
     const { port } = new URL(this.#settings.upstream);
-    const child = start('upstream-process.ts', [this.upstream, port, this.#ledger]);
+    const child = await start('upstream-process.ts', [this.upstream, port, this.#ledger]);
     await once(child, 'message');
     this.#upstream = child;
   }
 }
 
-function start(file: string, args: readonly string[]): ChildProcess {
+async function start(file: string, args: readonly string[]): Promise<ChildProcess> {
   const path = fileURLToPath(new URL(file, import.meta.url));
-  return fork(path, args, { execArgv: ['--expose-gc', '--import', 'tsx'] });
+  return fork(await compiled(path), args, { execArgv: ['--expose-gc'] });
 }
 
 function send(child: ChildProcess, order: Order): void {

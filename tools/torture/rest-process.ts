@@ -2,6 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { compiled } from '../../test/helpers/program.ts';
 import { freePort } from '../../test/services/ports.ts';
 
 /**
@@ -28,8 +29,8 @@ export class RestProcess {
   /** Resolves once it serves. Its Redis must be there. */
   async restart(): Promise<void> {
     await this.kill9();
-    const child = fork(fileURLToPath(new URL('rest-server.ts', import.meta.url)), this.#args, {
-      execArgv: ['--import', 'tsx'],
+    const program = await compiled(fileURLToPath(new URL('rest-server.ts', import.meta.url)));
+    const child = fork(program, this.#args, {
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
       // Out of reach of a Ctrl-C in the terminal; it ends when its channel to this process does.
       detached: true,

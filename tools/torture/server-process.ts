@@ -2,6 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import type { AtomicStateStore } from '../../src/index.ts';
+import { compiled } from '../../test/helpers/program.ts';
 import { Endpoint } from '../checker/recorder.ts';
 import { type AppSettings, startApp } from './app.ts';
 import type { Defect } from './broken-store.ts';
@@ -44,10 +45,9 @@ export class ServerProcess implements TortureServer {
 
   static async start(settings: ProcessSettings): Promise<ServerProcess> {
     const child = fork(
-      fileURLToPath(new URL('server.ts', import.meta.url)),
+      await compiled(fileURLToPath(new URL('server.ts', import.meta.url))),
       [JSON.stringify(settings)],
       {
-        execArgv: ['--import', 'tsx'],
         stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
         // Out of reach of a Ctrl-C in the terminal; it ends when its channel to this process does.
         detached: true,

@@ -26,7 +26,7 @@ import {
   sessionStore,
 } from '../../src/index.ts';
 import { type Latch, latch } from '../../test/helpers/latch.ts';
-import { ADDRESS, startProgram } from '../../test/helpers/program.ts';
+import { ADDRESS, compiled, startProgram } from '../../test/helpers/program.ts';
 import { listen } from '../../test/helpers/serve.ts';
 import { startTwoEras } from '../../test/helpers/two-eras.ts';
 import { startRedis } from '../../test/services/redis.ts';
@@ -249,8 +249,8 @@ export async function behindTheCommand(): Promise<Place> {
 /** Two processes with one Redis: each request of a client goes to the other one. */
 export async function onTwoInstances(): Promise<Place> {
   const redis = await startRedis();
-  const program = fileURLToPath(new URL('./instance.ts', import.meta.url));
-  const children = [0, 1].map(() => fork(program, [redis.url], { execArgv: ['--import', 'tsx'] }));
+  const program = await compiled(fileURLToPath(new URL('./instance.ts', import.meta.url)));
+  const children = [0, 1].map(() => fork(program, [redis.url]));
   const ports = await Promise.all(
     children.map(async (child) => ((await once(child, 'message')) as [{ port: number }])[0].port),
   );

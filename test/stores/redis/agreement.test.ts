@@ -2,85 +2,27 @@ import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import { afterAll, describe, expect, it } from 'vitest';
-import { memoryStore } from '../../../src/stores/memory.ts';
 import { redisStore } from '../../../src/stores/redis.ts';
-import type { AtomicStateStore, CallNote, Json } from '../../../src/stores/store.ts';
 import { verifyTrail } from '../../../src/stores/trail.ts';
-import { claimOf, commitOf, HOUR } from '../../../src/testing/fixtures.ts';
+import { claimOf, commitOf } from '../../../src/testing/fixtures.ts';
+import { anyNote, anyText, expectSameAnswers, inMemory } from '../../helpers/agreement.ts';
 import { sharedRedis } from '../../services/shared.ts';
 
 const redis = new Redis(await sharedRedis());
 afterAll(() => redis.disconnect());
 
-/** Any JavaScript string, halves of surrogate pairs and what scripts split by included. */
-const text = fc.oneof(
-  fc.string({ unit: fc.integer({ min: 0, max: 0xffff }).map((unit) => String.fromCharCode(unit)) }),
-  fc.string({ unit: fc.constantFrom('\t', '\n', '"', '\\', ' ', ':', '{', '}', '%', '-', 'a') }),
-);
-const maybe = <T>(of: fc.Arbitrary<T>) => fc.option(of, { nil: undefined });
-const note: fc.Arbitrary<CallNote> = fc.record({
-  tool: maybe(text),
-  digest: maybe(text),
-  args: maybe(fc.jsonValue() as fc.Arbitrary<Json>),
-  actor: maybe(text),
-  requestId: maybe(fc.oneof(text, fc.integer())),
-  workflowVersion: maybe(fc.nat()),
-});
-
-/** Few names, so that operations meet. Leases end at once or never, since Redis has its clock. */
-const action = fc.record({
-  kind: fc.constantFrom(
-    ...['claim', 'claim', 'claim', 'commit', 'commit', 'commit', 'renew', 'renew', 'release'],
-    ...['record', 'record', 'append', 'read', 'delete', 'open', 'end', 'anonymize'],
-    ...['freeze', 'freeze', 'thaw', 'thaw'],
-  ),
-  isUnnamed: fc.boolean(),
-  workflow: fc.constantFrom('checkout', '__proto__'),
-  token: fc.constantFrom('t1', 't1', 't2', 't2', 't3', 't4\t"', 't5'),
-  as: fc.constantFrom(undefined, undefined, 't1', 't5'),
-  digest: fc.constantFrom('d1', 'd 2'),
-  uncertain: fc.constantFrom('hold' as const, 'retry' as const),
-  leaseMs: fc.constantFrom(0, 0, HOUR),
-  keyMs: fc.constantFrom(undefined, 2 * HOUR),
-  states: fc.constantFrom(undefined, undefined, ['empty', 'pa\tid'], ['empty']),
-  from: fc.constantFrom(0, 0, 1, 2, 3),
-  hold: fc.constantFrom(undefined, undefined, 'undecided', 'unk\tnown'),
-  state: fc.constantFrom('empty', 'pa\tid'),
-  settles: fc.constantFrom(undefined, false, 'all' as const),
-  outcome: fc.constantFrom('failed' as const, 'refused' as const, undefined),
-  by: fc.record({ actor: text, note: text }),
-  isOn: fc.boolean(),
-  note,
-});
-type Action = typeof action extends fc.Arbitrary<infer T> ? T : never;
+const inRedis = (chainTrail: boolean) =>
+  redisStore({ client: redis, prefix: `test-${randomUUID()}`, chainTrail });
 
 describe('redisStore() and memoryStore()', () => {
   it('answer any sequence of operations the same, and their trails verify', async () => {
-    await fc.assert(
-      fc.asyncProperty(fc.array(action, { maxLength: 40 }), async (actions) => {
-        const prefix = `test-${randomUUID()}`;
-        const onRedis = redisStore({ client: redis, prefix, chainTrail: true });
-        const inMemory = memoryStore({ chainTrail: true }) as Required<AtomicStateStore>;
-        const played = await play(onRedis, actions);
-        expect(played.answers).toEqual((await play(inMemory, actions)).answers);
-        for (const run of played.runs)
-          for (const workflow of WORKFLOWS) {
-            const from = { run, workflow };
-            expect(verifyTrail(await onRedis.history(from, 1000), { from })).toEqual([]);
-          }
-      }),
-      { numRuns: 300 },
-    );
+    await expectSameAnswers((chainTrail) => [inRedis(chainTrail), inMemory(chainTrail)], 300);
   }, 60_000);
 
   it('finds a change of any text of an entry', async () => {
     await fc.assert(
-      fc.asyncProperty(note, text, async (said, state) => {
-        const store = redisStore({
-          client: redis,
-          prefix: `test-${randomUUID()}`,
-          chainTrail: true,
-        });
+      fc.asyncProperty(anyNote, anyText, async (said, state) => {
+        const store = inRedis(true);
         for (const to of [state, 'paid', state]) {
           const claim = claimOf('run', { create: {}, entry: said });
           await store.claim(claim);
@@ -99,116 +41,3 @@ describe('redisStore() and memoryStore()', () => {
     );
   }, 60_000);
 });
-
-const WORKFLOWS = ['checkout', '__proto__'];
-const TIMES = ['now', 'at', 'since', 'until', 'updatedAt', 'remainingMs', 'oldestClaim'];
-/** The kinds of hash differ. */
-const HASHES = ['hash', 'previous'];
-
-/**
- * All answers without times, with each idempotency key replaced by its place among all keys. And
- * the runs, of which all but the first one are anonymous.
- */
-async function play(
-  store: Required<AtomicStateStore>,
-  actions: readonly Action[],
-): Promise<{ readonly answers: readonly unknown[]; readonly runs: readonly string[] }> {
-  const keys: string[] = [];
-  const runs = ['run'];
-  const comparable = (name: string, value: unknown) => {
-    if (TIMES.includes(name) || HASHES.includes(name)) return 0;
-    const place = typeof value === 'string' ? runs.indexOf(value) : 0;
-    if (place > 0) return `anonymous ${place}`;
-    if (name !== 'idempotencyKey') return value;
-    if (!keys.includes(String(value))) keys.push(String(value));
-    return keys.indexOf(String(value));
-  };
-  const answers: unknown[] = [];
-  const say = (answer: unknown): void => {
-    const written = JSON.stringify(answer, comparable);
-    answers.push(written === undefined ? undefined : JSON.parse(written));
-  };
-  for (const each of actions) {
-    const run = (each.isUnnamed && runs.at(-1)) || 'run';
-    const answer = await perform(store, run, each);
-    if (each.kind === 'anonymize' && typeof answer === 'string') runs.push(answer);
-    say(answer);
-    say(await store.read(run, HOUR));
-    for (const workflow of WORKFLOWS) say(await store.history({ run, workflow }));
-  }
-  for (const run of runs) say(await store.read(run, HOUR));
-  for (const workflow of WORKFLOWS) {
-    const { states, ...count } = await store.count({ workflow, forMs: 0 });
-    say({ ...count, states: states.toSorted((a, b) => (a.state < b.state ? -1 : 1)) });
-    const held = await store.held({ workflow, limit: 10 });
-    const stuck = await store.stuck({ workflow, limit: 10, forMs: 0, states: ['empty'] });
-    for (const page of [held, stuck])
-      say(page.runs.toSorted((a, b) => runs.indexOf(a.run) - runs.indexOf(b.run)));
-  }
-  say(await store.list({ principal: 'alice', limit: 10 }));
-  return { answers, runs };
-}
-
-async function perform(
-  store: Required<AtomicStateStore>,
-  run: string,
-  each: Action,
-): Promise<unknown> {
-  const { workflow, token, as, digest, uncertain, leaseMs, states, state, settles, isOn } = each;
-  const create = isOn ? { principal: 'alice' } : undefined;
-  const request = claimOf(run, {
-    workflow,
-    token,
-    step: { digest, uncertain },
-    states,
-    leaseMs,
-    create,
-    keyMs: each.keyMs,
-    entry: isOn ? each.note : undefined,
-  });
-  const entry = { from: state, event: null, outcome: each.outcome, ...each.note };
-  const snapshot = { state, ...(isOn && { context: { digest } }) };
-  const trail = { ...entry, to: state };
-  switch (each.kind) {
-    case 'claim':
-      return store.claim(request);
-    case 'commit': {
-      // Mostly from any version, because most versions are too old.
-      const from = each.isUnnamed ? each.from : undefined;
-      return store.commit(commitOf(request, { snapshot, trail, as, from, ended: isOn, settles }));
-    }
-    case 'record': {
-      const { initial, ttlMs } = request;
-      const { from } = each;
-      return store.record({ run, workflow, token, from, initial, create, snapshot, trail, ttlMs });
-    }
-    case 'freeze':
-    case 'thaw': {
-      const { initial, ttlMs } = request;
-      const freeze = each.kind === 'freeze' ? each.by : undefined;
-      const said = { from: state, event: 'mark', ...each.by };
-      return store.freeze({ run, workflow, token, initial, create, freeze, entry: said, ttlMs });
-    }
-    case 'renew':
-      return store.renew(request, token, leaseMs, { hold: each.hold });
-    case 'release':
-      // Redis spends the token even if the workflow was never claimed, which no store has to.
-      if ((await store.read(run, HOUR))?.workflows[workflow] === undefined) return undefined;
-      return store.release(request, token, {
-        settles: settles !== false,
-        ...(isOn && { entry: { ...entry, outcome: 'failed' as const } }),
-      });
-    case 'append':
-      return store.append(request, entry);
-    case 'read':
-      return store.read(run, HOUR, isOn ? workflow : undefined);
-    case 'delete':
-      return isOn ? store.delete(run) : undefined;
-    case 'end':
-      return store.end(run, { ifUnclaimed: isOn });
-    case 'anonymize':
-      return store.anonymize(run);
-    default:
-      return store.open(run, { principal: 'alice' }, HOUR, token);
-  }
-}

@@ -21,7 +21,11 @@ const makeStore = async () => ({
   close: async () => {},
 });
 
-describeStateStore('sqliteStore() next to another process', makeStore, { describe, it });
+// Concurrent, since these tests mostly wait for the clock.
+describeStateStore('sqliteStore() next to another process', makeStore, {
+  describe: describe.concurrent,
+  it,
+});
 
 describe('sqliteStore() on one file in several processes', { timeout: 60_000 }, () => {
   it('makes its tables once when all start at the same moment', async () => {
