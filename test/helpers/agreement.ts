@@ -42,8 +42,8 @@ const action = fc.record({
   hold: fc.constantFrom(undefined, undefined, 'undecided', 'unk\tnown'),
   state: fc.constantFrom('empty', 'pa\tid'),
   settles: fc.constantFrom(undefined, false, 'all' as const),
-  outcome: fc.constantFrom('failed' as const, 'refused' as const),
-  by: fc.record({ actor: text, note: text }),
+  outcome: fc.constantFrom('failed' as const, 'refused' as const, undefined),
+  by: fc.record({ actor: anyText, note: anyText }),
   isOn: fc.boolean(),
   note: anyNote,
 });

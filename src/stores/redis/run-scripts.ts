@@ -218,7 +218,8 @@ return reply('recorded', run.version)
   "ARGV[11] ~= ''",
 );
 
-export const FREEZE = runScript(lua`
+export const FREEZE = runScript(
+  lua`
 local token, freeze, entry, ttl = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
 local is_outside = run and ARGV[9] == '' and is_over(run, time)
 -- Also after a thaw that was the last to need a run whose session is over.
@@ -255,7 +256,9 @@ end
 write(run)
 local status = (is_change or is_repeated) and 'changed' or 'unchanged'
 return reply_seen(status, run, time, run.frozen or '')
-`);
+`,
+  "ARGV[9] ~= ''",
+);
 
 export const RENEW = runScript(lua`
 local token, lease, kind = ARGV[5], tonumber(ARGV[6]), ARGV[7]
