@@ -1498,11 +1498,6 @@ interface Failure {
     readonly error: unknown;
 }
 
-interface Freeze {
-    readonly actor: string;
-    readonly note: string;
-}
-
 interface KnownOfUnknown {
     readonly ran: boolean;
     readonly waits: boolean;
