@@ -31,6 +31,7 @@ import type {
   RunSummary,
   Standing,
   StepNow,
+  StoppedCalls,
   ToolNow,
   TrailItem,
   TrailPage,
@@ -99,6 +100,8 @@ export class Inspected {
   #graph: WorkflowGraph | undefined;
   #counted: { readonly at: number; readonly summary: Promise<WorkflowSummary> } | undefined;
   #isAway = false;
+  /** What the store said last of the workflow's switch. */
+  #stopped: readonly StoppedCalls[] | undefined;
 
   constructor(runs: Runs, options: InspectedOptions) {
     this.runs = runs;
@@ -140,9 +143,17 @@ export class Inspected {
 
   async #count(): Promise<WorkflowSummary> {
     const { stuckAfterMs, onError } = this.#options;
-    const known = this.#known;
+    const [counting, frozen] = await Promise.allSettled([
+      this.runs.count({ forMs: stuckAfterMs }),
+      this.runs.frozen(),
+    ]);
+    if (frozen.status === 'fulfilled') this.#stopped = frozen.value;
+    // As in the gates: what the store said last holds.
+    const stopped = this.#stopped;
+    const known = { ...this.#known, ...(stopped && { stopped }) };
     try {
-      const counted = await this.runs.count({ forMs: stuckAfterMs });
+      if (counting.status === 'rejected') throw counting.reason;
+      const counted = counting.value;
       this.#isAway = false;
       const { runs, states, stuck = 0, held, running, unreadable, oldestClaimMs } = counted;
       const counts: Counts = {
@@ -426,6 +437,23 @@ export class Inspected {
   /** Does something to a run: a failure of the store is answered as one of a look is. */
   done(act: () => Promise<Done>): Promise<Done> {
     return this.#asked(act);
+  }
+
+  /** Does something to the workflow's switch. What it looks like is asked for anew then. */
+  async switched(act: () => Promise<void>): Promise<Done> {
+    return this.#asked(async () => {
+      try {
+        await act();
+      } catch (error) {
+        if (isOf(error, 'ERR_INTERLOCK_CONFIG'))
+          throw new HttpFailure('bad-request', 'tool: no such tool is bound.');
+        if (!isOf(error, 'ERR_INTERLOCK_STORE')) throw error;
+        this.#options.onError(error);
+        throw new HttpFailure('no-switch', 'The store keeps no switch that this server can set.');
+      }
+      this.#counted = undefined;
+      return { done: true };
+    });
   }
 
   /** Asks the store. What it says of its failures is for `onError` alone. */

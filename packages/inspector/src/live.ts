@@ -150,6 +150,7 @@ export class Live {
 
   readonly #hear = (message: unknown): void => {
     const event = message as InterlockEvent;
+    if (event.type === 'workflow.frozen' || event.type === 'workflow.unfrozen') this.nudge();
     const what = whatOf(event);
     if (what === undefined || !('runKey' in event) || event.runKey === undefined) return;
     const workflow = this.#workflows.find(({ id }) => 'workflow' in event && id === event.workflow);
@@ -284,6 +285,8 @@ function whatOf({ type }: InterlockEvent): RunChanged['what'] | undefined {
     case 'run.moved':
     case 'run.resolved':
     case 'run.restarted':
+    case 'run.frozen':
+    case 'run.unfrozen':
       return 'moved';
     case 'step.started':
     case 'step.failed':
