@@ -47,7 +47,7 @@ export interface Notice {
 }
 
 /** What a person can do to a run, and with what. */
-export type Deed = 'resolve' | 'send' | 'restart' | 'delete';
+export type Deed = 'resolve' | 'send' | 'restart' | 'delete' | 'freeze' | 'unfreeze';
 
 const PAGE = 100;
 /** A list is brought up to date as far as this; what is below was asked for by scrolling. */
@@ -294,6 +294,16 @@ export class Inspector {
       this.#renewRun.call();
       this.#renewList.call();
     });
+  }
+
+  /** Stops calls of a workflow, or lets them go on. The bar says what is stopped then. */
+  async switchCalls(deed: 'freeze' | 'unfreeze', key: string, body: object): Promise<boolean> {
+    const isDone = await this.#told(async () => {
+      await this.#server.post<Done>(`workflows/${key}/${deed}`, body);
+    });
+    // Also where another operator was faster.
+    await this.#renew();
+    return isDone;
   }
 
   async #told(what: () => Promise<void>): Promise<boolean> {
