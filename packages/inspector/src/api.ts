@@ -500,8 +500,8 @@ export interface Hello {
 }
 
 /**
- * A workflow's counts: soon after the stream opens, and each time that a number changes, its calls
- * are stopped or go on, or its store comes or goes.
+ * A workflow's counts, and what is stopped of it: soon after the stream opens, and each time that
+ * one of them changes or its store comes or goes.
  */
 export interface WorkflowChanged {
   readonly workflow: WorkflowSummary;

@@ -34,8 +34,8 @@ export interface Inspector {
  *
  * It draws each gate, and shows where its runs stand and which of them need a person. Of a run it
  * shows what its model sees now, and why not the rest. A visitor with `write` may also resolve held
- * runs, send events, restart and delete, and stop runs or all calls of a workflow. It answers every request below its path, and throws
- * nothing.
+ * runs, send events, restart and delete, and stop runs or all calls of a workflow. It answers every
+ * request below its path, and throws nothing.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown
  */
