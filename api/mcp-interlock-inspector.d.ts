@@ -44,7 +44,7 @@ export interface Failure {
     };
 }
 
-export type FailureCode = 'unauthorized' | 'read-only' | 'token' | 'cross-site' | 'bad-request' | 'unknown' | 'method' | 'conflict' | 'too-large' | 'media-type' | 'choose-event' | 'no-index' | 'unavailable' | 'internal';
+export type FailureCode = 'unauthorized' | 'read-only' | 'token' | 'cross-site' | 'bad-request' | 'unknown' | 'method' | 'conflict' | 'too-large' | 'media-type' | 'choose-event' | 'no-index' | 'no-switch' | 'unavailable' | 'internal';
 
 export interface FindRequest {
     readonly key: string;
@@ -52,6 +52,14 @@ export interface FindRequest {
 
 export interface Found {
     readonly id: string;
+}
+
+export interface FreezeCallsRequest extends FreezeRequest {
+    readonly tool?: string;
+}
+
+export interface FreezeRequest {
+    readonly note: string;
 }
 
 export interface Hello {
@@ -221,6 +229,13 @@ export interface StepNow {
     readonly idempotencyKey?: string;
 }
 
+export interface StoppedCalls {
+    readonly tool?: string;
+    readonly actor: string;
+    readonly note: string;
+    readonly at: number;
+}
+
 export type TokenHeader = 'x-interlock-token';
 
 export interface ToolNow {
@@ -261,6 +276,10 @@ export interface TrailPage {
 export interface UnboundTools {
     readonly count: number;
     readonly names: readonly string[];
+}
+
+export interface UnfreezeCallsRequest extends FreezeCallsRequest {
+    readonly at: number;
 }
 
 export interface WhatIf extends Standing {
@@ -309,6 +328,7 @@ export interface WorkflowSummary {
     readonly version?: number;
     readonly counts?: Counts;
     readonly store: 'ok' | 'no-index' | 'unavailable';
+    readonly stopped?: readonly StoppedCalls[];
 }
 
 export function inspector(options: InspectorOptions): Inspector;

@@ -1,12 +1,15 @@
 import { execFile, spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { runDigest } from 'mcp-interlock';
+import { Pool } from 'pg';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { connect } from '../../../test/helpers/client.ts';
 import { Page } from '../../../test/helpers/markdown.ts';
+import { sharedPostgres, sharedRedis } from '../../../test/services/shared.ts';
 import { FREEZE, FROZEN, runFreeze, UNFREEZE } from '../src/freeze-command.ts';
 import { Installed } from './installed.ts';
 
@@ -40,6 +43,7 @@ beforeAll(async () => {
   const python = spawn('python3', ['-u', SHOP], { stdio: ['ignore', 'pipe', 'inherit'] });
   const lines = once(createInterface({ input: python.stdout }), 'line');
   await installed.install();
+  for (const name of ['redis', 'pg']) installed.link(name);
   installed.write('gate.json', JSON.stringify(CHECKOUT));
   installed.write('gate.ts', MODULE);
   [target] = (await lines) as [string];
@@ -64,9 +68,12 @@ async function command(...args: readonly string[]): Promise<Ended> {
   });
 }
 
-/** Two gates, each a process, on one file of their own, and a client of each. */
-async function twoGates(name: string, file = installed.path('gate.json')) {
-  const store = `sqlite:${installed.path(`${name}.db`)}`;
+/** Two gates, each a process, on one store, by default a file of theirs, and a client of each. */
+async function twoGates(
+  name: string,
+  file = installed.path('gate.json'),
+  store = `sqlite:${installed.path(`${name}.db`)}`,
+) {
   const start = async () => {
     const gate = await installed.gate(file, '--target', target, '--store', store);
     onTestFinished(gate.kill9);
@@ -82,8 +89,15 @@ async function twoGates(name: string, file = installed.path('gate.json')) {
 
 const DID = ['did cart_add', 'did cart_add'];
 
-it('stops all calls of all gates within a second, and lets them go on', async () => {
-  const { store, file, all } = await twoGates('all');
+it.each([
+  ['SQLite', async () => `sqlite:${installed.path('all.db')}`],
+  ['Redis', sharedRedis],
+  ['PostgreSQL', sharedPostgres],
+])('stops all calls of all gates on %s within a second, and lets them go on', async (_, url) => {
+  // Other tests use the same servers.
+  const id = `checkout-${randomUUID()}`;
+  const own = installed.write(`${id}.json`, JSON.stringify({ ...CHECKOUT, id }));
+  const { store, file, all } = await twoGates('all', own, await url());
   expect(await all('cart_add')).toEqual(DID);
   const frozen = await command('freeze', file, '--store', store, ...ANN);
   const within = performance.now() + 1_000;
@@ -91,12 +105,13 @@ it('stops all calls of all gates within a second, and lets them go on', async ()
   const [line, hint] = frozen.out.split('\n');
   expect(line).toMatch(SINCE);
   expect(line?.replace(SINCE, 'since then')).toBe(
-    'checkout: all calls are stopped since then, by ann: the provider charges twice.',
+    `${id}: all calls are stopped since then, by ann: the provider charges twice.`,
   );
-  expect(hint).toBe(
-    `To let it go on: mcp-interlock unfreeze ${file} --store ${store} --actor NAME --note WHY`,
+  expect(hint).toMatch(
+    /^To let it go on: mcp-interlock unfreeze \S+ --store \S+ --actor NAME --note WHY$/,
   );
-  const words = 'cart_add was not run, because the operator has stopped all runs of checkout.';
+  expect(hint).not.toMatch(/:[^/@]+@/);
+  const words = `cart_add was not run, because the operator has stopped all runs of ${id}.`;
   while (performance.now() < within)
     if ((await all('cart_add')).every((each) => each.includes(words))) break;
   const said = await all('cart_add');
@@ -108,21 +123,21 @@ it('stops all calls of all gates within a second, and lets them go on', async ()
   expect(seen).toMatchObject({ status: 0, out: frozen.out });
   const again = await command('freeze', file, '--store', store, '--actor', 'bob', '--note', 'me');
   expect(again.status).toBe(0);
-  expect(again.out).toContain('checkout: nothing was changed, since that was stopped before.\n');
+  expect(again.out).toContain(`${id}: nothing was changed, since that was stopped before.\n`);
   expect(again.out).toContain('by ann: the provider charges twice.');
 
   const on = ['--store', store, '--actor', 'bob', '--note', 'refunded'];
   expect(await command('unfreeze', file, ...on)).toEqual({
     status: 0,
-    out: 'checkout: all calls go on again, by bob: refunded.\n',
+    out: `${id}: all calls go on again, by bob: refunded.\n`,
     err: '',
   });
   await expect.poll(() => all('cart_add'), { timeout: 1_000 }).toEqual(DID);
   expect((await command('unfreeze', file, ...on)).out).toBe(
-    'checkout: nothing was changed, since nothing was stopped.\n',
+    `${id}: nothing was changed, since nothing was stopped.\n`,
   );
   expect((await command('frozen', file, '--store', store)).out).toBe(
-    'checkout: nothing is stopped.\n',
+    `${id}: nothing is stopped.\n`,
   );
 });
 
@@ -220,6 +235,25 @@ it('makes no store, and doubts one that has no run', async () => {
     `mcp-interlock: ${store} has no run of checkout that is under way. ` +
       'Is it the store of your gates?\n',
   );
+});
+
+it('makes no table in a database that is not that of the gates', async () => {
+  const url = new URL(await sharedPostgres());
+  const name = `empty_${randomUUID().replaceAll('-', '')}`;
+  const pool = new Pool({ connectionString: url.href });
+  await pool.query(`CREATE DATABASE ${name}`);
+  onTestFinished(async () => {
+    await pool.query(`DROP DATABASE ${name} WITH (FORCE)`);
+    await pool.end();
+  });
+  url.pathname = `/${name}`;
+  const file = installed.path('gate.json');
+  const { status, out, err } = await command('freeze', file, '--store', url.href, ...ANN);
+  expect([status, out]).toEqual([1, '']);
+  expect(err).toContain('does not exist');
+  expect(err).not.toContain('    at ');
+  const again = await command('frozen', file, '--store', url.href);
+  expect([again.status, again.err]).toEqual([1, expect.stringContaining('does not exist')]);
 });
 
 it('keeps what another operator wrote on its line', async () => {

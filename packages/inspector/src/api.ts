@@ -501,7 +501,7 @@ export interface Hello {
 
 /**
  * A workflow's counts, and what is stopped of it: soon after the stream opens, and each time that
- * one of them changes or its store comes or goes.
+ * one of them changes. Also where its store comes or goes.
  */
 export interface WorkflowChanged {
   readonly workflow: WorkflowSummary;

@@ -1,8 +1,14 @@
+import { randomUUID } from 'node:crypto';
 import { type AtomicStateStore, memoryStore } from 'mcp-interlock';
+import { postgresStore } from 'mcp-interlock/stores/postgres';
+import { redisStore } from 'mcp-interlock/stores/redis';
 import { sqliteStore } from 'mcp-interlock/stores/sqlite';
+import { createClient } from 'redis';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { makePostgresSchema } from '../../../test/helpers/postgres-schema.ts';
 import { reasonOf } from '../../../test/helpers/raw.ts';
 import { makeSqliteFile } from '../../../test/helpers/sqlite-file.ts';
+import { sharedRedis } from '../../../test/services/shared.ts';
 import type { Overview, StoppedCalls } from '../src/api.ts';
 import { CHECKOUT, codeOf, HOUR, hold, put, type Site, startSite, type Watch } from './site.ts';
 
@@ -16,15 +22,48 @@ async function stoppedAt(site: Site): Promise<readonly StoppedCalls[] | undefine
 const lastStopped = (watch: Watch): readonly StoppedCalls[] | undefined =>
   watch.all('workflow').at(-1)?.workflow.stopped;
 
-describe('two instances on one SQLite file', () => {
+/** Two instances of one app on one store, each with a connection of its own. */
+const STORES: readonly (readonly [name: string, make: () => Promise<() => AtomicStateStore>])[] = [
+  [
+    'SQLite',
+    async () => {
+      const file = makeSqliteFile();
+      onTestFinished(() => file.remove());
+      return () => sqliteStore({ database: file.connect() });
+    },
+  ],
+  [
+    'Redis',
+    async () => {
+      const prefix = `inspector-${randomUUID()}:`;
+      const [first, second] = [await redisClient(), await redisClient()];
+      const clients = [first, second];
+      return () => redisStore({ client: clients.pop() ?? first, prefix });
+    },
+  ],
+  [
+    'PostgreSQL',
+    async () => {
+      const database = await makePostgresSchema();
+      onTestFinished(() => database.drop());
+      const make = () => postgresStore({ pool: database.connect(), schema: database.schema });
+      await make().migrate();
+      return make;
+    },
+  ],
+];
+
+async function redisClient() {
+  const client = createClient({ url: await sharedRedis() });
+  await client.connect();
+  onTestFinished(() => client.destroy());
+  return client;
+}
+
+describe.each(STORES)('two instances on %s', (_, makeStores) => {
   it('are stopped by a visitor of one, and those who watch the other are told', async () => {
-    const file = makeSqliteFile();
-    onTestFinished(() => file.remove());
-    const make = () =>
-      startSite(
-        { pollMs: 50, secret: SECRET },
-        { store: sqliteStore({ database: file.connect() }) },
-      );
+    const makeStore = await makeStores();
+    const make = () => startSite({ pollMs: 50, secret: SECRET }, { store: makeStore() });
     const [here, there] = [await make(), await make()];
     const session = await there.session();
     await session.call('cart_add_item');
