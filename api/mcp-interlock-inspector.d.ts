@@ -93,6 +93,7 @@ export type LiveEvent = keyof LiveEvents;
 export interface LiveEvents {
     readonly hello: Hello;
     readonly workflow: WorkflowChanged;
+    readonly stopped: StoppedChanged;
     readonly run: RunChanged;
     readonly bye: Bye;
 }
@@ -234,6 +235,11 @@ export interface StoppedCalls {
     readonly actor: string;
     readonly note: string;
     readonly at: number;
+}
+
+export interface StoppedChanged {
+    readonly workflow: string;
+    readonly stopped: readonly StoppedCalls[];
 }
 
 export type TokenHeader = 'x-interlock-token';

@@ -339,6 +339,11 @@ export class Inspector {
           );
           if (workflow.key === this.workflow.value?.key) this.#renewList.call();
         },
+        stopped: ({ workflow, stopped }) => {
+          this.workflows.value = this.workflows.value.map((each) =>
+            each.key === workflow ? { ...each, stopped } : each,
+          );
+        },
         run: (changed) => this.#onRun(changed),
         bye: () => {},
       },

@@ -129,20 +129,22 @@ export function StopCalls({ inspector }: { readonly inspector: Inspector }): JSX
 }
 
 /** There for as long as calls of any workflow are stopped. */
-export function Stops({ inspector }: { readonly inspector: Inspector }): JSX.Element {
+export function Stops({ inspector }: { readonly inspector: Inspector }): JSX.Element | null {
+  const stops = inspector.workflows.value.flatMap((workflow) =>
+    (workflow.stopped ?? []).map((stopped) => ({ workflow, stopped })),
+  );
+  if (stops.length === 0) return null;
   return (
-    <div class="stops" role="alert">
-      {inspector.workflows.value.flatMap((workflow) =>
-        (workflow.stopped ?? []).map((stopped) => (
-          <Stop
-            key={`${workflow.key} ${stopped.tool ?? ''} ${stopped.at}`}
-            inspector={inspector}
-            workflow={workflow}
-            stopped={stopped}
-          />
-        )),
-      )}
-    </div>
+    <section class="stops" aria-label="What is stopped">
+      {stops.map(({ workflow, stopped }) => (
+        <Stop
+          key={`${workflow.key} ${stopped.tool ?? ''} ${stopped.at}`}
+          inspector={inspector}
+          workflow={workflow}
+          stopped={stopped}
+        />
+      ))}
+    </section>
   );
 }
 
@@ -163,7 +165,7 @@ function Stop({ inspector, workflow, stopped }: StopProps): JSX.Element {
   return (
     <div class="stop">
       <Icon name="stop" />
-      <p>
+      <p role="alert">
         <strong>{what[0]?.toUpperCase() + what.slice(1)} are stopped</strong>{' '}
         <span>
           since <time dateTime={new Date(at).toISOString()}>{atTime(at, Date.now())}</time> by{' '}

@@ -485,6 +485,7 @@ export interface WhatIf extends Standing {
 export interface LiveEvents {
   readonly hello: Hello;
   readonly workflow: WorkflowChanged;
+  readonly stopped: StoppedChanged;
   readonly run: RunChanged;
   readonly bye: Bye;
 }
@@ -505,6 +506,16 @@ export interface Hello {
  */
 export interface WorkflowChanged {
   readonly workflow: WorkflowSummary;
+}
+
+/**
+ * What is stopped of a workflow: soon after the stream opens, and each time that calls are stopped
+ * or go on. Of each workflow, also on a stream that was asked for another one.
+ */
+export interface StoppedChanged {
+  /** The workflow's `key`. */
+  readonly workflow: string;
+  readonly stopped: readonly StoppedCalls[];
 }
 
 /**

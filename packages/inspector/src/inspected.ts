@@ -91,6 +91,9 @@ const MOST_UNBOUND = 100;
 /** A position that is sealed may have so many characters: it comes back in a request. */
 const MOST_POSITION = 150_000;
 
+/** `undefined` where the store has not said yet, or keeps no switches. */
+type Stopped = readonly StoppedCalls[] | undefined;
+
 export class Inspected {
   readonly runs: Runs;
   readonly #options: InspectedOptions;
@@ -100,8 +103,9 @@ export class Inspected {
   #graph: WorkflowGraph | undefined;
   #counted: { readonly at: number; readonly summary: Promise<WorkflowSummary> } | undefined;
   #isAway = false;
+  #stopped: { readonly at: number; readonly stopped: Promise<Stopped> } | undefined;
   /** What the store said last of the workflow's switch. */
-  #stopped: readonly StoppedCalls[] | undefined;
+  #lastStopped: Stopped;
 
   constructor(runs: Runs, options: InspectedOptions) {
     this.runs = runs;
@@ -141,15 +145,30 @@ export class Inspected {
     return this.#counted.summary;
   }
 
+  /**
+   * What operators have stopped of it, at most a quarter of a second old. While the store cannot be
+   * asked, it is what it said last, as in the gates. Never rejects.
+   */
+  stopped(): Promise<Stopped> {
+    const now = performance.now();
+    if (this.#stopped === undefined || now - this.#stopped.at >= COUNTS_MAX_AGE_MS) {
+      const stopped = this.runs.frozen().then(
+        (found) => {
+          this.#lastStopped = found;
+          return found;
+        },
+        () => this.#lastStopped,
+      );
+      this.#stopped = { at: now, stopped };
+    }
+    return this.#stopped.stopped;
+  }
+
   async #count(): Promise<WorkflowSummary> {
     const { stuckAfterMs, onError } = this.#options;
-    const [counting, frozen] = await Promise.allSettled([
-      this.runs.count({ forMs: stuckAfterMs }),
-      this.runs.frozen(),
-    ]);
-    if (frozen.status === 'fulfilled') this.#stopped = frozen.value;
-    // As in the gates: what the store said last holds.
-    const stopped = this.#stopped;
+    const asked = this.stopped();
+    const [counting] = await Promise.allSettled([this.runs.count({ forMs: stuckAfterMs })]);
+    const stopped = await asked;
     const known = { ...this.#known, ...(stopped && { stopped }) };
     try {
       if (counting.status === 'rejected') throw counting.reason;
@@ -452,6 +471,7 @@ export class Inspected {
         throw new HttpFailure('no-switch', 'The store keeps no switch that this server can set.');
       }
       this.#counted = undefined;
+      this.#stopped = undefined;
       return { done: true };
     });
   }

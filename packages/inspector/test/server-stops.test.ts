@@ -1,5 +1,11 @@
 import { randomUUID } from 'node:crypto';
-import { type AtomicStateStore, memoryStore } from 'mcp-interlock';
+import {
+  type AtomicStateStore,
+  memoryStore,
+  type Runs,
+  runsOf,
+  StateMachineGate,
+} from 'mcp-interlock';
 import { postgresStore } from 'mcp-interlock/stores/postgres';
 import { redisStore } from 'mcp-interlock/stores/redis';
 import { sqliteStore } from 'mcp-interlock/stores/sqlite';
@@ -10,7 +16,17 @@ import { reasonOf } from '../../../test/helpers/raw.ts';
 import { makeSqliteFile } from '../../../test/helpers/sqlite-file.ts';
 import { sharedRedis } from '../../../test/services/shared.ts';
 import type { Overview, StoppedCalls } from '../src/api.ts';
-import { CHECKOUT, codeOf, HOUR, hold, put, type Site, startSite, type Watch } from './site.ts';
+import {
+  CHECKOUT,
+  checkoutGate,
+  codeOf,
+  HOUR,
+  hold,
+  put,
+  type Site,
+  startSite,
+  type Watch,
+} from './site.ts';
 
 const NOTE = 'the provider charges twice';
 const SECRET = 'the same secret for all instances';
@@ -203,6 +219,28 @@ describe('calls are stopped by no', () => {
     }
     await reader.runs.freezeAll({ actor: 'job', note: NOTE });
     expect(await stoppedAt(reader)).toEqual([{ actor: 'job', note: NOTE, at: expect.any(Number) }]);
+  });
+});
+
+describe('those who watch', () => {
+  it('another workflow are told too, from when they come', async () => {
+    const store = memoryStore();
+    const other = new StateMachineGate({ id: 'other', initial: 'a', states: { a: {} } });
+    const runs = [runsOf(checkoutGate(), { store }), runsOf(other, { store })] as Runs[];
+    const site = await startSite({ runs, pollMs: 50 }, { store });
+    const workflow = `w${Buffer.from('other').toString('base64url')}`;
+    const watch = await site.watch(`?workflow=${workflow}`);
+    const of = (each: Watch) =>
+      each
+        .all('stopped')
+        .filter((told) => told.workflow === CHECKOUT)
+        .at(-1)?.stopped;
+    await expect.poll(() => of(watch)).toEqual([]);
+    await site.post(site.of('freeze'), { note: NOTE });
+    await expect.poll(() => of(watch)).toMatchObject([{ actor: 'olga', note: NOTE }]);
+    const late = await site.watch(`?workflow=${workflow}`);
+    await expect.poll(() => of(late)).toMatchObject([{ actor: 'olga', note: NOTE }]);
+    expect(watch.all('workflow').map((told) => told.workflow.id)).not.toContain('checkout');
   });
 });
 
