@@ -44,7 +44,7 @@ export interface Failure {
     };
 }
 
-export type FailureCode = 'unauthorized' | 'read-only' | 'token' | 'cross-site' | 'bad-request' | 'unknown' | 'method' | 'conflict' | 'too-large' | 'media-type' | 'choose-event' | 'no-index' | 'unavailable' | 'internal';
+export type FailureCode = 'unauthorized' | 'read-only' | 'token' | 'cross-site' | 'bad-request' | 'unknown' | 'method' | 'conflict' | 'too-large' | 'media-type' | 'choose-event' | 'no-index' | 'no-switch' | 'unavailable' | 'internal';
 
 export interface FindRequest {
     readonly key: string;
@@ -52,6 +52,14 @@ export interface FindRequest {
 
 export interface Found {
     readonly id: string;
+}
+
+export interface FreezeCallsRequest extends FreezeRequest {
+    readonly tool?: string;
+}
+
+export interface FreezeRequest {
+    readonly note: string;
 }
 
 export interface Hello {
@@ -85,6 +93,7 @@ export type LiveEvent = keyof LiveEvents;
 export interface LiveEvents {
     readonly hello: Hello;
     readonly workflow: WorkflowChanged;
+    readonly stopped: StoppedChanged;
     readonly run: RunChanged;
     readonly bye: Bye;
 }
@@ -221,6 +230,18 @@ export interface StepNow {
     readonly idempotencyKey?: string;
 }
 
+export interface StoppedCalls {
+    readonly tool?: string;
+    readonly actor: string;
+    readonly note: string;
+    readonly at: number;
+}
+
+export interface StoppedChanged {
+    readonly workflow: string;
+    readonly stopped: readonly StoppedCalls[];
+}
+
 export type TokenHeader = 'x-interlock-token';
 
 export interface ToolNow {
@@ -261,6 +282,10 @@ export interface TrailPage {
 export interface UnboundTools {
     readonly count: number;
     readonly names: readonly string[];
+}
+
+export interface UnfreezeCallsRequest extends FreezeCallsRequest {
+    readonly at: number;
 }
 
 export interface WhatIf extends Standing {
@@ -309,6 +334,7 @@ export interface WorkflowSummary {
     readonly version?: number;
     readonly counts?: Counts;
     readonly store: 'ok' | 'no-index' | 'unavailable';
+    readonly stopped?: readonly StoppedCalls[];
 }
 
 export function inspector(options: InspectorOptions): Inspector;

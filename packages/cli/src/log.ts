@@ -30,14 +30,16 @@ export class Log {
 
   /** Something that is no event of the middlewares. `text`: how people read it. */
   say(type: string, said: Readonly<Record<string, unknown>>, text?: string): void {
-    if (text !== undefined && this.#format === 'text') print(text);
+    if (text !== undefined && this.#format === 'text') printLine(text);
     else this.#write(Date.now(), type, said);
   }
 
   #write(at: number, type: string, said: Readonly<Record<string, unknown>>): void {
-    if (this.#format === 'json') print(JSON.stringify({ at, type, ...said }));
+    if (this.#format === 'json') printLine(JSON.stringify({ at, type, ...said }));
     else if (!QUIET.includes(type))
-      print([new Date(at).toISOString(), type, ...Object.entries(said).flatMap(pair)].join(' '));
+      printLine(
+        [new Date(at).toISOString(), type, ...Object.entries(said).flatMap(pair)].join(' '),
+      );
   }
 }
 
@@ -56,7 +58,7 @@ function pair([name, value]: [string, unknown]): string[] {
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
 
 /** Clients choose parts of a line. JSON may hold escapes only within its strings, as here. */
-function print(line: string): void {
+export function printLine(line: string): void {
   process.stdout.write(`${line.replace(UNSEEN, escaped)}\n`);
 }
 

@@ -5,6 +5,7 @@ import { rightNames } from '../../../src/names.ts';
 import manifest from '../package.json' with { type: 'json' };
 import { CHECK, check } from './check-command.ts';
 import { type CommandSpec, Failure, helpOf, UsageError } from './command-line.ts';
+import { FREEZE, FROZEN, runFreeze, runFrozen, runUnfreeze, UNFREEZE } from './freeze-command.ts';
 import { GATE, runGate } from './gate-command.ts';
 
 interface Command {
@@ -16,6 +17,9 @@ interface Command {
 const COMMANDS: Readonly<Record<string, Command>> = {
   gate: { spec: GATE, run: runGate },
   check: { spec: CHECK, run: runCheck },
+  freeze: { spec: FREEZE, run: runFreeze },
+  unfreeze: { spec: UNFREEZE, run: runUnfreeze },
+  frozen: { spec: FROZEN, run: runFrozen },
 };
 
 const HELP = `Usage: mcp-interlock <command> [options]

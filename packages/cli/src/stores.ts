@@ -1,5 +1,5 @@
 /** Where runs are kept, by a URL. Hides its driver, and what to do before and after. */
-import { closeSync, openSync } from 'node:fs';
+import { closeSync, existsSync, openSync } from 'node:fs';
 import {
   type AtomicStateStore,
   memoryStore,
@@ -29,16 +29,19 @@ const FORMS = 'sqlite:runs.db, memory, redis://host or postgres://host/database'
 /** Opens the store that a text names. `onFault` is told of what goes wrong with it later. */
 export type Opener = (onFault: (message: string) => void) => Promise<OpenStore>;
 
+/** `existing`: it must be there, and no file or table is made. A wrong name is found out so. */
+type Making = 'made' | 'existing';
+
 /**
  * The store that a text names. Its opener rejects with a Failure where it cannot be opened.
  *
  * @throws UsageError for a text that names none
  */
-export function storeNamed(text: string): Opener {
+export function storeNamed(text: string, making: Making = 'made'): Opener {
   const open = openerOf(text);
   return async (onFault) => {
     try {
-      return await open(text, onFault);
+      return await open(text, onFault, making);
     } catch (error) {
       if (error instanceof Failure) throw error;
       throw new Failure(`the store ${nameOf(text)} cannot be opened: ${wordsOf(error)}`);
@@ -46,7 +49,9 @@ export function storeNamed(text: string): Opener {
   };
 }
 
-function openerOf(text: string): (text: string, ...rest: Parameters<Opener>) => Promise<OpenStore> {
+function openerOf(
+  text: string,
+): (text: string, onFault: Parameters<Opener>[0], making: Making) => Promise<OpenStore> {
   if (text === 'memory') return openMemory;
   if (text === 'sqlite::memory:') throw new UsageError('--store: say memory for runs in memory');
   if (/^sqlite:./.test(text)) return openSqlite;
@@ -59,8 +64,10 @@ async function openMemory(name: string): Promise<OpenStore> {
   return { store: memoryStore(), name, close: async () => {} };
 }
 
-async function openSqlite(name: string): Promise<OpenStore> {
+async function openSqlite(name: string, _: unknown, making: Making): Promise<OpenStore> {
   const file = name.slice('sqlite:'.length);
+  if (making === 'existing' && !existsSync(file))
+    throw new Failure(`there is no file ${file}: give the --store of your gates`);
   // Runs are named by the ids of sessions, which are credentials: the file is its owner's alone.
   closeSync(openSync(file, 'a', 0o600));
   const { default: Database } = await import('libsql');
@@ -92,12 +99,16 @@ async function openRedis(url: string, onFault: (message: string) => void): Promi
   };
 }
 
-async function openPostgres(url: string, onFault: (message: string) => void): Promise<OpenStore> {
+async function openPostgres(
+  url: string,
+  onFault: (message: string) => void,
+  making: Making,
+): Promise<OpenStore> {
   const { default: pg } = await optionalPackage(`--store ${nameOf(url)}`, 'pg', () => import('pg'));
   const pool = new pg.Pool({ connectionString: url });
   pool.on('error', (error) => onFault(`postgres: ${wordsOf(error)}`));
   const store = postgresStore({ pool });
-  await store.migrate();
+  if (making === 'made') await store.migrate();
   return { store, bus: postgresBus({ pool }), name: nameOf(url), close: () => pool.end() };
 }
 

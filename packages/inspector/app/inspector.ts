@@ -47,7 +47,7 @@ export interface Notice {
 }
 
 /** What a person can do to a run, and with what. */
-export type Deed = 'resolve' | 'send' | 'restart' | 'delete';
+export type Deed = 'resolve' | 'send' | 'restart' | 'delete' | 'freeze' | 'unfreeze';
 
 const PAGE = 100;
 /** A list is brought up to date as far as this; what is below was asked for by scrolling. */
@@ -296,6 +296,16 @@ export class Inspector {
     });
   }
 
+  /** Stops calls of a workflow, or lets them go on. The bar says what is stopped then. */
+  async switchCalls(deed: 'freeze' | 'unfreeze', key: string, body: object): Promise<boolean> {
+    const isDone = await this.#told(async () => {
+      await this.#server.post<Done>(`workflows/${key}/${deed}`, body);
+    });
+    // Also where another operator was faster.
+    await this.#renew();
+    return isDone;
+  }
+
   async #told(what: () => Promise<void>): Promise<boolean> {
     try {
       await what();
@@ -328,6 +338,11 @@ export class Inspector {
             each.key === workflow.key ? workflow : each,
           );
           if (workflow.key === this.workflow.value?.key) this.#renewList.call();
+        },
+        stopped: ({ workflow, stopped }) => {
+          this.workflows.value = this.workflows.value.map((each) =>
+            each.key === workflow ? { ...each, stopped } : each,
+          );
         },
         run: (changed) => this.#onRun(changed),
         bye: () => {},

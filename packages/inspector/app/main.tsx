@@ -9,6 +9,7 @@ import { Icon, type IconName } from './parts.tsx';
 import { Run } from './run.tsx';
 import { Runs } from './runs.tsx';
 import type { Hearing } from './server.ts';
+import { StopCalls, Stops } from './stops.tsx';
 import { WhatIfPanel } from './what-if.tsx';
 import { inWords } from './words.ts';
 
@@ -64,6 +65,7 @@ function Page({ inspector }: { readonly inspector: Inspector }): JSX.Element {
           <Panel inspector={inspector} />
         </main>
       )}
+      <Stops inspector={inspector} />
     </>
   );
 }
@@ -92,7 +94,7 @@ function Header({ inspector }: { readonly inspector: Inspector }): JSX.Element {
         Interlock
       </p>
       <nav class="workflows" aria-label="Workflows">
-        {workflows.value.map(({ key, id, counts, store }) => (
+        {workflows.value.map(({ key, id, counts, store, stopped = [] }) => (
           <button
             type="button"
             key={key}
@@ -110,10 +112,12 @@ function Header({ inspector }: { readonly inspector: Inspector }): JSX.Element {
             {(counts?.unreadable ?? 0) > 0 && (
               <span class="badge bad">{counts?.unreadable} unreadable</span>
             )}
+            {stopped.length > 0 && <span class="badge bad">stopped</span>}
             {store === 'unavailable' && <span class="badge bad">store is away</span>}
           </button>
         ))}
       </nav>
+      <StopCalls inspector={inspector} />
       <Connection inspector={inspector} />
       <ThemeSwitch />
     </header>

@@ -6,6 +6,7 @@ import type { ResolutionChoice, RunDetail, StepNow, TrailItem } from '../src/api
 import type { Inspector, Seen } from './inspector.ts';
 import { Badge, Icon, type IconName, SharedData } from './parts.tsx';
 import { Tools } from './standing.tsx';
+import { AskedButton } from './stops.tsx';
 import { atTime, inWords } from './words.ts';
 
 /** Milliseconds since the answer came. */
@@ -33,6 +34,9 @@ export function Run({ inspector }: { readonly inspector: Inspector }): JSX.Eleme
       <Heading inspector={inspector} run={value} />
       {runError.value !== undefined && <p class="warning">{runError.value}</p>}
       {value.fault !== undefined && <p class="warning">{value.fault}</p>}
+      {value.frozen !== undefined && (
+        <Frozen key={value.id} inspector={inspector} by={value.frozen} canWrite={canWrite} />
+      )}
       <Now inspector={inspector} run={run.value} />
       {value.status === 'held' && value.step !== undefined && canWrite && (
         <Resolve key={value.step.id} inspector={inspector} run={value} step={value.step} />
@@ -86,6 +90,7 @@ function Heading({
       <div>
         <h2 title={run.state}>{inspector.placeOf(run)}</h2>
         <RunBadge run={run} />
+        {run.frozen !== undefined && <Badge tone="bad">stopped</Badge>}
         <button
           type="button"
           class="icon-button"
@@ -107,7 +112,6 @@ function Heading({
         {run.updatedAt !== undefined && ` · last at ${atTime(run.updatedAt, run.now)}`}
         {run.sessionEnded && ' · its session ended'}
         {run.beginsAnew && ' · the next call begins it anew'}
-        {run.frozen && ` · stopped by ${run.frozen.actor}: ${run.frozen.note}`}
       </p>
     </header>
   );
@@ -118,6 +122,32 @@ function RunBadge({ run }: { readonly run: RunDetail }): JSX.Element {
   if (run.status === 'held') return <Badge tone="held">held</Badge>;
   if (run.status === 'running') return <Badge tone="running">running</Badge>;
   return <Badge tone="idle">idle</Badge>;
+}
+
+interface FrozenProps {
+  readonly inspector: Inspector;
+  readonly by: NonNullable<RunDetail['frozen']>;
+  readonly canWrite: boolean;
+}
+
+function Frozen({ inspector, by, canWrite }: FrozenProps): JSX.Element {
+  return (
+    <section class="warning frozen" aria-label="This run is stopped">
+      <p>
+        <strong>Stopped</strong> by {by.actor}: {by.note}
+      </p>
+      {canWrite && (
+        <AskedButton
+          label="Let it go on …"
+          kind="plain"
+          title="Let this run go on?"
+          says="Its calls go on. A deadline that has passed meanwhile takes effect with it."
+          confirm="Let it go on"
+          onReason={(note) => inspector.act('unfreeze', { note }, 'It goes on again.')}
+        />
+      )}
+    </section>
+  );
 }
 
 interface StepProps {
@@ -470,7 +500,10 @@ function SendEvent({
           onInput={({ currentTarget }) => setPayload(currentTarget.value)}
         />
       </label>
-      <button type="submit" disabled={event === '' || run.status !== 'idle'}>
+      <button
+        type="submit"
+        disabled={event === '' || run.status !== 'idle' || run.frozen !== undefined}
+      >
         Send
       </button>
       {fault !== undefined && <p class="warning">{fault}</p>}
@@ -492,6 +525,7 @@ function Endings({
     setDeed(what);
     dialog.current?.showModal();
   };
+  const isFree = run.status === 'idle' && run.frozen === undefined;
   const onSubmit = async (submitted: Event): Promise<void> => {
     submitted.preventDefault();
     dialog.current?.close();
@@ -501,7 +535,20 @@ function Endings({
   };
   return (
     <div class="endings">
-      <button type="button" disabled={run.status !== 'idle'} onClick={() => ask('restart')}>
+      {run.frozen === undefined && (
+        <AskedButton
+          label="Stop this run …"
+          kind="danger"
+          title="Stop this run?"
+          says={
+            'Its calls, prompts and resources are refused at once, and it takes no event and no ' +
+            'deadline. A step that is running goes on, and is saved.'
+          }
+          confirm="Stop this run"
+          onReason={(note) => inspector.act('freeze', { note }, 'It is stopped.')}
+        />
+      )}
+      <button type="button" disabled={!isFree} onClick={() => ask('restart')}>
         Begin anew …
       </button>
       <button

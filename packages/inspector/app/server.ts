@@ -132,6 +132,7 @@ export class Stream {
       on.hello(hello);
     });
     hear(source, 'workflow', on.workflow);
+    hear(source, 'stopped', on.stopped);
     hear(source, 'run', on.run);
     hear(source, 'bye', (bye) => {
       on.bye(bye);

@@ -11,7 +11,7 @@ import type { Seal } from './seal.ts';
 export interface Authorization {
   /** See workflows and runs. */
   readonly read: true;
-  /** Resolve, send events, restart and delete. Default `false`. */
+  /** Resolve, send events, restart, delete, stop calls and runs. Default `false`. */
   readonly write?: boolean | undefined;
   /** See the keys of runs, which may be the credentials of sessions. Default `false`. */
   readonly keys?: boolean | undefined;

@@ -20,10 +20,14 @@
  * | `POST api/workflows/:workflow/runs/:run/send` with {@link SendRequest} | {@link Done} |
  * | `POST api/workflows/:workflow/runs/:run/restart` with {@link RestartRequest} | {@link Done} |
  * | `POST api/workflows/:workflow/runs/:run/delete` with {@link DeleteRequest} | {@link Done} |
+ * | `POST api/workflows/:workflow/runs/:run/freeze` with {@link FreezeRequest} | {@link Done} |
+ * | `POST api/workflows/:workflow/runs/:run/unfreeze` with {@link FreezeRequest} | {@link Done} |
+ * | `POST api/workflows/:workflow/freeze` with {@link FreezeCallsRequest} | {@link Done} |
+ * | `POST api/workflows/:workflow/unfreeze` with {@link UnfreezeCallsRequest} | {@link Done} |
  * | `GET api/events?workflow=…&run=…` | a stream of {@link LiveEvent}s (`text/event-stream`) |
  *
- * `resolve`, `send`, `restart` and `delete` need `write`, all others `read`. The list of runs also
- * takes `state`, `stuckForMs`, `limit` and `after`: see {@link RunQuery}.
+ * `resolve`, `send`, `restart`, `delete`, `freeze` and `unfreeze` need `write`, all others `read`.
+ * The list of runs also takes `state`, `stuckForMs`, `limit` and `after`: see {@link RunQuery}.
  *
  * `:workflow` is a {@link WorkflowSummary.key}, `:run` a {@link RunSummary.id}: both are safe in a
  * URL as they are. Every POST has `content-type: application/json` and the header
@@ -69,6 +73,8 @@ export type FailureCode =
   | 'choose-event'
   /** 501: the store keeps no index, so there are no lists. */
   | 'no-index'
+  /** 501: the store keeps no switch for a workflow, or one of a version that is not understood. */
+  | 'no-switch'
   /** 503: the store cannot be asked now, or too many watch. Try again. */
   | 'unavailable'
   /** 500: something is wrong with the server. */
@@ -89,7 +95,7 @@ export interface SessionInfo {
 
 export interface Abilities {
   readonly read: true;
-  /** Resolve, send, restart, delete. */
+  /** Resolve, send, restart, delete, freeze, unfreeze. */
   readonly write: boolean;
   /** See the keys of runs, which may be the credentials of sessions. */
   readonly keys: boolean;
@@ -114,6 +120,21 @@ export interface WorkflowSummary {
    * `unavailable`: the store cannot be asked now.
    */
   readonly store: 'ok' | 'no-index' | 'unavailable';
+  /**
+   * What operators have stopped, the whole workflow first. While the store cannot be asked, it is
+   * what it said last. Absent where it has not said yet, or keeps no switches.
+   */
+  readonly stopped?: readonly StoppedCalls[];
+}
+
+/** Calls that operators have stopped, in all runs. */
+export interface StoppedCalls {
+  /** Absent where all bound tools of the workflow are meant. */
+  readonly tool?: string;
+  readonly actor: string;
+  readonly note: string;
+  /** By the clock of the process that stopped them. */
+  readonly at: number;
 }
 
 /** How many runs are under way. Runs that have ended are not counted. */
@@ -389,10 +410,28 @@ export interface DeleteRequest {
   readonly digest: string;
 }
 
+/** Stops a run, or lets it go on. */
+export interface FreezeRequest {
+  /** Why, for the trail and for those who look at the run. From 1 to 2,000 characters. */
+  readonly note: string;
+}
+
+/** Stops all calls of a workflow, or of one of its tools, on all instances. */
+export interface FreezeCallsRequest extends FreezeRequest {
+  /** One of {@link WorkflowDetail.tools}. Default: all of them. */
+  readonly tool?: string;
+}
+
+/** Lets calls go on. Without a `tool` all do, also of tools that were stopped one by one. */
+export interface UnfreezeCallsRequest extends FreezeCallsRequest {
+  /** The {@link StoppedCalls.at} that was looked at: another one is a `conflict`. */
+  readonly at: number;
+}
+
 /** It is done. Look at the run again. */
 export interface Done {
   readonly done: true;
-  /** Where the run stands now. Absent where it is no more. */
+  /** Where the run stands now. Absent where it is no more, and where no single run is meant. */
   readonly state?: string;
 }
 
@@ -446,6 +485,7 @@ export interface WhatIf extends Standing {
 export interface LiveEvents {
   readonly hello: Hello;
   readonly workflow: WorkflowChanged;
+  readonly stopped: StoppedChanged;
   readonly run: RunChanged;
   readonly bye: Bye;
 }
@@ -461,11 +501,21 @@ export interface Hello {
 }
 
 /**
- * A workflow's counts: soon after the stream opens, and each time that a number changes or its
- * store comes or goes.
+ * A workflow's counts, and what is stopped of it: soon after the stream opens, and each time that
+ * one of them changes. Also where its store comes or goes.
  */
 export interface WorkflowChanged {
   readonly workflow: WorkflowSummary;
+}
+
+/**
+ * What is stopped of a workflow: soon after the stream opens, and each time that calls are stopped
+ * or go on. Of each workflow, also on a stream that was asked for another one.
+ */
+export interface StoppedChanged {
+  /** The workflow's `key`. */
+  readonly workflow: string;
+  readonly stopped: readonly StoppedCalls[];
 }
 
 /**

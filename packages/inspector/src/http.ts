@@ -26,6 +26,7 @@ const STATUS: Readonly<Record<FailureCode, number>> = {
   'media-type': 415,
   'choose-event': 422,
   'no-index': 501,
+  'no-switch': 501,
   unavailable: 503,
   internal: 500,
 };

@@ -31,6 +31,7 @@ import type {
   RunSummary,
   Standing,
   StepNow,
+  StoppedCalls,
   ToolNow,
   TrailItem,
   TrailPage,
@@ -90,6 +91,9 @@ const MOST_UNBOUND = 100;
 /** A position that is sealed may have so many characters: it comes back in a request. */
 const MOST_POSITION = 150_000;
 
+/** `undefined` where the store has not said yet, or keeps no switches. */
+type Stopped = readonly StoppedCalls[] | undefined;
+
 export class Inspected {
   readonly runs: Runs;
   readonly #options: InspectedOptions;
@@ -99,6 +103,9 @@ export class Inspected {
   #graph: WorkflowGraph | undefined;
   #counted: { readonly at: number; readonly summary: Promise<WorkflowSummary> } | undefined;
   #isAway = false;
+  #stopped: { readonly at: number; readonly stopped: Promise<Stopped> } | undefined;
+  /** What the store said last of the workflow's switch. */
+  #lastStopped: Stopped;
 
   constructor(runs: Runs, options: InspectedOptions) {
     this.runs = runs;
@@ -138,11 +145,34 @@ export class Inspected {
     return this.#counted.summary;
   }
 
+  /**
+   * What operators have stopped of it, at most a quarter of a second old. While the store cannot be
+   * asked, it is what it said last, as in the gates. Never rejects.
+   */
+  stopped(): Promise<Stopped> {
+    const now = performance.now();
+    if (this.#stopped === undefined || now - this.#stopped.at >= COUNTS_MAX_AGE_MS) {
+      const stopped = this.runs.frozen().then(
+        (found) => {
+          this.#lastStopped = found;
+          return found;
+        },
+        () => this.#lastStopped,
+      );
+      this.#stopped = { at: now, stopped };
+    }
+    return this.#stopped.stopped;
+  }
+
   async #count(): Promise<WorkflowSummary> {
     const { stuckAfterMs, onError } = this.#options;
-    const known = this.#known;
+    const asked = this.stopped();
+    const [counting] = await Promise.allSettled([this.runs.count({ forMs: stuckAfterMs })]);
+    const stopped = await asked;
+    const known = { ...this.#known, ...(stopped && { stopped }) };
     try {
-      const counted = await this.runs.count({ forMs: stuckAfterMs });
+      if (counting.status === 'rejected') throw counting.reason;
+      const counted = counting.value;
       this.#isAway = false;
       const { runs, states, stuck = 0, held, running, unreadable, oldestClaimMs } = counted;
       const counts: Counts = {
@@ -426,6 +456,24 @@ export class Inspected {
   /** Does something to a run: a failure of the store is answered as one of a look is. */
   done(act: () => Promise<Done>): Promise<Done> {
     return this.#asked(act);
+  }
+
+  /** Does something to the workflow's switch. What it looks like is asked for anew then. */
+  async switched(act: () => Promise<void>): Promise<Done> {
+    return this.#asked(async () => {
+      try {
+        await act();
+      } catch (error) {
+        if (isOf(error, 'ERR_INTERLOCK_CONFIG'))
+          throw new HttpFailure('bad-request', 'tool: no such tool is bound.');
+        if (!isOf(error, 'ERR_INTERLOCK_STORE')) throw error;
+        this.#options.onError(error);
+        throw new HttpFailure('no-switch', 'The store keeps no switch that this server can set.');
+      }
+      this.#counted = undefined;
+      this.#stopped = undefined;
+      return { done: true };
+    });
   }
 
   /** Asks the store. What it says of its failures is for `onError` alone. */

@@ -34,8 +34,8 @@ export interface Inspector {
  *
  * It draws each gate, and shows where its runs stand and which of them need a person. Of a run it
  * shows what its model sees now, and why not the rest. A visitor with `write` may also resolve held
- * runs, send events, restart and delete. It answers every request below its path, and throws
- * nothing.
+ * runs, send events, restart and delete, and stop runs or all calls of a workflow. It answers every
+ * request below its path, and throws nothing.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown
  */
@@ -175,6 +175,15 @@ class Site {
       const found: Found = { id: workflow.idOf(await workflow.find(key, visitor.can)) };
       return answer(found);
     }
+    if (path.length === 1 && what !== undefined && Object.hasOwn(CALLS_DEEDS, what)) {
+      const body = await this.#bodyOf(asked);
+      assertMayWrite(visitor);
+      const done = await workflow.switched(async () =>
+        CALLS_DEEDS[what]?.(workflow, body, visitor.actor),
+      );
+      this.#live.nudge();
+      return answer(done);
+    }
     if (what !== 'runs' || path.length > 3) throw nothingHere();
     if (id === undefined) {
       assertMethod(req, 'GET');
@@ -190,7 +199,7 @@ class Site {
     const deed = Object.hasOwn(DEEDS, part) ? DEEDS[part] : undefined;
     if (deed === undefined) throw nothingHere();
     const body = await this.#bodyOf(asked);
-    if (!visitor.can.write) throw new HttpFailure('read-only', 'You may look, and not act.');
+    assertMayWrite(visitor);
     const done = await workflow.done(() => deed(workflow, run, body, visitor.actor));
     this.#live.nudge();
     answer(done);
@@ -204,6 +213,27 @@ class Site {
   }
 }
 
+function assertMayWrite({ can }: Visitor): void {
+  if (!can.write) throw new HttpFailure('read-only', 'You may look, and not act.');
+}
+
+/** What may be done to all calls of a workflow. */
+const CALLS_DEEDS: Readonly<
+  Record<string, (workflow: Inspected, body: unknown, actor: string) => Promise<void>>
+> = {
+  async freeze({ runs }, body, actor) {
+    const frozen = await runs.freezeAll({ ...parseRequest.freezeCalls(body), actor });
+    if (!frozen.frozen) throw new HttpFailure('conflict', 'That is stopped already.');
+  },
+  async unfreeze({ runs }, body, actor) {
+    const { at, ...said } = parseRequest.unfreezeCalls(body);
+    // A person acts on what they saw: it may have been stopped anew, for another reason.
+    const isThere = (await runs.frozen()).some((each) => each.tool === said.tool && each.at === at);
+    const thawed = isThere && (await runs.unfreezeAll({ ...said, actor })).unfrozen;
+    if (!thawed) throw new HttpFailure('conflict', 'That was let go on meanwhile. Look again.');
+  },
+};
+
 type Deed = (workflow: Inspected, run: string, body: unknown, actor: string) => Promise<Done>;
 
 const CONFLICTS: Readonly<Record<string, string>> = {
@@ -213,6 +243,8 @@ const CONFLICTS: Readonly<Record<string, string>> = {
   held: 'The run is held: resolve it first.',
   pinned: 'A step that must not be repeated has the run: wait for it, or resolve it first.',
   unhandled: 'The state of the run does not know this event.',
+  frozen: 'An operator has stopped it.',
+  'not-frozen': 'It is not stopped any more.',
 };
 
 /** What may be done to a run. */
@@ -241,6 +273,16 @@ const DEEDS: Readonly<Record<string, Deed>> = {
     const restarted = await workflow.runs.restart(run, { actor });
     if (!restarted.restarted) throw conflict(restarted.reason);
     return { done: true, state: restarted.state };
+  },
+  async freeze(workflow, run, body, actor) {
+    const frozen = await workflow.runs.freeze(run, { ...parseRequest.freeze(body), actor });
+    if (!frozen.frozen) throw conflict(frozen.reason);
+    return { done: true, state: frozen.state };
+  },
+  async unfreeze(workflow, run, body, actor) {
+    const thawed = await workflow.runs.unfreeze(run, { ...parseRequest.freeze(body), actor });
+    if (!thawed.unfrozen) throw conflict(thawed.reason);
+    return { done: true, state: thawed.state };
   },
   async delete(workflow, run, body) {
     const { digest } = parseRequest.delete(body);

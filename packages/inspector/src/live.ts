@@ -7,7 +7,7 @@ import { randomBytes } from 'node:crypto';
 import diagnosticsChannel from 'node:diagnostics_channel';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { EVENT_CHANNEL, type InterlockEvent, runDigest } from 'mcp-interlock';
-import type { LiveEvent, LiveEvents, RunChanged, WorkflowSummary } from './api.ts';
+import type { LiveEvent, LiveEvents, RunChanged, StoppedChanged, WorkflowSummary } from './api.ts';
 import { HttpFailure } from './http.ts';
 import { COUNTS_MAX_AGE_MS, type Inspected } from './inspected.ts';
 
@@ -26,7 +26,8 @@ interface Watcher {
 /** An event that was told, for those who were cut off meanwhile. */
 interface Told {
   readonly number: number;
-  readonly workflow: string;
+  /** The workflow's key, where it is for those alone who watch that one. */
+  readonly workflow: string | undefined;
   /** The run's key, where it is for those alone who look at it. */
   readonly only: string | undefined;
   readonly text: string;
@@ -50,6 +51,8 @@ export class Live {
   readonly #happened = new Map<string, RunChanged>();
   /** What was last told of each workflow, by its key. */
   readonly #counted = new Map<string, { readonly text: string; readonly of: WorkflowSummary }>();
+  /** What was last told to be stopped of each workflow, by its key. */
+  readonly #stopped = new Map<string, StoppedChanged>();
   /** The newest entry of each run that is looked at, by its workflow and key. */
   readonly #newest = new Map<string, number>();
   #told: Told[] = [];
@@ -101,6 +104,7 @@ export class Live {
     for (const { of } of this.#counted.values())
       if (what.workflow === undefined || what.workflow.key === of.key)
         this.#send(watcher, 'workflow', { workflow: of });
+    for (const stopped of this.#stopped.values()) this.#send(watcher, 'stopped', stopped);
   }
 
   /** Looks at once: something was done here. */
@@ -134,6 +138,7 @@ export class Live {
     this.#flush = undefined;
     this.#happened.clear();
     this.#counted.clear();
+    this.#stopped.clear();
     this.#newest.clear();
   }
 
@@ -150,6 +155,7 @@ export class Live {
 
   readonly #hear = (message: unknown): void => {
     const event = message as InterlockEvent;
+    if (event.type === 'workflow.frozen' || event.type === 'workflow.unfrozen') this.nudge();
     const what = whatOf(event);
     if (what === undefined || !('runKey' in event) || event.runKey === undefined) return;
     const workflow = this.#workflows.find(({ id }) => 'workflow' in event && id === event.workflow);
@@ -184,8 +190,9 @@ export class Live {
     const watched = this.#workflows.filter((workflow) =>
       [...this.#watchers].some((each) => (each.workflow ?? workflow) === workflow),
     );
-    await Promise.all(
-      watched.map(async (workflow) => {
+    await Promise.all([
+      ...this.#workflows.map((workflow) => this.#lookAtSwitch(workflow, isOver)),
+      ...watched.map(async (workflow) => {
         const summary = await workflow.summary();
         if (isOver()) return;
         const text = textOf(summary);
@@ -195,10 +202,21 @@ export class Live {
         if (isChanged) this.#tell('workflow', { workflow: summary }, { workflow: workflow.key });
         await this.#lookAtRuns(workflow, isChanged && !isFirst, isOver);
       }),
-    ).catch(this.#onError);
+    ]).catch(this.#onError);
     if (isOver()) return;
     clearTimeout(this.#poll);
     this.#poll = setTimeout(() => void this.#look(), nextMs).unref();
+  }
+
+  /** Each operator has to know of it, also one who looks at another workflow. */
+  async #lookAtSwitch(workflow: Inspected, isOver: () => boolean): Promise<void> {
+    const stopped = await workflow.stopped();
+    if (stopped === undefined || isOver()) return;
+    const change = { workflow: workflow.key, stopped };
+    const before = this.#stopped.get(workflow.key);
+    if (JSON.stringify(before) === JSON.stringify(change)) return;
+    this.#stopped.set(workflow.key, change);
+    this.#tell('stopped', change, { workflow: undefined });
   }
 
   /**
@@ -228,7 +246,7 @@ export class Live {
   #tell<Name extends LiveEvent>(
     name: Name,
     data: LiveEvents[Name],
-    { workflow, only }: { readonly workflow: string; readonly only?: string },
+    { workflow, only }: { readonly workflow: string | undefined; readonly only?: string },
   ): void {
     const number = ++this.#number;
     const text = `id: ${this.#epoch}-${number}\n${eventText(name, data)}`;
@@ -257,7 +275,8 @@ export class Live {
 }
 
 function isFor({ workflow, run }: Watcher, told: Told): boolean {
-  if (workflow !== undefined && workflow.key !== told.workflow) return false;
+  const isOther = workflow !== undefined && workflow.key !== (told.workflow ?? workflow.key);
+  if (isOther) return false;
   return told.only === undefined || told.only === run;
 }
 
@@ -284,6 +303,8 @@ function whatOf({ type }: InterlockEvent): RunChanged['what'] | undefined {
     case 'run.moved':
     case 'run.resolved':
     case 'run.restarted':
+    case 'run.frozen':
+    case 'run.unfrozen':
       return 'moved';
     case 'step.started':
     case 'step.failed':

@@ -17,7 +17,7 @@ import type { TestClient } from '../../../test/helpers/client.ts';
 import { listen } from '../../../test/helpers/serve.ts';
 import { inspector } from '../src/index.ts';
 import { type Look, openBrowser, type Viewer, view } from './browser.ts';
-import { type Instance, Shop } from './shop.ts';
+import { type Instance, type InstanceOptions, Shop } from './shop.ts';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const SCREENSHOTS = fileURLToPath(new URL('../screenshots/', import.meta.url));
@@ -96,6 +96,15 @@ const SHOWN_NAMES = `JSON.stringify([...document.querySelectorAll('.who .first')
 async function seesHeld(page: Page): Promise<void> {
   const step = page.getByRole('region', { name: 'The call that has the run' });
   await step.getByText('ended with an unknown outcome').waitFor({ timeout: 15_000 });
+}
+
+const LOOKS = ['light', 'dark'] as const;
+
+/** Two instances on a store of their own: what stops their calls stops those of no other test. */
+async function freshPair(second: InstanceOptions = {}): Promise<readonly [Instance, Instance]> {
+  const own = new Shop();
+  onTestFinished(() => own.close());
+  return [await own.instance(), await own.instance(second)];
 }
 
 const stateBox = (page: Page, name: string) => page.locator(`[data-state="${name}"]`);
@@ -202,6 +211,108 @@ describe('the page of the inspector', () => {
     await page.getByRole('button', { name: 'Send' }).click();
     await page.getByRole('heading', { name: 'confirmed' }).waitFor();
     expect(await client.tools()).toContain('receipt.show');
+  });
+
+  it('stops all calls with a reason, shows all operators who did, and lets them go on', async () => {
+    const instances = await freshPair();
+    const [first, second] = [await open(instances[0].url), await open(instances[1].url)];
+    const client = await runAt('has_items', instances[1]);
+    // The other operator looks at another workflow of another instance, and does nothing.
+    await second.page.getByRole('button', { name: 'fulfilment' }).click();
+    await stateBox(second.page, 'received').waitFor();
+    await first.page.getByRole('button', { name: 'Stop all calls' }).click();
+    const dialog = first.page.getByRole('dialog', { name: 'Stop calls of checkout?' });
+    const confirm = dialog.getByRole('button', { name: 'Stop all calls' });
+    expect(await confirm.isDisabled()).toBe(true);
+    await dialog.getByLabel('Reason').fill('   ');
+    expect(await confirm.isDisabled()).toBe(true);
+    await dialog.getByLabel('Reason').fill('the provider charges twice');
+    await confirm.click();
+
+    for (const { page } of [second, first]) {
+      const bar = page.getByRole('alert');
+      await bar.getByText('All calls of checkout are stopped').waitFor();
+      expect(await bar.textContent()).toMatch(/since \d\d:\d\d:\d\d by kim/);
+      await bar.getByText('the provider charges twice').waitFor();
+    }
+    const again = first.page.getByRole('button', { name: 'Stop all calls' });
+    await again.waitFor({ state: 'detached' });
+    await first.page.getByRole('option').first().waitFor();
+    await expect
+      .poll(async () => (await client.call('cart.add_item')).text, { timeout: 1_000 })
+      .toContain('the operator has stopped all runs of checkout');
+    for (const colorScheme of LOOKS) {
+      await first.page.emulateMedia({ colorScheme });
+      expect(await seriousFaults(first.page)).toEqual([]);
+      const path = `${SCREENSHOTS}stopped-${colorScheme}.png`;
+      await first.page.screenshot({ path, animations: 'disabled' });
+    }
+
+    await second.page.getByRole('button', { name: 'Let all go on' }).click();
+    const thaw = second.page.getByRole('dialog', { name: 'Let all calls of checkout go on?' });
+    await thaw.getByLabel('Reason').fill('refunded');
+    await thaw.getByRole('button', { name: 'Let them go on' }).click();
+    for (const { page } of [second, first])
+      await page.getByText('All calls of checkout are stopped').waitFor({ state: 'detached' });
+    await expect.poll(async () => (await client.call('cart.add_item')).text).toBe('Done.');
+  });
+
+  it('stops one tool, on a narrow screen too, and only for those who may act', async () => {
+    const [acting, reading] = await freshPair({ authorize: () => ({ read: true }) });
+    const client = await runAt('payment', reading);
+    const reader = await open(reading.url);
+    const { page } = await open(acting.url, { width: 390, height: 780 });
+    await page.getByRole('button', { name: 'Stop all calls' }).click();
+    const dialog = page.getByRole('dialog', { name: 'Stop calls of checkout?' });
+    await dialog.getByLabel('Which').selectOption({ label: 'Calls of cart.pay, in all runs' });
+    await dialog.getByLabel('Reason').fill('the provider charges twice');
+    for (const colorScheme of LOOKS) {
+      await page.emulateMedia({ colorScheme });
+      expect(await seriousFaults(page)).toEqual([]);
+      await page.screenshot({ path: `${SCREENSHOTS}stop-dialog-${colorScheme}-390.png` });
+    }
+    await dialog.getByRole('button', { name: 'Stop calls of cart.pay' }).click();
+    for (const each of [page, reader.page])
+      await each.getByText('Calls of cart.pay are stopped').waitFor();
+    for (const colorScheme of LOOKS) {
+      await page.emulateMedia({ colorScheme });
+      expect(await seriousFaults(page)).toEqual([]);
+      await page.screenshot({ path: `${SCREENSHOTS}stopped-${colorScheme}-390.png` });
+    }
+    expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(390);
+    expect(await reader.page.getByRole('button', { name: /Stop|go on/ }).count()).toBe(0);
+
+    expect((await client.call('cart.pay')).text).toContain('has stopped all calls of it');
+    // The other tools can still be stopped.
+    await page.getByRole('button', { name: 'Stop all calls' }).waitFor();
+    await page.getByRole('button', { name: 'Let them go on' }).click();
+    const thaw = page.getByRole('dialog', { name: 'Let calls of cart.pay go on?' });
+    await thaw.getByLabel('Reason').fill('refunded');
+    await thaw.getByRole('button', { name: 'Let them go on' }).click();
+    await reader.page.getByText('Calls of cart.pay are stopped').waitFor({ state: 'detached' });
+    await expect.poll(async () => (await client.call('cart.pay')).text).toBe('Done.');
+  });
+
+  it('stops one run with a reason, and lets it go on', async () => {
+    const { page } = await open(here.url);
+    const client = await runAt('payment');
+    await find(page, client);
+    await page.getByRole('button', { name: 'Stop this run' }).click();
+    const dialog = page.getByRole('dialog', { name: 'Stop this run?' });
+    await dialog.getByLabel('Reason').fill('it was charged twice');
+    await dialog.getByRole('button', { name: 'Stop this run' }).click();
+    const stopped = page.getByRole('region', { name: 'This run is stopped' });
+    await stopped.getByText('by kim: it was charged twice').waitFor();
+    expect((await client.call('cart.pay')).text).toContain('has stopped this run of checkout');
+    expect(await page.getByRole('button', { name: 'Begin anew' }).isDisabled()).toBe(true);
+    await page.screenshot({ path: `${SCREENSHOTS}stopped-run.png`, animations: 'disabled' });
+    await stopped.getByRole('button', { name: 'Let it go on' }).click();
+    const thaw = page.getByRole('dialog', { name: 'Let this run go on?' });
+    await thaw.getByLabel('Reason').fill('refunded');
+    await thaw.getByRole('button', { name: 'Let it go on' }).click();
+    await stopped.waitFor({ state: 'detached' });
+    await call(client, 'cart.pay');
+    await page.getByRole('heading', { name: 'confirmed' }).waitFor();
   });
 
   it('draws an arrow to each further state in which a run may begin', async () => {

@@ -355,7 +355,12 @@ describe('a workflow', () => {
     const session = await site.session();
     await session.call('cart_add_item');
     const { body } = await site.get<Overview>('api/workflows');
-    expect(body.workflows[0]).toEqual({ key: CHECKOUT, id: 'checkout', store: 'no-index' });
+    expect(body.workflows[0]).toEqual({
+      key: CHECKOUT,
+      id: 'checkout',
+      store: 'no-index',
+      stopped: [],
+    });
     const list = await site.list();
     expect([list.status, codeOf(list)]).toEqual([501, 'no-index']);
     expect((await site.look(session.id)).state).toBe('has_items');
