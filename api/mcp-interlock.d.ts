@@ -106,6 +106,8 @@ export interface BindingOptions<E extends string = string, X = Json | undefined,
     readonly failure?: EventSource<E, FailedCall<X, S, T>> | undefined;
     readonly retries?: number | undefined;
     readonly errors?: ErrorRule | undefined;
+    readonly ok?: Condition | ResultTest | undefined;
+    readonly results?: 'structured' | 'text' | undefined;
     readonly guard?: Guard<X, S, T> | undefined;
     readonly visible?: VisibleTest<X, S, T> | undefined;
     readonly when?: CallTest | undefined;
@@ -224,6 +226,23 @@ export interface CommonOptions {
     onError?: ((error: unknown) => void) | undefined;
     onWarning?: ((warning: string) => void) | undefined;
     onEvent?: EventListener | undefined;
+}
+
+export interface Comparison {
+    readonly eq?: Scalar | undefined;
+    readonly ne?: Scalar | undefined;
+    readonly gt?: number | undefined;
+    readonly gte?: number | undefined;
+    readonly lt?: number | undefined;
+    readonly lte?: number | undefined;
+    readonly in?: readonly Scalar[] | undefined;
+    readonly exists?: boolean | undefined;
+}
+
+export interface Condition {
+    readonly any?: readonly Condition[] | undefined;
+    readonly not?: Condition | undefined;
+    readonly [path: string]: Scalar | Comparison | Condition | readonly Condition[] | undefined;
 }
 
 export interface ConversationKeyOptions {
@@ -690,6 +709,8 @@ export interface OrderRule<N extends string = string> {
     readonly once?: boolean | undefined;
     readonly step?: boolean | undefined;
     readonly errors?: ErrorRule | undefined;
+    readonly ok?: Condition | ResultTest | undefined;
+    readonly results?: 'structured' | 'text' | undefined;
 }
 
 export type OrderRules<K extends string = string, M extends string = string> = {
@@ -869,6 +890,8 @@ export type Restarted = {
     readonly reason: NotMoved;
 };
 
+export type ResultTest = (result: ToolResult) => boolean;
+
 export type RunEnd = 'final' | 'session' | 'quota' | 'deleted' | 'unknown';
 
 export interface RunFacts<X = Json | undefined, S extends string = string, T extends string = string> {
@@ -1007,6 +1030,8 @@ export interface RunsUnderWay {
     readonly running: number;
     readonly oldestClaimMs?: number;
 }
+
+export type Scalar = string | number | boolean | null;
 
 export interface SeenSnapshot {
     readonly snapshot: FsmSnapshot;
@@ -1667,7 +1692,7 @@ type EventBody = ({
     readonly to: string;
 } & OfStep) | ({
     readonly type: 'step.failed';
-    readonly kind: 'tool_error' | 'rpc_error' | 'cancelled';
+    readonly kind: 'tool_error' | 'rpc_error' | 'not_ok' | 'cancelled';
 } & OfStep) | ({
     readonly type: 'step.released';
     readonly why: 'input_required' | 'not_run' | 'cancelled' | 'withdrawn';

@@ -245,10 +245,13 @@ type EventBody =
       readonly event: string | null;
       readonly to: string;
     } & OfStep)
-  /** The call failed, and that moves nothing. `cancelled`: a task was cancelled. */
+  /**
+   * The call failed, and that moves nothing. `not_ok`: its result does not meet the binding's `ok`.
+   * `cancelled`: a task was cancelled.
+   */
   | ({
       readonly type: 'step.failed';
-      readonly kind: 'tool_error' | 'rpc_error' | 'cancelled';
+      readonly kind: 'tool_error' | 'rpc_error' | 'not_ok' | 'cancelled';
     } & OfStep)
   /**
    * The step released its run without a move, and did not fail. `not_run`: the call was forwarded,

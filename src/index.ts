@@ -61,10 +61,12 @@ export type {
   ErrorRule,
   Guard,
   GuardedCall,
+  ResultTest,
   RunFacts,
   ViewedRun,
   VisibleTest,
 } from './workflow/binding.ts';
+export type { Comparison, Condition, Scalar } from './workflow/condition.ts';
 export type {
   EventSource,
   EventWithPayload,

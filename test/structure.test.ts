@@ -58,7 +58,7 @@ const MOST_LINES = 700;
  * of stores is one text.
  */
 const LONGER: Readonly<Record<string, number>> = {
-  'step/step.ts': 1_080,
+  'step/step.ts': 1_090,
   'wire/tap.ts': 900,
   'stores/store.ts': 800,
 };

@@ -125,7 +125,16 @@ export class RecordedCall extends GatedCall {
     const { token, origin, found } = recordable;
     const { create, store, ttlMs } = run;
     try {
-      const succeeded = { kind, result, error: undefined };
+      const succeeded = { ...outcomeOf(message), kind, result, error: undefined };
+      const isSuccess = (moves: Moves): boolean => {
+        try {
+          return moves.judged(succeeded).kind === 'succeeded';
+        } catch (error) {
+          // A lookup that does not say whether it has found anything counts for nothing.
+          config.onError(error);
+          return false;
+        }
+      };
       const about = {
         ...{ run: run.run, token, create, begin: beginningOf(config, run) },
         forMs: config.times.leaseMs,
@@ -134,6 +143,7 @@ export class RecordedCall extends GatedCall {
       const saved = await recordMove({ ...config, store, ttlMs }, about, found, (from, isFirst) => {
         const begun = { ...origin, isFirst };
         const moves = new Moves(config, this.#binding, from, begun, from, found.state);
+        if (!isSuccess(moves)) return undefined;
         const move = moves.next(succeeded, false, false);
         return typeof move === 'object' ? move : undefined;
       });

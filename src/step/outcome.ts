@@ -16,8 +16,16 @@ import type {
 } from '../stores/store.ts';
 import { exactJson } from '../wire/exact-json.ts';
 import { isObject, type ListKind } from '../wire/json-rpc.ts';
-import type { AnyEventSource, ErrorRule, FailedCall, ToolResult } from '../workflow/binding.ts';
+import type {
+  AnyEventSource,
+  ErrorRule,
+  FailedCall,
+  ResultTest,
+  Success,
+  ToolResult,
+} from '../workflow/binding.ts';
 import { AskedArguments, type CallBinding, type SentEvent } from '../workflow/bound-tools.ts';
+import type { ConditionTest } from '../workflow/condition.ts';
 import type { FsmAction, Next, Position } from '../workflow/position.ts';
 import { countFailure, withRecorded } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
@@ -43,6 +51,8 @@ export interface Outcome {
   readonly error: unknown;
   /** The answer as JSON text, which has the numbers that JavaScript rounds. Default: none does. */
   readonly textOfAnswer?: (() => string) | undefined;
+  /** Whether the tool answered without an error, and the binding says that this is no success. */
+  readonly isNotOk?: boolean | undefined;
 }
 
 /** What a call's moves depend on, beside where it found the run. Plain data, kept with a task. */
@@ -156,19 +166,20 @@ type Whole<T> = { readonly [Key in keyof Required<T>]: T[Key] };
 type Ended = Pick<FailedCall, 'result' | 'error'>;
 
 /** How a call ended, with the text that {@link Outcome.textOfAnswer} gives. */
-type EndedWithText = Ended & Pick<Outcome, 'textOfAnswer'>;
+type EndedWithText = Ended & Pick<Outcome, 'textOfAnswer' | 'isNotOk'>;
 
 /** How a call ended, as the trail says it. */
 type Said = Pick<TrailDraft, 'outcome' | 'kind'>;
 
 const SUCCEEDED: Said = { outcome: 'succeeded' };
 
-function failure({ result }: Ended): Said {
+function failure({ result, isNotOk }: EndedWithText): Said {
+  if (isNotOk) return { outcome: 'failed', kind: 'not_ok' };
   return { outcome: 'failed', kind: result === undefined ? 'rpc_error' : 'tool_error' };
 }
 
-function endedBy({ result, error, textOfAnswer }: Outcome): EndedWithText {
-  return result === undefined ? { error, textOfAnswer } : { result, textOfAnswer };
+function endedBy({ result, error, textOfAnswer, isNotOk }: Outcome): EndedWithText {
+  return result === undefined ? { error, textOfAnswer } : { result, textOfAnswer, isNotOk };
 }
 
 function saidOf(outcome: Outcome): Said {
@@ -197,8 +208,36 @@ function watchOf(
   );
 }
 
+/** A text result is read up to so many characters. */
+const MOST_TEXT = 65_536;
+
+/** What a condition reads of a result, with the numbers as they came; `undefined`: nothing. */
+function readOf(
+  { result, textOfAnswer }: EndedWithText & { readonly result: ToolResult },
+  results: Success['results'],
+): unknown {
+  const exact = textOfAnswer && exactJson(textOfAnswer())?.value;
+  const answered = isObject(exact) && isObject(exact.result) ? exact.result : result;
+  const { structuredContent, content } = answered;
+  if (structuredContent !== undefined || results === 'structured') return structuredContent;
+  const [only, ...others] = Array.isArray(content) ? (content as unknown[]) : [];
+  if (others.length > 0 || !isObject(only) || only.type !== 'text') return undefined;
+  const { text } = only;
+  if (typeof text !== 'string' || text.length > MOST_TEXT) return undefined;
+  try {
+    const parsed: unknown = JSON.parse(text);
+    return exactJson(text)?.value ?? parsed;
+  } catch {
+    return undefined;
+  }
+}
+
+function quoted(path: string): string {
+  return JSON.stringify(path);
+}
+
 /** What a binding says of where its calls lead. */
-export type MovingBinding = Pick<CallBinding, 'eventIn' | 'retriesIn' | 'errorsIn'>;
+export type MovingBinding = Pick<CallBinding, 'eventIn' | 'retriesIn' | 'errorsIn' | 'oksIn'>;
 
 /** Where the outcomes of one call lead. */
 export class Moves {
@@ -250,6 +289,45 @@ export class Moves {
   }
 
   /**
+   * The outcome as the binding's `ok` reads it: a success that does not meet it is a failure.
+   *
+   * @throws UndecidedOutcome where the result leaves that open
+   */
+  judged(outcome: Outcome): Outcome {
+    const oks = outcome.kind === 'succeeded' ? this.#binding.oksIn?.(this.#allowedIn) : undefined;
+    if (oks === undefined || oks.length === 0) return outcome;
+    const ended = { ...endedBy(outcome), result: outcome.result ?? {} };
+    try {
+      if (oks.every((ok) => this.#isMet(ok, ended))) return outcome;
+    } catch (error) {
+      throw this.#undecided('ok', ended, error);
+    }
+    return { ...outcome, kind: 'failed', isNotOk: true };
+  }
+
+  /** @throws Error where the condition is open, or the function does not answer */
+  #isMet(
+    { test, isCondition, results }: Success,
+    ended: EndedWithText & { readonly result: ToolResult },
+  ): boolean {
+    if (isCondition) {
+      const open: string[] = [];
+      const met = (test as ConditionTest)(readOf(ended, results), (path) => open.push(path));
+      if (met !== undefined) return met;
+      throw new Error(`its result has no value to compare at ${open.map(quoted).join(', ')}`);
+    }
+    const { textOfAnswer, result } = ended;
+    const watch = watchOf({ result }, textOfAnswer);
+    const read = watch === undefined ? result : (watch.members.result as ToolResult);
+    const met: unknown = (test as ResultTest)(read);
+    if (watch?.rounded !== undefined) throw new RoundedAnswer(this.origin.tool, watch.rounded.name);
+    if (typeof met === 'boolean') return met;
+    // Its rejection, if it is a promise, must not end the process.
+    Promise.resolve(met).catch(() => {});
+    throw new Error('"ok" returned no boolean');
+  }
+
+  /**
    * What follows from an outcome. A success is always saved, even where its event leads nowhere.
    * `doubted`: the binding says that such an error leaves the outcome unknown.
    *
@@ -269,7 +347,8 @@ export class Moves {
     // If the handler's transaction was committed, the success is saved, and there is nothing left
     // to release. If it was rolled back, nothing was saved, and the release frees the run.
     if (savedByHandler) return 'release';
-    if (kind === 'failed' && this.#isDoubted(endedBy(outcome))) return 'doubted';
+    const isError = kind === 'failed' && outcome.isNotOk !== true;
+    if (isError && this.#isDoubted(endedBy(outcome))) return 'doubted';
     const move = kind === 'failed' ? this.#failed(endedBy(outcome)) : undefined;
     return move ?? (isUpdated ? this.#stays(saidOf(outcome)) : 'release');
   }
@@ -281,9 +360,10 @@ export class Moves {
    */
   successWithoutResult(): StepMove {
     const source = this.#binding.eventIn(this.#allowedIn);
-    if (typeof source === 'function' && source.sends === undefined)
+    const isChosen = typeof source === 'function' && source.sends === undefined;
+    if (isChosen || this.#binding.oksIn !== undefined)
       throw new Error(
-        `what a success of ${JSON.stringify(this.origin.tool)} sends depends on its result, ` +
+        `what a success of ${JSON.stringify(this.origin.tool)} is depends on its result, ` +
           'which is not there yet',
       );
     const sent = source === undefined ? undefined : this.#send(source, { result: {} }, SUCCEEDED);
@@ -370,7 +450,7 @@ export class Moves {
 
   /** @param option that of the binding whose function failed */
   #undecided(
-    option: 'success' | 'failure' | 'errors',
+    option: 'success' | 'failure' | 'errors' | 'ok',
     ended: Ended,
     cause: unknown,
   ): UndecidedOutcome {

@@ -631,12 +631,14 @@ export class Step {
    * @param isLast whether no later answer will show the outcome again. Then a save that failed is
    * tried again, for at most `maxStepMs`.
    */
-  settle(outcome: Outcome, onMoved: MoveListener, isLast: boolean): MaybePromise<Settled> {
+  settle(came: Outcome, onMoved: MoveListener, isLast: boolean): MaybePromise<Settled> {
     const { moves, isUpdated, savedByHandler } = this;
     if (moves === undefined) return 'unknown';
     if (this.doubt !== undefined) return this.#leaveDoubted();
+    let outcome: Outcome;
     let next: ReturnType<Moves['next']>;
     try {
+      outcome = moves.judged(came);
       next = moves.next(outcome, isUpdated, savedByHandler);
     } catch (error) {
       if (!(error instanceof UndecidedOutcome)) throw error;
@@ -945,8 +947,10 @@ export class Step {
 
   #tellReleased(events: Events, entry: TrailDraft | undefined): void {
     if (entry?.outcome === 'failed') {
-      const kind =
-        entry.kind === 'tool_error' || entry.kind === 'cancelled' ? entry.kind : 'rpc_error';
+      const known = (['tool_error', 'not_ok', 'cancelled'] as const).find(
+        (each) => each === entry.kind,
+      );
+      const kind = known ?? 'rpc_error';
       events.publish({ type: 'step.failed', ...this.#ending, kind });
       return;
     }

@@ -160,7 +160,8 @@ export interface TrailDraft extends CallNote {
    */
   readonly outcome?: TrailOutcome | undefined;
   /**
-   * What kind of outcome: `tool_error` (a result with `isError`), `rpc_error`, `rejected` (by the
+   * What kind of outcome: `tool_error` (a result with `isError`), `rpc_error`, `not_ok` (a result
+   * that does not meet the binding's `ok`). Or `rejected` (by the
    * upstream's transport), `not_forwarded`, `cancelled`, `taken_over`, `resolved` (by a person), or
    * the reason of a refusal.
    */

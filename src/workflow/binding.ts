@@ -16,6 +16,7 @@ import {
 } from '../options.ts';
 import type { Json, Uncertain } from '../stores/store.ts';
 import { isReserved } from './chart.ts';
+import { type Condition, type ConditionTest, parseCondition } from './condition.ts';
 import {
   type Model,
   parseStates,
@@ -155,6 +156,17 @@ export type ErrorRule =
   | 'unknown'
   | ((result: ToolResult | undefined, error: unknown) => 'failed' | 'unknown');
 
+/** Whether a result without `isError` is a success. */
+export type ResultTest = (result: ToolResult) => boolean;
+
+/** What counts as success, checked. */
+export interface Success {
+  /** The function, or the condition on what {@link Success.results} says. */
+  readonly test: ResultTest | ConditionTest;
+  readonly isCondition: boolean;
+  readonly results: 'structured' | 'text';
+}
+
 /**
  * Whether a binding is about a call with these arguments. Must be quick, synchronous and free of
  * effects.
@@ -233,6 +245,20 @@ export interface BindingOptions<
    */
   readonly errors?: ErrorRule | undefined;
   /**
+   * What counts as success, for a tool that answers "not found" without `isError`. It is a
+   * condition on the result, such as `{ status: 'approved' }`, or a function of it. A result that
+   * does not meet it is a failure, of the kind `not_ok`. Where the result leaves it open, or the function throws
+   * or returns no boolean, a step is held. The function must be synchronous and free of effects.
+   * Default: each result without `isError`.
+   */
+  readonly ok?: Condition | ResultTest | undefined;
+  /**
+   * What the condition `ok` reads. `'structured'`: the result's `structuredContent`. `'text'`:
+   * where that is absent, its one text block, if that is JSON of at most 64 kB. Default
+   * `'structured'`.
+   */
+  readonly results?: 'structured' | 'text' | undefined;
+  /**
    * Asked before the gate forwards the call. Where the guard throws, or takes longer than its
    * deadline, the gate refuses the call. Default: none.
    */
@@ -308,6 +334,8 @@ export type CallKind = 'step' | 'recorded' | 'free';
 
 /** A binding once its names are checked, so that their types no longer matter. */
 export interface AnyBinding extends Binding<string, string, string> {
+  /** `ok`, checked. */
+  readonly isOk?: Success | undefined;
   /** What rules of order say of it. Default: a step where it sends an event, else free. */
   readonly kind?: CallKind | undefined;
 }
@@ -324,7 +352,37 @@ export const errorsOption = lazily(() =>
   ),
 );
 
+/** The options `ok` and `results` of a binding, or of a rule of order. */
+export const okOptions = lazily(() => ({
+  ok: z.optional(z.unknown()),
+  results: z.optional(z.enum(['structured', 'text'])),
+}));
+
+/** @throws InterlockError `ERR_INTERLOCK_CONFIG`, and as {@link assertSynchronous} */
+export function parseOk(
+  what: string,
+  { ok, results }: { readonly ok?: unknown; readonly results?: Success['results'] | undefined },
+): Success | undefined {
+  if (ok === undefined) {
+    if (results === undefined) return undefined;
+    throw new InterlockError(
+      'ERR_INTERLOCK_CONFIG',
+      `${what}: "results" says what "ok" reads, and has no effect without it`,
+    );
+  }
+  assertSynchronous(what, 'ok', ok);
+  const isCondition = typeof ok !== 'function';
+  if (!isCondition && results !== undefined)
+    throw new InterlockError(
+      'ERR_INTERLOCK_CONFIG',
+      `${what}: "results" says what a condition reads, and "ok" is a function: leave one out`,
+    );
+  const test = isCondition ? parseCondition(`${what}: ok`, ok) : (ok as ResultTest);
+  return Object.freeze({ test, isCondition, results: results ?? 'structured' });
+}
+
 const optionsSchema = lazyOptions(() => ({
+  ...okOptions(),
   success: z.optional(z.unknown()),
   failure: z.optional(z.unknown()),
   retries: z.optional(z.int().check(z.minimum(1))),
@@ -366,12 +424,19 @@ export function parseBinding(name: unknown, states: unknown, event: unknown): An
     throw new InterlockError('ERR_INTERLOCK_CONFIG', `${message}: true; give both, or none`);
   }
   assertSynchronous(what, 'errors', rest.errors);
+  if (rest.ok !== undefined && success === undefined && failure === undefined)
+    throw new InterlockError(
+      'ERR_INTERLOCK_CONFIG',
+      `binding of ${what}: "ok" tells a success from a failure; give "success" or "failure" too`,
+    );
+  const isOk = parseOk(`binding of ${what}`, rest);
   return Object.freeze({
     tool,
     states: parseStates(what, states),
     ...(success === undefined ? {} : { success: parseSource(what, 'success', success) }),
     ...(failure === undefined ? {} : { failure: parseSource(what, 'failure', failure) }),
     ...rest,
+    ...(isOk && { isOk }),
   }) as AnyBinding;
 }
 

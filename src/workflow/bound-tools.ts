@@ -20,6 +20,7 @@ import {
   kindOfCalls,
   parseEvent,
   type SucceededCall,
+  type Success,
 } from './binding.ts';
 import type { BoundState, Model, Position } from './position.ts';
 import { jsonOf } from './stored.ts';
@@ -39,6 +40,8 @@ export interface CallBinding {
   retriesIn(state: string): number;
   /** What the bindings that are available in `state` say of errors. */
   errorsIn(state: string): readonly ErrorRule[];
+  /** What they say of success; each must agree. Absent where none says anything in any state. */
+  readonly oksIn?: (state: string) => readonly Success[];
   /**
    * Whether every binding that is available in `state` lets reads through while the run is held.
    * Absent where none does in any state.
@@ -69,6 +72,12 @@ export function combine(model: Model, bindings: readonly AnyBinding[]): CallBind
       bindings.flatMap(({ errors, states }) =>
         errors !== undefined && model.isIn(state, states) ? [errors] : [],
       ),
+    ...(bindings.some(({ isOk }) => isOk !== undefined) && {
+      oksIn: (state: string) =>
+        bindings.flatMap(({ isOk, states }) =>
+          isOk !== undefined && model.isIn(state, states) ? [isOk] : [],
+        ),
+    }),
     ...(bindings.some(({ whileHeld }) => whileHeld) && {
       isOpenWhileHeld: (state: string) => {
         const open = bindings.filter(({ states }) => model.isIn(state, states));

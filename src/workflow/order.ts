@@ -12,8 +12,13 @@ import {
   type ErrorRule,
   errorsOption,
   type Guard,
+  okOptions,
+  parseOk,
+  type ResultTest,
+  type Success,
 } from './binding.ts';
 import { placementOf } from './bound-tools.ts';
+import type { Condition } from './condition.ts';
 import {
   argumentsKey,
   digestOfArguments,
@@ -69,6 +74,13 @@ export interface OrderRule<N extends string = string> {
   readonly step?: boolean | undefined;
   /** As `errors` of a binding: what an error of the tool says of its outcome. */
   readonly errors?: ErrorRule | undefined;
+  /**
+   * As `ok` of a binding: what counts as success. Where the result of a lookup with `step: false`
+   * leaves it open, the lookup counts for nothing.
+   */
+  readonly ok?: Condition | ResultTest | undefined;
+  /** As `results` of a binding: what the condition `ok` reads. */
+  readonly results?: 'structured' | 'text' | undefined;
 }
 
 /** The rules of a workflow, by tool: `K` has rules, `M` is named by them. */
@@ -91,6 +103,7 @@ export interface Rule {
   /** `false` where the author says that its calls are no steps. */
   readonly step: boolean;
   readonly errors: ErrorRule | undefined;
+  readonly isOk: Success | undefined;
 }
 
 const ruleSchema = lazyOptions(() => ({
@@ -99,6 +112,7 @@ const ruleSchema = lazyOptions(() => ({
   once: z._default(z.boolean(), false),
   step: z._default(z.boolean(), true),
   errors: errorsOption(),
+  ...okOptions(),
 }));
 
 const neededSchema = lazyOptions(() => ({
@@ -198,7 +212,7 @@ export class Order {
   }
 
   #bindingOf(tool: string): AnyBinding {
-    const { after, once = false, errors } = this.#rules.get(tool) ?? {};
+    const { after, once = false, errors, isOk } = this.#rules.get(tool) ?? {};
     const effect = this.model.effects.get(tool);
     const states = expressionOf(after, once ? tool : undefined);
     const isAboutArguments = neededBy(after).some(({ own }) => own.length > 0);
@@ -208,6 +222,7 @@ export class Order {
       kind: this.#callKind(tool, effect),
       ...(effect && { success: successOf(tool, effect) }),
       ...(errors !== undefined && { errors }),
+      ...(isOk && { isOk }),
       ...(isAboutArguments && after !== undefined && { guard: guardOf(after) }),
     });
   }
@@ -221,9 +236,11 @@ export class Order {
 
   /** @throws InterlockError where a rule says `step: false` of a tool that must be a step */
   #assertSteps(what: string): void {
-    for (const { tool, step, once, undoneBy, after } of this.#rules.values()) {
+    for (const { tool, step, once, undoneBy, after, isOk } of this.#rules.values()) {
       if (step) continue;
       const own = `${what}: rule of ${showValue(tool)}: step: false`;
+      if (isOk && this.#callKind(tool, this.model.effects.get(tool)) === 'free')
+        throw fault(`${own}: "ok" has no effect, since no rule names the tool's success`);
       const isUsing = neededBy(after).some(({ consumes }) => consumes);
       for (const [name, isThere] of Object.entries({
         once,
@@ -267,7 +284,14 @@ function parseRule(what: string, tool: string, rule: unknown): Rule {
   const own = `${what}: rule of ${showValue(tool)}`;
   checkName(what, tool);
   if (rule === undefined) throw fault(`${own}: expected an object, got undefined`);
-  const { after, undoneBy = [], once, step, errors } = parseOptions(own, ruleSchema, rule);
+  const {
+    after,
+    undoneBy = [],
+    once,
+    step,
+    errors,
+    ...success
+  } = parseOptions(own, ruleSchema, rule);
   assertSynchronous(own, 'errors', errors);
   const needs = after === undefined ? undefined : parseAfter(own, after);
   if (neededBy(needs).some((each) => each.tool === tool))
@@ -276,7 +300,8 @@ function parseRule(what: string, tool: string, rule: unknown): Rule {
   for (const undoer of undoers) checkName(`${own}: undoneBy`, undoer);
   if (undoers.includes(tool)) throw fault(`${own}: undoneBy: a tool cannot undo itself`);
   const undone = [...new Set(undoers.map(String))];
-  return { tool, after: needs, undoneBy: undone, once, step, errors };
+  const isOk = parseOk(own, success);
+  return { tool, after: needs, undoneBy: undone, once, step, errors, isOk };
 }
 
 function parseAfter(what: string, after: unknown): Requirement {

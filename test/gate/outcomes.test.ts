@@ -310,3 +310,147 @@ describe('a failure event', () => {
     ]);
   });
 });
+
+describe('what counts as success', () => {
+  const approved: BindingOptions = { success: 'PAID', ok: { as: 'paid' } };
+
+  it('is a condition on the result: what does not meet it fails, and the answer stays', async () => {
+    const { client, trail, store, ...app } = await order({ ...approved, failure: 'DECLINED' });
+    const declined = await client.raw.call('pay', { as: 'declined' });
+    expect(declined).toMatchObject({ isError: false });
+    expect(declined.texts[0]).toBe('declined');
+    await app.order.isIn('declined');
+    await client.calls('retry');
+    store.take();
+    await client.calls('pay', { as: 'paid' });
+    expect(store.take()).toEqual(['claim', 'commit']);
+    await app.order.isIn('paid');
+    expect(await trail()).toMatchObject([
+      { event: 'DECLINED', outcome: 'failed', kind: 'not_ok', to: 'declined' },
+      { event: 'RETRY' },
+      { event: 'PAID', outcome: 'succeeded' },
+    ]);
+  });
+
+  it('lets the run go where a failure sends nothing, and counts among the retries', async () => {
+    const { client, trail, store, ...app } = await order(approved);
+    await client.raw.call('pay', { as: 'declined' });
+    expect(store.take()).toEqual(['claim', 'release']);
+    await app.order.isIn('open', 'idle');
+    expect(await trail()).toMatchObject([{ outcome: 'failed', kind: 'not_ok' }]);
+    const again = await order({ ...approved, failure: 'BROKE', retries: 1 });
+    await again.client.raw.call('pay', { as: 'declined' });
+    await again.order.isIn('open');
+    await again.client.raw.call('pay', { as: 'declined' });
+    await again.order.isIn('review');
+  });
+
+  it('leaves an error what it was, and asks "errors" about errors alone', async () => {
+    const { client, trail, ...app } = await order({ ...approved, errors: 'unknown' });
+    await client.raw.call('pay', { as: 'declined' });
+    await app.order.isIn('open', 'idle');
+    await client.raw.call('pay', { as: 'error' });
+    await app.order.isIn('open', 'held');
+  });
+
+  it.each<[string, BindingOptions['ok'], string]>([
+    ['is open', { 'payment.status': 'approved' }, 'no value to compare at "payment.status"'],
+    [
+      'throws',
+      () => {
+        throw new Error('no such field');
+      },
+      'no such field',
+    ],
+    ['returns a promise', (() => Promise.resolve(true)) as never, '"ok" returned no boolean'],
+  ])('holds the run where it %s, since the tool ran', async (_, ok, cause) => {
+    const { client, errors, ...app } = await order({ success: 'PAID', ok });
+    const { text } = await client.raw.call('pay', { as: 'paid' });
+    expect(text).toBe(RAN);
+    await app.order.isIn('open', 'held');
+    const told = errors.find((error) => error instanceof UnknownOutcome);
+    expect(String(told)).toContain('its "ok" could not be followed');
+    expect(String((told as UnknownOutcome).cause)).toContain(cause);
+    expect(String(told)).not.toContain('approved');
+  });
+
+  it('may be a function of the result', async () => {
+    const ok = ({ structuredContent }: ToolResult): boolean => structuredContent?.as === 'paid';
+    const { client, ...app } = await order({ success: 'PAID', failure: 'DECLINED', ok });
+    await client.raw.call('pay', { as: 'other' });
+    await app.order.isIn('declined');
+  });
+
+  it('reads a text block as JSON where the binding says so, and nothing else of the answer', async () => {
+    const textServer = (ledger: Ledger): McpServer => {
+      const server = new McpServer({ name: 'order', version: '1.0.0' });
+      const inputSchema = { texts: z.array(z.string()) };
+      server.registerTool('pay', { inputSchema }, ({ texts }) => {
+        ledger.calls.push('pay');
+        return { content: texts.map((text) => ({ type: 'text' as const, text })) };
+      });
+      return server;
+    };
+    const pay: BindingOptions = { ...approved, failure: 'DECLINED', results: 'text' };
+    const play = async (...texts: string[]) => {
+      const app = await scene({ workflow: orderGate(pay), makeServer: textServer });
+      const client = await app.client();
+      await client.raw.call('pay', { texts });
+      const view = await app.runs.read(client.run);
+      return [view?.state, view?.status];
+    };
+    expect(await play('{"as":"paid"}')).toEqual(['paid', 'idle']);
+    expect(await play('{"as":"declined"}')).toEqual(['declined', 'idle']);
+    const open = ['open', 'held'];
+    expect(await play('{"as":9007199254740993}')).toEqual(open);
+    expect(await play('paid')).toEqual(open);
+    expect(await play('{"as":"paid"}', 'and more')).toEqual(open);
+    expect(await play(JSON.stringify({ as: 'paid', more: 'x'.repeat(65_536) }))).toEqual(open);
+  });
+
+  it('decides whether a lookup counts for what comes after it', async () => {
+    const rules = {
+      look: { step: false, ok: { found: true } },
+      pay: { after: 'look' },
+    } as const;
+    const makeServer = (): McpServer => {
+      const server = new McpServer({ name: 'order', version: '1.0.0' });
+      server.registerTool('look', { inputSchema: { found: z.unknown() } }, ({ found }) => ({
+        content: [{ type: 'text', text: 'looked' }],
+        structuredContent: { found },
+      }));
+      server.registerTool('pay', {}, () => ({ content: [] }));
+      return server;
+    };
+    const app = await scene({
+      workflow: StateMachineGate.fromOrder(rules, { id: 'order' }),
+      makeServer,
+    });
+    const client = await app.client();
+    for (const found of [false, 'maybe']) {
+      expect((await client.calls('look', { found })).text).toBe('looked');
+      await client.isRefused('pay', 'state');
+    }
+    const { cause } = app.errors.at(-1) as Error;
+    expect(String(cause)).toContain('no value to compare at "found"');
+    await client.calls('look', { found: true });
+    await client.calls('pay');
+  });
+
+  it.each<[string, BindingOptions, string]>([
+    ['without an event', { ok: { as: 'paid' } }, '"ok" tells a success from a failure'],
+    ['that is no condition', { success: 'PAID', ok: 'paid' as never }, 'ok: expected a condition'],
+    ['of an async function', { success: 'PAID', ok: (async () => true) as never }, '"ok" must not'],
+    ['for nothing', { success: 'PAID', results: 'text' }, '"results" says what "ok" reads'],
+    ['of a function', { success: 'PAID', ok: () => true, results: 'text' }, 'leave one out'],
+  ])('is refused at construction %s', (_, pay, words) => {
+    expect(() => orderGate(pay)).toThrow(words);
+  });
+
+  it('is refused for a lookup whose success no rule names', () => {
+    const rules = { look: { step: false, ok: { found: true } } };
+    expect(() => StateMachineGate.fromOrder(rules, { id: 'order' })).toThrow(
+      '"ok" has no effect, since no rule names the tool\'s success',
+    );
+  });
+});

@@ -120,6 +120,18 @@ gate.bindTool('t', 'payment', { errors: 'unknown' }).bindTool('t', 'payment', {
   errors: (result, error) => (error === undefined && result?.isError ? 'unknown' : 'failed'),
 });
 
+gate
+  .bindTool('t', 'payment', { success: 'PAY', ok: { 'a.b': { gt: 1 }, any: [{ x: null }] } })
+  .bindTool('t', 'payment', { success: 'PAY', ok: ({ isError }) => isError !== true });
+// @ts-expect-error
+gate.bindTool('t', 'payment', { success: 'PAY', ok: async () => true });
+// @ts-expect-error
+gate.bindTool('t', 'payment', { success: 'PAY', ok: { not: 'x' } });
+// @ts-expect-error
+gate.bindTool('t', 'payment', { success: 'PAY', ok: { any: { x: 1 } } });
+// @ts-expect-error
+gate.bindTool('t', 'payment', { success: 'PAY', ok: 'approved' });
+
 // Events sent and states seen.
 void gate
   .transition('PAY')

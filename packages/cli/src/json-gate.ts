@@ -2,7 +2,12 @@
  * Workflows in JSON, for those who write no TypeScript. Hides the format: one schema says what is
  * right, to the command and, as JSON Schema, to editors.
  */
-import { type OrderRules, StateMachineGate, type StateSyncConfig } from 'mcp-interlock';
+import {
+  type Condition,
+  type OrderRules,
+  StateMachineGate,
+  type StateSyncConfig,
+} from 'mcp-interlock';
 import * as z from 'zod/mini';
 import { rightNames } from '../../../src/names.ts';
 import { isTable, parseOptions, showValue } from '../../../src/options.ts';
@@ -40,6 +45,42 @@ const errors = z.optional(
   ),
 );
 
+const scalarSchema = z.union([z.string(), z.number(), z.boolean(), z.null()]);
+
+const comparisonSchema = z.strictObject({
+  eq: z.optional(scalarSchema),
+  ne: z.optional(scalarSchema),
+  gt: z.optional(z.number()),
+  gte: z.optional(z.number()),
+  lt: z.optional(z.number()),
+  lte: z.optional(z.number()),
+  in: z.optional(z.array(scalarSchema).check(z.minLength(1))),
+  exists: z.optional(z.boolean()),
+});
+
+/** As `bindTool()` takes it, which checks it. */
+const conditionSchema: z.ZodMiniType<Condition> = z.catchall(
+  z.object({
+    any: z.optional(z.array(z.lazy(() => conditionSchema)).check(z.minLength(1))),
+    not: z.optional(z.lazy(() => conditionSchema)),
+  }),
+  z.union([scalarSchema, comparisonSchema]),
+) as z.ZodMiniType<Condition>;
+
+const ok = z.optional(
+  about(
+    conditionSchema,
+    'What counts as success, by paths into the result: { "status": "approved" }. ' +
+      'Default: each result without `isError`.',
+  ),
+);
+const results = z.optional(
+  about(
+    z.enum(['structured', 'text']),
+    'What `ok` reads: `structuredContent`, or else the one text block as JSON ("text").',
+  ),
+);
+
 const bindingSchema = z.strictObject({
   states: about(
     z.union([...expressionForms, z.array(expressionSchema).check(z.minLength(1))]),
@@ -61,6 +102,8 @@ const bindingSchema = z.strictObject({
     ),
   ),
   errors,
+  ok,
+  results,
   readOnly: z.optional(
     about(z.boolean(), 'The author says that the tool changes nothing: beside `whileHeld`.'),
   ),
@@ -183,6 +226,8 @@ const ruleSchema = z.strictObject({
     ),
   ),
   errors,
+  ok,
+  results,
 });
 
 const orderSchema = (document: Record<string, unknown>, table: TableOf) =>

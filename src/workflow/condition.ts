@@ -1,0 +1,243 @@
+/**
+ * Conditions on JSON, such as a tool's result. Hides paths, and how what is missing or of another
+ * type is neither true nor false.
+ */
+import { InterlockError } from '../errors.ts';
+import { ExactNumber } from '../numbers.ts';
+import { isTable, showValue } from '../options.ts';
+
+/** A value that a member of JSON is compared with. */
+export type Scalar = string | number | boolean | null;
+
+/** What must hold of one member; all that it names. */
+export interface Comparison {
+  /** It is this value. A value of another JSON type is unknown, but for `null`. */
+  readonly eq?: Scalar | undefined;
+  /** It is another value, or missing. As `eq` otherwise. */
+  readonly ne?: Scalar | undefined;
+  /** It is a number above this one. Anything but a number is unknown, as in the next three. */
+  readonly gt?: number | undefined;
+  readonly gte?: number | undefined;
+  readonly lt?: number | undefined;
+  readonly lte?: number | undefined;
+  /** It is one of these values. As `eq` otherwise. */
+  readonly in?: readonly Scalar[] | undefined;
+  /** Whether it is there at all. */
+  readonly exists?: boolean | undefined;
+}
+
+/**
+ * A condition on JSON: each key is a path, and its value what the member there must be. `any` holds
+ * where one of its conditions does, `not` where its condition does not. All of it must hold.
+ *
+ * A path has dots (`payment.status`), or is a JSON Pointer (RFC 6901) where it begins with `/`. A
+ * member that is called `any` or `not` is `/any` or `/not`.
+ */
+export interface Condition {
+  readonly any?: readonly Condition[] | undefined;
+  readonly not?: Condition | undefined;
+  readonly [path: string]: Scalar | Comparison | Condition | readonly Condition[] | undefined;
+}
+
+/** `undefined`: unknown. */
+export type Truth = boolean | undefined;
+
+/** A condition, checked. `unknown` is told each path that leaves it open. */
+export type ConditionTest = (value: unknown, unknown: (path: string) => void) => Truth;
+
+const OPERATORS = ['eq', 'ne', 'gt', 'gte', 'lt', 'lte', 'in', 'exists'] as const;
+type Operator = (typeof OPERATORS)[number];
+
+/** No condition needs more, and each level costs a call. */
+const DEEPEST = 16;
+
+/** A member that is not there. */
+const MISSING = Symbol('missing');
+
+/**
+ * @param what for errors: where the condition stands
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` for what is no condition
+ */
+export function parseCondition(what: string, condition: unknown, depth = 0): ConditionTest {
+  if (depth > DEEPEST) throw fault(what, `a condition has at most ${DEEPEST} levels`);
+  if (!isTable(condition))
+    throw fault(
+      what,
+      `expected a condition such as { status: 'approved' }, got ${showValue(condition)}`,
+    );
+  const members = Object.entries(condition).filter(([, member]) => member !== undefined);
+  if (members.length === 0) throw fault(what, 'expected a condition, got an empty object');
+  const tests = members.map(([name, member]): ConditionTest => {
+    const own = `${what}: ${showValue(name)}`;
+    if (name === 'not') return negated(parseCondition(own, member, depth + 1));
+    if (name !== 'any') return parseMember(own, name, member);
+    if (!Array.isArray(member) || member.length === 0)
+      throw fault(own, `expected one condition or more in an array, got ${showValue(member)}`);
+    return either(member.map((each) => parseCondition(own, each, depth + 1)));
+  });
+  return tests.length === 1 ? (tests[0] as ConditionTest) : all(tests);
+}
+
+function parseMember(what: string, path: string, member: unknown): ConditionTest {
+  const keys = keysOf(what, path);
+  const comparisons = isTable(member)
+    ? comparisonsOf(what, member)
+    : [scalarTest(what, 'eq', member)];
+  return (value, unknown) => {
+    const found = memberAt(value, keys);
+    let truth: Truth = true;
+    for (const compare of comparisons) {
+      const each = compare(found);
+      if (each === false) return false;
+      if (each === undefined) truth = undefined;
+    }
+    if (truth === undefined) unknown(path);
+    return truth;
+  };
+}
+
+type Compare = (found: unknown) => Truth;
+
+function comparisonsOf(what: string, member: Readonly<Record<string, unknown>>): Compare[] {
+  const given = Object.entries(member).filter(([, operand]) => operand !== undefined);
+  const right = OPERATORS.join(', ');
+  if (given.length === 0) throw fault(what, `expected one of ${right}, got an empty object`);
+  return given.map(([name, operand]) => {
+    const own = `${what}: ${name}`;
+    switch (name as Operator) {
+      case 'eq':
+      case 'ne':
+        return scalarTest(own, name as 'eq' | 'ne', operand);
+      case 'in':
+        return oneOf(own, operand);
+      case 'exists': {
+        if (typeof operand !== 'boolean')
+          throw fault(own, `expected true or false, got ${showValue(operand)}`);
+        return (found) => (found !== MISSING) === operand;
+      }
+      case 'gt':
+      case 'gte':
+      case 'lt':
+      case 'lte':
+        return ordered(own, name as 'gt' | 'gte' | 'lt' | 'lte', operand);
+      default:
+        throw fault(what, `expected one of ${right}, got ${showValue(name)}`);
+    }
+  });
+}
+
+function scalarTest(what: string, operator: 'eq' | 'ne', operand: unknown): Compare {
+  const scalar = scalarOf(what, operand);
+  if (operator === 'eq') return (found) => isEqual(found, scalar);
+  return (found) => (found === MISSING ? true : negate(isEqual(found, scalar)));
+}
+
+function oneOf(what: string, operand: unknown): Compare {
+  if (!Array.isArray(operand) || operand.length === 0)
+    throw fault(what, `expected one value or more in an array, got ${showValue(operand)}`);
+  const scalars = operand.map((each) => scalarOf(what, each));
+  return (found) => {
+    if (found === MISSING || found instanceof ExactNumber) return undefined;
+    if (found === null) return scalars.includes(null);
+    const same = scalars.filter((each) => each !== null && typeof each === typeof found);
+    return same.length === 0 ? undefined : same.includes(found as Scalar);
+  };
+}
+
+function ordered(what: string, operator: 'gt' | 'gte' | 'lt' | 'lte', operand: unknown): Compare {
+  if (typeof operand !== 'number' || !Number.isFinite(operand))
+    throw fault(what, `expected a number, got ${showValue(operand)}`);
+  return (found) => {
+    // A number that JavaScript rounds may be on the other side.
+    if (typeof found !== 'number') return undefined;
+    if (operator === 'gt') return found > operand;
+    if (operator === 'gte') return found >= operand;
+    return operator === 'lt' ? found < operand : found <= operand;
+  };
+}
+
+function scalarOf(what: string, operand: unknown): Scalar {
+  const isNumber = typeof operand === 'number' && Number.isFinite(operand);
+  if (operand === null || isNumber || typeof operand === 'string' || typeof operand === 'boolean')
+    return operand;
+  throw fault(
+    what,
+    `expected a text, a finite number, true, false or null, or an object with one of ` +
+      `${OPERATORS.join(', ')}; got ${showValue(operand)}`,
+  );
+}
+
+/** Of another JSON type than the operand, a value is unknown. `null` differs from each of them. */
+function isEqual(found: unknown, operand: Scalar): Truth {
+  if (found === MISSING || found instanceof ExactNumber) return undefined;
+  if (operand === null || found === null) return found === operand;
+  return typeof found === typeof operand ? found === operand : undefined;
+}
+
+function negated(test: ConditionTest): ConditionTest {
+  return (value, unknown) => negate(test(value, unknown));
+}
+
+function negate(truth: Truth): Truth {
+  return truth === undefined ? undefined : !truth;
+}
+
+/** False wins over unknown. */
+function all(tests: readonly ConditionTest[]): ConditionTest {
+  return (value, unknown) => {
+    const open: string[] = [];
+    let truth: Truth = true;
+    for (const test of tests) {
+      const each = test(value, (path) => open.push(path));
+      if (each === false) return false;
+      if (each === undefined) truth = undefined;
+    }
+    open.forEach(unknown);
+    return truth;
+  };
+}
+
+/** True wins over unknown. */
+function either(tests: readonly ConditionTest[]): ConditionTest {
+  return (value, unknown) => {
+    const open: string[] = [];
+    let truth: Truth = false;
+    for (const test of tests) {
+      const each = test(value, (path) => open.push(path));
+      if (each === true) return true;
+      if (each === undefined) truth = undefined;
+    }
+    open.forEach(unknown);
+    return truth;
+  };
+}
+
+/** @throws InterlockError for a path that is none */
+function keysOf(what: string, path: string): readonly string[] {
+  const keys = path.startsWith('/')
+    ? path
+        .slice(1)
+        .split('/')
+        .map((key) => key.replaceAll('~1', '/').replaceAll('~0', '~'))
+    : path.split('.');
+  if (!path.startsWith('/') && keys.includes(''))
+    throw fault(what, 'expected a path such as "payment.status", or a JSON Pointer such as "/a.b"');
+  return keys;
+}
+
+/** Only own members: a path never reads what JavaScript adds to an object. */
+function memberAt(value: unknown, keys: readonly string[]): unknown {
+  let found = value;
+  for (const key of keys) {
+    if (typeof found !== 'object' || found === null || found instanceof ExactNumber) return MISSING;
+    // An array has a length and other members that are none of JSON.
+    if (Array.isArray(found) && !/^(0|[1-9]\d{0,9})$/.test(key)) return MISSING;
+    if (!Object.hasOwn(found, key)) return MISSING;
+    found = (found as Record<string, unknown>)[key];
+  }
+  return found === undefined ? MISSING : found;
+}
+
+function fault(what: string, why: string): InterlockError {
+  return new InterlockError('ERR_INTERLOCK_CONFIG', `${what}: ${why}`);
+}
