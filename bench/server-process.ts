@@ -31,6 +31,8 @@ type Question = 'cpu' | 'memory' | 'count' | 'counted' | 'sample' | 'sampled' | 
 export interface ServerSetup extends Setup {
   /** Of its store: a server's address, or a file's path. */
   readonly address?: string | undefined;
+  /** As {@link StartOptions.isWalked}. */
+  readonly isWalked: boolean;
 }
 
 export interface StartOptions {
@@ -78,7 +80,7 @@ export class ServerProcess {
     }: Workload,
     { connections, nodeArguments = [], built, isWalked = false, node, core, address }: StartOptions,
   ): Promise<ServerProcess> {
-    const setup: ServerSetup = { ...kind, variant, address };
+    const setup: ServerSetup = { ...kind, variant, address, isWalked };
     const file = built ?? fileURLToPath(new URL('server.ts', import.meta.url));
     const loader = new URL('way-loader.ts', import.meta.url).href;
     const registering = `import { register } from 'node:module'; register('${loader}');`;

@@ -6,6 +6,7 @@ import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import { createMcpHandler, McpServer as McpServerV2 } from '@modelcontextprotocol/server';
 import express, { type Express, type Request, type RequestHandler, type Response } from 'express';
+import type { Clock } from 'mcp-interlock';
 import * as z from 'zod';
 import { Allocations } from './allocations.ts';
 import { Counting } from './counting.ts';
@@ -102,7 +103,16 @@ async function gates(): Promise<RequestHandler[]> {
   ];
   const byUser = { key: principalKey(), principal: (req: Request) => req.get('x-user') };
   const store = backend?.store ?? memoryStore({ maxRuns: 20_000 });
-  const many = { maxSessions: 20_000, store };
+  // Its clock stands still on a way: what a process asks for twice a second is on none of them.
+  const now = Date.now();
+  const clock: Clock = {
+    now: () => now,
+    after(ms, task) {
+      const timer = setTimeout(task, ms).unref();
+      return () => clearTimeout(timer);
+    },
+  };
+  const many = { maxSessions: 20_000, store, ...(setup.isWalked && { clock }) };
   const sessions = sessionStore(setup.sdk === 'v2' ? { ...byUser, ...many } : many);
   return [
     sessions,

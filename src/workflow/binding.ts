@@ -247,8 +247,9 @@ export interface BindingOptions<
   /**
    * What counts as success, for a tool that answers "not found" without `isError`. It is a
    * condition on the result, such as `{ status: 'approved' }`, or a function of it. A result that
-   * does not meet it is a failure, of the kind `not_ok`. Where the result leaves it open, or the function throws
-   * or returns no boolean, a step is held. The function must be synchronous and free of effects.
+   * does not meet it is a failure, of the kind `not_ok`. Where the result leaves it open, or the
+   * function throws or returns no boolean, a step is held. The function must be synchronous and
+   * free of effects.
    * Default: each result without `isError`.
    */
   readonly ok?: Condition | ResultTest | undefined;
