@@ -4,7 +4,8 @@
  */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
-import { isTable, lazyOptions, parseOptions, showValue } from '../options.ts';
+import { functionOption, isTable, lazyOptions, parseOptions, showValue } from '../options.ts';
+import type { Uncertain } from '../stores/store.ts';
 import {
   type AnyBinding,
   assertSynchronous,
@@ -12,10 +13,12 @@ import {
   type ErrorRule,
   errorsOption,
   type Guard,
+  type GuardedCall,
   okOptions,
   parseOk,
   type ResultTest,
   type Success,
+  type VisibleTest,
 } from './binding.ts';
 import { placementOf } from './bound-tools.ts';
 import type { Condition } from './condition.ts';
@@ -81,6 +84,12 @@ export interface OrderRule<N extends string = string> {
   readonly ok?: Condition | ResultTest | undefined;
   /** As `results` of a binding: what the condition `ok` reads. */
   readonly results?: 'structured' | 'text' | undefined;
+  /** As `guard` of a binding. It is asked once all that the rule needs is there. Default: none. */
+  readonly guard?: Guard | undefined;
+  /** As `visible` of a binding: who sees the tool. Default: all clients. */
+  readonly visible?: VisibleTest | undefined;
+  /** As `uncertain` of a binding: what follows an unknown outcome. Not beside `step: false`. */
+  readonly uncertain?: Uncertain | undefined;
 }
 
 /** The rules of a workflow, by tool: `K` has rules, `M` is named by them. */
@@ -104,6 +113,9 @@ export interface Rule {
   readonly step: boolean;
   readonly errors: ErrorRule | undefined;
   readonly isOk: Success | undefined;
+  readonly guard: Guard | undefined;
+  readonly visible: VisibleTest | undefined;
+  readonly uncertain: Uncertain | undefined;
 }
 
 const ruleSchema = lazyOptions(() => ({
@@ -113,6 +125,9 @@ const ruleSchema = lazyOptions(() => ({
   step: z._default(z.boolean(), true),
   errors: errorsOption(),
   ...okOptions(),
+  guard: z.optional(functionOption<Guard>()),
+  visible: z.optional(functionOption<VisibleTest>()),
+  uncertain: z.optional(z.enum(['hold', 'retry'])),
 }));
 
 const neededSchema = lazyOptions(() => ({
@@ -212,10 +227,13 @@ export class Order {
   }
 
   #bindingOf(tool: string): AnyBinding {
-    const { after, once = false, errors, isOk } = this.#rules.get(tool) ?? {};
+    const rule = this.#rules.get(tool);
+    const { after, once = false, errors, isOk, visible, uncertain } = rule ?? {};
     const effect = this.model.effects.get(tool);
     const states = expressionOf(after, once ? tool : undefined);
     const isAboutArguments = neededBy(after).some(({ own }) => own.length > 0);
+    const needs = isAboutArguments && after !== undefined ? guardOf(after) : undefined;
+    const guard = needs && rule?.guard ? inTurn(needs, rule.guard) : (needs ?? rule?.guard);
     return Object.freeze({
       tool,
       states: Object.freeze([states]),
@@ -223,7 +241,9 @@ export class Order {
       ...(effect && { success: successOf(tool, effect) }),
       ...(errors !== undefined && { errors }),
       ...(isOk && { isOk }),
-      ...(isAboutArguments && after !== undefined && { guard: guardOf(after) }),
+      ...(guard && { guard }),
+      ...(visible && { visible }),
+      ...(uncertain && { uncertain }),
     });
   }
 
@@ -236,7 +256,7 @@ export class Order {
 
   /** @throws InterlockError where a rule says `step: false` of a tool that must be a step */
   #assertSteps(what: string): void {
-    for (const { tool, step, once, undoneBy, after, isOk } of this.#rules.values()) {
+    for (const { tool, step, once, undoneBy, after, isOk, uncertain } of this.#rules.values()) {
       if (step) continue;
       const own = `${what}: rule of ${showValue(tool)}: step: false`;
       if (isOk && this.#callKind(tool, this.model.effects.get(tool)) === 'free')
@@ -246,6 +266,7 @@ export class Order {
         once,
         undoneBy: undoneBy.length > 0,
         consumes: isUsing,
+        uncertain: uncertain !== undefined,
       }))
         if (isThere) throw fault(`${own} does not go with "${name}", which only a step can keep`);
       const why = this.#steps.get(tool);
@@ -284,15 +305,8 @@ function parseRule(what: string, tool: string, rule: unknown): Rule {
   const own = `${what}: rule of ${showValue(tool)}`;
   checkName(what, tool);
   if (rule === undefined) throw fault(`${own}: expected an object, got undefined`);
-  const {
-    after,
-    undoneBy = [],
-    once,
-    step,
-    errors,
-    ...success
-  } = parseOptions(own, ruleSchema, rule);
-  assertSynchronous(own, 'errors', errors);
+  const { after, undoneBy = [], ...parsed } = parseOptions(own, ruleSchema, rule);
+  assertSynchronous(own, 'errors', parsed.errors);
   const needs = after === undefined ? undefined : parseAfter(own, after);
   if (neededBy(needs).some((each) => each.tool === tool))
     throw fault(`${own}: after: a tool cannot be after itself; for "at most once" say once: true`);
@@ -300,8 +314,11 @@ function parseRule(what: string, tool: string, rule: unknown): Rule {
   for (const undoer of undoers) checkName(`${own}: undoneBy`, undoer);
   if (undoers.includes(tool)) throw fault(`${own}: undoneBy: a tool cannot undo itself`);
   const undone = [...new Set(undoers.map(String))];
-  const isOk = parseOk(own, success);
-  return { tool, after: needs, undoneBy: undone, once, step, errors, isOk };
+  const { once, step, errors, guard, visible, uncertain } = parsed;
+  const isOk = parseOk(own, parsed);
+  assertSynchronous(own, 'visible', visible);
+  const asked = { errors, isOk, guard, visible, uncertain };
+  return { tool, after: needs, undoneBy: undone, once, step, ...asked };
 }
 
 function parseAfter(what: string, after: unknown): Requirement {
@@ -406,7 +423,15 @@ function successOf(tool: string, effect: Effect): AnyBinding['success'] {
 }
 
 /** Refuses a call that needs an earlier one with the same arguments, and says which. */
-function guardOf(after: Requirement): Guard {
+/** The second guard is asked where the first one lets the call through. */
+function inTurn(first: (call: GuardedCall) => boolean | string, second: Guard): Guard {
+  return (call) => {
+    const answer = first(call);
+    return answer === true ? second(call) : answer;
+  };
+}
+
+function guardOf(after: Requirement): (call: GuardedCall) => boolean | string {
   return (call) => {
     const placement = placementOf(call);
     const done = readText(call.state);

@@ -61,5 +61,17 @@ StateMachineGate.fromOrder({ a: { once: 'yes' } });
 StateMachineGate.fromOrder({ a: {} }, { onAction: () => {} });
 // @ts-expect-error
 StateMachineGate.fromOrder({ a: {} }, { ids: 'a' });
+StateMachineGate.fromOrder({
+  a: {
+    ok: { status: 'open' },
+    guard: ({ args }) => args.sum !== 0 || 'Say a sum',
+    uncertain: 'retry',
+  },
+  b: { step: false, visible: ({ principal }) => principal !== undefined, after: 'a' },
+});
+// @ts-expect-error
+StateMachineGate.fromOrder({ a: { guard: () => 7 } });
+// @ts-expect-error
+StateMachineGate.fromOrder({ a: { uncertain: 'wait' } });
 // @ts-expect-error
 StateMachineGate.fromOrder({ a: { errors: async () => 'failed' } });

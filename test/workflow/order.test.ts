@@ -512,6 +512,56 @@ describe('a gate of rules of order, over HTTP', () => {
   });
 });
 
+describe('a rule that says more of its tool', () => {
+  const rules: OrderRules = {
+    look: { step: false, visible: ({ principal }) => principal?.includes('ann') === true },
+    cancel: {
+      after: { tool: 'find', same: ['id'] },
+      guard: ({ args }) => args.sure === true || 'Ask the customer first.',
+      uncertain: 'retry',
+    },
+  };
+  const open = () =>
+    scene({
+      workflow: StateMachineGate.fromOrder(rules, { id: 'more' }),
+      makeServer: toolServer(['look', 'find', 'cancel']),
+    });
+
+  it('asks its guard once the rule is met, and in its own words', async () => {
+    const client = await (await open()).client();
+    const early = await client.isRefused('cancel', 'state', { id: '1', sure: true });
+    expect(early.text).toContain('find');
+    await client.calls('find', { id: '1' });
+    const other = await client.isRefused('cancel', 'guard', { id: '2', sure: true });
+    expect(other.text).toContain('call find with the same id first');
+    const unsure = await client.isRefused('cancel', 'guard', { id: '1' });
+    expect(unsure.text).toContain('Ask the customer first.');
+    await client.calls('cancel', { id: '1', sure: true });
+  });
+
+  it('shows a tool to those alone whom "visible" says', async () => {
+    const app = await open();
+    const [ann, bob] = [await app.client('ann'), await app.client('bob')];
+    await ann.sees(['look', 'find']);
+    await bob.sees(['find']);
+    await ann.calls('look');
+    await bob.isRefused('look', 'state');
+  });
+
+  it('says what follows an unknown outcome, as a binding does', () => {
+    const workflow = StateMachineGate.fromOrder(rules, { id: 'more' }).compile();
+    expect(workflow.match('cancel', { id: '1' })?.uncertain).toBe('retry');
+    expect(workflow.match('look', {})?.uncertain).toBeUndefined();
+  });
+
+  it('says what a step alone can keep of no lookup', () => {
+    const lookup = { find: { step: false, uncertain: 'retry' as const } };
+    expect(() => StateMachineGate.fromOrder(lookup)).toThrow(
+      'rule of "find": step: false does not go with "uncertain", which only a step can keep',
+    );
+  });
+});
+
 describe('what if', () => {
   it('tells where the success of a tool with remembered arguments leads', () => {
     const gate = shop();

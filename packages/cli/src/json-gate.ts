@@ -228,6 +228,13 @@ const ruleSchema = z.strictObject({
   errors,
   ok,
   results,
+  uncertain: z.optional(
+    about(
+      z.enum(['hold', 'retry']),
+      'What follows a call whose outcome is unknown: "hold" stops the run, ' +
+        '"retry" lets it try again.',
+    ),
+  ),
 });
 
 const orderSchema = (document: Record<string, unknown>, table: TableOf) =>
