@@ -3,6 +3,7 @@ import {
   type AtomicStateStore,
   InterlockError,
   memoryStore,
+  principalKey,
   runsOf,
   StateMachineGate,
   workflowHealth,
@@ -192,6 +193,20 @@ describe('a workflow that operators have stopped', () => {
     here.clock.advance(KNOWN_MS);
     answer.open();
     for (const each of calls) expect((await each).result).toMatchObject(refusal('frozen'));
+    expect(here.ledger.calls).toEqual([]);
+  });
+
+  it('forwards no step without its claim, where operators let it go on meanwhile', async () => {
+    const session = { key: principalKey(), principal: () => 'ann' };
+    const { here, there, session: client } = await twoProcesses({ session });
+    await here.runs.freezeAll(NIGHT);
+    here.store.fail('read', 1, 'late');
+    const paying = client.call('cart.pay');
+    await expect.poll(() => here.store.late).toHaveLength(1);
+    await there.runs.unfreezeAll(NIGHT);
+    here.clock.advance(KNOWN_MS);
+    here.store.late.splice(0)[0]?.();
+    expect((await paying).result).toMatchObject(refusal('frozen'));
     expect(here.ledger.calls).toEqual([]);
   });
 
