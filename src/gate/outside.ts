@@ -192,13 +192,14 @@ export async function freezeFromOutside(
 ): Promise<{ readonly isChanged: boolean; readonly state: string } | 'unknown-run'> {
   const { workflow, store, ttlMs, clock, events, onError, tell } = mover;
   const token = newToken();
-  const stored = storedIn(await store.read(run, ttlMs, workflow.id), workflow.id);
-  const from = stored?.snapshot.state ?? workflow.start.state;
+  const lasting = { clock, forMs: TIMES.leaseMs, onError };
+  const record = await persist(() => store.read(run, ttlMs, workflow.id), lasting);
+  const from = storedIn(record, workflow.id)?.snapshot.state ?? workflow.start.state;
   const entry = { from, event: by === undefined ? UNFREEZE : FREEZE, ...said };
   const initial = { ...workflow.start, updatedAt: clock.now() };
   const key = { run, workflow: workflow.id, token, create, ttlMs };
   const ask = (): Promise<FreezeResult> => store.freeze({ ...key, freeze: by, initial, entry });
-  const frozen = await persist(ask, { clock, forMs: TIMES.leaseMs, onError });
+  const frozen = await persist(ask, lasting);
   if (frozen.status === 'unknown') return 'unknown-run';
   const { state } = frozen.snapshot;
   if (frozen.status === 'unchanged') return { isChanged: false, state };
