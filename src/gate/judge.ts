@@ -341,6 +341,7 @@ export class Judge {
       states: workflow.claimable(binding, beginsAnew(this.#config, run.run)),
       restarts: restarts ? run : undefined,
       begin: beginningOf(this.#config, run),
+      stops: () => stoppedByOperators(this.#config, run, tool),
       opens,
       request,
       onTooLong: () => giveUp(id, true),

@@ -109,11 +109,11 @@ export async function moveFromOutside(
   ) => StepMove | undefined | Promise<StepMove | undefined>,
 ): Promise<StepMove | NotMoved | 'unchanged'> {
   const { workflow, store, ttlMs, turns, clock, events, onError } = mover;
-  if (!whileStopped) {
-    const stopped = await store.switchOf(workflow.id)?.now();
-    if (stopped === 'unread') throw new StoreUnavailable('the store could not be asked');
-    if (stopped?.all !== undefined) return 'frozen';
-  }
+  const stops = async (): Promise<Refused | undefined> => {
+    const stopped = whileStopped ? undefined : await store.switchOf(workflow.id)?.now();
+    if (stopped === 'unread') return { reason: 'unavailable' };
+    return stopped?.all && { reason: 'frozen', stops: 'workflow' };
+  };
   const rules: StepRules = {
     workflow,
     whenEnded: 'keep',
@@ -132,13 +132,14 @@ export async function moveFromOutside(
       states: undefined,
       begin,
       begins,
+      stops,
       request: NO_REQUEST,
       onTooLong: () => {},
     };
     return claimRun(rules, wanted, (own) => tellMovedOutside(mover, run, own));
   };
   // The move does nothing but its own commit, so it may be repeated.
-  let step = await claim('retry');
+  let step = (await stops()) ?? (await claim('retry'));
   // A client can leave as many unknown outcomes as the store keeps keys. That must not keep an
   // operator from the run: a claim that holds needs no room for a key.
   if (!(step instanceof Step) && step.reason === 'too-many-held') step = await claim('hold');

@@ -12,7 +12,7 @@ import { claimOf } from '../../src/testing/fixtures.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { latch } from '../helpers/latch.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
-import { begins, pass, type SceneOptions, scene, settle } from '../helpers/scene.ts';
+import { begins, pass, passUntil, type SceneOptions, scene, settle } from '../helpers/scene.ts';
 
 const NIGHT = { actor: 'night shift', note: 'the provider charges twice' };
 const KNOWN_MS = 500;
@@ -194,6 +194,47 @@ describe('a workflow that operators have stopped', () => {
     answer.open();
     for (const each of calls) expect((await each).result).toMatchObject(refusal('frozen'));
     expect(here.ledger.calls).toEqual([]);
+  });
+
+  it('is begun anew by no call that is refused', async () => {
+    const session = { key: principalKey(), principal: () => 'ann' };
+    const { here, there, session: client } = await twoProcesses({ session });
+    await client.call('cart.pay');
+    await there.runs.freezeAll(NIGHT);
+    here.clock.advance(KNOWN_MS);
+    expect((await client.call('cart.add_item')).result).toMatchObject(refusal('frozen'));
+    expect(await here.runs.read(principalKey().runKey('ann'))).toMatchObject({
+      state: 'confirmed',
+      status: 'idle',
+    });
+  });
+
+  it('is moved by no loop of calls that are refused', async () => {
+    const workflow = new StateMachineGate(
+      { id: 'support', initial: 'diagnosis', states: { diagnosis: {}, escalation: {} } },
+      { loopShield: { max: 1, fallback: { state: 'escalation' } } },
+    ).bindTool('cart.view', 'diagnosis');
+    const here = await scene({ workflow });
+    const there = await scene({ workflow, beside: here });
+    const session = await here.session();
+    await session.call('cart.view');
+    await there.runs.freezeAll(NIGHT);
+    here.clock.advance(KNOWN_MS);
+    expect((await session.call('cart.view')).result).toMatchObject(refusal('frozen'));
+    expect(await here.runs.read(session.id)).toMatchObject({ state: 'diagnosis', status: 'idle' });
+  });
+
+  it('is moved by no event that waited for a step', async () => {
+    const { here, there, session } = await twoProcesses();
+    const paying = await begins(here, 'cart.pay', () => session.call('cart.pay'));
+    const sending = here.runs.send(session.id, 'CANCEL');
+    await settle();
+    await there.runs.freezeAll(NIGHT);
+    here.clock.advance(KNOWN_MS);
+    paying.finish();
+    await paying.answer;
+    expect(await passUntil(here.clock, sending)).toEqual({ sent: false, reason: 'frozen' });
+    expect(await here.runs.read(session.id)).toMatchObject({ state: 'confirmed', status: 'idle' });
   });
 
   it('forwards no step without its claim, where operators let it go on meanwhile', async () => {
