@@ -14,7 +14,7 @@ import { beginsAnew, type CallOrigin, Moves } from '../step/outcome.ts';
 import { calledOff, type Refused, Step } from '../step/step.ts';
 import { pauseBefore, turnKey } from '../step/turns.ts';
 import type { CallNote, Json } from '../stores/store.ts';
-import { ARGUMENTS, type Call } from '../wire/call.ts';
+import { ARGUMENTS, type Call, type Holder } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { argumentsFault, headerFault } from '../wire/headers.ts';
 import { isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
@@ -69,6 +69,21 @@ export type Verdict = 'forward' | ClaimedCall | RecordedCall | 'answered' | 'end
 
 /** Called where a cancelled step did not stop in time; with `isTooLong`, where it ran too long. */
 export type GiveUp = (id: RequestId, isTooLong: boolean) => void;
+
+/** A call that runs beside others, and for whose answer no gate waits. */
+export class PassedCall implements Holder {
+  readonly config: GateConfig;
+  readonly run: Run;
+  readonly standing: Standing;
+
+  constructor(config: GateConfig, run: Run, standing: Standing) {
+    this.config = config;
+    this.run = run;
+    this.standing = standing;
+  }
+
+  withdraw(): void {}
+}
 
 /** A call that a binding matches, of a run that is known. */
 interface BoundCall {
@@ -266,7 +281,10 @@ export class Judge {
   #forward(asked: BoundCall, standing: Standing): MaybePromise<Verdict> {
     const { incoming, tool, run, binding } = asked;
     const { id } = incoming;
-    if (binding.kind !== 'recorded' || !isRequestId(id)) return 'forward';
+    if (binding.kind !== 'recorded' || !isRequestId(id)) {
+      incoming.holders = [...incoming.holders, new PassedCall(this.#config, run, standing)];
+      return 'forward';
+    }
     const odd = unforeseen(binding, standing, () => askedCall(incoming, tool, run));
     if (odd !== undefined) return this.#refuseBound(asked, odd);
     const note = { ...this.#noteOf(incoming, run, tool), digest: digestOfCall(incoming) };

@@ -12,6 +12,7 @@ import { claimOf } from '../../src/testing/fixtures.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { latch } from '../helpers/latch.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
+import { callOf, send } from '../helpers/raw.ts';
 import { begins, pass, passUntil, type SceneOptions, scene, settle } from '../helpers/scene.ts';
 
 const NIGHT = { actor: 'night shift', note: 'the provider charges twice' };
@@ -194,6 +195,37 @@ describe('a workflow that operators have stopped', () => {
     answer.open();
     for (const each of calls) expect((await each).result).toMatchObject(refusal('frozen'));
     expect(here.ledger.calls).toEqual([]);
+  });
+
+  it('forwards no call beside one of its batch, or before a second gate, that waited', async () => {
+    const second = new StateMachineGate({ id: 'second', initial: 'on', states: { on: {} } });
+    const machine = second.bindTool('cart.view', 'on', { guard: () => guard() });
+    const asked = latch();
+    const answer = latch();
+    const guard = async () => {
+      asked.open();
+      await answer.opened;
+      return true;
+    };
+    const workflow = shopGate().bindTool('cart.guarded', '*', { guard });
+    const options = { workflow, shape: { answers: 'json' } } as const;
+    const here = await scene(options);
+    const there = await scene({ workflow: shopGate(), beside: here });
+    const session = await here.session();
+    const body = [callOf('v', 'cart.view'), callOf('g', 'cart.guarded')];
+    const headers = { ...session.headers, 'mcp-protocol-version': '2025-03-26' };
+    const batch = send(here.url, { headers, body });
+    await asked.opened;
+    const both = await scene({ workflow: [shopGate(), machine], beside: here });
+    const viewing = (await both.session()).call('cart.view');
+    await both.isServing(1);
+    await there.runs.freezeAll(NIGHT);
+    here.clock.advance(KNOWN_MS);
+    answer.open();
+    for (const { result } of (await batch).messages)
+      expect(result).toMatchObject(refusal('frozen', { workflow: 'checkout' }));
+    expect((await viewing).result).toMatchObject(refusal('frozen', { workflow: 'checkout' }));
+    expect([...here.ledger.calls, ...both.ledger.calls]).toEqual([]);
   });
 
   it('is begun anew by no call that is refused', async () => {
