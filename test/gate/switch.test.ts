@@ -466,6 +466,33 @@ describe('what a process knows of the switch', () => {
     expect((await viewing).result).toMatchObject(refusal('frozen'));
   });
 
+  it('is asked again where its own write was answered late, and others have written since', async () => {
+    const clock = new ManualClock();
+    const inner = memoryStore({ now: clock.now });
+    const late = latch();
+    const written = latch();
+    const data: AtomicStateStore = {
+      ...plain(inner),
+      readSwitch: async (name) => inner.readSwitch?.(name),
+      async swapSwitch(...args) {
+        const isSwapped = (await inner.swapSwitch?.(...args)) ?? false;
+        written.open();
+        await late.opened;
+        return isSwapped;
+      },
+    };
+    const app = await scene({ workflow: shopGate(), beside: { clock, data } });
+    const session = await app.session();
+    await session.call('cart.view');
+    const freezing = app.runs.freezeAll({ tool: 'cart.checkout', ...NIGHT });
+    await written.opened;
+    await runsOf(shopGate(), { store: inner }).freezeAll(NIGHT);
+    clock.advance(2 * KNOWN_MS);
+    late.open();
+    await freezing;
+    expect((await session.call('cart.view')).result).toMatchObject(refusal('frozen'));
+  });
+
   it('is none where a store keeps no switches: its calls go on, and an operator reads why', async () => {
     const app = await scene({ workflow: shopGate(), data: plain(memoryStore()) });
     const session = await app.session();
