@@ -348,8 +348,9 @@ export class Runs<E extends string = string, Q = StateExpression> {
    */
   async freeze(run: string, options: FreezeOptions): Promise<Frozen> {
     const by = parseFreeze('freeze()', options);
-    // Its clients have seen that it left a state whose deadline has passed.
-    await expireFromOutside(this.#mover, run);
+    // Its clients have seen that it left a state whose deadline has passed. An app that fails to
+    // begin it, or a store, must not keep an operator from stopping it.
+    await expireFromOutside(this.#mover, run).catch(this.#mover.onError);
     const frozen = await freezeFromOutside(this.#mover, run, by, by, ownerOf(run));
     if (frozen === 'unknown-run') return { frozen: false, reason: frozen };
     if (!frozen.isChanged) return { frozen: false, reason: 'frozen' };
@@ -367,9 +368,12 @@ export class Runs<E extends string = string, Q = StateExpression> {
     const thawed = await freezeFromOutside(this.#mover, run, undefined, by);
     if (thawed === 'unknown-run') return { unfrozen: false, reason: thawed };
     if (!thawed.isChanged) return { unfrozen: false, reason: 'not-frozen' };
-    const isExpired = await expireFromOutside(this.#mover, run);
-    const state = isExpired ? (await this.read(run))?.state : undefined;
-    return { unfrozen: true, state: state ?? thawed.state };
+    const expiring = expireFromOutside(this.#mover, run);
+    const view = await expiring
+      .then((isExpired) => (isExpired ? this.read(run) : undefined))
+      // It goes on all the same.
+      .catch((error: unknown) => void this.#mover.onError(error));
+    return { unfrozen: true, state: view?.state ?? thawed.state };
   }
 
   /**

@@ -21,8 +21,6 @@ export interface Ask {
 /** Why a call does not go on, and where its run stands, as far as that is known. */
 export interface RefusedCall extends Refused {
   readonly standing?: Standing | undefined;
-  /** What operators have stopped, where that is not the run alone. */
-  readonly stops?: 'workflow' | 'tool' | undefined;
   /** The state that the run has left for this call, because its deadline has passed. */
   readonly left?: string | undefined;
 }

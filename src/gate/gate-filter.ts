@@ -24,6 +24,7 @@ import {
   announcing,
   ClaimedCall,
   createdTask,
+  GatedCall,
   holdersOf,
   outcomeOf,
   replacing,
@@ -34,7 +35,7 @@ import {
 import type { GateConfig } from './config.ts';
 import type { RefusedCall } from './decide.ts';
 import { Gates } from './gates.ts';
-import { Judge, type Verdict } from './judge.ts';
+import { Judge, PassedCall, type Verdict } from './judge.ts';
 import { CachedLists } from './list-cache.ts';
 import {
   declareListChanged,
@@ -47,12 +48,12 @@ import {
 import { ShownTools } from './lists.ts';
 import { ReadFilter } from './reads.ts';
 import { type AwaitedCall, RecordedCall } from './recorded-call.ts';
-import { stoppedByOperators } from './standing.ts';
+import { type OperatorsStop, stoppedByOperators } from './standing.ts';
 import { carryOn, recordLater, TaskFilter } from './tasks.ts';
 import { ToldRequests } from './told-requests.ts';
 import { keepsSecrets, TELLING_CALLS, visibilityFor } from './visibility.ts';
 
-/** Why a call that has its claim is not forwarded, and the gate whose reason it is. */
+/** Why a call that was let through is not forwarded, and the gate whose reason it is. */
 interface LateStop {
   readonly config: GateConfig;
   readonly why: RefusedCall;
@@ -62,6 +63,9 @@ const TURN_ENDED: RefusedCall = {
   reason: 'unavailable',
   cause: 'its turn ended before it began',
 };
+
+/** How often a call that is to be forwarded may wait for the renewal of a lease. */
+const MOST_WAITS = 2;
 
 const NONE: readonly AwaitedCall[] = [];
 const OF_TOOLS = ['tools'] as const;
@@ -218,22 +222,37 @@ class GateFilter implements Filter {
 
   /**
    * What operators have stopped of a call's workflows. The gate asks last, since a call may have
-   * waited for another gate's claim, or for guards.
+   * waited for another gate's claim, for guards, or for another call of its request.
    */
   #stopOf(incoming: Call): MaybePromise<LateStop | undefined> {
-    const holders = holdersOf(incoming);
-    for (const { config, run, step } of holders) {
-      const why = stoppedByOperators(config, run, step.tool);
-      if (isPromise(why)) return lateStopOf(holders);
-      if (why !== undefined) return { config, why: { ...why, snapshot: step.snapshot } };
+    const tool = String(incoming.named);
+    for (const each of gatedOf(incoming)) {
+      const why = stoppedByOperators(each.config, each.run, tool);
+      if (isPromise(why)) return lateStopOf(incoming, tool);
+      if (why !== undefined) return lateStop(each, why);
     }
     return undefined;
   }
 
-  #confirm(stop: LateStop | undefined, incoming: Call, judge: Judge): MaybePromise<void> {
-    if (stop === undefined || this.#isCancelled(incoming))
-      return resume(keepsClaims(holdersOf(incoming)), this, this.#sendOn, incoming, judge);
-    return new Judge(stop.config, this.#exchange, this.#admission).refuseLate(incoming, stop.why);
+  /** @param waits how often it has waited for a lease */
+  #confirm(
+    stop: LateStop | undefined,
+    incoming: Call,
+    judge: Judge,
+    waits = 0,
+  ): MaybePromise<void> {
+    const isAwaited = incoming.holders.some((each) => each instanceof GatedCall);
+    if (stop !== undefined && !(isAwaited && this.#isCancelled(incoming)))
+      return new Judge(stop.config, this.#exchange, this.#admission).refuseLate(incoming, stop.why);
+    if (!isAwaited) return undefined;
+    const kept = keepsClaims(holdersOf(incoming));
+    if (!isPromise(kept)) return this.#sendOn(kept, incoming, judge);
+    return kept.then((isKept) =>
+      // Operators may have stopped it meanwhile.
+      isKept && waits < MOST_WAITS
+        ? after(this.#stopOf(incoming), (late) => this.#confirm(late, incoming, judge, waits + 1))
+        : this.#sendOn(isKept, incoming, judge),
+    );
   }
 
   /** Lets the steps of a call go on, if its client still waits and its claims still hold. */
@@ -464,8 +483,7 @@ class GateFilter implements Filter {
    */
   #announced(call: AwaitedCall, transform: MaybePromise<Transform>): MaybePromise<Transform> {
     const incoming = this.#exchange.messages.find(({ id }) => id === call.id);
-    // Only gates hold calls.
-    const held = (incoming?.holders ?? []) as readonly AwaitedCall[];
+    const held = incoming?.holders.filter((each) => each instanceof GatedCall) ?? [];
     if (held.at(-1) !== call) return transform;
     return announcing(transform, held, this.#admission, (config) =>
       Gates.of(config, this.#exchange),
@@ -521,7 +539,7 @@ function needsJudge({ named: tool }: Call, { workflow, status, unbound }: GateCo
   return workflow.isBound(tool) || tool === status?.name;
 }
 
-/** Whether a gate holds something for the call: none that is not forwarded as it came has it. */
+/** Whether a gate has let the call through that binds it. */
 function hasHolders({ holders }: Call): boolean {
   return holders.length > 0;
 }
@@ -548,15 +566,29 @@ function expectReplays(
   Promise.resolve(transform).then(learn, () => {});
 }
 
-/** Methods whose params name a tool, a prompt or a resource. */
-async function lateStopOf(holders: readonly ClaimedCall[]): Promise<LateStop | undefined> {
-  for (const { config, run, step } of holders) {
-    const why = await stoppedByOperators(config, run, step.tool);
-    if (why !== undefined) return { config, why: { ...why, snapshot: step.snapshot } };
+/** What each gate so far has made of a call that it lets through. */
+function gatedOf({ holders }: Call): readonly (AwaitedCall | PassedCall)[] {
+  // Only gates hold calls.
+  return holders as readonly (AwaitedCall | PassedCall)[];
+}
+
+async function lateStopOf(incoming: Call, tool: string): Promise<LateStop | undefined> {
+  for (const each of gatedOf(incoming)) {
+    const why = await stoppedByOperators(each.config, each.run, tool);
+    if (why !== undefined) return lateStop(each, why);
   }
   return undefined;
 }
 
+function lateStop(gated: AwaitedCall | PassedCall, why: OperatorsStop): LateStop {
+  const { config } = gated;
+  if (gated instanceof PassedCall) return { config, why: { ...why, standing: gated.standing } };
+  const isStep = gated instanceof ClaimedCall;
+  const snapshot = isStep ? gated.step.snapshot : gated.recordable.found;
+  return { config, why: { ...why, snapshot } };
+}
+
+/** Methods whose params name a tool, a prompt or a resource. */
 const NAMING = new Set([
   'tools/call',
   'prompts/get',

@@ -14,7 +14,7 @@ import { beginsAnew, type CallOrigin, Moves } from '../step/outcome.ts';
 import { calledOff, type Refused, Step } from '../step/step.ts';
 import { pauseBefore, turnKey } from '../step/turns.ts';
 import type { CallNote, Json } from '../stores/store.ts';
-import { ARGUMENTS, type Call } from '../wire/call.ts';
+import { ARGUMENTS, type Call, type Holder } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { argumentsFault, headerFault } from '../wire/headers.ts';
 import { isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
@@ -37,6 +37,7 @@ import {
   type Absent,
   asBegun,
   beginningOf,
+  type OperatorsStop,
   Standing,
   standingAsRead,
   standingNow,
@@ -68,6 +69,21 @@ export type Verdict = 'forward' | ClaimedCall | RecordedCall | 'answered' | 'end
 
 /** Called where a cancelled step did not stop in time; with `isTooLong`, where it ran too long. */
 export type GiveUp = (id: RequestId, isTooLong: boolean) => void;
+
+/** A call that runs beside others, and for whose answer no gate waits. */
+export class PassedCall implements Holder {
+  readonly config: GateConfig;
+  readonly run: Run;
+  readonly standing: Standing;
+
+  constructor(config: GateConfig, run: Run, standing: Standing) {
+    this.config = config;
+    this.run = run;
+    this.standing = standing;
+  }
+
+  withdraw(): void {}
+}
 
 /** A call that a binding matches, of a run that is known. */
 interface BoundCall {
@@ -183,10 +199,12 @@ export class Judge {
     const { tool, run, binding } = asked;
     // Asked beside the claim or the read, and never before it. It counts once the call goes on.
     const stopped = stoppedByOperators(this.#config, run, tool);
-    // A call that is known to be stopped claims nothing.
-    const isStopped = !isPromise(stopped) && stopped?.reason === 'frozen';
-    if (isStopped)
-      return after(standingNow(this.#config, run), (standing) => this.#test(asked, standing));
+    // A call that is known to be stopped claims nothing. So it is refused even if operators let it
+    // go on meanwhile.
+    if (!isPromise(stopped) && stopped?.reason === 'frozen')
+      return after(standingNow(this.#config, run), (standing) =>
+        this.#test(asked, standing, stopped),
+      );
     if (binding.kind === 'step' || this.#config.workflow.shield !== undefined)
       return this.#claim(asked);
     // Any other call needs no claim: it may run beside others.
@@ -227,11 +245,19 @@ export class Judge {
     return verdictAfter(incoming.answerWith(response), 'answered');
   }
 
-  /** Decides about a call that needs no claim. */
-  #test(asked: BoundCall, standing: Standing | Absent): MaybePromise<Verdict> {
+  /**
+   * Decides about a call that needs no claim.
+   *
+   * @param known why no call of the tool goes on; `undefined`: it is asked here
+   */
+  #test(
+    asked: BoundCall,
+    standing: Standing | Absent,
+    known?: OperatorsStop,
+  ): MaybePromise<Verdict> {
     const { incoming, tool, run, binding } = asked;
     const isBarred = typeof standing === 'string' || standing.stopped !== undefined;
-    const before = isBarred ? undefined : stoppedByOperators(this.#config, run, tool);
+    const before = isBarred ? undefined : (known ?? stoppedByOperators(this.#config, run, tool));
     return after(before, (stopped) => {
       if (stopped !== undefined) return this.#refuseBound(asked, { ...stopped, ...at(standing) });
       const reason = decide(standing, { tool, binding });
@@ -255,7 +281,10 @@ export class Judge {
   #forward(asked: BoundCall, standing: Standing): MaybePromise<Verdict> {
     const { incoming, tool, run, binding } = asked;
     const { id } = incoming;
-    if (binding.kind !== 'recorded' || !isRequestId(id)) return 'forward';
+    if (binding.kind !== 'recorded' || !isRequestId(id)) {
+      incoming.holders = [...incoming.holders, new PassedCall(this.#config, run, standing)];
+      return 'forward';
+    }
     const odd = unforeseen(binding, standing, () => askedCall(incoming, tool, run));
     if (odd !== undefined) return this.#refuseBound(asked, odd);
     const note = { ...this.#noteOf(incoming, run, tool), digest: digestOfCall(incoming) };
@@ -330,6 +359,7 @@ export class Judge {
       states: workflow.claimable(binding, beginsAnew(this.#config, run.run)),
       restarts: restarts ? run : undefined,
       begin: beginningOf(this.#config, run),
+      stops: () => stoppedByOperators(this.#config, run, tool),
       opens,
       request,
       onTooLong: () => giveUp(id, true),

@@ -109,11 +109,11 @@ export async function moveFromOutside(
   ) => StepMove | undefined | Promise<StepMove | undefined>,
 ): Promise<StepMove | NotMoved | 'unchanged'> {
   const { workflow, store, ttlMs, turns, clock, events, onError } = mover;
-  if (!whileStopped) {
-    const stopped = await store.switchOf(workflow.id)?.now();
-    if (stopped === 'unread') throw new StoreUnavailable('the store could not be asked');
-    if (stopped?.all !== undefined) return 'frozen';
-  }
+  const stops = async (): Promise<Refused | undefined> => {
+    const stopped = whileStopped ? undefined : await store.switchOf(workflow.id)?.now();
+    if (stopped === 'unread') return { reason: 'unavailable' };
+    return stopped?.all && { reason: 'frozen', stops: 'workflow' };
+  };
   const rules: StepRules = {
     workflow,
     whenEnded: 'keep',
@@ -132,13 +132,14 @@ export async function moveFromOutside(
       states: undefined,
       begin,
       begins,
+      stops,
       request: NO_REQUEST,
       onTooLong: () => {},
     };
     return claimRun(rules, wanted, (own) => tellMovedOutside(mover, run, own));
   };
   // The move does nothing but its own commit, so it may be repeated.
-  let step = await claim('retry');
+  let step = (await stops()) ?? (await claim('retry'));
   // A client can leave as many unknown outcomes as the store keeps keys. That must not keep an
   // operator from the run: a claim that holds needs no room for a key.
   if (!(step instanceof Step) && step.reason === 'too-many-held') step = await claim('hold');
@@ -192,13 +193,14 @@ export async function freezeFromOutside(
 ): Promise<{ readonly isChanged: boolean; readonly state: string } | 'unknown-run'> {
   const { workflow, store, ttlMs, clock, events, onError, tell } = mover;
   const token = newToken();
-  const stored = storedIn(await store.read(run, ttlMs, workflow.id), workflow.id);
-  const from = stored?.snapshot.state ?? workflow.start.state;
+  const lasting = { clock, forMs: TIMES.leaseMs, onError };
+  const record = await persist(() => store.read(run, ttlMs, workflow.id), lasting);
+  const from = storedIn(record, workflow.id)?.snapshot.state ?? workflow.start.state;
   const entry = { from, event: by === undefined ? UNFREEZE : FREEZE, ...said };
   const initial = { ...workflow.start, updatedAt: clock.now() };
   const key = { run, workflow: workflow.id, token, create, ttlMs };
   const ask = (): Promise<FreezeResult> => store.freeze({ ...key, freeze: by, initial, entry });
-  const frozen = await persist(ask, { clock, forMs: TIMES.leaseMs, onError });
+  const frozen = await persist(ask, lasting);
   if (frozen.status === 'unknown') return 'unknown-run';
   const { state } = frozen.snapshot;
   if (frozen.status === 'unchanged') return { isChanged: false, state };

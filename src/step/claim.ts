@@ -6,6 +6,7 @@
 import type { Clock } from '../clock.ts';
 import { InterlockError } from '../errors.ts';
 import type { Json } from '../stores/store.ts';
+import { after, type MaybePromise } from '../wire/task-line.ts';
 import type { Position } from '../workflow/position.ts';
 import { AFTER, BEGIN, jsonOf, RESTART } from '../workflow/stored.ts';
 import type { Beginning, Understood, Workflow } from '../workflow/workflow.ts';
@@ -38,6 +39,11 @@ export interface Wanted extends StepCall, Waiting {
   readonly opens?: ((begun: Position) => boolean) | undefined;
   /** Whether the caller saves by itself how the run begins. Default `false`. */
   readonly begins?: boolean | undefined;
+  /**
+   * What operators have stopped. Asked once the run is claimed, before it makes any move of its
+   * own. Default: nothing.
+   */
+  readonly stops?: (() => MaybePromise<Refused | undefined>) | undefined;
 }
 
 /**
@@ -59,15 +65,19 @@ export function claimRun(
       if (snapshot !== undefined) tellIfHeld({ key: step.key, snapshot, claim: held, now }, rules);
       return refused;
     }
-    const found = step.understood;
-    // The caller refuses a run that this deployment does not understand.
-    if (found === undefined || isReady(rules.workflow, found, wanted)) return step;
-    return makeReady(rules, wanted, step, found).then((made) => {
-      if (!('move' in made)) return made;
-      if (made.move !== undefined) onMoved(made.move);
-      return moves < MOST_MOVES
-        ? claimRun(rules, wanted, onMoved, moves + 1)
-        : { reason: 'busy' as const };
+    return after(wanted.stops?.(), (why): Step | Promise<Step | Refused> => {
+      if (why !== undefined)
+        return step.withdraw().then(() => ({ ...why, snapshot: step.snapshot }));
+      const found = step.understood;
+      // The caller refuses a run that this deployment does not understand.
+      if (found === undefined || isReady(rules.workflow, found, wanted)) return step;
+      return makeReady(rules, wanted, step, found).then((made) => {
+        if (!('move' in made)) return made;
+        if (made.move !== undefined) onMoved(made.move);
+        return moves < MOST_MOVES
+          ? claimRun(rules, wanted, onMoved, moves + 1)
+          : { reason: 'busy' as const };
+      });
     });
   });
 }

@@ -124,6 +124,8 @@ export interface Refused {
   readonly held?: ClaimView | undefined;
   /** Who has stopped the run. */
   readonly freeze?: Freeze | undefined;
+  /** What operators have stopped, where that is not the run alone. */
+  readonly stops?: 'workflow' | 'tool' | undefined;
   /** What time it is for the store, where it says so. */
   readonly now?: number | undefined;
   /** What the guard says; of `arguments`, what is wrong with them. */

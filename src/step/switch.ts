@@ -101,11 +101,15 @@ export class WorkflowSwitch {
       const revision = newToken();
       const others = isTable(found?.value) ? (found.value as Record<string, Json>) : {};
       const value = { ...others, ...jsonOfFreeze(next) };
+      const writes = this.#writes;
+      const askedAt = this.#clock.now();
       if (!(await this.#store.swapSwitch(this.#workflow, found?.revision, { value, revision })))
         continue;
+      // Of two writes of this process, either may be answered first.
+      const isLast = writes === this.#writes;
       this.#writes += 1;
-      this.#known = next;
-      this.#knownSince = this.#clock.now();
+      if (isLast) this.#known = next;
+      this.#knownSince = isLast ? askedAt : Number.NEGATIVE_INFINITY;
       return true;
     }
     throw new InterlockError(

@@ -320,6 +320,35 @@ describe('freezing', () => {
     expect(events).toEqual(['begin', 'freeze', 'unfreeze', 'after', 'freeze']);
   });
 
+  it('stops a run whose deadline cannot take effect, and lets it go on', async () => {
+    const workflow = new StateMachineGate({
+      id: 'timed',
+      initial: 'open',
+      states: { open: { after: { 60000: 'late' } }, late: {} },
+    }).bindTool('cart.add_item', 'open');
+    const begin = (): never => {
+      throw new Error('the shop is away');
+    };
+    const app = await scene({ workflow, gate: { begin } });
+    const { id } = await app.session();
+    // A call of it has claimed it, and has moved nothing.
+    const claim = { ...claimOf(id), workflow: 'timed', initial: { state: 'open', updatedAt: 0 } };
+    await app.data.claim(claim);
+    await app.data.release(claim, claim.token);
+    app.clock.advance(60_000);
+    expect(await app.runs.freeze(id, NIGHT)).toEqual({ frozen: true, state: 'open' });
+    expect(await app.runs.unfreeze(id, NIGHT)).toEqual({ unfrozen: true, state: 'open' });
+    expect(app.errors.map(String)).toEqual(['Error: the shop is away', 'Error: the shop is away']);
+  });
+
+  it('stops a run though the store fails once at each step of it', async () => {
+    const app = await scene({ workflow: shopGate() });
+    const session = await app.sessionAt('payment');
+    app.store.fail('read', 2);
+    const frozen = app.runs.freeze(session.id, NIGHT);
+    expect(await passUntil(app.clock, frozen)).toEqual({ frozen: true, state: 'payment' });
+  });
+
   it('stops a held run too, which a person may resolve and which stays frozen', async () => {
     const app = await scene({ workflow: shopGate() });
     const session = await app.sessionAt('payment');

@@ -3,6 +3,7 @@ import {
   type AtomicStateStore,
   InterlockError,
   memoryStore,
+  principalKey,
   runsOf,
   StateMachineGate,
   workflowHealth,
@@ -11,7 +12,8 @@ import { claimOf } from '../../src/testing/fixtures.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { latch } from '../helpers/latch.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
-import { begins, pass, type SceneOptions, scene, settle } from '../helpers/scene.ts';
+import { callOf, send } from '../helpers/raw.ts';
+import { begins, pass, passUntil, type SceneOptions, scene, settle } from '../helpers/scene.ts';
 
 const NIGHT = { actor: 'night shift', note: 'the provider charges twice' };
 const KNOWN_MS = 500;
@@ -192,6 +194,92 @@ describe('a workflow that operators have stopped', () => {
     here.clock.advance(KNOWN_MS);
     answer.open();
     for (const each of calls) expect((await each).result).toMatchObject(refusal('frozen'));
+    expect(here.ledger.calls).toEqual([]);
+  });
+
+  it('forwards no call beside one of its batch, or before a second gate, that waited', async () => {
+    const second = new StateMachineGate({ id: 'second', initial: 'on', states: { on: {} } });
+    const machine = second.bindTool('cart.view', 'on', { guard: () => guard() });
+    const asked = latch();
+    const answer = latch();
+    const guard = async () => {
+      asked.open();
+      await answer.opened;
+      return true;
+    };
+    const workflow = shopGate().bindTool('cart.guarded', '*', { guard });
+    const options = { workflow, shape: { answers: 'json' } } as const;
+    const here = await scene(options);
+    const there = await scene({ workflow: shopGate(), beside: here });
+    const session = await here.session();
+    const body = [callOf('v', 'cart.view'), callOf('g', 'cart.guarded')];
+    const headers = { ...session.headers, 'mcp-protocol-version': '2025-03-26' };
+    const batch = send(here.url, { headers, body });
+    await asked.opened;
+    const both = await scene({ workflow: [shopGate(), machine], beside: here });
+    const viewing = (await both.session()).call('cart.view');
+    await both.isServing(1);
+    await there.runs.freezeAll(NIGHT);
+    here.clock.advance(KNOWN_MS);
+    answer.open();
+    for (const { result } of (await batch).messages)
+      expect(result).toMatchObject(refusal('frozen', { workflow: 'checkout' }));
+    expect((await viewing).result).toMatchObject(refusal('frozen', { workflow: 'checkout' }));
+    expect([...here.ledger.calls, ...both.ledger.calls]).toEqual([]);
+  });
+
+  it('is begun anew by no call that is refused', async () => {
+    const session = { key: principalKey(), principal: () => 'ann' };
+    const { here, there, session: client } = await twoProcesses({ session });
+    await client.call('cart.pay');
+    await there.runs.freezeAll(NIGHT);
+    here.clock.advance(KNOWN_MS);
+    expect((await client.call('cart.add_item')).result).toMatchObject(refusal('frozen'));
+    expect(await here.runs.read(principalKey().runKey('ann'))).toMatchObject({
+      state: 'confirmed',
+      status: 'idle',
+    });
+  });
+
+  it('is moved by no loop of calls that are refused', async () => {
+    const workflow = new StateMachineGate(
+      { id: 'support', initial: 'diagnosis', states: { diagnosis: {}, escalation: {} } },
+      { loopShield: { max: 1, fallback: { state: 'escalation' } } },
+    ).bindTool('cart.view', 'diagnosis');
+    const here = await scene({ workflow });
+    const there = await scene({ workflow, beside: here });
+    const session = await here.session();
+    await session.call('cart.view');
+    await there.runs.freezeAll(NIGHT);
+    here.clock.advance(KNOWN_MS);
+    expect((await session.call('cart.view')).result).toMatchObject(refusal('frozen'));
+    expect(await here.runs.read(session.id)).toMatchObject({ state: 'diagnosis', status: 'idle' });
+  });
+
+  it('is moved by no event that waited for a step', async () => {
+    const { here, there, session } = await twoProcesses();
+    const paying = await begins(here, 'cart.pay', () => session.call('cart.pay'));
+    const sending = here.runs.send(session.id, 'CANCEL');
+    await settle();
+    await there.runs.freezeAll(NIGHT);
+    here.clock.advance(KNOWN_MS);
+    paying.finish();
+    await paying.answer;
+    expect(await passUntil(here.clock, sending)).toEqual({ sent: false, reason: 'frozen' });
+    expect(await here.runs.read(session.id)).toMatchObject({ state: 'confirmed', status: 'idle' });
+  });
+
+  it('forwards no step without its claim, where operators let it go on meanwhile', async () => {
+    const session = { key: principalKey(), principal: () => 'ann' };
+    const { here, there, session: client } = await twoProcesses({ session });
+    await here.runs.freezeAll(NIGHT);
+    here.store.fail('read', 1, 'late');
+    const paying = client.call('cart.pay');
+    await expect.poll(() => here.store.late).toHaveLength(1);
+    await there.runs.unfreezeAll(NIGHT);
+    here.clock.advance(KNOWN_MS);
+    here.store.late.splice(0)[0]?.();
+    expect((await paying).result).toMatchObject(refusal('frozen'));
     expect(here.ledger.calls).toEqual([]);
   });
 
@@ -376,6 +464,33 @@ describe('what a process knows of the switch', () => {
     clock.advance(KNOWN_MS);
     late.open();
     expect((await viewing).result).toMatchObject(refusal('frozen'));
+  });
+
+  it('is asked again where its own write was answered late, and others have written since', async () => {
+    const clock = new ManualClock();
+    const inner = memoryStore({ now: clock.now });
+    const late = latch();
+    const written = latch();
+    const data: AtomicStateStore = {
+      ...plain(inner),
+      readSwitch: async (name) => inner.readSwitch?.(name),
+      async swapSwitch(...args) {
+        const isSwapped = (await inner.swapSwitch?.(...args)) ?? false;
+        written.open();
+        await late.opened;
+        return isSwapped;
+      },
+    };
+    const app = await scene({ workflow: shopGate(), beside: { clock, data } });
+    const session = await app.session();
+    await session.call('cart.view');
+    const freezing = app.runs.freezeAll({ tool: 'cart.checkout', ...NIGHT });
+    await written.opened;
+    await runsOf(shopGate(), { store: inner }).freezeAll(NIGHT);
+    clock.advance(2 * KNOWN_MS);
+    late.open();
+    await freezing;
+    expect((await session.call('cart.view')).result).toMatchObject(refusal('frozen'));
   });
 
   it('is none where a store keeps no switches: its calls go on, and an operator reads why', async () => {

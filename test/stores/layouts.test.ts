@@ -8,6 +8,7 @@ import { redisStore } from '../../src/stores/redis.ts';
 import { type SqliteDatabase, sqliteStore } from '../../src/stores/sqlite.ts';
 import type { AtomicStateStore } from '../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR, LONG, recordingOf, step } from '../../src/testing/fixtures.ts';
+import { freezeOf } from '../../src/testing/freezes.ts';
 import { documentsOfTest } from '../helpers/controlled-documents.ts';
 import { LayoutBuilds } from '../helpers/other-layout.ts';
 import { makePostgresSchema } from '../helpers/postgres-schema.ts';
@@ -99,6 +100,9 @@ function operationsOn(store: Store, run: string): Record<string, () => Promise<u
     record: () => store.record(recordingOf(run, 0, 'seen', { create: {} })),
     renew: () => store.renew(request, request.token, LONG),
     release: () => store.release(request, request.token),
+    freeze: () => store.freeze(freezeOf(run, { create: { principal: 'alice' } })),
+    readSwitch: () => store.readSwitch('checkout'),
+    swapSwitch: () => store.swapSwitch('checkout', undefined, { value: 1, revision: 'r' }),
     append: () => store.append(request, { from: 'empty', event: null }),
     end: () => store.end(run),
     delete: () => store.delete(run),

@@ -255,6 +255,7 @@ export class DocumentStore extends RulebookStore {
       if (isOther) throw failure;
       const written = { document, revision: newRevision(), expiresAt: undefined, ...index };
       try {
+        if (revision === undefined) await this.assertLayout(true);
         if (hasSwapped(await this.#documents.swap(key, revision, written))) return true;
       } catch (error) {
         // Once more, since the answer may have been lost. A second time the backend is away.
@@ -272,7 +273,11 @@ export class DocumentStore extends RulebookStore {
   }> {
     const key = keyOfSwitch(workflow);
     const { document, revision } = (await this.#documents.read(key)) ?? {};
-    if (document === undefined || document === null) return { key };
+    if (document === undefined || document === null) {
+      // Another layout may keep its switches under other keys.
+      await this.assertLayout();
+      return { key };
+    }
     if (typeof revision !== 'string') throw unnamed();
     return { key, revision, found: switchOfText(workflow, document) };
   }

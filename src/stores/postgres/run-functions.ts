@@ -65,7 +65,11 @@ DECLARE
   lives_until  timestamptz;
   moment       timestamptz;
 BEGIN
-  SELECT expires_at INTO lives_until FROM ${names.runs} WHERE run = wanted FOR UPDATE;
+  -- Again where the row that it waited for is gone: another process may have made the run anew.
+  LOOP
+    SELECT expires_at INTO lives_until FROM ${names.runs} WHERE run = wanted FOR UPDATE;
+    EXIT WHEN FOUND OR NOT EXISTS (SELECT FROM ${names.runs} WHERE run = wanted);
+  END LOOP;
   moment := clock_timestamp();
   -- A statement after the wait, so that it sees what was committed meanwhile.
   RETURN coalesce(lives_until > moment, false)
@@ -73,7 +77,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION ${names.lockRun} IS
-  'Waits for the run''s row, and says whether the run is known then.';
+  'Waits for the run''s row, and says whether the run is known then. Where it is not, there may be '
+  'no row to lock.';
 `;
 
 const sweepRuns = (names: PostgresNames) => `
@@ -112,8 +117,8 @@ COMMENT ON FUNCTION ${names.sweepRuns} IS
   'needed one expires later, so that it stands in the way of no other. Waits for no lock.';
 `;
 
-const makeRun = ({ makeRun, lockRun, sweepRuns, runs }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${makeRun}(request json) RETURNS void
+const makeRun = (names: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${names.makeRun}(request json) RETURNS void
 LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
   asked  record;
@@ -124,21 +129,23 @@ BEGIN
       opened_by text, ttl_ms double precision
     );
   LOOP
-    INSERT INTO ${runs} (run, long_key, principal, minted, client_info, opened_by, expires_at)
+    INSERT INTO ${names.runs} (run, long_key, principal, minted, client_info, opened_by, expires_at)
     VALUES (asked.run, asked.long_key, asked.principal, asked.minted, asked.client_info::json,
             asked.opened_by, clock_timestamp() + asked.ttl_ms * interval '1 millisecond')
         ON CONFLICT (run) DO NOTHING;
     EXIT WHEN FOUND;
-    IF ${lockRun}(asked.run) THEN
+    IF ${names.lockRun}(asked.run) THEN
       RETURN;
     END IF;
-    DELETE FROM ${runs} WHERE run = asked.run;
+    -- Without a lock, the row may be a newer one.
+    DELETE FROM ${names.runs} r
+     WHERE r.run = asked.run AND NOT ${known(names, 'clock_timestamp()')};
   END LOOP;
   -- Each new run looks at two expired ones, so that these do not pile up.
-  PERFORM ${sweepRuns}(at_most => 2, spared => asked.run, owner => NULL::text);
+  PERFORM ${names.sweepRuns}(at_most => 2, spared => asked.run, owner => NULL::text);
 END
 $$;
-COMMENT ON FUNCTION ${makeRun} IS
+COMMENT ON FUNCTION ${names.makeRun} IS
   'Starts a run in place of what is left under its key. A known run stays as it is; its row is '
   'locked either way.';
 `;
@@ -373,7 +380,9 @@ DECLARE
   moment  timestamptz;
   claims  record;
 BEGIN
-  PERFORM ${names.lockRun}(wanted);
+  IF NOT ${names.lockRun}(wanted) THEN
+    RETURN false;
+  END IF;
   moment := clock_timestamp();
   SELECT bool_or(claim_uncertain = 'hold') AS are_held, bool_or(lease_until > moment) AS are_live
     INTO claims FROM ${names.workflows} WHERE run = wanted;

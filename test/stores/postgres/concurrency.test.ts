@@ -74,6 +74,62 @@ describe('postgresStore() under concurrency', { timeout: 60_000 }, () => {
     }
   });
 
+  it('goes by the run that another process made anew while an operation waited', async () => {
+    const asks = {
+      open: (store: PostgresStore, run: string) => store.open(run, {}, HOUR),
+      claim: (store: PostgresStore, run: string) => store.claim(claimOf(run)),
+      freeze: (store: PostgresStore, run: string) => store.freeze(freezeOf(run)),
+      end: (store: PostgresStore, run: string) => store.end(run, { ifUnclaimed: true }),
+    };
+    const answers: Record<string, string> = {};
+    for (const [name, ask] of Object.entries(asks)) {
+      const run = randomUUID();
+      const store = connect(1);
+      await store.open(run, {}, 0);
+      const { query, store: making } = inTransaction();
+      await query('BEGIN');
+      const request = claimOf(run, { create: {} });
+      await claimed(making, request);
+      const asked = ask(store, run);
+      await waitsForLock();
+      await query('COMMIT');
+      const answer = await asked;
+      answers[name] = typeof answer === 'string' ? answer : answer.status;
+      expect(await store.commit(commitOf(request)), name).toMatchObject({ status: 'committed' });
+    }
+    expect(answers).toEqual({ open: 'taken', claim: 'busy', freeze: 'changed', end: 'claimed' });
+  });
+
+  it('gives a held run no other key without its lock, also where it was made anew', async () => {
+    const run = randomUUID();
+    await connect(1).open(run, {}, 0);
+    const made = inTransaction();
+    const step = inTransaction();
+    const other = inTransaction();
+    await made.query('BEGIN');
+    const request = claimOf(run, { create: {}, leaseMs: 0 });
+    await claimed(made.store, request);
+    const anonymized = connect(1).anonymize(run);
+    await waitsForLock();
+    // The trail is removed before the run: this stops there.
+    await other.query('BEGIN');
+    await other.query(`LOCK TABLE ${database.schema}.workflow_events IN SHARE MODE`);
+    await made.query('COMMIT');
+    await waitsForLock();
+    await step.query('BEGIN');
+    const locked = step.query(
+      `SELECT FROM ${database.schema}.workflow_runs WHERE run = '${run}' FOR UPDATE`,
+    );
+    await waitsForLock(2, locked);
+    await other.query('COMMIT');
+    await waitsForLock(1, anonymized);
+    await locked;
+    const committed = step.store.commit(commitOf(request));
+    expect(await anonymized).toBeTypeOf('string');
+    expect(await committed).toEqual({ status: 'unknown' });
+    await step.query('COMMIT');
+  });
+
   it('never deadlocks, with all kinds of operations on a few runs', async () => {
     const sides = Array.from({ length: 8 }, () => connect(1));
     const runs = Array.from({ length: 3 }, () => randomUUID());
@@ -117,6 +173,32 @@ describe('postgresStore() on a server that is killed', { timeout: 60_000 }, () =
 
 function connect(max = 4): PostgresStore {
   return postgresStore({ pool: database.connect({ max }), schema: database.schema });
+}
+
+/** A store on one connection, on which the test opens and ends transactions. */
+function inTransaction() {
+  const pool = database.connect({ max: 1 });
+  const store = postgresStore({ pool, schema: database.schema });
+  return { store, query: (text: string) => pool.query(text) };
+}
+
+/** Waits until so many connections of this schema wait for a lock, or one has its answer. */
+async function waitsForLock(connections = 1, answer?: Promise<unknown>): Promise<void> {
+  let isDone = false;
+  const note = () => {
+    isDone = true;
+  };
+  answer?.then(note, note);
+  const pool = database.connect({ max: 1 });
+  const waiting = async () => {
+    const { rows } = await pool.query(
+      "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1",
+      [`%${database.schema}%`],
+    );
+    return isDone || rows.length === connections;
+  };
+  await expect.poll(waiting, { timeout: 10_000 }).toBe(true);
+  await database.disconnect(pool);
 }
 
 function recordOf(run: string) {
