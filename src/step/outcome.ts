@@ -9,6 +9,7 @@ import type {
   CallNote,
   ClaimView,
   CommitRequest,
+  Json,
   MoveDraft,
   RunKey,
   TrailDraft,
@@ -43,6 +44,8 @@ export interface Outcome {
   readonly error: unknown;
   /** The answer as JSON text, which has the numbers that JavaScript rounds. Default: none does. */
   readonly textOfAnswer?: (() => string) | undefined;
+  /** Gives what the trail keeps of why the call failed. Default: nothing. */
+  readonly errors?: (() => readonly Json[] | undefined) | undefined;
 }
 
 /** What a call's moves depend on, beside where it found the run. Plain data, kept with a task. */
@@ -140,6 +143,7 @@ export function moveTo(
     requestId: note.requestId,
     workflowVersion: note.workflowVersion ?? workflow.version,
     payload: said.payload,
+    errors: said.errors,
     note: said.note,
     calledBy: said.calledBy,
   } satisfies Whole<MoveDraft>;
@@ -159,20 +163,17 @@ type Ended = Pick<FailedCall, 'result' | 'error'>;
 type EndedWithText = Ended & Pick<Outcome, 'textOfAnswer'>;
 
 /** How a call ended, as the trail says it. */
-type Said = Pick<TrailDraft, 'outcome' | 'kind'>;
+type Said = Pick<TrailDraft, 'outcome' | 'kind' | 'errors'>;
 
 const SUCCEEDED: Said = { outcome: 'succeeded' };
-
-function failure({ result }: Ended): Said {
-  return { outcome: 'failed', kind: result === undefined ? 'rpc_error' : 'tool_error' };
-}
 
 function endedBy({ result, error, textOfAnswer }: Outcome): EndedWithText {
   return result === undefined ? { error, textOfAnswer } : { result, textOfAnswer };
 }
 
-function saidOf(outcome: Outcome): Said {
-  return outcome.kind === 'failed' ? failure(endedBy(outcome)) : { outcome: outcome.kind };
+function saidOf({ kind: outcome, result, errors }: Outcome): Said {
+  if (outcome !== 'failed') return { outcome };
+  return { outcome, kind: result === undefined ? 'rpc_error' : 'tool_error', errors: errors?.() };
 }
 
 /**
@@ -270,7 +271,7 @@ export class Moves {
     // to release. If it was rolled back, nothing was saved, and the release frees the run.
     if (savedByHandler) return 'release';
     if (kind === 'failed' && this.#isDoubted(endedBy(outcome))) return 'doubted';
-    const move = kind === 'failed' ? this.#failed(endedBy(outcome)) : undefined;
+    const move = kind === 'failed' ? this.#failed(outcome) : undefined;
     return move ?? (isUpdated ? this.#stays(saidOf(outcome)) : 'release');
   }
 
@@ -323,19 +324,19 @@ export class Moves {
   }
 
   /** `undefined` where the failure sends nothing. One that may be retried is only counted. */
-  #failed(ended: EndedWithText): StepMove | undefined {
+  #failed(outcome: Outcome): StepMove | undefined {
     const state = this.#allowedIn;
     const counted = countFailure(this.current, this.origin.tool, this.#binding.retriesIn(state));
-    if (counted !== undefined) return this.at(counted).#stays(failure(ended));
+    if (counted !== undefined) return this.at(counted).#stays(saidOf(outcome));
     const source = this.#binding.eventIn(state, 'failure');
-    return this.#trySend(source, ended, failure(ended));
+    return this.#trySend(source, endedBy(outcome), saidOf(outcome));
   }
 
   /** Leads nowhere, and saves the data that the run carries along. */
   #stays(said: Said): StepMove {
     const reached = { position: this.current, actions: this.#due };
-    const { outcome, kind } = said;
-    const entry = { event: null, outcome, kind };
+    const { outcome, kind, errors } = said;
+    const entry = { event: null, outcome, kind, errors };
     return moveTo(this.#workflow, this.found, reached, entry, this.origin.note);
   }
 
@@ -395,7 +396,8 @@ export class Moves {
     const { position, actions } = this.#workflow.next(this.current, type, payload, memory);
     const due = this.#due;
     const reached = { position, actions: due.length === 0 ? actions : [...due, ...actions] };
-    const entry = { event: type, outcome: how.outcome, kind: how.kind, payload };
+    const { errors } = how;
+    const entry = { event: type, outcome: how.outcome, kind: how.kind, payload, errors };
     return moveTo(this.#workflow, this.found, reached, entry, this.origin.note);
   }
 
