@@ -270,6 +270,7 @@ export interface TrailItem {
     readonly calledBy?: string;
     readonly note?: string;
     readonly args?: Json;
+    readonly errors?: readonly Json[];
     readonly requestId?: string | number;
     readonly workflowVersion?: number;
 }

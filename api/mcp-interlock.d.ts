@@ -37,6 +37,11 @@ export interface AnsweredError {
     readonly data?: unknown;
 }
 
+export interface ArgumentsSchema {
+    readonly type: 'object';
+    readonly [keyword: string]: unknown;
+}
+
 export interface AtomicStateStore {
     readonly contract: 1;
     open(run: string, session: SessionRecord, ttlMs: number, token?: string): Promise<OpenResult>;
@@ -368,6 +373,20 @@ export interface ExplainedTool {
     readonly isPartial: boolean;
 }
 
+export interface FailedAnswer {
+    readonly content?: readonly {
+        readonly text?: string;
+        readonly [member: string]: Json | undefined;
+    }[];
+    readonly structuredContent?: {
+        readonly [member: string]: Json;
+    };
+    readonly code?: number;
+    readonly message?: string;
+    readonly data?: Json;
+    readonly [member: string]: unknown;
+}
+
 export interface FailedCall<X = Json | undefined, S extends string = string, T extends string = string> extends EndedCall<X, S, T> {
     readonly result?: ToolResult | undefined;
     readonly error?: unknown;
@@ -671,12 +690,13 @@ export interface NextToolSchema {
             readonly tool: {
                 readonly const: string;
             };
-            readonly arguments: {
-                readonly type: 'object';
-            };
+            readonly arguments: ArgumentsSchema;
         };
         readonly required: readonly [
             'tool'
+        ] | readonly [
+            'tool',
+            'arguments'
         ];
     }[];
 }
@@ -1219,6 +1239,11 @@ export interface ToolResult {
     readonly [property: string]: unknown;
 }
 
+export interface ToolWithSchema {
+    readonly name: string;
+    readonly inputSchema?: Readonly<Record<string, unknown>> | undefined;
+}
+
 export interface TrailDraft extends CallNote {
     readonly from: string;
     readonly to?: string | undefined;
@@ -1226,6 +1251,7 @@ export interface TrailDraft extends CallNote {
     readonly outcome?: TrailOutcome | undefined;
     readonly kind?: string | undefined;
     readonly payload?: Json | undefined;
+    readonly errors?: readonly Json[] | undefined;
     readonly note?: string | undefined;
     readonly calledBy?: string | undefined;
 }
@@ -1249,6 +1275,7 @@ export interface TrailMessage {
     readonly role: 'assistant' | 'user';
     readonly content: string;
     readonly seq: number;
+    readonly failure?: TryFailure | undefined;
 }
 
 export interface TrailOptions {
@@ -1256,6 +1283,10 @@ export interface TrailOptions {
     readonly args?: ((args: Json, call: {
         readonly tool: string;
     }) => Json | undefined) | undefined;
+    readonly errors?: ((answer: FailedAnswer, call: {
+        readonly tool: string;
+        readonly kind: 'tool_error' | 'rpc_error';
+    }) => Json | readonly Json[] | undefined) | undefined;
 }
 
 export type TrailOutcome = 'succeeded' | 'failed' | 'input_required' | 'not_run' | 'unknown' | 'refused';
@@ -1268,6 +1299,7 @@ export interface TrailPrompts {
 
 export interface TrailPromptsOptions {
     readonly omit?: readonly string[] | ((entry: TrailEntry) => boolean) | undefined;
+    readonly tools?: readonly ToolWithSchema[] | undefined;
 }
 
 export interface TransactionalStateStore<Client> extends AtomicStateStore {
@@ -1280,6 +1312,12 @@ export interface TransitionResult<S extends string = string> {
     changed: boolean;
     previousState: S;
     currentState: S;
+}
+
+export interface TryFailure {
+    readonly type: string;
+    readonly errors: readonly Json[];
+    readonly attempt: number;
 }
 
 export type Uncertain = 'hold' | 'retry';
@@ -1468,7 +1506,7 @@ export function stateSync(options: StateSyncOptions): Middleware;
 
 export function tool<X = Json | undefined>(name: string): ToolDeclaration<never, never, never, X>;
 
-export function trailToPrompts<S extends string, E extends string>(gate: StateMachineGate<S, E>, trail: readonly TrailEntry[], { omit }?: TrailPromptsOptions): TrailPrompts;
+export function trailToPrompts<S extends string, E extends string>(gate: StateMachineGate<S, E>, trail: readonly TrailEntry[], { omit, tools }?: TrailPromptsOptions): TrailPrompts;
 
 export function unboundTools<S extends string, E extends string>(gate: StateMachineGate<S, E>): readonly string[] | undefined;
 

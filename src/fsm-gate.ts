@@ -99,8 +99,8 @@ export interface FsmGateOptions extends CommonOptions {
    */
   begin?: Begin | undefined;
   /**
-   * What the trail keeps beside an entry for each forwarded call: refused calls, and those parts of
-   * the arguments that a function of yours returns. Default: neither.
+   * What the trail keeps beside an entry for each forwarded call: refused calls, arguments, and why
+   * a call failed. Functions of yours choose what of the last two. Default: none of them.
    */
   trail?: TrailOptions | undefined;
   /**
@@ -177,6 +177,7 @@ const optionsSchema = lazyOptions(() => ({
     z.strictObject({
       refusals: z.optional(z.boolean()),
       args: z.optional(functionOption<NonNullable<TrailOptions['args']>>()),
+      errors: z.optional(functionOption<NonNullable<TrailOptions['errors']>>()),
     }),
     {},
   ),

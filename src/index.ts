@@ -30,6 +30,7 @@ export {
 export { type AnsweredError, type ErrorAnswer, type FsmGateOptions, fsmGate } from './fsm-gate.ts';
 export type { ListCacheOptions } from './gate/list-cache.ts';
 export {
+  type FailedAnswer,
   type SummarizedRun,
   type TrailOptions,
   unboundTools,
@@ -224,13 +225,16 @@ export type {
 export { type TrailFault, verifyTrail } from './stores/trail.ts';
 export { entryWords } from './workflow/advice.ts';
 export {
+  type ArgumentsSchema,
   type NextToolSchema,
   type Replay,
   type ReplayFault,
   replayTrail,
+  type ToolWithSchema,
   type TrailMessage,
   type TrailPrompts,
   type TrailPromptsOptions,
+  type TryFailure,
   trailToPrompts,
 } from './workflow/trails.ts';
 export { StoreUnavailable } from './step/store-calls.ts';

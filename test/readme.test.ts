@@ -299,7 +299,10 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
       find(key: string): Promise<Charge | undefined>;
     };`,
   'docs/operate/trail.md': `
+    import type { Client } from '@modelcontextprotocol/sdk/client/index.js';
+    import type { Express } from 'express';
     import type { AtomicStateStore, StateMachineGate } from 'mcp-interlock';
+    declare const app: Express, client: Client;
     declare const checkout: StateMachineGate, store: AtomicStateStore, run: string;`,
   'docs/build/status-tool.md': `
     import type { Express, RequestHandler } from 'express';

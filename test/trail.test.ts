@@ -18,6 +18,7 @@ describe('docs/operate/trail.md', () => {
       ...{ seq: true, version: true, attempt: true, at: true, from: true, to: true, event: true },
       ...{ outcome: true, kind: true, tool: true, digest: true, args: true, actor: true },
       ...{ requestId: true, calledBy: true, workflowVersion: true, payload: true, note: true },
+      ...{ errors: true },
       ...{ previous: true, hash: true },
     });
     expect(namesIn('## What an entry says')).toEqual(members);

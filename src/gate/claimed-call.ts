@@ -27,6 +27,7 @@ import type { GateConfig } from './config.ts';
 import type { Gates } from './gates.ts';
 import { unknownOutcomeReply } from './replies.ts';
 import { recordNow } from './standing.ts';
+import { withErrors } from './try-errors.ts';
 import { announcesTo } from './visibility.ts';
 
 /** The member of `_meta` that says what a gate told of a call that ran. */
@@ -194,7 +195,8 @@ export function saveOutcome(
   onMoved: MoveListener,
   isLast: boolean,
 ): MaybePromise<Transform> {
-  return after(call.step.settle(outcomeOf(message), onMoved, isLast), (settled) => {
+  const outcome = withErrors(outcomeOf(message), call.step.tool, call.config);
+  return after(call.step.settle(outcome, onMoved, isLast), (settled) => {
     if (settled === 'settled') return AS_IT_CAME;
     if (settled === 'unsaved') return replacing(unknownReply(call, true));
     if (settled === 'doubted') return replacing(doubtedReply(call));

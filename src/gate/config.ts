@@ -6,6 +6,7 @@ import { putNewest } from '../clock.ts';
 import { isGlob, matchGlob } from '../glob.ts';
 import { nearestName, PRINCIPAL_RUN } from '../names.ts';
 import type { Begin } from '../step/claim.ts';
+import type { FailureKind } from '../step/outcome.ts';
 import type { StepRules } from '../step/step.ts';
 import type { WaitLimits } from '../step/turns.ts';
 import type { Json, Uncertain } from '../stores/store.ts';
@@ -19,11 +20,33 @@ import type { ListCache } from './list-cache.ts';
 import type { Aliases } from './replies.ts';
 import type { ListingRules } from './visibility.ts';
 
+/**
+ * What a failed call was answered with: its result, or the JSON-RPC error in place of one. As the
+ * upstream sent it: nothing has checked its members.
+ */
+export interface FailedAnswer {
+  /** Of a result. */
+  readonly content?: readonly {
+    readonly text?: string;
+    readonly [member: string]: Json | undefined;
+  }[];
+  /** Of a result. */
+  readonly structuredContent?: { readonly [member: string]: Json };
+  /** Of an error. */
+  readonly code?: number;
+  /** Of an error. */
+  readonly message?: string;
+  /** Of an error. */
+  readonly data?: Json;
+  readonly [member: string]: unknown;
+}
+
 /** What the trail keeps of calls, beside an entry of each forwarded one. */
 export interface TrailOptions {
   /**
    * Also keeps an entry of each call that was refused because of the run's state, a guard or
-   * another step. Each entry costs one more trip to the store. Default `false`.
+   * another step. Its `errors` are the guard's own words, or those that the model read. Each entry
+   * costs one more trip to the store. Default `false`.
    */
   readonly refusals?: boolean | undefined;
   /**
@@ -31,6 +54,21 @@ export interface TrailOptions {
    * remove what must not be stored; `undefined` keeps none. Default: none are kept.
    */
   readonly args?: ((args: Json, call: { readonly tool: string }) => Json | undefined) | undefined;
+  /**
+   * Returns what the trail keeps of why a step failed: a list of texts or other JSON values, or a
+   * single one; `undefined` keeps none. It gets a copy of the answer. Its `kind` is `tool_error`
+   * for a result with `isError`, and `rpc_error` for a JSON-RPC error. It is called for no success,
+   * and must be synchronous. Where it throws, or returns what is not JSON, `onError` is told, and
+   * none are kept. An entry keeps at most 4,096 bytes of JSON, and 128 levels of lists and objects.
+   * Longer texts are cut, other values are left out, and the last text says so. Default: none are
+   * kept, since a result may hold what must not be stored.
+   */
+  readonly errors?:
+    | ((
+        answer: FailedAnswer,
+        call: { readonly tool: string; readonly kind: FailureKind },
+      ) => Json | readonly Json[] | undefined)
+    | undefined;
 }
 
 /** What a status tool's `summary` is told of a run. */

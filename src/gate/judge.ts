@@ -19,7 +19,7 @@ import type { Exchange } from '../wire/exchange.ts';
 import { argumentsFault, headerFault } from '../wire/headers.ts';
 import { isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
-import type { Refusal, RefusalDetails } from '../workflow/advice.ts';
+import { type Refusal, type RefusalDetails, refusalWords } from '../workflow/advice.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
 import { AFTER } from '../workflow/stored.ts';
@@ -45,6 +45,7 @@ import {
   stoppedByOperators,
 } from './standing.ts';
 import { answerStatus } from './status-tool.ts';
+import { errorsWithin } from './try-errors.ts';
 import { keepsSecrets } from './visibility.ts';
 
 const NO_REFUSALS =
@@ -512,16 +513,19 @@ export class Judge {
     return after(this.#refuse(incoming, String(incoming.named), why, []), () => {});
   }
 
-  /** Adds a refused call to the trail. The client gets its answer even if the store fails. */
+  /**
+   * Adds a refused call to the trail. The client gets its answer even if the store fails.
+   *
+   * @param from as the store has it
+   */
   #noteRefusal(
     incoming: Call,
-    tool: string,
     run: Run,
-    kind: string,
+    { tool, reason: kind }: Refusal,
+    words: string,
     from: string,
   ): MaybePromise<void> {
-    const { workflow, trail, onError } = this.#config;
-    if (!trail.refusals) return;
+    const { workflow, onError } = this.#config;
     if (run.store.append === undefined) {
       this.#config.warnOnce(NO_REFUSALS);
       return;
@@ -530,7 +534,7 @@ export class Judge {
     return run.store
       .append(
         { run: run.run, workflow: workflow.id },
-        { from, event: null, outcome: 'refused', kind, ...note },
+        { from, event: null, outcome: 'refused', kind, ...note, errors: errorsWithin(words) },
       )
       .catch(onError);
   }
@@ -570,9 +574,7 @@ export class Judge {
     const goal = told === 'state' ? { states, demand, tool } : undefined;
     const outlet =
       run && known && outletFrom(this.#config, this.#exchange, this.#admission, run, known, goal);
-    const noted = run && state !== undefined && this.#noteRefusal(incoming, tool, run, told, state);
-    const ready = isPromise(noted) ? noted.then(() => outlet) : outlet;
-    return after(ready, (leads) => {
+    return after(outlet, (leads) => {
       const { foreseen, ...found } = leads ?? NO_OUTLET;
       const { stops } = why;
       const isStopped = (each: string): boolean =>
@@ -581,7 +583,13 @@ export class Judge {
         stops === undefined ? found.available : found.available.filter((each) => !isStopped(each));
       const workflow = this.#config.workflow.id;
       const refusal = { workflow, state, tool, reason: told, ...found, available };
-      return this.#answerRefused(incoming, refusal, { ...details, foreseen });
+      const said = { ...details, foreseen };
+      const own = told === 'guard' ? why.words : undefined;
+      const noted =
+        this.#config.trail.refusals && run && state !== undefined
+          ? this.#noteRefusal(incoming, run, refusal, own || refusalWords(refusal, said), state)
+          : undefined;
+      return after(noted, () => this.#answerRefused(incoming, refusal, said));
     });
   }
 

@@ -9,6 +9,7 @@ import type {
   CallNote,
   ClaimView,
   CommitRequest,
+  Json,
   MoveDraft,
   RunKey,
   TrailDraft,
@@ -53,7 +54,15 @@ export interface Outcome {
   readonly textOfAnswer?: (() => string) | undefined;
   /** Whether the tool answered without an error, and the binding says that this is no success. */
   readonly isNotOk?: boolean | undefined;
+  /** Gives what the trail keeps of why the call failed. Default: nothing. */
+  readonly errors?: ((kind: FailureKind) => readonly Json[] | undefined) | undefined;
 }
+
+/**
+ * How a call failed: by a result with `isError`, by a JSON-RPC error, or by a result that does not
+ * meet the binding's `ok`.
+ */
+export type FailureKind = 'tool_error' | 'rpc_error' | 'not_ok';
 
 /** What a call's moves depend on, beside where it found the run. Plain data, kept with a task. */
 export interface CallOrigin {
@@ -150,6 +159,7 @@ export function moveTo(
     requestId: note.requestId,
     workflowVersion: note.workflowVersion ?? workflow.version,
     payload: said.payload,
+    errors: said.errors,
     note: said.note,
     calledBy: said.calledBy,
   } satisfies Whole<MoveDraft>;
@@ -166,24 +176,22 @@ type Whole<T> = { readonly [Key in keyof Required<T>]: T[Key] };
 type Ended = Pick<FailedCall, 'result' | 'error'>;
 
 /** How a call ended, with the text that {@link Outcome.textOfAnswer} gives. */
-type EndedWithText = Ended & Pick<Outcome, 'textOfAnswer' | 'isNotOk'>;
+type EndedWithText = Ended & Pick<Outcome, 'textOfAnswer'>;
 
 /** How a call ended, as the trail says it. */
-type Said = Pick<TrailDraft, 'outcome' | 'kind'>;
+type Said = Pick<TrailDraft, 'outcome' | 'kind' | 'errors'>;
 
 const SUCCEEDED: Said = { outcome: 'succeeded' };
 
-function failure({ result, isNotOk }: EndedWithText): Said {
-  if (isNotOk) return { outcome: 'failed', kind: 'not_ok' };
-  return { outcome: 'failed', kind: result === undefined ? 'rpc_error' : 'tool_error' };
+function endedBy({ result, error, textOfAnswer }: Outcome): EndedWithText {
+  return result === undefined ? { error, textOfAnswer } : { result, textOfAnswer };
 }
 
-function endedBy({ result, error, textOfAnswer, isNotOk }: Outcome): EndedWithText {
-  return result === undefined ? { error, textOfAnswer } : { result, textOfAnswer, isNotOk };
-}
-
-function saidOf(outcome: Outcome): Said {
-  return outcome.kind === 'failed' ? failure(endedBy(outcome)) : { outcome: outcome.kind };
+function saidOf({ kind: outcome, result, errors, isNotOk }: Outcome): Said {
+  if (outcome !== 'failed') return { outcome };
+  const answered = isNotOk ? 'not_ok' : 'tool_error';
+  const kind = result === undefined ? 'rpc_error' : answered;
+  return { outcome, kind, errors: errors?.(kind) };
 }
 
 /**
@@ -349,7 +357,7 @@ export class Moves {
     if (savedByHandler) return 'release';
     const isError = kind === 'failed' && outcome.isNotOk !== true;
     if (isError && this.#isDoubted(endedBy(outcome))) return 'doubted';
-    const move = kind === 'failed' ? this.#failed(endedBy(outcome)) : undefined;
+    const move = kind === 'failed' ? this.#failed(outcome) : undefined;
     return move ?? (isUpdated ? this.#stays(saidOf(outcome)) : 'release');
   }
 
@@ -403,19 +411,19 @@ export class Moves {
   }
 
   /** `undefined` where the failure sends nothing. One that may be retried is only counted. */
-  #failed(ended: EndedWithText): StepMove | undefined {
+  #failed(outcome: Outcome): StepMove | undefined {
     const state = this.#allowedIn;
     const counted = countFailure(this.current, this.origin.tool, this.#binding.retriesIn(state));
-    if (counted !== undefined) return this.at(counted).#stays(failure(ended));
+    if (counted !== undefined) return this.at(counted).#stays(saidOf(outcome));
     const source = this.#binding.eventIn(state, 'failure');
-    return this.#trySend(source, ended, failure(ended));
+    return this.#trySend(source, endedBy(outcome), saidOf(outcome));
   }
 
   /** Leads nowhere, and saves the data that the run carries along. */
   #stays(said: Said): StepMove {
     const reached = { position: this.current, actions: this.#due };
-    const { outcome, kind } = said;
-    const entry = { event: null, outcome, kind };
+    const { outcome, kind, errors } = said;
+    const entry = { event: null, outcome, kind, errors };
     return moveTo(this.#workflow, this.found, reached, entry, this.origin.note);
   }
 
@@ -475,7 +483,8 @@ export class Moves {
     const { position, actions } = this.#workflow.next(this.current, type, payload, memory);
     const due = this.#due;
     const reached = { position, actions: due.length === 0 ? actions : [...due, ...actions] };
-    const entry = { event: type, outcome: how.outcome, kind: how.kind, payload };
+    const { errors } = how;
+    const entry = { event: type, outcome: how.outcome, kind: how.kind, payload, errors };
     return moveTo(this.#workflow, this.found, reached, entry, this.origin.note);
   }
 

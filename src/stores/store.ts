@@ -168,6 +168,11 @@ export interface TrailDraft extends CallNote {
   readonly kind?: string | undefined;
   /** What came with the event. */
   readonly payload?: Json | undefined;
+  /**
+   * Why the call failed or was refused: what the app's `trail.errors` keeps of a failure, or the
+   * words of a refusal. Never empty.
+   */
+  readonly errors?: readonly Json[] | undefined;
   /** What the person who resolved the step said of it. */
   readonly note?: string | undefined;
   /** Who made the call, where `actor` is the person who resolved the step. */

@@ -54,6 +54,7 @@ export function stampEntry(
   addRest(entry, draft);
   if (entry.args !== undefined) entry.args = copyJson(entry.args);
   if (entry.payload !== undefined) entry.payload = copyJson(entry.payload);
+  if (entry.errors !== undefined) entry.errors = copyJson(entry.errors);
   if (head.hash !== undefined) {
     entry.previous = head.hash;
     entry.hash = linkOf('sha256', head.hash, entry, draftText(draft));
@@ -107,11 +108,12 @@ function orderedDraft(draft: TrailDraft): Writable<TrailDraft> {
 
 /** Adds what comes behind the event. */
 function addRest(ordered: Writable<TrailDraft>, draft: TrailDraft): void {
-  const { outcome, kind, payload, note, calledBy } = draft;
+  const { outcome, kind, payload, errors, note, calledBy } = draft;
   if (outcome !== undefined) ordered.outcome = outcome;
   if (kind !== undefined) ordered.kind = kind;
   addNote(ordered, draft);
   if (payload !== undefined) ordered.payload = payload;
+  if (errors !== undefined) ordered.errors = errors;
   if (note !== undefined) ordered.note = note;
   if (calledBy !== undefined) ordered.calledBy = calledBy;
 }
@@ -205,9 +207,9 @@ function faultOf(
 }
 
 /** A frozen copy, as a store on a server would give it back. */
-export function copyJson(value: Json): Json {
+export function copyJson<Value extends Json | readonly Json[]>(value: Value): Value {
   if (typeof value !== 'object' || value === null) return value;
-  const copy: Json = JSON.parse(JSON.stringify(value));
+  const copy = JSON.parse(JSON.stringify(value));
   freezeDeeply(copy);
   return copy;
 }

@@ -225,7 +225,7 @@ export function hostilePromises(promises: Promises, maxBytes: number): void {
       stage,
       [...values, { b: 1, a: 2 }, big],
       (args) => ({ args }),
-      (payload) => ({ payload }),
+      (payload) => ({ payload, errors: [payload] }),
     );
     await assertKept(
       stage,
@@ -272,7 +272,7 @@ function noteOf(text: string): CallNote {
 
 function restOf(text: string): TrailDraft {
   const words = { event: text, kind: text, payload: { [text]: text }, note: text, calledBy: text };
-  return { from: text, outcome: 'failed', ...words };
+  return { from: text, outcome: 'failed', ...words, errors: [text, { [text]: text }] };
 }
 
 /**

@@ -43,6 +43,7 @@ const FULL: Required<MoveDraft> = {
   requestId: 7,
   workflowVersion: 3,
   payload: { amount: 12.5, items: [], note: null },
+  errors: ['The card was declined.', { code: 7, fields: ['card'] }, null],
   note: 'It was paid.',
   calledBy: 'https://issuer.example bob',
 };
@@ -297,7 +298,7 @@ function appendPromises(all: Promises): void {
     const holder = claimOf(run);
     await claimed(store, holder);
     const before = await store.read(run, HOUR);
-    const entry = { ...refused('empty'), requestId: 3, args: {} };
+    const entry = { ...refused('empty'), requestId: 3, args: {}, errors: ['The cart is empty.'] };
     await store.append?.(holder, entry);
     same(await saidIn(store, run), [entry]);
     const after = await store.read(run, HOUR);

@@ -444,7 +444,7 @@ function namesPrototype(value: unknown): boolean {
 }
 
 /** Whether more objects and lists than {@link MOST_DEPTH} are nested in the value, with itself. */
-function isDeep(value: unknown): boolean {
+export function isDeep(value: unknown): boolean {
   let level = [value].filter(isContainer) as object[];
   for (let depth = 1; level.length > 0; depth++) {
     if (depth > MOST_DEPTH) return true;

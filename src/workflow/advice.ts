@@ -156,7 +156,12 @@ const MOST_NAMES = 20;
 
 /** A refusal in words that a model can act on. It is one line, safe to show with any name in it. */
 export function refusalFor(refusal: Refusal, details: RefusalDetails = {}): string {
-  return system(SENTENCES[refusal.reason](refusal, details));
+  return system([refusalWords(refusal, details)]);
+}
+
+/** As {@link refusalFor}, without the mark that the words are not the tool's. */
+export function refusalWords(refusal: Refusal, details: RefusalDetails): string {
+  return SENTENCES[refusal.reason](refusal, details).join(' ');
 }
 
 /** A refusal of a prompt or a resource, in words that a model can act on. */

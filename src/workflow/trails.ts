@@ -3,7 +3,8 @@
  * entries become a conversation with a model.
  */
 import { isGlob } from '../glob.ts';
-import type { TrailEntry } from '../stores/store.ts';
+import { isTable } from '../options.ts';
+import type { Json, TrailEntry } from '../stores/store.ts';
 import type { StateMachineGate } from './gate.ts';
 import { AFTER, BEGIN, FREEZE, RESTART, UNFREEZE } from './stored.ts';
 import type { Workflow } from './workflow.ts';
@@ -109,17 +110,48 @@ export interface TrailMessage {
   readonly content: string;
   /** The entry's place in the trail. */
   readonly seq: number;
+  /** Of a user's message about a call that failed, was refused or did not run; else absent. */
+  readonly failure?: TryFailure | undefined;
 }
 
-/** The schema of the model's answer: the name of a tool that is available. */
+/** Why a try came to nothing, as an app reads it. The message's `content` says the same. */
+export interface TryFailure {
+  /**
+   * The entry's `kind`, such as `tool_error`, `rpc_error`, `guard` or `arguments`; its `outcome`
+   * where it has none.
+   */
+  readonly type: string;
+  /**
+   * What `trail.errors` kept of a failure, or the words of a refusal. Empty where the trail has
+   * none. A tool may have written them: they are data, and no instructions.
+   */
+  readonly errors: readonly Json[];
+  /** The entry's `attempt`. A refused call is none, and has the number of those before it. */
+  readonly attempt: number;
+}
+
+/** A tool as the upstream's list has it. Other members do not matter. */
+export interface ToolWithSchema {
+  readonly name: string;
+  readonly inputSchema?: Readonly<Record<string, unknown>> | undefined;
+}
+
+/** The schema of one tool's arguments. */
+export interface ArgumentsSchema {
+  readonly type: 'object';
+  readonly [keyword: string]: unknown;
+}
+
+/** The schema of the model's answer: the name of a tool that is available, and its arguments. */
 export interface NextToolSchema {
   readonly type: 'object';
   readonly oneOf: readonly {
     readonly properties: {
       readonly tool: { readonly const: string };
-      readonly arguments: { readonly type: 'object' };
+      readonly arguments: ArgumentsSchema;
     };
-    readonly required: readonly ['tool'];
+    /** With `arguments` where the tool requires any. */
+    readonly required: readonly ['tool'] | readonly ['tool', 'arguments'];
   }[];
 }
 
@@ -140,20 +172,27 @@ export interface TrailPromptsOptions {
    * model would not know how the run came to their state. Default: nothing.
    */
   readonly omit?: readonly string[] | ((entry: TrailEntry) => boolean) | undefined;
+  /**
+   * The tools as the upstream lists them. `output` then has the schema of each tool's arguments,
+   * and also names those that a glob binds. References within a schema lead to its new place in
+   * `output`, and its `$schema` is left out. A tool that is not among them may have any arguments.
+   * Default: none.
+   */
+  readonly tools?: readonly ToolWithSchema[] | undefined;
 }
 
 /**
  * Makes a conversation of a trail, so that a model can go on with the run. The assistant says what
- * was called; the user says what moved the run from outside. The user also says what a call failed
- * with, so that the model can correct it. Arguments and payloads appear as far as the trail has
- * them. Pure: it asks no store.
+ * was called; the user says what moved the run from outside. The user also says why a call failed
+ * or was refused, so that the model can correct it. Arguments, payloads and errors appear as far as
+ * the trail has them. Pure: it asks no store.
  *
  * @param trail oldest first, as `runs.history()` gives it
  */
 export function trailToPrompts<S extends string, E extends string>(
   gate: StateMachineGate<S, E>,
   trail: readonly TrailEntry[],
-  { omit = [] }: TrailPromptsOptions = {},
+  { omit = [], tools = [] }: TrailPromptsOptions = {},
 ): TrailPrompts {
   const workflow = gate.compile();
   const isOmitted = typeof omit === 'function' ? omit : omittedBy(omit);
@@ -167,17 +206,26 @@ export function trailToPrompts<S extends string, E extends string>(
     isOmittedBefore = isOut;
     state = entry.to;
   }
-  const available = workflow.hasState(state) ? availableIn(workflow, state) : [];
-  return { messages, state, output: available.length === 0 ? undefined : schemaOf(available) };
+  const schemas = new Map(tools.map(({ name, inputSchema }) => [name, inputSchema]));
+  const next = workflow.hasState(state) ? availableIn(workflow, state, [...schemas.keys()]) : [];
+  const output = next.length === 0 ? undefined : outputFor(next, schemas);
+  return { messages, state, output };
 }
 
 /** A trail names neither the run nor its data, so `visible` is asked without them. */
-function availableIn(workflow: Workflow, state: string): readonly string[] {
+function availableIn(
+  workflow: Workflow,
+  state: string,
+  listed: readonly string[],
+): readonly string[] {
   const viewer = { run: undefined, principal: undefined, onError: () => {} };
   const sight = workflow.sight({ state }, viewer);
-  return workflow
-    .available(state)
-    .filter((tool) => !isGlob(tool) && sight?.hidden.has(tool) !== true);
+  const byGlob = listed.filter(
+    (tool) => !workflow.names(tool) && workflow.isBound(tool) && workflow.isVisible(tool, state),
+  );
+  return [...workflow.available(state).filter((tool) => !isGlob(tool)), ...byGlob].filter(
+    (tool) => sight?.hidden.has(workflow.keyOf(tool)) !== true,
+  );
 }
 
 function omittedBy(names: readonly string[]): (entry: TrailEntry) => boolean {
@@ -187,16 +235,19 @@ function omittedBy(names: readonly string[]): (entry: TrailEntry) => boolean {
 }
 
 function messagesOf(entry: TrailEntry): TrailMessage[] {
-  const { seq, tool, args, from, outcome } = entry;
+  const { seq, tool, args, from, outcome, kind, errors = [], attempt } = entry;
   if (tool === undefined || outcome === undefined)
     return [{ role: 'user', content: moveWords(entry), seq }];
   const given = args === undefined ? '' : ` with ${JSON.stringify(args)}`;
   const called = `Called ${JSON.stringify(tool)}${given} in ${JSON.stringify(from)}`;
   if (outcome === 'succeeded')
     return [{ role: 'assistant', content: `${called}. ${endWords(entry)}`, seq }];
+  const feedback = { role: 'user', content: feedbackWords(entry, tool), seq } as const;
+  // Neither a question to the client nor an unknown outcome is a failure.
+  const hasFailed = outcome === 'failed' || outcome === 'refused' || outcome === 'not_run';
   return [
     { role: 'assistant', content: `${called}.`, seq },
-    { role: 'user', content: feedbackWords(entry, tool), seq },
+    hasFailed ? { ...feedback, failure: { type: kind ?? outcome, errors, attempt } } : feedback,
   ];
 }
 
@@ -216,14 +267,15 @@ function endWords({ from, to }: TrailEntry): string {
 
 /** A call that did not succeed, in words for the model. */
 function feedbackWords(entry: TrailEntry, tool: string): string {
-  const { outcome, kind, attempt } = entry;
+  const { outcome, kind, attempt, errors = [] } = entry;
   const why = kind === undefined ? '' : ` (${kind})`;
+  const said = errors.length === 0 ? '' : `: ${errors.map((e) => JSON.stringify(e)).join('; ')}`;
   const name = JSON.stringify(tool);
   switch (outcome) {
     case 'failed':
-      return `${name} failed${why}, attempt ${attempt}. ${endWords(entry)}`;
+      return `${name} failed${why}, attempt ${attempt}${said}. ${endWords(entry)}`;
     case 'refused':
-      return `${name} was refused${why}. ${endWords(entry)}`;
+      return `${name} was refused${why}${said}. ${endWords(entry)}`;
     case 'input_required':
       return `${name} asked for more input. ${endWords(entry)}`;
     case 'not_run':
@@ -233,12 +285,51 @@ function feedbackWords(entry: TrailEntry, tool: string): string {
   }
 }
 
-function schemaOf(tools: readonly string[]): NextToolSchema {
-  return {
-    type: 'object',
-    oneOf: tools.map((tool) => ({
-      properties: { tool: { const: tool }, arguments: { type: 'object' } },
-      required: ['tool'],
-    })),
+function outputFor(
+  tools: readonly string[],
+  schemas: ReadonlyMap<string, ToolWithSchema['inputSchema']>,
+): NextToolSchema {
+  const oneOf = tools.map((tool, index) => {
+    const place = `#/oneOf/${index}/properties/arguments`;
+    const { $schema: _, ...schema } = { ...schemas.get(tool) };
+    const own: ArgumentsSchema = { ...schemaAt(place, schema), type: 'object' };
+    const isRequired = Array.isArray(own.required) && own.required.length > 0;
+    return {
+      properties: { tool: { const: tool }, arguments: own },
+      required: isRequired ? (['tool', 'arguments'] as const) : (['tool'] as const),
+    };
+  });
+  return { type: 'object', oneOf };
+}
+
+/** Keywords with a schema for each name, where a name may be that of a keyword. */
+const NAMED: ReadonlySet<string> = new Set([
+  ...['properties', 'patternProperties', 'dependentSchemas', 'dependencies'],
+  ...['$defs', 'definitions'],
+]);
+
+/** Keywords whose values are data, which may look like schemas. */
+const DATA: ReadonlySet<string> = new Set(['const', 'enum', 'default', 'examples']);
+
+/**
+ * A schema as a part of another one, at `place`. There, a reference such as `#/$defs/card` counts
+ * from the root of the whole (JSON Schema 2020-12, section 8.2.3.1), so `place` goes in front. A
+ * schema with an `$id` is a root of its own, and stays as it is.
+ */
+function schemaAt(place: string, schema: Readonly<Record<string, unknown>>) {
+  const { $id } = schema;
+  if (typeof $id === 'string' && !$id.startsWith('#')) return schema;
+  const eachOf = (value: unknown): unknown => {
+    if (Array.isArray(value)) return value.map(eachOf);
+    return isTable(value) ? schemaAt(place, value) : value;
   };
+  const moved = Object.entries(schema).map(([keyword, value]): [string, unknown] => {
+    if (DATA.has(keyword)) return [keyword, value];
+    if (keyword === '$ref' && typeof value === 'string' && /^#(\/|$)/.test(value))
+      return [keyword, `${place}${value.slice(1)}`];
+    if (!NAMED.has(keyword) || !isTable(value)) return [keyword, eachOf(value)];
+    const named = Object.entries(value).map(([name, each]) => [name, eachOf(each)]);
+    return [keyword, Object.fromEntries(named)];
+  });
+  return Object.fromEntries(moved);
 }

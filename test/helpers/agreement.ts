@@ -155,7 +155,9 @@ async function perform(
     keyMs: each.keyMs,
     entry: isOn ? each.note : undefined,
   });
-  const entry = { from: state, event: null, outcome: each.outcome, ...each.note };
+  const { outcome, note } = each;
+  const errors = isOn && note.args !== undefined ? [note.args, state] : undefined;
+  const entry = { from: state, event: null, outcome, ...note, errors };
   const snapshot = { state, ...(isOn && { context: { digest } }) };
   const trail = { ...entry, to: state };
   switch (each.kind) {

@@ -24,6 +24,7 @@ const drafts = fc.record(
     requestId: fc.oneof(text, fc.integer()),
     workflowVersion: fc.nat(),
     payload: json,
+    errors: fc.array(json),
     note: text,
     calledBy: text,
   } satisfies Readonly<Record<keyof Omit<TrailDraft, 'to'>, fc.Arbitrary<unknown>>>,

@@ -457,6 +457,14 @@ function Entry({ inspector, entry, now }: EntryProps): JSX.Element {
             with <code>{JSON.stringify(entry.args)}</code>
           </p>
         )}
+        {entry.errors?.map((error) => {
+          const text = typeof error === 'string' ? error : JSON.stringify(error);
+          return (
+            <p key={text} class="small">
+              because <code>{text}</code>
+            </p>
+          );
+        })}
         {entry.note !== undefined && <blockquote>{entry.note}</blockquote>}
       </div>
     </li>

@@ -364,6 +364,8 @@ export interface TrailItem {
   readonly note?: string;
   /** The arguments, as the app lets them into the trail. */
   readonly args?: Json;
+  /** Why the call failed or was refused, as the app lets it into the trail. */
+  readonly errors?: readonly Json[];
   readonly requestId?: string | number;
   readonly workflowVersion?: number;
 }

@@ -125,7 +125,7 @@ export function appendDocument({ run, workflow }: RunKey, entry: TrailDraft): Do
 
 /** An entry of the trail, without its absent members. */
 function draftDocument(draft: TrailDraft): Document {
-  const { from, to, event, outcome, kind, payload, note, calledBy } = draft;
+  const { from, to, event, outcome, kind, payload, errors, note, calledBy } = draft;
   return {
     ...noteDocument(draft),
     from_state: encodeText(from),
@@ -134,6 +134,7 @@ function draftDocument(draft: TrailDraft): Document {
     ...(outcome !== undefined && { outcome }),
     ...(kind !== undefined && { kind: encodeText(kind) }),
     ...(payload !== undefined && { payload: JSON.stringify(payload) }),
+    ...(errors !== undefined && { errors: JSON.stringify(errors) }),
     ...(note !== undefined && { note: encodeText(note) }),
     ...(calledBy !== undefined && { called_by: encodeText(calledBy) }),
   };
@@ -366,6 +367,7 @@ export interface EventRow {
   readonly requestId: string | null;
   readonly workflowVersion: string | null;
   readonly payload: string | null;
+  readonly errors: string | null;
   readonly note: string | null;
   readonly calledBy: string | null;
   readonly previous: string | null;
@@ -489,6 +491,7 @@ export function toTrailEntry(row: EventRow): TrailEntry {
     ...present('requestId', row.requestId, parseColumn<string | number>),
     ...present('workflowVersion', row.workflowVersion, parseColumn<number>),
     ...present('payload', row.payload, parseColumn),
+    ...present('errors', row.errors, parseColumn<Json[]>),
     ...present('note', row.note, decodeText),
     ...present('calledBy', row.calledBy, decodeText),
     ...(row.previous !== null && { previous: row.previous }),

@@ -266,6 +266,7 @@ CREATE TABLE ${events} (
   request_id        json,
   workflow_version  json,
   payload           json,
+  errors            json,
   note              text,
   called_by         text,
   occurred_at       timestamptz NOT NULL,
@@ -303,6 +304,9 @@ COMMENT ON COLUMN ${events}.args IS 'The arguments, where the app lets them thro
 COMMENT ON COLUMN ${events}.actor IS 'Who made the call or the move.';
 COMMENT ON COLUMN ${events}.request_id IS 'The id of the JSON-RPC request: a string or a number.';
 COMMENT ON COLUMN ${events}.workflow_version IS 'Which deployment of the workflow it was.';
+COMMENT ON COLUMN ${events}.errors IS
+  'Why the call failed or was refused: a list of what the app lets through of a failure, or the '
+  'words of a refusal.';
 COMMENT ON COLUMN ${events}.note IS 'What a person said who resolved it.';
 COMMENT ON COLUMN ${events}.called_by IS
   'Who made the call, where actor is the person who resolved it.';

@@ -39,6 +39,7 @@ BEGIN
     || ${json('requestId', 'request_id')}
     || ${json('workflowVersion', 'workflow_version')}
     || ${json('payload')}
+    || ${json('errors')}
     || ${text('note')}
     || ${text('calledBy', 'called_by')}
     || '}';
@@ -57,15 +58,15 @@ DECLARE
   entry  ${events};
 BEGIN
   SELECT r.from_state, r.to_state, r.event, r.outcome, r.kind, r.tool, r.digest, r.args::json,
-         r.actor, r.request_id::json, r.workflow_version::json, r.payload::json, r.note,
-         r.called_by
+         r.actor, r.request_id::json, r.workflow_version::json, r.payload::json,
+         r.errors::json, r.note, r.called_by
     INTO entry.from_state, entry.to_state, entry.event, entry.outcome, entry.kind, entry.tool,
          entry.digest, entry.args, entry.actor, entry.request_id, entry.workflow_version,
-         entry.payload, entry.note, entry.called_by
+         entry.payload, entry.errors, entry.note, entry.called_by
     FROM json_to_record(said) AS r(
       from_state text, to_state text, event text, outcome text, kind text, tool text, digest text,
-      args text, actor text, request_id text, workflow_version text, payload text, note text,
-      called_by text
+      args text, actor text, request_id text, workflow_version text, payload text,
+      errors text, note text, called_by text
     );
   entry.workflow_id := flow.id;
   entry.run := flow.run;
@@ -146,6 +147,7 @@ LANGUAGE sql ${FIXED_PATH} AS $$
            'requestId', entry.request_id::text,
            'workflowVersion', entry.workflow_version::text,
            'payload', entry.payload::text,
+           'errors', entry.errors::text,
            'note', entry.note,
            'calledBy', entry.called_by,
            'previous', entry.previous,

@@ -48,6 +48,7 @@ describe('the chained trail of postgresStore()', { timeout: 60_000 }, () => {
       note: text,
       call: note,
       payload: json,
+      errors: fc.array(json),
     });
     await fc.assert(
       fc.asyncProperty(anything, async ({ from, to, event, kind, call, payload, ...said }) => {
