@@ -37,6 +37,7 @@ import {
   type Absent,
   asBegun,
   beginningOf,
+  type OperatorsStop,
   Standing,
   standingAsRead,
   standingNow,
@@ -183,10 +184,12 @@ export class Judge {
     const { tool, run, binding } = asked;
     // Asked beside the claim or the read, and never before it. It counts once the call goes on.
     const stopped = stoppedByOperators(this.#config, run, tool);
-    // A call that is known to be stopped claims nothing.
-    const isStopped = !isPromise(stopped) && stopped?.reason === 'frozen';
-    if (isStopped)
-      return after(standingNow(this.#config, run), (standing) => this.#test(asked, standing));
+    // A call that is known to be stopped claims nothing. So it goes on no more, even where
+    // operators let the others go on while its run is read.
+    if (!isPromise(stopped) && stopped?.reason === 'frozen')
+      return after(standingNow(this.#config, run), (standing) =>
+        this.#test(asked, standing, stopped),
+      );
     if (binding.kind === 'step' || this.#config.workflow.shield !== undefined)
       return this.#claim(asked);
     // Any other call needs no claim: it may run beside others.
@@ -227,11 +230,15 @@ export class Judge {
     return verdictAfter(incoming.answerWith(response), 'answered');
   }
 
-  /** Decides about a call that needs no claim. */
-  #test(asked: BoundCall, standing: Standing | Absent): MaybePromise<Verdict> {
+  /** Decides about a call that needs no claim; or, by `known`, about any that is stopped. */
+  #test(
+    asked: BoundCall,
+    standing: Standing | Absent,
+    known?: OperatorsStop,
+  ): MaybePromise<Verdict> {
     const { incoming, tool, run, binding } = asked;
     const isBarred = typeof standing === 'string' || standing.stopped !== undefined;
-    const before = isBarred ? undefined : stoppedByOperators(this.#config, run, tool);
+    const before = isBarred ? undefined : (known ?? stoppedByOperators(this.#config, run, tool));
     return after(before, (stopped) => {
       if (stopped !== undefined) return this.#refuseBound(asked, { ...stopped, ...at(standing) });
       const reason = decide(standing, { tool, binding });

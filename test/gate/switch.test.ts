@@ -195,6 +195,23 @@ describe('a workflow that operators have stopped', () => {
     expect(here.ledger.calls).toEqual([]);
   });
 
+  it('forwards no step without a claim, where it goes on again while the gate reads its run', async () => {
+    const { here, there, session } = await twoProcesses();
+    await there.runs.freezeAll(NIGHT);
+    here.clock.advance(KNOWN_MS);
+    await session.call('cart.view');
+    here.store.fail('read', 1, 'late');
+    const paying = session.call('cart.pay');
+    await expect.poll(() => here.store.late).toHaveLength(1);
+    await there.runs.unfreezeAll(NIGHT);
+    here.clock.advance(KNOWN_MS);
+    here.store.late.splice(0)[0]?.();
+    expect((await paying).result).toMatchObject(refusal('frozen'));
+    expect(here.ledger.calls).toEqual([]);
+    expect((await session.call('cart.pay')).result).toMatchObject(done('cart.pay'));
+    expect(await here.runs.read(session.id)).toMatchObject({ state: 'confirmed' });
+  });
+
   it('forwards no call that waited for the claim of a second workflow', async () => {
     const machine = new StateMachineGate({
       id: 'second',
