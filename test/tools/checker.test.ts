@@ -19,7 +19,9 @@ describe('the checker', { timeout: 60_000 }, () => {
     expect(faults).toEqual([]);
     // It had something to look at: moves in each run, and streams of both kinds.
     const kinds = evidence.outside.flatMap(({ does, did }) => (did ? [does.kind] : []));
-    expect(new Set(kinds)).toEqual(new Set(['look', 'record', 'resolve', 'send']));
+    const asked = ['freeze', 'look', 'record', 'resolve', 'send', 'unfreeze'];
+    expect(new Set(kinds)).toEqual(new Set(asked));
+    expect(evidence.switches).toHaveLength(4);
     const [session, eve, dan, ...others] = evidence.trails;
     expect([session, eve, dan].map((each) => each?.now?.status)).toEqual(['held', 'idle', 'idle']);
     expect(others.every(({ moves }) => moves.length > 3)).toBe(true);
@@ -50,6 +52,7 @@ describe('the checker', { timeout: 60_000 }, () => {
       stuck: true,
       untold: true,
       'wrong-answer': true,
+      frozen: true,
     };
     const shown = new Set<string>(DEFECT_NAMES.map((name) => DEFECTS[name].found));
     expect(Object.keys(kinds).filter((kind) => !shown.has(kind))).toEqual([]);
