@@ -53,7 +53,7 @@ export const FULL: Scale = {
   switch: { throws: 100, clients: 6 },
 };
 
-/** About two minutes for the stores that are tortured by default. */
+/** About three minutes for the stores that are tortured by default. */
 export const QUICK: Scale = {
   duplicates: { steps: 300, duplicates: 4, lanes: 16 },
   pins: { runs: 60, lanes: 4 },
@@ -66,7 +66,7 @@ export const QUICK: Scale = {
 
 export const HELP = `npm run torture -- [options]
 
-  --quick             a small scale, about two minutes
+  --quick             a small scale, about three minutes
   --seed N            the choices that are made; default: a new seed each time, which is printed
   --store NAME        ${STORE_NAMES.join(', ')}; several times or with commas
                       default: redis, upstash, postgres, sqlite
