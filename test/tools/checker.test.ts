@@ -4,7 +4,15 @@ import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { check, type FaultKind } from '../../tools/checker/check.ts';
 import { DEFECT_NAMES, DEFECTS } from '../../tools/checker/defects.ts';
-import type { Evidence, Exchange, LedgerLine, OutsideCall } from '../../tools/checker/evidence.ts';
+import type {
+  Evidence,
+  Exchange,
+  LedgerLine,
+  OutsideCall,
+  SwitchCall,
+  TrailEntry,
+  TrailFreeze,
+} from '../../tools/checker/evidence.ts';
 import { SHOP, SHOP_TOOLS } from '../../tools/checker/machines.ts';
 import { playScene } from '../../tools/checker/scene.ts';
 import { runToEnd } from '../helpers/program.ts';
@@ -18,7 +26,9 @@ describe('the checker', { timeout: 60_000 }, () => {
     expect(faults).toEqual([]);
     // It had something to look at: moves in each run, and streams of both kinds.
     const kinds = evidence.outside.flatMap(({ does, did }) => (did ? [does.kind] : []));
-    expect(new Set(kinds)).toEqual(new Set(['look', 'record', 'resolve', 'send']));
+    const asked = ['freeze', 'look', 'record', 'resolve', 'send', 'unfreeze'];
+    expect(new Set(kinds)).toEqual(new Set(asked));
+    expect(evidence.switches).toHaveLength(4);
     const [session, eve, dan, ...others] = evidence.trails;
     expect([session, eve, dan].map((each) => each?.now?.status)).toEqual(['held', 'idle', 'idle']);
     expect(others.every(({ moves }) => moves.length > 3)).toBe(true);
@@ -49,6 +59,7 @@ describe('the checker', { timeout: 60_000 }, () => {
       stuck: true,
       untold: true,
       'wrong-answer': true,
+      frozen: true,
     };
     const shown = new Set<string>(DEFECT_NAMES.map((name) => DEFECTS[name].found));
     expect(Object.keys(kinds).filter((kind) => !shown.has(kind))).toEqual([]);
@@ -61,6 +72,9 @@ class Story {
   readonly #ledger: LedgerLine[] = [];
   readonly #outside: OutsideCall[] = [];
   readonly #stalls: NonNullable<Evidence['stalls']>[number][] = [];
+  readonly #switches: SwitchCall[] = [];
+  #freezes: readonly TrailFreeze[] | undefined;
+  #isFrozen = false;
   #moves: { version: number; from: string; to: string; tool?: string }[] = [];
   #status = 'idle';
   #claimed: string | undefined;
@@ -111,6 +125,12 @@ class Story {
     this.answer(exchange, { isError: true, _meta: { 'mcp-interlock/refusal': refusal } });
   }
 
+  /** It is refused since operators have stopped it. */
+  refuseFrozen(exchange: Exchange, words = FROZEN): void {
+    const _meta = { 'mcp-interlock/refusal': { workflow: 'shop', reason: 'frozen' } };
+    this.answer(exchange, { isError: true, content: [{ type: 'text', text: words }], _meta });
+  }
+
   break(exchange: Exchange): void {
     exchange.broke = true;
     exchange.ended = ++this.#at;
@@ -135,6 +155,28 @@ class Story {
     const does = { kind: 'record', tool } as const;
     const [asked, answered] = [++this.#at, ++this.#at];
     this.#outside.push({ run: 'a-run', machine: 'shop', asked, answered, does, did: true });
+  }
+
+  /** An operator stops the run, or lets it go on; what is returned answers. */
+  freeze(kind: 'freeze' | 'unfreeze'): () => void {
+    const does: { kind: 'freeze' | 'unfreeze'; isNew?: boolean } = { kind };
+    const call: OutsideCall = { run: 'a-run', machine: 'shop', asked: ++this.#at, does };
+    this.#outside.push(call);
+    return () => {
+      does.isNew = true;
+      Object.assign(call, { did: true, answered: ++this.#at });
+    };
+  }
+
+  /** An operator stops a tool, or all of them, or lets them go on; it is answered at once. */
+  throwSwitch(does: 'freeze' | 'unfreeze', tool?: string): void {
+    const [asked, answered] = [++this.#at, ++this.#at];
+    this.#switches.push({ machine: 'shop', tool, does, asked, answered });
+  }
+
+  /** So much later. */
+  pass(ms: number): void {
+    this.#at += ms;
   }
 
   /** An event from outside is asked for; what is returned answers. */
@@ -168,6 +210,17 @@ class Story {
     return this;
   }
 
+  /** What the trail tells of operators, at the end of `trail()`. */
+  freezes(entries: readonly Partial<TrailEntry>[], isFrozen = false): this {
+    const last = { seq: 1, version: 0, attempt: 0, from: 'empty' };
+    this.#freezes = entries.map((each, at) => ({
+      entry: { ...last, seq: at + 2, ...each },
+      before: last,
+    }));
+    this.#isFrozen = isFrozen;
+    return this;
+  }
+
   get evidence(): Evidence {
     const last = this.#moves.at(-1);
     const now = {
@@ -175,7 +228,9 @@ class Story {
       version: last?.version ?? 0,
       status: this.#status,
       claimed: this.#claimed,
+      isFrozen: this.#isFrozen,
     };
+    const freezes = this.#freezes && { freezes: this.#freezes };
     return {
       machines: [SHOP],
       tools: SHOP_TOOLS,
@@ -185,7 +240,8 @@ class Story {
       ledger: this.#ledger,
       outside: this.#outside,
       stalls: this.#stalls,
-      trails: [{ run: 'a-run', machine: 'shop', moves: this.#moves, now }],
+      switches: this.#switches,
+      trails: [{ run: 'a-run', machine: 'shop', moves: this.#moves, ...freezes, now }],
     };
   }
 
@@ -208,6 +264,10 @@ class Story {
     return exchange;
   }
 }
+
+const FROZEN =
+  '[System: cart.add was not run, because the operator has stopped this run of shop. Only the ' +
+  'operator can let it go on. Do not try shop again until then.]';
 
 const ADDED = ['empty', 'filled', 'cart.add'] as const;
 const CHECKED_OUT = ['filled', 'payment', 'cart.checkout'] as const;
@@ -458,6 +518,142 @@ describe('check()', () => {
     const faults = check({ ...story.evidence, trails: [behind as Evidence['trails'][number]] });
     expect(faults.map(({ kind }) => kind)).toContain('trail');
     expect(story.trail([ADDED, CHECKED_OUT], 'running').faults).toContain('stuck');
+  });
+});
+
+describe('check(), of what operators stop', () => {
+  it('lets no handler begin between the answer of freeze() and the question of unfreeze()', () => {
+    const told = (begins: 'before' | 'beside' | 'after' | 'thawed') => {
+      const story = new Story();
+      if (begins === 'before') story.step('cart.add');
+      const frozen = story.freeze('freeze');
+      if (begins === 'beside') story.step('cart.add');
+      frozen();
+      if (begins === 'after') story.step('cart.add');
+      const thawed = story.freeze('unfreeze');
+      if (begins === 'thawed') story.step('cart.add');
+      thawed();
+      return story.trail([ADDED]).faults;
+    };
+    for (const begins of ['before', 'beside', 'thawed'] as const)
+      expect(told(begins), begins).toEqual([]);
+    expect(told('after')).toEqual(['frozen']);
+  });
+
+  it('saves the step that was at work when its run was frozen', () => {
+    const told = (trail: Parameters<Story['trail']>[0]) => {
+      const story = new Story();
+      const call = story.send('cart.add');
+      const begun = story.begin(call);
+      story.freeze('freeze')();
+      story.end(begun);
+      story.show(call, begun);
+      return story.trail(trail).faults;
+    };
+    expect(told([ADDED])).toEqual([]);
+    expect(told([])).toEqual(['unsaved-success']);
+  });
+
+  it('gives a lookup that was sent before the time to reach its handler, and no step', () => {
+    const told = (tool: 'cart.peek' | 'cart.add', ms: number) => {
+      const story = new Story();
+      story.step('cart.add');
+      const call = story.send(tool);
+      story.freeze('freeze')();
+      story.pass(ms);
+      const begun = story.begin(call);
+      story.end(begun);
+      story.show(call, begun);
+      const again = tool === 'cart.add' ? [['filled', 'filled', 'cart.add'] as const] : [];
+      return story.trail([ADDED, ...again]).faults;
+    };
+    expect(told('cart.peek', 1_000)).toEqual([]);
+    expect(told('cart.peek', 3_000)).toEqual(['frozen']);
+    expect(told('cart.add', 1)).toEqual(['frozen']);
+  });
+
+  it('lets a handler of a stopped tool begin for one second only, and other tools go on', () => {
+    const told = (stopped: string | undefined, thawed: string | undefined, ms: number) => {
+      const story = new Story();
+      story.throwSwitch('freeze', stopped);
+      if (thawed !== undefined) story.throwSwitch('unfreeze', thawed || undefined);
+      story.pass(ms);
+      story.step('cart.add');
+      return story.trail([ADDED]).faults;
+    };
+    for (const stopped of [undefined, 'cart.add']) {
+      expect(told(stopped, undefined, 990)).toEqual([]);
+      expect(told(stopped, undefined, 1_010)).toEqual(['frozen']);
+      expect(told(stopped, '', 1_010)).toEqual([]);
+    }
+    expect(told('cart.pay', undefined, 1_010)).toEqual([]);
+    expect(told('cart.add', 'cart.pay', 1_010)).toEqual(['frozen']);
+    expect(told('cart.add', 'cart.add', 1_010)).toEqual([]);
+  });
+
+  it('excuses a process that stood still, and one that could not read the switch in the last second', () => {
+    const told = (more: (evidence: Evidence) => Partial<Evidence>) => {
+      const story = new Story();
+      story.throwSwitch('freeze');
+      story.pass(5_000);
+      story.step('cart.add');
+      const { evidence } = story.trail([ADDED]);
+      return check({ ...evidence, ...more(evidence) }).map(({ kind }) => kind);
+    };
+    expect(told(() => ({}))).toEqual(['frozen']);
+    expect(told(() => ({ stalls: [{ server: 'server', from: 4_000, to: 5_000 }] }))).toEqual([]);
+    expect(told(() => ({ stalls: [{ server: 'other', from: 4_000, to: 5_000 }] }))).toEqual([
+      'frozen',
+    ]);
+    expect(told(() => ({ unread: [{ from: 4_000, to: 4_500 }] }))).toEqual([]);
+    expect(told(() => ({ unread: [{ from: 1_000, to: 3_000 }] }))).toEqual(['frozen']);
+  });
+
+  it('believes a refusal while something may be stopped, and only in its words', () => {
+    const told = (when: 'never' | 'asked' | 'soon' | 'late', words?: string) => {
+      const story = new Story();
+      if (when !== 'never') story.throwSwitch('freeze', 'cart.add');
+      if (when === 'soon' || when === 'late') story.throwSwitch('unfreeze');
+      story.pass(when === 'late' ? 1_010 : 900);
+      story.refuseFrozen(story.send('cart.add'), words);
+      return story.trail([]).faults;
+    };
+    expect([told('asked'), told('soon')]).toEqual([[], []]);
+    expect([told('never'), told('late')]).toEqual([['wrong-refusal'], ['wrong-refusal']]);
+    expect(told('asked', 'Try again later.')).toEqual(['wrong-answer']);
+  });
+
+  it('wants an entry of each freeze in the trail, which is no move and no attempt', () => {
+    const told = (entries: readonly Partial<TrailEntry>[], isFrozen = false) => {
+      const story = new Story();
+      for (const kind of ['freeze', 'unfreeze'] as const) story.freeze(kind)();
+      return story.trail([]).freezes(entries, isFrozen).faults;
+    };
+    const [freeze, unfreeze] = [{ event: 'freeze' }, { event: 'unfreeze' }];
+    expect(told([freeze, unfreeze])).toEqual([]);
+    for (const wrong of [
+      [],
+      [freeze],
+      [freeze, freeze, unfreeze],
+      [{ ...freeze, outcome: 'succeeded' }, unfreeze],
+      [{ ...freeze, to: 'empty' }, unfreeze],
+      [{ ...freeze, attempt: 1 }, unfreeze],
+      [{ ...freeze, version: 1 }, unfreeze],
+    ])
+      expect(told(wrong), JSON.stringify(wrong)).toContain('trail');
+    expect(told([freeze, unfreeze], true)).toEqual(['trail']);
+  });
+
+  it('shows nothing that is bound in the list of a frozen run', () => {
+    for (const [tools, faults] of [
+      [[], []],
+      [['cart.add'], ['wrong-list']],
+    ] as const) {
+      const story = new Story();
+      story.freeze('freeze')();
+      story.shows(story.list(), tools);
+      expect(story.trail([]).faults).toEqual(faults);
+    }
   });
 });
 

@@ -14,6 +14,7 @@ import { partBus } from '../../tools/torture/partitions.ts';
 import { holdRuns } from '../../tools/torture/pins.ts';
 import { restartStore } from '../../tools/torture/restarts.ts';
 import { STORE_NAMES, type StoreName } from '../../tools/torture/stores.ts';
+import { throwSwitches } from '../../tools/torture/switches.ts';
 import { compiled } from '../helpers/program.ts';
 
 const TIMEOUT_MS = 60_000;
@@ -116,6 +117,27 @@ describe('the torture', { timeout: TIMEOUT_MS }, () => {
     expect(result.did).toContain('2 partitions');
   });
 
+  it('sees each process stop what an operator stops, be the operator killed meanwhile', async () => {
+    const result = await onBackend('sqlite', 'full', (backend) =>
+      throwSwitches(optionsFor(backend), { throws: 2, clients: 3 }, 1),
+    );
+    expect(result.faults).toEqual([]);
+    expect(result.did).toBe('2 freezeAll(), 3 servers');
+    expect(result.details).toContain('1 were killed in the middle');
+    expect(result.details).not.toMatch(/ 0 calls refused|stopped 0 runs/);
+  });
+
+  it('reports processes that never read a switch again', async () => {
+    const result = await onBackend('sqlite', 'full', (backend) =>
+      throwSwitches(
+        { ...optionsFor(backend), defect: 'reads-switch-once' },
+        { throws: 1, clients: 3 },
+        1,
+      ),
+    );
+    expect(result.faults.join('\n')).toMatch(/^frozen: .* began \d+ ms after freezeAll\(\)/m);
+  });
+
   it('reports a store that forgets everything when it is killed', async () => {
     const result = await onBackend('redis', 'none', (backend) =>
       restartStore(optionsFor(backend), serverOf(backend), { ...small.restarts, restarts: 1 }, 1),
@@ -178,8 +200,9 @@ describe('parseOptions()', () => {
     [
       '--part',
       'all',
-      'expected one of duplicates, pins, kills, restarts, failovers, partitions, got "all"',
+      'expected one of duplicates, pins, kills, restarts, failovers, partitions, switch, got "all"',
     ],
+    ['--count', '0', 'expected a whole number above 0, got "0"'],
     ['--durability', 'high', 'expected one of full, relaxed, none, got "high"'],
     ['--sed', '1', "Unknown option '--sed'"],
   ])('refuses %s %s, and says what is right', (option, value, message) => {

@@ -6,6 +6,7 @@ import {
   type Received,
   type Stall,
 } from './evidence.ts';
+import { freezeFaults, runFreezes } from './freezes.ts';
 import {
   type Answer,
   type Attempt,
@@ -57,13 +58,15 @@ export function check(evidence: Evidence): Fault[] {
         const binding = bindingOf(machine, attempt.tool, attempt.args);
         return binding === undefined ? [] : [{ ...attempt, binding }];
       });
+      const outside = (outsideByRun.get(run) ?? []).filter((each) => each.machine === machine.id);
       const facts: RunFacts = {
         info,
         machine,
         tools: evidence.tools,
         attempts: own,
         asked: askedByRun.get(run) ?? [],
-        outside: (outsideByRun.get(run) ?? []).filter((each) => each.machine === machine.id),
+        outside,
+        frozen: runFreezes(outside),
         trail: trails.get(`${machine.id} ${run}`),
         outages: evidence.outages ?? [],
       };
@@ -130,7 +133,7 @@ function subsets<T>(items: readonly T[]): T[][] {
 
 function faultsAsRead(
   facts: RunFacts,
-  { stalls = [] }: Evidence,
+  { stalls = [], switches = [], unread = [] }: Evidence,
   streams: readonly Listening[],
 ): Fault[] {
   const replayed = replay(facts);
@@ -139,6 +142,7 @@ function faultsAsRead(
     ...changedKeys(facts),
     ...overlapFaults(facts, stalls),
     ...trailFaults(facts),
+    ...freezeFaults(facts, { switches, stalls, unread }),
     ...(replayed.fault === undefined ? [] : [replayed.fault]),
     ...toldFaults(facts, replayed, streams),
   ];
@@ -376,7 +380,7 @@ function countFaults(
 
 /** A move after which other tools are shown is told to the clients of its run. */
 function toldFaults(
-  { info, machine, tools, asked, attempts }: RunFacts,
+  { info, machine, tools, asked, attempts, frozen }: RunFacts,
   { moves }: Replay,
   streams: readonly Listening[],
 ): Found[] {
@@ -391,6 +395,8 @@ function toldFaults(
     const { told, at } = answer;
     const attempt = told.kind === 'done' ? ended.get(told.attempt) : undefined;
     if (attempt?.ended === undefined || !changed(attempt.name)) return [];
+    // The list of a frozen run is empty before and after.
+    if (meets(frozen.maybe, attempt.ended, at)) return [];
     const untold = missingOn(exchange, at, attempt.ended, streams);
     return untold === undefined
       ? []

@@ -226,6 +226,28 @@ export const DEFECTS = {
         record: async ({ from }) => ({ status: 'recorded', version: from + 1 }),
       }),
   },
+  'ignores-freezes': {
+    what: 'the store stops no run, and says that it did',
+    found: 'frozen',
+    store: (store) =>
+      replacing(store, {
+        freeze: async ({ run, workflow, initial, freeze: frozen, ttlMs }) => {
+          const snapshot = (await store.read(run, ttlMs))?.workflows[workflow]?.snapshot ?? initial;
+          return { status: 'changed', snapshot, ...(frozen && { frozen }) };
+        },
+      }),
+  },
+  'hides-freezes': {
+    what: 'the trail lacks what operators stopped',
+    found: 'trail',
+    store: (store) =>
+      replacing(store, {
+        history: async (key, limit) =>
+          (await store.history(key, limit)).map((entry) =>
+            entry.event === 'freeze' ? { ...entry, event: 'other' } : entry,
+          ),
+      }),
+  },
   'keeps-claims': {
     what: 'a claim stays although its step is over',
     found: 'stuck',

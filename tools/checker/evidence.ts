@@ -90,8 +90,8 @@ export interface LedgerLine {
 }
 
 /**
- * What `runs.send()`, `runs.resolve()`, `runs.read()` or the store's `record()` was asked, and what
- * it answered.
+ * What `runs.send()`, `runs.resolve()`, `runs.freeze()`, `runs.unfreeze()`, `runs.read()` or the
+ * store's `record()` was asked, and what it answered.
  */
 export interface OutsideCall {
   readonly run: string;
@@ -110,9 +110,32 @@ export interface OutsideCall {
       }
     /** A fact that is added beside steps; the state stays. */
     | { readonly kind: 'record'; readonly tool: string }
-    | { readonly kind: 'look'; state?: string; version?: number };
-  /** Whether it did what it was asked. Absent where no answer came. */
+    | { readonly kind: 'look'; state?: string; version?: number }
+    /**
+     * An operator stops the run, or lets it go on. One after the other for each run. `isNew`: it
+     * was not so before, and the trail has an entry of it; absent where no answer came.
+     */
+    | { readonly kind: 'freeze'; isNew?: boolean }
+    | { readonly kind: 'unfreeze'; isNew?: boolean };
+  /**
+   * Whether it did what it was asked. A run that was frozen, or not, already is as it was asked to
+   * be. Absent where no answer came.
+   */
   did?: boolean;
+}
+
+/**
+ * What `runs.freezeAll()` or `runs.unfreezeAll()` was asked, and when it answered. One after the
+ * other for each machine.
+ */
+export interface SwitchCall {
+  readonly machine: string;
+  /** Absent where all tools are meant. */
+  readonly tool?: string | undefined;
+  readonly does: 'freeze' | 'unfreeze';
+  readonly asked: number;
+  /** Absent where no answer came: it may have been done. */
+  answered?: number;
 }
 
 /** An entry of the trail, as `runs.history()` gives it. */
@@ -127,17 +150,33 @@ export interface TrailMove {
 /** An entry of the trail, be it a move or an attempt that moved nothing. */
 export interface TrailEntry extends Omit<TrailMove, 'to'> {
   readonly seq: number;
+  readonly attempt: number;
   readonly to?: string | undefined;
   readonly outcome?: string | undefined;
 }
 
+/** An operator's word in the trail, and what stands before it. */
+export interface TrailFreeze {
+  readonly entry: TrailEntry;
+  readonly before: TrailEntry | undefined;
+}
+
 /** A run's trail as the checker takes it: its moves, and how many attempts it tells of. */
-export function readTrail(entries: readonly TrailEntry[]): Pick<Trail, 'moves' | 'attempts'> {
+export function readTrail(
+  entries: readonly TrailEntry[],
+): Pick<Trail, 'moves' | 'attempts' | 'freezes'> {
   const isAttempt = ({ tool, outcome }: TrailEntry): boolean =>
     typeof tool === 'string' && outcome !== undefined && outcome !== 'refused';
   return {
     moves: entries.filter((each): each is TrailEntry & TrailMove => each.to !== undefined),
-    ...(entries[0]?.seq === 1 && { attempts: entries.filter(isAttempt).length }),
+    ...(entries[0]?.seq === 1 && {
+      attempts: entries.filter(isAttempt).length,
+      freezes: entries.flatMap((entry, at): TrailFreeze[] =>
+        entry.event === 'freeze' || entry.event === 'unfreeze'
+          ? [{ entry, before: entries[at - 1] }]
+          : [],
+      ),
+    }),
   };
 }
 
@@ -149,6 +188,8 @@ export interface Trail {
   readonly moves: readonly TrailMove[];
   /** How many attempts the whole trail tells of; absent where its oldest entries are missing. */
   readonly attempts?: number;
+  /** The operators' words in it; absent where its oldest entries are missing. */
+  readonly freezes?: readonly TrailFreeze[];
   /** `undefined` where the store does not know the run. */
   readonly now:
     | {
@@ -157,6 +198,7 @@ export interface Trail {
         readonly status: string;
         /** Whose claim is there. Its handler need not have begun: its process may have died before. */
         readonly claimed?: string | undefined;
+        readonly isFrozen?: boolean | undefined;
       }
     | undefined;
 }
@@ -176,6 +218,10 @@ export interface Evidence {
   readonly stalls?: readonly Stall[];
   /** When the store could not be asked. */
   readonly outages?: readonly Span[];
+  /** What operators did to whole workflows. */
+  readonly switches?: readonly SwitchCall[];
+  /** When processes could not read a switch, so that the last known one held. */
+  readonly unread?: readonly Span[];
 }
 
 /** A time that something lasted. */

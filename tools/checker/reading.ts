@@ -35,6 +35,10 @@ export interface Answer {
 
 const ASKED = ['tools/call', 'tools/list'];
 
+/** What a model reads of a run, a workflow or a tool that operators have stopped. */
+const FROZEN_WORDS =
+  /was not run, because the operator has stopped (this run|all runs|all calls) of/;
+
 export function answerOf(exchange: Exchange): Answer {
   const { request, messages } = exchange;
   const own = messages.find(({ message }) => message?.id === request.id && !message?.method);
@@ -64,6 +68,8 @@ function told({ request, status, broke, hung, ended }: Exchange, message: any): 
     return { kind: 'tools', names, isWhole };
   }
   const refusal = result._meta?.['mcp-interlock/refusal'];
+  if (refusal?.reason === 'frozen' && !FROZEN_WORDS.test(String(result.content?.[0]?.text)))
+    return { kind: 'wrong', text: `frozen without its words: ${JSON.stringify(result)}` };
   if (refusal !== undefined) {
     return refusal.reason === 'unavailable'
       ? { kind: 'unavailable' }

@@ -1,12 +1,20 @@
 import { Agent, type ClientRequest, type IncomingMessage, request } from 'node:http';
 import { createParser } from 'eventsource-parser';
-import { CALL, type Exchange, type Listening, now, type OutsideCall } from './evidence.ts';
+import {
+  CALL,
+  type Exchange,
+  type Listening,
+  now,
+  type OutsideCall,
+  type SwitchCall,
+} from './evidence.ts';
 
 /** Everything that clients sent and got, and what was asked of the public API. */
 export class WireLog {
   readonly exchanges: Exchange[] = [];
   readonly streams: Listening[] = [];
   readonly outside: OutsideCall[] = [];
+  readonly switches: SwitchCall[] = [];
   #calls = 0;
 
   /** A name for the next exchange, and its JSON-RPC id. */
@@ -28,6 +36,30 @@ export class WireLog {
     this.outside.push(call);
     const answer = await question();
     call.did = did(answer);
+    call.answered = now();
+    return answer;
+  }
+
+  /**
+   * Stops a run, or lets it go on, and notes it. `question` answers `true` where that changed the
+   * run, else the reason why not.
+   */
+  async freeze(
+    { kind, ...about }: Pick<OutsideCall, 'run' | 'machine'> & { kind: 'freeze' | 'unfreeze' },
+    question: () => Promise<true | string>,
+  ): Promise<void> {
+    const does: { readonly kind: 'freeze' | 'unfreeze'; isNew?: boolean } = { kind };
+    await this.ask({ ...about, does }, question, (answer) => {
+      does.isNew = answer === true;
+      return answer !== 'unknown-run';
+    });
+  }
+
+  /** Throws a workflow's switch, and notes when. Rejects as the API does. */
+  async throwSwitch<T>(about: Omit<SwitchCall, 'asked'>, question: () => Promise<T>): Promise<T> {
+    const call: SwitchCall = { ...about, asked: now() };
+    this.switches.push(call);
+    const answer = await question();
     call.answered = now();
     return answer;
   }

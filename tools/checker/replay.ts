@@ -8,6 +8,7 @@ import {
   type Span,
   type Trail,
 } from './evidence.ts';
+import type { Stopped } from './freezes.ts';
 import { type Position, Positions } from './positions.ts';
 import {
   type Answer,
@@ -30,6 +31,8 @@ export interface RunFacts {
   readonly asked: readonly (readonly [Exchange, Answer])[];
   readonly outside: readonly OutsideCall[];
   readonly trail: Trail | undefined;
+  /** When operators had stopped the run by itself. */
+  readonly frozen: Stopped;
   readonly outages: readonly Span[];
 }
 
@@ -57,7 +60,8 @@ export type FaultKind =
   | 'lost'
   | 'stuck'
   | 'untold'
-  | 'wrong-answer';
+  | 'wrong-answer'
+  | 'frozen';
 
 /** What a run's replay comes to. */
 export interface Replay {
@@ -91,11 +95,14 @@ class RunReplay {
   readonly #told = new Map<string, number>();
   /** The attempts whose outcome is saved in each position. */
   readonly #saved = new Set<string>();
+  /** When each call was sent. */
+  readonly #sent: ReadonlyMap<string, number>;
   #last: RunFacts['attempts'][number] | undefined;
 
   constructor(facts: RunFacts) {
     this.#facts = facts;
     this.#positions = new Positions(facts.machine, facts.trail, facts.info.restarts);
+    this.#sent = new Map(facts.asked.map(([{ call, sent }]) => [call, sent]));
     for (const [, { told, at }] of facts.asked) {
       if (told.kind === 'done') this.#told.set(told.attempt, at);
     }
@@ -193,8 +200,7 @@ class RunReplay {
   }
 
   #addRead({ name, tool, binding, call, started }: RunFacts['attempts'][number]): void {
-    const sent =
-      this.#facts.asked.find(([exchange]) => exchange.call === call)?.[0].sent ?? started;
+    const sent = this.#sent.get(call) ?? started;
     const holds = (position: Position) => binding.from.includes(this.#visible(position));
     this.#observe(
       `read ${name}`,
@@ -220,12 +226,12 @@ class RunReplay {
   }
 
   #addAnswer({ call, sent, request }: Exchange, { told, at }: Answer): void {
-    const { machine, tools, info, outages } = this.#facts;
+    const { machine, tools, info, outages, frozen } = this.#facts;
     if (told.kind === 'tools' && told.isWhole && info.lists === 'hide') {
       const names = hideable(machine);
       const shown = told.names.filter((name) => names.has(name)).sort();
-      const wasAway = meets(outages, sent, at);
-      if (wasAway && shown.length === 0) return;
+      const maybeEmpty = meets([...outages, ...frozen.maybe], sent, at);
+      if (maybeEmpty && shown.length === 0) return;
       const holds = (position: Position) =>
         String(shownIn(machine, tools, this.#visible(position)).sort()) === String(shown);
       this.#observe(
@@ -270,7 +276,8 @@ class RunReplay {
         () => `runs.read() said "${does.state}" at ${does.version}`,
       );
     }
-    if (does.kind === 'look' || did === false) return;
+    if (does.kind === 'look' || does.kind === 'freeze' || does.kind === 'unfreeze') return;
+    if (did === false) return;
     this.#opens(asked, () =>
       this.#positions.open({ id, kind: 'move', ...this.#outsideMove(does) }),
     );
@@ -282,7 +289,7 @@ class RunReplay {
     );
   }
 
-  #outsideMove(does: Exclude<OutsideCall['does'], { kind: 'look' }>) {
+  #outsideMove(does: Exclude<OutsideCall['does'], { kind: 'look' | 'freeze' | 'unfreeze' }>) {
     if (does.kind === 'send') return { event: does.event, strict: true };
     if (does.kind === 'record') return { event: '', tool: does.tool, isBeside: true };
     const { attempts, machine } = this.#facts;

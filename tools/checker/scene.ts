@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import { check, type Fault } from './check.ts';
 import type { Evidence } from './evidence.ts';
 import type { HandlerArguments } from './ledger.ts';
@@ -22,8 +23,9 @@ export interface SceneResult {
 /**
  * Clients of both eras play with one gate in this process: two sessions and two principals, each
  * with a stream of its own. They send steps twice at the same time, lists and looks beside them,
- * calls out of order, failures, and events from outside. Facts are recorded beside them. Before,
- * other clients leave steps of unknown outcome behind, and a night passes.
+ * calls out of order, failures, and events from outside. Facts are recorded beside them, and
+ * operators stop runs and tools for a moment. Before, other clients leave steps of unknown outcome
+ * behind, and a night passes.
  */
 export async function playScene({
   seed,
@@ -46,9 +48,18 @@ export async function playScene({
       await stage.user('bob'),
     ];
     const players = callers.map(
-      (caller, index) => new Player(stage, caller, seeded(seed, `player ${index}`)),
+      (caller, index) =>
+        new Player(
+          stage,
+          caller,
+          seeded(seed, `player ${index}`),
+          seeded(seed, `player ${index}, the operator`),
+        ),
     );
-    await Promise.all(players.map((player) => player.play(rounds)));
+    await Promise.all([
+      ...players.map((player) => player.play(rounds)),
+      throwSwitch(stage, seeded(seed, 'the switch'), rounds),
+    ]);
     await resolve(stage, held);
     await stage.settle();
     const evidence = await stage.evidence();
@@ -86,6 +97,23 @@ async function leaveBehind(stage: Stage, random: Random): Promise<Caller> {
   return held;
 }
 
+/** An operator stops a tool, or all of them, for a moment; now and then. */
+async function throwSwitch(stage: Stage, random: Random, rounds: number): Promise<void> {
+  const by = { actor: 'the operator', note: 'a test' };
+  for (let time = 0; time * 10 < rounds; time++) {
+    await delay(random.between(30, 90));
+    const scope = random.chance(0.5) ? { tool: random.pick(SHOP.bindings).tool } : {};
+    const does = { machine: SHOP.id, ...scope };
+    await stage.log.throwSwitch({ ...does, does: 'freeze' }, () =>
+      stage.runs.freezeAll({ ...scope, ...by }),
+    );
+    await delay(random.between(0, 10));
+    await stage.log.throwSwitch({ ...does, does: 'unfreeze' }, () =>
+      stage.runs.unfreezeAll({ ...scope, ...by }),
+    );
+  }
+}
+
 /** An operator finds out that the held step was done. */
 async function resolve(stage: Stage, { run }: Caller): Promise<void> {
   const key = stage.ledger.findLast((line) => line.run === run)?.key ?? '';
@@ -102,13 +130,16 @@ class Player {
   readonly #stage: Stage;
   readonly #caller: Caller;
   readonly #random: Random;
+  /** Of what its operator does. */
+  readonly #stops: Random;
   #shown: readonly string[] = SHOP_TOOLS;
   #step = 0;
 
-  constructor(stage: Stage, caller: Caller, random: Random) {
+  constructor(stage: Stage, caller: Caller, random: Random, stops: Random) {
     this.#stage = stage;
     this.#caller = caller;
     this.#random = random;
+    this.#stops = stops;
   }
 
   async play(rounds: number): Promise<void> {
@@ -118,7 +149,7 @@ class Player {
 
   async #round(): Promise<void> {
     const random = this.#random;
-    const tool = this.#choose();
+    const tool = this.#choose(random);
     const args: HandlerArguments = {
       step: ++this.#step,
       ms: random.between(0, 4),
@@ -132,15 +163,16 @@ class Player {
     if (random.chance(0.2)) beside.push(this.#look().catch(() => {}));
     if (random.chance(0.08)) beside.push(this.#clear().catch(() => {}));
     if (random.chance(0.2)) beside.push(this.#record());
+    if (this.#stops.chance(0.12)) beside.push(this.#freeze());
     await Promise.all(beside);
     await this.#list();
   }
 
   /** Mostly something that leads on. */
-  #choose(): string {
-    const tools = this.#random.chance(0.85) ? this.#shown : SHOP_TOOLS;
+  #choose(random: Random): string {
+    const tools = random.chance(0.85) ? this.#shown : SHOP_TOOLS;
     const steps = tools.filter((tool) => tool !== 'cart.view' && tool !== 'cart.peek');
-    return this.#random.pick(this.#random.chance(0.8) && steps.length > 0 ? steps : tools);
+    return random.pick(random.chance(0.8) && steps.length > 0 ? steps : tools);
   }
 
   async #call(tool: string, args: HandlerArguments): Promise<void> {
@@ -176,6 +208,22 @@ class Player {
       () => this.#stage.record(run),
       (recorded) => recorded,
     );
+  }
+
+  /** An operator stops the run for a moment, be it in the middle of a step. */
+  async #freeze(): Promise<void> {
+    const run = this.#stage.keyOf(this.#caller.run);
+    const about = { run: this.#caller.run, machine: SHOP.id };
+    const by = { actor: 'the operator', note: 'a test' };
+    await this.#stage.log.freeze({ ...about, kind: 'freeze' }, async () => {
+      const told = await this.#stage.runs.freeze(run, by);
+      return told.frozen || told.reason;
+    });
+    await this.#call(this.#choose(this.#stops), { step: ++this.#step, ms: 1 });
+    await this.#stage.log.freeze({ ...about, kind: 'unfreeze' }, async () => {
+      const told = await this.#stage.runs.unfreeze(run, by);
+      return told.unfrozen || told.reason;
+    });
   }
 
   /** An event that no call sends. */

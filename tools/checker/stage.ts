@@ -38,7 +38,10 @@ const HOUR = 3_600_000;
 export const NOTE = 'note';
 
 /** What a scene asks of the public API. */
-export type OutsideApi = Pick<Runs, 'read' | 'history' | 'send' | 'resolve'>;
+export type OutsideApi = Pick<
+  Runs,
+  'read' | 'history' | 'send' | 'resolve' | 'freeze' | 'unfreeze' | 'freezeAll' | 'unfreezeAll'
+>;
 
 /** What stands around the real gate. By default nothing does. */
 export interface Surroundings {
@@ -228,7 +231,7 @@ export class Stage {
   }
 
   async evidence(): Promise<Evidence> {
-    const { exchanges, streams, outside } = this.log;
+    const { exchanges, streams, outside, switches } = this.log;
     const { machine, tools } = this.#options;
     const trails: Trail[] = [];
     for (const { run } of this.infos) {
@@ -239,6 +242,7 @@ export class Stage {
         version: view.snapshot.version ?? 0,
         status: view.status,
         claimed: view.claim?.tool,
+        isFrozen: view.frozen !== undefined,
       };
       trails.push({
         run,
@@ -255,6 +259,7 @@ export class Stage {
       streams,
       ledger: this.ledger,
       outside,
+      switches,
       trails,
     };
   }

@@ -28,7 +28,7 @@ export const SERVED = [...TOOL_NAMES, 'cart.view'];
 
 /**
  * A real Express app with the official SDK, a server and a transport for each request, behind
- * `sessionStore()` and two gates.
+ * `sessionStore()` and three gates.
  */
 export async function startApp(
   settings: AppSettings,

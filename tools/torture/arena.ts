@@ -14,7 +14,7 @@ import {
   type TrailEntry,
 } from '../../src/index.ts';
 import { check } from '../checker/check.ts';
-import { readTrail, type Trail } from '../checker/evidence.ts';
+import { readTrail, type Span, type Trail } from '../checker/evidence.ts';
 import { Ledger } from '../checker/ledger.ts';
 import { gateOf } from '../checker/machines.ts';
 import type { Random } from '../checker/random.ts';
@@ -54,6 +54,8 @@ export class Arena {
   readonly logs: RunLog[] = [];
   /** All that contradicts the promises, in words. */
   readonly faults: string[] = [];
+  /** When the store was away, so that processes could not read a switch. */
+  readonly away: Span[] = [];
   /** Set when everything was done, or something failed. */
   over = false;
   readonly #runs: Record<WorkflowName, Runs>;
@@ -68,6 +70,7 @@ export class Arena {
       // Unknown outcomes are what is played for; the report counts them.
       checkout: runsOf(gateOf(MACHINES.checkout), { store, onError() {} }),
       rally: runsOf(gateOf(MACHINES.rally), { store, onError() {} }),
+      till: runsOf(gateOf(MACHINES.till), { store, onError() {} }),
     };
   }
 
@@ -137,7 +140,7 @@ export class Arena {
     return log;
   }
 
-  runsOf({ workflow }: RunLog): Runs {
+  runsOf({ workflow }: Pick<RunLog, 'workflow'>): Runs {
     return this.#runs[workflow];
   }
 
@@ -249,7 +252,7 @@ export class Arena {
   async verify(): Promise<string[]> {
     await this.fleet.settled();
     await this.#visitLeft();
-    const { exchanges, streams, outside } = this.log;
+    const { exchanges, streams, outside, switches } = this.log;
     const found = check({
       machines: Object.values(MACHINES),
       tools: SERVED,
@@ -260,6 +263,8 @@ export class Arena {
       ledger: this.ledger.refresh().lines,
       trails: await this.#trails(),
       outages: this.options.outages ? [{ from: 0, to: Number.POSITIVE_INFINITY }] : [],
+      switches,
+      unread: this.away,
     });
     return [
       ...this.faults,
@@ -275,7 +280,9 @@ export class Arena {
       const view = await this.ask(() => runs.read(run));
       const entries = await this.ask(() => runs.history(run, Number.MAX_SAFE_INTEGER));
       const { state = '', version = 0 } = view?.snapshot ?? {};
-      const now = view && { state, version, status: view.status, claimed: view.claim?.tool };
+      const isFrozen = view?.frozen !== undefined;
+      const claimed = view?.claim?.tool;
+      const now = view && { state, version, status: view.status, claimed, isFrozen };
       trails.push({ run, machine: workflow, ...readTrail(entries), now });
       this.faults.push(...replayFaults(run, gateOf(MACHINES[workflow]), entries, view));
     }

@@ -30,6 +30,7 @@ export function failStoreOver(
       unavailable: 0,
       held: 0,
       outOfOrder: 0,
+      frozen: 0,
     };
     const lanes = Array.from({ length: scale.lanes }, (_, index) => {
       return new Lane(arena, { random: seeded(seed, `failovers, lane ${index}`), encounters });

@@ -4,6 +4,7 @@ import { seeded } from '../checker/random.ts';
 import { answerOf } from '../checker/reading.ts';
 import { Arena, type ArenaOptions } from './arena.ts';
 import { type Encounters, Lane } from './lane.ts';
+import { describeStops, NightShift, Operator } from './operator.ts';
 import { playAll } from './play.ts';
 import type { PartResult } from './report.ts';
 import type { RunLog } from './run-log.ts';
@@ -28,6 +29,7 @@ export function killServers(
       unavailable: 0,
       held: 0,
       outOfOrder: 0,
+      frozen: 0,
     };
     const blocked: number[] = [];
     const onBroken = async (log: RunLog) => {
@@ -43,7 +45,15 @@ export function killServers(
       const random = seeded(seed, `kills, lane ${index}`);
       return new Lane(arena, { random, encounters, onBroken, leavesHeld: 0.5 });
     });
-    const tally = await playAll(arena, lanes, () => killMany(arena, scale.kills, seed));
+    const { tally, stopped } = await Operator.with(arena, async (operator) => {
+      const night = new NightShift(arena, operator, {
+        random: seeded(seed, 'kills, the operator'),
+        workflows: ['checkout', 'rally'],
+        mayDie: true,
+      });
+      const killing = () => killMany(arena, scale.kills, seed);
+      return { tally: await playAll(arena, [...lanes, night], killing), stopped: operator.done };
+    });
     const faults = await arena.verify();
     const attempts = arena.ledger.begun;
     const resolved = arena.log.outside.filter(({ did }) => did);
@@ -56,7 +66,8 @@ export function killServers(
       details:
         `${attempts.length} handlers in ${arena.logs.length} runs, of which ${tally.cut} were cut off and ${tally.unheard} ` +
         `had ended and were not heard of; ${encounters.broken} calls broke, ${encounters.outOfOrder} out of order were refused; ` +
-        `${left.length} sessions ended while their runs were held; lease ${options.leaseMs} ms`,
+        `${left.length} sessions ended while their runs were held; lease ${options.leaseMs} ms; ` +
+        `${describeStops(stopped)}, ${encounters.frozen} calls refused`,
       faults,
     };
   });

@@ -16,6 +16,8 @@ export interface Encounters {
   held: number;
   /** Calls out of order that were refused, as they must be. */
   outOfOrder: number;
+  /** Calls that were refused because an operator has stopped them. */
+  frozen: number;
 }
 
 export interface LaneOptions {
@@ -96,7 +98,7 @@ export class Lane {
       encounters[answer.kind]++;
     else if (answer.kind !== 'refused') return answer;
     else if (answer.reason === 'state') encounters.outOfOrder++;
-    else if (answer.reason === 'held') encounters.held++;
+    else if (answer.reason === 'held' || answer.reason === 'frozen') encounters[answer.reason]++;
     else if (answer.reason === 'busy') {
       const { waitMs } = this.#arena.options;
       this.#arena.faults.push(`stuck: a call waited ${waitMs} ms for its turn (run ${log.run})`);
@@ -110,7 +112,7 @@ export class Lane {
       const { random, leavesHeld = 0 } = this.#options;
       if (random.chance(leavesHeld) && (await this.#arena.leave(log, random))) return true;
       if (!(await this.#arena.decide(log))) return false;
-    } else if (answers.some((answer) => isOpen(answer))) {
+    } else if (answers.some((answer) => isOpen(answer)) && !isDoneBesideFrozen(answers)) {
       return false;
     } else if (answers.some(({ kind }) => kind === 'done')) {
       log.state = RULES[tool].to;
@@ -121,8 +123,17 @@ export class Lane {
   }
 }
 
+/** An operator stopped the run after the one call of the step, and before the other. */
+function isDoneBesideFrozen(answers: readonly Told[]): boolean {
+  return (
+    answers.every(
+      (each) => each.kind === 'done' || (each.kind === 'refused' && each.reason === 'frozen'),
+    ) && answers.some(({ kind }) => kind === 'done')
+  );
+}
+
 /** Whether the answer leaves open what came of the step. */
 function isOpen(answer: Told): boolean {
-  if (answer.kind === 'refused') return answer.reason === 'busy';
+  if (answer.kind === 'refused') return answer.reason === 'busy' || answer.reason === 'frozen';
   return answer.kind === 'broken' || answer.kind === 'unknown' || answer.kind === 'unavailable';
 }

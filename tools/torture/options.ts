@@ -8,6 +8,7 @@ import type { PartitionsScale } from './partitions.ts';
 import type { PinsScale } from './pins.ts';
 import type { RestartsScale } from './restarts.ts';
 import { STORE_NAMES, type StoreName } from './stores.ts';
+import type { SwitchScale } from './switches.ts';
 
 export const PARTS = [
   'duplicates',
@@ -16,6 +17,7 @@ export const PARTS = [
   'restarts',
   'failovers',
   'partitions',
+  'switch',
 ] as const;
 export type PartName = (typeof PARTS)[number];
 
@@ -26,6 +28,7 @@ export interface Scale {
   readonly restarts: RestartsScale;
   readonly failovers: FailoversScale;
   readonly partitions: PartitionsScale;
+  readonly switch: SwitchScale;
 }
 
 export interface TortureOptions {
@@ -33,6 +36,8 @@ export interface TortureOptions {
   readonly parts: readonly PartName[];
   readonly seed: number;
   readonly isQuick: boolean;
+  /** How often the switch is thrown; `undefined`: as the scale says. */
+  readonly count: number | undefined;
   readonly durability: Durability;
   readonly defect: Defect | undefined;
 }
@@ -45,9 +50,10 @@ export const FULL: Scale = {
   restarts: { restarts: 20, lanes: 8, outagesMs: [50, 200, 500, 1000, 2000, 4000] },
   failovers: { failovers: 20, lanes: 8 },
   partitions: { partitions: 20, lastMs: 3_000 },
+  switch: { throws: 100, clients: 6 },
 };
 
-/** About two minutes for the stores that are tortured by default. */
+/** About three minutes for the stores that are tortured by default. */
 export const QUICK: Scale = {
   duplicates: { steps: 300, duplicates: 4, lanes: 16 },
   pins: { runs: 60, lanes: 4 },
@@ -55,15 +61,17 @@ export const QUICK: Scale = {
   restarts: { restarts: 3, lanes: 8, outagesMs: [50, 500, 1500] },
   failovers: { failovers: 2, lanes: 8 },
   partitions: { partitions: 2, lastMs: 1_500 },
+  switch: { throws: 5, clients: 6 },
 };
 
 export const HELP = `npm run torture -- [options]
 
-  --quick             a small scale, about two minutes
+  --quick             a small scale, about three minutes
   --seed N            the choices that are made; default: a new seed each time, which is printed
   --store NAME        ${STORE_NAMES.join(', ')}; several times or with commas
                       default: redis, upstash, postgres, sqlite
   --part NAME         ${PARTS.join(', ')}; default: all
+  --count N           how often the part "switch" throws it; default: 100, and 5 with --quick
   --durability NAME   full (default), relaxed or none: how soon the store writes to the disk
   --defect NAME       breaks the store on purpose, to see that it is found: ${DEFECTS.join(', ')}
 `;
@@ -84,17 +92,22 @@ export function parseOptions(args: readonly string[]): TortureOptions | undefine
       part: { type: 'string', multiple: true, default: [PARTS.join(',')] },
       durability: { type: 'string', default: 'full' },
       defect: { type: 'string' },
+      count: { type: 'string' },
     },
   });
   if (values.help) return undefined;
   const seed = values.seed === undefined ? Math.floor(Math.random() * 1e9) : Number(values.seed);
   if (!Number.isSafeInteger(seed))
     throw new Error(`--seed: expected a whole number, got "${values.seed}"`);
+  const count = values.count === undefined ? undefined : Number(values.count);
+  if (count !== undefined && !(Number.isSafeInteger(count) && count > 0))
+    throw new Error(`--count: expected a whole number above 0, got "${values.count}"`);
   return {
     stores: manyOf('--store', STORE_NAMES, values.store),
     parts: manyOf('--part', PARTS, values.part),
     seed,
     isQuick: values.quick,
+    count,
     durability: oneOf('--durability', DURABILITIES, values.durability),
     defect: values.defect === undefined ? undefined : oneOf('--defect', DEFECTS, values.defect),
   };

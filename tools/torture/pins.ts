@@ -27,6 +27,7 @@ interface HeldRun {
   readonly idempotencyKey: string;
   /** What was recorded or committed in the run's other workflow. */
   readonly facts: readonly string[];
+  readonly isFrozen: boolean;
 }
 
 interface Tally {
@@ -38,6 +39,7 @@ interface Tally {
 }
 
 const HOUR = 3_600_000;
+const BY = { actor: 'the operator', note: 'the torture' };
 const BEGIN: FsmSnapshot = { state: 'open', updatedAt: 0 };
 /** How many facts race in a run, and how many keys of a run are unsettled at once. */
 const RACERS = 6;
@@ -106,8 +108,19 @@ class PinLane {
     const answer = await this.#view.claim(claim);
     if (answer.status !== 'claimed') throw new Error(`the run ${run} is ${answer.status}`);
     const [facts] = await Promise.all([this.#raceFacts(run), this.#repeatSteps(run)]);
+    const isFrozen = this.#random.chance(0.3);
+    if (isFrozen) await this.#freeze(claim);
     await this.#endSession(caller, claim);
-    return { claim, idempotencyKey: answer.idempotencyKey, facts };
+    return { claim, idempotencyKey: answer.idempotencyKey, facts, isFrozen };
+  }
+
+  /** An operator stops the run while its step is at work. */
+  async #freeze({ run, workflow }: ClaimRequest): Promise<void> {
+    const { status } = await this.#view.freeze({
+      ...{ run, workflow, token: randomUUID(), freeze: BY, initial: BEGIN, ttlMs: HOUR },
+      entry: { from: BEGIN.state, event: 'freeze', ...BY },
+    });
+    if (status !== 'changed') this.#fault(`freeze: that of a step at work is "${status}"`, run);
   }
 
   async #openSession(): Promise<Caller> {
@@ -259,13 +272,16 @@ class PinLane {
 async function assertHeld(
   arena: Arena,
   view: AtomicStateStore,
-  { claim, idempotencyKey, facts }: HeldRun,
+  { claim, idempotencyKey, facts, isFrozen }: HeldRun,
 ): Promise<void> {
   const { run } = claim;
   const fault = (text: string) => arena.faults.push(`${text} (run ${run})`);
   const record = await view.read(run, HOUR);
   if (record === undefined) return void fault('lost: a held run is gone');
   const held = record.workflows.held?.claim;
+  const frozen = record.workflows.held?.frozen;
+  if (frozen?.actor !== (isFrozen ? BY.actor : undefined))
+    fault(`freeze: a held run is frozen by ${frozen?.actor}`);
   if (record.sessionEnded !== true) fault('pin: the session of a held run goes on');
   if (held?.token !== claim.token) fault('lost: the step of a held run is gone');
   if (held?.idempotencyKey !== idempotencyKey) fault('key: that of a held step is another one');

@@ -1,8 +1,11 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { now } from '../checker/evidence.ts';
+import { SWITCH_MS } from '../checker/freezes.ts';
 import { type Random, seeded } from '../checker/random.ts';
 import { Arena, type ArenaOptions } from './arena.ts';
 import type { KillableServer } from './backends.ts';
 import { type Encounters, Lane } from './lane.ts';
+import { describeStops, NightShift, Operator } from './operator.ts';
 import { playAll } from './play.ts';
 import { Prober } from './prober.ts';
 import type { PartResult } from './report.ts';
@@ -41,6 +44,7 @@ export function restartStore(
       unavailable: 0,
       held: 0,
       outOfOrder: 0,
+      frozen: 0,
     };
     const lanes = Array.from({ length: scale.lanes }, (_, index) => {
       return new Lane(arena, { random: seeded(seed, `restarts, lane ${index}`), encounters });
@@ -48,10 +52,18 @@ export function restartStore(
     const probers = await Promise.all(arena.fleet.ready.map((each) => Prober.start(arena, each)));
     const tally: RestartTally = { restarts: 0, recoveries: [], ungated: 0, refused: 0 };
     const random = seeded(seed, 'restarts');
-    await playAll(arena, lanes, async () => {
-      while (tally.restarts < scale.restarts && !arena.isEnding) {
-        await restartOnce(server, probers, scale, random, tally);
-      }
+    const stopped = await Operator.with(arena, async (operator) => {
+      // The probers play the other workflow: they tell when a process serves again.
+      const night = new NightShift(arena, operator, {
+        random: seeded(seed, 'restarts, the operator'),
+        workflows: ['checkout'],
+      });
+      await playAll(arena, [...lanes, night], async () => {
+        while (tally.restarts < scale.restarts && !arena.isEnding) {
+          await restartOnce(arena, server, probers, scale, random, tally);
+        }
+      });
+      return operator.done;
     });
     const faults = await arena.verify();
     for (const ms of tally.recoveries) {
@@ -66,13 +78,15 @@ export function restartStore(
       measured: `serving again after ${middle(tally.recoveries)} ms (median), ${longest} ms at most`,
       details:
         `${attempts.length} handlers in ${arena.logs.length} runs; while it was away ${tally.ungated} ungated calls were served and ` +
-        `${tally.refused} gated ones refused; ${encounters.unknown} outcomes unknown, ${resolved.length} held`,
+        `${tally.refused} gated ones refused; ${encounters.unknown} outcomes unknown, ${resolved.length} held; ` +
+        `${describeStops(stopped)}, ${encounters.frozen} calls refused`,
       faults,
     };
   });
 }
 
 async function restartOnce(
+  arena: Arena,
   server: KillableServer,
   probers: readonly Prober[],
   scale: RestartsScale,
@@ -80,6 +94,7 @@ async function restartOnce(
   tally: RestartTally,
 ): Promise<void> {
   await delay(random.between(300, 1000));
+  const from = now();
   await server.kill9();
   const away = delay(random.pick(scale.outagesMs));
   const probes = await Promise.all(probers.map((prober) => prober.whileAway()));
@@ -89,6 +104,8 @@ async function restartOnce(
   await server.restart();
   const back = performance.now();
   const servedAt = await Promise.all(probers.map((prober) => prober.serves()));
+  // A process that could not read a switch asks again once this has passed.
+  arena.away.push({ from, to: now() + SWITCH_MS });
   tally.recoveries.push(...servedAt.map((at) => at - back));
   tally.restarts++;
 }

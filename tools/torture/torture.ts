@@ -21,6 +21,7 @@ import { holdRuns } from './pins.ts';
 import { describeRow, type PartResult, type Row, summaryOf, tableOf } from './report.ts';
 import { restartStore } from './restarts.ts';
 import type { StoreName } from './stores.ts';
+import { throwSwitches } from './switches.ts';
 
 /** As fsmGate() has them. */
 const USUAL_TIMES = { leaseMs: 8_000, waitMs: 10_000 };
@@ -36,11 +37,11 @@ async function playPart(
   part: PartName,
   backend: Backend,
   scale: Scale,
-  { seed, defect }: TortureOptions,
+  { seed, defect, count }: TortureOptions,
 ): Promise<PartResult | string> {
   const options = {
     store: backend.address,
-    ...(part === 'duplicates' ? USUAL_TIMES : SHORT_TIMES),
+    ...(part === 'duplicates' || part === 'switch' ? USUAL_TIMES : SHORT_TIMES),
     servers: SERVERS,
     defect,
     signal: interrupt.signal,
@@ -62,6 +63,13 @@ async function playPart(
     case 'partitions':
       if (!backend.hasBus) return 'there is no bus to it';
       return partBus(backend.address, scale.partitions, seed);
+    case 'switch':
+      if (!backend.isShared) return 'one process alone can use the store';
+      return throwSwitches(
+        options,
+        { ...scale.switch, ...(count !== undefined && { throws: count }) },
+        seed,
+      );
   }
 }
 

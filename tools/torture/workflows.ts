@@ -2,7 +2,7 @@ import type { Machine } from '../checker/evidence.ts';
 
 /** What a tool may do, for the clients: they choose by it. */
 export interface Rule {
-  readonly workflow: 'checkout' | 'rally';
+  readonly workflow: 'checkout' | 'rally' | 'till';
   /** The states in which a call may run. */
   readonly from: readonly string[];
   /** The state after a success. */
@@ -21,13 +21,19 @@ export const RULES = {
   'cart.pay': { workflow: 'checkout', from: ['payment'], to: 'confirmed', uncertain: 'retry' },
   'rally.ping': { workflow: 'rally', from: ['left'], to: 'right', uncertain: 'hold' },
   'rally.pong': { workflow: 'rally', from: ['right'], to: 'left', uncertain: 'retry' },
+  'till.pay': { workflow: 'till', from: ['open'], to: 'open', uncertain: 'hold' },
+  'till.look': { workflow: 'till', from: ['open'], to: 'open', uncertain: 'hold' },
 } as const satisfies Record<string, Rule>;
 
 export type ToolName = keyof typeof RULES;
 export type WorkflowName = Rule['workflow'];
 
 export const TOOL_NAMES = Object.keys(RULES) as ToolName[];
-export const INITIAL: Record<WorkflowName, string> = { checkout: 'empty', rally: 'left' };
+export const INITIAL: Record<WorkflowName, string> = {
+  checkout: 'empty',
+  rally: 'left',
+  till: 'open',
+};
 
 export function isLegal(tool: ToolName, state: string): boolean {
   const rule: Rule = RULES[tool];
@@ -67,7 +73,15 @@ const rally: Machine = {
   bindings: bindingsOf('rally', { 'rally.ping': 'PING', 'rally.pong': 'PONG' }),
 };
 
-export const MACHINES: Readonly<Record<WorkflowName, Machine>> = { checkout, rally };
+/** A payment after the other, and a lookup that needs no claim. */
+const till: Machine = {
+  id: 'till',
+  initial: 'open',
+  states: { open: { PAY: 'open' } },
+  bindings: bindingsOf('till', { 'till.pay': 'PAY' }),
+};
+
+export const MACHINES: Readonly<Record<WorkflowName, Machine>> = { checkout, rally, till };
 
 function bindingsOf(workflow: WorkflowName, events: Partial<Record<ToolName, string>>) {
   return toolsOf(workflow).map((tool) => {
