@@ -731,6 +731,9 @@ export interface OrderRule<N extends string = string> {
     readonly errors?: ErrorRule | undefined;
     readonly ok?: Condition | ResultTest | undefined;
     readonly results?: 'structured' | 'text' | undefined;
+    readonly guard?: Guard | undefined;
+    readonly visible?: VisibleTest | undefined;
+    readonly uncertain?: Uncertain | undefined;
 }
 
 export type OrderRules<K extends string = string, M extends string = string> = {
@@ -1285,7 +1288,7 @@ export interface TrailOptions {
     }) => Json | undefined) | undefined;
     readonly errors?: ((answer: FailedAnswer, call: {
         readonly tool: string;
-        readonly kind: 'tool_error' | 'rpc_error';
+        readonly kind: FailureKind;
     }) => Json | readonly Json[] | undefined) | undefined;
 }
 
@@ -1807,6 +1810,8 @@ type EventBody = ({
 } & Failure);
 
 type FailOn = 'held' | 'stuck' | 'unreadable' | 'bus';
+
+type FailureKind = 'tool_error' | 'rpc_error' | 'not_ok';
 
 type IsVague<V> = string extends V ? true : false;
 
