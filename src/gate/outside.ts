@@ -24,6 +24,7 @@ import type {
   TrailDraft,
 } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
+import { after, type MaybePromise } from '../wire/task-line.ts';
 import type { Position } from '../workflow/position.ts';
 import { countFailure, FREEZE, UNFREEZE } from '../workflow/stored.ts';
 import type { Beginning, Workflow } from '../workflow/workflow.ts';
@@ -109,11 +110,11 @@ export async function moveFromOutside(
   ) => StepMove | undefined | Promise<StepMove | undefined>,
 ): Promise<StepMove | NotMoved | 'unchanged'> {
   const { workflow, store, ttlMs, turns, clock, events, onError } = mover;
-  const stops = async (): Promise<Refused | undefined> => {
-    const stopped = whileStopped ? undefined : await store.switchOf(workflow.id)?.now();
-    if (stopped === 'unread') return { reason: 'unavailable' };
-    return stopped?.all && { reason: 'frozen', stops: 'workflow' };
-  };
+  const stops = (): MaybePromise<Refused | undefined> =>
+    after(whileStopped ? undefined : store.switchOf(workflow.id)?.now(), (stopped) => {
+      if (stopped === 'unread') return { reason: 'unavailable' };
+      return stopped?.all && { reason: 'frozen', stops: 'workflow' };
+    });
   const rules: StepRules = {
     workflow,
     whenEnded: 'keep',

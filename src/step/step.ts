@@ -122,9 +122,8 @@ export interface Refused {
   readonly snapshot?: FsmSnapshot | undefined;
   /** The claim of the step whose outcome is unknown, where the run is held. */
   readonly held?: ClaimView | undefined;
-  /** Who has stopped the run. */
+  /** Who has stopped the run; else what operators have stopped of all runs. */
   readonly freeze?: Freeze | undefined;
-  /** What operators have stopped, where that is not the run alone. */
   readonly stops?: 'workflow' | 'tool' | undefined;
   /** What time it is for the store, where it says so. */
   readonly now?: number | undefined;
@@ -969,8 +968,7 @@ export class Step {
    * @param kind what the trail says of a call that was forwarded
    */
   withdraw(kind?: string): Promise<void> {
-    const entry =
-      kind === undefined ? undefined : this.moves?.attempted({ outcome: 'not_run', kind });
+    const entry = kind ? this.moves?.attempted({ outcome: 'not_run', kind }) : undefined;
     return this.release(entry === undefined ? KEEPS_KEY : { ...KEEPS_KEY, entry });
   }
 

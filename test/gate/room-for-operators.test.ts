@@ -112,6 +112,8 @@ describe.each([
     expect((await there.read(run))?.context).toBe(context);
     expect(context).toBe(saved);
     const events = (await there.history(run, 2)).map(({ event }) => event);
-    expect(events).toEqual([null, 'freeze']);
+    // Beside the freeze, one update may have had its claim already, and is saved after it.
+    const inTurn = [null, 'freeze'];
+    expect([inTurn, inTurn.toReversed()]).toContainEqual(events);
   });
 });
