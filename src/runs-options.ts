@@ -483,16 +483,17 @@ export function parseFreeze(what: string, options: unknown): FreezeOptions {
 /**
  * The options of `freezeAll()` and `unfreezeAll()`.
  *
- * @throws InterlockError `ERR_INTERLOCK_CONFIG`, also for a tool that the workflow does not bind
+ * @param workflow where it must bind the tool; one that it bound once may be let go on
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG`, also for a tool that is not bound
  */
 export function parseFreezeAll(
   what: string,
-  workflow: Workflow,
   options: unknown,
+  workflow?: Workflow,
 ): ParsedBy<typeof freezeAllSchema> {
   const parsed = parseOptions(what, freezeAllSchema, options);
   const { tool } = parsed;
-  if (tool !== undefined && !workflow.isBound(tool))
+  if (tool !== undefined && workflow?.isBound(tool) === false)
     throw new InterlockError(
       'ERR_INTERLOCK_CONFIG',
       `${what}: ${workflow.id} binds no tool ${showValue(tool)}; it binds ` +

@@ -378,7 +378,8 @@ export class Runs<E extends string = string, Q = StateExpression> {
 
   /**
    * Stops all calls of a tool, or of all bound tools, in all runs. Within a second after this
-   * resolves, no instance forwards another one. Calls that were forwarded before go on, and what
+   * resolves, no instance forwards another one that a binding matches. Of an instance that cannot
+   * ask the store, what it knew last holds. Calls that were forwarded before go on, and what
    * they come to is saved. Without a `tool`, `send()`, `update()`, `begin()` and
    * `restart()` answer `frozen` too. `resolve()` works. Lists, prompts and resources stay as they
    * are.
@@ -387,7 +388,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
    * not bound; `ERR_INTERLOCK_STORE` where the store keeps no switches
    */
   async freezeAll(options: FreezeAllOptions): Promise<AllFrozen> {
-    const { tool, ...by } = parseFreezeAll('freezeAll()', this.#workflow, options);
+    const { tool, ...by } = parseFreezeAll('freezeAll()', options, this.#workflow);
     const at = this.#mover.clock.now();
     const isChanged = await switchOf(this.#mover).set(tool, { ...by, at });
     if (!isChanged) return { frozen: false, reason: 'frozen' };
@@ -399,10 +400,10 @@ export class Runs<E extends string = string, Q = StateExpression> {
    * Lets go on what `freezeAll()` has stopped: a tool, or all of them. All of them go on without a
    * `tool`, also those that were stopped one by one. A frozen run stays frozen.
    *
-   * @throws InterlockError as {@link freezeAll}
+   * @throws InterlockError as {@link freezeAll}, but for a tool that is bound no more
    */
   async unfreezeAll(options: FreezeAllOptions): Promise<AllUnfrozen> {
-    const { tool, ...by } = parseFreezeAll('unfreezeAll()', this.#workflow, options);
+    const { tool, ...by } = parseFreezeAll('unfreezeAll()', options);
     const isChanged = await switchOf(this.#mover).set(tool, undefined);
     if (!isChanged) return { unfrozen: false, reason: 'not-frozen' };
     this.#tellSwitch('workflow.unfrozen', tool, by);

@@ -103,8 +103,10 @@ export class WorkflowSwitch {
       const value = { ...others, ...jsonOfFreeze(next) };
       const writes = this.#writes;
       const askedAt = this.#clock.now();
-      if (!(await this.#store.swapSwitch(this.#workflow, found?.revision, { value, revision })))
-        continue;
+      const swap = (): Promise<boolean> =>
+        this.#store.swapSwitch(this.#workflow, found?.revision, { value, revision });
+      // Once more where the answer may have been lost: the store knows the write by its revision.
+      if (!(await swap().catch(swap))) continue;
       // Of two writes of this process, either may be answered first.
       const isLast = writes === this.#writes;
       this.#writes += 1;

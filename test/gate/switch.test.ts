@@ -366,6 +366,17 @@ describe('a tool that operators have stopped', () => {
     expect(await runs.unfreezeAll(NIGHT)).toEqual({ unfrozen: false, reason: 'not-frozen' });
   });
 
+  it('goes on though no binding has it any more, and where the answer to its stop was lost', async () => {
+    const before = await scene({ workflow: checkoutGate().bindTool('cart.view', '*') });
+    before.store.fail('swapSwitch', 1, 'done');
+    const stop = { tool: 'cart.view', ...NIGHT };
+    expect(await before.runs.freezeAll(stop)).toEqual({ frozen: true });
+    const after = await scene({ workflow: checkoutGate(), beside: before });
+    expect(await after.runs.frozen()).toMatchObject([stop]);
+    expect(await after.runs.unfreezeAll(stop)).toEqual({ unfrozen: true });
+    expect(await after.runs.frozen()).toEqual([]);
+  });
+
   it('must be bound, and its operator must say who and why', async () => {
     const { runs } = await scene();
     const wrong = [{ ...NIGHT, tool: 'cart.pya' }, { actor: 'ann' }, { ...NIGHT, note: '' }, {}];

@@ -172,7 +172,7 @@ it('stops one tool, in the workflow that binds it, and says so in JSON', async (
   const both = await command('frozen', file, '--store', store);
   expect(both.out).toContain('checkout: calls of cart_pay are stopped since');
   expect(both.out).toContain('support: nothing is stopped.\n');
-  const none = await command('unfreeze', file, '--store', store, '--tool', 'cart_pya', ...ANN);
+  const none = await command('freeze', file, '--store', store, '--tool', 'cart_pya', ...ANN);
   expect(none).toMatchObject({ status: 2, out: '' });
   expect(none.err).toContain('support binds no tool "cart_pya"; it binds "help"');
   const other = await command('unfreeze', file, '--store', store, '--tool', 'cart_add', ...ANN);
