@@ -7,6 +7,11 @@ const ALONE = [
   // They turn on the ambient form of `currentStep()`, which no other test may have.
   'test/ambient.test.ts',
   'test/session/current-step.test.ts',
+  // They replace a module for all that imports it.
+  'test/middleware.test.ts',
+  'test/readme.test.ts',
+  // Other servers of the Fetch API replace its global classes.
+  'test/fetch/gate-fetch.test.ts',
   // They measure their process, or take so long that no worker should begin with one at the end.
   'test/bench/**/*.test.ts',
   'test/instances/**/*.test.ts',

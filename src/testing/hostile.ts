@@ -225,7 +225,8 @@ export function hostilePromises(promises: Promises, maxBytes: number): void {
       stage,
       [...values, { b: 1, a: 2 }, big],
       (args) => ({ args }),
-      (payload) => ({ payload, errors: [payload] }),
+      // A backend may have no room for two copies of the big one.
+      (payload) => (payload === big ? { payload } : { payload, errors: [payload] }),
     );
     await assertKept(
       stage,

@@ -230,10 +230,19 @@ class RunReplay {
     if (told.kind === 'tools' && told.isWhole && info.lists === 'hide') {
       const names = hideable(machine);
       const shown = told.names.filter((name) => names.has(name)).sort();
-      const maybeEmpty = meets([...outages, ...frozen.maybe], sent, at);
+      const wasAway = meets(outages, sent, at);
+      const maybeEmpty = wasAway || meets(frozen.maybe, sent, at);
       if (maybeEmpty && shown.length === 0) return;
-      const holds = (position: Position) =>
-        String(shownIn(machine, tools, this.#visible(position)).sort()) === String(shown);
+      const isStep = (name: string): boolean =>
+        machine.bindings.some(
+          ({ tool, success, failure }) => tool === name && (success ?? failure) !== undefined,
+        );
+      const holds = (position: Position): boolean => {
+        const all = shownIn(machine, tools, this.#visible(position)).sort();
+        // A claim whose answer is lost holds its run until the gate has let it go.
+        const mayLackSteps = wasAway && String(all.filter((each) => !isStep(each)));
+        return String(all) === String(shown) || mayLackSteps === String(shown);
+      };
       this.#observe(
         call,
         sent,
