@@ -58,11 +58,11 @@ export interface TrailOptions {
    * Returns what the trail keeps of why a step failed: a list of texts or other JSON values, or a
    * single one; `undefined` keeps none. It gets a copy of the answer. Its `kind` is `tool_error`
    * for a result with `isError`, `not_ok` for one that does not meet the binding's `ok`, and
-   * `rpc_error` for a JSON-RPC error. It is called for no success,
-   * and must be synchronous. Where it throws, or returns what is not JSON, `onError` is told, and
-   * none are kept. An entry keeps at most 4,096 bytes of JSON, and 128 levels of lists and objects.
-   * Longer texts are cut, other values are left out, and the last text says so. Default: none are
-   * kept, since a result may hold what must not be stored.
+   * `rpc_error` for a JSON-RPC error. It is called for no success, and must be synchronous. Where
+   * it throws, or returns what is not JSON, `onError` is told, and none are kept. An entry keeps at
+   * most 4,096 bytes of JSON, and 128 levels of lists and objects. Longer texts are cut, other
+   * values are left out, and the last text says so. Default: none are kept, since a result may hold
+   * what must not be stored.
    */
   readonly errors?:
     | ((

@@ -73,9 +73,10 @@ export function parseCondition(what: string, condition: unknown, depth = 0): Con
     if (name !== 'any') return parseMember(own, name, member);
     if (!Array.isArray(member) || member.length === 0)
       throw fault(own, `expected one condition or more in an array, got ${showValue(member)}`);
-    return either(member.map((each) => parseCondition(own, each, depth + 1)));
+    const conditions = member.map((each) => parseCondition(own, each, depth + 1));
+    return combined(conditions, true);
   });
-  return tests.length === 1 ? (tests[0] as ConditionTest) : all(tests);
+  return tests.length === 1 ? (tests[0] as ConditionTest) : combined(tests, false);
 }
 
 function parseMember(what: string, path: string, member: unknown): ConditionTest {
@@ -182,29 +183,14 @@ function negate(truth: Truth): Truth {
   return truth === undefined ? undefined : !truth;
 }
 
-/** False wins over unknown. */
-function all(tests: readonly ConditionTest[]): ConditionTest {
+/** @param decides the truth that wins over unknown: `false` where all must hold, else `true` */
+function combined(tests: readonly ConditionTest[], decides: boolean): ConditionTest {
   return (value, unknown) => {
     const open: string[] = [];
-    let truth: Truth = true;
+    let truth: Truth = !decides;
     for (const test of tests) {
       const each = test(value, (path) => open.push(path));
-      if (each === false) return false;
-      if (each === undefined) truth = undefined;
-    }
-    open.forEach(unknown);
-    return truth;
-  };
-}
-
-/** True wins over unknown. */
-function either(tests: readonly ConditionTest[]): ConditionTest {
-  return (value, unknown) => {
-    const open: string[] = [];
-    let truth: Truth = false;
-    for (const test of tests) {
-      const each = test(value, (path) => open.push(path));
-      if (each === true) return true;
+      if (each === decides) return decides;
       if (each === undefined) truth = undefined;
     }
     open.forEach(unknown);

@@ -13,6 +13,7 @@ import {
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
+import { plainStore } from '../helpers/operations.ts';
 import { begins, type SceneClient, type SceneOptions, scene } from '../helpers/scene.ts';
 
 const MINUTE = 60_000;
@@ -130,7 +131,7 @@ describe('the run of a principal that has ended', () => {
     const clock = new ManualClock();
     const data = memoryStore({ now: clock.now });
     const older: AtomicStateStore = {
-      ...bound(data),
+      ...plainStore(data),
       commit: ({ ended: _, ...request }) => data.commit(request),
     };
     const app = await scene({ ...BY_PRINCIPAL, data: older });
@@ -503,20 +504,3 @@ describe('runs.restart()', () => {
     );
   });
 });
-
-function bound(store: AtomicStateStore): AtomicStateStore {
-  return {
-    contract: 1,
-    open: (...args) => store.open(...args),
-    read: (...args) => store.read(...args),
-    claim: (...args) => store.claim(...args),
-    commit: (...args) => store.commit(...args),
-    renew: (...args) => store.renew(...args),
-    release: (...args) => store.release(...args),
-    record: (...args) => store.record(...args),
-    freeze: (...args) => store.freeze(...args),
-    end: (...args) => store.end(...args),
-    delete: (...args) => store.delete(...args),
-    history: (...args) => store.history(...args),
-  };
-}

@@ -12,6 +12,7 @@ import { claimOf } from '../../src/testing/fixtures.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { latch } from '../helpers/latch.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
+import { plainStore } from '../helpers/operations.ts';
 import { callOf, send } from '../helpers/raw.ts';
 import { begins, pass, passUntil, type SceneOptions, scene, settle } from '../helpers/scene.ts';
 
@@ -19,22 +20,6 @@ const NIGHT = { actor: 'night shift', note: 'the provider charges twice' };
 const KNOWN_MS = 500;
 
 const shopGate = () => checkoutGate().bindTool('cart.view', '*');
-
-/** The operations that each store has, and no others. */
-const plain = (store: AtomicStateStore): AtomicStateStore => ({
-  contract: 1,
-  open: (...args) => store.open(...args),
-  read: (...args) => store.read(...args),
-  claim: (...args) => store.claim(...args),
-  commit: (...args) => store.commit(...args),
-  renew: (...args) => store.renew(...args),
-  release: (...args) => store.release(...args),
-  record: (...args) => store.record(...args),
-  freeze: (...args) => store.freeze(...args),
-  end: (...args) => store.end(...args),
-  delete: (...args) => store.delete(...args),
-  history: (...args) => store.history(...args),
-});
 
 /** Two processes of one app, and a checkout in `payment` that the first one serves. */
 async function twoProcesses(options: SceneOptions = {}) {
@@ -457,7 +442,7 @@ describe('what a process knows of the switch', () => {
     const late = latch();
     let asked = 0;
     const data: AtomicStateStore = {
-      ...plain(inner),
+      ...plainStore(inner),
       swapSwitch: async (...args) => (await inner.swapSwitch?.(...args)) ?? false,
       async readSwitch(name) {
         const found = await inner.readSwitch?.(name);
@@ -483,7 +468,7 @@ describe('what a process knows of the switch', () => {
     const late = latch();
     const written = latch();
     const data: AtomicStateStore = {
-      ...plain(inner),
+      ...plainStore(inner),
       readSwitch: async (name) => inner.readSwitch?.(name),
       async swapSwitch(...args) {
         const isSwapped = (await inner.swapSwitch?.(...args)) ?? false;
@@ -505,7 +490,7 @@ describe('what a process knows of the switch', () => {
   });
 
   it('is none where a store keeps no switches: its calls go on, and an operator reads why', async () => {
-    const app = await scene({ workflow: shopGate(), data: plain(memoryStore()) });
+    const app = await scene({ workflow: shopGate(), data: plainStore(memoryStore()) });
     const session = await app.session();
     expect((await session.call('cart.add_item')).result).toMatchObject({ content: [{}] });
     await expect(app.runs.freezeAll(NIGHT)).rejects.toMatchObject({

@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { digestOf } from '../../src/digest.ts';
 import {
-  type AtomicStateStore,
   fsmGate,
   type Json,
   memoryStore,
@@ -10,6 +9,7 @@ import {
   verifyTrail,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
+import { plainStore } from '../helpers/operations.ts';
 import { begins, type Scene, scene } from '../helpers/scene.ts';
 
 const LEASE = 8_000;
@@ -311,22 +311,7 @@ describe('fsmGate({ trail })', () => {
   });
 
   it('warns once if the store cannot keep refused calls', async () => {
-    const inner = memoryStore();
-    const names = [
-      'open',
-      'read',
-      'claim',
-      'commit',
-      'renew',
-      'record',
-      'freeze',
-      'release',
-      'end',
-      'delete',
-      'history',
-    ] as const;
-    const bound = names.map((name) => [name, (inner[name] as () => unknown).bind(inner)]);
-    const store: AtomicStateStore = { contract: 1, ...Object.fromEntries(bound) };
+    const store = plainStore(memoryStore());
     const app = await scene({ session: { store }, gate: { trail: { refusals: true } } });
     const client = await app.client();
     await client.calls('cart.add_item');

@@ -34,3 +34,19 @@ export function everyOperation(
     }),
   };
 }
+
+/** The operations that each store has, and no others. */
+export const plainStore = (store: AtomicStateStore): AtomicStateStore => ({
+  contract: 1,
+  open: (...args) => store.open(...args),
+  read: (...args) => store.read(...args),
+  claim: (...args) => store.claim(...args),
+  commit: (...args) => store.commit(...args),
+  renew: (...args) => store.renew(...args),
+  release: (...args) => store.release(...args),
+  record: (...args) => store.record(...args),
+  freeze: (...args) => store.freeze(...args),
+  end: (...args) => store.end(...args),
+  delete: (...args) => store.delete(...args),
+  history: (...args) => store.history(...args),
+});

@@ -45,6 +45,14 @@ const errors = z.optional(
   ),
 );
 
+const uncertain = z.optional(
+  about(
+    z.enum(['hold', 'retry']),
+    'What follows a call whose outcome is unknown: "hold" stops the run, ' +
+      '"retry" lets it try again.',
+  ),
+);
+
 const scalarSchema = z.union([z.string(), z.number(), z.boolean(), z.null()]);
 
 const comparisonSchema = z.strictObject({
@@ -94,13 +102,7 @@ const bindingSchema = z.strictObject({
       'How many failures in one stay of a state are counted before `failure` is sent. Default: 0.',
     ),
   ),
-  uncertain: z.optional(
-    about(
-      z.enum(['hold', 'retry']),
-      'What follows a call whose outcome is unknown: "hold" stops the run, ' +
-        '"retry" lets it try again.',
-    ),
-  ),
+  uncertain,
   errors,
   ok,
   results,
@@ -228,13 +230,7 @@ const ruleSchema = z.strictObject({
   errors,
   ok,
   results,
-  uncertain: z.optional(
-    about(
-      z.enum(['hold', 'retry']),
-      'What follows a call whose outcome is unknown: "hold" stops the run, ' +
-        '"retry" lets it try again.',
-    ),
-  ),
+  uncertain,
 });
 
 const orderSchema = (document: Record<string, unknown>, table: TableOf) =>
