@@ -28,6 +28,34 @@ export function inWords(ms: number): string {
     : counted(Math.ceil(ms / 1000), 'second');
 }
 
+/** A window in words, to the millisecond: `2 minutes`, `90 seconds`, `1500 ms`. */
+export function windowWords(ms: number): string {
+  for (const [unit, size] of UNITS) if (ms % size === 0) return counted(ms / size, unit);
+  return `${ms} ms`;
+}
+
+/** How long to wait, never too short: `3 min 10 s`, `2 h 5 min`, `1 s`. */
+export function waitWords(ms: number): string {
+  const seconds = Math.max(1, Math.ceil(ms / 1_000));
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3_600) return parts(Math.floor(seconds / 60), 'min', seconds % 60, 's');
+  const minutes = Math.ceil(seconds / 60);
+  if (minutes < 48 * 60) return parts(Math.floor(minutes / 60), 'h', minutes % 60, 'min');
+  const hours = Math.ceil(minutes / 60);
+  return parts(Math.floor(hours / 24), 'days', hours % 24, 'h');
+}
+
+const UNITS = [
+  ['day', 86_400_000],
+  ['hour', 3_600_000],
+  ['minute', 60_000],
+  ['second', 1_000],
+] as const;
+
+function parts(whole: number, unit: string, rest: number, small: string): string {
+  return rest === 0 ? `${whole} ${unit}` : `${whole} ${unit} ${rest} ${small}`;
+}
+
 function counted(count: number, unit: string): string {
   return `${count} ${unit}${count === 1 ? '' : 's'}`;
 }

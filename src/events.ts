@@ -19,6 +19,7 @@ export type RefusalReason =
   | 'state'
   | 'arguments'
   | 'guard'
+  | 'limit'
   | 'busy'
   | 'held'
   | 'too-many-held'

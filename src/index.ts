@@ -47,12 +47,17 @@ export { type CommonOptions, type Middleware, notForwarded } from './middleware.
 // Workflows, and what is bound to them.
 export { StateMachineGate, type StateMachineGateConstructor } from './workflow/gate.ts';
 export type { GateOptions, OrderOptions } from './workflow/definition.ts';
+export type { OrderRule, OrderRules } from './workflow/order.ts';
 export type {
+  ArgumentsCondition,
+  Duration,
   EarlierCall,
+  EarlierValue,
+  Limit,
   OrderRequirement,
-  OrderRule,
-  OrderRules,
-} from './workflow/order.ts';
+  PastCall,
+  ResultCondition,
+} from './workflow/rules.ts';
 export type { FsmConfig, FsmStateConfig, FsmTransition } from './workflow/flat-machine.ts';
 export type {
   BindableTool,

@@ -7,6 +7,7 @@ import { observersOf } from './middleware.ts';
 import {
   functionOption,
   isContainer,
+  isTable,
   lazily,
   lazyOptions,
   type ParsedBy,
@@ -294,6 +295,10 @@ export interface SendOptions {
   readonly actor?: string | undefined;
   /** The event's payload. */
   readonly payload?: Json | undefined;
+  /** For rules: the arguments of the call that happened elsewhere. Default: not known. */
+  readonly arguments?: { readonly [name: string]: Json } | undefined;
+  /** For rules: what that call answered, as its `structuredContent`. Default: not known. */
+  readonly result?: Json | undefined;
   /**
    * The step whose handler makes the call, from `currentStep(extra)`; `undefined` outside a
    * handler. A handler must give it, unless the app imports `mcp-interlock/ambient`: a call that
@@ -303,7 +308,8 @@ export interface SendOptions {
 }
 
 /** What a person found out about a held step. */
-export interface ResolveOptions<E extends string = string> extends Omit<SendOptions, 'step'> {
+export interface ResolveOptions<E extends string = string>
+  extends Pick<SendOptions, 'actor' | 'payload'> {
   /**
    * The event to send; `null` for none, so that the run stays. Default: what the tool's success or
    * failure is bound to in the run's state.
@@ -442,6 +448,12 @@ const insideSchema = lazily(() =>
     step: z.optional(z.custom<CurrentStep>(isCurrentStep, 'expected what currentStep() returned')),
   }),
 );
+const sendSchema = lazily(() =>
+  z.extend(insideSchema(), {
+    arguments: z.optional(z.custom<{ [name: string]: Json }>(isTable, 'expected an object')),
+    result: z.optional(z.custom<Json>(() => true)),
+  }),
+);
 const freezeSchema = lazyOptions(() => ({
   actor: z.string().check(z.minLength(1)),
   note: z.string().check(z.minLength(1)),
@@ -473,6 +485,17 @@ export function parseInside(
   options: unknown,
 ): ParsedBy<typeof insideSchema> {
   return withJson(what, parseOptions(what, insideSchema, options));
+}
+
+/** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+export function parseSend(options: unknown): ParsedBy<typeof sendSchema> {
+  const { arguments: args, result, ...sent } = parseOptions('send()', sendSchema, options);
+  const told = { ...withJson('send()', sent) };
+  return {
+    ...told,
+    ...(args !== undefined && { arguments: jsonIn('send()', args, 'arguments') as typeof args }),
+    ...(result !== undefined && { result: jsonIn('send()', result, 'result') }),
+  };
 }
 
 /** The options of `freeze()` and `unfreeze()`. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
@@ -509,13 +532,18 @@ export function parseBegin(options: unknown): ParsedBy<typeof beginSchema> {
 }
 
 /** A payload must be JSON: it is digested and stored as that. */
-function withJson<T extends { readonly payload?: Json | undefined }>(what: string, request: T): T {
-  if (request.payload === undefined) return request;
+/** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+function jsonIn(what: string, value: unknown, name: string): Json {
   try {
-    return { ...request, payload: jsonOf(request.payload, 'the payload') };
+    return jsonOf(value, name);
   } catch (error) {
     throw configError(`${what}: ${(error as Error).message}`);
   }
+}
+
+function withJson<T extends { readonly payload?: Json | undefined }>(what: string, request: T): T {
+  if (request.payload === undefined) return request;
+  return { ...request, payload: jsonIn(what, request.payload, 'the payload') };
 }
 
 /**

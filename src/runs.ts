@@ -9,6 +9,7 @@ import {
   moveOfHeld,
   outsideBeginning,
   overdueRuns,
+  ruledCallOfHeld,
   stateAfterStep,
   switchOf,
   tellMovedOutside,
@@ -47,6 +48,7 @@ import {
   parseRequest,
   parseResolve,
   parseResolveAll,
+  parseSend,
   type Resolution,
   type ResolveAllOptions,
   type ResolvedAll,
@@ -229,7 +231,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
    */
   async send(run: string, event: E, options?: SendOptions): Promise<Sent> {
     const name = parseEvent('send()', event);
-    const { actor, payload, step } = parseInside('send()', options);
+    const { actor, payload, step, arguments: args, result } = parseSend(options);
     if (this.#ownStep('send()', run, step) !== undefined)
       throw new Error(
         'send() was called inside a step of the same run: bind the event to its call instead',
@@ -238,9 +240,10 @@ export class Runs<E extends string = string, Q = StateExpression> {
     const moved = await moveFromOutside(
       this.#mover,
       run,
-      { name: `send ${name}`, payload },
-      (from, isFirst) => {
-        const { position, handled, actions } = workflow.next(from, name, payload);
+      { name: `send ${name}`, payload: [payload ?? null, args ?? null, result ?? null] },
+      (from, isFirst, at) => {
+        const call = workflow.toldCall(name, run, at, { args, result });
+        const { position, handled, actions } = workflow.next(from, name, payload, call);
         if (!handled) return undefined;
         const due = workflow.dueActions(isFirst);
         const reached = { position, actions: [...due, ...actions] };
@@ -533,7 +536,9 @@ export class Runs<E extends string = string, Q = StateExpression> {
       payload: request.payload,
       note,
     };
-    if (outcome === 'failed' && event === null && counted === undefined) {
+    const now = found.now ?? this.#mover.clock.now();
+    const call = ruledCallOfHeld(this.#workflow, stored, claim, outcome, now);
+    if (outcome === 'failed' && event === null && counted === undefined && call === undefined) {
       await store.release(key, claim.token, {
         entry: { ...entry, from: stored.state, event: null },
       });
@@ -546,7 +551,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
     const held = counted ?? stored;
     // A step of a run that begins in a state of the app's is claimed once that is saved.
     const from = { ...held, ...this.#workflow.begunWith(held, { data: begun?.data }) };
-    const move = moveOfHeld(this.#workflow, from, event, entry);
+    const move = moveOfHeld(this.#workflow, from, event, entry, call);
     const { actions, ...saved } = move;
     const result = await store.commit({
       ...key,

@@ -3,8 +3,9 @@
  * binding, becomes edges, and where several of them need a junction.
  */
 import { type AnyBinding, eventNamed, isChosen } from '../workflow/binding.ts';
-import type { Order, Requirement } from '../workflow/order.ts';
+import type { Order } from '../workflow/order.ts';
 import { ANY_STATE, type BoundState } from '../workflow/position.ts';
+import { isLeaf, type Requirement } from '../workflow/rules.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { EdgeTool, GraphEdge, GraphNode, Layout } from './graph-data.ts';
 
@@ -64,12 +65,18 @@ export function layoutOfOrder(workflow: Workflow, order: Order): Layout {
 }
 
 function needOf(after: Requirement): Need {
-  if ('all' in after) return { all: after.all.map(needOf) };
-  if ('any' in after) return { any: after.any.map(needOf) };
-  const { tool: from, own, earlier, consumes } = after;
-  const same = Object.fromEntries(own.map((name, i) => [name, earlier[i] ?? name]));
+  if (!isLeaf(after))
+    return 'all' in after ? { all: after.all.map(needOf) } : { any: after.any.map(needOf) };
+  const { tool: from, same: pairs } = after;
+  const same = Object.fromEntries(pairs.map(({ own, earlier }) => [own.path, earlier.path]));
+  const consumes = after.consumes !== 'never';
   return {
-    edge: { from, type: 'before', ...(own.length > 0 && { same }), ...(consumes && { consumes }) },
+    edge: {
+      from,
+      type: 'before',
+      ...(pairs.length > 0 && { same }),
+      ...(consumes && { consumes }),
+    },
   };
 }
 

@@ -3,16 +3,17 @@
  * shield's count, the guards. Lets go of the claim where the call is refused.
  */
 import type { Run } from '../session/run.ts';
-import { moveTo, type StepMove } from '../step/outcome.ts';
+import { type CallUse, moveTo, type StepMove } from '../step/outcome.ts';
 import type { Step } from '../step/step.ts';
 import { KEEPS_KEY } from '../step/store-calls.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
+import type { Noted } from '../workflow/facts.ts';
 import type { Loop, LoopShield } from '../workflow/loop-shield.ts';
 import type { Position } from '../workflow/position.ts';
 import { withRecorded } from '../workflow/stored.ts';
 import type { GateConfig } from './config.ts';
-import { type AskedCall, refusedByGuards, unforeseen } from './consult.ts';
+import { type AskedCall, refusedByGuards, ruled, unforeseen } from './consult.ts';
 import { decide, isStopped, type RefusedCall } from './decide.ts';
 import { Standing } from './standing.ts';
 
@@ -26,12 +27,20 @@ interface Claimed {
   readonly binding: CallBinding;
   /** What guards are told of the call, made when something reads it. */
   readonly asked: () => AskedCall;
+  /** What rules may ask of its arguments later. */
+  readonly noted: Noted;
   /** The client may cancel its request while a guard is asked. */
   readonly request: { readonly cancelled: boolean };
 }
 
-/** Gives where the run stands for the call, or why the call is refused. Throws nothing. */
-export function admit(config: GateConfig, claimed: Claimed): MaybePromise<Position | RefusedCall> {
+/** A call that is let through: where its run stands, and what it uses up. */
+export interface Admitted {
+  readonly position: Position;
+  readonly use: CallUse | undefined;
+}
+
+/** Lets the call through, or says why it is refused. Throws nothing. */
+export function admit(config: GateConfig, claimed: Claimed): MaybePromise<Admitted | RefusedCall> {
   const { run, step, binding, asked } = claimed;
   // The app's code may throw anywhere; a claim that it left behind would be renewed for ever.
   const fail = (error: unknown): Promise<RefusedCall> => {
@@ -46,13 +55,25 @@ export function admit(config: GateConfig, claimed: Claimed): MaybePromise<Positi
     const standing = Standing.ofStep(config, run, step, step.understood.position);
     // The store tests the states of a flat machine alone, and no `visible`.
     const reason = decide(standing, { tool: step.tool, binding });
-    if (reason !== undefined) return letGo(step, { reason, standing });
+    if (reason !== undefined && reason !== 'state') return letGo(step, { reason, standing });
+    const found = ruled(binding, standing, asked, claimed.noted);
+    const rule = found !== undefined && 'reason' in found ? found : undefined;
+    // Of a state that allows no call, the rules say what is missing.
+    if (reason !== undefined) return letGo(step, { reason, standing, parts: rule?.parts });
+    if (rule !== undefined && config.workflow.shield === undefined) return letGo(step, rule);
     const odd = unforeseen(binding, standing, asked);
     if (odd !== undefined) return letGo(step, odd);
+    const use =
+      found === undefined || 'reason' in found
+        ? undefined
+        : { ...found, grantedAt: config.clock.now() };
     if (config.workflow.shield !== undefined || binding.guards.length > 0)
-      return countAndAsk(config, claimed, standing).catch(fail);
+      return countAndAsk(config, claimed, standing, rule).then(
+        (admitted) => ('reason' in admitted ? admitted : { position: admitted, use }),
+        fail,
+      );
     const refused = stoppedByMachine(standing, binding) ?? endedMeanwhile(claimed);
-    return refused === undefined ? standing.position : letGo(step, refused);
+    return refused === undefined ? { position: standing.position, use } : letGo(step, refused);
   } catch (error) {
     return fail(error);
   }
@@ -62,6 +83,7 @@ async function countAndAsk(
   config: GateConfig,
   claimed: Claimed,
   standing: Standing,
+  rule: RefusedCall | undefined,
 ): Promise<Position | RefusedCall> {
   const { step, binding, asked } = claimed;
   const { shield } = config.workflow;
@@ -70,6 +92,7 @@ async function countAndAsk(
   if (!(counted instanceof Standing)) return counted;
   const { position } = counted;
   const refused =
+    rule ??
     stoppedByMachine(counted, binding) ??
     (binding.guards.length === 0
       ? undefined

@@ -7,6 +7,7 @@ import type { Exchange } from '../wire/exchange.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { ANOTHER, type Refusal, type RefusalDetails } from '../workflow/advice.ts';
 import type { BoundState } from '../workflow/position.ts';
+import { partWords } from '../workflow/rule-words.ts';
 import type { GateConfig } from './config.ts';
 import type { RefusedCall } from './decide.ts';
 import { type Demand, Gates } from './gates.ts';
@@ -60,7 +61,7 @@ export function outletFrom(
 /** What the text of a refusal says beside its facts, as far as it is known without a look. */
 export function detailsOf(
   { workflow }: GateConfig,
-  { reason, held, words, cause, left, stops }: RefusedCall,
+  { reason, held, words, cause, left, stops, parts = [] }: RefusedCall,
   tool: string,
   { run, standing }: { readonly run: Run | undefined; readonly standing: Standing | undefined },
 ): RefusalDetails {
@@ -70,5 +71,9 @@ export function detailsOf(
     reason === 'state' && standing !== undefined && workflow.hasEnded(standing.state);
   const anew = hasEnded ? run?.anew : undefined;
   const passed = reason === 'state' ? (left ?? standing?.left) : undefined;
-  return { heldTool, words, cause, anew, left: passed, stops, isOrder: workflow.isOrder };
+  const { isOrder } = workflow;
+  const rules = partWords(parts);
+  // Of a call that no state refuses, the way says nothing.
+  const all = rules.length === 0 && reason !== 'state' ? partWords(parts, true) : rules;
+  return { heldTool, words, cause, anew, left: passed, stops, isOrder, rules: all };
 }

@@ -5,11 +5,14 @@
 import type { Clock } from '../clock.ts';
 import { LONGEST_LITERAL } from '../numbers.ts';
 import type { Run } from '../session/run.ts';
+import type { CallUse } from '../step/outcome.ts';
 import type { Refused } from '../step/step.ts';
 import type { Call } from '../wire/call.ts';
 import { MOST_DEPTH } from '../wire/json-rpc.ts';
 import type { Guard, GuardedCall } from '../workflow/binding.ts';
-import { AskedArguments, type CallBinding, placed } from '../workflow/bound-tools.ts';
+import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
+import { NOTHING, type Noted } from '../workflow/facts.ts';
+import { callWith, noteOwn } from '../workflow/verdict.ts';
 import type { GateConfig } from './config.ts';
 import type { RefusedCall } from './decide.ts';
 import { asBegun, type Standing } from './standing.ts';
@@ -66,6 +69,51 @@ export function unforeseen(
   return words === undefined ? undefined : { reason: 'arguments', standing, words };
 }
 
+/** What rules may ask of a call's arguments later; a refusal where they read them in two ways. */
+export function notedOf(
+  { workflow }: GateConfig,
+  { run, tool, args }: AskedCall,
+): Noted | RefusedCall {
+  const { ledger } = workflow;
+  const key = workflow.keyOf(tool);
+  if (ledger === undefined) return NOTHING;
+  const own = callWith(args.read, run);
+  const noted = noteOwn(workflow.demandsOf(tool), own, ledger.note(key, 'args', args.read, run));
+  const words = unclearWords(args);
+  return words === undefined ? noted : { reason: 'arguments', words };
+}
+
+/** A call that rules let through: what they ask of it, and what it uses up. */
+export type RuledCall = Omit<CallUse, 'grantedAt'>;
+
+/**
+ * Asks the rules about a call, and gives what it uses up where they let it through. `undefined`
+ * where no rule asks about its tool.
+ */
+export function ruled(
+  binding: CallBinding,
+  standing: Standing,
+  asked: () => AskedCall,
+  noted: Noted,
+): RuledCall | RefusedCall | undefined {
+  const { workflow, past } = standing;
+  if (past === undefined) return undefined;
+  const { run, tool, args } = asked();
+  const { ledger, now: claimedAt } = past;
+  const verdict = workflow.judge(binding, past, callWith(args.read, run));
+  if (verdict !== undefined) {
+    const words = unclearWords(args);
+    if (words !== undefined) return { reason: 'arguments', standing, words };
+    if (!verdict.allows) {
+      const { reason, parts } = verdict;
+      return { reason: reason === 'order' ? 'guard' : reason, standing, parts };
+    }
+  }
+  if (verdict === undefined && !ledger.keeps(workflow.keyOf(tool))) return undefined;
+  const { uses = [], usesOfCalls = [] } = verdict ?? {};
+  return { claimedAt, noted, uses, usesOfCalls, salt: run };
+}
+
 /**
  * Asks the guards about a call of a run that stands there; `undefined` where they let it through.
  */
@@ -77,11 +125,11 @@ export async function refusedByGuards(
 ): Promise<RefusedCall | undefined> {
   const { position } = standing;
   const { args } = call;
-  const facts = workflow.factsOf(position, call.principal);
-  const about = placed(
-    { ...call, args: args.members, ...facts },
-    { position, args: args.exactMembers },
-  );
+  const about = {
+    ...call,
+    args: args.members,
+    ...workflow.factsOf(position, call.principal),
+  };
   const refusal = await askGuards(guards, about, { clock, deadlineMs: GUARDS_MS, onError });
   // A guard may have read one spelling of an argument, and the tool may read another.
   const words = unclearWords(args);

@@ -7,6 +7,7 @@ import type { Refused } from '../step/step.ts';
 import type { ReadRefusalReason } from '../workflow/advice.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { BoundRead } from '../workflow/reads.ts';
+import type { Part } from '../workflow/verdict.ts';
 import type { Absent, Standing } from './standing.ts';
 
 /**
@@ -23,6 +24,8 @@ export interface RefusedCall extends Refused {
   readonly standing?: Standing | undefined;
   /** The state that the run has left for this call, because its deadline has passed. */
   readonly left?: string | undefined;
+  /** The parts of the tool's rules that refuse it. */
+  readonly parts?: readonly Part[] | undefined;
 }
 
 /**
@@ -39,6 +42,7 @@ export function decide(
   const { workflow, underWay } = standing;
   if (underWay === 'running' && workflow.claiming.has(workflow.keyOf(tool))) return 'busy';
   if (underWay === 'held' && standing.closes(tool)) return 'held';
+  if (standing.spent.has(workflow.keyOf(tool))) return 'limit';
   if (!standing.shows(tool)) return 'state';
   const always = workflow.matchAlways(tool);
   return always !== undefined && isStopped(standing, always) ? 'guard' : undefined;
@@ -58,7 +62,9 @@ export function decideRead(
 export function whyHidden(standing: Standing | Absent, tool: string): RefusalReason {
   const barred = barredAt(standing);
   if (barred !== undefined) return barred === 'unknown' ? 'no-run' : barred;
-  return typeof standing === 'object' && standing.closes(tool) ? 'held' : 'state';
+  if (typeof standing !== 'object') return 'state';
+  if (standing.closes(tool)) return 'held';
+  return standing.spent.has(standing.workflow.keyOf(tool)) ? 'limit' : 'state';
 }
 
 /** Why nothing can be asked of the run at all. */

@@ -21,13 +21,25 @@ import { isObject, isRequestId, type JsonObject, type RequestId } from '../wire/
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import { type Refusal, type RefusalDetails, refusalWords } from '../workflow/advice.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
+import { NOTHING, type Noted } from '../workflow/facts.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
+import { partsToTell, retryOf } from '../workflow/rule-words.ts';
 import { AFTER } from '../workflow/stored.ts';
-import { admit } from './admit.ts';
+import { mending } from '../workflow/verdict.ts';
+import { type Admitted, admit } from './admit.ts';
 import { detailsOf, type Outlet, outletFrom } from './advise.ts';
 import { ClaimedCall, showHandler } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
-import { argumentFault, askedCall, refusedUnclaimed, unforeseen } from './consult.ts';
+import {
+  type AskedCall,
+  argumentFault,
+  askedCall,
+  notedOf,
+  type RuledCall,
+  refusedUnclaimed,
+  ruled,
+  unforeseen,
+} from './consult.ts';
 import { decide, type RefusedCall, whyHidden } from './decide.ts';
 import { type Demand, isBoundBy, isRefusedUnbound } from './gates.ts';
 import { tellMoved } from './list-changes.ts';
@@ -99,6 +111,10 @@ interface BoundCall {
   readonly left?: string | undefined;
   /** How often it was judged before. */
   readonly attempt?: number;
+  /** What the app's functions are told of it, made when something reads it. */
+  readonly asked: () => AskedCall;
+  /** What rules may ask of its arguments later. */
+  readonly noted: Noted;
 }
 
 /** Decides on each gated call of one exchange. */
@@ -193,7 +209,15 @@ export class Judge {
     if (binding === undefined) return 'forward';
     if (binding === 'failed') return this.#refuse(incoming, tool, { reason: 'unavailable' }, []);
     if ('advice' in run) return this.#refuseUnnamed(incoming, tool, run);
-    return this.#decide({ incoming, tool, run, binding, giveUp });
+    let made: AskedCall | undefined;
+    const asked = (): AskedCall => {
+      made ??= askedCall(incoming, tool, run);
+      return made;
+    };
+    const noted =
+      this.#config.workflow.ledger === undefined ? NOTHING : notedOf(this.#config, asked());
+    if ('reason' in noted) return this.#refuse(incoming, tool, noted, binding.states, run);
+    return this.#decide({ incoming, tool, run, binding, giveUp, asked, noted });
   }
 
   #decide(asked: BoundCall): MaybePromise<Verdict> {
@@ -263,15 +287,21 @@ export class Judge {
       if (stopped !== undefined) return this.#refuseBound(asked, { ...stopped, ...at(standing) });
       const reason = decide(standing, { tool, binding });
       if (reason === 'unknown') return this.#refuseGone(incoming, tool, run);
-      if (typeof standing === 'string' || reason !== undefined)
-        return this.#refuseBound(asked, { reason: reason ?? 'unavailable', ...at(standing) });
-      if (binding.guards.length === 0) return this.#forward(asked, standing);
-      const call = askedCall(incoming, tool, run);
+      if (typeof standing === 'string')
+        return this.#refuseBound(asked, { reason: reason ?? 'unavailable' });
+      const found = ruled(binding, standing, asked.asked, asked.noted);
+      const rule = found !== undefined && 'reason' in found ? found : undefined;
+      if (reason !== undefined)
+        return this.#refuseBound(asked, { reason, standing, parts: rule?.parts });
+      if (rule !== undefined) return this.#refuseBound(asked, rule);
+      const use = found as RuledCall | undefined;
+      if (binding.guards.length === 0) return this.#forward(asked, standing, use);
+      const call = asked.asked();
       return refusedUnclaimed(this.#config, run, binding.guards, standing, call).then((refused) =>
         // Again, since guards may take seconds.
         after(refused ?? stoppedByOperators(this.#config, run, tool), (why) =>
           why === undefined
-            ? this.#forward(asked, standing)
+            ? this.#forward(asked, standing, use)
             : this.#refuseBound(asked, { standing, ...why }),
         ),
       );
@@ -279,17 +309,22 @@ export class Judge {
   }
 
   /** Lets a call run beside others. If its run is to record it, the gate waits for its answer. */
-  #forward(asked: BoundCall, standing: Standing): MaybePromise<Verdict> {
+  #forward(
+    asked: BoundCall,
+    standing: Standing,
+    ruledBy: RuledCall | undefined,
+  ): MaybePromise<Verdict> {
     const { incoming, tool, run, binding } = asked;
     const { id } = incoming;
     if (binding.kind !== 'recorded' || !isRequestId(id)) {
       incoming.holders = [...incoming.holders, new PassedCall(this.#config, run, standing)];
       return 'forward';
     }
-    const odd = unforeseen(binding, standing, () => askedCall(incoming, tool, run));
+    const odd = unforeseen(binding, standing, asked.asked);
     if (odd !== undefined) return this.#refuseBound(asked, odd);
     const note = { ...this.#noteOf(incoming, run, tool), digest: digestOfCall(incoming) };
-    const origin = { tool, ...argumentsOf(incoming), note };
+    const use = ruledBy && { ...ruledBy, grantedAt: this.#config.clock.now() };
+    const origin = { tool, ...argumentsOf(incoming), note, ...(use && { use }) };
     const { era } = this.#admission;
     const call = { id, era, config: this.#config, run, binding, number: incoming.number };
     const key = turnKey({ run: run.run, workflow: this.#config.workflow.id });
@@ -351,7 +386,7 @@ export class Judge {
     };
     const wanted = {
       run,
-      description: { tool, digest: '', uncertain },
+      description: { tool, digest: '', uncertain, ...usedBy(asked.noted) },
       digest: () => digestOfCall(incoming),
       note: this.#noteOf(incoming, run, tool),
       number: incoming.number,
@@ -414,8 +449,8 @@ export class Judge {
 
   /** Asks what the store cannot test of a claimed call, and makes it a step. */
   #admit(asked: BoundCall, id: RequestId, step: Step, request: InFlight): MaybePromise<Verdict> {
-    const { incoming, tool, run, binding, giveUp } = asked;
-    const call = { run, step, binding, request, asked: () => askedCall(incoming, tool, run) };
+    const { run, binding, giveUp, noted } = asked;
+    const call = { run, step, binding, request, asked: asked.asked, noted };
     return after(admit(this.#config, call), (admitted) => {
       if (!('reason' in admitted)) {
         const { times, clock } = this.#config;
@@ -431,7 +466,7 @@ export class Judge {
   #refuseBound(asked: BoundCall, why: RefusedCall): MaybePromise<Verdict> {
     const { incoming, tool, run, binding, left } = asked;
     return (
-      (why.reason === 'state' ? this.#follow(asked, why) : undefined) ??
+      (why.reason === 'state' || why.parts !== undefined ? this.#follow(asked, why) : undefined) ??
       this.#refuse(incoming, tool, left === undefined ? why : { ...why, left }, binding.states, run)
     );
   }
@@ -454,7 +489,13 @@ export class Judge {
     if (tools.length === 0) return undefined;
     const standing = why.standing ?? standingOfRefused(this.#config, run, why);
     if (typeof standing !== 'object' || standing.stopped !== undefined) return undefined;
-    if (!workflow.mayLead(standing.position, tools, binding.states)) return undefined;
+    // A rule may miss a call with these very values, which one in flight may have.
+    const mends =
+      why.reason === 'guard' && mending(why.parts ?? []).some((each) => tools.includes(each));
+    if (
+      why.reason === 'guard' ? !mends : !workflow.mayLead(standing.position, tools, binding.states)
+    )
+      return undefined;
     const waitsUntil = asked.waitsUntil ?? clock.now() + times.waitMs;
     const waitMs = waitsUntil - clock.now();
     const { id } = incoming;
@@ -478,11 +519,11 @@ export class Judge {
     { incoming, tool, run, binding }: BoundCall,
     id: RequestId,
     step: Step,
-    position: Position,
+    { position, use }: Admitted,
   ): ClaimedCall {
     run.steppingCall = incoming;
     const { note = {}, isFirst } = step;
-    const origin = { tool, ...argumentsOf(incoming), note, isFirst };
+    const origin = { tool, ...argumentsOf(incoming), note, isFirst, ...(use && { use }) };
     // The loop shield's count is saved even if the call fails.
     const isUpdated = this.#config.workflow.shield !== undefined;
     step.start(new Moves(this.#config, binding, position, origin), isUpdated);
@@ -582,7 +623,9 @@ export class Judge {
       const available =
         stops === undefined ? found.available : found.available.filter((each) => !isStopped(each));
       const workflow = this.#config.workflow.id;
-      const refusal = { workflow, state, tool, reason: told, ...found, available };
+      const { parts = [] } = why;
+      const ruledBy = parts.length === 0 ? {} : { parts: partsToTell(parts), ...retryOf(parts) };
+      const refusal = { workflow, state, tool, reason: told, ...found, available, ...ruledBy };
       const said = { ...details, foreseen };
       const own = told === 'guard' ? why.words : undefined;
       const noted =
@@ -627,6 +670,11 @@ export class Judge {
       return this.#refuseUnnamed(incoming, tool, { advice: gone, warning: undefined });
     return verdictAfter(deny(this.#exchange, UNKNOWN_SESSION), 'ended');
   }
+}
+
+/** What the store keeps of a claimed call, so that a person can settle it. */
+function usedBy(noted: Noted): { readonly use?: Json } {
+  return noted === NOTHING ? {} : { use: noted as unknown as Json };
 }
 
 /** The verdict, once that is done. */

@@ -25,6 +25,7 @@ import type {
 } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
+import { type DecidedCall, notedFrom } from '../workflow/facts.ts';
 import type { Position } from '../workflow/position.ts';
 import { countFailure, FREEZE, UNFREEZE } from '../workflow/stored.ts';
 import type { Beginning, Workflow } from '../workflow/workflow.ts';
@@ -107,6 +108,7 @@ export async function moveFromOutside(
   change: (
     from: Position,
     isFirst: boolean,
+    at: number,
   ) => StepMove | undefined | Promise<StepMove | undefined>,
 ): Promise<StepMove | NotMoved | 'unchanged'> {
   const { workflow, store, ttlMs, turns, clock, events, onError } = mover;
@@ -155,7 +157,7 @@ export async function moveFromOutside(
   try {
     if (step.understood === undefined) throw step.fault;
     const { position } = step.understood;
-    move = await change(position, step.isFirst);
+    move = await change(position, step.isFirst, step.grantedAt);
   } catch (error) {
     await step.withdraw();
     throw error;
@@ -165,9 +167,9 @@ export async function moveFromOutside(
     return 'unchanged';
   }
   const remake = async (moved: Step): Promise<StepMove | undefined> => {
-    const { understood, isFirst } = moved;
+    const { understood, isFirst, grantedAt } = moved;
     if (understood === undefined) return undefined;
-    const anew = await change(understood.position, isFirst);
+    const anew = await change(understood.position, isFirst, grantedAt);
     if (anew !== undefined) move = anew;
     return anew;
   };
@@ -354,16 +356,47 @@ export function failureOfHeld(
   }
 }
 
-/** The move of a held call's event. */
+/**
+ * A held call as rules ask for it, with the outcome that an operator gives; `undefined` where no
+ * rule asks for it.
+ */
+export function ruledCallOfHeld(
+  workflow: Workflow,
+  { updatedAt: _, version: __, ...position }: FsmSnapshot,
+  claim: ClaimView,
+  outcome: 'succeeded' | 'failed',
+  now: number,
+): DecidedCall | undefined {
+  if (isFromOutside(claim)) return undefined;
+  const { tool, use, since = now } = claim;
+  const { ledger } = workflow;
+  const isAsked = outcome === 'succeeded' || ledger?.keepsFailures(workflow.keyOf(tool)) === true;
+  const times = { claimedAt: since, decidedAt: Math.max(since, now) };
+  const call = workflow.heldCall(tool, outcome, position, { noted: notedFrom(use), ...times });
+  return isAsked || (call?.uses.length ?? 0) > 0 ? call : undefined;
+}
+
+/**
+ * The move of a held call's event.
+ *
+ * @param call the held call, where rules ask for it
+ */
 export function moveOfHeld(
   workflow: Workflow,
-  { updatedAt: _, version = 0, ...position }: FsmSnapshot,
+  { updatedAt: _, version = 0, ...from }: FsmSnapshot,
   event: string | null,
   said: Omit<TrailDraft, 'from' | 'to' | 'event'>,
+  call?: DecidedCall,
 ): StepMove {
-  const next = event === null ? undefined : workflow.next(position, event, said.payload);
+  // Only its own event makes the call: another tool's, or none, leaves it beside that.
+  const isOwn = call === undefined || (call.outcome === 'succeeded' && event !== null);
+  const position = isOwn ? from : workflow.decided(from, call);
+  const next =
+    event === null
+      ? undefined
+      : workflow.next(position, event, said.payload, isOwn ? call : undefined);
   const reached = next?.position ?? position;
   const due = workflow.dueActions(version === 0);
   const actions = [...due, ...(next?.actions ?? [])];
-  return moveTo(workflow, position, { position: reached, actions }, { event, ...said });
+  return moveTo(workflow, from, { position: reached, actions }, { event, ...said });
 }

@@ -10,11 +10,20 @@ import { beginsAnew, shownPosition, tellIfHeld, type WhenEnded } from '../step/o
 import type { Refused, Step } from '../step/step.ts';
 import type { WorkflowFreeze } from '../step/switch.ts';
 import { turnKey } from '../step/turns.ts';
-import type { ClaimView, Freeze, FsmSnapshot, RunRecord, WorkflowRecord } from '../stores/store.ts';
+import type {
+  ClaimView,
+  Freeze,
+  FsmSnapshot,
+  RunRecord,
+  UnsettledStep,
+  WorkflowRecord,
+} from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
+import { notedFrom } from '../workflow/facts.ts';
 import type { Next, Position } from '../workflow/position.ts';
 import type { Stand } from '../workflow/together.ts';
+import type { Part, Past, UnknownCall } from '../workflow/verdict.ts';
 import type { Sight, Veil } from '../workflow/visible.ts';
 import type { Beginning, Workflow } from '../workflow/workflow.ts';
 import type { GateConfig } from './config.ts';
@@ -59,6 +68,8 @@ interface Parts {
   readonly seen?: readonly string[] | undefined;
   /** Who has stopped the run. */
   readonly frozen?: Freeze | undefined;
+  /** The steps of the run whose outcome is unknown, and that may be tried again. */
+  readonly unsettled?: readonly UnsettledStep[] | undefined;
 }
 
 const NONE: ReadonlySet<string> = new Set();
@@ -80,6 +91,8 @@ export class Standing implements Stand {
   readonly stopped: Stop | undefined;
   #sight: Sight | undefined;
   #closed: ReadonlySet<string> | undefined;
+  #spent: ReadonlyMap<string, Part> | undefined;
+  #past: Past | undefined;
 
   constructor(
     rules: StandingRules,
@@ -116,7 +129,7 @@ export class Standing implements Stand {
       return new Standing(rules, viewpoint, workflow.start, { updatedAt: 0, version: 0, now });
     const { snapshot, claim, frozen } = record;
     const { updatedAt, version = 0 } = snapshot;
-    const position = workflow.adopt(snapshot);
+    const position = workflow.standAt(workflow.adopt(snapshot), updatedAt, now);
     // Nothing moves a stopped run, not even its deadline.
     const expiry = frozen ? undefined : workflow.overdue({ ...position, updatedAt }, now);
     const parts = { updatedAt, version, claim, frozen, now, expiry };
@@ -127,11 +140,12 @@ export class Standing implements Stand {
   static ofStep(
     rules: StandingRules,
     viewpoint: Viewpoint,
-    { snapshot, grantedAt }: Step,
+    { snapshot, grantedAt, unsettled }: Step,
     position: Position,
   ): Standing {
     const { updatedAt, version = 0 } = snapshot;
-    return new Standing(rules, viewpoint, position, { updatedAt, version, now: grantedAt });
+    const parts = { updatedAt, version, now: grantedAt, unsettled };
+    return new Standing(rules, viewpoint, position, parts);
   }
 
   get workflow(): Workflow {
@@ -164,6 +178,20 @@ export class Standing implements Stand {
     if (this.stopped !== undefined) this.#closed ??= new Set(workflow.toolNames);
     else if (this.underWay === 'held') this.#closed ??= workflow.closedWhileHeld(this.state);
     return this.#closed;
+  }
+
+  /** What the run did before, as its rules ask for it; `undefined` where none asks. */
+  get past(): Past | undefined {
+    const { workflow, position, parts } = this;
+    if (workflow.ledger === undefined) return undefined;
+    this.#past ??= workflow.pastOf(position, parts.now, unknownCalls(workflow, parts));
+    return this.#past;
+  }
+
+  /** The tools of which each call is over a limit now, whatever its arguments, and why. */
+  get spent(): ReadonlyMap<string, Part> {
+    this.#spent ??= this.workflow.spentTools(this.past);
+    return this.#spent;
   }
 
   /** Whether each call of the tool is refused now, in any state. */
@@ -207,9 +235,11 @@ export class Standing implements Stand {
 
   /** The tools that the state shows, and that such a list leaves out. */
   get hidden(): ReadonlySet<string> {
-    const { closed, sight } = this;
-    if (closed === undefined) return sight?.hidden ?? NONE;
-    return sight === undefined ? closed : new Set([...closed, ...sight.hidden]);
+    const { closed = NONE, sight, spent } = this;
+    const hidden = sight?.hidden ?? NONE;
+    if (spent.size > 0) return new Set([...closed, ...hidden, ...spent.keys()]);
+    if (closed.size === 0) return hidden;
+    return hidden.size === 0 ? closed : new Set([...closed, ...hidden]);
   }
 
   /** Whether a list of what is available has the tool. */
@@ -217,6 +247,7 @@ export class Standing implements Stand {
     const { seen } = this.parts;
     if (this.closes(tool)) return false;
     const key = this.workflow.keyOf(tool);
+    if (this.spent.has(key)) return false;
     if (seen !== undefined) return seen.includes(key);
     return this.workflow.isVisible(tool, this.state) && this.sight?.hidden.has(key) !== true;
   }
@@ -247,6 +278,22 @@ export class Standing implements Stand {
     if (!isSaved || this.stopped !== undefined) return undefined;
     return this.workflow.leavesAt({ ...this.position, updatedAt });
   }
+}
+
+/** The calls whose outcome is unknown: those that may be tried again, and one that is held. */
+function unknownCalls(
+  workflow: Workflow,
+  { claim, unsettled = [] }: Parts,
+): readonly UnknownCall[] {
+  const held = claim === undefined || claim.live || claim.since === undefined ? [] : [claim];
+  return [...unsettled, ...held].map(({ tool, since = 0, idempotencyKey, use }) => ({
+    tool: workflow.keyOf(tool),
+    claimedAt: since,
+    idempotencyKey,
+    noted: notedFrom(use),
+    demands: workflow.demandsOf(tool),
+    undoes: workflow.undoneBy(tool),
+  }));
 }
 
 /** What is bound to states, and may be hidden from some clients. */

@@ -128,6 +128,7 @@ const MOVES_NOTHING: MovingBinding = {
   eventIn: () => undefined,
   retriesIn: () => 0,
   errorsIn: () => [],
+  results: 'structured',
 };
 
 /** A task that a gated call created. It is known until some time after its end. */

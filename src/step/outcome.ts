@@ -2,6 +2,7 @@
  * What a call came to, and what follows for its run: a move, no move, or an unknown outcome. Hides
  * how a binding, a workflow and an outcome together make a move.
  */
+import type { Clock } from '../clock.ts';
 import { type Events, runDigest } from '../events.ts';
 import { isPrincipalRun } from '../names.ts';
 import { isTable } from '../options.ts';
@@ -20,13 +21,15 @@ import { isObject, type ListKind } from '../wire/json-rpc.ts';
 import type {
   AnyEventSource,
   ErrorRule,
+  EventWithPayload,
   FailedCall,
   ResultTest,
   Success,
   ToolResult,
 } from '../workflow/binding.ts';
-import { AskedArguments, type CallBinding, type SentEvent } from '../workflow/bound-tools.ts';
-import type { ConditionTest } from '../workflow/condition.ts';
+import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
+import { type ConditionTest, readerOf } from '../workflow/condition.ts';
+import type { DecidedCall, Noted, Used } from '../workflow/facts.ts';
 import type { FsmAction, Next, Position } from '../workflow/position.ts';
 import { countFailure, withRecorded } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
@@ -74,6 +77,22 @@ export interface CallOrigin {
   readonly note: CallNote;
   /** Whether nothing of the run was committed before. */
   readonly isFirst: boolean;
+  /** What rules ask of the call. Absent where none asks for its tool's calls. */
+  readonly use?: CallUse | undefined;
+}
+
+/** What rules ask of a call that goes on, and what it uses up. Plain data. */
+export interface CallUse {
+  /** When the store granted its claim, by the store's clock, and by that of this process. */
+  readonly claimedAt: number;
+  readonly grantedAt: number;
+  /** What its arguments say. */
+  readonly noted: Noted;
+  /** The facts that a success uses up, and that a failure does. */
+  readonly uses: readonly Used[];
+  readonly usesOfCalls: readonly Used[];
+  /** With which the values of the run's facts are digested. */
+  readonly salt: string;
 }
 
 /**
@@ -245,7 +264,16 @@ function quoted(path: string): string {
 }
 
 /** What a binding says of where its calls lead. */
-export type MovingBinding = Pick<CallBinding, 'eventIn' | 'retriesIn' | 'errorsIn' | 'oksIn'>;
+export type MovingBinding = Pick<
+  CallBinding,
+  'eventIn' | 'retriesIn' | 'errorsIn' | 'oksIn' | 'results'
+>;
+
+/** The gate's rules, as far as moves need them. */
+interface MoveRules {
+  readonly workflow: Workflow;
+  readonly clock: Pick<Clock, 'now'>;
+}
 
 /** Where the outcomes of one call lead. */
 export class Moves {
@@ -254,6 +282,7 @@ export class Moves {
   /** The same state, with the data as the call's handler has changed them. */
   readonly current: Position;
   readonly origin: CallOrigin;
+  readonly #rules: MoveRules;
   readonly #workflow: Workflow;
   readonly #binding: MovingBinding;
   readonly #asked: AskedArguments;
@@ -261,14 +290,15 @@ export class Moves {
   readonly #allowedIn: string;
 
   constructor(
-    { workflow }: { readonly workflow: Workflow },
+    rules: MoveRules,
     binding: MovingBinding,
     current: Position,
     origin: CallOrigin,
     found = current,
     allowedIn = current.state,
   ) {
-    this.#workflow = workflow;
+    this.#rules = rules;
+    this.#workflow = rules.workflow;
     this.#binding = binding;
     this.#asked = askedOf(origin.args, origin.argsText);
     this.found = found;
@@ -292,8 +322,7 @@ export class Moves {
   }
 
   #from(current: Position, found: Position, origin: CallOrigin): Moves {
-    const own = { workflow: this.#workflow };
-    return new Moves(own, this.#binding, current, origin, found, this.#allowedIn);
+    return new Moves(this.#rules, this.#binding, current, origin, found, this.#allowedIn);
   }
 
   /**
@@ -320,7 +349,9 @@ export class Moves {
   ): boolean {
     if (isCondition) {
       const open: string[] = [];
-      const met = (test as ConditionTest)(readOf(ended, results), (path) => open.push(path));
+      const met = (test as ConditionTest)(readerOf(readOf(ended, results)), (path) =>
+        open.push(path),
+      );
       if (met !== undefined) return met;
       throw new Error(`its result has no value to compare at ${open.map(quoted).join(', ')}`);
     }
@@ -368,14 +399,40 @@ export class Moves {
    */
   successWithoutResult(): StepMove {
     const source = this.#binding.eventIn(this.#allowedIn);
-    const isChosen = typeof source === 'function' && source.sends === undefined;
-    if (isChosen || this.#binding.oksIn !== undefined)
+    if (typeof source === 'function' || this.#binding.oksIn !== undefined || this.#readsResult)
       throw new Error(
         `what a success of ${JSON.stringify(this.origin.tool)} is depends on its result, ` +
           'which is not there yet',
       );
-    const sent = source === undefined ? undefined : this.#send(source, { result: {} }, SUCCEEDED);
-    return sent ?? this.#stays(SUCCEEDED);
+    const ended = { result: {} };
+    const sent = source === undefined ? undefined : this.#send(source, ended, SUCCEEDED);
+    return sent ?? this.#staysWith(ended, SUCCEEDED);
+  }
+
+  /** Whether rules ask for a value of the result. */
+  get #readsResult(): boolean {
+    return this.#workflow.ledger?.readsResult(this.#workflow.keyOf(this.origin.tool)) === true;
+  }
+
+  /** The call as rules ask for it; `undefined` where none does. */
+  #decided(ended: EndedWithText, outcome: 'succeeded' | 'failed'): DecidedCall | undefined {
+    const { use, tool } = this.origin;
+    const { ledger } = this.#workflow;
+    if (use === undefined || ledger === undefined) return undefined;
+    const key = this.#workflow.keyOf(tool);
+    const { claimedAt, grantedAt, salt, uses, usesOfCalls } = use;
+    const { result } = ended;
+    const answer = result === undefined ? undefined : readOf({ ...ended, result }, this.#results);
+    const read = answer === undefined ? undefined : readerOf(answer);
+    const noted = ledger.note(key, 'result', read, salt, use.noted);
+    // A clock that was set back meanwhile does not make the call end before it began.
+    const decidedAt = claimedAt + Math.max(0, this.#rules.clock.now() - grantedAt);
+    const used = outcome === 'succeeded' ? uses : usesOfCalls;
+    return { tool: key, outcome, claimedAt, decidedAt, noted, uses: used };
+  }
+
+  get #results(): Success['results'] {
+    return this.#binding.results;
   }
 
   /** The trail's entry for an outcome that commits nothing. */
@@ -391,7 +448,14 @@ export class Moves {
   /** The tool ran: where its event leads nowhere, the success is saved without a move. */
   #succeeded(ended: EndedWithText & { readonly result: ToolResult }): StepMove {
     const source = this.#binding.eventIn(this.#allowedIn);
-    return this.#trySend(source, ended, SUCCEEDED) ?? this.#stays(SUCCEEDED);
+    return this.#trySend(source, ended, SUCCEEDED) ?? this.#staysWith(ended, SUCCEEDED);
+  }
+
+  /** Leads nowhere, and saves the call where rules ask for it. */
+  #staysWith(ended: EndedWithText, said: Said): StepMove {
+    const call = this.#decided(ended, said.outcome === 'failed' ? 'failed' : 'succeeded');
+    if (call === undefined) return this.#stays(said);
+    return this.at(this.#workflow.decided(this.current, call)).#stays(said);
   }
 
   /** Whether a binding says that this error leaves the outcome unknown. One is enough. */
@@ -412,11 +476,28 @@ export class Moves {
 
   /** `undefined` where the failure sends nothing. One that may be retried is only counted. */
   #failed(outcome: Outcome): StepMove | undefined {
+    const ended = endedBy(outcome);
+    const call = this.#asksForFailure ? this.#decided(ended, 'failed') : undefined;
+    if (call === undefined) return this.#failedAfter(outcome, ended);
+    const moves = this.at(this.#workflow.decided(this.current, call));
+    return moves.#failedAfter(outcome, ended) ?? moves.#stays(saidOf(outcome));
+  }
+
+  /** Whether a rule asks for calls of the tool that fail, or they use something up. */
+  get #asksForFailure(): boolean {
+    const { use, tool } = this.origin;
+    const { ledger } = this.#workflow;
+    if (use === undefined || ledger === undefined) return false;
+    return use.usesOfCalls.length > 0 || ledger.keepsFailures(this.#workflow.keyOf(tool));
+  }
+
+  /** Of a failure that is saved already, as far as rules ask for it. */
+  #failedAfter(outcome: Outcome, ended: EndedWithText): StepMove | undefined {
     const state = this.#allowedIn;
     const counted = countFailure(this.current, this.origin.tool, this.#binding.retriesIn(state));
     if (counted !== undefined) return this.at(counted).#stays(saidOf(outcome));
     const source = this.#binding.eventIn(state, 'failure');
-    return this.#trySend(source, endedBy(outcome), saidOf(outcome));
+    return this.#trySend(source, ended, saidOf(outcome));
   }
 
   /** Leads nowhere, and saves the data that the run carries along. */
@@ -432,15 +513,11 @@ export class Moves {
     return this.#workflow.dueActions(this.origin.isFirst);
   }
 
-  /**
-   * What the functions of a binding are told of the call. Our own make digests, so they get the
-   * exact numbers.
-   */
-  #toldTo({ sends }: { readonly sends?: string }): Omit<FailedCall, 'result' | 'error'> {
+  /** What the functions of a binding are told of the call. */
+  get #told(): Omit<FailedCall, 'result' | 'error'> {
     const { tool, note } = this.origin;
     const facts = this.#workflow.factsOf(this.current, note.actor);
-    const args = sends === undefined ? this.#asked.members : this.#asked.exactMembers;
-    return { ...facts, tool, args };
+    return { ...facts, tool, args: this.#asked.members };
   }
 
   #trySend(
@@ -475,12 +552,14 @@ export class Moves {
   #send(source: AnyEventSource, outcome: EndedWithText, how: Said): StepMove | undefined {
     const sent =
       typeof source === 'string'
-        ? { type: source, payload: undefined, memory: undefined }
+        ? { type: source, payload: undefined }
         : this.#choose(source, outcome);
     UnclearArguments.throwIf(this.origin.tool, this.#asked);
     if (sent === undefined) return undefined;
-    const { type, payload, memory } = sent;
-    const { position, actions } = this.#workflow.next(this.current, type, payload, memory);
+    const { type, payload } = sent;
+    // Of a failure the call is saved before: its event is another tool's success.
+    const call = how.outcome === 'succeeded' ? this.#decided(outcome, how.outcome) : undefined;
+    const { position, actions } = this.#workflow.next(this.current, type, payload, call);
     const due = this.#due;
     const reached = { position, actions: due.length === 0 ? actions : [...due, ...actions] };
     const { errors } = how;
@@ -492,10 +571,10 @@ export class Moves {
   #choose(
     source: Exclude<AnyEventSource, string>,
     { textOfAnswer, ...ended }: EndedWithText,
-  ): SentEvent | undefined {
-    const watch = source.sends === undefined ? watchOf(ended, textOfAnswer) : undefined;
+  ): EventWithPayload | undefined {
+    const watch = watchOf(ended, textOfAnswer);
     const read = watch === undefined ? ended : { ...watch.members };
-    const sent = this.#workflow.eventFrom(source, { ...this.#toldTo(source), ...read });
+    const sent = this.#workflow.eventFrom(source, { ...this.#told, ...read });
     if (watch?.rounded !== undefined) throw new RoundedAnswer(this.origin.tool, watch.rounded.name);
     return sent;
   }

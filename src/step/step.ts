@@ -21,6 +21,7 @@ import type {
   StepDescription,
   TrailDraft,
   Uncertain,
+  UnsettledStep,
 } from '../stores/store.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import type { Position } from '../workflow/position.ts';
@@ -215,6 +216,8 @@ export const MOST_REMADE = 1_000;
 
 const nothing = (): void => {};
 
+const NONE: readonly never[] = Object.freeze([]);
+
 /** For a step that no client waits for: a task taken up elsewhere, a move from outside. */
 export const NO_REQUEST: StepCall['request'] = {
   cancelled: false,
@@ -244,6 +247,8 @@ export class Step {
   fault: unknown;
   /** The same for every try of one step whose outcome was unknown. */
   idempotencyKey = '';
+  /** Other steps of the run whose outcome is unknown, and that may be tried again. */
+  unsettled: readonly UnsettledStep[] = NONE;
 
   // Set once the call is let through.
 
@@ -446,10 +451,9 @@ export class Step {
   /** Lets the arguments go, once they are digested. */
   #addDigest(): void {
     if (this.#digest === undefined) return;
-    const { tool, uncertain } = this.description;
     const digest = this.#digest();
     this.#digest = undefined;
-    this.description = { tool, digest, uncertain };
+    this.description = { ...this.description, digest };
     this.note = this.note && { ...this.note, digest };
   }
 
@@ -472,13 +476,14 @@ export class Step {
     };
   }
 
-  #granted(
-    { snapshot, idempotencyKey, now }: Extract<ClaimResult, { status: 'claimed' }>,
-    askedAt: number,
-  ): undefined {
+  #granted(claimed: Extract<ClaimResult, { status: 'claimed' }>, askedAt: number): undefined {
     const { clock, workflow } = this.#rules;
+    const { snapshot, idempotencyKey, unsettled, now } = claimed;
     this.snapshot = snapshot;
     this.idempotencyKey = idempotencyKey;
+    // An earlier try under the same key is this very step.
+    if (unsettled !== undefined)
+      this.unsettled = unsettled.filter((each) => each.idempotencyKey !== idempotencyKey);
     this.grantedAt = now ?? clock.now();
     try {
       this.understood = workflow.understand(snapshot, this.grantedAt);

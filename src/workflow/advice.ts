@@ -6,6 +6,7 @@ import { inWords } from '../clock.ts';
 import type { RefusalReason, StopReason } from '../events.ts';
 import type { TrailEntry, TrailOutcome } from '../stores/store.ts';
 import { type Preposition, stateWords } from './position.ts';
+import type { RefusedPart } from './rule-words.ts';
 import type { Leads, Whereabouts } from './ways.ts';
 
 /** The facts of a refusal, as programs read them in `_meta["mcp-interlock/refusal"]`. */
@@ -34,6 +35,10 @@ export interface Refusal {
   readonly events?: readonly string[] | undefined;
   /** For `'state'` where no way is known: in how many milliseconds the run leaves its state. */
   readonly leavesInMs?: number | undefined;
+  /** The parts of the tool's rules, or its limits, that refuse the call. */
+  readonly parts?: readonly RefusedPart[] | undefined;
+  /** In how many milliseconds these let the call through, where time alone mends them. */
+  readonly retryAfterMs?: number | undefined;
 }
 
 /** What the text of a refusal says beside its facts. */
@@ -57,6 +62,8 @@ export interface RefusalDetails {
   readonly foreseen?: boolean | undefined;
   /** Whether the state is that of rules of order: the text leaves it out. Default `false`. */
   readonly isOrder?: boolean | undefined;
+  /** What the tool's rules ask, in words. Default: nothing that the path does not say. */
+  readonly rules?: readonly string[] | undefined;
 }
 
 /** Why a prompt or a resource was refused. */
@@ -353,8 +360,8 @@ export function availabilityNote({
 }
 
 const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetails) => string[]> = {
-  state: (refusal, { foreseen = true, anew, left, isOrder }) => [
-    `${subject(refusal)} is not available${during(refusal, isOrder)}.`,
+  state: (refusal, { foreseen = true, anew, left, isOrder, rules = [] }) => [
+    `${subject(refusal)} is not available${during(refusal, isOrder)}${because(rules)}.`,
     ...(left === undefined ? [] : [`The deadline of ${quoted(left)} has passed.`]),
     availability(refusal.workflow, refusal.available),
     ...(isOrder && refusal.path !== undefined
@@ -364,9 +371,15 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
         : wayOrWait(refusal, foreseen, isGrouped(refusal) ? undefined : name(refusal.tool))),
   ],
   guard: (refusal, details) => refusedByGuard(subject(refusal), refusal, details),
-  arguments: ({ tool }, { words = 'a key of them stands twice' }) => [
-    notRun(tool, `its arguments can be read in two ways: ${sentence(words)}`),
+  arguments: ({ tool }, { words = 'a key of them stands twice', rules = [] }) => [
+    rules.length > 0
+      ? notRun(tool, sentence(rules.join('; ')))
+      : notRun(tool, `its arguments can be read in two ways: ${sentence(words)}`),
     'Correct them, then try again.',
+  ],
+  limit: ({ tool, workflow, available }, { rules = [] }) => [
+    notRun(tool, `it is at its limit${because(rules)}.`),
+    availability(workflow, available),
   ],
   busy: ({ tool, workflow }) => [
     notRun(tool, `another call of ${name(workflow)} is running.`),
@@ -448,11 +461,18 @@ const READ_SENTENCES: Record<
   ],
 };
 
+/** What a tool's rules ask, behind what they refuse. */
+function because(rules: readonly string[]): string {
+  return rules.length === 0 ? '' : `: ${plain(rules.join('; '), WORDS_LENGTH)}`;
+}
+
 function refusedByGuard(
   subject: string,
   refusal: Omit<Refusal, 'tool' | 'reason'>,
-  { words = 'a condition for it is not met', isOrder }: Pick<RefusalDetails, 'words' | 'isOrder'>,
+  details: Pick<RefusalDetails, 'words' | 'isOrder' | 'rules'>,
 ): string[] {
+  const { words: own = 'a condition for it is not met', isOrder, rules = [] } = details;
+  const words = rules.length > 0 ? rules.join('; ') : own;
   const place = isOrder ? '' : during(refusal);
   const said = `${subject} was refused${place}: ${sentence(words)}`;
   return [said, availability(refusal.workflow, refusal.available)];

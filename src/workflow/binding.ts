@@ -24,6 +24,7 @@ import {
   type StateExpression,
   showState,
 } from './position.ts';
+import { type Demands, type Limit, parseLimits } from './rules.ts';
 
 /** A tool's result as it is on the wire. */
 export interface ToolResult {
@@ -97,15 +98,12 @@ export type EventSource<E extends string, Call> =
   | E
   | ((call: Call) => E | EventWithPayload<E> | undefined);
 
-/**
- * An event source of either outcome, once its names are checked. A function of our own may name the
- * event that it `sends`: then the call's arguments decide only what the run remembers of it.
- */
-export type AnyEventSource = string | (((call: never) => unknown) & { readonly sends?: string });
+/** An event source of either outcome, once its names are checked. */
+export type AnyEventSource = string | ((call: never) => unknown);
 
 /** The event of a source, where it is known before the call. */
 export function eventNamed(source: AnyEventSource | undefined): string | undefined {
-  return typeof source === 'function' ? source.sends : source;
+  return typeof source === 'function' ? undefined : source;
 }
 
 /** Whether a function chooses the event once the call has ended. */
@@ -260,6 +258,11 @@ export interface BindingOptions<
    */
   readonly results?: 'structured' | 'text' | undefined;
   /**
+   * How often the tool may be called in a run, or how much its calls may add up to; each of a list.
+   * It makes each call a step. Default: no limit.
+   */
+  readonly limit?: Limit | readonly Limit[] | undefined;
+  /**
    * Asked before the gate forwards the call. Where the guard throws, or takes longer than its
    * deadline, the gate refuses the call. Default: none.
    */
@@ -339,11 +342,14 @@ export interface AnyBinding extends Binding<string, string, string> {
   readonly isOk?: Success | undefined;
   /** What rules of order say of it. Default: a step where it sends an event, else free. */
   readonly kind?: CallKind | undefined;
+  /** What its rule, or its `limit`, asks of earlier calls, where the state does not say it. */
+  readonly demands?: Demands | undefined;
 }
 
 /** How the calls of a binding run. */
-export function kindOfCalls({ kind, success, failure }: AnyBinding): CallKind {
-  return kind ?? (success === undefined && failure === undefined ? 'free' : 'step');
+export function kindOfCalls({ kind, success, failure, demands }: AnyBinding): CallKind {
+  const isFree = success === undefined && failure === undefined && demands === undefined;
+  return kind ?? (isFree ? 'free' : 'step');
 }
 
 /** The option `errors` of a binding, or of a rule of order. */
@@ -394,6 +400,7 @@ const optionsSchema = lazyOptions(() => ({
   uncertain: z.optional(z.enum(['hold', 'retry'])),
   readOnly: z.optional(z.boolean()),
   whileHeld: z.optional(z.boolean()),
+  limit: z.optional(z.unknown()),
 }));
 
 /**
@@ -404,8 +411,9 @@ const optionsSchema = lazyOptions(() => ({
  */
 export function parseBinding(name: unknown, states: unknown, event: unknown): AnyBinding {
   const tool = parseToolName(name);
-  const { success, failure, ...rest } = parseEventOrOptions(tool, event);
+  const { success, failure, limit, ...rest } = parseEventOrOptions(tool, event);
   const what = `tool ${showValue(tool)}`;
+  const limits = parseLimits(`binding of ${what}: limit`, tool, limit);
   if (rest.retries !== undefined && failure === undefined) {
     const message = `binding of ${what}: "retries" counts the failures before "failure" is sent`;
     throw new InterlockError('ERR_INTERLOCK_CONFIG', `${message}; give "failure" too`);
@@ -419,16 +427,30 @@ export function parseBinding(name: unknown, states: unknown, event: unknown): An
       `${message}; leave one of the two out, or bind the reads apart, by a "when" or other states`,
     );
   }
+  if (rest.whileHeld && limits.length > 0)
+    throw new InterlockError(
+      'ERR_INTERLOCK_CONFIG',
+      `binding of ${what}: "limit" makes each call a step, and "whileHeld" lets reads through; ` +
+        'leave one of the two out',
+    );
+  if (rest.when !== undefined && limits.length > 0)
+    throw new InterlockError(
+      'ERR_INTERLOCK_CONFIG',
+      `binding of ${what}: "limit" counts all calls of the tool, and "when" binds some of them; ` +
+        'say which calls count by a condition: limit: { times, when }',
+    );
   if ((rest.whileHeld ?? false) !== (rest.readOnly ?? false)) {
     const [given, missing] = rest.whileHeld ? ['whileHeld', 'readOnly'] : ['readOnly', 'whileHeld'];
     const message = `binding of ${what}: "${given}" has no effect without "${missing}"`;
     throw new InterlockError('ERR_INTERLOCK_CONFIG', `${message}: true; give both, or none`);
   }
   assertSynchronous(what, 'errors', rest.errors);
-  if (rest.ok !== undefined && success === undefined && failure === undefined)
+  const isStep = success !== undefined || failure !== undefined || limits.length > 0;
+  if (rest.ok !== undefined && !isStep)
     throw new InterlockError(
       'ERR_INTERLOCK_CONFIG',
-      `binding of ${what}: "ok" tells a success from a failure; give "success" or "failure" too`,
+      `binding of ${what}: "ok" tells a success from a failure; give "success", "failure" or ` +
+        '"limit" too',
     );
   const isOk = parseOk(`binding of ${what}`, rest);
   return Object.freeze({
@@ -438,6 +460,9 @@ export function parseBinding(name: unknown, states: unknown, event: unknown): An
     ...(failure === undefined ? {} : { failure: parseSource(what, 'failure', failure) }),
     ...rest,
     ...(isOk && { isOk }),
+    ...(limits.length > 0 && {
+      demands: { tool, after: undefined, notAfter: [], limits, once: false },
+    }),
   }) as AnyBinding;
 }
 
@@ -470,7 +495,10 @@ function namedEvents({ success, failure }: AnyBinding): string[] {
   return [success, failure].flatMap((source) => eventNamed(source) ?? []);
 }
 
-function parseEventOrOptions(tool: string, event: unknown): ParsedBy<typeof optionsSchema> {
+function parseEventOrOptions(
+  tool: string,
+  event: unknown,
+): Partial<ParsedBy<typeof optionsSchema>> {
   if (isTable(event))
     return parseOptions(`binding of tool ${showValue(tool)}`, optionsSchema, event);
   return { success: event };

@@ -16,13 +16,14 @@ import {
   type EventWithPayload,
   type FailedCall,
   type Guard,
-  type GuardedCall,
   kindOfCalls,
   parseEvent,
   type SucceededCall,
   type Success,
 } from './binding.ts';
-import type { BoundState, Model, Position } from './position.ts';
+import { hasMember, MISSING, type Reader } from './condition.ts';
+import type { BoundState, Model } from './position.ts';
+import type { Demands } from './rules.ts';
 import { jsonOf } from './stored.ts';
 
 /** How one call of a bound tool is gated: all bindings that are about it, added up. */
@@ -49,6 +50,10 @@ export interface CallBinding {
   readonly isOpenWhileHeld?: (state: string) => boolean;
   /** The functions that choose an event. */
   readonly sources: readonly Exclude<AnyEventSource, string>[];
+  /** What their rules and limits ask of earlier calls. Absent where none does. */
+  readonly demands?: readonly Demands[];
+  /** What rules read of the tool's results. */
+  readonly results: Success['results'];
   /** All of them must let the call through. */
   readonly guards: readonly Guard[];
   /** The bindings, where one of them has a `visible`. */
@@ -89,6 +94,10 @@ export function combine(model: Model, bindings: readonly AnyBinding[]): CallBind
         .flatMap(({ success, failure }) => [success, failure])
         .filter((source) => typeof source === 'function'),
     ),
+    ...(bindings.some(({ demands }) => demands) && {
+      demands: Object.freeze(bindings.flatMap(({ demands }) => demands ?? [])),
+    }),
+    results: bindings.find(({ results }) => results !== undefined)?.results ?? 'structured',
     guards: Object.freeze(bindings.flatMap(({ guard }) => guard ?? [])),
     veils: bindings.some(({ visible }) => visible !== undefined) ? bindings : undefined,
     uncertain: strictest(bindings),
@@ -213,12 +222,6 @@ export function senderIn(
   return bindings.find((each) => each[outcome] !== undefined && model.isIn(state, each.states));
 }
 
-/** An event as a call sends it. */
-export interface SentEvent extends EventWithPayload {
-  /** What the run remembers of the call's arguments. It never gets into the trail. */
-  readonly memory?: unknown;
-}
-
 /**
  * The event that a call sends.
  *
@@ -228,11 +231,9 @@ export interface SentEvent extends EventWithPayload {
 export function eventFrom(
   source: AnyEventSource,
   call: SucceededCall | FailedCall,
-): SentEvent | undefined {
+): EventWithPayload | undefined {
   if (typeof source === 'string') return { type: source };
   const sent: unknown = source(call as never);
-  if (source.sends !== undefined && isTable(sent))
-    return { type: source.sends, memory: sent.memory };
   if (sent === undefined) return undefined;
   if (isThenable(sent)) {
     // Its rejection must not end the process.
@@ -249,27 +250,6 @@ export function eventFrom(
 
 function isThenable(value: unknown): boolean {
   return isTable(value) && typeof value.then === 'function';
-}
-
-/** What the guards of rules of order are told beside the call. */
-export interface Placement {
-  /** Where the run stands. */
-  readonly position: Position;
-  /** As {@link AskedArguments.exactMembers}. */
-  readonly args: Readonly<Record<string, unknown>>;
-}
-
-const placements = new WeakMap<object, Placement>();
-
-/** Tells the guards of rules of order more than the call. No guard of an app is told. */
-export function placed<C extends object>(call: C, placement: Placement): C {
-  placements.set(call, placement);
-  return call;
-}
-
-/** What {@link placed} keeps with a call. */
-export function placementOf(call: GuardedCall): Placement | undefined {
-  return placements.get(call);
 }
 
 /** A number that a function of the app has read, though it is another one where it came from. */
@@ -289,7 +269,7 @@ export interface RoundedNumber {
 export class AskedArguments {
   readonly #args: unknown;
   #views: WeakMap<object, object> | undefined;
-  #exact: object | undefined;
+  readonly #spellings = new Map<object, Map<string, string>>();
   #ambiguous: string | undefined;
   #rounded: RoundedNumber | undefined;
 
@@ -320,23 +300,25 @@ export class AskedArguments {
   }
 
   /**
-   * The members as they came, for functions that only digest them: each {@link ExactNumber} is as
-   * it is. Only the names of the members are watched, since values with equal digests are equal in
-   * each letter case.
+   * Reads a member for rules: as it came, so each {@link ExactNumber} is as it is. The path is
+   * watched, and what is inside the member is not: rules compare its digest.
    */
-  get exactMembers(): Readonly<Record<string, unknown>> {
-    const args = this.#args;
-    if (!isMembers(args)) return {};
-    this.#exact ??= this.#watch(args, (value) => value);
-    return this.#exact as Readonly<Record<string, unknown>>;
-  }
+  readonly read: Reader = (keys) => {
+    if (keys.length === 0) return this.members;
+    let found = this.#args;
+    for (const key of keys) {
+      if (isContainer(found)) this.#ask(found, key);
+      if (!hasMember(found, key)) return MISSING;
+      found = found[key];
+    }
+    return found === undefined ? MISSING : found;
+  };
 
   /**
    * Finds out which keys the event functions of a binding will ask for, since after the call it is
    * too late to refuse it. It calls each function whose source spells a key of the arguments in
-   * another letter case, with an empty result. Our own functions name no key in their source, so it
-   * always calls them; and it calls all where a number may mislead them. The functions have no
-   * effects, and their answers are dropped here.
+   * another letter case, with an empty result; and all where a number may mislead them. The functions
+   * have no effects, and their answers are dropped here.
    *
    * @param told what the functions read beside the arguments; without it they could throw too early
    */
@@ -347,11 +329,9 @@ export class AskedArguments {
     const keys = keysIn(this.#args);
     for (const source of sources) {
       const text = source.toString();
-      const isOwn = source.sends !== undefined;
-      if (!isOwn && keys !== 'any' && !keys.some((key) => isSpeltOtherwise(text, key))) continue;
-      const args = isOwn ? this.exactMembers : this.members;
+      if (keys !== 'any' && !keys.some((key) => isSpeltOtherwise(text, key))) continue;
       try {
-        const said: unknown = source({ ...told, args, result: {} } as never);
+        const said: unknown = source({ ...told, args: this.members, result: {} } as never);
         // Its rejection, if it is a promise, must not end the process.
         Promise.resolve(said).catch(() => {});
       } catch {}
@@ -381,6 +361,14 @@ export class AskedArguments {
     return view;
   };
 
+  #ask(target: object, key: string): void {
+    const known = this.#spellings.get(target);
+    const spellings = known ?? spellingsIn(target);
+    if (known === undefined) this.#spellings.set(target, spellings);
+    const spelt = spellings.get(foldKey(key));
+    if (spelt !== undefined && spelt !== key) this.#ambiguous ??= key;
+  }
+
   #watchList(list: unknown[], name: string | symbol): object {
     return new Proxy(unlocked(list), {
       get: (target, key, receiver) => this.#shown(Reflect.get(target, key, receiver), name),
@@ -391,12 +379,8 @@ export class AskedArguments {
 
   /** @param show makes what is read of a member's value */
   #watch(object: object, show: (value: unknown, key: string | symbol) => unknown): object {
-    let spellings: Map<string, string> | undefined;
     const ask = (target: object, key: string | symbol): void => {
-      if (typeof key !== 'string') return;
-      spellings ??= spellingsIn(target);
-      const spelt = spellings.get(foldKey(key));
-      if (spelt !== undefined && spelt !== key) this.#ambiguous ??= key;
+      if (typeof key === 'string') this.#ask(target, key);
     };
     return new Proxy(unlocked(object), {
       get: (target, key, receiver) => {

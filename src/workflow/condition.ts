@@ -42,8 +42,14 @@ export interface Condition {
 /** `undefined`: unknown. */
 export type Truth = boolean | undefined;
 
+/** Gives the member of a value at a path, or {@link MISSING}. The empty path is the value itself. */
+export type Reader = (keys: Path) => unknown;
+
+/** The keys of a path, from the outside in. */
+export type Path = readonly string[];
+
 /** A condition, checked. `unknown` is told each path that leaves it open. */
-export type ConditionTest = (value: unknown, unknown: (path: string) => void) => Truth;
+export type ConditionTest = (read: Reader, unknown?: (path: string) => void) => Truth;
 
 const OPERATORS = ['eq', 'ne', 'gt', 'gte', 'lt', 'lte', 'in', 'exists'] as const;
 type Operator = (typeof OPERATORS)[number];
@@ -52,7 +58,7 @@ type Operator = (typeof OPERATORS)[number];
 const DEEPEST = 16;
 
 /** A member that is not there. */
-const MISSING = Symbol('missing');
+export const MISSING = Symbol('missing');
 
 /**
  * @param what for errors: where the condition stands
@@ -80,19 +86,19 @@ export function parseCondition(what: string, condition: unknown, depth = 0): Con
 }
 
 function parseMember(what: string, path: string, member: unknown): ConditionTest {
-  const keys = keysOf(what, path);
+  const keys = parsePath(what, path);
   const comparisons = isTable(member)
     ? comparisonsOf(what, member)
     : [scalarTest(what, 'eq', member)];
-  return (value, unknown) => {
-    const found = memberAt(value, keys);
+  return (read, unknown) => {
+    const found = read(keys);
     let truth: Truth = true;
     for (const compare of comparisons) {
       const each = compare(found);
       if (each === false) return false;
       if (each === undefined) truth = undefined;
     }
-    if (truth === undefined) unknown(path);
+    if (truth === undefined) unknown?.(path);
     return truth;
   };
 }
@@ -138,10 +144,13 @@ function oneOf(what: string, operand: unknown): Compare {
     throw fault(what, `expected one value or more in an array, got ${showValue(operand)}`);
   const scalars = operand.map((each) => scalarOf(what, each));
   return (found) => {
-    if (found === MISSING || found instanceof ExactNumber) return undefined;
-    if (found === null) return scalars.includes(null);
-    const same = scalars.filter((each) => each !== null && typeof each === typeof found);
-    return same.length === 0 ? undefined : same.includes(found as Scalar);
+    let truth: Truth = false;
+    for (const each of scalars) {
+      const equal = isEqual(found, each);
+      if (equal === true) return true;
+      if (equal === undefined) truth = undefined;
+    }
+    return truth;
   };
 }
 
@@ -176,7 +185,7 @@ function isEqual(found: unknown, operand: Scalar): Truth {
 }
 
 function negated(test: ConditionTest): ConditionTest {
-  return (value, unknown) => negate(test(value, unknown));
+  return (read, unknown) => negate(test(read, unknown));
 }
 
 function negate(truth: Truth): Truth {
@@ -185,21 +194,21 @@ function negate(truth: Truth): Truth {
 
 /** @param decides the truth that wins over unknown: `false` where all must hold, else `true` */
 function combined(tests: readonly ConditionTest[], decides: boolean): ConditionTest {
-  return (value, unknown) => {
+  return (read, unknown) => {
     const open: string[] = [];
     let truth: Truth = !decides;
     for (const test of tests) {
-      const each = test(value, (path) => open.push(path));
+      const each = test(read, (path) => open.push(path));
       if (each === decides) return decides;
       if (each === undefined) truth = undefined;
     }
-    open.forEach(unknown);
+    if (unknown !== undefined) open.forEach(unknown);
     return truth;
   };
 }
 
-/** @throws InterlockError for a path that is none */
-function keysOf(what: string, path: string): readonly string[] {
+/** @throws InterlockError `ERR_INTERLOCK_CONFIG` for a path that is none */
+export function parsePath(what: string, path: string): Path {
   const keys = path.startsWith('/')
     ? path
         .slice(1)
@@ -211,17 +220,23 @@ function keysOf(what: string, path: string): readonly string[] {
   return keys;
 }
 
-/** Only own members: a path never reads what JavaScript adds to an object. */
-function memberAt(value: unknown, keys: readonly string[]): unknown {
-  let found = value;
-  for (const key of keys) {
-    if (typeof found !== 'object' || found === null || found instanceof ExactNumber) return MISSING;
-    // An array has a length and other members that are none of JSON.
-    if (Array.isArray(found) && !/^(0|[1-9]\d{0,9})$/.test(key)) return MISSING;
-    if (!Object.hasOwn(found, key)) return MISSING;
-    found = (found as Record<string, unknown>)[key];
-  }
-  return found === undefined ? MISSING : found;
+/** Reads a value. Only own members: a path never reads what JavaScript adds to an object. */
+export function readerOf(value: unknown): Reader {
+  return (keys) => {
+    let found = value;
+    for (const key of keys) {
+      if (!hasMember(found, key)) return MISSING;
+      found = found[key];
+    }
+    return found === undefined ? MISSING : found;
+  };
+}
+
+/** Whether JSON has a member of this name. An array has a length and others that are none of it. */
+export function hasMember(value: unknown, key: string): value is Record<string, unknown> {
+  if (typeof value !== 'object' || value === null || value instanceof ExactNumber) return false;
+  if (Array.isArray(value) && !/^(0|[1-9]\d{0,9})$/.test(key)) return false;
+  return Object.hasOwn(value, key);
 }
 
 function fault(what: string, why: string): InterlockError {

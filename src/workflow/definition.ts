@@ -18,6 +18,7 @@ import { flatModel, workflowId } from './flat-machine.ts';
 import { LoopShield, type LoopShieldOptions } from './loop-shield.ts';
 import { Order } from './order.ts';
 import type { FsmAction, Model, Move } from './position.ts';
+import type { OrderRequirement } from './rules.ts';
 import { statechartModel } from './statechart.ts';
 import type { Deployment, Migrate } from './stored.ts';
 import { isXStateMachine } from './xstate.ts';
@@ -91,17 +92,34 @@ const gateOptionsSchema = lazyOptions(() => ({
 }));
 
 /** Options of `StateMachineGate.fromOrder()`. */
-export interface OrderOptions extends Omit<GateOptions, 'onAction' | 'starts'> {
+export interface OrderOptions<N extends string = string, D extends string = string>
+  extends Omit<GateOptions, 'onAction' | 'starts'> {
   /**
    * Names the workflow to stores, models and logs: 1 to 64 letters, digits, `_`, `.` or `-`.
    * Default `'workflow'`.
    */
   readonly id?: string | undefined;
+  /**
+   * Requirements by name, for `{ need }`. They may name each other. What they say of arguments is
+   * about those of the calling tool. Default: none.
+   */
+  readonly needs?:
+    | {
+        readonly [name in D]: OrderRequirement<N, D> | readonly OrderRequirement<N, D>[];
+      }
+    | undefined;
+  /** What conditions read of results, unless a rule says otherwise. Default `'structured'`. */
+  readonly results?: 'structured' | 'text' | undefined;
 }
 
 const orderOptionsSchema = lazyOptions(() => {
   const { onAction: _, starts: __, ...shape } = gateOptionsSchema().shape;
-  return { ...shape, id: z._default(workflowId(), 'workflow') };
+  return {
+    ...shape,
+    id: z._default(workflowId(), 'workflow'),
+    needs: z.optional(z.unknown()),
+    results: z.optional(z.enum(['structured', 'text'])),
+  };
 });
 
 /** A gate's machine and options. It never changes, so clones share it. */
@@ -143,8 +161,12 @@ export class Definition {
   }
 
   static ofOrder(rules: unknown, given: unknown): Definition {
-    const { id, ...options } = parseOptions('fromOrder()', orderOptionsSchema, given);
-    const order = Order.parse(id, rules);
+    const { id, needs, results, ...options } = parseOptions(
+      'fromOrder()',
+      orderOptionsSchema,
+      given,
+    );
+    const order = Order.parse(id, rules, { needs, results });
     return new Definition(order.model, order, { ...options, starts: [] });
   }
 

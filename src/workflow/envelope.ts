@@ -33,8 +33,8 @@ export interface Envelope {
   readonly loop?: Json;
   /** How often each tool with `retries` has failed in this state. */
   readonly failures?: { readonly [tool: string]: number };
-  /** What rules of order remember of the arguments of calls. */
-  readonly 'mcp-interlock/calls'?: Json;
+  /** The run's facts, as rules ask for them. */
+  readonly 'mcp-interlock/facts'?: Json;
 }
 
 /** The members of an envelope to make. Those that are `undefined` are left out. */

@@ -90,9 +90,9 @@ class Gate<
   }
 
   /** See {@link StateMachineGateConstructor.fromOrder}. */
-  static fromOrder<K extends string, M extends string>(
-    rules: OrderRules<K, M>,
-    options?: OrderOptions,
+  static fromOrder<K extends string, M extends string, D extends string>(
+    rules: OrderRules<K, M, D>,
+    options?: OrderOptions<M, D>,
   ): Gate<K | M, K | M, never, string> {
     const definition = Definition.ofOrder(rules, options);
     const gate = new Gate<K | M, K | M, never, string>(definition);
@@ -339,7 +339,10 @@ class Gate<
 
   #add(declarations: readonly (readonly AnyBinding[])[]): this {
     this.#assertBindable('bindTool');
-    for (const { tool } of declarations.flat()) this.#assertFurther(tool);
+    for (const each of declarations.flat()) {
+      this.#assertFurther(each.tool);
+      this.#assertNoLimit(each);
+    }
     this.#remember(declarations.flatMap((each) => each.flatMap(({ states }) => states)));
     const checked = declarations.map((bindings) =>
       bindings.map((binding) => checkBinding(this.#definition.model, binding)),
@@ -381,6 +384,16 @@ class Gate<
     if (this.#definition.order?.names.includes(tool) !== true) return;
     const message = `tool ${showValue(tool)} is one of the rules of workflow "${this.id}"`;
     throw new InterlockError('ERR_INTERLOCK_BINDING', `${message}: say there when it is available`);
+  }
+
+  /** Rules keep the facts of their own tools alone. */
+  #assertNoLimit({ tool, demands }: AnyBinding): void {
+    if (demands === undefined || this.#definition.order === undefined) return;
+    throw new InterlockError(
+      'ERR_INTERLOCK_BINDING',
+      `binding of tool ${showValue(tool)}: "limit" of a tool beside rules is a rule of its own; ` +
+        `give fromOrder({ ${showValue(tool)}: { limit } })`,
+    );
   }
 
   #assertBindable(method: string): void {
@@ -440,17 +453,18 @@ export interface StateMachineGateConstructor {
     options?: GateOptions,
   ): Gate<S, E>;
   /**
-   * A gate of rules such as "this tool after that one", without a machine: what counts is which
-   * tools have succeeded. A tool that rules only name is always available. A run's state is the set
-   * of the tools that are done, as text: `{checkout, verify_identity}`. Further bindings name these
-   * tools in place of states: `bindPrompt('receipt', 'pay')`.
+   * A gate of rules, without a machine: this tool after that one, within two minutes, with the same
+   * account, five times an hour, up to an amount. What counts are the calls before. A tool that
+   * rules only name is always available. A run's state is the set of what holds now, as text:
+   * `{checkout, verify_identity}`. Further bindings name these tools in place of states:
+   * `bindPrompt('receipt', 'pay')`.
    *
    * @throws InterlockError `ERR_INTERLOCK_CONFIG` for rules of the wrong shape, and for rules by
    * which some tool could never be called
    */
-  fromOrder<const K extends string, const M extends string = never>(
-    rules: OrderRules<K, M>,
-    options?: OrderOptions,
+  fromOrder<const K extends string, const M extends string = never, const D extends string = never>(
+    rules: OrderRules<K, M, NoInfer<D>>,
+    options?: OrderOptions<M, D>,
   ): Gate<K | M, K | M, never, string>;
   readonly prototype: Gate;
 }

@@ -1,12 +1,11 @@
 /**
- * Rules of order as a machine. It hides how a set of tools is written as a state, what each success
- * changes, and how a run remembers arguments.
+ * Rules as a machine, whose state is the set of what holds. Hides how such a set is written as a
+ * text, and how it follows from the facts of a run and from the time.
  */
-
-import { digestOf } from '../digest.ts';
-import { isTable } from '../options.ts';
+import { windowWords } from '../clock.ts';
 import type { Json } from '../stores/store.ts';
-import { openContext, sealContext } from './envelope.ts';
+import { sealContext } from './envelope.ts';
+import { type DecidedCall, type Facts, type Ledger, NOTHING } from './facts.ts';
 import {
   atomsOf,
   type BoundState,
@@ -16,51 +15,33 @@ import {
   type Next,
   type Position,
 } from './position.ts';
+import type { Leaf } from './rules.ts';
+import { holdsFor, type Past } from './verdict.ts';
 
-/** An earlier call that a rule needs, checked. */
-export interface Needed {
-  readonly tool: string;
-  /** The arguments that must agree, by this tool's names, in the order of `earlier`. */
-  readonly own: readonly string[];
-  /** The earlier tool's names for them, sorted. */
-  readonly earlier: readonly string[];
-  readonly consumes: boolean;
-}
-
-/**
- * Digests of one call's arguments, as a run remembers them; `null` where an argument is missing.
- */
-export interface CallMemory {
-  /** One for each list of arguments in {@link Effect.kinds}. */
-  readonly own: readonly (string | null)[];
-  /** One for each earlier call in {@link Effect.uses}. */
-  readonly uses: readonly (string | null)[];
+/** What may hold in a run: earlier calls of a tool that count for some rule. */
+export interface Mark {
+  /** As the state's text and words for models name it. */
+  readonly name: string;
+  readonly leaf: Leaf;
+  readonly kind: 'after' | 'notAfter';
 }
 
 /** What a success of a tool changes. */
 export interface Effect {
-  /** Whether the run remembers the success. */
-  readonly isRemembered: boolean;
   /** The tools whose success it undoes. */
   readonly undoes: readonly string[];
-  /** The earlier calls that it uses up. */
-  readonly uses: readonly Needed[];
-  /** Whether its rule is met without one of `uses`, by what else is done. */
-  isMetWithout(use: Needed, done: ReadonlySet<string>): boolean;
-  /** The lists of its arguments in which some later call must agree with it. */
-  readonly kinds: readonly (readonly string[])[];
+  /** The marks that it makes hold, surely or perhaps. */
+  readonly adds: readonly Mark[];
+  /** The marks that do not hold any more afterwards, or may not: it uses up what they count. */
+  readonly uses: readonly Mark[];
 }
-
-/** {@link OrderModel.casesOf} tells so many calls of a tool with different arguments apart. */
-const MOST_VALUES_TRIED = 3;
 
 /** With more names than this, their combinations are too many to try out. */
 const MOST_NAMES_TRIED = 10;
 
-/**
- * Rules of order as a machine: its state is the set of the tools that are done. An event adds its
- * tool to the set, and takes others out, so no list of all states is needed.
- */
+/** So many marks that may hold or not are looked at both ways. */
+const MOST_OPEN = 6;
+
 export class OrderModel implements Model {
   readonly id: string;
   readonly start: Position = Object.freeze({ state: textOf([]), ...sealContext({}) });
@@ -72,18 +53,46 @@ export class OrderModel implements Model {
   readonly deadlines = [];
   /** By tool. A tool whose success changes nothing has no entry. */
   readonly effects: ReadonlyMap<string, Effect>;
+  readonly ledger: Ledger;
+  readonly #tools: ReadonlySet<string>;
+  readonly #places: ReadonlyMap<string, number>;
+  readonly #marks: ReadonlyMap<string, readonly Mark[]>;
+  readonly #toolOf: ReadonlyMap<string, string>;
 
-  constructor(id: string, names: readonly string[], effects: ReadonlyMap<string, Effect>) {
+  /** @param tools in the order of the rules */
+  constructor(
+    id: string,
+    tools: readonly string[],
+    marks: readonly Mark[],
+    effects: ReadonlyMap<string, Effect>,
+    ledger: Ledger,
+  ) {
     this.id = id;
-    this.names = names;
+    this.#tools = new Set(tools);
+    this.#marks = groupByTool(marks);
+    this.names = tools.flatMap((tool) => {
+      const names = (this.#marks.get(tool) ?? []).map(({ name }) => name);
+      return names.includes(tool) ? names : [tool, ...names];
+    });
+    this.#places = new Map(this.names.map((name, i) => [name, i]));
+    this.#toolOf = new Map(marks.map(({ name, leaf }) => [name, leaf.tool]));
     this.events = Object.freeze([...effects.keys()]);
     this.effects = effects;
+    this.ledger = ledger;
   }
 
   deadline(): undefined {}
 
+  /** The text of another deployment may name what holds by windows that are none here. */
   has(state: string): boolean {
-    return this.#doneIn(state) !== undefined;
+    const done = readText(state);
+    if (done === undefined) return false;
+    for (const name of done) {
+      if (this.#toolOf.has(name)) continue;
+      const isQualified = [...this.#marks.keys()].some((tool) => name.startsWith(`${tool} `));
+      if (!isQualified) return false;
+    }
+    return true;
   }
 
   isFinal(): boolean {
@@ -91,34 +100,27 @@ export class OrderModel implements Model {
   }
 
   doneIn(state: string): readonly string[] | undefined {
-    const done = this.#doneIn(state);
-    return done && [...done];
-  }
-
-  #doneIn(state: string): ReadonlySet<string> | undefined {
-    const done = readText(state);
-    if (done === undefined) return undefined;
-    for (const name of done) if (!this.#effect(name).isRemembered) return undefined;
-    return done;
+    return this.has(state) ? [...(readText(state) ?? [])] : undefined;
   }
 
   isIn(state: string, bound: readonly BoundState[]): boolean {
-    const done = this.#doneIn(state);
+    const done = readText(state);
     return done !== undefined && isTrue(bound, done);
   }
 
   /** The events that would change anything. */
   eventsIn(state: string): readonly string[] {
-    const done = this.#doneIn(state);
+    const done = readText(state);
     if (done === undefined) return [];
-    const changes = (event: string): boolean => {
-      const { adds, removes } = this.effectOf(event);
-      const isNew = adds !== undefined && !done.has(adds);
+    return this.events.filter((event) => {
+      const { adds, uses, undoes } = this.#effect(event);
       return (
-        isNew || this.#effect(event).kinds.length > 0 || removes.some((each) => done.has(each))
+        adds.some(({ name }) => !done.has(name)) ||
+        uses.some(({ name }) => done.has(name)) ||
+        this.ledger.keeps(event) ||
+        undoes.some((tool) => this.#marks.get(tool)?.some(({ name }) => done.has(name)))
       );
-    };
-    return this.events.filter(changes);
+    });
   }
 
   handlers(event: string): readonly string[] {
@@ -141,81 +143,131 @@ export class OrderModel implements Model {
   }
 
   effectOf(event: string): {
-    readonly adds: string | undefined;
+    readonly adds: readonly string[];
     readonly removes: readonly string[];
   } {
-    const { isRemembered, undoes, uses } = this.#effect(event);
+    const { adds, uses, undoes } = this.#effect(event);
+    const undone = undoes.flatMap((tool) => this.#marks.get(tool) ?? []);
     return {
-      adds: isRemembered ? event : undefined,
-      removes: [...undoes, ...uses.map(({ tool }) => tool)],
+      adds: adds.map(({ name }) => name),
+      removes: [...undone, ...uses].map(({ name }) => name),
     };
   }
 
-  /** An event from outside has no call: its payload stands for the arguments. */
-  next(position: Position, event: string, payload?: Json, memory?: unknown): Next {
-    const before = this.#doneIn(position.state);
+  undoneBy(tool: string): readonly string[] {
+    return this.#effect(tool).undoes;
+  }
+
+  standAt(position: Position, updatedAt: number, now: number): Position {
+    const { ledger } = this;
+    const facts = this.#factsOf(position, updatedAt);
+    const state = this.#stateOf(position.state, facts, now);
+    // What an app has written as done is done since then.
+    if (facts !== ledger.read(position)) return ledger.write({ ...position, state }, facts, now);
+    return state === position.state ? position : { ...position, state };
+  }
+
+  /** An event from outside that says nothing of a call has no arguments and no result. */
+  next(position: Position, event: string, _payload?: Json, call = bareCall(event)): Next {
     const unchanged = { position, changed: false, handled: false, actions: [] };
-    if (before === undefined || !this.effects.has(event)) return unchanged;
-    const effect = this.#effect(event);
-    const given = isTable(payload) ? memoryOf(effect, payload) : undefined;
-    const call = isMemory(memory) ? memory : given;
-    const done = new Set(before);
-    const calls = new RememberedCalls(position);
-    for (const tool of effect.undoes) {
-      done.delete(tool);
-      calls.forget(tool);
-    }
-    for (const [i, { tool, own, earlier }] of effect.uses.entries()) {
-      const isLeft = own.length > 0 && calls.use(tool, earlier, call?.uses[i]);
-      if (isLeft) continue;
-      done.delete(tool);
-      calls.forget(tool);
-    }
-    if (effect.isRemembered) done.add(event);
-    if (effect.isRemembered && effect.kinds.length > 0)
-      calls.add(event, effect.kinds, call?.own ?? effect.kinds.map(() => null));
-    const state = textOf(this.names.filter((name) => done.has(name)));
+    if (!this.effects.has(event) || !this.has(position.state)) return unchanged;
+    const reached = this.decided(position, call);
     return {
-      position: calls.in({ ...position, state }),
-      changed: state !== position.state,
+      position: reached,
+      changed: reached.state !== position.state,
       handled: true,
       actions: [],
     };
   }
 
-  casesOf(position: Position, event: string): readonly CallCase[] {
-    const { kinds, uses, isMetWithout } = this.#effect(event);
-    const done = this.#doneIn(position.state) ?? new Set();
-    const calls = new RememberedCalls(position);
-    // Call by call, the values are 0, 1, 2 and so on. A use takes the last ones first.
-    const before = calls.count(event);
-    const isFresh = before > 0 && before < MOST_VALUES_TRIED && this.#usesByValue(event);
-    const own = [Math.max(before - 1, 0), ...(isFresh ? [before] : [])];
-    const used = uses.map((use): readonly (string | null)[] => {
-      const count = calls.count(use.tool);
-      const last = String(count - 1);
-      if (use.own.length === 0 || count === 0) return [null];
-      // With so many calls there may be one more.
-      const mayStay = count === MOST_VALUES_TRIED || isMetWithout(use, done);
-      return mayStay ? [last, null] : [last];
-    });
-    const usings = used.reduce<readonly (readonly (string | null)[])[]>(
-      (all, each) => all.flatMap((some) => each.map((value) => [...some, value])),
-      [[]],
-    );
-    return own.flatMap((value, i) =>
-      usings.map((each, j) => ({
-        memory: { own: kinds.map(() => String(value)), uses: each },
-        isUsual: i === 0 && j === 0,
-      })),
-    );
+  decided(position: Position, call: DecidedCall): Position {
+    const { tool, outcome, decidedAt: now } = call;
+    const { undoes, adds } = outcome === 'succeeded' ? this.#effect(tool) : NO_EFFECT;
+    const done = new Set(readText(position.state));
+    for (const undone of undoes)
+      for (const { name } of this.#marks.get(undone) ?? []) done.delete(name);
+    // Where no fact is kept, the state says all.
+    if (!this.ledger.keeps(tool)) for (const { name } of adds) done.add(name);
+    const facts = this.ledger.decided(this.#factsOf(position, now), call, undoes);
+    const state = this.#stateOf(this.#textOf(done), facts, now);
+    return this.ledger.write({ ...position, state }, facts, now);
   }
 
-  /** Whether some rule uses up only the tool's calls with some values. */
-  #usesByValue(tool: string): boolean {
-    return [...this.effects.values()].some(({ uses }) =>
-      uses.some((use) => use.tool === tool && use.own.length > 0),
-    );
+  /** What the run did before, at a time. */
+  pastOf(position: Position, now: number, unknown: Past['unknown'] = []): Past {
+    return this.#pastOf(position.state, this.#factsOf(position, now), now, unknown);
+  }
+
+  #pastOf(state: string, facts: Facts, now: number, unknown: Past['unknown']): Past {
+    const { ledger } = this;
+    const done = readText(state);
+    return { ledger, facts, now, unknown, isDone: (tool) => done?.has(tool) === true };
+  }
+
+  /**
+   * The facts of a position. A state that an app has written, as `migrate` does, has none behind
+   * it: what it names is done since that time.
+   */
+  #factsOf(position: Position, at: number): Facts {
+    const { ledger } = this;
+    let facts = ledger.read(position);
+    for (const name of readText(position.state) ?? []) {
+      const tool = this.#toolOf.get(name);
+      if (tool === undefined || !ledger.keeps(tool) || facts.tools.has(tool)) continue;
+      const values = ledger.valuesOf(tool, NOTHING);
+      const fact = { ...BARE_FACT, claimedAt: at, decidedAt: at, values };
+      facts = facts.with(tool, () => [fact]);
+    }
+    return facts;
+  }
+
+  /** The text of what holds at a time. What no fact is kept of stays as the text before has it. */
+  #stateOf(before: string, facts: Facts, now: number): string {
+    const { ledger } = this;
+    const done = new Set<string>();
+    for (const name of readText(before) ?? []) {
+      const tool = this.#toolOf.get(name);
+      if (tool !== undefined && !ledger.keeps(tool)) done.add(name);
+    }
+    const past = this.#pastOf(before, facts, now, []);
+    for (const tool of facts.tools.keys())
+      for (const { name, leaf, kind } of this.#marks.get(tool) ?? [])
+        if (holdsFor(leaf, kind, past)) done.add(name);
+    return this.#textOf(done);
+  }
+
+  #textOf(done: ReadonlySet<string>): string {
+    if (done.size < 2) return textOf([...done]);
+    const placed = [...done].map((name) => [this.#places.get(name) ?? 0, name] as const);
+    return textOf(placed.sort(([a], [b]) => a - b).map(([, name]) => name));
+  }
+
+  /**
+   * Where a success may lead, by the text of the state alone: what depends on values, counts and
+   * times holds afterwards or not.
+   */
+  casesOf({ state }: Position, event: string): readonly CallCase[] {
+    const { adds, uses, undoes } = this.#effect(event);
+    const before = readText(state) ?? new Set<string>();
+    const undone = undoes.flatMap((tool) => this.#marks.get(tool) ?? []).map(({ name }) => name);
+    const done = new Set([...before].filter((name) => !undone.includes(name)));
+    const open: string[] = [];
+    for (const { name, leaf } of adds) {
+      if (isSure(leaf)) done.add(name);
+      else if (!done.has(name)) open.push(name);
+    }
+    const used = uses.filter(({ name }) => done.has(name)).map(({ name }) => name);
+    const tried = [...used, ...open].slice(0, MOST_OPEN);
+    return Array.from({ length: 2 ** tried.length }, (_, combination): CallCase => {
+      const reached = new Set(done);
+      for (const [i, name] of tried.entries()) {
+        const isOther = (combination >> i) % 2 === 1;
+        // Usually a use takes what there is, and a value that is compared agrees.
+        if (used.includes(name) ? !isOther : isOther) reached.delete(name);
+        else reached.add(name);
+      }
+      return { position: { state: this.#textOf(reached) }, isUsual: combination === 0 };
+    });
   }
 
   #effect(event: string): Effect {
@@ -223,45 +275,52 @@ export class OrderModel implements Model {
   }
 }
 
-const NO_EFFECT: Effect = {
-  isRemembered: false,
-  undoes: [],
-  uses: [],
-  kinds: [],
-  isMetWithout: () => true,
-};
+const NO_EFFECT: Effect = { undoes: [], adds: [], uses: [] };
 
-function isMemory(value: unknown): value is CallMemory {
-  return isTable(value) && Array.isArray(value.own) && Array.isArray(value.uses);
+const BARE_FACT = Object.freeze({
+  outcome: 'succeeded',
+  isUsed: false,
+  isUndone: false,
+  count: 1,
+} as const);
+
+/** Whether one success is enough for the mark. */
+function isSure({ times, tests, outcome }: Leaf): boolean {
+  return times === 1 && tests.length === 0 && outcome !== 'failed';
 }
 
-function isTrue(bound: readonly BoundState[], done: ReadonlySet<string>): boolean {
-  return bound.some((each) => holds(each, (atom) => typeof atom === 'string' && done.has(atom)));
+function bareCall(tool: string): DecidedCall {
+  return { tool, outcome: 'succeeded', claimedAt: 0, decidedAt: 0, noted: NOTHING, uses: [] };
 }
 
-/** A digest of these arguments, in this order; `null` where one of them is missing. */
-export function digestOfArguments(
-  args: Readonly<Record<string, unknown>>,
-  names: readonly string[],
-): string | null {
-  const values = names.map((name) => (Object.hasOwn(args, name) ? args[name] : undefined));
-  // 22 characters are 132 bits.
-  return values.includes(undefined) ? null : digestOf(values).slice(0, 22);
+function groupByTool(marks: readonly Mark[]): ReadonlyMap<string, readonly Mark[]> {
+  const groups = new Map<string, Mark[]>();
+  for (const each of marks) {
+    const known = groups.get(each.leaf.tool);
+    if (known === undefined) groups.set(each.leaf.tool, [each]);
+    else known.push(each);
+  }
+  return groups;
 }
 
-/** What a run remembers of a call's arguments. It reads only those that rules name. */
-export function memoryOf(
-  { kinds, uses }: Effect,
-  args: Readonly<Record<string, unknown>>,
-): CallMemory {
-  return {
-    own: kinds.map((kind) => digestOfArguments(args, kind)),
-    uses: uses.map(({ own }) => digestOfArguments(args, own)),
-  };
+/** How a mark is named: `get_balance within 2 minutes`, `approve 2 times by different approver`. */
+export function markName(leaf: Leaf, kind: Mark['kind']): string {
+  const { tool, outcome, withinMs, tests, times, distinct } = leaf;
+  const parts = [tool];
+  if (outcome !== 'succeeded') parts.push(outcome === 'failed' ? 'failing' : 'called');
+  if (times > 1) parts.push(`${times} times`);
+  if (distinct !== undefined) parts.push(`by different ${distinct.path}`);
+  for (const { from, said, key } of tests)
+    parts.push(`with ${from} ${typeof said === 'function' ? key : conditionText(said)}`);
+  if (withinMs !== Number.POSITIVE_INFINITY)
+    parts.push(`${kind === 'after' ? 'within' : 'in the last'} ${windowWords(withinMs)}`);
+  else if (kind === 'notAfter') parts.push('at any time');
+  return parts.join(' ');
 }
 
-/** How many calls of one tool a run remembers. Beyond that it forgets the oldest. */
-const MOST_CALLS = 64;
+function conditionText(said: unknown): string {
+  return JSON.stringify(said).replaceAll('"', "'");
+}
 
 /** How many texts are kept once they are read. */
 const MOST_TEXTS_KEPT = 10_000;
@@ -277,7 +336,7 @@ function textOf(done: readonly string[]): string {
 }
 
 /** Reads what {@link textOf} wrote; `undefined` for any other text. */
-export function readText(text: string): ReadonlySet<string> | undefined {
+function readText(text: string): ReadonlySet<string> | undefined {
   const known = read.get(text);
   if (known !== undefined) return known;
   const names = namesOfText(text);
@@ -302,95 +361,6 @@ function namesOfText(text: string): string[] | undefined {
   }
 }
 
-/** A list of arguments as one text, to look up by. */
-export function argumentsKey(names: readonly string[]): string {
-  return names.length === 1 ? String(names[0]) : JSON.stringify(names);
-}
-
-/** One call: a digest for each list of arguments, `null` where one of them was missing. */
-type Remembered = readonly (string | null)[];
-
-/** The calls of one tool, the oldest first. */
-interface CallsOfTool {
-  readonly kinds: readonly string[];
-  readonly calls: readonly Remembered[];
-}
-
-/** The calls whose arguments a run remembers. */
-export class RememberedCalls {
-  readonly #tools: Map<string, CallsOfTool>;
-
-  /** A store may return anything: what is no call is skipped. */
-  constructor({ context }: Position) {
-    const { 'mcp-interlock/calls': kept } = openContext(context);
-    const entries = Array.isArray(kept) ? kept : [];
-    this.#tools = new Map(entries.flatMap((entry) => entryOf(entry)));
-  }
-
-  /** Whether a call of the tool is remembered with these values. */
-  has(tool: string, kind: readonly string[], digest: string): boolean {
-    const { kinds, calls } = this.#tools.get(tool) ?? NO_CALLS;
-    const at = kinds.indexOf(argumentsKey(kind));
-    return at !== -1 && calls.some((call) => call[at] === digest);
-  }
-
-  /** How many calls of the tool are remembered. */
-  count(tool: string): number {
-    return this.#tools.get(tool)?.calls.length ?? 0;
-  }
-
-  /** Remembers a call, or makes it the latest where it is remembered already. */
-  add(tool: string, kinds: readonly (readonly string[])[], call: Remembered): void {
-    const named = kinds.map(argumentsKey);
-    const before = this.#tools.get(tool) ?? NO_CALLS;
-    const others = before.calls
-      .map((each) => named.map((kind) => each[before.kinds.indexOf(kind)] ?? null))
-      .filter((each) => each.some((digest, i) => digest !== call[i]));
-    this.#tools.set(tool, { kinds: named, calls: [...others, call].slice(-MOST_CALLS) });
-  }
-
-  /** Forgets all calls of a tool. */
-  forget(tool: string): void {
-    this.#tools.delete(tool);
-  }
-
-  /**
-   * Forgets the calls with these values.
-   *
-   * @param digest `undefined` forgets all calls, since the values are not known; `null` forgets
-   * none, since a value is missing
-   *
-   * @returns whether any call of the tool is left
-   */
-  use(tool: string, kind: readonly string[], digest: string | null | undefined): boolean {
-    const { kinds, calls } = this.#tools.get(tool) ?? NO_CALLS;
-    const at = kinds.indexOf(argumentsKey(kind));
-    const isKept = (call: Remembered): boolean => digest === null || call[at] !== digest;
-    const left = digest === undefined ? [] : calls.filter(isKept);
-    if (left.length === 0) this.forget(tool);
-    else this.#tools.set(tool, { kinds, calls: left });
-    return left.length > 0;
-  }
-
-  /** The position with these calls in its context. */
-  in({ state, context }: Position): Position {
-    const tools = [...this.#tools].map(
-      ([tool, { kinds, calls }]): Json => [tool, [...kinds], calls.map((call) => [...call])],
-    );
-    const kept = tools.length === 0 ? undefined : tools;
-    const { 'mcp-interlock/calls': _, ...rest } = openContext(context);
-    return { state, ...sealContext({ ...rest, ...(kept && { 'mcp-interlock/calls': kept }) }) };
-  }
-}
-
-const NO_CALLS: CallsOfTool = { kinds: [], calls: [] };
-
-function entryOf(entry: Json): [string, CallsOfTool][] {
-  const [tool, kinds, calls] = Array.isArray(entry) ? entry : [];
-  if (typeof tool !== 'string' || !Array.isArray(kinds) || !Array.isArray(calls)) return [];
-  const isDigest = (each: Json): each is string | null => each === null || typeof each === 'string';
-  const whole = calls.filter((call): call is (string | null)[] => {
-    return Array.isArray(call) && call.every(isDigest);
-  });
-  return [[tool, { kinds: kinds.map(String), calls: whole }]];
+function isTrue(bound: readonly BoundState[], done: ReadonlySet<string>): boolean {
+  return bound.some((each) => holds(each, (atom) => typeof atom === 'string' && done.has(atom)));
 }

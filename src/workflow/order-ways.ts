@@ -10,7 +10,7 @@ import { NOT_KNOWN, type Way } from './ways.ts';
 interface Action {
   readonly tool: string;
   readonly when: BoundState;
-  readonly adds: string | undefined;
+  readonly adds: readonly string[];
   readonly removes: readonly string[];
 }
 
@@ -257,13 +257,13 @@ function literalsOf(goal: BoundState, wanted: boolean): readonly Literal[] {
 /** What an action may change. */
 function outcomes({ adds, removes }: Action): readonly Literal[] {
   const removed = removes.map((name) => ({ name, isDone: false }));
-  return adds === undefined ? removed : [...removed, { name: adds, isDone: true }];
+  return [...removed, ...adds.map((name) => ({ name, isDone: true }))];
 }
 
 function doneAfter({ adds, removes }: Action, before: Done): Done {
   const done = new Set(before);
   for (const name of removes) done.delete(name);
-  if (adds !== undefined) done.add(adds);
+  for (const name of adds) done.add(name);
   return done;
 }
 

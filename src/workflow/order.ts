@@ -1,6 +1,6 @@
 /**
- * Rules such as "this tool after that one", without a machine. It hides how they are read and
- * checked, and which bindings make them hold.
+ * Rules such as "this tool after that one", without a machine. Hides how they are checked together,
+ * and which bindings make them hold.
  */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
@@ -13,66 +13,54 @@ import {
   type ErrorRule,
   errorsOption,
   type Guard,
-  type GuardedCall,
   okOptions,
   parseOk,
   type ResultTest,
   type Success,
   type VisibleTest,
 } from './binding.ts';
-import { placementOf } from './bound-tools.ts';
 import type { Condition } from './condition.ts';
-import {
-  argumentsKey,
-  digestOfArguments,
-  type Effect,
-  memoryOf,
-  type Needed,
-  OrderModel,
-  RememberedCalls,
-  readText,
-} from './order-model.ts';
+import { Ledger } from './facts.ts';
+import { type Effect, type Mark, markName, OrderModel } from './order-model.ts';
 import { ANY_STATE, type StateExpression } from './position.ts';
+import {
+  checkName,
+  type Demands,
+  isLeaf,
+  type Leaf,
+  type Limit,
+  leavesOf,
+  Needs,
+  type OrderRequirement,
+  type PastCall,
+  parseAfter,
+  parseLimits,
+  parseNotAfter,
+  type Requirement,
+} from './rules.ts';
 
-/** An earlier call that a tool needs. `N` are the names of tools. */
-export interface EarlierCall<N extends string = string> {
-  /** Whose success is needed. */
-  readonly tool: N;
+/** When a tool is available, how often and how much, and how long its success counts. */
+export interface OrderRule<N extends string = string, D extends string = string> {
+  /** What must have happened before; all of a list. Default: nothing. */
+  readonly after?: OrderRequirement<N, D> | readonly OrderRequirement<N, D>[] | undefined;
   /**
-   * The arguments in which the two calls must agree. Where the tools name one differently, a table
-   * of this tool's names and the earlier tool's: `{ order_id: 'id' }`. Values agree where their
-   * JSON is equal, and numbers where they are equal by value, to the last digit. A missing value
-   * agrees with none. Default: any call counts.
+   * What must not have happened before; none of a list. It may name its own tool, and two tools may
+   * name each other. Default: nothing.
    */
-  readonly same?: readonly string[] | { readonly [argument: string]: string } | undefined;
-  /**
-   * Whether a success of this tool uses the earlier success up, so that each call needs a new one.
-   * With `same`, it uses up only the calls with these values. Default `false`.
-   */
-  readonly consumes?: boolean | undefined;
-}
-
-/** What a tool needs: the success of another tool, of all of several, or of any of several. */
-export type OrderRequirement<N extends string = string> =
-  | N
-  | EarlierCall<N>
-  | { readonly all: readonly OrderRequirement<N>[] }
-  | { readonly any: readonly OrderRequirement<N>[] };
-
-/** When a tool is available, and how long its success counts. */
-export interface OrderRule<N extends string = string> {
-  /** What must have succeeded before; all of a list. Default: nothing. */
-  readonly after?: OrderRequirement<N> | readonly OrderRequirement<N>[] | undefined;
+  readonly notAfter?: N | PastCall<N> | readonly (N | PastCall<N>)[] | undefined;
+  /** How often it may be called, or how much its calls may add up to; each of a list. */
+  readonly limit?: Limit | readonly Limit[] | undefined;
   /** The tools whose success undoes this tool's success. Default: none. */
   readonly undoneBy?: N | readonly N[] | undefined;
-  /** Whether it may succeed only once, until that is undone. Default `false`. */
+  /** Whether it may succeed only once, until that is undone or used up. Default `false`. */
   readonly once?: boolean | undefined;
   /**
    * Whether its calls are steps: one at a time in each run, with a claim, an idempotency key and a
    * trail. An unknown outcome holds the run then. `false` is for a lookup: its calls run beside
-   * others, and may run again after an unknown outcome. `false` is an error beside `once`,
-   * `undoneBy` and `consumes`, and where another rule consumes this tool's success or is undone by
-   * it. The tool's annotations do not matter. Default `true`.
+   * others, and may run again after an unknown outcome. It is an error beside `once`, `limit`,
+   * `undoneBy`, `consumes`, an `outcome`, `failure` and `uncertain`. So it is where another rule
+   * names the tool in `notAfter`, in `undoneBy`, with `consumes` or with an `outcome`. The tool's
+   * annotations do not matter. Default `true`.
    */
   readonly step?: boolean | undefined;
   /** As `errors` of a binding: what an error of the tool says of its outcome. */
@@ -82,44 +70,48 @@ export interface OrderRule<N extends string = string> {
    * leaves it open, the lookup counts for nothing.
    */
   readonly ok?: Condition | ResultTest | undefined;
-  /** As `results` of a binding: what the condition `ok` reads. */
+  /** As `results` of a binding: what conditions read of this tool's results. */
   readonly results?: 'structured' | 'text' | undefined;
   /** As `guard` of a binding. It is asked once all that the rule needs is there. Default: none. */
   readonly guard?: Guard | undefined;
   /** As `visible` of a binding: who sees the tool. Default: all clients. */
   readonly visible?: VisibleTest | undefined;
+  /** As `failure` of a binding: the tool whose success a failure of this one counts as. */
+  readonly failure?: N | undefined;
+  /** As `retries` of a binding: how many failures go before `failure`. */
+  readonly retries?: number | undefined;
   /** As `uncertain` of a binding: what follows an unknown outcome. Not beside `step: false`. */
   readonly uncertain?: Uncertain | undefined;
 }
 
-/** The rules of a workflow, by tool: `K` has rules, `M` is named by them. */
-export type OrderRules<K extends string = string, M extends string = string> = {
-  readonly [tool in K]: OrderRule<M>;
+/** The rules of a workflow, by tool: `K` has rules, `M` is named by them, `D` are its needs. */
+export type OrderRules<
+  K extends string = string,
+  M extends string = string,
+  D extends string = string,
+> = {
+  readonly [tool in K]: OrderRule<M, D>;
 };
 
-/** `after` of a rule, checked. */
-export type Requirement =
-  | Needed
-  | { readonly all: readonly Requirement[] }
-  | { readonly any: readonly Requirement[] };
-
 /** An {@link OrderRule}, checked. */
-export interface Rule {
-  readonly tool: string;
-  readonly after: Requirement | undefined;
+export interface Rule extends Demands {
   readonly undoneBy: readonly string[];
-  readonly once: boolean;
   /** `false` where the author says that its calls are no steps. */
   readonly step: boolean;
+  readonly results: Success['results'] | undefined;
   readonly errors: ErrorRule | undefined;
   readonly isOk: Success | undefined;
   readonly guard: Guard | undefined;
   readonly visible: VisibleTest | undefined;
+  readonly failure: string | undefined;
+  readonly retries: number | undefined;
   readonly uncertain: Uncertain | undefined;
 }
 
 const ruleSchema = lazyOptions(() => ({
   after: z.optional(z.unknown()),
+  notAfter: z.optional(z.unknown()),
+  limit: z.optional(z.unknown()),
   undoneBy: z.optional(z.unknown()),
   once: z._default(z.boolean(), false),
   step: z._default(z.boolean(), true),
@@ -127,21 +119,18 @@ const ruleSchema = lazyOptions(() => ({
   ...okOptions(),
   guard: z.optional(functionOption<Guard>()),
   visible: z.optional(functionOption<VisibleTest>()),
+  failure: z.optional(z.unknown()),
+  retries: z.optional(z.int().check(z.minimum(1))),
   uncertain: z.optional(z.enum(['hold', 'retry'])),
 }));
 
-const neededSchema = lazyOptions(() => ({
-  tool: z.string().check(z.minLength(1)),
-  same: z.optional(
-    z.union([
-      z.array(z.string()).check(z.minLength(1)),
-      z.custom<Record<string, string>>(isTableOfNames, 'expected names of arguments'),
-    ]),
-  ),
-  consumes: z._default(z.boolean(), false),
-}));
+/** What rules share: named requirements, and what conditions read of results. */
+interface Shared {
+  readonly needs?: unknown;
+  readonly results?: Success['results'] | undefined;
+}
 
-/** Checked rules of order. They never change. */
+/** Checked rules. They never change. */
 export class Order {
   /** Every tool in the rules. A tool stands before those that need it. */
   readonly names: readonly string[];
@@ -151,62 +140,67 @@ export class Order {
   readonly bindings: readonly AnyBinding[];
   readonly #rules: ReadonlyMap<string, Rule>;
   readonly #asked: ReadonlySet<string>;
+  readonly #results: Success['results'] | undefined;
+  readonly #marks: Marks;
   /** The tools that others' rules make steps, and why, in words. */
   readonly #steps: ReadonlyMap<string, string>;
 
   /** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
-  static parse(id: string, rules: unknown): Order {
+  static parse(id: string, rules: unknown, { needs, results }: Shared = {}): Order {
     const what = `order "${id}"`;
     if (!isTable(rules) || Object.keys(rules).length === 0)
       throw fault(`${what}: expected a table of rules, one or more, got ${showValue(rules)}`);
-    const parsed = Object.entries(rules).map(([tool, rule]) => parseRule(what, tool, rule));
-    const order = new Order(id, new Map(parsed.map((rule) => [rule.tool, rule])), new Set());
+    const named = new Needs(what, needs);
+    const parsed = Object.entries(rules).map(([tool, rule]) =>
+      parseRule(what, tool, rule, named, results),
+    );
+    const all = new Map(parsed.map((rule) => [rule.tool, rule]));
+    const order = new Order(id, all, new Set(), results);
     order.#assertSteps(what);
     order.#assertPossible(what);
     return order;
   }
 
   /** @param asked further tools to remember, since other bindings name them */
-  private constructor(id: string, rules: ReadonlyMap<string, Rule>, asked: ReadonlySet<string>) {
+  private constructor(
+    id: string,
+    rules: ReadonlyMap<string, Rule>,
+    asked: ReadonlySet<string>,
+    results: Success['results'] | undefined,
+  ) {
     this.#rules = rules;
     this.#asked = asked;
+    this.#results = results;
     const all = [...rules.values()];
-    const needed = all.flatMap(({ after }) => neededBy(after));
-    this.#steps = new Map(
-      all.flatMap(({ tool, after, undoneBy }) => [
-        ...neededBy(after)
-          .filter(({ consumes }) => consumes)
-          .map((each) => [each.tool, `${showValue(tool)} consumes its success`] as const),
-        ...undoneBy.map((each) => [each, `it undoes ${showValue(tool)}`] as const),
-      ]),
-    );
-    const names = all.flatMap(({ tool, after, undoneBy }) => [
-      ...neededBy(after).map((each) => each.tool),
-      tool,
-      ...undoneBy,
-    ]);
-    this.names = Object.freeze([...new Set(names)]);
-    const isRemembered = (name: string): boolean => {
+    this.#steps = new Map(all.flatMap(stepsMadeBy));
+    this.names = Object.freeze([...new Set(all.flatMap(namesIn))]);
+    const plain = this.names.filter((name) => {
       const { once = false, undoneBy = [] } = rules.get(name) ?? {};
-      const isNeeded = needed.some(({ tool }) => tool === name);
-      return isNeeded || once || undoneBy.length > 0 || asked.has(name);
-    };
+      const isFallback = all.some(({ failure }) => failure === name);
+      return once || undoneBy.length > 0 || asked.has(name) || isFallback;
+    });
+    this.#marks = new Marks(all, plain);
     const effects = this.names.map((name): [string, Effect] => {
-      const kinds = needed.filter(({ tool, own }) => tool === name && own.length > 0);
+      const marks = this.#marks.of(name);
+      const consuming = leavesOf(rules.get(name)?.after).filter(
+        ({ consumes }) => consumes !== 'never',
+      );
       const effect = {
-        isRemembered: isRemembered(name),
         undoes: all.filter(({ undoneBy }) => undoneBy.includes(name)).map(({ tool }) => tool),
-        uses: neededBy(rules.get(name)?.after).filter(({ consumes }) => consumes),
-        isMetWithout: (use: Needed, done: ReadonlySet<string>) =>
-          isMet(rules.get(name)?.after, (each) => each !== use && done.has(each.tool)),
-        kinds: [...new Map(kinds.map(({ earlier }) => [argumentsKey(earlier), earlier])).values()],
+        adds: marks.filter(({ leaf }) => leaf.outcome !== 'failed'),
+        uses: consuming.flatMap(({ tool }) =>
+          this.#marks.of(tool).filter(({ leaf }) => leaf.consumes !== 'never'),
+        ),
       };
       return [name, effect];
     });
+    const ledger = Ledger.of([...all, ...plain.map(plainDemand)], isPlain);
     const counting = effects.filter(
-      ([, each]) => each.isRemembered || each.undoes.length + each.uses.length > 0,
+      ([name, { undoes, adds, uses }]) =>
+        undoes.length + adds.length + uses.length > 0 || ledger.keeps(name),
     );
-    this.model = new OrderModel(id, this.names, new Map(counting));
+    const marks = this.names.flatMap((name) => this.#marks.of(name));
+    this.model = new OrderModel(id, this.names, marks, new Map(counting), ledger);
     this.bindings = Object.freeze(
       this.names
         .filter((name) => rules.has(name) || this.model.effects.has(name))
@@ -217,8 +211,9 @@ export class Order {
   /** The same rules, where a run remembers these tools too. */
   remembering(names: readonly string[]): Order {
     const more = names.filter((each) => this.names.includes(each));
-    if (more.every((each) => this.model.effects.get(each)?.isRemembered)) return this;
-    return new Order(this.model.id, this.#rules, new Set([...this.#asked, ...more]));
+    if (more.every((each) => this.#marks.has(each))) return this;
+    const asked = new Set([...this.#asked, ...more]);
+    return new Order(this.model.id, this.#rules, asked, this.#results);
   }
 
   /** A tool's rule; `undefined` where other rules only name it. */
@@ -228,45 +223,90 @@ export class Order {
 
   #bindingOf(tool: string): AnyBinding {
     const rule = this.#rules.get(tool);
-    const { after, once = false, errors, isOk, visible, uncertain } = rule ?? {};
-    const effect = this.model.effects.get(tool);
-    const states = expressionOf(after, once ? tool : undefined);
-    const isAboutArguments = neededBy(after).some(({ own }) => own.length > 0);
-    const needs = isAboutArguments && after !== undefined ? guardOf(after) : undefined;
-    const guard = needs && rule?.guard ? inTurn(needs, rule.guard) : (needs ?? rule?.guard);
+    const { errors, isOk, guard, visible, failure, retries, uncertain } = rule ?? {};
+    // A call of unknown outcome may have succeeded once, or undone what the state shows as done.
+    const isUndone = (each: Leaf): boolean =>
+      (this.#rules.get(each.tool)?.undoneBy.length ?? 0) > 0;
+    const isJudged =
+      rule !== undefined &&
+      (rule.once || asksAboutCalls(rule) || leavesOf(rule.after).some(isUndone));
+    const results = rule?.results ?? this.#results;
     return Object.freeze({
       tool,
-      states: Object.freeze([states]),
-      kind: this.#callKind(tool, effect),
-      ...(effect && { success: successOf(tool, effect) }),
+      states: Object.freeze([this.#statesOf(rule)]),
+      kind: this.#callKind(tool),
+      ...(this.model.effects.has(tool) && { success: tool }),
+      ...(failure !== undefined && { failure }),
+      ...(retries !== undefined && { retries }),
       ...(errors !== undefined && { errors }),
       ...(isOk && { isOk }),
       ...(guard && { guard }),
       ...(visible && { visible }),
       ...(uncertain && { uncertain }),
+      ...(results && { results }),
+      ...(isJudged && { demands: rule }),
     });
   }
 
-  /** A tool with a rule is a step, and so is one whose success takes another's away, or is used. */
-  #callKind(tool: string, effect: Effect | undefined): CallKind {
+  /** The states in which some call of a tool may be allowed, as an expression over marks. */
+  #statesOf(rule: Rule | undefined): StateExpression {
+    if (rule === undefined) return ANY_STATE;
+    const { tool, after, notAfter, once } = rule;
+    const parts: StateExpression[] = after === undefined ? [] : [this.#expressionOf(after)];
+    for (const each of notAfter) {
+      if (each.when !== undefined || each.same.length > 0) continue;
+      parts.push(Object.freeze({ not: this.#marks.nameOf(each, 'notAfter') }));
+    }
+    if (once) parts.push(Object.freeze({ not: this.#marks.plainNameOf(tool) }));
+    const all = parts.flatMap((each) =>
+      typeof each === 'object' && 'all' in each ? each.all : [each],
+    );
+    const asked = all.filter((each) => each !== ANY_STATE);
+    const [only = ANY_STATE, ...others] = asked;
+    return others.length === 0 ? only : Object.freeze({ all: Object.freeze(asked) });
+  }
+
+  /** A requirement that is only about some calls leaves the others through. */
+  #expressionOf(requirement: Requirement): StateExpression {
+    if (requirement.when !== undefined) return ANY_STATE;
+    if (isLeaf(requirement)) return this.#marks.nameOf(requirement, 'after');
+    if ('all' in requirement) {
+      const parts = requirement.all
+        .map((each) => this.#expressionOf(each))
+        .filter((each) => each !== ANY_STATE);
+      const [only = ANY_STATE, ...others] = parts;
+      return others.length === 0 ? only : Object.freeze({ all: Object.freeze(parts) });
+    }
+    // All of its alternatives may be left out, else one that is not decides.
+    if (requirement.any.every(mayBeLeftOut)) return ANY_STATE;
+    const parts = requirement.any.map((each) => this.#expressionOf(withoutWhen(each)));
+    return parts.includes(ANY_STATE) ? ANY_STATE : Object.freeze({ any: Object.freeze(parts) });
+  }
+
+  #callKind(tool: string): CallKind {
     const { step = false } = this.#rules.get(tool) ?? {};
     if (step || this.#steps.has(tool)) return 'step';
-    return effect?.isRemembered === true ? 'recorded' : 'free';
+    const isKept = this.#marks.of(tool).length > 0 || this.model.ledger.keeps(tool);
+    return isKept ? 'recorded' : 'free';
   }
 
   /** @throws InterlockError where a rule says `step: false` of a tool that must be a step */
   #assertSteps(what: string): void {
-    for (const { tool, step, once, undoneBy, after, isOk, uncertain } of this.#rules.values()) {
+    for (const rule of this.#rules.values()) {
+      const { tool, step, once, undoneBy, after, notAfter, limits } = rule;
       if (step) continue;
       const own = `${what}: rule of ${showValue(tool)}: step: false`;
-      if (isOk && this.#callKind(tool, this.model.effects.get(tool)) === 'free')
+      if (rule.isOk && this.#callKind(tool) === 'free')
         throw fault(`${own}: "ok" has no effect, since no rule names the tool's success`);
-      const isUsing = neededBy(after).some(({ consumes }) => consumes);
+      const leaves = [...leavesOf(after), ...notAfter];
       for (const [name, isThere] of Object.entries({
         once,
+        limit: limits.length > 0,
         undoneBy: undoneBy.length > 0,
-        consumes: isUsing,
-        uncertain: uncertain !== undefined,
+        consumes: leaves.some(({ consumes }) => consumes !== 'never'),
+        outcome: leaves.some(({ outcome }) => outcome !== 'succeeded'),
+        failure: rule.failure !== undefined,
+        uncertain: rule.uncertain !== undefined,
       }))
         if (isThere) throw fault(`${own} does not go with "${name}", which only a step can keep`);
       const why = this.#steps.get(tool);
@@ -280,14 +320,14 @@ export class Order {
     for (let before = -1; before < possible.size; ) {
       before = possible.size;
       for (const { tool, after } of this.#rules.values())
-        if (isMet(after, ({ tool }) => possible.has(tool))) possible.add(tool);
+        if (isPossible(after, possible)) possible.add(tool);
     }
     const stuck = this.names.find((name) => !possible.has(name));
     if (stuck === undefined) return;
     const chain = [stuck];
     for (;;) {
-      const next = neededBy(this.#rules.get(chain.at(-1) ?? '')?.after).find(
-        ({ tool }) => !possible.has(tool),
+      const next = leavesOf(this.#rules.get(chain.at(-1) ?? '')?.after).find(
+        ({ tool, when }) => when === undefined && !possible.has(tool),
       );
       if (next === undefined) break;
       const start = chain.indexOf(next.tool);
@@ -301,164 +341,192 @@ export class Order {
   }
 }
 
-function parseRule(what: string, tool: string, rule: unknown): Rule {
+/** What may hold in a run, each by one name. */
+class Marks {
+  readonly #byTool = new Map<string, Mark[]>();
+  readonly #names = new Map<string, string>();
+  /** The tools of which some rule uses calls up. */
+  readonly #consumed: ReadonlySet<string>;
+
+  /** @param plain the tools of which each success counts, as long as it is not used up */
+  constructor(rules: readonly Rule[], plain: readonly string[]) {
+    const needed = rules.flatMap(({ after }) => leavesOf(after));
+    this.#consumed = new Set(
+      needed.flatMap(({ tool, consumes }) => (consumes === 'never' ? [] : [tool])),
+    );
+    const isUsing = ({ consumes }: Leaf): number => Number(consumes !== 'never');
+    for (const each of [...needed].sort((a, b) => isUsing(a) - isUsing(b)))
+      this.#add(each, 'after');
+    for (const { notAfter } of rules) for (const each of notAfter) this.#add(each, 'notAfter');
+    for (const tool of plain) this.#add(plainLeaf(tool), 'after');
+  }
+
+  of(tool: string): readonly Mark[] {
+    return this.#byTool.get(tool) ?? [];
+  }
+
+  has(name: string): boolean {
+    return this.#byTool.get(name)?.some((each) => each.name === name) === true;
+  }
+
+  nameOf(leaf: Leaf, kind: Mark['kind']): string {
+    return this.#names.get(this.#keyOf(leaf, kind)) ?? leaf.tool;
+  }
+
+  /** Of a success that no call has used up. */
+  plainNameOf(tool: string): string {
+    return this.nameOf(plainLeaf(tool), 'after');
+  }
+
+  #add(asked: Leaf, kind: Mark['kind']): void {
+    const key = this.#keyOf(asked, kind);
+    if (this.#names.has(key)) return;
+    const { tool } = asked;
+    const marks = this.#byTool.get(tool) ?? [];
+    this.#byTool.set(tool, marks);
+    const wanted = markName(asked, kind);
+    const isTaken = (name: string): boolean => marks.some((each) => each.name === name);
+    let name = isTaken(wanted) && asked.consumes !== 'never' ? `${wanted} unused` : wanted;
+    for (let i = 2; isTaken(name); i++) name = `${wanted} (${i})`;
+    this.#names.set(key, name);
+    marks.push({ name, leaf: { ...asked, same: [], when: undefined }, kind });
+  }
+
+  /** The same for leaves that count the same calls, whatever the arguments of the caller's. */
+  #keyOf(
+    { tool, outcome, withinMs, tests, times, distinct, consumes }: Leaf,
+    kind: string,
+  ): string {
+    const isUnused = consumes !== 'never' && this.#consumed.has(tool);
+    const tested = tests.map(({ from, key }) => [from, key]);
+    const values = [distinct?.from, distinct?.path];
+    return JSON.stringify([kind, tool, outcome, withinMs, tested, times, values, isUnused]);
+  }
+}
+
+/** Each tool that a rule makes a step, and why, in words. */
+function stepsMadeBy({ tool, after, notAfter, undoneBy }: Rule): (readonly [string, string])[] {
+  const name = showValue(tool);
+  return [
+    ...leavesOf(after).flatMap((each): (readonly [string, string])[] => {
+      if (each.consumes !== 'never') return [[each.tool, `${name} consumes its success`]];
+      return each.outcome === 'succeeded' ? [] : [[each.tool, `${name} asks for its outcome`]];
+    }),
+    ...notAfter.map((each) => [each.tool, `${name} must not come after it`] as const),
+    ...undoneBy.map((each) => [each, `it undoes ${name}`] as const),
+  ];
+}
+
+function namesIn({ tool, after, notAfter, undoneBy, failure }: Rule): readonly string[] {
+  const needed = leavesOf(after).map((each) => each.tool);
+  const barring = notAfter.map((each) => each.tool);
+  return [...needed, tool, ...barring, ...undoneBy, ...(failure === undefined ? [] : [failure])];
+}
+
+/** Whether a run needs to know of it only that its tool is done. */
+function isPlain({ outcome, withinMs, same, tests, times, consumes }: Leaf): boolean {
+  const isEach = outcome === 'succeeded' && withinMs === Number.POSITIVE_INFINITY && times === 1;
+  return isEach && same.length === 0 && tests.length === 0 && consumes === 'never';
+}
+
+/** Whether more than the state decides about a call. */
+function asksAboutCalls({ after, notAfter, limits }: Demands): boolean {
+  const isAsking = (each: Requirement): boolean =>
+    each.when !== undefined ||
+    (isLeaf(each) ? !isPlain(each) : ('all' in each ? each.all : each.any).some(isAsking));
+  return (after !== undefined && isAsking(after)) || notAfter.length + limits.length > 0;
+}
+
+/** As a binding or `once` asks for a success: one that no call has used up. */
+function plainLeaf(tool: string): Leaf {
+  return Object.freeze({
+    tool,
+    outcome: 'succeeded',
+    withinMs: Number.POSITIVE_INFINITY,
+    same: [],
+    when: undefined,
+    tests: [],
+    times: 1,
+    distinct: undefined,
+    consumes: 'successes',
+  });
+}
+
+/** Asks for a success as plainly as a rule can. */
+function plainDemand(tool: string): Demands {
+  const after: Leaf = { ...plainLeaf(tool), consumes: 'never' };
+  return { tool: '', after, notAfter: [], limits: [], once: false };
+}
+
+/** Whether a requirement is not about some call, nor any part of it. */
+function mayBeLeftOut(requirement: Requirement): boolean {
+  if (requirement.when !== undefined) return true;
+  if (isLeaf(requirement)) return false;
+  return ('all' in requirement ? requirement.all : requirement.any).every(mayBeLeftOut);
+}
+
+function withoutWhen(requirement: Requirement): Requirement {
+  return { ...requirement, when: undefined };
+}
+
+function isPossible(requirement: Requirement | undefined, possible: ReadonlySet<string>): boolean {
+  if (requirement === undefined || requirement.when !== undefined) return true;
+  if (isLeaf(requirement)) return possible.has(requirement.tool);
+  return 'all' in requirement
+    ? requirement.all.every((each) => isPossible(each, possible))
+    : requirement.any.some((each) => isPossible(withoutWhen(each), possible));
+}
+
+function parseRule(
+  what: string,
+  tool: string,
+  rule: unknown,
+  needs: Needs,
+  shared: Success['results'] | undefined,
+): Rule {
   const own = `${what}: rule of ${showValue(tool)}`;
   checkName(what, tool);
   if (rule === undefined) throw fault(`${own}: expected an object, got undefined`);
-  const { after, undoneBy = [], ...parsed } = parseOptions(own, ruleSchema, rule);
+  const {
+    after,
+    notAfter,
+    limit,
+    undoneBy = [],
+    ok,
+    results,
+    ...parsed
+  } = parseOptions(own, ruleSchema, rule);
+  const { failure, retries } = parsed;
   assertSynchronous(own, 'errors', parsed.errors);
-  const needs = after === undefined ? undefined : parseAfter(own, after);
-  if (neededBy(needs).some((each) => each.tool === tool))
+  assertSynchronous(own, 'visible', parsed.visible);
+  const needed = after === undefined ? undefined : parseAfter(`${own}: after`, after, needs);
+  if (leavesOf(needed).some((each) => each.tool === tool && each.when === undefined))
     throw fault(`${own}: after: a tool cannot be after itself; for "at most once" say once: true`);
   const undoers: readonly unknown[] = Array.isArray(undoneBy) ? undoneBy : [undoneBy];
   for (const undoer of undoers) checkName(`${own}: undoneBy`, undoer);
   if (undoers.includes(tool)) throw fault(`${own}: undoneBy: a tool cannot undo itself`);
-  const undone = [...new Set(undoers.map(String))];
-  const { once, step, errors, guard, visible, uncertain } = parsed;
-  const isOk = parseOk(own, parsed);
-  assertSynchronous(own, 'visible', visible);
-  const asked = { errors, isOk, guard, visible, uncertain };
-  return { tool, after: needs, undoneBy: undone, once, step, ...asked };
-}
-
-function parseAfter(what: string, after: unknown): Requirement {
-  const list: readonly unknown[] | undefined = Array.isArray(after) ? after : undefined;
-  if (list?.length === 0)
-    throw fault(`${what}: after: expected one requirement or more, got an empty array`);
-  const [only, ...others] = list ?? [after];
-  if (others.length === 0) return parseRequirement(`${what}: after`, only);
-  return { all: (list ?? []).map((each) => parseRequirement(`${what}: after`, each)) };
-}
-
-function parseRequirement(what: string, value: unknown): Requirement {
-  if (typeof value === 'string') {
-    checkName(what, value);
-    return { tool: value, own: [], earlier: [], consumes: false };
-  }
-  const keys = isTable(value) ? Object.keys(value) : [];
-  if (isTable(value) && keys.length === 1 && (keys[0] === 'all' || keys[0] === 'any')) {
-    const [key] = keys;
-    const parts: unknown = value[key];
-    if (!Array.isArray(parts) || parts.length === 0)
-      throw fault(`${what}: ${key}: expected one requirement or more, got ${showValue(parts)}`);
-    const parsed = parts.map((each) => parseRequirement(`${what}: ${key}`, each));
-    return key === 'all' ? { all: parsed } : { any: parsed };
-  }
-  if (!isTable(value) || !Object.hasOwn(value, 'tool')) {
-    const got = keys.length === 0 ? showValue(value) : `{ ${keys.join(', ')} }`;
-    throw fault(
-      `${what}: expected the name of a tool, { tool }, { all: […] } or { any: […] }, got ${got}`,
-    );
-  }
-  const { tool, same = [], consumes } = parseOptions(what, neededSchema, value);
-  checkName(what, tool);
-  const pairs = Array.isArray(same)
-    ? [...new Set(same)].map((name) => [name, name] as const)
-    : Object.entries(same);
-  const sorted = pairs.sort(([, a], [, b]) => (a < b ? -1 : 1));
+  if (failure !== undefined) checkName(`${own}: failure`, failure);
+  if (failure === tool)
+    throw fault(`${own}: failure: a failure of a tool cannot count as its success`);
+  if (retries !== undefined && failure === undefined)
+    throw fault(`${own}: "retries" counts the failures before "failure"; give "failure" too`);
+  const isFunction = typeof ok === 'function';
   return {
+    ...parsed,
     tool,
-    own: sorted.map(([own]) => own),
-    earlier: sorted.map(([, earlier]) => earlier),
-    consumes,
-  };
-}
-
-function checkName(what: string, name: unknown): void {
-  if (typeof name === 'string' && name !== '' && name !== ANY_STATE) return;
-  throw fault(`${what}: expected the name of a tool, got ${showValue(name)}`);
-}
-
-function isTableOfNames(value: unknown): boolean {
-  if (!isTable(value)) return false;
-  const names = Object.values(value);
-  return names.length > 0 && names.every((each) => typeof each === 'string');
+    after: needed,
+    notAfter: notAfter === undefined ? [] : parseNotAfter(`${own}: notAfter`, notAfter),
+    limits: parseLimits(`${own}: limit`, tool, limit),
+    undoneBy: [...new Set(undoers.map(String))],
+    failure: failure === undefined ? undefined : String(failure),
+    results,
+    isOk: parseOk(
+      own,
+      ok === undefined ? {} : isFunction ? { ok } : { ok, results: results ?? shared },
+    ),
+  } as Rule;
 }
 
 function fault(message: string): InterlockError {
   return new InterlockError('ERR_INTERLOCK_CONFIG', message);
-}
-
-/** Every earlier call that a requirement names, at any depth. */
-function neededBy(requirement: Requirement | undefined): readonly Needed[] {
-  if (requirement === undefined) return [];
-  if ('tool' in requirement) return [requirement];
-  return ('all' in requirement ? requirement.all : requirement.any).flatMap(neededBy);
-}
-
-function isMet(requirement: Requirement | undefined, isDone: (needed: Needed) => boolean): boolean {
-  if (requirement === undefined) return true;
-  if ('tool' in requirement) return isDone(requirement);
-  return 'all' in requirement
-    ? requirement.all.every((each) => isMet(each, isDone))
-    : requirement.any.some((each) => isMet(each, isDone));
-}
-
-/** The states in which a tool is available, as an expression over what is done. */
-function expressionOf(after: Requirement | undefined, once: string | undefined): StateExpression {
-  const needs = after === undefined ? [] : [namesOf(after)];
-  const parts = needs.flatMap((each) =>
-    typeof each === 'object' && 'all' in each ? each.all : [each],
-  );
-  const all = once === undefined ? parts : [...parts, Object.freeze({ not: once })];
-  const [only = ANY_STATE, ...others] = all;
-  return others.length === 0 ? only : Object.freeze({ all: Object.freeze(all) });
-}
-
-function namesOf(requirement: Requirement): StateExpression {
-  if ('tool' in requirement) return requirement.tool;
-  return 'all' in requirement
-    ? Object.freeze({ all: Object.freeze(requirement.all.map(namesOf)) })
-    : Object.freeze({ any: Object.freeze(requirement.any.map(namesOf)) });
-}
-
-/** The event of a success has the name of the tool. */
-function successOf(tool: string, effect: Effect): AnyBinding['success'] {
-  const readsArguments = effect.kinds.length > 0 || effect.uses.some(({ own }) => own.length > 0);
-  if (!readsArguments) return tool;
-  const success = ({ args }: { readonly args: Readonly<Record<string, unknown>> }) => {
-    return { type: tool, memory: memoryOf(effect, args) };
-  };
-  return Object.freeze(Object.assign(success, { sends: tool }));
-}
-
-/** Refuses a call that needs an earlier one with the same arguments, and says which. */
-/** The second guard is asked where the first one lets the call through. */
-function inTurn(first: (call: GuardedCall) => boolean | string, second: Guard): Guard {
-  return (call) => {
-    const answer = first(call);
-    return answer === true ? second(call) : answer;
-  };
-}
-
-function guardOf(after: Requirement): (call: GuardedCall) => boolean | string {
-  return (call) => {
-    const placement = placementOf(call);
-    const done = readText(call.state);
-    if (placement === undefined || done === undefined) return false;
-    const { position, args } = placement;
-    const calls = new RememberedCalls(position);
-    const isMade = ({ tool, own, earlier }: Needed): boolean => {
-      if (own.length === 0) return done.has(tool);
-      const digest = digestOfArguments(args, own);
-      return done.has(tool) && digest !== null && calls.has(tool, earlier, digest);
-    };
-    return isMet(after, isMade) || missingWords(after, isMade);
-  };
-}
-
-/** Which call is missing, in words: the first one of `all`, or each one of `any`. */
-function missingWords(requirement: Requirement, isMade: (needed: Needed) => boolean): string {
-  if ('any' in requirement)
-    return requirement.any.map((each) => missingWords(each, isMade)).join(', or ');
-  if ('all' in requirement) {
-    const missing = requirement.all.find((each) => !isMet(each, isMade));
-    return missing === undefined ? '' : missingWords(missing, isMade);
-  }
-  const { tool, own, earlier } = requirement;
-  if (own.length === 0) return `call ${tool} first`;
-  const isSameName = own.every((name, i) => name === earlier[i]);
-  if (isSameName) return `call ${tool} with the same ${own.join(' and ')} first`;
-  const pairs = own.map((name, i) => `its ${earlier[i]} the same as ${name} here`);
-  return `call ${tool} first, with ${pairs.join(' and ')}`;
 }

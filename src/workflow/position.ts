@@ -7,6 +7,8 @@ import { rightNames } from '../names.ts';
 import { isTable, showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
 import type { ChartTree } from './chart.ts';
+import type { DecidedCall, Ledger } from './facts.ts';
+import type { Past } from './verdict.ts';
 
 /** Where a run stands: its snapshot without what the store keeps beside it. */
 export interface Position {
@@ -116,10 +118,10 @@ export interface Model {
    */
   isStopped(position: Position, event: string): boolean;
   /**
-   * @param memory for rules of order: what to remember of the call that sends the event
+   * @param call for rules: the call that sends the event, as a {@link DecidedCall}
    * @throws Error where the machine's own code throws, or asks for what has no pure form
    */
-  next(position: Position, event: string, payload?: Json, memory?: unknown): Next;
+  next(position: Position, event: string, payload?: Json, call?: DecidedCall): Next;
   /**
    * Where transitions without an event lead from a position that was given other data. Absent where
    * there are none.
@@ -127,25 +129,31 @@ export interface Model {
    * @throws Error as {@link next}
    */
   settle?(position: Position): Next;
-  /** For rules of order only: what is done in a state; `undefined` for an unknown state. */
+  /** What rules have a machine's runs, or their own, keep of calls. */
+  readonly ledger?: Ledger | undefined;
+  /** For rules only: what holds in a state; `undefined` for an unknown state. */
   doneIn?(state: string): readonly string[] | undefined;
-  /** For rules of order only: the name that an event makes done, and those that it undoes. */
+  /** For rules only: the names that an event makes hold, and those that it may take away. */
   effectOf?(event: string): {
-    readonly adds: string | undefined;
+    readonly adds: readonly string[];
     readonly removes: readonly string[];
   };
-  /**
-   * For rules of order only: the ways in which the arguments of a call that sends the event may
-   * agree with those of earlier calls.
-   */
+  /** For rules only: where calls may lead that send the event, by their values and their time. */
   casesOf?(position: Position, event: string): readonly CallCase[];
+  /** For rules only: the tools whose success a tool undoes. */
+  undoneBy?(tool: string): readonly string[];
+  /** For rules only: a position that was saved at a time, with what holds at another one. */
+  standAt?(position: Position, updatedAt: number, now: number): Position;
+  /** For rules only: the position with a call that has ended, also one that failed. */
+  decided?(position: Position, call: DecidedCall): Position;
+  /** For rules only: what its run did before, at a time. */
+  pastOf?(position: Position, now: number, unknown?: Past['unknown']): Past | undefined;
 }
 
-/** One of the ways in which the arguments of a call may agree with those of earlier calls. */
+/** Where a call may lead under rules. */
 export interface CallCase {
-  /** For {@link Model.next}. */
-  readonly memory: unknown;
-  /** Whether it is the case where calls have the same arguments each time. */
+  readonly position: Position;
+  /** Whether it leads there where values agree, and what there is is used up. */
   readonly isUsual: boolean;
 }
 

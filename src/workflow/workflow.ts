@@ -12,6 +12,7 @@ import {
   type AnyBinding,
   type AnyEventSource,
   type CallKind,
+  type EventWithPayload,
   eventNamed,
   type FailedCall,
   isChosen,
@@ -25,11 +26,11 @@ import {
   combine,
   combineUnconditional,
   eventFrom,
-  type SentEvent,
   strictestKind,
   ToolViews,
 } from './bound-tools.ts';
 import { type ChartTree, covers } from './chart.ts';
+import { readerOf } from './condition.ts';
 import {
   type ActionContext,
   type Definition,
@@ -38,12 +39,14 @@ import {
   type Listener,
 } from './definition.ts';
 import { openContext } from './envelope.ts';
+import { type DecidedCall, Ledger, NOTHING } from './facts.ts';
 import type { LoopShield } from './loop-shield.ts';
 import type { Order } from './order.ts';
 import { OrderWays } from './order-ways.ts';
 import {
   ANY_STATE,
   type BoundState,
+  type CallCase,
   type FsmAction,
   type Model,
   type Move,
@@ -52,6 +55,7 @@ import {
   stateFault,
 } from './position.ts';
 import type { BoundReads } from './reads.ts';
+import type { CheckedLimit, Demands } from './rules.ts';
 import {
   adopt,
   arrived,
@@ -62,6 +66,15 @@ import {
   whenEntered,
   withData,
 } from './stored.ts';
+import {
+  exhausted,
+  judge,
+  type OwnCall,
+  type Part,
+  type Past,
+  usesOf,
+  type Verdict,
+} from './verdict.ts';
 import { factsOf, Sight, type VeiledTools, type Viewer, veiledTools } from './visible.ts';
 import { type Leads, type Way, Ways, type Whereabouts, whereaboutsOf } from './ways.ts';
 
@@ -73,13 +86,6 @@ interface WorkflowParts {
   readonly oddities: readonly Oddity[];
   readonly listeners: ReadonlySet<Listener>;
   readonly reads: BoundReads;
-}
-
-/** Where a call may lead under rules of order. */
-interface OrderCase {
-  readonly position: Position;
-  /** Whether it is the case where calls have the same arguments each time. */
-  readonly isUsual: boolean;
 }
 
 /** A stored snapshot as {@link Workflow.understand} reads it. */
@@ -126,6 +132,10 @@ export class Workflow {
   /** Whether some binding has a `visible`. */
   readonly hides: boolean;
   readonly shield: LoopShield | undefined;
+  /** What rules and limits have runs keep of calls; `undefined` where they keep nothing. */
+  readonly ledger: Ledger | undefined;
+  /** By tool, or by glob. A tool without limits has no entry. */
+  readonly #limits: ReadonlyMap<string, readonly CheckedLimit[]>;
 
   readonly #definition: Definition;
   readonly #listeners: ReadonlySet<Listener>;
@@ -177,6 +187,14 @@ export class Workflow {
       this.#veiled.size === 0 &&
       ![...this.#tools.values()].flat().some(({ success }) => isChosen(success));
     this.#unconditional = combineUnconditional(model, this.#tools);
+    const demands = [...this.#tools.values()].flat().flatMap((each) => each.demands ?? []);
+    this.ledger = model.ledger ?? (demands.length > 0 ? Ledger.of(demands) : undefined);
+    this.#limits = new Map(
+      [...this.#tools].flatMap(([tool, bound]) => {
+        const limits = bound.flatMap((each) => each.demands?.limits ?? []);
+        return limits.length === 0 ? [] : [[tool, limits] as const];
+      }),
+    );
     // A loop shield counts each call, so each of them takes the claim.
     const claims = (tool: string): boolean =>
       shield !== undefined || this.callKind(tool) === 'step';
@@ -242,12 +260,111 @@ export class Workflow {
   /**
    * What the event does to the position: nothing where the state does not handle it.
    *
-   * @param memory as {@link eventFrom} gave it
+   * @param call the call that sends it, where rules ask for such calls
    * @throws Error where a statechart's own code throws, or needs an actor. A flat machine never
    * throws.
    */
-  next(position: Position, event: string, payload?: Json, memory?: unknown): Next {
-    return arrived(this.#model.next(position, event, payload, memory));
+  next(position: Position, event: string, payload?: Json, call?: DecidedCall): Next {
+    const next = arrived(this.#model.next(position, event, payload, call));
+    if (call === undefined || this.isOrder) return next;
+    return { ...next, position: this.decided(next.position, call) };
+  }
+
+  /** The position with a call that has ended, where a rule or a limit asks for such calls. */
+  decided(position: Position, call: DecidedCall): Position {
+    const { ledger } = this;
+    if (ledger === undefined) return position;
+    if (this.#model.decided !== undefined) return this.#model.decided(position, call);
+    const facts = ledger.decided(ledger.read(position), call, []);
+    return ledger.write(position, facts, call.decidedAt);
+  }
+
+  /** What a run did before, at a time; `undefined` where no rule asks. */
+  pastOf(position: Position, now: number, unknown: Past['unknown'] = []): Past | undefined {
+    const { ledger } = this;
+    if (ledger === undefined) return undefined;
+    return (
+      this.#model.pastOf?.(position, now, unknown) ?? {
+        ledger,
+        facts: ledger.read(position),
+        now,
+        unknown,
+        isDone: () => false,
+      }
+    );
+  }
+
+  /** Whether what a run did before allows a call; `undefined` where only the state decides. */
+  judge(
+    { demands }: Pick<CallBinding, 'demands'>,
+    past: Past | undefined,
+    call: OwnCall,
+  ): Verdict | undefined {
+    if (demands === undefined || past === undefined) return undefined;
+    let verdict: Verdict | undefined;
+    for (const each of demands) {
+      verdict = judge(each, past, call);
+      if (!verdict.allows) break;
+    }
+    return verdict;
+  }
+
+  /** What a held call used up, and what it says of itself, where rules ask for such calls. */
+  heldCall(
+    tool: string,
+    outcome: 'succeeded' | 'failed',
+    position: Position,
+    { noted, claimedAt, decidedAt }: Pick<DecidedCall, 'noted' | 'claimedAt' | 'decidedAt'>,
+  ): DecidedCall | undefined {
+    const past = this.pastOf(position, claimedAt);
+    if (past === undefined) return undefined;
+    const { uses, usesOfCalls } = usesOf(this.demandsOf(tool), past, noted);
+    const used = outcome === 'succeeded' ? uses : usesOfCalls;
+    return { tool: this.keyOf(tool), outcome, claimedAt, decidedAt, noted, uses: used };
+  }
+
+  /** A call that was made elsewhere, as the app tells of it. */
+  toldCall(
+    tool: string,
+    run: string,
+    at: number,
+    { args, result }: { readonly args?: Json | undefined; readonly result?: Json | undefined },
+  ): DecidedCall | undefined {
+    if (!this.isOrder) return undefined;
+    const made = { tool, outcome: 'succeeded', claimedAt: at, decidedAt: at, uses: [] } as const;
+    const { ledger } = this;
+    if (ledger === undefined) return { ...made, noted: NOTHING };
+    const answer = result === undefined ? undefined : readerOf(result);
+    const noted = ledger.note(tool, 'args', readerOf(args ?? {}), run);
+    return { ...made, noted: ledger.note(tool, 'result', answer, run, noted) };
+  }
+
+  /** What its rule asks of each call of a tool; `undefined` where it asks nothing. */
+  demandsOf(tool: string): Demands | undefined {
+    return this.bindingsOf(tool).find(({ demands }) => demands !== undefined)?.demands;
+  }
+
+  /** For rules: the tools whose success a tool undoes. */
+  undoneBy(tool: string): readonly string[] {
+    return this.#model.undoneBy?.(tool) ?? [];
+  }
+
+  /** The tools of which each call is over a limit, whatever its arguments. */
+  spentTools(past: Past | undefined): ReadonlyMap<string, Part> {
+    if (past === undefined || this.#limits.size === 0) return NO_PARTS;
+    const spent = new Map<string, Part>();
+    // Only a tool with facts can be at its limit.
+    for (const tool of past.facts.tools.keys()) {
+      const limits = this.#limits.get(tool);
+      const part = limits && exhausted(limits, past);
+      if (part !== undefined) spent.set(tool, part);
+    }
+    return spent;
+  }
+
+  /** The stored position with what holds at a time: a window may have closed since it was saved. */
+  standAt(position: Position, updatedAt: number, now: number): Position {
+    return this.#model.standAt?.(position, updatedAt, now) ?? position;
   }
 
   /** Whether the state may handle the event; a guard may still stop it. */
@@ -318,7 +435,10 @@ export class Workflow {
    * @throws InterlockError `ERR_INTERLOCK_EVENT` where the binding's function returns no event of
    * this workflow; Error where that function throws one
    */
-  eventFrom(source: AnyEventSource, call: SucceededCall | FailedCall): SentEvent | undefined {
+  eventFrom(
+    source: AnyEventSource,
+    call: SucceededCall | FailedCall,
+  ): EventWithPayload | undefined {
     const sent = eventFrom(source, call);
     if (
       sent === undefined ||
@@ -397,18 +517,15 @@ export class Workflow {
 
   /** For rules of order: whether runs remember that the tool is done. */
   remembers(tool: string): boolean {
-    return this.#model.effectOf?.(tool).adds !== undefined;
+    return this.#model.effectOf?.(tool).adds.includes(tool) === true;
   }
 
   /**
-   * Where a call that sends the event may lead under rules of order, which depends on its arguments
-   * and on those of earlier calls. None for other machines.
+   * Where a call that sends the event may lead under rules, which depends on its values and on those
+   * of earlier calls. None for other machines.
    */
-  orderCases(position: Position, event: string): readonly OrderCase[] {
-    const cases = this.#model.casesOf?.(position, event) ?? [];
-    return cases.map(({ memory, isUsual }) => {
-      return { position: this.next(position, event, undefined, memory).position, isUsual };
-    });
+  orderCases(position: Position, event: string): readonly CallCase[] {
+    return this.#model.casesOf?.(position, event) ?? [];
   }
 
   /** The nested states of a statechart; `undefined` for other machines. */
@@ -586,7 +703,7 @@ export class Workflow {
    * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` as {@link adopt}
    */
   understand(stored: FsmSnapshot, now: number): Understood {
-    const position = this.stand(stored);
+    const position = this.stand(stored, now);
     const { updatedAt } = stored;
     return { position, expiry: overdue(this.#model, { ...position, updatedAt }, now) };
   }
@@ -595,8 +712,9 @@ export class Workflow {
    * The position to save something over. It may stay in its state, so it carries the time at which
    * the run entered that state.
    */
-  stand(stored: FsmSnapshot): Position {
-    return whenEntered(this.#model, this.adopt(stored), stored.updatedAt);
+  stand(stored: FsmSnapshot, now = stored.updatedAt): Position {
+    const adopted = this.standAt(this.adopt(stored), stored.updatedAt, now);
+    return whenEntered(this.#model, adopted, stored.updatedAt);
   }
 
   /**
@@ -688,6 +806,8 @@ export class Workflow {
     return isTold ? way : { path: undefined, foreseen: this.foresees };
   }
 }
+
+const NO_PARTS: ReadonlyMap<string, Part> = new Map();
 
 /** Whether two bindings say the same of their tools. Each function is only like itself. */
 function bindAlike(

@@ -1,0 +1,71 @@
+/**
+ * Exact sums of amounts. Hides how a number or a text becomes a decimal: as JavaScript prints a
+ * double, so that 0.1 and 0.2 are 0.3.
+ */
+import { ExactNumber } from '../numbers.ts';
+
+/** `unscaled` divided by ten to the power of `scale`. Never negative. */
+export interface Decimal {
+  readonly unscaled: bigint;
+  readonly scale: number;
+}
+
+export const ZERO_DECIMAL: Decimal = Object.freeze({ unscaled: 0n, scale: 0 });
+
+/** More digits make no amount, and a client decides how many it sends. */
+const MOST_DIGITS = 34;
+const LARGEST = 2 ** 53;
+
+/** As people write an amount: without an exponent, and without a zero in front. */
+const AMOUNT = /^(?:0|[1-9]\d*)(?:\.\d+)?$/;
+
+const TEXT = /^(\d{1,34})(?:\.(\d{1,34}))?(?:e([+-]\d{1,3}))?$/;
+
+/**
+ * @param isText whether a text such as `"12.50"` is an amount, too
+ * @returns `undefined` for what is none: negative, beyond 2^53 or 34 digits, no finite number
+ */
+export function decimalOf(value: unknown, isText: boolean): Decimal | undefined {
+  // The double of a number that was sent with more digits, unless it is whole: then digits are lost.
+  const read = value instanceof ExactNumber && !value.misleads ? value.double : value;
+  if (typeof read === 'number') return read <= LARGEST ? parseDecimal(String(read)) : undefined;
+  return isText && typeof read === 'string' && AMOUNT.test(read) ? parseDecimal(read) : undefined;
+}
+
+/** Reads what {@link showDecimal} wrote, or what JavaScript prints for a number. */
+export function parseDecimal(text: string): Decimal | undefined {
+  const [, whole, fraction = '', exponent = '0'] = TEXT.exec(text) ?? [];
+  if (whole === undefined) return undefined;
+  const shift = Number(exponent) - fraction.length;
+  const digits = BigInt(whole + fraction);
+  const unscaled = shift > 0 ? digits * 10n ** BigInt(shift) : digits;
+  const scale = Math.max(0, -shift);
+  const isWithin = String(unscaled).length <= MOST_DIGITS && scale <= MOST_DIGITS;
+  return isWithin && unscaled <= BigInt(LARGEST) * 10n ** BigInt(scale)
+    ? { unscaled, scale }
+    : undefined;
+}
+
+/** In digits, without an exponent and without zeros at the end. */
+export function showDecimal({ unscaled, scale }: Decimal): string {
+  if (scale === 0) return String(unscaled);
+  const digits = String(unscaled).padStart(scale + 1, '0');
+  const fraction = digits.slice(-scale).replace(/0+$/, '');
+  const whole = digits.slice(0, -scale);
+  return fraction === '' ? whole : `${whole}.${fraction}`;
+}
+
+export function plus(one: Decimal, other: Decimal): Decimal {
+  if (one.scale === other.scale)
+    return { unscaled: one.unscaled + other.unscaled, scale: one.scale };
+  const [low, high] = one.scale < other.scale ? [one, other] : [other, one];
+  const raised = low.unscaled * 10n ** BigInt(high.scale - low.scale);
+  return { unscaled: raised + high.unscaled, scale: high.scale };
+}
+
+/** Below zero where the first one is less, zero where they are equal. */
+export function compareDecimals(one: Decimal, other: Decimal): number {
+  const a = one.unscaled * 10n ** BigInt(Math.max(0, other.scale - one.scale));
+  const b = other.unscaled * 10n ** BigInt(Math.max(0, one.scale - other.scale));
+  return a < b ? -1 : a > b ? 1 : 0;
+}

@@ -1,0 +1,166 @@
+/**
+ * What rules ask of a call, in words for models and as facts for programs. Hides how a part of a
+ * rule reads.
+ */
+import { waitWords, windowWords } from '../clock.ts';
+import { showDecimal } from './decimal.ts';
+import type { CheckedLimit, Leaf } from './rules.ts';
+import { isSameName, type Part, retryAfter } from './verdict.ts';
+
+/** One part of a rule that refuses a call, as programs read it. */
+export interface RefusedPart {
+  readonly part: 'arguments' | 'after' | 'notAfter' | 'once' | 'limit';
+  /** The earlier tool; of a limit the called one. */
+  readonly tool?: string | undefined;
+  /** The arguments that leave the rule open. */
+  readonly paths?: readonly string[] | undefined;
+  /** For how long such a call counts, in milliseconds. */
+  readonly withinMs?: number | undefined;
+  /** In how many milliseconds this part lets the call through, without another call. */
+  readonly retryAfterMs?: number | undefined;
+  /** In words. */
+  readonly says: string;
+}
+
+/**
+ * What the parts say to a model.
+ *
+ * @param isWhole whether to say also which call is missing, as a way does
+ */
+export function partWords(parts: readonly Part[], isWhole = false): readonly string[] {
+  return parts.flatMap((each) => (!isWhole && isBare(each) ? [] : [wordsOf(each)]));
+}
+
+export function partsToTell(parts: readonly Part[]): readonly RefusedPart[] {
+  return parts.flatMap(partToTell);
+}
+
+function partToTell(part: Part): readonly RefusedPart[] {
+  if (part.part === 'any') return partsToTell(part.parts);
+  const says = wordsOf(part);
+  if (part.part === 'arguments') return [{ part: part.part, paths: part.paths, says }];
+  if (part.part === 'once') return [{ part: part.part, tool: part.tool, says }];
+  const { tool, withinMs } = part.part === 'limit' ? part.limit : part.leaf;
+  const waits = part.part === 'after' ? {} : wait(part.retryAfterMs);
+  return [{ part: part.part, tool, ...window(withinMs), ...waits, says }];
+}
+
+/** In how many milliseconds the call may be made again, as a member. */
+export function retryOf(parts: readonly Part[]): { readonly retryAfterMs?: number } {
+  return wait(retryAfter(parts));
+}
+
+function window(withinMs: number): Pick<RefusedPart, 'withinMs'> {
+  return withinMs === Number.POSITIVE_INFINITY ? {} : { withinMs };
+}
+
+function wait(retryAfterMs: number | undefined): { readonly retryAfterMs?: number } {
+  return retryAfterMs === undefined ? {} : { retryAfterMs };
+}
+
+/** A call that was never made, and of which any will do. */
+function isBare(part: Part): boolean {
+  if (part.part === 'any') return part.parts.every(isBare);
+  if (part.part !== 'after' || part.near !== 'none') return false;
+  const { times, tests, same, withinMs, outcome } = part.leaf;
+  const isAny = tests.length + same.length === 0 && outcome === 'succeeded';
+  return times === 1 && isAny && withinMs === Number.POSITIVE_INFINITY;
+}
+
+function wordsOf(part: Part): string {
+  switch (part.part) {
+    case 'arguments':
+      return argumentWords(part.paths, part.why);
+    case 'any':
+      return part.parts.map(wordsOf).join(', or ');
+    case 'after':
+      return afterWords(part);
+    case 'notAfter': {
+      const { tool, withinMs, outcome, times } = part.leaf;
+      const often = times > 1 ? `${times} times ` : '';
+      const what = outcome === 'failed' ? 'failed' : outcome === 'any' ? 'was called' : 'succeeded';
+      if (withinMs === Number.POSITIVE_INFINITY) return `${tool} ${what} ${often}before`;
+      return `${tool} ${what} ${often}less than ${windowWords(withinMs)} ago${again(part)}`;
+    }
+    case 'once':
+      return `an earlier call of ${part.tool} may have succeeded, and it may only once`;
+    case 'limit':
+      return limitWords(part.limit, part);
+  }
+}
+
+function again({ retryAfterMs }: { readonly retryAfterMs: number | undefined }): string {
+  return retryAfterMs === undefined ? '' : `: again in ${waitWords(retryAfterMs)}`;
+}
+
+function argumentWords(paths: readonly string[], why: 'when' | 'same' | 'sum'): string {
+  const named = paths.filter((each) => each !== '').map((each) => JSON.stringify(each));
+  const what = named.length === 0 ? 'its arguments' : `its argument ${named.join(' and ')}`;
+  if (why === 'sum') return `${what} must be a number that is not negative, and not too long`;
+  if (why === 'same') return `${what} must be there, and be no empty list`;
+  return `${what} must be there, and of the type that a rule compares`;
+}
+
+/** What is needed of an earlier call: `call approve_transfer first`. */
+function afterWords({ leaf, near, count }: Extract<Part, { part: 'after' }>): string {
+  const { tool, withinMs, times, distinct, tests, outcome } = leaf;
+  if (outcome === 'failed') return `${tool} must have failed before`;
+  const window = windowWords(withinMs);
+  if (near === 'late' && times === 1)
+    return `call ${tool} again: its answer is older than ${window}`;
+  if (near === 'used' && times === 1)
+    return `call ${tool} again${agreement(leaf)}: each of its successes counts once`;
+  const often = times > 1 ? ` ${times} times` : '';
+  const different = distinct === undefined ? '' : ` with different ${distinct.path}`;
+  const tested = tests.map(
+    ({ from, said }) =>
+      `, with ${from === 'args' ? 'arguments' : 'a result'} ${conditionWords(said)}`,
+  );
+  const made = times > 1 && count > 0 ? ` (${count} so far)` : '';
+  const lasting = withinMs === Number.POSITIVE_INFINITY ? '' : `: it counts for ${window}`;
+  const what = `${often}${different}${tested.join('')}${made}${lasting}`;
+  return `call ${tool}${agreement(leaf)} first${what}`;
+}
+
+/** `with the same order_id`, `so that its result has to_account as accountId`. */
+function agreement({ same }: Leaf): string {
+  if (same.length === 0) return '';
+  if (same.every(isSameName))
+    return ` with the same ${same.map(({ own }) => own.path).join(' and ')}`;
+  const pairs = same.map(({ own, earlier }) =>
+    earlier.from === 'result'
+      ? `${own.path} must be ${withArticle(earlier.path)} that it returned`
+      : `its ${earlier.path} the same as ${own.path} here`,
+  );
+  return `, ${pairs.join(' and ')},`;
+}
+
+function withArticle(word: string): string {
+  return /^[aeiou]/i.test(word) ? `an ${word}` : `a ${word}`;
+}
+
+function conditionWords(said: unknown): string {
+  if (typeof said === 'function') return 'that a rule accepts';
+  const members = Object.entries(said as Record<string, unknown>);
+  const isPlain = members.every(([, value]) => typeof value !== 'object' || value === null);
+  if (!isPlain) return `that meet ${JSON.stringify(said)}`;
+  return members.map(([path, value]) => `${path} ${JSON.stringify(value)}`).join(' and ');
+}
+
+function limitWords(
+  { times, sum, withinMs, same, outcome }: CheckedLimit,
+  part: Extract<Part, { part: 'limit' }>,
+): string {
+  const window = withinMs === Number.POSITIVE_INFINITY ? '' : ` in ${windowWords(withinMs)}`;
+  const each =
+    same.length === 0 ? '' : ` for each ${same.map(({ own }) => own.path).join(' and ')}`;
+  const kind = outcome === 'failed' ? ' that fail' : '';
+  if (sum === undefined) return `at most ${times}${kind}${each}${window}${again(part)}`;
+  const { source, bound, isIncluded } = sum;
+  const most = `${isIncluded ? 'at most' : 'less than'} ${showDecimal(bound)}`;
+  const left =
+    part.left === undefined
+      ? ', and an earlier amount is not known'
+      : `, and ${showDecimal(part.left)} is left`;
+  return `${source.path} may add up to ${most}${each}${window}${left}${again(part)}`;
+}

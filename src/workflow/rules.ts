@@ -1,0 +1,527 @@
+/**
+ * What an author says of a tool by rules: after what it may be called, after what not, and how
+ * much. Hides how rules are read and checked, names of requirements and durations.
+ */
+import * as z from 'zod/mini';
+import { digestOf } from '../digest.ts';
+import { InterlockError } from '../errors.ts';
+import { isTable, lazyOptions, parseOptions, showValue } from '../options.ts';
+import {
+  type Condition,
+  type ConditionTest,
+  type Path,
+  parseCondition,
+  parsePath,
+} from './condition.ts';
+import { type Decimal, decimalOf } from './decimal.ts';
+import { ANY_STATE } from './position.ts';
+
+/** Milliseconds, or one whole number with a unit: `'500ms'`, `'30s'`, `'2m'`, `'24h'`, `'7d'`. */
+export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`;
+
+/** A condition on a call's arguments, or a function of them: quick, synchronous, without effects. */
+export type ArgumentsCondition = Condition | ((args: Readonly<Record<string, unknown>>) => boolean);
+
+/** A condition on what a call answered, or a function of it. As {@link ArgumentsCondition}. */
+export type ResultCondition = Condition | ((result: unknown) => boolean);
+
+/** Where an earlier call has a value: a path into its arguments, or into its result. */
+export type EarlierValue = string | { readonly args: string } | { readonly result: string };
+
+/** Which earlier calls of a tool count. `N` are the names of tools. */
+export interface PastCall<N extends string = string> {
+  readonly tool: N;
+  /**
+   * For how long it counts. In `after` from when its outcome was decided, in `notAfter` from the
+   * later of that and its claim, by the store's clock. At the edge it counts no more. Default: for
+   * ever.
+   */
+  readonly within?: Duration | undefined;
+  /**
+   * The values in which the two calls must agree: paths into the arguments, or a table from a path
+   * of this call's arguments to the earlier call's value. Values agree where their JSON is equal.
+   * Of lists, `after` needs each member of this call's among the earlier's, and `notAfter` one in
+   * common. Default: any call counts.
+   */
+  readonly same?: readonly string[] | { readonly [path: string]: EarlierValue } | undefined;
+  /**
+   * The requirement is only about calls whose own arguments meet this. Where they leave it open,
+   * the call is refused. Default: about each call.
+   */
+  readonly when?: ArgumentsCondition | undefined;
+  /** Only earlier calls count whose arguments met this. Default: all. */
+  readonly args?: ArgumentsCondition | undefined;
+  /** Only earlier calls count whose result met this. Default: all. */
+  readonly result?: ResultCondition | undefined;
+  /**
+   * Which outcome counts. `'any'`: each call that was forwarded, also while its outcome is unknown.
+   * Refused calls never count. Default `'succeeded'`.
+   */
+  readonly outcome?: 'succeeded' | 'failed' | 'any' | undefined;
+  /** How many such calls, 1 to 1,000. Default 1. */
+  readonly times?: number | undefined;
+  /** Counts different values only, beside `times`: two approvals by different people. */
+  readonly distinct?: EarlierValue | undefined;
+}
+
+/** An earlier call that a tool needs. */
+export interface EarlierCall<N extends string = string> extends PastCall<N> {
+  /**
+   * Whether a success of this tool uses up as many earlier calls as are needed, those first whose
+   * time is over first. A used call counts for no requirement with `consumes`, of any tool.
+   * `'calls'`: a call that fails uses them up, too. Default `false`.
+   */
+  readonly consumes?: boolean | 'calls' | undefined;
+}
+
+/**
+ * What a tool needs: a tool's success, an earlier call, a named requirement, all of several, or any
+ * of several. In an `any`, a part whose `when` is not met is left out.
+ */
+export type OrderRequirement<N extends string = string, D extends string = string> =
+  | N
+  | EarlierCall<N>
+  | { readonly need: D; readonly when?: ArgumentsCondition | undefined }
+  | {
+      readonly all: readonly OrderRequirement<N, D>[];
+      readonly when?: ArgumentsCondition | undefined;
+    }
+  | {
+      readonly any: readonly OrderRequirement<N, D>[];
+      readonly when?: ArgumentsCondition | undefined;
+    };
+
+/** Which calls of its own tool a limit is about. */
+interface LimitedCalls {
+  /** As in {@link PastCall}, from the later of a call's two times. Default: for ever. */
+  readonly within?: Duration | undefined;
+  /** A limit for each value of these arguments. Of lists one member in common is enough. */
+  readonly same?: readonly string[] | undefined;
+  /** The calls that it judges and counts. Default: all. */
+  readonly when?: ArgumentsCondition | undefined;
+  /** Which calls it counts. One whose outcome is unknown always counts. Default `'succeeded'`. */
+  readonly outcome?: 'succeeded' | 'failed' | 'any' | undefined;
+}
+
+/** How often a tool may be called, or how much its calls may add up to, with this call included. */
+export type Limit = LimitedCalls &
+  (
+    | {
+        /** At most so many, up to 1,000. None with 0, beside `when` none of these. */
+        readonly times: number;
+        readonly sum?: undefined;
+        readonly max?: undefined;
+        readonly below?: undefined;
+      }
+    | {
+        /**
+         * The argument to add up, by its path. It must be a number that is not negative. With
+         * `text` it may be a text such as `"12.50"`. Sums are exact decimals.
+         */
+        readonly sum: string | { readonly path: string; readonly text?: boolean | undefined };
+        /** At most so much. Give this or `below`. */
+        readonly max?: number | undefined;
+        /** Less than so much. */
+        readonly below?: number | undefined;
+        readonly times?: undefined;
+      }
+  );
+
+/** A value of an earlier call, checked. */
+export interface Source {
+  readonly from: 'args' | 'result';
+  readonly path: string;
+  readonly keys: Path;
+}
+
+/** A condition, checked. Its key is the same for the same condition. */
+export interface Test {
+  readonly test: ConditionTest;
+  readonly key: string;
+  /** As the author gave it. */
+  readonly said: unknown;
+}
+
+/** A condition on an earlier call, checked. */
+export interface PastTest extends Test {
+  readonly from: 'args' | 'result';
+}
+
+/** Two values that must agree. */
+export interface Pair {
+  readonly own: Source;
+  readonly earlier: Source;
+}
+
+/** A {@link PastCall}, checked. */
+export interface Leaf {
+  readonly tool: string;
+  readonly outcome: 'succeeded' | 'failed' | 'any';
+  /** `Infinity` where it counts for ever. */
+  readonly withinMs: number;
+  readonly same: readonly Pair[];
+  readonly when: Test | undefined;
+  readonly tests: readonly PastTest[];
+  readonly times: number;
+  readonly distinct: Source | undefined;
+  readonly consumes: 'never' | 'successes' | 'calls';
+}
+
+/** `after` of a rule, checked: with each named requirement in its place. */
+export type Requirement =
+  | Leaf
+  | { readonly all: readonly Requirement[]; readonly when: Test | undefined }
+  | { readonly any: readonly Requirement[]; readonly when: Test | undefined };
+
+/** A {@link Limit}, checked. */
+export interface CheckedLimit {
+  readonly tool: string;
+  /** How often; `undefined` for a sum. */
+  readonly times: number | undefined;
+  readonly sum: CheckedSum | undefined;
+  readonly outcome: 'succeeded' | 'failed' | 'any';
+  readonly withinMs: number;
+  readonly same: readonly Pair[];
+  readonly when: Test | undefined;
+}
+
+export interface CheckedSum {
+  readonly source: Source;
+  readonly isText: boolean;
+  readonly bound: Decimal;
+  /** Whether a sum that is just the bound is allowed. */
+  readonly isIncluded: boolean;
+}
+
+/** What a rule asks of earlier calls, checked. Of a binding of a machine it has limits alone. */
+export interface Demands {
+  readonly tool: string;
+  readonly after: Requirement | undefined;
+  readonly notAfter: readonly Leaf[];
+  readonly limits: readonly CheckedLimit[];
+  /** Whether it may succeed once only. The state says so, but of a call of unknown outcome. */
+  readonly once: boolean;
+}
+
+export function isLeaf(requirement: Requirement): requirement is Leaf {
+  return 'tool' in requirement;
+}
+
+/** Every earlier call that a requirement names, at any depth. */
+export function leavesOf(requirement: Requirement | undefined): readonly Leaf[] {
+  if (requirement === undefined) return [];
+  if (isLeaf(requirement)) return [requirement];
+  return ('all' in requirement ? requirement.all : requirement.any).flatMap(leavesOf);
+}
+
+const UNITS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
+
+/** The store's times are safe integers, so a window may be this long. */
+const LONGEST_WITHIN = 100 * 366 * UNITS.d;
+
+/** How many calls a requirement or a limit may count. */
+const MOST_TIMES = 1_000;
+
+/** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+export function parseDuration(what: string, value: unknown): number {
+  const [, count = '', unit = 'ms'] =
+    (typeof value === 'string' && /^(\d{1,15})(ms|s|m|h|d)$/.exec(value)) || [];
+  const ms =
+    typeof value === 'number' ? value : count === '' ? Number.NaN : Number(count) * unitOf(unit);
+  if (Number.isSafeInteger(ms) && ms > 0 && ms <= LONGEST_WITHIN) return ms;
+  throw fault(
+    what,
+    `expected a duration such as "30s", "2m", "24h" or "7d", or whole milliseconds, ` +
+      `got ${showValue(value)}`,
+  );
+}
+
+function unitOf(unit: string): number {
+  return UNITS[unit as keyof typeof UNITS];
+}
+
+const outcomes = () => z._default(z.enum(['succeeded', 'failed', 'any']), 'succeeded');
+const times = () => z.int().check(z.minimum(1), z.maximum(MOST_TIMES));
+
+const pastShape = () => ({
+  tool: z.string().check(z.minLength(1)),
+  within: z.optional(z.unknown()),
+  same: z.optional(z.unknown()),
+  when: z.optional(z.unknown()),
+  args: z.optional(z.unknown()),
+  result: z.optional(z.unknown()),
+  outcome: outcomes(),
+  times: z.optional(times()),
+  distinct: z.optional(z.unknown()),
+});
+const pastSchema = lazyOptions(pastShape);
+const earlierSchema = lazyOptions(() => ({
+  ...pastShape(),
+  consumes: z._default(z.union([z.boolean(), z.literal('calls')]), false),
+}));
+const groupSchema = lazyOptions(() => ({
+  need: z.optional(z.string()),
+  all: z.optional(z.array(z.unknown()).check(z.minLength(1))),
+  any: z.optional(z.array(z.unknown()).check(z.minLength(1))),
+  when: z.optional(z.unknown()),
+}));
+const limitSchema = lazyOptions(() => ({
+  // A tool with none at all can never be called, or none of the calls that `when` chooses.
+  times: z.optional(z.int().check(z.minimum(0), z.maximum(MOST_TIMES))),
+  sum: z.optional(z.unknown()),
+  max: z.optional(z.number().check(z.minimum(0))),
+  below: z.optional(z.number().check(z.minimum(0))),
+  within: z.optional(z.unknown()),
+  same: z.optional(z.array(z.string()).check(z.minLength(1))),
+  when: z.optional(z.unknown()),
+  outcome: outcomes(),
+}));
+const sumSchema = lazyOptions(() => ({ path: z.string(), text: z._default(z.boolean(), false) }));
+
+/** Named requirements, checked where a rule names them. */
+export class Needs {
+  readonly #given: ReadonlyMap<string, unknown>;
+  readonly #known = new Map<string, Requirement>();
+  readonly #open: string[] = [];
+
+  /** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+  constructor(what: string, needs: unknown = {}) {
+    if (!isTable(needs))
+      throw fault(what, `needs: expected a table of requirements, got ${showValue(needs)}`);
+    this.#given = new Map(Object.entries(needs));
+    for (const name of this.#given.keys()) this.named(`${what}: needs`, name);
+  }
+
+  /** @throws InterlockError `ERR_INTERLOCK_CONFIG` for an unknown name, and for a circle */
+  named(what: string, name: string): Requirement {
+    const known = this.#known.get(name);
+    if (known !== undefined) return known;
+    if (!this.#given.has(name)) {
+      const names = [...this.#given.keys()].map(showValue).join(', ') || 'none';
+      throw fault(what, `expected one of the gate's "needs" (${names}), got ${showValue(name)}`);
+    }
+    const start = this.#open.indexOf(name);
+    if (start !== -1) {
+      const circle = [...this.#open.slice(start), name].map(showValue).join(' needs ');
+      throw fault(what, `a need cannot need itself: ${circle}`);
+    }
+    this.#open.push(name);
+    const parsed = parseAfter(`${what}: ${showValue(name)}`, this.#given.get(name), this);
+    this.#open.pop();
+    this.#known.set(name, parsed);
+    return parsed;
+  }
+}
+
+/** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+export function parseAfter(what: string, after: unknown, needs: Needs): Requirement {
+  const list: readonly unknown[] = Array.isArray(after) ? after : [after];
+  if (list.length === 0) throw fault(what, 'expected one requirement or more, got an empty array');
+  const parsed = list.map((each) => parseRequirement(what, each, needs));
+  const [only] = parsed;
+  return parsed.length === 1 && only !== undefined ? only : { all: parsed, when: undefined };
+}
+
+function parseRequirement(what: string, value: unknown, needs: Needs): Requirement {
+  if (typeof value === 'string' || (isTable(value) && Object.hasOwn(value, 'tool')))
+    return parsePast(what, value, true);
+  const keys = isTable(value) ? Object.keys(value).filter((key) => key !== 'when') : [];
+  const [kind, ...others] = keys;
+  if (others.length > 0 || !(kind === 'need' || kind === 'all' || kind === 'any')) {
+    const got = isTable(value) ? `{ ${Object.keys(value).join(', ')} }` : showValue(value);
+    throw fault(
+      what,
+      `expected the name of a tool, { tool }, { need }, { all: […] } or { any: […] }, got ${got}`,
+    );
+  }
+  const own = `${what}: ${kind}`;
+  const given = (value as Record<string, unknown>)[kind];
+  if (kind !== 'need' && (!Array.isArray(given) || given.length === 0))
+    throw fault(own, `expected one requirement or more, got ${showValue(given)}`);
+  const { need, all, any: some, when } = parseOptions(what, groupSchema, value);
+  const asked = parseTest(`${what}: when`, when);
+  if (need !== undefined) return { all: [needs.named(own, need)], when: asked };
+  const parts = (all ?? some ?? []).map((each) => parseRequirement(own, each, needs));
+  return all === undefined ? { any: parts, when: asked } : { all: parts, when: asked };
+}
+
+/** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+export function parseNotAfter(what: string, notAfter: unknown): readonly Leaf[] {
+  const list: readonly unknown[] = Array.isArray(notAfter) ? notAfter : [notAfter];
+  if (list.length === 0) throw fault(what, 'expected one call or more, got an empty array');
+  return list.map((each) => parsePast(what, each, false));
+}
+
+function parsePast(what: string, value: unknown, mayConsume: boolean): Leaf {
+  if (typeof value === 'string') {
+    checkName(what, value);
+    return leaf({ tool: value });
+  }
+  const given = parseOptions(what, mayConsume ? earlierSchema : pastSchema, value);
+  const { tool, outcome } = given;
+  checkName(what, tool);
+  const { consumes = false } = given as { consumes?: boolean | 'calls' };
+  const { times: count, distinct } = given;
+  if (distinct !== undefined && count === undefined)
+    throw fault(what, '"distinct" says which calls "times" counts; give "times" too');
+  const tests = (['args', 'result'] as const).flatMap((from): PastTest[] => {
+    const test = parseTest(`${what}: ${from}`, given[from]);
+    return test === undefined ? [] : [{ ...test, from }];
+  });
+  return leaf({
+    tool,
+    outcome,
+    withinMs: withinOf(what, given.within),
+    same: parseSame(`${what}: same`, given.same),
+    when: parseTest(`${what}: when`, given.when),
+    tests,
+    times: count ?? 1,
+    distinct: distinct === undefined ? undefined : sourceOf(`${what}: distinct`, distinct),
+    consumes: consumes === 'calls' ? 'calls' : consumes ? 'successes' : 'never',
+  });
+}
+
+function leaf(given: Partial<Leaf> & Pick<Leaf, 'tool'>): Leaf {
+  return Object.freeze({
+    outcome: 'succeeded',
+    withinMs: Number.POSITIVE_INFINITY,
+    same: [],
+    when: undefined,
+    tests: [],
+    times: 1,
+    distinct: undefined,
+    consumes: 'never',
+    ...given,
+  });
+}
+
+function withinOf(what: string, within: unknown): number {
+  return within === undefined ? Number.POSITIVE_INFINITY : parseDuration(`${what}: within`, within);
+}
+
+function parseSame(what: string, same: unknown): readonly Pair[] {
+  if (same === undefined) return [];
+  const isList = Array.isArray(same);
+  if (!isList && !isTable(same))
+    throw fault(what, `expected a list of arguments, or a table of them, got ${showValue(same)}`);
+  const pairs: (readonly [unknown, unknown])[] = isList
+    ? [...new Set<unknown>(same)].map((each) => [each, each] as const)
+    : Object.entries(same);
+  if (pairs.length === 0) throw fault(what, 'expected one argument or more, got none');
+  return pairs.map(([own, earlier]) => {
+    if (typeof own !== 'string' || own === '')
+      throw fault(what, `expected the path of an argument, got ${showValue(own)}`);
+    return { own: sourceOf(what, own), earlier: sourceOf(`${what}: ${showValue(own)}`, earlier) };
+  });
+}
+
+function sourceOf(what: string, value: unknown): Source {
+  const table = isTable(value) ? Object.entries(value) : [['args', value] as const];
+  const [[from, path] = ['', undefined]] = table;
+  if (table.length !== 1 || (from !== 'args' && from !== 'result') || typeof path !== 'string')
+    throw fault(
+      what,
+      `expected a path such as "order_id", { args: path } or { result: path }, ` +
+        `got ${isTable(value) ? `{ ${Object.keys(value).join(', ')} }` : showValue(value)}`,
+    );
+  return Object.freeze({ from, path, keys: parsePath(what, path) });
+}
+
+/** @throws InterlockError `ERR_INTERLOCK_CONFIG` for what is neither a condition nor a function */
+function parseTest(what: string, given: unknown): Test | undefined {
+  if (given === undefined) return undefined;
+  if (typeof given !== 'function') {
+    const test = parseCondition(what, given);
+    return Object.freeze({ test, key: digestOf(given).slice(0, 12), said: given });
+  }
+  if (Object.prototype.toString.call(given).startsWith('[object Async'))
+    throw fault(what, 'expected a condition, or a function that is not asynchronous');
+  const test: ConditionTest = (read, unknown) => {
+    let answer: unknown;
+    try {
+      answer = given(read([]));
+    } catch {
+      answer = undefined;
+    }
+    if (typeof answer === 'boolean') return answer;
+    // Its rejection, if it is a promise, must not end the process.
+    Promise.resolve(answer).catch(() => {});
+    unknown?.('');
+    return undefined;
+  };
+  return Object.freeze({ test, key: digestOf(String(given)).slice(0, 12), said: given });
+}
+
+/** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+export function parseLimits(what: string, tool: string, limit: unknown): readonly CheckedLimit[] {
+  if (limit === undefined) return [];
+  const list: readonly unknown[] = Array.isArray(limit) ? limit : [limit];
+  if (list.length === 0) throw fault(what, 'expected one limit or more, got an empty array');
+  return list.map((each) => parseLimit(what, tool, each));
+}
+
+function parseLimit(what: string, tool: string, value: unknown): CheckedLimit {
+  if (!isTable(value))
+    throw fault(
+      what,
+      `expected { times } or { sum, max } or { sum, below }, got ${showValue(value)}`,
+    );
+  const {
+    times: count,
+    sum,
+    max,
+    below,
+    within,
+    same,
+    when,
+    outcome,
+  } = parseOptions(what, limitSchema, value);
+  if ((count === undefined) === (sum === undefined))
+    throw fault(what, 'expected one of "times" and "sum"');
+  if (sum === undefined && (max ?? below) !== undefined)
+    throw fault(what, '"max" and "below" bound a "sum"; for calls say "times" alone');
+  if (sum !== undefined && (max === undefined) === (below === undefined))
+    throw fault(what, 'a "sum" has one of "max" and "below"');
+  return Object.freeze({
+    tool,
+    times: count,
+    sum: sum === undefined ? undefined : parseSum(what, sum, max, below),
+    outcome,
+    withinMs: withinOf(what, within),
+    same: parseSame(`${what}: same`, same),
+    when: parseTest(`${what}: when`, when),
+  });
+}
+
+function parseSum(
+  what: string,
+  sum: unknown,
+  max: number | undefined,
+  below: number | undefined,
+): CheckedSum {
+  const { path, text } =
+    typeof sum === 'string'
+      ? { path: sum, text: false }
+      : parseOptions(`${what}: sum`, sumSchema, sum);
+  const source = sourceOf(`${what}: sum`, path);
+  const given = max ?? below ?? 0;
+  const bound = decimalOf(given, false);
+  const [name] = max === undefined ? ['below'] : ['max'];
+  if (bound === undefined || (below !== undefined && below === 0))
+    throw fault(
+      `${what}: ${name}`,
+      `expected a number ${below === undefined ? 'from' : 'above'} 0 up to 2^53, ` +
+        `got ${showValue(given)}`,
+    );
+  return Object.freeze({ source, isText: text, bound, isIncluded: max !== undefined });
+}
+
+/** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+export function checkName(what: string, name: unknown): void {
+  if (typeof name === 'string' && name !== '' && name !== ANY_STATE) return;
+  throw fault(what, `expected the name of a tool, got ${showValue(name)}`);
+}
+
+function fault(what: string, why: string): InterlockError {
+  return new InterlockError('ERR_INTERLOCK_CONFIG', `${what}: ${why}`);
+}

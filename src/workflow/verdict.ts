@@ -1,0 +1,671 @@
+/**
+ * Whether what a run did before allows a call, by its tool's rules. Hides windows, agreement of
+ * values, which earlier calls are used up, and when a limit leaves room again. Pure.
+ */
+import { MISSING, type Reader, type Truth } from './condition.ts';
+import { compareDecimals, type Decimal, decimalOf, plus, ZERO_DECIMAL } from './decimal.ts';
+import {
+  amountOf,
+  columnOfAmount,
+  columnOfSource,
+  columnOfTest,
+  type Fact,
+  type Facts,
+  idOf,
+  type Ledger,
+  laterTime,
+  MOST_FACTS,
+  membersOf,
+  type Noted,
+  NULL_LETTER,
+  type Used,
+  type Value,
+} from './facts.ts';
+import {
+  type CheckedLimit,
+  type CheckedSum,
+  type Demands,
+  isLeaf,
+  type Leaf,
+  leavesOf,
+  type Pair,
+  type Requirement,
+  type Source,
+  type Test,
+} from './rules.ts';
+
+/** A call whose outcome is not known. */
+export interface UnknownCall {
+  readonly tool: string;
+  readonly claimedAt: number;
+  readonly idempotencyKey: string;
+  readonly noted: Noted;
+  /** What its tool's rules ask. */
+  readonly demands: Demands | undefined;
+  /** The tools whose success it undoes, if it succeeded. */
+  readonly undoes: readonly string[];
+}
+
+/** What a run did before, at one time. */
+export interface Past {
+  readonly ledger: Ledger;
+  readonly facts: Facts;
+  /** Whether a tool without facts is done: the state says so. */
+  isDone(tool: string): boolean;
+  /** By the store's clock. */
+  readonly now: number;
+  readonly unknown: readonly UnknownCall[];
+}
+
+/** What a call that is judged says of itself. */
+export interface OwnCall {
+  /** The digests of the members of a value. */
+  members(source: Source): readonly string[] | 'missing' | 'unclear';
+  /** @param unknown is told each path that leaves the condition open */
+  truth(test: Test, unknown?: (path: string) => void): Truth;
+  amount(sum: CheckedSum): Decimal | undefined;
+}
+
+/**
+ * A call with its arguments.
+ *
+ * @param salt with which the values in the run's facts are digested
+ */
+export function callWith(read: Reader, salt: string): OwnCall {
+  const known = new Map<string, readonly string[] | 'missing' | 'unclear'>();
+  return {
+    members: ({ path, keys }) => {
+      const before = known.get(path);
+      if (before !== undefined) return before;
+      const value = read(keys);
+      const found = value === MISSING ? 'missing' : (membersOf(value, salt) ?? 'unclear');
+      const isOne = typeof found === 'string' && value !== MISSING && found !== 'unclear';
+      const members = isOne ? [found] : (found as readonly string[] | 'missing' | 'unclear');
+      known.set(path, members);
+      return members;
+    },
+    truth: ({ test }, unknown) => test(read, unknown),
+    amount: ({ source, isText }) => decimalOf(read(source.keys), isText),
+  };
+}
+
+/** Where a rule uses calls up, what it reads of a call is noted under these names. */
+const OWN_MEMBERS = 'own.';
+const OWN_TRUTH = 'own?';
+
+/** What a rule that uses calls up reads of a call, so that it can be judged once more later. */
+export function noteOwn(demands: Demands | undefined, call: OwnCall, noted: Noted): Noted {
+  const leaves = leavesOf(demands?.after);
+  if (demands?.after === undefined || leaves.every(({ consumes }) => consumes === 'never'))
+    return noted;
+  const values = new Map<string, Value>();
+  const visit = (requirement: Requirement): void => {
+    const { when } = requirement;
+    if (when !== undefined) {
+      const truth = call.truth(when);
+      values.set(`${OWN_TRUTH}${when.key}`, truth === undefined ? null : truth ? 't' : 'f');
+    }
+    if (isLeaf(requirement)) {
+      for (const { own } of requirement.same) {
+        const members = call.members(own);
+        values.set(`${OWN_MEMBERS}${own.path}`, typeof members === 'string' ? null : members);
+      }
+      return;
+    }
+    for (const each of 'all' in requirement ? requirement.all : requirement.any) visit(each);
+  };
+  visit(demands.after);
+  return { k: [...noted.k, ...values.keys()], v: [...noted.v, ...values.values()] };
+}
+
+/** A call of which only that is known. */
+function notedCall({ k, v }: Noted): OwnCall {
+  const valueAt = (key: string): Value => v[k.indexOf(key)] ?? null;
+  return {
+    members: ({ path }) => {
+      const value = valueAt(`${OWN_MEMBERS}${path}`);
+      return typeof value === 'string' || value === null ? 'unclear' : value;
+    },
+    truth: ({ key }) => {
+      const value = valueAt(`${OWN_TRUTH}${key}`);
+      return value === null ? undefined : value === 't';
+    },
+    amount: () => undefined,
+  };
+}
+
+/** What a call that was let through at its claim used up, as far as its note tells. */
+export function usesOf(
+  demands: Demands | undefined,
+  past: Past,
+  noted: Noted,
+): { readonly uses: readonly Used[]; readonly usesOfCalls: readonly Used[] } {
+  if (demands?.after === undefined) return NO_USES;
+  const verdict = judge({ ...demands, notAfter: [], limits: [] }, past, notedCall(noted));
+  return verdict.allows ? verdict : NO_USES;
+}
+
+/** Why a call is not allowed: one part of its tool's rules. */
+export type Part =
+  | {
+      readonly part: 'arguments';
+      readonly paths: readonly string[];
+      readonly why: 'when' | 'same' | 'sum';
+    }
+  | {
+      readonly part: 'after';
+      readonly leaf: Leaf;
+      /** How many calls count. */
+      readonly count: number;
+      /** What there is besides: a call that counts no more, or one that differs. */
+      readonly near: 'none' | 'late' | 'used' | 'other';
+    }
+  | { readonly part: 'any'; readonly parts: readonly Part[] }
+  /** An earlier call of the tool may have succeeded, and it may only once. */
+  | { readonly part: 'once'; readonly tool: string }
+  | { readonly part: 'notAfter'; readonly leaf: Leaf; readonly retryAfterMs: number | undefined }
+  | {
+      readonly part: 'limit';
+      readonly limit: CheckedLimit;
+      /** What is left of a sum; `undefined` where an earlier amount is not known. */
+      readonly left?: Decimal | undefined;
+      readonly retryAfterMs: number | undefined;
+    };
+
+export type Verdict =
+  | { readonly allows: true; readonly uses: readonly Used[]; readonly usesOfCalls: readonly Used[] }
+  | {
+      readonly allows: false;
+      readonly reason: 'arguments' | 'order' | 'limit';
+      readonly parts: readonly Part[];
+    };
+
+/** Judges one call by one rule. */
+export function judge(demands: Demands, past: Past, call: OwnCall): Verdict {
+  return new Judgement(past, call).of(demands);
+}
+
+/** Whether a mark of the state holds: what does not depend on a call's arguments. */
+export function holdsFor(leaf: Leaf, kind: 'after' | 'notAfter', past: Past): boolean {
+  const judgement = new Judgement(past, undefined);
+  return judgement.isReached(leaf, judgement.counting(leaf, kind));
+}
+
+/**
+ * The limits that refuse each call of the tool now, whatever its arguments; and when one of them
+ * leaves room again.
+ */
+export function exhausted(limits: readonly CheckedLimit[], past: Past): Part | undefined {
+  const judgement = new Judgement(past, undefined);
+  for (const limit of limits) {
+    if (limit.when !== undefined || limit.same.length > 0) continue;
+    const part = judgement.limitPart(limit);
+    if (part !== undefined) return part;
+  }
+  return undefined;
+}
+
+/** In how many milliseconds time alone lets the call through; `undefined` where it does not. */
+export function retryAfter(parts: readonly Part[]): number | undefined {
+  let longest = 0;
+  for (const each of parts) {
+    const ms = each.part === 'notAfter' || each.part === 'limit' ? each.retryAfterMs : undefined;
+    if (ms === undefined) return undefined;
+    longest = Math.max(longest, ms);
+  }
+  return parts.length === 0 ? undefined : longest;
+}
+
+/** The tools whose success may mend what is missing. */
+export function mending(parts: readonly Part[]): readonly string[] {
+  return parts.flatMap((each) => {
+    if (each.part === 'any') return mending(each.parts);
+    return each.part === 'after' ? [each.leaf.tool] : [];
+  });
+}
+
+class Judgement {
+  readonly #past: Past;
+  readonly #call: OwnCall | undefined;
+  readonly #unknown = new Map<string, readonly Fact[]>();
+  /** The facts that unknown calls, and requirements before, use up. */
+  readonly #taken = new Set<Fact>();
+  readonly #uses: { readonly used: Used; readonly ofCalls: boolean }[] = [];
+
+  constructor(past: Past, call: OwnCall | undefined) {
+    this.#past = past;
+    this.#call = call;
+    for (const { demands, claimedAt, noted } of past.unknown) {
+      if (demands === undefined) continue;
+      // What such a call uses up, nobody else may.
+      const { uses } = usesOf(demands, { ...past, now: claimedAt, unknown: [] }, noted);
+      for (const [tool, id] of uses) {
+        const found = past.facts
+          .of(tool)
+          .facts.find((each) => !this.#taken.has(each) && idOf(each) === id);
+        if (found !== undefined) this.#taken.add(found);
+      }
+    }
+  }
+
+  of({ tool, after, notAfter, limits, once }: Demands): Verdict {
+    const unclear = this.#unclear(after, notAfter, limits);
+    if (unclear.length > 0) return { allows: false, reason: 'arguments', parts: unclear };
+    const missing = after === undefined ? [] : this.#missing(after, false);
+    for (const each of notAfter) {
+      if (each.when !== undefined && this.#truth(each.when) === false) continue;
+      const part = this.#barred(each);
+      if (part !== undefined) missing.push(part);
+    }
+    if (once && this.#past.unknown.some((each) => each.tool === tool))
+      missing.push({ part: 'once', tool });
+    if (missing.length > 0) return { allows: false, reason: 'order', parts: missing };
+    const spent: Part[] = [];
+    for (const each of limits) {
+      if (each.when !== undefined && this.#truth(each.when) === false) continue;
+      const part = this.limitPart(each);
+      if (part !== undefined) spent.push(part);
+    }
+    if (spent.length > 0) return { allows: false, reason: 'limit', parts: spent };
+    if (this.#uses.length === 0) return NOTHING_USED;
+    const uses = this.#uses.map(({ used }) => used);
+    const usesOfCalls = this.#uses.flatMap(({ used, ofCalls }) => (ofCalls ? [used] : []));
+    return { allows: true, uses, usesOfCalls };
+  }
+
+  // --- this call's own values -----------------------------------------------------------------
+
+  #truth(when: Test): Truth {
+    return this.#call?.truth(when);
+  }
+
+  /** What of the call's own arguments leaves a rule open: the call is refused then. */
+  #unclear(
+    after: Requirement | undefined,
+    notAfter: readonly Leaf[],
+    limits: readonly CheckedLimit[],
+  ): readonly Part[] {
+    const parts: Part[] = [];
+    const ask = (asked: Pick<Leaf, 'when' | 'same'>, mayMiss: boolean): void => {
+      const { when, same } = asked;
+      const paths: string[] = [];
+      const truth =
+        when === undefined || this.#call === undefined
+          ? true
+          : this.#call.truth(when, (path) => paths.push(path));
+      if (truth === undefined) parts.push({ part: 'arguments', paths, why: 'when' });
+      if (truth !== true) return;
+      const odd = same.filter(({ own }) => {
+        const members = this.#call?.members(own);
+        return members === 'unclear' || (members === 'missing' && !mayMiss);
+      });
+      if (odd.length > 0)
+        parts.push({ part: 'arguments', paths: odd.map(({ own }) => own.path), why: 'same' });
+    };
+    const visit = (requirement: Requirement): void => {
+      if (isLeaf(requirement)) {
+        ask(requirement, true);
+        return;
+      }
+      const { when } = requirement;
+      ask({ when, same: [] }, true);
+      // What is left out asks nothing of the call.
+      if (when !== undefined && this.#truth(when) === false) return;
+      for (const each of 'all' in requirement ? requirement.all : requirement.any) visit(each);
+    };
+    if (after !== undefined) visit(after);
+    for (const each of notAfter) ask(each, false);
+    for (const each of limits) {
+      ask(each, false);
+      const { sum, when } = each;
+      if (sum === undefined || (when !== undefined && this.#truth(when) !== true)) continue;
+      if (this.#amount(each) === undefined)
+        parts.push({ part: 'arguments', paths: [sum.source.path], why: 'sum' });
+    }
+    return parts;
+  }
+
+  #amount({ sum }: CheckedLimit): Decimal | undefined {
+    if (sum === undefined || this.#call === undefined) return ZERO_DECIMAL;
+    return this.#call.amount(sum);
+  }
+
+  // --- earlier calls --------------------------------------------------------------------------
+
+  /** The calls of a tool that were decided, and those whose outcome is unknown. */
+  #factsOf(tool: string): readonly Fact[] {
+    const { facts, unknown } = this.#past;
+    const decided = facts.of(tool).facts;
+    if (unknown.length === 0) return decided;
+    const known = this.#unknown.get(tool);
+    if (known !== undefined) return known;
+    const open = unknown.flatMap((each): Fact[] => {
+      if (each.tool !== tool) return [];
+      const { claimedAt, noted } = each;
+      const values = this.#past.ledger.valuesOf(tool, noted);
+      return [{ ...NEW, outcome: 'unknown', claimedAt, decidedAt: claimedAt, values }];
+    });
+    const all = open.length === 0 ? decided : [...decided, ...open];
+    this.#unknown.set(tool, all);
+    return all;
+  }
+
+  /** The facts that count for a leaf, whatever its `same`. */
+  counting(leaf: Leaf, kind: 'after' | 'notAfter'): readonly Fact[] {
+    const { now, ledger, isDone, unknown } = this.#past;
+    const { tool, outcome, withinMs, tests, consumes } = leaf;
+    // A call that may have undone them leaves no success to rely on.
+    const isShaky =
+      kind === 'after' &&
+      outcome !== 'failed' &&
+      unknown.some(({ undoes }) => undoes.includes(tool));
+    if (isShaky && outcome === 'succeeded') return NO_FACTS;
+    // The state says of a plain success all that there is to know.
+    if (!ledger.keeps(tool)) return isDone(tool) ? PLAIN : NO_FACTS;
+    const places = tests.map((each) => ledger.placeOf(tool, columnOfTest(each.from, each)));
+    const isNeeded = kind === 'after';
+    return this.#factsOf(tool).filter((fact) => {
+      if (fact.isUndone || !isOfOutcome(fact, outcome, isNeeded)) return false;
+      if (isShaky && fact.outcome !== 'failed') return false;
+      if (consumes !== 'never' && (fact.isUsed || this.#taken.has(fact))) return false;
+      if (isNeeded ? !isRecent(fact, withinMs, now) : !isCurrent(fact, withinMs, now)) return false;
+      return places.every((place) => {
+        const value = fact.values[place] ?? null;
+        return isNeeded ? value === 't' : value !== 'f';
+      });
+    });
+  }
+
+  /** Whether these facts are as many as a leaf asks for. */
+  isReached({ times, distinct, tool }: Leaf, facts: readonly Fact[], isNeeded = true): boolean {
+    if (distinct === undefined)
+      return facts.length >= times || facts.reduce((all, { count }) => all + count, 0) >= times;
+    const place = this.#past.ledger.placeOf(tool, columnOfSource(distinct));
+    return differing(facts, place, isNeeded) >= times;
+  }
+
+  /** @param isNeeded for `after`, which needs all members of this call's value, and knows them */
+  #agreeing(
+    { tool, same }: Pick<Leaf, 'tool' | 'same'>,
+    facts: readonly Fact[],
+    isNeeded: boolean,
+  ): readonly Fact[] {
+    if (same.length === 0) return facts;
+    const places = same.map(({ earlier }) =>
+      this.#past.ledger.placeOf(tool, columnOfSource(earlier)),
+    );
+    return facts.filter(({ values }) =>
+      same.every(({ own }, i) => {
+        const members = this.#call?.members(own);
+        const value = values[places[i] ?? -1] ?? null;
+        // Words of a call without arguments: any value may be given.
+        if (members === undefined) return value !== null || !isNeeded;
+        if (members === 'missing' || members === 'unclear') return false;
+        if (value === null) return !isNeeded;
+        const earlier = typeof value === 'string' ? [value] : value;
+        return isNeeded
+          ? members.every((each) => earlier.includes(each))
+          : members.some((each) => earlier.some((other) => mayBe(each, other)));
+      }),
+    );
+  }
+
+  /** What is missing of a requirement; nothing where it is met. Takes what it uses up. */
+  #missing(requirement: Requirement, isAlternative: boolean): Part[] {
+    const { when } = requirement;
+    if (when !== undefined && this.#truth(when) === false) return [];
+    if (isLeaf(requirement)) return this.#missingLeaf(requirement);
+    if ('all' in requirement) {
+      const before = isAlternative ? new Set(this.#taken) : undefined;
+      const used = this.#uses.length;
+      const parts = requirement.all.flatMap((each) => this.#missing(each, isAlternative));
+      if (before !== undefined && parts.length > 0) this.#giveBack(before, used);
+      return parts;
+    }
+    const open = requirement.any.filter((each) => !this.#isLeftOut(each));
+    if (open.length === 0) return [];
+    const missing: Part[] = [];
+    let isMet = false;
+    for (const each of open) {
+      const parts = this.#missing(each, true);
+      if (parts.length === 0) isMet = true;
+      missing.push(...parts);
+    }
+    return isMet ? [] : [{ part: 'any', parts: missing }];
+  }
+
+  /** Whether a requirement is not about this call, nor any part of it. */
+  #isLeftOut(requirement: Requirement): boolean {
+    const { when } = requirement;
+    if (when !== undefined && this.#truth(when) === false) return true;
+    if (isLeaf(requirement)) return false;
+    const parts = 'all' in requirement ? requirement.all : requirement.any;
+    return parts.every((each) => this.#isLeftOut(each));
+  }
+
+  /** An alternative of which a part is missing uses nothing up. */
+  #giveBack(before: ReadonlySet<Fact>, used: number): void {
+    for (const each of this.#taken) if (!before.has(each)) this.#taken.delete(each);
+    this.#uses.length = used;
+  }
+
+  #missingLeaf(leaf: Leaf): Part[] {
+    const { tool, times, distinct, consumes } = leaf;
+    const all = this.counting(leaf, 'after');
+    const facts = this.#agreeing(leaf, all, true);
+    if (!this.isReached(leaf, facts))
+      return [{ part: 'after', leaf, count: facts.length, near: this.#nearOf(leaf, all) }];
+    if (consumes === 'never') return [];
+    const place =
+      distinct === undefined ? -1 : this.#past.ledger.placeOf(tool, columnOfSource(distinct));
+    const seen = new Set<Value>();
+    const letter = place === -1 ? '' : this.#letterFor(leaf, facts, place);
+    // Those that expire first: all of a leaf live for the same time.
+    const first = [...facts].sort((a, b) => a.decidedAt - b.decidedAt);
+    let left = times;
+    for (const fact of first) {
+      if (left === 0) break;
+      const value = fact.values[place] ?? null;
+      const isOfType = typeof value === 'string' && value.startsWith(letter);
+      if (distinct !== undefined && (!isOfType || seen.has(value))) continue;
+      seen.add(value);
+      left--;
+      this.#taken.add(fact);
+      this.#uses.push({ used: [tool, idOf(fact)], ofCalls: consumes === 'calls' });
+    }
+    return [];
+  }
+
+  /** The JSON type of which there are enough different values; of several, the first one. */
+  #letterFor({ times }: Leaf, facts: readonly Fact[], place: number): string {
+    const first = [...facts].sort((a, b) => a.decidedAt - b.decidedAt);
+    const letters = first.flatMap(({ values }) => {
+      const value = values[place];
+      return typeof value === 'string' ? [value.slice(0, 1)] : [];
+    });
+    const isEnough = (letter: string): boolean =>
+      differing(
+        facts.filter(({ values }) => String(values[place] ?? '').startsWith(letter)),
+        place,
+        true,
+      ) >= times;
+    return letters.find((each) => each !== NULL_LETTER && isEnough(each)) ?? '';
+  }
+
+  #nearOf(leaf: Leaf, counting: readonly Fact[]): 'none' | 'late' | 'used' | 'other' {
+    if (counting.length > 0) return 'other';
+    const done = this.counting({ ...leaf, tests: [], consumes: 'never' }, 'after');
+    if (done.length > 0) return done.some((each) => !each.isUsed) ? 'other' : 'used';
+    const ever = { ...leaf, tests: [], consumes: 'never', withinMs: Infinity } as const;
+    return this.counting(ever, 'after').length > 0 ? 'late' : 'none';
+  }
+
+  // --- what must not be there, and how much ---------------------------------------------------
+
+  #barred(leaf: Leaf): Part | undefined {
+    const { tool, withinMs, times, distinct } = leaf;
+    const { now, facts, ledger } = this.#past;
+    const { lostAt } = facts.of(tool);
+    if (lostAt !== undefined && now - lostAt < withinMs)
+      return { part: 'notAfter', leaf, retryAfterMs: waitFor([lostAt], 1, withinMs, now) };
+    const found = this.#agreeing(leaf, this.counting(leaf, 'notAfter'), false);
+    if (!this.isReached(leaf, found, false)) return undefined;
+    const place = distinct && ledger.placeOf(tool, columnOfSource(distinct));
+    const ends = found.map(endOf).sort((a, b) => a - b);
+    const excess = place === undefined ? ends.length - times + 1 : ends.length;
+    return { part: 'notAfter', leaf, retryAfterMs: waitFor(ends, excess, withinMs, now) };
+  }
+
+  /** Why a limit refuses the call; without a call, why it refuses each one. */
+  limitPart(limit: CheckedLimit): Part | undefined {
+    const { tool, times, sum, outcome, withinMs, when, same } = limit;
+    const { now, facts, ledger } = this.#past;
+    const { lostAt, facts: all } = facts.of(tool);
+    if (same.length > 0 && all.length >= MOST_FACTS) {
+      const oldest = all.map((each) => laterTime(each)).sort((a, b) => a - b);
+      return { part: 'limit', limit, retryAfterMs: waitFor(oldest, 1, withinMs, now) };
+    }
+    if (lostAt !== undefined && now - lostAt < withinMs)
+      return { part: 'limit', limit, retryAfterMs: waitFor([lostAt], 1, withinMs, now) };
+    const tested = when === undefined ? -1 : ledger.placeOf(tool, columnOfTest('args', when));
+    const counted = this.#factsOf(tool).filter(
+      (fact) =>
+        isOfOutcome(fact, outcome, false) &&
+        isCurrent(fact, withinMs, now) &&
+        (when === undefined || fact.values[tested] !== 'f'),
+    );
+    const found = [...this.#agreeing(limit, counted, false)].sort((a, b) => {
+      const [one, other] = [endOf(a), endOf(b)];
+      return one === other ? 0 : one - other;
+    });
+    if (sum !== undefined) return this.#sumPart(limit, found);
+    const most = times ?? 0;
+    let count = 0;
+    for (const each of found) count += each.count;
+    if (count < most) return undefined;
+    let excess = count - most + 1;
+    let gone = 0;
+    for (const each of found) {
+      if (excess <= 0) break;
+      excess -= each.count;
+      gone++;
+    }
+    const ends = found.map(endOf);
+    return { part: 'limit', limit, retryAfterMs: waitFor(ends, gone, withinMs, now) };
+  }
+
+  #sumPart(limit: CheckedLimit, found: readonly Fact[]): Part | undefined {
+    const { tool, sum, withinMs } = limit;
+    const { now, ledger } = this.#past;
+    if (sum === undefined) return undefined;
+    const { source, isText, bound, isIncluded } = sum;
+    const place = ledger.placeOf(tool, columnOfAmount(source, isText));
+    const own = this.#amount(limit) ?? ZERO_DECIMAL;
+    const fits = (total: Decimal): boolean => {
+      const order = compareDecimals(plus(total, own), bound);
+      return isIncluded ? order <= 0 : order < 0;
+    };
+    const amounts = found.map(({ values }) => amountOf(values[place] ?? null));
+    const isKnown = amounts.every((each) => each !== undefined);
+    // From the newest on: what is left once the older ones count no more.
+    let total = ZERO_DECIMAL;
+    let from = found.length;
+    for (; from > 0; from--) {
+      const amount = amounts[from - 1];
+      if (amount === undefined || !fits(plus(total, amount))) break;
+      total = plus(total, amount);
+    }
+    if (from === 0 && fits(total)) return undefined;
+    const ends = found.map(endOf);
+    const retryAfterMs = fits(ZERO_DECIMAL) ? waitFor(ends, from, withinMs, now) : undefined;
+    const all = amounts.reduce<Decimal>((a, b) => plus(a, b ?? ZERO_DECIMAL), ZERO_DECIMAL);
+    const spare = compareDecimals(bound, all) > 0 ? minus(bound, all) : ZERO_DECIMAL;
+    return { part: 'limit', limit, left: isKnown ? spare : undefined, retryAfterMs };
+  }
+}
+
+const NEW = Object.freeze({ isUsed: false, isUndone: false, count: 1 });
+
+/** Of a tool of which a run knows only that it is done. */
+const PLAIN: readonly Fact[] = Object.freeze([
+  Object.freeze({ ...NEW, outcome: 'succeeded', claimedAt: 0, decidedAt: 0, values: [] } as const),
+]);
+
+const NO_FACTS: readonly Fact[] = Object.freeze([]);
+
+const NO_USES = Object.freeze({ uses: [], usesOfCalls: [] });
+
+const NOTHING_USED: Verdict = Object.freeze({ allows: true, ...NO_USES });
+
+/** Whether `after` counts it: a later one, because a clock was set back, is stale. */
+function isRecent({ decidedAt }: Fact, withinMs: number, now: number): boolean {
+  return decidedAt <= now && now - decidedAt < withinMs;
+}
+
+/** Whether the others count it: one whose outcome is unknown counts until that is known. */
+function isCurrent(fact: Fact, withinMs: number, now: number): boolean {
+  return fact.outcome === 'unknown' || now - laterTime(fact) < withinMs;
+}
+
+/** When it counts no more; never while its outcome is unknown. */
+function endOf(fact: Fact): number {
+  return fact.outcome === 'unknown' ? Number.POSITIVE_INFINITY : laterTime(fact);
+}
+
+/** @param isNeeded for `after`: an unknown outcome is no success, and may be one for the others */
+function isOfOutcome(
+  { outcome }: Fact,
+  asked: 'succeeded' | 'failed' | 'any',
+  isNeeded: boolean,
+): boolean {
+  return asked === 'any' || outcome === asked || (outcome === 'unknown' && !isNeeded);
+}
+
+/**
+ * Whether two members may be the same. Values of two JSON types may be spellings of one, such as 7
+ * and "7"; `null` is the same as itself alone.
+ */
+function mayBe(one: string, other: string): boolean {
+  if (one === other) return true;
+  return one[0] !== other[0] && one[0] !== NULL_LETTER && other[0] !== NULL_LETTER;
+}
+
+/** How many different values there are. One that is not known may be another one. */
+function differing(facts: readonly Fact[], place: number, isNeeded: boolean): number {
+  const values = facts.map((each) => each.values[place] ?? null);
+  const known = new Set(values.filter((each) => typeof each === 'string'));
+  if (!isNeeded) return known.size + values.filter((each) => typeof each !== 'string').length;
+  // Two types may be two spellings of one value, and `null` is nobody.
+  const ofType = new Map<string, number>();
+  for (const [letter = ''] of known)
+    if (letter !== NULL_LETTER) ofType.set(letter, (ofType.get(letter) ?? 0) + 1);
+  return Math.max(0, ...ofType.values());
+}
+
+/**
+ * In how many milliseconds so many of the calls count no more.
+ *
+ * @param ends the times of the calls, the oldest first
+ */
+function waitFor(
+  ends: readonly number[],
+  count: number,
+  withinMs: number,
+  now: number,
+): number | undefined {
+  const last = ends[Math.min(count, ends.length) - 1];
+  if (last === undefined || !Number.isFinite(last + withinMs)) return undefined;
+  return Math.max(0, last + withinMs - now);
+}
+
+function minus(one: Decimal, other: Decimal): Decimal {
+  const scale = Math.max(one.scale, other.scale);
+  const raised = ({ unscaled, scale: own }: Decimal): bigint =>
+    unscaled * 10n ** BigInt(scale - own);
+  return { unscaled: raised(one) - raised(other), scale };
+}
+
+/** The values of a pair of arguments, for words. */
+export function isSameName({ own, earlier }: Pair): boolean {
+  return earlier.from === 'args' && own.path === earlier.path;
+}
