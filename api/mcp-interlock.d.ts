@@ -160,6 +160,7 @@ export interface ClaimRequest extends RunKey {
 export type ClaimResult = ({
     readonly status: 'claimed';
     readonly idempotencyKey: string;
+    readonly unsettled?: readonly UnsettledStep[];
 } & SeenSnapshot) | ({
     readonly status: 'state';
 } & SeenSnapshot) | ({
@@ -1166,6 +1167,7 @@ export interface StepDescription {
     readonly tool: string;
     readonly digest: string;
     readonly uncertain: Uncertain;
+    readonly use?: Json | undefined;
 }
 
 export type StepSource = {
@@ -1350,6 +1352,14 @@ export class UnrecordedSuccess extends Error {
     readonly workflow: string;
     readonly tool: string;
     constructor(run: string, workflow: string, tool: string, options: ErrorOptions);
+}
+
+export interface UnsettledStep {
+    readonly tool: string;
+    readonly digest: string;
+    readonly idempotencyKey: string;
+    readonly since: number;
+    readonly use?: Json;
 }
 
 export type Updated = {

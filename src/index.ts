@@ -225,6 +225,7 @@ export type {
   TrailOutcome,
   TransactionalStateStore,
   Uncertain,
+  UnsettledStep,
   WorkflowRecord,
 } from './stores/store.ts';
 export { type TrailFault, verifyTrail } from './stores/trail.ts';

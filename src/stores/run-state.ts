@@ -22,6 +22,7 @@ import type {
   StepDescription,
   TrailDraft,
   TrailEntry,
+  UnsettledStep,
   WorkflowRecord,
 } from './store.ts';
 import { anchorOf, copyJson, orderedNote, stampEntry, type TrailHead, takenOver } from './trail.ts';
@@ -38,7 +39,7 @@ export interface WorkflowState {
   /** As {@link WorkflowRecord.ended}. */
   readonly ended?: boolean | undefined;
   /** Steps of unknown outcome, oldest first. */
-  readonly unsettled: readonly Unsettled[];
+  readonly unsettled: readonly UnsettledStep[];
   /** Tokens that were committed or released, oldest first. */
   readonly settled: readonly SettledToken[];
   readonly trail: readonly TrailEntry[];
@@ -53,8 +54,6 @@ interface Claim extends StepDescription {
   readonly entry: CallNote | undefined;
   readonly kind?: string | undefined;
 }
-
-type Unsettled = Pick<Claim, 'tool' | 'digest' | 'idempotencyKey'>;
 
 interface SettledToken {
   readonly token: string;
@@ -198,6 +197,7 @@ function claimWorkflow(
         tool,
         digest,
         uncertain,
+        use: step.use === undefined ? undefined : copyJson(step.use),
         idempotencyKey,
         since: now,
         leaseEnd,
@@ -208,8 +208,9 @@ function claimWorkflow(
     isOwn || claim?.entry === undefined
       ? workflow
       : withTrailEntry(workflow, takenOver(snapshot.state, claim.entry), now);
+  const granted = { status: 'claimed', snapshot, now, idempotencyKey } as const;
   return {
-    result: { status: 'claimed', snapshot, now, idempotencyKey },
+    result: unsettled.length === 0 ? granted : { ...granted, unsettled: [...unsettled] },
     next: { snapshot, claim: taken, frozen, ended, unsettled, settled, trail, head },
   };
 }
@@ -590,7 +591,7 @@ function headAt({ seq, hash, to, attempt }: TrailEntry): TrailHead {
 function stillUnsettled(
   { claim, unsettled }: WorkflowState,
   settles: CommitRequest['settles'] = true,
-): readonly Unsettled[] {
+): readonly UnsettledStep[] {
   if (unsettled.length === 0) return NONE;
   if (!settles) return unsettled;
   return unsettled.filter(
@@ -609,13 +610,14 @@ function findSettled({ settled }: WorkflowState, token: string): SettledToken | 
   return undefined;
 }
 
-function remember(unsettled: readonly Unsettled[], claim: Claim): readonly Unsettled[] {
-  const { tool, digest, idempotencyKey } = claim;
+function remember(unsettled: readonly UnsettledStep[], claim: Claim): readonly UnsettledStep[] {
+  const { tool, digest, idempotencyKey, since, use } = claim;
   const others = unsettled.filter((step) => !isSameStep(step, claim));
-  return appended(others, { tool, digest, idempotencyKey }, KEYS_KEPT);
+  const step = { tool, digest, idempotencyKey, since, ...(use !== undefined && { use }) };
+  return appended(others, Object.freeze(step), KEYS_KEPT);
 }
 
-function findKey(unsettled: readonly Unsettled[], step: StepDescription): string | undefined {
+function findKey(unsettled: readonly UnsettledStep[], step: StepDescription): string | undefined {
   return unsettled.find((each) => isSameStep(each, step))?.idempotencyKey;
 }
 
@@ -625,10 +627,11 @@ function isSameStep(a: Pick<Claim, 'tool' | 'digest'>, b: Pick<Claim, 'tool' | '
 
 function viewOf(claim: Claim, now: number): ClaimView {
   const { token, tool, digest, uncertain, idempotencyKey, since, leaseEnd: until } = claim;
-  const { entry, kind } = claim;
+  const { use, entry, kind } = claim;
   return {
     ...{ token, tool, digest, uncertain, idempotencyKey, since, until },
     live: isLive(claim, now),
+    ...(use !== undefined && { use }),
     ...(entry !== undefined && { entry }),
     ...(kind !== undefined && { kind }),
   };

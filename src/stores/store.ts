@@ -69,6 +69,20 @@ export interface StepDescription {
   /** A digest of the call's arguments. The same tool with the same digest is the same call. */
   readonly digest: string;
   readonly uncertain: Uncertain;
+  /** What the call would use up of its run's limits; opaque to the store. Absent: nothing. */
+  readonly use?: Json | undefined;
+}
+
+/** A step of unknown outcome whose claim another claim has taken over. */
+export interface UnsettledStep {
+  readonly tool: string;
+  readonly digest: string;
+  /** The next claim of the same tool with the same digest gets it again. */
+  readonly idempotencyKey: string;
+  /** When its last claim was taken: milliseconds since the epoch, by the store's clock. */
+  readonly since: number;
+  /** As in {@link StepDescription}, of its last claim. */
+  readonly use?: Json;
 }
 
 /** A claim as other clients see it. */
@@ -274,8 +288,19 @@ export interface SeenSnapshot {
 }
 
 export type ClaimResult =
-  /** Granted. `idempotencyKey` is new, or that of an earlier try of unknown outcome. */
-  | ({ readonly status: 'claimed'; readonly idempotencyKey: string } & SeenSnapshot)
+  /** Granted. */
+  | ({
+      readonly status: 'claimed';
+      /** New, or that of an earlier try of unknown outcome. */
+      readonly idempotencyKey: string;
+      /**
+       * The earlier steps of this workflow in this run whose outcome is unknown and whose keys the
+       * store keeps, oldest first. The claim that this one has just taken over is one of them. So
+       * is an earlier try of this step, which has the same `idempotencyKey`. Absent where there are
+       * none.
+       */
+      readonly unsettled?: readonly UnsettledStep[];
+    } & SeenSnapshot)
   /** The run's state does not allow the step, or the token is spent. Nothing has changed. */
   | ({ readonly status: 'state' } & SeenSnapshot)
   /** The workflow is frozen in this run. Nothing has changed. */
@@ -623,9 +648,10 @@ export interface AtomicStateStore {
    *
    * Where a lease ends without a commit, the outcome of the step is unknown. With `uncertain:
    * 'hold'` every later claim gets `held` until a person resolves the step. With `'retry'` the next
-   * claim takes over; until then the claim remains its holder's. The store remembers 16 idempotency
-   * keys of such steps, and drops none of them for another. Each is given again to a claim of the
-   * same tool with the same digest, until a commit or a release settles that step.
+   * claim takes over; until then the claim remains its holder's. The store remembers 16 such steps
+   * with their idempotency keys, and drops none of them for another. Each key is given again to a
+   * claim of the same tool with the same digest, until a commit or a release settles that step.
+   * Until then each claim that is granted names the step in `unsettled`.
    */
   claim(request: ClaimRequest): Promise<ClaimResult>;
 
@@ -729,8 +755,8 @@ export interface AtomicStateStore {
   /**
    * Gives a held run a new random key that no client can name. Takes away whom it belongs to, its
    * trail, and what its claims say of their callers. The held steps stay, with their idempotency
-   * keys and their tokens, and no freeze does. The old key is free from then on. `undefined` where
-   * there is no such run, where it is not held, or where a step of it runs.
+   * keys, their tokens and what they would use, and no freeze does. The old key is free from then
+   * on. `undefined` where there is no such run, where it is not held, or where a step of it runs.
    */
   anonymize?(run: string): Promise<string | undefined>;
 

@@ -10,6 +10,7 @@ import {
   oneTaken,
   opened,
   type Promises,
+  readClaim,
   SHORT,
   type StoreStage,
   same,
@@ -115,12 +116,6 @@ function statePromises(promises: Promises): void {
       lasts(renewed, SHORT + LONG);
     },
   );
-}
-
-async function readClaim({ store, run }: StoreStage): Promise<ClaimView> {
-  const claim = (await store.read(run, HOUR))?.workflows.checkout?.claim;
-  assert.ok(claim);
-  return claim;
 }
 
 /** What a store's own rounding may take off a lease. */

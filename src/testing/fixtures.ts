@@ -6,6 +6,7 @@ import type {
   AtomicStateStore,
   ClaimRequest,
   ClaimResult,
+  ClaimView,
   CommitRequest,
   CommitResult,
   Json,
@@ -238,6 +239,16 @@ export async function claimed(store: AtomicStateStore, request: ClaimRequest): P
     `expected the claim to be taken, not ${JSON.stringify(result)}`,
   );
   return result as Claimed;
+}
+
+/** The claim of a run's `checkout`, as a read gives it. */
+export async function readClaim({
+  store,
+  run,
+}: Pick<StoreStage, 'store' | 'run'>): Promise<ClaimView> {
+  const claim = (await store.read(run, HOUR))?.workflows.checkout?.claim;
+  assert.ok(claim, 'expected a claim');
+  return claim;
 }
 
 type Claimed = Extract<ClaimResult, { status: 'claimed' }>;

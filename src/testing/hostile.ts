@@ -8,6 +8,7 @@ import {
   failedStep,
   HOUR,
   type Promises,
+  readClaim,
   type StoreStage,
   saidIn,
   same,
@@ -237,6 +238,30 @@ export function hostilePromises(promises: Promises, maxBytes: number): void {
     await assertKept(stage, [0, 1, 2.5, -1], (workflowVersion) => ({ workflowVersion }));
   });
 
+  promises('any JSON can be what a step would use', async ({ store, run, wait }) => {
+    const plain: Json[] = ['', 'null', 0, -1.5, 1e21, false, null, [], {}, [[]], [{}], { a: null }];
+    const steps = [...plain, '{"a":1}', '{}', { b: 1, a: 2 }, big].map((use) => ({ use }));
+    const named = Object.values(HOSTILE).map((text) => {
+      return { tool: text, digest: text, use: [text, { [text]: text }] };
+    });
+    const asked = [...steps, ...named].map((step, index) =>
+      claimOf(`${run}-${index}`, { leaseMs: 1, create: {}, step: { ...step, ...RETRY.step } }),
+    );
+    for (const request of asked) {
+      await claimed(store, request);
+      same((await readClaim({ store, run: request.run })).use, request.step.use);
+    }
+    await wait(1);
+    for (const { run: key, step } of asked) {
+      const { tool, digest, use } = step;
+      const { unsettled = [] } = await claimed(store, claimOf(key));
+      same(
+        unsettled.map((each) => [each.tool, each.digest, each.use]),
+        [[tool, digest, use]],
+      );
+    }
+  });
+
   for (const context of ['text', '', '{"a":1}', 0, false, null, [], {}] satisfies Json[]) {
     promises(
       `${JSON.stringify(context)} comes back as a context of its own kind`,
@@ -261,6 +286,26 @@ export function hostilePromises(promises: Promises, maxBytes: number): void {
     const handedOut = (await store.read(run, HOUR))?.workflows.checkout?.snapshot.context;
     ignoringErrors(() => (handedOut as typeof given).items.push('c'));
     same((await store.read(run, HOUR))?.workflows.checkout?.snapshot.context, { items: ['a'] });
+  });
+
+  promises('a caller cannot change the store through what a step would use', async (stage) => {
+    const { store, run, wait } = stage;
+    await store.open(run, {}, HOUR);
+    const given = { amounts: [1] };
+    await claimed(store, claimOf(run, { leaseMs: 1, step: { uncertain: 'retry', use: given } }));
+    given.amounts.push(2);
+    const { use } = await readClaim(stage);
+    ignoringErrors(() => (use as typeof given).amounts.push(3));
+    await wait(1);
+    const next = claimOf(run);
+    const { unsettled: told = [] } = await claimed(store, next);
+    for (const step of told) ignoringErrors(() => (step.use as typeof given).amounts.push(4));
+    ignoringErrors(() => (told as unknown[]).pop());
+    const { unsettled } = await claimed(store, next);
+    same(
+      unsettled?.map((step) => step.use),
+      [{ amounts: [1] }],
+    );
   });
 }
 

@@ -32,6 +32,7 @@ import { pinnedListingPromises, pinPromises, sharedPinPromises } from './pins.ts
 import { recordPromises } from './records.ts';
 import { restartSwitchPromises, sharedSwitchPromises, switchPromises } from './switches.ts';
 import { chainPromises, sharedChainPromises, trailPromises } from './trail.ts';
+import { sharedUsePromises, usePromises } from './uses.ts';
 
 export {
   type AssertGatedOptions,
@@ -137,6 +138,7 @@ export function describeStateStore(
     describe('switches', () => switchPromises(promises, maxBytes));
     describe('what is unknown', () => pinPromises(promises));
     describe('idempotency keys', () => idempotencyPromises(promises));
+    describe('what steps would use', () => usePromises(promises));
     describe('trail', () => trailPromises(promises));
     if (chainTrail) describe('chained trail', () => chainPromises(promises));
     describe('times', () => timePromises(promises));
@@ -153,6 +155,7 @@ export function describeStateStore(
         sharedFrozenRunPromises(promises);
         sharedSwitchPromises(promises);
         sharedPinPromises(promises);
+        sharedUsePromises(promises);
         sharedTimePromises(promises);
         clockPromises(promises);
         sharedListingPromises(promises);

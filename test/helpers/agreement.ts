@@ -34,6 +34,7 @@ const action = fc.record({
   token: fc.constantFrom('t1', 't1', 't2', 't2', 't3', 't4\t"', 't5'),
   as: fc.constantFrom(undefined, undefined, 't1', 't5'),
   digest: fc.constantFrom('d1', 'd 2'),
+  use: maybe(fc.oneof(anyText, fc.jsonValue()) as fc.Arbitrary<Json>),
   uncertain: fc.constantFrom('hold' as const, 'retry' as const),
   leaseMs: fc.constantFrom(0, 0, HOUR),
   keyMs: fc.constantFrom(undefined, 2 * HOUR),
@@ -143,12 +144,12 @@ async function perform(
   workflow: string,
   each: Action,
 ): Promise<unknown> {
-  const { token, as, digest, uncertain, leaseMs, states, state, settles, isOn } = each;
+  const { token, as, digest, uncertain, use, leaseMs, states, state, settles, isOn } = each;
   const create = isOn ? { principal: 'alice' } : undefined;
   const request = claimOf(run, {
     workflow,
     token,
-    step: { digest, uncertain },
+    step: { digest, uncertain, use },
     states,
     leaseMs,
     create,

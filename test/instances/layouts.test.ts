@@ -235,7 +235,7 @@ it('a rolling deployment to another layout and back repeats no step and loses no
     new RegExp(`${what} format ${own}.*knows format ${own + 1}`);
   expect(third.logged()).toMatch(told('Redis has under this prefix is in', REDIS_FORMAT));
   expect(third.logged()).toMatch(told('schema .* has', POSTGRES_FORMAT));
-  expect(third.logged()).toMatch(/a document has layout 1.*knows layout 2/);
+  expect(third.logged()).toMatch(/a document has layout 2.*knows layout 3/);
   const before = readFileSync(places.ledger, 'utf8');
   for (const shopper of shoppers) {
     expect(await shopper.try('cart.pay')).toBe(false);

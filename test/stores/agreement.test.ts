@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { adaptStateStore } from '../../src/stores/adapt.ts';
 import { memoryStore } from '../../src/stores/memory.ts';
-import type { AtomicStateStore } from '../../src/stores/store.ts';
+import type { AtomicStateStore, Json } from '../../src/stores/store.ts';
 import { claimOf, commitOf, HOUR } from '../../src/testing/fixtures.ts';
 import { freezeOf } from '../../src/testing/freezes.ts';
 import { JsonStateStore } from '../helpers/json-state-store.ts';
@@ -17,6 +17,7 @@ const name = {
   token: fc.constantFrom('t1', 't2', 't3', 't4', 't5'),
   digest: fc.constantFrom('d1', 'd2'),
   uncertain: fc.constantFrom('hold', 'retry'),
+  use: fc.constantFrom<Json | undefined>(undefined, null, { amounts: [1.5] }),
   state: fc.constantFrom('empty', 'paid'),
 };
 
@@ -69,7 +70,7 @@ describe('every in-process store', () => {
 
   it('deletes a run that has expired as one that it does not know', async () => {
     const about = { run: 'run-1', workflow: 'checkout', token: 't1', digest: 'd1' } as const;
-    const rest = { ...about, uncertain: 'hold', state: 'empty' } as const;
+    const rest = { ...about, uncertain: 'hold', use: undefined, state: 'empty' } as const;
     for (const { store, time } of makeStores()) {
       await perform(store, time, { kind: 'open', ...rest });
       for (let hour = 0; hour < 2; hour++) await perform(store, time, { kind: 'wait', ms: HOUR });
@@ -139,13 +140,13 @@ async function play(
  */
 async function perform(store: AtomicStateStore, time: ManualTime, each: Action): Promise<unknown> {
   if ('ms' in each) return time.advance(each.ms);
-  const { run, workflow, token, digest, uncertain, state } = each;
+  const { run, workflow, token, digest, uncertain, use, state } = each;
   const create = 'create' in each && each.create ? { principal: 'alice' } : undefined;
   const as = ('as' in each ? each.as : undefined) ?? token;
   const states = 'states' in each ? each.states : undefined;
   const leaseMs = 'leaseMs' in each ? each.leaseMs : 1_000;
   const ttlMs = 2 * HOUR;
-  const step = { digest, uncertain: uncertain as 'hold' | 'retry' };
+  const step = { digest, uncertain: uncertain as 'hold' | 'retry', use };
   const request = claimOf(run, { workflow, token, step, states, create, leaseMs, ttlMs });
   switch (each.kind) {
     case 'claim':

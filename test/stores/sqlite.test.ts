@@ -51,14 +51,14 @@ describeStateStore('sqliteStore({ chainTrail })', () => makeStore(true), {
 });
 
 describe('sqliteStore() on a file of another format', () => {
-  it.each([0, 1, 3])('refuses %i at construction, and in each operation', async (format) => {
+  it.each([0, 2, 4])('refuses %i at construction, and in each operation', async (format) => {
     const { database, store, run, rowCounts } = openStore();
     await store.open(run, {}, HOUR);
     const request = claimOf(run);
     await claimed(store, request);
     database.exec(`UPDATE workflow_format SET format = ${format}`);
     const before = rowCounts();
-    const message = new RegExp(`the format ${format}, and this version of mcp-interlock knows 2`);
+    const message = new RegExp(`the format ${format}, and this version of mcp-interlock knows 3`);
     expect(() => sqliteStore({ database })).toThrow(message);
     const key = { run, workflow: 'checkout' };
     const page = { workflow: 'checkout', limit: 1, forMs: 0 };

@@ -16,6 +16,7 @@ import type {
   SessionRecord,
   SwitchRecord,
   TrailEntry,
+  UnsettledStep,
   WorkflowRecord,
 } from '../../src/stores/store.ts';
 import { anchorOf, draftText, linkOf } from '../../src/stores/trail.ts';
@@ -1355,7 +1356,163 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       readSwitch: async (workflow) => given.get(workflow) ?? store.readSwitch(workflow),
     };
   },
+  'forgets what a step would use': (store) => withUses(store, () => undefined),
+  'says null where a step would use nothing': (store) => withUses(store, (use = null) => use),
+  'turns empty lists into objects in what a step would use': (store) =>
+    withUses(store, (use) => (Array.isArray(use) && use.length === 0 ? {} : use)),
+  'forgets what a step would use that is held': (store) => ({
+    claim: async (request) => {
+      const result = await store.claim(request);
+      if (result.status !== 'held') return result;
+      const { use: _, ...claim } = result.claim;
+      return { ...result, claim };
+    },
+  }),
+  'forgets what a step would use when its lease is renewed': (store) => {
+    const renewed = new Set<string>();
+    return {
+      ...withUses(store, (use, { run }) => (renewed.has(run) ? undefined : use)),
+      renew: ({ run, workflow }, ...rest) => {
+        renewed.add(run);
+        return store.renew({ run, workflow }, ...rest);
+      },
+    };
+  },
+  'takes what a step would use out of an anonymized run': (store) =>
+    withUses(store, (use, { run }) => (run.startsWith('anonymous ') ? undefined : use)),
+  'gives out what a step would use as it was given': (store) => {
+    const given = new Map<string, Json | undefined>();
+    return withUses(store, (use, { run }, asked) => {
+      if (asked) given.set(run, asked.use);
+      return use === undefined ? use : given.get(run);
+    });
+  },
+  'gives out what an unsettled step would use as it keeps it': (store) => {
+    const kept = new Map<string, Json>();
+    return withTold(store, (steps, { run }) => {
+      const use = kept.get(run) ?? structuredClone(steps[0]?.use);
+      if (use !== undefined) kept.set(run, use);
+      return steps.map((step) => (use === undefined ? step : { ...step, use }));
+    });
+  },
+  'tells no claim of unsettled steps': (store) => withTold(store, () => []),
+  'tells no claim what unsettled steps would use': (store) =>
+    withTold(store, (steps) => steps.map(({ use: _, ...step }) => step)),
+  'tells no claim of the step that it takes over': (store) =>
+    withTold(store, (steps) => steps.slice(0, -1)),
+  'tells the newest unsettled step first': (store) =>
+    withTold(store, (steps) => steps.toReversed()),
+  'tells a claim of unsettled steps only the first time': (store) => {
+    const tokens = new Set<string>();
+    return withTold(store, (steps, { token }) => {
+      const isFirst = !tokens.has(token);
+      tokens.add(token);
+      return isFirst ? steps : [];
+    });
+  },
+  'tells a step of no earlier try': (store) =>
+    withTold(store, (steps, { step }) => steps.filter(({ digest }) => digest !== step.digest)),
+  'tells of the first try of a step': (store) => {
+    const first = new Map<string, UnsettledStep>();
+    return withTold(store, (steps) =>
+      steps.map((step) => {
+        const known = first.get(step.idempotencyKey) ?? step;
+        first.set(step.idempotencyKey, known);
+        return known;
+      }),
+    );
+  },
+  'tells of the steps of any workflow': (store) => {
+    const asked = new Map<string, ClaimRequest>();
+    return {
+      claim: async (request) => {
+        const other = asked.get(request.run);
+        asked.set(request.run, request);
+        const result = await store.claim(request);
+        if (result.status !== 'claimed' || !other || other.workflow === request.workflow)
+          return result;
+        const probe = { ...other, token: randomUUID(), leaseMs: 0 };
+        const elsewhere = await store.claim(probe);
+        await store.release(probe, probe.token, { settles: false });
+        const steps = elsewhere.status === 'claimed' ? (elsewhere.unsettled ?? []) : [];
+        const unsettled = [...(result.unsettled ?? []), ...steps];
+        return unsettled.length === 0 ? result : { ...result, unsettled };
+      },
+    };
+  },
+  'tells a claim that it is unsettled itself once its lease has ended': (store) => ({
+    claim: async (request) => {
+      const record = await store.read(request.run, HOUR);
+      const claim = record?.workflows[request.workflow]?.claim;
+      const result = await store.claim(request);
+      if (result.status !== 'claimed' || claim?.live !== false || claim.token !== request.token)
+        return result;
+      const { tool, digest, idempotencyKey, since = 0 } = claim;
+      return { ...result, unsettled: [{ tool, digest, idempotencyKey, since }] };
+    },
+  }),
+  'tells of a step for ever that was unsettled once': (store) => {
+    const seen = new Map<string, UnsettledStep>();
+    return withTold(store, (steps, { run, workflow }) => {
+      for (const step of steps)
+        seen.set(JSON.stringify([run, workflow, step.idempotencyKey]), step);
+      const start = JSON.stringify([run, workflow]).slice(0, -1);
+      return [...seen].filter(([key]) => key.startsWith(start)).map(([, step]) => step);
+    });
+  },
+  'tells of eight unsettled steps': (store) => withTold(store, (steps) => steps.slice(-8)),
+  'tells of unsettled steps on one side only': (store) => {
+    const isOther = told.has(store);
+    told.add(store);
+    return isOther ? withTold(store, () => []) : {};
+  },
 };
+
+/** Stores of which one view tells of unsettled steps already. */
+const told = new WeakSet<AtomicStateStore>();
+
+/** Changes what claims say that their steps would use, where they are read or held. */
+function withUses(
+  store: WholeStore,
+  change: (use: Json | undefined, key: RunKey, asked?: ClaimRequest['step']) => Json | undefined,
+): Partial<AtomicStateStore> {
+  const changed = ({ use, ...claim }: ClaimView, key: RunKey): ClaimView => {
+    const next = change(use, key);
+    return next === undefined ? claim : { ...claim, use: next };
+  };
+  return {
+    claim: async (request) => {
+      change(undefined, request, request.step);
+      const result = await store.claim(request);
+      if (result.status !== 'held') return result;
+      return { ...result, claim: changed(result.claim, request) };
+    },
+    read: async (run, ...rest) => {
+      const record = await store.read(run, ...rest);
+      if (!record) return record;
+      const workflows: Record<string, WorkflowRecord> = Object.create(null);
+      for (const [workflow, { claim, ...each }] of Object.entries(record.workflows))
+        workflows[workflow] = claim ? { ...each, claim: changed(claim, { run, workflow }) } : each;
+      return { ...record, workflows };
+    },
+  };
+}
+
+/** Changes of which unsettled steps a claim is told. */
+function withTold(
+  store: WholeStore,
+  change: (steps: readonly UnsettledStep[], request: ClaimRequest) => readonly UnsettledStep[],
+): Partial<AtomicStateStore> {
+  return {
+    claim: async (request) => {
+      const result = await store.claim(request);
+      if (result.status !== 'claimed') return result;
+      const { unsettled: steps = [], ...rest } = result;
+      const unsettled = change(steps, request);
+      return unsettled.length === 0 ? rest : { ...rest, unsettled };
+    },
+  };
+}
 
 /** What an operator asks for, for faults that freeze by themselves. */
 function ofOperator(key: RunKey): FreezeRequest {

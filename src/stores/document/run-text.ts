@@ -29,7 +29,7 @@ export interface StoredRun extends RunState {
  * Changes with each change of the texts, the keys or the lists that another version of this package
  * cannot work with.
  */
-const LAYOUT = 1;
+const LAYOUT = 2;
 
 const REVISIONS_KEPT = 8;
 

@@ -40,6 +40,7 @@ import type {
   TrailEntry,
   TrailOutcome,
   Uncertain,
+  UnsettledStep,
   WorkflowRecord,
 } from '../store.ts';
 import { digestOfName } from '../trail.ts';
@@ -160,6 +161,7 @@ export function claimDocument(request: ClaimRequest, isChained: boolean): Docume
     tool: encodeText(step.tool),
     digest: encodeText(step.digest),
     uncertain: step.uncertain,
+    ...(step.use !== undefined && { use: JSON.stringify(step.use) }),
     states: states?.map(encodeText) ?? null,
     new_key: randomUUID(),
     lease_ms: durationNumber(leaseMs),
@@ -288,6 +290,7 @@ interface ClaimRow {
   readonly tool: string;
   readonly digest: string;
   readonly uncertain: Uncertain;
+  readonly use: string | null;
   readonly idempotencyKey: string;
   /** How long the lease still lasts; zero or less once it has ended. */
   readonly remainingMs: number;
@@ -322,6 +325,16 @@ export interface ClaimAnswer {
   /** `null` where the workflow was never claimed. */
   readonly flow: WorkflowRow | null;
   readonly now: number;
+  /** `null` where there are none. Absent where the claim is refused. */
+  readonly unsettled?: readonly UnsettledRow[] | null;
+}
+
+interface UnsettledRow {
+  readonly tool: string;
+  readonly digest: string;
+  readonly key: string;
+  readonly since: number;
+  readonly use?: string;
 }
 
 export type CommitAnswer = Exclude<CommitResult, { status: 'moved' }> | MovedAnswer;
@@ -424,7 +437,7 @@ export function toRunRecord(row: RunRow): RunRecord {
 }
 
 export function toClaimResult(
-  { status, flow, now }: ClaimAnswer,
+  { status, flow, now, unsettled }: ClaimAnswer,
   { initial }: ClaimRequest,
 ): ClaimResult {
   if (status === 'unknown') return { status };
@@ -436,7 +449,10 @@ export function toClaimResult(
   }
   const claim = flow?.claim;
   if (!claim) throw new TypeError(`The database answered ${status} without a claim`);
-  if (status === 'claimed') return { status, ...seen, idempotencyKey: claim.idempotencyKey };
+  if (status === 'claimed') {
+    const granted = { status, ...seen, idempotencyKey: claim.idempotencyKey } as const;
+    return unsettled ? { ...granted, unsettled: unsettled.map(toUnsettled) } : granted;
+  }
   if (status === 'held') return { status, ...seen, claim: toClaimView(claim) };
   // The lease lived when the database judged the claim, and may have ended before the answer.
   return { status, ...seen, remainingMs: Math.max(1, claim.remainingMs) };
@@ -555,11 +571,22 @@ function toSnapshot({ state, updatedAt, version, context }: WorkflowRow): FsmSna
   };
 }
 
+function toUnsettled({ tool, digest, key, since, use }: UnsettledRow): UnsettledStep {
+  return {
+    tool: decodeText(tool),
+    digest: decodeText(digest),
+    idempotencyKey: key,
+    since,
+    ...present('use', use, parseColumn),
+  };
+}
+
 function toClaimView({
   token,
   tool,
   digest,
   uncertain,
+  use,
   idempotencyKey,
   remainingMs,
   since,
@@ -576,6 +603,7 @@ function toClaimView({
     live: remainingMs > 0,
     since,
     until,
+    ...present('use', use, parseColumn),
     ...(entry !== null && { entry: toNote(entry) }),
     ...present('kind', kind, decodeText),
   };

@@ -179,6 +179,7 @@ CREATE TABLE ${workflows} (
   claim_tool       text,
   claim_digest     text,
   claim_uncertain  text CHECK (claim_uncertain IN ('hold', 'retry')),
+  claim_use        json,
   claim_kind       text,
   claim_entry      json,
   claimed_at       timestamptz,
@@ -223,6 +224,8 @@ COMMENT ON COLUMN ${workflows}.claim_digest IS 'A digest of the call''s argument
 COMMENT ON COLUMN ${workflows}.claim_uncertain IS
   'What follows once the lease has run out without a commit. hold: the run waits to be resolved, '
   'and stays until then. retry: the next step may take over.';
+COMMENT ON COLUMN ${workflows}.claim_use IS
+  'What the call would use up of its run''s limits. NULL: nothing.';
 COMMENT ON COLUMN ${workflows}.claim_kind IS
   'Why the step is held, where its own process said so. NULL: its lease may have run out.';
 COMMENT ON COLUMN ${workflows}.claim_entry IS
@@ -234,7 +237,8 @@ COMMENT ON COLUMN ${workflows}.frozen IS
   'Who has stopped the run, and why: {"actor", "note"}. NULL: it goes on. While it is there, no '
   'claim is granted, and the run stays.';
 COMMENT ON COLUMN ${workflows}.unsettled IS
-  'Steps of unknown outcome that gave way to others, newest last: [{"tool", "digest", "key"}].';
+  'Steps of unknown outcome that gave way to others, newest last: [{"tool", "digest", "key", '
+  '"since", "use"}]. Since is milliseconds, and use the text of a JSON value, if there was one.';
 COMMENT ON COLUMN ${workflows}.committed IS
   'Tokens that made a version and take no claim again, newest first: one for each version.';
 COMMENT ON COLUMN ${workflows}.released IS

@@ -8,7 +8,7 @@ import { InterlockError } from '../../errors.ts';
  * The format of what this version stores. It grows with a change that processes of other versions
  * cannot work with. Any other change is only a new version of the schema.
  */
-export const POSTGRES_FORMAT = 2;
+export const POSTGRES_FORMAT = 3;
 
 /** What the store uses of a client of `pg`. */
 export interface PostgresClient {

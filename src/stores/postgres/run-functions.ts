@@ -273,6 +273,7 @@ BEGIN
       'tool', flow.claim_tool,
       'digest', flow.claim_digest,
       'uncertain', flow.claim_uncertain,
+      'use', flow.claim_use::text,
       'idempotencyKey', flow.idempotency_key,
       'remainingMs', ceil(extract(epoch FROM flow.lease_until - moment) * 1000),
       'since', ${milliseconds('flow.claimed_at')},

@@ -3,6 +3,7 @@ import {
   anchor,
   FIXED_PATH,
   known,
+  milliseconds,
   NOW,
   needed,
   type PostgresNames,
@@ -14,9 +15,9 @@ const TOKENS_KEPT = 16;
 /** How many idempotency keys of unsettled steps there may be. */
 const KEYS_KEPT = 16;
 
-const NO_CLAIM = `(claim_token, claim_tool, claim_digest, claim_uncertain, claim_kind, claim_entry,
-        claimed_at, lease_until, idempotency_key)
-       = (NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)`;
+const NO_CLAIM = `(claim_token, claim_tool, claim_digest, claim_uncertain, claim_use, claim_kind,
+        claim_entry, claimed_at, lease_until, idempotency_key)
+       = (NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)`;
 
 /** Saves what the next entry of the trail follows on, from `flow` into the row. */
 const TRAIL_OF_FLOW =
@@ -35,10 +36,14 @@ function withoutKey(unsettled: string, key: string): string {
              ${unsettled}, '$[*] ? (@.key != $settled)', jsonb_build_object('settled', ${key}))`;
 }
 
-/** The unsettled steps of `flow` once another claim has taken its claim over. */
+/**
+ * The unsettled steps of `flow` once another claim has taken its claim over. What a step would use
+ * is text there, since `jsonb` does not keep JSON as it came.
+ */
 const TAKEN_OVER = `${withoutKey('flow.unsettled', 'flow.idempotency_key')}
-        || jsonb_build_object(
-          'tool', flow.claim_tool, 'digest', flow.claim_digest, 'key', flow.idempotency_key)`;
+        || jsonb_strip_nulls(jsonb_build_object(
+          'tool', flow.claim_tool, 'digest', flow.claim_digest, 'key', flow.idempotency_key,
+          'since', ${milliseconds('flow.claimed_at')}, 'use', flow.claim_use::text))`;
 
 /** A settled step needs its key no more. One that did not begin leaves it to the next try. */
 const LEFT_UNSETTLED = `CASE WHEN asked.settles IS FALSE THEN unsettled
@@ -142,7 +147,7 @@ BEGIN
     FROM json_to_record(request) AS r(
       run text, workflow text, token text, tool text, digest text, uncertain text, states text[],
       initial_state text, make_run boolean, new_key text, lease_ms double precision,
-      ttl_ms double precision, key_ms double precision, entry json
+      ttl_ms double precision, key_ms double precision, entry json, use text
     );
   lease := asked.lease_ms * interval '1 millisecond';
 
@@ -212,6 +217,7 @@ BEGIN
            claim_tool      = asked.tool,
            claim_digest    = asked.digest,
            claim_uncertain = asked.uncertain,
+           claim_use       = asked.use::json,
            claim_kind      = NULL,
            claim_entry     = asked.entry,
            claimed_at      = moment,
@@ -231,7 +237,8 @@ BEGIN
     END, revives => true, leased => leased);
   END IF;
   RETURN json_build_object(
-    'status', verdict, 'flow', ${names.toJson}(flow, moment), 'now', ${NOW});
+    'status', verdict, 'flow', ${names.toJson}(flow, moment), 'now', ${NOW},
+    'unsettled', CASE WHEN verdict = 'claimed' THEN nullif(flow.unsettled, '[]') END);
 END
 $$;
 COMMENT ON FUNCTION ${names.claim} IS

@@ -22,6 +22,7 @@ import type {
   TrailDraft,
   TrailEntry,
   Uncertain,
+  UnsettledStep,
   WorkflowRecord,
 } from '../store.ts';
 import { REDIS_FORMAT } from './scripts.ts';
@@ -167,8 +168,11 @@ export function parseClaimResult(reply: Reply): ClaimResult {
   if (status === 'unknown') return { status };
   const more = lines[5] ?? '';
   switch (status) {
-    case 'claimed':
-      return { status, ...parseSeen(reply), idempotencyKey: more };
+    case 'claimed': {
+      const granted = { status, ...parseSeen(reply), idempotencyKey: more } as const;
+      if (lines.length === 6) return granted;
+      return { ...granted, unsettled: lines.slice(6).map(parseUnsettled) };
+    }
     case 'busy':
       return { status, ...parseSeen(reply), remainingMs: Number(more) };
     case 'held': {
@@ -277,7 +281,7 @@ function snapshotOf(
 function parseClaim(text: string, now: number): ClaimView {
   const [token = '', until, uncertain, idempotencyKey = '', since, step = '', ...rest] =
     text.split('\t');
-  const [kind = '', entry = ''] = rest;
+  const [use = '', kind = '', entry = ''] = rest;
   const [tool, digest] = JSON.parse(step) as [string, string];
   return {
     token: JSON.parse(token) as string,
@@ -288,9 +292,20 @@ function parseClaim(text: string, now: number): ClaimView {
     since: Number(since),
     until: Number(until),
     live: Number(until) > now,
+    ...parseUse(use),
     ...(entry !== '' && { entry: JSON.parse(entry) as CallNote }),
     ...(kind !== '' && { kind: JSON.parse(kind) as string }),
   };
+}
+
+function parseUnsettled(line: string): UnsettledStep {
+  const [idempotencyKey = '', since, step = '', use = ''] = line.split('\t');
+  const [tool, digest] = JSON.parse(step) as [string, string];
+  return { tool, digest, idempotencyKey, since: Number(since), ...parseUse(use) };
+}
+
+function parseUse(text: string): { readonly use?: Json } {
+  return text === '' ? {} : { use: JSON.parse(text) as Json };
 }
 
 export function parseTrail(reply: Reply): TrailEntry[] {

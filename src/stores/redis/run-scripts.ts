@@ -44,7 +44,7 @@ export const CLAIM = runScript(
   lua`
 local token, step, uncertain, new_key = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local lease, ttl, key_ms = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
-local creates, entry, any_state = ARGV[12] ~= '', ARGV[18], ARGV[19] == 'any'
+local creates, entry, use, any_state = ARGV[12] ~= '', ARGV[18], ARGV[19], ARGV[20] == 'any'
 
 run = enter(run, time, ttl, 12)
 if not run then
@@ -70,6 +70,9 @@ local function grant(claim)
   if claim.uncertain == 'retry' then
     ttl = math.max(ttl, key_ms)
   end
+  if run.unfinished then
+    return answer('claimed', claim.key, run.unfinished)
+  end
   return answer('claimed', claim.key)
 end
 
@@ -77,7 +80,7 @@ local function allowed()
   if any_state then
     return true
   end
-  for i = 20, #ARGV do
+  for i = 21, #ARGV do
     if ARGV[i] == run.state then
       return true
     end
@@ -111,11 +114,12 @@ end
 -- The claim that is taken over has an unknown outcome, so the next try of its step gets its key.
 local unfinished = others_unfinished(run, holder and holder.step)
 if holder then
-  table.insert(unfinished, 1, holder.key .. ' ' .. holder.step)
+  unfinished[#unfinished + 1] = table.concat(
+    {holder.key, holder.since, holder.step, holder.use}, '\t')
 end
 local known_key
-for _, item in ipairs(unfinished) do
-  local its_key, its_step = string.match(item, '^(%S+) (.*)$')
+for _, line in ipairs(unfinished) do
+  local its_key, its_step = parse_unfinished(line)
   if its_step == step then
     known_key = its_key
   end
@@ -141,7 +145,8 @@ else
   k = known_workflow()
 end
 local claim = {token = token, till = time + lease, uncertain = uncertain,
-  key = known_key or new_key, since = digits(time), step = step, kind = '', entry = entry}
+  key = known_key or new_key, since = digits(time), step = step, use = use, kind = '',
+  entry = entry}
 rank_claim(k, claim)
 rank('s' .. k, score(claim_number(k, 3), time))
 return grant(claim)

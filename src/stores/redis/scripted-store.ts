@@ -233,6 +233,7 @@ function claimArguments(request: ClaimRequest): string[] {
     durationText(keyMs),
     ...enteringArguments(request),
     entry === undefined ? '' : noteText(entry),
+    optionalJson(step.use),
     states === undefined ? 'any' : 'one of',
     ...(states ?? []).map((state) => JSON.stringify(state)),
   ];

@@ -14,10 +14,11 @@
  * - `state:w`, `context:w`: the snapshot's state and context
  * - `head:w`: the snapshot's version, its time, and whether it has ended (`1`, `0` or `-`). Then of
  *   the trail: entries, attempts since the last commit, hash of the newest entry
- * - `claim:w`: token, lease end, `hold` or `retry`, idempotency key, since, step, why it is held,
- *   call note
+ * - `claim:w`: token, lease end, `hold` or `retry`, idempotency key, since, step, what it would
+ *   use, why it is held, call note
  * - `frozen:w`: who has stopped the run, and why
- * - `unfinished:w`: for each step of unknown outcome its key and the step, newest first
+ * - `unfinished:w`: for each step of unknown outcome a line, oldest first: its key, since, the
+ *   step, and what it would use
  * - `spent:w`: for each settled token its version or `-`, and the token, newest first
  * - `5:w`: entry 5 of the trail: its stamps, the hash before it, its own hash, the draft
  *
@@ -29,8 +30,8 @@
  * `revision` and `value`.
  *
  * A text of the caller's is JSON text. No script parses it: Lua would lose empty arrays and long
- * numbers. JSON text has no line break and no tab, so tabs separate the items of a field, and line
- * breaks those of a reply.
+ * numbers. JSON text has no line break and no tab. So line breaks separate the lines of a field or
+ * of a reply, and tabs the items of a line.
  *
  * A bucket's index is one sorted set, so that a step writes it by one command. In the members, `n`
  * is the run's name and `k` the workflow's number in this bucket. Their scores are:
@@ -51,7 +52,7 @@ import { createHash } from 'node:crypto';
  * The number of this layout of runs and index. A process that meets another number, lower or
  * higher, changes nothing.
  */
-export const REDIS_FORMAT = 2;
+export const REDIS_FORMAT = 3;
 
 /** How long a run can be read whose session had ended when its last step was settled. */
 const READABLE_MS = 24 * 3_600_000;
@@ -169,10 +170,10 @@ local function parse_claim(text)
   if not text then
     return nil
   end
-  local token, till, uncertain, key, since, step, kind, entry = string.match(text,
-    '^([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]*)\t([^\t]*)$')
+  local token, till, uncertain, key, since, step, use, kind, entry = string.match(text,
+    '^([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]+)\t([^\t]*)\t([^\t]*)\t([^\t]*)$')
   return {token = token, till = tonumber(till), uncertain = uncertain, key = key, since = since,
-    step = step, kind = kind, entry = entry}
+    step = step, use = use, kind = kind, entry = entry}
 end
 
 -- What the claims, the freezes and the unfinished steps of some workflows need of their run.
@@ -256,7 +257,7 @@ end
 
 local function claim_text(claim)
   return table.concat({claim.token, digits(claim.till), claim.uncertain, claim.key, claim.since,
-    claim.step, claim.kind, claim.entry}, '\t')
+    claim.step, claim.use, claim.kind, claim.entry}, '\t')
 end
 
 local function save_claim(run, claim)
@@ -436,19 +437,27 @@ local function spend(run, token, result)
   set(field('spent'), run.spent)
 end
 
--- The unfinished items of other steps; none where the step is 'all'.
+-- The key and the step of an unfinished line.
+local function parse_unfinished(line)
+  return string.match(line, '^([^\t]+)\t[^\t]+\t([^\t]+)')
+end
+
+-- The unfinished lines of other steps; none where the step is 'all'.
 local function others_unfinished(run, step)
   local others = {}
-  for _, item in ipairs(split(run.unfinished)) do
-    if step ~= 'all' and string.match(item, '^%S+ (.*)$') ~= step then
-      others[#others + 1] = item
+  if run.unfinished and step ~= 'all' then
+    for line in string.gmatch(run.unfinished, '[^\n]+') do
+      local _, its_step = parse_unfinished(line)
+      if its_step ~= step then
+        others[#others + 1] = line
+      end
     end
   end
   return others
 end
 
 local function save_unfinished(run, list)
-  run.unfinished = #list > 0 and table.concat(list, '\t') or nil
+  run.unfinished = #list > 0 and table.concat(list, '\n') or nil
   if run.unfinished then
     set(field('unfinished'), run.unfinished)
   else

@@ -179,7 +179,7 @@ SELECT DISTINCT run, workflow_type, e.value ->> '$.seq' AS seq, e.value ->> '$.v
  * The format of the file. Its number grows with a change that other versions of the package cannot
  * work with. A new column is no such change.
  */
-export const SQLITE_FORMAT = 2;
+export const SQLITE_FORMAT = 3;
 
 /** The error to throw where the file has another format; `undefined` where it has this one. */
 export function otherSqliteFormat(found: number | undefined): InterlockError | undefined {

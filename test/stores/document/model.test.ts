@@ -112,8 +112,8 @@ const ALICE = { principal: 'alice' } as const;
 
 /** A token is for one claim only, so a token always claims the same step. */
 const CLAIMS: Readonly<Record<string, Partial<StepDescription>>> = {
-  t1: { uncertain: 'retry' },
-  t2: { uncertain: 'hold' },
+  t1: { uncertain: 'retry', use: { amounts: [1.5] } },
+  t2: { uncertain: 'hold', use: null },
   t3: { uncertain: 'retry', digest: 'other' },
   t4: { uncertain: 'hold' },
   t5: { uncertain: 'retry' },

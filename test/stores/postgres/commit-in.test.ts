@@ -70,6 +70,25 @@ describe('commitIn()', { timeout: 60_000 }, () => {
     expect(await store.commit(commitOf(request))).toEqual({ status: 'committed', version: 1 });
   });
 
+  it('leaves what the step would use until the transaction ends, and its earlier try', async () => {
+    const { run, request, client } = await orderWritten();
+    await store.release(request, request.token);
+    const step = { uncertain: 'retry', use: { amount: 1 } } as const;
+    await claimed(store, claimOf(run, { step, leaseMs: 0 }));
+    const again = claimOf(run, { step: { ...step, use: { amount: 2 } } });
+    const told = [expect.objectContaining({ use: { amount: 1 } })];
+    expect((await claimed(store, again)).unsettled).toEqual(told);
+
+    await store.commitIn(client, commitOf(again));
+    const claim = (await store.read(run, HOUR))?.workflows.checkout?.claim;
+    expect(claim?.use).toEqual({ amount: 2 });
+    await client.query('ROLLBACK; BEGIN');
+    expect((await claimed(store, again)).unsettled).toEqual(told);
+    await store.commitIn(client, commitOf(again));
+    await client.query('COMMIT');
+    expect(await claimed(store, claimOf(run))).not.toHaveProperty('unsettled');
+  });
+
   it('makes the later commit of the middleware a repeated one', async () => {
     const { request, client, seenByOthers } = await orderWritten();
     await store.commitIn(client, commitOf(request, { snapshot: { state: 'payment' } }));

@@ -18,11 +18,11 @@ interface Operation {
 const CLAIMS: Readonly<
   Record<string, Partial<StepDescription> & { readonly states?: readonly string[] }>
 > = {
-  t1: { uncertain: 'retry' },
-  t2: { uncertain: 'retry', states: ['has_items'] },
+  t1: { uncertain: 'retry', use: { amounts: [1.5, 1e21], '\\\0': '\ud800' } },
+  t2: { uncertain: 'retry', states: ['has_items'], use: null },
   t3: { uncertain: 'retry', digest: 'other' },
-  t4: { uncertain: 'retry', tool: 'cart.view', states: ['empty'] },
-  t5: { uncertain: 'hold' },
+  t4: { uncertain: 'retry', tool: 'cart.view\\\0', states: ['empty'], use: '' },
+  t5: { uncertain: 'hold', use: [] },
   t6: { uncertain: 'hold', states: [] },
   t7: { uncertain: 'retry' },
   t8: { uncertain: 'hold', digest: 'other', states: ['empty', 'has_items'] },
