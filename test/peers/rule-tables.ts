@@ -10,7 +10,7 @@ export interface RuleOfTest {
   readonly notAfter?: Parts;
   readonly limit?: Parts;
   readonly once?: boolean;
-  readonly guard?: () => boolean;
+  readonly guard?: (call: { readonly args: Readonly<Record<string, unknown>> }) => boolean;
 }
 
 /** Rules by tool. */
