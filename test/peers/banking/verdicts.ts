@@ -13,6 +13,10 @@ import { type BankingTool, PRICES } from './tools.ts';
  * Doubts about the tables, none of which changes a verdict here:
  *
  * - `portfolio_approval_gate` 3: the published policy reads `input.status`, and would deny it.
+ * - `portfolio_trade_integrity_freshness` 1, and every trade that is allowed: the published policy
+ *   sets the list `portfolioIds` beside the one `portfolio_id`. Dogwood's open interpreter compares
+ *   them for equality (`dogwood-language/src/interpreter/eval.rs`), and would deny each trade. Here a
+ *   value agrees with a list that has it.
  * - `portfolio_approval_gate` 5: the gateway of the sample ends a session after an hour
  *   (`setup.py`, `sessionTimeoutInSeconds`), so no approval is a day old in it. The row holds, but
  *   not for its reason.
