@@ -8,7 +8,7 @@ import {
 } from './rules.ts';
 import { type RulesCase, randomCases } from './rules-random.ts';
 
-/** What the gate says of a call. `undefined`: it would not ask the rules, so nothing is compared. */
+/** What the gate says of a call. `undefined`: it would not ask the rules, so skip the case. */
 export type JudgeOfGate = (
   rules: RuleSet,
   history: RulesHistory,
