@@ -190,7 +190,7 @@ describe('same', () => {
     expect(forbidden({ id: [3, 4] }, { id: [1, 2] })).toEqual(ALLOWED);
   });
 
-  it('agrees with nothing in `after` without a value of this call, and is refused elsewhere', () => {
+  it('agrees with nothing in `after` without a value here, and is refused elsewhere', () => {
     expect(needed({}, { id: 1 })).toBe('order');
     expect(needed({}, {})).toBe('order');
     expect(forbidden({}, { id: 1 })).toBe('arguments');
