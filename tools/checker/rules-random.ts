@@ -1,0 +1,425 @@
+import { type Random, seeded } from './random.ts';
+import {
+  type Condition,
+  type Duration,
+  type EarlierPath,
+  type ForwardedCall,
+  type Json,
+  judge,
+  type Leaf,
+  type Limit,
+  milliseconds,
+  type NextCall,
+  type OutsideEvent,
+  type Requirement,
+  type Rule,
+  type RuleSet,
+  type RulesHistory,
+  type Verdict,
+} from './rules.ts';
+
+/** One call to be judged. All of it is JSON. */
+export interface RulesCase {
+  readonly rules: RuleSet;
+  readonly history: RulesHistory;
+  readonly call: NextCall;
+}
+
+/** How many calls are tried on one history before the next one begins. */
+const TRIES = 30;
+
+/**
+ * Cases without end. Each history grows by the calls that the evaluator allows, and by nothing that
+ * a gate would not forward. Each try is a case, so a history is judged from its beginning.
+ */
+export function* randomCases(seed: number): Generator<RulesCase & { readonly wanted: Verdict }> {
+  for (let number = 0; ; number++) {
+    const random = seeded(seed, `rules ${number}`);
+    const rules = randomRules(random);
+    const play = new Play(random, rules);
+    for (let tries = 0; tries < TRIES; tries++) {
+      play.pass();
+      const call = play.nextCall();
+      const history = [...play.history];
+      const wanted = judge(rules, history, call);
+      yield { rules, history, call, wanted };
+      if (wanted.verdict === 'allowed') play.forward(call);
+    }
+  }
+}
+
+// Rules.
+
+const TOOLS = ['login', 'find', 'approve', 'pay', 'refund', 'close'];
+/** Sent from outside only. */
+const EVENT = 'otp';
+const NEEDS = ['signed_in', 'cleared'];
+const OWN_PATHS = [
+  'id',
+  'id',
+  'id',
+  'kind',
+  'kind',
+  'tags',
+  '/id',
+  'deep.a',
+  '/deep/a/b',
+  'tags.0',
+];
+const RESULT_PATHS = ['id', 'status', 'by', 'tags', '/tags/0'];
+/** Not in order of length, since a short one is what closes most often. */
+const WINDOWS: readonly Duration[] = ['1s', '30s', '1m', '5m', '1h', '1d', 1, '500ms', 2_000];
+
+/** Three to six tools. What a tool needs comes before it, so that each can be reached. */
+export function randomRules(random: Random): RuleSet {
+  const tools = TOOLS.slice(0, random.between(3, 6));
+  const first = tools[0] as string;
+  const needs: Record<string, Requirement | Requirement[]> = {};
+  for (const name of NEEDS.slice(0, random.between(0, 2))) {
+    const known = Object.keys(needs);
+    const draw = new Draw(random, {
+      before: [first, EVENT],
+      tools: [...tools, EVENT],
+      needs: known,
+    });
+    needs[name] = draw.some(() => draw.requirement(1));
+  }
+  const rules: Record<string, Rule> = {};
+  tools.forEach((tool, at) => {
+    const draw = new Draw(random, {
+      before: [...tools.slice(0, at), EVENT],
+      tools: [...tools.filter((other) => other !== tool), EVENT],
+      needs: Object.keys(needs),
+    });
+    const others = [...tools.filter((other) => other !== tool), EVENT];
+    const { chance } = random;
+    rules[tool] = {
+      ...(at > 0 && chance(0.85) && { after: draw.some(() => draw.requirement(0)) }),
+      ...(chance(0.3) && { notAfter: draw.some(() => draw.obstacle([...tools, EVENT])) }),
+      ...(chance(0.4) && { limit: draw.some(() => draw.limit()) }),
+      ...(chance(0.2) && { undoneBy: draw.some(() => random.pick(others)) }),
+      ...(chance(0.1) && { once: true }),
+    };
+  });
+  return Object.keys(needs).length > 0 ? { rules, needs } : { rules };
+}
+
+interface Names {
+  /** What may be needed without any alternative. */
+  readonly before: readonly string[];
+  readonly tools: readonly string[];
+  readonly needs: readonly string[];
+}
+
+/** Parts of one rule. */
+class Draw {
+  readonly #random: Random;
+  readonly #names: Names;
+
+  constructor(random: Random, names: Names) {
+    this.#random = random;
+    this.#names = names;
+  }
+
+  /** One, or a list. */
+  some<T>(draw: () => T): T | T[] {
+    const { chance, between } = this.#random;
+    if (chance(0.6)) return draw();
+    return Array.from({ length: between(1, 2) }, draw);
+  }
+
+  /** @param depth of what it stands in */
+  requirement(depth: number): Requirement {
+    const { chance, between, pick } = this.#random;
+    const { before, tools, needs } = this.#names;
+    if (depth < 3 && chance(0.3)) {
+      const length = between(1, 3);
+      const first = this.requirement(depth + 1);
+      // An alternative may be one that never comes.
+      const alternative = () =>
+        chance(0.5) ? this.requirement(depth + 1) : this.#leaf(tools, true);
+      const more = Array.from({ length: length - 1 }, alternative);
+      if (chance(0.6)) return { any: this.#random.shuffled([first, ...more]), ...this.#when(0.2) };
+      const all = Array.from({ length: length - 1 }, () => this.requirement(depth + 1));
+      return { all: [first, ...all], ...this.#when(0.2) };
+    }
+    if (needs.length > 0 && chance(0.2)) return { need: pick(needs), ...this.#when(0.2) };
+    return this.#leaf(before, true);
+  }
+
+  obstacle(tools: readonly string[]): string | Leaf {
+    return this.#leaf(tools, false);
+  }
+
+  #leaf(tools: readonly string[], isNeeded: boolean): string | Leaf {
+    const { chance, pick, between } = this.#random;
+    const tool = pick(tools);
+    if (chance(0.15)) return tool;
+    const times = between(1, 3);
+    return {
+      tool,
+      ...(chance(0.4) && { within: pick(WINDOWS) }),
+      ...(chance(0.3) && { same: this.#same() }),
+      ...this.#when(0.2),
+      ...(chance(0.2) && { args: this.#condition(ARGUMENTS, 0) }),
+      ...(chance(0.15) && { result: this.#condition(RESULTS, 0) }),
+      ...(chance(0.15) && { outcome: pick(['succeeded', 'failed', 'any', 'any'] as const) }),
+      ...(chance(0.2) && { times }),
+      ...(chance(0.1) && { times, distinct: this.#earlier() }),
+      ...(isNeeded && chance(0.45) && { consumes: pick([true, true, 'calls', false] as const) }),
+    };
+  }
+
+  limit(): Limit {
+    const { chance, pick, between } = this.#random;
+    const shared = {
+      ...(chance(0.6) && { within: pick(WINDOWS) }),
+      ...(chance(0.3) && { same: [pick(OWN_PATHS)] }),
+      ...this.#when(0.35),
+      ...(chance(0.2) && { outcome: pick(['succeeded', 'failed', 'any'] as const) }),
+    };
+    if (chance(0.5)) return { times: between(1, 3), ...shared };
+    const sum = chance(0.3) ? ({ path: 'amount', text: true } as const) : 'amount';
+    const most = pick([0.3, 1, 20, 100.2, 199.98]);
+    return chance(0.5) ? { sum, max: most, ...shared } : { sum, below: most, ...shared };
+  }
+
+  #same(): NonNullable<Leaf['same']> {
+    const { chance, pick } = this.#random;
+    const own = pick(OWN_PATHS);
+    if (chance(0.5)) return chance(0.2) ? [...new Set([own, pick(OWN_PATHS)])] : [own];
+    return { [own]: this.#earlier() };
+  }
+
+  #earlier(): EarlierPath {
+    const { chance, pick } = this.#random;
+    if (chance(0.4)) return pick(OWN_PATHS);
+    return chance(0.3) ? { args: pick(OWN_PATHS) } : { result: pick(RESULT_PATHS) };
+  }
+
+  #when(probability: number): { readonly when?: Condition } {
+    return this.#random.chance(probability) ? { when: this.#condition(ARGUMENTS, 0) } : {};
+  }
+
+  #condition(members: readonly Condition[], depth: number): Condition {
+    const { chance, pick, between } = this.#random;
+    const inner = () => this.#condition(members, depth + 1);
+    if (depth < 2 && chance(0.1)) return { not: inner() };
+    if (depth < 2 && chance(0.1)) return { any: Array.from({ length: between(1, 2) }, inner) };
+    return chance(0.8) ? pick(members) : { ...pick(members), ...pick(members) };
+  }
+}
+
+const ARGUMENTS: readonly Condition[] = [
+  { kind: 'a' },
+  { kind: { exists: true, eq: 'a' } },
+  { kind: { in: ['a', 'c'] } },
+  { '/kind': { ne: 'b' } },
+  { amount: { gt: 10 } },
+  { amount: { exists: true, gte: 0.2, lte: 10 } },
+  { amount: { lt: 1 } },
+  { id: { exists: true } },
+  { id: { ne: null } },
+  { 'deep.a.b': 1 },
+  { '/tags/0': 'x' },
+];
+
+const RESULTS: readonly Condition[] = [
+  { status: 'open' },
+  { status: { ne: 'closed' } },
+  { status: { in: ['open', 'held'] } },
+  { by: null },
+  { by: { exists: true } },
+  { id: { gte: 2 } },
+  { 'tags.0': { eq: 'x' } },
+];
+
+// Values. Few, so that they often agree.
+
+const LONG: readonly Json[] = Array.from({ length: 257 }, (_, at) => at);
+
+const USUAL: { readonly [name: string]: readonly Json[] } = {
+  id: [1, 2, 3],
+  kind: ['a', 'b'],
+  amount: [0.1, 0.2, 1, 10, 99.99],
+  tags: [['x'], ['x', 'y'], ['y', 'z'], ['z', 'x', 'y']],
+  deep: [{ a: { b: 1 } }, { a: { b: 2, c: 'x' } }, { a: { c: 'x', b: 2 } }],
+  status: ['open', 'closed', 'held'],
+  by: ['ann', 'bob', 'cid'],
+};
+
+const ODD: { readonly [name: string]: readonly Json[] } = {
+  id: ['1', 'a', null, [1], [1, 2], [2, 1, 1], [], { n: 1 }, true, LONG],
+  kind: [null, 3, ['a'], 'A', ''],
+  amount: [0, '12.50', '0.1', '1e3', ' 1', '010', 'x', -1, null, 1e-7, 2 ** 53, 2 ** 53 + 2, [1]],
+  tags: [[], 'x', [['x'], 'y'], [null, 1], [{ n: 1 }], LONG, null],
+  deep: [{}, 'x', null, { a: [1] }, { a: { b: '1' } }],
+  status: [null, 1, '', ['open']],
+  by: [null, 1, '1', { name: 'ann' }],
+};
+
+function randomTable(random: Random, names: readonly string[]): { readonly [name: string]: Json } {
+  const { chance, pick } = random;
+  const members: Record<string, Json> = {};
+  for (const name of random.shuffled(names)) {
+    if (chance(0.92)) members[name] = pick((chance(0.9) ? USUAL : ODD)[name] ?? []);
+  }
+  return members;
+}
+
+const randomArgs = (random: Random) =>
+  randomTable(random, ['id', 'kind', 'amount', 'tags', 'deep']);
+
+/** `undefined`: the server answered in words. */
+function randomResult(random: Random): Json | undefined {
+  if (random.chance(0.1)) return random.pick([undefined, undefined, [], 'done', null]);
+  return randomTable(random, ['id', 'status', 'by', 'tags']);
+}
+
+// Histories.
+
+const STEPS = [0, 0, 1, 499, 500, 999, 1_000, 1_001, 29_999, 30_000, 60_000, 299_000, 3_600_000];
+
+/** One run, as a gate would let it happen. */
+class Play {
+  readonly #random: Random;
+  readonly #rules: RuleSet;
+  readonly #steps: ReadonlySet<string>;
+  readonly history: (ForwardedCall | OutsideEvent)[] = [];
+  #now = 100_000_000;
+  #keys = 0;
+
+  constructor(random: Random, rules: RuleSet) {
+    this.#random = random;
+    this.#rules = rules;
+    this.#steps = stepsOf(rules);
+  }
+
+  /** Time goes on, or the clock is set back; something comes from outside; a step is settled. */
+  pass(): void {
+    const { chance, pick } = this.#random;
+    if (chance(0.04)) this.#now -= pick(STEPS);
+    else if (chance(0.3)) this.#goToAnEdge();
+    else this.#now += pick(STEPS);
+    if (chance(this.#held ? 0.4 : 0.15)) this.#send();
+    if (this.#undecided >= 0 && chance(0.15)) this.#settle();
+  }
+
+  nextCall(): NextCall {
+    const { chance, pick } = this.#random;
+    const held = this.#held;
+    // A retry of the step whose outcome is not known.
+    if (held && chance(0.4)) {
+      const { tool, args, idempotencyKey = '' } = held;
+      return { tool, args, at: this.#now, idempotencyKey };
+    }
+    const draw = (): NextCall => {
+      const tools = Object.entries(this.#rules.rules);
+      const ruled = tools.filter(([, rule]) => rule.after ?? rule.limit ?? rule.notAfter);
+      const [tool] = pick(ruled.length > 0 && chance(0.6) ? ruled : tools);
+      const args = randomArgs(this.#random);
+      return { tool, args, at: this.#now, idempotencyKey: `key-${this.#keys}` };
+    };
+    this.#keys += 1;
+    const call = draw();
+    if (chance(0.3)) return call;
+    // Else most calls would be refused, and no history would grow. Few would use something up.
+    const calls = [call, draw(), draw(), draw()];
+    const verdicts = calls.map((each) => judge(this.#rules, this.history, each));
+    const using = verdicts.findIndex((each) => each.verdict === 'allowed' && each.uses.length > 0);
+    const allowed = verdicts.findIndex(({ verdict }) => verdict === 'allowed');
+    return calls[using >= 0 && chance(0.6) ? using : allowed] ?? call;
+  }
+
+  /** Adds an allowed call, unless an undecided step is in its way. */
+  forward(call: NextCall): void {
+    const { chance, pick } = this.#random;
+    const { tool, args, at, idempotencyKey = '' } = call;
+    const isStep = this.#steps.has(tool);
+    const held = this.#held;
+    if (held && isStep && held.idempotencyKey !== idempotencyKey) return;
+    const claim = { tool, args, claimedAt: at, idempotencyKey };
+    if (isStep && chance(0.08)) {
+      if (held) this.history.splice(this.#undecided, 1);
+      this.history.push({ ...claim, outcome: 'unknown' });
+      return;
+    }
+    this.#now += chance(0.08) ? -pick(STEPS) : pick([0, 0, 1, 20, 1_000]);
+    this.history.push({ ...claim, ...this.#decision() });
+  }
+
+  #decision() {
+    const outcome = this.#random.chance(0.8) ? ('succeeded' as const) : ('failed' as const);
+    const result = randomResult(this.#random);
+    return { outcome, decidedAt: this.#now, ...(result !== undefined && { result }) };
+  }
+
+  /** The place of the step that is under way or held: a run has at most one. */
+  get #undecided(): number {
+    const last = this.history.findLastIndex((each) => 'tool' in each && each.outcome === 'unknown');
+    if (last < 0) return -1;
+    // A later try took its place.
+    const { idempotencyKey } = this.history[last] as ForwardedCall;
+    const isRetried = this.history
+      .slice(last + 1)
+      .some((each) => 'tool' in each && each.idempotencyKey === idempotencyKey);
+    return isRetried ? -1 : last;
+  }
+
+  get #held(): ForwardedCall | undefined {
+    return this.history[this.#undecided] as ForwardedCall | undefined;
+  }
+
+  /** Its handler ends, or a person says how it ended. */
+  #settle(): void {
+    const seen = this.#undecided;
+    const [held] = this.history.splice(seen, 1) as [ForwardedCall];
+    this.history.push({ ...held, ...this.#decision(), seen });
+  }
+
+  #send(): void {
+    const { chance, pick } = this.#random;
+    const send = chance(0.6) ? EVENT : pick(Object.keys(this.#rules.rules));
+    const result = randomResult(this.#random);
+    const args = chance(0.9) ? randomArgs(this.#random) : undefined;
+    this.history.push({
+      send,
+      at: this.#now,
+      ...(args !== undefined && { args }),
+      ...(result !== undefined && { result }),
+    });
+  }
+
+  /** To where a window of something that happened closes, or a millisecond beside that. */
+  #goToAnEdge(): void {
+    const { pick, between } = this.#random;
+    if (this.history.length === 0) return;
+    const happening = pick(this.history);
+    const start = 'send' in happening ? happening.at : (happening.decidedAt ?? happening.claimedAt);
+    const edge = start + milliseconds(pick(WINDOWS)) + between(-1, 1);
+    if (edge >= this.#now) this.#now = edge;
+  }
+}
+
+/** The tools that run with a claim: one after the other. Lookups are named in `after` alone. */
+export function stepsOf({ rules, needs = {} }: RuleSet): ReadonlySet<string> {
+  const steps = new Set<string>();
+  const listOf = <T>(many: T | readonly T[] | undefined): readonly T[] =>
+    many === undefined ? [] : Array.isArray(many) ? many : [many as T];
+  const look = (requirement: Requirement): void => {
+    if (typeof requirement === 'string' || 'need' in requirement) return;
+    if ('all' in requirement) requirement.all.forEach(look);
+    else if ('any' in requirement) requirement.any.forEach(look);
+    else if (requirement.consumes || (requirement.outcome ?? 'succeeded') !== 'succeeded')
+      steps.add(requirement.tool);
+  };
+  for (const [tool, rule] of Object.entries(rules)) {
+    if (Object.keys(rule).length > 0) steps.add(tool);
+    listOf<Requirement>(rule.after).forEach(look);
+    for (const leaf of listOf<string | Leaf>(rule.notAfter))
+      steps.add(typeof leaf === 'string' ? leaf : leaf.tool);
+    for (const undoer of listOf<string>(rule.undoneBy)) steps.add(undoer);
+  }
+  for (const need of Object.values(needs)) listOf<Requirement>(need).forEach(look);
+  return steps;
+}

@@ -1,0 +1,640 @@
+/**
+ * Judges calls by rules, from outside and as naively as can be: each judgement reads the whole
+ * history again, keeps nothing, and shares no code with `src/`. It knows no bounds of memory.
+ *
+ * Where the grammar leaves a meaning open, the closed one stands here, with a comment.
+ */
+
+export type Json =
+  | null
+  | boolean
+  | number
+  | string
+  | readonly Json[]
+  | { readonly [name: string]: Json };
+
+/** Milliseconds, or one whole number with `ms`, `s`, `m`, `h` or `d`. */
+export type Duration = number | string;
+type Many<T> = T | readonly T[];
+export type Scalar = string | number | boolean | null;
+
+export interface Comparison {
+  readonly eq?: Scalar;
+  readonly ne?: Scalar;
+  readonly gt?: number;
+  readonly gte?: number;
+  readonly lt?: number;
+  readonly lte?: number;
+  readonly in?: readonly Scalar[];
+  readonly exists?: boolean;
+}
+
+export interface Condition {
+  readonly any?: readonly Condition[];
+  readonly not?: Condition;
+  readonly [path: string]: Scalar | Comparison | Condition | readonly Condition[] | undefined;
+}
+
+/** A path into the earlier call's arguments, or into its result. */
+export type EarlierPath = string | { readonly args: string } | { readonly result: string };
+export type Outcome = 'succeeded' | 'failed';
+
+export interface Leaf {
+  readonly tool: string;
+  readonly within?: Duration;
+  readonly same?: readonly string[] | { readonly [ownPath: string]: EarlierPath };
+  readonly when?: Condition;
+  readonly args?: Condition;
+  readonly result?: Condition;
+  readonly outcome?: Outcome | 'any';
+  readonly times?: number;
+  readonly distinct?: EarlierPath;
+  readonly consumes?: boolean | 'calls';
+}
+
+export type Requirement =
+  | string
+  | Leaf
+  | { readonly need: string; readonly when?: Condition }
+  | { readonly all: readonly Requirement[]; readonly when?: Condition }
+  | { readonly any: readonly Requirement[]; readonly when?: Condition };
+
+export interface Limit {
+  readonly times?: number;
+  readonly sum?: string | { readonly path: string; readonly text: true };
+  readonly max?: number;
+  readonly below?: number;
+  readonly within?: Duration;
+  readonly same?: readonly string[];
+  readonly when?: Condition;
+  readonly outcome?: Outcome | 'any';
+}
+
+export interface Rule {
+  readonly after?: Many<Requirement>;
+  readonly notAfter?: Many<string | Leaf>;
+  readonly limit?: Many<Limit>;
+  readonly undoneBy?: Many<string>;
+  readonly once?: boolean;
+}
+
+export interface RuleSet {
+  readonly rules: { readonly [tool: string]: Rule };
+  readonly needs?: { readonly [name: string]: Many<Requirement> };
+}
+
+/** A call that reached the server. */
+export interface ForwardedCall {
+  readonly tool: string;
+  readonly args: Json;
+  readonly result?: Json;
+  /** `unknown`: it is not decided, or it never will be. */
+  readonly outcome: Outcome | 'unknown';
+  readonly claimedAt: number;
+  readonly decidedAt?: number;
+  readonly idempotencyKey?: string;
+  /** How many happenings came before its claim. By default, all that come before it here. */
+  readonly seen?: number;
+}
+
+/** `runs.send()`: a success that no client called. It uses nothing up. */
+export interface OutsideEvent {
+  readonly send: string;
+  readonly args?: Json;
+  readonly result?: Json;
+  readonly at: number;
+}
+
+/** In the order in which the store learnt how they ended. An undecided call: of its claim. */
+export type RulesHistory = readonly (ForwardedCall | OutsideEvent)[];
+
+export interface NextCall {
+  readonly tool: string;
+  readonly args: Json;
+  readonly at: number;
+  readonly idempotencyKey?: string;
+}
+
+export type Verdict =
+  /** `uses`: the places in the history of the facts that a success uses up, in ascending order. */
+  | { readonly verdict: 'allowed'; readonly uses: readonly number[] }
+  | { readonly verdict: 'arguments' | 'order' | 'limit' };
+
+export function judge(set: RuleSet, history: RulesHistory, call: NextCall): Verdict {
+  const facts = withoutItself(factsOf(set, history), call);
+  const rule = ownMember(set.rules, call.tool) ?? {};
+  const asked: Asked = { set, facts, call };
+
+  if (faultsInArguments(rule, asked)) return { verdict: 'arguments' };
+
+  const after = standingOf({ all: listOf(rule.after) }, asked, []);
+  if (after.standing === 'unmet') return { verdict: 'order' };
+  if (rule.once && facts.some((fact) => fact.tool === call.tool && isLiveSuccess(fact)))
+    return { verdict: 'order' };
+  if (listOf(rule.notAfter).some((leaf) => forbids(leafOf(leaf), asked)))
+    return { verdict: 'order' };
+
+  if (listOf(rule.limit).some((limit) => isReached(limit, asked))) return { verdict: 'limit' };
+  const uses = after.taken.map(({ fact }) => fact.index).sort((one, other) => one - other);
+  return { verdict: 'allowed', uses };
+}
+
+// What happened.
+
+interface Fact {
+  /** Its place in the history. */
+  readonly index: number;
+  readonly tool: string;
+  readonly outcome: Outcome | 'unknown';
+  readonly claimedAt: number;
+  readonly decidedAt: number | undefined;
+  readonly idempotencyKey: string | undefined;
+  readonly args: Json;
+  /** `undefined`: none is known. */
+  readonly result: Json | undefined;
+  readonly usedBy: readonly Mark[];
+  readonly undoneBy: readonly Mark[];
+}
+
+/**
+ * Something used a fact or undid it. Where that is not decided yet, the mark is not certain. Then
+ * the fact may be used, or not: closed is that it is of no use to `after`, and still in the way.
+ */
+interface Mark {
+  readonly by: number;
+  readonly isCertain: boolean;
+}
+
+const isCertainly = (marks: readonly Mark[]): boolean => marks.some(({ isCertain }) => isCertain);
+
+/** One after the other: what each found, used and undid. */
+function factsOf(set: RuleSet, history: RulesHistory): Fact[] {
+  let facts: Fact[] = [];
+  history.forEach((happening, index) => {
+    if ('send' in happening) {
+      const { send: tool, args = {}, result, at } = happening;
+      const sent = { tool, args, result, outcome: 'succeeded', claimedAt: at, decidedAt: at };
+      const fact = { ...sent, index, idempotencyKey: undefined, usedBy: [], undoneBy: [] } as Fact;
+      facts = [...undo(set, facts, fact), fact];
+      return;
+    }
+    const { tool, args, outcome, claimedAt, decidedAt, idempotencyKey, seen } = happening;
+    const isDecided = outcome !== 'unknown';
+    const call = { tool, args, at: claimedAt, ...(idempotencyKey && { idempotencyKey }) };
+    // Another try with the same key is the same use, so it takes the place of the undecided one.
+    const tries = facts.filter((fact) => isItself(fact, call));
+    facts = withoutItself(facts, call);
+
+    const found = seen === undefined ? facts : factsOf(set, history.slice(0, seen));
+    const asked = { set, facts: withoutItself(found, call), call };
+    const { taken } = standingOf({ all: listOf(ownMember(set.rules, tool)?.after) }, asked, []);
+    const used = taken.filter((each) => outcome !== 'failed' || each.evenByFailure);
+    const mark = { by: index, isCertain: isDecided };
+    facts = facts.map((fact) =>
+      used.some((each) => each.fact.index === fact.index)
+        ? { ...fact, usedBy: [...fact.usedBy, mark] }
+        : fact,
+    );
+    const fact: Fact = {
+      index,
+      tool,
+      outcome,
+      claimedAt,
+      decidedAt: isDecided ? (decidedAt ?? claimedAt) : undefined,
+      idempotencyKey,
+      args,
+      result: isDecided ? happening.result : undefined,
+      usedBy: tries.flatMap((each) => each.usedBy),
+      undoneBy: [],
+    };
+    facts = [...undo(set, facts, fact), fact];
+  });
+  return facts;
+}
+
+function undo(set: RuleSet, facts: readonly Fact[], by: Fact): Fact[] {
+  if (by.outcome === 'failed') return [...facts];
+  return facts.map((fact) => {
+    const isUndone = listOf(ownMember(set.rules, fact.tool)?.undoneBy).includes(by.tool);
+    if (!isUndone || fact.outcome === 'failed') return fact;
+    const isCertain = by.outcome === 'succeeded' && fact.outcome === 'succeeded';
+    return { ...fact, undoneBy: [...fact.undoneBy, { by: by.index, isCertain }] };
+  });
+}
+
+/** An undecided try of this very call. A key belongs to one tool. */
+function isItself(fact: Fact, call: NextCall): boolean {
+  return (
+    fact.outcome === 'unknown' &&
+    fact.tool === call.tool &&
+    call.idempotencyKey !== undefined &&
+    fact.idempotencyKey === call.idempotencyKey
+  );
+}
+
+/** The facts without this very call, and without what it may have used or undone. */
+function withoutItself(facts: readonly Fact[], call: NextCall): Fact[] {
+  const itself = facts.filter((fact) => isItself(fact, call)).map(({ index }) => index);
+  const others = (marks: readonly Mark[]) => marks.filter(({ by }) => !itself.includes(by));
+  return facts
+    .filter(({ index }) => !itself.includes(index))
+    .map((fact) => ({ ...fact, usedBy: others(fact.usedBy), undoneBy: others(fact.undoneBy) }));
+}
+
+/** For `once`: an undecided call may be a success. */
+function isLiveSuccess(fact: Fact): boolean {
+  return fact.outcome !== 'failed' && !isCertainly(fact.undoneBy) && !isCertainly(fact.usedBy);
+}
+
+// What one call asks.
+
+interface Asked {
+  readonly set: RuleSet;
+  readonly facts: readonly Fact[];
+  readonly call: NextCall;
+}
+
+/** Whether some part of the rule cannot be asked with these arguments. */
+function faultsInArguments(rule: Rule, { set, call }: Asked): boolean {
+  const { args } = call;
+  const inRequirement = (requirement: Requirement, isLeftOut: boolean): boolean => {
+    const part = typeof requirement === 'string' ? leafOf(requirement) : requirement;
+    const when = whenOf(part, args);
+    // Unknown refuses whatever else holds, so even where the part around this one is left out.
+    if (when === undefined) return true;
+    const isOut = isLeftOut || !when;
+    if ('need' in part) return needOf(set, part.need).some((each) => inRequirement(each, isOut));
+    if ('all' in part) return part.all.some((each) => inRequirement(each, isOut));
+    if ('any' in part) return part.any.some((each) => inRequirement(each, isOut));
+    return !isOut && pairsOf(part.same).some(([own]) => isUnusable(readPath(args, own)));
+  };
+  const inSame = (same: Leaf['same']): boolean =>
+    pairsOf(same).some(([own]) => {
+      const value = readPath(args, own);
+      return value === undefined || isUnusable(value);
+    });
+  return (
+    listOf(rule.after).some((requirement) => inRequirement(requirement, false)) ||
+    listOf(rule.notAfter)
+      .map(leafOf)
+      .some((leaf) => {
+        const when = whenOf(leaf, args);
+        return when === undefined || (when && inSame(leaf.same));
+      }) ||
+    listOf(rule.limit).some((limit) => {
+      const when = whenOf(limit, args);
+      if (when === undefined) return true;
+      if (!when) return false;
+      return inSame(limit.same) || (limit.sum !== undefined && !amountOf(limit.sum, args));
+    })
+  );
+}
+
+function whenOf(part: { readonly when?: Condition }, args: Json): Truth {
+  return part.when === undefined ? true : holds(part.when, args);
+}
+
+interface Taken {
+  readonly fact: Fact;
+  /** `consumes: 'calls'`. */
+  readonly evenByFailure: boolean;
+}
+
+interface Standing {
+  readonly standing: 'met' | 'unmet' | 'left out';
+  /** All that was taken so far, in the order written. */
+  readonly taken: readonly Taken[];
+}
+
+function standingOf(requirement: Requirement, asked: Asked, taken: readonly Taken[]): Standing {
+  const part = typeof requirement === 'string' ? leafOf(requirement) : requirement;
+  if (whenOf(part, asked.call.args) === false) return { standing: 'left out', taken };
+  if ('need' in part) return standingOf({ all: needOf(asked.set, part.need) }, asked, taken);
+  if ('any' in part) {
+    let now = taken;
+    const standings = part.any.map((alternative) => {
+      const { standing, taken: next } = standingOf(alternative, asked, now);
+      now = next;
+      return standing;
+    });
+    if (standings.every((each) => each === 'left out')) return { standing: 'left out', taken };
+    return { standing: standings.includes('met') ? 'met' : 'unmet', taken: now };
+  }
+  if ('all' in part) {
+    let now = taken;
+    const standings = part.all.map((member) => {
+      const { standing, taken: next } = standingOf(member, asked, now);
+      now = next;
+      return standing;
+    });
+    // What is not met takes nothing, so that the next alternative may choose it.
+    if (standings.includes('unmet')) return { standing: 'unmet', taken };
+    // Of which nothing is asked cannot satisfy the `any` around it.
+    if (standings.every((each) => each === 'left out')) return { standing: 'left out', taken };
+    return { standing: 'met', taken: now };
+  }
+  const { times = 1, distinct, consumes = false } = part;
+  const free = (fact: Fact): boolean =>
+    fact.usedBy.length === 0 && !taken.some((each) => each.fact.index === fact.index);
+  const counting = asked.facts
+    .filter((fact) => supports(part, fact, asked.call))
+    .filter((fact) => !consumes || free(fact))
+    .sort((one, other) => startOf(one) - startOf(other) || one.index - other.index);
+  const chosen: Fact[] = [];
+  for (const fact of counting) {
+    const value = distinct === undefined ? undefined : scalarAt(fact, distinct);
+    if (distinct !== undefined && value === undefined) continue;
+    const isNew = (other: Fact): boolean =>
+      distinct === undefined || !isSame(scalarAt(other, distinct) as Json, value as Json);
+    if (chosen.length < times && chosen.every(isNew)) chosen.push(fact);
+  }
+  if (chosen.length < times) return { standing: 'unmet', taken };
+  if (!consumes) return { standing: 'met', taken };
+  const own = chosen.map((fact) => ({ fact, evenByFailure: consumes === 'calls' }));
+  return { standing: 'met', taken: [...taken, ...own] };
+}
+
+/** From when on a fact is old for `after`. */
+const startOf = (fact: Fact): number => fact.decidedAt ?? fact.claimedAt;
+
+function supports(leaf: Leaf, fact: Fact, call: NextCall): boolean {
+  const { outcome = 'succeeded' } = leaf;
+  const start = startOf(fact);
+  return (
+    fact.tool === leaf.tool &&
+    (outcome === 'any' || fact.outcome === outcome) &&
+    start <= call.at &&
+    (leaf.within === undefined || call.at - start < milliseconds(leaf.within)) &&
+    fact.undoneBy.length === 0 &&
+    (leaf.args === undefined || holds(leaf.args, fact.args) === true) &&
+    (leaf.result === undefined || holds(leaf.result, fact.result) === true) &&
+    agrees(leaf.same, call.args, fact, 'every') === true
+  );
+}
+
+function forbids(leaf: Leaf, { facts, call }: Asked): boolean {
+  if (whenOf(leaf, call.args) === false) return false;
+  const counting = facts.filter(
+    (fact) =>
+      fact.tool === leaf.tool &&
+      mayHaveEnded(fact, leaf.outcome) &&
+      isCurrent(fact, leaf.within, call.at) &&
+      !isCertainly(fact.undoneBy) &&
+      (leaf.args === undefined || holds(leaf.args, fact.args) !== false) &&
+      (leaf.result === undefined || holds(leaf.result, fact.result) !== false) &&
+      agrees(leaf.same, call.args, fact, 'some') !== false,
+  );
+  const { distinct, times = 1 } = leaf;
+  if (distinct === undefined) return counting.length >= times;
+  // A fact without a value may have any, so each counts as one more. So do lists and objects.
+  const values = counting.map((fact) => scalarAt(fact, distinct));
+  const different = values.filter(
+    (value, at) =>
+      value === undefined ||
+      !values.slice(0, at).some((other) => other !== undefined && isSame(other, value)),
+  );
+  return different.length >= times;
+}
+
+function isReached(limit: Limit, { facts, call }: Asked): boolean {
+  if (whenOf(limit, call.args) === false) return false;
+  const counting = facts.filter(
+    (fact) =>
+      fact.tool === call.tool &&
+      mayHaveEnded(fact, limit.outcome) &&
+      isCurrent(fact, limit.within, call.at) &&
+      (limit.when === undefined || holds(limit.when, fact.args) !== false) &&
+      agrees(limit.same, call.args, fact, 'some') !== false,
+  );
+  if (limit.times !== undefined) return counting.length + 1 > limit.times;
+  const { sum = '', max, below } = limit;
+  let total: Decimal = { units: 0n, places: 0 };
+  for (const args of [...counting.map((fact) => fact.args), call.args]) {
+    const amount = amountOf(sum, args);
+    if (amount === undefined) return true;
+    total = plus(total, amount);
+  }
+  if (max !== undefined) return compare(total, decimalOf(String(max))) > 0;
+  return compare(total, decimalOf(String(below))) >= 0;
+}
+
+function mayHaveEnded(fact: Fact, outcome: Leaf['outcome'] = 'succeeded'): boolean {
+  return outcome === 'any' || fact.outcome === 'unknown' || fact.outcome === outcome;
+}
+
+/** An undecided call is in each window: its later time is yet to come. */
+function isCurrent(fact: Fact, within: Duration | undefined, now: number): boolean {
+  if (within === undefined || fact.decidedAt === undefined) return true;
+  const later = Math.max(fact.claimedAt, fact.decidedAt);
+  return later > now || now - later < milliseconds(within);
+}
+
+// Values that agree.
+
+const MOST_MEMBERS = 256;
+
+type Pair = readonly [own: string, earlier: EarlierPath];
+
+function pairsOf(same: Leaf['same']): readonly Pair[] {
+  if (same === undefined) return [];
+  if (Array.isArray(same)) return same.map((path: string): Pair => [path, path]);
+  return Object.entries(same as { readonly [ownPath: string]: EarlierPath });
+}
+
+function agrees(same: Leaf['same'], args: Json, fact: Fact, how: 'every' | 'some'): Truth {
+  return and(
+    pairsOf(same).map(([ownPath, earlierPath]): Truth => {
+      const own = readPath(args, ownPath);
+      if (own === undefined) return false;
+      const earlier = earlierAt(fact, earlierPath);
+      if (earlier === undefined || isUnusable(earlier)) return undefined;
+      const isAmongEarlier = (member: Json): boolean =>
+        membersOf(earlier).some((other) => isSame(member, other));
+      return how === 'every'
+        ? membersOf(own).every(isAmongEarlier)
+        : membersOf(own).some(isAmongEarlier);
+    }),
+  );
+}
+
+function earlierAt(fact: Fact, path: EarlierPath): Json | undefined {
+  if (typeof path === 'string') return readPath(fact.args, path);
+  if ('args' in path) return readPath(fact.args, path.args);
+  return fact.result === undefined ? undefined : readPath(fact.result, path.result);
+}
+
+function scalarAt(fact: Fact, path: EarlierPath): Json | undefined {
+  const value = earlierAt(fact, path);
+  return typeof value === 'object' && value !== null ? undefined : value;
+}
+
+const membersOf = (value: Json): readonly Json[] =>
+  Array.isArray(value) ? (value as readonly Json[]) : [value];
+
+/** A list that says nothing, or more than is kept. */
+function isUnusable(value: Json | undefined): boolean {
+  return Array.isArray(value) && (value.length === 0 || value.length > MOST_MEMBERS);
+}
+
+/** Whether two values are the same JSON. The order of an object's members does not matter. */
+function isSame(one: Json, other: Json): boolean {
+  if (typeof one !== 'object' || typeof other !== 'object') return one === other;
+  if (one === null || other === null) return one === other;
+  if (Array.isArray(one) !== Array.isArray(other)) return false;
+  const names = Object.keys(one);
+  return (
+    names.length === Object.keys(other).length &&
+    names.every(
+      (name) => Object.hasOwn(other, name) && isSame(memberOf(one, name), memberOf(other, name)),
+    )
+  );
+}
+
+const memberOf = (value: object, name: string): Json =>
+  (value as { readonly [name: string]: Json })[name] as Json;
+
+// Conditions. Their truth has three values; `undefined` is unknown.
+
+type Truth = boolean | undefined;
+
+function and(truths: readonly Truth[]): Truth {
+  if (truths.includes(false)) return false;
+  return truths.includes(undefined) ? undefined : true;
+}
+
+const not = (truth: Truth): Truth => (truth === undefined ? undefined : !truth);
+
+const or = (truths: readonly Truth[]): Truth => not(and(truths.map(not)));
+
+/** @param value `undefined`: it is not known at all, so not even what is missing in it */
+function holds(condition: Condition, value: Json | undefined): Truth {
+  if (value === undefined) return undefined;
+  return and(
+    Object.entries(condition).map(([path, member]): Truth => {
+      if (path === 'not') return not(holds(member as Condition, value));
+      if (path === 'any') return or((member as Condition[]).map((each) => holds(each, value)));
+      const found = readPath(value, path);
+      const isComparison = typeof member === 'object' && member !== null;
+      const comparison = (isComparison ? member : { eq: member }) as Comparison;
+      return and(
+        Object.entries(comparison).map(([operator, operand]) =>
+          compares(operator as keyof Comparison, operand, found),
+        ),
+      );
+    }),
+  );
+}
+
+function compares(operator: keyof Comparison, operand: unknown, found: Json | undefined): Truth {
+  switch (operator) {
+    case 'exists':
+      return (found !== undefined) === operand;
+    case 'ne':
+      return found === undefined ? true : not(equals(found, operand as Scalar));
+    case 'eq':
+      return equals(found, operand as Scalar);
+    case 'in':
+      return or((operand as readonly Scalar[]).map((each) => equals(found, each)));
+    default: {
+      if (typeof found !== 'number') return undefined;
+      const bound = operand as number;
+      const order = { gt: found > bound, gte: found >= bound, lt: found < bound };
+      return operator === 'lte' ? found <= bound : order[operator];
+    }
+  }
+}
+
+function equals(found: Json | undefined, scalar: Scalar): Truth {
+  if (found === undefined) return undefined;
+  if (found === null || scalar === null) return found === scalar;
+  return typeof found === typeof scalar ? found === scalar : undefined;
+}
+
+/** `undefined`: nothing is there. */
+function readPath(value: Json, path: string): Json | undefined {
+  const names = path.startsWith('/')
+    ? path
+        .slice(1)
+        .split('/')
+        .map((name) => name.replace(/~[01]/g, (escaped) => (escaped === '~1' ? '/' : '~')))
+    : path.split('.');
+  let found: Json = value;
+  for (const name of names) {
+    if (typeof found !== 'object' || found === null) return undefined;
+    if (Array.isArray(found) && String(Number.parseInt(name, 10)) !== name) return undefined;
+    if (!Object.hasOwn(found, name)) return undefined;
+    found = memberOf(found, name);
+  }
+  return found;
+}
+
+// Amounts: so many units of the last decimal place.
+
+interface Decimal {
+  readonly units: bigint;
+  readonly places: number;
+}
+
+const MOST_DIGITS = 34;
+const LARGEST: Decimal = { units: 2n ** 53n, places: 0 };
+
+/** `undefined`: no amount that could be added exactly. */
+function amountOf(sum: NonNullable<Limit['sum']>, args: Json): Decimal | undefined {
+  const { path, text } = typeof sum === 'string' ? { path: sum, text: false } : sum;
+  const found = readPath(args, path);
+  const isNumber = typeof found === 'number' && Number.isFinite(found) && found >= 0;
+  // Servers differ about anything but these texts, for example about "1e3", " 1" and "010".
+  const isText = text && typeof found === 'string' && /^(0|[1-9]\d*)(\.\d+)?$/.test(found);
+  if (!isNumber && !isText) return undefined;
+  const amount = decimalOf(String(found));
+  const digits = Math.max(String(amount.units).length, amount.places);
+  return digits > MOST_DIGITS || compare(amount, LARGEST) > 0 ? undefined : amount;
+}
+
+/** @param text as JavaScript prints a number, or a decimal text */
+function decimalOf(text: string): Decimal {
+  const [significand = '', exponent = '0'] = text.split('e');
+  const [whole = '', fraction = ''] = significand.split('.');
+  const units = BigInt(whole + fraction);
+  const places = fraction.length - Number(exponent);
+  return places < 0 ? { units: units * 10n ** BigInt(-places), places: 0 } : { units, places };
+}
+
+const unitsAt = ({ units, places }: Decimal, more: number): bigint =>
+  units * 10n ** BigInt(more - places);
+
+function plus(one: Decimal, other: Decimal): Decimal {
+  const places = Math.max(one.places, other.places);
+  return { units: unitsAt(one, places) + unitsAt(other, places), places };
+}
+
+function compare(one: Decimal, other: Decimal): number {
+  const places = Math.max(one.places, other.places);
+  const difference = unitsAt(one, places) - unitsAt(other, places);
+  return difference < 0n ? -1 : difference > 0n ? 1 : 0;
+}
+
+// What may be written in two ways.
+
+function listOf<T>(many: Many<T> | undefined): readonly T[] {
+  if (many === undefined) return [];
+  return Array.isArray(many) ? (many as readonly T[]) : [many as T];
+}
+
+const leafOf = (leaf: string | Leaf): Leaf => (typeof leaf === 'string' ? { tool: leaf } : leaf);
+
+const needOf = (set: RuleSet, name: string): readonly Requirement[] =>
+  listOf(ownMember(set.needs ?? {}, name));
+
+function ownMember<T>(table: { readonly [name: string]: T }, name: string): T | undefined {
+  return Object.hasOwn(table, name) ? table[name] : undefined;
+}
+
+const UNITS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+
+export function milliseconds(duration: Duration): number {
+  if (typeof duration === 'number') return duration;
+  const [, count, unit] = /^(\d+)(ms|s|m|h|d)$/.exec(duration) ?? [];
+  if (unit === undefined) throw new RangeError(`${duration} is no duration`);
+  return Number(count) * UNITS[unit as keyof typeof UNITS];
+}
