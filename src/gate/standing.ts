@@ -93,6 +93,8 @@ export class Standing implements Stand {
   #closed: ReadonlySet<string> | undefined;
   #spent: ReadonlyMap<string, Part> | undefined;
   #past: Past | undefined;
+  readonly #unknown: readonly UnknownCall[];
+  #state: string | undefined;
 
   constructor(
     rules: StandingRules,
@@ -110,6 +112,7 @@ export class Standing implements Stand {
     this.position = begun ?? shownPosition(rules, viewpoint.run, this.reached);
     this.parts = parts;
     this.stopped = parts.frozen && { reason: 'frozen', by: parts.frozen };
+    this.#unknown = unknownCalls(rules.workflow, parts);
   }
 
   /**
@@ -152,8 +155,12 @@ export class Standing implements Stand {
     return this.rules.workflow;
   }
 
+  /** Its position's, with what calls of unknown outcome may have made of it. */
   get state(): string {
-    return this.position.state;
+    if (this.#unknown.length === 0) return this.position.state;
+    const { updatedAt, now } = this.parts;
+    this.#state ??= this.workflow.standAt(this.position, updatedAt, now, this.#unknown).state;
+    return this.#state;
   }
 
   /** Whether the next call begins the run, for the first time or anew. */
@@ -184,7 +191,7 @@ export class Standing implements Stand {
   get past(): Past | undefined {
     const { workflow, position, parts } = this;
     if (workflow.ledger === undefined) return undefined;
-    this.#past ??= workflow.pastOf(position, parts.now, unknownCalls(workflow, parts));
+    this.#past ??= workflow.pastOf(position, parts.now, this.#unknown);
     return this.#past;
   }
 
@@ -280,12 +287,16 @@ export class Standing implements Stand {
   }
 }
 
+const NO_CALLS: readonly UnknownCall[] = Object.freeze([]);
+
 /** The calls whose outcome is unknown: those that may be tried again, and one that is held. */
 function unknownCalls(
   workflow: Workflow,
-  { claim, unsettled = [] }: Parts,
+  { claim, unsettled = [] }: Pick<Parts, 'claim' | 'unsettled'>,
 ): readonly UnknownCall[] {
-  const held = claim === undefined || claim.live || claim.since === undefined ? [] : [claim];
+  const isHeld = claim !== undefined && !claim.live && claim.since !== undefined;
+  if (workflow.ledger === undefined || !(isHeld || unsettled.length > 0)) return NO_CALLS;
+  const held = isHeld ? [claim] : [];
   return [...unsettled, ...held].map(({ tool, since = 0, idempotencyKey, use }) => ({
     tool: workflow.keyOf(tool),
     claimedAt: since,

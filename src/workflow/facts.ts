@@ -280,8 +280,10 @@ export class Ledger {
     now: number,
   ): FactsOfTool {
     const { askers = [], isCounted = true, isMerged = false } = this.#tools.get(tool) ?? {};
-    let facts = all.filter((each) => askers.some((asker) => isAsked(each, asker, now)));
-    if (!isCounted) facts = newestOfEach(facts);
+    let facts: readonly Fact[] = all.filter((each) =>
+      askers.some((asker) => isAsked(each, asker, now)),
+    );
+    if (!isCounted) facts = endsOfEach(facts);
     let lostAt = lostBefore;
     while (facts.length > MOST_FACTS) {
       const [oldest, ...rest] = facts;
@@ -369,8 +371,8 @@ export function laterTime({ claimedAt, decidedAt }: Fact): number {
 }
 
 /** The same for the same fact, as long as a run has it. Facts of one id are alike. */
-export function idOf({ claimedAt, decidedAt, values }: Fact): string {
-  return JSON.stringify([claimedAt, decidedAt, values]);
+export function idOf({ outcome, claimedAt, decidedAt, values }: Fact): string {
+  return JSON.stringify([outcome, claimedAt, decidedAt, values]);
 }
 
 export function columnOfSource({ from, path }: Source): string {
@@ -470,16 +472,24 @@ function isAsked(fact: Fact, { kind, outcome, withinMs, consumes }: Asker, now: 
   return now - (kind === 'after' ? decidedAt : laterTime(fact)) < withinMs;
 }
 
-/** Of facts that differ in their times only, the newest. */
-function newestOfEach(facts: readonly Fact[]): Fact[] {
-  const newest = new Map<string, Fact>();
+/**
+ * Of facts that differ in their times only, the newest, for windows; and the oldest, which is not
+ * later than now even if the clock was set back.
+ */
+function endsOfEach(facts: readonly Fact[]): readonly Fact[] {
+  if (facts.length < 3) return facts;
+  const ends = new Map<string, [oldest: Fact, newest: Fact]>();
   for (const each of facts) {
     const { outcome, isUsed, isUndone, values } = each;
     const key = JSON.stringify([outcome, isUsed, isUndone, values]);
-    newest.delete(key);
-    newest.set(key, each);
+    const [oldest = each, newest = each] = ends.get(key) ?? [];
+    ends.set(key, [
+      each.decidedAt < oldest.decidedAt ? each : oldest,
+      each.decidedAt >= newest.decidedAt ? each : newest,
+    ]);
   }
-  return [...newest.values()];
+  const kept = new Set([...ends.values()].flat());
+  return facts.filter((each) => kept.has(each));
 }
 
 export function amountOf(value: Value | undefined): ReturnType<typeof parseDecimal> {

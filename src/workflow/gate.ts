@@ -463,8 +463,8 @@ export interface StateMachineGateConstructor {
    * which some tool could never be called
    */
   fromOrder<const K extends string, const M extends string = never, const D extends string = never>(
-    rules: OrderRules<K, M, NoInfer<D>>,
-    options?: OrderOptions<M, D>,
+    rules: OrderRules<K, M, D>,
+    options?: OrderOptions<M, NoInfer<D>>,
   ): Gate<K | M, K | M, never, string>;
   readonly prototype: Gate;
 }

@@ -158,10 +158,15 @@ export class OrderModel implements Model {
     return this.#effect(tool).undoes;
   }
 
-  standAt(position: Position, updatedAt: number, now: number): Position {
+  standAt(
+    position: Position,
+    updatedAt: number,
+    now: number,
+    unknown: Past['unknown'] = [],
+  ): Position {
     const { ledger } = this;
-    const facts = this.#factsOf(position, updatedAt);
-    const state = this.#stateOf(position.state, facts, now);
+    const facts = this.#toldFactsOf(position, updatedAt);
+    const state = this.#stateOf(position.state, facts, now, unknown);
     // What an app has written as done is done since then.
     if (facts !== ledger.read(position)) return ledger.write({ ...position, state }, facts, now);
     return state === position.state ? position : { ...position, state };
@@ -204,11 +209,17 @@ export class OrderModel implements Model {
     return { ledger, facts, now, unknown, isDone: (tool) => done?.has(tool) === true };
   }
 
-  /**
-   * The facts of a position. A state that an app has written, as `migrate` does, has none behind
-   * it: what it names is done since that time.
-   */
+  /** A position without a context is a state alone, as an app or a proof has it. */
   #factsOf(position: Position, at: number): Facts {
+    if (position.context === undefined) return this.#toldFactsOf(position, at);
+    return this.ledger.read(position);
+  }
+
+  /**
+   * The facts of a stored position. A state that an app has written, as `migrate` does, has none
+   * behind it: what it names is done since that time.
+   */
+  #toldFactsOf(position: Position, at: number): Facts {
     const { ledger } = this;
     let facts = ledger.read(position);
     for (const name of readText(position.state) ?? []) {
@@ -222,15 +233,16 @@ export class OrderModel implements Model {
   }
 
   /** The text of what holds at a time. What no fact is kept of stays as the text before has it. */
-  #stateOf(before: string, facts: Facts, now: number): string {
+  #stateOf(before: string, facts: Facts, now: number, unknown: Past['unknown'] = []): string {
     const { ledger } = this;
     const done = new Set<string>();
     for (const name of readText(before) ?? []) {
       const tool = this.#toolOf.get(name);
       if (tool !== undefined && !ledger.keeps(tool)) done.add(name);
     }
-    const past = this.#pastOf(before, facts, now, []);
-    for (const tool of facts.tools.keys())
+    const past = this.#pastOf(before, facts, now, unknown);
+    const tools = new Set([...facts.tools.keys(), ...unknown.map(({ tool }) => tool)]);
+    for (const tool of tools)
       for (const { name, leaf, kind } of this.#marks.get(tool) ?? [])
         if (holdsFor(leaf, kind, past)) done.add(name);
     return this.#textOf(done);

@@ -194,7 +194,10 @@ export class Order {
       };
       return [name, effect];
     });
-    const ledger = Ledger.of([...all, ...plain.map(plainDemand)], isPlain);
+    // What an unknown outcome may have undone depends on when it was done.
+    const isDoneForGood = (leaf: Leaf): boolean =>
+      isPlain(leaf) && (rules.get(leaf.tool)?.undoneBy.length ?? 0) === 0;
+    const ledger = Ledger.of([...all, ...plain.map(plainDemand)], isDoneForGood);
     const counting = effects.filter(
       ([name, { undoes, adds, uses }]) =>
         undoes.length + adds.length + uses.length > 0 || ledger.keeps(name),
@@ -424,8 +427,10 @@ function namesIn({ tool, after, notAfter, undoneBy, failure }: Rule): readonly s
 }
 
 /** Whether a run needs to know of it only that its tool is done. */
-function isPlain({ outcome, withinMs, same, tests, times, consumes }: Leaf): boolean {
-  const isEach = outcome === 'succeeded' && withinMs === Number.POSITIVE_INFINITY && times === 1;
+function isPlain(leaf: Leaf): boolean {
+  const { outcome, withinMs, same, tests, times, distinct, consumes } = leaf;
+  const isEver = outcome === 'succeeded' && withinMs === Number.POSITIVE_INFINITY;
+  const isEach = isEver && times === 1 && distinct === undefined;
   return isEach && same.length === 0 && tests.length === 0 && consumes === 'never';
 }
 

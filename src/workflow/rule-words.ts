@@ -79,11 +79,12 @@ function wordsOf(part: Part): string {
       const { tool, withinMs, outcome, times } = part.leaf;
       const often = times > 1 ? `${times} times ` : '';
       const what = outcome === 'failed' ? 'failed' : outcome === 'any' ? 'was called' : 'succeeded';
-      if (withinMs === Number.POSITIVE_INFINITY) return `${tool} ${what} ${often}before`;
-      return `${tool} ${what} ${often}less than ${windowWords(withinMs)} ago${again(part)}`;
+      const call = `${tool}${agreement(part.leaf).replace(/,$/, '')}`;
+      if (withinMs === Number.POSITIVE_INFINITY) return `${call} ${what} ${often}before`;
+      return `${call} ${what} ${often}less than ${windowWords(withinMs)} ago${again(part)}`;
     }
     case 'once':
-      return `an earlier call of ${part.tool} may have succeeded, and it may only once`;
+      return `${part.tool} may succeed only once`;
     case 'limit':
       return limitWords(part.limit, part);
   }

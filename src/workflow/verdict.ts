@@ -161,7 +161,7 @@ export type Part =
       readonly near: 'none' | 'late' | 'used' | 'other';
     }
   | { readonly part: 'any'; readonly parts: readonly Part[] }
-  /** An earlier call of the tool may have succeeded, and it may only once. */
+  /** An earlier call of the tool succeeded, or may have, and it may only once. */
   | { readonly part: 'once'; readonly tool: string }
   | { readonly part: 'notAfter'; readonly leaf: Leaf; readonly retryAfterMs: number | undefined }
   | {
@@ -257,8 +257,7 @@ class Judgement {
       const part = this.#barred(each);
       if (part !== undefined) missing.push(part);
     }
-    if (once && this.#past.unknown.some((each) => each.tool === tool))
-      missing.push({ part: 'once', tool });
+    if (once && this.#mayHaveSucceeded(tool)) missing.push({ part: 'once', tool });
     if (missing.length > 0) return { allows: false, reason: 'order', parts: missing };
     const spent: Part[] = [];
     for (const each of limits) {
@@ -271,6 +270,16 @@ class Judgement {
     const uses = this.#uses.map(({ used }) => used);
     const usesOfCalls = this.#uses.flatMap(({ used, ofCalls }) => (ofCalls ? [used] : []));
     return { allows: true, uses, usesOfCalls };
+  }
+
+  /** Whether a success of the tool stands that no call has used up, or may stand. */
+  #mayHaveSucceeded(tool: string): boolean {
+    const { ledger, facts, isDone, unknown } = this.#past;
+    if (unknown.some((each) => each.tool === tool)) return true;
+    if (!ledger.keeps(tool)) return isDone(tool);
+    const stands = ({ outcome, isUsed, isUndone }: Fact): boolean =>
+      outcome === 'succeeded' && !isUsed && !isUndone;
+    return facts.of(tool).facts.some(stands);
   }
 
   // --- this call's own values -----------------------------------------------------------------
@@ -354,20 +363,19 @@ class Judgement {
   counting(leaf: Leaf, kind: 'after' | 'notAfter'): readonly Fact[] {
     const { now, ledger, isDone, unknown } = this.#past;
     const { tool, outcome, withinMs, tests, consumes } = leaf;
-    // A call that may have undone them leaves no success to rely on.
-    const isShaky =
-      kind === 'after' &&
-      outcome !== 'failed' &&
-      unknown.some(({ undoes }) => undoes.includes(tool));
-    if (isShaky && outcome === 'succeeded') return NO_FACTS;
+    // A success that such a call may have undone is none to rely on.
+    const undoers = kind === 'after' ? unknown.filter(({ undoes }) => undoes.includes(tool)) : [];
+    const isShaky = ({ outcome, decidedAt }: Fact): boolean =>
+      outcome !== 'failed' && undoers.some(({ claimedAt }) => claimedAt >= decidedAt);
     // The state says of a plain success all that there is to know.
     if (!ledger.keeps(tool)) return isDone(tool) ? PLAIN : NO_FACTS;
     const places = tests.map((each) => ledger.placeOf(tool, columnOfTest(each.from, each)));
     const isNeeded = kind === 'after';
     return this.#factsOf(tool).filter((fact) => {
       if (fact.isUndone || !isOfOutcome(fact, outcome, isNeeded)) return false;
-      if (isShaky && fact.outcome !== 'failed') return false;
-      if (consumes !== 'never' && (fact.isUsed || this.#taken.has(fact))) return false;
+      if (undoers.length > 0 && isShaky(fact)) return false;
+      const isFree = fact.outcome !== 'unknown' && !fact.isUsed && !this.#taken.has(fact);
+      if (consumes !== 'never' && !isFree) return false;
       if (isNeeded ? !isRecent(fact, withinMs, now) : !isCurrent(fact, withinMs, now)) return false;
       return places.every((place) => {
         const value = fact.values[place] ?? null;

@@ -363,8 +363,13 @@ export class Workflow {
   }
 
   /** The stored position with what holds at a time: a window may have closed since it was saved. */
-  standAt(position: Position, updatedAt: number, now: number): Position {
-    return this.#model.standAt?.(position, updatedAt, now) ?? position;
+  standAt(
+    position: Position,
+    updatedAt: number,
+    now: number,
+    unknown: Past['unknown'] = [],
+  ): Position {
+    return this.#model.standAt?.(position, updatedAt, now, unknown) ?? position;
   }
 
   /** Whether the state may handle the event; a guard may still stop it. */

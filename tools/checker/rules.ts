@@ -175,7 +175,7 @@ function factsOf(set: RuleSet, history: RulesHistory): Fact[] {
       const { send: tool, args = {}, result, at } = happening;
       const sent = { tool, args, result, outcome: 'succeeded', claimedAt: at, decidedAt: at };
       const fact = { ...sent, index, idempotencyKey: undefined, usedBy: [], undoneBy: [] } as Fact;
-      facts = [...undo(set, facts, fact), fact];
+      facts = [...undo(set, facts, fact), mayBeUndone(set, facts, fact)];
       return;
     }
     const { tool, args, outcome, claimedAt, decidedAt, idempotencyKey, seen } = happening;
@@ -207,7 +207,7 @@ function factsOf(set: RuleSet, history: RulesHistory): Fact[] {
       usedBy: tries.flatMap((each) => each.usedBy),
       undoneBy: [],
     };
-    facts = [...undo(set, facts, fact), fact];
+    facts = [...undo(set, facts, fact), mayBeUndone(set, facts, fact)];
   });
   return facts;
 }
@@ -220,6 +220,20 @@ function undo(set: RuleSet, facts: readonly Fact[], by: Fact): Fact[] {
     const isCertain = by.outcome === 'succeeded' && fact.outcome === 'succeeded';
     return { ...fact, undoneBy: [...fact.undoneBy, { by: by.index, isCertain }] };
   });
+}
+
+/** By the clock, an undecided call may have come after a success that the store learnt later. */
+function mayBeUndone(set: RuleSet, facts: readonly Fact[], fact: Fact): Fact {
+  const undoers = listOf(ownMember(set.rules, fact.tool)?.undoneBy);
+  const later = facts.filter(
+    (each) =>
+      each.outcome === 'unknown' &&
+      undoers.includes(each.tool) &&
+      fact.decidedAt !== undefined &&
+      each.claimedAt >= fact.decidedAt,
+  );
+  const marks = later.map(({ index }): Mark => ({ by: index, isCertain: false }));
+  return fact.outcome === 'failed' ? fact : { ...fact, undoneBy: [...fact.undoneBy, ...marks] };
 }
 
 /** An undecided try of this very call. A key belongs to one tool. */
@@ -257,16 +271,16 @@ interface Asked {
 /** Whether some part of the rule cannot be asked with these arguments. */
 function faultsInArguments(rule: Rule, { set, call }: Asked): boolean {
   const { args } = call;
-  const inRequirement = (requirement: Requirement, isLeftOut: boolean): boolean => {
+  const inRequirement = (requirement: Requirement): boolean => {
     const part = typeof requirement === 'string' ? leafOf(requirement) : requirement;
     const when = whenOf(part, args);
-    // Unknown refuses whatever else holds, so even where the part around this one is left out.
     if (when === undefined) return true;
-    const isOut = isLeftOut || !when;
-    if ('need' in part) return needOf(set, part.need).some((each) => inRequirement(each, isOut));
-    if ('all' in part) return part.all.some((each) => inRequirement(each, isOut));
-    if ('any' in part) return part.any.some((each) => inRequirement(each, isOut));
-    return !isOut && pairsOf(part.same).some(([own]) => isUnusable(readPath(args, own)));
+    // What is left out asks nothing of the call, nor do its parts.
+    if (!when) return false;
+    if ('need' in part) return needOf(set, part.need).some(inRequirement);
+    if ('all' in part) return part.all.some(inRequirement);
+    if ('any' in part) return part.any.some(inRequirement);
+    return pairsOf(part.same).some(([own]) => isUnusable(readPath(args, own)));
   };
   const inSame = (same: Leaf['same']): boolean =>
     pairsOf(same).some(([own]) => {
@@ -274,7 +288,7 @@ function faultsInArguments(rule: Rule, { set, call }: Asked): boolean {
       return value === undefined || isUnusable(value);
     });
   return (
-    listOf(rule.after).some((requirement) => inRequirement(requirement, false)) ||
+    listOf(rule.after).some(inRequirement) ||
     listOf(rule.notAfter)
       .map(leafOf)
       .some((leaf) => {
@@ -340,14 +354,15 @@ function standingOf(requirement: Requirement, asked: Asked, taken: readonly Take
     .filter((fact) => supports(part, fact, asked.call))
     .filter((fact) => !consumes || free(fact))
     .sort((one, other) => startOf(one) - startOf(other) || one.index - other.index);
-  const chosen: Fact[] = [];
-  for (const fact of counting) {
-    const value = distinct === undefined ? undefined : scalarAt(fact, distinct);
-    if (distinct !== undefined && value === undefined) continue;
-    const isNew = (other: Fact): boolean =>
-      distinct === undefined || !isSame(scalarAt(other, distinct) as Json, value as Json);
-    if (chosen.length < times && chosen.every(isNew)) chosen.push(fact);
-  }
+  const chosen =
+    distinct === undefined
+      ? counting.slice(0, times)
+      : // Values of two types may be one value, so they are all of one; `null` is nobody.
+        (counting
+          .map((fact) => typeof (scalarAt(fact, distinct) ?? undefined))
+          .filter((type) => type !== 'undefined')
+          .map((type) => differing(counting, distinct, type).slice(0, times))
+          .find((enough) => enough.length === times) ?? []);
   if (chosen.length < times) return { standing: 'unmet', taken };
   if (!consumes) return { standing: 'met', taken };
   const own = chosen.map((fact) => ({ fact, evenByFailure: consumes === 'calls' }));
@@ -357,9 +372,20 @@ function standingOf(requirement: Requirement, asked: Asked, taken: readonly Take
 /** From when on a fact is old for `after`. */
 const startOf = (fact: Fact): number => fact.decidedAt ?? fact.claimedAt;
 
+/** The first fact of each value of that type. */
+function differing(facts: readonly Fact[], distinct: EarlierPath, type: string): Fact[] {
+  const ofType = facts.filter((fact) => typeof (scalarAt(fact, distinct) ?? undefined) === type);
+  return ofType.filter(
+    (fact, at) =>
+      !ofType.slice(0, at).some((other) => scalarAt(other, distinct) === scalarAt(fact, distinct)),
+  );
+}
+
 function supports(leaf: Leaf, fact: Fact, call: NextCall): boolean {
   const { outcome = 'succeeded' } = leaf;
   const start = startOf(fact);
+  // What is used up must be there: an undecided call is not, yet.
+  if (leaf.consumes && fact.outcome === 'unknown') return false;
   return (
     fact.tool === leaf.tool &&
     (outcome === 'any' || fact.outcome === outcome) &&
@@ -450,9 +476,12 @@ function agrees(same: Leaf['same'], args: Json, fact: Fact, how: 'every' | 'some
       if (earlier === undefined || isUnusable(earlier)) return undefined;
       const isAmongEarlier = (member: Json): boolean =>
         membersOf(earlier).some((other) => isSame(member, other));
-      return how === 'every'
-        ? membersOf(own).every(isAmongEarlier)
-        : membersOf(own).some(isAmongEarlier);
+      if (how === 'every') return membersOf(own).every(isAmongEarlier);
+      if (membersOf(own).some(isAmongEarlier)) return true;
+      // 7 and "7" may be two spellings of one value, so their disagreement is not certain.
+      const mayBeAmongEarlier = (member: Json): boolean =>
+        membersOf(earlier).some((other) => mayBeSpelling(member, other));
+      return membersOf(own).some(mayBeAmongEarlier) ? undefined : false;
     }),
   );
 }
@@ -489,6 +518,13 @@ function isSame(one: Json, other: Json): boolean {
     )
   );
 }
+
+/** Values of two JSON types may mean the same, unless one is `null`. */
+function mayBeSpelling(one: Json, other: Json): boolean {
+  return one !== null && other !== null && typeOf(one) !== typeOf(other);
+}
+
+const typeOf = (value: Json): string => (Array.isArray(value) ? 'array' : typeof value);
 
 const memberOf = (value: object, name: string): Json =>
   (value as { readonly [name: string]: Json })[name] as Json;

@@ -1,0 +1,213 @@
+import { StateMachineGate } from '../../src/index.ts';
+import { readerOf } from '../../src/workflow/condition.ts';
+import { type DecidedCall, NOTHING, type Noted } from '../../src/workflow/facts.ts';
+import type { Position } from '../../src/workflow/position.ts';
+import { callWith, noteOwn, type UnknownCall, type Verdict } from '../../src/workflow/verdict.ts';
+import type { Workflow } from '../../src/workflow/workflow.ts';
+import type {
+  ForwardedCall,
+  Json,
+  NextCall,
+  RuleSet,
+  RulesHistory,
+} from '../../tools/checker/rules.ts';
+import type { JudgeOfGate } from '../../tools/checker/rules-compare.ts';
+
+const SALT = 'a run';
+
+const compiled = new WeakMap<RuleSet, Workflow>();
+
+function workflowOf(set: RuleSet): Workflow {
+  const known = compiled.get(set);
+  if (known !== undefined) return known;
+  const { rules, needs } = set as never as { rules: never; needs: never };
+  const workflow = StateMachineGate.fromOrder(rules, { id: 'rules', needs }).compile();
+  compiled.set(set, workflow);
+  return workflow;
+}
+
+/** Whether a gate takes the rules: it refuses those by which some tool can never be called. */
+function isSound(set: RuleSet): boolean {
+  try {
+    return workflowOf(set) !== undefined;
+  } catch (error) {
+    if (/can never be called|cannot be after itself/.test(String(error))) return false;
+    throw error;
+  }
+}
+
+/** The gate's own judgement of a call after a history, by its pure functions. */
+export const judgeOfGate: JudgeOfGate = (set, history, call) => {
+  if (!isSound(set)) return undefined;
+  const workflow = workflowOf(set);
+  const positions: Position[] = [workflow.start];
+  for (const [i, each] of history.entries()) {
+    const before = positions[i] as Position;
+    positions.push(
+      'send' in each ? sent(workflow, before, each) : ended(workflow, positions, history, i),
+    );
+  }
+  const last = positions[history.length] as Position;
+  if (isForgotten(workflow, positions, history, call)) return undefined;
+  const { isAllowed, verdict } = asked(workflow, last, unknownIn(workflow, history, call), call);
+  if (verdict?.allows === false && verdict.reason === 'arguments') return { verdict: 'arguments' };
+  if (!isAllowed) return { verdict: 'order' };
+  if (verdict === undefined) return { verdict: 'allowed', uses: [] };
+  if (!verdict.allows) return { verdict: verdict.reason };
+  const used = indexesOf(workflow, history, verdict.uses);
+  return used && { verdict: 'allowed', uses: used };
+};
+
+/**
+ * Whether the clock was set back behind a time at which a run forgot what no window counted any
+ * more. The evaluator forgets nothing.
+ */
+function isForgotten(
+  workflow: Workflow,
+  positions: readonly Position[],
+  history: RulesHistory,
+  call: NextCall,
+): boolean {
+  const { ledger } = workflow;
+  const countOf = (position: Position | undefined): number =>
+    [...(ledger?.read(position ?? {}).tools.values() ?? [])].reduce(
+      (all, { facts }) => all + facts.length,
+      0,
+    );
+  const timesOf = (each: RulesHistory[number]): readonly number[] =>
+    'send' in each ? [each.at] : [each.claimedAt, each.decidedAt ?? each.claimedAt];
+  return history.some((each, i) => {
+    const at = Math.max(...timesOf(each));
+    const later = [...history.slice(i + 1).flatMap(timesOf), call.at];
+    return countOf(positions[i + 1]) <= countOf(positions[i]) && later.some((time) => time < at);
+  });
+}
+
+function asked(
+  workflow: Workflow,
+  found: Position,
+  unknown: readonly UnknownCall[],
+  { tool, args, at }: Pick<NextCall, 'tool' | 'args' | 'at'>,
+): { isAllowed: boolean; verdict: Verdict | undefined } {
+  const position = workflow.standAt(found, 0, at, unknown);
+  const binding = workflow.match(tool, args);
+  if (binding === undefined) return { isAllowed: true, verdict: undefined };
+  const past = workflow.pastOf(position, at, unknown);
+  const verdict = workflow.judge(binding, past, callWith(readerOf(args), SALT));
+  const isAllowed = workflow.allows(position.state, binding);
+  // A list shows what some call may do.
+  if (isAllowed && verdict?.allows !== false && workflow.spentTools(past).has(tool))
+    throw new Error(`a list hides ${tool}, though this call is allowed`);
+  if (!isAllowed && verdict?.allows === true)
+    throw new Error(`the state closes ${tool}, and its rules allow this call`);
+  return { isAllowed, verdict };
+}
+
+function sent(
+  workflow: Workflow,
+  before: Position,
+  { send, args, result, at }: { send: string; args?: Json; result?: Json; at: number },
+): Position {
+  const told = { args: args as never, result: result as never };
+  const call = workflow.toldCall(send, SALT, at, told);
+  return workflow.next(workflow.standAt(before, 0, at), send, undefined, call).position;
+}
+
+function noteOf(workflow: Workflow, tool: string, args: Json): Noted {
+  const { ledger } = workflow;
+  if (ledger === undefined) return NOTHING;
+  const read = readerOf(args);
+  const noted = ledger.note(tool, 'args', read, SALT);
+  return noteOwn(workflow.demandsOf(tool), callWith(read, SALT), noted);
+}
+
+/** The position after a call has ended: it made its move from where it stands by then. */
+function ended(
+  workflow: Workflow,
+  positions: readonly Position[],
+  history: RulesHistory,
+  index: number,
+): Position {
+  const before = positions[index] as Position;
+  const call = history[index] as ForwardedCall;
+  const { tool, args, result, outcome, claimedAt, decidedAt = claimedAt, seen = index } = call;
+  if (outcome === 'unknown') return before;
+  const found = positions[seen] as Position;
+  const at = { tool, args, at: claimedAt, idempotencyKey: call.idempotencyKey };
+  const unknown = unknownIn(workflow, history.slice(0, seen), at);
+  const { verdict } = asked(workflow, found, unknown, at);
+  const { uses = [], usesOfCalls = [] } = verdict?.allows === true ? verdict : {};
+  const { ledger } = workflow;
+  const read = result === undefined ? undefined : readerOf(result);
+  const noted = noteOf(workflow, tool, args);
+  const decided: DecidedCall = {
+    tool,
+    outcome,
+    claimedAt,
+    decidedAt,
+    noted: ledger?.note(tool, 'result', read, SALT, noted) ?? NOTHING,
+    uses: outcome === 'succeeded' ? uses : usesOfCalls,
+  };
+  const stands = workflow.standAt(before, 0, decidedAt);
+  if (outcome === 'succeeded') return workflow.next(stands, tool, undefined, decided).position;
+  const isAsked = usesOfCalls.length > 0 || ledger?.keepsFailures(tool) === true;
+  return isAsked ? workflow.decided(stands, decided) : before;
+}
+
+/** The calls whose outcome is unknown after a history, but for the very call. */
+function unknownIn(
+  workflow: Workflow,
+  history: RulesHistory,
+  own: { readonly tool: string; readonly idempotencyKey?: string | undefined },
+): readonly UnknownCall[] {
+  const isThis = (one: ForwardedCall, tool: string, key: string | undefined): boolean =>
+    one.tool === tool && key !== undefined && one.idempotencyKey === key;
+  return history.flatMap((each, i): UnknownCall[] => {
+    if ('send' in each || each.outcome !== 'unknown') return [];
+    const { tool, args, claimedAt, idempotencyKey = '' } = each;
+    if (isThis(each, own.tool, own.idempotencyKey)) return [];
+    const isReplaced = history
+      .slice(i + 1)
+      .some((later) => !('send' in later) && isThis(later, tool, each.idempotencyKey));
+    if (isReplaced) return [];
+    return [
+      {
+        tool,
+        claimedAt,
+        idempotencyKey,
+        noted: noteOf(workflow, tool, args),
+        demands: workflow.demandsOf(tool),
+        undoes: workflow.undoneBy(tool),
+      },
+    ];
+  });
+}
+
+/** Which happenings the used facts are. */
+function indexesOf(
+  workflow: Workflow,
+  history: RulesHistory,
+  uses: readonly (readonly [tool: string, id: string])[],
+): readonly number[] | undefined {
+  const found: number[] = [];
+  for (const [tool, id] of uses) {
+    const alike = history.flatMap((each, i) => {
+      const [own, claimedAt, decidedAt] =
+        'send' in each
+          ? [each.send, each.at, each.at]
+          : [each.tool, each.claimedAt, each.decidedAt ?? each.claimedAt];
+      if (own !== tool || (!('send' in each) && each.outcome === 'unknown')) return [];
+      const { ledger } = workflow;
+      const result = each.result === undefined ? undefined : readerOf(each.result);
+      const noted = noteOf(workflow, tool, each.args ?? {});
+      const values = ledger?.valuesOf(tool, ledger.note(tool, 'result', result, SALT, noted));
+      const outcome = 'send' in each ? 'succeeded' : each.outcome;
+      return id === JSON.stringify([outcome, claimedAt, decidedAt, values]) ? [i] : [];
+    });
+    const [index = -1, ...others] = alike;
+    // Of two that are alike in all that a run keeps, either may be used.
+    if (others.length > 0) return undefined;
+    found.push(index);
+  }
+  return found;
+}
