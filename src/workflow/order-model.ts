@@ -57,7 +57,7 @@ export class OrderModel implements Model {
   readonly #tools: ReadonlySet<string>;
   readonly #places: ReadonlyMap<string, number>;
   readonly #marks: ReadonlyMap<string, readonly Mark[]>;
-  readonly #toolOf: ReadonlyMap<string, string>;
+  readonly #named: ReadonlyMap<string, Mark>;
 
   /** @param tools in the order of the rules */
   constructor(
@@ -75,10 +75,15 @@ export class OrderModel implements Model {
       return names.includes(tool) ? names : [tool, ...names];
     });
     this.#places = new Map(this.names.map((name, i) => [name, i]));
-    this.#toolOf = new Map(marks.map(({ name, leaf }) => [name, leaf.tool]));
+    this.#named = new Map(marks.map((mark) => [mark.name, mark]));
     this.events = Object.freeze([...effects.keys()]);
     this.effects = effects;
     this.ledger = ledger;
+  }
+
+  /** What a name in a state says of earlier calls; `undefined` for a name that is none here. */
+  markOf(name: string): Mark | undefined {
+    return this.#named.get(name);
   }
 
   deadline(): undefined {}
@@ -88,7 +93,7 @@ export class OrderModel implements Model {
     const done = readText(state);
     if (done === undefined) return false;
     for (const name of done) {
-      if (this.#toolOf.has(name)) continue;
+      if (this.#named.has(name)) continue;
       const isQualified = [...this.#marks.keys()].some((tool) => name.startsWith(`${tool} `));
       if (!isQualified) return false;
     }
@@ -223,7 +228,7 @@ export class OrderModel implements Model {
     const { ledger } = this;
     let facts = ledger.read(position);
     for (const name of readText(position.state) ?? []) {
-      const tool = this.#toolOf.get(name);
+      const tool = this.#named.get(name)?.leaf.tool;
       if (tool === undefined || !ledger.keeps(tool) || facts.tools.has(tool)) continue;
       const values = ledger.valuesOf(tool, NOTHING);
       const fact = { ...BARE_FACT, claimedAt: at, decidedAt: at, values };
@@ -237,7 +242,7 @@ export class OrderModel implements Model {
     const { ledger } = this;
     const done = new Set<string>();
     for (const name of readText(before) ?? []) {
-      const tool = this.#toolOf.get(name);
+      const tool = this.#named.get(name)?.leaf.tool;
       if (tool !== undefined && !ledger.keeps(tool)) done.add(name);
     }
     const past = this.#pastOf(before, facts, now, unknown);
@@ -297,8 +302,10 @@ const BARE_FACT = Object.freeze({
 } as const);
 
 /** Whether one success is enough for the mark. */
-function isSure({ times, tests, outcome }: Leaf): boolean {
-  return times === 1 && tests.length === 0 && outcome !== 'failed';
+function isSure({ times, distinct, tests, outcome }: Leaf): boolean {
+  const isAny = tests.length === 0 && outcome !== 'failed';
+  // A call without a value there is none of different values.
+  return isAny && times === 1 && distinct === undefined;
 }
 
 function bareCall(tool: string): DecidedCall {
