@@ -181,66 +181,71 @@ describe('the graph says where the gate lets a tool through', () => {
     const said = new Set<string>();
     const further = fc.array(orderExpression, { maxLength: 2 });
     const calls = fc.array(fc.nat(), { minLength: 10, maxLength: 25 });
-    await fc.assert(
-      fc.asyncProperty(fc.nat(), further, calls, async (seed, more, seeds) => {
-        const gate = orderGateOf(seed);
-        fc.pre(gate !== undefined);
-        for (const [i, states] of more.entries()) tryTo(() => gate.bindTool(`more ${i}`, states));
-        const graph = workflowGraph(gate);
-        const workflow = gate.clone().compile();
-        const names = graph.tools.map(({ name }) => name);
-        const test = testGate(gate, { now: Date.UTC(2026, 0, 1) });
-        const namedNow = async () => new Set(workflow.doneIn(await test.state()));
-        for (const each of seeds) {
-          const { pick, chance, between } = seeded(each, 'call');
-          if (chance(0.2)) await test.clock.advance(pick([1, 999, 60_000, 3_600_000]));
-          const before = await namedNow();
-          const listed = await test.list();
-          for (const { name, limits } of graph.tools) {
-            if (!isOpen(graph, before, name)) expect(listed).not.toContain(name);
-            // What is left of a limit is no matter of the state.
-            else if (limits === undefined) expect(listed).toContain(name);
-          }
-          const tool = pick(names);
-          const args = { id: between(1, 2), kind: pick(['a', 'b']), amount: pick([0.1, 5, 15]) };
-          const structuredContent = { id: between(1, 2), status: pick(['open', 'closed']) };
-          const isFailing = chance(0.2);
-          const { outcome } = await test.call(tool, args, {
-            ...{ content: [], structuredContent, isError: isFailing },
-          });
-          if (!isOpen(graph, before, tool)) expect(outcome).toBe('refused');
-          seen[outcome === 'ok' ? 'made' : outcome === 'refused' ? 'refused' : 'failed']++;
-          const after = await namedNow();
-          seen.lost += expectEffect(graph, { tool, outcome }, before, after);
-          const active = activeNodes(gate, await test.state());
-          for (const id of active) expect(names).toContain(id);
-          for (const { from, holds } of graph.edges)
-            if (holds !== undefined && after.has(holds)) expect(active).toContain(from);
+    const property = fc.asyncProperty(fc.nat(), further, calls, async (seed, more, seeds) => {
+      const gate = orderGateOf(seed);
+      fc.pre(gate !== undefined);
+      for (const [i, states] of more.entries()) tryTo(() => gate.bindTool(`more ${i}`, states));
+      const graph = workflowGraph(gate);
+      const workflow = gate.clone().compile();
+      const names = graph.tools.map(({ name }) => name);
+      const test = testGate(gate, { now: Date.UTC(2026, 0, 1) });
+      const namedNow = async () => new Set(workflow.doneIn(await test.state()));
+      for (const each of seeds) {
+        const { pick, chance, between } = seeded(each, 'call');
+        if (chance(0.2)) await test.clock.advance(pick([1, 999, 60_000, 3_600_000]));
+        const before = await namedNow();
+        const listed = await test.list();
+        for (const { name, limits } of graph.tools) {
+          if (!isOpen(graph, before, name)) expect(listed).not.toContain(name);
+          // What is left of a limit is no matter of the state.
+          else if (limits === undefined) expect(listed).toContain(name);
         }
-        await test.close();
-        for (const { type, calls: asked = {}, consumes, when } of graph.edges) {
-          const kinds = Object.keys({
-            ...asked,
-            ...(consumes && { consumes }),
-            ...(when && { when }),
-          });
-          for (const each of [type, ...kinds]) said.add(each);
-        }
-        if (graph.tools.some(({ limits }) => limits !== undefined)) said.add('limits');
-        seen.junctions += graph.nodes.filter(({ type }) => type !== 'tool').length;
-        const { boxes, arrows } = await readDiagram(toMermaid(gate));
-        expect(boxes).toHaveLength(graph.nodes.length);
-        expect(arrows).toHaveLength(graph.edges.length);
-      }),
-      { numRuns: 60 },
-    );
-    expect(Math.min(...Object.values(seen))).toBeGreaterThan(20);
-    expect([...said].sort()).toEqual([
-      ...['args', 'before', 'consumes', 'distinct', 'limits', 'outcome', 'result', 'same'],
-      ...['times', 'undoes', 'unless', 'unused', 'when', 'within'],
-    ]);
+        const tool = pick(names);
+        const args = { id: between(1, 2), kind: pick(['a', 'b']), amount: pick([0.1, 5, 15]) };
+        const structuredContent = { id: between(1, 2), status: pick(['open', 'closed']) };
+        const isFailing = chance(0.2);
+        const { outcome } = await test.call(tool, args, {
+          ...{ content: [], structuredContent, isError: isFailing },
+        });
+        if (!isOpen(graph, before, tool)) expect(outcome).toBe('refused');
+        seen[outcome === 'ok' ? 'made' : outcome === 'refused' ? 'refused' : 'failed']++;
+        const after = await namedNow();
+        seen.lost += expectEffect(graph, { tool, outcome }, before, after);
+        const active = activeNodes(gate, await test.state());
+        for (const id of active) expect(names).toContain(id);
+        for (const { from, holds } of graph.edges)
+          if (holds !== undefined && after.has(holds)) expect(active).toContain(from);
+      }
+      await test.close();
+      for (const { type, calls: asked = {}, consumes, when } of graph.edges) {
+        const kinds = Object.keys({
+          ...asked,
+          ...(consumes && { consumes }),
+          ...(when && { when }),
+        });
+        for (const each of [type, ...kinds]) said.add(each);
+      }
+      if (graph.tools.some(({ limits }) => limits !== undefined)) said.add('limits');
+      seen.junctions += graph.nodes.filter(({ type }) => type !== 'tool').length;
+      const { boxes, arrows } = await readDiagram(toMermaid(gate));
+      expect(boxes).toHaveLength(graph.nodes.length);
+      expect(arrows).toHaveLength(graph.edges.length);
+    });
+    // A round has not always a call that makes a state lose a name.
+    const isEnough = () =>
+      Object.values(seen).every((each) => each > 5) && said.size === ALL.length;
+    for (let round = 0; round === 0 || (round < 9 && !isEnough()); round++)
+      await fc.assert(property, { numRuns: 40 });
+    expect(Math.min(...Object.values(seen))).toBeGreaterThan(5);
+    expect([...said].sort()).toEqual(ALL);
   }, 120_000);
 });
+
+/** All that an edge of rules may say. */
+const ALL = [
+  ...['args', 'before', 'consumes', 'distinct', 'limits', 'outcome', 'result', 'same'],
+  ...['times', 'undoes', 'unless', 'unused', 'when', 'within'],
+];
 
 /** A gate with rules of every kind; `undefined` where some tool could never be called. */
 function orderGateOf(seed: number): AnyGate | undefined {
