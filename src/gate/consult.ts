@@ -109,7 +109,8 @@ export function ruled(
       return { reason: reason === 'order' ? 'guard' : reason, standing, parts };
     }
   }
-  if (verdict === undefined && !ledger.keeps(workflow.keyOf(tool))) return undefined;
+  // Of a machine, only the calls of a limited tool matter.
+  if (!workflow.isOrder && !ledger.keeps(workflow.keyOf(tool))) return undefined;
   const { uses = [], usesOfCalls = [] } = verdict ?? {};
   return { claimedAt, noted, uses, usesOfCalls, salt: run };
 }

@@ -104,6 +104,7 @@ const FACTS = 'mcp-interlock/facts';
 /** What a run keeps of calls, for all rules of a workflow. */
 export class Ledger {
   readonly #tools: ReadonlyMap<string, Kept>;
+  readonly #hasWindows: boolean;
 
   /** @param isPlain whether a run needs to know of a leaf only that its tool is done */
   static of(demands: readonly Demands[], isPlain: (leaf: Leaf) => boolean = () => false): Ledger {
@@ -141,6 +142,14 @@ export class Ledger {
 
   private constructor(tools: ReadonlyMap<string, Kept>) {
     this.#tools = tools;
+    this.#hasWindows = [...tools.values()].some(({ askers }) =>
+      askers.some(({ withinMs }) => withinMs !== Number.POSITIVE_INFINITY),
+    );
+  }
+
+  /** Whether some call counts for a time only. */
+  get hasWindows(): boolean {
+    return this.#hasWindows;
   }
 
   /** The tools of which a run keeps facts. */
@@ -356,6 +365,14 @@ export class Facts {
 
   of(tool: string): FactsOfTool {
     return this.tools.get(tool) ?? NO_FACTS;
+  }
+
+  /** The time of the newest fact; 0 without one. */
+  get newestAt(): number {
+    let newest = 0;
+    for (const { facts } of this.tools.values())
+      for (const each of facts) newest = Math.max(newest, laterTime(each));
+    return newest;
   }
 
   /** The same facts, but for those of one tool. */

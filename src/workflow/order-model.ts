@@ -173,15 +173,28 @@ export class OrderModel implements Model {
   }
 
   /** An event from outside that says nothing of a call has no arguments and no result. */
-  next(position: Position, event: string, _payload?: Json, call = bareCall(event)): Next {
+  next(position: Position, event: string, _payload?: Json, call?: DecidedCall): Next {
     const unchanged = { position, changed: false, handled: false, actions: [] };
     if (!this.effects.has(event) || !this.has(position.state)) return unchanged;
-    const reached = this.decided(position, call);
+    const reached = this.decided(position, call ?? this.#bareCall(position, event));
     return {
       position: reached,
       changed: reached.state !== position.state,
       handled: true,
       actions: [],
+    };
+  }
+
+  /** A call of which only its tool is known, as late as the newest fact. */
+  #bareCall(position: Position, tool: string): DecidedCall {
+    const at = this.ledger.read(position).newestAt;
+    return {
+      tool,
+      outcome: 'succeeded',
+      claimedAt: at,
+      decidedAt: at,
+      noted: NOTHING,
+      uses: [],
     };
   }
 
@@ -299,10 +312,6 @@ const BARE_FACT = Object.freeze({
 /** Whether one success is enough for the mark. */
 function isSure({ times, tests, outcome }: Leaf): boolean {
   return times === 1 && tests.length === 0 && outcome !== 'failed';
-}
-
-function bareCall(tool: string): DecidedCall {
-  return { tool, outcome: 'succeeded', claimedAt: 0, decidedAt: 0, noted: NOTHING, uses: [] };
 }
 
 function groupByTool(marks: readonly Mark[]): ReadonlyMap<string, readonly Mark[]> {

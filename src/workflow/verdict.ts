@@ -185,6 +185,16 @@ export function judge(demands: Demands, past: Past, call: OwnCall): Verdict {
   return new Judgement(past, call).of(demands);
 }
 
+/** The parts of a rule that refuse each call, whatever its arguments. */
+export function partsAgainstAll(demands: Demands, past: Past): readonly Part[] {
+  const notAfter = demands.notAfter.filter(
+    ({ when, same }) => when === undefined && same.length === 0,
+  );
+  const limits = demands.limits.filter(({ when, same }) => when === undefined && same.length === 0);
+  const verdict = new Judgement(past, undefined).of({ ...demands, notAfter, limits });
+  return verdict.allows ? [] : verdict.parts;
+}
+
 /** Whether a mark of the state holds: what does not depend on a call's arguments. */
 export function holdsFor(leaf: Leaf, kind: 'after' | 'notAfter', past: Past): boolean {
   const judgement = new Judgement(past, undefined);
@@ -284,8 +294,9 @@ class Judgement {
 
   // --- this call's own values -----------------------------------------------------------------
 
+  /** Without a call: what is only about some calls is left out. */
   #truth(when: Test): Truth {
-    return this.#call?.truth(when);
+    return this.#call === undefined ? false : this.#call.truth(when);
   }
 
   /** What of the call's own arguments leaves a rule open: the call is refused then. */

@@ -72,6 +72,7 @@ import {
   type OwnCall,
   type Part,
   type Past,
+  partsAgainstAll,
   usesOf,
   type Verdict,
 } from './verdict.ts';
@@ -349,6 +350,16 @@ export class Workflow {
     return this.#model.undoneBy?.(tool) ?? [];
   }
 
+  /** The parts of its rules that refuse each call of a tool, whatever its arguments. */
+  partsAgainst(tool: string, past: Past): readonly Part[] {
+    const demands = this.demandsOf(tool);
+    return demands === undefined ? [] : partsAgainstAll(demands, past);
+  }
+
+  get hasLimits(): boolean {
+    return this.#limits.size > 0;
+  }
+
   /** The tools of which each call is over a limit, whatever its arguments. */
   spentTools(past: Past | undefined): ReadonlyMap<string, Part> {
     if (past === undefined || this.#limits.size === 0) return NO_PARTS;
@@ -360,6 +371,13 @@ export class Workflow {
       if (part !== undefined) spent.set(tool, part);
     }
     return spent;
+  }
+
+  /** What lists show of a position that was saved at a time, at another one: the same text if so. */
+  shownAt(position: Position, updatedAt: number, now: number): string {
+    const { state } = this.standAt(position, updatedAt, now);
+    const spent = [...this.spentTools(this.pastOf(position, now)).keys()];
+    return JSON.stringify([state, spent]);
   }
 
   /** The stored position with what holds at a time: a window may have closed since it was saved. */
