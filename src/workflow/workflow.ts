@@ -137,6 +137,8 @@ export class Workflow {
   readonly ledger: Ledger | undefined;
   /** By tool, or by glob. A tool without limits has no entry. */
   readonly #limits: ReadonlyMap<string, readonly CheckedLimit[]>;
+  /** The tools that a limit of no calls closes. Any other tool is below its limits without facts. */
+  readonly #neverCalled: readonly string[];
 
   readonly #definition: Definition;
   readonly #listeners: ReadonlySet<Listener>;
@@ -195,6 +197,9 @@ export class Workflow {
         const limits = bound.flatMap((each) => each.demands?.limits ?? []);
         return limits.length === 0 ? [] : [[tool, limits] as const];
       }),
+    );
+    this.#neverCalled = [...this.#limits].flatMap(([tool, limits]) =>
+      limits.some(({ times }) => times === 0) ? [tool] : [],
     );
     // A loop shield counts each call, so each of them takes the claim.
     const claims = (tool: string): boolean =>
@@ -364,10 +369,12 @@ export class Workflow {
   spentTools(past: Past | undefined): ReadonlyMap<string, Part> {
     if (past === undefined || this.#limits.size === 0) return NO_PARTS;
     const spent = new Map<string, Part>();
-    // Only a tool with facts can be at its limit.
-    for (const tool of past.facts.tools.keys()) {
+    for (const tool of new Set([...past.facts.tools.keys(), ...this.#neverCalled])) {
       const limits = this.#limits.get(tool);
-      const part = limits && exhausted(limits, past);
+      if (limits === undefined) continue;
+      // A call of unknown outcome may come again, and does not stand in its own way.
+      const unknown = past.unknown.filter((each) => each.tool !== tool);
+      const part = exhausted(limits, { ...past, unknown });
       if (part !== undefined) spent.set(tool, part);
     }
     return spent;
