@@ -6,7 +6,7 @@ import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import { createMcpHandler, McpServer as McpServerV2 } from '@modelcontextprotocol/server';
 import express, { type Express, type Request, type RequestHandler, type Response } from 'express';
-import type { Clock } from 'mcp-interlock';
+import type { Clock, OrderRules } from 'mcp-interlock';
 import * as z from 'zod';
 import { Allocations } from './allocations.ts';
 import { Counting } from './counting.ts';
@@ -79,7 +79,7 @@ function states() {
 }
 
 /** A step after another one; or of the same article, in a window, and up to a sum in another one. */
-function rules() {
+function rules(): OrderRules<string, string> {
   const isPlain = setup.rules === 'plain';
   // Some ten calls are in such a window, as in one of minutes where people call.
   const within = '50ms';
@@ -94,7 +94,7 @@ function rules() {
             { sum: 'quantity', below: 60_000, within },
           ],
         },
-  } as const;
+  };
 }
 
 /** The bare server does not even import the package. */
@@ -113,9 +113,7 @@ async function gates(): Promise<RequestHandler[]> {
       .bindTool('cart.checkout', ['has_items'], 'CHECKOUT')
       .bindTool('cart.pay', ['payment'], 'PAY');
   const checkout: ReturnType<typeof machine> =
-    setup.rules === undefined
-      ? machine()
-      : StateMachineGate.fromOrder<string, string>(rules(), { id: 'checkout' });
+    setup.rules === undefined ? machine() : StateMachineGate.fromOrder(rules(), { id: 'checkout' });
   if (setup.sdk === 'v1' && setup.rules === undefined) {
     checkout.bindTool('cart.slow', ['empty', 'has_items'], 'ADD_ITEM');
     checkout.bindTool('cart.report', ['empty', 'has_items']);

@@ -105,7 +105,8 @@ export function tellOfTime(
   const { workflow } = config;
   if (standing === undefined || workflow.ledger?.hasWindows !== true) return;
   const { position, parts } = standing;
-  if (parts.version === 0) return;
+  const { updatedAt, now: at } = parts;
+  if (parts.version === 0 || !workflow.hasTimeChanged(position, updatedAt, at)) return;
   const saved = workflow.shownAt(position, parts.updatedAt, parts.updatedAt);
   const now = workflow.shownAt(position, parts.updatedAt, parts.now);
   if (saved === now) return;

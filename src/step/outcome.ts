@@ -460,12 +460,10 @@ export class Moves {
 
   /** A tool that comes to its limit leaves the lists, though the state may stay. */
   #withLists(move: StepMove, call: DecidedCall | undefined): StepMove {
-    const workflow = this.#workflow;
-    if (call === undefined || !workflow.hasLimits) return move;
-    const [before, after] = [this.found, move.snapshot].map((position) =>
-      [...workflow.spentTools(workflow.pastOf(position, call.decidedAt)).keys()].join('\n'),
-    );
-    return before === after ? move : { ...move, lists: ['tools'] };
+    if (call === undefined) return move;
+    const isSpent = (position: Position): boolean =>
+      this.#workflow.isSpent(call.tool, position, call.decidedAt);
+    return isSpent(move.snapshot) && !isSpent(this.found) ? { ...move, lists: ['tools'] } : move;
   }
 
   /** Whether a binding says that this error leaves the outcome unknown. One is enough. */

@@ -152,6 +152,19 @@ export class Ledger {
     return this.#hasWindows;
   }
 
+  /** Whether some fact counts at one of two times only. */
+  changesWithin({ tools }: Facts, from: number, to: number): boolean {
+    for (const [tool, { facts }] of tools)
+      for (const { withinMs } of this.#tools.get(tool)?.askers ?? []) {
+        if (withinMs === Number.POSITIVE_INFINITY) continue;
+        for (const { claimedAt, decidedAt } of facts) {
+          const [early, late] = [claimedAt + withinMs, decidedAt + withinMs];
+          if ((early > from && early <= to) || (late > from && late <= to)) return true;
+        }
+      }
+    return false;
+  }
+
   /** The tools of which a run keeps facts. */
   get tools(): Iterable<string> {
     return this.#tools.keys();

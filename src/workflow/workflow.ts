@@ -361,8 +361,11 @@ export class Workflow {
     return demands === undefined ? [] : partsAgainstAll(demands, past);
   }
 
-  get hasLimits(): boolean {
-    return this.#limits.size > 0;
+  /** Whether each call of a tool is over a limit, whatever its arguments. */
+  isSpent(tool: string, position: Position, now: number): boolean {
+    const limits = this.#limits.get(this.keyOf(tool));
+    const past = limits && this.pastOf(position, now);
+    return past !== undefined && exhausted(limits ?? [], past) !== undefined;
   }
 
   /** The tools of which each call is over a limit, whatever its arguments. */
@@ -378,6 +381,11 @@ export class Workflow {
       if (part !== undefined) spent.set(tool, part);
     }
     return spent;
+  }
+
+  /** Whether a window of some fact has opened or closed since a position was saved. */
+  hasTimeChanged(position: Position, updatedAt: number, now: number): boolean {
+    return this.ledger?.changesWithin(this.ledger.read(position), updatedAt, now) === true;
   }
 
   /** What lists show of a position that was saved at a time, at another one: the same text if so. */
