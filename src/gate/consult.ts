@@ -109,7 +109,9 @@ export function ruled(
       return { reason: reason === 'order' ? 'guard' : reason, standing, parts };
     }
   }
-  if (verdict === undefined && !ledger.keeps(workflow.keyOf(tool))) return undefined;
+  // Of rules each move needs the time: the state that it reaches is what holds then.
+  const isKept = workflow.isOrder || ledger.keeps(workflow.keyOf(tool));
+  if (verdict === undefined && !isKept) return undefined;
   const { uses = [], usesOfCalls = [] } = verdict ?? {};
   return { claimedAt, noted, uses, usesOfCalls, salt: run };
 }

@@ -29,7 +29,7 @@ import type {
 } from '../workflow/binding.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
 import { type ConditionTest, readerOf } from '../workflow/condition.ts';
-import type { DecidedCall, Noted, Used } from '../workflow/facts.ts';
+import { bareCall, type DecidedCall, type Noted, type Used } from '../workflow/facts.ts';
 import type { FsmAction, Next, Position } from '../workflow/position.ts';
 import { countFailure, withRecorded } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
@@ -420,15 +420,19 @@ export class Moves {
     const { ledger } = this.#workflow;
     if (use === undefined || ledger === undefined) return undefined;
     const key = this.#workflow.keyOf(tool);
-    const { claimedAt, grantedAt, salt, uses, usesOfCalls } = use;
+    const { claimedAt, salt, uses, usesOfCalls } = use;
     const { result } = ended;
     const answer = result === undefined ? undefined : readOf({ ...ended, result }, this.#results);
     const read = answer === undefined ? undefined : readerOf(answer);
     const noted = ledger.note(key, 'result', read, salt, use.noted);
-    // A clock that was set back meanwhile does not make the call end before it began.
-    const decidedAt = claimedAt + Math.max(0, this.#rules.clock.now() - grantedAt);
+    const decidedAt = this.#decidedAt(use);
     const used = outcome === 'succeeded' ? uses : usesOfCalls;
     return { tool: key, outcome, claimedAt, decidedAt, noted, uses: used };
+  }
+
+  /** By the store's clock. One that was set back meanwhile makes no call end before it began. */
+  #decidedAt({ claimedAt, grantedAt }: CallUse): number {
+    return claimedAt + Math.max(0, this.#rules.clock.now() - grantedAt);
   }
 
   get #results(): Success['results'] {
@@ -557,8 +561,12 @@ export class Moves {
     UnclearArguments.throwIf(this.origin.tool, this.#asked);
     if (sent === undefined) return undefined;
     const { type, payload } = sent;
-    // Of a failure the call is saved before: its event is another tool's success.
-    const call = how.outcome === 'succeeded' ? this.#decided(outcome, how.outcome) : undefined;
+    // Of a failure the call is saved before: by rules its event is another tool's success.
+    const { isOrder } = this.#workflow;
+    const call =
+      how.outcome === 'succeeded'
+        ? this.#decided(outcome, how.outcome)
+        : isOrder && this.origin.use && bareCall(type, this.#decidedAt(this.origin.use));
     const { position, actions } = this.#workflow.next(this.current, type, payload, call);
     const due = this.#due;
     const reached = { position, actions: due.length === 0 ? actions : [...due, ...actions] };

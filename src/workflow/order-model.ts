@@ -5,7 +5,7 @@
 import { windowWords } from '../clock.ts';
 import type { Json } from '../stores/store.ts';
 import { sealContext } from './envelope.ts';
-import { type DecidedCall, type Facts, type Ledger, NOTHING } from './facts.ts';
+import { bareCall, type DecidedCall, type Facts, type Ledger, NOTHING } from './facts.ts';
 import {
   atomsOf,
   type BoundState,
@@ -172,8 +172,8 @@ export class OrderModel implements Model {
     return state === position.state ? position : { ...position, state };
   }
 
-  /** An event from outside that says nothing of a call has no arguments and no result. */
-  next(position: Position, event: string, _payload?: Json, call = bareCall(event)): Next {
+  /** Without a call the position has no times: it is a state alone, as a proof has it. */
+  next(position: Position, event: string, _payload?: Json, call = bareCall(event, 0)): Next {
     const unchanged = { position, changed: false, handled: false, actions: [] };
     if (!this.effects.has(event) || !this.has(position.state)) return unchanged;
     const reached = this.decided(position, call);
@@ -299,10 +299,6 @@ const BARE_FACT = Object.freeze({
 /** Whether one success is enough for the mark. */
 function isSure({ times, tests, outcome }: Leaf): boolean {
   return times === 1 && tests.length === 0 && outcome !== 'failed';
-}
-
-function bareCall(tool: string): DecidedCall {
-  return { tool, outcome: 'succeeded', claimedAt: 0, decidedAt: 0, noted: NOTHING, uses: [] };
 }
 
 function groupByTool(marks: readonly Mark[]): ReadonlyMap<string, readonly Mark[]> {
