@@ -562,11 +562,12 @@ export class Moves {
     if (sent === undefined) return undefined;
     const { type, payload } = sent;
     // Of a failure the call is saved before: by rules its event is another tool's success.
-    const { isOrder } = this.#workflow;
-    const call =
-      how.outcome === 'succeeded'
-        ? this.#decided(outcome, how.outcome)
-        : isOrder && this.origin.use && bareCall(type, this.#decidedAt(this.origin.use));
+    const { use } = this.origin;
+    const isOwn = how.outcome === 'succeeded';
+    const fallsTo = !isOwn && this.#workflow.isOrder ? use : undefined;
+    const call = isOwn
+      ? this.#decided(outcome, how.outcome)
+      : fallsTo && bareCall(type, this.#decidedAt(fallsTo));
     const { position, actions } = this.#workflow.next(this.current, type, payload, call);
     const due = this.#due;
     const reached = { position, actions: due.length === 0 ? actions : [...due, ...actions] };

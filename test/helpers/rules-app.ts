@@ -2,6 +2,11 @@ import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { expect } from 'vitest';
 import * as z from 'zod';
 import type { Refusal, StateMachineGate, StepSource } from '../../src/index.ts';
+import type { AtomicStateStore } from '../../src/stores/store.ts';
+import { claimed, claimOf, commitOf, HOUR } from '../../src/testing/fixtures.ts';
+import { readerOf } from '../../src/workflow/condition.ts';
+import { bareCall } from '../../src/workflow/facts.ts';
+import { plainStore } from './operations.ts';
 import { RawSession, type WireMessage } from './raw.ts';
 import { begins, type HeldCall, type Scene, type SceneOptions, scene } from './scene.ts';
 import type { Ledger } from './upstream.ts';
@@ -136,4 +141,46 @@ export interface Refused extends Partial<Refusal> {
 export function refusalOf({ result }: WireMessage): Refused {
   const text = String(result?.content?.[0]?.text);
   return { ...result?._meta?.['mcp-interlock/refusal'], text };
+}
+
+/** Longer than any window of these tests. */
+const LONG_LIFE = 100 * HOUR;
+
+/** Lets a run have so many facts of a tool, as if it had called it. */
+export async function remember<S extends string, E extends string>(
+  app: Scene,
+  gate: StateMachineGate<S, E>,
+  run: string,
+  tool: string,
+  count: number,
+  argsOf: (index: number) => Args,
+): Promise<void> {
+  const workflow = gate.compile();
+  const { ledger } = workflow;
+  if (ledger === undefined) throw new Error('no rule asks for calls');
+  const now = app.clock.now();
+  let facts = ledger.read(workflow.start);
+  for (let i = 0; i < count; i++) {
+    const noted = ledger.note(tool, 'args', readerOf(argsOf(i)), run);
+    facts = ledger.decided(facts, { ...bareCall(tool, now), noted }, []);
+  }
+  const position = ledger.write(workflow.start, facts, now);
+  const request = claimOf(run, { workflow: workflow.id, ttlMs: LONG_LIFE });
+  await claimed(app.data, request);
+  await app.data.commit(commitOf(request, { snapshot: position, ttlMs: LONG_LIFE }));
+}
+
+/** A store whose answers say another time, as after a failover to a backend whose clock is behind. */
+export function timedBy(store: AtomicStateStore, now: () => number): AtomicStateStore {
+  return {
+    ...plainStore(store),
+    async read(...args) {
+      const record = await store.read(...args);
+      return record && { ...record, now: now() };
+    },
+    async claim(request) {
+      const claimed = await store.claim(request);
+      return claimed.status === 'unknown' ? claimed : { ...claimed, now: now() };
+    },
+  };
 }
