@@ -29,7 +29,7 @@ import type {
 } from '../workflow/binding.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
 import { type ConditionTest, readerOf } from '../workflow/condition.ts';
-import type { DecidedCall, Noted, Used } from '../workflow/facts.ts';
+import { bareCall, type DecidedCall, type Noted, type Used } from '../workflow/facts.ts';
 import type { FsmAction, Next, Position } from '../workflow/position.ts';
 import { countFailure, withRecorded } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
@@ -495,7 +495,7 @@ export class Moves {
   /** For rules: a success of another tool, as which a failure of this one counts. */
   #success(tool: string): DecidedCall | undefined {
     const { use } = this.origin;
-    return use && this.#workflow.toldCall(tool, use.salt, this.#endedAt(use), {});
+    return use && this.#workflow.isOrder ? bareCall(tool, this.#endedAt(use)) : undefined;
   }
 
   /** By the store's clock. A clock that was set back meanwhile makes no call end before it began. */

@@ -79,6 +79,18 @@ export interface DecidedCall {
 
 export type Used = readonly [tool: string, id: string];
 
+/** A success at a time, of whose arguments and result nothing is known. */
+export function bareCall(tool: string, at: number): DecidedCall {
+  return {
+    tool,
+    outcome: 'succeeded',
+    claimedAt: at,
+    decidedAt: at,
+    noted: NOTHING,
+    uses: [],
+  };
+}
+
 /** The calls of one tool that a run has. */
 export interface FactsOfTool {
   /** The oldest claim first. */

@@ -5,7 +5,7 @@
 import { windowWords } from '../clock.ts';
 import type { Json } from '../stores/store.ts';
 import { sealContext } from './envelope.ts';
-import { type DecidedCall, type Facts, type Ledger, NOTHING } from './facts.ts';
+import { bareCall, type DecidedCall, type Facts, type Ledger, NOTHING } from './facts.ts';
 import {
   atomsOf,
   type BoundState,
@@ -172,29 +172,19 @@ export class OrderModel implements Model {
     return state === position.state ? position : { ...position, state };
   }
 
-  /** An event from outside that says nothing of a call has no arguments and no result. */
+  /** Without a call, it is one of which only the tool is known, as late as the newest fact. */
   next(position: Position, event: string, _payload?: Json, call?: DecidedCall): Next {
     const unchanged = { position, changed: false, handled: false, actions: [] };
     if (!this.effects.has(event) || !this.has(position.state)) return unchanged;
-    const reached = this.decided(position, call ?? this.#bareCall(position, event));
+    const reached = this.decided(
+      position,
+      call ?? bareCall(event, this.ledger.read(position).newestAt),
+    );
     return {
       position: reached,
       changed: reached.state !== position.state,
       handled: true,
       actions: [],
-    };
-  }
-
-  /** A call of which only its tool is known, as late as the newest fact. */
-  #bareCall(position: Position, tool: string): DecidedCall {
-    const at = this.ledger.read(position).newestAt;
-    return {
-      tool,
-      outcome: 'succeeded',
-      claimedAt: at,
-      decidedAt: at,
-      noted: NOTHING,
-      uses: [],
     };
   }
 

@@ -540,9 +540,12 @@ class Judgement {
     const { tool, times, sum, outcome, withinMs, when, same } = limit;
     const { now, facts, ledger } = this.#past;
     const { lostAt, facts: all } = facts.of(tool);
-    if (same.length > 0 && all.length >= MOST_FACTS) {
-      const oldest = all.map((each) => laterTime(each)).sort((a, b) => a - b);
-      return { part: 'limit', limit, retryAfterMs: waitFor(oldest, 1, withinMs, now) };
+    // The run keeps what no window has any more until its next move.
+    const current = same.length === 0 ? [] : all.filter((each) => isCurrent(each, withinMs, now));
+    if (current.length >= MOST_FACTS) {
+      const ends = current.map(endOf).sort((a, b) => a - b);
+      const excess = ends.length - MOST_FACTS + 1;
+      return { part: 'limit', limit, retryAfterMs: waitFor(ends, excess, withinMs, now) };
     }
     if (lostAt !== undefined && now - lostAt < withinMs)
       return { part: 'limit', limit, retryAfterMs: waitFor([lostAt], 1, withinMs, now) };
