@@ -166,7 +166,11 @@ function usesOf(
     const hasEffect = ends.some(({ outcome }) => outcome === 'succeeded');
     const told = group.flatMap(({ call }) => callsByName.get(call) ?? []);
     const resolution = resolved.get(key);
-    const answers = told.flatMap(({ told, answered }) => (told.kind === 'done' ? [answered] : []));
+    const names = group.map(({ name }) => name);
+    // Its own result is shown once that is saved. A lookup that is not gets another one.
+    const answers = told.flatMap(({ told, answered }) =>
+      told.kind === 'done' && names.includes(told.attempt) ? [answered] : [],
+    );
     const outcome = ends.length > 0 ? (hasEffect ? 'succeeded' : 'failed') : undefined;
     return {
       key,
@@ -315,7 +319,7 @@ class RunOfRules {
   #strictest(call: Call): { readonly history: ForwardedCall[]; readonly isCertain: boolean } {
     const quiet = Math.max(0, ...this.#quietAt.filter((at) => at < call.sent));
     const isPast = (use: Use): boolean =>
-      use.known < call.sent || (use.started < quiet && use.ended < quiet);
+      use.known < call.sent || (!use.isLookup && use.started < quiet && use.ended < quiet);
     const decided = this.#uses.filter(isPast).filter(({ outcome }) => outcome !== 'unknown');
     const begun = this.#uses.filter((use) => !isPast(use) && use.started < call.answered);
     const known = new Set(this.#uses.flatMap(({ calls }) => calls));

@@ -321,7 +321,19 @@ function starterOf(
   const { leaseMs, waitMs, binds, defect } = options;
   const settings = { ledger, leaseMs, waitMs, binds };
   if (options.store.name !== 'memory') {
-    return (name) => ServerProcess.start({ ...settings, name, store: options.store, defect });
+    return async (name) => {
+      const deadline = Date.now() + PATIENCE_MS;
+      for (let tries = 1; ; tries++) {
+        const own = { ...settings, name: tries === 1 ? name : `${name}, try ${tries}` };
+        try {
+          return await ServerProcess.start({ ...own, store: options.store, defect });
+        } catch (error) {
+          // It cannot start while the store is away.
+          if (options.outages !== true || Date.now() > deadline || options.signal.aborted)
+            throw error;
+        }
+      }
+    };
   }
   const used = defect === undefined ? store : brokenStore(store, defect);
   return (name) => startLocalServer({ ...settings, name }, used);

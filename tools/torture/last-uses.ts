@@ -99,7 +99,7 @@ export function raceForLastUses(
 
     await arena.fleet.settled();
     const { exchanges, outside } = arena.log;
-    const found = usesFaults({
+    const evidence: UsesEvidence = {
       rules: RULEBOOK,
       retried: RETRIED,
       lookups: LOOKUPS,
@@ -107,7 +107,9 @@ export function raceForLastUses(
       ...{ exchanges, outside, quiet },
       ledger: arena.ledger.refresh().lines,
       trails: await Promise.all(runs.map((run) => run.trail())),
-    });
+    };
+    const found = usesFaults(evidence);
+    if (found.length > 0) (await import('node:fs')).writeFileSync('/tmp/uses-evidence-' + Date.now() + '.json', JSON.stringify({ found, ...evidence }));
     const { crashes } = arena.fleet;
     return {
       did:
