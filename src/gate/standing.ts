@@ -201,6 +201,13 @@ export class Standing implements Stand {
     return this.#spent;
   }
 
+  /** The parts of a tool's rules that refuse each call of it, whatever its arguments. */
+  partsAgainst(tool: string): readonly Part[] {
+    const spent = this.spent.get(this.workflow.keyOf(tool));
+    if (spent !== undefined) return [spent];
+    return this.past === undefined ? [] : this.workflow.partsAgainst(tool, this.past);
+  }
+
   /** Whether each call of the tool is refused now, in any state. */
   closes(tool: string): boolean {
     return this.closed?.has(this.workflow.keyOf(tool)) === true;

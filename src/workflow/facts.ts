@@ -79,6 +79,18 @@ export interface DecidedCall {
 
 export type Used = readonly [tool: string, id: string];
 
+/** A success at a time, of whose arguments and result nothing is known. */
+export function bareCall(tool: string, at: number): DecidedCall {
+  return {
+    tool,
+    outcome: 'succeeded',
+    claimedAt: at,
+    decidedAt: at,
+    noted: NOTHING,
+    uses: [],
+  };
+}
+
 /** The calls of one tool that a run has. */
 export interface FactsOfTool {
   /** The oldest claim first. */
@@ -104,6 +116,7 @@ const FACTS = 'mcp-interlock/facts';
 /** What a run keeps of calls, for all rules of a workflow. */
 export class Ledger {
   readonly #tools: ReadonlyMap<string, Kept>;
+  readonly #hasWindows: boolean;
 
   /** @param isPlain whether a run needs to know of a leaf only that its tool is done */
   static of(demands: readonly Demands[], isPlain: (leaf: Leaf) => boolean = () => false): Ledger {
@@ -141,6 +154,27 @@ export class Ledger {
 
   private constructor(tools: ReadonlyMap<string, Kept>) {
     this.#tools = tools;
+    this.#hasWindows = [...tools.values()].some(({ askers }) =>
+      askers.some(({ withinMs }) => withinMs !== Number.POSITIVE_INFINITY),
+    );
+  }
+
+  /** Whether some call counts for a time only. */
+  get hasWindows(): boolean {
+    return this.#hasWindows;
+  }
+
+  /** Whether some fact counts at one of two times only. */
+  changesWithin({ tools }: Facts, from: number, to: number): boolean {
+    for (const [tool, { facts }] of tools)
+      for (const { withinMs } of this.#tools.get(tool)?.askers ?? []) {
+        if (withinMs === Number.POSITIVE_INFINITY) continue;
+        for (const { claimedAt, decidedAt } of facts) {
+          const [early, late] = [claimedAt + withinMs, decidedAt + withinMs];
+          if ((early > from && early <= to) || (late > from && late <= to)) return true;
+        }
+      }
+    return false;
   }
 
   /** The tools of which a run keeps facts. */
@@ -356,6 +390,14 @@ export class Facts {
 
   of(tool: string): FactsOfTool {
     return this.tools.get(tool) ?? NO_FACTS;
+  }
+
+  /** The time of the newest fact; 0 without one. */
+  get newestAt(): number {
+    let newest = 0;
+    for (const { facts } of this.tools.values())
+      for (const each of facts) newest = Math.max(newest, laterTime(each));
+    return newest;
   }
 
   /** The same facts, but for those of one tool. */

@@ -5,7 +5,7 @@
 import { windowWords } from '../clock.ts';
 import type { Json } from '../stores/store.ts';
 import { sealContext } from './envelope.ts';
-import { type DecidedCall, type Facts, type Ledger, NOTHING } from './facts.ts';
+import { bareCall, type DecidedCall, type Facts, type Ledger, NOTHING } from './facts.ts';
 import {
   atomsOf,
   type BoundState,
@@ -177,11 +177,14 @@ export class OrderModel implements Model {
     return state === position.state ? position : { ...position, state };
   }
 
-  /** An event from outside that says nothing of a call has no arguments and no result. */
-  next(position: Position, event: string, _payload?: Json, call = bareCall(event)): Next {
+  /** Without a call, it is one of which only the tool is known, as late as the newest fact. */
+  next(position: Position, event: string, _payload?: Json, call?: DecidedCall): Next {
     const unchanged = { position, changed: false, handled: false, actions: [] };
     if (!this.effects.has(event) || !this.has(position.state)) return unchanged;
-    const reached = this.decided(position, call);
+    const reached = this.decided(
+      position,
+      call ?? bareCall(event, this.ledger.read(position).newestAt),
+    );
     return {
       position: reached,
       changed: reached.state !== position.state,
@@ -306,10 +309,6 @@ function isSure({ times, distinct, tests, outcome }: Leaf): boolean {
   const isAny = tests.length === 0 && outcome !== 'failed';
   // A call without a value there is none of different values.
   return isAny && times === 1 && distinct === undefined;
-}
-
-function bareCall(tool: string): DecidedCall {
-  return { tool, outcome: 'succeeded', claimedAt: 0, decidedAt: 0, noted: NOTHING, uses: [] };
 }
 
 function groupByTool(marks: readonly Mark[]): ReadonlyMap<string, readonly Mark[]> {

@@ -72,6 +72,7 @@ import {
   type OwnCall,
   type Part,
   type Past,
+  partsAgainstAll,
   usesOf,
   type Verdict,
 } from './verdict.ts';
@@ -136,6 +137,8 @@ export class Workflow {
   readonly ledger: Ledger | undefined;
   /** By tool, or by glob. A tool without limits has no entry. */
   readonly #limits: ReadonlyMap<string, readonly CheckedLimit[]>;
+  /** The tools that a limit of no calls closes. Any other tool is below its limits without facts. */
+  readonly #neverCalled: readonly string[];
 
   readonly #definition: Definition;
   readonly #listeners: ReadonlySet<Listener>;
@@ -194,6 +197,9 @@ export class Workflow {
         const limits = bound.flatMap((each) => each.demands?.limits ?? []);
         return limits.length === 0 ? [] : [[tool, limits] as const];
       }),
+    );
+    this.#neverCalled = [...this.#limits].flatMap(([tool, limits]) =>
+      limits.some(({ times }) => times === 0) ? [tool] : [],
     );
     // A loop shield counts each call, so each of them takes the claim.
     const claims = (tool: string): boolean =>
@@ -349,17 +355,44 @@ export class Workflow {
     return this.#model.undoneBy?.(tool) ?? [];
   }
 
+  /** The parts of its rules that refuse each call of a tool, whatever its arguments. */
+  partsAgainst(tool: string, past: Past): readonly Part[] {
+    const demands = this.demandsOf(tool);
+    return demands === undefined ? [] : partsAgainstAll(demands, past);
+  }
+
+  /** Whether each call of a tool is over a limit, whatever its arguments. */
+  isSpent(tool: string, position: Position, now: number): boolean {
+    const limits = this.#limits.get(this.keyOf(tool));
+    const past = limits && this.pastOf(position, now);
+    return past !== undefined && exhausted(limits ?? [], past) !== undefined;
+  }
+
   /** The tools of which each call is over a limit, whatever its arguments. */
   spentTools(past: Past | undefined): ReadonlyMap<string, Part> {
     if (past === undefined || this.#limits.size === 0) return NO_PARTS;
     const spent = new Map<string, Part>();
-    // Only a tool with facts can be at its limit.
-    for (const tool of past.facts.tools.keys()) {
+    for (const tool of new Set([...past.facts.tools.keys(), ...this.#neverCalled])) {
       const limits = this.#limits.get(tool);
-      const part = limits && exhausted(limits, past);
+      if (limits === undefined) continue;
+      // A call of unknown outcome may come again, and does not stand in its own way.
+      const unknown = past.unknown.filter((each) => each.tool !== tool);
+      const part = exhausted(limits, { ...past, unknown });
       if (part !== undefined) spent.set(tool, part);
     }
     return spent;
+  }
+
+  /** Whether a window of some fact has opened or closed since a position was saved. */
+  hasTimeChanged(position: Position, updatedAt: number, now: number): boolean {
+    return this.ledger?.changesWithin(this.ledger.read(position), updatedAt, now) === true;
+  }
+
+  /** What lists show of a position that was saved at a time, at another one: the same text if so. */
+  shownAt(position: Position, updatedAt: number, now: number): string {
+    const { state } = this.standAt(position, updatedAt, now);
+    const spent = [...this.spentTools(this.pastOf(position, now)).keys()];
+    return JSON.stringify([state, spent]);
   }
 
   /** The stored position with what holds at a time: a window may have closed since it was saved. */

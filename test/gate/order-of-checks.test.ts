@@ -5,6 +5,7 @@ import {
   type BindingOptions,
   type FsmGateOptions,
   fsmGate,
+  type Limit,
   type LoopShieldOptions,
   memoryStore,
   principalKey,
@@ -46,7 +47,7 @@ interface Plan {
   /** The members of its arguments. */
   readonly args: string[];
   readonly headers: Record<string, string>;
-  readonly binding: Functions & { states: readonly string[] };
+  readonly binding: Functions & { states: readonly string[]; limit: Limit[] };
   /** What guards a resource, by pattern. */
   readonly reads: { pattern: string; states: readonly string[]; guard?: () => true | string }[];
   uri: string;
@@ -273,6 +274,33 @@ const CHECKS = {
       plan.before.push((scene) => scene.failOnce());
     },
   },
+  unclearLimit: {
+    name: 'an argument in two spellings, which a limit reads',
+    told: 'arguments: the argument "act" must',
+    arrange: ({ args, binding }) => {
+      args.push('"act":1', '"Act":2');
+      binding.limit.push({ times: 9, same: ['act'] });
+    },
+  },
+  noAmount: {
+    name: 'a limited sum without an amount',
+    told: 'arguments: its argument "amount" must',
+    arrange: ({ binding }) => void binding.limit.push({ sum: 'amount', max: 9 }),
+  },
+  limit: {
+    name: 'a limit of all calls',
+    told: 'limit',
+    hides: true,
+    arrange: ({ binding }) => void binding.limit.push({ times: 0 }),
+  },
+  limitOfSome: {
+    name: 'a limit of calls with such arguments',
+    told: 'limit',
+    arrange: ({ args, binding }) => {
+      args.push('"kind":"a"');
+      binding.limit.push({ times: 0, when: { kind: 'a' } });
+    },
+  },
   machineGuard: {
     name: "a guard of the machine's own",
     told: 'guard: a condition for it is not met',
@@ -366,7 +394,7 @@ function planFor(variant: Variant, kind: 'step' | 'free'): Plan {
     tool: '"t"',
     args: [],
     headers: {},
-    binding: { states: ['s0'], ...(isStep && { success: 'GO' }) },
+    binding: { states: ['s0'], limit: [], ...(isStep && { success: 'GO' }) },
     reads: [{ pattern: 'docs://a/**', states: ['s0'] }],
     uri: 'docs://a/1',
     hasNameHeader: true,
@@ -440,6 +468,7 @@ const BY_REASON: Readonly<Record<RefusalReason, CheckName>> = {
   state: 'state',
   arguments: 'deep',
   guard: 'guard',
+  limit: 'limit',
   busy: 'busy',
   held: 'held',
   'too-many-held': 'tooManyHeld',
@@ -563,6 +592,35 @@ describe('the order of checks on a step', () => {
     ['state', 'loop'],
     ['eventArguments', 'loop'],
     ['eventArguments', 'guard'],
+    ['noRun', 'unclearLimit'],
+    ['unclearLimit', 'gone'],
+    ['unclearLimit', 'away'],
+    ['unclearLimit', 'frozen'],
+    ['unclearLimit', 'busy'],
+    ['unclearLimit', 'state'],
+    ['gone', 'limit'],
+    ['away', 'limit'],
+    ['unreadable', 'limit'],
+    ['frozen', 'limit'],
+    ['tooManyHeld', 'limit'],
+    ['busy', 'limit'],
+    ['held', 'limit'],
+    ['state', 'limit'],
+    ['begin', 'limit'],
+    ['visible', 'limit'],
+    ['state', 'noAmount'],
+    ['loop', 'noAmount'],
+    ['noAmount', 'limit'],
+    ['noAmount', 'limitOfSome'],
+    ['noAmount', 'guard'],
+    ['visible', 'limitOfSome'],
+    ['limitOfSome', 'eventArguments'],
+    ['loop', 'limitOfSome'],
+    ['loop', 'limit'],
+    ['limitOfSome', 'machineGuard'],
+    ['limit', 'machineGuard'],
+    ['limitOfSome', 'guard'],
+    ['limit', 'guard'],
     ['loop', 'machineGuard'],
     ['loop', 'unclearGuard'],
     ['loop', 'guard'],
@@ -1064,8 +1122,12 @@ function gateOf({ binding, reads, shield, hasMachineGuard, isStep }: Plan): Gate
         states: { s0: { on: { GO: 's1', STAY: 's0', LEAVE: 's1' } }, s1: { on: { GO: 's0' } } },
       };
   const gate = new StateMachineGate(machine as never, options) as unknown as Gate;
-  const { states, ...functions } = binding;
-  gate.bindTool('t', states as never, { ...functions, ...(isStep && { uncertain: 'hold' }) });
+  const { states, limit, ...functions } = binding;
+  gate.bindTool('t', states as never, {
+    ...functions,
+    ...(limit.length > 0 && { limit }),
+    ...(isStep && { uncertain: 'hold' }),
+  });
   gate.bindTool('u', ['s0'] as never, { success: 'STAY', uncertain: 'hold' });
   gate.bindTool('w', ['s0'] as never, 'LEAVE');
   for (const { pattern, states: those, guard } of reads)

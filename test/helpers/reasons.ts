@@ -5,6 +5,7 @@ export const REASONS = Object.keys({
   state: true,
   arguments: true,
   guard: true,
+  limit: true,
   busy: true,
   held: true,
   'too-many-held': true,

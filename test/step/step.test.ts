@@ -304,7 +304,7 @@ async function claimed() {
   const binding = workflow.matchAlways('cart.pay');
   if (binding === undefined) throw new Error('the tool was to be bound');
   const origin = { tool: 'cart.pay', args: {}, note: { tool: 'cart.pay' }, isFirst: true };
-  step.moves = new Moves({ workflow }, binding, workflow.start, origin);
+  step.moves = new Moves({ workflow, clock }, binding, workflow.start, origin);
   step.forward();
   store.take();
   const pays = () =>

@@ -100,6 +100,9 @@ describe('the text of a refusal', () => {
     guard:
       '[System: cart.pay was refused while checkout is in "has_items": the slot is taken. ' +
       'Available now: cart.add_item, cart.checkout.]',
+    limit:
+      '[System: cart.pay was not run, because it is at its limit: at most 5 in 5 minutes. ' +
+      'Available now: cart.add_item, cart.checkout.]',
     arguments:
       '[System: cart.pay was not run, because its arguments can be read in two ways: ' +
       'the slot is taken. Correct them, then try again.]',
@@ -110,7 +113,8 @@ describe('the text of a refusal', () => {
   };
 
   it.each(Object.entries(texts))('for the reason %s says what to do', (reason, text) => {
-    const details = { words: 'the slot is taken', heldTool: 'cart.refund' };
+    const rules = reason === 'limit' ? ['at most 5 in 5 minutes'] : [];
+    const details = { words: 'the slot is taken', heldTool: 'cart.refund', rules };
     expect(refusalFor({ ...refusal, reason: reason as RefusalReason }, details)).toBe(text);
   });
 

@@ -2,12 +2,12 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { InterlockError } from '../../src/errors.ts';
 import { ExactNumber } from '../../src/numbers.ts';
-import { type Condition, parseCondition } from '../../src/workflow/condition.ts';
+import { type Condition, parseCondition, readerOf } from '../../src/workflow/condition.ts';
 
 /** What the condition says of the value: `true`, `false`, or the paths that leave it open. */
 function told(condition: Condition, value: unknown): boolean | string[] {
   const open: string[] = [];
-  const truth = parseCondition('ok', condition)(value, (path) => open.push(path));
+  const truth = parseCondition('ok', condition)(readerOf(value), (path) => open.push(path));
   return truth ?? open;
 }
 
