@@ -181,10 +181,10 @@ export class OrderModel implements Model {
   next(position: Position, event: string, _payload?: Json, call?: DecidedCall): Next {
     const unchanged = { position, changed: false, handled: false, actions: [] };
     if (!this.effects.has(event) || !this.has(position.state)) return unchanged;
-    const reached = this.decided(
-      position,
-      call ?? bareCall(event, this.ledger.read(position).newestAt),
-    );
+    const at = call?.decidedAt ?? this.ledger.read(position).newestAt;
+    // A call of another tool, which is bound to send the event, is a success of the event's own.
+    const made = call?.tool === event ? call : bareCall(event, at);
+    const reached = this.decided(position, made);
     return {
       position: reached,
       changed: reached.state !== position.state,
