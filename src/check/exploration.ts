@@ -5,15 +5,17 @@
 import { type AnyBinding, type AnyEventSource, eventNamed, isChosen } from '../workflow/binding.ts';
 import { covers } from '../workflow/chart.ts';
 import type { Position } from '../workflow/position.ts';
+import type { CheckedLimit } from '../workflow/rules.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { EitherWayChart, positionKey } from './either-way.ts';
+import { isBeyond, isNever, limitTurns, OrderMoves, type ProofTurn } from './order-moves.ts';
 
 /** How a call ended. */
 export type CallOutcome = 'success' | 'failure';
 
 /** One move of a run on its way. */
 export interface ProofStep {
-  /** What made it: a call of a tool, a deadline, or `runs.send()`. */
+  /** What made it: a call of a tool, a deadline or a window that closes, or `runs.send()`. */
   readonly by: 'call' | 'deadline' | 'outside';
   /** For a call. */
   readonly tool?: string;
@@ -32,6 +34,8 @@ export interface ProofStep {
    * function chooses, or the run's data.
    */
   readonly isGuarded: boolean;
+  /** For rules and limits: what must be so for it, beside the order of calls. Absent for nothing. */
+  readonly turnsOn?: readonly ProofTurn[];
 }
 
 /** More would take seconds, and a machine with more usually has millions. */
@@ -45,6 +49,8 @@ export interface SearchMoves {
   readonly counts?: (tool: string, outcome: CallOutcome, event: string) => boolean;
   /** Whether to take only moves that need no guard, argument, function or data to be right. */
   readonly unguarded?: boolean;
+  /** Whether to take only moves that turn on no values, windows, counts and limits. */
+  readonly settled?: boolean;
   /** How many positions to visit, unless they are just the states of a flat machine. */
   readonly maxPositions: number;
 }
@@ -68,7 +74,7 @@ export interface Found {
   readonly at: Position | undefined;
   /** Why the search may have missed positions; `undefined` where it missed none. */
   readonly gap: string | undefined;
-  /** Whether the search left out moves because `unguarded` asked for it. */
+  /** Whether the search left out moves because `unguarded` or `settled` asked for it. */
   readonly isPartial: boolean;
 }
 
@@ -76,11 +82,14 @@ export interface Found {
 export class Exploration {
   readonly workflow: Workflow;
   readonly #chart: EitherWayChart | undefined;
+  readonly #order: OrderMoves | undefined;
   readonly #known = new Map<string, readonly Lead[]>();
   #skipped = false;
 
-  constructor(workflow: Workflow) {
+  /** @param asked for rules: the names in states that a question is about */
+  constructor(workflow: Workflow, asked: readonly string[] = []) {
     this.workflow = workflow;
+    this.#order = workflow.order && new OrderMoves(workflow, workflow.order, asked);
     this.#chart = workflow.chart && new EitherWayChart(workflow.chart);
   }
 
@@ -112,7 +121,43 @@ export class Exploration {
         if (!reached.has(next)) reached.set(next, { position: to, last: { step, from: key } });
       }
     }
-    return this.#found({ gap: this.#chart?.gap });
+    return this.#found({ gap: this.#chart?.gap ?? this.#order?.gap });
+  }
+
+  /** Whether rules or limits may make a move turn on more than the order of calls. */
+  get turns(): boolean {
+    const { workflow } = this;
+    return workflow.isOrder || workflow.toolNames.some((tool) => this.#limitsOf(tool).length > 0);
+  }
+
+  /**
+   * What keeps a way of settled moves from being gone just so; `undefined` where nothing does.
+   *
+   * @param last a call at its end that must be let through
+   * @param isGoal asked of where it ends
+   */
+  tryOut(
+    steps: readonly ProofStep[],
+    last: ProofStep | undefined,
+    isGoal: (position: Position) => boolean,
+  ): ProofTurn | undefined {
+    if (this.#order !== undefined) return this.#order.tryOut(steps, last, isGoal);
+    const all = last === undefined ? steps : [...steps, last];
+    const isOver = this.workflow.toolNames.some((tool) =>
+      isBeyond(this.#limitsOf(tool), tool, all),
+    );
+    return isOver ? 'a limit' : undefined;
+  }
+
+  #limitsOf(tool: string): readonly CheckedLimit[] {
+    return this.workflow.bindingsOf(tool).flatMap(({ demands }) => demands?.limits ?? []);
+  }
+
+  /** What a call that the state allows turns on; `undefined` where a limit lets none through. */
+  #turnsOf(tool: string, state: string): readonly ProofTurn[] | undefined {
+    const limits = this.#limitsOf(tool);
+    if (limits.some(isNever)) return undefined;
+    return this.#order?.turnsOf(tool, state) ?? limitTurns(limits);
   }
 
   /** Every position there is. */
@@ -129,9 +174,12 @@ export class Exploration {
     return { steps, at, gap, isPartial: this.#skipped };
   }
 
-  /** Whether `unguarded` leaves such a move out. It remembers that it did. */
-  #isLeftOut(moves: SearchMoves, isGuarded: boolean): boolean {
-    const isLeftOut = moves.unguarded === true && isGuarded;
+  /** Whether the search leaves such a move out. It remembers that it did. */
+  #isLeftOut(
+    { unguarded = false, settled = false }: SearchMoves,
+    { isGuarded, turnsOn = [] }: Pick<ProofStep, 'isGuarded' | 'turnsOn'>,
+  ): boolean {
+    const isLeftOut = (unguarded && isGuarded) || (settled && turnsOn.length > 0);
     this.#skipped ||= isLeftOut;
     return isLeftOut;
   }
@@ -154,9 +202,9 @@ export class Exploration {
     if (hasBegun) return;
     for (const tool of this.workflow.toolNames) {
       for (const step of this.#endingsOf(tool, from)) {
-        const { event, outcome = 'success', to, isGuarded } = step;
+        const { event, outcome = 'success', to } = step;
         const isSaved = event !== undefined && this.workflow.handles(from.state, event);
-        if (!isSaved || to !== from.state || this.#isLeftOut(moves, isGuarded)) continue;
+        if (!isSaved || to !== from.state || this.#isLeftOut(moves, step)) continue;
         if (moves.counts?.(tool, outcome, event) !== false) yield { step, to: from };
       }
     }
@@ -176,10 +224,16 @@ export class Exploration {
       yield { step, to: withoutTime(to) };
     }
     for (const event of this.#eventsFrom(moves.outside, from)) {
-      for (const { to, isGuarded } of this.#leads(from, event)) {
-        if (this.#isLeftOut(moves, isGuarded)) continue;
-        yield { step: { by: 'outside', event, from: from.state, to: to.state, isGuarded }, to };
+      for (const lead of this.#leads(from, event, false)) {
+        if (this.#isLeftOut(moves, lead)) continue;
+        const { to, ...says } = lead;
+        yield { step: { by: 'outside', event, from: from.state, to: to.state, ...says }, to };
       }
+    }
+    for (const { to, turnsOn } of this.#order?.passed(from.state) ?? []) {
+      const says = { isGuarded: false, turnsOn };
+      if (this.#isLeftOut(moves, says)) continue;
+      yield { step: { by: 'deadline', from: from.state, to: to.state, ...says }, to };
     }
   }
 
@@ -192,10 +246,14 @@ export class Exploration {
   callAt(
     tool: string,
     from: Position,
-    { event, unguarded = false }: { event: string | undefined; unguarded?: boolean },
+    {
+      event,
+      ...only
+    }: { readonly event: string | undefined } & Pick<SearchMoves, 'unguarded' | 'settled'>,
   ): ProofStep | undefined {
+    const moves = { ...only, outside: false, maxPositions: 0 };
     const calls = [...this.#endingsOf(tool, from)].filter(
-      (call) => (event === undefined || call.event === event) && !(unguarded && call.isGuarded),
+      (call) => (event === undefined || call.event === event) && !this.#isLeftOut(moves, call),
     );
     return calls.find(({ isGuarded }) => !isGuarded) ?? calls[0];
   }
@@ -203,12 +261,15 @@ export class Exploration {
   /** The ways in which a call can end that the gate lets through, even those that move nothing. */
   *#endingsOf(tool: string, from: Position): Generator<ProofStep> {
     const { state } = from;
+    const turns = this.#turnsOf(tool, state);
+    if (turns === undefined) return;
+    const turnsOn = turns.length === 0 ? {} : { turnsOn: turns };
     let isSure = false;
     for (const outcome of OUTCOMES) {
       for (const { source, times, isGuarded } of this.#sendersOf(tool, outcome, state)) {
         for (const event of this.#eventsOf(source, state)) {
           isSure ||= !isGuarded;
-          const [lead] = event === undefined ? [] : this.#leads(from, event);
+          const [lead] = event === undefined ? [] : this.#leads(from, event, event === tool);
           const to = lead?.to.state ?? state;
           const sent = event === undefined ? {} : { event };
           const isOpen = isGuarded || lead?.isGuarded === true;
@@ -221,6 +282,7 @@ export class Exploration {
             from: state,
             to,
             isGuarded: isOpen,
+            ...turnsOn,
           };
         }
       }
@@ -228,7 +290,7 @@ export class Exploration {
     const bindings = this.workflow.bindingsOf(tool);
     if (isSure || !this.workflow.isVisible(tool, state)) return;
     const isGuarded = bindings.some(isSaid);
-    yield { by: 'call', tool, outcome: 'success', from: state, to: state, isGuarded };
+    yield { by: 'call', tool, outcome: 'success', from: state, to: state, isGuarded, ...turnsOn };
   }
 
   *#callsOf(
@@ -237,12 +299,12 @@ export class Exploration {
     from: Position,
     moves: SearchMoves,
   ): Generator<{ step: ProofStep; to: Position }> {
+    const turns = this.#turnsOf(tool, from.state);
+    if (turns === undefined) return;
     for (const { source, times, isGuarded } of this.#sendersOf(tool, outcome, from.state)) {
-      if (this.#isLeftOut(moves, isGuarded)) continue;
       for (const event of this.#eventsOf(source, from.state)) {
         if (event === undefined || moves.counts?.(tool, outcome, event) === false) continue;
-        for (const lead of this.#leads(from, event)) {
-          if (this.#isLeftOut(moves, lead.isGuarded)) continue;
+        for (const lead of this.#callLeads(from, { tool, outcome, event })) {
           const step: ProofStep = {
             by: 'call',
             tool,
@@ -252,10 +314,37 @@ export class Exploration {
             from: from.state,
             to: lead.to.state,
             isGuarded: isGuarded || lead.isGuarded,
+            ...turnsOf(turns, lead.turnsOn),
           };
-          yield { step, to: lead.to };
+          if (!this.#isLeftOut(moves, step)) yield { step, to: lead.to };
         }
       }
+    }
+    if (outcome === 'success' || this.#order === undefined) return;
+    // A failure that sends nothing, or not yet, may count for a rule.
+    if (!this.workflow.bindingsOf(tool).some((each) => this.workflow.allows(from.state, each)))
+      return;
+    const isGuarded = this.workflow.bindingsOf(tool).some(isSaid);
+    for (const { to, turnsOn } of this.#order.failed(from.state, tool)) {
+      if (to.state === from.state) continue;
+      const ends = { from: from.state, to: to.state, isGuarded, ...turnsOf(turns, turnsOn) };
+      const step: ProofStep = { by: 'call', tool, outcome, ...ends };
+      if (!this.#isLeftOut(moves, step)) yield { step, to };
+    }
+  }
+
+  /** Where a call that sends the event leads. By rules, a failure counts as such beside its event. */
+  *#callLeads(
+    from: Position,
+    { tool, outcome, event }: Required<Pick<ProofStep, 'tool' | 'outcome' | 'event'>>,
+  ): Generator<Lead> {
+    if (this.#order === undefined || outcome === 'success') {
+      yield* this.#leads(from, event, event === tool);
+      return;
+    }
+    for (const failed of this.#order.failed(from.state, tool)) {
+      for (const lead of this.#leads(failed.to, event, false, from))
+        yield { ...lead, ...turnsOf(failed.turnsOn, lead.turnsOn) };
     }
   }
 
@@ -319,23 +408,27 @@ export class Exploration {
     return [...new Set(all)];
   }
 
-  #leads(from: Position, event: string): readonly Lead[] {
-    const key = JSON.stringify([event, positionKey(from)]);
+  /**
+   * @param isOwn for rules: whether the tool of this name was called, and no other counts as it
+   * @param origin where the run was before: what leads back there is no move
+   */
+  #leads(from: Position, event: string, isOwn: boolean, origin = from): readonly Lead[] {
+    const key = JSON.stringify([event, isOwn, positionKey(from), positionKey(origin)]);
     const known = this.#known.get(key);
     if (known !== undefined) return known;
-    const found = this.#leadsOf(from, event).filter(
-      ({ to }) => positionKey(to) !== positionKey(from),
+    const found = this.#leadsOf(from, event, isOwn).filter(
+      ({ to }) => positionKey(to) !== positionKey(origin),
     );
     this.#known.set(key, found);
     return found;
   }
 
-  #leadsOf(from: Position, event: string): readonly Lead[] {
+  #leadsOf(from: Position, event: string, isOwn: boolean): readonly Lead[] {
     const { workflow } = this;
-    if (workflow.isOrder)
-      return workflow
-        .orderCases(from, event)
-        .map(({ position: to, isUsual }) => ({ to, isGuarded: !isUsual }));
+    if (this.#order !== undefined) {
+      const moves = this.#order.succeeded(from.state, event, isOwn);
+      return moves.map(({ to, turnsOn }) => ({ to, isGuarded: false, ...turnsOf(turnsOn) }));
+    }
     if (this.#chart === undefined)
       return [{ to: withoutTime(workflow.next(from, event).position), isGuarded: false }];
     const isTaken = this.#takenIn(from.state).some((each) => covers(each, event));
@@ -355,6 +448,12 @@ interface Sender {
 interface Lead {
   readonly to: Position;
   readonly isGuarded: boolean;
+  readonly turnsOn?: readonly ProofTurn[];
+}
+
+function turnsOf(...all: readonly (readonly ProofTurn[] | undefined)[]): Pick<Lead, 'turnsOn'> {
+  const turnsOn = [...new Set(all.flatMap((each) => each ?? []))];
+  return turnsOn.length === 0 ? {} : { turnsOn };
 }
 
 /** The key of the first position while nothing is saved of a run. */

@@ -17,7 +17,10 @@ export {
 export { activeNodes, workflowGraph } from './graph.ts';
 export type {
   EdgeTool,
+  GraphCalls,
+  GraphCondition,
   GraphEdge,
+  GraphLimit,
   GraphNode,
   GraphStart,
   GraphTool,
@@ -25,6 +28,7 @@ export type {
   WorkflowKind,
 } from './graph-data.ts';
 export { toMermaid } from './mermaid.ts';
+export type { ProofTurn } from './order-moves.ts';
 export {
   type Disproven,
   never,

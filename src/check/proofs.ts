@@ -7,9 +7,10 @@ import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
 import { lazyOptions, parseOptions, showValue } from '../options.ts';
 import type { StateMachineGate } from '../workflow/gate.ts';
-import type { BoundState, BoundStates, Position } from '../workflow/position.ts';
+import { atomsOf, type BoundState, type BoundStates, type Position } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { Exploration, MAX_POSITIONS, type ProofStep, type SearchMoves } from './exploration.ts';
+import type { ProofTurn } from './order-moves.ts';
 
 /** A tool; or, for a tool that does several things, only those of its calls that send an event. */
 export type ProofTool<E extends string = string> =
@@ -30,7 +31,7 @@ export interface ProofOptions<E extends string = string> {
   readonly maxPositions?: number | undefined;
 }
 
-/** It holds for all guards, arguments, results and data. */
+/** It holds for all guards, arguments, results and data, and for all times. */
 export interface Proven {
   readonly holds: true;
 }
@@ -49,11 +50,16 @@ export interface Disproven {
   readonly isCertain: boolean;
 }
 
-/** The proof gave up. */
+/** The proof gave up, or it turns on what only a run can tell. */
 export interface Undecided {
   readonly holds: undefined;
   /** Why, in words. */
   readonly reason: string;
+  /**
+   * Under rules and limits: a way that decides it if all that its steps turn on is so, such as that
+   * values agree, that a window is still open, or that an amount is small enough.
+   */
+  readonly way?: readonly ProofStep[];
 }
 
 export type Proof = Proven | Disproven | Undecided;
@@ -132,6 +138,15 @@ export function reaches<S extends string, E extends string, T extends string>(
   return asked.reach(asked.states(states));
 }
 
+/** What one search leaves out. */
+type Pass = Required<Pick<SearchMoves, 'unguarded' | 'settled'>>;
+
+const PASSES: readonly Pass[] = [
+  { unguarded: true, settled: true },
+  { unguarded: false, settled: true },
+  { unguarded: false, settled: false },
+];
+
 interface AskedTool {
   readonly tool: string;
   readonly event: string | undefined;
@@ -162,7 +177,11 @@ class Question {
     // What only the question remembers is no event that runs.send() could send.
     const isAll = outside === true && this.#mounted.isOrder;
     this.#options = { outside: isAll ? this.#mounted.events : outside, maxPositions };
-    this.#exploration = new Exploration(this.#workflow);
+    const asked = named.flatMap((each) => [...atomsOf(each), ...(this.#storedAs(each) ?? [])]);
+    this.#exploration = new Exploration(
+      this.#workflow,
+      asked.filter((each) => typeof each === 'string'),
+    );
   }
 
   tool(asked: ProofTool): AskedTool {
@@ -194,7 +213,8 @@ class Question {
     const stored = this.#storedAs(asked);
     if (stored === undefined) return this.#workflow.standsIn(state, asked);
     // The text of a stored state has only what runs remember.
-    const done = this.#workflow.doneIn(state)?.filter((each) => this.#mounted.remembers(each));
+    const { model } = this.#mounted.order ?? {};
+    const done = this.#workflow.doneIn(state)?.filter((each) => model?.markOf(each));
     return done?.length === stored.length && stored.every((each) => done.includes(each));
   }
 
@@ -209,35 +229,65 @@ class Question {
     moves: Pick<SearchMoves, 'counts'>,
     isPlace: (position: Position) => boolean = () => true,
   ): Proof {
-    for (const unguarded of [true, false]) {
+    let inTheWay: ProofTurn | undefined;
+    const passes = this.#passes();
+    for (const pass of passes) {
       const callAt = (position: Position): ProofStep | undefined =>
         isPlace(position)
-          ? this.#exploration.callAt(tool, position, { event, unguarded })
+          ? this.#exploration.callAt(tool, position, { event, ...pass })
           : undefined;
-      const all = { ...moves, ...this.#options, unguarded };
+      const all = { ...moves, ...this.#options, ...pass };
       const found = this.#exploration.find(all, (each) => callAt(each) !== undefined);
       const call = found.at && callAt(found.at);
-      if (found.steps !== undefined && call !== undefined)
-        return { holds: false, counterExample: [...found.steps, call], isCertain: unguarded };
-      if (found.gap !== undefined && !unguarded)
+      if (found.steps !== undefined && call !== undefined) {
+        const way = [...found.steps, call];
+        if (!pass.settled) return this.#open(way, inTheWay);
+        const fault = this.#exploration.tryOut(found.steps, call, isPlace);
+        if (fault === undefined)
+          return { holds: false, counterExample: way, isCertain: pass.unguarded };
+        inTheWay = fault;
+      }
+      if (found.gap !== undefined && pass === passes.at(-1))
         return { holds: undefined, reason: this.#because(found.gap) };
     }
     return { holds: true };
   }
 
   reach(isGoal: (position: Position) => boolean): Reachability {
-    for (const unguarded of [true, false]) {
+    let inTheWay: ProofTurn | undefined;
+    const passes = this.#passes();
+    for (const pass of passes) {
       const { steps, gap, isPartial } = this.#exploration.find(
-        { ...this.#options, unguarded },
+        { ...this.#options, ...pass },
         isGoal,
       );
-      if (steps !== undefined) return { holds: true, example: steps, ifGuardsAllow: !unguarded };
-      if (isPartial && unguarded) continue;
+      if (steps !== undefined) {
+        if (!pass.settled) return this.#open(steps, inTheWay);
+        const fault = this.#exploration.tryOut(steps, undefined, isGoal);
+        if (fault === undefined)
+          return { holds: true, example: steps, ifGuardsAllow: !pass.unguarded };
+        inTheWay = fault;
+        continue;
+      }
+      if (isPartial && pass !== passes.at(-1)) continue;
       return gap === undefined
         ? { holds: false }
         : { holds: undefined, reason: this.#because(gap) };
     }
     return { holds: false };
+  }
+
+  /** Where nothing turns on values, the last pass would find what the one before it found. */
+  #passes(): readonly Pass[] {
+    return this.#exploration.turns ? PASSES : PASSES.slice(0, 2);
+  }
+
+  /** @param inTheWay what a way turned on that seemed to turn on nothing */
+  #open(way: readonly ProofStep[], inTheWay: ProofTurn | undefined): Undecided {
+    const turns = [...way.flatMap(({ turnsOn = [] }) => turnsOn), ...(inTheWay ? [inTheWay] : [])];
+    const named = [...new Set(turns)];
+    const reason = this.#because(`it turns on ${named.join(' and ')}`);
+    return { holds: undefined, reason, way };
   }
 
   #because(gap: string): string {

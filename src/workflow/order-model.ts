@@ -9,7 +9,6 @@ import { bareCall, type DecidedCall, type Facts, type Ledger, NOTHING } from './
 import {
   atomsOf,
   type BoundState,
-  type CallCase,
   holds,
   type Model,
   type Next,
@@ -38,9 +37,6 @@ export interface Effect {
 
 /** With more names than this, their combinations are too many to try out. */
 const MOST_NAMES_TRIED = 10;
-
-/** So many marks that may hold or not are looked at both ways. */
-const MOST_OPEN = 6;
 
 export class OrderModel implements Model {
   readonly id: string;
@@ -84,6 +80,16 @@ export class OrderModel implements Model {
   /** What a name in a state says of earlier calls; `undefined` for a name that is none here. */
   markOf(name: string): Mark | undefined {
     return this.#named.get(name);
+  }
+
+  /** All that states may name of a tool's calls. */
+  marksOf(tool: string): readonly Mark[] {
+    return this.#marks.get(tool) ?? [];
+  }
+
+  /** The state in which these names hold. */
+  stateOf(names: ReadonlySet<string>): string {
+    return this.#textOf(names);
   }
 
   deadline(): undefined {}
@@ -262,34 +268,6 @@ export class OrderModel implements Model {
     return textOf(placed.sort(([a], [b]) => a - b).map(([, name]) => name));
   }
 
-  /**
-   * Where a success may lead, by the text of the state alone: what depends on values, counts and
-   * times holds afterwards or not.
-   */
-  casesOf({ state }: Position, event: string): readonly CallCase[] {
-    const { adds, uses, undoes } = this.#effect(event);
-    const before = readText(state) ?? new Set<string>();
-    const undone = undoes.flatMap((tool) => this.#marks.get(tool) ?? []).map(({ name }) => name);
-    const done = new Set([...before].filter((name) => !undone.includes(name)));
-    const open: string[] = [];
-    for (const { name, leaf } of adds) {
-      if (isSure(leaf)) done.add(name);
-      else if (!done.has(name)) open.push(name);
-    }
-    const used = uses.filter(({ name }) => done.has(name)).map(({ name }) => name);
-    const tried = [...used, ...open].slice(0, MOST_OPEN);
-    return Array.from({ length: 2 ** tried.length }, (_, combination): CallCase => {
-      const reached = new Set(done);
-      for (const [i, name] of tried.entries()) {
-        const isOther = (combination >> i) % 2 === 1;
-        // Usually a use takes what there is, and a value that is compared agrees.
-        if (used.includes(name) ? !isOther : isOther) reached.delete(name);
-        else reached.add(name);
-      }
-      return { position: { state: this.#textOf(reached) }, isUsual: combination === 0 };
-    });
-  }
-
   #effect(event: string): Effect {
     return this.effects.get(event) ?? NO_EFFECT;
   }
@@ -303,13 +281,6 @@ const BARE_FACT = Object.freeze({
   isUndone: false,
   count: 1,
 } as const);
-
-/** Whether one success is enough for the mark. */
-function isSure({ times, distinct, tests, outcome }: Leaf): boolean {
-  const isAny = tests.length === 0 && outcome !== 'failed';
-  // A call without a value there is none of different values.
-  return isAny && times === 1 && distinct === undefined;
-}
 
 function groupByTool(marks: readonly Mark[]): ReadonlyMap<string, readonly Mark[]> {
   const groups = new Map<string, Mark[]>();

@@ -138,8 +138,6 @@ export interface Model {
     readonly adds: readonly string[];
     readonly removes: readonly string[];
   };
-  /** For rules only: where calls may lead that send the event, by their values and their time. */
-  casesOf?(position: Position, event: string): readonly CallCase[];
   /** For rules only: the tools whose success a tool undoes. */
   undoneBy?(tool: string): readonly string[];
   /** For rules only: a position that was saved at a time, with what holds at another one. */
@@ -148,13 +146,6 @@ export interface Model {
   decided?(position: Position, call: DecidedCall): Position;
   /** For rules only: what its run did before, at a time. */
   pastOf?(position: Position, now: number, unknown?: Past['unknown']): Past | undefined;
-}
-
-/** Where a call may lead under rules. */
-export interface CallCase {
-  readonly position: Position;
-  /** Whether it leads there where values agree, and what there is is used up. */
-  readonly isUsual: boolean;
 }
 
 /** When a run leaves a state by itself, and to which state. */

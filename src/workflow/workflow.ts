@@ -46,7 +46,6 @@ import { OrderWays } from './order-ways.ts';
 import {
   ANY_STATE,
   type BoundState,
-  type CallCase,
   type FsmAction,
   type Model,
   type Move,
@@ -556,14 +555,6 @@ export class Workflow {
   /** For rules of order: whether runs remember that the tool is done. */
   remembers(tool: string): boolean {
     return this.#model.effectOf?.(tool).adds.includes(tool) === true;
-  }
-
-  /**
-   * Where a call that sends the event may lead under rules, which depends on its values and on those
-   * of earlier calls. None for other machines.
-   */
-  orderCases(position: Position, event: string): readonly CallCase[] {
-    return this.#model.casesOf?.(position, event) ?? [];
   }
 
   /** The nested states of a statechart; `undefined` for other machines. */

@@ -1,9 +1,18 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { assign, createMachine, enqueueActions, raise, setup } from 'xstate';
-import { never, type Proof, type ProofStep, precedes, reaches } from '../../src/check/index.ts';
+import {
+  never,
+  type Proof,
+  type ProofStep,
+  precedes,
+  type Reachability,
+  reaches,
+} from '../../src/check/index.ts';
 import { testGate } from '../../src/testing/index.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
+import { seeded } from '../../tools/checker/random.ts';
+import { randomRules } from '../../tools/checker/rules-random.ts';
 import { scene } from '../helpers/scene.ts';
 import { toolServer } from '../helpers/tool-server.ts';
 import { orderMachine } from '../workflow/charts.ts';
@@ -408,43 +417,224 @@ describe('proofs of rules of order', () => {
     expect(reaches(gate, 'find_order')).toMatchObject({ ifGuardsAllow: false });
   });
 
-  it('know that a use by value leaves the calls with other values', async () => {
-    const rules = {
-      begin: { once: true },
-      otp: { after: { tool: 'begin' }, undoneBy: ['reset'] },
-      transfer: { after: { tool: 'otp', same: ['code'], consumes: true } },
-    } as const;
-    const gate = () => StateMachineGate.fromOrder(rules);
-    // Two codes, and a transfer by one of them.
-    const left = reaches(gate(), { all: ['otp', 'transfer'] });
-    expect(left).toMatchObject({ holds: true, ifGuardsAllow: true });
-    const closing = StateMachineGate.fromOrder({
-      ticket: {},
-      otp: { after: { tool: 'ticket' } },
-      transfer: { after: { tool: 'otp', same: ['code'], consumes: true }, once: true },
-      close: { after: 'transfer' },
-    }).bindTool('look', { all: ['otp', 'close'] });
-    const proof = precedes(closing, 'ticket', 'look');
-    expect(proof).toEqual(PROVEN);
-    const onlyOnce = StateMachineGate.fromOrder({
+  it('know that a use takes single calls', async () => {
+    const gate = StateMachineGate.fromOrder({
+      otp: { undoneBy: 'logout' },
+      transfer: { after: { tool: 'otp', consumes: true } },
+    });
+    // Another code after the transfer needs nothing else.
+    expect(reaches(gate, { all: ['otp', 'transfer'] })).toMatchObject({
+      ...{ holds: true, ifGuardsAllow: false },
+      example: [{ tool: 'otp' }, { tool: 'transfer' }, { tool: 'otp' }],
+    });
+    const once = StateMachineGate.fromOrder({
       otp: { once: true },
-      transfer: { after: { tool: 'otp', same: ['code'], consumes: true }, undoneBy: ['otp'] },
+      transfer: { after: { tool: 'otp', consumes: true }, undoneBy: ['otp'] },
     }).bindTool('look', { all: ['otp', 'transfer'] });
     // One code, which the transfer uses up; a further one undoes the transfer.
-    expect(never(onlyOnce, 'look', { in: '*' })).toEqual(PROVEN);
+    expect(never(once, 'look', { in: '*' })).toMatchObject({
+      ...{ holds: undefined, reason: expect.stringContaining('it turns on a count') },
+    });
     const stale = StateMachineGate.fromOrder({
       otp: { undoneBy: 'logout' },
-      transfer: { after: { tool: 'otp', same: ['code'], consumes: true }, undoneBy: 'otp' },
+      transfer: { after: { tool: 'otp', consumes: true }, undoneBy: 'otp' },
     }).bindTool('look', { all: ['otp', 'transfer'] });
-    // No code comes after the transfer: two come before it.
-    expect(calls(never(stale, 'look', { in: '*' }))).toEqual(['otp', 'otp?', 'transfer?', 'look']);
+    // No code comes after the transfer, so there must be two before it.
+    const proof = never(stale, 'look', { in: '*' });
+    expect(way(proof)).toEqual(['otp', 'transfer: a count', 'look']);
+    expect(precedes(stale, 'otp', 'look')).toEqual(PROVEN);
     const t = testGate(stale);
-    for (const code of ['1', '2']) expect((await t.call('otp', { code })).ran).toBe(true);
-    expect((await t.call('transfer', { code: '2' })).ran).toBe(true);
-    expect(await t.state()).toBe('{otp, transfer}');
-    expect((await t.call('look')).ran).toBe(true);
+    for (const tool of ['otp', 'otp', 'transfer', 'look'])
+      expect((await t.call(tool)).ran).toBe(true);
     await t.close();
   });
+});
+
+/** Where a proof turns on more than the order of calls: its way, with what each step turns on. */
+function way(proof: Proof | Reachability): string[] {
+  if (proof.holds !== undefined) throw new Error(`it is told: ${JSON.stringify(proof)}`);
+  return (proof.way ?? []).map((step) =>
+    [say(step), step.turnsOn?.join(' and ')].filter((each) => each !== undefined).join(': '),
+  );
+}
+
+describe('proofs of rules that say when, how much and with which values', () => {
+  const reasonOf = (proof: Proof | Reachability): string => {
+    if (proof.holds !== undefined) throw new Error(`it is told: ${JSON.stringify(proof)}`);
+    return proof.reason.replace(/^.*: /, '');
+  };
+
+  it('know windows: one may be over', () => {
+    const gate = StateMachineGate.fromOrder({
+      login: {},
+      transfer: { after: { tool: 'balance', within: '2m' } },
+    });
+    expect(precedes(gate, 'balance', 'transfer')).toEqual(PROVEN);
+    const open = precedes(gate, 'login', 'transfer');
+    expect(reasonOf(open)).toBe('it turns on a window');
+    expect(way(open)).toEqual(['balance', 'transfer: a window']);
+    expect(calls(precedes(gate, 'transfer', 'balance'))).toEqual(['balance']);
+    expect(never(gate, 'transfer', { in: '{}' })).toEqual(PROVEN);
+  });
+
+  it('know that an alternative without a window needs none', () => {
+    const gate = StateMachineGate.fromOrder({
+      transfer: { after: { any: [{ tool: 'balance', within: '2m' }, 'approve'] } },
+    });
+    const proof = precedes(gate, 'balance', 'transfer');
+    expect(calls(proof)).toEqual(['approve', 'transfer']);
+    expect(proof).toMatchObject({ isCertain: true });
+    expect(precedes(gate, 'approve', 'transfer')).toMatchObject({ holds: undefined });
+  });
+
+  it('know values: they may agree or not', () => {
+    const gate = StateMachineGate.fromOrder({
+      login: {},
+      transfer: { after: { tool: 'balance', same: { to: { result: 'accountId' } } } },
+      cancel: { after: { tool: 'find', result: { status: 'open' } } },
+      pay: { after: { tool: 'approve', when: { amount: { gt: 100 } } } },
+    });
+    expect(precedes(gate, 'balance', 'transfer')).toEqual(PROVEN);
+    expect(reasonOf(precedes(gate, 'login', 'transfer'))).toBe('it turns on values');
+    expect(precedes(gate, 'find', 'cancel')).toEqual(PROVEN);
+    expect(way(precedes(gate, 'login', 'cancel'))).toEqual(['find: values', 'cancel']);
+    // A small payment needs no approval.
+    expect(way(precedes(gate, 'approve', 'pay'))).toEqual(['pay: values']);
+  });
+
+  it('know counts, and tools that may be called as often', () => {
+    const gate = StateMachineGate.fromOrder({
+      login: {},
+      pay: { after: { tool: 'approve', times: 2 } },
+      ship: { after: { tool: 'approve', times: 2, distinct: 'by' } },
+    });
+    expect(precedes(gate, 'approve', 'pay')).toEqual(PROVEN);
+    expect(precedes(gate, 'approve', 'ship')).toEqual(PROVEN);
+    expect(way(precedes(gate, 'login', 'pay'))).toEqual(['approve: a count', 'pay']);
+    expect(reasonOf(precedes(gate, 'login', 'ship'))).toBe('it turns on values');
+  });
+
+  it('know limits: a way with as few calls as they allow is certain', () => {
+    const gate = StateMachineGate.fromOrder({
+      open: {},
+      pay: { after: 'open', limit: { times: 1, within: '5m' } },
+      ship: { after: 'pay', limit: { sum: 'amount', max: 10 } },
+      gone: { limit: { times: 0 } },
+      close: { after: 'gone' },
+    });
+    expect(precedes(gate, 'open', 'pay')).toEqual(PROVEN);
+    const paid = precedes(gate, 'ship', 'pay');
+    expect(calls(paid)).toEqual(['open', 'pay']);
+    expect(paid).toMatchObject({ isCertain: true });
+    expect(reasonOf(never(gate, 'pay', { in: 'pay' }))).toBe('it turns on a limit');
+    expect(way(precedes(gate, 'close', 'ship'))).toEqual(['open', 'pay', 'ship: a limit']);
+    expect(reasonOf(precedes(gate, 'close', 'ship'))).toBe('it turns on a limit');
+    // What may be called no time at all is never called, nor is what comes after it.
+    expect(never(gate, 'gone', { in: '*' })).toEqual(PROVEN);
+    expect(never(gate, 'close', { in: '*' })).toEqual(PROVEN);
+    expect(reaches(gate, 'gone')).toEqual({ holds: false });
+  });
+
+  it('know limits of the tools of a machine', () => {
+    const gate = new StateMachineGate({
+      initial: 'idle',
+      states: { idle: { on: { TRY: 'tried' } }, tried: { on: { TRY: 'out' } }, out: {} },
+    })
+      .bindTool('guess', ['idle', 'tried'], { success: 'TRY', limit: { times: 1 } })
+      .bindTool('mourn', 'out')
+      .bindTool('cheer', 'tried', { limit: { sum: 'amount', below: 5 } });
+    expect(calls(precedes(gate, 'mourn', 'guess'))).toEqual(['guess']);
+    expect(reasonOf(precedes(gate, 'cheer', 'mourn'))).toBe('it turns on a limit');
+    expect(reasonOf(reaches(gate, 'out'))).toBe('it turns on a limit');
+    expect(reasonOf(precedes(gate, 'mourn', 'cheer'))).toBe('it turns on a limit');
+    expect(precedes(gate, 'guess', 'cheer')).toEqual(PROVEN);
+  });
+
+  it('know what must not be before, for ever or for a time', () => {
+    const gate = (within?: '5m') =>
+      StateMachineGate.fromOrder({
+        reject: {},
+        approve: { notAfter: { tool: 'reject', ...(within && { within }) } },
+      });
+    // Of the earlier calls only the rejections matter.
+    expect(never(gate(), 'approve', { in: 'reject' })).toEqual(PROVEN);
+    const later = never(gate('5m'), 'approve', { in: 'reject' });
+    expect(reasonOf(later)).toBe('it turns on a window');
+    expect(way(later)).toEqual(['reject', '(deadline): a window', 'approve']);
+    expect(calls(precedes(gate('5m'), 'reject', 'approve'))).toEqual(['approve']);
+    const valued = StateMachineGate.fromOrder({
+      approve: { notAfter: { tool: 'reject', same: ['id'] } },
+    });
+    expect(reasonOf(never(valued, 'approve', { in: 'reject' }))).toBe('it turns on values');
+  });
+
+  it('know failures, and what is used up by them', () => {
+    const gate = StateMachineGate.fromOrder({
+      help: { after: { tool: 'try_pin', outcome: 'failed' } },
+      look: { after: { tool: 'try_pin', outcome: 'any' } },
+      pay: { after: { tool: 'otp', consumes: 'calls' } },
+      again: { after: { tool: 'otp', consumes: true }, notAfter: 'pay' },
+    }).bindTool('poor', { all: ['help', { not: 'otp' }] });
+    expect(calls(precedes(gate, 'look', 'help'))).toEqual(['try_pin fails', 'help']);
+    expect(calls(precedes(gate, 'help', 'look'))).toEqual(['try_pin', 'look']);
+    expect(precedes(gate, 'otp', 'pay')).toEqual(PROVEN);
+    expect(calls(never(gate, 'pay', { in: 'otp' }))).toEqual(['otp', 'pay']);
+  });
+
+  it('hold in each run of any rules, and their certain ways can be gone', async () => {
+    const seen = { proven: 0, certain: 0, open: 0 };
+    const property = fc.asyncProperty(fc.nat(), fc.nat(), async (seed, played) => {
+      const { rules, needs = {} } = randomRules(seeded(seed, 'proofs'));
+      let gate: StateMachineGate;
+      try {
+        gate = StateMachineGate.fromOrder(rules as never, { needs } as never) as never;
+      } catch {
+        return;
+      }
+      const { pick, chance, between } = seeded(played, 'play');
+      const tools = gate.clone().compile().toolNames;
+      const [earlier, later, there] = [pick(tools), pick(tools), pick(tools)];
+      const first = precedes(gate, earlier, later);
+      const closed = never(gate, later, { in: there });
+      for (const proof of [first, closed]) {
+        seen[proof.holds ? 'proven' : proof.holds === false ? 'certain' : 'open']++;
+        if (proof.holds !== false) continue;
+        expect(proof.isCertain).toBe(true);
+        const t = testGate(gate);
+        for (const [i, { by, tool = '', outcome }] of proof.counterExample.entries()) {
+          expect(by).toBe('call');
+          const isFailing = outcome === 'failure' && i < proof.counterExample.length - 1;
+          const { ran } = await t.call(tool, {}, isFailing ? new Error('no') : { content: [] });
+          expect(ran).toBe(true);
+        }
+        await t.close();
+      }
+      const t = testGate(gate.remembering([there]), { now: Date.UTC(2026, 0, 1) });
+      let isDone = false;
+      for (let made = 0; made < 20; made++) {
+        if (chance(0.3)) await t.clock.advance(pick([1, 1_000, 60_000, 3_600_000]));
+        const tool = chance(0.4) ? later : pick(tools);
+        const isThere = gate
+          .remembering([there])
+          .compile()
+          .standsIn(await t.state(), there);
+        const args = { id: between(1, 2), kind: pick(['a', 'b']), amount: pick([0.1, 5]) };
+        const { outcome } = await t.call(tool, args, {
+          content: [],
+          structuredContent: { id: between(1, 2), status: pick(['open', 'closed']) },
+          isError: chance(0.2),
+        });
+        if (outcome === 'refused') continue;
+        if (tool === later && !isDone) expect(first).not.toEqual(PROVEN);
+        if (tool === later && isThere) expect(closed).not.toEqual(PROVEN);
+        isDone ||= tool === earlier && outcome === 'ok';
+      }
+      await t.close();
+    });
+    for (let round = 0; round === 0 || (round < 9 && Object.values(seen).includes(0)); round++)
+      await fc.assert(property, { numRuns: 60 });
+    expect(Object.values(seen)).not.toContain(0);
+  }, 120_000);
 });
 
 describe('proofs and what really happens', () => {
