@@ -190,7 +190,9 @@ export class Gates {
         const keeping = [this.#own, ...this.#others].map((each) => keepsSecrets(each, admission));
         const isSecret = (each: string): boolean =>
           missing.has(each) || stands.some((stand, i) => keeping[i] && isHiddenAt(stand, each));
-        return way.path?.some(isSecret) === true ? NOT_KNOWN : way;
+        // Nor one through a tool that is at its limit: only time makes that way.
+        const isSpent = (each: string): boolean => stands.some(({ spent }) => spent?.has(each));
+        return way.path?.some((each) => isSecret(each) || isSpent(each)) === true ? NOT_KNOWN : way;
       },
     };
   }

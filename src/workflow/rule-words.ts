@@ -25,10 +25,12 @@ export interface RefusedPart {
 /**
  * What the parts say to a model.
  *
- * @param isWhole whether to say also which call is missing, as a way does
+ * @param hasWay whether the way to the tool says already which calls are missing
  */
-export function partWords(parts: readonly Part[], isWhole = false): readonly string[] {
-  return parts.flatMap((each) => (!isWhole && isBare(each) ? [] : [wordsOf(each)]));
+export function partWords(parts: readonly Part[], hasWay: boolean): readonly string[] {
+  const beside = parts.filter((each) => !isBare(each));
+  // Of a call that no state refuses, the way says nothing.
+  return (beside.length === 0 && !hasWay ? parts : beside).map(wordsOf);
 }
 
 export function partsToTell(parts: readonly Part[]): readonly RefusedPart[] {

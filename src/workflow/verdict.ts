@@ -180,8 +180,12 @@ export type Verdict =
       readonly parts: readonly Part[];
     };
 
-/** Judges one call by one rule. */
-export function judge(demands: Demands, past: Past, call: OwnCall): Verdict {
+/**
+ * Judges one call by one rule.
+ *
+ * @param call `undefined`: any call of the tool, so that only what refuses each of them counts
+ */
+export function judge(demands: Demands, past: Past, call: OwnCall | undefined): Verdict {
   return new Judgement(past, call).of(demands);
 }
 
@@ -253,7 +257,7 @@ class Judgement {
     if (unclear.length > 0) return { allows: false, reason: 'arguments', parts: unclear };
     const missing = after === undefined ? [] : this.#missing(after, false);
     for (const each of notAfter) {
-      if (each.when !== undefined && this.#truth(each.when) === false) continue;
+      if (this.#isLetOff(each)) continue;
       const part = this.#barred(each);
       if (part !== undefined) missing.push(part);
     }
@@ -261,7 +265,7 @@ class Judgement {
     if (missing.length > 0) return { allows: false, reason: 'order', parts: missing };
     const spent: Part[] = [];
     for (const each of limits) {
-      if (each.when !== undefined && this.#truth(each.when) === false) continue;
+      if (this.#isLetOff(each)) continue;
       const part = this.limitPart(each);
       if (part !== undefined) spent.push(part);
     }
@@ -270,6 +274,12 @@ class Judgement {
     const uses = this.#uses.map(({ used }) => used);
     const usesOfCalls = this.#uses.flatMap(({ used, ofCalls }) => (ofCalls ? [used] : []));
     return { allows: true, uses, usesOfCalls };
+  }
+
+  /** Whether the call's values are none that it is about. Without a call some may be. */
+  #isLetOff({ when, same }: Pick<Leaf, 'when' | 'same'>): boolean {
+    if (when !== undefined && this.#truth(when) === false) return true;
+    return this.#call === undefined && same.length > 0;
   }
 
   /** Whether a success of the tool stands that no call has used up, or may stand. */
@@ -284,8 +294,9 @@ class Judgement {
 
   // --- this call's own values -----------------------------------------------------------------
 
+  /** What is about some calls is not about each of them. */
   #truth(when: Test): Truth {
-    return this.#call?.truth(when);
+    return this.#call === undefined ? false : this.#call.truth(when);
   }
 
   /** What of the call's own arguments leaves a rule open: the call is refused then. */

@@ -294,11 +294,15 @@ export class Workflow {
     );
   }
 
-  /** Whether what a run did before allows a call; `undefined` where only the state decides. */
+  /**
+   * Whether what a run did before allows a call; `undefined` where only the state decides.
+   *
+   * @param call `undefined`: any call of the tool
+   */
   judge(
     { demands }: Pick<CallBinding, 'demands'>,
     past: Past | undefined,
-    call: OwnCall,
+    call: OwnCall | undefined,
   ): Verdict | undefined {
     if (demands === undefined || past === undefined) return undefined;
     let verdict: Verdict | undefined;
@@ -353,10 +357,8 @@ export class Workflow {
   spentTools(past: Past | undefined): ReadonlyMap<string, Part> {
     if (past === undefined || this.#limits.size === 0) return NO_PARTS;
     const spent = new Map<string, Part>();
-    // Only a tool with facts can be at its limit.
-    for (const tool of past.facts.tools.keys()) {
-      const limits = this.#limits.get(tool);
-      const part = limits && exhausted(limits, past);
+    for (const [tool, limits] of this.#limits) {
+      const part = exhausted(limits, past);
       if (part !== undefined) spent.set(tool, part);
     }
     return spent;
