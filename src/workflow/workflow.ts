@@ -50,6 +50,7 @@ import {
   type FsmAction,
   type Model,
   type Move,
+  type MoveOfCall,
   type Next,
   type Position,
   stateFault,
@@ -353,6 +354,11 @@ export class Workflow {
     return this.#model.undoneBy?.(tool) ?? [];
   }
 
+  /** How often, and how much, a tool may be called. */
+  limitsOf(tool: string): readonly CheckedLimit[] {
+    return this.#limits.get(this.keyOf(tool)) ?? [];
+  }
+
   /** The tools of which each call is over a limit, whatever its arguments. */
   spentTools(past: Past | undefined): ReadonlyMap<string, Part> {
     if (past === undefined || this.#limits.size === 0) return NO_PARTS;
@@ -372,6 +378,14 @@ export class Workflow {
     unknown: Past['unknown'] = [],
   ): Position {
     return this.#model.standAt?.(position, updatedAt, now, unknown) ?? position;
+  }
+
+  /**
+   * For rules: whether a state may have become another one by a move, or by time alone; `undefined`
+   * for other machines.
+   */
+  mayBecome(before: string, after: string, move?: MoveOfCall): boolean | undefined {
+    return this.#model.mayBecome?.(before, after, move);
   }
 
   /** Whether the state may handle the event; a guard may still stop it. */
