@@ -12,6 +12,7 @@ import {
   type CallCase,
   holds,
   type Model,
+  type MoveOfCall,
   type Next,
   type Position,
 } from './position.ts';
@@ -283,6 +284,36 @@ export class OrderModel implements Model {
       }
       return { position: { state: this.#textOf(reached) }, isUsual: combination === 0 };
     });
+  }
+
+  mayBecome(before: string, after: string, move?: MoveOfCall): boolean {
+    const [from, to] = [readText(before), readText(after)];
+    if (from === undefined || to === undefined) return false;
+    const { event = null, tool = '' } = move ?? {};
+    const { adds, uses, undoes } = this.#effect(event ?? '');
+    const undone = undoes.flatMap((each) => this.#marks.get(each) ?? []);
+    // A call that fails may use calls up, too, and some rules count it.
+    const own = [...(this.#marks.get(tool) ?? []), ...this.#effect(tool).uses];
+    const open = new Set(
+      [...uses, ...own.filter(({ leaf }) => !isSure(leaf) || leaf.consumes !== 'never')].map(
+        ({ name }) => name,
+      ),
+    );
+    const expected = new Set(from);
+    for (const { name } of undone) expected.delete(name);
+    for (const { name, leaf } of adds)
+      if (isSure(leaf)) expected.add(name);
+      else open.add(name);
+    const isTimed = (name: string): boolean =>
+      this.#leafOf(name)?.withinMs !== Number.POSITIVE_INFINITY;
+    return [...new Set([...expected, ...to])].every(
+      (name) => expected.has(name) === to.has(name) || open.has(name) || isTimed(name),
+    );
+  }
+
+  #leafOf(name: string): Leaf | undefined {
+    const marks = this.#marks.get(this.#toolOf.get(name) ?? '');
+    return marks?.find((each) => each.name === name)?.leaf;
   }
 
   #effect(event: string): Effect {

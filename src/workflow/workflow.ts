@@ -50,6 +50,7 @@ import {
   type FsmAction,
   type Model,
   type Move,
+  type MoveOfCall,
   type Next,
   type Position,
   stateFault,
@@ -300,11 +301,15 @@ export class Workflow {
     );
   }
 
-  /** Whether what a run did before allows a call; `undefined` where only the state decides. */
+  /**
+   * Whether what a run did before allows a call; `undefined` where only the state decides.
+   *
+   * @param call `undefined`: any call of the tool
+   */
   judge(
     { demands }: Pick<CallBinding, 'demands'>,
     past: Past | undefined,
-    call: OwnCall,
+    call: OwnCall | undefined,
   ): Verdict | undefined {
     if (demands === undefined || past === undefined) return undefined;
     let verdict: Verdict | undefined;
@@ -368,6 +373,11 @@ export class Workflow {
     return past !== undefined && exhausted(limits ?? [], past) !== undefined;
   }
 
+  /** How often, and how much, a tool may be called. */
+  limitsOf(tool: string): readonly CheckedLimit[] {
+    return this.#limits.get(this.keyOf(tool)) ?? [];
+  }
+
   /** The tools of which each call is over a limit, whatever its arguments. */
   spentTools(past: Past | undefined): ReadonlyMap<string, Part> {
     if (past === undefined || this.#limits.size === 0) return NO_PARTS;
@@ -403,6 +413,14 @@ export class Workflow {
     unknown: Past['unknown'] = [],
   ): Position {
     return this.#model.standAt?.(position, updatedAt, now, unknown) ?? position;
+  }
+
+  /**
+   * For rules: whether a state may have become another one by a move, or by time alone; `undefined`
+   * for other machines.
+   */
+  mayBecome(before: string, after: string, move?: MoveOfCall): boolean | undefined {
+    return this.#model.mayBecome?.(before, after, move);
   }
 
   /** Whether the state may handle the event; a guard may still stop it. */
