@@ -5,7 +5,7 @@
  */
 import { InterlockError } from './errors.ts';
 import { decide } from './gate/decide.ts';
-import { eventOfHeld, failureOfHeld, moveOfHeld } from './gate/outside.ts';
+import { eventOfHeld, failureOfHeld, moveOfHeld, ruledCallOfHeld } from './gate/outside.ts';
 import { Standing, statusOf } from './gate/standing.ts';
 import { rightNames } from './names.ts';
 import type { RunView } from './runs-options.ts';
@@ -13,6 +13,7 @@ import type { FsmSnapshot, Json } from './stores/store.ts';
 import { type Refusal, refusalFor } from './workflow/advice.ts';
 import { eventNamed, isChosen } from './workflow/binding.ts';
 import { bareContext, snapshotBehind } from './workflow/envelope.ts';
+import { NOTHING } from './workflow/facts.ts';
 import type { StateMachineGate } from './workflow/gate.ts';
 import type { Next } from './workflow/position.ts';
 import { Together } from './workflow/together.ts';
@@ -183,7 +184,8 @@ export function heldOutcomes<S extends string, E extends string>(
       return { outcome };
     }
     try {
-      const leadsTo = moveOfHeld(workflow, snapshot, event, {}).trail.to;
+      const call = ruledCallOfHeld(workflow, snapshot, claim, outcome, snapshot.updatedAt);
+      const leadsTo = moveOfHeld(workflow, snapshot, event, {}, call).trail.to;
       return { outcome, event, leadsTo };
     } catch {
       // The machine's code needs the payload of the event.
@@ -249,7 +251,7 @@ export function whatIf<S extends string, E extends string>(
     return next === undefined ? stay('unhandled') : arriveAt(snapshot, next, 'after');
   }
   if (!('tool' in move)) {
-    const next = workflow.next(snapshot, move.event, move.payload);
+    const next = workflow.next(snapshot, move.event, move.payload, undefined, standing.parts.now);
     return next.handled ? arriveAt(snapshot, next, move.event) : stay('unhandled');
   }
   const { tool, outcome } = move;
@@ -272,7 +274,16 @@ export function whatIf<S extends string, E extends string>(
   const isOpen = binding === undefined || isChosen(source);
   const event = isOpen ? move.event : eventNamed(source);
   if (event === undefined) return stay(isOpen ? 'choose-event' : 'stayed');
-  const next = workflow.next(snapshot, event);
+  const { now } = standing.parts;
+  const call =
+    outcome === 'failed'
+      ? undefined
+      : workflow.heldCall(tool, outcome, snapshot, {
+          noted: NOTHING,
+          claimedAt: now,
+          decidedAt: now,
+        });
+  const next = workflow.next(snapshot, event, undefined, call, now);
   return next.handled ? arriveAt(snapshot, next, event) : { ...stay('unhandled'), event };
 }
 

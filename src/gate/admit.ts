@@ -149,7 +149,7 @@ async function countCall(
   const event = shield.fallbackEvent ?? LOOP;
   const said = { event, outcome: 'refused', kind: 'loop', ...step.note } as const;
   const fall = (from: Position): StepMove => {
-    const { position: to, actions } = shield.fallBack(from);
+    const { position: to, actions } = shield.fallBack(from, step.grantedAt);
     const due = config.workflow.dueActions(step.isFirst);
     return moveTo(config.workflow, from, { position: to, actions: [...due, ...actions] }, said);
   };

@@ -88,7 +88,7 @@ export type RuledCall = Omit<CallUse, 'grantedAt'>;
 
 /**
  * Asks the rules about a call, and gives what it uses up where they let it through. `undefined`
- * where no rule asks about its tool.
+ * where the workflow has no rules.
  */
 export function ruled(
   binding: CallBinding,
@@ -98,8 +98,8 @@ export function ruled(
 ): RuledCall | RefusedCall | undefined {
   const { workflow, past } = standing;
   if (past === undefined) return undefined;
-  const { run, tool, args } = asked();
-  const { ledger, now: claimedAt } = past;
+  const { run, args } = asked();
+  const { now: claimedAt } = past;
   const verdict = workflow.judge(binding, past, callWith(args.read, run));
   if (verdict !== undefined) {
     const words = unclearWords(args);
@@ -109,7 +109,6 @@ export function ruled(
       return { reason: reason === 'order' ? 'guard' : reason, standing, parts };
     }
   }
-  if (verdict === undefined && !ledger.keeps(workflow.keyOf(tool))) return undefined;
   const { uses = [], usesOfCalls = [] } = verdict ?? {};
   return { claimedAt, noted, uses, usesOfCalls, salt: run };
 }

@@ -394,7 +394,7 @@ export function moveOfHeld(
   const next =
     event === null
       ? undefined
-      : workflow.next(position, event, said.payload, isOwn ? call : undefined);
+      : workflow.next(position, event, said.payload, isOwn ? call : undefined, call?.decidedAt);
   const reached = next?.position ?? position;
   const due = workflow.dueActions(version === 0);
   const actions = [...due, ...(next?.actions ?? [])];

@@ -77,7 +77,7 @@ export interface CallOrigin {
   readonly note: CallNote;
   /** Whether nothing of the run was committed before. */
   readonly isFirst: boolean;
-  /** What rules ask of the call. Absent where none asks for its tool's calls. */
+  /** What rules ask of the call. Absent where the workflow has none. */
   readonly use?: CallUse | undefined;
 }
 
@@ -420,15 +420,22 @@ export class Moves {
     const { ledger } = this.#workflow;
     if (use === undefined || ledger === undefined) return undefined;
     const key = this.#workflow.keyOf(tool);
-    const { claimedAt, grantedAt, salt, uses, usesOfCalls } = use;
+    const { claimedAt, salt, uses, usesOfCalls } = use;
     const { result } = ended;
     const answer = result === undefined ? undefined : readOf({ ...ended, result }, this.#results);
     const read = answer === undefined ? undefined : readerOf(answer);
     const noted = ledger.note(key, 'result', read, salt, use.noted);
-    // A clock that was set back meanwhile does not make the call end before it began.
-    const decidedAt = claimedAt + Math.max(0, this.#rules.clock.now() - grantedAt);
     const used = outcome === 'succeeded' ? uses : usesOfCalls;
+    const decidedAt = this.#endsAt(use);
     return { tool: key, outcome, claimedAt, decidedAt, noted, uses: used };
+  }
+
+  /**
+   * The time, by the store's clock. A clock that was set back meanwhile does not make the call end
+   * before it began.
+   */
+  #endsAt({ claimedAt, grantedAt }: CallUse): number {
+    return claimedAt + Math.max(0, this.#rules.clock.now() - grantedAt);
   }
 
   get #results(): Success['results'] {
@@ -559,7 +566,9 @@ export class Moves {
     const { type, payload } = sent;
     // Of a failure the call is saved before: its event is another tool's success.
     const call = how.outcome === 'succeeded' ? this.#decided(outcome, how.outcome) : undefined;
-    const { position, actions } = this.#workflow.next(this.current, type, payload, call);
+    const { use } = this.origin;
+    const at = use && this.#endsAt(use);
+    const { position, actions } = this.#workflow.next(this.current, type, payload, call, at);
     const due = this.#due;
     const reached = { position, actions: due.length === 0 ? actions : [...due, ...actions] };
     const { errors } = how;

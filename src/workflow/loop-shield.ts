@@ -141,11 +141,12 @@ export class LoopShield {
     return this.#options.fallback.event;
   }
 
-  /** Where a looping run goes. Its count starts anew there. */
-  fallBack(position: Position): Next {
+  /** Where a run goes that looped at that time. Its count starts anew there. */
+  fallBack(position: Position, at?: number): Next {
     const from = uncounted(position);
     const { event, state = from.state } = this.#options.fallback;
-    if (event !== undefined) return arrived(this.#model.next(from, event));
+    if (event !== undefined)
+      return arrived(this.#model.next(from, event, undefined, undefined, at));
     return arrived({
       position: { ...from, state },
       changed: state !== from.state,

@@ -175,10 +175,16 @@ export class OrderModel implements Model {
   }
 
   /** An event from outside that says nothing of a call has no arguments and no result. */
-  next(position: Position, event: string, _payload?: Json, call = bareCall(event)): Next {
+  next(
+    position: Position,
+    event: string,
+    _payload?: Json,
+    call?: DecidedCall,
+    at = call?.decidedAt ?? lastTimeOf(this.ledger.read(position)),
+  ): Next {
     const unchanged = { position, changed: false, handled: false, actions: [] };
     if (!this.effects.has(event) || !this.has(position.state)) return unchanged;
-    const reached = this.decided(position, call);
+    const reached = this.decided(position, call ?? bareCall(event, at));
     return {
       position: reached,
       changed: reached.state !== position.state,
@@ -303,8 +309,16 @@ function isSure({ times, tests, outcome }: Leaf): boolean {
   return times === 1 && tests.length === 0 && outcome !== 'failed';
 }
 
-function bareCall(tool: string): DecidedCall {
-  return { tool, outcome: 'succeeded', claimedAt: 0, decidedAt: 0, noted: NOTHING, uses: [] };
+function bareCall(tool: string, at: number): DecidedCall {
+  return { tool, outcome: 'succeeded', claimedAt: at, decidedAt: at, noted: NOTHING, uses: [] };
+}
+
+/** When the last call of a run ended, as far as it is kept; 0 without any. */
+function lastTimeOf({ tools }: Facts): number {
+  let last = 0;
+  for (const { facts } of tools.values())
+    for (const { decidedAt } of facts) last = Math.max(last, decidedAt);
+  return last;
 }
 
 function groupByTool(marks: readonly Mark[]): ReadonlyMap<string, readonly Mark[]> {

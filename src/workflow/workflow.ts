@@ -266,11 +266,12 @@ export class Workflow {
    * What the event does to the position: nothing where the state does not handle it.
    *
    * @param call the call that sends it, where rules ask for such calls
+   * @param at without a call: when the event came, by the store's clock
    * @throws Error where a statechart's own code throws, or needs an actor. A flat machine never
    * throws.
    */
-  next(position: Position, event: string, payload?: Json, call?: DecidedCall): Next {
-    const next = arrived(this.#model.next(position, event, payload, call));
+  next(position: Position, event: string, payload?: Json, call?: DecidedCall, at?: number): Next {
+    const next = arrived(this.#model.next(position, event, payload, call, at));
     if (call === undefined || this.isOrder) return next;
     return { ...next, position: this.decided(next.position, call) };
   }

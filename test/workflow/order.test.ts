@@ -15,7 +15,7 @@ import { callWith, type Verdict } from '../../src/workflow/verdict.ts';
 import type { Workflow } from '../../src/workflow/workflow.ts';
 import { type ForwardedCall, judge, type RuleSet } from '../../tools/checker/rules.ts';
 import { Page } from '../helpers/markdown.ts';
-import { begins, scene, settle } from '../helpers/scene.ts';
+import { begins, pass, scene, settle } from '../helpers/scene.ts';
 import { makeSqliteFile } from '../helpers/sqlite-file.ts';
 import { toolServer } from '../helpers/tool-server.ts';
 import { NAMES, soundRules } from './orders.ts';
@@ -589,6 +589,34 @@ describe('a rule that says more of its tool', () => {
     await bob.isRefused('look', 'state');
   });
 
+  it.each(['failure', 'fallback'] as const)(
+    'counts a success that a %s stands for from when it came',
+    async (kind) => {
+      const isByFailure = kind === 'failure';
+      const { clock, client: connect } = await scene({
+        workflow: StateMachineGate.fromOrder(
+          {
+            login: {
+              notAfter: { tool: 'lockout', within: '15m' },
+              ...(isByFailure && { failure: 'lockout', retries: 2 }),
+            },
+            look: {},
+          },
+          isByFailure ? {} : { loopShield: { max: 2, fallback: { event: 'lockout' } } },
+        ),
+        makeServer: toolServer(['login', 'look']),
+      });
+      const client = await connect();
+      await client.calls('look');
+      for (let i = 0; i < 3; i++) await client.raw.call('login', { fail: true });
+      await client.isRefused('login', 'state');
+      await pass(clock, 14 * 60_000);
+      await client.isRefused('login', 'state');
+      await pass(clock, 61_000);
+      await client.calls('login');
+    },
+  );
+
   it('says what follows an unknown outcome, as a binding does', () => {
     const workflow = StateMachineGate.fromOrder(rules, { id: 'more' }).compile();
     expect(workflow.match('cancel', { id: '1' })?.uncertain).toBe('retry');
@@ -608,6 +636,12 @@ describe('what if', () => {
     const gate = shop();
     const next = whatIf(gate, undefined, { tool: 'find_order', outcome: 'succeeded' });
     expect(next).toMatchObject({ result: 'moved', snapshot: { state: '{find_order}' } });
+    const given = whatIf(gate, next, { tool: 'otp', outcome: 'succeeded' });
+    const used = whatIf(gate, given, { tool: 'transfer', outcome: 'succeeded' });
+    expect([given, used].map(({ snapshot }) => snapshot.state)).toEqual([
+      '{find_order, otp}',
+      '{find_order}',
+    ]);
     const refused = whatIf(gate, undefined, { tool: 'pay', outcome: 'succeeded' });
     expect(refused.says).toContain('Call checkout, then verify_identity, then pay.');
   });
