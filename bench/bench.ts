@@ -21,6 +21,7 @@
  *                --ways also the calls in order, a file for each request
  *   --scale      how cost and memory grow: tools, states, runs, streams, answers, bodies
  *   --cold       the time to import, and to the first list
+ *   --rules      a step whose rules have windows and sums, against one of plain rules
  *   --growth     how the time that an input costs grows with its length
  *   --bodies     bodies of 4 MiB in every shape, against JSON.parse
  *   --renew-leaf-helpers   only renews the list of leaf helpers
@@ -38,6 +39,7 @@ import { GROWING, measureGrowth } from './lengths.ts';
 import { quantile } from './load.ts';
 import { node24 } from './node24.ts';
 import { compare, markdown, type Report, type Row, type Rows, write } from './report.ts';
+import { measureDecisions } from './rules.ts';
 import { measureScale } from './scale.ts';
 import {
   ALL_CORES,
@@ -49,7 +51,7 @@ import {
   stayOn,
   type Turn,
 } from './server-process.ts';
-import { DEFAULT, FULL, type Setup, type StoreName, type Workload } from './setups.ts';
+import { DEFAULT, FULL, RULED, type Setup, type StoreName, type Workload } from './setups.ts';
 import { wayOf } from './way.ts';
 
 const { values } = parseArgs({
@@ -62,6 +64,7 @@ const { values } = parseArgs({
     'renew-leaf-helpers': { type: 'boolean', default: false },
     ways: { type: 'string' },
     scale: { type: 'boolean', default: false },
+    rules: { type: 'boolean', default: false },
     cold: { type: 'boolean', default: false },
     growth: { type: 'boolean', default: false },
     bodies: { type: 'boolean', default: false },
@@ -287,6 +290,42 @@ async function rowsOf(use: (servers: Servers, workload: Workload) => Promise<Row
   return rows;
 }
 
+/** Two gated servers, which take turns: what the second one's rules ask beyond the first one's. */
+async function ruled(): Promise<Rows> {
+  const kinds = ['plain', 'windows and sums'] as const;
+  const servers = await Promise.all(
+    kinds.map((rules) => ServerProcess.start('gated', { ...RULED, rules }, options)),
+  );
+  try {
+    await Promise.all(servers.map((server) => server.turn(values.quick ? 3_000 : 11_000)));
+    const rounds: (readonly Turn[])[] = [];
+    for (let at = 0; at < turns; at++) {
+      const round: Turn[] = [];
+      for (const i of at % 2 === 0 ? [0, 1] : [1, 0])
+        round[i] = (await servers[i]?.turn(turnMs)) as Turn;
+      rounds.push(round);
+    }
+    const ratios = rounds.map(([one, other]) => cost(other) / cost(one));
+    const [plain = 0, windows = 0] = kinds.map((_, i) =>
+      cpuOfRequest(rounds.flatMap((round) => round[i] ?? [])),
+    );
+    return {
+      decision: measureDecisions(turns),
+      [RULED.name]: {
+        'plain µs': Math.round(plain),
+        'windows and sums µs': Math.round(windows),
+        median: hundredths(quantile(ratios, 0.5)),
+        min: hundredths(Math.min(...ratios)),
+        max: hundredths(Math.max(...ratios)),
+      },
+    };
+  } finally {
+    for (const server of servers) await server.stop();
+  }
+}
+
+const cost = (turn: Turn | undefined): number => (turn ? cpuOfRequest([turn]) : Number.NaN);
+
 async function scaled(): Promise<Rows> {
   const rows: Record<string, Row> = {};
   const given = { ...options, rounds, turnMs: roundMs, isChosen };
@@ -314,6 +353,8 @@ function chosenMode(): readonly [title: string, rows: Promise<Rows>] {
     return ['Milliseconds, and ratios to JSON.parse of the same text', Promise.resolve(bodies)];
   }
   if (values.cold) return ['Milliseconds', measureCold(rounds, options)];
+  if (values.rules)
+    return ['CPU time of a step of rules in µs; windows and sums ÷ plain, by turn', ruled()];
   if (values.scale) return ['CPU time of a request in µs, and bytes that are kept', scaled()];
   if (values.trace)
     return ['Our functions on the way; promises and bytes beyond the bare server’s', rowsOf(trace)];

@@ -6,7 +6,7 @@ import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import { createMcpHandler, McpServer as McpServerV2 } from '@modelcontextprotocol/server';
 import express, { type Express, type Request, type RequestHandler, type Response } from 'express';
-import type { Clock } from 'mcp-interlock';
+import type { Clock, OrderRules } from 'mcp-interlock';
 import * as z from 'zod';
 import { Allocations } from './allocations.ts';
 import { Counting } from './counting.ts';
@@ -78,21 +78,43 @@ function states() {
   } as const;
 }
 
+/** A step after another one; or of the same article, in a window, and up to a sum in another one. */
+function rules(): OrderRules<string, string> {
+  const isPlain = setup.rules === 'plain';
+  // Some ten calls are in such a window, as in one of minutes where people call.
+  const within = '50ms';
+  return {
+    'cart.add_item': {},
+    'cart.clear': isPlain
+      ? { after: 'cart.add_item' }
+      : {
+          after: { tool: 'cart.add_item', within: '2m', same: ['sku'] },
+          limit: [
+            { times: 1_000, within },
+            { sum: 'quantity', below: 60_000, within },
+          ],
+        },
+  };
+}
+
 /** The bare server does not even import the package. */
 async function gates(): Promise<RequestHandler[]> {
   const { fsmGate, memoryStore, principalKey, StateMachineGate, sessionStore, stateSync } =
     await import('mcp-interlock');
-  const checkout = new StateMachineGate<string, string>({
-    id: 'checkout',
-    initial: 'empty',
-    states: states(),
-  })
-    .bindTool('cart.add_item', ['empty', 'has_items'], 'ADD_ITEM')
-    .bindTool('cart.clear', ['has_items'], 'CLEAR')
-    .bindTool('cart.price', ['empty', 'has_items', 'payment', 'confirmed'])
-    .bindTool('cart.checkout', ['has_items'], 'CHECKOUT')
-    .bindTool('cart.pay', ['payment'], 'PAY');
-  if (setup.sdk === 'v1') {
+  const machine = () =>
+    new StateMachineGate<string, string>({
+      id: 'checkout',
+      initial: 'empty',
+      states: states(),
+    })
+      .bindTool('cart.add_item', ['empty', 'has_items'], 'ADD_ITEM')
+      .bindTool('cart.clear', ['has_items'], 'CLEAR')
+      .bindTool('cart.price', ['empty', 'has_items', 'payment', 'confirmed'])
+      .bindTool('cart.checkout', ['has_items'], 'CHECKOUT')
+      .bindTool('cart.pay', ['payment'], 'PAY');
+  const checkout: ReturnType<typeof machine> =
+    setup.rules === undefined ? machine() : StateMachineGate.fromOrder(rules(), { id: 'checkout' });
+  if (setup.sdk === 'v1' && setup.rules === undefined) {
     checkout.bindTool('cart.slow', ['empty', 'has_items'], 'ADD_ITEM');
     checkout.bindTool('cart.report', ['empty', 'has_items']);
   }

@@ -23,6 +23,8 @@ export interface Setup {
   readonly lookupMs?: number;
   /** How many tools are bound beside those of the requests, and not available. Default none. */
   readonly bound?: number;
+  /** Whether the gate is made of rules, and what they ask. Default: a machine. */
+  readonly rules?: 'plain' | 'windows and sums';
   /** How many states the workflow has beside those of the requests. Default none. */
   readonly states?: number;
 }
@@ -100,6 +102,13 @@ const OTHERS = {
   'SDK v2': { ...KIND, sdk: 'v2', mode: 'stateless' },
   'Node 24': { ...KIND, onNode24: true },
 } as const;
+
+/** The same steps under rules. What they cost is compared with each other. */
+export const RULED: Workload = {
+  ...KIND,
+  name: 'step of rules',
+  requests: ['cart.add_item', 'cart.clear'].map((name) => call(name, { quantity: 2 })),
+};
 
 /** The other kinds of server, lists of other lengths, and the stores that outlive a process. */
 export const FULL: readonly Workload[] = [

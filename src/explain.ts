@@ -16,6 +16,7 @@ import { bareContext, snapshotBehind } from './workflow/envelope.ts';
 import { NOTHING } from './workflow/facts.ts';
 import type { StateMachineGate } from './workflow/gate.ts';
 import type { Next } from './workflow/position.ts';
+import { partsToTell, partWords, retryOf } from './workflow/rule-words.ts';
 import { Together } from './workflow/together.ts';
 import type { Workflow } from './workflow/workflow.ts';
 
@@ -24,7 +25,7 @@ import type { Workflow } from './workflow/workflow.ts';
  * tools a `visible` hides from the run's client.
  */
 export type ExplainedRun = Pick<RunView, 'snapshot'> &
-  Partial<Pick<RunView, 'run' | 'claim' | 'available' | 'frozen'>>;
+  Partial<Pick<RunView, 'run' | 'claim' | 'available' | 'frozen' | 'unmovedForMs'>>;
 
 /** What a model sees of one bound tool. */
 export interface ExplainedTool {
@@ -113,7 +114,13 @@ export function explain<S extends string, E extends string>(
 /** @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` */
 function understood(workflow: Workflow, at: ExplainedRun | undefined): FsmSnapshot {
   const found = { ...workflow.start, updatedAt: 0, ...(at && snapshotBehind(at.snapshot)) };
-  return { ...found, ...workflow.adopt(found) };
+  const { updatedAt } = found;
+  return { ...found, ...workflow.standAt(workflow.adopt(found), updatedAt, timeOf(found, at)) };
+}
+
+/** When the run was looked at, by the clock that stamped its snapshot. */
+function timeOf({ updatedAt }: FsmSnapshot, at: ExplainedRun | undefined): number {
+  return updatedAt + (at?.unmovedForMs ?? 0);
 }
 
 /** Where it stands for its clients. `available` tells what the app's `visible` said. */
@@ -126,7 +133,8 @@ function standingAt(
   const rules = { workflow, whenEnded, onError: () => {} };
   const viewpoint = { run: at?.run ?? '', actor: undefined };
   const { claim, frozen } = at ?? {};
-  const parts = { updatedAt, version, claim, frozen, now: updatedAt };
+  const now = updatedAt + (at?.unmovedForMs ?? 0);
+  const parts = { updatedAt, version, claim, frozen, now };
   const stood = new Standing(rules, viewpoint, position, parts);
   const isMoved = stood.state !== position.state;
   const seen = (isMoved ? undefined : at?.available) ?? workflow.available(stood.state);
@@ -141,18 +149,22 @@ function refusalOf(
   if (reason === undefined || reason === 'unknown') return undefined;
   const { workflow, position, state, parts } = standing;
   const { isOrder } = workflow;
-  const refusal = { workflow: workflow.id, state, tool, available: standing.available, reason };
+  const found = standing.partsAgainst(tool);
+  const told = found.length === 0 ? {} : { parts: partsToTell(found), ...retryOf(found) };
+  const { available } = standing;
+  const refusal = { workflow: workflow.id, state, tool, available, reason, ...told };
+  const rules = partWords(found, reason !== 'state');
   if (reason !== 'state')
-    return { refusal, says: refusalFor(refusal, { heldTool: parts.claim?.tool }) };
+    return { refusal, says: refusalFor(refusal, { heldTool: parts.claim?.tool, rules }) };
   // The state shows it, and a `visible` hides it from this client: no path changes that.
   if (workflow.isVisible(tool, state))
-    return { refusal, says: refusalFor(refusal, { foreseen: false, isOrder }) };
+    return { refusal, says: refusalFor(refusal, { foreseen: false, isOrder, rules }) };
   const states = workflow.matchAlways(tool)?.states ?? workflow.whereabouts(tool)?.states ?? [];
   const stand = { workflow, position, beginsAnew: false };
   const { path, foreseen } = new Together([workflow]).wayTo([[states]], [stand]);
   const events = path === undefined ? workflow.outsideEvents(state) : [];
   const withPath = { ...refusal, path, ...(events.length > 0 && { events }) };
-  return { refusal: withPath, says: refusalFor(withPath, { foreseen, isOrder }) };
+  return { refusal: withPath, says: refusalFor(withPath, { foreseen, isOrder, rules }) };
 }
 
 /** What an outcome would do with a held run. */
@@ -251,7 +263,7 @@ export function whatIf<S extends string, E extends string>(
     return next === undefined ? stay('unhandled') : arriveAt(snapshot, next, 'after');
   }
   if (!('tool' in move)) {
-    const next = workflow.next(snapshot, move.event, move.payload, undefined, standing.parts.now);
+    const next = workflow.next(snapshot, move.event, move.payload);
     return next.handled ? arriveAt(snapshot, next, move.event) : stay('unhandled');
   }
   const { tool, outcome } = move;
@@ -283,7 +295,7 @@ export function whatIf<S extends string, E extends string>(
           claimedAt: now,
           decidedAt: now,
         });
-  const next = workflow.next(snapshot, event, undefined, call, now);
+  const next = workflow.next(snapshot, event, undefined, call);
   return next.handled ? arriveAt(snapshot, next, event) : { ...stay('unhandled'), event };
 }
 

@@ -240,6 +240,7 @@ function schemaAt(schema: unknown, path: Path): unknown {
   if (schema instanceof z.ZodMiniOptional || schema instanceof z.ZodMiniDefault) {
     return schemaAt(schema.def.innerType, path);
   }
+  if (schema instanceof z.ZodMiniLazy) return schemaAt(schema.def.getter(), path);
   const [key, ...rest] = path;
   if (key === undefined) return schema;
   if (schema instanceof z.ZodMiniUnion) {
@@ -249,8 +250,11 @@ function schemaAt(schema: unknown, path: Path): unknown {
   }
   if (schema instanceof z.ZodMiniArray)
     return typeof key === 'number' ? schemaAt(schema.def.element, rest) : undefined;
-  const isKey = schema instanceof z.ZodMiniObject && Object.hasOwn(schema.shape, key);
-  return isKey ? schemaAt(Reflect.get(schema.shape, key), rest) : undefined;
+  if (schema instanceof z.ZodMiniRecord) return schemaAt(schema.def.valueType, rest);
+  if (!(schema instanceof z.ZodMiniObject)) return undefined;
+  const { shape, catchall } = schema.def;
+  if (Object.hasOwn(shape, key)) return schemaAt(Reflect.get(shape, key), rest);
+  return catchall instanceof z.ZodMiniNever ? undefined : schemaAt(catchall, rest);
 }
 
 /**

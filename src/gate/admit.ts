@@ -35,6 +35,8 @@ interface Claimed {
 
 /** A call that is let through: where its run stands, and what it uses up. */
 export interface Admitted {
+  readonly standing: Standing;
+  /** The standing's, or with the call counted. */
   readonly position: Position;
   readonly use: CallUse | undefined;
 }
@@ -55,11 +57,9 @@ export function admit(config: GateConfig, claimed: Claimed): MaybePromise<Admitt
     const standing = Standing.ofStep(config, run, step, step.understood.position);
     // The store tests the states of a flat machine alone, and no `visible`.
     const reason = decide(standing, { tool: step.tool, binding });
-    if (reason !== undefined && reason !== 'state') return letGo(step, { reason, standing });
+    if (reason !== undefined) return letGo(step, { reason, standing });
     const found = ruled(binding, standing, asked, claimed.noted);
     const rule = found !== undefined && 'reason' in found ? found : undefined;
-    // Of a state that allows no call, the rules say what is missing.
-    if (reason !== undefined) return letGo(step, { reason, standing, parts: rule?.parts });
     if (rule !== undefined && config.workflow.shield === undefined) return letGo(step, rule);
     const odd = unforeseen(binding, standing, asked);
     if (odd !== undefined) return letGo(step, odd);
@@ -69,11 +69,12 @@ export function admit(config: GateConfig, claimed: Claimed): MaybePromise<Admitt
         : { ...found, grantedAt: config.clock.now() };
     if (config.workflow.shield !== undefined || binding.guards.length > 0)
       return countAndAsk(config, claimed, standing, rule).then(
-        (admitted) => ('reason' in admitted ? admitted : { position: admitted, use }),
+        (admitted) => ('reason' in admitted ? admitted : { standing, position: admitted, use }),
         fail,
       );
     const refused = stoppedByMachine(standing, binding) ?? endedMeanwhile(claimed);
-    return refused === undefined ? { position: standing.position, use } : letGo(step, refused);
+    if (refused !== undefined) return letGo(step, refused);
+    return { standing, position: standing.position, use };
   } catch (error) {
     return fail(error);
   }

@@ -12,7 +12,7 @@ import { MOST_DEPTH } from '../wire/json-rpc.ts';
 import type { Guard, GuardedCall } from '../workflow/binding.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
 import { NOTHING, type Noted } from '../workflow/facts.ts';
-import { callWith, noteOwn } from '../workflow/verdict.ts';
+import { callWith, noteOwn, type OwnCall } from '../workflow/verdict.ts';
 import type { GateConfig } from './config.ts';
 import type { RefusedCall } from './decide.ts';
 import { asBegun, type Standing } from './standing.ts';
@@ -23,6 +23,8 @@ const GUARDS_MS = 5_000;
 /** What guards are told of a call, beside where the run stands. */
 export interface AskedCall extends Pick<GuardedCall, 'run' | 'tool' | 'principal'> {
   readonly args: AskedArguments;
+  /** What rules read of it. */
+  readonly own: OwnCall;
 }
 
 export function askedCall(
@@ -30,7 +32,8 @@ export function askedCall(
   tool: string,
   { run, actor }: Pick<Run, 'run' | 'actor'>,
 ): AskedCall {
-  return { run, tool, args: new AskedArguments(sentArguments), principal: actor };
+  const args = new AskedArguments(sentArguments);
+  return { run, tool, args, principal: actor, own: callWith(args.read, run) };
 }
 
 /** What is wrong with the arguments of any bound call, in words. */
@@ -72,12 +75,11 @@ export function unforeseen(
 /** What rules may ask of a call's arguments later; a refusal where they read them in two ways. */
 export function notedOf(
   { workflow }: GateConfig,
-  { run, tool, args }: AskedCall,
+  { run, tool, args, own }: AskedCall,
 ): Noted | RefusedCall {
   const { ledger } = workflow;
   const key = workflow.keyOf(tool);
   if (ledger === undefined) return NOTHING;
-  const own = callWith(args.read, run);
   const noted = noteOwn(workflow.demandsOf(tool), own, ledger.note(key, 'args', args.read, run));
   const words = unclearWords(args);
   return words === undefined ? noted : { reason: 'arguments', words };
@@ -88,7 +90,7 @@ export type RuledCall = Omit<CallUse, 'grantedAt'>;
 
 /**
  * Asks the rules about a call, and gives what it uses up where they let it through. `undefined`
- * where the workflow has no rules.
+ * where no rule asks about its tool.
  */
 export function ruled(
   binding: CallBinding,
@@ -98,9 +100,9 @@ export function ruled(
 ): RuledCall | RefusedCall | undefined {
   const { workflow, past } = standing;
   if (past === undefined) return undefined;
-  const { run, args } = asked();
-  const { now: claimedAt } = past;
-  const verdict = workflow.judge(binding, past, callWith(args.read, run));
+  const { run, tool, args, own } = asked();
+  const { ledger, now: claimedAt } = past;
+  const verdict = workflow.judge(binding, past, own);
   if (verdict !== undefined) {
     const words = unclearWords(args);
     if (words !== undefined) return { reason: 'arguments', standing, words };
@@ -109,6 +111,8 @@ export function ruled(
       return { reason: reason === 'order' ? 'guard' : reason, standing, parts };
     }
   }
+  // Of a machine, only the calls of a limited tool matter.
+  if (!workflow.isOrder && !ledger.keeps(workflow.keyOf(tool))) return undefined;
   const { uses = [], usesOfCalls = [] } = verdict ?? {};
   return { claimedAt, noted, uses, usesOfCalls, salt: run };
 }
@@ -123,9 +127,9 @@ export async function refusedByGuards(
   call: AskedCall,
 ): Promise<RefusedCall | undefined> {
   const { position } = standing;
-  const { args } = call;
+  const { args, own: _, ...told } = call;
   const about = {
-    ...call,
+    ...told,
     args: args.members,
     ...workflow.factsOf(position, call.principal),
   };

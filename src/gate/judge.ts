@@ -42,7 +42,7 @@ import {
 } from './consult.ts';
 import { decide, type RefusedCall, whyHidden } from './decide.ts';
 import { type Demand, isBoundBy, isRefusedUnbound } from './gates.ts';
-import { tellMoved } from './list-changes.ts';
+import { tellMoved, tellOfTime } from './list-changes.ts';
 import { RecordedCall } from './recorded-call.ts';
 import { askForAlias, invalidParams, LONGEST_NAME, refusalReply } from './replies.ts';
 import {
@@ -289,12 +289,10 @@ export class Judge {
       if (reason === 'unknown') return this.#refuseGone(incoming, tool, run);
       if (typeof standing === 'string')
         return this.#refuseBound(asked, { reason: reason ?? 'unavailable' });
-      const found = ruled(binding, standing, asked.asked, asked.noted);
-      const rule = found !== undefined && 'reason' in found ? found : undefined;
-      if (reason !== undefined)
-        return this.#refuseBound(asked, { reason, standing, parts: rule?.parts });
-      if (rule !== undefined) return this.#refuseBound(asked, rule);
-      const use = found as RuledCall | undefined;
+      tellOfTime(this.#config, this.#admission, run, standing);
+      if (reason !== undefined) return this.#refuseBound(asked, { reason, standing });
+      const use = ruled(binding, standing, asked.asked, asked.noted);
+      if (use !== undefined && 'reason' in use) return this.#refuseBound(asked, use);
       if (binding.guards.length === 0) return this.#forward(asked, standing, use);
       const call = asked.asked();
       return refusedUnclaimed(this.#config, run, binding.guards, standing, call).then((refused) =>
@@ -452,6 +450,7 @@ export class Judge {
     const { run, binding, giveUp, noted } = asked;
     const call = { run, step, binding, request, asked: asked.asked, noted };
     return after(admit(this.#config, call), (admitted) => {
+      tellOfTime(this.#config, this.#admission, run, admitted.standing);
       if (!('reason' in admitted)) {
         const { times, clock } = this.#config;
         request.onNotice(() => clock.after(times.cancelGraceMs, () => giveUp(id, false)));
@@ -463,12 +462,21 @@ export class Judge {
     });
   }
 
-  #refuseBound(asked: BoundCall, why: RefusedCall): MaybePromise<Verdict> {
+  #refuseBound(asked: BoundCall, refused: RefusedCall): MaybePromise<Verdict> {
     const { incoming, tool, run, binding, left } = asked;
+    const why = this.#withParts(asked, refused);
     return (
       (why.reason === 'state' || why.parts !== undefined ? this.#follow(asked, why) : undefined) ??
       this.#refuse(incoming, tool, left === undefined ? why : { ...why, left }, binding.states, run)
     );
+  }
+
+  /** Where the state allows no call, the rules say what is missing. */
+  #withParts({ binding, asked, noted }: BoundCall, why: RefusedCall): RefusedCall {
+    const { reason, standing, parts } = why;
+    if (reason !== 'state' || parts !== undefined || standing === undefined) return why;
+    const found = ruled(binding, standing, asked, noted);
+    return found !== undefined && 'reason' in found ? { ...why, parts: found.parts } : why;
   }
 
   /**

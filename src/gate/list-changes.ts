@@ -2,6 +2,7 @@
  * Which lists a move changes, and how clients hear of that: on the stream of their call, of their
  * session, or of a subscription.
  */
+import { putNewest } from '../clock.ts';
 import type { Admission, Run } from '../session/run.ts';
 import { beginsAnew, type StepMove } from '../step/outcome.ts';
 import type { Exchange } from '../wire/exchange.ts';
@@ -17,6 +18,7 @@ import type { Message } from '../wire/message.ts';
 import type { BoundRead } from '../workflow/reads.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { GateConfig } from './config.ts';
+import type { Standing } from './standing.ts';
 import { visibilityFor } from './visibility.ts';
 
 /** The kinds of lists of which the caller says so. */
@@ -82,6 +84,38 @@ export function tellMoved(
   answer?: OnAnswer,
 ): void {
   tellLists(config, admission, run, listsChangedBy(config, run.run, move), answer);
+}
+
+/** How many runs to remember at most whose clients were told of a window. */
+const MOST_TOLD = 10_000;
+
+/** By gate and run: what the clients were told to list, since time alone has changed it. */
+const toldOfTime = new WeakMap<Workflow, Map<string, string>>();
+
+/**
+ * Tells the run's clients, once, that a window has opened or closed since the run was saved. No
+ * timer watches for it: a call of the run does.
+ */
+export function tellOfTime(
+  config: GateConfig,
+  admission: Admission,
+  run: Run,
+  standing: Standing | undefined,
+): void {
+  const { workflow } = config;
+  if (standing === undefined || workflow.ledger?.hasWindows !== true) return;
+  const { position, parts } = standing;
+  const { updatedAt, now: at } = parts;
+  if (parts.version === 0 || !workflow.hasTimeChanged(position, updatedAt, at)) return;
+  const saved = workflow.shownAt(position, parts.updatedAt, parts.updatedAt);
+  const now = workflow.shownAt(position, parts.updatedAt, parts.now);
+  if (saved === now) return;
+  const told = toldOfTime.get(workflow) ?? new Map<string, string>();
+  toldOfTime.set(workflow, told);
+  const key = `${parts.version} ${now}`;
+  if (told.get(run.run) === key) return;
+  putNewest(told, run.run, key, MOST_TOLD);
+  tellLists(config, admission, run, boundLists(workflow));
 }
 
 /** Tells the run's clients that these lists changed. */

@@ -29,7 +29,7 @@ import type {
 } from '../workflow/binding.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
 import { type ConditionTest, readerOf } from '../workflow/condition.ts';
-import type { DecidedCall, Noted, Used } from '../workflow/facts.ts';
+import { bareCall, type DecidedCall, type Noted, type Used } from '../workflow/facts.ts';
 import type { FsmAction, Next, Position } from '../workflow/position.ts';
 import { countFailure, withRecorded } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
@@ -77,7 +77,7 @@ export interface CallOrigin {
   readonly note: CallNote;
   /** Whether nothing of the run was committed before. */
   readonly isFirst: boolean;
-  /** What rules ask of the call. Absent where the workflow has none. */
+  /** What rules ask of the call. Absent where none asks for its tool's calls. */
   readonly use?: CallUse | undefined;
 }
 
@@ -425,17 +425,9 @@ export class Moves {
     const answer = result === undefined ? undefined : readOf({ ...ended, result }, this.#results);
     const read = answer === undefined ? undefined : readerOf(answer);
     const noted = ledger.note(key, 'result', read, salt, use.noted);
+    const decidedAt = this.#endedAt(use);
     const used = outcome === 'succeeded' ? uses : usesOfCalls;
-    const decidedAt = this.#endsAt(use);
     return { tool: key, outcome, claimedAt, decidedAt, noted, uses: used };
-  }
-
-  /**
-   * The time, by the store's clock. A clock that was set back meanwhile does not make the call end
-   * before it began.
-   */
-  #endsAt({ claimedAt, grantedAt }: CallUse): number {
-    return claimedAt + Math.max(0, this.#rules.clock.now() - grantedAt);
   }
 
   get #results(): Success['results'] {
@@ -462,7 +454,16 @@ export class Moves {
   #staysWith(ended: EndedWithText, said: Said): StepMove {
     const call = this.#decided(ended, said.outcome === 'failed' ? 'failed' : 'succeeded');
     if (call === undefined) return this.#stays(said);
-    return this.at(this.#workflow.decided(this.current, call)).#stays(said);
+    const moved = this.at(this.#workflow.decided(this.current, call)).#stays(said);
+    return this.#withLists(moved, call);
+  }
+
+  /** A tool that comes to its limit leaves the lists, though the state may stay. */
+  #withLists(move: StepMove, call: DecidedCall | undefined): StepMove {
+    if (call === undefined) return move;
+    const isSpent = (position: Position): boolean =>
+      this.#workflow.isSpent(call.tool, position, call.decidedAt);
+    return isSpent(move.snapshot) && !isSpent(this.found) ? { ...move, lists: ['tools'] } : move;
   }
 
   /** Whether a binding says that this error leaves the outcome unknown. One is enough. */
@@ -487,7 +488,19 @@ export class Moves {
     const call = this.#asksForFailure ? this.#decided(ended, 'failed') : undefined;
     if (call === undefined) return this.#failedAfter(outcome, ended);
     const moves = this.at(this.#workflow.decided(this.current, call));
-    return moves.#failedAfter(outcome, ended) ?? moves.#stays(saidOf(outcome));
+    const moved = moves.#failedAfter(outcome, ended) ?? moves.#stays(saidOf(outcome));
+    return this.#withLists(moved, call);
+  }
+
+  /** For rules: a success of another tool, as which a failure of this one counts. */
+  #success(tool: string): DecidedCall | undefined {
+    const { use } = this.origin;
+    return use && this.#workflow.isOrder ? bareCall(tool, this.#endedAt(use)) : undefined;
+  }
+
+  /** By the store's clock. A clock that was set back meanwhile makes no call end before it began. */
+  #endedAt({ claimedAt, grantedAt }: CallUse): number {
+    return claimedAt + Math.max(0, this.#rules.clock.now() - grantedAt);
   }
 
   /** Whether a rule asks for calls of the tool that fail, or they use something up. */
@@ -565,15 +578,15 @@ export class Moves {
     if (sent === undefined) return undefined;
     const { type, payload } = sent;
     // Of a failure the call is saved before: its event is another tool's success.
-    const call = how.outcome === 'succeeded' ? this.#decided(outcome, how.outcome) : undefined;
-    const { use } = this.origin;
-    const at = use && this.#endsAt(use);
-    const { position, actions } = this.#workflow.next(this.current, type, payload, call, at);
+    const call =
+      how.outcome === 'succeeded' ? this.#decided(outcome, how.outcome) : this.#success(type);
+    const { position, actions } = this.#workflow.next(this.current, type, payload, call);
     const due = this.#due;
     const reached = { position, actions: due.length === 0 ? actions : [...due, ...actions] };
     const { errors } = how;
     const entry = { event: type, outcome: how.outcome, kind: how.kind, payload, errors };
-    return moveTo(this.#workflow, this.found, reached, entry, this.origin.note);
+    const move = moveTo(this.#workflow, this.found, reached, entry, this.origin.note);
+    return this.#withLists(move, call);
   }
 
   /** @throws RoundedAnswer where the function has read a number that JavaScript rounds */

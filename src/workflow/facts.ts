@@ -5,11 +5,10 @@
  */
 import { digestOf } from '../digest.ts';
 import { isTable } from '../options.ts';
-import type { Json } from '../stores/store.ts';
+import type { FsmSnapshot, Json } from '../stores/store.ts';
 import { MISSING, type Reader, type Truth } from './condition.ts';
 import { decimalOf, parseDecimal, plus, showDecimal } from './decimal.ts';
 import { openContext, sealContext } from './envelope.ts';
-import type { Position } from './position.ts';
 import { type Demands, type Leaf, leavesOf, type Source, type Test } from './rules.ts';
 
 /**
@@ -54,7 +53,7 @@ interface Asker {
 interface Kept {
   readonly columns: readonly Column[];
   readonly askers: readonly Asker[];
-  /** Whether several calls are more than one: with the same values the newest does not stand for all. */
+  /** Whether each call counts: of those with the same values the newest does not stand for all. */
   readonly isCounted: boolean;
   /** Whether the two oldest may become one, where they are too many. */
   readonly isMerged: boolean;
@@ -78,6 +77,18 @@ export interface DecidedCall {
 }
 
 export type Used = readonly [tool: string, id: string];
+
+/** A success at a time, of whose arguments and result nothing is known. */
+export function bareCall(tool: string, at: number): DecidedCall {
+  return {
+    tool,
+    outcome: 'succeeded',
+    claimedAt: at,
+    decidedAt: at,
+    noted: NOTHING,
+    uses: [],
+  };
+}
 
 /** The calls of one tool that a run has. */
 export interface FactsOfTool {
@@ -104,6 +115,7 @@ const FACTS = 'mcp-interlock/facts';
 /** What a run keeps of calls, for all rules of a workflow. */
 export class Ledger {
   readonly #tools: ReadonlyMap<string, Kept>;
+  readonly #hasWindows: boolean;
 
   /** @param isPlain whether a run needs to know of a leaf only that its tool is done */
   static of(demands: readonly Demands[], isPlain: (leaf: Leaf) => boolean = () => false): Ledger {
@@ -141,6 +153,27 @@ export class Ledger {
 
   private constructor(tools: ReadonlyMap<string, Kept>) {
     this.#tools = tools;
+    this.#hasWindows = [...tools.values()].some(({ askers }) =>
+      askers.some(({ withinMs }) => withinMs !== Number.POSITIVE_INFINITY),
+    );
+  }
+
+  /** Whether some call counts for a time only. */
+  get hasWindows(): boolean {
+    return this.#hasWindows;
+  }
+
+  /** Whether some fact counts at one of two times only. */
+  changesWithin({ tools }: Facts, from: number, to: number): boolean {
+    for (const [tool, { facts }] of tools)
+      for (const { withinMs } of this.#tools.get(tool)?.askers ?? []) {
+        if (withinMs === Number.POSITIVE_INFINITY) continue;
+        for (const { claimedAt, decidedAt } of facts) {
+          const [early, late] = [claimedAt + withinMs, decidedAt + withinMs];
+          if ((early > from && early <= to) || (late > from && late <= to)) return true;
+        }
+      }
+    return false;
   }
 
   /** The tools of which a run keeps facts. */
@@ -223,7 +256,7 @@ export class Ledger {
   }
 
   /** What a store may have is anything: what is no fact is skipped. */
-  read({ context }: Pick<Position, 'context'>): Facts {
+  read({ context }: Pick<FsmSnapshot, 'context'>): Facts {
     const kept = openContext(context)[FACTS];
     if (!isTable(kept)) return Facts.NONE;
     const known = read.get(kept)?.get(this);
@@ -252,7 +285,11 @@ export class Ledger {
   }
 
   /** The position with these facts, and without any that no rule can ask for by now. */
-  write(position: Position, facts: Facts, now: number): Position {
+  write(
+    position: Readonly<Pick<FsmSnapshot, 'state' | 'context'>>,
+    facts: Facts,
+    now: number,
+  ): Pick<FsmSnapshot, 'state' | 'context'> {
     const kept = [...facts.tools].flatMap(([tool, { facts: all, lostAt }]) => {
       const left = this.#bounded(tool, all, lostAt, now);
       return left.facts.length === 0 && left.lostAt === undefined ? [] : [[tool, left] as const];
@@ -358,6 +395,14 @@ export class Facts {
     return this.tools.get(tool) ?? NO_FACTS;
   }
 
+  /** The time of the newest fact; 0 without one. */
+  get newestAt(): number {
+    let newest = 0;
+    for (const { facts } of this.tools.values())
+      for (const each of facts) newest = Math.max(newest, laterTime(each));
+    return newest;
+  }
+
   /** The same facts, but for those of one tool. */
   with(tool: string, change: (facts: readonly Fact[]) => readonly Fact[]): Facts {
     const { facts, lostAt } = this.of(tool);
@@ -430,8 +475,8 @@ function valueOfTruth(truth: Truth): Value {
 }
 
 /**
- * A value to compare: the digest of anything but a list, as a text; of a list or an object a list of
- * digests. `undefined` where it is missing, and for a list of no members or too many.
+ * A value to compare: the digest of anything but a list, as a text; of a list or an object a list
+ * of digests. `undefined` where it is missing, and for a list of no members or too many.
  */
 export function membersOf(value: unknown, salt: string): string | readonly string[] | undefined {
   if (value === MISSING) return undefined;
@@ -473,7 +518,7 @@ function isAsked(fact: Fact, { kind, outcome, withinMs, consumes }: Asker, now: 
 }
 
 /**
- * Of facts that differ in their times only, the newest, for windows; and the oldest, which is not
+ * Of facts that differ in their times only, the newest, for windows. The oldest too, which is not
  * later than now even if the clock was set back.
  */
 function endsOfEach(facts: readonly Fact[]): readonly Fact[] {

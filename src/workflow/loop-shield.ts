@@ -9,6 +9,7 @@ import { rightNames } from '../names.ts';
 import { functionOption, lazyOptions, type ParsedBy, parseOptions, showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
 import { openContext, sealContext } from './envelope.ts';
+import { bareCall } from './facts.ts';
 import type { Model, Next, Position } from './position.ts';
 import { arrived } from './stored.ts';
 
@@ -141,12 +142,12 @@ export class LoopShield {
     return this.#options.fallback.event;
   }
 
-  /** Where a run goes that looped at that time. Its count starts anew there. */
-  fallBack(position: Position, at?: number): Next {
+  /** Where a looping run goes, by the store's clock. Its count starts anew there. */
+  fallBack(position: Position, at: number): Next {
     const from = uncounted(position);
     const { event, state = from.state } = this.#options.fallback;
     if (event !== undefined)
-      return arrived(this.#model.next(from, event, undefined, undefined, at));
+      return arrived(this.#model.next(from, event, undefined, bareCall(event, at)));
     return arrived({
       position: { ...from, state },
       changed: state !== from.state,

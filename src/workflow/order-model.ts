@@ -5,7 +5,7 @@
 import { windowWords } from '../clock.ts';
 import type { Json } from '../stores/store.ts';
 import { sealContext } from './envelope.ts';
-import { type DecidedCall, type Facts, type Ledger, NOTHING } from './facts.ts';
+import { bareCall, type DecidedCall, type Facts, type Ledger, NOTHING } from './facts.ts';
 import {
   atomsOf,
   type BoundState,
@@ -174,17 +174,14 @@ export class OrderModel implements Model {
     return state === position.state ? position : { ...position, state };
   }
 
-  /** An event from outside that says nothing of a call has no arguments and no result. */
-  next(
-    position: Position,
-    event: string,
-    _payload?: Json,
-    call?: DecidedCall,
-    at = call?.decidedAt ?? lastTimeOf(this.ledger.read(position)),
-  ): Next {
+  /** Without a call, it is one of which only the tool is known, as late as the newest fact. */
+  next(position: Position, event: string, _payload?: Json, call?: DecidedCall): Next {
     const unchanged = { position, changed: false, handled: false, actions: [] };
     if (!this.effects.has(event) || !this.has(position.state)) return unchanged;
-    const reached = this.decided(position, call ?? bareCall(event, at));
+    const reached = this.decided(
+      position,
+      call ?? bareCall(event, this.ledger.read(position).newestAt),
+    );
     return {
       position: reached,
       changed: reached.state !== position.state,
@@ -307,18 +304,6 @@ const BARE_FACT = Object.freeze({
 /** Whether one success is enough for the mark. */
 function isSure({ times, tests, outcome }: Leaf): boolean {
   return times === 1 && tests.length === 0 && outcome !== 'failed';
-}
-
-function bareCall(tool: string, at: number): DecidedCall {
-  return { tool, outcome: 'succeeded', claimedAt: at, decidedAt: at, noted: NOTHING, uses: [] };
-}
-
-/** When the last call of a run ended, as far as it is kept; 0 without any. */
-function lastTimeOf({ tools }: Facts): number {
-  let last = 0;
-  for (const { facts } of tools.values())
-    for (const { decidedAt } of facts) last = Math.max(last, decidedAt);
-  return last;
 }
 
 function groupByTool(marks: readonly Mark[]): ReadonlyMap<string, readonly Mark[]> {

@@ -119,10 +119,9 @@ export interface Model {
   isStopped(position: Position, event: string): boolean;
   /**
    * @param call for rules: the call that sends the event, as a {@link DecidedCall}
-   * @param at for rules, without a call: when the event came. Default: when the last call ended
    * @throws Error where the machine's own code throws, or asks for what has no pure form
    */
-  next(position: Position, event: string, payload?: Json, call?: DecidedCall, at?: number): Next;
+  next(position: Position, event: string, payload?: Json, call?: DecidedCall): Next;
   /**
    * Where transitions without an event lead from a position that was given other data. Absent where
    * there are none.

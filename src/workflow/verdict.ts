@@ -185,6 +185,16 @@ export function judge(demands: Demands, past: Past, call: OwnCall): Verdict {
   return new Judgement(past, call).of(demands);
 }
 
+/** The parts of a rule that refuse each call, whatever its arguments. */
+export function partsAgainstAll(demands: Demands, past: Past): readonly Part[] {
+  const notAfter = demands.notAfter.filter(
+    ({ when, same }) => when === undefined && same.length === 0,
+  );
+  const limits = demands.limits.filter(({ when, same }) => when === undefined && same.length === 0);
+  const verdict = new Judgement(past, undefined).of({ ...demands, notAfter, limits });
+  return verdict.allows ? [] : verdict.parts;
+}
+
 /** Whether a mark of the state holds: what does not depend on a call's arguments. */
 export function holdsFor(leaf: Leaf, kind: 'after' | 'notAfter', past: Past): boolean {
   const judgement = new Judgement(past, undefined);
@@ -192,8 +202,8 @@ export function holdsFor(leaf: Leaf, kind: 'after' | 'notAfter', past: Past): bo
 }
 
 /**
- * The limits that refuse each call of the tool now, whatever its arguments; and when one of them
- * leaves room again.
+ * The limit that refuses each call of the tool now, with any arguments, and when it leaves room
+ * again.
  */
 export function exhausted(limits: readonly CheckedLimit[], past: Past): Part | undefined {
   const judgement = new Judgement(past, undefined);
@@ -237,7 +247,7 @@ class Judgement {
     this.#call = call;
     for (const { demands, claimedAt, noted } of past.unknown) {
       if (demands === undefined) continue;
-      // What such a call uses up, nobody else may.
+      // What such a call uses up, no other call may.
       const { uses } = usesOf(demands, { ...past, now: claimedAt, unknown: [] }, noted);
       for (const [tool, id] of uses) {
         const found = past.facts
@@ -284,8 +294,9 @@ class Judgement {
 
   // --- this call's own values -----------------------------------------------------------------
 
+  /** Without a call: what is only about some calls is left out. */
   #truth(when: Test): Truth {
-    return this.#call?.truth(when);
+    return this.#call === undefined ? false : this.#call.truth(when);
   }
 
   /** What of the call's own arguments leaves a rule open: the call is refused then. */
@@ -359,7 +370,7 @@ class Judgement {
     return all;
   }
 
-  /** The facts that count for a leaf, whatever its `same`. */
+  /** The facts that count for a leaf, before its `same` is asked. */
   counting(leaf: Leaf, kind: 'after' | 'notAfter'): readonly Fact[] {
     const { now, ledger, isDone, unknown } = this.#past;
     const { tool, outcome, withinMs, tests, consumes } = leaf;
@@ -529,9 +540,12 @@ class Judgement {
     const { tool, times, sum, outcome, withinMs, when, same } = limit;
     const { now, facts, ledger } = this.#past;
     const { lostAt, facts: all } = facts.of(tool);
-    if (same.length > 0 && all.length >= MOST_FACTS) {
-      const oldest = all.map((each) => laterTime(each)).sort((a, b) => a - b);
-      return { part: 'limit', limit, retryAfterMs: waitFor(oldest, 1, withinMs, now) };
+    // The run keeps what no window has any more until its next move.
+    const current = same.length === 0 ? [] : all.filter((each) => isCurrent(each, withinMs, now));
+    if (current.length >= MOST_FACTS) {
+      const ends = current.map(endOf).sort((a, b) => a - b);
+      const excess = ends.length - MOST_FACTS + 1;
+      return { part: 'limit', limit, retryAfterMs: waitFor(ends, excess, withinMs, now) };
     }
     if (lostAt !== undefined && now - lostAt < withinMs)
       return { part: 'limit', limit, retryAfterMs: waitFor([lostAt], 1, withinMs, now) };
@@ -643,7 +657,7 @@ function differing(facts: readonly Fact[], place: number, isNeeded: boolean): nu
   const values = facts.map((each) => each.values[place] ?? null);
   const known = new Set(values.filter((each) => typeof each === 'string'));
   if (!isNeeded) return known.size + values.filter((each) => typeof each !== 'string').length;
-  // Two types may be two spellings of one value, and `null` is nobody.
+  // Two types may be two spellings of one value, and `null` is no value.
   const ofType = new Map<string, number>();
   for (const [letter = ''] of known)
     if (letter !== NULL_LETTER) ofType.set(letter, (ofType.get(letter) ?? 0) + 1);

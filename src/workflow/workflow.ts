@@ -72,6 +72,7 @@ import {
   type OwnCall,
   type Part,
   type Past,
+  partsAgainstAll,
   usesOf,
   type Verdict,
 } from './verdict.ts';
@@ -136,7 +137,7 @@ export class Workflow {
   readonly ledger: Ledger | undefined;
   /** By tool, or by glob. A tool without limits has no entry. */
   readonly #limits: ReadonlyMap<string, readonly CheckedLimit[]>;
-  /** The tools that a limit of no calls closes. Any other tool is below its limits without facts. */
+  /** The tools that a limit of no calls closes. Without facts, no other tool is at its limit. */
   readonly #neverCalled: readonly string[];
 
   readonly #definition: Definition;
@@ -266,12 +267,11 @@ export class Workflow {
    * What the event does to the position: nothing where the state does not handle it.
    *
    * @param call the call that sends it, where rules ask for such calls
-   * @param at without a call: when the event came, by the store's clock
    * @throws Error where a statechart's own code throws, or needs an actor. A flat machine never
    * throws.
    */
-  next(position: Position, event: string, payload?: Json, call?: DecidedCall, at?: number): Next {
-    const next = arrived(this.#model.next(position, event, payload, call, at));
+  next(position: Position, event: string, payload?: Json, call?: DecidedCall): Next {
+    const next = arrived(this.#model.next(position, event, payload, call));
     if (call === undefined || this.isOrder) return next;
     return { ...next, position: this.decided(next.position, call) };
   }
@@ -355,7 +355,20 @@ export class Workflow {
     return this.#model.undoneBy?.(tool) ?? [];
   }
 
-  /** The tools of which each call is over a limit, whatever its arguments. */
+  /** The parts of its rules that refuse each call of a tool, whatever its arguments. */
+  partsAgainst(tool: string, past: Past): readonly Part[] {
+    const demands = this.demandsOf(tool);
+    return demands === undefined ? [] : partsAgainstAll(demands, past);
+  }
+
+  /** Whether each call of a tool is over a limit, whatever its arguments. */
+  isSpent(tool: string, position: Position, now: number): boolean {
+    const limits = this.#limits.get(this.keyOf(tool));
+    const past = limits && this.pastOf(position, now);
+    return past !== undefined && exhausted(limits ?? [], past) !== undefined;
+  }
+
+  /** The tools of which each call is over a limit, with any arguments. */
   spentTools(past: Past | undefined): ReadonlyMap<string, Part> {
     if (past === undefined || this.#limits.size === 0) return NO_PARTS;
     const spent = new Map<string, Part>();
@@ -368,6 +381,18 @@ export class Workflow {
       if (part !== undefined) spent.set(tool, part);
     }
     return spent;
+  }
+
+  /** Whether a window of some fact has opened or closed since a position was saved. */
+  hasTimeChanged(position: Position, updatedAt: number, now: number): boolean {
+    return this.ledger?.changesWithin(this.ledger.read(position), updatedAt, now) === true;
+  }
+
+  /** What lists show of a position that was saved at a time, at another one: the same text if so. */
+  shownAt(position: Position, updatedAt: number, now: number): string {
+    const { state } = this.standAt(position, updatedAt, now);
+    const spent = [...this.spentTools(this.pastOf(position, now)).keys()];
+    return JSON.stringify([state, spent]);
   }
 
   /** The stored position with what holds at a time: a window may have closed since it was saved. */
@@ -534,7 +559,7 @@ export class Workflow {
   }
 
   /**
-   * Where a call that sends the event may lead under rules, which depends on its values and on those
+   * Where a call that sends the event may lead under rules: that depends on its values and on those
    * of earlier calls. None for other machines.
    */
   orderCases(position: Position, event: string): readonly CallCase[] {

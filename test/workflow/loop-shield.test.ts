@@ -149,13 +149,13 @@ describe('the fall-back', () => {
   const looping = { state: 'diagnosis', context: sealed({ data: 1, loop: [['a', [1, 2, 3]]] }) };
 
   it('goes to a state, and starts a new count', () => {
-    expect(shield().fallBack(looping)).toEqual({
+    expect(shield().fallBack(looping, 0)).toEqual({
       position: { state: 'escalation', context: sealed({ data: 1 }) },
       changed: true,
       handled: true,
       actions: [],
     });
-    expect(shield({ fallback: { state: 'diagnosis' } }).fallBack(looping)).toMatchObject({
+    expect(shield({ fallback: { state: 'diagnosis' } }).fallBack(looping, 0)).toMatchObject({
       changed: false,
       position: { context: sealed({ data: 1 }) },
     });
@@ -163,7 +163,7 @@ describe('the fall-back', () => {
 
   it('goes where an event leads', () => {
     const byEvent = shield({ fallback: { event: 'ESCALATE' } });
-    expect(byEvent.fallBack(looping)).toMatchObject({
+    expect(byEvent.fallBack(looping, 0)).toMatchObject({
       position: { state: 'escalation', context: sealed({ data: 1 }) },
       handled: true,
     });
@@ -172,7 +172,7 @@ describe('the fall-back', () => {
   it('takes an event for a statechart', () => {
     const light = statechartModel(lightMachine, false);
     const byEvent = new LoopShield(light, { max: 1, fallback: { event: 'RESET' } });
-    expect(byEvent.fallBack({ state: 'red.wait' }).position).toMatchObject({ state: 'green' });
+    expect(byEvent.fallBack({ state: 'red.wait' }, 0).position).toMatchObject({ state: 'green' });
     expect(() => new LoopShield(light, { max: 1, fallback: { state: 'green' } })).toThrow(
       'only a flat machine falls back to a state; name an event',
     );

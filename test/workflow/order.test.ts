@@ -195,7 +195,7 @@ describe('rules of order', () => {
       loopShield: { max: 2, fallback: { event: 'logout' } },
     }).compile();
     const at = { state: '{login}' };
-    expect(shielded.shield?.fallBack(at).position.state).toBe('{}');
+    expect(shielded.shield?.fallBack(at, 0).position.state).toBe('{}');
     const back = { loopShield: { max: 2, fallback: { state: '{}' } } };
     expect(() => StateMachineGate.fromOrder(rules, back)).toThrow('only a flat machine');
     const now = StateMachineGate.fromOrder(rules, {

@@ -7,10 +7,11 @@ export type Append = (line: LedgerLine) => void;
 
 /**
  * Appends with O_APPEND, in one write. So lines of many processes do not mix, stand in the order in
- * which they were written, and survive a `kill -9`.
+ * which they were written, and survive a `kill -9`. One that comes in mid-write may cut its own line
+ * off at a page's edge, so each line begins anew.
  */
 export function appendTo(file: string): Append {
-  return (line) => appendFileSync(file, `${JSON.stringify(line)}\n`);
+  return (line) => appendFileSync(file, `\n${JSON.stringify(line)}\n`);
 }
 
 /** The arguments that the handlers understand. */
@@ -90,7 +91,10 @@ export class Ledger {
   refresh(): this {
     const lines = (this.#rest + this.#readOn()).split('\n');
     this.#rest = lines.pop() ?? '';
-    for (const line of lines) this.#note(JSON.parse(line));
+    for (const line of lines) {
+      const read = lineOf(line);
+      if (read !== undefined) this.#note(read);
+    }
     return this;
   }
 
@@ -113,5 +117,15 @@ export class Ledger {
       this.#open.delete(line.attempt);
       this.#endedKeys.add(line.key);
     }
+  }
+}
+
+/** `undefined` for one that was cut off: its handler was killed before that was written down. */
+function lineOf(text: string): LedgerLine | undefined {
+  if (text === '') return undefined;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
   }
 }

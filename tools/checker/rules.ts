@@ -606,7 +606,7 @@ function readPath(value: Json, path: string): Json | undefined {
 
 // Amounts: so many units of the last decimal place.
 
-interface Decimal {
+export interface Decimal {
   readonly units: bigint;
   readonly places: number;
 }
@@ -628,7 +628,7 @@ function amountOf(sum: NonNullable<Limit['sum']>, args: Json): Decimal | undefin
 }
 
 /** @param text as JavaScript prints a number, or a decimal text */
-function decimalOf(text: string): Decimal {
+export function decimalOf(text: string): Decimal {
   const [significand = '', exponent = '0'] = text.split('e');
   const [whole = '', fraction = ''] = significand.split('.');
   const units = BigInt(whole + fraction);
@@ -639,12 +639,12 @@ function decimalOf(text: string): Decimal {
 const unitsAt = ({ units, places }: Decimal, more: number): bigint =>
   units * 10n ** BigInt(more - places);
 
-function plus(one: Decimal, other: Decimal): Decimal {
+export function plus(one: Decimal, other: Decimal): Decimal {
   const places = Math.max(one.places, other.places);
   return { units: unitsAt(one, places) + unitsAt(other, places), places };
 }
 
-function compare(one: Decimal, other: Decimal): number {
+export function compare(one: Decimal, other: Decimal): number {
   const places = Math.max(one.places, other.places);
   const difference = unitsAt(one, places) - unitsAt(other, places);
   return difference < 0n ? -1 : difference > 0n ? 1 : 0;

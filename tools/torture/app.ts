@@ -7,6 +7,7 @@ import * as z from 'zod';
 import { type AtomicStateStore, fsmGate, sessionStore } from '../../src/index.ts';
 import { appendTo, type Handler, makeHandler } from '../checker/ledger.ts';
 import { gateOf } from '../checker/machines.ts';
+import { gateOfRules, RULED_TOOLS } from './rulebook.ts';
 import { MACHINES, TOOL_NAMES } from './workflows.ts';
 
 export interface AppSettings {
@@ -16,6 +17,8 @@ export interface AppSettings {
   readonly ledger: string;
   readonly leaseMs: number;
   readonly waitMs: number;
+  /** What is bound: three machines, or rules. Default: the machines. */
+  readonly binds?: 'machines' | 'rules' | undefined;
 }
 
 export interface RunningApp {
@@ -28,24 +31,24 @@ export const SERVED = [...TOOL_NAMES, 'cart.view'];
 
 /**
  * A real Express app with the official SDK, a server and a transport for each request, behind
- * `sessionStore()` and three gates.
+ * `sessionStore()` and three gates, or one of rules.
  */
 export async function startApp(
   settings: AppSettings,
   store: AtomicStateStore,
 ): Promise<RunningApp> {
-  const { leaseMs, waitMs } = settings;
+  const { leaseMs, waitMs, binds = 'machines' } = settings;
   // The checks look at effects alone, so errors that no client hears of go unheard.
   const onError = (): void => {};
-  const gates = Object.values(MACHINES).map((machine) =>
-    fsmGate(gateOf(machine), { leaseMs, waitMs, onError }),
-  );
+  const bound = binds === 'rules' ? [gateOfRules()] : Object.values(MACHINES).map(gateOf);
+  const gates = bound.map((each) => fsmGate(each, { leaseMs, waitMs, onError }));
+  const tools = binds === 'rules' ? RULED_TOOLS : SERVED;
   const handler = makeHandler(settings.name, appendTo(settings.ledger));
 
   const app: Express = express();
   app.use(express.json());
   app.use('/mcp', ...([sessionStore({ store, onError }), ...gates] as RequestHandler[]));
-  app.post('/mcp', (req, res) => serve(handler, req, res));
+  app.post('/mcp', (req, res) => serve(handler, tools, req, res));
   const http = app.listen(0, '127.0.0.1');
   // A connection that is closed for being idle would look like a crash to its client.
   http.keepAliveTimeout = 0;
@@ -53,8 +56,13 @@ export async function startApp(
   return { port: (http.address() as AddressInfo).port, http };
 }
 
-async function serve(handler: Handler, req: Request, res: Response): Promise<void> {
-  const server = makeServer(handler);
+async function serve(
+  handler: Handler,
+  tools: readonly string[],
+  req: Request,
+  res: Response,
+): Promise<void> {
+  const server = makeServer(handler, tools);
   // Without a session of its own: the next call may reach another process.
   const transport = new StreamableHTTPServerTransport({ enableJsonResponse: true });
   res.on('close', () => {
@@ -65,10 +73,19 @@ async function serve(handler: Handler, req: Request, res: Response): Promise<voi
   await transport.handleRequest(req, res, req.body);
 }
 
-function makeServer(handle: Handler): McpServer {
+/** The members that only some tools have are those that rules read. */
+const inputSchema = {
+  step: z.number(),
+  ms: z.number(),
+  fail: z.boolean().optional(),
+  amount: z.number().optional(),
+  by: z.string().optional(),
+  item: z.string().optional(),
+};
+
+function makeServer(handle: Handler, tools: readonly string[]): McpServer {
   const server = new McpServer({ name: 'torture', version: '1.0.0' });
-  const inputSchema = { step: z.number(), ms: z.number() };
-  for (const tool of SERVED) {
+  for (const tool of tools) {
     server.registerTool(tool, { inputSchema }, (args, { _meta, requestInfo }) => {
       const run = String(requestInfo?.headers['mcp-session-id'] ?? '');
       return handle({ tool, args, run, meta: _meta });

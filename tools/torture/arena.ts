@@ -19,7 +19,7 @@ import { Ledger } from '../checker/ledger.ts';
 import { gateOf } from '../checker/machines.ts';
 import type { Random } from '../checker/random.ts';
 import { type Caller, Recorder, WireLog } from '../checker/recorder.ts';
-import { SERVED } from './app.ts';
+import { type AppSettings, SERVED } from './app.ts';
 import { brokenStore, type Defect } from './broken-store.ts';
 import { Fleet, type StartServer } from './fleet.ts';
 import type { RunLog } from './run-log.ts';
@@ -34,6 +34,8 @@ export interface ArenaOptions {
   readonly defect?: Defect | undefined;
   /** How many servers there are: processes, unless the store lives in one. */
   readonly servers: number;
+  /** As in {@link AppSettings}. */
+  readonly binds?: AppSettings['binds'];
   /** Whether the store may be away, so that being told so is no fault. */
   readonly outages?: boolean;
   readonly signal: AbortSignal;
@@ -117,11 +119,16 @@ export class Arena {
 
   /** Starts a run through one of the servers. */
   async begin(workflow: WorkflowName, random: Random): Promise<RunLog> {
+    return this.note(await this.openSession(random), workflow);
+  }
+
+  /** Starts a session through one of the servers. */
+  async openSession(random: Random): Promise<Caller> {
     const deadline = Date.now() + PATIENCE_MS;
     for (;;) {
       const [server] = await this.servers(1, random);
       const caller = server && (await this.recorder.openSession(server.endpoint));
-      if (caller !== undefined) return this.note(caller, workflow);
+      if (caller !== undefined) return caller;
       if (Date.now() > deadline) throw new Error('no session could be started');
       await delay(25);
     }
@@ -192,7 +199,7 @@ export class Arena {
   }
 
   /** A server that stood still for longer than its lease may yet go on. */
-  #isAtWork(key: string): boolean {
+  isAtWork(key: string): boolean {
     const open = this.ledger.open.filter((line) => line.key === key);
     return this.fleet.ready.some(({ name }) => open.some(({ server }) => server === name));
   }
@@ -207,7 +214,7 @@ export class Arena {
       const view = await runs.read(log.run);
       if (view?.status !== 'held' || view.claim === undefined) return true;
       const { idempotencyKey, tool } = view.claim;
-      if (this.#isAtWork(idempotencyKey)) return false;
+      if (this.isAtWork(idempotencyKey)) return false;
       const outcome = this.ledger.hasEffect(idempotencyKey) ? 'succeeded' : 'failed';
       const does = { kind: 'resolve', key: idempotencyKey, tool, outcome } as const;
       await this.log.ask(
@@ -227,7 +234,7 @@ export class Arena {
   async leave(log: RunLog, random: Random): Promise<boolean> {
     const { status, claim } = (await this.runsOf(log).read(log.run)) ?? {};
     // A holder that goes on could settle the step first. Then the run would go with its session.
-    if (status !== 'held' || claim === undefined || this.#isAtWork(claim.idempotencyKey))
+    if (status !== 'held' || claim === undefined || this.isAtWork(claim.idempotencyKey))
       return false;
     for (let isRepeated = false; ; isRepeated = true) {
       const [server] = await this.servers(1, random);
@@ -311,10 +318,22 @@ function starterOf(
   { file: ledger }: Ledger,
   { store }: OpenStore,
 ): StartServer {
-  const { leaseMs, waitMs, defect } = options;
-  const settings = { ledger, leaseMs, waitMs };
+  const { leaseMs, waitMs, binds, defect } = options;
+  const settings = { ledger, leaseMs, waitMs, binds };
   if (options.store.name !== 'memory') {
-    return (name) => ServerProcess.start({ ...settings, name, store: options.store, defect });
+    return async (name) => {
+      const deadline = Date.now() + PATIENCE_MS;
+      for (let tries = 1; ; tries++) {
+        const own = { ...settings, name: tries === 1 ? name : `${name}, try ${tries}` };
+        try {
+          return await ServerProcess.start({ ...own, store: options.store, defect });
+        } catch (error) {
+          // It cannot start while the store is away.
+          if (options.outages !== true || Date.now() > deadline || options.signal.aborted)
+            throw error;
+        }
+      }
+    };
   }
   const used = defect === undefined ? store : brokenStore(store, defect);
   return (name) => startLocalServer({ ...settings, name }, used);

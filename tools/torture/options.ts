@@ -4,6 +4,7 @@ import { DEFECTS, type Defect } from './broken-store.ts';
 import type { DuplicatesScale } from './duplicates.ts';
 import type { FailoversScale } from './failovers.ts';
 import type { KillsScale } from './kills.ts';
+import type { LastUsesScale } from './last-uses.ts';
 import type { PartitionsScale } from './partitions.ts';
 import type { PinsScale } from './pins.ts';
 import type { RestartsScale } from './restarts.ts';
@@ -18,6 +19,7 @@ export const PARTS = [
   'failovers',
   'partitions',
   'switch',
+  'rules',
 ] as const;
 export type PartName = (typeof PARTS)[number];
 
@@ -29,6 +31,7 @@ export interface Scale {
   readonly failovers: FailoversScale;
   readonly partitions: PartitionsScale;
   readonly switch: SwitchScale;
+  readonly rules: LastUsesScale;
 }
 
 export interface TortureOptions {
@@ -51,6 +54,7 @@ export const FULL: Scale = {
   failovers: { failovers: 20, lanes: 8 },
   partitions: { partitions: 20, lastMs: 3_000 },
   switch: { throws: 100, clients: 6 },
+  rules: { runs: 100, lanes: 2, callers: 25, wishes: 4, kills: 100, restarts: 20 },
 };
 
 /** About three minutes for the stores that are tortured by default. */
@@ -62,6 +66,7 @@ export const QUICK: Scale = {
   failovers: { failovers: 2, lanes: 8 },
   partitions: { partitions: 2, lastMs: 1_500 },
   switch: { throws: 5, clients: 6 },
+  rules: { runs: 2, lanes: 2, callers: 25, wishes: 3, kills: 6, restarts: 3 },
 };
 
 export const HELP = `npm run torture -- [options]

@@ -7,6 +7,7 @@ import { type Backend, startBackend } from './backends.ts';
 import { raceDuplicates } from './duplicates.ts';
 import { failStoreOver } from './failovers.ts';
 import { killServers } from './kills.ts';
+import { raceForLastUses } from './last-uses.ts';
 import {
   FULL,
   HELP,
@@ -70,6 +71,8 @@ async function playPart(
         { ...scale.switch, ...(count !== undefined && { throws: count }) },
         seed,
       );
+    case 'rules':
+      return raceForLastUses(options, backend, scale.rules, seed);
   }
 }
 

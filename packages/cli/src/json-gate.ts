@@ -4,6 +4,8 @@
  */
 import {
   type Condition,
+  type Limit,
+  type OrderOptions,
   type OrderRules,
   StateMachineGate,
   type StateSyncConfig,
@@ -21,6 +23,13 @@ function about<T extends z.ZodMiniType>(schema: T, description: string): T {
   const described = schema.clone();
   z.globalRegistry.add(described, { description });
   return described as T;
+}
+
+/** What a schema cannot say by itself, for editors. {@link StateMachineGate} checks it. */
+function alsoIn<T extends z.ZodMiniType>(schema: T, keywords: Record<string, unknown>): T {
+  const told = schema.clone();
+  z.globalRegistry.add(told, keywords);
+  return told as T;
 }
 
 const textsSchema = z.array(text).check(z.minLength(1));
@@ -55,25 +64,31 @@ const uncertain = z.optional(
 
 const scalarSchema = z.union([z.string(), z.number(), z.boolean(), z.null()]);
 
-const comparisonSchema = z.strictObject({
-  eq: z.optional(scalarSchema),
-  ne: z.optional(scalarSchema),
-  gt: z.optional(z.number()),
-  gte: z.optional(z.number()),
-  lt: z.optional(z.number()),
-  lte: z.optional(z.number()),
-  in: z.optional(z.array(scalarSchema).check(z.minLength(1))),
-  exists: z.optional(z.boolean()),
-});
+const comparisonSchema = alsoIn(
+  z.strictObject({
+    eq: z.optional(scalarSchema),
+    ne: z.optional(scalarSchema),
+    gt: z.optional(z.number()),
+    gte: z.optional(z.number()),
+    lt: z.optional(z.number()),
+    lte: z.optional(z.number()),
+    in: z.optional(z.array(scalarSchema).check(z.minLength(1))),
+    exists: z.optional(z.boolean()),
+  }),
+  { minProperties: 1 },
+);
 
 /** As `bindTool()` takes it, which checks it. */
-const conditionSchema: z.ZodMiniType<Condition> = z.catchall(
-  z.object({
-    any: z.optional(z.array(z.lazy(() => conditionSchema)).check(z.minLength(1))),
-    not: z.optional(z.lazy(() => conditionSchema)),
-  }),
-  z.union([scalarSchema, comparisonSchema]),
-) as z.ZodMiniType<Condition>;
+const conditionSchema: z.ZodMiniType<Condition> = alsoIn(
+  z.catchall(
+    z.object({
+      any: z.optional(z.array(z.lazy(() => conditionSchema)).check(z.minLength(1))),
+      not: z.optional(z.lazy(() => conditionSchema)),
+    }),
+    z.union([scalarSchema, comparisonSchema]),
+  ) as z.ZodMiniType<Condition>,
+  { minProperties: 1 },
+);
 
 const ok = z.optional(
   about(
@@ -86,6 +101,137 @@ const results = z.optional(
   about(
     z.enum(['structured', 'text']),
     'What `ok` reads: `structuredContent`, or else the one text block as JSON ("text").',
+  ),
+);
+
+const within = z.optional(
+  about(
+    z.union([
+      z.int().check(z.minimum(1)),
+      z
+        .string()
+        .check(
+          z.regex(/^\d{1,15}(ms|s|m|h|d)$/, 'expected a duration such as "30s", "2m" or "24h"'),
+        ),
+    ]),
+    'For how long such a call counts: milliseconds, or a whole number with a unit: "30s", "2m", ' +
+      '"24h", "7d". Default: for ever.',
+  ),
+);
+
+const when = z.optional(
+  about(conditionSchema, 'Only for calls whose own arguments meet this. Default: for each call.'),
+);
+
+const counted = z.optional(
+  about(
+    z.enum(['succeeded', 'failed', 'any']),
+    'Which outcome counts; "any" is each call that was forwarded. Default: "succeeded".',
+  ),
+);
+
+const mostTimes = z.maximum(1_000);
+
+/** Exactly one of these members. */
+const oneOf = (...names: readonly (readonly string[])[]) => ({
+  oneOf: names.map((required) => ({ required })),
+});
+
+const earlierValue = z.union([
+  text,
+  alsoIn(
+    z.strictObject({ args: z.optional(text), result: z.optional(text) }),
+    oneOf(['args'], ['result']),
+  ),
+]);
+
+const pastShape = {
+  tool: z.optional(about(text, 'The earlier tool.')),
+  within,
+  same: z.optional(
+    about(
+      z.union([textsSchema, z.record(z.string(), earlierValue)]),
+      'The values that must agree: ["order_id"], or { "to": { "result": "accountId" } }, from ' +
+        "this call's arguments to the earlier call.",
+    ),
+  ),
+  when,
+  args: z.optional(about(conditionSchema, 'Only earlier calls whose arguments met this.')),
+  result: z.optional(about(conditionSchema, 'Only earlier calls whose result met this.')),
+  outcome: counted,
+  times: z.optional(
+    about(z.int().check(z.minimum(1), mostTimes), 'How many such calls. Default: 1.'),
+  ),
+  distinct: z.optional(
+    about(earlierValue, 'Counts different values only, beside `times`: "approved_by".'),
+  ),
+};
+
+/** The members that only a requirement with `tool` has. */
+const ofTool = Object.fromEntries(
+  Object.keys({ ...pastShape, consumes: true })
+    .filter((name) => name !== 'tool' && name !== 'when')
+    .map((name) => [name, name === 'distinct' ? ['tool', 'times'] : ['tool']]),
+);
+
+const pastForms = [
+  text,
+  alsoIn(z.strictObject(pastShape), { required: ['tool'], dependencies: ofTool }),
+] as const;
+
+/** As `fromOrder()` takes it. A schema alone cannot type what refers to itself. */
+type JsonRequirement = string | { readonly [name: string]: unknown };
+
+const requirementForms = [
+  text,
+  alsoIn(
+    z.strictObject({
+      ...pastShape,
+      consumes: z.optional(
+        about(
+          z.union([z.boolean(), z.literal('calls')]),
+          'Whether a success uses the earlier calls up; "calls": a failure, too. Default: false.',
+        ),
+      ),
+      need: z.optional(about(text, 'The name of one of the `needs`.')),
+      all: z.optional(z.array(z.lazy(() => requirementSchema)).check(z.minLength(1))),
+      any: z.optional(z.array(z.lazy(() => requirementSchema)).check(z.minLength(1))),
+    }),
+    { ...oneOf(['tool'], ['need'], ['all'], ['any']), dependencies: ofTool },
+  ),
+] as const;
+
+const requirementSchema: z.ZodMiniType<JsonRequirement> = z.union(requirementForms);
+
+/** As `bindTool()` and `fromOrder()` take it, which check it. */
+const limitSchema = alsoIn(
+  z.strictObject({
+    times: z.optional(
+      about(z.int().check(z.minimum(0), mostTimes), 'At most so many calls, with this one.'),
+    ),
+    sum: z.optional(
+      about(
+        z.union([text, z.strictObject({ path: text, text: z.optional(z.boolean()) })]),
+        'The argument to add up: a number, or with `text` also a text such as "12.50".',
+      ),
+    ),
+    max: z.optional(about(z.number().check(z.minimum(0)), 'The sum is at most so much.')),
+    below: z.optional(about(z.number().check(z.gt(0)), 'The sum is less than so much.')),
+    within,
+    same: z.optional(about(textsSchema, 'A limit for each value of these arguments.')),
+    when,
+    outcome: counted,
+  }),
+  {
+    ...oneOf(['times'], ['sum', 'max'], ['sum', 'below']),
+    dependencies: { max: ['sum'], below: ['sum'] },
+  },
+) as z.ZodMiniType as z.ZodMiniType<Limit>;
+
+const limit = z.optional(
+  about(
+    z.union([limitSchema, z.array(limitSchema).check(z.minLength(1))]),
+    'How often it may be called, or how much its calls may add up to; each of a list.',
   ),
 );
 
@@ -106,6 +252,7 @@ const bindingSchema = z.strictObject({
   errors,
   ok,
   results,
+  limit,
   readOnly: z.optional(
     about(z.boolean(), 'The author says that the tool changes nothing: beside `whileHeld`.'),
   ),
@@ -195,30 +342,21 @@ const machineSchema = (document: Record<string, unknown>, table: TableOf) =>
     ),
   });
 
-/** As `StateMachineGate.fromOrder()` takes it, which checks it. */
-interface Requirement {
-  readonly tool?: string | undefined;
-  readonly same?: string[] | Record<string, string> | undefined;
-  readonly consumes?: boolean | undefined;
-  readonly any?: (string | Requirement)[] | undefined;
-  readonly all?: (string | Requirement)[] | undefined;
-}
-
-const requirementSchema: z.ZodMiniType<Requirement> = z.strictObject({
-  tool: z.optional(text),
-  same: z.optional(z.union([textsSchema, z.record(z.string(), text)])),
-  consumes: z.optional(z.boolean()),
-  any: z.optional(z.array(z.lazy(() => z.union([text, requirementSchema])))),
-  all: z.optional(z.array(z.lazy(() => z.union([text, requirementSchema])))),
-});
-
 const ruleSchema = z.strictObject({
   after: z.optional(
     about(
-      z.union([text, requirementSchema, z.array(z.union([text, requirementSchema]))]),
-      'What must have succeeded before: a tool, or a list of which all is needed.',
+      z.union([...requirementForms, z.array(requirementSchema).check(z.minLength(1))]),
+      'What must have happened before: a tool, { "tool" }, { "need" }, { "all" }, { "any" }, or ' +
+        'a list (all required).',
     ),
   ),
+  notAfter: z.optional(
+    about(
+      z.union([...pastForms, z.array(z.union(pastForms)).check(z.minLength(1))]),
+      'What must not have happened before; none of a list. It may name its own tool.',
+    ),
+  ),
+  limit,
   undoneBy: z.optional(about(statesSchema, 'The tools whose success takes this one back.')),
   once: z.optional(about(z.boolean(), 'The tool may succeed once, until that is undone.')),
   step: z.optional(
@@ -226,6 +364,10 @@ const ruleSchema = z.strictObject({
       z.boolean(),
       'Whether its calls are steps: one at a time, with an idempotency key. Default: true.',
     ),
+  ),
+  failure: z.optional(about(text, 'The tool whose success a failure of this one counts as.')),
+  retries: z.optional(
+    about(z.int().check(z.minimum(1)), 'How many failures go before `failure`. Default: 0.'),
   ),
   errors,
   ok,
@@ -237,13 +379,33 @@ const orderSchema = (document: Record<string, unknown>, table: TableOf) =>
   z.strictObject({
     ...common,
     id,
-    order: about(table(document.order, ruleSchema), 'What each tool comes after.'),
+    order: about(
+      table(document.order, ruleSchema),
+      'What each tool comes after, how often it may be called, and how much.',
+    ),
+    needs: z.optional(
+      about(
+        table(
+          document.needs,
+          z.union([...requirementForms, z.array(requirementSchema).check(z.minLength(1))]),
+        ),
+        'Requirements by name, for { "need": "signed_in" }. They may name each other.',
+      ),
+    ),
+    results: z.optional(
+      about(
+        z.enum(['structured', 'text']),
+        'What conditions read of results, unless a rule says otherwise. Default: "structured".',
+      ),
+    ),
   });
 
 /** What the schema makes sure of, where the document has an order. */
 interface OrderDocument {
   readonly id: string;
   readonly order: OrderRules;
+  readonly needs?: OrderOptions['needs'];
+  readonly results?: OrderOptions['results'];
   readonly sync?: MachineDocument['sync'];
 }
 
@@ -306,13 +468,20 @@ export function parseWorkflows(json: string): {
 function parseDocument(what: string, document: unknown): MachineDocument | OrderDocument {
   if (!isTable(document))
     throw new Failure(`${what}: expected an object, got ${showValue(document)}`);
-  if ('order' in document)
-    return parseOptions(what, () => orderSchema(document, asGiven), document) as OrderDocument;
-  return parseOptions(what, () => machineSchema(document, asGiven), document) as MachineDocument;
+  // The gate gets the document as it is: what the schema gives back has lost each `__proto__`.
+  if ('order' in document) {
+    parseOptions(what, () => orderSchema(document, asGiven), document);
+    return document as unknown as OrderDocument;
+  }
+  parseOptions(what, () => machineSchema(document, asGiven), document);
+  return document as unknown as MachineDocument;
 }
 
 function gateOf(document: MachineDocument | OrderDocument): StateMachineGate {
-  if ('order' in document) return StateMachineGate.fromOrder(document.order, { id: document.id });
+  if ('order' in document) {
+    const { id, order, needs, results } = document;
+    return StateMachineGate.fromOrder(order, { id, needs, results });
+  }
   const { id, initial, on, states, tools = {}, prompts = {}, resources = {} } = document;
   const gate = new StateMachineGate<string, string>({ id, initial, on, states });
   const events = new Set(

@@ -1,4 +1,6 @@
 import { Ajv } from 'ajv';
+import type { StateMachineGate } from 'mcp-interlock';
+import { testGate } from 'mcp-interlock/testing';
 import { describe, expect, it } from 'vitest';
 import { gateJsonSchema, parseWorkflows } from '../src/json-gate.ts';
 
@@ -95,6 +97,22 @@ it('makes several gates of an array, with the policies of all', () => {
   expect(isValid([CHECKOUT, CHECKOUT])).toBe(true);
 });
 
+it('limits the tools of a machine', async () => {
+  const limit = [
+    { times: 2, within: '5m' },
+    { sum: 'amount', max: 10 },
+  ];
+  const document = changed(['tools'], { 'cart.add': { states: '*', limit } });
+  const [gate] = read(document).gates;
+  expect(isValid(document)).toBe(true);
+  const t = testGate(gate as StateMachineGate);
+  expect((await t.call('cart.add', { amount: 6 })).ran).toBe(true);
+  expect((await t.call('cart.add', { amount: 6 })).ran).toBe(false);
+  expect((await t.call('cart.add', { amount: 4 })).ran).toBe(true);
+  expect((await t.call('cart.add', { amount: 0 })).ran).toBe(false);
+  await t.close();
+});
+
 describe('rules of order', () => {
   const order = (rules: unknown) => ({ id: 'shop', order: rules });
 
@@ -112,6 +130,137 @@ describe('rules of order', () => {
     await gate?.transition('checkout');
     await gate?.transition('card');
     expect(gate?.isToolAllowed('pay')).toBe(true);
+  });
+
+  it('say all that rules in TypeScript say, but functions', () => {
+    const document = {
+      ...order({
+        pay: {
+          after: [
+            {
+              ...{ tool: 'get_balance', within: '2m', times: 2, distinct: { result: 'bank' } },
+              ...{
+                same: { to: { result: 'accountId' }, 'from.id': { args: '/id' }, memo: 'memo' },
+              },
+              ...{ args: { kind: 'full' }, result: { 'funds.free': { gt: 0 } } },
+            },
+            {
+              tool: 'approve',
+              when: { amount: { gt: 10_000 } },
+              consumes: 'calls',
+              within: 60_000,
+            },
+            {
+              any: [{ need: 'signed_in' }, { all: ['badge', 'pin'] }],
+              when: { a: { exists: true } },
+            },
+          ],
+          notAfter: ['freeze', { tool: 'pay', within: '1s', same: ['to'] }],
+          limit: [
+            { times: 5, within: '5m', same: ['to'], when: { fast: true }, outcome: 'any' },
+            { sum: { path: 'amount', text: true }, below: 60_000, within: '24h' },
+            { sum: 'amount', max: 1e6 },
+          ],
+          ...{ failure: 'pay_failed', retries: 2, uncertain: 'retry', errors: 'unknown' },
+          ...{ ok: { status: 'paid' }, results: 'text' },
+        },
+        approve: {
+          notAfter: { tool: 'reject', outcome: 'any', within: '5m' },
+          limit: { times: 0 },
+        },
+      }),
+      needs: { signed_in: { any: ['login_pin', { need: 'face' }] }, face: ['look', 'smile'] },
+      results: 'structured',
+    };
+    expect(() => read(document)).not.toThrow();
+    expect(isValid(document)).toBe(true);
+  });
+
+  it('count, sum up and look at times', async () => {
+    const { order: rules, ...rest } = {
+      order: {
+        pay: { after: { need: 'code' }, limit: { sum: 'amount', below: 100, within: '1h' } },
+        try_pin: { limit: { times: 2, outcome: 'any' } },
+      },
+      needs: { code: { tool: 'otp', consumes: true, within: '1m' } },
+    } as const;
+    const [gate] = parseWorkflows(JSON.stringify({ ...order(rules), ...rest })).gates;
+    const t = testGate(gate as StateMachineGate);
+    expect((await t.call('pay', { amount: 1 })).outcome).toBe('refused');
+    for (const amount of [60, 50]) {
+      await t.call('otp');
+      expect((await t.call('pay', { amount })).ran).toBe(amount === 60);
+    }
+    const tries = [await t.call('try_pin'), await t.call('try_pin'), await t.call('try_pin')];
+    expect(tries.map(({ ran }) => ran)).toEqual([true, true, false]);
+    await t.close();
+  });
+
+  it.each<[change: object, message: string]>([
+    [{ after: { tool: 'b', withn: '2m' } }, 'unknown key "withn", did you mean "within"?'],
+    [{ after: { any: [{ tol: 'x' }] } }, 'after.any[0]: unknown key "tol", did you mean "tool"?'],
+    [{ after: { tool: 'b', within: '2 min' } }, 'within: expected a duration such as "30s"'],
+    [{ after: { tool: 'b', same: { x: { reslt: 'y' } } } }, 'same.x: unknown key "reslt", did you'],
+    [{ after: { tool: 'b', same: { x: {} } } }, 'same: "x": expected a path such as "order_id"'],
+    [{ after: { tool: 'b', times: 2000 } }, 'after.times: too big: expected number to be <=1000'],
+    [{ after: { tool: 'b', distinct: 'x' } }, '"distinct" says which calls "times" counts'],
+    [
+      { after: { tool: 'b', consumes: 'call' } },
+      'consumes: expected boolean or "calls", got "call"',
+    ],
+    [
+      { after: { tool: 'b', outcome: 'ok' } },
+      'after.outcome: expected one of "succeeded", "failed", "any", got "ok"',
+    ],
+    [
+      { after: { need: 'x', within: '2m' } },
+      'after: expected the name of a tool, { tool }, { need }',
+    ],
+    [
+      { after: { tool: 'b', args: { a: { gt: '5' } } } },
+      'after.args.a.gt: expected number, got "5"',
+    ],
+    [{ after: { tool: 'b', result: { a: { gtt: 5 } } } }, 'result.a: unknown key "gtt", did you'],
+    [{ after: { tool: 'b', when: {} } }, 'after: when: expected a condition, got an empty object'],
+    [{ notAfter: { tool: 'b', consumes: true } }, 'pay.notAfter: unknown key "consumes"'],
+    [{ notAfter: { need: 'x' } }, 'pay.notAfter: unknown key "need"'],
+    [{ limit: { times: -1 } }, 'pay.limit.times: too small: expected number to be >=0, got -1'],
+    [{ limit: {} }, 'rule of "pay": limit: expected one of "times" and "sum"'],
+    [{ limit: { sum: 'a' } }, 'limit: a "sum" has one of "max" and "below"'],
+    [{ limit: { sum: 'a', max: 1, below: 2 } }, 'limit: a "sum" has one of "max" and "below"'],
+    [{ limit: { times: 1, max: 2 } }, 'limit: "max" and "below" bound a "sum"'],
+    [{ limit: [{ tims: 5 }] }, 'pay.limit[0]: unknown key "tims", did you mean "times"?'],
+    [{ limit: { times: 1, same: { a: 'b' } } }, 'pay.limit.same: expected array, got an object'],
+  ])('name the place and what is right: %j', (rule, message) => {
+    const document = order({ pay: rule });
+    expect(() => read(document)).toThrow(message);
+    expect(isValid(document)).toBe(false);
+  });
+
+  it.each<[more: object, message: string]>([
+    [{ needs: { x: { an: ['a'] } } }, 'needs.x: unknown key "an", did you mean "any"?'],
+    [{ needs: [] }, 'needs: expected an object, got an empty array'],
+    [{ results: 'json' }, 'results: expected one of "structured", "text", got "json"'],
+    [{ need: {} }, 'unknown key "need", did you mean "needs"?'],
+  ])('name it beside the rules, too: %j', (more, message) => {
+    expect(() => read({ ...order({ pay: {} }), ...more })).toThrow(message);
+    expect(isValid({ ...order({ pay: {} }), ...more })).toBe(false);
+  });
+
+  it('keep their meaning for `StateMachineGate` to check', () => {
+    const document = order({ pay: { after: { need: 'x' } } });
+    expect(() => read(document)).toThrow('expected one of the gate\'s "needs" (none), got "x"');
+    const circle = { ...order({ pay: {} }), needs: { x: { need: 'y' }, y: { need: 'x' } } };
+    expect(() => read(circle)).toThrow('a need cannot need itself: "x" needs "y" needs "x"');
+  });
+
+  it('take an argument that is called "__proto__"', async () => {
+    const json = '{"pay":{"after":{"tool":"find","same":{"id":"id","__proto__":"id"}}}}';
+    const [gate] = parseWorkflows(`{"id":"shop","order":${json}}`).gates;
+    const t = testGate(gate as StateMachineGate);
+    await t.call('find', { id: 1 });
+    expect((await t.call('pay', { id: 1 })).ran).toBe(false);
+    await t.close();
   });
 
   it.each<[rules: unknown, message: string]>([
@@ -177,6 +326,7 @@ describe('a mistake in the shape', () => {
       'no',
       'tools.cart.pay.errors: expected one of "failed", "unknown", got "no"',
     ],
+    [['tools', 'cart.pay', 'limit'], { tims: 5 }, 'tools.cart.pay.limit: unknown key "tims"'],
     [['tools', 'cart.pay', 'ok'], { 'payment.status': { is: 'ok' } }, 'tools.cart.pay'],
     [['tools', 'cart.pay', 'states'], { nott: 'paid' }, 'unknown key "nott", did you mean "not"?'],
     [['tools', 'cart.pay', 'states'], { any: [] }, 'tools.cart.pay.states.any: '],
@@ -218,6 +368,7 @@ describe('a mistake in the workflow', () => {
       'tools.cart.pay.failure: no state handles the event "BACK", known are',
     ],
     [['tools', 'cart.pay', 'retries'], 1, 'retries'],
+    [['tools', 'cart.pay', 'limit'], { times: 5, max: 2 }, 'bound a "sum"'],
     [['prompts', 'thank_you'], 'paidd', 'did you mean "paid"?'],
     [['resources', '***'], 'paid', '***'],
   ])('at %j is told with the right names: %j', (path, value, message) => {

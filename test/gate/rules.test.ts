@@ -1,0 +1,476 @@
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { memoryStore, type OrderRules, StateMachineGate } from '../../src/index.ts';
+import { sqliteStore } from '../../src/stores/sqlite.ts';
+import { ManualClock } from '../helpers/manual-clock.ts';
+import { callOf } from '../helpers/raw.ts';
+import { refusalOf, remember, rulesApp, timedBy } from '../helpers/rules-app.ts';
+import { pass, passUntil } from '../helpers/scene.ts';
+import { makeSqliteFile } from '../helpers/sqlite-file.ts';
+
+const MINUTE = 60_000;
+const HOUR = 60 * MINUTE;
+const LONG = { session: { idleMs: 100 * HOUR } };
+
+const once = () => StateMachineGate.fromOrder({ pay: { limit: { times: 1 } } }, { id: 'w' });
+const approved = () =>
+  StateMachineGate.fromOrder({ pay: { after: { tool: 'approve', consumes: true } } }, { id: 'w' });
+
+describe('no store evaluates a rule', () => {
+  it('a refused call lets its claim go: the trail has no attempt, and another call goes on', async () => {
+    const app = await rulesApp(once(), { tools: ['look'] });
+    const caller = await app.begin();
+    await caller.may('pay');
+    app.store.take();
+    await caller.mayNot('pay', 'limit');
+    expect(app.store.take()).toEqual(expect.arrayContaining(['claim', 'release']));
+    await app.run(caller.run).is('idle');
+    expect(await app.runs.history(caller.run)).toHaveLength(1);
+    expect(app.errors).toEqual([]);
+  });
+
+  it.each([
+    ['a limit of one', once, []],
+    ['one approval that is consumed', approved, ['approve']],
+  ] as const)('of 50 calls at once, %s lets one run', async (_, gate, first) => {
+    const app = await rulesApp(gate());
+    const caller = await app.begin();
+    for (const tool of first) await caller.may(tool);
+    const answers = await Promise.all(Array.from({ length: 50 }, () => caller.call('pay')));
+    expect(app.ran('pay')).toBe(1);
+    expect(answers.filter(({ result }) => result.isError !== true)).toHaveLength(1);
+    expect(app.errors).toEqual([]);
+  });
+
+  it.each([
+    ['a limit of one', once, []],
+    ['one approval that is consumed', approved, ['approve']],
+  ] as const)('of 50 calls at once on two instances, %s lets one run', async (_, gate, first) => {
+    const file = makeSqliteFile();
+    onTestFinished(() => file.remove());
+    const shape = { mode: 'stateless', answers: 'json' } as const;
+    const storeOf = async () => {
+      const store = sqliteStore({ database: file.connect() });
+      return store;
+    };
+    const one = await rulesApp(gate(), { shape, data: await storeOf() });
+    const other = await rulesApp(gate(), { shape, data: await storeOf() });
+    const here = await one.begin();
+    const there = other.resume(here.run);
+    for (const tool of first) await here.may(tool);
+    const calls = Array.from({ length: 50 }, (_, i) => (i % 2 ? here : there).call('pay'));
+    const clocks = [one.clock, other.clock];
+    const both = { advance: (ms: number) => clocks.map((each) => each.advance(ms)) };
+    const answers = await passUntil(both as never, Promise.all(calls));
+    expect(one.ran('pay') + other.ran('pay')).toBe(1);
+    expect(answers.filter(({ result }) => result.isError !== true)).toHaveLength(1);
+  });
+});
+
+describe('facts are added by an operation', () => {
+  it('what is recorded between claim and commit of a step survives, and so does the step', async () => {
+    const gate = StateMachineGate.fromOrder(
+      {
+        pay: { after: { tool: 'find', same: ['id'] }, limit: { times: 2 } },
+        refund: { after: { tool: 'pay', same: ['id'] } },
+      },
+      { id: 'w' },
+    );
+    const app = await rulesApp(gate);
+    const caller = await app.begin();
+    await caller.may('find', { id: 1 });
+    const pay = await caller.begins('pay', { id: 1 });
+    await caller.may('find', { id: 2 });
+    await caller.may('find', { id: 3 });
+    pay.finish();
+    await pay.answer;
+    await caller.may('refund', { id: 1 });
+    await caller.mayNot('refund', 'guard', { id: 2 });
+    await caller.may('pay', { id: 3 });
+    await caller.mayNot('pay', 'limit', { id: 2 });
+    expect(await caller.moves()).toEqual(['find', 'find', 'find', 'pay', 'refund', 'pay']);
+  });
+});
+
+describe('steps and records', () => {
+  const gates = {
+    'with a limit': { t: { limit: { times: 5 } } },
+    'with `after`': { t: { after: 'x' } },
+    'named in `notAfter`': { x: { notAfter: 't' } },
+    'named in `undoneBy`': { x: { once: true, undoneBy: 't' } },
+    'that is consumed': { x: { after: { tool: 't', consumes: true } } },
+    'of which a rule asks for failures': { x: { after: { tool: 't', outcome: 'failed' } } },
+    'of which a rule asks for any outcome': { x: { after: { tool: 't', outcome: 'any' } } },
+  } as const;
+
+  it.each(Object.entries(gates))('a tool %s is a step', async (_, rules) => {
+    const app = await rulesApp(StateMachineGate.fromOrder(rules as OrderRules, { id: 'w' }));
+    const caller = await app.begin();
+    if ('t' in rules && 'after' in rules.t) await caller.may('x');
+    const t = await caller.begins('t');
+    await app.run(caller.run).is('running');
+    t.finish();
+    await t.answer;
+  });
+
+  const records = {
+    'only named in `after`': { x: { after: { tool: 't', within: '1m', same: ['id'] } } },
+    'with `step: false`': { t: { after: 'y', step: false }, x: { after: 't' } },
+  } as const;
+
+  it.each(Object.entries(records))('a tool %s runs without a claim', async (_, rules) => {
+    const app = await rulesApp(StateMachineGate.fromOrder(rules as OrderRules, { id: 'w' }));
+    const caller = await app.begin();
+    if ('t' in rules) await caller.may('y');
+    const t = await caller.begins('t', { id: 1 });
+    await app.run(caller.run).is('idle');
+    t.finish();
+    await t.answer;
+    await caller.may('x', { id: 1 });
+  });
+
+  const faults: [OrderRules, RegExp][] = [
+    [
+      { t: { limit: { times: 1 }, step: false } },
+      /"t": step: false does not go with "limit", which/,
+    ],
+    [{ t: { once: true, step: false } }, /step: false does not go with "once"/],
+    [{ t: { undoneBy: 'x', step: false } }, /step: false does not go with "undoneBy"/],
+    [{ t: { after: { tool: 'x', consumes: true }, step: false } }, /not go with "consumes"/],
+    [{ t: { after: { tool: 'x', outcome: 'any' }, step: false } }, /not go with "outcome"/],
+    [{ t: { notAfter: { tool: 'x', outcome: 'failed' }, step: false } }, /not go with "outcome"/],
+    [{ t: { after: 'x', failure: 'y', step: false } }, /step: false does not go with "failure"/],
+    [{ t: { uncertain: 'retry', step: false } }, /step: false does not go with "uncertain"/],
+    [{ t: { step: false }, x: { notAfter: 't' } }, /a step, since "x" must not come after it/],
+    [{ t: { step: false }, x: { undoneBy: 't' } }, /it must be a step, since it undoes "x"/],
+    [
+      { t: { step: false }, x: { after: { tool: 't', consumes: true } } },
+      /it must be a step, since "x" consumes its success/,
+    ],
+    [
+      { t: { step: false }, x: { after: { tool: 't', outcome: 'failed' } } },
+      /it must be a step, since "x" asks for its outcome/,
+    ],
+    [{ t: { step: false, ok: { a: 1 } } }, /"ok" has no effect, since no rule names/],
+  ];
+
+  it.each(faults)('%j is refused at construction', (rules, message) => {
+    expect(() => StateMachineGate.fromOrder(rules, { id: 'w' })).toThrow(message);
+  });
+
+  it('a binding of a machine with a limit is a step, so `whileHeld` beside it is refused', () => {
+    const machine = { id: 'm', initial: 'a', states: { a: {} } } as const;
+    const bind = () =>
+      new StateMachineGate(machine).bindTool('t', 'a', {
+        limit: { times: 1 },
+        whileHeld: true,
+        readOnly: true,
+      });
+    expect(bind).toThrow(/"limit" makes each call a step, and "whileHeld" lets reads through/);
+  });
+});
+
+describe('times', () => {
+  it('`within` lets a call through just before its edge, and refuses it at the edge', async () => {
+    const gate = StateMachineGate.fromOrder(
+      { pay: { after: { tool: 'look', within: '2m' }, limit: { times: 1, within: '5m' } } },
+      { id: 'w' },
+    );
+    const app = await rulesApp(gate);
+    const caller = await app.begin();
+    await caller.may('look');
+    app.clock.advance(2 * MINUTE - 1);
+    await caller.may('pay');
+    app.clock.advance(1);
+    await caller.mayNot('pay', 'state');
+    await caller.may('look');
+    app.clock.advance(5 * MINUTE - 2);
+    await caller.may('look');
+    await caller.mayNot('pay', 'limit');
+    app.clock.advance(1);
+    await caller.may('pay');
+  });
+
+  it('`after` counts from the decision, `limit` and `notAfter` from the later time', async () => {
+    const gate = StateMachineGate.fromOrder(
+      {
+        check: { after: { tool: 'slow', within: '1m' } },
+        slow: { limit: { times: 1, within: '1m' } },
+        calm: { notAfter: { tool: 'slow', within: '1m' } },
+      },
+      { id: 'w' },
+    );
+    const app = await rulesApp(gate);
+    const caller = await app.begin();
+    const slow = await caller.begins('slow');
+    await pass(app.clock, 50_000, 10_000);
+    slow.finish();
+    await slow.answer;
+    app.clock.advance(MINUTE - 1);
+    await caller.may('check');
+    await caller.mayNot('slow', 'limit');
+    await caller.mayNot('calm', 'state');
+    app.clock.advance(1);
+    await caller.mayNot('check', 'state');
+    await caller.may('calm');
+    await caller.may('slow');
+  });
+
+  it('a window that closes while a call waits for its turn refuses it', async () => {
+    const gate = StateMachineGate.fromOrder(
+      { pay: { after: { tool: 'look', within: '5s' } }, other: { limit: { times: 9 } } },
+      { id: 'w' },
+    );
+    const app = await rulesApp(gate);
+    const caller = await app.begin();
+    await caller.may('look');
+    const other = await caller.begins('other');
+    const paying = caller.call('pay');
+    await app.isServing(2);
+    await pass(app.clock, 5_000);
+    other.finish();
+    await other.answer;
+    expect(refusalOf(await paying).reason).toBe('state');
+    expect(app.ran('pay')).toBe(0);
+  });
+
+  it('a limit that another call reaches while a call waits refuses it', async () => {
+    const app = await rulesApp(once());
+    const caller = await app.begin();
+    const first = await caller.begins('pay');
+    const second = caller.call('pay');
+    await app.isServing(2);
+    first.finish();
+    expect((await first.answer).result.isError).not.toBe(true);
+    expect(refusalOf(await second).reason).toBe('limit');
+  });
+
+  it('where the clock is set back, a later fact is stale for `after`, and counts for the others', async () => {
+    const gate = StateMachineGate.fromOrder(
+      {
+        check: { after: { tool: 'look', within: '1h' } },
+        pay: { limit: { times: 1, within: '1m' } },
+        calm: { notAfter: { tool: 'pay', within: '1m' } },
+      },
+      { id: 'w' },
+    );
+    const clock = new ManualClock();
+    const data = timedBy(memoryStore({ now: clock.now }), clock.now);
+    const app = await rulesApp(gate, { ...LONG, beside: { clock, data } });
+    const caller = await app.begin();
+    await caller.may('look');
+    await caller.may('pay');
+    clock.jump(-HOUR);
+    await caller.mayNot('check', 'state');
+    await caller.mayNot('pay', 'limit');
+    await caller.mayNot('calm', 'state');
+  });
+});
+
+describe('sums', () => {
+  const limited = (limit: object) =>
+    StateMachineGate.fromOrder({ pay: { limit: limit as never } }, { id: 'w' });
+
+  it('0.1 and 0.2 are 0.3, and no more', async () => {
+    const app = await rulesApp(limited({ sum: 'amount', max: 0.3 }));
+    const caller = await app.begin();
+    await caller.may('pay', { amount: 0.1 });
+    await caller.may('pay', { amount: 0.2 });
+    await caller.may('pay', { amount: 0 });
+    const { parts, text } = await caller.mayNot('pay', 'limit', { amount: 1e-16 });
+    expect(parts?.[0]?.says).toBe('amount may add up to at most 0.3, and 0 is left');
+    expect(text).toContain('it is at its limit: amount may add up to at most 0.3, and 0 is left.');
+  });
+
+  it('`below` stops just before its bound', async () => {
+    const app = await rulesApp(limited({ sum: '/order/total', below: 100 }));
+    const caller = await app.begin();
+    await caller.may('pay', { order: { total: 99.99 } });
+    await caller.mayNot('pay', 'limit', { order: { total: 0.01 } });
+    await caller.may('pay', { order: { total: 0.0099 } });
+  });
+
+  it('with `text` amounts may be texts, in the same sum as numbers', async () => {
+    const app = await rulesApp(limited({ sum: { path: 'amount', text: true }, max: 20 }));
+    const caller = await app.begin();
+    await caller.may('pay', { amount: '12.50' });
+    await caller.may('pay', { amount: 7 });
+    await caller.mayNot('pay', 'limit', { amount: '0.51' });
+    await caller.may('pay', { amount: '0.50' });
+    for (const amount of ['1e3', ' 1', '-1', '01', '1,5', ''])
+      await caller.mayNot('pay', 'arguments', { amount });
+  });
+
+  it('an amount that is missing, negative, no number or too large is refused', async () => {
+    const app = await rulesApp(limited({ sum: 'amount', max: 20 }));
+    const caller = await app.begin();
+    for (const amount of [undefined, null, -1, '5', [5], { a: 5 }, true, 2 ** 53 + 2, 1e300]) {
+      const { parts, text } = await caller.mayNot('pay', 'arguments', { amount });
+      expect(parts).toEqual([
+        {
+          part: 'arguments',
+          paths: ['amount'],
+          says: 'its argument "amount" must be a number that is not negative, and not too long',
+        },
+      ]);
+      expect(text).toContain('Correct them, then try again.');
+    }
+    const digits = `0.${'1'.repeat(40)}`;
+    const message = callOf('d', 'pay', { amount: 1 });
+    const body = JSON.stringify(message).replace('"amount":1', `"amount":${digits}`);
+    const { messages } = await caller.session.post(body);
+    expect(messages[0]?.result.isError).not.toBe(true);
+    await caller.may('pay', { amount: 19 });
+  });
+
+  it('only the calls that the limit judges need an amount', async () => {
+    const app = await rulesApp(limited({ sum: 'amount', max: 10, when: { currency: 'EUR' } }));
+    const caller = await app.begin();
+    await caller.may('pay', { currency: 'USD' });
+    await caller.may('pay', { currency: 'USD', amount: 1_000 });
+    await caller.may('pay', { currency: 'EUR', amount: 10 });
+    await caller.mayNot('pay', 'limit', { currency: 'EUR', amount: 1 });
+    await caller.mayNot('pay', 'arguments', { currency: 'EUR' });
+    await caller.mayNot('pay', 'arguments', { amount: 1 });
+    await caller.mayNot('pay', 'arguments', { currency: 7, amount: 1 });
+  });
+});
+
+describe('bounded memory', () => {
+  it('`after` forgets the oldest of more than 1,000 facts, and refuses', async () => {
+    const gate = StateMachineGate.fromOrder(
+      { cancel: { after: { tool: 'find', same: ['id'] } } },
+      { id: 'w' },
+    );
+    const app = await rulesApp(gate);
+    const caller = await app.begin();
+    await remember(app, gate, caller.run, 'find', 1_000, (i) => ({ id: i }));
+    await caller.may('cancel', { id: 0 });
+    await caller.may('find', { id: 'new' });
+    await caller.mayNot('cancel', 'guard', { id: 0 });
+    await caller.may('cancel', { id: 1 });
+    await caller.may('cancel', { id: 'new' });
+  });
+
+  it('merged calls of a limit are never counted too low', async () => {
+    const gate = StateMachineGate.fromOrder(
+      {
+        pay: {
+          limit: [
+            { times: 1_000 },
+            { sum: 'amount', max: 1_101 },
+            { sum: 'amount', max: 100, within: '1h' },
+          ],
+        },
+      },
+      { id: 'w' },
+    );
+    const app = await rulesApp(gate, LONG);
+    const caller = await app.begin();
+    await remember(app, gate, caller.run, 'pay', 999, () => ({ amount: 1 }));
+    app.clock.advance(2 * HOUR);
+    await caller.may('pay', { amount: 100 });
+    const { parts } = await caller.mayNot('pay', 'limit', { amount: 2.5 });
+    expect(parts?.map(({ says }) => says)).toEqual([
+      'at most 1000',
+      'amount may add up to at most 1101, and 2 is left',
+      'amount may add up to at most 100 in 1 hour, and 0 is left: again in 1 h',
+    ]);
+  });
+
+  it('a limit for each value refuses each call with more than 1,000 facts in its window', async () => {
+    const gate = StateMachineGate.fromOrder(
+      { pay: { limit: { times: 3, within: '1h', same: ['to'] } } },
+      { id: 'w' },
+    );
+    const app = await rulesApp(gate, LONG);
+    const caller = await app.begin();
+    await remember(app, gate, caller.run, 'pay', 999, (i) => ({ to: `${i}` }));
+    await caller.may('pay', { to: 'new' });
+    await caller.mayNot('pay', 'limit', { to: 'newer' });
+    app.clock.advance(HOUR);
+    await caller.may('pay', { to: 'newer' });
+  });
+
+  it('`notAfter` with values refuses its tool with more than 1,000 facts in its window', async () => {
+    const gate = StateMachineGate.fromOrder(
+      { pay: { notAfter: { tool: 'reject', same: ['id'], within: '1h' } } },
+      { id: 'w' },
+    );
+    const app = await rulesApp(gate, LONG);
+    const caller = await app.begin();
+    await remember(app, gate, caller.run, 'reject', 1_000, (i) => ({ id: `${i}` }));
+    await caller.may('pay', { id: 'new' });
+    await caller.mayNot('pay', 'guard', { id: '7' });
+    await caller.may('reject', { id: 'more' });
+    await caller.mayNot('pay', 'guard', { id: 'new' });
+    app.clock.advance(HOUR);
+    await caller.may('pay', { id: 'new' });
+  });
+
+  it('`times` of more than 1,000 is refused at construction', () => {
+    for (const rule of [
+      { limit: { times: 1_001 } },
+      { after: { tool: 'x', times: 1_001 } },
+      { notAfter: { tool: 'x', times: 1_001 } },
+    ])
+      expect(() => StateMachineGate.fromOrder({ pay: rule }, { id: 'w' })).toThrow(/1000/);
+  });
+
+  it('a list of more than 256 members is not compared', async () => {
+    const gate = StateMachineGate.fromOrder(
+      {
+        mail: { after: { tool: 'find', same: { to: { result: 'ids' } } } },
+        post: { notAfter: { tool: 'ban', same: { to: 'ids' } } },
+      },
+      { id: 'w' },
+    );
+    const app = await rulesApp(gate);
+    const caller = await app.begin();
+    const ids = Array.from({ length: 257 }, (_, i) => i);
+    await caller.may('find', { ids });
+    await caller.mayNot('mail', 'guard', { to: [1, 2] });
+    await caller.may('find', { ids: ids.slice(0, 256) });
+    await caller.may('mail', { to: [1, 2] });
+    await caller.may('mail', { to: 3 });
+    await caller.mayNot('mail', 'guard', { to: [1, 256] });
+    await caller.mayNot('mail', 'arguments', { to: ids });
+    await caller.mayNot('mail', 'arguments', { to: [] });
+    await caller.may('post', { to: 1 });
+    await caller.mayNot('post', 'arguments', {});
+    await caller.may('ban', { ids });
+    await caller.mayNot('post', 'guard', { to: 'any' });
+  });
+});
+
+describe('a key that stands twice', () => {
+  it.each([
+    ['in the arguments', '{"amount":1,"amount":1}'],
+    ['deep in them', '{"a":[{"b":{"c":1,"\\u0063":2}}],"amount":1}'],
+  ])('%s refuses the whole request', async (_, args) => {
+    const app = await rulesApp(once());
+    const caller = await app.begin();
+    const body = JSON.stringify(callOf('d', 'pay')).replace(
+      '"arguments":{}',
+      `"arguments":${args}`,
+    );
+    const { status, messages } = await caller.session.post(body);
+    expect([status, messages[0]?.error.message]).toEqual([
+      400,
+      expect.stringContaining('stands twice'),
+    ]);
+    expect(app.ran('pay')).toBe(0);
+    await caller.may('pay');
+  });
+
+  it('in another letter case refuses the call that a rule reads it of', async () => {
+    const gate = StateMachineGate.fromOrder(
+      { pay: { limit: { sum: 'order.amount', max: 10 } } },
+      { id: 'w' },
+    );
+    const app = await rulesApp(gate);
+    const caller = await app.begin();
+    await caller.mayNot('pay', 'arguments', { order: { amount: 1, Amount: 1_000 } });
+    await caller.mayNot('pay', 'arguments', { order: { amount: 1 }, Order: { amount: 1_000 } });
+    await caller.may('pay', { order: { amount: 1 }, other: 1, Other: 2 });
+  });
+});
