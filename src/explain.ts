@@ -5,7 +5,7 @@
  */
 import { InterlockError } from './errors.ts';
 import { decide } from './gate/decide.ts';
-import { eventOfHeld, failureOfHeld, moveOfHeld } from './gate/outside.ts';
+import { eventOfHeld, failureOfHeld, moveOfHeld, ruledCallOfHeld } from './gate/outside.ts';
 import { Standing, statusOf } from './gate/standing.ts';
 import { rightNames } from './names.ts';
 import type { RunView } from './runs-options.ts';
@@ -198,7 +198,8 @@ export function heldOutcomes<S extends string, E extends string>(
       return { outcome };
     }
     try {
-      const leadsTo = moveOfHeld(workflow, snapshot, event, {}).trail.to;
+      const call = ruledCallOfHeld(workflow, snapshot, claim, outcome, snapshot.updatedAt);
+      const leadsTo = moveOfHeld(workflow, snapshot, event, {}, call).trail.to;
       return { outcome, event, leadsTo };
     } catch {
       // The machine's code needs the payload of the event.

@@ -25,7 +25,7 @@ import type {
 } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
-import { type DecidedCall, notedFrom } from '../workflow/facts.ts';
+import { bareCall, type DecidedCall, notedFrom } from '../workflow/facts.ts';
 import type { Position } from '../workflow/position.ts';
 import { countFailure, FREEZE, UNFREEZE } from '../workflow/stored.ts';
 import type { Beginning, Workflow } from '../workflow/workflow.ts';
@@ -391,10 +391,12 @@ export function moveOfHeld(
   // Only its own event makes the call: another tool's, or none, leaves it beside that.
   const isOwn = call === undefined || (call.outcome === 'succeeded' && event !== null);
   const position = isOwn ? from : workflow.decided(from, call);
+  const sends = (name: string): DecidedCall | undefined => {
+    if (isOwn) return call;
+    return workflow.isOrder ? bareCall(name, call.decidedAt) : undefined;
+  };
   const next =
-    event === null
-      ? undefined
-      : workflow.next(position, event, said.payload, isOwn ? call : undefined);
+    event === null ? undefined : workflow.next(position, event, said.payload, sends(event));
   const reached = next?.position ?? position;
   const due = workflow.dueActions(version === 0);
   const actions = [...due, ...(next?.actions ?? [])];

@@ -195,7 +195,7 @@ export class Standing implements Stand {
     return this.#past;
   }
 
-  /** The tools of which each call is over a limit now, whatever its arguments, and why. */
+  /** The tools of which each call is over a limit now, with any arguments, and why. */
   get spent(): ReadonlyMap<string, Part> {
     this.#spent ??= this.workflow.spentTools(this.past);
     return this.#spent;

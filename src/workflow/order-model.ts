@@ -146,12 +146,14 @@ export class OrderModel implements Model {
   effectOf(event: string): {
     readonly adds: readonly string[];
     readonly removes: readonly string[];
+    readonly uses: readonly string[];
   } {
     const { adds, uses, undoes } = this.#effect(event);
     const undone = undoes.flatMap((tool) => this.#marks.get(tool) ?? []);
     return {
       adds: adds.map(({ name }) => name),
-      removes: [...undone, ...uses].map(({ name }) => name),
+      removes: undone.map(({ name }) => name),
+      uses: uses.map(({ name }) => name),
     };
   }
 

@@ -133,10 +133,14 @@ export interface Model {
   readonly ledger?: Ledger | undefined;
   /** For rules only: what holds in a state; `undefined` for an unknown state. */
   doneIn?(state: string): readonly string[] | undefined;
-  /** For rules only: the names that an event makes hold, and those that it may take away. */
+  /**
+   * For rules only: the names that an event makes hold, and those that it takes away. Of what it
+   * uses up there may be some left.
+   */
   effectOf?(event: string): {
     readonly adds: readonly string[];
     readonly removes: readonly string[];
+    readonly uses: readonly string[];
   };
   /** For rules only: where calls may lead that send the event, by their values and their time. */
   casesOf?(position: Position, event: string): readonly CallCase[];

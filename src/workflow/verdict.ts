@@ -206,8 +206,8 @@ export function holdsFor(leaf: Leaf, kind: 'after' | 'notAfter', past: Past): bo
 }
 
 /**
- * The limits that refuse each call of the tool now, whatever its arguments; and when one of them
- * leaves room again.
+ * The limit that refuses each call of the tool now, with any arguments, and when it leaves room
+ * again.
  */
 export function exhausted(limits: readonly CheckedLimit[], past: Past): Part | undefined {
   const judgement = new Judgement(past, undefined);
@@ -251,7 +251,7 @@ class Judgement {
     this.#call = call;
     for (const { demands, claimedAt, noted } of past.unknown) {
       if (demands === undefined) continue;
-      // What such a call uses up, nobody else may.
+      // What such a call uses up, no other call may.
       const { uses } = usesOf(demands, { ...past, now: claimedAt, unknown: [] }, noted);
       for (const [tool, id] of uses) {
         const found = past.facts
@@ -380,7 +380,7 @@ class Judgement {
     return all;
   }
 
-  /** The facts that count for a leaf, whatever its `same`. */
+  /** The facts that count for a leaf, before its `same` is asked. */
   counting(leaf: Leaf, kind: 'after' | 'notAfter'): readonly Fact[] {
     const { now, ledger, isDone, unknown } = this.#past;
     const { tool, outcome, withinMs, tests, consumes } = leaf;
@@ -667,7 +667,7 @@ function differing(facts: readonly Fact[], place: number, isNeeded: boolean): nu
   const values = facts.map((each) => each.values[place] ?? null);
   const known = new Set(values.filter((each) => typeof each === 'string'));
   if (!isNeeded) return known.size + values.filter((each) => typeof each !== 'string').length;
-  // Two types may be two spellings of one value, and `null` is nobody.
+  // Two types may be two spellings of one value, and `null` is no value.
   const ofType = new Map<string, number>();
   for (const [letter = ''] of known)
     if (letter !== NULL_LETTER) ofType.set(letter, (ofType.get(letter) ?? 0) + 1);

@@ -138,7 +138,7 @@ export class Workflow {
   readonly ledger: Ledger | undefined;
   /** By tool, or by glob. A tool without limits has no entry. */
   readonly #limits: ReadonlyMap<string, readonly CheckedLimit[]>;
-  /** The tools that a limit of no calls closes. Any other tool is below its limits without facts. */
+  /** The tools that a limit of no calls closes. Without facts, no other tool is at its limit. */
   readonly #neverCalled: readonly string[];
 
   readonly #definition: Definition;
@@ -577,7 +577,7 @@ export class Workflow {
   }
 
   /**
-   * Where a call that sends the event may lead under rules, which depends on its values and on those
+   * Where a call that sends the event may lead under rules: that depends on its values and on those
    * of earlier calls. None for other machines.
    */
   orderCases(position: Position, event: string): readonly CallCase[] {
