@@ -109,7 +109,6 @@ export function raceForLastUses(
       trails: await Promise.all(runs.map((run) => run.trail())),
     };
     const found = usesFaults(evidence);
-    if (found.length > 0) (await import('node:fs')).writeFileSync('/tmp/uses-evidence-' + Date.now() + '.json', JSON.stringify({ found, ...evidence }));
     const { crashes } = arena.fleet;
     return {
       did:
