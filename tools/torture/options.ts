@@ -57,11 +57,11 @@ export const FULL: Scale = {
   failovers: { failovers: 20, lanes: 8 },
   partitions: { partitions: 20, lastMs: 3_000 },
   switch: { throws: 100, clients: 6 },
-  rules: { runs: 100, lanes: 2, callers: 25, wishes: 4, kills: 100, restarts: 20 },
+  rules: { runs: 40, lanes: 2, callers: 25, wishes: 4, kills: 60, restarts: 20 },
   races: { uses: 20_000, callers: 50, lanes: 2 },
 };
 
-/** About three minutes for the stores that are tortured by default. */
+/** About four minutes for the stores that are tortured by default. */
 export const QUICK: Scale = {
   duplicates: { steps: 300, duplicates: 4, lanes: 16 },
   pins: { runs: 60, lanes: 4 },
@@ -76,7 +76,7 @@ export const QUICK: Scale = {
 
 export const HELP = `npm run torture -- [options]
 
-  --quick             a small scale, about three minutes
+  --quick             a small scale, about four minutes
   --seed N            the choices that are made; default: a new seed each time, which is printed
   --store NAME        ${STORE_NAMES.join(', ')}; several times or with commas
                       default: redis, upstash, postgres, sqlite
