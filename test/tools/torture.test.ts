@@ -191,7 +191,14 @@ function failoverOf({ failover }: Backend) {
 describe('npm run torture', { timeout: TIMEOUT_MS }, () => {
   it('ends with status 0 and says that all held where it did', async () => {
     const parts = ['--part', 'duplicates,pins,kills'];
-    const { status, lines } = await torture(['--quick', '--store', 'memory', ...parts, '--seed', '7']);
+    const { status, lines } = await torture([
+      '--quick',
+      '--store',
+      'memory',
+      ...parts,
+      '--seed',
+      '7',
+    ]);
     expect(lines.at(-1)).toMatch(/^ALL HELD on memory .* npm run torture -- .*--seed 7$/);
     expect(lines.join('\n')).toMatch(/memory +kills +- +the store dies with its process/);
     expect(status).toBe(0);
