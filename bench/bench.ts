@@ -39,6 +39,7 @@ import { GROWING, measureGrowth } from './lengths.ts';
 import { quantile } from './load.ts';
 import { node24 } from './node24.ts';
 import { compare, markdown, type Report, type Row, type Rows, write } from './report.ts';
+import { measureDecisions } from './rules.ts';
 import { measureScale } from './scale.ts';
 import {
   ALL_CORES,
@@ -309,6 +310,7 @@ async function ruled(): Promise<Rows> {
       cpuOfRequest(rounds.flatMap((round) => round[i] ?? [])),
     );
     return {
+      decision: measureDecisions(turns),
       [RULED.name]: {
         'plain µs': Math.round(plain),
         'windows and sums µs': Math.round(windows),
