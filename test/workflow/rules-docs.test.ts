@@ -28,10 +28,10 @@ const PATTERNS: Readonly<Record<string, (t: Player) => Promise<string>>> = {
     return t.mayNot('buy', { symbol: 'ACME' });
   },
   'A rate': async (t) => {
-    for (const to of ['ann', 'bob', 'eve']) await t.may('send_mail', { to });
+    for (let i = 0; i < 3; i++) await t.may('send_mail', { to: 'ann' });
     await t.passes(20 * MINUTE + 50_000);
-    expect(await t.list()).toEqual([]);
-    return t.mayNot('send_mail', { to: 'dan' });
+    await t.may('send_mail', { to: 'bob' });
+    return t.mayNot('send_mail', { to: 'ann' });
   },
   'A running total': async (t) => {
     await t.may('refund', { amount: 69.9 });
@@ -177,10 +177,6 @@ class Player {
     await this.#gate.clock.advance(ms);
   }
 
-  async list(): Promise<readonly string[]> {
-    return this.#gate.list();
-  }
-
   async state(): Promise<string> {
     return this.#gate.state();
   }
@@ -189,8 +185,7 @@ class Player {
 /** The rules of a section of the page, and what a model reads. */
 function sectionOf(title: string): { readonly rules: string; readonly words: string } {
   const [, below = ''] = page.text.split(`\n### ${title}\n`);
-  const [, rules = ''] = /^```ts\n(.*?)^```$/ms.exec(below) ?? [];
-  const [, words = ''] = /^```\n(.*?)^```$/ms.exec(below) ?? [];
+  const [, rules = '', words = ''] = /^```ts\n(.*?)^```\n\n```\n(.*?)^```$/ms.exec(below) ?? [];
   return { rules, words };
 }
 
