@@ -142,6 +142,20 @@ describe('the bank of docs/build/rules.md', () => {
   });
 });
 
+it('consumes a checkout that is less than ten minutes old, as the README says', async () => {
+  const readme = new Page('README.md');
+  const [, rules = ''] = /^const gate = (.*?^}\));$/ms.exec(readme.blocks('ts')[0] ?? '') ?? [];
+  const player = new Player(gateOf(`return ${rules}`));
+  for (const tool of ['add_item', 'checkout', 'pay']) await player.may(tool);
+  await player.mayNot('pay');
+  await player.may('checkout');
+  await player.passes(10 * MINUTE);
+  const [said = ''] = readme.text.match(/call checkout again: [^`]*/) ?? [];
+  expect(await player.mayNot('pay')).toContain(said);
+  await player.may('checkout');
+  await player.may('pay');
+});
+
 it('takes the JSON of docs/build/rules.md', () => {
   const [json = ''] = page.blocks('json');
   const [gate] = parseWorkflows(json).gates;
