@@ -814,6 +814,17 @@ export class Workflow {
   }
 
   /**
+   * Where a run begins anew. The limits of a machine's tools go on counting, or a client that ends
+   * its run would have them reset. Under rules all begins anew.
+   */
+  startAfter(before: Position): Position {
+    const { ledger, start } = this;
+    if (ledger === undefined || this.isOrder) return start;
+    // No time has passed yet that any call of it would be too old for.
+    return ledger.write(start, ledger.read(before), 0);
+  }
+
+  /**
    * Where a run begins that the app begins so. A statechart asks its `always` transitions again, as
    * XState does with an input.
    *
