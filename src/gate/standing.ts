@@ -201,7 +201,7 @@ export class Standing implements Stand {
     return this.#spent;
   }
 
-  /** The parts of a tool's rules that refuse each call of it, whatever its arguments. */
+  /** The parts of a tool's rules that refuse each call of it, with any arguments. */
   partsAgainst(tool: string): readonly Part[] {
     const spent = this.spent.get(this.workflow.keyOf(tool));
     if (spent !== undefined) return [spent];

@@ -40,9 +40,9 @@ export interface PastCall<N extends string = string> {
   readonly within?: Duration | undefined;
   /**
    * The values in which the two calls must agree. That is a list of paths into the arguments, or a
-   * table from a path of this call's arguments to the earlier call's value. Values agree where their JSON is equal.
-   * Of lists, `after` needs each member of this call's among the earlier's, and `notAfter` one in
-   * common. Default: any call counts.
+   * table from a path of this call's arguments to the earlier call's value. Values agree where
+   * their JSON is equal. Of lists, `after` needs each member of this call's among the earlier's,
+   * and `notAfter` one in common. Default: any call counts.
    */
   readonly same?: readonly string[] | { readonly [path: string]: EarlierValue } | undefined;
   /**

@@ -189,7 +189,7 @@ export function judge(demands: Demands, past: Past, call: OwnCall | undefined): 
   return new Judgement(past, call).of(demands);
 }
 
-/** The parts of a rule that refuse each call, whatever its arguments. */
+/** The parts of a rule that refuse each call, with any arguments. */
 export function partsAgainstAll(demands: Demands, past: Past): readonly Part[] {
   const notAfter = demands.notAfter.filter(
     ({ when, same }) => when === undefined && same.length === 0,

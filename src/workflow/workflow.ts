@@ -360,13 +360,13 @@ export class Workflow {
     return this.#model.undoneBy?.(tool) ?? [];
   }
 
-  /** The parts of its rules that refuse each call of a tool, whatever its arguments. */
+  /** The parts of its rules that refuse each call of a tool, with any arguments. */
   partsAgainst(tool: string, past: Past): readonly Part[] {
     const demands = this.demandsOf(tool);
     return demands === undefined ? [] : partsAgainstAll(demands, past);
   }
 
-  /** Whether each call of a tool is over a limit, whatever its arguments. */
+  /** Whether each call of a tool is over a limit, with any arguments. */
   isSpent(tool: string, position: Position, now: number): boolean {
     const limits = this.#limits.get(this.keyOf(tool));
     const past = limits && this.pastOf(position, now);
@@ -398,7 +398,7 @@ export class Workflow {
     return this.ledger?.changesWithin(this.ledger.read(position), updatedAt, now) === true;
   }
 
-  /** What lists show of a position that was saved at a time, at another one: the same text if so. */
+  /** A text that is the same where lists show the same of a position that was saved at a time. */
   shownAt(position: Position, updatedAt: number, now: number): string {
     const { state } = this.standAt(position, updatedAt, now);
     const spent = [...this.spentTools(this.pastOf(position, now)).keys()];
