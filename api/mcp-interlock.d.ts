@@ -370,7 +370,7 @@ export interface Explained {
     readonly version?: number;
 }
 
-export type ExplainedRun = Pick<RunView, 'snapshot'> & Partial<Pick<RunView, 'run' | 'claim' | 'available' | 'frozen'>>;
+export type ExplainedRun = Pick<RunView, 'snapshot'> & Partial<Pick<RunView, 'run' | 'claim' | 'available' | 'frozen' | 'unmovedForMs'>>;
 
 export interface ExplainedTool {
     readonly tool: string;
@@ -1191,7 +1191,7 @@ export interface StateMachineGateConstructor {
     new <M extends XStateMachine>(machine: M, options?: GateOptions): Gate<XStatePaths<M>, XStateEvents<M>, XStateTags<M>, XStateTexts<M>, XStateContext<M>>;
     new <S extends string, E extends string, N extends string>(config: WidenedConfig<S, E, N> & (string extends N ? unknown : never), options?: GateOptions): Gate<S, E>;
     new <S extends string = string, E extends string = string>(config: FsmConfig<S, E>, options?: GateOptions): Gate<S, E>;
-    fromOrder<const K extends string, const M extends string = never, const D extends string = never>(rules: OrderRules<K, M, D>, options?: OrderOptions<M, NoInfer<D>>): Gate<K | M, K | M, never, string>;
+    fromOrder<const K extends string, const M extends string = never, const D extends string = never, const N extends string = never, const P extends string = never>(rules: OrderRules<K, M, D>, options?: OrderOptions<N, D | P>): Gate<K | M | N, K | M | N, never, string>;
     readonly prototype: Gate;
 }
 
@@ -1590,7 +1590,7 @@ export function workflowHealth(options: WorkflowHealthOptions): HealthHandler;
 
 class Gate<S extends string = string, E extends string = string, T extends string = never, C extends string = S, X = Json | undefined> {
     #private;
-    static fromOrder<K extends string, M extends string, D extends string>(rules: OrderRules<K, M, D>, options?: OrderOptions<M, D>): Gate<K | M, K | M, never, string>;
+    static fromOrder<K extends string, M extends string, D extends string, N extends string>(rules: OrderRules<K, M, D>, options?: OrderOptions<N, D>): Gate<K | M | N, K | M | N, never, string>;
     get id(): string;
     get currentState(): C;
     get hasBindings(): boolean;

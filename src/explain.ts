@@ -18,7 +18,6 @@ import type { StateMachineGate } from './workflow/gate.ts';
 import type { Next } from './workflow/position.ts';
 import { partsToTell, partWords, retryOf } from './workflow/rule-words.ts';
 import { Together } from './workflow/together.ts';
-import type { Part } from './workflow/verdict.ts';
 import type { Workflow } from './workflow/workflow.ts';
 
 /**

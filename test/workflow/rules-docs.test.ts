@@ -159,7 +159,8 @@ it('consumes a checkout that is less than ten minutes old, as the README says', 
 it('takes the JSON of docs/build/rules.md', () => {
   const [json = ''] = page.blocks('json');
   const [gate] = parseWorkflows(json).gates;
-  expect(gate?.compile().toolNames).toEqual(['preview_mail', 'send_mail']);
+  const tools = (gate as { compile(): { toolNames: readonly string[] } } | undefined)?.compile();
+  expect(tools?.toolNames).toEqual(['preview_mail', 'send_mail']);
 });
 
 /** A model's calls, one after the other. */
