@@ -343,7 +343,14 @@ export class Judge {
     const { tool, binding } = asked;
     const standing = standingAsRead(this.#config, run);
     const reason = standing && decide(standing, { tool, binding });
-    if (reason !== undefined) return this.#refuseBound(asked, { reason, ...at(standing) });
+    if (reason !== undefined) {
+      const found =
+        typeof standing === 'object'
+          ? ruled(binding, standing, asked.asked, asked.noted)
+          : undefined;
+      const parts = found !== undefined && 'reason' in found ? found.parts : undefined;
+      return this.#refuseBound(asked, { reason, ...at(standing), parts });
+    }
     const { begin, workflow } = this.#config;
     const isRestarted = beginsAnew(this.#config, run.run);
     // Only `begin` says where such a run begins anew: it is asked once it has to.

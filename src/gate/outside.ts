@@ -380,6 +380,7 @@ export function ruledCallOfHeld(
  * The move of a held call's event.
  *
  * @param call the held call, where rules ask for it
+ * @param at by the store's clock: in rules the event of a failure is a success at that time
  */
 export function moveOfHeld(
   workflow: Workflow,
@@ -387,16 +388,14 @@ export function moveOfHeld(
   event: string | null,
   said: Omit<TrailDraft, 'from' | 'to' | 'event'>,
   call?: DecidedCall,
+  at?: number,
 ): StepMove {
   // Only its own event makes the call: another tool's, or none, leaves it beside that.
   const isOwn = call === undefined || (call.outcome === 'succeeded' && event !== null);
   const position = isOwn ? from : workflow.decided(from, call);
-  const sends = (name: string): DecidedCall | undefined => {
-    if (isOwn) return call;
-    return workflow.isOrder ? bareCall(name, call.decidedAt) : undefined;
-  };
-  const next =
-    event === null ? undefined : workflow.next(position, event, said.payload, sends(event));
+  const timed = event !== null && workflow.isOrder && at !== undefined && bareCall(event, at);
+  const sent = (isOwn ? call : undefined) ?? (timed || undefined);
+  const next = event === null ? undefined : workflow.next(position, event, said.payload, sent);
   const reached = next?.position ?? position;
   const due = workflow.dueActions(version === 0);
   const actions = [...due, ...(next?.actions ?? [])];

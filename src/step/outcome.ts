@@ -678,7 +678,8 @@ export function shownPosition<P extends Position>(
   position: P,
 ): P | Position {
   const { workflow } = rule;
-  return beginsAnew(rule, run) && workflow.hasEnded(position.state) ? workflow.start : position;
+  const isAnew = beginsAnew(rule, run) && workflow.hasEnded(position.state);
+  return isAnew ? workflow.startAfter(position) : position;
 }
 
 const PAGE = 'https://www.npmjs.com/package/mcp-interlock#when-the-outcome-is-unknown';

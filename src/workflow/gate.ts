@@ -90,12 +90,12 @@ class Gate<
   }
 
   /** See {@link StateMachineGateConstructor.fromOrder}. */
-  static fromOrder<K extends string, M extends string, D extends string>(
+  static fromOrder<K extends string, M extends string, D extends string, N extends string>(
     rules: OrderRules<K, M, D>,
-    options?: OrderOptions<M, D>,
-  ): Gate<K | M, K | M, never, string> {
+    options?: OrderOptions<N, D>,
+  ): Gate<K | M | N, K | M | N, never, string> {
     const definition = Definition.ofOrder(rules, options);
-    const gate = new Gate<K | M, K | M, never, string>(definition);
+    const gate = new Gate<K | M | N, K | M | N, never, string>(definition);
     for (const binding of definition.order?.bindings ?? [])
       gate.#tools.set(binding.tool, [checkBinding(definition.model, binding)]);
     return gate;
@@ -462,10 +462,16 @@ export interface StateMachineGateConstructor {
    * @throws InterlockError `ERR_INTERLOCK_CONFIG` for rules of the wrong shape, and for rules by
    * which some tool could never be called
    */
-  fromOrder<const K extends string, const M extends string = never, const D extends string = never>(
+  fromOrder<
+    const K extends string,
+    const M extends string = never,
+    const D extends string = never,
+    const N extends string = never,
+    const P extends string = never,
+  >(
     rules: OrderRules<K, M, D>,
-    options?: OrderOptions<M, NoInfer<D>>,
-  ): Gate<K | M, K | M, never, string>;
+    options?: OrderOptions<N, D | P>,
+  ): Gate<K | M | N, K | M | N, never, string>;
   readonly prototype: Gate;
 }
 

@@ -144,6 +144,11 @@ export interface Model {
   };
   /** For rules only: where calls may lead that send the event, by their values and their time. */
   casesOf?(position: Position, event: string): readonly CallCase[];
+  /**
+   * For rules only: whether a state may have become another one by a move, or without one by time
+   * alone. What depends on values, counts and times may hold afterwards or not.
+   */
+  mayBecome?(before: string, after: string, move?: MoveOfCall): boolean;
   /** For rules only: the tools whose success a tool undoes. */
   undoneBy?(tool: string): readonly string[];
   /** For rules only: a position that was saved at a time, with what holds at another one. */
@@ -159,6 +164,12 @@ export interface CallCase {
   readonly position: Position;
   /** Whether it leads there where values agree, and what there is is used up. */
   readonly isUsual: boolean;
+}
+
+/** A move, as its entry in a trail tells of it. */
+export interface MoveOfCall {
+  readonly event: string | null;
+  readonly tool?: string | undefined;
 }
 
 /** When a run leaves a state by itself, and to which state. */

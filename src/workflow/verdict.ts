@@ -180,8 +180,12 @@ export type Verdict =
       readonly parts: readonly Part[];
     };
 
-/** Judges one call by one rule. */
-export function judge(demands: Demands, past: Past, call: OwnCall): Verdict {
+/**
+ * Judges one call by one rule.
+ *
+ * @param call `undefined`: any call of the tool, so that only what refuses each of them counts
+ */
+export function judge(demands: Demands, past: Past, call: OwnCall | undefined): Verdict {
   return new Judgement(past, call).of(demands);
 }
 
@@ -263,7 +267,7 @@ class Judgement {
     if (unclear.length > 0) return { allows: false, reason: 'arguments', parts: unclear };
     const missing = after === undefined ? [] : this.#missing(after, false);
     for (const each of notAfter) {
-      if (each.when !== undefined && this.#truth(each.when) === false) continue;
+      if (this.#isLetOff(each)) continue;
       const part = this.#barred(each);
       if (part !== undefined) missing.push(part);
     }
@@ -271,7 +275,7 @@ class Judgement {
     if (missing.length > 0) return { allows: false, reason: 'order', parts: missing };
     const spent: Part[] = [];
     for (const each of limits) {
-      if (each.when !== undefined && this.#truth(each.when) === false) continue;
+      if (this.#isLetOff(each)) continue;
       const part = this.limitPart(each);
       if (part !== undefined) spent.push(part);
     }
@@ -280,6 +284,12 @@ class Judgement {
     const uses = this.#uses.map(({ used }) => used);
     const usesOfCalls = this.#uses.flatMap(({ used, ofCalls }) => (ofCalls ? [used] : []));
     return { allows: true, uses, usesOfCalls };
+  }
+
+  /** Whether the call's values are none that it is about. Without a call some may be. */
+  #isLetOff({ when, same }: Pick<Leaf, 'when' | 'same'>): boolean {
+    if (when !== undefined && this.#truth(when) === false) return true;
+    return this.#call === undefined && same.length > 0;
   }
 
   /** Whether a success of the tool stands that no call has used up, or may stand. */

@@ -50,6 +50,7 @@ import {
   type FsmAction,
   type Model,
   type Move,
+  type MoveOfCall,
   type Next,
   type Position,
   stateFault,
@@ -300,11 +301,15 @@ export class Workflow {
     );
   }
 
-  /** Whether what a run did before allows a call; `undefined` where only the state decides. */
+  /**
+   * Whether what a run did before allows a call; `undefined` where only the state decides.
+   *
+   * @param call `undefined`: any call of the tool
+   */
   judge(
     { demands }: Pick<CallBinding, 'demands'>,
     past: Past | undefined,
-    call: OwnCall,
+    call: OwnCall | undefined,
   ): Verdict | undefined {
     if (demands === undefined || past === undefined) return undefined;
     let verdict: Verdict | undefined;
@@ -368,7 +373,12 @@ export class Workflow {
     return past !== undefined && exhausted(limits ?? [], past) !== undefined;
   }
 
-  /** The tools of which each call is over a limit, with any arguments. */
+  /** How often, and how much, a tool may be called. */
+  limitsOf(tool: string): readonly CheckedLimit[] {
+    return this.#limits.get(this.keyOf(tool)) ?? [];
+  }
+
+  /** The tools of which each call is over a limit, whatever its arguments. */
   spentTools(past: Past | undefined): ReadonlyMap<string, Part> {
     if (past === undefined || this.#limits.size === 0) return NO_PARTS;
     const spent = new Map<string, Part>();
@@ -403,6 +413,14 @@ export class Workflow {
     unknown: Past['unknown'] = [],
   ): Position {
     return this.#model.standAt?.(position, updatedAt, now, unknown) ?? position;
+  }
+
+  /**
+   * For rules: whether a state may have become another one by a move, or by time alone; `undefined`
+   * for other machines.
+   */
+  mayBecome(before: string, after: string, move?: MoveOfCall): boolean | undefined {
+    return this.#model.mayBecome?.(before, after, move);
   }
 
   /** Whether the state may handle the event; a guard may still stop it. */
@@ -793,6 +811,17 @@ export class Workflow {
       'ERR_INTERLOCK_CONFIG',
       `no run of workflow "${this.id}" begins in ${showValue(asked)}; ${right}`,
     );
+  }
+
+  /**
+   * Where a run begins anew. The limits of a machine's tools go on counting, or a client that ends
+   * its run would have them reset. Under rules all begins anew.
+   */
+  startAfter(before: Position): Position {
+    const { ledger, start } = this;
+    if (ledger === undefined || this.isOrder) return start;
+    // No time has passed yet that any call of it would be too old for.
+    return ledger.write(start, ledger.read(before), 0);
   }
 
   /**

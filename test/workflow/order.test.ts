@@ -14,7 +14,6 @@ import type { Position } from '../../src/workflow/position.ts';
 import { callWith, type Verdict } from '../../src/workflow/verdict.ts';
 import type { Workflow } from '../../src/workflow/workflow.ts';
 import { type ForwardedCall, judge, type RuleSet } from '../../tools/checker/rules.ts';
-import { Page } from '../helpers/markdown.ts';
 import { begins, pass, scene, settle } from '../helpers/scene.ts';
 import { makeSqliteFile } from '../helpers/sqlite-file.ts';
 import { toolServer } from '../helpers/tool-server.ts';
@@ -644,27 +643,6 @@ describe('what if', () => {
     ]);
     const refused = whatIf(gate, undefined, { tool: 'pay', outcome: 'succeeded' });
     expect(refused.says).toContain('Call checkout, then verify_identity, then pay.');
-  });
-});
-
-describe('docs/build/order.md', () => {
-  const page = new Page('docs/build/order.md');
-
-  it('has the rules of these tests', () => {
-    const [code = ''] = page.blocks('ts');
-    const rules = new Function(
-      'StateMachineGate',
-      'sessionStore',
-      'fsmGate',
-      `${code.replace(/^import .*$/m, '').replace(' as const', '')}; return shop;`,
-    );
-    const gate: StateMachineGate = rules(
-      StateMachineGate,
-      () => {},
-      () => {},
-    );
-    expect(gate.compile().toolNames).toEqual(shop().compile().toolNames);
-    expect(page.text).toContain('Call checkout, then verify_identity, then pay.');
   });
 });
 
