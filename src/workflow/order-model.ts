@@ -312,15 +312,10 @@ export class OrderModel implements Model {
       if (isSure(leaf)) expected.add(name);
       else open.add(name);
     const isTimed = (name: string): boolean =>
-      this.#leafOf(name)?.withinMs !== Number.POSITIVE_INFINITY;
+      this.#named.get(name)?.leaf.withinMs !== Number.POSITIVE_INFINITY;
     return [...new Set([...expected, ...to])].every(
       (name) => expected.has(name) === to.has(name) || open.has(name) || isTimed(name),
     );
-  }
-
-  #leafOf(name: string): Leaf | undefined {
-    const marks = this.#marks.get(this.#toolOf.get(name) ?? '');
-    return marks?.find((each) => each.name === name)?.leaf;
   }
 
   #effect(event: string): Effect {

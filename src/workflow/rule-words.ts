@@ -33,6 +33,20 @@ export function partWords(parts: readonly Part[], hasWay: boolean): readonly str
   return (beside.length === 0 && !hasWay ? parts : beside).map(wordsOf);
 }
 
+/** The parts without earlier tools whose names the client must not learn. */
+export function partsNaming(
+  parts: readonly Part[],
+  isTold: (tool: string) => boolean,
+): readonly Part[] {
+  return parts.flatMap((each): readonly Part[] => {
+    if (each.part === 'any') {
+      const told = partsNaming(each.parts, isTold);
+      return told.length === 0 ? [] : [{ ...each, parts: told }];
+    }
+    return 'leaf' in each && !isTold(each.leaf.tool) ? [] : [each];
+  });
+}
+
 export function partsToTell(parts: readonly Part[]): readonly RefusedPart[] {
   return parts.flatMap(partToTell);
 }
