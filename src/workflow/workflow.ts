@@ -365,7 +365,13 @@ export class Workflow {
     const spent = new Map<string, Part>();
     for (const [tool, limits] of this.#limits) {
       const part = exhausted(limits, past);
-      if (part !== undefined) spent.set(tool, part);
+      if (part === undefined) continue;
+      // A call of unknown outcome may be tried again, and its retry is the same use.
+      const mayRetry = past.unknown.some((own) => {
+        const others = past.unknown.filter((each) => each !== own);
+        return own.tool === tool && exhausted(limits, { ...past, unknown: others }) === undefined;
+      });
+      if (!mayRetry) spent.set(tool, part);
     }
     return spent;
   }
