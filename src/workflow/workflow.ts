@@ -382,13 +382,18 @@ export class Workflow {
   spentTools(past: Past | undefined): ReadonlyMap<string, Part> {
     if (past === undefined || this.#limits.size === 0) return NO_PARTS;
     const spent = new Map<string, Part>();
-    for (const tool of new Set([...past.facts.tools.keys(), ...this.#neverCalled])) {
+    // Any other tool has no call that counts.
+    const counted = past.unknown.map(({ tool }) => tool);
+    for (const tool of new Set([...past.facts.tools.keys(), ...counted, ...this.#neverCalled])) {
       const limits = this.#limits.get(tool);
-      if (limits === undefined) continue;
-      // A call of unknown outcome may come again, and does not stand in its own way.
-      const unknown = past.unknown.filter((each) => each.tool !== tool);
-      const part = exhausted(limits, { ...past, unknown });
-      if (part !== undefined) spent.set(tool, part);
+      const part = limits && exhausted(limits, past);
+      if (limits === undefined || part === undefined) continue;
+      // A call of unknown outcome may be tried again, and its retry is the same use.
+      const mayRetry = past.unknown.some((own) => {
+        const others = past.unknown.filter((each) => each !== own);
+        return own.tool === tool && exhausted(limits, { ...past, unknown: others }) === undefined;
+      });
+      if (!mayRetry) spent.set(tool, part);
     }
     return spent;
   }

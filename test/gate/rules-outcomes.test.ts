@@ -71,8 +71,11 @@ describe('a call of unknown outcome', () => {
     const caller = await app.begin();
     const lost = await lose(app, caller, 'pay', { id: 1 });
     await app.run(caller.run).is('idle');
+    expect(await caller.tools()).toEqual(['pay']);
     await caller.mayNot('pay', 'limit', { id: 2 });
+    expect(await caller.tools()).toEqual(['pay']);
     await caller.may('pay', { id: 1 });
+    expect(await caller.tools()).toEqual([]);
     await caller.mayNot('pay', 'limit', { id: 1 });
     lost.finish();
     expect(app.ran('pay')).toBe(2);

@@ -1,6 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import {
   explain,
+  managedHandle,
   memoryStore,
   type OrderRules,
   replayTrail,
@@ -8,7 +9,7 @@ import {
 } from '../../src/index.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
-import { callOf } from '../helpers/raw.ts';
+import { callOf, type WireMessage } from '../helpers/raw.ts';
 import {
   type Caller,
   type RulesApp,
@@ -17,8 +18,9 @@ import {
   rulesApp,
   timedBy,
 } from '../helpers/rules-app.ts';
-import { pass, passUntil } from '../helpers/scene.ts';
+import { pass, passUntil, sceneOfBothEras } from '../helpers/scene.ts';
 import { makeSqliteFile } from '../helpers/sqlite-file.ts';
+import { ask } from '../helpers/two-eras.ts';
 
 type AnyGate = StateMachineGate<string, string>;
 
@@ -776,6 +778,24 @@ describe('lists', () => {
     expect(notes.send).toBe('[System: At most 1 in 5 minutes.]');
     expect(notes.drop).toContain('keep in the last 1 hour');
     expect(notes.look).toBeUndefined();
+  });
+
+  it('ask for the handle of the run wherever a rule has a say in a call', async () => {
+    const gate = StateMachineGate.fromOrder(
+      {
+        'cart.pay': { limit: { times: 1 } },
+        'cart.checkout': { notAfter: { tool: 'cart.view', same: ['sku'] } },
+      },
+      { id: 'w' },
+    );
+    const { url } = await sceneOfBothEras({
+      session: { key: managedHandle({ start: 'cart.begin', argument: 'cart_id' }) },
+      workflow: gate as unknown as AnyGate,
+    });
+    const { messages } = await ask(url, 'tools/list');
+    const tools = messages[0]?.result.tools as WireMessage[];
+    const asking = tools.filter(({ inputSchema }) => inputSchema.properties?.cart_id);
+    expect(asking.map(({ name }) => name)).toEqual(['cart.checkout', 'cart.pay', 'cart.view']);
   });
 });
 
