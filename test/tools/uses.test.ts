@@ -232,6 +232,13 @@ describe('a run that kept its rules has no fault:', () => {
     told.resolve('a key', 'guess', 'failed').isQuiet().isRefused('guess', 'guard');
     expect(told.faults).toEqual([]);
   });
+
+  it('one that was about to be refused, as its process died, used nothing', () => {
+    const told = story().does('code').does('guess');
+    told.break(told.send('guess'));
+    told.resolve('a key', 'guess', 'failed').isQuiet().does('code').does('guess');
+    expect(told.faults).toEqual([]);
+  });
 });
 
 describe('a planted fault is found:', () => {
