@@ -551,7 +551,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
     const held = counted ?? stored;
     // A step of a run that begins in a state of the app's is claimed once that is saved.
     const from = { ...held, ...this.#workflow.begunWith(held, { data: begun?.data }) };
-    const move = moveOfHeld(this.#workflow, from, event, entry, call);
+    const move = moveOfHeld(this.#workflow, from, event, entry, call, now);
     const { actions, ...saved } = move;
     const result = await store.commit({
       ...key,

@@ -3,6 +3,8 @@
  * share.
  */
 
+import type { Condition } from '../workflow/condition.ts';
+
 /** The kind of machine that a gate was made of. */
 export type WorkflowKind = 'flat' | 'statechart' | 'order';
 
@@ -50,8 +52,8 @@ export interface GraphNode {
   readonly parent?: string;
   /**
    * - `history` stands for the states of its parent that were active last. No run is in it.
-   * - `tool`, for rules of order: it is active once the tool is done. A tool whose success no rule
-   *   and no binding depends on is never active, since runs do not remember it.
+   * - `tool`, for rules of order: it is active while the run's state names a call of it. A tool
+   *   that no rule and no binding asks for is never active, since runs do not remember it.
    * - `any` and `all`, for rules of order: a junction. It holds where one of the edges to it holds,
    *   or each of them. No run is in it.
    */
@@ -64,6 +66,8 @@ export interface GraphNode {
   readonly after?: number;
   /** For a tool of rules of order: it is not available while it is done itself. */
   readonly once?: true;
+  /** With `once`: what the run's state names while the tool is done. */
+  readonly holds?: string;
 }
 
 /** A way from one state to another; for rules of order what `from` means to `to`. */
@@ -80,11 +84,15 @@ export interface GraphEdge {
    * - `always`: nothing; the machine takes it by itself
    * - `done`: all inside the state has ended
    *
-   * For rules of order also what a tool needs. It is available where all edges to it of the first
-   * two types hold, unless it says `once` and is done:
-   * - `before`: holds while the tool `from` is done, or where the junction `from` holds
-   * - `unless`: holds while the tool `from` is not done
-   * - `undoes`: a success of `from` undoes that of `to`
+   * For rules of order also what a tool needs. Lists show it where all edges to it of the first two
+   * types hold, unless it says `once` and is done, or a limit leaves no room:
+   * - `before`: holds while the run's state names what `holds` says, or where the junction `from`
+   *   holds
+   * - `unless`: holds while it does not name that
+   * - `undoes`: a success of `from` undoes those of `to`
+   *
+   * An edge with `when` leaves other calls out: to a tool or to `all` it holds for them, and in an
+   * `any` the other edges decide, if there are any. An `unless` with `same` or `when` hides no tool.
    */
   readonly type: 'event' | 'deadline' | 'always' | 'done' | 'before' | 'unless' | 'undoes';
   /**
@@ -100,18 +108,58 @@ export interface GraphEdge {
    * deadline begins anew.
    */
   readonly reenters?: true;
+  /** For `before` and `unless` from a tool: which earlier calls of it count. */
+  readonly calls?: GraphCalls;
+  /** For `before` and `unless` from a tool: what the run's state names while such a call counts. */
+  readonly holds?: string;
   /**
-   * For `before`: only a call of `from` counts whose arguments agree. The keys are the arguments'
-   * names of the tool that needs it, the values are those of `from`.
+   * For `before`: a success of the tool that needs it uses up as many of these calls as are needed;
+   * with `'calls'`, a failure too.
    */
-  readonly same?: Readonly<Record<string, string>>;
-  /**
-   * For `before`: a success of the tool that needs it uses that of `from` up. With `same`, it uses
-   * up only the calls with these arguments.
-   */
-  readonly consumes?: true;
+  readonly consumes?: true | 'calls';
+  /** For `before` and `unless`: it is only about calls whose own arguments meet this. */
+  readonly when?: GraphCondition;
+  /** For rules of order: all of that in words, as labels show it. */
+  readonly says?: readonly string[];
   /** The tools whose calls may take it. So may `runs.send()`, which sends any event. */
   readonly tools: readonly EdgeTool[];
+}
+
+/** Which earlier calls of a tool count for an edge, as the rule says it. Absent: all successes. */
+export interface GraphCalls {
+  /** In milliseconds. */
+  readonly within?: number;
+  /** From paths of this call's arguments to those of the earlier call's, or of its result. */
+  readonly same?: Readonly<Record<string, string | { readonly result: string }>>;
+  readonly args?: GraphCondition;
+  readonly result?: GraphCondition;
+  readonly outcome?: 'failed' | 'any';
+  /** At least so many of them; absent for one. */
+  readonly times?: number;
+  /** They count once for each value there. */
+  readonly distinct?: string | { readonly result: string };
+  /** Only those count that no other call has used up. */
+  readonly unused?: true;
+}
+
+/** A condition as its rule says it; `true` stands for a function. */
+export type GraphCondition = Condition | true;
+
+/** How often a tool may be called in a run, or how much its calls may add up to. */
+export interface GraphLimit {
+  readonly times?: number;
+  /** The path of the argument that is added up. */
+  readonly sum?: string;
+  /** As decimal digits: at most so much, or less than so much. */
+  readonly max?: string;
+  readonly below?: string;
+  /** In milliseconds. */
+  readonly within?: number;
+  readonly same?: readonly string[];
+  readonly when?: GraphCondition;
+  readonly outcome?: 'failed' | 'any';
+  /** All of that in words, as labels show it: `at most 5 in 5 minutes`. */
+  readonly says: string;
 }
 
 /** A tool whose calls may take an edge. */
@@ -164,10 +212,12 @@ export interface GraphTool {
    */
   readonly isPartial: boolean;
   /**
-   * Whether a `guard` or `visible` of a binding may refuse its calls. A `same` of rules of order is
-   * none: the edge says it.
+   * Whether a `guard` or `visible` of a binding may refuse its calls. What rules of order ask of a
+   * call's values is none: the edge says it.
    */
   readonly isGuarded: boolean;
+  /** Its limits, which may refuse its calls anywhere; absent where it has none. */
+  readonly limits?: readonly GraphLimit[];
 }
 
 /** The nodes of a graph, and its edges before they are numbered. */

@@ -17,7 +17,7 @@ import type {
   Layout,
   WorkflowGraph,
 } from './graph-data.ts';
-import { layoutOfOrder } from './order-graph.ts';
+import { layoutOfOrder, limitToDraw } from './order-graph.ts';
 
 /**
  * A gate's states, the ways between them, and the tools whose calls take these ways, as plain JSON.
@@ -60,8 +60,11 @@ export function activeNodes<S extends string, E extends string>(
 }
 
 function activeIn(workflow: Workflow, state: string): readonly string[] {
-  if (workflow.isOrder) return workflow.doneIn(state) ?? [];
-  const { chart } = workflow;
+  const { order, chart } = workflow;
+  if (order !== undefined) {
+    const tools = workflow.doneIn(state)?.map((name) => order.model.markOf(name)?.leaf.tool);
+    return [...new Set(tools)].filter((each) => each !== undefined);
+  }
   if (chart === undefined) return workflow.hasState(state) ? [state] : [];
   const active = chart.read(state)?.nodes ?? [];
   return active.map(({ path }) => path).filter((path) => path !== '' || isDrawn(chart.root));
@@ -243,7 +246,8 @@ class Calls {
     const bindings = this.#workflow.bindingsOf(name);
     const isPartial = bindings.every(({ when }) => when !== undefined);
     const isGuarded = order?.names.includes(name) !== true && bindings.some(isAsked);
-    const about = { name, isPartial, isGuarded };
+    const limits = bindings.flatMap(({ demands }) => demands?.limits ?? []).map(limitToDraw);
+    const about = { name, isPartial, isGuarded, ...(limits.length > 0 && { limits }) };
     if (order !== undefined) return { ...about, nodes: [], partly: [], stays: [], staysPartly: [] };
     // A binding without a `when` is about every call, so those with one only add states to its own.
     const always = bindings.filter(({ when }) => isPartial || when === undefined);

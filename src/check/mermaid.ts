@@ -17,7 +17,8 @@ import type { EdgeTool, GraphEdge, GraphNode, GraphTool, WorkflowGraph } from '.
  *
  * For rules of order an arrow leads to each tool from each one that it needs, through `any of` or
  * `all of` where there are alternatives. Words say what else a rule says: `(once)`, `uses it up`,
- * `undoes`, `same order_id`.
+ * `undoes`, `same order_id`, `within 2 minutes`, `not after`. A tool with limits has them in
+ * brackets: `(at most 5 in 5 minutes)`.
  */
 export function toMermaid<S extends string, E extends string>(
   gate: StateMachineGate<S, E>,
@@ -32,12 +33,15 @@ function flowchart({ nodes, edges, tools }: WorkflowGraph): string[] {
   const ids = new Map(nodes.map(({ id }, at) => [id, `s${at}`]));
   const boxes = nodes.map(({ id, label, type, once }) => {
     if (type !== 'tool') return `${ids.get(id)}(["${label}"])`;
-    const mark = tools.some((tool) => tool.name === id && dependsOnMore(tool)) ? '?' : '';
-    const name = `${label}${mark}${once ? ' (once)' : ''}`;
+    const tool = tools.find(({ name }) => name === id);
+    const mark = tool !== undefined && dependsOnMore(tool) ? '?' : '';
+    const bounds = [...(once ? ['once'] : []), ...(tool?.limits ?? []).map(({ says }) => says)];
+    const name = `${label}${mark}${bounds.length === 0 ? '' : ` (${bounds.join(', ')})`}`;
     return `${ids.get(id)}["${escaped(name)}"]`;
   });
   const arrows = edges.map((edge) => {
-    const label = edge.type === 'event' ? takersOf(edge) : wordsOf(edge);
+    const label =
+      edge.type === 'event' ? takersOf(edge) : (edge.says ?? []).map(escaped).join(', ');
     const line = LINES[edge.type] ?? '-->';
     const said = label === '' ? '' : `|"${label}"|`;
     return `${ids.get(edge.from)} ${line}${said} ${ids.get(edge.to)}`;
@@ -50,18 +54,6 @@ const LINES: Readonly<Partial<Record<GraphEdge['type'], string>>> = {
   event: '==>',
   unless: '--x',
 };
-
-/** What a rule of order says of an arrow. */
-function wordsOf({ type, same = {}, consumes }: GraphEdge): string {
-  if (type === 'undoes') return 'undoes';
-  if (type === 'unless') return 'must not be done';
-  const pairs = Object.entries(same).map(([own, its]) => (own === its ? own : `${own} = ${its}`));
-  const words = [
-    ...(pairs.length > 0 ? [`same ${pairs.join(', ')}`] : []),
-    ...(consumes ? ['uses it up'] : []),
-  ];
-  return words.map(escaped).join(', ');
-}
 
 /** For a further tool whose calls make another tool done. */
 function takersOf(edge: GraphEdge): string {
@@ -128,7 +120,8 @@ class StateDiagram {
       .flatMap((tool) => {
         const isPartly = tool.staysPartly.includes(node.id);
         if (!isPartly && !tool.stays.includes(node.id)) return [];
-        return [escaped(`${tool.name}${isPartly || dependsOnMore(tool) ? '?' : ''}`)];
+        const mark = isPartly || dependsOnMore(tool) ? '?' : '';
+        return [escaped(`${tool.name}${mark}${this.#limits(tool.name)}`)];
       })
       .join(', ');
     if (!this.#graph.nodes.some(({ parent }) => parent === node.id))
@@ -148,7 +141,7 @@ class StateDiagram {
       const arrow = `${this.#id(edge.from)} --> ${this.#id(edge.to)}`;
       const known = labels.get(arrow) ?? new Set();
       labels.set(arrow, known);
-      for (const label of labelsOf(edge)) known.add(label);
+      for (const label of this.#labelsOf(edge)) known.add(label);
     }
     return [...labels].map(([arrow, [...texts]]) => {
       const named = texts.filter((text) => text !== '');
@@ -156,30 +149,35 @@ class StateDiagram {
     });
   }
 
+  #labelsOf(edge: GraphEdge): string[] {
+    const mark = edge.isGuarded ? '?' : '';
+    if (edge.tools.length > 0) return edge.tools.map((tool) => this.#toolLabel(tool, edge));
+    switch (edge.type) {
+      case 'event':
+        return [escaped(`(${edge.event})${mark}${again(edge)}`)];
+      case 'deadline':
+        return [escaped(`(after ${duration(edge.after ?? 0)})`)];
+      case 'done':
+        return [escaped(`(done)${mark}`)];
+      default:
+        return [mark === '' ? '' : escaped(`(always)${mark}`)];
+    }
+  }
+
+  #toolLabel(tool: EdgeTool, edge: GraphEdge): string {
+    const mark = isOpen(tool) || edge.isGuarded ? '?' : '';
+    const fails = tool.outcome === 'failure' ? ' fails' : '';
+    return escaped(`${tool.name}${fails}${mark}${this.#limits(tool.name)}${again(edge)}`);
+  }
+
+  #limits(tool: string): string {
+    const { limits = [] } = this.#graph.tools.find(({ name }) => name === tool) ?? {};
+    return limits.length === 0 ? '' : ` (${limits.map(({ says }) => says).join(', ')})`;
+  }
+
   #id(node: string): string {
     return this.#ids.get(node) ?? node;
   }
-}
-
-function labelsOf(edge: GraphEdge): string[] {
-  const mark = edge.isGuarded ? '?' : '';
-  if (edge.tools.length > 0) return edge.tools.map((tool) => toolLabel(tool, edge));
-  switch (edge.type) {
-    case 'event':
-      return [escaped(`(${edge.event})${mark}${again(edge)}`)];
-    case 'deadline':
-      return [escaped(`(after ${duration(edge.after ?? 0)})`)];
-    case 'done':
-      return [escaped(`(done)${mark}`)];
-    default:
-      return [mark === '' ? '' : escaped(`(always)${mark}`)];
-  }
-}
-
-function toolLabel(tool: EdgeTool, edge: GraphEdge): string {
-  const mark = isOpen(tool) || edge.isGuarded ? '?' : '';
-  const fails = tool.outcome === 'failure' ? ' fails' : '';
-  return escaped(`${tool.name}${fails}${mark}${again(edge)}`);
 }
 
 /** Says that a state is left and entered again, so that its time begins anew. */

@@ -25,7 +25,7 @@ import type {
 } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
-import { type DecidedCall, notedFrom } from '../workflow/facts.ts';
+import { bareCall, type DecidedCall, notedFrom } from '../workflow/facts.ts';
 import type { Position } from '../workflow/position.ts';
 import { countFailure, FREEZE, UNFREEZE } from '../workflow/stored.ts';
 import type { Beginning, Workflow } from '../workflow/workflow.ts';
@@ -380,6 +380,7 @@ export function ruledCallOfHeld(
  * The move of a held call's event.
  *
  * @param call the held call, where rules ask for it
+ * @param at by the store's clock: in rules the event of a failure is a success at that time
  */
 export function moveOfHeld(
   workflow: Workflow,
@@ -387,14 +388,14 @@ export function moveOfHeld(
   event: string | null,
   said: Omit<TrailDraft, 'from' | 'to' | 'event'>,
   call?: DecidedCall,
+  at?: number,
 ): StepMove {
   // Only its own event makes the call: another tool's, or none, leaves it beside that.
   const isOwn = call === undefined || (call.outcome === 'succeeded' && event !== null);
   const position = isOwn ? from : workflow.decided(from, call);
-  const next =
-    event === null
-      ? undefined
-      : workflow.next(position, event, said.payload, isOwn ? call : undefined);
+  const timed = event !== null && workflow.isOrder && at !== undefined && bareCall(event, at);
+  const sent = (isOwn ? call : undefined) ?? (timed || undefined);
+  const next = event === null ? undefined : workflow.next(position, event, said.payload, sent);
   const reached = next?.position ?? position;
   const due = workflow.dueActions(version === 0);
   const actions = [...due, ...(next?.actions ?? [])];

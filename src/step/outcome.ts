@@ -498,7 +498,7 @@ export class Moves {
     return use && this.#workflow.isOrder ? bareCall(tool, this.#endedAt(use)) : undefined;
   }
 
-  /** By the store's clock. A clock that was set back meanwhile makes no call end before it began. */
+  /** By the store's clock. A clock that was set back makes no call end before it began. */
   #endedAt({ claimedAt, grantedAt }: CallUse): number {
     return claimedAt + Math.max(0, this.#rules.clock.now() - grantedAt);
   }

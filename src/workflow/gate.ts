@@ -453,10 +453,10 @@ export interface StateMachineGateConstructor {
     options?: GateOptions,
   ): Gate<S, E>;
   /**
-   * A gate of rules, without a machine: this tool after that one, within two minutes, with the same
-   * account, five times an hour, up to an amount. What counts are the calls before. A tool that
-   * rules only name is always available. A run's state is the set of what holds now, as text:
-   * `{checkout, verify_identity}`. Further bindings name these tools in place of states:
+   * A gate of rules, without a machine: this tool after that one, within two minutes and with the
+   * same account. Or five times an hour, or up to an amount. What counts are the calls before. A
+   * tool that rules only name is always available. A run's state is the set of what holds now, as
+   * text: `{checkout, verify_identity}`. Further bindings name these tools in place of states:
    * `bindPrompt('receipt', 'pay')`.
    *
    * @throws InterlockError `ERR_INTERLOCK_CONFIG` for rules of the wrong shape, and for rules by

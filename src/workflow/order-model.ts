@@ -12,6 +12,7 @@ import {
   type CallCase,
   holds,
   type Model,
+  type MoveOfCall,
   type Next,
   type Position,
 } from './position.ts';
@@ -57,7 +58,7 @@ export class OrderModel implements Model {
   readonly #tools: ReadonlySet<string>;
   readonly #places: ReadonlyMap<string, number>;
   readonly #marks: ReadonlyMap<string, readonly Mark[]>;
-  readonly #toolOf: ReadonlyMap<string, string>;
+  readonly #named: ReadonlyMap<string, Mark>;
 
   /** @param tools in the order of the rules */
   constructor(
@@ -75,10 +76,15 @@ export class OrderModel implements Model {
       return names.includes(tool) ? names : [tool, ...names];
     });
     this.#places = new Map(this.names.map((name, i) => [name, i]));
-    this.#toolOf = new Map(marks.map(({ name, leaf }) => [name, leaf.tool]));
+    this.#named = new Map(marks.map((mark) => [mark.name, mark]));
     this.events = Object.freeze([...effects.keys()]);
     this.effects = effects;
     this.ledger = ledger;
+  }
+
+  /** What a name in a state says of earlier calls; `undefined` for a name that is none here. */
+  markOf(name: string): Mark | undefined {
+    return this.#named.get(name);
   }
 
   deadline(): undefined {}
@@ -88,7 +94,7 @@ export class OrderModel implements Model {
     const done = readText(state);
     if (done === undefined) return false;
     for (const name of done) {
-      if (this.#toolOf.has(name)) continue;
+      if (this.#named.has(name)) continue;
       const isQualified = [...this.#marks.keys()].some((tool) => name.startsWith(`${tool} `));
       if (!isQualified) return false;
     }
@@ -145,12 +151,14 @@ export class OrderModel implements Model {
   effectOf(event: string): {
     readonly adds: readonly string[];
     readonly removes: readonly string[];
+    readonly uses: readonly string[];
   } {
     const { adds, uses, undoes } = this.#effect(event);
     const undone = undoes.flatMap((tool) => this.#marks.get(tool) ?? []);
     return {
       adds: adds.map(({ name }) => name),
-      removes: [...undone, ...uses].map(({ name }) => name),
+      removes: undone.map(({ name }) => name),
+      uses: uses.map(({ name }) => name),
     };
   }
 
@@ -176,10 +184,10 @@ export class OrderModel implements Model {
   next(position: Position, event: string, _payload?: Json, call?: DecidedCall): Next {
     const unchanged = { position, changed: false, handled: false, actions: [] };
     if (!this.effects.has(event) || !this.has(position.state)) return unchanged;
-    const reached = this.decided(
-      position,
-      call ?? bareCall(event, this.ledger.read(position).newestAt),
-    );
+    const at = call?.decidedAt ?? this.ledger.read(position).newestAt;
+    // A call of another tool, which is bound to send the event, is a success of the event's own.
+    const made = call?.tool === event ? call : bareCall(event, at);
+    const reached = this.decided(position, made);
     return {
       position: reached,
       changed: reached.state !== position.state,
@@ -226,7 +234,7 @@ export class OrderModel implements Model {
     const { ledger } = this;
     let facts = ledger.read(position);
     for (const name of readText(position.state) ?? []) {
-      const tool = this.#toolOf.get(name);
+      const tool = this.#named.get(name)?.leaf.tool;
       if (tool === undefined || !ledger.keeps(tool) || facts.tools.has(tool)) continue;
       const values = ledger.valuesOf(tool, NOTHING);
       const fact = { ...BARE_FACT, claimedAt: at, decidedAt: at, values };
@@ -240,7 +248,7 @@ export class OrderModel implements Model {
     const { ledger } = this;
     const done = new Set<string>();
     for (const name of readText(before) ?? []) {
-      const tool = this.#toolOf.get(name);
+      const tool = this.#named.get(name)?.leaf.tool;
       if (tool !== undefined && !ledger.keeps(tool)) done.add(name);
     }
     const past = this.#pastOf(before, facts, now, unknown);
@@ -285,6 +293,31 @@ export class OrderModel implements Model {
     });
   }
 
+  mayBecome(before: string, after: string, move?: MoveOfCall): boolean {
+    const [from, to] = [readText(before), readText(after)];
+    if (from === undefined || to === undefined) return false;
+    const { event = null, tool = '' } = move ?? {};
+    const { adds, uses, undoes } = this.#effect(event ?? '');
+    const undone = undoes.flatMap((each) => this.#marks.get(each) ?? []);
+    // A call that fails may use calls up, too, and some rules count it.
+    const own = [...(this.#marks.get(tool) ?? []), ...this.#effect(tool).uses];
+    const open = new Set(
+      [...uses, ...own.filter(({ leaf }) => !isSure(leaf) || leaf.consumes !== 'never')].map(
+        ({ name }) => name,
+      ),
+    );
+    const expected = new Set(from);
+    for (const { name } of undone) expected.delete(name);
+    for (const { name, leaf } of adds)
+      if (isSure(leaf)) expected.add(name);
+      else open.add(name);
+    const isTimed = (name: string): boolean =>
+      this.#named.get(name)?.leaf.withinMs !== Number.POSITIVE_INFINITY;
+    return [...new Set([...expected, ...to])].every(
+      (name) => expected.has(name) === to.has(name) || open.has(name) || isTimed(name),
+    );
+  }
+
   #effect(event: string): Effect {
     return this.effects.get(event) ?? NO_EFFECT;
   }
@@ -300,8 +333,10 @@ const BARE_FACT = Object.freeze({
 } as const);
 
 /** Whether one success is enough for the mark. */
-function isSure({ times, tests, outcome }: Leaf): boolean {
-  return times === 1 && tests.length === 0 && outcome !== 'failed';
+function isSure({ times, distinct, tests, outcome }: Leaf): boolean {
+  const isAny = tests.length === 0 && outcome !== 'failed';
+  // A call without a value there is none of different values.
+  return isAny && times === 1 && distinct === undefined;
 }
 
 function groupByTool(marks: readonly Mark[]): ReadonlyMap<string, readonly Mark[]> {

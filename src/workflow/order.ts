@@ -224,6 +224,21 @@ export class Order {
     return this.#rules.get(tool);
   }
 
+  /** What a run's state names while the calls that a leaf counts are there. */
+  markOf(leaf: Leaf, kind: Mark['kind']): string {
+    return this.#marks.nameOf(leaf, kind);
+  }
+
+  /** What it names while a success of the tool is there that no call has used up. */
+  doneAs(tool: string): string {
+    return this.#marks.plainNameOf(tool);
+  }
+
+  /** Whether some rule uses the tool's calls up. */
+  consumes(tool: string): boolean {
+    return this.#marks.isConsumed(tool);
+  }
+
   #bindingOf(tool: string): AnyBinding {
     const rule = this.#rules.get(tool);
     const { errors, isOk, guard, visible, failure, retries, uncertain } = rule ?? {};
@@ -282,8 +297,20 @@ export class Order {
     }
     // All of its alternatives may be left out, else one that is not decides.
     if (requirement.any.every(mayBeLeftOut)) return ANY_STATE;
-    const parts = requirement.any.map((each) => this.#expressionOf(withoutWhen(each)));
+    return this.#anyOf(requirement.any);
+  }
+
+  #anyOf(requirements: readonly Requirement[]): StateExpression {
+    const parts = requirements.map((each) => this.#expressionIfAsked(each));
     return parts.includes(ANY_STATE) ? ANY_STATE : Object.freeze({ any: Object.freeze(parts) });
+  }
+
+  /** What is needed of a call that it is about, at least in part. */
+  #expressionIfAsked(requirement: Requirement): StateExpression {
+    if (isLeaf(requirement)) return this.#expressionOf(withoutWhen(requirement));
+    if ('any' in requirement) return this.#anyOf(requirement.any);
+    const isOpen = requirement.all.every(mayBeLeftOut);
+    return isOpen ? this.#anyOf(requirement.all) : this.#expressionOf(withoutWhen(requirement));
   }
 
   #callKind(tool: string): CallKind {
@@ -372,6 +399,10 @@ class Marks {
     return this.#byTool.get(name)?.some((each) => each.name === name) === true;
   }
 
+  isConsumed(tool: string): boolean {
+    return this.#consumed.has(tool);
+  }
+
   nameOf(leaf: Leaf, kind: Mark['kind']): string {
     return this.#names.get(this.#keyOf(leaf, kind)) ?? leaf.tool;
   }
@@ -395,7 +426,7 @@ class Marks {
     marks.push({ name, leaf: { ...asked, same: [], when: undefined }, kind });
   }
 
-  /** The same for leaves that count the same calls, whatever the arguments of the caller's. */
+  /** The same for leaves that count the same calls, with any arguments of this call. */
   #keyOf(
     { tool, outcome, withinMs, tests, times, distinct, consumes }: Leaf,
     kind: string,

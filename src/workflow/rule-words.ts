@@ -3,7 +3,7 @@
  * rule reads.
  */
 import { waitWords, windowWords } from '../clock.ts';
-import { showDecimal } from './decimal.ts';
+import { type Decimal, showDecimal } from './decimal.ts';
 import type { CheckedLimit, Leaf } from './rules.ts';
 import { isSameName, type Part, retryAfter } from './verdict.ts';
 
@@ -25,10 +25,26 @@ export interface RefusedPart {
 /**
  * What the parts say to a model.
  *
- * @param isWhole whether to say also which call is missing, as a way does
+ * @param hasWay whether the way to the tool says already which calls are missing
  */
-export function partWords(parts: readonly Part[], isWhole = false): readonly string[] {
-  return parts.flatMap((each) => (!isWhole && isBare(each) ? [] : [wordsOf(each)]));
+export function partWords(parts: readonly Part[], hasWay: boolean): readonly string[] {
+  const beside = parts.filter((each) => !isBare(each));
+  // Of a call that no state refuses, the way says nothing.
+  return (beside.length === 0 && !hasWay ? parts : beside).map(wordsOf);
+}
+
+/** The parts without earlier tools whose names the client must not learn. */
+export function partsNaming(
+  parts: readonly Part[],
+  isTold: (tool: string) => boolean,
+): readonly Part[] {
+  return parts.flatMap((each): readonly Part[] => {
+    if (each.part === 'any') {
+      const told = partsNaming(each.parts, isTold);
+      return told.length === 0 ? [] : [{ ...each, parts: told }];
+    }
+    return 'leaf' in each && !isTold(each.leaf.tool) ? [] : [each];
+  });
 }
 
 export function partsToTell(parts: readonly Part[]): readonly RefusedPart[] {
@@ -166,20 +182,33 @@ function conditionWords(said: unknown): string {
   return members.map(([path, value]) => `${path} ${JSON.stringify(value)}`).join(' and ');
 }
 
+/** A limit as lists say it: `At most 5 in 5 minutes.` */
+export function limitNote(limit: CheckedLimit): string {
+  const some = limit.when === undefined ? '' : 'For some calls: ';
+  const words = `${some}${limitWords(limit)}.`;
+  // An argument's name stays as it is.
+  return limit.sum === undefined || some !== '' ? words.replace(/^at/, 'At') : words;
+}
+
+/** @param part where it refuses a call: what is left of it, and when it leaves room again */
 function limitWords(
   { times, sum, withinMs, same, outcome }: CheckedLimit,
-  part: Extract<Part, { part: 'limit' }>,
+  part?: Extract<Part, { part: 'limit' }>,
 ): string {
   const window = withinMs === Number.POSITIVE_INFINITY ? '' : ` in ${windowWords(withinMs)}`;
   const each =
     same.length === 0 ? '' : ` for each ${same.map(({ own }) => own.path).join(' and ')}`;
   const kind = outcome === 'failed' ? ' that fail' : '';
-  if (sum === undefined) return `at most ${times}${kind}${each}${window}${again(part)}`;
+  const when = part === undefined ? '' : again(part);
+  if (sum === undefined) return `at most ${times}${kind}${each}${window}${when}`;
   const { source, bound, isIncluded } = sum;
   const most = `${isIncluded ? 'at most' : 'less than'} ${showDecimal(bound)}`;
-  const left =
-    part.left === undefined
-      ? ', and an earlier amount is not known'
-      : `, and ${showDecimal(part.left)} is left`;
-  return `${source.path} may add up to ${most}${each}${window}${left}${again(part)}`;
+  const left = part === undefined ? '' : leftWords(part.left);
+  return `${source.path} may add up to ${most}${each}${window}${left}${when}`;
+}
+
+function leftWords(left: Decimal | undefined): string {
+  return left === undefined
+    ? ', and an earlier amount is not known'
+    : `, and ${showDecimal(left)} is left`;
 }

@@ -50,6 +50,7 @@ import {
   type FsmAction,
   type Model,
   type Move,
+  type MoveOfCall,
   type Next,
   type Position,
   stateFault,
@@ -137,7 +138,7 @@ export class Workflow {
   readonly ledger: Ledger | undefined;
   /** By tool, or by glob. A tool without limits has no entry. */
   readonly #limits: ReadonlyMap<string, readonly CheckedLimit[]>;
-  /** The tools that a limit of no calls closes. Any other tool is below its limits without facts. */
+  /** The tools that a limit of no calls closes. Without facts, no other tool is at its limit. */
   readonly #neverCalled: readonly string[];
 
   readonly #definition: Definition;
@@ -300,11 +301,15 @@ export class Workflow {
     );
   }
 
-  /** Whether what a run did before allows a call; `undefined` where only the state decides. */
+  /**
+   * Whether what a run did before allows a call; `undefined` where only the state decides.
+   *
+   * @param call `undefined`: any call of the tool
+   */
   judge(
     { demands }: Pick<CallBinding, 'demands'>,
     past: Past | undefined,
-    call: OwnCall,
+    call: OwnCall | undefined,
   ): Verdict | undefined {
     if (demands === undefined || past === undefined) return undefined;
     let verdict: Verdict | undefined;
@@ -355,17 +360,22 @@ export class Workflow {
     return this.#model.undoneBy?.(tool) ?? [];
   }
 
-  /** The parts of its rules that refuse each call of a tool, whatever its arguments. */
+  /** The parts of its rules that refuse each call of a tool, with any arguments. */
   partsAgainst(tool: string, past: Past): readonly Part[] {
     const demands = this.demandsOf(tool);
     return demands === undefined ? [] : partsAgainstAll(demands, past);
   }
 
-  /** Whether each call of a tool is over a limit, whatever its arguments. */
+  /** Whether each call of a tool is over a limit, with any arguments. */
   isSpent(tool: string, position: Position, now: number): boolean {
     const limits = this.#limits.get(this.keyOf(tool));
     const past = limits && this.pastOf(position, now);
     return past !== undefined && exhausted(limits ?? [], past) !== undefined;
+  }
+
+  /** How often, and how much, a tool may be called. */
+  limitsOf(tool: string): readonly CheckedLimit[] {
+    return this.#limits.get(this.keyOf(tool)) ?? [];
   }
 
   /** The tools of which each call is over a limit, whatever its arguments. */
@@ -388,7 +398,7 @@ export class Workflow {
     return this.ledger?.changesWithin(this.ledger.read(position), updatedAt, now) === true;
   }
 
-  /** What lists show of a position that was saved at a time, at another one: the same text if so. */
+  /** A text that is the same where lists show the same of a position that was saved at a time. */
   shownAt(position: Position, updatedAt: number, now: number): string {
     const { state } = this.standAt(position, updatedAt, now);
     const spent = [...this.spentTools(this.pastOf(position, now)).keys()];
@@ -403,6 +413,14 @@ export class Workflow {
     unknown: Past['unknown'] = [],
   ): Position {
     return this.#model.standAt?.(position, updatedAt, now, unknown) ?? position;
+  }
+
+  /**
+   * For rules: whether a state may have become another one by a move, or by time alone; `undefined`
+   * for other machines.
+   */
+  mayBecome(before: string, after: string, move?: MoveOfCall): boolean | undefined {
+    return this.#model.mayBecome?.(before, after, move);
   }
 
   /** Whether the state may handle the event; a guard may still stop it. */
@@ -559,7 +577,7 @@ export class Workflow {
   }
 
   /**
-   * Where a call that sends the event may lead under rules, which depends on its values and on those
+   * Where a call that sends the event may lead under rules: that depends on its values and on those
    * of earlier calls. None for other machines.
    */
   orderCases(position: Position, event: string): readonly CallCase[] {

@@ -349,10 +349,79 @@ describe('the graph of rules of order', () => {
       'webhook --logout--> logout [webhook failure]',
       'webhook --b--> b [webhook success]',
     ]);
-    expect(graph.edges[1]).toMatchObject({ same: { order: 'id' }, consumes: true });
+    expect(graph.edges[1]).toMatchObject({ calls: { same: { order: 'id' } }, consumes: true });
     expect(graph.nodes.filter(({ once }) => once).map(({ id }) => id)).toEqual(['submit']);
     expect(graph.tools.filter(({ isGuarded }) => isGuarded).map(({ name }) => name)).toEqual([
       'refund',
+    ]);
+    expect(JSON.parse(JSON.stringify(graph))).toEqual(graph);
+  });
+
+  it('says when, how much and with which values', () => {
+    const gate = StateMachineGate.fromOrder(
+      {
+        transfer: {
+          after: [
+            { tool: 'get_balance', within: '2m', same: { to: { result: 'accountId' } } },
+            { tool: 'approve', when: { amount: { gt: 10_000 } }, times: 2, distinct: 'by' },
+            { need: 'signed_in', when: { fast: { exists: true } } },
+            { any: ['card', 'cash'], when: (args) => args.kind === 'bill' },
+          ],
+          notAfter: ['freeze', { tool: 'transfer', within: '10s', same: ['to'] }],
+          limit: [
+            { times: 5, within: '5m', outcome: 'any' },
+            { sum: 'amount', below: 0.5, same: ['to'], when: { kind: { in: ['a', 'b'] } } },
+          ],
+        },
+        find: {
+          after: {
+            ...{ tool: 'look', outcome: 'failed', consumes: 'calls' },
+            ...{
+              args: { any: [{ x: 1 }, { not: { y: null } }] },
+              result: { n: { gte: 1, lt: 9 } },
+            },
+          },
+        },
+        close: { after: 'approve' },
+      },
+      { needs: { signed_in: 'login' } },
+    );
+    gate.bindTool('sum_up', { all: ['look', { not: 'approve' }] });
+    const graph = workflowGraph(gate);
+    const words = graph.edges.map(
+      ({ from, type, to, says = [] }) => `${from} --${type}--> ${to}: ${says.join(', ')}`,
+    );
+    expect(words).toEqual([
+      'get_balance --before--> transfer: same to = accountId of its result, within 2 minutes',
+      'approve --before--> transfer: 2 times, different by, if amount > 10000',
+      'login --before--> transfer: if fast is there',
+      'card --before--> *1: ',
+      'cash --before--> *1: ',
+      '*1 --before--> transfer: if a function says so',
+      'freeze --unless--> transfer: not after',
+      'transfer --unless--> transfer: not after, same to, within 10 seconds',
+      'look --before--> find: failed, with x = 1 or not y = null, result n >= 1 and n < 9, ' +
+        'each call uses it up',
+      'approve --before--> close: ',
+      'look --before--> sum_up: if unused',
+      'approve --unless--> sum_up: must not be done',
+    ]);
+    expect(graph.edges[0]).toMatchObject({
+      calls: { within: 120_000, same: { to: { result: 'accountId' } } },
+      holds: 'get_balance within 2 minutes',
+    });
+    expect(graph.edges[1]).toMatchObject({ when: { amount: { gt: 10_000 } } });
+    expect(graph.edges[5]).toMatchObject({ when: true });
+    expect(graph.tools.find(({ name }) => name === 'transfer')?.limits).toEqual([
+      { times: 5, within: 300_000, outcome: 'any', says: 'at most 5 calls in 5 minutes' },
+      {
+        ...{ sum: 'amount', below: '0.5', same: ['to'], when: { kind: { in: ['a', 'b'] } } },
+        says: 'amount below 0.5 for each to if kind in a, b',
+      },
+    ]);
+    expect(activeNodes(gate, '{"get_balance within 2 minutes", login}')).toEqual([
+      'get_balance',
+      'login',
     ]);
     expect(JSON.parse(JSON.stringify(graph))).toEqual(graph);
   });

@@ -113,6 +113,38 @@ describe('toMermaid()', () => {
     );
   });
 
+  it('draws windows, counts, values and limits', async () => {
+    const gate = StateMachineGate.fromOrder({
+      pay: {
+        after: { tool: 'quote', within: '2m', times: 2, same: { to: { result: 'id' } } },
+        notAfter: { tool: 'pay', within: '1s' },
+        limit: [
+          { times: 5, within: '5m' },
+          { sum: 'amount', max: 0.5 },
+        ],
+        once: true,
+      },
+    });
+    const { boxes, arrows: drawn } = await readDiagram(toMermaid(gate));
+    expect(boxes.map(({ label }) => label)).toEqual([
+      'quote',
+      'pay (once, at most 5 in 5 minutes, amount up to 0.5)',
+    ]);
+    expect(drawn.map(({ from, to, label }) => `${from} > ${to.slice(0, 3)}: ${label}`)).toEqual([
+      'quote > pay: 2 times, same to = id of its result, within 2 minutes',
+      'pay (once, at most 5 in 5 minutes, amount up to 0.5) > pay: not after, within 1 second',
+    ]);
+    const machine = new StateMachineGate({
+      initial: 'open',
+      states: { open: { on: { PAY: 'paid' } }, paid: {} },
+    })
+      .bindTool('pay', 'open', { success: 'PAY', limit: { times: 3 } })
+      .bindTool('look', 'paid', { limit: { times: 9, within: '1h' } });
+    const chart = await readDiagram(toMermaid(machine));
+    expect(chart.arrows.map(({ label }) => label)).toContain('pay (at most 3)');
+    expect(chart.boxes.flatMap(({ lines }) => lines)).toEqual(['look (at most 9 in 1 hour)']);
+  });
+
   it('draws rules of order as what needs what', async () => {
     const gate = StateMachineGate.fromOrder({
       pay: { after: ['checkout', { tool: 'otp', consumes: true }] },

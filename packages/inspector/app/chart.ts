@@ -19,7 +19,7 @@ export const CAUSES = {
   needs: 'must be done before',
   unless: 'must not be done',
   undoes: 'undoes it',
-  once: 'only once',
+  once: 'only so often',
 } as const;
 
 export interface Line {
@@ -217,14 +217,7 @@ function linesOf(edge: GraphEdge): Line[] {
     const text = type === 'done' ? 'when all is done' : 'at once';
     return [lineOf('itself', text, `${text}, by itself`, isGuarded)];
   }
-  if (type === 'before') return conditionsOf(edge);
-  if (type === 'unless' || type === 'undoes') {
-    const title =
-      type === 'unless'
-        ? `${edge.to} is not available while ${edge.from} is done`
-        : `a success of ${edge.from} undoes that of ${edge.to}`;
-    return [lineOf(type, type === 'unless' ? 'must not be done' : 'undoes', title, false)];
-  }
+  if (type === 'before' || type === 'unless' || type === 'undoes') return ruleLines(edge);
   if (tools.length === 0) {
     if (event === '') return [];
     const title = `${event}: an event that no tool sends${reenters ? `, ${AGAIN}` : ''}`;
@@ -249,17 +242,17 @@ function lineOf(cause: Cause, text: string, title: string, isUnsure: boolean): L
   return { cause, text: clipped(text, LINE_FONT, LONGEST_LINE), title, isUnsure };
 }
 
-/** What a rule of order says of an earlier call, beside that it must have succeeded. */
-function conditionsOf({ from, same = {}, consumes }: GraphEdge): Line[] {
-  const pairs = Object.entries(same).map(([own, its]) => (own === its ? own : `${own} = ${its}`));
-  const lines: Line[] = [];
-  if (pairs.length > 0) {
-    const text = `same ${pairs.join(', ')}`;
-    lines.push(lineOf('needs', text, `only a call of ${from} with the ${text} counts`, false));
-  }
-  if (consumes)
-    lines.push(lineOf('needs', 'uses it up', `a success uses that of ${from} up`, false));
-  return lines;
+/** What a rule of order says of an earlier call, a line for each word. */
+function ruleLines({ type, from, to, says = [] }: GraphEdge): Line[] {
+  const all = says.join(', ');
+  const titles = {
+    before: `only such a call of ${from} counts: ${all}`,
+    unless: `${to} is not available while ${from} is done: ${all}`,
+    undoes: `a success of ${from} undoes that of ${to}`,
+  };
+  const cause = type === 'unless' || type === 'undoes' ? type : 'needs';
+  const title = titles[cause === 'needs' ? 'before' : cause];
+  return says.map((text) => lineOf(cause, text, title, text.startsWith('if ')));
 }
 
 /** What can be called in a state and leads to no other one, and what only comes back to it. */
@@ -275,11 +268,14 @@ function linesWithin(graph: WorkflowGraph, node: GraphNode): readonly Line[] {
       lines.push(lineOf('needs', 'a guard', `its guard may refuse a call of ${name}`, true));
     if (isRule && isPartial)
       lines.push(lineOf('needs', 'some calls', `only some calls of ${name} need this`, true));
+    for (const { says } of isRule ? (tool.limits ?? []) : [])
+      lines.push(lineOf('once', says, `a limit of ${name}: ${says}`, false));
     if (!isPartly && !stays.includes(node.id)) continue;
     const notes = [
       isPartly && 'in some combinations with other states, or for some of its calls',
       isPartial && 'for some of its calls',
       isGuarded && 'if its guard allows the call',
+      ...(tool.limits ?? []).map(({ says }) => says),
     ].filter((note) => note !== false);
     const title = [`${name} is available, and moves nothing`, ...notes].join(', ');
     lines.push({ ...lineOf('stays', name, title, notes.length > 0), tool: name });
