@@ -267,6 +267,21 @@ describe('an outcome', () => {
     await caller.mayNot('help', 'state');
   });
 
+  it('that a loop shield falls back to counts from then on', async () => {
+    const loopShield = { max: 2, fallback: { event: 'help' } };
+    const gate = order(
+      { pay: { after: { tool: 'help', within: '5m' } }, ask: { guard: () => false } },
+      { loopShield },
+    );
+    const app = await rulesApp(gate);
+    const caller = await app.begin();
+    for (const reason of ['guard', 'guard', 'loop']) await caller.mayNot('ask', reason);
+    app.clock.advance(5 * MINUTE - 1);
+    await caller.may('pay');
+    app.clock.advance(1);
+    await caller.mayNot('pay', 'state');
+  });
+
   it('is read of JSON in a text where the gate says so', async () => {
     const rules = {
       pay: {

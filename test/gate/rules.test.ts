@@ -6,6 +6,7 @@ import {
   type OrderRules,
   replayTrail,
   StateMachineGate,
+  whatIf,
 } from '../../src/index.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
@@ -556,6 +557,37 @@ describe('one meaning everywhere', () => {
     expect((await saidOf(app, caller, gate, 'pay')).isOpen).toEqual(all(false));
     app.clock.advance(1);
     expect((await saidOf(app, caller, gate, 'pay')).isOpen).toEqual(all(true));
+  });
+
+  it('`whatIf()` makes its calls at the time of the run, and they count', async () => {
+    const gate = StateMachineGate.fromOrder(
+      {
+        pay: { after: { tool: 'look', within: '2m' }, limit: { times: 1 } },
+        send: { after: { tool: 'look', consumes: true } },
+      },
+      { id: 'w' },
+    );
+    const app = await rulesApp(gate);
+    const caller = await app.begin();
+    await caller.may('look');
+    app.clock.advance(2 * MINUTE);
+    const view = await app.runs.read(caller.run);
+    const shown = (at: Parameters<typeof explain>[1]) =>
+      explain(gate, at).tools.flatMap(({ tool, shown: isShown }) => (isShown ? [tool] : []));
+    expect(shown(view)).toEqual(['look', 'send']);
+    const looked = whatIf(gate, view, { tool: 'look', outcome: 'succeeded' });
+    expect(shown(looked)).toEqual(['look', 'pay', 'send']);
+    const paid = whatIf(gate, looked, { tool: 'pay', outcome: 'succeeded' });
+    expect(shown(paid)).toEqual(['look', 'send']);
+    expect(whatIf(gate, paid, { tool: 'pay', outcome: 'succeeded' })).toMatchObject({
+      result: 'refused',
+      refusal: { reason: 'limit', parts: [{ part: 'limit', says: 'at most 1' }] },
+    });
+    const sent = [1, 2].reduce(
+      (at) => whatIf(gate, at, { tool: 'send', outcome: 'succeeded' }),
+      paid,
+    );
+    expect(shown(sent)).toEqual(['look']);
   });
 
   it('no refusal names a tool at its limit as available, or sends a model through it', async () => {
