@@ -136,7 +136,7 @@ function afterWords({ leaf, near, count }: Extract<Part, { part: 'after' }>): st
     ({ from, said }) =>
       `, with ${from === 'args' ? 'arguments' : 'a result'} ${conditionWords(said)}`,
   );
-  const made = times > 1 && count > 0 ? ` (${count} so far)` : '';
+  const made = times > 1 && count > 0 && distinct === undefined ? ` (${count} so far)` : '';
   const lasting = withinMs === Number.POSITIVE_INFINITY ? [] : [`it counts for ${window}`];
   const also = [...(values === '' ? [] : [valuesNeeded(leaf, 'it')]), ...lasting];
   const more = also.length === 0 ? '' : `: ${also.join(', and ')}`;
@@ -178,7 +178,7 @@ function conditionWords(said: unknown): string {
   if (typeof said === 'function') return 'that a rule accepts';
   const members = Object.entries(said as Record<string, unknown>);
   const isPlain = members.every(([, value]) => typeof value !== 'object' || value === null);
-  if (!isPlain) return `that meet ${JSON.stringify(said)}`;
+  if (!isPlain) return `as ${JSON.stringify(said)} asks`;
   return members.map(([path, value]) => `${path} ${JSON.stringify(value)}`).join(' and ');
 }
 
@@ -210,5 +210,5 @@ function limitWords(
 function leftWords(left: Decimal | undefined): string {
   return left === undefined
     ? ', and an earlier amount is not known'
-    : `, and ${showDecimal(left)} is left`;
+    : `, and ${isIncluded ? '' : 'less than '}${showDecimal(left)} is left`;
 }
