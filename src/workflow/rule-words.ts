@@ -203,11 +203,11 @@ function limitWords(
   if (sum === undefined) return `at most ${times}${kind}${each}${window}${when}`;
   const { source, bound, isIncluded } = sum;
   const most = `${isIncluded ? 'at most' : 'less than'} ${showDecimal(bound)}`;
-  const left = part === undefined ? '' : leftWords(part.left);
+  const left = part === undefined ? '' : leftWords(part.left, isIncluded);
   return `${source.path} may add up to ${most}${each}${window}${left}${when}`;
 }
 
-function leftWords(left: Decimal | undefined): string {
+function leftWords(left: Decimal | undefined, isIncluded: boolean): string {
   return left === undefined
     ? ', and an earlier amount is not known'
     : `, and ${isIncluded ? '' : 'less than '}${showDecimal(left)} is left`;
