@@ -37,6 +37,8 @@ export interface AnsweredError {
     readonly data?: unknown;
 }
 
+export type ArgumentsCondition = Condition | ((args: Readonly<Record<string, unknown>>) => boolean);
+
 export interface ArgumentsSchema {
     readonly type: 'object';
     readonly [keyword: string]: unknown;
@@ -113,6 +115,7 @@ export interface BindingOptions<E extends string = string, X = Json | undefined,
     readonly errors?: ErrorRule | undefined;
     readonly ok?: Condition | ResultTest | undefined;
     readonly results?: 'structured' | 'text' | undefined;
+    readonly limit?: Limit | readonly Limit[] | undefined;
     readonly guard?: Guard<X, S, T> | undefined;
     readonly visible?: VisibleTest<X, S, T> | undefined;
     readonly when?: CallTest | undefined;
@@ -292,6 +295,8 @@ export type Deleted = {
     readonly reason: 'unknown-run' | 'pinned';
 };
 
+export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`;
+
 export const ERROR_CODES: {
     readonly ERR_INTERLOCK_CONFIG: 'an option or a workflow has the wrong shape, or an unknown key';
     readonly ERR_INTERLOCK_INITIAL: 'the initial state is not one of the states';
@@ -309,13 +314,15 @@ export const ERROR_CODES: {
 
 export const EVENT_CHANNEL = "mcp-interlock";
 
-export interface EarlierCall<N extends string = string> {
-    readonly tool: N;
-    readonly same?: readonly string[] | {
-        readonly [argument: string]: string;
-    } | undefined;
-    readonly consumes?: boolean | undefined;
+export interface EarlierCall<N extends string = string> extends PastCall<N> {
+    readonly consumes?: boolean | 'calls' | undefined;
 }
+
+export type EarlierValue = string | {
+    readonly args: string;
+} | {
+    readonly result: string;
+};
 
 export type EndResult = 'ended' | 'claimed' | 'unknown';
 
@@ -363,7 +370,7 @@ export interface Explained {
     readonly version?: number;
 }
 
-export type ExplainedRun = Pick<RunView, 'snapshot'> & Partial<Pick<RunView, 'run' | 'claim' | 'available' | 'frozen'>>;
+export type ExplainedRun = Pick<RunView, 'snapshot'> & Partial<Pick<RunView, 'run' | 'claim' | 'available' | 'frozen' | 'unmovedForMs'>>;
 
 export interface ExplainedTool {
     readonly tool: string;
@@ -593,6 +600,21 @@ export interface KeysPage {
     readonly next?: string;
 }
 
+export type Limit = LimitedCalls & ({
+    readonly times: number;
+    readonly sum?: undefined;
+    readonly max?: undefined;
+    readonly below?: undefined;
+} | {
+    readonly sum: string | {
+        readonly path: string;
+        readonly text?: boolean | undefined;
+    };
+    readonly max?: number | undefined;
+    readonly below?: number | undefined;
+    readonly times?: undefined;
+});
+
 export interface ListCacheOptions {
     ttlMs?: number | undefined;
     vary?: VaryBy['vary'] | undefined;
@@ -714,18 +736,29 @@ export type OpenResult = {
     readonly status: 'taken';
 };
 
-export interface OrderOptions extends Omit<GateOptions, 'onAction' | 'starts'> {
+export interface OrderOptions<N extends string = string, D extends string = string> extends Omit<GateOptions, 'onAction' | 'starts'> {
     readonly id?: string | undefined;
+    readonly needs?: {
+        readonly [name in D]: OrderRequirement<N, D> | readonly OrderRequirement<N, D>[];
+    } | undefined;
+    readonly results?: 'structured' | 'text' | undefined;
 }
 
-export type OrderRequirement<N extends string = string> = N | EarlierCall<N> | {
-    readonly all: readonly OrderRequirement<N>[];
+export type OrderRequirement<N extends string = string, D extends string = string> = N | EarlierCall<N> | {
+    readonly need: D;
+    readonly when?: ArgumentsCondition | undefined;
 } | {
-    readonly any: readonly OrderRequirement<N>[];
+    readonly all: readonly OrderRequirement<N, D>[];
+    readonly when?: ArgumentsCondition | undefined;
+} | {
+    readonly any: readonly OrderRequirement<N, D>[];
+    readonly when?: ArgumentsCondition | undefined;
 };
 
-export interface OrderRule<N extends string = string> {
-    readonly after?: OrderRequirement<N> | readonly OrderRequirement<N>[] | undefined;
+export interface OrderRule<N extends string = string, D extends string = string> {
+    readonly after?: OrderRequirement<N, D> | readonly OrderRequirement<N, D>[] | undefined;
+    readonly notAfter?: N | PastCall<N> | readonly (N | PastCall<N>)[] | undefined;
+    readonly limit?: Limit | readonly Limit[] | undefined;
     readonly undoneBy?: N | readonly N[] | undefined;
     readonly once?: boolean | undefined;
     readonly step?: boolean | undefined;
@@ -734,11 +767,13 @@ export interface OrderRule<N extends string = string> {
     readonly results?: 'structured' | 'text' | undefined;
     readonly guard?: Guard | undefined;
     readonly visible?: VisibleTest | undefined;
+    readonly failure?: N | undefined;
+    readonly retries?: number | undefined;
     readonly uncertain?: Uncertain | undefined;
 }
 
-export type OrderRules<K extends string = string, M extends string = string> = {
-    readonly [tool in K]: OrderRule<M>;
+export type OrderRules<K extends string = string, M extends string = string, D extends string = string> = {
+    readonly [tool in K]: OrderRule<M, D>;
 };
 
 export interface OverlapWarning {
@@ -755,6 +790,20 @@ export interface PageOptions {
 export interface PageQuery {
     readonly limit: number;
     readonly after?: string | undefined;
+}
+
+export interface PastCall<N extends string = string> {
+    readonly tool: N;
+    readonly within?: Duration | undefined;
+    readonly same?: readonly string[] | {
+        readonly [path: string]: EarlierValue;
+    } | undefined;
+    readonly when?: ArgumentsCondition | undefined;
+    readonly args?: ArgumentsCondition | undefined;
+    readonly result?: ResultCondition | undefined;
+    readonly outcome?: 'succeeded' | 'failed' | 'any' | undefined;
+    readonly times?: number | undefined;
+    readonly distinct?: EarlierValue | undefined;
 }
 
 export interface PolicyDefaults<D extends string = CacheDirective> {
@@ -819,9 +868,11 @@ export interface Refusal {
     readonly path?: readonly string[] | undefined;
     readonly events?: readonly string[] | undefined;
     readonly leavesInMs?: number | undefined;
+    readonly parts?: readonly RefusedPart[] | undefined;
+    readonly retryAfterMs?: number | undefined;
 }
 
-export type RefusalReason = 'state' | 'arguments' | 'guard' | 'busy' | 'held' | 'too-many-held' | 'loop' | StopReason | 'unavailable' | 'unreadable' | 'no-run' | 'unbound';
+export type RefusalReason = 'state' | 'arguments' | 'guard' | 'limit' | 'busy' | 'held' | 'too-many-held' | 'loop' | StopReason | 'unavailable' | 'unreadable' | 'no-run' | 'unbound';
 
 export interface ReleaseOptions {
     readonly settles?: boolean | undefined;
@@ -876,7 +927,7 @@ export interface ResolveAllOptions {
     readonly dryRun?: boolean | undefined;
 }
 
-export interface ResolveOptions<E extends string = string> extends Omit<SendOptions, 'step'> {
+export interface ResolveOptions<E extends string = string> extends Pick<SendOptions, 'actor' | 'payload'> {
     readonly event?: E | null | undefined;
     readonly note?: string | undefined;
     readonly token?: string | undefined;
@@ -913,6 +964,8 @@ export type Restarted = {
     readonly restarted: false;
     readonly reason: NotMoved;
 };
+
+export type ResultCondition = Condition | ((result: unknown) => boolean);
 
 export type ResultTest = (result: ToolResult) => boolean;
 
@@ -1065,6 +1118,10 @@ export interface SeenSnapshot {
 export interface SendOptions {
     readonly actor?: string | undefined;
     readonly payload?: Json | undefined;
+    readonly arguments?: {
+        readonly [name: string]: Json;
+    } | undefined;
+    readonly result?: Json | undefined;
     readonly step?: CurrentStep | undefined;
 }
 
@@ -1134,7 +1191,7 @@ export interface StateMachineGateConstructor {
     new <M extends XStateMachine>(machine: M, options?: GateOptions): Gate<XStatePaths<M>, XStateEvents<M>, XStateTags<M>, XStateTexts<M>, XStateContext<M>>;
     new <S extends string, E extends string, N extends string>(config: WidenedConfig<S, E, N> & (string extends N ? unknown : never), options?: GateOptions): Gate<S, E>;
     new <S extends string = string, E extends string = string>(config: FsmConfig<S, E>, options?: GateOptions): Gate<S, E>;
-    fromOrder<const K extends string, const M extends string = never>(rules: OrderRules<K, M>, options?: OrderOptions): Gate<K | M, K | M, never, string>;
+    fromOrder<const K extends string, const M extends string = never, const D extends string = never, const N extends string = never, const P extends string = never>(rules: OrderRules<K, M, D>, options?: OrderOptions<N, D | P>): Gate<K | M | N, K | M | N, never, string>;
     readonly prototype: Gate;
 }
 
@@ -1533,7 +1590,7 @@ export function workflowHealth(options: WorkflowHealthOptions): HealthHandler;
 
 class Gate<S extends string = string, E extends string = string, T extends string = never, C extends string = S, X = Json | undefined> {
     #private;
-    static fromOrder<K extends string, M extends string>(rules: OrderRules<K, M>, options?: OrderOptions): Gate<K | M, K | M, never, string>;
+    static fromOrder<K extends string, M extends string, D extends string, N extends string>(rules: OrderRules<K, M, D>, options?: OrderOptions<N, D>): Gate<K | M | N, K | M | N, never, string>;
     get id(): string;
     get currentState(): C;
     get hasBindings(): boolean;
@@ -1578,6 +1635,13 @@ interface KnownOfUnknown {
     readonly ran: boolean;
     readonly waits: boolean;
     readonly cause?: unknown;
+}
+
+interface LimitedCalls {
+    readonly within?: Duration | undefined;
+    readonly same?: readonly string[] | undefined;
+    readonly when?: ArgumentsCondition | undefined;
+    readonly outcome?: 'succeeded' | 'failed' | 'any' | undefined;
 }
 
 interface NamedCall {
@@ -1626,6 +1690,15 @@ interface OfWholeCall {
     readonly call: number;
     readonly tool: string;
     readonly requestId: string | number;
+}
+
+interface RefusedPart {
+    readonly part: 'arguments' | 'after' | 'notAfter' | 'once' | 'limit';
+    readonly tool?: string | undefined;
+    readonly paths?: readonly string[] | undefined;
+    readonly withinMs?: number | undefined;
+    readonly retryAfterMs?: number | undefined;
+    readonly says: string;
 }
 
 interface Started {

@@ -5,7 +5,7 @@
  */
 import { InterlockError } from './errors.ts';
 import { decide } from './gate/decide.ts';
-import { eventOfHeld, failureOfHeld, moveOfHeld } from './gate/outside.ts';
+import { eventOfHeld, failureOfHeld, moveOfHeld, ruledCallOfHeld } from './gate/outside.ts';
 import { Standing, statusOf } from './gate/standing.ts';
 import { rightNames } from './names.ts';
 import type { RunView } from './runs-options.ts';
@@ -13,6 +13,7 @@ import type { FsmSnapshot, Json } from './stores/store.ts';
 import { type Refusal, refusalFor } from './workflow/advice.ts';
 import { eventNamed, isChosen } from './workflow/binding.ts';
 import { bareContext, snapshotBehind } from './workflow/envelope.ts';
+import { bareCall, type DecidedCall } from './workflow/facts.ts';
 import type { StateMachineGate } from './workflow/gate.ts';
 import type { Next } from './workflow/position.ts';
 import { partsToTell, partWords, retryOf } from './workflow/rule-words.ts';
@@ -21,7 +22,8 @@ import type { Workflow } from './workflow/workflow.ts';
 
 /**
  * Where a run stands: what `runs.read()` returned, or a snapshot alone. Only `available` says which
- * tools a `visible` hides from the run's client.
+ * tools a `visible` hides from the run's client. Only `unmovedForMs` says what time it is, for the
+ * windows of rules and limits; without it, the snapshot's.
  */
 export type ExplainedRun = Pick<RunView, 'snapshot'> &
   Partial<Pick<RunView, 'run' | 'claim' | 'available' | 'frozen' | 'unmovedForMs'>>;
@@ -152,7 +154,7 @@ function refusalOf(
   const told = found.length === 0 ? {} : { parts: partsToTell(found), ...retryOf(found) };
   const { available } = standing;
   const refusal = { workflow: workflow.id, state, tool, available, reason, ...told };
-  const rules = partWords(found, reason !== 'state');
+  const rules = partWords(found, reason === 'state');
   if (reason !== 'state')
     return { refusal, says: refusalFor(refusal, { heldTool: parts.claim?.tool, rules }) };
   // The state shows it, and a `visible` hides it from this client: no path changes that.
@@ -195,7 +197,8 @@ export function heldOutcomes<S extends string, E extends string>(
       return { outcome };
     }
     try {
-      const leadsTo = moveOfHeld(workflow, snapshot, event, {}).trail.to;
+      const call = ruledCallOfHeld(workflow, snapshot, claim, outcome, snapshot.updatedAt);
+      const leadsTo = moveOfHeld(workflow, snapshot, event, {}, call).trail.to;
       return { outcome, event, leadsTo };
     } catch {
       // The machine's code needs the payload of the event.
@@ -255,14 +258,17 @@ export function whatIf<S extends string, E extends string>(
   const snapshot = understood(workflow, at);
   const stay = (result: WhatIf['result']): WhatIf => ({ result, snapshot, actions: [] });
   const standing = standingAt(workflow, snapshot, at, 'keep');
+  const { now } = standing.parts;
+  const from = { ...snapshot, ...standing.position };
   if (!('tool' in move) && standing.stopped !== undefined) return stay('refused');
   if ('deadline' in move) {
     const next = workflow.overdue(snapshot, workflow.leavesAt(snapshot) ?? 0);
     return next === undefined ? stay('unhandled') : arriveAt(snapshot, next, 'after');
   }
   if (!('tool' in move)) {
-    const next = workflow.next(snapshot, move.event, move.payload);
-    return next.handled ? arriveAt(snapshot, next, move.event) : stay('unhandled');
+    const told = workflow.isOrder ? bareCall(move.event, now) : undefined;
+    const next = workflow.next(from, move.event, move.payload, told);
+    return next.handled ? arriveAt(from, next, move.event, now) : stay('unhandled');
   }
   const { tool, outcome } = move;
   if (!workflow.isBound(tool)) {
@@ -283,19 +289,37 @@ export function whatIf<S extends string, E extends string>(
   const source = binding?.eventIn(snapshot.state, outcome === 'failed' ? 'failure' : 'success');
   const isOpen = binding === undefined || isChosen(source);
   const event = isOpen ? move.event : eventNamed(source);
-  if (event === undefined) return stay(isOpen ? 'choose-event' : 'stayed');
-  const next = workflow.next(snapshot, event);
-  return next.handled ? arriveAt(snapshot, next, event) : { ...stay('unhandled'), event };
+  if (event === undefined && isOpen) return stay('choose-event');
+  const call = outcome === 'succeeded' ? successOf(standing, tool) : undefined;
+  if (event === undefined) {
+    if (call === undefined || workflow.ledger === undefined) return stay('stayed');
+    const { version = 0 } = snapshot;
+    const stands = { ...workflow.decided(from, call), updatedAt: now, version: version + 1 };
+    return { ...stay('stayed'), snapshot: stands };
+  }
+  const fallsTo = workflow.isOrder ? bareCall(event, now) : undefined;
+  const next = workflow.next(from, event, undefined, call ?? fallsTo);
+  return next.handled ? arriveAt(from, next, event, now) : { ...stay('unhandled'), event };
 }
 
+/** A success of the tool, of whose arguments and result nothing is known. */
+function successOf({ workflow, past, parts }: Standing, tool: string): DecidedCall {
+  const binding = workflow.matchAlways(tool);
+  const verdict = binding && workflow.judge(binding, past, undefined);
+  const uses = verdict?.allows === true ? verdict.uses : [];
+  return { ...bareCall(workflow.keyOf(tool), parts.now), uses };
+}
+
+/** @param at when it makes the move */
 function arriveAt(
   { version = 0, updatedAt }: FsmSnapshot,
   { position, changed, actions }: Next,
   event: string,
+  at = updatedAt,
 ): WhatIf {
   return {
     result: changed ? 'moved' : 'stayed',
-    snapshot: { ...position, updatedAt, version: version + 1 },
+    snapshot: { ...position, updatedAt: at, version: version + 1 },
     event,
     actions: actions.map(({ type }) => type),
   };

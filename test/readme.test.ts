@@ -264,7 +264,7 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const app: Express, mcpHandler: RequestHandler, store: AtomicStateStore, run: string, config: FsmConfig;
     declare const extra: StepSource;
     declare const db: { slots: { isAvailable(slot: string): Promise<boolean> } };`,
-  'docs/build/order.md': '',
+  'docs/build/rules.md': '',
   'docs/operate/stores.md': '',
   'docs/operate/guarantees.md': `
     import { type AtomicStateStore, sessionStore } from 'mcp-interlock';

@@ -77,8 +77,11 @@ export interface GraphEdge {
     readonly isGuarded: boolean;
     readonly after?: number;
     readonly reenters?: true;
-    readonly same?: Readonly<Record<string, string>>;
-    readonly consumes?: true;
+    readonly calls?: GraphCalls;
+    readonly holds?: string;
+    readonly consumes?: true | 'calls';
+    readonly when?: GraphCondition;
+    readonly says?: readonly string[];
     readonly tools: readonly EdgeTool[];
 }
 
@@ -91,6 +94,7 @@ export interface GraphNode {
     readonly tags?: readonly string[];
     readonly after?: number;
     readonly once?: true;
+    readonly holds?: string;
 }
 
 export interface GraphStart {
@@ -106,6 +110,7 @@ export interface GraphTool {
     readonly staysPartly: readonly string[];
     readonly isPartial: boolean;
     readonly isGuarded: boolean;
+    readonly limits?: readonly GraphLimit[];
 }
 
 export type Proof = Proven | Disproven | Undecided;
@@ -178,6 +183,33 @@ export function workflowGraph<S extends string, E extends string>(gate: StateMac
 
 // Named by the above, and exported by no entry:
 
+interface GraphCalls {
+    readonly within?: number;
+    readonly same?: Readonly<Record<string, string | {
+        readonly result: string;
+    }>>;
+    readonly args?: GraphCondition;
+    readonly result?: GraphCondition;
+    readonly outcome?: 'failed' | 'any';
+    readonly times?: number;
+    readonly distinct?: string | {
+        readonly result: string;
+    };
+    readonly unused?: true;
+}
+
+interface GraphLimit {
+    readonly times?: number;
+    readonly sum?: string;
+    readonly max?: string;
+    readonly below?: string;
+    readonly within?: number;
+    readonly same?: readonly string[];
+    readonly when?: GraphCondition;
+    readonly outcome?: 'failed' | 'any';
+    readonly says: string;
+}
+
 interface ListedTool {
     readonly name: string;
     readonly annotations?: {
@@ -188,3 +220,5 @@ interface ListedTool {
         readonly openWorldHint?: boolean | undefined;
     } | undefined;
 }
+
+type GraphCondition = Condition | true;

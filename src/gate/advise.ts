@@ -72,8 +72,6 @@ export function detailsOf(
   const anew = hasEnded ? run?.anew : undefined;
   const passed = reason === 'state' ? (left ?? standing?.left) : undefined;
   const { isOrder } = workflow;
-  const rules = partWords(parts);
-  // Of a call that no state refuses, the way says nothing.
-  const all = rules.length === 0 && reason !== 'state' ? partWords(parts, true) : rules;
-  return { heldTool, words, cause, anew, left: passed, stops, isOrder, rules: all };
+  const rules = partWords(parts, reason === 'state');
+  return { heldTool, words, cause, anew, left: passed, stops, isOrder, rules };
 }

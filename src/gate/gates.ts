@@ -9,6 +9,7 @@ import { after, type MaybePromise } from '../wire/task-line.ts';
 import { availabilityNote } from '../workflow/advice.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
 import type { BoundRead } from '../workflow/reads.ts';
+import { limitNote } from '../workflow/rule-words.ts';
 import { type Stand, Together } from '../workflow/together.ts';
 import { NOT_KNOWN, type Way, whereaboutsOf } from '../workflow/ways.ts';
 import type { Workflow } from '../workflow/workflow.ts';
@@ -190,7 +191,9 @@ export class Gates {
         const keeping = [this.#own, ...this.#others].map((each) => keepsSecrets(each, admission));
         const isSecret = (each: string): boolean =>
           missing.has(each) || stands.some((stand, i) => keeping[i] && isHiddenAt(stand, each));
-        return way.path?.some(isSecret) === true ? NOT_KNOWN : way;
+        // Nor one through a tool that is at its limit: only time makes that way.
+        const isSpent = (each: string): boolean => stands.some(({ spent }) => spent?.has(each));
+        return way.path?.some((each) => isSecret(each) || isSpent(each)) === true ? NOT_KNOWN : way;
       },
     };
   }
@@ -273,12 +276,13 @@ export function availabilityNotes(
   workflow: Workflow,
   wayTo?: (states: readonly BoundState[]) => Way,
 ): ReadonlyMap<string, string> {
-  const places = workflow.toolNames.map(
-    (tool) => [tool, workflow.whereabouts(tool, wayTo)] as const,
-  );
-  return new Map(
-    places.flatMap(([tool, place]) => (place ? [[tool, availabilityNote(place)]] : [])),
-  );
+  const notes = workflow.toolNames.flatMap((tool): [string, string][] => {
+    const place = workflow.whereabouts(tool, wayTo);
+    const limits = workflow.limitsOf(tool).map(limitNote);
+    if (place === undefined && limits.length === 0) return [];
+    return [[tool, availabilityNote(place, limits)]];
+  });
+  return new Map(notes);
 }
 
 /** Whether the client does not see the tool where the run stands. */

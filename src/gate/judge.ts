@@ -23,7 +23,7 @@ import { type Refusal, type RefusalDetails, refusalWords } from '../workflow/adv
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
 import { NOTHING, type Noted } from '../workflow/facts.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
-import { partsToTell, retryOf } from '../workflow/rule-words.ts';
+import { partsNaming, partsToTell, retryOf } from '../workflow/rule-words.ts';
 import { AFTER } from '../workflow/stored.ts';
 import { mending } from '../workflow/verdict.ts';
 import { type Admitted, admit } from './admit.ts';
@@ -343,7 +343,14 @@ export class Judge {
     const { tool, binding } = asked;
     const standing = standingAsRead(this.#config, run);
     const reason = standing && decide(standing, { tool, binding });
-    if (reason !== undefined) return this.#refuseBound(asked, { reason, ...at(standing) });
+    if (reason !== undefined) {
+      const found =
+        typeof standing === 'object'
+          ? ruled(binding, standing, asked.asked, asked.noted)
+          : undefined;
+      const parts = found !== undefined && 'reason' in found ? found.parts : undefined;
+      return this.#refuseBound(asked, { reason, ...at(standing), parts });
+    }
     const { begin, workflow } = this.#config;
     const isRestarted = beginsAnew(this.#config, run.run);
     // Only `begin` says where such a run begins anew: it is asked once it has to.
@@ -610,7 +617,9 @@ export class Judge {
     // While the call waited for its turn, another one moved the run to where the tool is hidden.
     if (this.#keepsSecrets && run && state !== undefined && known?.shows(tool) !== true)
       return this.#alias(incoming, tool);
-    const details = detailsOf(this.#config, why, tool, { run, standing: known });
+    const isTold = (each: string): boolean => known?.nameTold(each) !== undefined;
+    const parts = partsNaming(why.parts ?? [], isTold);
+    const details = detailsOf(this.#config, { ...why, parts }, tool, { run, standing: known });
     const demand: Demand = ({ workflow, onError }) => {
       try {
         const binding = workflow.match(tool, incoming.args);
@@ -631,7 +640,6 @@ export class Judge {
       const available =
         stops === undefined ? found.available : found.available.filter((each) => !isStopped(each));
       const workflow = this.#config.workflow.id;
-      const { parts = [] } = why;
       const ruledBy = parts.length === 0 ? {} : { parts: partsToTell(parts), ...retryOf(parts) };
       const refusal = { workflow, state, tool, reason: told, ...found, available, ...ruledBy };
       const said = { ...details, foreseen };

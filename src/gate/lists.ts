@@ -215,11 +215,12 @@ function describeTools(
       if (!isObject(tool)) return 'keep';
       const name = String(tool.name);
       const isFound = workflow.names(name) || !starters.includes(name);
-      const note = isFound ? notes.get(workflow.keyOf(name)) : undefined;
-      if (note === undefined) return 'keep';
+      if (!isFound || !workflow.isBound(name)) return 'keep';
+      // A tool that is available everywhere has none.
+      const note = notes.get(workflow.keyOf(name));
+      const described = note !== undefined && { description: withNote(tool.description, note) };
+      if (managed === undefined || asked.has(tool.name)) return described || 'keep';
       noted.add(tool.name);
-      const described = { description: withNote(tool.description, note) };
-      if (managed === undefined || asked.has(tool.name)) return described;
       return { ...described, inputSchema: schemaWithHandle(tool, managed) };
     });
     for (const tool of noted) asked.add(tool);

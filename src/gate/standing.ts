@@ -195,13 +195,13 @@ export class Standing implements Stand {
     return this.#past;
   }
 
-  /** The tools of which each call is over a limit now, whatever its arguments, and why. */
+  /** The tools of which each call is over a limit now, with any arguments, and why. */
   get spent(): ReadonlyMap<string, Part> {
     this.#spent ??= this.workflow.spentTools(this.past);
     return this.#spent;
   }
 
-  /** The parts of a tool's rules that refuse each call of it, whatever its arguments. */
+  /** The parts of a tool's rules that refuse each call of it, with any arguments. */
   partsAgainst(tool: string): readonly Part[] {
     const spent = this.spent.get(this.workflow.keyOf(tool));
     if (spent !== undefined) return [spent];

@@ -15,6 +15,7 @@ import {
 } from '../workflow/advice.ts';
 import { eventNamed } from '../workflow/binding.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
+import { partWords } from '../workflow/rule-words.ts';
 import { jsonOf } from '../workflow/stored.ts';
 import type { GateConfig } from './config.ts';
 import type { Outlook } from './gates.ts';
@@ -111,6 +112,7 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
     leadsOn,
     leavesInMs: left?.leavesInMs,
     done: workflow.doneIn(reached.state),
+    spent: spentWords(standing),
     words: hasEnded ? begunAnew(standing, run) : undefined,
   };
   return {
@@ -155,6 +157,15 @@ function nextOf({ outlook }: RunPart, { workflow, position: from }: Standing): r
   });
 }
 
+/** The tools that the client sees but for a limit, and what it is told of that. */
+function spentWords({ workflow, spent, state, sight, closed }: Standing): [string, string][] {
+  const isShown = (tool: string): boolean =>
+    workflow.isVisible(tool, state) && !sight?.hidden.has(tool) && !closed?.has(tool);
+  return [...spent].flatMap(([tool, part]) =>
+    isShown(tool) ? [[tool, partWords([part], false).join('; ')]] : [],
+  );
+}
+
 const OPERATOR: Awaited = { what: 'operator' };
 
 /** What a run waits for. Where a call leads to another state, only what comes from outside. */
@@ -190,7 +201,8 @@ function awaited(
     return { what: 'workflow', tool, ...(path && { path }) };
   }
   // To a client that does not see a tool, its event comes from outside.
-  const sent = next.map(({ tool }) => eventNamed(workflow.matchAlways(tool)?.eventIn(state)));
+  const tools = [...next.map(({ tool }) => tool), ...standing.spent.keys()];
+  const sent = tools.map((tool) => eventNamed(workflow.matchAlways(tool)?.eventIn(state)));
   return fromOutside(workflow.eventsIn(state).filter((event) => !sent.includes(event)));
 }
 

@@ -160,7 +160,7 @@ export function restartOf(
   actor: string | undefined,
   beginning: Beginning = {},
 ): StepMove {
-  const position = workflow.begunWith(workflow.start, beginning);
+  const position = workflow.begunWith(workflow.startAfter(from), beginning);
   // A state that the app gives is not entered from the machine's first ones.
   const actions = workflow.dueActions(beginning.state === undefined);
   const said = { event: RESTART, actor };

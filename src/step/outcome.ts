@@ -498,7 +498,7 @@ export class Moves {
     return use && this.#workflow.isOrder ? bareCall(tool, this.#endedAt(use)) : undefined;
   }
 
-  /** By the store's clock. A clock that was set back meanwhile makes no call end before it began. */
+  /** By the store's clock. A clock that was set back makes no call end before it began. */
   #endedAt({ claimedAt, grantedAt }: CallUse): number {
     return claimedAt + Math.max(0, this.#rules.clock.now() - grantedAt);
   }
@@ -678,7 +678,8 @@ export function shownPosition<P extends Position>(
   position: P,
 ): P | Position {
   const { workflow } = rule;
-  return beginsAnew(rule, run) && workflow.hasEnded(position.state) ? workflow.start : position;
+  const isAnew = beginsAnew(rule, run) && workflow.hasEnded(position.state);
+  return isAnew ? workflow.startAfter(position) : position;
 }
 
 const PAGE = 'https://www.npmjs.com/package/mcp-interlock#when-the-outcome-is-unknown';

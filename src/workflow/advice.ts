@@ -144,6 +144,8 @@ export interface StatusFacts {
   readonly stops?: RefusalDetails['stops'];
   /** For rules of order: the tools that are done. */
   readonly done?: readonly string[] | undefined;
+  /** The tools that are at a limit, and the limit in words. Default: none. */
+  readonly spent?: readonly (readonly [tool: string, words: string])[] | undefined;
 }
 
 /** How many characters a text repeats of a name, and of a guard's words. */
@@ -214,13 +216,16 @@ function standsWords({ workflow, state = '', done }: StatusFacts): string {
 
 /** Of a run that goes on, or that waits for the outcome of a step. */
 function goesOn(facts: StatusFacts): string[] {
-  const { workflow, status, available, waitsFor, leadsOn = false, leavesInMs } = facts;
+  const { workflow, status, available, waitsFor, leadsOn = false, leavesInMs, spent = [] } = facts;
   const isFree = status === 'idle';
   return [
     standsWords(facts),
     ...(isFree ? [availability(workflow, available)] : []),
     ...(waitsFor === undefined ? [] : awaitedWords(workflow, waitsFor, leadsOn)),
-    ...(isFree && available.length === 0 && waitsFor === undefined
+    ...(isFree ? spent.slice(0, MOST_NAMES) : []).map(
+      ([tool, words]) => `${name(tool)} is at its limit: ${sentence(words)}`,
+    ),
+    ...(isFree && available.length === 0 && waitsFor === undefined && spent.length === 0
       ? ['Nothing leads on from here.']
       : []),
     ...(leavesInMs === undefined ? [] : [leavesWords(leavesInMs)]),
@@ -340,23 +345,34 @@ const OUTCOMES: Record<TrailOutcome, string> = {
   refused: 'was refused',
 };
 
-/** What a list says of a gated tool where it shows the tools of all states. */
-export function availabilityNote({
+/**
+ * What a list says of a gated tool where it shows the tools of all states.
+ *
+ * @param place where it is available; `undefined`: everywhere
+ * @param limits in words
+ */
+export function availabilityNote(
+  place: Whereabouts | undefined,
+  limits: readonly string[] = [],
+): string {
+  return system([...(place === undefined ? [] : placeWords(place)), ...limits]);
+}
+
+function placeWords({
   workflow,
   isOrder,
   states,
   path,
   foreseen,
   isGrouped,
-}: Whereabouts): string {
+}: Whereabouts): string[] {
   const what = isGrouped ? 'Some calls of it are available' : 'Available';
   const where = isOrder
     ? `${what} only ${stateWords(states, AFTER_TOOLS)}.`
     : `${what} only while ${name(workflow)} is ${stateWords(states, IN_STATES)}.`;
-  if (path === undefined)
-    return system(foreseen ? [where, 'Calling tools does not lead there.'] : [where]);
-  if (path.length === 0) return system(isOrder ? [where] : [where, 'A run begins there.']);
-  return system([where, `From the start of a run, ${path.map(name).join(', then ')} leads there.`]);
+  if (path === undefined) return foreseen ? [where, 'Calling tools does not lead there.'] : [where];
+  if (path.length === 0) return isOrder ? [where] : [where, 'A run begins there.'];
+  return [where, `From the start of a run, ${path.map(name).join(', then ')} leads there.`];
 }
 
 const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetails) => string[]> = {
@@ -368,7 +384,12 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
       ? order([...refusal.path, refusal.tool])
       : anew !== undefined
         ? [`This run of ${name(refusal.workflow)} has ended.`, sentence(anew)]
-        : wayOrWait(refusal, foreseen, isGrouped(refusal) ? undefined : name(refusal.tool))),
+        : wayOrWait(
+            refusal,
+            // What time alone opens again is in reach.
+            foreseen && !(refusal.parts ?? []).some((each) => each.retryAfterMs !== undefined),
+            isGrouped(refusal) ? undefined : name(refusal.tool),
+          )),
   ],
   guard: (refusal, details) => refusedByGuard(subject(refusal), refusal, details),
   arguments: ({ tool }, { words = 'a key of them stands twice', rules = [] }) => [

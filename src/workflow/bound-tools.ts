@@ -317,8 +317,8 @@ export class AskedArguments {
   /**
    * Finds out which keys the event functions of a binding will ask for, since after the call it is
    * too late to refuse it. It calls each function whose source spells a key of the arguments in
-   * another letter case, with an empty result; and all where a number may mislead them. The functions
-   * have no effects, and their answers are dropped here.
+   * another letter case, with an empty result. Where a number may mislead them, it calls them all.
+   * The functions have no effects, and their answers are dropped here.
    *
    * @param told what the functions read beside the arguments; without it they could throw too early
    */

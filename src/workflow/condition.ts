@@ -42,7 +42,7 @@ export interface Condition {
 /** `undefined`: unknown. */
 export type Truth = boolean | undefined;
 
-/** Gives the member of a value at a path, or {@link MISSING}. The empty path is the value itself. */
+/** Gives the member of a value at a path, or {@link MISSING}. The empty path is the whole value. */
 export type Reader = (keys: Path) => unknown;
 
 /** The keys of a path, from the outside in. */

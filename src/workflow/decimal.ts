@@ -26,7 +26,7 @@ const TEXT = /^(\d{1,34})(?:\.(\d{1,34}))?(?:e([+-]\d{1,3}))?$/;
  * @returns `undefined` for what is none: negative, beyond 2^53 or 34 digits, no finite number
  */
 export function decimalOf(value: unknown, isText: boolean): Decimal | undefined {
-  // The double of a number that was sent with more digits, unless it is whole: then digits are lost.
+  // Of a number with more digits the double, unless it is whole: then digits are lost.
   const read = value instanceof ExactNumber && !value.misleads ? value.double : value;
   if (typeof read === 'number') return read <= LARGEST ? parseDecimal(String(read)) : undefined;
   return isText && typeof read === 'string' && AMOUNT.test(read) ? parseDecimal(read) : undefined;

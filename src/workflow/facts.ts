@@ -5,11 +5,10 @@
  */
 import { digestOf } from '../digest.ts';
 import { isTable } from '../options.ts';
-import type { Json } from '../stores/store.ts';
+import type { FsmSnapshot, Json } from '../stores/store.ts';
 import { MISSING, type Reader, type Truth } from './condition.ts';
 import { decimalOf, parseDecimal, plus, showDecimal } from './decimal.ts';
 import { openContext, sealContext } from './envelope.ts';
-import type { Position } from './position.ts';
 import { type Demands, type Leaf, leavesOf, type Source, type Test } from './rules.ts';
 
 /**
@@ -54,7 +53,7 @@ interface Asker {
 interface Kept {
   readonly columns: readonly Column[];
   readonly askers: readonly Asker[];
-  /** Whether several calls are more than one: with the same values the newest does not stand for all. */
+  /** Whether each call counts: of those with the same values the newest does not stand for all. */
   readonly isCounted: boolean;
   /** Whether the two oldest may become one, where they are too many. */
   readonly isMerged: boolean;
@@ -257,7 +256,7 @@ export class Ledger {
   }
 
   /** What a store may have is anything: what is no fact is skipped. */
-  read({ context }: Pick<Position, 'context'>): Facts {
+  read({ context }: Pick<FsmSnapshot, 'context'>): Facts {
     const kept = openContext(context)[FACTS];
     if (!isTable(kept)) return Facts.NONE;
     const known = read.get(kept)?.get(this);
@@ -286,7 +285,11 @@ export class Ledger {
   }
 
   /** The position with these facts, and without any that no rule can ask for by now. */
-  write(position: Position, facts: Facts, now: number): Position {
+  write(
+    position: Readonly<Pick<FsmSnapshot, 'state' | 'context'>>,
+    facts: Facts,
+    now: number,
+  ): Pick<FsmSnapshot, 'state' | 'context'> {
     const kept = [...facts.tools].flatMap(([tool, { facts: all, lostAt }]) => {
       const left = this.#bounded(tool, all, lostAt, now);
       return left.facts.length === 0 && left.lostAt === undefined ? [] : [[tool, left] as const];
@@ -472,8 +475,8 @@ function valueOfTruth(truth: Truth): Value {
 }
 
 /**
- * A value to compare: the digest of anything but a list, as a text; of a list or an object a list of
- * digests. `undefined` where it is missing, and for a list of no members or too many.
+ * A value to compare: the digest of anything but a list, as a text; of a list or an object a list
+ * of digests. `undefined` where it is missing, and for a list of no members or too many.
  */
 export function membersOf(value: unknown, salt: string): string | readonly string[] | undefined {
   if (value === MISSING) return undefined;
@@ -515,7 +518,7 @@ function isAsked(fact: Fact, { kind, outcome, withinMs, consumes }: Asker, now: 
 }
 
 /**
- * Of facts that differ in their times only, the newest, for windows; and the oldest, which is not
+ * Of facts that differ in their times only, the newest, for windows. The oldest too, which is not
  * later than now even if the clock was set back.
  */
 function endsOfEach(facts: readonly Fact[]): readonly Fact[] {

@@ -90,12 +90,12 @@ class Gate<
   }
 
   /** See {@link StateMachineGateConstructor.fromOrder}. */
-  static fromOrder<K extends string, M extends string, D extends string>(
+  static fromOrder<K extends string, M extends string, D extends string, N extends string>(
     rules: OrderRules<K, M, D>,
-    options?: OrderOptions<M, D>,
-  ): Gate<K | M, K | M, never, string> {
+    options?: OrderOptions<N, D>,
+  ): Gate<K | M | N, K | M | N, never, string> {
     const definition = Definition.ofOrder(rules, options);
-    const gate = new Gate<K | M, K | M, never, string>(definition);
+    const gate = new Gate<K | M | N, K | M | N, never, string>(definition);
     for (const binding of definition.order?.bindings ?? [])
       gate.#tools.set(binding.tool, [checkBinding(definition.model, binding)]);
     return gate;
@@ -453,19 +453,25 @@ export interface StateMachineGateConstructor {
     options?: GateOptions,
   ): Gate<S, E>;
   /**
-   * A gate of rules, without a machine: this tool after that one, within two minutes, with the same
-   * account, five times an hour, up to an amount. What counts are the calls before. A tool that
-   * rules only name is always available. A run's state is the set of what holds now, as text:
-   * `{checkout, verify_identity}`. Further bindings name these tools in place of states:
+   * A gate of rules, without a machine: this tool after that one, within two minutes and with the
+   * same account. Or five times an hour, or up to an amount. What counts are the calls before. A
+   * tool that rules only name is always available. A run's state is the set of what holds now, as
+   * text: `{checkout, verify_identity}`. Further bindings name these tools in place of states:
    * `bindPrompt('receipt', 'pay')`.
    *
    * @throws InterlockError `ERR_INTERLOCK_CONFIG` for rules of the wrong shape, and for rules by
    * which some tool could never be called
    */
-  fromOrder<const K extends string, const M extends string = never, const D extends string = never>(
+  fromOrder<
+    const K extends string,
+    const M extends string = never,
+    const D extends string = never,
+    const N extends string = never,
+    const P extends string = never,
+  >(
     rules: OrderRules<K, M, D>,
-    options?: OrderOptions<M, NoInfer<D>>,
-  ): Gate<K | M, K | M, never, string>;
+    options?: OrderOptions<N, D | P>,
+  ): Gate<K | M | N, K | M | N, never, string>;
   readonly prototype: Gate;
 }
 

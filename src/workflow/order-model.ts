@@ -11,6 +11,7 @@ import {
   type BoundState,
   holds,
   type Model,
+  type MoveOfCall,
   type Next,
   type Position,
 } from './position.ts';
@@ -156,12 +157,14 @@ export class OrderModel implements Model {
   effectOf(event: string): {
     readonly adds: readonly string[];
     readonly removes: readonly string[];
+    readonly uses: readonly string[];
   } {
     const { adds, uses, undoes } = this.#effect(event);
     const undone = undoes.flatMap((tool) => this.#marks.get(tool) ?? []);
     return {
       adds: adds.map(({ name }) => name),
-      removes: [...undone, ...uses].map(({ name }) => name),
+      removes: undone.map(({ name }) => name),
+      uses: uses.map(({ name }) => name),
     };
   }
 
@@ -268,6 +271,31 @@ export class OrderModel implements Model {
     return textOf(placed.sort(([a], [b]) => a - b).map(([, name]) => name));
   }
 
+  mayBecome(before: string, after: string, move?: MoveOfCall): boolean {
+    const [from, to] = [readText(before), readText(after)];
+    if (from === undefined || to === undefined) return false;
+    const { event = null, tool = '' } = move ?? {};
+    const { adds, uses, undoes } = this.#effect(event ?? '');
+    const undone = undoes.flatMap((each) => this.#marks.get(each) ?? []);
+    // A call that fails may use calls up, too, and some rules count it.
+    const own = [...(this.#marks.get(tool) ?? []), ...this.#effect(tool).uses];
+    const open = new Set(
+      [...uses, ...own.filter(({ leaf }) => !isSure(leaf) || leaf.consumes !== 'never')].map(
+        ({ name }) => name,
+      ),
+    );
+    const expected = new Set(from);
+    for (const { name } of undone) expected.delete(name);
+    for (const { name, leaf } of adds)
+      if (isSure(leaf)) expected.add(name);
+      else open.add(name);
+    const isTimed = (name: string): boolean =>
+      this.#named.get(name)?.leaf.withinMs !== Number.POSITIVE_INFINITY;
+    return [...new Set([...expected, ...to])].every(
+      (name) => expected.has(name) === to.has(name) || open.has(name) || isTimed(name),
+    );
+  }
+
   #effect(event: string): Effect {
     return this.effects.get(event) ?? NO_EFFECT;
   }
@@ -281,6 +309,13 @@ const BARE_FACT = Object.freeze({
   isUndone: false,
   count: 1,
 } as const);
+
+/** Whether one success is enough for the mark. */
+function isSure({ times, distinct, tests, outcome }: Leaf): boolean {
+  const isAny = tests.length === 0 && outcome !== 'failed';
+  // A call without a value there is none of different values.
+  return isAny && times === 1 && distinct === undefined;
+}
 
 function groupByTool(marks: readonly Mark[]): ReadonlyMap<string, readonly Mark[]> {
   const groups = new Map<string, Mark[]>();

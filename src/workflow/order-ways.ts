@@ -12,6 +12,8 @@ interface Action {
   readonly when: BoundState;
   readonly adds: readonly string[];
   readonly removes: readonly string[];
+  /** What else it removes, if it uses up the last one. */
+  readonly uses: readonly string[];
 }
 
 /** A tool that is to be done, or is not to be. */
@@ -70,7 +72,11 @@ export class OrderWays {
     const costs = new Costs(actions, from);
     if (costs.of(goal) === Number.POSITIVE_INFINITY) return this.#isWhole ? NO_WAY : NOT_KNOWN;
     const found = shortest(goal, actions, from);
-    if (found === 'none') return this.#isWhole ? NO_WAY : NOT_KNOWN;
+    if (found === 'none') {
+      // A run may have several successes of what is used up, so that a way leaves some.
+      const isSure = shortest(goal, actions.flatMap(withLeft), from) === 'none';
+      return this.#isWhole && isSure ? NO_WAY : NOT_KNOWN;
+    }
     const path = found === 'too far' ? stepByStep(goal, actions, from) : found;
     return path === undefined ? NOT_KNOWN : { path: Object.freeze(path), foreseen: true };
   }
@@ -92,6 +98,11 @@ function helping(goal: BoundState, actions: readonly Action[]): readonly Action[
   }
   // Binding order decides among equally short ways.
   return actions.filter((action) => chosen.has(action));
+}
+
+/** The action, and the same one where it leaves some of what it uses. */
+function withLeft(action: Action): readonly Action[] {
+  return action.uses.length === 0 ? [action] : [action, { ...action, uses: [] }];
 }
 
 /** Searches breadth first, as long as there are few sets. */
@@ -255,14 +266,14 @@ function literalsOf(goal: BoundState, wanted: boolean): readonly Literal[] {
 }
 
 /** What an action may change. */
-function outcomes({ adds, removes }: Action): readonly Literal[] {
-  const removed = removes.map((name) => ({ name, isDone: false }));
+function outcomes({ adds, removes, uses }: Action): readonly Literal[] {
+  const removed = [...removes, ...uses].map((name) => ({ name, isDone: false }));
   return [...removed, ...adds.map((name) => ({ name, isDone: true }))];
 }
 
-function doneAfter({ adds, removes }: Action, before: Done): Done {
+function doneAfter({ adds, removes, uses }: Action, before: Done): Done {
   const done = new Set(before);
-  for (const name of removes) done.delete(name);
+  for (const name of [...removes, ...uses]) done.delete(name);
   for (const name of adds) done.add(name);
   return done;
 }

@@ -426,7 +426,7 @@ class Marks {
     marks.push({ name, leaf: { ...asked, same: [], when: undefined }, kind });
   }
 
-  /** The same for leaves that count the same calls, whatever the arguments of the caller's. */
+  /** The same for leaves that count the same calls, with any arguments of this call. */
   #keyOf(
     { tool, outcome, withinMs, tests, times, distinct, consumes }: Leaf,
     kind: string,

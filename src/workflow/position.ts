@@ -133,11 +133,20 @@ export interface Model {
   readonly ledger?: Ledger | undefined;
   /** For rules only: what holds in a state; `undefined` for an unknown state. */
   doneIn?(state: string): readonly string[] | undefined;
-  /** For rules only: the names that an event makes hold, and those that it may take away. */
+  /**
+   * For rules only: the names that an event makes hold, and those that it takes away. Of what it
+   * uses up there may be some left.
+   */
   effectOf?(event: string): {
     readonly adds: readonly string[];
     readonly removes: readonly string[];
+    readonly uses: readonly string[];
   };
+  /**
+   * For rules only: whether a state may have become another one by a move, or without one by time
+   * alone. What depends on values, counts and times may hold afterwards or not.
+   */
+  mayBecome?(before: string, after: string, move?: MoveOfCall): boolean;
   /** For rules only: the tools whose success a tool undoes. */
   undoneBy?(tool: string): readonly string[];
   /** For rules only: a position that was saved at a time, with what holds at another one. */
@@ -146,6 +155,12 @@ export interface Model {
   decided?(position: Position, call: DecidedCall): Position;
   /** For rules only: what its run did before, at a time. */
   pastOf?(position: Position, now: number, unknown?: Past['unknown']): Past | undefined;
+}
+
+/** A move, as its entry in a trail tells of it. */
+export interface MoveOfCall {
+  readonly event: string | null;
+  readonly tool?: string | undefined;
 }
 
 /** When a run leaves a state by itself, and to which state. */

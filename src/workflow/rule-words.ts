@@ -3,7 +3,7 @@
  * rule reads.
  */
 import { waitWords, windowWords } from '../clock.ts';
-import { showDecimal } from './decimal.ts';
+import { type Decimal, showDecimal } from './decimal.ts';
 import type { CheckedLimit, Leaf } from './rules.ts';
 import { isSameName, type Part, retryAfter } from './verdict.ts';
 
@@ -25,10 +25,26 @@ export interface RefusedPart {
 /**
  * What the parts say to a model.
  *
- * @param isWhole whether to say also which call is missing, as a way does
+ * @param hasWay whether the way to the tool says already which calls are missing
  */
-export function partWords(parts: readonly Part[], isWhole = false): readonly string[] {
-  return parts.flatMap((each) => (!isWhole && isBare(each) ? [] : [wordsOf(each)]));
+export function partWords(parts: readonly Part[], hasWay: boolean): readonly string[] {
+  const beside = parts.filter((each) => !isBare(each));
+  // Of a call that no state refuses, the way says nothing.
+  return (beside.length === 0 && !hasWay ? parts : beside).map(wordsOf);
+}
+
+/** The parts without earlier tools whose names the client must not learn. */
+export function partsNaming(
+  parts: readonly Part[],
+  isTold: (tool: string) => boolean,
+): readonly Part[] {
+  return parts.flatMap((each): readonly Part[] => {
+    if (each.part === 'any') {
+      const told = partsNaming(each.parts, isTold);
+      return told.length === 0 ? [] : [{ ...each, parts: told }];
+    }
+    return 'leaf' in each && !isTold(each.leaf.tool) ? [] : [each];
+  });
 }
 
 export function partsToTell(parts: readonly Part[]): readonly RefusedPart[] {
@@ -76,10 +92,10 @@ function wordsOf(part: Part): string {
     case 'after':
       return afterWords(part);
     case 'notAfter': {
-      const { tool, withinMs, outcome, times } = part.leaf;
+      const { withinMs, outcome, times } = part.leaf;
       const often = times > 1 ? `${times} times ` : '';
       const what = outcome === 'failed' ? 'failed' : outcome === 'any' ? 'was called' : 'succeeded';
-      const call = `${tool}${agreement(part.leaf).replace(/,$/, '')}`;
+      const call = barringWords(part.leaf);
       if (withinMs === Number.POSITIVE_INFINITY) return `${call} ${what} ${often}before`;
       return `${call} ${what} ${often}less than ${windowWords(withinMs)} ago${again(part)}`;
     }
@@ -107,33 +123,51 @@ function afterWords({ leaf, near, count }: Extract<Part, { part: 'after' }>): st
   const { tool, withinMs, times, distinct, tests, outcome } = leaf;
   if (outcome === 'failed') return `${tool} must have failed before`;
   const window = windowWords(withinMs);
+  const values = valuesNeeded(leaf, near === 'other' ? tool : 'it');
+  const isOne = times === 1 && tests.length === 0;
+  if (near === 'other' && isOne && values !== '') return values;
   if (near === 'late' && times === 1)
     return `call ${tool} again: its answer is older than ${window}`;
   if (near === 'used' && times === 1)
-    return `call ${tool} again${agreement(leaf)}: each of its successes counts once`;
+    return `call ${tool} again${sameWords(leaf)}: each of its successes counts once`;
   const often = times > 1 ? ` ${times} times` : '';
   const different = distinct === undefined ? '' : ` with different ${distinct.path}`;
   const tested = tests.map(
     ({ from, said }) =>
       `, with ${from === 'args' ? 'arguments' : 'a result'} ${conditionWords(said)}`,
   );
-  const made = times > 1 && count > 0 ? ` (${count} so far)` : '';
-  const lasting = withinMs === Number.POSITIVE_INFINITY ? '' : `: it counts for ${window}`;
-  const what = `${often}${different}${tested.join('')}${made}${lasting}`;
-  return `call ${tool}${agreement(leaf)} first${what}`;
+  const made = times > 1 && count > 0 && distinct === undefined ? ` (${count} so far)` : '';
+  const lasting = withinMs === Number.POSITIVE_INFINITY ? [] : [`it counts for ${window}`];
+  const also = [...(values === '' ? [] : [valuesNeeded(leaf, 'it')]), ...lasting];
+  const more = also.length === 0 ? '' : `: ${also.join(', and ')}`;
+  return `call ${tool}${sameWords(leaf)} first${often}${different}${tested.join('')}${made}${more}`;
 }
 
-/** `with the same order_id`, `so that its result has to_account as accountId`. */
-function agreement({ same }: Leaf): string {
-  if (same.length === 0) return '';
-  if (same.every(isSameName))
-    return ` with the same ${same.map(({ own }) => own.path).join(' and ')}`;
-  const pairs = same.map(({ own, earlier }) =>
-    earlier.from === 'result'
-      ? `${own.path} must be ${withArticle(earlier.path)} that it returned`
-      : `its ${earlier.path} the same as ${own.path} here`,
-  );
-  return `, ${pairs.join(' and ')},`;
+/** `with the same order_id`; empty where the two calls name their values otherwise. */
+function sameWords({ same }: Leaf): string {
+  if (same.length === 0 || !same.every(isSameName)) return '';
+  return ` with the same ${same.map(({ own }) => own.path).join(' and ')}`;
+}
+
+/** `to_account must be an accountId that get_balance returned`; empty as above. */
+function valuesNeeded({ same }: Leaf, tool: string): string {
+  if (same.every(isSameName)) return '';
+  return same
+    .map(({ own, earlier }) => {
+      const how = earlier.from === 'result' ? 'returned' : 'was called with';
+      return `${own.path} must be ${withArticle(earlier.path)} that ${tool} ${how}`;
+    })
+    .join(' and ');
+}
+
+/** Which earlier call stands in the way: `reject with the same id`. */
+function barringWords(leaf: Leaf): string {
+  if (leaf.same.every(isSameName)) return `${leaf.tool}${sameWords(leaf)}`;
+  const values = leaf.same.map(({ own, earlier }) => {
+    const where = earlier.from === 'result' ? 'a result' : 'arguments';
+    return `${where} that has ${own.path} as ${earlier.path}`;
+  });
+  return `a call of ${leaf.tool} with ${values.join(' and ')}`;
 }
 
 function withArticle(word: string): string {
@@ -144,24 +178,37 @@ function conditionWords(said: unknown): string {
   if (typeof said === 'function') return 'that a rule accepts';
   const members = Object.entries(said as Record<string, unknown>);
   const isPlain = members.every(([, value]) => typeof value !== 'object' || value === null);
-  if (!isPlain) return `that meet ${JSON.stringify(said)}`;
+  if (!isPlain) return `as ${JSON.stringify(said)} asks`;
   return members.map(([path, value]) => `${path} ${JSON.stringify(value)}`).join(' and ');
 }
 
+/** A limit as lists say it: `At most 5 in 5 minutes.` */
+export function limitNote(limit: CheckedLimit): string {
+  const some = limit.when === undefined ? '' : 'For some calls: ';
+  const words = `${some}${limitWords(limit)}.`;
+  // An argument's name stays as it is.
+  return limit.sum === undefined || some !== '' ? words.replace(/^at/, 'At') : words;
+}
+
+/** @param part where it refuses a call: what is left of it, and when it leaves room again */
 function limitWords(
   { times, sum, withinMs, same, outcome }: CheckedLimit,
-  part: Extract<Part, { part: 'limit' }>,
+  part?: Extract<Part, { part: 'limit' }>,
 ): string {
   const window = withinMs === Number.POSITIVE_INFINITY ? '' : ` in ${windowWords(withinMs)}`;
   const each =
     same.length === 0 ? '' : ` for each ${same.map(({ own }) => own.path).join(' and ')}`;
   const kind = outcome === 'failed' ? ' that fail' : '';
-  if (sum === undefined) return `at most ${times}${kind}${each}${window}${again(part)}`;
+  const when = part === undefined ? '' : again(part);
+  if (sum === undefined) return `at most ${times}${kind}${each}${window}${when}`;
   const { source, bound, isIncluded } = sum;
   const most = `${isIncluded ? 'at most' : 'less than'} ${showDecimal(bound)}`;
-  const left =
-    part.left === undefined
-      ? ', and an earlier amount is not known'
-      : `, and ${showDecimal(part.left)} is left`;
-  return `${source.path} may add up to ${most}${each}${window}${left}${again(part)}`;
+  const left = part === undefined ? '' : leftWords(part.left, isIncluded);
+  return `${source.path} may add up to ${most}${each}${window}${left}${when}`;
+}
+
+function leftWords(left: Decimal | undefined, isIncluded: boolean): string {
+  return left === undefined
+    ? ', and an earlier amount is not known'
+    : `, and ${isIncluded ? '' : 'less than '}${showDecimal(left)} is left`;
 }

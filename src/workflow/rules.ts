@@ -14,12 +14,13 @@ import {
   parsePath,
 } from './condition.ts';
 import { type Decimal, decimalOf } from './decimal.ts';
-import { ANY_STATE } from './position.ts';
 
 /** Milliseconds, or one whole number with a unit: `'500ms'`, `'30s'`, `'2m'`, `'24h'`, `'7d'`. */
 export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`;
 
-/** A condition on a call's arguments, or a function of them: quick, synchronous, without effects. */
+/**
+ * A condition on a call's arguments, or a function of them: quick, synchronous, without effects.
+ */
 export type ArgumentsCondition = Condition | ((args: Readonly<Record<string, unknown>>) => boolean);
 
 /** A condition on what a call answered, or a function of it. As {@link ArgumentsCondition}. */
@@ -38,10 +39,10 @@ export interface PastCall<N extends string = string> {
    */
   readonly within?: Duration | undefined;
   /**
-   * The values in which the two calls must agree: paths into the arguments, or a table from a path
-   * of this call's arguments to the earlier call's value. Values agree where their JSON is equal.
-   * Of lists, `after` needs each member of this call's among the earlier's, and `notAfter` one in
-   * common. Default: any call counts.
+   * The values in which the two calls must agree. That is a list of paths into the arguments, or a
+   * table from a path of this call's arguments to the earlier call's value. Values agree where
+   * their JSON is equal. Of lists, `after` needs each member of this call's among the earlier's,
+   * and `notAfter` one in common. Default: any call counts.
    */
   readonly same?: readonly string[] | { readonly [path: string]: EarlierValue } | undefined;
   /**
@@ -240,20 +241,24 @@ function unitOf(unit: string): number {
   return UNITS[unit as keyof typeof UNITS];
 }
 
-const outcomes = () => z._default(z.enum(['succeeded', 'failed', 'any']), 'succeeded');
-const times = () => z.int().check(z.minimum(1), z.maximum(MOST_TIMES));
+function outcomes() {
+  return z._default(z.enum(['succeeded', 'failed', 'any']), 'succeeded');
+}
 
-const pastShape = () => ({
-  tool: z.string().check(z.minLength(1)),
-  within: z.optional(z.unknown()),
-  same: z.optional(z.unknown()),
-  when: z.optional(z.unknown()),
-  args: z.optional(z.unknown()),
-  result: z.optional(z.unknown()),
-  outcome: outcomes(),
-  times: z.optional(times()),
-  distinct: z.optional(z.unknown()),
-});
+function pastShape() {
+  return {
+    tool: z.string().check(z.minLength(1)),
+    within: z.optional(z.unknown()),
+    same: z.optional(z.unknown()),
+    when: z.optional(z.unknown()),
+    args: z.optional(z.unknown()),
+    result: z.optional(z.unknown()),
+    outcome: outcomes(),
+    times: z.optional(z.int().check(z.minimum(1), z.maximum(MOST_TIMES))),
+    distinct: z.optional(z.unknown()),
+  };
+}
+
 const pastSchema = lazyOptions(pastShape);
 const earlierSchema = lazyOptions(() => ({
   ...pastShape(),
@@ -518,7 +523,8 @@ function parseSum(
 
 /** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
 export function checkName(what: string, name: unknown): void {
-  if (typeof name === 'string' && name !== '' && name !== ANY_STATE) return;
+  // In expressions of states "*" is any state.
+  if (typeof name === 'string' && name !== '' && name !== '*') return;
   throw fault(what, `expected the name of a tool, got ${showValue(name)}`);
 }
 

@@ -18,6 +18,8 @@ export interface Stand {
   readonly sight?: Sight | undefined;
   /** The tools of which each call is refused now, in any state. Absent: none. */
   readonly closed?: ReadonlySet<string> | undefined;
+  /** The tools that are at a limit now. Absent: none. */
+  readonly spent?: ReadonlyMap<string, unknown> | undefined;
 }
 
 /**
@@ -61,9 +63,10 @@ export class Together {
    */
   available(stands: readonly Stand[]): readonly string[] {
     const available = this.#availableIn(stands);
-    const hidden = stands.flatMap(({ sight, closed }) => [
+    const hidden = stands.flatMap(({ sight, closed, spent }) => [
       ...(sight?.hidden ?? []),
       ...(closed ?? []),
+      ...(spent?.keys() ?? []),
     ]);
     return hidden.length === 0 ? available : available.filter((tool) => !hidden.includes(tool));
   }

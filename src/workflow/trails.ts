@@ -72,7 +72,8 @@ function faultOf(
   if (before !== undefined && seq !== before.seq + 1) return 'missing';
   // Another deployment may have another name for the same state.
   const isSameDeployment = before === undefined || before.workflowVersion === workflowVersion;
-  if (from !== state && isSameDeployment && !isFreeze(entry)) return 'from';
+  const isThere = from === state || workflow.mayBecome(state, from) === true;
+  if (!isThere && isSameDeployment && !isFreeze(entry)) return 'from';
   if (to === undefined || workflowVersion !== workflow.version) return undefined;
   if (!workflow.hasState(to)) return 'state';
   return isMoveOf(workflow, entry, to) ? undefined : 'event';
@@ -87,10 +88,12 @@ function isFreeze({ event, to }: TrailEntry): boolean {
 function isMoveOf(workflow: Workflow, entry: TrailEntry, to: string): boolean {
   const { from, event, payload, kind, outcome } = entry;
   if (!workflow.hasState(from)) return true;
-  if (event === null) return from === to;
   if (outcome === 'refused' && kind === 'loop') return true;
   // A machine may have an event of the same name as such a move. Then either is possible.
   if (isOwnMove(workflow, entry, to)) return true;
+  const isByRules = workflow.mayBecome(from, to, entry);
+  if (isByRules !== undefined) return isByRules;
+  if (event === null) return from === to;
   if (!workflow.handles(from, event)) return from === to;
   return !workflow.isFlat || workflow.next({ state: from }, event, payload).position.state === to;
 }

@@ -180,12 +180,16 @@ export type Verdict =
       readonly parts: readonly Part[];
     };
 
-/** Judges one call by one rule. */
-export function judge(demands: Demands, past: Past, call: OwnCall): Verdict {
+/**
+ * Judges one call by one rule.
+ *
+ * @param call `undefined`: any call of the tool, so that only what refuses each of them counts
+ */
+export function judge(demands: Demands, past: Past, call: OwnCall | undefined): Verdict {
   return new Judgement(past, call).of(demands);
 }
 
-/** The parts of a rule that refuse each call, whatever its arguments. */
+/** The parts of a rule that refuse each call, with any arguments. */
 export function partsAgainstAll(demands: Demands, past: Past): readonly Part[] {
   const notAfter = demands.notAfter.filter(
     ({ when, same }) => when === undefined && same.length === 0,
@@ -202,8 +206,8 @@ export function holdsFor(leaf: Leaf, kind: 'after' | 'notAfter', past: Past): bo
 }
 
 /**
- * The limits that refuse each call of the tool now, whatever its arguments; and when one of them
- * leaves room again.
+ * The limit that refuses each call of the tool now, with any arguments, and when it leaves room
+ * again.
  */
 export function exhausted(limits: readonly CheckedLimit[], past: Past): Part | undefined {
   const judgement = new Judgement(past, undefined);
@@ -247,7 +251,7 @@ class Judgement {
     this.#call = call;
     for (const { demands, claimedAt, noted } of past.unknown) {
       if (demands === undefined) continue;
-      // What such a call uses up, nobody else may.
+      // What such a call uses up, no other call may.
       const { uses } = usesOf(demands, { ...past, now: claimedAt, unknown: [] }, noted);
       for (const [tool, id] of uses) {
         const found = past.facts
@@ -263,7 +267,7 @@ class Judgement {
     if (unclear.length > 0) return { allows: false, reason: 'arguments', parts: unclear };
     const missing = after === undefined ? [] : this.#missing(after, false);
     for (const each of notAfter) {
-      if (each.when !== undefined && this.#truth(each.when) === false) continue;
+      if (this.#isLetOff(each)) continue;
       const part = this.#barred(each);
       if (part !== undefined) missing.push(part);
     }
@@ -271,7 +275,7 @@ class Judgement {
     if (missing.length > 0) return { allows: false, reason: 'order', parts: missing };
     const spent: Part[] = [];
     for (const each of limits) {
-      if (each.when !== undefined && this.#truth(each.when) === false) continue;
+      if (this.#isLetOff(each)) continue;
       const part = this.limitPart(each);
       if (part !== undefined) spent.push(part);
     }
@@ -280,6 +284,12 @@ class Judgement {
     const uses = this.#uses.map(({ used }) => used);
     const usesOfCalls = this.#uses.flatMap(({ used, ofCalls }) => (ofCalls ? [used] : []));
     return { allows: true, uses, usesOfCalls };
+  }
+
+  /** Whether the call's values are none that it is about. Without a call some may be. */
+  #isLetOff({ when, same }: Pick<Leaf, 'when' | 'same'>): boolean {
+    if (when !== undefined && this.#truth(when) === false) return true;
+    return this.#call === undefined && same.length > 0;
   }
 
   /** Whether a success of the tool stands that no call has used up, or may stand. */
@@ -370,7 +380,7 @@ class Judgement {
     return all;
   }
 
-  /** The facts that count for a leaf, whatever its `same`. */
+  /** The facts that count for a leaf, before its `same` is asked. */
   counting(leaf: Leaf, kind: 'after' | 'notAfter'): readonly Fact[] {
     const { now, ledger, isDone, unknown } = this.#past;
     const { tool, outcome, withinMs, tests, consumes } = leaf;
@@ -657,7 +667,7 @@ function differing(facts: readonly Fact[], place: number, isNeeded: boolean): nu
   const values = facts.map((each) => each.values[place] ?? null);
   const known = new Set(values.filter((each) => typeof each === 'string'));
   if (!isNeeded) return known.size + values.filter((each) => typeof each !== 'string').length;
-  // Two types may be two spellings of one value, and `null` is nobody.
+  // Two types may be two spellings of one value, and `null` is no value.
   const ofType = new Map<string, number>();
   for (const [letter = ''] of known)
     if (letter !== NULL_LETTER) ofType.set(letter, (ofType.get(letter) ?? 0) + 1);

@@ -49,6 +49,7 @@ import {
   type FsmAction,
   type Model,
   type Move,
+  type MoveOfCall,
   type Next,
   type Position,
   stateFault,
@@ -136,7 +137,7 @@ export class Workflow {
   readonly ledger: Ledger | undefined;
   /** By tool, or by glob. A tool without limits has no entry. */
   readonly #limits: ReadonlyMap<string, readonly CheckedLimit[]>;
-  /** The tools that a limit of no calls closes. Any other tool is below its limits without facts. */
+  /** The tools that a limit of no calls closes. Without facts, no other tool is at its limit. */
   readonly #neverCalled: readonly string[];
 
   readonly #definition: Definition;
@@ -299,11 +300,15 @@ export class Workflow {
     );
   }
 
-  /** Whether what a run did before allows a call; `undefined` where only the state decides. */
+  /**
+   * Whether what a run did before allows a call; `undefined` where only the state decides.
+   *
+   * @param call `undefined`: any call of the tool
+   */
   judge(
     { demands }: Pick<CallBinding, 'demands'>,
     past: Past | undefined,
-    call: OwnCall,
+    call: OwnCall | undefined,
   ): Verdict | undefined {
     if (demands === undefined || past === undefined) return undefined;
     let verdict: Verdict | undefined;
@@ -354,30 +359,40 @@ export class Workflow {
     return this.#model.undoneBy?.(tool) ?? [];
   }
 
-  /** The parts of its rules that refuse each call of a tool, whatever its arguments. */
+  /** The parts of its rules that refuse each call of a tool, with any arguments. */
   partsAgainst(tool: string, past: Past): readonly Part[] {
     const demands = this.demandsOf(tool);
     return demands === undefined ? [] : partsAgainstAll(demands, past);
   }
 
-  /** Whether each call of a tool is over a limit, whatever its arguments. */
+  /** Whether each call of a tool is over a limit, with any arguments. */
   isSpent(tool: string, position: Position, now: number): boolean {
     const limits = this.#limits.get(this.keyOf(tool));
     const past = limits && this.pastOf(position, now);
     return past !== undefined && exhausted(limits ?? [], past) !== undefined;
   }
 
+  /** How often, and how much, a tool may be called. */
+  limitsOf(tool: string): readonly CheckedLimit[] {
+    return this.#limits.get(this.keyOf(tool)) ?? [];
+  }
+
   /** The tools of which each call is over a limit, whatever its arguments. */
   spentTools(past: Past | undefined): ReadonlyMap<string, Part> {
     if (past === undefined || this.#limits.size === 0) return NO_PARTS;
     const spent = new Map<string, Part>();
-    for (const tool of new Set([...past.facts.tools.keys(), ...this.#neverCalled])) {
+    // Any other tool has no call that counts.
+    const counted = past.unknown.map(({ tool }) => tool);
+    for (const tool of new Set([...past.facts.tools.keys(), ...counted, ...this.#neverCalled])) {
       const limits = this.#limits.get(tool);
-      if (limits === undefined) continue;
-      // A call of unknown outcome may come again, and does not stand in its own way.
-      const unknown = past.unknown.filter((each) => each.tool !== tool);
-      const part = exhausted(limits, { ...past, unknown });
-      if (part !== undefined) spent.set(tool, part);
+      const part = limits && exhausted(limits, past);
+      if (limits === undefined || part === undefined) continue;
+      // A call of unknown outcome may be tried again, and its retry is the same use.
+      const mayRetry = past.unknown.some((own) => {
+        const others = past.unknown.filter((each) => each !== own);
+        return own.tool === tool && exhausted(limits, { ...past, unknown: others }) === undefined;
+      });
+      if (!mayRetry) spent.set(tool, part);
     }
     return spent;
   }
@@ -387,7 +402,7 @@ export class Workflow {
     return this.ledger?.changesWithin(this.ledger.read(position), updatedAt, now) === true;
   }
 
-  /** What lists show of a position that was saved at a time, at another one: the same text if so. */
+  /** A text that is the same where lists show the same of a position that was saved at a time. */
   shownAt(position: Position, updatedAt: number, now: number): string {
     const { state } = this.standAt(position, updatedAt, now);
     const spent = [...this.spentTools(this.pastOf(position, now)).keys()];
@@ -402,6 +417,14 @@ export class Workflow {
     unknown: Past['unknown'] = [],
   ): Position {
     return this.#model.standAt?.(position, updatedAt, now, unknown) ?? position;
+  }
+
+  /**
+   * For rules: whether a state may have become another one by a move, or by time alone; `undefined`
+   * for other machines.
+   */
+  mayBecome(before: string, after: string, move?: MoveOfCall): boolean | undefined {
+    return this.#model.mayBecome?.(before, after, move);
   }
 
   /** Whether the state may handle the event; a guard may still stop it. */
@@ -784,6 +807,17 @@ export class Workflow {
       'ERR_INTERLOCK_CONFIG',
       `no run of workflow "${this.id}" begins in ${showValue(asked)}; ${right}`,
     );
+  }
+
+  /**
+   * Where a run begins anew. The limits of a machine's tools go on counting, or a client that ends
+   * its run would have them reset. Under rules all begins anew.
+   */
+  startAfter(before: Position): Position {
+    const { ledger, start } = this;
+    if (ledger === undefined || this.isOrder) return start;
+    // No time has passed yet that any call of it would be too old for.
+    return ledger.write(start, ledger.read(before), 0);
   }
 
   /**

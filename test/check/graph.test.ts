@@ -384,7 +384,7 @@ describe('the graph of rules of order', () => {
         },
         close: { after: 'approve' },
       },
-      { needs: { signed_in: 'look' } },
+      { needs: { signed_in: 'card' } },
     );
     gate.bindTool('sum_up', { all: ['look', { not: 'approve' }] });
     const graph = workflowGraph(gate);
@@ -394,7 +394,7 @@ describe('the graph of rules of order', () => {
     expect(words).toEqual([
       'get_balance --before--> transfer: same to = accountId of its result, within 2 minutes',
       'approve --before--> transfer: 2 times, different by, if amount > 10000',
-      'look --before--> transfer: if fast is there',
+      'card --before--> transfer: if fast is there',
       'card --before--> *1: ',
       'cash --before--> *1: ',
       '*1 --before--> transfer: if a function says so',
@@ -419,9 +419,9 @@ describe('the graph of rules of order', () => {
         says: 'amount below 0.5 for each to if kind in a, b',
       },
     ]);
-    expect(activeNodes(gate, '{"get_balance within 2 minutes", look}')).toEqual([
+    expect(activeNodes(gate, '{"get_balance within 2 minutes", card}')).toEqual([
       'get_balance',
-      'look',
+      'card',
     ]);
     expect(JSON.parse(JSON.stringify(graph))).toEqual(graph);
   });

@@ -504,3 +504,23 @@ describe('runs.restart()', () => {
     );
   });
 });
+
+describe('a run that begins anew', () => {
+  it('goes on counting for the limits of a machine’s tools', async () => {
+    const gate = new StateMachineGate({
+      id: 'shop',
+      initial: 'open',
+      states: { open: { on: { PAY: 'paid' } }, paid: { type: 'final' } },
+    }).bindTool('cart.pay', 'open', { success: 'PAY', limit: { times: 2, within: '1h' } });
+    const app = await scene({ ...BY_PRINCIPAL, workflow: gate });
+    const ann = await app.client('ann');
+    await ann.calls('cart.pay');
+    await ann.calls('cart.pay');
+    await ann.isRefused('cart.pay', 'limit');
+    expect(await app.runs.restart(ANN)).toMatchObject({ restarted: true });
+    await ann.isRefused('cart.pay', 'limit');
+    app.clock.advance(60 * MINUTE);
+    await ann.calls('cart.pay');
+    expect(app.errors).toEqual([]);
+  });
+});

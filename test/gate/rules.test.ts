@@ -1,11 +1,29 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { memoryStore, type OrderRules, StateMachineGate } from '../../src/index.ts';
+import {
+  explain,
+  managedHandle,
+  memoryStore,
+  type OrderRules,
+  replayTrail,
+  StateMachineGate,
+  whatIf,
+} from '../../src/index.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
-import { callOf } from '../helpers/raw.ts';
-import { refusalOf, remember, rulesApp, timedBy } from '../helpers/rules-app.ts';
-import { pass, passUntil } from '../helpers/scene.ts';
+import { callOf, type WireMessage } from '../helpers/raw.ts';
+import {
+  type Caller,
+  type RulesApp,
+  refusalOf,
+  remember,
+  rulesApp,
+  timedBy,
+} from '../helpers/rules-app.ts';
+import { pass, passUntil, sceneOfBothEras } from '../helpers/scene.ts';
 import { makeSqliteFile } from '../helpers/sqlite-file.ts';
+import { ask } from '../helpers/two-eras.ts';
+
+type AnyGate = StateMachineGate<string, string>;
 
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
@@ -439,6 +457,440 @@ describe('bounded memory', () => {
     await caller.mayNot('post', 'arguments', {});
     await caller.may('ban', { ids });
     await caller.mayNot('post', 'guard', { to: 'any' });
+  });
+});
+describe('one meaning everywhere', () => {
+  /** What a list, the status tool, `runs.read()`, `explain()` and a call say of a tool. */
+  async function saidOf(app: RulesApp, caller: Caller, gate: AnyGate, tool: string) {
+    const view = await app.runs.read(caller.run);
+    const explained = explain(gate, view).tools.find((each) => each.tool === tool);
+    const { structuredContent } = await caller.may('where');
+    const [status] = structuredContent.workflows as { says: string; next: { tool: string }[] }[];
+    const list = (await caller.tools()).includes(tool);
+    // Last, since it counts.
+    const call = refusalOf(await caller.call(tool, {}));
+    const isOpen = {
+      list,
+      status: status?.next.some((each) => each.tool === tool),
+      view: view?.available.includes(tool),
+      explained: explained?.shown,
+      call: call.reason === undefined,
+    };
+    return { isOpen, call, explained, status };
+  }
+
+  const EACH = ['list', 'status', 'view', 'explained', 'call'] as const;
+  const all = (is: boolean) => Object.fromEntries(EACH.map((each) => [each, is]));
+
+  const forms = {
+    'a window of `after`': [
+      { pay: { after: { tool: 'look', within: '2m' } } },
+      async (app, caller) => {
+        await caller.may('look');
+        return () => void app.clock.advance(2 * MINUTE);
+      },
+      'state',
+      'pay is not available yet: call look again: its answer is older than 2 minutes.',
+    ],
+    'a limit that is reached': [
+      { pay: { limit: { times: 2, within: '5m' } } },
+      async (app, caller) => {
+        await caller.may('pay');
+        app.clock.advance(110_000);
+        return () => {};
+      },
+      'limit',
+      'pay was not run, because it is at its limit: at most 2 in 5 minutes: again in 3 min 10 s.',
+    ],
+    'a call that bars it': [
+      { pay: { notAfter: { tool: 'reject', within: '5m' } } },
+      async (_, caller) => async () => void (await caller.may('reject')),
+      'state',
+      'pay is not available now: reject succeeded less than 5 minutes ago: again in 5 min.',
+    ],
+    'one success that is enough': [
+      { pay: { once: true } },
+      async () => () => {},
+      'state',
+      'pay is not available now: pay may succeed only once.',
+    ],
+  } as const satisfies Record<
+    string,
+    readonly [
+      OrderRules,
+      (app: RulesApp, caller: Caller) => Promise<() => void | Promise<void>>,
+      string,
+      string,
+    ]
+  >;
+
+  it.each(Object.entries(forms))('%s closes a tool for all of them at once', async (_, form) => {
+    const [rules, prepare, reason, words] = form;
+    const gate = StateMachineGate.fromOrder(rules as OrderRules, { id: 'w' });
+    const app = await rulesApp(gate, { ...LONG, gate: { statusTool: 'where' } });
+    const caller = await app.begin();
+    const close = await prepare(app, caller);
+    const open = await saidOf(app, caller, gate, 'pay');
+    expect(open.isOpen).toEqual(all(true));
+    expect(open.explained).not.toHaveProperty('refusal');
+    await close();
+    const shut = await saidOf(app, caller, gate, 'pay');
+    expect(shut.isOpen).toEqual(all(false));
+    expect(shut.call.reason).toBe(reason);
+    expect(shut.call.text).toContain(words);
+    if (shut.call.retryAfterMs !== undefined)
+      expect(shut.call.text).not.toContain('cannot be reached');
+    expect(shut.explained?.says).toBe(shut.call.text);
+    const { text: _text, ...told } = shut.call;
+    expect(shut.explained?.refusal).toEqual(told);
+  });
+
+  it('a window that is over opens the tool for all of them at once', async () => {
+    const gate = StateMachineGate.fromOrder(
+      { pay: { limit: { times: 1, within: '5m' } } },
+      { id: 'w' },
+    );
+    const app = await rulesApp(gate, { gate: { statusTool: 'where' } });
+    const caller = await app.begin();
+    await caller.may('pay');
+    app.clock.advance(5 * MINUTE - 1);
+    expect((await saidOf(app, caller, gate, 'pay')).isOpen).toEqual(all(false));
+    app.clock.advance(1);
+    expect((await saidOf(app, caller, gate, 'pay')).isOpen).toEqual(all(true));
+  });
+
+  it('`whatIf()` makes its calls at the time of the run, and they count', async () => {
+    const gate = StateMachineGate.fromOrder(
+      {
+        pay: { after: { tool: 'look', within: '2m' }, limit: { times: 1 } },
+        send: { after: { tool: 'look', consumes: true } },
+      },
+      { id: 'w' },
+    );
+    const app = await rulesApp(gate);
+    const caller = await app.begin();
+    await caller.may('look');
+    app.clock.advance(2 * MINUTE);
+    const view = await app.runs.read(caller.run);
+    const shown = (at: Parameters<typeof explain>[1]) =>
+      explain(gate, at).tools.flatMap(({ tool, shown: isShown }) => (isShown ? [tool] : []));
+    expect(shown(view)).toEqual(['look', 'send']);
+    const looked = whatIf(gate, view, { tool: 'look', outcome: 'succeeded' });
+    expect(shown(looked)).toEqual(['look', 'pay', 'send']);
+    const paid = whatIf(gate, looked, { tool: 'pay', outcome: 'succeeded' });
+    expect(shown(paid)).toEqual(['look', 'send']);
+    expect(whatIf(gate, paid, { tool: 'pay', outcome: 'succeeded' })).toMatchObject({
+      result: 'refused',
+      refusal: { reason: 'limit', parts: [{ part: 'limit', says: 'at most 1' }] },
+    });
+    const sent = [1, 2].reduce(
+      (at) => whatIf(gate, at, { tool: 'send', outcome: 'succeeded' }),
+      paid,
+    );
+    expect(shown(sent)).toEqual(['look']);
+  });
+
+  it('no refusal names a tool at its limit as available, or sends a model through it', async () => {
+    const gate = StateMachineGate.fromOrder(
+      {
+        look: { limit: { times: 1, within: '1h' } },
+        pay: { after: { tool: 'look', consumes: true } },
+      },
+      { id: 'w' },
+    );
+    const app = await rulesApp(gate);
+    const caller = await app.begin();
+    const before = await caller.mayNot('pay', 'state');
+    expect(before).toMatchObject({ available: ['look'], path: ['look'] });
+    await caller.may('look');
+    await caller.may('pay');
+    const { available, path, text } = await caller.mayNot('pay', 'state');
+    expect([available, path]).toEqual([[], undefined]);
+    expect(text).not.toContain('cannot be reached');
+  });
+
+  it('the status tool says when a tool at its limit may be called again', async () => {
+    const gate = StateMachineGate.fromOrder(
+      { pay: { limit: { times: 1, within: '5m' } } },
+      { id: 'w' },
+    );
+    const app = await rulesApp(gate, { gate: { statusTool: 'where' } });
+    const caller = await app.begin();
+    await caller.may('pay');
+    app.clock.advance(MINUTE);
+    const { status } = await saidOf(app, caller, gate, 'pay');
+    expect(status?.says).toContain('pay is at its limit: at most 1 in 5 minutes: again in 4 min.');
+    expect(status?.says).not.toContain('Nothing leads on');
+  });
+
+  it('a trail of rules replays, whatever windows closed and calls were counted', async () => {
+    const gate = StateMachineGate.fromOrder(
+      {
+        pay: {
+          after: [
+            { tool: 'look', within: '2m' },
+            { tool: 'approve', times: 2, distinct: 'by', consumes: true },
+            { tool: 'find', result: { status: 'open' } },
+          ],
+          notAfter: { tool: 'reject', within: '1m' },
+        },
+      },
+      { id: 'w' },
+    );
+    const app = await rulesApp(gate);
+    const caller = await app.begin();
+    for (let round = 0; round < 2; round++) {
+      await caller.may('find', { status: 'shut' });
+      await caller.may('find', { status: 'open' });
+      await caller.may('reject');
+      await caller.may('approve', { by: 'a' });
+      await caller.may('approve', { by: 'b' });
+      app.clock.advance(MINUTE);
+      await caller.may('look');
+      app.clock.advance(MINUTE);
+      await caller.may('pay');
+      app.clock.advance(2 * MINUTE);
+    }
+    const trail = await app.runs.history(caller.run);
+    expect(trail).toHaveLength(14);
+    expect(replayTrail(gate, trail)).toMatchObject({ faults: [] });
+    // What nothing but a call's success could do is still a fault.
+    const forged = trail.map((each) =>
+      each.tool === 'reject' ? { ...each, to: `${each.to?.slice(0, -1)}, pay}` } : each,
+    );
+    expect(replayTrail(gate, forged).faults).not.toEqual([]);
+  });
+});
+
+describe('words and `_meta`', () => {
+  const bank = () =>
+    StateMachineGate.fromOrder(
+      {
+        transfer: {
+          after: [
+            { tool: 'get_balance', within: '2m', same: { to_account: { result: 'accountId' } } },
+            { tool: 'approve', when: { amount: { gt: 10_000 } }, consumes: true },
+          ],
+          limit: [
+            { times: 5, within: '5m' },
+            { sum: 'amount', below: 60_000, within: '24h' },
+          ],
+        },
+      },
+      { id: 'bank' },
+    );
+
+  it('a limit says how many, in which window, and when again', async () => {
+    const app = await rulesApp(bank());
+    const caller = await app.begin();
+    for (let i = 0; i < 5; i++) {
+      await caller.may('get_balance', { accountId: 'A' });
+      await caller.may('transfer', { to_account: 'A', amount: 1 });
+      app.clock.advance(i === 0 ? 10_000 : 25_000);
+    }
+    await caller.may('get_balance', { accountId: 'A' });
+    const refused = await caller.mayNot('transfer', 'limit', { to_account: 'A', amount: 1 });
+    expect(refused.text).toContain('at most 5 in 5 minutes: again in 3 min 10 s');
+    expect(refused).toMatchObject({
+      parts: [{ part: 'limit', tool: 'transfer', withinMs: 300_000, retryAfterMs: 190_000 }],
+      retryAfterMs: 190_000,
+    });
+  });
+
+  it('an answer that is too old is to be asked for again', async () => {
+    const app = await rulesApp(bank());
+    const caller = await app.begin();
+    await caller.may('get_balance', { accountId: 'A' });
+    app.clock.advance(2 * MINUTE);
+    const refused = await caller.mayNot('transfer', 'state', { to_account: 'A', amount: 1 });
+    expect(refused.text).toContain('call get_balance again: its answer is older than 2 minutes');
+    expect(refused.parts).toEqual([
+      {
+        part: 'after',
+        tool: 'get_balance',
+        withinMs: 120_000,
+        says: 'call get_balance again: its answer is older than 2 minutes',
+      },
+    ]);
+    expect(refused).not.toHaveProperty('retryAfterMs');
+  });
+
+  it('a value must be one that the earlier call returned', async () => {
+    const app = await rulesApp(bank());
+    const caller = await app.begin();
+    await caller.may('get_balance', { accountId: 'A' });
+    const refused = await caller.mayNot('transfer', 'guard', { to_account: 'B', amount: 1 });
+    expect(refused.text).toContain('to_account must be an accountId that get_balance returned');
+    await caller.mayNot('transfer', 'guard', { amount: 1 });
+  });
+
+  it('a condition that the arguments leave open says which argument, and what it needs', async () => {
+    const app = await rulesApp(bank());
+    const caller = await app.begin();
+    await caller.may('get_balance', { accountId: 'A' });
+    const refused = await caller.mayNot('transfer', 'arguments', {
+      to_account: 'A',
+      amount: '15000',
+    });
+    expect(refused.parts?.[0]).toMatchObject({ part: 'arguments', paths: ['amount'] });
+    expect(refused.text).toContain(
+      'its argument "amount" must be there, and of the type that a rule compares',
+    );
+    const approval = await caller.mayNot('transfer', 'guard', { to_account: 'A', amount: 15_000 });
+    expect(approval.text).toContain('call approve first');
+    await caller.may('approve');
+    await caller.may('transfer', { to_account: 'A', amount: 15_000 });
+    await caller.may('transfer', { to_account: 'A', amount: 10_000 });
+  });
+
+  it('an amount says what is left, and waits no longer than it must', async () => {
+    const app = await rulesApp(bank(), LONG);
+    const caller = await app.begin();
+    const pay = async (amount: number) => {
+      await caller.may('get_balance', { accountId: 'A' });
+      await caller.may('approve');
+      return ['transfer', { to_account: 'A', amount }] as const;
+    };
+    await caller.may(...(await pay(20_000)));
+    app.clock.advance(HOUR);
+    await caller.may(...(await pay(30_000)));
+    const [tool, args] = await pay(10_000);
+    const refused = await caller.mayNot(tool, 'limit', args);
+    expect(refused.text).toContain(
+      'amount may add up to less than 60000 in 1 day, and 10000 is left: again in 23 h',
+    );
+    expect(refused.retryAfterMs).toBe(23 * HOUR);
+    // No wait helps where the call alone is too much.
+    const [, most] = await pay(60_000);
+    expect(await caller.mayNot(tool, 'limit', most)).not.toHaveProperty('retryAfterMs');
+  });
+});
+
+describe('lists', () => {
+  const rules = {
+    pay: { after: { tool: 'look', within: '2m' } },
+    send: { limit: { times: 1, within: '5m' } },
+    wipe: { limit: { times: 0 } },
+    drop: { notAfter: { tool: 'keep', within: '1h' } },
+    cut: { limit: { times: 1, when: { hard: true } } },
+  } as const;
+
+  it('have no tool whose window closed or that is at its limit', async () => {
+    const app = await rulesApp(StateMachineGate.fromOrder(rules, { id: 'w' }));
+    const caller = await app.begin();
+    const listed = async () => (await caller.tools()).filter((each) => Object.hasOwn(rules, each));
+    expect(await listed()).toEqual(['send', 'drop', 'cut']);
+    await caller.may('look');
+    await caller.may('send');
+    await caller.may('keep');
+    await caller.may('cut', { hard: true });
+    // Some call of it may go on.
+    expect(await listed()).toEqual(['pay', 'cut']);
+    app.clock.advance(2 * MINUTE);
+    expect(await listed()).toEqual(['cut']);
+    app.clock.advance(3 * MINUTE);
+    expect(await listed()).toEqual(['send', 'cut']);
+    app.clock.advance(HOUR);
+    expect(await listed()).toEqual(['send', 'drop', 'cut']);
+  });
+
+  it('that are stable say the window in a note', async () => {
+    const app = await rulesApp(StateMachineGate.fromOrder(rules, { id: 'w' }), {
+      gate: { visibility: 'stable' },
+    });
+    const caller = await app.begin();
+    const { result } = await caller.session.ask('tools/list');
+    const notes = Object.fromEntries(
+      (result.tools as { name: string; description?: string }[]).map((each) => [
+        each.name,
+        each.description,
+      ]),
+    );
+    expect(notes.pay).toContain('Available only after look within 2 minutes.');
+    expect(notes.send).toBe('[System: At most 1 in 5 minutes.]');
+    expect(notes.drop).toContain('keep in the last 1 hour');
+    expect(notes.look).toBeUndefined();
+  });
+
+  it('ask for the handle of the run wherever a rule has a say in a call', async () => {
+    const gate = StateMachineGate.fromOrder(
+      {
+        'cart.pay': { limit: { times: 1 } },
+        'cart.checkout': { notAfter: { tool: 'cart.view', same: ['sku'] } },
+      },
+      { id: 'w' },
+    );
+    const { url } = await sceneOfBothEras({
+      session: { key: managedHandle({ start: 'cart.begin', argument: 'cart_id' }) },
+      workflow: gate as unknown as AnyGate,
+    });
+    const { messages } = await ask(url, 'tools/list');
+    const tools = messages[0]?.result.tools as WireMessage[];
+    const asking = tools.filter(({ inputSchema }) => inputSchema.properties?.cart_id);
+    expect(asking.map(({ name }) => name)).toEqual(['cart.checkout', 'cart.pay', 'cart.view']);
+  });
+});
+
+describe('privacy', () => {
+  it('neither the store nor the trail has a value of a call in clear, but amounts', async () => {
+    const gate = StateMachineGate.fromOrder(
+      {
+        pay: {
+          after: [
+            { tool: 'look', same: { to: { result: 'secret-of-result' } } },
+            { tool: 'approve', same: ['to'], args: { by: { ne: 'nobody' } }, consumes: true },
+          ],
+          notAfter: { tool: 'reject', same: ['to', 'ids'], times: 2, distinct: 'by' },
+          limit: { sum: 'amount', max: 100_000, same: ['to'] },
+        },
+      },
+      { id: 'w' },
+    );
+    const file = makeSqliteFile();
+    onTestFinished(() => file.remove());
+    const database = file.connect();
+    const app = await rulesApp(gate, { data: sqliteStore({ database }) });
+    const caller = await app.begin();
+    const to = 'secret-account';
+    await caller.may('look', { 'secret-of-result': to });
+    await caller.may('approve', { to, by: 'secret-approver' });
+    await caller.may('reject', { to, ids: ['secret-id'], by: 'secret-rejecter' });
+    const stored = () => {
+      const tables = database.prepare("SELECT name FROM sqlite_master WHERE type = 'table'").all();
+      return (tables as { name: string }[])
+        .map(({ name }) => JSON.stringify(database.prepare(`SELECT * FROM "${name}"`).all()))
+        .join('\n');
+    };
+    const pay = await caller.begins('pay', { to, ids: ['secret-id'], amount: 54_321 });
+    const running = stored();
+    pay.finish();
+    expect((await pay.answer).result.isError).not.toBe(true);
+    const ended = stored();
+    const trail = JSON.stringify(await app.runs.history(caller.run));
+    for (const text of [running, ended, trail]) {
+      expect(text).toContain('pay');
+      expect(text).not.toMatch(/secret-(account|approver|id|rejecter)/);
+    }
+    expect(running).toContain('54321');
+    expect(ended).toContain('54321');
+    expect(trail).not.toContain('54321');
+  });
+
+  it('two runs have different digests of one value', async () => {
+    const gate = StateMachineGate.fromOrder(
+      { pay: { after: { tool: 'look', same: ['id'] } } },
+      { id: 'w' },
+    );
+    const app = await rulesApp(gate);
+    const contexts: string[] = [];
+    for (let i = 0; i < 2; i++) {
+      const caller = await app.begin();
+      await caller.may('look', { id: 7 });
+      const record = await app.data.read(caller.run, HOUR);
+      const context = JSON.stringify(record?.workflows.w?.snapshot.context);
+      contexts.push(/"n[\w+/-]{20}"/.exec(context)?.[0] ?? context);
+    }
+    expect(new Set(contexts).size).toBe(2);
   });
 });
 

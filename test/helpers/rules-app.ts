@@ -26,7 +26,7 @@ export interface RulesAppOptions extends Omit<SceneOptions, 'workflow' | 'makeSe
 /** An app behind a gate of rules or limits, whose tools answer with their own arguments. */
 export interface RulesApp extends Scene {
   /** A new session, and so a run of its own. */
-  begin(): Promise<Caller>;
+  begin(headers?: Record<string, string>): Promise<Caller>;
   /** A session of another process of the same app. */
   resume(run: string): Caller;
   /** How often the tool's handler ran. */
@@ -47,7 +47,7 @@ export async function rulesApp<S extends string, E extends string>(
   });
   return {
     ...app,
-    begin: async () => new Caller(app, await app.session()),
+    begin: async (headers) => new Caller(app, await app.session(headers)),
     resume: (run) => new Caller(app, RawSession.resume(app.url, run)),
     ran: (tool) => app.ledger.calls.filter((each) => each === tool).length,
   };

@@ -9,9 +9,11 @@ import { type Backend, type Durability, startBackend } from '../../tools/torture
 import { raceDuplicates } from '../../tools/torture/duplicates.ts';
 import { failStoreOver } from '../../tools/torture/failovers.ts';
 import { killServers } from '../../tools/torture/kills.ts';
+import { raceForLastUses } from '../../tools/torture/last-uses.ts';
 import { parseOptions } from '../../tools/torture/options.ts';
 import { partBus } from '../../tools/torture/partitions.ts';
 import { holdRuns } from '../../tools/torture/pins.ts';
+import { raceForUses } from '../../tools/torture/races.ts';
 import { restartStore } from '../../tools/torture/restarts.ts';
 import { STORE_NAMES, type StoreName } from '../../tools/torture/stores.ts';
 import { throwSwitches } from '../../tools/torture/switches.ts';
@@ -28,6 +30,8 @@ const small = {
   duplicates: { steps: 30, duplicates: 4, lanes: 4, longestRun: 50 },
   kills: { kills: 2, lanes: 6 },
   restarts: { restarts: 2, lanes: 4, outagesMs: [100] },
+  rules: { runs: 1, lanes: 1, callers: 8, wishes: 2, kills: 1, restarts: 0 },
+  races: { uses: 96, callers: 16, lanes: 1 },
 };
 
 async function onBackend<T>(
@@ -138,6 +142,34 @@ describe('the torture', { timeout: TIMEOUT_MS }, () => {
     expect(result.faults.join('\n')).toMatch(/^frozen: .* began \d+ ms after freezeAll\(\)/m);
   });
 
+  it('sees no use too many and none lost, where a process dies meanwhile', async () => {
+    const result = await onBackend('sqlite', 'full', (backend) =>
+      raceForLastUses({ ...optionsFor(backend), servers: 2 }, backend, small.rules, 1),
+    );
+    expect(result.faults).toEqual([]);
+    expect(result.did).toMatch(/^\d runs × 8 callers, [12] kill -9/);
+    expect(result.measured).toMatch(/^\d\d+ uses, \d+ refused, 0 limits exceeded, 0 used twice/);
+  });
+
+  it('counts the uses that exceed a limit in races', async () => {
+    const result = await onBackend('memory', 'full', (backend) =>
+      raceForUses({ ...optionsFor(backend), servers: 2 }, small.races, 1),
+    );
+    expect(result.faults).toEqual([]);
+    expect(result.did).toBe('96 uses raced for, 16 callers of a run, 2 servers');
+    expect(result.measured).toMatch(/^0 exceeded a limit, 0 lost, \d\d done$/);
+  });
+
+  it('reports a store that forgets uses, and one that lets calls race', async () => {
+    for (const defect of ['forgets-commits', 'claims-all'] as const) {
+      const result = await onBackend('memory', 'full', (backend) =>
+        raceForUses({ ...optionsFor(backend), servers: 2, defect }, small.races, 1),
+      );
+      expect(result.measured).toMatch(/^[1-9]\d* exceeded a limit/);
+      expect(result.faults.join('\n')).toContain('exceeded: ');
+    }
+  });
+
   it('reports a store that forgets everything when it is killed', async () => {
     const result = await onBackend('redis', 'none', (backend) =>
       restartStore(optionsFor(backend), serverOf(backend), { ...small.restarts, restarts: 1 }, 1),
@@ -158,7 +190,15 @@ function failoverOf({ failover }: Backend) {
 
 describe('npm run torture', { timeout: TIMEOUT_MS }, () => {
   it('ends with status 0 and says that all held where it did', async () => {
-    const { status, lines } = await torture(['--quick', '--store', 'memory', '--seed', '7']);
+    const parts = ['--part', 'duplicates,pins,kills'];
+    const { status, lines } = await torture([
+      '--quick',
+      '--store',
+      'memory',
+      ...parts,
+      '--seed',
+      '7',
+    ]);
     expect(lines.at(-1)).toMatch(/^ALL HELD on memory .* npm run torture -- .*--seed 7$/);
     expect(lines.join('\n')).toMatch(/memory +kills +- +the store dies with its process/);
     expect(status).toBe(0);
@@ -200,7 +240,8 @@ describe('parseOptions()', () => {
     [
       '--part',
       'all',
-      'expected one of duplicates, pins, kills, restarts, failovers, partitions, switch, got "all"',
+      'expected one of duplicates, pins, kills, restarts, failovers, partitions, switch, rules, ' +
+        'races, got "all"',
     ],
     ['--count', '0', 'expected a whole number above 0, got "0"'],
     ['--durability', 'high', 'expected one of full, relaxed, none, got "high"'],

@@ -75,3 +75,21 @@ StateMachineGate.fromOrder({ a: { guard: () => 7 } });
 StateMachineGate.fromOrder({ a: { uncertain: 'wait' } });
 // @ts-expect-error
 StateMachineGate.fromOrder({ a: { errors: async () => 'failed' } });
+
+// What needs name are tools too. A rule names needs that there are.
+const bank = StateMachineGate.fromOrder(
+  { close: { after: [{ need: 'signed_in' }, 'review'] } },
+  { needs: { signed_in: { any: [{ all: ['login', 'pin'] }, 'login_face'] } } },
+);
+bank.bindPrompt('goodbye', ['close', 'review', 'login_face', 'login', 'pin']);
+// @ts-expect-error
+bank.bindPrompt('goodbye', 'paid');
+StateMachineGate.fromOrder(
+  { close: { after: { need: 'signed_in' } } },
+  { needs: { signed_in: { any: [{ need: 'by_pin' }, 'login_face'] }, by_pin: ['login', 'pin'] } },
+);
+StateMachineGate.fromOrder(
+  { close: { after: { need: 'sigend_in' } } },
+  // @ts-expect-error
+  { needs: { signed_in: 'login' } },
+);

@@ -256,7 +256,8 @@ class RunOfRules {
       let used = 0;
       return this.#uses.flatMap((use): Found[] => {
         const { leaf } = users.find(({ by }) => by === use.tool) ?? {};
-        if (leaf === undefined || !usesUp(leaf, use)) return [];
+        // One that never began may have been about to be refused, and then used nothing.
+        if (leaf === undefined || use.executions === 0 || !usesUp(leaf, use)) return [];
         used += leaf.times ?? 1;
         const there = supply.filter(({ ended }) => ended < use.started).length;
         const isEnough = used <= there && isApart(leaf, supply, used);

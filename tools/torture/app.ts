@@ -41,7 +41,9 @@ export async function startApp(
   // The checks look at effects alone, so errors that no client hears of go unheard.
   const onError = (): void => {};
   const bound = binds === 'rules' ? [gateOfRules()] : Object.values(MACHINES).map(gateOf);
-  const gates = bound.map((each) => fsmGate(each, { leaseMs, waitMs, onError }));
+  // Its clients call without listing before, which is warned of.
+  const options = { leaseMs, waitMs, onError, onWarning() {} };
+  const gates = bound.map((each) => fsmGate(each, options));
   const tools = binds === 'rules' ? RULED_TOOLS : SERVED;
   const handler = makeHandler(settings.name, appendTo(settings.ledger));
 

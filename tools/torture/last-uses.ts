@@ -109,8 +109,9 @@ export function raceForLastUses(
       trails: await Promise.all(runs.map((run) => run.trail())),
     };
     const found = usesFaults(evidence);
-    if (found.length > 0) (await import('node:fs')).writeFileSync('/tmp/uses-evidence-' + Date.now() + '.json', JSON.stringify({ found, ...evidence }));
     const { crashes } = arena.fleet;
+    const { begun } = arena.ledger;
+    const again = begun.length - new Set(begun.map(({ key, attempt }) => key || attempt)).size;
     return {
       did:
         `${runs.length} runs × ${scale.callers} callers, ${tally.kills} kill -9, ` +
@@ -118,7 +119,7 @@ export function raceForLastUses(
       measured: `${met.done} uses, ${met.refused} refused, ${counted(found.map(({ kind }) => kind))}`,
       details:
         `${met.calls} calls; ${met.failed} failed, ${met.broken} broke off, ${met.held} held and ` +
-        `resolved, ${tally.hung} hung until their process died, ${met.late} had to come again`,
+        `resolved, ${again} run again with their key, ${tally.hung} hung until their process died, ${met.late} had to come again`,
       faults: [
         ...arena.faults,
         ...crashes.map((crash) => `crash: ${crash}`),

@@ -7,6 +7,7 @@ import type { KillsScale } from './kills.ts';
 import type { LastUsesScale } from './last-uses.ts';
 import type { PartitionsScale } from './partitions.ts';
 import type { PinsScale } from './pins.ts';
+import type { RacesScale } from './races.ts';
 import type { RestartsScale } from './restarts.ts';
 import { STORE_NAMES, type StoreName } from './stores.ts';
 import type { SwitchScale } from './switches.ts';
@@ -20,6 +21,7 @@ export const PARTS = [
   'partitions',
   'switch',
   'rules',
+  'races',
 ] as const;
 export type PartName = (typeof PARTS)[number];
 
@@ -32,6 +34,7 @@ export interface Scale {
   readonly partitions: PartitionsScale;
   readonly switch: SwitchScale;
   readonly rules: LastUsesScale;
+  readonly races: RacesScale;
 }
 
 export interface TortureOptions {
@@ -39,7 +42,7 @@ export interface TortureOptions {
   readonly parts: readonly PartName[];
   readonly seed: number;
   readonly isQuick: boolean;
-  /** How often the switch is thrown; `undefined`: as the scale says. */
+  /** How often the switch is thrown, how many uses are raced for; `undefined`: as the scale says. */
   readonly count: number | undefined;
   readonly durability: Durability;
   readonly defect: Defect | undefined;
@@ -54,10 +57,11 @@ export const FULL: Scale = {
   failovers: { failovers: 20, lanes: 8 },
   partitions: { partitions: 20, lastMs: 3_000 },
   switch: { throws: 100, clients: 6 },
-  rules: { runs: 100, lanes: 2, callers: 25, wishes: 4, kills: 100, restarts: 20 },
+  rules: { runs: 40, lanes: 2, callers: 25, wishes: 4, kills: 60, restarts: 20 },
+  races: { uses: 20_000, callers: 50, lanes: 2 },
 };
 
-/** About three minutes for the stores that are tortured by default. */
+/** About four minutes for the stores that are tortured by default. */
 export const QUICK: Scale = {
   duplicates: { steps: 300, duplicates: 4, lanes: 16 },
   pins: { runs: 60, lanes: 4 },
@@ -67,16 +71,18 @@ export const QUICK: Scale = {
   partitions: { partitions: 2, lastMs: 1_500 },
   switch: { throws: 5, clients: 6 },
   rules: { runs: 2, lanes: 2, callers: 25, wishes: 3, kills: 6, restarts: 3 },
+  races: { uses: 600, callers: 50, lanes: 2 },
 };
 
 export const HELP = `npm run torture -- [options]
 
-  --quick             a small scale, about three minutes
+  --quick             a small scale, about four minutes
   --seed N            the choices that are made; default: a new seed each time, which is printed
   --store NAME        ${STORE_NAMES.join(', ')}; several times or with commas
                       default: redis, upstash, postgres, sqlite
   --part NAME         ${PARTS.join(', ')}; default: all
-  --count N           how often the part "switch" throws it; default: 100, and 5 with --quick
+  --count N           how often the part "switch" throws it, by default 100, and 5 with --quick;
+                      how many uses the part "races" makes, by default 20000, and 600 with --quick
   --durability NAME   full (default), relaxed or none: how soon the store writes to the disk
   --defect NAME       breaks the store on purpose, to see that it is found: ${DEFECTS.join(', ')}
 `;

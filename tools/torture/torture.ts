@@ -19,6 +19,7 @@ import {
 } from './options.ts';
 import { partBus } from './partitions.ts';
 import { holdRuns } from './pins.ts';
+import { raceForUses } from './races.ts';
 import { describeRow, type PartResult, type Row, summaryOf, tableOf } from './report.ts';
 import { restartStore } from './restarts.ts';
 import type { StoreName } from './stores.ts';
@@ -30,6 +31,8 @@ const USUAL_TIMES = { leaseMs: 8_000, waitMs: 10_000 };
  * Where processes die: short leases, so that calls wait little, and a longer wait than a lease.
  */
 const SHORT_TIMES = { leaseMs: 1_000, waitMs: 3_000 };
+/** In which no process dies, nor the store. */
+const UNDISTURBED: readonly PartName[] = ['duplicates', 'switch', 'races'];
 const SERVERS = 4;
 
 const interrupt = new AbortController();
@@ -42,7 +45,7 @@ async function playPart(
 ): Promise<PartResult | string> {
   const options = {
     store: backend.address,
-    ...(part === 'duplicates' || part === 'switch' ? USUAL_TIMES : SHORT_TIMES),
+    ...(UNDISTURBED.includes(part) ? USUAL_TIMES : SHORT_TIMES),
     servers: SERVERS,
     defect,
     signal: interrupt.signal,
@@ -73,6 +76,12 @@ async function playPart(
       );
     case 'rules':
       return raceForLastUses(options, backend, scale.rules, seed);
+    case 'races':
+      return raceForUses(
+        { ...options, servers: 2 },
+        { ...scale.races, ...(count !== undefined && { uses: count }) },
+        seed,
+      );
   }
 }
 
