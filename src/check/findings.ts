@@ -3,9 +3,17 @@ import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { isGlob, matchGlob } from '../glob.ts';
 import { nearestName, rightNames } from '../names.ts';
-import { isTable, lazyOptions, type ParsedBy, parseOptions, showValue } from '../options.ts';
+import {
+  isTable,
+  lazily,
+  lazyOptions,
+  type ParsedBy,
+  parseOptions,
+  showValue,
+} from '../options.ts';
 import { parsePolicies, type SyncPolicy } from '../policy/engine.ts';
 import { detectOverlaps } from '../policy/overlaps.ts';
+import type { RunKeyStrategy } from '../session/run-key.ts';
 import type { CallKind } from '../workflow/binding.ts';
 import { type ChartNode, covers, eventsOfNode } from '../workflow/chart.ts';
 import type { StateMachineGate } from '../workflow/gate.ts';
@@ -13,6 +21,7 @@ import { showState } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { XTransition } from '../workflow/xstate.ts';
 import { Exploration, MAX_POSITIONS, type Reached } from './exploration.ts';
+import { RULE_CODES, ruleFaults } from './rule-findings.ts';
 
 /** What {@link checkWorkflow} looks for, and how severe each finding is. */
 export const FINDING_CODES = {
@@ -30,6 +39,7 @@ export const FINDING_CODES = {
   'policy-shadowed': 'warning',
   'policy-unmatched': 'warning',
   'invalidation-unmatched': 'warning',
+  ...RULE_CODES,
 } as const;
 
 /** Stable across versions. */
@@ -38,8 +48,11 @@ export type FindingCode = keyof typeof FINDING_CODES;
 /** Something in a gate that is wrong, or odd. */
 export interface Finding {
   readonly code: FindingCode;
-  /** An error keeps a tool or a state from ever being used. A warning is odd, but may be meant. */
-  readonly severity: 'error' | 'warning';
+  /**
+   * An error keeps a tool or a state from ever being used. A warning is odd, but may be meant. A
+   * note is among {@link Findings.notes} only.
+   */
+  readonly severity: 'error' | 'warning' | 'note';
   /**
    * The name of a state, a tool or an event, or a place in the policies such as
    * `policies[0].invalidates[1]`.
@@ -65,6 +78,8 @@ export interface CheckedTool {
 export interface Findings extends ReadonlyArray<Finding> {
   /** Each bound tool, in binding order. Not enumerable, so that the list compares as a list. */
   readonly tools: readonly CheckedTool[];
+  /** What is worth knowing, and often right. Not enumerable, as `tools`. */
+  readonly notes: readonly Finding[];
 }
 
 /** Options of {@link checkWorkflow}. Each adds what the gate cannot know, so that more is found. */
@@ -87,6 +102,8 @@ export interface CheckOptions {
   readonly outside?: readonly string[] | undefined;
   /** The `idleMs` of the session store, in milliseconds. Default: not known. */
   readonly idleMs?: number | undefined;
+  /** The `key` of the session store: what names runs. Default: not known. */
+  readonly key?: RunKeyStrategy | readonly RunKeyStrategy[] | undefined;
   /** The findings to leave out, by code, or by code and place: `'dead-end'`, `'dead-end:paid'`. */
   readonly ignore?: readonly string[] | undefined;
 }
@@ -94,6 +111,8 @@ export interface CheckOptions {
 /** A tool as `tools/list` returns it. */
 interface ListedTool {
   readonly name: string;
+  /** The JSON Schema of its arguments. */
+  readonly inputSchema?: object | undefined;
   /** MCP's hints. */
   readonly annotations?:
     | {
@@ -116,8 +135,16 @@ const optionsSchema = lazyOptions(() => ({
   ),
   outside: z.optional(z.array(z.string())),
   idleMs: z.optional(z.number().check(z.positive())),
+  key: z.optional(z.union([keyOption(), z.array(keyOption())])),
   ignore: z._default(z.array(z.string()), () => []),
 }));
+
+function keyOption(): z.ZodMiniType<RunKeyStrategy> {
+  return z.custom<RunKeyStrategy>(
+    (value) => isTable(value) && typeof value.runKey === 'function',
+    'expected what sessionKey(), principalKey() or another of these returns',
+  );
+}
 
 /** A person may come back the next day. */
 const A_DAY = 86_400_000;
@@ -140,14 +167,18 @@ export function checkWorkflow<S extends string, E extends string>(
   const parsed = parseOptions('checkWorkflow()', optionsSchema, options);
   for (const each of parsed.ignore) checkIgnored(each);
   const workflow = gate.clone().compile();
-  const findings = new Check(workflow, parsed)
+  const all = new Check(workflow, parsed)
     .findings()
     .filter(
       ({ code, place }) =>
         !parsed.ignore.some((each) => each === code || each === `${code}:${place}`),
     );
   const tools = workflow.toolNames.map((tool) => ({ tool, kind: workflow.callKind(tool) }));
-  return Object.defineProperty(findings, 'tools', { value: tools }) as Finding[] & Findings;
+  const notes = all.filter(({ severity }) => severity === 'note');
+  return Object.defineProperties(
+    all.filter(({ severity }) => severity !== 'note'),
+    { tools: { value: tools }, notes: { value: notes } },
+  ) as Finding[] & Findings;
 }
 
 function checkIgnored(entry: string): void {
@@ -163,8 +194,8 @@ function checkIgnored(entry: string): void {
 class Check {
   readonly #workflow: Workflow;
   readonly #options: ParsedBy<typeof optionsSchema>;
-  /** Every position that runs can come to. */
-  readonly #reached: Reached;
+  /** Every position that runs can come to. Rules need few questions about them, and have many. */
+  readonly #reach: () => Reached;
   readonly #exploration: Exploration;
   readonly #findings: Finding[] = [];
 
@@ -173,10 +204,9 @@ class Check {
     this.#options = options;
     for (const event of options.outside ?? []) this.#checkEvent(event);
     this.#exploration = new Exploration(workflow);
-    this.#reached = this.#exploration.all({
-      outside: options.outside ?? true,
-      maxPositions: MAX_POSITIONS,
-    });
+    this.#reach = lazily(() =>
+      this.#exploration.all({ outside: options.outside ?? true, maxPositions: MAX_POSITIONS }),
+    );
   }
 
   findings(): readonly Finding[] {
@@ -186,6 +216,7 @@ class Check {
     this.#actions();
     this.#waits();
     this.#policies();
+    this.#rules();
     return this.#findings;
   }
 
@@ -235,7 +266,7 @@ class Check {
 
   /** Whether a run can come to one of the states. `true` where that is not known. */
   #isReached(states: Parameters<Workflow['allows']>[1]['states']): boolean {
-    const { positions, gap } = this.#reached;
+    const { positions, gap } = this.#reach();
     if (gap !== undefined) return true;
     return positions.some(({ state }) => this.#workflow.allows(state, { states }));
   }
@@ -385,6 +416,16 @@ class Check {
     }
   }
 
+  #rules(): void {
+    const { idleMs, key = [], tools = [], outside = [] } = this.#options;
+    const keys = Array.isArray(key) ? key : [key];
+    const listed = tools.filter((tool) => typeof tool !== 'string');
+    for (const fault of ruleFaults(this.#workflow, { idleMs, keys, outside, tools: listed })) {
+      const { code, place, message, remedy } = fault;
+      this.#add(code, place, message, remedy);
+    }
+  }
+
   #policies(): void {
     const { sync, tools } = this.#options;
     const declared = (sync?.tools ?? []).flatMap(({ policy }) => policy ?? []);
@@ -435,13 +476,13 @@ class Check {
 
   /** The states that a run can come to, without those where it ends. */
   #open(): ReadonlySet<string> {
-    const states = this.#reached.positions.map(({ state }) => state);
+    const states = this.#reach().positions.map(({ state }) => state);
     return new Set(states.filter((state) => !this.#workflow.hasEnded(state)));
   }
 
   /** Whether a call of some tool leads out of the state. */
   #isLedOut(state: string): boolean {
-    const at = this.#reached.positions.find((position) => position.state === state);
+    const at = this.#reach().positions.find((position) => position.state === state);
     if (at === undefined) return false;
     const moves = { outside: false, maxPositions: MAX_POSITIONS };
     return [...this.#exploration.movesFrom(at, moves)].some(({ step }) => step.by === 'call');

@@ -1,6 +1,7 @@
 /** A gate for each finding of `checkWorkflow()`, with that fault and no other. */
 import { createMachine } from 'xstate';
 import type { CheckOptions, FindingCode } from '../../src/check/index.ts';
+import { sessionKey } from '../../src/session/run-key.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 
 /** A gate with one fault, and the finding that it must have. */
@@ -56,6 +57,72 @@ const twins = createMachine({
 });
 
 export const BROKEN_GATES: readonly BrokenGate[] = [
+  {
+    code: 'rule-unmeetable',
+    place: 'pay',
+    gate: () =>
+      StateMachineGate.fromOrder({
+        approve: { limit: { times: 2, outcome: 'any' } },
+        pay: { after: { tool: 'approve', times: 3 } },
+      }) as StateMachineGate,
+    says: /"pay" can never be called: it needs 3 calls of "approve", whose limit is 2/,
+  },
+  {
+    code: 'limit-too-low',
+    place: 'pay',
+    gate: () =>
+      StateMachineGate.fromOrder({
+        pay: { limit: { sum: 'cart.amount', below: 1, within: '1h' } },
+      }) as StateMachineGate,
+    options: {
+      tools: [
+        {
+          name: 'pay',
+          inputSchema: {
+            type: 'object',
+            properties: { cart: { properties: { amount: { type: 'number', minimum: 1 } } } },
+          },
+        },
+      ],
+    },
+    says: /no call of tool "pay" .*"cart.amount" may add up to less than 1, .* no less than 1/,
+  },
+  {
+    code: 'limit-resettable',
+    place: 'pay',
+    gate: () => StateMachineGate.fromOrder({ pay: { limit: { times: 5 } } }) as StateMachineGate,
+    options: { key: sessionKey() },
+    says: /tool "pay" has a limit, and a client that begins a new session has a new run/,
+  },
+  {
+    code: 'window-outlives-run',
+    place: 'pay',
+    gate: () =>
+      StateMachineGate.fromOrder({
+        pay: { limit: { times: 5, within: '24h' }, after: { tool: 'look', within: '7d' } },
+      }) as StateMachineGate,
+    options: { idleMs: 3_600_000 },
+    says: /looks back 1 day, and a run is forgotten after an idleMs of 3600000 ms/,
+  },
+  {
+    code: 'guesses-unlimited',
+    place: 'enter_pin',
+    gate: () =>
+      StateMachineGate.fromOrder({
+        enter_pin: { limit: { times: 3, within: '1h' } },
+        pay: { after: 'enter_pin' },
+      }) as StateMachineGate,
+    says: /the limit of tool "enter_pin" counts successes, and tool "pay" .* such as guesses of a PIN/,
+  },
+  {
+    code: 'tries-unlimited',
+    place: 'pay',
+    gate: () =>
+      StateMachineGate.fromOrder({
+        pay: { after: { tool: 'approve', consumes: true } },
+      }) as StateMachineGate,
+    says: /calls of tool "pay" that fail use up no success of "approve"/,
+  },
   {
     code: 'tool-no-step',
     place: 'checkout',

@@ -46,6 +46,8 @@ export const CHECK = {
 interface Checked {
   readonly id: string;
   readonly findings: readonly Finding[];
+  /** What is worth knowing, and often right. It does not change the status. */
+  readonly notes: readonly Finding[];
   /** How the calls of each tool run. */
   readonly tools: readonly CheckedTool[];
   /** Whether it is made of rules of order. */
@@ -72,7 +74,8 @@ export async function check(args: readonly string[]): Promise<CheckReport> {
     const findings = checkWorkflow(gate, { ...options, ...(tools && { tools }), sync });
     const isOrder = workflowGraph(gate).kind === 'order';
     const diagram = given.diagram && { diagram: toMermaid(gate) };
-    return { id: gate.id, findings, tools: findings.tools, isOrder, ...diagram };
+    const { notes, tools: kinds } = findings;
+    return { id: gate.id, findings, notes, tools: kinds, isOrder, ...diagram };
   });
   const isWrong = failure !== undefined || checked.some(({ findings }) => findings.length > 0);
   const ending = { status: isWrong ? 1 : 0, ...(failure && { failure }) } as const;
@@ -149,16 +152,20 @@ async function asked(target: URL): Promise<{ tools?: Tools; failure?: Failure }>
   }
 }
 
-function inWords({ id, findings, tools, isOrder }: Checked, unchecked: string | undefined): string {
+function inWords(
+  { id, findings, notes, tools, isOrder }: Checked,
+  unchecked: string | undefined,
+): string {
   const kinds = isOrder ? kindsInWords(tools) : '';
+  const told = notes.map(lineOf).join('');
   if (findings.length === 0)
-    return `${id}: nothing found${unchecked === undefined ? '' : `. ${unchecked}`}\n${kinds}`;
-  const lines = findings.map(
-    ({ code, severity, place, message, remedy }) =>
-      `  ${severity} ${code} at ${place}: ${message}\n    ${remedy}\n`,
-  );
+    return `${id}: nothing found${unchecked === undefined ? '' : `. ${unchecked}`}\n${told}${kinds}`;
   const rest = unchecked === undefined ? '' : `  ${unchecked}\n`;
-  return `${id}:\n${lines.join('')}${rest}${kinds}`;
+  return `${id}:\n${findings.map(lineOf).join('')}${told}${rest}${kinds}`;
+}
+
+function lineOf({ code, severity, place, message, remedy }: Finding): string {
+  return `  ${severity} ${code} at ${place}: ${message}\n    ${remedy}\n`;
 }
 
 /** Rules do not show at a glance which tools are steps. */

@@ -40,6 +40,20 @@ const broken = file('broken.json', {
   tools: { ...CHECKOUT.tools, cart_pai: { states: 'filled', success: 'PAY' } },
 });
 
+it('says what is worth knowing of rules, and ends as it would without', async () => {
+  const order = { pay: { after: { tool: 'approve', consumes: true } } };
+  const rules = file('rules.json', { id: 'bank', order });
+  const { out, status } = await check([rules]);
+  expect(status).toBe(0);
+  expect(out).toContain('note tries-unlimited at pay: calls of tool "pay" that fail use up no');
+  const document = JSON.parse((await check([rules, '--json'])).out);
+  expect(document.workflows[0]).toMatchObject({
+    findings: [],
+    notes: [{ code: 'tries-unlimited', severity: 'note' }],
+  });
+  expect((await check([rules, '--ignore', 'tries-unlimited'])).out).not.toContain('note');
+});
+
 it('finds nothing in a good gate, and says what is wrong with a broken one', async () => {
   const tools = file('tools.json', ['cart_add', 'cart_pay']);
   expect(await check([good, '--tools', tools])).toEqual({
