@@ -13,7 +13,6 @@ import {
 } from '../options.ts';
 import { parsePolicies, type SyncPolicy } from '../policy/engine.ts';
 import { detectOverlaps } from '../policy/overlaps.ts';
-import type { RunKeyStrategy } from '../session/run-key.ts';
 import type { CallKind } from '../workflow/binding.ts';
 import { type ChartNode, covers, eventsOfNode } from '../workflow/chart.ts';
 import type { StateMachineGate } from '../workflow/gate.ts';
@@ -21,7 +20,7 @@ import { showState } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { XTransition } from '../workflow/xstate.ts';
 import { Exploration, MAX_POSITIONS, type Reached } from './exploration.ts';
-import { RULE_CODES, ruleFaults } from './rule-findings.ts';
+import { type NamesRuns, RULE_CODES, ruleFaults } from './rule-findings.ts';
 
 /** What {@link checkWorkflow} looks for, and how severe each finding is. */
 export const FINDING_CODES = {
@@ -103,7 +102,7 @@ export interface CheckOptions {
   /** The `idleMs` of the session store, in milliseconds. Default: not known. */
   readonly idleMs?: number | undefined;
   /** The `key` of the session store: what names runs. Default: not known. */
-  readonly key?: RunKeyStrategy | readonly RunKeyStrategy[] | undefined;
+  readonly key?: NamesRuns | readonly NamesRuns[] | undefined;
   /** The findings to leave out, by code, or by code and place: `'dead-end'`, `'dead-end:paid'`. */
   readonly ignore?: readonly string[] | undefined;
 }
@@ -139,8 +138,8 @@ const optionsSchema = lazyOptions(() => ({
   ignore: z._default(z.array(z.string()), () => []),
 }));
 
-function keyOption(): z.ZodMiniType<RunKeyStrategy> {
-  return z.custom<RunKeyStrategy>(
+function keyOption(): z.ZodMiniType<NamesRuns> {
+  return z.custom<NamesRuns>(
     (value) => isTable(value) && typeof value.runKey === 'function',
     'expected what sessionKey(), principalKey() or another of these returns',
   );

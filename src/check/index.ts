@@ -4,7 +4,6 @@
  */
 
 export type { CallKind } from '../workflow/binding.ts';
-export type { CallOutcome, ProofStep } from './exploration.ts';
 export {
   type CheckedTool,
   type CheckOptions,
@@ -28,7 +27,7 @@ export type {
   WorkflowKind,
 } from './graph-data.ts';
 export { toMermaid } from './mermaid.ts';
-export type { ProofTurn } from './order-moves.ts';
+export type { CallOutcome, ProofStep, ProofTurn } from './proof-step.ts';
 export {
   type Disproven,
   never,

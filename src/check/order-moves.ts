@@ -17,10 +17,7 @@ import {
 } from '../workflow/rules.ts';
 import { callWith, noteOwn } from '../workflow/verdict.ts';
 import type { Workflow } from '../workflow/workflow.ts';
-import type { ProofStep } from './exploration.ts';
-
-/** What must be so for a move, beside the order of calls. */
-export type ProofTurn = 'a window' | 'values' | 'a count' | 'a limit' | 'an unknown outcome';
+import type { ProofStep, ProofTurn } from './proof-step.ts';
 
 /** Where a call may lead, and what that turns on. */
 export interface OrderMove {

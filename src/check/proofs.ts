@@ -9,8 +9,8 @@ import { lazyOptions, parseOptions, showValue } from '../options.ts';
 import type { StateMachineGate } from '../workflow/gate.ts';
 import { atomsOf, type BoundState, type BoundStates, type Position } from '../workflow/position.ts';
 import type { Workflow } from '../workflow/workflow.ts';
-import { Exploration, MAX_POSITIONS, type ProofStep, type SearchMoves } from './exploration.ts';
-import type { ProofTurn } from './order-moves.ts';
+import { Exploration, MAX_POSITIONS, type SearchMoves } from './exploration.ts';
+import type { ProofStep, ProofTurn } from './proof-step.ts';
 
 /** A tool; or, for a tool that does several things, only those of its calls that send an event. */
 export type ProofTool<E extends string = string> =

@@ -4,7 +4,6 @@
  */
 import { windowWords } from '../clock.ts';
 import { isTable, showValue } from '../options.ts';
-import type { RunKeyStrategy } from '../session/run-key.ts';
 import { eventNamed, isChosen } from '../workflow/binding.ts';
 import { compareDecimals, decimalOf, showDecimal } from '../workflow/decimal.ts';
 import type { Order } from '../workflow/order.ts';
@@ -37,11 +36,16 @@ export interface RuleFault {
   readonly remedy: string;
 }
 
+/** What names runs, as `sessionStore({ key })` takes it. */
+export interface NamesRuns {
+  readonly kind: 'principal' | keyof typeof RUNS_BY;
+}
+
 /** What the gate cannot know of the app. */
 export interface RuleSurroundings {
   readonly idleMs: number | undefined;
   /** What names runs. */
-  readonly keys: readonly RunKeyStrategy[];
+  readonly keys: readonly NamesRuns[];
   /** The events that `runs.send()` is known to send. */
   readonly outside: readonly string[];
   /** The server's tools as `tools/list` returns them. */

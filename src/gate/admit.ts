@@ -2,6 +2,7 @@
  * What the store cannot test of a claimed call: its state in a statechart, its arguments, the loop
  * shield's count, the guards. Lets go of the claim where the call is refused.
  */
+import { isPrincipalRun } from '../names.ts';
 import type { Run } from '../session/run.ts';
 import { type CallUse, moveTo, type StepMove } from '../step/outcome.ts';
 import type { Step } from '../step/step.ts';
@@ -58,6 +59,7 @@ export function admit(config: GateConfig, claimed: Claimed): MaybePromise<Admitt
     // The store tests the states of a flat machine alone, and no `visible`.
     const reason = decide(standing, { tool: step.tool, binding });
     if (reason !== undefined) return letGo(step, { reason, standing });
+    warnOfReset(config, claimed);
     const found = ruled(binding, standing, asked, claimed.noted);
     const rule = found !== undefined && 'reason' in found ? found : undefined;
     if (rule !== undefined && config.workflow.shield === undefined) return letGo(step, rule);
@@ -78,6 +80,21 @@ export function admit(config: GateConfig, claimed: Claimed): MaybePromise<Admitt
   } catch (error) {
     return fail(error);
   }
+}
+
+/** A client that begins a new session, conversation or handle begins without earlier calls. */
+function warnOfReset(
+  { workflow, warnOnce }: GateConfig,
+  { run, step, binding: { demands = [] } }: Claimed,
+): void {
+  const bound = demands.find(({ limits, notAfter }) => limits.length + notAfter.length > 0);
+  if (bound === undefined || isPrincipalRun(run.run)) return;
+  const what = bound.limits.length > 0 ? 'a limit' : '"notAfter"';
+  warnOnce(
+    `tool ${JSON.stringify(step.tool)} of workflow "${workflow.id}" has ${what}, and its run is ` +
+      'none of a principal: a client that begins anew has a new run, which knows of no earlier ' +
+      'call. Give sessionStore({ key: principalKey() }) where clients sign in.',
+  );
 }
 
 async function countAndAsk(

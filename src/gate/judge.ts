@@ -4,7 +4,7 @@
  */
 import { digestOf } from '../digest.ts';
 import type { RefusalReason } from '../events.ts';
-import { isPrincipalRun, newToken } from '../names.ts';
+import { newToken } from '../names.ts';
 import type { CallersHeld } from '../session/held-runs.ts';
 import { InFlight } from '../session/live-session.ts';
 import { type Admission, deny, type Run, UNKNOWN_SESSION } from '../session/run.ts';
@@ -341,7 +341,6 @@ export class Judge {
     if (isFull || (run.steppingCall !== undefined && run.steppingCall !== incoming))
       return this.#refuseBound(asked, { reason: 'busy' });
     const { tool, binding } = asked;
-    this.#warnOfReset(asked);
     const standing = standingAsRead(this.#config, run);
     const reason = standing && decide(standing, { tool, binding });
     if (reason !== undefined) {
@@ -468,18 +467,6 @@ export class Judge {
         tellMoved(this.#config, this.#admission, run, admitted.moved);
       return this.#refuseBound(asked, admitted);
     });
-  }
-
-  /** A client that begins a new session, conversation or handle begins with no earlier calls. */
-  #warnOfReset({ tool, run, binding: { demands = [] } }: BoundCall): void {
-    const bound = demands.find(({ limits, notAfter }) => limits.length + notAfter.length > 0);
-    if (bound === undefined || isPrincipalRun(run.run)) return;
-    const what = bound.limits.length > 0 ? 'a limit' : '"notAfter"';
-    this.#config.warnOnce(
-      `tool ${JSON.stringify(tool)} of workflow "${this.#config.workflow.id}" has ${what}, and ` +
-        'its run is none of a principal: a client that begins anew has a new run, which knows of ' +
-        'no earlier call. Give sessionStore({ key: principalKey() }) where clients sign in.',
-    );
   }
 
   #refuseBound(asked: BoundCall, refused: RefusedCall): MaybePromise<Verdict> {

@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { OrderMoves } from '../../src/check/order-moves.ts';
 import {
   type OrderRequirement,
   type OrderRules,
@@ -748,10 +749,16 @@ type Asked = [
 
 type States = Parameters<Workflow['wayTo']>[0];
 
+/** Where a success of a tool may lead, the usual case first. */
+function statesAfter(workflow: Workflow, state: string, tool: string): readonly string[] {
+  if (workflow.order === undefined) return [];
+  const moves = new OrderMoves(workflow, workflow.order, []);
+  return moves.succeeded(state, tool, true).map(({ to }) => to.state);
+}
+
 /** Where a success of a tool leads, if it leaves nothing of what it uses up. */
 function usualNext(workflow: Workflow, state: string, tool: string): string {
-  const usual = workflow.orderCases({ state }, tool).find(({ isUsual }) => isUsual);
-  return usual?.position.state ?? state;
+  return statesAfter(workflow, state, tool)[0] ?? state;
 }
 
 /** The fewest calls to the goal, found by trying all of them. */
@@ -771,7 +778,7 @@ function distance(
         .flatMap((tool) =>
           cases === 'usual'
             ? [usualNext(workflow, state, tool)]
-            : workflow.orderCases({ state }, tool).map(({ position }) => position.state),
+            : statesAfter(workflow, state, tool),
         ),
     );
     reached = new Set(next.filter((state) => !seen.has(state)));
