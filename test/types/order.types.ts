@@ -85,10 +85,6 @@ bank.bindPrompt('goodbye', ['close', 'review', 'login_face', 'login', 'pin']);
 // @ts-expect-error
 bank.bindPrompt('goodbye', 'paid');
 StateMachineGate.fromOrder(
-  { close: { after: { need: 'signed_in' } } },
-  { needs: { signed_in: { any: [{ need: 'by_pin' }, 'login_face'] }, by_pin: ['login', 'pin'] } },
-);
-StateMachineGate.fromOrder(
   { close: { after: { need: 'sigend_in' } } },
   // @ts-expect-error
   { needs: { signed_in: 'login' } },
