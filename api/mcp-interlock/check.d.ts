@@ -14,6 +14,7 @@ export interface CheckOptions {
     } | undefined;
     readonly outside?: readonly string[] | undefined;
     readonly idleMs?: number | undefined;
+    readonly key?: NamesRuns | readonly NamesRuns[] | undefined;
     readonly ignore?: readonly string[] | undefined;
 }
 
@@ -38,6 +39,12 @@ export interface EdgeTool {
 }
 
 export const FINDING_CODES: {
+    readonly 'rule-unmeetable': 'error';
+    readonly 'limit-too-low': 'error';
+    readonly 'limit-resettable': 'warning';
+    readonly 'window-outlives-run': 'warning';
+    readonly 'guesses-unlimited': 'warning';
+    readonly 'tries-unlimited': 'note';
     readonly 'state-unreachable': 'error';
     readonly 'tool-unavailable': 'error';
     readonly 'tool-not-listed': 'error';
@@ -56,7 +63,7 @@ export const FINDING_CODES: {
 
 export interface Finding {
     readonly code: FindingCode;
-    readonly severity: 'error' | 'warning';
+    readonly severity: 'error' | 'warning' | 'note';
     readonly place: string;
     readonly message: string;
     readonly remedy: string;
@@ -66,7 +73,25 @@ export type FindingCode = keyof typeof FINDING_CODES;
 
 export interface Findings extends ReadonlyArray<Finding> {
     readonly tools: readonly CheckedTool[];
+    readonly notes: readonly Finding[];
 }
+
+export interface GraphCalls {
+    readonly within?: number;
+    readonly same?: Readonly<Record<string, string | {
+        readonly result: string;
+    }>>;
+    readonly args?: GraphCondition;
+    readonly result?: GraphCondition;
+    readonly outcome?: 'failed' | 'any';
+    readonly times?: number;
+    readonly distinct?: string | {
+        readonly result: string;
+    };
+    readonly unused?: true;
+}
+
+export type GraphCondition = Condition | true;
 
 export interface GraphEdge {
     readonly id: string;
@@ -83,6 +108,18 @@ export interface GraphEdge {
     readonly when?: GraphCondition;
     readonly says?: readonly string[];
     readonly tools: readonly EdgeTool[];
+}
+
+export interface GraphLimit {
+    readonly times?: number;
+    readonly sum?: string;
+    readonly max?: string;
+    readonly below?: string;
+    readonly within?: number;
+    readonly same?: readonly string[];
+    readonly when?: GraphCondition;
+    readonly outcome?: 'failed' | 'any';
+    readonly says: string;
 }
 
 export interface GraphNode {
@@ -129,12 +166,15 @@ export interface ProofStep {
     readonly from: string;
     readonly to: string;
     readonly isGuarded: boolean;
+    readonly turnsOn?: readonly ProofTurn[];
 }
 
 export type ProofTool<E extends string = string> = string | {
     readonly tool: string;
     readonly event: E;
 };
+
+export type ProofTurn = 'a window' | 'values' | 'a count' | 'a limit' | 'an unknown outcome';
 
 export interface Proven {
     readonly holds: true;
@@ -151,6 +191,7 @@ export type Reachability = {
 export interface Undecided {
     readonly holds: undefined;
     readonly reason: string;
+    readonly way?: readonly ProofStep[];
 }
 
 export interface WorkflowGraph {
@@ -183,35 +224,16 @@ export function workflowGraph<S extends string, E extends string>(gate: StateMac
 
 // Named by the above, and exported by no entry:
 
-interface GraphCalls {
-    readonly within?: number;
-    readonly same?: Readonly<Record<string, string | {
-        readonly result: string;
-    }>>;
-    readonly args?: GraphCondition;
-    readonly result?: GraphCondition;
-    readonly outcome?: 'failed' | 'any';
-    readonly times?: number;
-    readonly distinct?: string | {
-        readonly result: string;
-    };
-    readonly unused?: true;
-}
-
-interface GraphLimit {
-    readonly times?: number;
-    readonly sum?: string;
-    readonly max?: string;
-    readonly below?: string;
-    readonly within?: number;
-    readonly same?: readonly string[];
-    readonly when?: GraphCondition;
-    readonly outcome?: 'failed' | 'any';
-    readonly says: string;
-}
+const RUNS_BY: {
+    readonly session: 'session';
+    readonly request: 'conversation';
+    readonly handle: 'handle';
+    readonly managed: 'handle';
+};
 
 interface ListedTool {
     readonly name: string;
+    readonly inputSchema?: object | undefined;
     readonly annotations?: {
         readonly title?: string | undefined;
         readonly readOnlyHint?: boolean | undefined;
@@ -221,4 +243,6 @@ interface ListedTool {
     } | undefined;
 }
 
-type GraphCondition = Condition | true;
+interface NamesRuns {
+    readonly kind: 'principal' | keyof typeof RUNS_BY;
+}

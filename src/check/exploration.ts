@@ -306,7 +306,7 @@ export class Exploration {
     }
   }
 
-  /** Where a call that sends the event leads. By rules, a failure counts as such beside its event. */
+  /** Where a call that sends the event leads. By rules, a failure counts beside its event. */
   *#callLeads(
     from: Position,
     { tool, outcome, event }: Required<Pick<ProofStep, 'tool' | 'outcome' | 'event'>>,

@@ -85,14 +85,14 @@ export interface GraphEdge {
    * - `done`: all inside the state has ended
    *
    * For rules of order also what a tool needs. Lists show it where all edges to it of the first two
-   * types hold, unless it says `once` and is done, or a limit leaves no room:
+   * types hold. One that says `once` and is done is hidden, and so is one at its limit:
    * - `before`: holds while the run's state names what `holds` says, or where the junction `from`
    *   holds
    * - `unless`: holds while it does not name that
    * - `undoes`: a success of `from` undoes those of `to`
    *
-   * An edge with `when` leaves other calls out: to a tool or to `all` it holds for them, and in an
-   * `any` the other edges decide, if there are any. An `unless` with `same` or `when` hides no tool.
+   * An edge with `when` leaves other calls out. To a tool or to `all` it holds for them. In an `any`
+   * the other edges decide, if there are any. An `unless` with `same` or `when` hides no tool.
    */
   readonly type: 'event' | 'deadline' | 'always' | 'done' | 'before' | 'unless' | 'undoes';
   /**

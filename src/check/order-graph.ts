@@ -34,7 +34,7 @@ type Need =
         GraphEdge,
         'from' | 'type' | 'calls' | 'holds' | 'consumes' | 'when' | 'says'
       >;
-      /** The same for the same need, whatever the words. */
+      /** The same for the same need, in any words. */
       readonly key: string;
     }
   | { readonly all: readonly Need[]; readonly when?: Test | undefined }
@@ -112,7 +112,8 @@ function leafNeed(order: Order, leaf: Leaf, kind: Mark['kind']): Need {
     ...(consumes === 'never'
       ? []
       : [
-          `${consumes === 'calls' ? 'each call uses' : 'uses'} ${leaf.times > 1 ? 'them' : 'it'} up`,
+          (consumes === 'calls' ? 'each call uses' : 'uses') +
+            (leaf.times > 1 ? ' them up' : ' it up'),
         ]),
   ];
   const edge = {

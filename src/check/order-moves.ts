@@ -89,7 +89,7 @@ export class OrderMoves {
     return this.#cases(done, open);
   }
 
-  /** Where a failure leads, whatever event it sends beside that. */
+  /** Where a failure leads, beside any event that it sends. */
   failed(state: string, tool: string): readonly OrderMove[] {
     const { model } = this.#order;
     const done = new Set(model.doneIn(state));

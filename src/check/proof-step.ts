@@ -27,6 +27,6 @@ export interface ProofStep {
    * function chooses, or the run's data.
    */
   readonly isGuarded: boolean;
-  /** For rules and limits: what must be so for it, beside the order of calls. Absent for nothing. */
+  /** For rules and limits: what must be so beside the order of calls. Absent for nothing. */
   readonly turnsOn?: readonly ProofTurn[];
 }

@@ -56,8 +56,8 @@ export interface Undecided {
   /** Why, in words. */
   readonly reason: string;
   /**
-   * Under rules and limits: a way that decides it if all that its steps turn on is so, such as that
-   * values agree, that a window is still open, or that an amount is small enough.
+   * Under rules and limits: a way that decides it if all that its steps turn on is so. For example,
+   * values agree, a window is still open, or an amount is small enough.
    */
   readonly way?: readonly ProofStep[];
 }

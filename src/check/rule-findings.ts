@@ -1,6 +1,6 @@
 /**
- * What is wrong with rules and limits. Hides how a rule that can never be met is told from one that
- * can, and what must be known of the app for the rest.
+ * What is wrong with rules and limits. Hides how a rule that can never be met is found, and what
+ * must be known of the app for the rest.
  */
 import { windowWords } from '../clock.ts';
 import { isTable, showValue } from '../options.ts';

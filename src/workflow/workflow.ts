@@ -377,7 +377,7 @@ export class Workflow {
     return this.#limits.get(this.keyOf(tool)) ?? [];
   }
 
-  /** The tools of which each call is over a limit, whatever its arguments. */
+  /** The tools of which each call is over a limit, with any arguments. */
   spentTools(past: Past | undefined): ReadonlyMap<string, Part> {
     if (past === undefined || this.#limits.size === 0) return NO_PARTS;
     const spent = new Map<string, Part>();

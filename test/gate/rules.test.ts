@@ -757,7 +757,7 @@ describe('words and `_meta`', () => {
     const [tool, args] = await pay(10_000);
     const refused = await caller.mayNot(tool, 'limit', args);
     expect(refused.text).toContain(
-      'amount may add up to less than 60000 in 1 day, and 10000 is left: again in 23 h',
+      'amount may add up to less than 60000 in 1 day, and less than 10000 is left: again in 23 h',
     );
     expect(refused.retryAfterMs).toBe(23 * HOUR);
     // No wait helps where the call alone is too much.

@@ -159,7 +159,9 @@ function inWords(
   const kinds = isOrder ? kindsInWords(tools) : '';
   const told = notes.map(lineOf).join('');
   if (findings.length === 0)
-    return `${id}: nothing found${unchecked === undefined ? '' : `. ${unchecked}`}\n${told}${kinds}`;
+    return (
+      `${id}: nothing found${unchecked === undefined ? '' : `. ${unchecked}`}\n` + `${told}${kinds}`
+    );
   const rest = unchecked === undefined ? '' : `  ${unchecked}\n`;
   return `${id}:\n${findings.map(lineOf).join('')}${told}${rest}${kinds}`;
 }
