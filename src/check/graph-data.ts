@@ -91,8 +91,9 @@ export interface GraphEdge {
    * - `unless`: holds while it does not name that
    * - `undoes`: a success of `from` undoes those of `to`
    *
-   * An edge with `when` leaves other calls out. To a tool or to `all` it holds for them. In an
-   * `any` the other edges decide, if there are any. An `unless` with `same` or `when` hides no tool.
+   * An edge with `when` leaves other calls out. To a tool or to `all` it holds for them.
+   * In an `any` the other edges decide, if there are any. An `unless` with `same` or `when`
+   * hides no tool.
    */
   readonly type: 'event' | 'deadline' | 'always' | 'done' | 'before' | 'unless' | 'undoes';
   /**
