@@ -124,7 +124,8 @@ function notedCall({ k, v }: Noted): OwnCall {
   return {
     members: ({ path }) => {
       const value = valueAt(`${OWN_MEMBERS}${path}`);
-      return typeof value === 'string' || value === null ? 'unclear' : value;
+      // A call was let through without it, so it was missing.
+      return typeof value === 'string' || value === null ? 'missing' : value;
     },
     truth: ({ key }) => {
       const value = valueAt(`${OWN_TRUTH}${key}`);
@@ -141,7 +142,11 @@ export function usesOf(
   noted: Noted,
 ): { readonly uses: readonly Used[]; readonly usesOfCalls: readonly Used[] } {
   if (demands?.after === undefined) return NO_USES;
-  const verdict = judge({ ...demands, notAfter: [], limits: [] }, past, notedCall(noted));
+  const verdict = judge(
+    { ...demands, notAfter: [], limits: [], once: false },
+    past,
+    notedCall(noted),
+  );
   return verdict.allows ? verdict : NO_USES;
 }
 

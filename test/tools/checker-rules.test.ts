@@ -240,9 +240,15 @@ describe('when', () => {
     expect(verdictOf({ after: ['never', leaf] }, history, unknown)).toBe('arguments');
     expect(verdictOf({ notAfter: leaf }, [], unknown)).toBe('arguments');
     expect(verdictOf({ limit: { times: 9, when: large } }, [], unknown)).toBe('arguments');
+  });
+
+  it('asks nothing of the parts of what it leaves out', () => {
+    const leaf = { tool: 'approve', when: large };
     const around = { all: [leaf], when: { kind: 'a' } };
-    const args = { kind: 'b', amount: '15000' };
-    expect(verdictOf({ after: around }, history, { args })).toBe('arguments');
+    const verdictIn = (kind: string) =>
+      verdictOf({ after: around }, [], { args: { kind, amount: '15000' } });
+    expect(verdictIn('b')).toEqual(ALLOWED);
+    expect(verdictIn('a')).toBe('arguments');
   });
 
   it('lets the other alternatives decide, or leaves the `any` out with all of them', () => {

@@ -1,5 +1,12 @@
 import * as fc from 'fast-check';
 import { InterlockError, type OrderRules, StateMachineGate } from '../../src/index.ts';
+import {
+  type Requirement as AskedRequirement,
+  type Rule as AskedRule,
+  type ForwardedCall,
+  type Json,
+  judge,
+} from '../checker/rules.ts';
 import { Door, refusalIn } from './door.ts';
 import { broken, type OpenTarget, type Target } from './target.ts';
 
@@ -103,7 +110,7 @@ type Play = typeof play extends fc.Arbitrary<infer T> ? T : never;
 
 export const rules: Target = {
   name: 'rules',
-  what: 'rules of order with `same` allow just what a small model allows, however a value is spelt',
+  what: 'rules of order with `same` allow just what an evaluator from outside allows, in any spelling',
   inputs: 25,
   async open(): Promise<OpenTarget> {
     return { property: fc.asyncProperty(play, playOut), describe, close: async () => {} };
@@ -136,7 +143,7 @@ async function playOut({ rules: drawn, calls }: Play): Promise<void> {
         `a call was ${isAllowed ? 'refused' : 'forwarded'}, and the rules say otherwise`,
         `${textOf(each)}: ${refusalIn(answer) ?? answer.text}`,
       );
-    if (isAllowed && !each.fails) model.succeed(each);
+    if (isAllowed) model.end(each);
   }
 }
 
@@ -168,7 +175,7 @@ function gateOf(known: ReadonlyMap<string, Rule>): StateMachineGate<string, stri
   return StateMachineGate.fromOrder(Object.fromEntries(written) as OrderRules, { id: 'rules' });
 }
 
-function writtenOf(needs: Requirement): object | string {
+function writtenOf(needs: Requirement): AskedRequirement {
   if ('all' in needs) return { all: needs.all.map(writtenOf) };
   if ('any' in needs) return { any: needs.any.map(writtenOf) };
   const { tool, same, consumes } = needs;
@@ -177,7 +184,7 @@ function writtenOf(needs: Requirement): object | string {
 }
 
 /** A list where the names are the same in both calls, and else a table. */
-function tableOf(same: Needed['same']): readonly string[] | object {
+function tableOf(same: Needed['same']): readonly string[] | { readonly [own: string]: string } {
   return same.every(([own, earlier]) => own === earlier)
     ? same.map(([own]) => own)
     : Object.fromEntries(same);
@@ -192,70 +199,64 @@ function textOf({ tool, given, fails }: Call): string {
   return `{"name":"${tool}","arguments":{${members.join()}},"_meta":{"fails":${fails}}}`;
 }
 
-/** Which value each argument has: the number of its line in {@link VALUES}. */
-type Args = ReadonlyMap<string, number>;
-
-function argsOf({ given }: Call): Args {
-  return new Map(
-    given.flatMap((each, at) => (each === null ? [] : [[NAMES[at] ?? '', each[0]] as const])),
+/** The arguments for the evaluator, which reads plain JSON: a value is the name of its line. */
+function argsOf({ given }: Call): { readonly [name: string]: Json } {
+  return Object.fromEntries(
+    given.flatMap((each, at) => (each === null ? [] : [[NAMES[at] ?? '', lineOf(each[0])]])),
   );
 }
 
-/** What the docs say of rules, in as few words as possible. */
+/** The members of a list are compared one by one, so a list stays one. */
+function lineOf(line: number): Json {
+  const [text = ''] = VALUES[line] ?? [];
+  return text.startsWith('[') ? JSON.parse(text) : `line ${line}`;
+}
+
+/** What an evaluator from outside says of calls, and by that what a list shows. */
 class Model {
   readonly #rules: ReadonlyMap<string, Rule>;
-  /** The calls that count, of each tool that is done. */
-  readonly #done = new Map<string, Args[]>();
+  readonly #written: Readonly<Record<string, AskedRule>>;
+  readonly #history: ForwardedCall[] = [];
 
   constructor(known: ReadonlyMap<string, Rule>) {
     this.#rules = known;
+    this.#written = Object.fromEntries([...known].map(([tool, rule]) => [tool, ruleFor(rule)]));
   }
 
   /** Whether a list shows the tool: values count for calls alone. */
   shows(tool: string): boolean {
-    return this.#isOpen(tool, () => true);
-  }
-
-  allows(each: Call): boolean {
-    const args = argsOf(each);
-    return this.#isOpen(each.tool, (needed, earlier) => agrees(needed, args, earlier));
-  }
-
-  #isOpen(tool: string, agree: (needed: Needed, earlier: Args) => boolean): boolean {
     const rule = this.#rules.get(tool);
-    if (rule?.once === true && this.#done.has(tool)) return false;
+    if (rule?.once === true && this.#isThere({ tool, consumes: true })) return false;
     const isMet = (needs: Requirement): boolean => {
       if ('all' in needs) return needs.all.every(isMet);
       if ('any' in needs) return needs.any.some(isMet);
-      return this.#done.get(needs.tool)?.some((earlier) => agree(needs, earlier)) === true;
+      return this.#isThere({ tool: needs.tool, consumes: needs.consumes });
     };
     return rule?.after === undefined || isMet(rule.after);
   }
 
-  succeed(each: Call): void {
-    const args = argsOf(each);
-    for (const [tool, { undoneBy }] of this.#rules)
-      if (undoneBy.includes(each.tool)) this.#done.delete(tool);
-    for (const needed of neededIn(this.#rules.get(each.tool)?.after)) {
-      if (!needed.consumes) continue;
-      const left = (this.#done.get(needed.tool) ?? []).filter(
-        (earlier) => !agrees(needed, args, earlier),
-      );
-      if (left.length === 0) this.#done.delete(needed.tool);
-      else this.#done.set(needed.tool, left);
-    }
-    this.#done.set(each.tool, [...(this.#done.get(each.tool) ?? []), args]);
+  #isThere(after: { tool: string; consumes: boolean }): boolean {
+    return this.#isAllowed({ ...this.#written, probe: { after } }, 'probe', {});
+  }
+
+  allows(each: Call): boolean {
+    return this.#isAllowed(this.#written, each.tool, argsOf(each));
+  }
+
+  #isAllowed(rules: Readonly<Record<string, AskedRule>>, tool: string, args: Json): boolean {
+    const call = { tool, args, at: this.#history.length };
+    return judge({ rules }, this.#history, call).verdict === 'allowed';
+  }
+
+  end({ fails, ...call }: Call): void {
+    const outcome = fails ? 'failed' : 'succeeded';
+    const claimedAt = this.#history.length;
+    this.#history.push({ tool: call.tool, args: argsOf({ ...call, fails }), outcome, claimedAt });
   }
 }
 
-function agrees({ same }: Needed, args: Args, earlier: Args): boolean {
-  return same.every(([own, other]) => args.has(own) && args.get(own) === earlier.get(other));
-}
-
-function neededIn(needs: Requirement | undefined): readonly Needed[] {
-  if (needs === undefined) return [];
-  if ('tool' in needs) return [needs];
-  return ('all' in needs ? needs.all : needs.any).flatMap(neededIn);
+function ruleFor({ after, undoneBy, once }: Rule): AskedRule {
+  return { undoneBy, once, ...(after && { after: writtenOf(after) }) };
 }
 
 function describe({ rules: drawn, calls }: Play): string {
