@@ -15,7 +15,12 @@ describe('a gate of rules, and an evaluator that reads the whole history at each
   }, 60_000);
 
   it('say the same of a call that lost its answer and went on without the value of an alternative', () => {
-    const signedIn = { any: [{ tool: 'close', consumes: true }, { tool: 'login', same: ['id'] }] };
+    const signedIn = {
+      any: [
+        { tool: 'close', consumes: true },
+        { tool: 'login', same: ['id'] },
+      ],
+    };
     const lost: RulesCase = {
       rules: { rules: { login: {}, close: {}, find: { after: signedIn } } },
       call: { tool: 'find', args: {}, at: 300 },
