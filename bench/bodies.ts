@@ -17,7 +17,7 @@ import { AskedArguments } from '../src/workflow/bound-tools.ts';
 const { ledger } = StateMachineGate.fromOrder({
   pay: {},
   refund: { after: { tool: 'pay', same: ['a'] } },
-}).compile();
+}).compile().rules;
 
 /** Just below the largest body that the middleware takes. */
 const SIZE = 4 * 1024 * 1024 - 1024;

@@ -4,8 +4,8 @@
  */
 import { StateMachineGate } from '../src/index.ts';
 import { readerOf } from '../src/workflow/condition.ts';
+import { callWith } from '../src/workflow/own-call.ts';
 import type { Position } from '../src/workflow/position.ts';
-import { callWith } from '../src/workflow/verdict.ts';
 import type { Workflow } from '../src/workflow/workflow.ts';
 import { quantile } from './load.ts';
 import type { Row } from './report.ts';
@@ -15,7 +15,7 @@ const RUN = 'principal https://issuer.example user-17';
 
 /** The position after a success of a tool. */
 function after(workflow: Workflow, from: Position, tool: string, args: object, at: number) {
-  const noted = workflow.ledger?.note(tool, 'args', readerOf(args), RUN) ?? { k: [], v: [] };
+  const noted = workflow.rules.ledger?.note(tool, 'args', readerOf(args), RUN) ?? { k: [], v: [] };
   const call = { tool, outcome: 'succeeded', claimedAt: at, decidedAt: at + 35, noted, uses: [] };
   return workflow.next(from, tool, undefined, call as never).position;
 }
@@ -60,7 +60,10 @@ function decision(count: number): () => boolean {
     const stands = workflow.standAt(workflow.adopt(JSON.parse(stored)), NOW, NOW + 1_000);
     if (!workflow.allows(stands.state, binding)) return false;
     const call = callWith(readerOf({ id: 1 }), RUN);
-    return workflow.judge(binding, workflow.pastOf(stands, NOW + 1_000), call)?.allows === true;
+    return (
+      workflow.rules.judge(binding, workflow.rules.pastOf(stands, NOW + 1_000), call)?.allows ===
+      true
+    );
   };
 }
 

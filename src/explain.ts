@@ -292,9 +292,9 @@ export function whatIf<S extends string, E extends string>(
   if (event === undefined && isOpen) return stay('choose-event');
   const call = outcome === 'succeeded' ? successOf(standing, tool) : undefined;
   if (event === undefined) {
-    if (call === undefined || workflow.ledger === undefined) return stay('stayed');
+    if (call === undefined || workflow.rules.ledger === undefined) return stay('stayed');
     const { version = 0 } = snapshot;
-    const stands = { ...workflow.decided(from, call), updatedAt: now, version: version + 1 };
+    const stands = { ...workflow.rules.decided(from, call), updatedAt: now, version: version + 1 };
     return { ...stay('stayed'), snapshot: stands };
   }
   const fallsTo = workflow.isOrder ? bareCall(event, now) : undefined;
@@ -305,7 +305,7 @@ export function whatIf<S extends string, E extends string>(
 /** A success of the tool, of whose arguments and result nothing is known. */
 function successOf({ workflow, past, parts }: Standing, tool: string): DecidedCall {
   const binding = workflow.matchAlways(tool);
-  const verdict = binding && workflow.judge(binding, past, undefined);
+  const verdict = binding && workflow.rules.judge(binding, past, undefined);
   const uses = verdict?.allows === true ? verdict.uses : [];
   return { ...bareCall(workflow.keyOf(tool), parts.now), uses };
 }

@@ -40,7 +40,8 @@ export type { StatusToolOptions } from './gate/status-tool.ts';
 export type { Begin, BeginningRun, BeginsIn } from './step/claim.ts';
 export { beginIn } from './step/claim.ts';
 export { UnrecordedSuccess } from './gate/recorded-call.ts';
-export { UnknownOutcome, type WhenEnded } from './step/outcome.ts';
+export type { WhenEnded } from './step/outcome.ts';
+export { UnknownOutcome } from './step/unknown-outcome.ts';
 export { type StateSyncOptions, stateSync } from './state-sync.ts';
 export { type CommonOptions, type Middleware, notForwarded } from './middleware.ts';
 

@@ -6,7 +6,7 @@
 import { InterlockError } from './errors.ts';
 import { Standing } from './gate/standing.ts';
 import type { RunsMover, RunsUnderWay, RunView, RunViews, StuckOptions } from './runs-options.ts';
-import { tellIfHeld } from './step/outcome.ts';
+import { tellIfHeld } from './step/unknown-outcome.ts';
 import type {
   AtomicStateStore,
   FoundRun,

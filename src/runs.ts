@@ -68,8 +68,9 @@ import {
 import { type CurrentStep, mayBeInside, openStepOf } from './session/current-step.ts';
 import { ownerOf, principalText } from './session/run-key.ts';
 import { ANEW, restartOf } from './step/claim.ts';
-import { moveTo, tellIfHeld, tellSaved } from './step/outcome.ts';
+import { moveTo, tellSaved } from './step/outcome.ts';
 import { listStopped, type Stopped } from './step/switch.ts';
+import { tellIfHeld } from './step/unknown-outcome.ts';
 import type {
   Json,
   KeysPage,
@@ -242,7 +243,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
       run,
       { name: `send ${name}`, payload: [payload ?? null, args ?? null, result ?? null] },
       (from, isFirst, at) => {
-        const call = workflow.toldCall(name, run, at, { args, result });
+        const call = workflow.rules.toldCall(name, run, at, { args, result });
         const { position, handled, actions } = workflow.next(from, name, payload, call);
         if (!handled) return undefined;
         const due = workflow.dueActions(isFirst);

@@ -21,7 +21,7 @@ import {
 } from '../src/index.ts';
 import { commonShape } from '../src/middleware.ts';
 import { parseOptions } from '../src/options.ts';
-import { UnknownOutcome } from '../src/step/outcome.ts';
+import { UnknownOutcome } from '../src/step/unknown-outcome.ts';
 import { postgresStore } from '../src/stores/postgres.ts';
 import { redisStore } from '../src/stores/redis.ts';
 import { sqliteStore } from '../src/stores/sqlite.ts';

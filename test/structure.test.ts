@@ -61,11 +61,6 @@ const LONGER: Readonly<Record<string, number>> = {
   'step/step.ts': 1_090,
   'wire/tap.ts': 900,
   'stores/store.ts': 800,
-  // What rules ask, where each of these judges, ends or describes a call.
-  'gate/judge.ts': 730,
-  'step/outcome.ts': 800,
-  'workflow/workflow.ts': 900,
-  'workflow/verdict.ts': 710,
 };
 const contributing = new Page('CONTRIBUTING.md');
 const files = sourceFiles();

@@ -327,8 +327,10 @@ class Check {
           : `Bind ${showValue(nearest)} instead.`,
       );
     }
+    const { order } = this.#workflow;
     for (const tool of tools ?? []) {
-      if (typeof tool === 'string' || !this.#workflow.isRecordedUnsaid(tool.name)) continue;
+      if (order === undefined || typeof tool === 'string' || order.ruleOf(tool.name)) continue;
+      if (this.#workflow.callKind(tool.name) !== 'recorded') continue;
       if (isTable(tool.annotations) && tool.annotations.readOnlyHint === true) continue;
       this.#add(
         'tool-no-step',

@@ -7,6 +7,7 @@ import { readerOf } from '../workflow/condition.ts';
 import { type DecidedCall, NOTHING } from '../workflow/facts.ts';
 import type { Order } from '../workflow/order.ts';
 import type { Mark } from '../workflow/order-model.ts';
+import { callWith, noteOwn } from '../workflow/own-call.ts';
 import { atomsOf, type Position } from '../workflow/position.ts';
 import {
   type CheckedLimit,
@@ -15,7 +16,6 @@ import {
   leavesOf,
   type Requirement,
 } from '../workflow/rules.ts';
-import { callWith, noteOwn } from '../workflow/verdict.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { ProofStep, ProofTurn } from './proof-step.ts';
 
@@ -213,7 +213,7 @@ export class OrderMoves {
         if (typeof call === 'string') return call;
         const isSent = event !== undefined && made === times;
         const isOwn = isSent && outcome === 'success' && event === tool;
-        if (!isOwn) position = this.#workflow.decided(position, call);
+        if (!isOwn) position = this.#workflow.rules.decided(position, call);
         if (isSent)
           position = this.#workflow.next(
             position,
@@ -235,15 +235,15 @@ export class OrderMoves {
     if (!bindings.some((each) => workflow.allows(position.state, each))) return 'a count';
     const read = readerOf({});
     const own = callWith(read, '');
-    const past = workflow.pastOf(position, 0);
-    const demands = workflow.demandsOf(tool);
-    const verdict = demands && workflow.judge({ demands: [demands] }, past, own);
+    const past = workflow.rules.pastOf(position, 0);
+    const demands = workflow.rules.demandsOf(tool);
+    const verdict = demands && workflow.rules.judge({ demands: [demands] }, past, own);
     if (verdict?.allows === false) {
       if (verdict.reason === 'arguments') return 'values';
       return verdict.reason === 'limit' ? 'a limit' : 'a count';
     }
     const { uses = [], usesOfCalls = [] } = verdict ?? {};
-    const noted = workflow.ledger?.note(tool, 'args', read, '') ?? NOTHING;
+    const noted = workflow.rules.ledger?.note(tool, 'args', read, '') ?? NOTHING;
     return {
       tool,
       outcome: isSuccess ? 'succeeded' : 'failed',

@@ -12,7 +12,7 @@ import { MOST_DEPTH } from '../wire/json-rpc.ts';
 import type { Guard, GuardedCall } from '../workflow/binding.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
 import { NOTHING, type Noted } from '../workflow/facts.ts';
-import { callWith, noteOwn, type OwnCall } from '../workflow/verdict.ts';
+import { callWith, noteOwn, type OwnCall } from '../workflow/own-call.ts';
 import type { GateConfig } from './config.ts';
 import type { RefusedCall } from './decide.ts';
 import { asBegun, type Standing } from './standing.ts';
@@ -77,10 +77,14 @@ export function notedOf(
   { workflow }: GateConfig,
   { run, tool, args, own }: AskedCall,
 ): Noted | RefusedCall {
-  const { ledger } = workflow;
+  const { ledger } = workflow.rules;
   const key = workflow.keyOf(tool);
   if (ledger === undefined) return NOTHING;
-  const noted = noteOwn(workflow.demandsOf(tool), own, ledger.note(key, 'args', args.read, run));
+  const noted = noteOwn(
+    workflow.rules.demandsOf(tool),
+    own,
+    ledger.note(key, 'args', args.read, run),
+  );
   const words = unclearWords(args);
   return words === undefined ? noted : { reason: 'arguments', words };
 }
@@ -102,7 +106,7 @@ export function ruled(
   if (past === undefined) return undefined;
   const { run, tool, args, own } = asked();
   const { ledger, now: claimedAt } = past;
-  const verdict = workflow.judge(binding, past, own);
+  const verdict = workflow.rules.judge(binding, past, own);
   if (verdict !== undefined) {
     const words = unclearWords(args);
     if (words !== undefined) return { reason: 'arguments', standing, words };

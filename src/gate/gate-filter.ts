@@ -35,7 +35,7 @@ import {
 import type { GateConfig } from './config.ts';
 import type { RefusedCall } from './decide.ts';
 import { Gates } from './gates.ts';
-import { Judge, PassedCall, type Verdict } from './judge.ts';
+import { Judge, type Verdict } from './judge.ts';
 import { CachedLists } from './list-cache.ts';
 import {
   declareListChanged,
@@ -47,7 +47,7 @@ import {
 } from './list-changes.ts';
 import { ShownTools } from './lists.ts';
 import { ReadFilter } from './reads.ts';
-import { type AwaitedCall, RecordedCall } from './recorded-call.ts';
+import { type AwaitedCall, PassedCall, RecordedCall } from './recorded-call.ts';
 import { type OperatorsStop, stoppedByOperators } from './standing.ts';
 import { carryOn, recordLater, TaskFilter } from './tasks.ts';
 import { ToldRequests } from './told-requests.ts';

@@ -278,7 +278,7 @@ export function availabilityNotes(
 ): ReadonlyMap<string, string> {
   const notes = workflow.toolNames.flatMap((tool): [string, string][] => {
     const place = workflow.whereabouts(tool, wayTo);
-    const limits = workflow.limitsOf(tool).map(limitNote);
+    const limits = workflow.rules.limitsOf(tool).map(limitNote);
     if (place === undefined && limits.length === 0) return [];
     return [[tool, availabilityNote(place, limits)]];
   });

@@ -14,14 +14,14 @@ import { beginsAnew, type CallOrigin, Moves } from '../step/outcome.ts';
 import { calledOff, type Refused, Step } from '../step/step.ts';
 import { pauseBefore, turnKey } from '../step/turns.ts';
 import type { CallNote, Json } from '../stores/store.ts';
-import { ARGUMENTS, type Call, type Holder } from '../wire/call.ts';
+import { ARGUMENTS, type Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { argumentsFault, headerFault } from '../wire/headers.ts';
 import { isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import { type Refusal, type RefusalDetails, refusalWords } from '../workflow/advice.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
-import { NOTHING, type Noted } from '../workflow/facts.ts';
+import { claimedUse, NOTHING, type Noted } from '../workflow/facts.ts';
 import type { BoundState, Position } from '../workflow/position.ts';
 import { partsNaming, partsToTell, retryOf } from '../workflow/rule-words.ts';
 import { AFTER } from '../workflow/stored.ts';
@@ -43,7 +43,7 @@ import {
 import { decide, type RefusedCall, whyHidden } from './decide.ts';
 import { type Demand, isBoundBy, isRefusedUnbound } from './gates.ts';
 import { tellMoved, tellOfTime } from './list-changes.ts';
-import { RecordedCall } from './recorded-call.ts';
+import { PassedCall, RecordedCall } from './recorded-call.ts';
 import { askForAlias, invalidParams, LONGEST_NAME, refusalReply } from './replies.ts';
 import {
   type Absent,
@@ -71,8 +71,6 @@ const AFTER_FROZEN: ReadonlySet<Refused['reason']> = new Set([
   ...(['state', 'busy', 'held', 'too-many-held'] as const),
 ]);
 
-const TOO_MANY_HELD: Refused = { reason: 'too-many-held' };
-
 /**
  * What becomes of one call. `forward`: it goes on as it is; a {@link ClaimedCall}: it goes on as a
  * step; a {@link RecordedCall}: beside others, to be recorded. `answered`: the gate answered the
@@ -82,21 +80,6 @@ export type Verdict = 'forward' | ClaimedCall | RecordedCall | 'answered' | 'end
 
 /** Called where a cancelled step did not stop in time; with `isTooLong`, where it ran too long. */
 export type GiveUp = (id: RequestId, isTooLong: boolean) => void;
-
-/** A call that runs beside others, and for whose answer no gate waits. */
-export class PassedCall implements Holder {
-  readonly config: GateConfig;
-  readonly run: Run;
-  readonly standing: Standing;
-
-  constructor(config: GateConfig, run: Run, standing: Standing) {
-    this.config = config;
-    this.run = run;
-    this.standing = standing;
-  }
-
-  withdraw(): void {}
-}
 
 /** A call that a binding matches, of a run that is known. */
 interface BoundCall {
@@ -215,7 +198,7 @@ export class Judge {
       return made;
     };
     const noted =
-      this.#config.workflow.ledger === undefined ? NOTHING : notedOf(this.#config, asked());
+      this.#config.workflow.rules.ledger === undefined ? NOTHING : notedOf(this.#config, asked());
     if ('reason' in noted) return this.#refuse(incoming, tool, noted, binding.states, run);
     return this.#decide({ incoming, tool, run, binding, giveUp, asked, noted });
   }
@@ -391,7 +374,7 @@ export class Judge {
     };
     const wanted = {
       run,
-      description: { tool, digest: '', uncertain, ...usedBy(asked.noted) },
+      description: { tool, digest: '', uncertain, ...claimedUse(asked.noted) },
       digest: () => digestOfCall(incoming),
       note: this.#noteOf(incoming, run, tool),
       number: incoming.number,
@@ -412,7 +395,7 @@ export class Judge {
         tellMoved(this.#config, this.#admission, run, move);
       });
     const claimed = isPromise(room)
-      ? room.then((isFree) => (isFree ? claim() : TOO_MANY_HELD))
+      ? room.then((isFree) => (isFree ? claim() : ({ reason: 'too-many-held' } as const)))
       : claim();
     return claimed.then((step) => {
       // While the call waited, another process may have moved the run: what was read is stale.
@@ -689,10 +672,6 @@ export class Judge {
 }
 
 /** What the store keeps of a claimed call, so that a person can settle it. */
-function usedBy(noted: Noted): { readonly use?: Json } {
-  return noted === NOTHING ? {} : { use: noted as unknown as Json };
-}
-
 /** The verdict, once that is done. */
 function verdictAfter(done: MaybePromise<unknown>, verdict: Verdict): MaybePromise<Verdict> {
   return isPromise(done) ? done.then(() => verdict) : verdict;
@@ -713,9 +692,7 @@ function isMadeUp(tool: string, { workflow }: GateConfig): boolean {
   return tool.length > LONGEST_NAME && !workflow.names(tool);
 }
 
-function digestOfCall(call: Call): string {
-  return digestOf(call.sentArguments ?? {});
-}
+const digestOfCall = ({ sentArguments }: Call): string => digestOf(sentArguments ?? {});
 
 /** Plain data: a task's ticket keeps them in the store. */
 function argumentsOf({ args, exactArguments }: Call): Pick<CallOrigin, 'args' | 'argsText'> {

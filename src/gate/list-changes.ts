@@ -103,12 +103,12 @@ export function tellOfTime(
   standing: Standing | undefined,
 ): void {
   const { workflow } = config;
-  if (standing === undefined || workflow.ledger?.hasWindows !== true) return;
+  if (standing === undefined || workflow.rules.ledger?.hasWindows !== true) return;
   const { position, parts } = standing;
   const { updatedAt, now: at } = parts;
-  if (parts.version === 0 || !workflow.hasTimeChanged(position, updatedAt, at)) return;
-  const saved = workflow.shownAt(position, parts.updatedAt, parts.updatedAt);
-  const now = workflow.shownAt(position, parts.updatedAt, parts.now);
+  if (parts.version === 0 || !workflow.rules.hasTimeChanged(position, updatedAt, at)) return;
+  const saved = workflow.rules.shownAt(position, parts.updatedAt, parts.updatedAt);
+  const now = workflow.rules.shownAt(position, parts.updatedAt, parts.now);
   if (saved === now) return;
   const told = toldOfTime.get(workflow) ?? new Map<string, string>();
   toldOfTime.set(workflow, told);

@@ -9,11 +9,12 @@ import type { Events, StopReason } from '../events.ts';
 import { newToken } from '../names.ts';
 import { showValue } from '../options.ts';
 import { askBegin, type Begin, claimRun } from '../step/claim.ts';
-import { moveTo, type StepMove, tellIfHeld } from '../step/outcome.ts';
+import { moveTo, type StepMove } from '../step/outcome.ts';
 import { NO_REQUEST, type Refused, Step, type StepRules } from '../step/step.ts';
 import { type GuardedStore, persist, StoreUnavailable } from '../step/store-calls.ts';
 import type { WorkflowSwitch } from '../step/switch.ts';
 import { pauseBefore, type Turns } from '../step/turns.ts';
+import { tellIfHeld } from '../step/unknown-outcome.ts';
 import type {
   ClaimView,
   CommitRequest,
@@ -369,10 +370,13 @@ export function ruledCallOfHeld(
 ): DecidedCall | undefined {
   if (isFromOutside(claim)) return undefined;
   const { tool, use, since = now } = claim;
-  const { ledger } = workflow;
+  const { ledger } = workflow.rules;
   const isAsked = outcome === 'succeeded' || ledger?.keepsFailures(workflow.keyOf(tool)) === true;
   const times = { claimedAt: since, decidedAt: Math.max(since, now) };
-  const call = workflow.heldCall(tool, outcome, position, { noted: notedFrom(use), ...times });
+  const call = workflow.rules.heldCall(tool, outcome, position, {
+    noted: notedFrom(use),
+    ...times,
+  });
   return isAsked || (call?.uses.length ?? 0) > 0 ? call : undefined;
 }
 
@@ -392,7 +396,7 @@ export function moveOfHeld(
 ): StepMove {
   // Only its own event makes the call: another tool's, or none, leaves it beside that.
   const isOwn = call === undefined || (call.outcome === 'succeeded' && event !== null);
-  const position = isOwn ? from : workflow.decided(from, call);
+  const position = isOwn ? from : workflow.rules.decided(from, call);
   const timed = event !== null && workflow.isOrder && at !== undefined && bareCall(event, at);
   const sent = (isOwn ? call : undefined) ?? (timed || undefined);
   const next = event === null ? undefined : workflow.next(position, event, said.payload, sent);

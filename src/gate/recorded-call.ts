@@ -13,7 +13,7 @@ import {
 import { MOST_REMADE } from '../step/step.ts';
 import { persist } from '../step/store-calls.ts';
 import type { FsmSnapshot, RecordRequest, RecordResult } from '../stores/store.ts';
-import type { LateStake } from '../wire/call.ts';
+import type { Holder, LateStake } from '../wire/call.ts';
 import type { Message } from '../wire/message.ts';
 import type { Position } from '../workflow/position.ts';
 import type { Beginning } from '../workflow/workflow.ts';
@@ -28,7 +28,7 @@ import {
 } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
 import { unknownOutcomeReply, unrecordedReply } from './replies.ts';
-import { beginningOf } from './standing.ts';
+import { beginningOf, type Standing } from './standing.ts';
 
 /** Given to `onError` where a tool ran beside others, and its success could not be recorded. */
 export class UnrecordedSuccess extends Error {
@@ -58,6 +58,21 @@ export interface Recordable {
   readonly origin: Omit<CallOrigin, 'isFirst'>;
   /** Where the call found the run. */
   readonly found: FsmSnapshot;
+}
+
+/** A call that runs beside others, and for whose answer no gate waits. */
+export class PassedCall implements Holder {
+  readonly config: GateConfig;
+  readonly run: Run;
+  readonly standing: Standing;
+
+  constructor(config: GateConfig, run: Run, standing: Standing) {
+    this.config = config;
+    this.run = run;
+    this.standing = standing;
+  }
+
+  withdraw(): void {}
 }
 
 /** A forwarded call whose answer a gate waits for. */

@@ -6,10 +6,11 @@ import { quoteNames } from '../errors.ts';
 import type { StopReason } from '../events.ts';
 import type { Admission, Run } from '../session/run.ts';
 import { askBegin } from '../step/claim.ts';
-import { beginsAnew, shownPosition, tellIfHeld, type WhenEnded } from '../step/outcome.ts';
+import { beginsAnew, shownPosition, type WhenEnded } from '../step/outcome.ts';
 import type { Refused, Step } from '../step/step.ts';
 import type { WorkflowFreeze } from '../step/switch.ts';
 import { turnKey } from '../step/turns.ts';
+import { tellIfHeld } from '../step/unknown-outcome.ts';
 import type {
   ClaimView,
   Freeze,
@@ -190,14 +191,14 @@ export class Standing implements Stand {
   /** What the run did before, as its rules ask for it; `undefined` where none asks. */
   get past(): Past | undefined {
     const { workflow, position, parts } = this;
-    if (workflow.ledger === undefined) return undefined;
-    this.#past ??= workflow.pastOf(position, parts.now, this.#unknown);
+    if (workflow.rules.ledger === undefined) return undefined;
+    this.#past ??= workflow.rules.pastOf(position, parts.now, this.#unknown);
     return this.#past;
   }
 
   /** The tools of which each call is over a limit now, with any arguments, and why. */
   get spent(): ReadonlyMap<string, Part> {
-    this.#spent ??= this.workflow.spentTools(this.past);
+    this.#spent ??= this.workflow.rules.spentTools(this.past);
     return this.#spent;
   }
 
@@ -205,7 +206,7 @@ export class Standing implements Stand {
   partsAgainst(tool: string): readonly Part[] {
     const spent = this.spent.get(this.workflow.keyOf(tool));
     if (spent !== undefined) return [spent];
-    return this.past === undefined ? [] : this.workflow.partsAgainst(tool, this.past);
+    return this.past === undefined ? [] : this.workflow.rules.partsAgainst(tool, this.past);
   }
 
   /** Whether each call of the tool is refused now, in any state. */
@@ -302,15 +303,15 @@ function unknownCalls(
   { claim, unsettled = [] }: Pick<Parts, 'claim' | 'unsettled'>,
 ): readonly UnknownCall[] {
   const isHeld = claim !== undefined && !claim.live && claim.since !== undefined;
-  if (workflow.ledger === undefined || !(isHeld || unsettled.length > 0)) return NO_CALLS;
+  if (workflow.rules.ledger === undefined || !(isHeld || unsettled.length > 0)) return NO_CALLS;
   const held = isHeld ? [claim] : [];
   return [...unsettled, ...held].map(({ tool, since = 0, idempotencyKey, use }) => ({
     tool: workflow.keyOf(tool),
     claimedAt: since,
     idempotencyKey,
     noted: notedFrom(use),
-    demands: workflow.demandsOf(tool),
-    undoes: workflow.undoneBy(tool),
+    demands: workflow.rules.demandsOf(tool),
+    undoes: workflow.rules.undoneBy(tool),
   }));
 }
 

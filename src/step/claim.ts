@@ -10,7 +10,7 @@ import { after, type MaybePromise } from '../wire/task-line.ts';
 import type { Position } from '../workflow/position.ts';
 import { AFTER, BEGIN, jsonOf, RESTART } from '../workflow/stored.ts';
 import type { Beginning, Understood, Workflow } from '../workflow/workflow.ts';
-import { moveTo, type StepMove, tellIfHeld } from './outcome.ts';
+import { moveTo, type StepMove } from './outcome.ts';
 import {
   type Refused,
   Step,
@@ -19,6 +19,7 @@ import {
   type StepRun,
   type Waiting,
 } from './step.ts';
+import { tellIfHeld } from './unknown-outcome.ts';
 
 /** Else deadlines shorter than a trip to the store would follow each other for ever. */
 const MOST_MOVES = 16;

@@ -3,19 +3,10 @@
  * how a binding, a workflow and an outcome together make a move.
  */
 import type { Clock } from '../clock.ts';
-import { type Events, runDigest } from '../events.ts';
+import type { Events } from '../events.ts';
 import { isPrincipalRun } from '../names.ts';
 import { isTable } from '../options.ts';
-import type {
-  CallNote,
-  ClaimView,
-  CommitRequest,
-  Json,
-  MoveDraft,
-  RunKey,
-  TrailDraft,
-  WorkflowRecord,
-} from '../stores/store.ts';
+import type { CallNote, CommitRequest, Json, MoveDraft, TrailDraft } from '../stores/store.ts';
 import { exactJson } from '../wire/exact-json.ts';
 import { isObject, type ListKind } from '../wire/json-rpc.ts';
 import type {
@@ -411,13 +402,15 @@ export class Moves {
 
   /** Whether rules ask for a value of the result. */
   get #readsResult(): boolean {
-    return this.#workflow.ledger?.readsResult(this.#workflow.keyOf(this.origin.tool)) === true;
+    return (
+      this.#workflow.rules.ledger?.readsResult(this.#workflow.keyOf(this.origin.tool)) === true
+    );
   }
 
   /** The call as rules ask for it; `undefined` where none does. */
   #decided(ended: EndedWithText, outcome: 'succeeded' | 'failed'): DecidedCall | undefined {
     const { use, tool } = this.origin;
-    const { ledger } = this.#workflow;
+    const { ledger } = this.#workflow.rules;
     if (use === undefined || ledger === undefined) return undefined;
     const key = this.#workflow.keyOf(tool);
     const { claimedAt, salt, uses, usesOfCalls } = use;
@@ -454,7 +447,7 @@ export class Moves {
   #staysWith(ended: EndedWithText, said: Said): StepMove {
     const call = this.#decided(ended, said.outcome === 'failed' ? 'failed' : 'succeeded');
     if (call === undefined) return this.#stays(said);
-    const moved = this.at(this.#workflow.decided(this.current, call)).#stays(said);
+    const moved = this.at(this.#workflow.rules.decided(this.current, call)).#stays(said);
     return this.#withLists(moved, call);
   }
 
@@ -462,7 +455,7 @@ export class Moves {
   #withLists(move: StepMove, call: DecidedCall | undefined): StepMove {
     if (call === undefined) return move;
     const isSpent = (position: Position): boolean =>
-      this.#workflow.isSpent(call.tool, position, call.decidedAt);
+      this.#workflow.rules.isSpent(call.tool, position, call.decidedAt);
     return isSpent(move.snapshot) && !isSpent(this.found) ? { ...move, lists: ['tools'] } : move;
   }
 
@@ -487,7 +480,7 @@ export class Moves {
     const ended = endedBy(outcome);
     const call = this.#asksForFailure ? this.#decided(ended, 'failed') : undefined;
     if (call === undefined) return this.#failedAfter(outcome, ended);
-    const moves = this.at(this.#workflow.decided(this.current, call));
+    const moves = this.at(this.#workflow.rules.decided(this.current, call));
     const moved = moves.#failedAfter(outcome, ended) ?? moves.#stays(saidOf(outcome));
     return this.#withLists(moved, call);
   }
@@ -506,7 +499,7 @@ export class Moves {
   /** Whether a rule asks for calls of the tool that fail, or they use something up. */
   get #asksForFailure(): boolean {
     const { use, tool } = this.origin;
-    const { ledger } = this.#workflow;
+    const { ledger } = this.#workflow.rules;
     if (use === undefined || ledger === undefined) return false;
     return use.usesOfCalls.length > 0 || ledger.keepsFailures(this.#workflow.keyOf(tool));
   }
@@ -682,8 +675,6 @@ export function shownPosition<P extends Position>(
   return isAnew ? workflow.startAfter(position) : position;
 }
 
-const PAGE = 'https://www.npmjs.com/package/mcp-interlock#when-the-outcome-is-unknown';
-
 /** @throws Error where the function says neither `failed` nor `unknown` */
 function readError(rule: Exclude<ErrorRule, string>, { result, error }: Ended): unknown {
   const said: unknown = rule(result, error);
@@ -691,104 +682,4 @@ function readError(rule: Exclude<ErrorRule, string>, { result, error }: Ended): 
   // Its rejection, if it is a promise, must not end the process.
   Promise.resolve(said).catch(() => {});
   throw new Error('"errors" returned neither "failed" nor "unknown"');
-}
-
-/** A step whose outcome is unknown, or the claim that it left behind. */
-type UnknownStep = Pick<ClaimView, 'tool' | 'idempotencyKey' | 'uncertain'> & {
-  readonly key: RunKey;
-};
-
-/** What is known of an unknown outcome. */
-export interface KnownOfUnknown {
-  /** Whether the tool surely ran, and only its outcome is not recorded. */
-  readonly ran: boolean;
-  /** Whether the claim stays, so that the run may be held. */
-  readonly waits: boolean;
-  /** What the app's code threw. */
-  readonly cause?: unknown;
-}
-
-/**
- * Given to `onError` when a step's outcome is unknown, or is known and not recorded. A run whose
- * step must not be repeated is held until a person resolves it, or until the outcome comes late.
- */
-export class UnknownOutcome extends Error {
-  override readonly name = 'UnknownOutcome';
-  /** The run key. Not enumerable, as it may be a session's id, and no log may hold one. */
-  declare readonly run: string;
-  /** The digest of the run key, by which the inspector and a log find the run. */
-  readonly digest: string;
-  /** The gate's id. */
-  readonly workflow: string;
-  readonly tool: string;
-  /** The key that the handler was given: look the call up by it where it had its effect. */
-  readonly idempotencyKey: string;
-  /** Where the documentation says what to do. */
-  readonly help = PAGE;
-
-  constructor(
-    { key, tool, idempotencyKey, uncertain }: UnknownStep,
-    why: string,
-    { ran, waits, cause }: KnownOfUnknown,
-  ) {
-    const call = `a call of ${JSON.stringify(tool)}`;
-    const outcome = ran
-      ? `${call} ran, and its outcome is not recorded (${why})`
-      : `the outcome of ${call} is unknown (${why})`;
-    const message =
-      waits && uncertain === 'hold' ? `${outcome}. ${remedy(key, idempotencyKey)}` : outcome;
-    super(message, cause === undefined ? undefined : { cause });
-    Object.defineProperty(this, 'run', { value: key.run });
-    this.digest = runDigest(key.run);
-    this.workflow = key.workflow;
-    this.tool = tool;
-    this.idempotencyKey = idempotencyKey;
-  }
-}
-
-/** The very call that resolves the step. It names no run key: a log may keep what is printed. */
-function remedy({ run, workflow }: RunKey, idempotencyKey: string): string {
-  const held = JSON.stringify(idempotencyKey);
-  const resolve = `runsOf(gate, { store }).resolve({ idempotencyKey: ${held} }, 'succeeded')`;
-  return (
-    `Unless it comes late, no step of ${JSON.stringify(workflow)} runs in the run with the ` +
-    `digest ${runDigest(run)} until a person resolves it: ${resolve}, or 'failed' (see ${PAGE})`
-  );
-}
-
-/** A run as the store has it, with the claim that it may have. */
-interface MetRun extends Pick<WorkflowRecord, 'snapshot'> {
-  readonly key: RunKey;
-  readonly claim?: ClaimView | undefined;
-  /** What time it is for the store, where it says so. */
-  readonly now?: number | undefined;
-}
-
-/** Why a process left a claim behind, by the claim's `kind`. */
-const LEFT: Readonly<Record<string, string>> = {
-  undecided: 'its binding did not say where that leads',
-  unknown: 'its handler or its binding said so',
-};
-
-/**
- * Tells of a claim that another process left behind and that holds its run, once in each process.
- * Had that process been killed, it could not have told.
- */
-export function tellIfHeld(
-  { key, snapshot, claim, now }: MetRun,
-  { events }: { readonly events: Events },
-): void {
-  if (claim === undefined || claim.live || claim.uncertain !== 'hold') return;
-  if (!events.noteUnknown(claim.token)) return;
-  const { kind } = claim;
-  const ran = kind === 'undecided';
-  const why = (kind && LEFT[kind]) ?? 'its lease is over, and no process has said what came of it';
-  events.fail(new UnknownOutcome({ ...claim, key }, why, { ran, waits: true }), () => {
-    const { tool, idempotencyKey, until, entry } = claim;
-    const { run: runKey, workflow } = key;
-    const { actor, requestId } = entry ?? {};
-    const sinceMs = now === undefined || until === undefined ? undefined : now - until;
-    const call = { runKey, workflow, tool, state: snapshot.state, actor, requestId };
-    return { type: 'step.held', ...call, idempotencyKey, sinceMs, kind };
-  });
 }

@@ -27,14 +27,12 @@ import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import type { Position } from '../workflow/position.ts';
 import type { Understood, Workflow } from '../workflow/workflow.ts';
 import {
-  type KnownOfUnknown,
   type Moves,
   type Outcome,
   type StepMove,
   shownPosition,
   tellSaved,
   UndecidedOutcome,
-  UnknownOutcome,
   type WhenEnded,
 } from './outcome.ts';
 import {
@@ -47,6 +45,7 @@ import {
   releaseUnanswered,
 } from './store-calls.ts';
 import { type Turn, type Turns, turnKey, type WaitingCall, type WaitLimits } from './turns.ts';
+import { type KnownOfUnknown, UnknownOutcome } from './unknown-outcome.ts';
 
 /** How long a step may take, in milliseconds. */
 export interface StepTimes {

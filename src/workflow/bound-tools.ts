@@ -479,3 +479,17 @@ function unlocked<T extends object>(object: T): T {
   if (Object.isExtensible(object)) return object;
   return (Array.isArray(object) ? [...object] : { ...object }) as T;
 }
+
+/** Whether two lists of bindings say the same. Each function is only like itself. */
+export function bindAlike(some: readonly AnyBinding[], others: readonly AnyBinding[]): boolean {
+  return some.length === others.length && some.every((each, i) => isAlike(each, others[i] ?? each));
+}
+
+function isAlike(
+  { tool: _, states, ...one }: AnyBinding,
+  { tool: __, states: others, ...other }: AnyBinding,
+): boolean {
+  const keys = new Set([...Object.keys(one), ...Object.keys(other)]);
+  const isSame = (key: string): boolean => Reflect.get(one, key) === Reflect.get(other, key);
+  return JSON.stringify(states) === JSON.stringify(others) && [...keys].every(isSame);
+}

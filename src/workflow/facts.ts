@@ -370,6 +370,11 @@ const read = new WeakMap<object, WeakMap<Ledger, Facts>>();
 
 export const NOTHING: Noted = Object.freeze({ k: [], v: [] });
 
+/** What a store keeps of a claimed call. */
+export function claimedUse(noted: Noted): { readonly use?: Json } {
+  return noted === NOTHING ? {} : { use: noted as unknown as Json };
+}
+
 /** What a store has of a claimed call, which may be anything. */
 export function notedFrom(use: Json | undefined): Noted {
   if (!isTable(use)) return NOTHING;

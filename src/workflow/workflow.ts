@@ -21,6 +21,7 @@ import {
   type SucceededCall,
 } from './binding.ts';
 import {
+  bindAlike,
   bindingsOfCall,
   type CallBinding,
   combine,
@@ -29,8 +30,8 @@ import {
   strictestKind,
   ToolViews,
 } from './bound-tools.ts';
+import { CallRules } from './call-rules.ts';
 import { type ChartTree, covers } from './chart.ts';
-import { readerOf } from './condition.ts';
 import {
   type ActionContext,
   type Definition,
@@ -39,7 +40,7 @@ import {
   type Listener,
 } from './definition.ts';
 import { openContext } from './envelope.ts';
-import { type DecidedCall, Ledger, NOTHING } from './facts.ts';
+import type { DecidedCall } from './facts.ts';
 import type { LoopShield } from './loop-shield.ts';
 import type { Order } from './order.ts';
 import { OrderWays } from './order-ways.ts';
@@ -55,7 +56,6 @@ import {
   stateFault,
 } from './position.ts';
 import type { BoundReads } from './reads.ts';
-import type { CheckedLimit, Demands } from './rules.ts';
 import {
   adopt,
   arrived,
@@ -66,16 +66,7 @@ import {
   whenEntered,
   withData,
 } from './stored.ts';
-import {
-  exhausted,
-  judge,
-  type OwnCall,
-  type Part,
-  type Past,
-  partsAgainstAll,
-  usesOf,
-  type Verdict,
-} from './verdict.ts';
+import type { Past } from './verdict.ts';
 import { factsOf, Sight, type VeiledTools, type Viewer, veiledTools } from './visible.ts';
 import { type Leads, type Way, Ways, type Whereabouts, whereaboutsOf } from './ways.ts';
 
@@ -133,12 +124,7 @@ export class Workflow {
   /** Whether some binding has a `visible`. */
   readonly hides: boolean;
   readonly shield: LoopShield | undefined;
-  /** What rules and limits have runs keep of calls; `undefined` where they keep nothing. */
-  readonly ledger: Ledger | undefined;
-  /** By tool, or by glob. A tool without limits has no entry. */
-  readonly #limits: ReadonlyMap<string, readonly CheckedLimit[]>;
-  /** The tools that a limit of no calls closes. Without facts, no other tool is at its limit. */
-  readonly #neverCalled: readonly string[];
+  readonly rules: CallRules;
 
   readonly #definition: Definition;
   readonly #listeners: ReadonlySet<Listener>;
@@ -190,17 +176,7 @@ export class Workflow {
       this.#veiled.size === 0 &&
       ![...this.#tools.values()].flat().some(({ success }) => isChosen(success));
     this.#unconditional = combineUnconditional(model, this.#tools);
-    const demands = [...this.#tools.values()].flat().flatMap((each) => each.demands ?? []);
-    this.ledger = model.ledger ?? (demands.length > 0 ? Ledger.of(demands) : undefined);
-    this.#limits = new Map(
-      [...this.#tools].flatMap(([tool, bound]) => {
-        const limits = bound.flatMap((each) => each.demands?.limits ?? []);
-        return limits.length === 0 ? [] : [[tool, limits] as const];
-      }),
-    );
-    this.#neverCalled = [...this.#limits].flatMap(([tool, limits]) =>
-      limits.some(({ times }) => times === 0) ? [tool] : [],
-    );
+    this.rules = new CallRules(model, this.#tools, (tool) => this.keyOf(tool));
     // A loop shield counts each call, so each of them takes the claim.
     const claims = (tool: string): boolean =>
       shield !== undefined || this.callKind(tool) === 'step';
@@ -273,140 +249,7 @@ export class Workflow {
   next(position: Position, event: string, payload?: Json, call?: DecidedCall): Next {
     const next = arrived(this.#model.next(position, event, payload, call));
     if (call === undefined || this.isOrder) return next;
-    return { ...next, position: this.decided(next.position, call) };
-  }
-
-  /** The position with a call that has ended, where a rule or a limit asks for such calls. */
-  decided(position: Position, call: DecidedCall): Position {
-    const { ledger } = this;
-    if (ledger === undefined) return position;
-    if (this.#model.decided !== undefined) return this.#model.decided(position, call);
-    const facts = ledger.decided(ledger.read(position), call, []);
-    return ledger.write(position, facts, call.decidedAt);
-  }
-
-  /** What a run did before, at a time; `undefined` where no rule asks. */
-  pastOf(position: Position, now: number, unknown: Past['unknown'] = []): Past | undefined {
-    const { ledger } = this;
-    if (ledger === undefined) return undefined;
-    return (
-      this.#model.pastOf?.(position, now, unknown) ?? {
-        ledger,
-        facts: ledger.read(position),
-        now,
-        unknown,
-        isDone: () => false,
-      }
-    );
-  }
-
-  /**
-   * Whether what a run did before allows a call; `undefined` where only the state decides.
-   *
-   * @param call `undefined`: any call of the tool
-   */
-  judge(
-    { demands }: Pick<CallBinding, 'demands'>,
-    past: Past | undefined,
-    call: OwnCall | undefined,
-  ): Verdict | undefined {
-    if (demands === undefined || past === undefined) return undefined;
-    let verdict: Verdict | undefined;
-    for (const each of demands) {
-      verdict = judge(each, past, call);
-      if (!verdict.allows) break;
-    }
-    return verdict;
-  }
-
-  /** What a held call used up, and what it says of itself, where rules ask for such calls. */
-  heldCall(
-    tool: string,
-    outcome: 'succeeded' | 'failed',
-    position: Position,
-    { noted, claimedAt, decidedAt }: Pick<DecidedCall, 'noted' | 'claimedAt' | 'decidedAt'>,
-  ): DecidedCall | undefined {
-    const past = this.pastOf(position, claimedAt);
-    if (past === undefined) return undefined;
-    const { uses, usesOfCalls } = usesOf(this.demandsOf(tool), past, noted);
-    const used = outcome === 'succeeded' ? uses : usesOfCalls;
-    return { tool: this.keyOf(tool), outcome, claimedAt, decidedAt, noted, uses: used };
-  }
-
-  /** A call that was made elsewhere, as the app tells of it. */
-  toldCall(
-    tool: string,
-    run: string,
-    at: number,
-    { args, result }: { readonly args?: Json | undefined; readonly result?: Json | undefined },
-  ): DecidedCall | undefined {
-    if (!this.isOrder) return undefined;
-    const made = { tool, outcome: 'succeeded', claimedAt: at, decidedAt: at, uses: [] } as const;
-    const { ledger } = this;
-    if (ledger === undefined) return { ...made, noted: NOTHING };
-    const answer = result === undefined ? undefined : readerOf(result);
-    const noted = ledger.note(tool, 'args', readerOf(args ?? {}), run);
-    return { ...made, noted: ledger.note(tool, 'result', answer, run, noted) };
-  }
-
-  /** What its rule asks of each call of a tool; `undefined` where it asks nothing. */
-  demandsOf(tool: string): Demands | undefined {
-    return this.bindingsOf(tool).find(({ demands }) => demands !== undefined)?.demands;
-  }
-
-  /** For rules: the tools whose success a tool undoes. */
-  undoneBy(tool: string): readonly string[] {
-    return this.#model.undoneBy?.(tool) ?? [];
-  }
-
-  /** The parts of its rules that refuse each call of a tool, with any arguments. */
-  partsAgainst(tool: string, past: Past): readonly Part[] {
-    const demands = this.demandsOf(tool);
-    return demands === undefined ? [] : partsAgainstAll(demands, past);
-  }
-
-  /** Whether each call of a tool is over a limit, with any arguments. */
-  isSpent(tool: string, position: Position, now: number): boolean {
-    const limits = this.#limits.get(this.keyOf(tool));
-    const past = limits && this.pastOf(position, now);
-    return past !== undefined && exhausted(limits ?? [], past) !== undefined;
-  }
-
-  /** How often, and how much, a tool may be called. */
-  limitsOf(tool: string): readonly CheckedLimit[] {
-    return this.#limits.get(this.keyOf(tool)) ?? [];
-  }
-
-  /** The tools of which each call is over a limit, with any arguments. */
-  spentTools(past: Past | undefined): ReadonlyMap<string, Part> {
-    if (past === undefined || this.#limits.size === 0) return NO_PARTS;
-    const spent = new Map<string, Part>();
-    // Any other tool has no call that counts.
-    const counted = past.unknown.map(({ tool }) => tool);
-    for (const tool of new Set([...past.facts.tools.keys(), ...counted, ...this.#neverCalled])) {
-      const limits = this.#limits.get(tool);
-      const part = limits && exhausted(limits, past);
-      if (limits === undefined || part === undefined) continue;
-      // A call of unknown outcome may be tried again, and its retry is the same use.
-      const mayRetry = past.unknown.some((own) => {
-        const others = past.unknown.filter((each) => each !== own);
-        return own.tool === tool && exhausted(limits, { ...past, unknown: others }) === undefined;
-      });
-      if (!mayRetry) spent.set(tool, part);
-    }
-    return spent;
-  }
-
-  /** Whether a window of some fact has opened or closed since a position was saved. */
-  hasTimeChanged(position: Position, updatedAt: number, now: number): boolean {
-    return this.ledger?.changesWithin(this.ledger.read(position), updatedAt, now) === true;
-  }
-
-  /** A text that is the same where lists show the same of a position that was saved at a time. */
-  shownAt(position: Position, updatedAt: number, now: number): string {
-    const { state } = this.standAt(position, updatedAt, now);
-    const spent = [...this.spentTools(this.pastOf(position, now)).keys()];
-    return JSON.stringify([state, spent]);
+    return { ...next, position: this.rules.decided(next.position, call) };
   }
 
   /** The stored position with what holds at a time: a window may have closed since it was saved. */
@@ -531,18 +374,15 @@ export class Workflow {
   clashOf(tool: string, what = showValue(tool)): string | undefined {
     if (this.globs.length < 2 || this.#tools.has(tool)) return undefined;
     const [first, ...others] = this.#globs.matching(tool);
-    const other = others.find((glob) => !this.#areSame(first, glob));
+    const other = others.find(
+      (glob) => !bindAlike(this.bindingsOf(first ?? ''), this.bindingsOf(glob)),
+    );
     if (other === undefined) return undefined;
     return (
       `workflow "${this.id}" binds ${what} in different ways, by the globs ` +
       `${showValue(first)} and ${showValue(other)}: no list has it, and each call of it is ` +
       'refused. Bind it by its name'
     );
-  }
-
-  #areSame(one: string | undefined, other: string): boolean {
-    const [a, b] = [this.#tools.get(one ?? '') ?? [], this.#tools.get(other) ?? []];
-    return a.length === b.length && a.every((each, i) => bindAlike(each, b[i] ?? each));
   }
 
   /** A tool's bindings, in binding order; none where the tool is not bound. */
@@ -567,12 +407,6 @@ export class Workflow {
     return new Set(
       [...this.claiming].filter((tool) => !(this.#whileHeld.has(tool) && isOpen(tool))),
     );
-  }
-
-  /** Whether a run records the tool's successes only because other tools' rules name it. */
-  isRecordedUnsaid(tool: string): boolean {
-    const { order } = this;
-    return this.callKind(tool) === 'recorded' && order !== undefined && !order.ruleOf(tool);
   }
 
   /** For rules of order: whether runs remember that the tool is done. */
@@ -809,15 +643,9 @@ export class Workflow {
     );
   }
 
-  /**
-   * Where a run begins anew. The limits of a machine's tools go on counting, or a client that ends
-   * its run would have them reset. Under rules all begins anew.
-   */
+  /** Where a run begins anew, after one that stood at `before`. */
   startAfter(before: Position): Position {
-    const { ledger, start } = this;
-    if (ledger === undefined || this.isOrder) return start;
-    // No time has passed yet that any call of it would be too old for.
-    return ledger.write(start, ledger.read(before), 0);
+    return this.rules.startAfter(this.start, before);
   }
 
   /**
@@ -868,16 +696,4 @@ export class Workflow {
     const isTold = way.path?.some((tool) => this.isVeiled(tool) || isGlob(tool)) !== true;
     return isTold ? way : { path: undefined, foreseen: this.foresees };
   }
-}
-
-const NO_PARTS: ReadonlyMap<string, Part> = new Map();
-
-/** Whether two bindings say the same of their tools. Each function is only like itself. */
-function bindAlike(
-  { tool: _, states, ...one }: AnyBinding,
-  { tool: __, states: others, ...other }: AnyBinding,
-): boolean {
-  const keys = new Set([...Object.keys(one), ...Object.keys(other)]);
-  const isSame = (key: string): boolean => Reflect.get(one, key) === Reflect.get(other, key);
-  return JSON.stringify(states) === JSON.stringify(others) && [...keys].every(isSame);
 }

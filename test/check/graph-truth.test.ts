@@ -170,9 +170,9 @@ describe('the graph says where the gate lets a tool through', () => {
       }
       expect((await readDiagram(toMermaid(gate))).boxes).toHaveLength(graph.nodes.length);
     });
-    // A round of 60 charts has not always an edge that is partly taken.
+    // A round of 30 charts has not always an edge that is partly taken.
     for (let round = 0; round === 0 || (round < 9 && !Object.values(seen).every(Boolean)); round++)
-      await fc.assert(property, { numRuns: 60 });
+      await fc.assert(property, { numRuns: 30 });
     expect(Math.min(...Object.values(seen))).toBeGreaterThan(0);
   }, 120_000);
 

@@ -156,7 +156,7 @@ export async function remember<S extends string, E extends string>(
   argsOf: (index: number) => Args,
 ): Promise<void> {
   const workflow = gate.compile();
-  const { ledger } = workflow;
+  const { ledger } = workflow.rules;
   if (ledger === undefined) throw new Error('no rule asks for calls');
   const now = app.clock.now();
   let facts = ledger.read(workflow.start);

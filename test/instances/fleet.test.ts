@@ -5,7 +5,7 @@ import { connect, type TestClient } from '../helpers/client.ts';
 import { sharedPostgres, sharedRedis } from '../services/shared.ts';
 import { startFleet } from './fleet.ts';
 
-const SESSIONS = 200;
+const SESSIONS = 100;
 const AT_ONCE = 20;
 const BACKENDS = [
   { kind: 'redis', url: sharedRedis },

@@ -33,7 +33,7 @@ function copyWith(file: string, text: string, other: string): string {
 }
 
 describe('npm run decisions', { timeout: 300_000 }, () => {
-  it('finds that each of 1,000 random cases ends as recorded, with each reason of a refusal', async () => {
+  it('finds that each of 400 random cases ends as recorded, with each reason of a refusal', async () => {
     const { status, stdout } = await run('--check');
     expect(stdout).toContain('\nAS RECORDED');
     expect(stdout).not.toContain('TOO SELDOM');
@@ -42,7 +42,7 @@ describe('npm run decisions', { timeout: 300_000 }, () => {
 
   it('finds one changed word, and prints a command that shows it with the fewest operations', async () => {
     const changed = copyWith('src/workflow/advice.ts', 'is not available', 'is not to be had');
-    const { status, stdout } = await run('--old', ROOT, '--new', changed, '--cases', '40');
+    const { status, stdout } = await run('--old', ROOT, '--new', changed, '--cases', '10');
     expect(stdout).toMatch(/older: .*is not available/);
     expect(stdout).toMatch(/newer: .*is not to be had/);
     expect(stdout).toMatch(/^\d+ CASES DIFFER$/m);
@@ -57,7 +57,7 @@ describe('npm run decisions', { timeout: 300_000 }, () => {
 
   it('finds no difference of the source from a copy of it', async () => {
     const same = copyWith('src/workflow/advice.ts', 'is not available', 'is not available');
-    const { status, stdout } = await run('--old', same, '--cases', '40');
+    const { status, stdout } = await run('--old', same, '--cases', '10');
     expect(stdout).toContain('\nNO DIFFERENCE');
     expect(status).toBe(0);
   });

@@ -1,8 +1,9 @@
 import { StateMachineGate } from '../../src/index.ts';
 import { readerOf } from '../../src/workflow/condition.ts';
 import { type DecidedCall, NOTHING, type Noted } from '../../src/workflow/facts.ts';
+import { callWith, noteOwn } from '../../src/workflow/own-call.ts';
 import type { Position } from '../../src/workflow/position.ts';
-import { callWith, noteOwn, type UnknownCall, type Verdict } from '../../src/workflow/verdict.ts';
+import type { UnknownCall, Verdict } from '../../src/workflow/verdict.ts';
 import type { Workflow } from '../../src/workflow/workflow.ts';
 import type {
   ForwardedCall,
@@ -68,7 +69,7 @@ function isForgotten(
   history: RulesHistory,
   call: NextCall,
 ): boolean {
-  const { ledger } = workflow;
+  const { ledger } = workflow.rules;
   const countOf = (position: Position | undefined): number =>
     [...(ledger?.read(position ?? {}).tools.values() ?? [])].reduce(
       (all, { facts }) => all + facts.length,
@@ -92,11 +93,11 @@ function asked(
   const position = workflow.standAt(found, 0, at, unknown);
   const binding = workflow.match(tool, args);
   if (binding === undefined) return { isAllowed: true, verdict: undefined };
-  const past = workflow.pastOf(position, at, unknown);
-  const verdict = workflow.judge(binding, past, callWith(readerOf(args), SALT));
+  const past = workflow.rules.pastOf(position, at, unknown);
+  const verdict = workflow.rules.judge(binding, past, callWith(readerOf(args), SALT));
   const isAllowed = workflow.allows(position.state, binding);
   // A list shows what some call may do.
-  if (isAllowed && verdict?.allows !== false && workflow.spentTools(past).has(tool))
+  if (isAllowed && verdict?.allows !== false && workflow.rules.spentTools(past).has(tool))
     throw new Error(`a list hides ${tool}, though this call is allowed`);
   if (!isAllowed && verdict?.allows === true)
     throw new Error(`the state closes ${tool}, and its rules allow this call`);
@@ -109,16 +110,16 @@ function sent(
   { send, args, result, at }: { send: string; args?: Json; result?: Json; at: number },
 ): Position {
   const told = { args: args as never, result: result as never };
-  const call = workflow.toldCall(send, SALT, at, told);
+  const call = workflow.rules.toldCall(send, SALT, at, told);
   return workflow.next(workflow.standAt(before, 0, at), send, undefined, call).position;
 }
 
 function noteOf(workflow: Workflow, tool: string, args: Json): Noted {
-  const { ledger } = workflow;
+  const { ledger } = workflow.rules;
   if (ledger === undefined) return NOTHING;
   const read = readerOf(args);
   const noted = ledger.note(tool, 'args', read, SALT);
-  return noteOwn(workflow.demandsOf(tool), callWith(read, SALT), noted);
+  return noteOwn(workflow.rules.demandsOf(tool), callWith(read, SALT), noted);
 }
 
 /** The position after a call has ended: it made its move from where it stands by then. */
@@ -137,7 +138,7 @@ function ended(
   const unknown = unknownIn(workflow, history.slice(0, seen), at);
   const { verdict } = asked(workflow, found, unknown, at);
   const { uses = [], usesOfCalls = [] } = verdict?.allows === true ? verdict : {};
-  const { ledger } = workflow;
+  const { ledger } = workflow.rules;
   const read = result === undefined ? undefined : readerOf(result);
   const noted = noteOf(workflow, tool, args);
   const decided: DecidedCall = {
@@ -151,7 +152,7 @@ function ended(
   const stands = workflow.standAt(before, 0, decidedAt);
   if (outcome === 'succeeded') return workflow.next(stands, tool, undefined, decided).position;
   const isAsked = usesOfCalls.length > 0 || ledger?.keepsFailures(tool) === true;
-  return isAsked ? workflow.decided(stands, decided) : before;
+  return isAsked ? workflow.rules.decided(stands, decided) : before;
 }
 
 /** The calls whose outcome is unknown after a history, but for the very call. */
@@ -176,8 +177,8 @@ function unknownIn(
         claimedAt,
         idempotencyKey,
         noted: noteOf(workflow, tool, args),
-        demands: workflow.demandsOf(tool),
-        undoes: workflow.undoneBy(tool),
+        demands: workflow.rules.demandsOf(tool),
+        undoes: workflow.rules.undoneBy(tool),
       },
     ];
   });
@@ -197,7 +198,7 @@ function indexesOf(
           ? [each.send, each.at, each.at]
           : [each.tool, each.claimedAt, each.decidedAt ?? each.claimedAt];
       if (own !== tool || (!('send' in each) && each.outcome === 'unknown')) return [];
-      const { ledger } = workflow;
+      const { ledger } = workflow.rules;
       const result = each.result === undefined ? undefined : readerOf(each.result);
       const noted = noteOf(workflow, tool, each.args ?? {});
       const values = ledger?.valuesOf(tool, ledger.note(tool, 'result', result, SALT, noted));

@@ -229,6 +229,7 @@ function optionsOf(spec: BindingSpec): BindingOptions<string, unknown> {
     ...(spec.visible !== undefined && { visible: named('visible', VISIBLE, spec.visible) }),
     ...(spec.when !== undefined && { when: named('when', WHEN, spec.when) }),
     ...(spec.uncertain !== undefined && { uncertain: spec.uncertain }),
+    ...(spec.limit !== undefined && { limit: spec.limit }),
   } as BindingOptions<string, unknown>;
 }
 

@@ -32,6 +32,7 @@ export interface BindingSpec {
   readonly visible?: string;
   readonly when?: string;
   readonly uncertain?: 'hold' | 'retry';
+  readonly limit?: object;
 }
 
 /** A binding of a prompt, or of resources by a pattern. */
@@ -338,6 +339,8 @@ function drawRules(random: Random): Readonly<Record<string, object>> {
         ...maybe(random, tool === 't1' ? 1 : 0.2, 'once', () => true),
         ...(tool !== 't3' && maybe(random, 0.15, 'undoneBy', () => ['t3'])),
         ...maybe(random, 0.15, 'errors', () => 'unknown'),
+        ...maybe(random, 0.15, 'limit', () => drawLimit(random)),
+        ...(i > 0 && maybe(random, 0.1, 'notAfter', () => drawBarring(random, earlier))),
       },
     ];
   });
@@ -424,8 +427,31 @@ function drawBindings(
       ),
       ...maybe(random, isOpen ? 0.05 : 0.25, 'visible', () => drawVisible(random)),
       ...maybe(random, 0.35, 'uncertain', () => random.pick(['hold', 'hold', 'retry'] as const)),
+      ...(when === undefined &&
+        machine.kind !== 'order' &&
+        maybe(random, isOpen ? 0.05 : 0.2, 'limit', () => drawLimit(random))),
     }),
   );
+}
+
+function drawLimit(random: Random): object {
+  return weighted<object>(random, [
+    [1, { times: 0 }],
+    [4, { times: 1 }],
+    [3, { times: 1, within: random.pick(['10s', '40s']) }],
+    [2, { times: 1, same: ['act'] }],
+    [2, { times: 2, outcome: 'any' }],
+    [2, { sum: 'n', max: 4, when: { n: { exists: true } } }],
+  ]);
+}
+
+function drawBarring(random: Random, tools: readonly string[]): object {
+  return {
+    tool: random.pick(tools),
+    ...maybe(random, 0.5, 'same', () => ['act']),
+    ...maybe(random, 0.5, 'within', () => random.pick(['10s', '40s'])),
+    ...maybe(random, 0.3, 'outcome', () => random.pick(['failed', 'any'])),
+  };
 }
 
 function drawVisible(random: Random): string {

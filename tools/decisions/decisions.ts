@@ -36,12 +36,12 @@ const RECORDED = fileURLToPath(new URL('./recorded.json', import.meta.url));
 const BLOCK = 50;
 /** Then another process goes on: what two copies of the package keep of each case adds up. */
 const BLOCKS_OF_A_PROCESS = 200;
-/** How many cases are recorded: what two cores play in a few seconds. */
-const RECORDED_CASES = 1_000;
+/** How many cases are recorded: what two cores play in ten seconds. */
+const RECORDED_CASES = 400;
 /** More findings are only counted. */
 const MOST_SHOWN = 5;
 /** In so many cases, each reason must be met at least once. */
-const CASES_PER_REASON = 1_000;
+const CASES_PER_REASON = 400;
 
 interface Options {
   readonly old: string;

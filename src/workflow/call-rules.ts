@@ -1,0 +1,208 @@
+/**
+ * What the rules and limits of a workflow say of calls. Hides what they have runs keep of earlier
+ * calls, and which tools have which limits. Pure.
+ */
+import type { Json } from '../stores/store.ts';
+import type { AnyBinding } from './binding.ts';
+import type { CallBinding } from './bound-tools.ts';
+import { readerOf } from './condition.ts';
+import { type DecidedCall, Ledger, NOTHING } from './facts.ts';
+import type { OwnCall } from './own-call.ts';
+import type { Model, Position } from './position.ts';
+import type { CheckedLimit, Demands } from './rules.ts';
+import {
+  exhausted,
+  judge,
+  type Part,
+  type Past,
+  partsAgainstAll,
+  usesOf,
+  type Verdict,
+} from './verdict.ts';
+
+export class CallRules {
+  /** What they have runs keep of calls; `undefined` where they keep nothing. */
+  readonly ledger: Ledger | undefined;
+  readonly #model: Model;
+  readonly #keyOf: (tool: string) => string;
+  /** By tool, or by glob. A tool of which nothing is asked has no entry. */
+  readonly #demands: ReadonlyMap<string, Demands>;
+  /** By tool, or by glob. A tool without limits has no entry. */
+  readonly #limits: ReadonlyMap<string, readonly CheckedLimit[]>;
+  /** The tools that a limit of no calls closes. Without facts, no other tool is at its limit. */
+  readonly #neverCalled: readonly string[];
+
+  /**
+   * @param tools the bindings by tool, or by glob
+   * @param keyOf the tool's name, or the glob by which it is bound
+   */
+  constructor(
+    model: Model,
+    tools: ReadonlyMap<string, readonly AnyBinding[]>,
+    keyOf: (tool: string) => string,
+  ) {
+    this.#model = model;
+    this.#keyOf = keyOf;
+    const all = [...tools].flatMap(([tool, bound]) =>
+      bound.flatMap(({ demands }) => (demands === undefined ? [] : [[tool, demands] as const])),
+    );
+    this.ledger =
+      model.ledger ?? (all.length > 0 ? Ledger.of(all.map(([, each]) => each)) : undefined);
+    // Of several bindings the first one's.
+    this.#demands = new Map([...all].reverse());
+    const limits = new Map<string, readonly CheckedLimit[]>();
+    for (const [tool, each] of all)
+      if (each.limits.length > 0) limits.set(tool, [...(limits.get(tool) ?? []), ...each.limits]);
+    this.#limits = limits;
+    this.#neverCalled = [...limits].flatMap(([tool, each]) =>
+      each.some(({ times }) => times === 0) ? [tool] : [],
+    );
+  }
+
+  /** The position with a call that has ended, where a rule or a limit asks for such calls. */
+  decided(position: Position, call: DecidedCall): Position {
+    const { ledger } = this;
+    if (ledger === undefined) return position;
+    if (this.#model.decided !== undefined) return this.#model.decided(position, call);
+    const facts = ledger.decided(ledger.read(position), call, []);
+    return ledger.write(position, facts, call.decidedAt);
+  }
+
+  /** What a run did before, at a time; `undefined` where no rule asks. */
+  pastOf(position: Position, now: number, unknown: Past['unknown'] = []): Past | undefined {
+    const { ledger } = this;
+    if (ledger === undefined) return undefined;
+    return (
+      this.#model.pastOf?.(position, now, unknown) ?? {
+        ledger,
+        facts: ledger.read(position),
+        now,
+        unknown,
+        isDone: () => false,
+      }
+    );
+  }
+
+  /**
+   * Whether what a run did before allows a call; `undefined` where only the state decides.
+   *
+   * @param call `undefined`: any call of the tool
+   */
+  judge(
+    { demands }: Pick<CallBinding, 'demands'>,
+    past: Past | undefined,
+    call: OwnCall | undefined,
+  ): Verdict | undefined {
+    if (demands === undefined || past === undefined) return undefined;
+    let verdict: Verdict | undefined;
+    for (const each of demands) {
+      verdict = judge(each, past, call);
+      if (!verdict.allows) break;
+    }
+    return verdict;
+  }
+
+  /** What a held call used up, and what it says of itself, where rules ask for such calls. */
+  heldCall(
+    tool: string,
+    outcome: 'succeeded' | 'failed',
+    position: Position,
+    { noted, claimedAt, decidedAt }: Pick<DecidedCall, 'noted' | 'claimedAt' | 'decidedAt'>,
+  ): DecidedCall | undefined {
+    const past = this.pastOf(position, claimedAt);
+    if (past === undefined) return undefined;
+    const { uses, usesOfCalls } = usesOf(this.demandsOf(tool), past, noted);
+    const used = outcome === 'succeeded' ? uses : usesOfCalls;
+    return { tool: this.#keyOf(tool), outcome, claimedAt, decidedAt, noted, uses: used };
+  }
+
+  /** A call that was made elsewhere, as the app tells of it. */
+  toldCall(
+    tool: string,
+    run: string,
+    at: number,
+    { args, result }: { readonly args?: Json | undefined; readonly result?: Json | undefined },
+  ): DecidedCall | undefined {
+    // A machine is told an event, and no tool.
+    if (this.#model.doneIn === undefined) return undefined;
+    const made = { tool, outcome: 'succeeded', claimedAt: at, decidedAt: at, uses: [] } as const;
+    const { ledger } = this;
+    if (ledger === undefined) return { ...made, noted: NOTHING };
+    const answer = result === undefined ? undefined : readerOf(result);
+    const noted = ledger.note(tool, 'args', readerOf(args ?? {}), run);
+    return { ...made, noted: ledger.note(tool, 'result', answer, run, noted) };
+  }
+
+  /** What its rule asks of each call of a tool; `undefined` where it asks nothing. */
+  demandsOf(tool: string): Demands | undefined {
+    return this.#demands.get(this.#keyOf(tool));
+  }
+
+  /** For rules: the tools whose success a tool undoes. */
+  undoneBy(tool: string): readonly string[] {
+    return this.#model.undoneBy?.(tool) ?? [];
+  }
+
+  /** The parts of its rules that refuse each call of a tool, with any arguments. */
+  partsAgainst(tool: string, past: Past): readonly Part[] {
+    const demands = this.demandsOf(tool);
+    return demands === undefined ? [] : partsAgainstAll(demands, past);
+  }
+
+  /** Whether each call of a tool is over a limit, with any arguments. */
+  isSpent(tool: string, position: Position, now: number): boolean {
+    const limits = this.#limits.get(this.#keyOf(tool));
+    const past = limits && this.pastOf(position, now);
+    return past !== undefined && exhausted(limits ?? [], past) !== undefined;
+  }
+
+  /** How often, and how much, a tool may be called. */
+  limitsOf(tool: string): readonly CheckedLimit[] {
+    return this.#limits.get(this.#keyOf(tool)) ?? [];
+  }
+
+  /** The tools of which each call is over a limit, with any arguments. */
+  spentTools(past: Past | undefined): ReadonlyMap<string, Part> {
+    if (past === undefined || this.#limits.size === 0) return NO_PARTS;
+    const spent = new Map<string, Part>();
+    // Any other tool has no call that counts.
+    const counted = past.unknown.map(({ tool }) => tool);
+    for (const tool of new Set([...past.facts.tools.keys(), ...counted, ...this.#neverCalled])) {
+      const limits = this.#limits.get(tool);
+      const part = limits && exhausted(limits, past);
+      if (limits === undefined || part === undefined) continue;
+      // A call of unknown outcome may be tried again, and its retry is the same use.
+      const mayRetry = past.unknown.some((own) => {
+        const others = past.unknown.filter((each) => each !== own);
+        return own.tool === tool && exhausted(limits, { ...past, unknown: others }) === undefined;
+      });
+      if (!mayRetry) spent.set(tool, part);
+    }
+    return spent;
+  }
+
+  /** Whether a window of some fact has opened or closed since a position was saved. */
+  hasTimeChanged(position: Position, updatedAt: number, now: number): boolean {
+    return this.ledger?.changesWithin(this.ledger.read(position), updatedAt, now) === true;
+  }
+
+  /** A text that is the same where lists show the same of a position that was saved at a time. */
+  shownAt(position: Position, updatedAt: number, now: number): string {
+    const { state } = this.#model.standAt?.(position, updatedAt, now) ?? position;
+    const spent = [...this.spentTools(this.pastOf(position, now)).keys()];
+    return JSON.stringify([state, spent]);
+  }
+
+  /**
+   * Where a run begins anew. The limits of a machine's tools go on counting, or a client that ends
+   * its run would have them reset. Under rules all begins anew.
+   */
+  startAfter(start: Position, before: Position): Position {
+    const { ledger } = this;
+    if (ledger === undefined || this.#model.ledger !== undefined) return start;
+    // No time has passed yet that any call of it would be too old for.
+    return ledger.write(start, ledger.read(before), 0);
+  }
+}
+
+const NO_PARTS: ReadonlyMap<string, Part> = new Map();
