@@ -30,8 +30,8 @@ const limits = {
 export default defineConfig({
   test: {
     globalSetup: ['test/services/global-setup.ts'],
-    // Half of the time a test waits for processes. By default two cores would have one worker.
-    maxWorkers: 2,
+    // A test waits for processes and for time, a third of its own time or more. By default two cores would have one worker.
+    maxWorkers: 3,
     projects: [
       { test: { ...limits, name: 'alone', include: ALONE } },
       // These files share two processes, so that each imports the source and the SDKs once.

@@ -1,6 +1,6 @@
 /**
- * What an app and its operators are told of a step whose outcome no one knows. Hides in which words,
- * and that each process tells of each such step once.
+ * What an app and its operators are told of a step of unknown outcome. Hides the words, and that
+ * each process tells of each such step once.
  */
 import { type Events, runDigest } from '../events.ts';
 import type { ClaimView, RunKey, WorkflowRecord } from '../stores/store.ts';

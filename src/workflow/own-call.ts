@@ -1,6 +1,6 @@
 /**
- * What a call says of itself when rules judge it. Hides how that is read from its arguments, and how
- * a claim keeps it, so that the same call can be judged once more without them. Pure.
+ * What a call says of itself when rules judge it. Hides how its arguments are read, and how a claim
+ * keeps what rules asked of them, for a second judgement. Pure.
  */
 import { MISSING, type Reader, type Truth } from './condition.ts';
 import { type Decimal, decimalOf } from './decimal.ts';
