@@ -128,7 +128,7 @@ describe('the contract suite', () => {
     for (const promise of broken) canBreak.add(promise);
     // A promise that an earlier store has broken is asked only where no other one is broken.
     const others = promises.filter((each) => !fresh.includes(each));
-    if (broken.length === 0) expect(await brokenOf(others)).not.toEqual([]);
+    if (broken.length === 0) expect(await isAnyBroken(others)).toBe(true);
   });
 
   it('has no promise that none of these stores breaks', () => {
@@ -207,6 +207,12 @@ async function brokenOf(promises: readonly Collected[]): Promise<string[]> {
   const broken: string[] = [];
   await Promise.all(promises.map(({ name, run }) => run().catch(() => broken.push(name))));
   return broken;
+}
+
+async function isAnyBroken(promises: readonly Collected[]): Promise<boolean> {
+  for (let from = 0; from < promises.length; from += 10)
+    if ((await brokenOf(promises.slice(from, from + 10))).length > 0) return true;
+  return false;
 }
 
 function operationsOf(store: WholeStore): WholeStore {
