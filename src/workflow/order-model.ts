@@ -16,7 +16,7 @@ import {
   type Position,
 } from './position.ts';
 import type { Leaf } from './rules.ts';
-import { holdsFor, type Past } from './verdict.ts';
+import { marksIn, type Past } from './verdict.ts';
 
 /** What may hold in a run: earlier calls of a tool that count for some rule. */
 export interface Mark {
@@ -258,10 +258,13 @@ export class OrderModel implements Model {
       if (tool !== undefined && !ledger.keeps(tool)) done.add(name);
     }
     const past = this.#pastOf(before, facts, now, unknown);
-    const tools = new Set([...facts.tools.keys(), ...unknown.map(({ tool }) => tool)]);
-    for (const tool of tools)
+    const holds = marksIn(past);
+    const add = (tool: string): void => {
       for (const { name, leaf, kind } of this.#marks.get(tool) ?? [])
-        if (holdsFor(leaf, kind, past)) done.add(name);
+        if (!done.has(name) && holds(leaf, kind)) done.add(name);
+    };
+    for (const tool of facts.tools.keys()) add(tool);
+    for (const { tool } of unknown) add(tool);
     return this.#textOf(done);
   }
 

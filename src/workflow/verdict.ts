@@ -23,6 +23,7 @@ import {
 import { notedCall, type OwnCall } from './own-call.ts';
 import {
   type CheckedLimit,
+  type CheckedSum,
   type Demands,
   isLeaf,
   type Leaf,
@@ -124,9 +125,9 @@ export function partsAgainstAll(demands: Demands, past: Past): readonly Part[] {
 }
 
 /** Whether a mark of the state holds: what does not depend on a call's arguments. */
-export function holdsFor(leaf: Leaf, kind: 'after' | 'notAfter', past: Past): boolean {
+export function marksIn(past: Past): (leaf: Leaf, kind: 'after' | 'notAfter') => boolean {
   const judgement = new Judgement(past, undefined);
-  return judgement.isReached(leaf, judgement.counting(leaf, kind));
+  return (leaf, kind) => judgement.holds(leaf, kind);
 }
 
 /**
@@ -165,9 +166,10 @@ export function mending(parts: readonly Part[]): readonly string[] {
 class Judgement {
   readonly #past: Past;
   readonly #call: OwnCall | undefined;
-  readonly #unknown = new Map<string, readonly Fact[]>();
+  /** With the calls of unknown outcome, by tool; made where there are some. */
+  #withUnknown: Map<string, readonly Fact[]> | undefined;
   /** The facts that unknown calls, and requirements before, use up. */
-  readonly #taken = new Set<Fact>();
+  #taken: ReadonlySet<Fact> = NONE_TAKEN;
   readonly #uses: { readonly used: Used; readonly ofCalls: boolean }[] = [];
 
   constructor(past: Past, call: OwnCall | undefined) {
@@ -181,9 +183,14 @@ class Judgement {
         const found = past.facts
           .of(tool)
           .facts.find((each) => !this.#taken.has(each) && idOf(each) === id);
-        if (found !== undefined) this.#taken.add(found);
+        if (found !== undefined) this.#take(found);
       }
     }
+  }
+
+  /** Most judgements take nothing. */
+  #take(fact: Fact): void {
+    this.#taken = new Set(this.#taken).add(fact);
   }
 
   of({ tool, after, notAfter, limits, once }: Demands): Verdict {
@@ -291,7 +298,8 @@ class Judgement {
     const { facts, unknown } = this.#past;
     const decided = facts.of(tool).facts;
     if (unknown.length === 0) return decided;
-    const known = this.#unknown.get(tool);
+    this.#withUnknown ??= new Map();
+    const known = this.#withUnknown.get(tool);
     if (known !== undefined) return known;
     const open = unknown.flatMap((each): Fact[] => {
       if (each.tool !== tool) return [];
@@ -300,33 +308,57 @@ class Judgement {
       return [{ ...NEW, outcome: 'unknown', claimedAt, decidedAt: claimedAt, values }];
     });
     const all = open.length === 0 ? decided : [...decided, ...open];
-    this.#unknown.set(tool, all);
+    this.#withUnknown.set(tool, all);
     return all;
+  }
+
+  /** Whether facts count for a mark as often as it asks, whatever a call's arguments are. */
+  holds(leaf: Leaf, kind: 'after' | 'notAfter'): boolean {
+    if (leaf.times > 1 || leaf.distinct !== undefined)
+      return this.isReached(leaf, this.counting(leaf, kind));
+    const { ledger, isDone } = this.#past;
+    if (!ledger.keeps(leaf.tool)) return isDone(leaf.tool);
+    return this.#factsOf(leaf.tool).some(this.#countsFor(leaf, kind));
   }
 
   /** The facts that count for a leaf, before its `same` is asked. */
   counting(leaf: Leaf, kind: 'after' | 'notAfter'): readonly Fact[] {
-    const { now, ledger, isDone, unknown } = this.#past;
-    const { tool, outcome, withinMs, tests, consumes } = leaf;
-    // A success that such a call may have undone is none to rely on.
-    const undoers = kind === 'after' ? unknown.filter(({ undoes }) => undoes.includes(tool)) : [];
-    const isShaky = ({ outcome, decidedAt }: Fact): boolean =>
-      outcome !== 'failed' && undoers.some(({ claimedAt }) => claimedAt >= decidedAt);
+    const { ledger, isDone } = this.#past;
+    const { tool } = leaf;
     // The state says of a plain success all that there is to know.
     if (!ledger.keeps(tool)) return isDone(tool) ? PLAIN : NO_FACTS;
-    const places = tests.map((each) => ledger.placeOf(tool, columnOfTest(each.from, each)));
+    return this.#factsOf(tool).filter(this.#countsFor(leaf, kind));
+  }
+
+  #countsFor(
+    { tool, outcome, withinMs, tests, consumes }: Leaf,
+    kind: 'after' | 'notAfter',
+  ): (fact: Fact) => boolean {
+    const { now, ledger, unknown } = this.#past;
     const isNeeded = kind === 'after';
-    return this.#factsOf(tool).filter((fact) => {
+    // A success that such a call may have undone is none to rely on.
+    const undoers =
+      isNeeded && unknown.length > 0
+        ? unknown.filter(({ undoes }) => undoes.includes(tool))
+        : undefined;
+    const isShaky = ({ outcome, decidedAt }: Fact): boolean =>
+      outcome !== 'failed' && undoers?.some(({ claimedAt }) => claimedAt >= decidedAt) === true;
+    const places =
+      tests.length > 0
+        ? tests.map((each) => ledger.placeOf(tool, columnOfTest(each.from, each)))
+        : undefined;
+    return (fact) => {
       if (fact.isUndone || !isOfOutcome(fact, outcome, isNeeded)) return false;
-      if (undoers.length > 0 && isShaky(fact)) return false;
+      if (undoers !== undefined && isShaky(fact)) return false;
       const isFree = fact.outcome !== 'unknown' && !fact.isUsed && !this.#taken.has(fact);
       if (consumes !== 'never' && !isFree) return false;
       if (isNeeded ? !isRecent(fact, withinMs, now) : !isCurrent(fact, withinMs, now)) return false;
+      if (places === undefined) return true;
       return places.every((place) => {
         const value = fact.values[place] ?? null;
         return isNeeded ? value === 't' : value !== 'f';
       });
-    });
+    };
   }
 
   /** Whether these facts are as many as a leaf asks for. */
@@ -369,7 +401,7 @@ class Judgement {
     if (when !== undefined && this.#truth(when) === false) return [];
     if (isLeaf(requirement)) return this.#missingLeaf(requirement);
     if ('all' in requirement) {
-      const before = isAlternative ? new Set(this.#taken) : undefined;
+      const before = isAlternative ? this.#taken : undefined;
       const used = this.#uses.length;
       const parts = requirement.all.flatMap((each) => this.#missing(each, isAlternative));
       if (before !== undefined && parts.length > 0) this.#giveBack(before, used);
@@ -398,7 +430,7 @@ class Judgement {
 
   /** An alternative of which a part is missing uses nothing up. */
   #giveBack(before: ReadonlySet<Fact>, used: number): void {
-    for (const each of this.#taken) if (!before.has(each)) this.#taken.delete(each);
+    this.#taken = before;
     this.#uses.length = used;
   }
 
@@ -423,7 +455,7 @@ class Judgement {
       if (distinct !== undefined && (!isOfType || seen.has(value))) continue;
       seen.add(value);
       left--;
-      this.#taken.add(fact);
+      this.#take(fact);
       this.#uses.push({ used: [tool, idOf(fact)], ofCalls: consumes === 'calls' });
     }
     return [];
@@ -484,36 +516,31 @@ class Judgement {
     if (lostAt !== undefined && now - lostAt < withinMs)
       return { part: 'limit', limit, retryAfterMs: waitFor([lostAt], 1, withinMs, now) };
     const tested = when === undefined ? -1 : ledger.placeOf(tool, columnOfTest('args', when));
-    const counted = this.#factsOf(tool).filter(
-      (fact) =>
-        isOfOutcome(fact, outcome, false) &&
-        isCurrent(fact, withinMs, now) &&
-        (when === undefined || fact.values[tested] !== 'f'),
-    );
-    const found = [...this.#agreeing(limit, counted, false)].sort((a, b) => {
-      const [one, other] = [endOf(a), endOf(b)];
-      return one === other ? 0 : one - other;
-    });
-    if (sum !== undefined) return this.#sumPart(limit, found);
+    const counts = (fact: Fact): boolean =>
+      isOfOutcome(fact, outcome, false) &&
+      isCurrent(fact, withinMs, now) &&
+      (when === undefined || fact.values[tested] !== 'f');
+    const found = this.#agreeing(limit, this.#factsOf(tool).filter(counts), false);
+    if (sum !== undefined) return this.#sumPart(limit, sum, found);
     const most = times ?? 0;
     let count = 0;
     for (const each of found) count += each.count;
     if (count < most) return undefined;
+    const inOrder = inOrderOfEnd(found);
     let excess = count - most + 1;
     let gone = 0;
-    for (const each of found) {
+    for (const each of inOrder) {
       if (excess <= 0) break;
       excess -= each.count;
       gone++;
     }
-    const ends = found.map(endOf);
+    const ends = inOrder.map(endOf);
     return { part: 'limit', limit, retryAfterMs: waitFor(ends, gone, withinMs, now) };
   }
 
-  #sumPart(limit: CheckedLimit, found: readonly Fact[]): Part | undefined {
-    const { tool, sum, withinMs } = limit;
+  #sumPart(limit: CheckedLimit, sum: CheckedSum, found: readonly Fact[]): Part | undefined {
+    const { tool, withinMs } = limit;
     const { now, ledger } = this.#past;
-    if (sum === undefined) return undefined;
     const { source, isText, bound, isIncluded } = sum;
     const place = ledger.placeOf(tool, columnOfAmount(source, isText));
     const own = this.#amount(limit) ?? ZERO_DECIMAL;
@@ -521,20 +548,27 @@ class Judgement {
       const order = compareDecimals(plus(total, own), bound);
       return isIncluded ? order <= 0 : order < 0;
     };
-    const amounts = found.map(({ values }) => amountOf(values[place] ?? null));
-    const isKnown = amounts.every((each) => each !== undefined);
+    const amountIn = ({ values }: Fact): Decimal | undefined => amountOf(values[place] ?? null);
+    let all = ZERO_DECIMAL;
+    let isKnown = true;
+    for (const each of found) {
+      const amount = amountIn(each);
+      if (amount === undefined) isKnown = false;
+      else all = plus(all, amount);
+    }
+    if (isKnown && fits(all)) return undefined;
+    const inOrder = inOrderOfEnd(found);
     // From the newest on: what is left once the older ones count no more.
     let total = ZERO_DECIMAL;
-    let from = found.length;
+    let from = inOrder.length;
     for (; from > 0; from--) {
-      const amount = amounts[from - 1];
+      const last = inOrder[from - 1];
+      const amount = last && amountIn(last);
       if (amount === undefined || !fits(plus(total, amount))) break;
       total = plus(total, amount);
     }
-    if (from === 0 && fits(total)) return undefined;
-    const ends = found.map(endOf);
+    const ends = inOrder.map(endOf);
     const retryAfterMs = fits(ZERO_DECIMAL) ? waitFor(ends, from, withinMs, now) : undefined;
-    const all = amounts.reduce<Decimal>((a, b) => plus(a, b ?? ZERO_DECIMAL), ZERO_DECIMAL);
     const spare = compareDecimals(bound, all) > 0 ? minus(bound, all) : ZERO_DECIMAL;
     return { part: 'limit', limit, left: isKnown ? spare : undefined, retryAfterMs };
   }
@@ -548,6 +582,8 @@ const PLAIN: readonly Fact[] = Object.freeze([
 ]);
 
 const NO_FACTS: readonly Fact[] = Object.freeze([]);
+
+const NONE_TAKEN: ReadonlySet<Fact> = new Set();
 
 const NO_USES = Object.freeze({ uses: [], usesOfCalls: [] });
 
@@ -566,6 +602,13 @@ function isCurrent(fact: Fact, withinMs: number, now: number): boolean {
 /** When it counts no more; never while its outcome is unknown. */
 function endOf(fact: Fact): number {
   return fact.outcome === 'unknown' ? Number.POSITIVE_INFINITY : laterTime(fact);
+}
+
+function inOrderOfEnd(facts: readonly Fact[]): readonly Fact[] {
+  return [...facts].sort((a, b) => {
+    const [one, other] = [endOf(a), endOf(b)];
+    return one === other ? 0 : one - other;
+  });
 }
 
 /** @param isNeeded for `after`: an unknown outcome is no success, and may be one for the others */
