@@ -312,7 +312,7 @@ class Judgement {
     return all;
   }
 
-  /** Whether facts count for a mark as often as it asks, whatever a call's arguments are. */
+  /** Whether as many facts count for a mark as it asks for, with any arguments of a call. */
   holds(leaf: Leaf, kind: 'after' | 'notAfter'): boolean {
     if (leaf.times > 1 || leaf.distinct !== undefined)
       return this.isReached(leaf, this.counting(leaf, kind));

@@ -56,44 +56,45 @@ function expectTruth(
 describe('the graph says where the gate lets a tool through', () => {
   it('in each state of any flat machine', async () => {
     const seen = { whole: 0, partly: 0, closed: 0, stays: 0 };
-    await fc.assert(
-      fc.asyncProperty(randomWorkflow, async (random) => {
-        // The gate refuses such a name as no name at all.
-        fc.pre(random.tools.every(({ name }) => !name.includes('\0')));
-        const gate = gateOf(random);
-        const graph = workflowGraph(gate);
-        const answers = new Map<string, Answered[]>();
-        for (const state of random.states) {
-          const test = testGate(gate, { state });
-          for (const tool of graph.tools) {
-            const bindings = random.tools.find(({ name }) => name === tool.name)?.bindings ?? [];
-            const calls = [{}, ...Array.from({ length: ACTIONS }, (_, action) => ({ action }))];
-            const about = calls.filter((args) => bindings.some(({ when }) => when?.(args) ?? true));
-            const ran: boolean[] = [];
-            // A call that fails moves no run here, so that the next one is made in the same state.
-            for (const args of about)
-              ran.push((await test.call(tool.name, args, new Error('it failed'))).ran);
-            const some = ran.includes(true);
-            const answer = { active: [state], all: !ran.includes(false), some };
-            answers.set(tool.name, [...(answers.get(tool.name) ?? []), answer]);
-            const isWhole = tool.nodes.includes(state);
-            seen[isWhole ? 'whole' : tool.partly.includes(state) ? 'partly' : 'closed']++;
-            const moves = graph.edges.filter(
-              ({ from, tools }) =>
-                from === state &&
-                tools.some(({ name, outcome }) => name === tool.name && outcome === 'success'),
-            );
-            const at = [...tool.stays, ...tool.staysPartly].includes(state);
-            if (moves.length === 0) expect(at).toBe(some);
-            if (at) seen.stays++;
-          }
-          await test.close();
+    const property = fc.asyncProperty(randomWorkflow, async (random) => {
+      // The gate refuses such a name as no name at all.
+      fc.pre(random.tools.every(({ name }) => !name.includes('\0')));
+      const gate = gateOf(random);
+      const graph = workflowGraph(gate);
+      const answers = new Map<string, Answered[]>();
+      for (const state of random.states) {
+        const test = testGate(gate, { state });
+        for (const tool of graph.tools) {
+          const bindings = random.tools.find(({ name }) => name === tool.name)?.bindings ?? [];
+          const calls = [{}, ...Array.from({ length: ACTIONS }, (_, action) => ({ action }))];
+          const about = calls.filter((args) => bindings.some(({ when }) => when?.(args) ?? true));
+          const ran: boolean[] = [];
+          // A call that fails moves no run here, so that the next one is made in the same state.
+          for (const args of about)
+            ran.push((await test.call(tool.name, args, new Error('it failed'))).ran);
+          const some = ran.includes(true);
+          const answer = { active: [state], all: !ran.includes(false), some };
+          answers.set(tool.name, [...(answers.get(tool.name) ?? []), answer]);
+          const isWhole = tool.nodes.includes(state);
+          seen[isWhole ? 'whole' : tool.partly.includes(state) ? 'partly' : 'closed']++;
+          const moves = graph.edges.filter(
+            ({ from, tools }) =>
+              from === state &&
+              tools.some(({ name, outcome }) => name === tool.name && outcome === 'success'),
+          );
+          const at = [...tool.stays, ...tool.staysPartly].includes(state);
+          if (moves.length === 0) expect(at).toBe(some);
+          if (at) seen.stays++;
         }
-        for (const tool of graph.tools) expectTruth(graph, tool, answers.get(tool.name) ?? []);
-        expect((await readDiagram(toMermaid(gate))).boxes).toHaveLength(random.states.length);
-      }),
-      { numRuns: 25 },
-    );
+        await test.close();
+      }
+      for (const tool of graph.tools) expectTruth(graph, tool, answers.get(tool.name) ?? []);
+      expect((await readDiagram(toMermaid(gate))).boxes).toHaveLength(random.states.length);
+    });
+    // A round has not always enough of each.
+    const isEnough = () => Math.min(...Object.values(seen)) > 3;
+    for (let round = 0; round === 0 || (round < 9 && !isEnough()); round++)
+      await fc.assert(property, { numRuns: 25 });
     expect(Math.min(...Object.values(seen))).toBeGreaterThan(3);
   }, 60_000);
 
