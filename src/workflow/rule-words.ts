@@ -30,7 +30,7 @@ export interface RefusedPart {
 export function partWords(parts: readonly Part[], hasWay: boolean): readonly string[] {
   const beside = parts.filter((each) => !isBare(each));
   // Of a call that no state refuses, the way says nothing.
-  return (beside.length === 0 && !hasWay ? parts : beside).map(wordsOf);
+  return [...new Set((beside.length === 0 && !hasWay ? parts : beside).map(wordsOf))];
 }
 
 /** The parts without earlier tools whose names the client must not learn. */
@@ -47,8 +47,10 @@ export function partsNaming(
   });
 }
 
+/** What the parts say to a program. Two requirements may ask the same. */
 export function partsToTell(parts: readonly Part[]): readonly RefusedPart[] {
-  return parts.flatMap(partToTell);
+  const told = new Map(parts.flatMap(partToTell).map((each) => [JSON.stringify(each), each]));
+  return [...told.values()];
 }
 
 function partToTell(part: Part): readonly RefusedPart[] {

@@ -697,6 +697,15 @@ describe('words and `_meta`', () => {
     });
   });
 
+  it('what two requirements ask is said once', async () => {
+    const sent = { tool: 'approve', args: { level: 2 } };
+    const gate = StateMachineGate.fromOrder({ pay: { after: [sent, sent] } }, { id: 'twice' });
+    const caller = await (await rulesApp(gate)).begin();
+    const { parts, text } = await caller.mayNot('pay', 'state');
+    expect(parts).toHaveLength(1);
+    expect(text.match(/approve first/g) ?? []).toHaveLength(1);
+  });
+
   it('an answer that is too old is to be asked for again', async () => {
     const app = await rulesApp(bank());
     const caller = await app.begin();
