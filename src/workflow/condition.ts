@@ -11,7 +11,10 @@ export type Scalar = string | number | boolean | null;
 
 /** What must hold of one member; all that it names. */
 export interface Comparison {
-  /** It is this value. A value of another JSON type is unknown, but for `null`. */
+  /**
+   * It is this value. A value of another JSON type is unknown. `null` in a result is known: it is
+   * another value. `null` in arguments is unknown, since many servers take it for a default.
+   */
   readonly eq?: Scalar | undefined;
   /** It is another value, or missing. As `eq` otherwise. */
   readonly ne?: Scalar | undefined;
@@ -51,6 +54,9 @@ export type Path = readonly string[];
 /** A condition, checked. `unknown` is told each path that leaves it open. */
 export type ConditionTest = (read: Reader, unknown?: (path: string) => void) => Truth;
 
+/** Whose JSON a condition reads. */
+export type Conditioned = 'args' | 'result';
+
 const OPERATORS = ['eq', 'ne', 'gt', 'gte', 'lt', 'lte', 'in', 'exists'] as const;
 type Operator = (typeof OPERATORS)[number];
 
@@ -62,9 +68,15 @@ export const MISSING = Symbol('missing');
 
 /**
  * @param what for errors: where the condition stands
+ * @param of whose JSON it reads: a `null` in arguments is unknown
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for what is no condition
  */
-export function parseCondition(what: string, condition: unknown, depth = 0): ConditionTest {
+export function parseCondition(
+  what: string,
+  condition: unknown,
+  of: Conditioned = 'result',
+  depth = 0,
+): ConditionTest {
   if (depth > DEEPEST) throw fault(what, `a condition has at most ${DEEPEST} levels`);
   if (!isTable(condition))
     throw fault(
@@ -75,21 +87,21 @@ export function parseCondition(what: string, condition: unknown, depth = 0): Con
   if (members.length === 0) throw fault(what, 'expected a condition, got an empty object');
   const tests = members.map(([name, member]): ConditionTest => {
     const own = `${what}: ${showValue(name)}`;
-    if (name === 'not') return negated(parseCondition(own, member, depth + 1));
-    if (name !== 'any') return parseMember(own, name, member);
+    if (name === 'not') return negated(parseCondition(own, member, of, depth + 1));
+    if (name !== 'any') return parseMember(own, name, member, of);
     if (!Array.isArray(member) || member.length === 0)
       throw fault(own, `expected one condition or more in an array, got ${showValue(member)}`);
-    const conditions = member.map((each) => parseCondition(own, each, depth + 1));
+    const conditions = member.map((each) => parseCondition(own, each, of, depth + 1));
     return combined(conditions, true);
   });
   return tests.length === 1 ? (tests[0] as ConditionTest) : combined(tests, false);
 }
 
-function parseMember(what: string, path: string, member: unknown): ConditionTest {
+function parseMember(what: string, path: string, member: unknown, of: Conditioned): ConditionTest {
   const keys = parsePath(what, path);
   const comparisons = isTable(member)
-    ? comparisonsOf(what, member)
-    : [scalarTest(what, 'eq', member)];
+    ? comparisonsOf(what, member, of)
+    : [scalarTest(what, 'eq', member, of)];
   return (read, unknown) => {
     const found = read(keys);
     let truth: Truth = true;
@@ -105,7 +117,11 @@ function parseMember(what: string, path: string, member: unknown): ConditionTest
 
 type Compare = (found: unknown) => Truth;
 
-function comparisonsOf(what: string, member: Readonly<Record<string, unknown>>): Compare[] {
+function comparisonsOf(
+  what: string,
+  member: Readonly<Record<string, unknown>>,
+  of: Conditioned,
+): Compare[] {
   const given = Object.entries(member).filter(([, operand]) => operand !== undefined);
   const right = OPERATORS.join(', ');
   if (given.length === 0) throw fault(what, `expected one of ${right}, got an empty object`);
@@ -114,9 +130,9 @@ function comparisonsOf(what: string, member: Readonly<Record<string, unknown>>):
     switch (name as Operator) {
       case 'eq':
       case 'ne':
-        return scalarTest(own, name as 'eq' | 'ne', operand);
+        return scalarTest(own, name as 'eq' | 'ne', operand, of);
       case 'in':
-        return oneOf(own, operand);
+        return oneOf(own, operand, of);
       case 'exists': {
         if (typeof operand !== 'boolean')
           throw fault(own, `expected true or false, got ${showValue(operand)}`);
@@ -133,20 +149,25 @@ function comparisonsOf(what: string, member: Readonly<Record<string, unknown>>):
   });
 }
 
-function scalarTest(what: string, operator: 'eq' | 'ne', operand: unknown): Compare {
+function scalarTest(
+  what: string,
+  operator: 'eq' | 'ne',
+  operand: unknown,
+  of: Conditioned,
+): Compare {
   const scalar = scalarOf(what, operand);
-  if (operator === 'eq') return (found) => isEqual(found, scalar);
-  return (found) => (found === MISSING ? true : negate(isEqual(found, scalar)));
+  if (operator === 'eq') return (found) => isEqual(found, scalar, of);
+  return (found) => (found === MISSING ? true : negate(isEqual(found, scalar, of)));
 }
 
-function oneOf(what: string, operand: unknown): Compare {
+function oneOf(what: string, operand: unknown, of: Conditioned): Compare {
   if (!Array.isArray(operand) || operand.length === 0)
     throw fault(what, `expected one value or more in an array, got ${showValue(operand)}`);
   const scalars = operand.map((each) => scalarOf(what, each));
   return (found) => {
     let truth: Truth = false;
     for (const each of scalars) {
-      const equal = isEqual(found, each);
+      const equal = isEqual(found, each, of);
       if (equal === true) return true;
       if (equal === undefined) truth = undefined;
     }
@@ -177,10 +198,11 @@ function scalarOf(what: string, operand: unknown): Scalar {
   );
 }
 
-/** Of another JSON type than the operand, a value is unknown. `null` differs from each of them. */
-function isEqual(found: unknown, operand: Scalar): Truth {
+/** Of another JSON type than the operand, a value is unknown; `null` as {@link Comparison} says. */
+function isEqual(found: unknown, operand: Scalar, of: Conditioned): Truth {
   if (found === MISSING || found instanceof ExactNumber) return undefined;
-  if (operand === null || found === null) return found === operand;
+  if (operand === null) return found === null;
+  if (found === null) return of === 'args' ? undefined : false;
   return typeof found === typeof operand ? found === operand : undefined;
 }
 
@@ -209,6 +231,8 @@ function combined(tests: readonly ConditionTest[], decides: boolean): ConditionT
 
 /** @throws InterlockError `ERR_INTERLOCK_CONFIG` for a path that is none */
 export function parsePath(what: string, path: string): Path {
+  if (path.startsWith('/') && /~(?![01])/.test(path))
+    throw fault(what, `${showValue(path)} is no JSON Pointer: "~" stands before 0 or 1 (RFC 6901)`);
   const keys = path.startsWith('/')
     ? path
         .slice(1)

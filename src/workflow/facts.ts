@@ -4,6 +4,7 @@
  * too many.
  */
 import { digestOf } from '../digest.ts';
+import { ExactNumber } from '../numbers.ts';
 import { isTable } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import { MISSING, type Reader, type Truth } from './condition.ts';
@@ -105,6 +106,21 @@ export const MOST_FACTS = 1_000;
 
 /** How many members of a list are compared. */
 export const MOST_MEMBERS = 256;
+
+/** How many members of all lists in the facts of one tool a run has. */
+const MOST_LISTED = 10_000;
+
+/** Whether a run has so many facts of a tool that one more might push another one out. */
+export function isFull(facts: readonly Fact[]): boolean {
+  return facts.length >= MOST_FACTS || listedIn(facts) > MOST_LISTED;
+}
+
+function listedIn(facts: readonly Fact[]): number {
+  let listed = 0;
+  for (const { values } of facts)
+    for (const each of values) if (Array.isArray(each)) listed += each.length;
+  return listed;
+}
 
 /** 21 characters are 126 bits. */
 const DIGEST_LENGTH = 21;
@@ -316,15 +332,22 @@ export class Ledger {
     lostBefore: number | undefined,
     now: number,
   ): FactsOfTool {
-    const { askers = [], isCounted = true, isMerged = false } = this.#tools.get(tool) ?? {};
+    const kept = this.#tools.get(tool);
+    const { askers = [], columns = [], isCounted = true, isMerged = false } = kept ?? {};
     let facts: readonly Fact[] = all.filter((each) =>
       askers.some((asker) => isAsked(each, asker, now)),
     );
     if (!isCounted) facts = endsOfEach(facts);
+    // A refusal tells a call that was too long ago from one that never was.
+    if (facts.length === 0 && askers.some(isOfWindow)) facts = all.slice(-1);
     let lostAt = lostBefore;
-    while (facts.length > MOST_FACTS) {
+    // Where `isFull` was asked before, one more call was let in.
+    const mostListed = MOST_LISTED + MOST_MEMBERS * columns.length;
+    let listed = listedIn(facts);
+    while (facts.length > MOST_FACTS || listed > mostListed) {
       const [oldest, ...rest] = facts;
       if (oldest === undefined) break;
+      listed -= listedIn([oldest]);
       // Of two outcomes a merged fact would be neither.
       const next = rest.findIndex(({ outcome }) => outcome === oldest.outcome);
       const other = rest[next];
@@ -487,20 +510,50 @@ export function membersOf(value: unknown, salt: string): string | readonly strin
   if (value === MISSING) return undefined;
   if (!Array.isArray(value)) {
     const digest = digestWith(salt, value);
-    return isTable(value) && !isExact(value) ? [digest] : digest;
+    if (digest === undefined) return undefined;
+    return isTable(value) && !(value instanceof ExactNumber) ? [digest] : digest;
   }
   if (value.length === 0 || value.length > MOST_MEMBERS) return undefined;
-  return value.map((each) => digestWith(salt, each));
+  const digests = value.map((each) => digestWith(salt, each));
+  return digests.every((each) => each !== undefined) ? digests : undefined;
 }
 
-/** A number of JSON that JavaScript rounds is an object here, and a scalar there. */
-function isExact(value: object): boolean {
-  return 'double' in value && 'misleads' in value;
+/**
+ * Its first letter is the JSON type: values of two types may be two spellings of one. A value with
+ * a number that JavaScript rounds has two digests behind its letter: as it is, and as JavaScript
+ * reads it. `undefined`: it is too deep.
+ */
+function digestWith(salt: string, value: unknown): string | undefined {
+  const letter = typeLetterOf(value);
+  const digest = digestOf([salt, value]).slice(0, DIGEST_LENGTH);
+  if (typeof value !== 'object' || value === null) return `${letter}${digest}`;
+  const double = doubleOf(value);
+  if (double === NOT_ROUNDED) return `${letter}${digest}`;
+  if (double === undefined) return undefined;
+  return `${ROUNDED_LETTER}${digest}${letter}${digestOf([salt, double]).slice(0, DIGEST_LENGTH)}`;
 }
 
-/** Its first letter is the JSON type: values of two types may be two spellings of one. */
-function digestWith(salt: string, value: unknown): string {
-  return `${typeLetterOf(value)}${digestOf([salt, value]).slice(0, DIGEST_LENGTH)}`;
+const NOT_ROUNDED = Symbol('no number in it is rounded');
+
+/** The value with numbers as JavaScript reads them; `undefined` where it is too deep to tell. */
+function doubleOf(value: object): unknown {
+  if (value instanceof ExactNumber) return value.double;
+  let isRounded = false;
+  try {
+    const text = JSON.stringify(value, (_, each) => {
+      if (!(each instanceof ExactNumber)) return each;
+      isRounded = true;
+      return each.double;
+    });
+    return isRounded ? JSON.parse(text) : NOT_ROUNDED;
+  } catch {
+    return undefined;
+  }
+}
+
+/** A digest of what JavaScript reads, which several values may share. */
+export function asRead(digest: string): string {
+  return digest.startsWith(ROUNDED_LETTER) ? digest.slice(1 + DIGEST_LENGTH) : digest;
 }
 
 function typeLetterOf(value: unknown): string {
@@ -508,10 +561,16 @@ function typeLetterOf(value: unknown): string {
   if (Array.isArray(value)) return 'l';
   if (typeof value !== 'object')
     return typeof value === 'string' ? 's' : typeof value === 'number' ? 'n' : 'b';
-  return isExact(value) ? 'n' : 'o';
+  return value instanceof ExactNumber ? 'n' : 'o';
 }
 
 export const NULL_LETTER = 'z';
+const ROUNDED_LETTER = 'r';
+
+/** Whether it needs a call, and for a time only. */
+function isOfWindow({ kind, withinMs, consumes }: Asker): boolean {
+  return kind === 'after' && withinMs !== Number.POSITIVE_INFINITY && !consumes;
+}
 
 /** Whether some asker may count the fact now or later. */
 function isAsked(fact: Fact, { kind, outcome, withinMs, consumes }: Asker, now: number): boolean {

@@ -4,6 +4,7 @@
  */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
+import { isGlob } from '../glob.ts';
 import { functionOption, isTable, lazyOptions, parseOptions, showValue } from '../options.ts';
 import type { Uncertain } from '../stores/store.ts';
 import {
@@ -522,6 +523,7 @@ function parseRule(
 ): Rule {
   const own = `${what}: rule of ${showValue(tool)}`;
   checkName(what, tool);
+  if (isGlob(tool)) throw fault(`${own}: a rule is of one tool, by its name; this is a glob`);
   if (rule === undefined) throw fault(`${own}: expected an object, got undefined`);
   const {
     after,

@@ -4,6 +4,7 @@
  */
 import { waitWords, windowWords } from '../clock.ts';
 import { type Decimal, showDecimal } from './decimal.ts';
+import { MOST_MEMBERS } from './facts.ts';
 import type { CheckedLimit, Leaf } from './rules.ts';
 import { isSameName, type Part, retryAfter } from './verdict.ts';
 
@@ -94,8 +95,11 @@ function wordsOf(part: Part): string {
     case 'after':
       return afterWords(part);
     case 'notAfter': {
-      const { withinMs, outcome, times } = part.leaf;
-      const often = times > 1 ? `${times} times ` : '';
+      const { withinMs, outcome, times, distinct } = part.leaf;
+      if (part.isFull)
+        return `there were too many calls of ${part.leaf.tool} to know them all${again(part)}`;
+      const apart = distinct === undefined ? '' : `with different ${distinct.path} `;
+      const often = times > 1 ? `${times} times ${apart}` : '';
       const what = outcome === 'failed' ? 'failed' : outcome === 'any' ? 'was called' : 'succeeded';
       const call = barringWords(part.leaf);
       if (withinMs === Number.POSITIVE_INFINITY) return `${call} ${what} ${often}before`;
@@ -116,14 +120,16 @@ function argumentWords(paths: readonly string[], why: 'when' | 'same' | 'sum'): 
   const named = paths.filter((each) => each !== '').map((each) => JSON.stringify(each));
   const what = named.length === 0 ? 'its arguments' : `its argument ${named.join(' and ')}`;
   if (why === 'sum') return `${what} must be a number that is not negative, and not too long`;
-  if (why === 'same') return `${what} must be there, and be no empty list`;
+  if (why === 'same')
+    return `${what} must be there, and a list must have 1 to ${MOST_MEMBERS} members`;
   return `${what} must be there, and of the type that a rule compares`;
 }
 
 /** What is needed of an earlier call: `call approve_transfer first`. */
 function afterWords({ leaf, near, count }: Extract<Part, { part: 'after' }>): string {
   const { tool, withinMs, times, distinct, tests, outcome } = leaf;
-  if (outcome === 'failed') return `${tool} must have failed before`;
+  if (outcome === 'failed')
+    return `${tool} must have failed ${times > 1 ? `${times} times ` : ''}before`;
   const window = windowWords(withinMs);
   const values = valuesNeeded(leaf, near === 'other' ? tool : 'it');
   const isOne = times === 1 && tests.length === 0;
@@ -164,12 +170,16 @@ function valuesNeeded({ same }: Leaf, tool: string): string {
 
 /** Which earlier call stands in the way: `reject with the same id`. */
 function barringWords(leaf: Leaf): string {
-  if (leaf.same.every(isSameName)) return `${leaf.tool}${sameWords(leaf)}`;
+  const tested = leaf.tests.map(
+    ({ from, said }) =>
+      ` with ${from === 'args' ? 'arguments' : 'a result'} ${conditionWords(said)}`,
+  );
+  if (leaf.same.every(isSameName)) return `${leaf.tool}${sameWords(leaf)}${tested.join(' and')}`;
   const values = leaf.same.map(({ own, earlier }) => {
     const where = earlier.from === 'result' ? 'a result' : 'arguments';
     return `${where} that has ${own.path} as ${earlier.path}`;
   });
-  return `a call of ${leaf.tool} with ${values.join(' and ')}`;
+  return `a call of ${leaf.tool} with ${values.join(' and ')}${tested.map((each) => ` and${each}`).join('')}`;
 }
 
 function withArticle(word: string): string {
@@ -202,6 +212,7 @@ function limitWords(
     same.length === 0 ? '' : ` for each ${same.map(({ own }) => own.path).join(' and ')}`;
   const kind = outcome === 'failed' ? ' that fail' : '';
   const when = part === undefined ? '' : again(part);
+  if (part?.isFull) return `too many of its calls${window} are to be compared with one more${when}`;
   if (sum === undefined) return `at most ${times}${kind}${each}${window}${when}`;
   const { source, bound, isIncluded } = sum;
   const most = `${isIncluded ? 'at most' : 'less than'} ${showDecimal(bound)}`;

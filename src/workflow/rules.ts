@@ -8,6 +8,7 @@ import { InterlockError } from '../errors.ts';
 import { isTable, lazyOptions, parseOptions, showValue } from '../options.ts';
 import {
   type Condition,
+  type Conditioned,
   type ConditionTest,
   type Path,
   parseCondition,
@@ -344,7 +345,7 @@ function parseRequirement(what: string, value: unknown, needs: Needs): Requireme
   if (kind !== 'need' && (!Array.isArray(given) || given.length === 0))
     throw fault(own, `expected one requirement or more, got ${showValue(given)}`);
   const { need, all, any: some, when } = parseOptions(what, groupSchema, value);
-  const asked = parseTest(`${what}: when`, when);
+  const asked = parseTest(`${what}: when`, when, 'args');
   if (need !== undefined) return { all: [needs.named(own, need)], when: asked };
   const parts = (all ?? some ?? []).map((each) => parseRequirement(own, each, needs));
   return all === undefined ? { any: parts, when: asked } : { all: parts, when: asked };
@@ -370,7 +371,7 @@ function parsePast(what: string, value: unknown, mayConsume: boolean): Leaf {
   if (distinct !== undefined && count === undefined)
     throw fault(what, '"distinct" says which calls "times" counts; give "times" too');
   const tests = (['args', 'result'] as const).flatMap((from): PastTest[] => {
-    const test = parseTest(`${what}: ${from}`, given[from]);
+    const test = parseTest(`${what}: ${from}`, given[from], from);
     return test === undefined ? [] : [{ ...test, from }];
   });
   return leaf({
@@ -378,7 +379,7 @@ function parsePast(what: string, value: unknown, mayConsume: boolean): Leaf {
     outcome,
     withinMs: withinOf(what, given.within),
     same: parseSame(`${what}: same`, given.same),
-    when: parseTest(`${what}: when`, given.when),
+    when: parseTest(`${what}: when`, given.when, 'args'),
     tests,
     times: count ?? 1,
     distinct: distinct === undefined ? undefined : sourceOf(`${what}: distinct`, distinct),
@@ -433,10 +434,10 @@ function sourceOf(what: string, value: unknown): Source {
 }
 
 /** @throws InterlockError `ERR_INTERLOCK_CONFIG` for what is neither a condition nor a function */
-function parseTest(what: string, given: unknown): Test | undefined {
+function parseTest(what: string, given: unknown, of: Conditioned): Test | undefined {
   if (given === undefined) return undefined;
   if (typeof given !== 'function') {
-    const test = parseCondition(what, given);
+    const test = parseCondition(what, given, of);
     return Object.freeze({ test, key: digestOf(given).slice(0, 12), said: given });
   }
   if (Object.prototype.toString.call(given).startsWith('[object Async'))
@@ -494,7 +495,7 @@ function parseLimit(what: string, tool: string, value: unknown): CheckedLimit {
     outcome,
     withinMs: withinOf(what, within),
     same: parseSame(`${what}: same`, same),
-    when: parseTest(`${what}: when`, when),
+    when: parseTest(`${what}: when`, when, 'args'),
   });
 }
 

@@ -6,11 +6,13 @@ import type { Truth } from './condition.ts';
 import { compareDecimals, type Decimal, plus, ZERO_DECIMAL } from './decimal.ts';
 import {
   amountOf,
+  asRead,
   columnOfAmount,
   columnOfSource,
   columnOfTest,
   type Fact,
   type Facts,
+  isFull as holdsNoMore,
   idOf,
   type Ledger,
   laterTime,
@@ -88,12 +90,20 @@ export type Part =
   | { readonly part: 'any'; readonly parts: readonly Part[] }
   /** An earlier call of the tool succeeded, or may have, and it may only once. */
   | { readonly part: 'once'; readonly tool: string }
-  | { readonly part: 'notAfter'; readonly leaf: Leaf; readonly retryAfterMs: number | undefined }
+  | {
+      readonly part: 'notAfter';
+      readonly leaf: Leaf;
+      /** There were more calls than the run keeps. */
+      readonly isFull?: true;
+      readonly retryAfterMs: number | undefined;
+    }
   | {
       readonly part: 'limit';
       readonly limit: CheckedLimit;
       /** What is left of a sum; `undefined` where an earlier amount is not known. */
       readonly left?: Decimal | undefined;
+      /** The run keeps no more calls of the tool, so none can be counted beside them. */
+      readonly isFull?: true;
       readonly retryAfterMs: number | undefined;
     };
 
@@ -119,9 +129,10 @@ export function partsAgainstAll(demands: Demands, past: Past): readonly Part[] {
   const notAfter = demands.notAfter.filter(
     ({ when, same }) => when === undefined && same.length === 0,
   );
-  const limits = demands.limits.filter(({ when, same }) => when === undefined && same.length === 0);
-  const verdict = new Judgement(past, undefined).of({ ...demands, notAfter, limits });
-  return verdict.allows ? [] : verdict.parts;
+  const verdict = new Judgement(past, undefined).of({ ...demands, notAfter, limits: [] });
+  if (!verdict.allows) return verdict.parts;
+  const part = exhausted(demands.limits, past);
+  return part === undefined ? [] : [part];
 }
 
 /** Whether a mark of the state holds: what does not depend on a call's arguments. */
@@ -137,8 +148,8 @@ export function marksIn(past: Past): (leaf: Leaf, kind: 'after' | 'notAfter') =>
 export function exhausted(limits: readonly CheckedLimit[], past: Past): Part | undefined {
   const judgement = new Judgement(past, undefined);
   for (const limit of limits) {
-    if (limit.when !== undefined || limit.same.length > 0) continue;
-    const part = judgement.limitPart(limit);
+    if (limit.when !== undefined) continue;
+    const part = limit.same.length > 0 ? judgement.fullPart(limit) : judgement.limitPart(limit);
     if (part !== undefined) return part;
   }
   return undefined;
@@ -314,6 +325,10 @@ class Judgement {
 
   /** Whether as many facts count for a mark as it asks for, with any arguments of a call. */
   holds(leaf: Leaf, kind: 'after' | 'notAfter'): boolean {
+    const { facts, now } = this.#past;
+    const { lostAt } = facts.of(leaf.tool);
+    // One of those that the run keeps no more may be such a call.
+    if (kind === 'notAfter' && lostAt !== undefined && now - lostAt < leaf.withinMs) return true;
     if (leaf.times > 1 || leaf.distinct !== undefined)
       return this.isReached(leaf, this.counting(leaf, kind));
     const { ledger, isDone } = this.#past;
@@ -379,9 +394,13 @@ class Judgement {
     const places = same.map(({ earlier }) =>
       this.#past.ledger.placeOf(tool, columnOfSource(earlier)),
     );
+    const asked = same.map(({ own }) => this.#call?.members(own));
+    const mayAgree = isNeeded
+      ? []
+      : asked.map((each) => (Array.isArray(each) ? alike(each) : NEVER));
     return facts.filter(({ values }) =>
-      same.every(({ own }, i) => {
-        const members = this.#call?.members(own);
+      same.every((_, i) => {
+        const members = asked[i];
         const value = values[places[i] ?? -1] ?? null;
         // Words of a call without arguments: any value may be given.
         if (members === undefined) return value !== null || !isNeeded;
@@ -390,7 +409,7 @@ class Judgement {
         const earlier = typeof value === 'string' ? [value] : value;
         return isNeeded
           ? members.every((each) => earlier.includes(each))
-          : members.some((each) => earlier.some((other) => mayBe(each, other)));
+          : earlier.some((each) => mayAgree[i]?.(each) === true);
       }),
     );
   }
@@ -450,7 +469,7 @@ class Judgement {
     let left = times;
     for (const fact of first) {
       if (left === 0) break;
-      const value = fact.values[place] ?? null;
+      const value = readAt(fact, place);
       const isOfType = typeof value === 'string' && value.startsWith(letter);
       if (distinct !== undefined && (!isOfType || seen.has(value))) continue;
       seen.add(value);
@@ -466,11 +485,11 @@ class Judgement {
     const first = [...facts].sort((a, b) => a.decidedAt - b.decidedAt);
     const letters = first.flatMap(({ values }) => {
       const value = values[place];
-      return typeof value === 'string' ? [value.slice(0, 1)] : [];
+      return typeof value === 'string' ? [asRead(value).slice(0, 1)] : [];
     });
     const isEnough = (letter: string): boolean =>
       differing(
-        facts.filter(({ values }) => String(values[place] ?? '').startsWith(letter)),
+        facts.filter((fact) => String(readAt(fact, place) ?? '').startsWith(letter)),
         place,
         true,
       ) >= times;
@@ -492,7 +511,7 @@ class Judgement {
     const { now, facts, ledger } = this.#past;
     const { lostAt } = facts.of(tool);
     if (lostAt !== undefined && now - lostAt < withinMs)
-      return { part: 'notAfter', leaf, retryAfterMs: waitFor([lostAt], 1, withinMs, now) };
+      return { part: 'notAfter', leaf, isFull, retryAfterMs: waitFor([lostAt], 1, withinMs, now) };
     const found = this.#agreeing(leaf, this.counting(leaf, 'notAfter'), false);
     if (!this.isReached(leaf, found, false)) return undefined;
     const place = distinct && ledger.placeOf(tool, columnOfSource(distinct));
@@ -501,20 +520,28 @@ class Judgement {
     return { part: 'notAfter', leaf, retryAfterMs: waitFor(ends, excess, withinMs, now) };
   }
 
-  /** Why a limit refuses the call; without a call, why it refuses each one. */
-  limitPart(limit: CheckedLimit): Part | undefined {
-    const { tool, times, sum, outcome, withinMs, when, same } = limit;
-    const { now, facts, ledger } = this.#past;
+  /** Why a limit refuses each call that it judges: the run keeps no more of them. */
+  fullPart(limit: CheckedLimit): Part | undefined {
+    const { tool, withinMs, same } = limit;
+    const { now, facts } = this.#past;
     const { lostAt, facts: all } = facts.of(tool);
     // The run keeps what no window has any more until its next move.
     const current = same.length === 0 ? [] : all.filter((each) => isCurrent(each, withinMs, now));
-    if (current.length >= MOST_FACTS) {
+    if (holdsNoMore(current)) {
       const ends = current.map(endOf).sort((a, b) => a - b);
-      const excess = ends.length - MOST_FACTS + 1;
-      return { part: 'limit', limit, retryAfterMs: waitFor(ends, excess, withinMs, now) };
+      const excess = Math.max(1, ends.length - MOST_FACTS + 1);
+      return { part: 'limit', limit, isFull, retryAfterMs: waitFor(ends, excess, withinMs, now) };
     }
-    if (lostAt !== undefined && now - lostAt < withinMs)
-      return { part: 'limit', limit, retryAfterMs: waitFor([lostAt], 1, withinMs, now) };
+    if (lostAt === undefined || now - lostAt >= withinMs) return undefined;
+    return { part: 'limit', limit, isFull, retryAfterMs: waitFor([lostAt], 1, withinMs, now) };
+  }
+
+  /** Why a limit refuses the call; without a call, why it refuses each one. */
+  limitPart(limit: CheckedLimit): Part | undefined {
+    const full = this.fullPart(limit);
+    if (full !== undefined) return full;
+    const { tool, times, sum, outcome, withinMs, when } = limit;
+    const { now, ledger } = this.#past;
     const tested = when === undefined ? -1 : ledger.placeOf(tool, columnOfTest('args', when));
     const counts = (fact: Fact): boolean =>
       isOfOutcome(fact, outcome, false) &&
@@ -585,6 +612,8 @@ const NO_FACTS: readonly Fact[] = Object.freeze([]);
 
 const NONE_TAKEN: ReadonlySet<Fact> = new Set();
 
+const isFull = true;
+
 const NO_USES = Object.freeze({ uses: [], usesOfCalls: [] });
 
 const NOTHING_USED: Verdict = Object.freeze({ allows: true, ...NO_USES });
@@ -621,18 +650,33 @@ function isOfOutcome(
 }
 
 /**
- * Whether two members may be the same. Values of two JSON types may be spellings of one, such as 7
- * and "7"; `null` is the same as itself alone.
+ * Whether a member may be the same as one of a call's. Values of two JSON types may be spellings of
+ * one, such as 7 and "7", and so may numbers that JavaScript reads alike. `null` is itself alone.
  */
-function mayBe(one: string, other: string): boolean {
-  if (one === other) return true;
-  return one[0] !== other[0] && one[0] !== NULL_LETTER && other[0] !== NULL_LETTER;
+function alike(members: readonly string[]): (other: string) => boolean {
+  const read = new Set(members.map(asRead));
+  const letters = new Set([...read].map((each) => each.slice(0, 1)));
+  letters.delete(NULL_LETTER);
+  return (other) => {
+    const each = asRead(other);
+    if (read.has(each)) return true;
+    const letter = each.slice(0, 1);
+    return letter !== NULL_LETTER && letters.size > Number(letters.has(letter));
+  };
+}
+
+const NEVER = (): boolean => false;
+
+/** A value as JavaScript reads it. */
+function readAt({ values }: Fact, place: number): Value {
+  const value = values[place] ?? null;
+  return typeof value === 'string' ? asRead(value) : value;
 }
 
 /** How many different values there are. One that is not known may be another one. */
 function differing(facts: readonly Fact[], place: number, isNeeded: boolean): number {
   const values = facts.map((each) => each.values[place] ?? null);
-  const known = new Set(values.filter((each) => typeof each === 'string'));
+  const known = new Set(values.flatMap((each) => (typeof each === 'string' ? [asRead(each)] : [])));
   if (!isNeeded) return known.size + values.filter((each) => typeof each !== 'string').length;
   // Two types may be two spellings of one value, and `null` is no value.
   const ofType = new Map<string, number>();

@@ -269,7 +269,7 @@ describe('toMermaid()', () => {
   it('draws any name as it is', async () => {
     await fc.assert(
       fc.asyncProperty(fc.string({ unit: 'binary', minLength: 1, maxLength: 12 }), async (name) => {
-        fc.pre(name !== 'end' && name !== '*');
+        fc.pre(name !== 'end' && !name.includes('*'));
         const gate = new StateMachineGate({
           initial: name,
           states: { [name]: { on: { [name]: 'end' } }, end: {} },

@@ -404,9 +404,28 @@ describe('bounded memory', () => {
     const caller = await app.begin();
     await remember(app, gate, caller.run, 'pay', 999, (i) => ({ to: `${i}` }));
     await caller.may('pay', { to: 'new' });
-    await caller.mayNot('pay', 'limit', { to: 'newer' });
+    const { text } = await caller.mayNot('pay', 'limit', { to: 'newer' });
+    expect(text).toContain('too many of its calls in 1 hour are to be compared with one more');
+    expect(await caller.tools()).not.toContain('pay');
     app.clock.advance(HOUR);
+    expect(await caller.tools()).toContain('pay');
     await caller.may('pay', { to: 'newer' });
+  });
+
+  it('so it does with more than 10,000 members of lists', async () => {
+    const gate = StateMachineGate.fromOrder(
+      { mail: { limit: { times: 1, within: '1h', same: ['to'] } } },
+      { id: 'w' },
+    );
+    const app = await rulesApp(gate, LONG);
+    const caller = await app.begin();
+    const to = (at: number): string[] => Array.from({ length: 256 }, (_, i) => `${at} ${i}`);
+    await remember(app, gate, caller.run, 'mail', 40, (at) => ({ to: to(at) }));
+    await caller.mayNot('mail', 'limit', { to: 'one' });
+    expect(await caller.tools()).not.toContain('mail');
+    app.clock.advance(HOUR);
+    await caller.may('mail', { to: to(0) });
+    await caller.mayNot('mail', 'limit', { to: ['new', '0 255'] });
   });
 
   it('`notAfter` with values refuses its tool with more than 1,000 facts in its window', async () => {
@@ -706,6 +725,27 @@ describe('words and `_meta`', () => {
     expect(text.match(/approve first/g) ?? []).toHaveLength(1);
   });
 
+  it('a list that is too long says how many members it may have', async () => {
+    const gate = StateMachineGate.fromOrder(
+      { mail: { limit: { times: 1, same: ['to'] } } },
+      { id: 'w' },
+    );
+    const caller = await (await rulesApp(gate)).begin();
+    const to = Array.from({ length: 257 }, (_, i) => i);
+    const { text } = await caller.mayNot('mail', 'arguments', { to });
+    expect(text).toContain('a list must have 1 to 256 members');
+  });
+
+  it('an answer stays too old, with other calls in between', async () => {
+    const app = await rulesApp(bank());
+    const caller = await app.begin();
+    await caller.may('get_balance', { accountId: 'A' });
+    app.clock.advance(2 * MINUTE);
+    await caller.may('approve');
+    const { text } = await caller.mayNot('transfer', 'state', { to_account: 'A', amount: 1 });
+    expect(text).toContain('call get_balance again: its answer is older than 2 minutes');
+  });
+
   it('an answer that is too old is to be asked for again', async () => {
     const app = await rulesApp(bank());
     const caller = await app.begin();
@@ -900,6 +940,73 @@ describe('privacy', () => {
       contexts.push(/"n[\w+/-]{20}"/.exec(context)?.[0] ?? context);
     }
     expect(new Set(contexts).size).toBe(2);
+  });
+});
+
+describe('a value that is written otherwise', () => {
+  const written = async (caller: Caller, tool: string, args: string): Promise<WireMessage> => {
+    const body = JSON.stringify(callOf('w', tool)).replace('"arguments":{}', `"arguments":${args}`);
+    const { messages } = await caller.session.post(body);
+    return messages[0] as WireMessage;
+  };
+
+  it.each([
+    ['7', '7.00000000000000000001'],
+    ['7.00000000000000000001', '7'],
+    ['7.00000000000000000001', '7.00000000000000000002'],
+    ['9007199254740992', '9007199254740993'],
+    ['1e400', '1e401'],
+    ['0', '1e-400'],
+    ['0.1', '0.1000000000000000055511151231257827'],
+    ['{"a":7}', '{"a":7.00000000000000000001}'],
+    ['[[7]]', '[[7.00000000000000000001]]'],
+    ['"7"', '7'],
+  ])('is within a limit for each value no other one: %s, and %s', async (one, other) => {
+    const gate = StateMachineGate.fromOrder(
+      {
+        pay: { limit: { times: 1, same: ['id'] } },
+        lift: { notAfter: { tool: 'ban', same: ['id'] } },
+        ban: {},
+      },
+      { id: 'w' },
+    );
+    const caller = await (await rulesApp(gate)).begin();
+    expect((await written(caller, 'pay', `{"id":${one}}`)).result.isError).not.toBe(true);
+    expect(refusalOf(await written(caller, 'pay', `{"id":${other}}`)).reason).toBe('limit');
+    expect((await written(caller, 'ban', `{"id":${one}}`)).result.isError).not.toBe(true);
+    expect(refusalOf(await written(caller, 'lift', `{"id":${other}}`)).reason).toBe('guard');
+    // Of another JSON type it may be another spelling.
+    const isRefused = !/^[\d]/.test(one);
+    expect((await written(caller, 'pay', '{"id":8}')).result.isError === true).toBe(isRefused);
+  });
+
+  it('is no second approver, where JavaScript reads both alike', async () => {
+    const gate = StateMachineGate.fromOrder(
+      { sign: {}, deploy: { after: { tool: 'sign', times: 2, distinct: 'by' } } },
+      { id: 'w' },
+    );
+    const caller = await (await rulesApp(gate)).begin();
+    await written(caller, 'sign', '{"by":7}');
+    await written(caller, 'sign', '{"by":7.00000000000000000001}');
+    await caller.mayNot('deploy', 'state');
+    await written(caller, 'sign', '{"by":8}');
+    await caller.may('deploy');
+  });
+
+  it('`null` leaves a condition on arguments open: many servers take it for a default', async () => {
+    const gate = StateMachineGate.fromOrder(
+      {
+        buy: { after: { tool: 'approve', when: { kind: 'big' } } },
+        gift: { limit: { times: 1, when: { kind: { in: ['gift'] } } } },
+        seen: { after: { tool: 'find', result: { status: { ne: 'gone' } } } },
+      },
+      { id: 'w' },
+    );
+    const caller = await (await rulesApp(gate)).begin();
+    await caller.mayNot('buy', 'arguments', { kind: null });
+    await caller.mayNot('gift', 'arguments', { kind: null });
+    await caller.may('find', { status: null });
+    await caller.may('seen');
   });
 });
 

@@ -17,6 +17,7 @@ const RULES: RuleSet = {
     pay: { after: { tool: 'approve', consumes: true } },
     refund: { after: { tool: 'approve', consumes: true } },
     charge: { limit: { times: 2 } },
+    cash: { after: { tool: 'approve', consumes: true } },
     release: { after: { tool: 'sign', times: 2, distinct: 'by', consumes: true } },
     guess: { after: { tool: 'code', consumes: 'calls' } },
     approve: {},
@@ -132,7 +133,7 @@ class Story {
 
   get faults(): UsesFaultKind[] {
     const found = usesFaults({
-      ...{ rules: RULES, retried: ['charge'], lookups: ['look'], runs: ['a run'] },
+      ...{ rules: RULES, retried: ['charge', 'cash'], lookups: ['look'], runs: ['a run'] },
       ...{ exchanges: this.#exchanges, ledger: this.#ledger, outside: this.#outside },
       trails: this.#trail === undefined ? [] : [{ run: 'a run', entries: this.#trail }],
       quiet: this.#quiet,
@@ -210,6 +211,17 @@ describe('a run that kept its rules has no fault:', () => {
     told.end(begun);
     told.show(again, begun);
     expect(told.isRefused('charge', 'limit').trailHas('charge', 'charge').faults).toEqual([]);
+  });
+
+  it('a step that is repeated has what it uses up since its first try', () => {
+    const told = story().does('approve').does('approve');
+    const key = told.dies('cash', { step: 1 });
+    told.does('pay').does('approve').does('refund');
+    const again = told.send('cash', { step: 1 });
+    const begun = told.begin(again, key);
+    told.end(begun);
+    told.show(again, begun);
+    expect(told.isRefused('pay', 'state').faults).toEqual([]);
   });
 
   it('a call waits for one whose outcome is unknown, and gets the use that it did not take', () => {

@@ -305,7 +305,7 @@ function faultsInArguments(rule: Rule, { set, call }: Asked): boolean {
 }
 
 function whenOf(part: { readonly when?: Condition }, args: Json): Truth {
-  return part.when === undefined ? true : holds(part.when, args);
+  return part.when === undefined ? true : holds(part.when, args, 'args');
 }
 
 interface Taken {
@@ -392,8 +392,8 @@ function supports(leaf: Leaf, fact: Fact, call: NextCall): boolean {
     start <= call.at &&
     (leaf.within === undefined || call.at - start < milliseconds(leaf.within)) &&
     fact.undoneBy.length === 0 &&
-    (leaf.args === undefined || holds(leaf.args, fact.args) === true) &&
-    (leaf.result === undefined || holds(leaf.result, fact.result) === true) &&
+    (leaf.args === undefined || holds(leaf.args, fact.args, 'args') === true) &&
+    (leaf.result === undefined || holds(leaf.result, fact.result, 'result') === true) &&
     agrees(leaf.same, call.args, fact, 'every') === true
   );
 }
@@ -406,8 +406,8 @@ function forbids(leaf: Leaf, { facts, call }: Asked): boolean {
       mayHaveEnded(fact, leaf.outcome) &&
       isCurrent(fact, leaf.within, call.at) &&
       !isCertainly(fact.undoneBy) &&
-      (leaf.args === undefined || holds(leaf.args, fact.args) !== false) &&
-      (leaf.result === undefined || holds(leaf.result, fact.result) !== false) &&
+      (leaf.args === undefined || holds(leaf.args, fact.args, 'args') !== false) &&
+      (leaf.result === undefined || holds(leaf.result, fact.result, 'result') !== false) &&
       agrees(leaf.same, call.args, fact, 'some') !== false,
   );
   const { distinct, times = 1 } = leaf;
@@ -429,7 +429,7 @@ function isReached(limit: Limit, { facts, call }: Asked): boolean {
       fact.tool === call.tool &&
       mayHaveEnded(fact, limit.outcome) &&
       isCurrent(fact, limit.within, call.at) &&
-      (limit.when === undefined || holds(limit.when, fact.args) !== false) &&
+      (limit.when === undefined || holds(limit.when, fact.args, 'args') !== false) &&
       agrees(limit.same, call.args, fact, 'some') !== false,
   );
   if (limit.times !== undefined) return counting.length + 1 > limit.times;
@@ -543,34 +543,39 @@ const not = (truth: Truth): Truth => (truth === undefined ? undefined : !truth);
 const or = (truths: readonly Truth[]): Truth => not(and(truths.map(not)));
 
 /** @param value `undefined`: it is not known at all, so not even what is missing in it */
-function holds(condition: Condition, value: Json | undefined): Truth {
+function holds(condition: Condition, value: Json | undefined, of: 'args' | 'result'): Truth {
   if (value === undefined) return undefined;
   return and(
     Object.entries(condition).map(([path, member]): Truth => {
-      if (path === 'not') return not(holds(member as Condition, value));
-      if (path === 'any') return or((member as Condition[]).map((each) => holds(each, value)));
+      if (path === 'not') return not(holds(member as Condition, value, of));
+      if (path === 'any') return or((member as Condition[]).map((each) => holds(each, value, of)));
       const found = readPath(value, path);
       const isComparison = typeof member === 'object' && member !== null;
       const comparison = (isComparison ? member : { eq: member }) as Comparison;
       return and(
         Object.entries(comparison).map(([operator, operand]) =>
-          compares(operator as keyof Comparison, operand, found),
+          compares(operator as keyof Comparison, operand, found, of),
         ),
       );
     }),
   );
 }
 
-function compares(operator: keyof Comparison, operand: unknown, found: Json | undefined): Truth {
+function compares(
+  operator: keyof Comparison,
+  operand: unknown,
+  found: Json | undefined,
+  of: 'args' | 'result',
+): Truth {
   switch (operator) {
     case 'exists':
       return (found !== undefined) === operand;
     case 'ne':
-      return found === undefined ? true : not(equals(found, operand as Scalar));
+      return found === undefined ? true : not(equals(found, operand as Scalar, of));
     case 'eq':
-      return equals(found, operand as Scalar);
+      return equals(found, operand as Scalar, of);
     case 'in':
-      return or((operand as readonly Scalar[]).map((each) => equals(found, each)));
+      return or((operand as readonly Scalar[]).map((each) => equals(found, each, of)));
     default: {
       if (typeof found !== 'number') return undefined;
       const bound = operand as number;
@@ -580,9 +585,11 @@ function compares(operator: keyof Comparison, operand: unknown, found: Json | un
   }
 }
 
-function equals(found: Json | undefined, scalar: Scalar): Truth {
+/** Of arguments `null` is unknown: many servers take it for a default. */
+function equals(found: Json | undefined, scalar: Scalar, of: 'args' | 'result'): Truth {
   if (found === undefined) return undefined;
-  if (found === null || scalar === null) return found === scalar;
+  if (scalar === null) return found === null;
+  if (found === null) return of === 'args' ? undefined : false;
   return typeof found === typeof scalar ? found === scalar : undefined;
 }
 

@@ -135,6 +135,8 @@ interface Use {
   readonly args: Json;
   /** When the first of them began. Of one that never began, when an operator resolved it. */
   readonly started: number;
+  /** When the last of them began. */
+  readonly startedLast: number;
   /** When the last of them ended, or when an operator resolved it; never, where neither was. */
   readonly ended: number;
   /** Whether it had its effect, as far as the ledger and the operator say. */
@@ -177,6 +179,7 @@ function usesOf(
       tool,
       args: args as Json,
       started,
+      startedLast: group.at(-1)?.started ?? started,
       ended: resolution?.asked ?? ends.at(-1)?.ended ?? Number.POSITIVE_INFINITY,
       outcome: outcome ?? resolution?.outcome ?? 'unknown',
       known: Math.min(...answers, resolution?.answered ?? Number.POSITIVE_INFINITY),
@@ -194,7 +197,8 @@ function usesOf(
 function useOfUnbegun({ key, tool, outcome, asked, answered }: Resolution): Use {
   return {
     ...{ key, tool, outcome, args: {}, calls: [] },
-    ...{ started: asked, ended: asked, known: answered, claimedAfter: asked },
+    ...{ started: asked, startedLast: asked, ended: asked },
+    ...{ known: answered, claimedAfter: asked },
     executions: 0,
     isLookup: false,
   };
@@ -334,7 +338,7 @@ class RunOfRules {
     );
     return {
       history: [
-        ...inOrder(decided.map(factOf)),
+        ...inOrder(decided.flatMap(triesOf)),
         ...begun.map(undecided),
         ...unbegun.map(({ tool, args, sent }): ForwardedCall => {
           return { tool, args, outcome: 'unknown', claimedAt: sent };
@@ -386,13 +390,25 @@ function factOf({ tool, args, outcome, started, ended }: Use): ForwardedCall {
   return { tool, args, outcome, claimedAt: Math.min(started, ended), decidedAt: ended };
 }
 
+/** One that was repeated with its key has had what it uses up since its first try. */
+function triesOf(use: Use): ForwardedCall[] {
+  if (use.isLookup || use.executions < 2) return [factOf(use)];
+  const { key: idempotencyKey, startedLast } = use;
+  const last = { ...factOf(use), claimedAt: Math.min(startedLast, use.ended), idempotencyKey };
+  return [{ ...undecided(use), idempotencyKey }, last];
+}
+
 function undecided({ tool, args, started }: Use): ForwardedCall {
   return { tool, args, outcome: 'unknown', claimedAt: started };
 }
 
-/** In the order in which they were decided; undecided ones after them, in that of their claims. */
+/**
+ * In the order in which they were decided; undecided ones after them, in that of their claims. A
+ * try that was repeated since has the place of its claim.
+ */
 function inOrder(calls: readonly ForwardedCall[]): ForwardedCall[] {
-  const end = ({ decidedAt }: ForwardedCall) => decidedAt ?? Number.POSITIVE_INFINITY;
+  const end = ({ decidedAt, idempotencyKey, claimedAt }: ForwardedCall) =>
+    decidedAt ?? (idempotencyKey === undefined ? Number.POSITIVE_INFINITY : claimedAt);
   const order = (a: ForwardedCall, b: ForwardedCall): number =>
     end(a) === end(b) ? a.claimedAt - b.claimedAt : end(a) - end(b);
   return [...calls].sort(order);
