@@ -171,15 +171,15 @@ function valuesNeeded({ same }: Leaf, tool: string): string {
 /** Which earlier call stands in the way: `reject with the same id`. */
 function barringWords(leaf: Leaf): string {
   const tested = leaf.tests.map(
-    ({ from, said }) =>
-      ` with ${from === 'args' ? 'arguments' : 'a result'} ${conditionWords(said)}`,
+    ({ from, said }) => `${from === 'args' ? 'arguments' : 'a result'} ${conditionWords(said)}`,
   );
-  if (leaf.same.every(isSameName)) return `${leaf.tool}${sameWords(leaf)}${tested.join(' and')}`;
+  const own = tested.map((each) => ` with ${each}`).join(' and');
+  if (leaf.same.every(isSameName)) return `${leaf.tool}${sameWords(leaf)}${own}`;
   const values = leaf.same.map(({ own, earlier }) => {
     const where = earlier.from === 'result' ? 'a result' : 'arguments';
     return `${where} that has ${own.path} as ${earlier.path}`;
   });
-  return `a call of ${leaf.tool} with ${values.join(' and ')}${tested.map((each) => ` and${each}`).join('')}`;
+  return `a call of ${leaf.tool} with ${[...values, ...tested].join(' and ')}`;
 }
 
 function withArticle(word: string): string {
