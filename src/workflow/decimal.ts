@@ -69,3 +69,10 @@ export function compareDecimals(one: Decimal, other: Decimal): number {
   const b = other.unscaled * 10n ** BigInt(Math.max(0, one.scale - other.scale));
   return a < b ? -1 : a > b ? 1 : 0;
 }
+
+export function minus(one: Decimal, other: Decimal): Decimal {
+  const scale = Math.max(one.scale, other.scale);
+  const raised = ({ unscaled, scale: own }: Decimal): bigint =>
+    unscaled * 10n ** BigInt(scale - own);
+  return { unscaled: raised(one) - raised(other), scale };
+}

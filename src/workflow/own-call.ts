@@ -4,7 +4,7 @@
  */
 import { MISSING, type Reader, type Truth } from './condition.ts';
 import { type Decimal, decimalOf } from './decimal.ts';
-import { membersOf, type Noted, type Value } from './facts.ts';
+import { asRead, membersOf, type Noted, NULL_LETTER, type Value } from './facts.ts';
 import {
   type CheckedSum,
   type Demands,
@@ -90,5 +90,21 @@ export function notedCall({ k, v }: Noted): OwnCall {
       return value === null ? undefined : value === 't';
     },
     amount: () => undefined,
+  };
+}
+
+/**
+ * Whether a member may be the same as one of a call's. Values of two JSON types may be spellings of
+ * one, such as 7 and "7", and so may numbers that JavaScript reads alike. `null` is itself alone.
+ */
+export function alike(members: readonly string[]): (other: string) => boolean {
+  const read = new Set(members.map(asRead));
+  const letters = new Set([...read].map((each) => each.slice(0, 1)));
+  letters.delete(NULL_LETTER);
+  return (other) => {
+    const each = asRead(other);
+    if (read.has(each)) return true;
+    const letter = each.slice(0, 1);
+    return letter !== NULL_LETTER && letters.size > Number(letters.has(letter));
   };
 }

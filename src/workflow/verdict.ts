@@ -3,7 +3,7 @@
  * values, which earlier calls are used up, and when a limit leaves room again. Pure.
  */
 import type { Truth } from './condition.ts';
-import { compareDecimals, type Decimal, plus, ZERO_DECIMAL } from './decimal.ts';
+import { compareDecimals, type Decimal, minus, plus, ZERO_DECIMAL } from './decimal.ts';
 import {
   amountOf,
   asRead,
@@ -22,7 +22,7 @@ import {
   type Used,
   type Value,
 } from './facts.ts';
-import { notedCall, type OwnCall } from './own-call.ts';
+import { alike, notedCall, type OwnCall } from './own-call.ts';
 import {
   type CheckedLimit,
   type CheckedSum,
@@ -614,6 +614,8 @@ const NONE_TAKEN: ReadonlySet<Fact> = new Set();
 
 const isFull = true;
 
+const NEVER = (): boolean => false;
+
 const NO_USES = Object.freeze({ uses: [], usesOfCalls: [] });
 
 const NOTHING_USED: Verdict = Object.freeze({ allows: true, ...NO_USES });
@@ -649,24 +651,6 @@ function isOfOutcome(
   return asked === 'any' || outcome === asked || (outcome === 'unknown' && !isNeeded);
 }
 
-/**
- * Whether a member may be the same as one of a call's. Values of two JSON types may be spellings of
- * one, such as 7 and "7", and so may numbers that JavaScript reads alike. `null` is itself alone.
- */
-function alike(members: readonly string[]): (other: string) => boolean {
-  const read = new Set(members.map(asRead));
-  const letters = new Set([...read].map((each) => each.slice(0, 1)));
-  letters.delete(NULL_LETTER);
-  return (other) => {
-    const each = asRead(other);
-    if (read.has(each)) return true;
-    const letter = each.slice(0, 1);
-    return letter !== NULL_LETTER && letters.size > Number(letters.has(letter));
-  };
-}
-
-const NEVER = (): boolean => false;
-
 /** A value as JavaScript reads it. */
 function readAt({ values }: Fact, place: number): Value {
   const value = values[place] ?? null;
@@ -699,13 +683,6 @@ function waitFor(
   const last = ends[Math.min(count, ends.length) - 1];
   if (last === undefined || !Number.isFinite(last + withinMs)) return undefined;
   return Math.max(0, last + withinMs - now);
-}
-
-function minus(one: Decimal, other: Decimal): Decimal {
-  const scale = Math.max(one.scale, other.scale);
-  const raised = ({ unscaled, scale: own }: Decimal): bigint =>
-    unscaled * 10n ** BigInt(scale - own);
-  return { unscaled: raised(one) - raised(other), scale };
 }
 
 /** The values of a pair of arguments, for words. */
