@@ -136,7 +136,7 @@ async function* livingRuns(mover: RunsMover): AsyncGenerator<ListedRun> {
   const { workflow, clock } = mover;
   const { held, stuck } = indexOf(mover, 'check()');
   let began: number | undefined;
-  /** The runs of a list whose place in it is as old as the check. Later ones came there since. */
+  /** The runs of a list, but for those that came to their place in it since the check began. */
   async function* all(
     list: (page: PageQuery) => Promise<RunsPage>,
     timeOf: (found: FoundRun) => number | undefined,
@@ -145,12 +145,12 @@ async function* livingRuns(mover: RunsMover): AsyncGenerator<ListedRun> {
     do {
       const { runs, next, now = clock.now() } = await list({ limit: AT_ONCE, after });
       began ??= now;
-      for (const found of runs) {
-        // Without this, a busy store would never come to the end of the list.
-        if ((timeOf(found) ?? 0) > began) return;
-        yield { ...found, now };
-      }
-      after = next;
+      const latest = began;
+      const old = runs.filter((found) => !((timeOf(found) ?? 0) > latest));
+      for (const found of old) yield { ...found, now };
+      // Lists are in the order of that time. A busy store would never come to the end of one.
+      const isPast = runs.length > 0 && old.length === 0;
+      after = isPast ? undefined : next;
     } while (after !== undefined);
   }
   const asked = { workflow: workflow.id };
@@ -165,7 +165,7 @@ async function* livingRuns(mover: RunsMover): AsyncGenerator<ListedRun> {
   for await (const found of heldRuns) if (found.ended) yield found;
 }
 
-/** What a store may return in the place of a state or a version is neither, and is shown all the same. */
+/** A store may return anything in the place of a state or a version. */
 function savedAs(snapshot: FsmSnapshot): { readonly state: string; readonly version: number } {
   const { state, context }: { readonly state: unknown; readonly context?: Json } = snapshot;
   const { version }: { readonly version?: unknown } = openContext(context);
@@ -191,13 +191,16 @@ function tryRead(workflow: Workflow, snapshot: FsmSnapshot, now: number): Read {
   }
 }
 
+/** What the app's `migrate` throws may be long, and is kept for each row. */
+const LONGEST = 1_000;
+
 /** An error's words and those of its cause, without the code and the link. */
 function wordsOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
-  const { message, cause } = error;
+  const { message, cause } = error instanceof Error ? error : new Error(String(error));
   const end = error instanceof InterlockError ? message.lastIndexOf(` (${error.code}`) : -1;
   const words = end < 0 ? message : message.slice(0, end);
-  return cause === undefined ? words : `${words}: ${wordsOf(cause)}`;
+  const why = cause instanceof Error ? cause.message : cause;
+  return (why === undefined ? words : `${words}: ${why}`).slice(0, LONGEST);
 }
 
 /** The step of a run whose tool the gate does not bind. One that may be tried again is none. */
