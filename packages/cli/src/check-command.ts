@@ -238,14 +238,18 @@ function runsInWords({ id, runs: checked }: Checked, store: string): string {
     ]),
     ...firstOf(faults, ({ kind, state, version, reason, runs, run }) => [
       `  error ${kind}: ${many(runs, 'run')} in ${quoted(state)}${ofVersion(version)} cannot be ` +
-        `read, such as ${run}: ${reason}`,
+        `read, such as ${run}`,
+      `    ${reason}`,
       `    ${REMEDIES[kind]}`,
     ]),
-    ...firstOf(unbound, ({ tool, held, running, run }) => [
-      `  error tool-not-bound: ${many(held, 'held step')} and ${many(running, 'running step')} ` +
-        `of ${quoted(tool)}, which the gate does not bind, such as in ${run}`,
-      '    Bind the tool until they are settled: `resolve()` asks its binding for the event.',
-    ]),
+    ...firstOf(unbound, ({ tool, held, running, run }) => {
+      const steps = stepsInWords(held, running);
+      return [
+        `  error tool-not-bound: ${steps} of ${quoted(tool)}, such as in ${run}`,
+        '    The gate does not bind it. Keep it bound until they are settled, or give `resolve()` ' +
+          'the event.',
+      ];
+    }),
     ...(isCut ? ['  More than 1,000 rows of a table were not kept.'] : []),
   ];
   return lines.map(lineOf).join('');
@@ -259,6 +263,11 @@ function firstOf<Row>(rows: readonly Row[], linesOf: (row: Row) => readonly stri
 
 function many(count: number, what: string): string {
   return `${count} ${what}${count === 1 ? '' : 's'}`;
+}
+
+function stepsInWords(held: number, running: number): string {
+  const all = [held > 0 && many(held, 'held step'), running > 0 && many(running, 'running step')];
+  return all.filter(Boolean).join(' and ');
 }
 
 function quoted(name: string): string {

@@ -10,6 +10,7 @@ import { Pool } from 'pg';
 import { createClient } from 'redis';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { claimed, claimOf, HOUR, step } from '../../../src/testing/fixtures.ts';
+import { Page } from '../../../test/helpers/markdown.ts';
 import { sharedPostgres, sharedRedis } from '../../../test/services/shared.ts';
 import { check } from '../src/check-command.ts';
 import { Installed } from './installed.ts';
@@ -131,12 +132,12 @@ it.each<
   expect(lines.slice(1, 3).sort()).toEqual(['  1 run in "filled"', '  1 run in "lost"']);
   expect(lines.slice(3)).toEqual([
     '  "migrate" takes 2 runs in "pay" to "payment"',
-    `  error migrate-threw: 1 run in "lost" cannot be read, such as ${runDigest(lost)}: a run of ` +
-      `"${workflow}" in "lost": "migrate" threw: no such\\u000a\\u001b[2Jstate`,
+    `  error migrate-threw: 1 run in "lost" cannot be read, such as ${runDigest(lost)}`,
+    `    a run of "${workflow}" in "lost": "migrate" threw: no such\\u000a\\u001b[2Jstate`,
     '    Mend "migrate": it must give a state and a context for them.',
-    '  error tool-not-bound: 1 held step and 0 running steps of "cart_pay", which the gate does ' +
-      `not bind, such as in ${runDigest(held)}`,
-    '    Bind the tool until they are settled: `resolve()` asks its binding for the event.',
+    `  error tool-not-bound: 1 held step of "cart_pay", such as in ${runDigest(held)}`,
+    '    The gate does not bind it. Keep it bound until they are settled, or give `resolve()` ' +
+      'the event.',
   ]);
   for (const key of keys) expect(out).not.toContain(key);
 
@@ -156,6 +157,31 @@ it.each<
     },
   ]);
   expect(await saved()).toEqual(before);
+});
+
+it('prints what its page shows', async () => {
+  const page = new Page('docs/operate/operations.md');
+  const shown = page.blocks('text').find((block) => block.startsWith('checkout: nothing found'));
+  const [file = ''] = page.blocks('ts').filter((block) => block.includes('no price'));
+  const url = `sqlite:${installed.path('page.db')}`;
+  const store = openSqlite(url);
+  for (const run of ['a', 'b', 'c']) await makeRun(store, run, 'checkout', 'pay');
+  for (const run of ['d', 'e']) await makeRun(store, run, 'checkout', 'filled');
+  await makeRun(store, 'f', 'checkout', 'quoted');
+  await claimed(
+    store,
+    claimOf('c', { workflow: 'checkout', leaseMs: 1, step: { tool: 'cart_pay' } }),
+  );
+  const asked = { workflow: 'checkout', limit: 10 };
+  await expect.poll(async () => (await store.held?.(asked))?.runs.length).toBe(1);
+  const { out, status } = await check([
+    installed.write('page.ts', file),
+    ...tools(),
+    '--store',
+    url,
+  ]);
+  expect(out.replaceAll(url, 'sqlite:runs.db').trimEnd()).toBe(shown?.trimEnd());
+  expect(status).toBe(1);
 });
 
 it('ends well where the gate can go on with each run', async () => {
