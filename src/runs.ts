@@ -183,10 +183,10 @@ export class Runs<E extends string = string, Q = StateExpression> {
   }
 
   /**
-   * Tries this gate on the runs that live, before it is deployed: which of them it can read, where
-   * its `migrate` takes them, and which running or held steps are of tools that it does not bind.
-   * It goes through all of them, by parts, and only looks: it takes no claim, tells no event and
-   * keeps no run alive.
+   * Tries this gate on the runs that live, before it is deployed. It says which of them the gate
+   * can read, and where `migrate` takes them. It also names the running and held steps whose tool
+   * the gate does not bind. It reads all of them, by parts, and changes nothing: it takes no claim,
+   * tells no event and keeps no run alive.
    *
    * @throws InterlockError `ERR_INTERLOCK_STORE` as {@link held}
    */

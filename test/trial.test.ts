@@ -221,12 +221,13 @@ describe('check()', () => {
     await make('broken', 'empty');
     await make('fine', 'empty');
     const { stuck } = store;
-    store.stuck = async (query) => {
+    const changed: AtomicStateStore['stuck'] = async (query) => {
       const page = (await stuck?.(query)) as RunsPage;
       const broken = (found: FoundRun): FoundRun =>
         found.run === 'broken' ? { ...found, snapshot: { state: 7 } as never } : found;
       return { ...page, runs: page.runs.map(broken) };
     };
+    Object.assign(store, { stuck: changed });
     expect(await check()).toMatchObject({
       runs: 2,
       unreadable: 1,
@@ -318,7 +319,7 @@ describe('check()', () => {
     // After each page, runs that were on it move, and so does one that is on no page yet.
     const { stuck } = store;
     let pages = 0;
-    store.stuck = async (query) => {
+    const moving: AtomicStateStore['stuck'] = async (query) => {
       const page = (await stuck?.(query)) as RunsPage;
       clock.advance(1);
       if (++pages > 20) return page;
@@ -326,6 +327,7 @@ describe('check()', () => {
       if (pages === 1) await step(store, 'run-449');
       return page;
     };
+    Object.assign(store, { stuck: moving });
     const { runs, states } = await check();
     expect(runs).toBe(449);
     expect(states.reduce((sum, each) => sum + each.runs, 0)).toBe(449);

@@ -246,8 +246,7 @@ function runsInWords({ id, runs: checked }: Checked, store: string): string {
       const steps = stepsInWords(held, running);
       return [
         `  error tool-not-bound: ${steps} of ${quoted(tool)}, such as in ${run}`,
-        '    The gate does not bind it. Keep it bound until they are settled, or give `resolve()` ' +
-          'the event.',
+        '    Bind it until they are settled, or give `resolve()` the event.',
       ];
     }),
     ...(isCut ? ['  More than 1,000 rows of a table were not kept.'] : []),

@@ -136,8 +136,7 @@ it.each<
     `    a run of "${workflow}" in "lost": "migrate" threw: no such\\u000a\\u001b[2Jstate`,
     '    Mend "migrate": it must give a state and a context for them.',
     `  error tool-not-bound: 1 held step of "cart_pay", such as in ${runDigest(held)}`,
-    '    The gate does not bind it. Keep it bound until they are settled, or give `resolve()` ' +
-      'the event.',
+    '    Bind it until they are settled, or give `resolve()` the event.',
   ]);
   for (const key of keys) expect(out).not.toContain(key);
 
