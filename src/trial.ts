@@ -9,7 +9,7 @@ import { isFromOutside, statusOf } from './gate/standing.ts';
 import { showValue } from './options.ts';
 import { indexOf } from './run-views.ts';
 import type { RunsMover } from './runs-options.ts';
-import type { FoundRun, FsmSnapshot, Json, PageQuery, RunsPage } from './stores/store.ts';
+import type { FoundRun, FsmSnapshot, PageQuery, RunsPage } from './stores/store.ts';
 import { openContext } from './workflow/envelope.ts';
 import { type UnreadableKind, unreadableKind } from './workflow/stored.ts';
 import type { Workflow } from './workflow/workflow.ts';
@@ -99,10 +99,10 @@ export async function checkRuns(mover: RunsMover): Promise<CheckedRuns> {
   for await (const { now, ...found } of livingRuns(mover)) {
     const { snapshot } = found;
     const run = runDigest(found.run);
-    const { state, version } = savedAs(snapshot);
+    const { state, version, isWhole } = savedAs(snapshot);
     runs++;
     states.row([state], { state, runs: 0 }).runs++;
-    const read = tryRead(workflow, snapshot, now);
+    const read = isWhole ? tryRead(workflow, snapshot, now) : NO_VERSION;
     if ('kind' in read) {
       unreadable++;
       const { kind } = read;
@@ -165,18 +165,31 @@ async function* livingRuns(mover: RunsMover): AsyncGenerator<ListedRun> {
   for await (const found of heldRuns) if (found.ended) yield found;
 }
 
-/** A store may return anything in the place of a state or a version. */
-function savedAs(snapshot: FsmSnapshot): { readonly state: string; readonly version: number } {
-  const { state, context }: { readonly state: unknown; readonly context?: Json } = snapshot;
-  const { version }: { readonly version?: unknown } = openContext(context);
+/**
+ * The state, and the version of the gate that saved it. A store may return anything in the place of
+ * either; `isWhole` says whether that is a version.
+ */
+function savedAs({ state, context }: FsmSnapshot): {
+  readonly state: string;
+  readonly version: number;
+  readonly isWhole: boolean;
+} {
+  const saved: unknown = state;
+  const { version = 0 }: { readonly version?: unknown } = openContext(context);
   return {
-    state: typeof state === 'string' ? state : showValue(state),
-    version: typeof version === 'number' ? version : 0,
+    state: typeof saved === 'string' ? saved : showValue(saved),
+    ...(typeof version === 'number' ? { version, isWhole: true } : { version: 0, isWhole: false }),
   };
 }
 
 /** Where a run would stand, or why the gate cannot read it. */
 type Read = { readonly to: string } | { readonly kind: UnreadableKind; readonly reason: string };
+
+/** The gate would take such a run for one of an unknown state. */
+const NO_VERSION: Read = {
+  kind: 'malformed',
+  reason: 'the "version" of the gate that saved the run is no number',
+};
 
 /** Reads a saved run as the gate does before each call. */
 function tryRead(workflow: Workflow, snapshot: FsmSnapshot, now: number): Read {

@@ -239,6 +239,31 @@ describe('check()', () => {
     });
   });
 
+  it('says of a run whose version is no number that it is malformed', async () => {
+    const { check, make } = shop();
+    await make('one', 'empty', { 'mcp-interlock/format': [1, 1], version: 'two' });
+    const { faults } = await check(nextGate({ version: 2, migrate: renamed }));
+    expect(faults).toMatchObject([
+      { kind: 'malformed', version: 0, reason: expect.stringContaining('is no number') },
+    ]);
+  });
+
+  it('reads runs of rules, as their gate would', async () => {
+    const { check, make } = shop();
+    const rules = (tool: string) =>
+      StateMachineGate.fromOrder({ pay: { after: { tool, within: '2m' } } }, { id: 'checkout' });
+    for (const tool of ['approve', 'confirm']) {
+      const gate = rules(tool).compile();
+      const { state, context } = gate.next(gate.start, tool).position;
+      await make(tool, state, context);
+    }
+    expect(await check(rules('approve'))).toMatchObject({
+      runs: 2,
+      unreadable: 1,
+      faults: [{ kind: 'unknown-state', runs: 1, run: runDigest('confirm') }],
+    });
+  });
+
   it('says where migrate takes each state, also where that stays the same', async () => {
     const { check, make } = shop();
     await make('one', 'payment', { slot: 1 });
