@@ -148,6 +148,16 @@ export interface CallerRequest {
     readonly auth?: unknown;
 }
 
+export interface CheckedRuns {
+    readonly runs: number;
+    readonly states: readonly RunsInState[];
+    readonly unreadable: number;
+    readonly faults: readonly UnreadableRuns[];
+    readonly migrated: readonly MigratedRuns[];
+    readonly unbound: readonly UnboundSteps[];
+    readonly isCut: boolean;
+}
+
 export interface ClaimRequest extends RunKey {
     readonly token: string;
     readonly step: StepDescription;
@@ -697,6 +707,13 @@ export type Migrate = (stored: StoredRun) => {
     readonly context?: Json | undefined;
 };
 
+export interface MigratedRuns {
+    readonly from: string;
+    readonly version: number;
+    readonly to: string;
+    readonly runs: number;
+}
+
 export interface Move<S extends string = string> extends TransitionResult<S> {
     event: string;
     run?: string;
@@ -1038,6 +1055,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
     held(options?: PageOptions): Promise<RunViews>;
     stuck(options: StuckOptions<NoInfer<Q>>): Promise<RunViews>;
     count(options?: CountOptions): Promise<RunsUnderWay>;
+    check(): Promise<CheckedRuns>;
     list(options: ListOptions): Promise<KeysPage>;
     delete(run: string): Promise<Deleted>;
     history(run: string, limit?: number): Promise<TrailEntry[]>;
@@ -1069,6 +1087,11 @@ export interface RunsCount {
     readonly running: number;
     readonly oldestClaim?: number;
     readonly now?: number;
+}
+
+export interface RunsInState {
+    readonly state: string;
+    readonly runs: number;
 }
 
 export interface RunsOptions {
@@ -1382,6 +1405,13 @@ export interface TryFailure {
     readonly attempt: number;
 }
 
+export interface UnboundSteps {
+    readonly tool: string;
+    readonly held: number;
+    readonly running: number;
+    readonly run: string;
+}
+
 export type Uncertain = 'hold' | 'retry';
 
 export type Unfrozen = {
@@ -1401,6 +1431,15 @@ export class UnknownOutcome extends Error {
     readonly idempotencyKey: string;
     readonly help = "https://www.npmjs.com/package/mcp-interlock#when-the-outcome-is-unknown";
     constructor({ key, tool, idempotencyKey, uncertain }: UnknownStep, why: string, { ran, waits, cause }: KnownOfUnknown);
+}
+
+export type UnreadableKind = 'unknown-state' | 'older-version' | 'newer-version' | 'newer-package' | 'migrate-threw' | 'migrate-returned' | 'malformed';
+
+export interface UnreadableRuns extends RunsInState {
+    readonly kind: UnreadableKind;
+    readonly version: number;
+    readonly reason: string;
+    readonly run: string;
 }
 
 export class UnrecordedSuccess extends Error {

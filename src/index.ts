@@ -83,7 +83,7 @@ export type {
 } from './workflow/binding.ts';
 export type { FsmAction, StateExpression, StateTag } from './workflow/position.ts';
 export type { ActionContext, ActionListener } from './workflow/definition.ts';
-export type { Migrate, StoredRun } from './workflow/stored.ts';
+export type { Migrate, StoredRun, UnreadableKind } from './workflow/stored.ts';
 export type {
   XStateContext,
   XStateEvents,
@@ -129,6 +129,13 @@ export {
   workflowHealth,
 } from './health.ts';
 export type { RunsOptions } from './runs-options.ts';
+export type {
+  CheckedRuns,
+  MigratedRuns,
+  RunsInState,
+  UnboundSteps,
+  UnreadableRuns,
+} from './trial.ts';
 export type {
   BeginOptions,
   Begun,

@@ -79,6 +79,7 @@ import type {
   TrailEntry,
   WorkflowRecord,
 } from './stores/store.ts';
+import { type CheckedRuns, checkRuns } from './trial.ts';
 import { parseEvent } from './workflow/binding.ts';
 import { assertGate, type StateMachineGate } from './workflow/gate.ts';
 import type { StateExpression } from './workflow/position.ts';
@@ -179,6 +180,18 @@ export class Runs<E extends string = string, Q = StateExpression> {
     // A person may only ask for the number, so the first held runs are told as events.
     if (counted.held > 0) await heldRuns(this.#mover, { limit: 100 });
     return counted;
+  }
+
+  /**
+   * Tries this gate on the runs that live, before it is deployed. It says which of them the gate
+   * can read, and where `migrate` takes them. It also names the running and held steps whose tool
+   * the gate does not bind. It reads all of them, by parts, and changes nothing: it takes no claim,
+   * tells no event and keeps no run alive.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_STORE` as {@link held}
+   */
+  async check(): Promise<CheckedRuns> {
+    return checkRuns(this.#mover);
   }
 
   /**

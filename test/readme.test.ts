@@ -280,7 +280,7 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare function limitOf(principal: string | undefined): Promise<number>;`,
   'docs/operate/operations.md': `
     import type { Express, RequestHandler } from 'express';
-    import { type AtomicStateStore, fsmGate, type NotificationBus, type StateMachineGate } from 'mcp-interlock';
+    import { type AtomicStateStore, fsmGate, type NotificationBus } from 'mcp-interlock';
     import type { Server } from 'node:http';
     declare const app: Express, mcpHandler: RequestHandler, store: AtomicStateStore, bus: NotificationBus;
     declare const checkout: StateMachineGate, operatorToken: string, server: Server;

@@ -4,7 +4,14 @@
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
-import { isTable, lazily, lazyOptions, parseOptions, showValue } from '../options.ts';
+import {
+  isTable,
+  lazily,
+  lazyOptions,
+  type ParsedBy,
+  parseOptions,
+  showValue,
+} from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import { formatOf, openContext, sealContext } from './envelope.ts';
 import { FORMAT } from './format.ts';
@@ -95,12 +102,14 @@ export function adopt(model: Model, deployment: Deployment, stored: Position): P
   if (moves > FORMAT) throw tooNew(what, moves);
   if (version > own) {
     throw snapshotError(
+      'newer-version',
       `${what} was saved by version ${version}, and this one is ${own === 0 ? 'without' : own}`,
     );
   }
   const { migrate } = deployment;
   if (migrate === undefined) {
     throw snapshotError(
+      version < own ? 'older-version' : 'unknown-state',
       version < own
         ? `${what} was saved by version ${version}; ` +
             `give the gate a "migrate" that takes it to ${own}`
@@ -112,7 +121,8 @@ export function adopt(model: Model, deployment: Deployment, stored: Position): P
   const migrated = migrateRun(migrate, { state: stored.state, context: data, version }, what);
   if (!model.has(migrated.state)) {
     const fault = `"migrate" took it to ${showValue(migrated.state)}, which is no state of it`;
-    throw snapshotError(`${what}: ${fault}, ${rightNames(migrated.state, model.names)}`);
+    const message = `${what}: ${fault}, ${rightNames(migrated.state, model.names)}`;
+    throw snapshotError('migrate-returned', message);
   }
   const context = migrated.context === undefined ? {} : { data: migrated.context };
   return stamped({ state: migrated.state, ...sealContext({ ...rest, ...context }) }, deployment);
@@ -121,6 +131,7 @@ export function adopt(model: Model, deployment: Deployment, stored: Position): P
 function tooNew(what: string, moves: number): InterlockError {
   const lowest = Number.isFinite(moves) ? `from format ${moves} on` : 'of a format unknown here';
   return snapshotError(
+    'newer-package',
     `${what} was saved by a newer version of mcp-interlock, and only versions ${lowest} may ` +
       `move it; this one writes format ${FORMAT}. Deploy the newer version wherever the store ` +
       'is used',
@@ -136,29 +147,64 @@ function migrateRun(
   try {
     given = migrate(Object.freeze(stored));
   } catch (error) {
-    throw snapshotError(`${what}: "migrate" threw`, { cause: error });
+    throw snapshotError('migrate-threw', `${what}: "migrate" threw`, { cause: error });
   }
   // Its rejection, if it is a promise, must not end the process.
   Promise.resolve(given).catch(() => {});
-  const { state, context } = parseOptions(
-    `${what}: "migrate" returned`,
-    migratedSchema,
-    given,
-    'ERR_INTERLOCK_SNAPSHOT',
-  );
+  const { state, context } = parseMigrated(`${what}: "migrate" returned`, given);
   return context === undefined ? { state } : { state, context: contextOf(context, what) };
+}
+
+function parseMigrated(what: string, given: unknown): ParsedBy<typeof migratedSchema> {
+  try {
+    return parseOptions(what, migratedSchema, given, 'ERR_INTERLOCK_SNAPSHOT');
+  } catch (error) {
+    if (error instanceof InterlockError) faults.set(error, 'migrate-returned');
+    throw error;
+  }
 }
 
 function contextOf(context: unknown, what: string): Json {
   try {
     return jsonOf(context, 'the context');
   } catch (error) {
-    throw snapshotError(`${what}: "migrate" returned what cannot be saved`, { cause: error });
+    const message = `${what}: "migrate" returned what cannot be saved`;
+    throw snapshotError('migrate-returned', message, { cause: error });
   }
 }
 
-function snapshotError(message: string, options?: ErrorOptions): InterlockError {
-  return new InterlockError('ERR_INTERLOCK_SNAPSHOT', message, options);
+/**
+ * Why a gate cannot read a saved run. `unknown-state`: its state is no more. `older-version`: an
+ * older `version` of the gate saved it, and there is no `migrate`. `newer-version`: a newer one
+ * did. `newer-package`: a newer version of mcp-interlock forbids this one to move it.
+ * `migrate-threw`: `migrate` throws for it. `migrate-returned`: `migrate` returns what is no state
+ * of the gate, or what cannot be saved. `malformed`: the store has no whole snapshot of it.
+ */
+export type UnreadableKind =
+  | 'unknown-state'
+  | 'older-version'
+  | 'newer-version'
+  | 'newer-package'
+  | 'migrate-threw'
+  | 'migrate-returned'
+  | 'malformed';
+
+/** Apart from the errors, whose shape is public. */
+const faults = new WeakMap<InterlockError, UnreadableKind>();
+
+/** Of which kind the error is that a saved run was answered with by {@link adopt}. */
+export function unreadableKind(error: unknown): UnreadableKind {
+  return (error instanceof InterlockError && faults.get(error)) || 'malformed';
+}
+
+function snapshotError(
+  kind: UnreadableKind,
+  message: string,
+  options?: ErrorOptions,
+): InterlockError {
+  const error = new InterlockError('ERR_INTERLOCK_SNAPSHOT', message, options);
+  faults.set(error, kind);
+  return error;
 }
 
 /** The same position with other data. @throws Error where it is no JSON */

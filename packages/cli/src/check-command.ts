@@ -1,5 +1,6 @@
 /** `mcp-interlock check`: says what is wrong with a gate before a model does, for CI and people. */
 import { existsSync, readFileSync } from 'node:fs';
+import { type CheckedRuns, InterlockError, runsOf, type UnreadableRuns } from 'mcp-interlock';
 import {
   type CheckedTool,
   type CheckOptions,
@@ -17,16 +18,20 @@ import {
   targetOf,
   UsageError,
 } from './command-line.ts';
+import { lineOf } from './log.ts';
+import { doubtOf, type Opener, STORE_HELP, storeFailure, storeOfGates } from './stores.ts';
 import { parseJson } from './strict-json.ts';
 import { toolsAt } from './upstream.ts';
-import { loadWorkflows } from './workflow-file.ts';
+import { type AnyGate, loadWorkflows } from './workflow-file.ts';
 
 export const CHECK = {
-  usage: 'mcp-interlock check ./gate.ts [--tools tools.json | --target URL] [options]',
+  usage:
+    'mcp-interlock check ./gate.ts [--tools tools.json | --target URL] [--store URL] [options]',
   about:
     'Looks for what is wrong with the workflows of a file: states that nothing reaches, tools\n' +
-    'that never become available, names that the server does not list. The status is 0 where it\n' +
-    'finds nothing, 1 where it finds something or cannot check, and 2 for a mistake in the\n' +
+    'that never become available, names that the server does not list. With --store also runs\n' +
+    'that these gates could not read, before you deploy them. The status is 0 where it finds\n' +
+    'nothing, 1 where it finds something or cannot check, and 2 for a mistake in the\n' +
     'command line, such as a file that does not exist.',
   options: {
     tools: {
@@ -34,6 +39,10 @@ export const CHECK = {
       help: "the server's tools: names, or the result of tools/list, in JSON",
     },
     target: { takes: 'URL', help: 'an MCP server that is asked for its tools' },
+    store: {
+      takes: 'URL',
+      help: `also tries the gates on the runs that live. It changes nothing there.\n${STORE_HELP}`,
+    },
     outside: { takes: 'EVENT', many: true, help: 'an event that runs.send() sends' },
     idle: { takes: 'TIME', help: 'how long a run is kept that nothing touches' },
     ignore: { takes: 'CODE', many: true, help: 'leaves findings out: dead-end, or dead-end:paid' },
@@ -53,6 +62,8 @@ interface Checked {
   /** Whether it is made of rules of order. */
   readonly isOrder: boolean;
   readonly diagram?: string;
+  /** How it would take the runs of `--store`. */
+  readonly runs?: CheckedRuns;
 }
 
 /** What the command prints, and the status that it ends with. */
@@ -60,47 +71,66 @@ export interface CheckReport {
   readonly out: string;
   readonly err: string;
   readonly status: 0 | 1;
-  /** Why the server did not give its tools. The command says it after the rest. */
+  /** Why the server gave no tools, or the store no runs. The command says it after the rest. */
   readonly failure?: Failure;
+}
+
+/** How the gates of a file would take the runs of a store. */
+interface Tried {
+  /** The store, without a password. */
+  readonly name: string;
+  /** By gate, in the file's order. */
+  readonly runs: readonly CheckedRuns[];
+  /** In words, for a store that has no run of a gate. */
+  readonly doubts: readonly string[];
 }
 
 /** Checks what the arguments name. @throws UsageError, Failure or InterlockError */
 export async function check(args: readonly string[]): Promise<CheckReport> {
   const { file, given } = parseCommand(CHECK, args);
-  const { target, ...options } = settingsOf(given);
+  const { target, open, ...options } = settingsOf(given);
   const { gates, sync } = await loadWorkflows(file);
-  const { tools = options.tools, failure } = target === undefined ? {} : await asked(target);
-  const checked = gates.map((gate): Checked => {
+  const asked = target === undefined ? {} : await settled(toolsAt(target));
+  const tried = open === undefined ? {} : await settled(tryOn(open, gates));
+  const { found: tools = options.tools } = asked;
+  const doubts = tried.found?.doubts.join('') ?? '';
+  const checked = gates.map((gate, index): Checked => {
     const findings = checkWorkflow(gate, { ...options, ...(tools && { tools }), sync });
     const isOrder = workflowGraph(gate).kind === 'order';
     const diagram = given.diagram && { diagram: toMermaid(gate) };
     const { notes, tools: kinds } = findings;
-    return { id: gate.id, findings, notes, tools: kinds, isOrder, ...diagram };
+    const runs = tried.found?.runs[index];
+    const all = { id: gate.id, findings, notes, tools: kinds, isOrder, ...diagram };
+    return { ...all, ...(runs && { runs }) };
   });
-  const isWrong = failure !== undefined || checked.some(({ findings }) => findings.length > 0);
-  const ending = { status: isWrong ? 1 : 0, ...(failure && { failure }) } as const;
+  const failure = both(asked.failure, tried.failure);
+  const ending = {
+    status: failure !== undefined || checked.some(isWrong) ? 1 : 0,
+    ...(failure && { failure }),
+  } as const;
   const toolsChecked = tools !== undefined;
   if (given.json) {
     const workflows = checked.map(({ isOrder: _, ...each }) => each);
     const document = { workflows, toolsChecked };
-    return { out: `${JSON.stringify(document, null, 2)}\n`, err: '', ...ending };
+    return { out: `${JSON.stringify(document, null, 2)}\n`, err: doubts, ...ending };
   }
   const advice = target === undefined ? ': give --target or --tools.' : '.';
   const unchecked = toolsChecked ? undefined : `Tool names were not checked${advice}`;
-  const report = checked.map((each) => inWords(each, unchecked)).join('');
-  if (!given.diagram) return { out: report, err: '', ...ending };
+  const name = tried.found?.name ?? '';
+  const report = checked.map((each) => inWords(each, unchecked) + runsInWords(each, name)).join('');
+  if (!given.diagram) return { out: report, err: doubts, ...ending };
   return {
     out: checked.map(({ diagram }) => `${diagram?.trimEnd()}\n`).join('\n'),
-    err: report,
+    err: `${report}${doubts}`,
     ...ending,
   };
 }
 
-/** The options, checked. The server is not asked yet. */
+/** The options, checked. Neither the server nor the store is asked yet. */
 function settingsOf(
   given: Given<typeof CHECK.options>,
-): CheckOptions & { readonly target?: URL | undefined } {
-  const { tools, target, idle, outside, ignore } = given;
+): CheckOptions & { readonly target?: URL | undefined; readonly open?: Opener | undefined } {
+  const { tools, target, store, idle, outside, ignore } = given;
   if (tools !== undefined && target !== undefined)
     throw new UsageError('--tools and --target say the same: give one of them');
   return {
@@ -109,6 +139,7 @@ function settingsOf(
     ...(idle !== undefined && { idleMs: durationOf('idle', idle) }),
     ...(tools !== undefined && { tools: readTools(tools) }),
     ...(target !== undefined && { target: targetOf(target) }),
+    ...(store !== undefined && { open: storeOfGates(store) }),
   };
 }
 
@@ -142,14 +173,108 @@ function isTool(value: unknown): value is Tools[number] {
   return typeof value === 'string' || typeof memberOf(value, 'name') === 'string';
 }
 
-/** A server that is down must not hide what is wrong with the file, so its failure is kept. */
-async function asked(target: URL): Promise<{ tools?: Tools; failure?: Failure }> {
+/**
+ * A server or a store that is down must not hide what is wrong with the file, so its failure is
+ * kept.
+ */
+async function settled<T>(asked: Promise<T>): Promise<{ found?: T; failure?: Failure }> {
   try {
-    return { tools: await toolsAt(target) };
+    return { found: await asked };
   } catch (error) {
     if (error instanceof Failure) return { failure: error };
+    if (error instanceof InterlockError) return { failure: new Failure(error.message) };
     throw error;
   }
+}
+
+function both(first: Failure | undefined, second: Failure | undefined): Failure | undefined {
+  if (first === undefined || second === undefined) return first ?? second;
+  return new Failure(`${first.message}; ${second.message}`);
+}
+
+function isWrong({ findings, runs }: Checked): boolean {
+  if (findings.length > 0) return true;
+  return runs !== undefined && (runs.unreadable > 0 || runs.unbound.length > 0);
+}
+
+async function tryOn(open: Opener, gates: readonly AnyGate[]): Promise<Tried> {
+  const store = await open((message) => console.error(`mcp-interlock: ${message}`));
+  try {
+    const runs: CheckedRuns[] = [];
+    for (const gate of gates) runs.push(await runsOf(gate, { store: store.store }).check());
+    const empty = gates.filter((_, index) => runs[index]?.runs === 0);
+    const doubts = empty.map(({ id }) => `${doubtOf(store, id)}\n`);
+    return { name: store.name, runs, doubts };
+  } catch (error) {
+    throw storeFailure(error);
+  } finally {
+    await store.close();
+  }
+}
+
+/** So many rows of a table are printed. */
+const MOST_ROWS = 20;
+
+const REMEDIES: Readonly<Record<UnreadableRuns['kind'], string>> = {
+  'unknown-state': 'Give the gate a "migrate" that takes them to another state.',
+  'older-version': 'Give the gate a "migrate" that reads what the older version saved.',
+  'newer-version': 'A newer deployment saved them: deploy that one, or a later one.',
+  'newer-package': 'Deploy that version of mcp-interlock wherever the store is used.',
+  'migrate-threw': 'Mend "migrate": it must give a state and a context for them.',
+  'migrate-returned': 'Mend "migrate": it must give a state and a context for them.',
+  malformed: 'Repair what the store has, or delete the run.',
+};
+
+/** How a gate would take the runs of a store. */
+function runsInWords({ id, runs: checked }: Checked, store: string): string {
+  if (checked === undefined) return '';
+  const { runs, states, faults, migrated, unbound, isCut } = checked;
+  const lines = [
+    `${id}: ${many(runs, 'run')} in ${store}`,
+    ...firstOf(states, (row) => [`  ${many(row.runs, 'run')} in ${quoted(row.state)}`]),
+    ...firstOf(migrated, ({ from, version, to, runs }) => [
+      `  "migrate" takes ${many(runs, 'run')} in ${quoted(from)}${ofVersion(version)} ` +
+        `to ${quoted(to)}`,
+    ]),
+    ...firstOf(faults, ({ kind, state, version, reason, runs, run }) => [
+      `  error ${kind}: ${many(runs, 'run')} in ${quoted(state)}${ofVersion(version)} cannot be ` +
+        `read, such as ${run}`,
+      `    ${reason}`,
+      `    ${REMEDIES[kind]}`,
+    ]),
+    ...firstOf(unbound, ({ tool, held, running, run }) => {
+      const steps = stepsInWords(held, running);
+      return [
+        `  error tool-not-bound: ${steps} of ${quoted(tool)}, such as in ${run}`,
+        '    Bind it until they are settled, or give `resolve()` the event.',
+      ];
+    }),
+    ...(isCut ? ['  More than 1,000 rows of a table were not kept.'] : []),
+  ];
+  return lines.map(lineOf).join('');
+}
+
+function firstOf<Row>(rows: readonly Row[], linesOf: (row: Row) => readonly string[]): string[] {
+  const rest = rows.length - MOST_ROWS;
+  const more = rest > 0 ? [`  … and ${rest} more like these: see --json`] : [];
+  return [...rows.slice(0, MOST_ROWS).flatMap(linesOf), ...more];
+}
+
+function many(count: number, what: string): string {
+  return `${count} ${what}${count === 1 ? '' : 's'}`;
+}
+
+function stepsInWords(held: number, running: number): string {
+  const all = [held > 0 && many(held, 'held step'), running > 0 && many(running, 'running step')];
+  return all.filter(Boolean).join(' and ');
+}
+
+function quoted(name: string): string {
+  return JSON.stringify(name);
+}
+
+function ofVersion(version: number): string {
+  return version === 0 ? '' : ` of version ${version}`;
 }
 
 function inWords(
@@ -157,16 +282,16 @@ function inWords(
   unchecked: string | undefined,
 ): string {
   const kinds = isOrder ? kindsInWords(tools) : '';
-  const told = notes.map(lineOf).join('');
+  const told = notes.map(findingInWords).join('');
   if (findings.length === 0)
     return (
       `${id}: nothing found${unchecked === undefined ? '' : `. ${unchecked}`}\n` + `${told}${kinds}`
     );
   const rest = unchecked === undefined ? '' : `  ${unchecked}\n`;
-  return `${id}:\n${findings.map(lineOf).join('')}${told}${rest}${kinds}`;
+  return `${id}:\n${findings.map(findingInWords).join('')}${told}${rest}${kinds}`;
 }
 
-function lineOf({ code, severity, place, message, remedy }: Finding): string {
+function findingInWords({ code, severity, place, message, remedy }: Finding): string {
   return `  ${severity} ${code} at ${place}: ${message}\n    ${remedy}\n`;
 }
 

@@ -12,15 +12,10 @@ import {
   UsageError,
 } from './command-line.ts';
 import { printLine } from './log.ts';
-import { type OpenStore, storeNamed } from './stores.ts';
+import { doubtOf, type OpenStore, STORE_HELP, storeFailure, storeOfGates } from './stores.ts';
 import { loadWorkflows } from './workflow-file.ts';
 
-const STORE = {
-  takes: 'URL',
-  help:
-    'the store of the gates: sqlite:FILE, redis://… or postgres://…\n' +
-    'It must be there already. Default sqlite:runs.db',
-} as const;
+const STORE = { takes: 'URL', help: `${STORE_HELP}. Default sqlite:runs.db` } as const;
 const OPTIONS = {
   store: STORE,
   actor: { takes: 'NAME', help: 'who does it, for the operators who look later; needed' },
@@ -114,12 +109,8 @@ function parseBy({ actor, note, tool, run }: Given<typeof OPTIONS>): FreezeOptio
 
 async function throwSwitch(path: string, asked: Asked, deed: Deed): Promise<number> {
   const { store: url = 'sqlite:runs.db', workflow, run, json } = asked;
-  if (url === 'memory')
-    throw new UsageError(
-      '--store memory: another process cannot see what a gate keeps in memory. Use its inspector',
-    );
+  const open = storeOfGates(url);
   const idleMs = durationOf('idle', asked.idle ?? '24h');
-  const open = storeNamed(url, 'existing');
   const { gates } = await loadWorkflows(path);
   const meant = gates.filter(({ id }) => workflow === undefined || id === workflow);
   if (meant.length === 0)
@@ -178,7 +169,7 @@ async function* ofWorkflows(
     } catch (error) {
       // Another workflow of the file may bind the tool.
       if (!(error instanceof InterlockError) || error.code !== 'ERR_INTERLOCK_CONFIG')
-        throw failureOf(error);
+        throw storeFailure(error);
       unbound = error;
     }
   }
@@ -191,7 +182,7 @@ async function* ofRun(all: readonly Runs[], key: string, deed: Deed): AsyncItera
   let isThere = false;
   for (const runs of all) {
     const done = await changeRun(runs, key, deed).catch((error: unknown) => {
-      throw failureOf(error);
+      throw storeFailure(error);
     });
     if (done === 'unknown-run') continue;
     isThere = true;
@@ -227,23 +218,11 @@ async function changeRun(
 const MOST_ENTRIES = 200;
 
 /** A wrong store has no runs, and an operator who has stopped nothing must not go to bed. */
-async function doubt(all: readonly Runs[], { name }: OpenStore): Promise<void> {
+async function doubt(all: readonly Runs[], store: OpenStore): Promise<void> {
   for (const runs of all) {
     const counted = await runs.count().catch(() => undefined);
-    if (counted?.runs === 0)
-      console.error(
-        `mcp-interlock: ${name} has no run of ${runs.workflow} that is under way. ` +
-          'Is it the store of your gates?',
-      );
+    if (counted?.runs === 0) console.error(doubtOf(store, runs.workflow));
   }
-}
-
-/** The words of a store tell this person, who has its URL, what is wrong. */
-function failureOf(error: unknown): Error {
-  if (error instanceof InterlockError || !(error instanceof Error)) return error as Error;
-  const { message, cause } = error;
-  const why = cause instanceof Error && cause.message !== '' ? `: ${cause.message}` : '';
-  return new Failure(`${message}${why}`, { cause: error });
 }
 
 function wordsOf(

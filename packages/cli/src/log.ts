@@ -59,7 +59,12 @@ const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
 
 /** Clients choose parts of a line. JSON may hold escapes only within its strings, as here. */
 export function printLine(line: string): void {
-  process.stdout.write(`${line.replace(UNSEEN, escaped)}\n`);
+  process.stdout.write(lineOf(line));
+}
+
+/** The text as one line that a terminal shows as it is, with its end. */
+export function lineOf(text: string): string {
+  return `${text.replace(UNSEEN, escaped)}\n`;
 }
 
 function escaped(found: string): string {

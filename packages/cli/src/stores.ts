@@ -2,6 +2,7 @@
 import { closeSync, existsSync, openSync } from 'node:fs';
 import {
   type AtomicStateStore,
+  InterlockError,
   memoryStore,
   type NotificationBus,
   type StateStore,
@@ -49,6 +50,39 @@ export function storeNamed(text: string, making: Making = 'made'): Opener {
   };
 }
 
+/** What the help says of the store of gates that serve already. */
+export const STORE_HELP =
+  'the store of the gates: sqlite:FILE, redis://… or postgres://…\n' + 'It must be there already';
+
+/**
+ * The store of gates that serve in other processes. It must be there: nothing is made.
+ *
+ * @throws UsageError for a text that names none
+ */
+export function storeOfGates(text: string): Opener {
+  if (text === 'memory')
+    throw new UsageError(
+      '--store memory: another process cannot see what a gate keeps in memory. Use its inspector',
+    );
+  return storeNamed(text, 'existing');
+}
+
+/** The words of a store tell this person, who has its URL, what is wrong. */
+export function storeFailure(error: unknown): Error {
+  if (error instanceof InterlockError || !(error instanceof Error)) return error as Error;
+  const { message, cause } = error;
+  const why = cause instanceof Error && cause.message !== '' ? `: ${cause.message}` : '';
+  return new Failure(`${message}${why}`, { cause: error });
+}
+
+/** A wrong store has no runs, and its operator must not take that for good news. */
+export function doubtOf({ name }: OpenStore, workflow: string): string {
+  return (
+    `mcp-interlock: ${name} has no run of ${workflow} that is under way. ` +
+    'Is it the store of your gates?'
+  );
+}
+
 function openerOf(
   text: string,
 ): (text: string, onFault: Parameters<Opener>[0], making: Making) => Promise<OpenStore> {
@@ -71,6 +105,13 @@ async function openSqlite(name: string, _: unknown, making: Making): Promise<Ope
   // Runs are named by the ids of sessions, which are credentials: the file is its owner's alone.
   closeSync(openSync(file, 'a', 0o600));
   const { default: Database } = await import('libsql');
+  if (making === 'existing') {
+    const found = new Database(file, { readonly: true });
+    const tables = found.prepare("SELECT 1 FROM sqlite_master WHERE name = 'workflow_format'");
+    const isEmpty = tables.all().length === 0;
+    found.close();
+    if (isEmpty) throw new Failure(`${file} holds no runs: give the --store of your gates`);
+  }
   const database = new Database(file);
   return { store: sqliteStore({ database }), name, close: async () => void database.close() };
 }

@@ -1,0 +1,247 @@
+import { execFile } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { existsSync, readFileSync } from 'node:fs';
+import Database from 'libsql';
+import { type AtomicStateStore, runDigest } from 'mcp-interlock';
+import { postgresStore } from 'mcp-interlock/stores/postgres';
+import { redisStore } from 'mcp-interlock/stores/redis';
+import { sqliteStore } from 'mcp-interlock/stores/sqlite';
+import { Pool } from 'pg';
+import { createClient } from 'redis';
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
+import { claimed, claimOf, HOUR, step } from '../../../src/testing/fixtures.ts';
+import { Page } from '../../../test/helpers/markdown.ts';
+import { sharedPostgres, sharedRedis } from '../../../test/services/shared.ts';
+import { check } from '../src/check-command.ts';
+import { Installed } from './installed.ts';
+
+/** A gate of the deployment after the one that saved the runs: "pay" was renamed to "payment". */
+const moduleOf = (id: string, migrate: string): string => `
+import { StateMachineGate } from 'mcp-interlock';
+export default new StateMachineGate({
+  id: ${JSON.stringify(id)},
+  initial: 'empty',
+  states: {
+    empty: { on: { ADD: 'filled' } },
+    filled: { on: { CHECKOUT: 'payment' } },
+    payment: { on: { PAY: 'paid' } },
+    paid: { type: 'final' },
+  },
+}, { ${migrate} })
+  .bindTool('cart_add', 'empty', 'ADD')
+  .bindTool('cart_checkout', 'filled', 'CHECKOUT')
+  .bindTool('cart_settle', 'payment', 'PAY');
+`;
+const MIGRATE = `migrate: ({ state, context }) => {
+  if (state === 'lost') throw new Error('no such\\n\\u001b[2Jstate');
+  return { state: state === 'pay' ? 'payment' : state, context };
+}`;
+const TOOLS = '["cart_add", "cart_checkout", "cart_settle"]';
+
+const installed = new Installed();
+
+beforeAll(async () => {
+  await installed.install();
+  for (const name of ['redis', 'pg']) installed.link(name);
+  installed.write('tools.json', TOOLS);
+}, 60_000);
+
+afterAll(() => installed.remove());
+
+interface Ended {
+  readonly status: number | null;
+  readonly out: string;
+  readonly err: string;
+}
+
+/** The command in a process of its own, as a developer types it before a deployment. */
+async function command(...args: readonly string[]): Promise<Ended> {
+  const main = installed.path('node_modules/mcp-interlock-cli/dist/main.js');
+  return new Promise((resolve) => {
+    const child = execFile(process.execPath, [main, ...args], (_error, out, err) =>
+      resolve({ status: child.exitCode, out, err }),
+    );
+  });
+}
+
+const tools = (): string[] => ['--tools', installed.path('tools.json')];
+
+function openSqlite(url: string): AtomicStateStore {
+  const database = new Database(url.slice('sqlite:'.length));
+  onTestFinished(() => void database.close());
+  return sqliteStore({ database });
+}
+
+async function openRedis(url: string): Promise<AtomicStateStore> {
+  const client = createClient({ url });
+  await client.connect();
+  onTestFinished(() => client.destroy());
+  return redisStore({ client });
+}
+
+async function openPostgres(url: string): Promise<AtomicStateStore> {
+  const pool = new Pool({ connectionString: url });
+  onTestFinished(() => pool.end());
+  const store = postgresStore({ pool });
+  await store.migrate();
+  return store;
+}
+
+/** A run of the older deployment, in a state. */
+async function makeRun(
+  store: AtomicStateStore,
+  run: string,
+  workflow: string,
+  state: string,
+): Promise<void> {
+  await store.open(run, {}, HOUR);
+  await step(store, run, { workflow }, { snapshot: { state } });
+}
+
+it.each<
+  [string, () => Promise<string>, (url: string) => AtomicStateStore | Promise<AtomicStateStore>]
+>([
+  ['SQLite', async () => `sqlite:${installed.path('runs.db')}`, openSqlite],
+  ['Redis', sharedRedis, openRedis],
+  ['PostgreSQL', sharedPostgres, openPostgres],
+])('tries a gate on the runs that live on %s, and changes nothing', async (_, urlOf, open) => {
+  const url = await urlOf();
+  const store = await open(url);
+  // Other tests use the same servers.
+  const workflow = `checkout-${randomUUID()}`;
+  const keys = Array.from({ length: 4 }, () => randomUUID());
+  const [filled = '', held = '', open1 = '', lost = ''] = keys;
+  await makeRun(store, filled, workflow, 'filled');
+  await makeRun(store, held, workflow, 'pay');
+  await makeRun(store, open1, workflow, 'pay');
+  await makeRun(store, lost, workflow, 'lost');
+  await claimed(store, claimOf(held, { workflow, leaseMs: 1, step: { tool: 'cart_pay' } }));
+  const asked = { workflow, forMs: 0, limit: 10 };
+  await expect.poll(async () => (await store.held?.(asked))?.runs.length).toBe(1);
+  const saved = async () => (await store.stuck?.(asked))?.runs;
+  const before = await saved();
+
+  const file = installed.write(`${workflow}.ts`, moduleOf(workflow, MIGRATE));
+  const { status, out, err } = await command('check', file, ...tools(), '--store', url);
+  expect([status, err]).toEqual([1, '']);
+  const [gate, head, ...lines] = out.trimEnd().split('\n');
+  expect(gate).toBe(`${workflow}: nothing found`);
+  expect(head).toMatch(new RegExp(`^${workflow}: 4 runs in (sqlite|redis|postgres)`));
+  expect(head).not.toMatch(/:[^/@]+@/);
+  expect(lines[0]).toBe('  2 runs in "pay"');
+  expect(lines.slice(1, 3).sort()).toEqual(['  1 run in "filled"', '  1 run in "lost"']);
+  expect(lines.slice(3)).toEqual([
+    '  "migrate" takes 2 runs in "pay" to "payment"',
+    `  error migrate-threw: 1 run in "lost" cannot be read, such as ${runDigest(lost)}`,
+    `    a run of "${workflow}" in "lost": "migrate" threw: no such\\u000a\\u001b[2Jstate`,
+    '    Mend "migrate": it must give a state and a context for them.',
+    `  error tool-not-bound: 1 held step of "cart_pay", such as in ${runDigest(held)}`,
+    '    Bind it until they are settled, or give `resolve()` the event.',
+  ]);
+  for (const key of keys) expect(out).not.toContain(key);
+
+  const json = await command('check', file, ...tools(), '--store', url, '--json');
+  expect(json.status).toBe(1);
+  expect(JSON.parse(json.out).workflows).toMatchObject([
+    {
+      id: workflow,
+      findings: [],
+      runs: {
+        runs: 4,
+        unreadable: 1,
+        faults: [{ kind: 'migrate-threw', state: 'lost', runs: 1, run: runDigest(lost) }],
+        migrated: [{ from: 'pay', version: 0, to: 'payment', runs: 2 }],
+        unbound: [{ tool: 'cart_pay', held: 1, running: 0, run: runDigest(held) }],
+      },
+    },
+  ]);
+  expect(await saved()).toEqual(before);
+});
+
+it('prints what its page shows', async () => {
+  const page = new Page('docs/operate/operations.md');
+  const shown = page.blocks('text').find((block) => block.startsWith('checkout: nothing found'));
+  const [file = ''] = page.blocks('ts').filter((block) => block.includes('no price'));
+  const url = `sqlite:${installed.path('page.db')}`;
+  const store = openSqlite(url);
+  for (const run of ['a', 'b', 'c']) await makeRun(store, run, 'checkout', 'pay');
+  for (const run of ['d', 'e']) await makeRun(store, run, 'checkout', 'filled');
+  await makeRun(store, 'f', 'checkout', 'quoted');
+  await claimed(
+    store,
+    claimOf('c', { workflow: 'checkout', leaseMs: 1, step: { tool: 'cart_pay' } }),
+  );
+  const asked = { workflow: 'checkout', limit: 10 };
+  await expect.poll(async () => (await store.held?.(asked))?.runs.length).toBe(1);
+  const { out, status } = await check([
+    installed.write('page.ts', file),
+    ...tools(),
+    '--store',
+    url,
+  ]);
+  expect(out.replaceAll(url, 'sqlite:runs.db').trimEnd()).toBe(shown?.trimEnd());
+  expect(status).toBe(1);
+});
+
+it('ends well where the gate can go on with each run', async () => {
+  const url = `sqlite:${installed.path('good.db')}`;
+  await makeRun(openSqlite(url), randomUUID(), 'checkout', 'pay');
+  const file = installed.write('good.ts', moduleOf('checkout', MIGRATE));
+  expect(await command('check', file, ...tools(), '--store', url)).toEqual({
+    status: 0,
+    out:
+      'checkout: nothing found\n' +
+      `checkout: 1 run in ${url}\n` +
+      '  1 run in "pay"\n' +
+      '  "migrate" takes 1 run in "pay" to "payment"\n',
+    err: '',
+  });
+  const without = installed.write('without.ts', moduleOf('checkout', ''));
+  const { status, out } = await command('check', without, ...tools(), '--store', url);
+  expect(status).toBe(1);
+  expect(out).toContain('error unknown-state: 1 run in "pay" cannot be read, such as ');
+  expect(out).toContain('Give the gate a "migrate" that takes them to another state.\n');
+});
+
+it('makes no store, and still says what is wrong with the file', async () => {
+  const file = installed.write('nowhere.ts', moduleOf('checkout', ''));
+  const path = installed.path('nowhere.db');
+  const args = ['check', file, ...tools(), '--store', `sqlite:${path}`];
+  expect(await command(...args)).toEqual({
+    status: 1,
+    out: 'checkout: nothing found\n',
+    err: `mcp-interlock: there is no file ${path}: give the --store of your gates\n`,
+  });
+  expect(existsSync(path)).toBe(false);
+  const other = new Database(installed.path('other.db'));
+  other.exec('CREATE TABLE people (name TEXT)');
+  other.close();
+  const before = readFileSync(installed.path('other.db'));
+  const wrong = ['--store', `sqlite:${installed.path('other.db')}`];
+  const { status, err } = await command('check', file, ...tools(), ...wrong);
+  expect(status).toBe(1);
+  expect(err).toContain('other.db holds no runs: give the --store of your gates\n');
+  expect(readFileSync(installed.path('other.db'))).toEqual(before);
+});
+
+it('doubts a store that has no run of the gate', async () => {
+  const url = `sqlite:${installed.path('none.db')}`;
+  openSqlite(url);
+  const file = installed.write('none.ts', moduleOf('checkout', ''));
+  expect(await command('check', file, ...tools(), '--store', url)).toEqual({
+    status: 0,
+    out: `checkout: nothing found\ncheckout: 0 runs in ${url}\n`,
+    err:
+      `mcp-interlock: ${url} has no run of checkout that is under way. ` +
+      'Is it the store of your gates?\n',
+  });
+});
+
+it.each([
+  ['memory', 'another process cannot see what a gate keeps'],
+  ['mysql://host', '--store: expected sqlite:runs.db'],
+])('tells a wrong store as freeze does: %s', async (store, message) => {
+  const file = installed.write('wrong.ts', moduleOf('checkout', ''));
+  await expect(check([file, '--store', store])).rejects.toThrow(message);
+  await expect(check([file, '--store', store])).rejects.toHaveProperty('name', 'UsageError');
+});
