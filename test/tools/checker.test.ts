@@ -22,17 +22,25 @@ const SEED = Math.floor(Math.random() * 1e9);
 
 describe('the checker', { timeout: 60_000 }, () => {
   it(`finds nothing in a scene around the real gate, with seed ${SEED}`, async () => {
-    const { evidence, faults } = await playScene({ seed: SEED, rounds: 20 });
-    expect(faults).toEqual([]);
-    // It had something to look at: moves in each run, and streams of both kinds.
-    const kinds = evidence.outside.flatMap(({ does, did }) => (did ? [does.kind] : []));
     const asked = ['freeze', 'look', 'record', 'resolve', 'send', 'unfreeze'];
-    expect(new Set(kinds)).toEqual(new Set(asked));
-    expect(evidence.switches).toHaveLength(4);
-    const [session, eve, dan, ...others] = evidence.trails;
-    expect([session, eve, dan].map((each) => each?.now?.status)).toEqual(['held', 'idle', 'idle']);
-    expect(others.every(({ moves }) => moves.length > 3)).toBe(true);
-    expect(new Set(evidence.streams.map(({ kind }) => kind)).size).toBe(2);
+    const done = new Set<string>();
+    // Not each scene has an event from outside that some state handles.
+    for (let seed = SEED; done.size < asked.length && seed < SEED + 6; seed++) {
+      const { evidence, faults } = await playScene({ seed, rounds: 20 });
+      expect(faults).toEqual([]);
+      // It had something to look at: moves in each run, and streams of both kinds.
+      for (const { does, did } of evidence.outside) if (did) done.add(does.kind);
+      expect(evidence.switches).toHaveLength(4);
+      const [session, eve, dan, ...others] = evidence.trails;
+      expect([session, eve, dan].map((each) => each?.now?.status)).toEqual([
+        'held',
+        'idle',
+        'idle',
+      ]);
+      expect(others.every(({ moves }) => moves.length > 3)).toBe(true);
+      expect(new Set(evidence.streams.map(({ kind }) => kind)).size).toBe(2);
+    }
+    expect([...done].sort()).toEqual(asked);
   });
 
   it.each(DEFECT_NAMES)('finds the planted defect %s', async (name) => {
