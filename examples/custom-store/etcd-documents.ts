@@ -13,7 +13,7 @@ import type { IndexEntry, IndexedDocuments } from 'mcp-interlock/stores/document
 export function etcdDocuments(url: string): IndexedDocuments {
   async function ask(operation: 'range' | 'txn', request: object): Promise<Answer> {
     const body = JSON.stringify(request);
-    const init = { method: 'POST', body, signal: AbortSignal.timeout(2_000) };
+    const init = { method: 'POST', body, signal: AbortSignal.timeout(10_000) };
     const response = await fetch(`${url}/v3/kv/${operation}`, init);
     if (!response.ok) throw new Error(`etcd: ${response.status} ${await response.text()}`);
     return (await response.json()) as Answer;
