@@ -116,7 +116,10 @@ export function explain<S extends string, E extends string>(
 function understood(workflow: Workflow, at: ExplainedRun | undefined): FsmSnapshot {
   const found = { ...workflow.start, updatedAt: 0, ...(at && snapshotBehind(at.snapshot)) };
   const { updatedAt } = found;
-  return { ...found, ...workflow.standAt(workflow.adopt(found), updatedAt, timeOf(found, at)) };
+  return {
+    ...found,
+    ...workflow.rules.standAt(workflow.adopt(found), updatedAt, timeOf(found, at)),
+  };
 }
 
 /** When the run was looked at, by the clock that stamped its snapshot. */

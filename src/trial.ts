@@ -196,7 +196,7 @@ function tryRead(workflow: Workflow, snapshot: FsmSnapshot, now: number): Read {
   try {
     const read = workflow.parseSnapshot(snapshot);
     const { updatedAt } = read;
-    const reached = workflow.standAt(read, updatedAt, now);
+    const reached = workflow.rules.standAt(read, updatedAt, now);
     workflow.overdue({ ...reached, updatedAt }, now);
     return { to: read.state };
   } catch (error) {

@@ -133,7 +133,7 @@ export class Standing implements Stand {
       return new Standing(rules, viewpoint, workflow.start, { updatedAt: 0, version: 0, now });
     const { snapshot, claim, frozen } = record;
     const { updatedAt, version = 0 } = snapshot;
-    const position = workflow.standAt(workflow.adopt(snapshot), updatedAt, now);
+    const position = workflow.rules.standAt(workflow.adopt(snapshot), updatedAt, now);
     // Nothing moves a stopped run, not even its deadline.
     const expiry = frozen ? undefined : workflow.overdue({ ...position, updatedAt }, now);
     const parts = { updatedAt, version, claim, frozen, now, expiry };
@@ -160,7 +160,7 @@ export class Standing implements Stand {
   get state(): string {
     if (this.#unknown.length === 0) return this.position.state;
     const { updatedAt, now } = this.parts;
-    this.#state ??= this.workflow.standAt(this.position, updatedAt, now, this.#unknown).state;
+    this.#state ??= this.workflow.rules.standAt(this.position, updatedAt, now, this.#unknown).state;
     return this.#state;
   }
 

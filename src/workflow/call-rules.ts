@@ -181,6 +181,16 @@ export class CallRules {
     return spent;
   }
 
+  /** The stored position with what holds at a time: a window may have closed since it was saved. */
+  standAt(
+    position: Position,
+    updatedAt: number,
+    now: number,
+    unknown: Past['unknown'] = [],
+  ): Position {
+    return this.#model.standAt?.(position, updatedAt, now, unknown) ?? position;
+  }
+
   /** Whether a window of some fact has opened or closed since a position was saved. */
   hasTimeChanged(position: Position, updatedAt: number, now: number): boolean {
     return this.ledger?.changesWithin(this.ledger.read(position), updatedAt, now) === true;
@@ -188,7 +198,7 @@ export class CallRules {
 
   /** A text that is the same where lists show the same of a position that was saved at a time. */
   shownAt(position: Position, updatedAt: number, now: number): string {
-    const { state } = this.#model.standAt?.(position, updatedAt, now) ?? position;
+    const { state } = this.standAt(position, updatedAt, now);
     const spent = [...this.spentTools(this.pastOf(position, now)).keys()];
     return JSON.stringify([state, spent]);
   }

@@ -54,8 +54,8 @@ export type Path = readonly string[];
 /** A condition, checked. `unknown` is told each path that leaves it open. */
 export type ConditionTest = (read: Reader, unknown?: (path: string) => void) => Truth;
 
-/** Whose JSON a condition reads. */
-export type Conditioned = 'args' | 'result';
+/** What of a call a condition, or another part of a rule, reads. */
+export type PartOfCall = 'args' | 'result';
 
 const OPERATORS = ['eq', 'ne', 'gt', 'gte', 'lt', 'lte', 'in', 'exists'] as const;
 type Operator = (typeof OPERATORS)[number];
@@ -74,7 +74,7 @@ export const MISSING = Symbol('missing');
 export function parseCondition(
   what: string,
   condition: unknown,
-  of: Conditioned = 'result',
+  of: PartOfCall = 'result',
   depth = 0,
 ): ConditionTest {
   if (depth > DEEPEST) throw fault(what, `a condition has at most ${DEEPEST} levels`);
@@ -97,7 +97,7 @@ export function parseCondition(
   return tests.length === 1 ? (tests[0] as ConditionTest) : combined(tests, false);
 }
 
-function parseMember(what: string, path: string, member: unknown, of: Conditioned): ConditionTest {
+function parseMember(what: string, path: string, member: unknown, of: PartOfCall): ConditionTest {
   const keys = parsePath(what, path);
   const comparisons = isTable(member)
     ? comparisonsOf(what, member, of)
@@ -120,7 +120,7 @@ type Compare = (found: unknown) => Truth;
 function comparisonsOf(
   what: string,
   member: Readonly<Record<string, unknown>>,
-  of: Conditioned,
+  of: PartOfCall,
 ): Compare[] {
   const given = Object.entries(member).filter(([, operand]) => operand !== undefined);
   const right = OPERATORS.join(', ');
@@ -153,14 +153,14 @@ function scalarTest(
   what: string,
   operator: 'eq' | 'ne',
   operand: unknown,
-  of: Conditioned,
+  of: PartOfCall,
 ): Compare {
   const scalar = scalarOf(what, operand);
   if (operator === 'eq') return (found) => isEqual(found, scalar, of);
   return (found) => (found === MISSING ? true : negate(isEqual(found, scalar, of)));
 }
 
-function oneOf(what: string, operand: unknown, of: Conditioned): Compare {
+function oneOf(what: string, operand: unknown, of: PartOfCall): Compare {
   if (!Array.isArray(operand) || operand.length === 0)
     throw fault(what, `expected one value or more in an array, got ${showValue(operand)}`);
   const scalars = operand.map((each) => scalarOf(what, each));
@@ -199,7 +199,7 @@ function scalarOf(what: string, operand: unknown): Scalar {
 }
 
 /** Of another JSON type than the operand, a value is unknown; `null` as {@link Comparison} says. */
-function isEqual(found: unknown, operand: Scalar, of: Conditioned): Truth {
+function isEqual(found: unknown, operand: Scalar, of: PartOfCall): Truth {
   if (found === MISSING || found instanceof ExactNumber) return undefined;
   if (operand === null) return found === null;
   if (found === null) return of === 'args' ? undefined : false;

@@ -7,7 +7,7 @@ import { digestOf } from '../digest.ts';
 import { ExactNumber } from '../numbers.ts';
 import { isTable } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
-import { MISSING, type Reader, type Truth } from './condition.ts';
+import { MISSING, type PartOfCall, type Reader, type Truth } from './condition.ts';
 import { decimalOf, parseDecimal, plus, showDecimal } from './decimal.ts';
 import { openContext, sealContext } from './envelope.ts';
 import { type Demands, type Leaf, leavesOf, type Source, type Test } from './rules.ts';
@@ -37,7 +37,7 @@ export interface Fact {
 interface Column {
   /** The same in each deployment that keeps the same. */
   readonly key: string;
-  readonly from: 'args' | 'result';
+  readonly from: PartOfCall;
   noted(read: Reader, salt: string): Value;
 }
 
@@ -225,7 +225,7 @@ export class Ledger {
    */
   note(
     tool: string,
-    from: 'args' | 'result',
+    from: PartOfCall,
     read: Reader | undefined,
     salt: string,
     known: Noted = NOTHING,
@@ -332,8 +332,12 @@ export class Ledger {
     lostBefore: number | undefined,
     now: number,
   ): FactsOfTool {
-    const kept = this.#tools.get(tool);
-    const { askers = [], columns = [], isCounted = true, isMerged = false } = kept ?? {};
+    const {
+      askers = [],
+      columns = [],
+      isCounted = true,
+      isMerged = false,
+    } = this.#tools.get(tool) ?? {};
     let facts: readonly Fact[] = all.filter((each) =>
       askers.some((asker) => isAsked(each, asker, now)),
     );
@@ -452,7 +456,7 @@ export function columnOfSource({ from, path }: Source): string {
   return `${from}.${path}`;
 }
 
-export function columnOfTest(from: 'args' | 'result', { key }: Pick<Test, 'key'>): string {
+export function columnOfTest(from: PartOfCall, { key }: Pick<Test, 'key'>): string {
   return `${from}?${key}`;
 }
 
@@ -484,7 +488,7 @@ function memberColumn(source: Source): Column {
   return { key: columnOfSource(source), from, noted };
 }
 
-function testColumn(from: 'args' | 'result', asked: Test): Column {
+function testColumn(from: PartOfCall, asked: Test): Column {
   const noted = (read: Reader): Value => valueOfTruth(asked.test(read));
   return { key: columnOfTest(from, asked), from, noted };
 }

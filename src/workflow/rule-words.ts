@@ -140,10 +140,7 @@ function afterWords({ leaf, near, count }: Extract<Part, { part: 'after' }>): st
     return `call ${tool} again${sameWords(leaf)}: each of its successes counts once`;
   const often = times > 1 ? ` ${times} times` : '';
   const different = distinct === undefined ? '' : ` with different ${distinct.path}`;
-  const tested = tests.map(
-    ({ from, said }) =>
-      `, with ${from === 'args' ? 'arguments' : 'a result'} ${conditionWords(said)}`,
-  );
+  const tested = testWords(tests).map((each) => `, with ${each}`);
   const made = times > 1 && count > 0 && distinct === undefined ? ` (${count} so far)` : '';
   const lasting = withinMs === Number.POSITIVE_INFINITY ? [] : [`it counts for ${window}`];
   const also = [...(values === '' ? [] : [valuesNeeded(leaf, 'it')]), ...lasting];
@@ -170,9 +167,7 @@ function valuesNeeded({ same }: Leaf, tool: string): string {
 
 /** Which earlier call stands in the way: `reject with the same id`. */
 function barringWords(leaf: Leaf): string {
-  const tested = leaf.tests.map(
-    ({ from, said }) => `${from === 'args' ? 'arguments' : 'a result'} ${conditionWords(said)}`,
-  );
+  const tested = testWords(leaf.tests);
   const own = tested.map((each) => ` with ${each}`).join(' and');
   if (leaf.same.every(isSameName)) return `${leaf.tool}${sameWords(leaf)}${own}`;
   const values = leaf.same.map(({ own, earlier }) => {
@@ -184,6 +179,13 @@ function barringWords(leaf: Leaf): string {
 
 function withArticle(word: string): string {
   return /^[aeiou]/i.test(word) ? `an ${word}` : `a ${word}`;
+}
+
+/** What must have been so of an earlier call: `a result status "open"`. */
+function testWords(tests: Leaf['tests']): readonly string[] {
+  return tests.map(
+    ({ from, said }) => `${from === 'args' ? 'arguments' : 'a result'} ${conditionWords(said)}`,
+  );
 }
 
 function conditionWords(said: unknown): string {

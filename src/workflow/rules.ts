@@ -8,8 +8,8 @@ import { InterlockError } from '../errors.ts';
 import { isTable, lazyOptions, parseOptions, showValue } from '../options.ts';
 import {
   type Condition,
-  type Conditioned,
   type ConditionTest,
+  type PartOfCall,
   type Path,
   parseCondition,
   parsePath,
@@ -131,7 +131,7 @@ export type Limit = LimitedCalls &
 
 /** A value of an earlier call, checked. */
 export interface Source {
-  readonly from: 'args' | 'result';
+  readonly from: PartOfCall;
   readonly path: string;
   readonly keys: Path;
 }
@@ -146,7 +146,7 @@ export interface Test {
 
 /** A condition on an earlier call, checked. */
 export interface PastTest extends Test {
-  readonly from: 'args' | 'result';
+  readonly from: PartOfCall;
 }
 
 /** Two values that must agree. */
@@ -434,7 +434,7 @@ function sourceOf(what: string, value: unknown): Source {
 }
 
 /** @throws InterlockError `ERR_INTERLOCK_CONFIG` for what is neither a condition nor a function */
-function parseTest(what: string, given: unknown, of: Conditioned): Test | undefined {
+function parseTest(what: string, given: unknown, of: PartOfCall): Test | undefined {
   if (given === undefined) return undefined;
   if (typeof given !== 'function') {
     const test = parseCondition(what, given, of);

@@ -12,8 +12,8 @@ import {
   columnOfTest,
   type Fact,
   type Facts,
-  isFull as holdsNoMore,
   idOf,
+  isFull,
   type Ledger,
   laterTime,
   MOST_FACTS,
@@ -323,12 +323,18 @@ class Judgement {
     return all;
   }
 
+  /** When the newest call was that the run keeps no more; `undefined` where no window has it. */
+  #lostWithin(tool: string, withinMs: number): number | undefined {
+    const { facts, now } = this.#past;
+    const { lostAt } = facts.of(tool);
+    return lostAt !== undefined && now - lostAt < withinMs ? lostAt : undefined;
+  }
+
   /** Whether as many facts count for a mark as it asks for, with any arguments of a call. */
   holds(leaf: Leaf, kind: 'after' | 'notAfter'): boolean {
-    const { facts, now } = this.#past;
-    const { lostAt } = facts.of(leaf.tool);
     // One of those that the run keeps no more may be such a call.
-    if (kind === 'notAfter' && lostAt !== undefined && now - lostAt < leaf.withinMs) return true;
+    if (kind === 'notAfter' && this.#lostWithin(leaf.tool, leaf.withinMs) !== undefined)
+      return true;
     if (leaf.times > 1 || leaf.distinct !== undefined)
       return this.isReached(leaf, this.counting(leaf, kind));
     const { ledger, isDone } = this.#past;
@@ -508,10 +514,12 @@ class Judgement {
 
   #barred(leaf: Leaf): Part | undefined {
     const { tool, withinMs, times, distinct } = leaf;
-    const { now, facts, ledger } = this.#past;
-    const { lostAt } = facts.of(tool);
-    if (lostAt !== undefined && now - lostAt < withinMs)
-      return { part: 'notAfter', leaf, isFull, retryAfterMs: waitFor([lostAt], 1, withinMs, now) };
+    const { now, ledger } = this.#past;
+    const lost = this.#lostWithin(tool, withinMs);
+    if (lost !== undefined) {
+      const retryAfterMs = waitFor([lost], 1, withinMs, now);
+      return { part: 'notAfter', leaf, isFull: true, retryAfterMs };
+    }
     const found = this.#agreeing(leaf, this.counting(leaf, 'notAfter'), false);
     if (!this.isReached(leaf, found, false)) return undefined;
     const place = distinct && ledger.placeOf(tool, columnOfSource(distinct));
@@ -524,16 +532,15 @@ class Judgement {
   fullPart(limit: CheckedLimit): Part | undefined {
     const { tool, withinMs, same } = limit;
     const { now, facts } = this.#past;
-    const { lostAt, facts: all } = facts.of(tool);
+    const all = same.length === 0 ? NO_FACTS : facts.of(tool).facts;
     // The run keeps what no window has any more until its next move.
-    const current = same.length === 0 ? [] : all.filter((each) => isCurrent(each, withinMs, now));
-    if (holdsNoMore(current)) {
-      const ends = current.map(endOf).sort((a, b) => a - b);
-      const excess = Math.max(1, ends.length - MOST_FACTS + 1);
-      return { part: 'limit', limit, isFull, retryAfterMs: waitFor(ends, excess, withinMs, now) };
-    }
-    if (lostAt === undefined || now - lostAt >= withinMs) return undefined;
-    return { part: 'limit', limit, isFull, retryAfterMs: waitFor([lostAt], 1, withinMs, now) };
+    const current = all.filter((each) => isCurrent(each, withinMs, now));
+    const lost = this.#lostWithin(tool, withinMs);
+    if (!isFull(current) && lost === undefined) return undefined;
+    const ends = isFull(current) ? current.map(endOf).sort((a, b) => a - b) : [lost ?? 0];
+    const excess = Math.max(1, ends.length - MOST_FACTS + 1);
+    const retryAfterMs = waitFor(ends, excess, withinMs, now);
+    return { part: 'limit', limit, isFull: true, retryAfterMs };
   }
 
   /** Why a limit refuses the call; without a call, why it refuses each one. */
@@ -611,8 +618,6 @@ const PLAIN: readonly Fact[] = Object.freeze([
 const NO_FACTS: readonly Fact[] = Object.freeze([]);
 
 const NONE_TAKEN: ReadonlySet<Fact> = new Set();
-
-const isFull = true;
 
 const NEVER = (): boolean => false;
 

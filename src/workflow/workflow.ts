@@ -66,7 +66,6 @@ import {
   whenEntered,
   withData,
 } from './stored.ts';
-import type { Past } from './verdict.ts';
 import { factsOf, Sight, type VeiledTools, type Viewer, veiledTools } from './visible.ts';
 import { type Leads, type Way, Ways, type Whereabouts, whereaboutsOf } from './ways.ts';
 
@@ -250,16 +249,6 @@ export class Workflow {
     const next = arrived(this.#model.next(position, event, payload, call));
     if (call === undefined || this.isOrder) return next;
     return { ...next, position: this.rules.decided(next.position, call) };
-  }
-
-  /** The stored position with what holds at a time: a window may have closed since it was saved. */
-  standAt(
-    position: Position,
-    updatedAt: number,
-    now: number,
-    unknown: Past['unknown'] = [],
-  ): Position {
-    return this.#model.standAt?.(position, updatedAt, now, unknown) ?? position;
   }
 
   /**
@@ -599,7 +588,7 @@ export class Workflow {
    * the run entered that state.
    */
   stand(stored: FsmSnapshot, now = stored.updatedAt): Position {
-    const adopted = this.standAt(this.adopt(stored), stored.updatedAt, now);
+    const adopted = this.rules.standAt(this.adopt(stored), stored.updatedAt, now);
     return whenEntered(this.#model, adopted, stored.updatedAt);
   }
 

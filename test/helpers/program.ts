@@ -32,8 +32,7 @@ export const ADDRESS = /http:\/\/\S+/;
  * printed.
  */
 export async function startProgram(file: string, options: ProgramOptions): Promise<Program> {
-  const program = file.endsWith('.ts') ? await compiled(file) : file;
-  const child = spawn(process.execPath, [program, ...(options.args ?? [])], {
+  const child = spawn(process.execPath, [await programOf(file), ...(options.args ?? [])], {
     env: { ...process.env, ...options.env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
@@ -48,13 +47,17 @@ export async function startProgram(file: string, options: ProgramOptions): Promi
 
 /** Runs `file` with Node to its end. */
 export async function runToEnd(file: string, ...args: readonly string[]) {
-  const program = await compiled(file);
+  const program = await programOf(file);
   type Ended = { status: number | null; stdout: string; stderr: string };
   return new Promise<Ended>((resolve) => {
     const child = execFile(process.execPath, [program, ...args], (_, stdout, stderr) =>
       resolve({ status: child.exitCode, stdout, stderr }),
     );
   });
+}
+
+async function programOf(file: string): Promise<string> {
+  return file.endsWith('.ts') ? compiled(file) : file;
 }
 
 function readiness(child: ChildProcess, ready: RegExp): Promise<string> {

@@ -90,7 +90,7 @@ function asked(
   unknown: readonly UnknownCall[],
   { tool, args, at }: Pick<NextCall, 'tool' | 'args' | 'at'>,
 ): { isAllowed: boolean; verdict: Verdict | undefined } {
-  const position = workflow.standAt(found, 0, at, unknown);
+  const position = workflow.rules.standAt(found, 0, at, unknown);
   const binding = workflow.match(tool, args);
   if (binding === undefined) return { isAllowed: true, verdict: undefined };
   const past = workflow.rules.pastOf(position, at, unknown);
@@ -111,7 +111,7 @@ function sent(
 ): Position {
   const told = { args: args as never, result: result as never };
   const call = workflow.rules.toldCall(send, SALT, at, told);
-  return workflow.next(workflow.standAt(before, 0, at), send, undefined, call).position;
+  return workflow.next(workflow.rules.standAt(before, 0, at), send, undefined, call).position;
 }
 
 function noteOf(workflow: Workflow, tool: string, args: Json): Noted {
@@ -149,7 +149,7 @@ function ended(
     noted: ledger?.note(tool, 'result', read, SALT, noted) ?? NOTHING,
     uses: outcome === 'succeeded' ? uses : usesOfCalls,
   };
-  const stands = workflow.standAt(before, 0, decidedAt);
+  const stands = workflow.rules.standAt(before, 0, decidedAt);
   if (outcome === 'succeeded') return workflow.next(stands, tool, undefined, decided).position;
   const isAsked = usesOfCalls.length > 0 || ledger?.keepsFailures(tool) === true;
   return isAsked ? workflow.rules.decided(stands, decided) : before;

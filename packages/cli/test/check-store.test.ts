@@ -1,4 +1,3 @@
-import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import Database from 'libsql';
@@ -48,21 +47,8 @@ beforeAll(async () => {
 
 afterAll(() => installed.remove());
 
-interface Ended {
-  readonly status: number | null;
-  readonly out: string;
-  readonly err: string;
-}
-
 /** The command in a process of its own, as a developer types it before a deployment. */
-async function command(...args: readonly string[]): Promise<Ended> {
-  const main = installed.path('node_modules/mcp-interlock-cli/dist/main.js');
-  return new Promise((resolve) => {
-    const child = execFile(process.execPath, [main, ...args], (_error, out, err) =>
-      resolve({ status: child.exitCode, out, err }),
-    );
-  });
-}
+const command = (...args: readonly string[]) => installed.end(...args);
 
 const tools = (): string[] => ['--tools', installed.path('tools.json')];
 

@@ -1,4 +1,4 @@
-import { execFile, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
@@ -52,21 +52,8 @@ beforeAll(async () => {
 
 afterAll(() => installed.remove());
 
-interface Ended {
-  readonly status: number | null;
-  readonly out: string;
-  readonly err: string;
-}
-
 /** The command in a process of its own, as an operator types it. */
-async function command(...args: readonly string[]): Promise<Ended> {
-  const main = installed.path('node_modules/mcp-interlock-cli/dist/main.js');
-  return new Promise((resolve) => {
-    const child = execFile(process.execPath, [main, ...args], (_error, out, err) =>
-      resolve({ status: child.exitCode, out, err }),
-    );
-  });
-}
+const command = (...args: readonly string[]) => installed.end(...args);
 
 /** Two gates, each a process, on one store, by default a file of theirs, and a client of each. */
 async function twoGates(

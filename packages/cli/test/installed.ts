@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Consumer, ROOT } from '../../../test/helpers/consumer.ts';
-import { ADDRESS, type Program, startProgram } from '../../../test/helpers/program.ts';
+import { ADDRESS, type Program, runToEnd, startProgram } from '../../../test/helpers/program.ts';
 
 const { dependencies } = JSON.parse(
   readFileSync(join(ROOT, 'packages/cli/package.json'), 'utf8'),
@@ -10,6 +10,13 @@ const { dependencies } = JSON.parse(
 /** A gate that serves, in a process of its own. */
 export interface Gate extends Program {
   readonly url: URL;
+}
+
+/** What a command that has ended printed. */
+export interface Ended {
+  readonly status: number | null;
+  readonly out: string;
+  readonly err: string;
 }
 
 /**
@@ -30,6 +37,10 @@ export class Installed {
     this.#consumer.link(name);
   }
 
+  get #command(): string {
+    return this.path('node_modules/mcp-interlock-cli/dist/main.js');
+  }
+
   /** The path of a file in it. */
   path(name: string): string {
     return join(this.#consumer.folder, name);
@@ -45,12 +56,17 @@ export class Installed {
     return this.#consumer.run(this.path('node_modules/.bin/mcp-interlock'), ...args);
   }
 
+  /** The command in a process of its own, to its end, be that good or bad. */
+  async end(...args: readonly string[]): Promise<Ended> {
+    const { status, stdout: out, stderr: err } = await runToEnd(this.#command, ...args);
+    return { status, out, err };
+  }
+
   /** Starts `mcp-interlock gate`, with JSON for a log. */
   async gate(file: string, ...options: readonly string[]): Promise<Gate> {
     const port = options.includes('--port') ? [] : ['--port', '0'];
     const args = ['gate', file, '--log', 'json', ...port, ...options];
-    const command = this.path('node_modules/mcp-interlock-cli/dist/main.js');
-    const program = await startProgram(command, { args, ready: ADDRESS });
+    const program = await startProgram(this.#command, { args, ready: ADDRESS });
     return { ...program, url: new URL(program.match.slice(0, program.match.indexOf('"'))) };
   }
 
