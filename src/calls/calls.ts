@@ -55,6 +55,8 @@ export interface StartLine extends OfLine {
   readonly tool: string;
   /** `runDigest()` of the run's key. Absent where nothing names the run. */
   readonly run?: string;
+  /** Whether it is the run of a principal, which begins anew with the call after its end. */
+  readonly isPrincipal?: boolean;
   /** The name that the client gives itself. Anyone can give any name. */
   readonly client?: string;
   readonly args?: RecordedValues;
@@ -78,6 +80,8 @@ export interface EndLine extends OfLine {
   readonly reason?: string;
   /** Of a JSON-RPC error. */
   readonly code?: number;
+  /** What an `ok` result leaves open: the server asks for an input, or has created a task. */
+  readonly left?: 'input' | 'task';
   /** Absent where the result has no values that rules could read. */
   readonly result?: RecordedValues;
 }

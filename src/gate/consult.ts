@@ -74,7 +74,7 @@ export function unforeseen(
 
 /** What rules may ask of a call's arguments later; a refusal where they read them in two ways. */
 export function notedOf(
-  { workflow }: GateConfig,
+  { workflow }: Pick<GateConfig, 'workflow'>,
   { run, tool, args, own }: AskedCall,
 ): Noted | RefusedCall {
   const { ledger } = workflow.rules;

@@ -19,7 +19,7 @@ import type {
   ToolResult,
 } from '../workflow/binding.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
-import { type ConditionTest, readerOf } from '../workflow/condition.ts';
+import { type ConditionTest, type Reader, readerOf } from '../workflow/condition.ts';
 import { bareCall, type DecidedCall, type Noted, type Used } from '../workflow/facts.ts';
 import type { FsmAction, Next, Position } from '../workflow/position.ts';
 import { countFailure, withRecorded } from '../workflow/stored.ts';
@@ -46,6 +46,8 @@ export interface Outcome {
   readonly error: unknown;
   /** The answer as JSON text, which has the numbers that JavaScript rounds. Default: none does. */
   readonly textOfAnswer?: (() => string) | undefined;
+  /** Reads the result for rules and conditions. Default: reads it from the result itself. */
+  readonly read?: Reader | undefined;
   /** Whether the tool answered without an error, and the binding says that this is no success. */
   readonly isNotOk?: boolean | undefined;
   /** Gives what the trail keeps of why the call failed. Default: nothing. */
@@ -186,15 +188,15 @@ type Whole<T> = { readonly [Key in keyof Required<T>]: T[Key] };
 type Ended = Pick<FailedCall, 'result' | 'error'>;
 
 /** How a call ended, with the text that {@link Outcome.textOfAnswer} gives. */
-type EndedWithText = Ended & Pick<Outcome, 'textOfAnswer'>;
+type EndedWithText = Ended & Pick<Outcome, 'textOfAnswer' | 'read'>;
 
 /** How a call ended, as the trail says it. */
 type Said = Pick<TrailDraft, 'outcome' | 'kind' | 'errors'>;
 
 const SUCCEEDED: Said = { outcome: 'succeeded' };
 
-function endedBy({ result, error, textOfAnswer }: Outcome): EndedWithText {
-  return result === undefined ? { error, textOfAnswer } : { result, textOfAnswer };
+function endedBy({ result, error, textOfAnswer, read }: Outcome): EndedWithText {
+  return result === undefined ? { error, textOfAnswer } : { result, textOfAnswer, read };
 }
 
 function saidOf({ kind: outcome, result, errors, isNotOk }: Outcome): Said {
@@ -228,6 +230,16 @@ function watchOf(
 
 /** A text result is read up to so many characters. */
 const MOST_TEXT = 65_536;
+
+/** Reads a result as rules and conditions do; `undefined` where they can read nothing of it. */
+function resultReader(
+  ended: EndedWithText & { readonly result: ToolResult },
+  results: Success['results'],
+): Reader | undefined {
+  if (ended.read !== undefined) return ended.read;
+  const answer = readOf(ended, results);
+  return answer === undefined ? undefined : readerOf(answer);
+}
 
 /** What a condition reads of a result, with the numbers as they came; `undefined`: nothing. */
 function readOf(
@@ -340,9 +352,8 @@ export class Moves {
   ): boolean {
     if (isCondition) {
       const open: string[] = [];
-      const met = (test as ConditionTest)(readerOf(readOf(ended, results)), (path) =>
-        open.push(path),
-      );
+      const read = resultReader(ended, results) ?? readerOf(undefined);
+      const met = (test as ConditionTest)(read, (path) => open.push(path));
       if (met !== undefined) return met;
       throw new Error(`its result has no value to compare at ${open.map(quoted).join(', ')}`);
     }
@@ -415,8 +426,7 @@ export class Moves {
     const key = this.#workflow.keyOf(tool);
     const { claimedAt, salt, uses, usesOfCalls } = use;
     const { result } = ended;
-    const answer = result === undefined ? undefined : readOf({ ...ended, result }, this.#results);
-    const read = answer === undefined ? undefined : readerOf(answer);
+    const read = result && resultReader({ ...ended, result }, this.#results);
     const noted = ledger.note(key, 'result', read, salt, use.noted);
     const decidedAt = this.#endedAt(use);
     const used = outcome === 'succeeded' ? uses : usesOfCalls;
@@ -460,7 +470,7 @@ export class Moves {
   }
 
   /** Whether a binding says that this error leaves the outcome unknown. One is enough. */
-  #isDoubted({ textOfAnswer, ...ended }: EndedWithText): boolean {
+  #isDoubted({ textOfAnswer, read: _, ...ended }: EndedWithText): boolean {
     return this.#binding.errorsIn(this.#allowedIn).some((rule) => {
       if (typeof rule === 'string') return rule === 'unknown';
       const watch = watchOf(ended, textOfAnswer);
@@ -585,7 +595,7 @@ export class Moves {
   /** @throws RoundedAnswer where the function has read a number that JavaScript rounds */
   #choose(
     source: Exclude<AnyEventSource, string>,
-    { textOfAnswer, ...ended }: EndedWithText,
+    { textOfAnswer, read: _, ...ended }: EndedWithText,
   ): EventWithPayload | undefined {
     const watch = watchOf(ended, textOfAnswer);
     const read = watch === undefined ? ended : { ...watch.members };

@@ -66,7 +66,7 @@ export interface CallBinding {
 }
 
 /** Adds up one binding or more. */
-export function combine(model: Model, bindings: readonly AnyBinding[]): CallBinding {
+export function combine(model: Pick<Model, 'isIn'>, bindings: readonly AnyBinding[]): CallBinding {
   return Object.freeze({
     states: Object.freeze([...new Set(bindings.flatMap(({ states }) => states))]),
     kind: strictestKind(bindings),
@@ -214,7 +214,7 @@ export function isVisibleIn(model: Model, bindings: readonly AnyBinding[], state
  * and has an event for it.
  */
 export function senderIn(
-  model: Model,
+  model: Pick<Model, 'isIn'>,
   bindings: readonly AnyBinding[],
   state: string,
   outcome: 'success' | 'failure',

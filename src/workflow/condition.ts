@@ -46,7 +46,14 @@ export interface Condition {
 export type Truth = boolean | undefined;
 
 /** Gives the member of a value at a path, or {@link MISSING}. The empty path is the whole value. */
-export type Reader = (keys: Path) => unknown;
+export interface Reader {
+  (keys: Path): unknown;
+  /**
+   * What rules compare of a member, where the value itself is not there to be digested. As
+   * `membersOf()` has it.
+   */
+  readonly digests?: (keys: Path) => string | readonly string[] | typeof MISSING | undefined;
+}
 
 /** The keys of a path, from the outside in. */
 export type Path = readonly string[];

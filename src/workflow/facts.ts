@@ -7,7 +7,7 @@ import { digestOf } from '../digest.ts';
 import { ExactNumber } from '../numbers.ts';
 import { isTable } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
-import { MISSING, type PartOfCall, type Reader, type Truth } from './condition.ts';
+import { MISSING, type PartOfCall, type Path, type Reader, type Truth } from './condition.ts';
 import { decimalOf, parseDecimal, plus, showDecimal } from './decimal.ts';
 import { openContext, sealContext } from './envelope.ts';
 import { type Demands, type Leaf, leavesOf, type Source, type Test } from './rules.ts';
@@ -484,7 +484,10 @@ function columnsOf(asked: Leaf | Demands['limits'][number]): readonly Column[] {
 
 function memberColumn(source: Source): Column {
   const { from, keys } = source;
-  const noted = (read: Reader, salt: string): Value => membersOf(read(keys), salt) ?? null;
+  const noted = (read: Reader, salt: string): Value => {
+    const members = membersAt(read, keys, salt);
+    return members === MISSING ? null : (members ?? null);
+  };
   return { key: columnOfSource(source), from, noted };
 }
 
@@ -506,12 +509,22 @@ function valueOfTruth(truth: Truth): Value {
   return truth ? 't' : 'f';
 }
 
+/** What rules compare of a member; {@link MISSING} where it is not there. */
+export function membersAt(
+  read: Reader,
+  keys: Path,
+  salt: string,
+): string | readonly string[] | typeof MISSING | undefined {
+  if (read.digests !== undefined) return read.digests(keys);
+  const value = read(keys);
+  return value === MISSING ? MISSING : membersOf(value, salt);
+}
+
 /**
  * A value to compare: the digest of anything but a list, as a text; of a list or an object a list
  * of digests. `undefined` where it is missing, and for a list of no members or too many.
  */
-export function membersOf(value: unknown, salt: string): string | readonly string[] | undefined {
-  if (value === MISSING) return undefined;
+function membersOf(value: unknown, salt: string): string | readonly string[] | undefined {
   if (!Array.isArray(value)) {
     const digest = digestWith(salt, value);
     if (digest === undefined) return undefined;

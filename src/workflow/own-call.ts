@@ -4,7 +4,7 @@
  */
 import { MISSING, type Reader, type Truth } from './condition.ts';
 import { type Decimal, decimalOf } from './decimal.ts';
-import { asRead, membersOf, type Noted, NULL_LETTER, type Value } from './facts.ts';
+import { asRead, membersAt, type Noted, NULL_LETTER, type Value } from './facts.ts';
 import {
   type CheckedSum,
   type Demands,
@@ -35,10 +35,15 @@ export function callWith(read: Reader, salt: string): OwnCall {
     members: ({ path, keys }) => {
       const before = known.get(path);
       if (before !== undefined) return before;
-      const value = read(keys);
-      const found = value === MISSING ? 'missing' : (membersOf(value, salt) ?? 'unclear');
-      const isOne = typeof found === 'string' && value !== MISSING && found !== 'unclear';
-      const members = isOne ? [found] : (found as readonly string[] | 'missing' | 'unclear');
+      const found = membersAt(read, keys, salt);
+      const members =
+        found === MISSING
+          ? 'missing'
+          : found === undefined
+            ? 'unclear'
+            : typeof found === 'string'
+              ? [found]
+              : found;
       known.set(path, members);
       return members;
     },

@@ -473,6 +473,15 @@ export class Workflow {
     return matching.length === 0 ? undefined : combine(this.#model, matching);
   }
 
+  /**
+   * As {@link match}, with bindings that are available in every state: what follows from a call
+   * that ran though its state did not allow it.
+   */
+  matchAnywhere(tool: string, args: unknown): CallBinding | undefined {
+    const matching = bindingsOfCall(this.bindingsOf(tool), args);
+    return matching.length === 0 ? undefined : combine({ isIn: () => true }, matching);
+  }
+
   /** Whether a call that is gated in this way is allowed in `state`. */
   allows(state: string, binding: Pick<CallBinding, 'states'>): boolean {
     return this.#model.isIn(state, binding.states);

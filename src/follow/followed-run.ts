@@ -1,0 +1,494 @@
+/**
+ * A run whose calls no gate holds back. Hides what the gate would have said of each call, and where
+ * each call leads once it has ended, whether or not the gate would have let it through. Pure.
+ */
+import type { RefusalReason } from '../events.ts';
+import { type AskedCall, ruled, unforeseen } from '../gate/consult.ts';
+import { decide, isStopped } from '../gate/decide.ts';
+import { Standing, type StandingRules, type Viewpoint } from '../gate/standing.ts';
+import { type CallOrigin, Moves, type Outcome, type StepMove } from '../step/outcome.ts';
+import type {
+  CallNote,
+  ClaimView,
+  FsmSnapshot,
+  Uncertain,
+  UnsettledStep,
+} from '../stores/store.ts';
+import type { CallBinding } from '../workflow/bound-tools.ts';
+import { claimedUse, type Noted } from '../workflow/facts.ts';
+import type { Position } from '../workflow/position.ts';
+import { leavesOf } from '../workflow/rules.ts';
+import { mending, type Part } from '../workflow/verdict.ts';
+import type { Workflow } from '../workflow/workflow.ts';
+import { NotRecorded } from './recorded-values.ts';
+
+/** What stops a judge from saying what the gate would have done. */
+export type Doubt =
+  /** Guards are the app's code, and were not asked. */
+  | 'guard'
+  /** A rule or a function of the app reads values of the call that are not known. */
+  | 'values'
+  /** An earlier outcome leads somewhere that is not known. */
+  | 'outcome'
+  /** The gate cannot read the run, or a function of the app failed. */
+  | 'unreadable';
+
+/** What the gate would have said of a call. */
+export type FollowedVerdict =
+  | { readonly says: 'unbound' }
+  | { readonly says: 'allowed' }
+  /** It would have waited for another call of the run, and would have been judged after that. */
+  | { readonly says: 'would-wait' }
+  | { readonly says: 'unknown'; readonly why: Doubt }
+  | {
+      readonly says: 'refused';
+      readonly reason: RefusalReason;
+      readonly state: string;
+      /** The names of the rules' parts that refuse it. */
+      readonly parts: readonly Part[];
+    };
+
+/** A call to follow. */
+export interface FollowedCall {
+  readonly asked: AskedCall;
+  /** Of the arguments. */
+  readonly digest: string;
+  /** What the trail says of it. */
+  readonly note: CallNote;
+  /** Plain data, for the functions that choose an event. */
+  readonly args: Pick<CallOrigin, 'args' | 'argsText'>;
+  /** What rules may ask of its arguments later. */
+  readonly noted: Noted;
+  /** Why the gate refuses its arguments, whatever its run. */
+  readonly isFaulty?: boolean;
+  /** What follows from an unknown outcome, where the binding does not say it. */
+  readonly uncertain: Uncertain;
+  /**
+   * Whether a rule, or what is noted for later rules, has asked for values that are not known.
+   * Default: all are known.
+   */
+  hasDoubt?(about: 'judgement' | 'facts'): boolean;
+}
+
+/** A call that has started, and not ended. */
+interface OpenCall {
+  readonly call: FollowedCall;
+  readonly binding: CallBinding;
+  readonly isStep: boolean;
+  readonly wasRefused: boolean;
+  readonly found: Position;
+  readonly startedAt: number;
+  readonly use: CallOrigin['use'];
+}
+
+/** The guards that a call has to pass, where nothing else refuses it. */
+export interface Guarded {
+  readonly standing: Standing;
+  readonly binding: CallBinding;
+}
+
+/** Where a followed run stands. Plain data, kept beside the snapshot of a run that is observed. */
+export interface Followed {
+  readonly snapshot: FsmSnapshot;
+  /** A call ran whose event its state does not handle: what is said after it may be wrong. */
+  readonly strayed: boolean;
+  /** The step of unknown outcome that a person would have to resolve. */
+  readonly held?: ClaimView | undefined;
+  readonly unsettled: readonly UnsettledStep[];
+}
+
+/** As many steps of unknown outcome as stores keep the keys of. */
+const KEYS_KEPT = 16;
+const ALLOWED = { says: 'allowed' } as const;
+const WOULD_WAIT = { says: 'would-wait' } as const;
+
+/** One run in one workflow, as it is followed. */
+export class FollowedRun {
+  readonly #rules: StandingRules;
+  readonly #viewpoint: Viewpoint;
+  readonly #workflow: Workflow;
+  #at: Followed;
+  /** Why nothing more can be said of the run. */
+  #lost: Doubt | undefined;
+  readonly #open = new Map<number, OpenCall>();
+  /** The tools whose facts leave something open. */
+  readonly #doubtful = new Set<string>();
+
+  /** @param at absent for a run that begins with its first call */
+  constructor(rules: StandingRules, viewpoint: Viewpoint, at?: Followed) {
+    this.#rules = rules;
+    this.#viewpoint = viewpoint;
+    this.#workflow = rules.workflow;
+    this.#at = at ?? {
+      snapshot: { ...rules.workflow.start, updatedAt: 0, version: 0 },
+      strayed: false,
+      unsettled: [],
+    };
+  }
+
+  /** Where it stands, without the calls that have not ended. */
+  get at(): Followed {
+    return this.#at;
+  }
+
+  /** The same run, as it was read again. */
+  standAt(at: Followed): void {
+    this.#at = at;
+  }
+
+  get isLost(): boolean {
+    return this.#lost !== undefined;
+  }
+
+  get hasEnded(): boolean {
+    return this.#workflow.hasEnded(this.#at.snapshot.state);
+  }
+
+  /** Whether no call of it is under way. */
+  get isIdle(): boolean {
+    return this.#open.size === 0;
+  }
+
+  /**
+   * What the gate would have said of a call that has come.
+   *
+   * @param number names the call until it ends
+   * @param onGuards called where its guards decide: `ended()` follows without waiting for them
+   */
+  started(
+    number: number,
+    call: FollowedCall,
+    now: number,
+    onGuards?: (guarded: Guarded) => void,
+  ): FollowedVerdict {
+    const { tool, args } = call.asked;
+    if (!this.#workflow.isBound(tool)) return { says: 'unbound' };
+    let binding: CallBinding | undefined;
+    try {
+      binding = this.#workflow.matchAlways(tool) ?? this.#workflow.match(tool, args.view);
+    } catch (error) {
+      return this.#doubt(error);
+    }
+    if (binding === undefined) return { says: 'unbound' };
+    const isStep = binding.kind === 'step' || this.#workflow.shield !== undefined;
+    if (this.#lost !== undefined) return this.#unknown(this.#lost);
+    try {
+      return this.#judge(number, call, binding, isStep, now, onGuards);
+    } catch (error) {
+      this.#rules.onError(error);
+      return this.#unknown('unreadable');
+    }
+  }
+
+  #judge(
+    number: number,
+    call: FollowedCall,
+    bound: CallBinding,
+    isStep: boolean,
+    now: number,
+    onGuards: ((guarded: Guarded) => void) | undefined,
+  ): FollowedVerdict {
+    const { tool } = call.asked;
+    if (isStep) this.#leaveOverdue(now);
+    const standing = this.#standing(call, isStep, now);
+    const steps = [...this.#open.values()].filter((each) => each.isStep);
+    const waits = isStep && steps.length > 0;
+    let verdict: FollowedVerdict = waits
+      ? WOULD_WAIT
+      : this.#verdictOf(call, bound, isStep, standing);
+    let { position } = standing;
+    const { shield } = this.#workflow;
+    if (shield !== undefined && verdict.says === 'allowed') {
+      const count = shield.count(position, { tool, digest: call.digest }, now);
+      if (count.isLoop) verdict = refused('loop', standing);
+      else position = count.position;
+    }
+    const wasRefused = verdict.says === 'refused';
+    // What it leads to does not depend on whether its state allowed it.
+    const binding = wasRefused
+      ? (this.#workflow.matchAnywhere(tool, call.asked.args.view) ?? bound)
+      : bound;
+    if (!wasRefused && standing.begins && isStep) this.#save(position, now);
+    else if (position !== standing.position) this.#save(position, now);
+    const use = this.#useOf(call, bound, standing, verdict, now);
+    this.#open.set(number, {
+      ...{ call, binding, isStep, wasRefused, startedAt: now, use },
+      found: position,
+    });
+    if (verdict.says === 'allowed' && bound.guards.length > 0) {
+      if (onGuards === undefined) return { says: 'unknown', why: 'guard' };
+      onGuards({ standing, binding: bound });
+    }
+    return verdict;
+  }
+
+  /** What the gate would have said but for guards, in the order in which it asks. */
+  #verdictOf(
+    call: FollowedCall,
+    binding: CallBinding,
+    isStep: boolean,
+    standing: Standing,
+  ): FollowedVerdict {
+    const { tool } = call.asked;
+    if (call.isFaulty) return refused('arguments', standing);
+    const isOpenWhileHeld = binding.isOpenWhileHeld?.(standing.state) === true;
+    if (isStep && standing.underWay === 'held' && !isOpenWhileHeld)
+      return refused('held', standing);
+    const asked = (): AskedCall => call.asked;
+    const state = decide(standing, { tool, binding });
+    const found = ruled(binding, standing, asked, call.noted);
+    const byRule = found !== undefined && 'reason' in found ? found : undefined;
+    const reason = state ?? byRule?.reason;
+    if (reason === undefined || reason === 'unknown' || reason === 'cancelled') {
+      if (this.#isOutOfKeys(call, isStep)) return refused('too-many-held', standing);
+      if (unforeseen(binding, standing, asked) !== undefined) return refused('arguments', standing);
+      return isStopped(standing, binding) ? refused('guard', standing) : ALLOWED;
+    }
+    const parts = byRule?.parts ?? [];
+    if (this.#wouldFollow(reason, binding, standing, parts)) return WOULD_WAIT;
+    const isDoubtful =
+      call.hasDoubt?.('judgement') === true ||
+      toolsOf(parts).some((each) => this.#doubtful.has(each));
+    if (parts.length > 0 && isDoubtful) {
+      // Which earlier calls it has used up is not known either.
+      if (usesCalls(binding)) this.#lost = 'values';
+      return this.#unknown('values');
+    }
+    return refused(reason, standing, parts);
+  }
+
+  /** Whether a call that is under way may lead to where this one is allowed. */
+  #wouldFollow(
+    reason: string,
+    { states }: CallBinding,
+    standing: Standing,
+    parts: readonly Part[],
+  ): boolean {
+    const tools = [...this.#open.values()]
+      .filter(({ binding }) => binding.kind !== 'free')
+      .map(({ call }) => call.asked.tool);
+    if (tools.length === 0) return false;
+    if (reason === 'guard') return mending(parts).some((each) => tools.includes(each));
+    return reason === 'state' && this.#workflow.mayLead(standing.position, tools, states);
+  }
+
+  /** Whether the store has no room for the key of one more step of unknown outcome. */
+  #isOutOfKeys({ asked, digest, uncertain }: FollowedCall, isStep: boolean): boolean {
+    const { unsettled } = this.#at;
+    if (!isStep || uncertain !== 'retry' || unsettled.length < KEYS_KEPT) return false;
+    return !unsettled.some((each) => each.tool === asked.tool && each.digest === digest);
+  }
+
+  /** What rules will ask of the call later, and what it uses up. */
+  #useOf(
+    call: FollowedCall,
+    binding: CallBinding,
+    standing: Standing,
+    verdict: FollowedVerdict,
+    now: number,
+  ): CallOrigin['use'] {
+    const { past } = standing;
+    if (past === undefined) return undefined;
+    const { run } = call.asked;
+    const none = { claimedAt: now, noted: call.noted, uses: [], usesOfCalls: [], salt: run };
+    const found =
+      verdict.says === 'allowed' ? ruled(binding, standing, () => call.asked, call.noted) : none;
+    const isKept =
+      this.#workflow.isOrder || past.ledger.keeps(this.#workflow.keyOf(call.asked.tool));
+    if (!isKept) return undefined;
+    return { ...(found === undefined || 'reason' in found ? none : found), grantedAt: now };
+  }
+
+  /** Says of a call that was let through what its guards say, once they have answered. */
+  refusedByGuard(number: number): void {
+    const open = this.#open.get(number);
+    if (open !== undefined) this.#open.set(number, { ...open, wasRefused: true });
+  }
+
+  /** The call never ran: a gate refused it, or nothing was forwarded. */
+  dropped(number: number): void {
+    this.#open.delete(number);
+  }
+
+  /**
+   * Where the call leads that has ended. The run stays where it is if nothing follows.
+   *
+   * @param hasDoubt whether its result has values that were asked for, and are not known
+   * @returns the move, where something is to be saved
+   */
+  ended(
+    number: number,
+    outcome: Outcome,
+    now: number,
+    hasDoubt: () => boolean = () => false,
+  ): StepMove | undefined {
+    const open = this.#open.get(number);
+    this.#open.delete(number);
+    if (open === undefined || this.#lost !== undefined || open.binding.kind === 'free')
+      return undefined;
+    const { kind } = outcome;
+    if (kind === 'input_required') return undefined;
+    // A lookup that fails, or that was not answered, counts for nothing.
+    if (!open.isStep && kind !== 'succeeded') return undefined;
+    try {
+      return this.#lead(open, outcome, now, hasDoubt);
+    } catch (error) {
+      this.#noteUndecided(open, error, now, hasDoubt());
+      return undefined;
+    }
+  }
+
+  #lead(
+    open: OpenCall,
+    outcome: Outcome,
+    now: number,
+    hasDoubt: () => boolean,
+  ): StepMove | undefined {
+    const { call, binding, found, use, wasRefused } = open;
+    const { tool } = call.asked;
+    const current = this.#workflow.stand(this.#at.snapshot, now);
+    const { version = 0 } = this.#at.snapshot;
+    const origin: CallOrigin = {
+      ...{ tool, ...call.args, note: call.note, isFirst: version === 0 },
+      ...(use && { use }),
+    };
+    const clock = { now: () => now };
+    const allowedIn = wasRefused ? current.state : found.state;
+    const moves = new Moves(
+      { workflow: this.#workflow, clock },
+      binding,
+      current,
+      origin,
+      current,
+      allowedIn,
+    );
+    const judged = moves.judged(outcome);
+    if (!open.isStep && judged.kind !== 'succeeded') return undefined;
+    const isCounted = this.#workflow.shield !== undefined;
+    const move = moves.next(judged, isCounted, false);
+    const isDoubtful = call.hasDoubt?.('facts') === true || hasDoubt();
+    if (this.#workflow.rules.ledger !== undefined && isDoubtful)
+      this.#doubtful.add(this.#workflow.keyOf(tool));
+    if (move === 'unknown' || move === 'doubted') {
+      this.#noteUnknown(open, now);
+      return undefined;
+    }
+    this.#settle(open);
+    if (move === 'release') return undefined;
+    const { event } = move.trail;
+    const isLeft = event !== null && !this.#workflow.isOrder;
+    const hasStrayed = wasRefused && isLeft && !this.#workflow.handles(current.state, event ?? '');
+    if (hasStrayed) this.#at = { ...this.#at, strayed: true };
+    this.#save(move.snapshot, now);
+    return move;
+  }
+
+  /** What the app's code says of the outcome cannot be followed. */
+  #noteUndecided(open: OpenCall, error: unknown, now: number, hasDoubt: boolean): void {
+    for (let cause = error; cause instanceof Error; cause = cause.cause)
+      if (cause instanceof NotRecorded) {
+        this.#lost = 'outcome';
+        return;
+      }
+    if (hasDoubt) this.#lost = 'outcome';
+    // As the gate: it ran, and a person has to say what came of it.
+    else if (open.isStep) this.#hold(open, now);
+  }
+
+  #noteUnknown(open: OpenCall, now: number): void {
+    const { asked, digest, uncertain } = open.call;
+    if ((open.binding.uncertain ?? uncertain) === 'hold') {
+      this.#hold(open, now);
+      return;
+    }
+    const { unsettled } = this.#at;
+    const others = unsettled.filter((each) => each.tool !== asked.tool || each.digest !== digest);
+    const step = { tool: asked.tool, digest, idempotencyKey: digest, since: open.startedAt };
+    const kept = [...others, { ...step, ...claimedUse(open.call.noted) }].slice(-KEYS_KEPT);
+    this.#at = { ...this.#at, unsettled: kept };
+  }
+
+  #hold({ call, startedAt }: OpenCall, now: number): void {
+    const { asked, digest } = call;
+    const held: ClaimView = {
+      ...{ token: digest, tool: asked.tool, digest, uncertain: 'hold', idempotencyKey: digest },
+      ...{ since: startedAt, until: now, live: false },
+      ...claimedUse(call.noted),
+    };
+    this.#at = { ...this.#at, held };
+  }
+
+  /** A later call of the same step has settled it. */
+  #settle({ call }: OpenCall): void {
+    const { unsettled } = this.#at;
+    const { asked, digest } = call;
+    if (unsettled.length === 0) return;
+    const left = unsettled.filter((each) => each.tool !== asked.tool || each.digest !== digest);
+    this.#at = { ...this.#at, unsettled: left };
+  }
+
+  /** The run leaves a state whose deadline has passed, as a claim has it leave. */
+  #leaveOverdue(now: number): void {
+    const { snapshot } = this.#at;
+    if ((snapshot.version ?? 0) === 0) return;
+    const { expiry } = this.#workflow.understand(snapshot, now);
+    if (expiry !== undefined) this.#save(expiry.position, now);
+  }
+
+  #standing({ asked, digest }: FollowedCall, isStep: boolean, now: number): Standing {
+    const { snapshot, held } = this.#at;
+    // An earlier try of the same step is this one.
+    const unsettled = this.#at.unsettled.filter(
+      (each) => each.tool !== asked.tool || each.digest !== digest,
+    );
+    const { updatedAt, version = 0 } = snapshot;
+    const { position, expiry } = this.#workflow.understand(snapshot, now);
+    const parts = { updatedAt, version, claim: held, now, expiry };
+    return new Standing(this.#rules, this.#viewpoint, position, {
+      ...parts,
+      ...(isStep && { unsettled }),
+    });
+  }
+
+  #save({ state, context }: Position, now: number): void {
+    const { version = 0 } = this.#at.snapshot;
+    const snapshot = { state, updatedAt: now, version: version + 1 };
+    this.#at = {
+      ...this.#at,
+      snapshot: context === undefined ? snapshot : { ...snapshot, context },
+    };
+  }
+
+  #doubt(error: unknown): FollowedVerdict {
+    if (error instanceof NotRecorded) return this.#unknown('values');
+    this.#rules.onError(error);
+    return this.#unknown('unreadable');
+  }
+
+  #unknown(why: Doubt): FollowedVerdict {
+    return { says: 'unknown', why };
+  }
+}
+
+function refused(
+  reason: RefusalReason,
+  { state }: Standing,
+  parts: readonly Part[] = [],
+): FollowedVerdict {
+  return { says: 'refused', reason, state, parts };
+}
+
+/** Whether a call uses earlier ones up. */
+function usesCalls({ demands = [] }: CallBinding): boolean {
+  return demands.some(({ after }) => leavesOf(after).some(({ consumes }) => consumes !== 'never'));
+}
+
+/** The tools whose calls the parts are about. */
+function toolsOf(parts: readonly Part[]): readonly string[] {
+  return parts.flatMap((each): readonly string[] => {
+    if (each.part === 'any') return toolsOf(each.parts);
+    if (each.part === 'once') return [each.tool];
+    if (each.part === 'limit') return [each.limit.tool];
+    return each.part === 'arguments' ? [] : [each.leaf.tool];
+  });
+}

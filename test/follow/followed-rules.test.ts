@@ -1,0 +1,120 @@
+import { expect, it } from 'vitest';
+import { FollowedRun, type FollowedVerdict } from '../../src/follow/followed-run.ts';
+import { notedOf } from '../../src/gate/consult.ts';
+import { StateMachineGate } from '../../src/index.ts';
+import type { Json } from '../../src/stores/store.ts';
+import { AskedArguments } from '../../src/workflow/bound-tools.ts';
+import { NOTHING } from '../../src/workflow/facts.ts';
+import { callWith } from '../../src/workflow/own-call.ts';
+import type { Workflow } from '../../src/workflow/workflow.ts';
+import {
+  type ForwardedCall,
+  judge,
+  type NextCall,
+  type RuleSet,
+  type RulesHistory,
+} from '../../tools/checker/rules.ts';
+import { shrink } from '../../tools/checker/rules-compare.ts';
+import { type RulesCase, randomCases } from '../../tools/checker/rules-random.ts';
+
+const RUN = 'a run';
+
+function workflowOf({ rules, needs }: RuleSet): Workflow | undefined {
+  try {
+    return StateMachineGate.fromOrder(rules as never, {
+      id: 'rules',
+      needs: needs as never,
+    }).compile();
+  } catch (error) {
+    if (/can never be called|cannot be after itself/.test(String(error))) return undefined;
+    throw error;
+  }
+}
+
+/** The call as a judge follows it. Two tries of one step have one digest. */
+function followed(
+  workflow: Workflow,
+  { tool, args, idempotencyKey = Math.random().toString() }: ForwardedCall | NextCall,
+) {
+  const read = new AskedArguments(args);
+  const asked = { run: RUN, tool, args: read, principal: undefined, own: callWith(read.read, RUN) };
+  const noted = workflow.rules.ledger === undefined ? NOTHING : notedOf({ workflow }, asked);
+  return {
+    asked,
+    digest: idempotencyKey,
+    note: { tool, digest: '' },
+    args: { args: args as Record<string, Json> },
+    noted: 'reason' in noted ? NOTHING : noted,
+    isFaulty: 'reason' in noted,
+    uncertain: 'retry' as const,
+  };
+}
+
+/** Follows the history, and asks about the call. */
+function verdictOf(workflow: Workflow, { history, call }: RulesCase): FollowedVerdict {
+  const rules = { workflow, whenEnded: 'keep' as const, onError: () => {} };
+  const run = new FollowedRun(rules, { run: RUN, actor: undefined });
+  for (let index = 0; index <= history.length; index++) {
+    history.forEach((each, number) => {
+      if (!('send' in each) && (each.seen ?? number) === index)
+        run.started(number, followed(workflow, each), each.claimedAt);
+    });
+    const each = history[index];
+    if (each === undefined) break;
+    if ('send' in each) {
+      const told = { args: each.args as never, result: each.result as never };
+      const { snapshot } = run.at;
+      const stands = workflow.stand(snapshot, each.at);
+      const sent = workflow.rules.toldCall(each.send, RUN, each.at, told);
+      const { position } = workflow.next(stands, each.send, undefined, sent);
+      const version = (snapshot.version ?? 0) + 1;
+      run.standAt({ ...run.at, snapshot: { ...position, updatedAt: each.at, version } });
+      continue;
+    }
+    const { outcome, result, claimedAt, decidedAt = claimedAt } = each;
+    const kind = outcome;
+    const answer = result === undefined ? {} : { structuredContent: result as Json };
+    run.ended(index, { kind, result: answer as never, error: undefined }, decidedAt);
+  }
+  return run.started(-1, followed(workflow, call), call.at);
+}
+
+const SAID: Readonly<Record<string, readonly string[]>> = {
+  allowed: ['allowed'],
+  order: ['refused guard', 'refused state'],
+  limit: ['refused limit'],
+  // The gate asks the state first.
+  arguments: ['refused arguments', 'refused state'],
+};
+
+/** What the follower says, where it differs from what reads the whole history. */
+function differenceIn(each: RulesCase): string | undefined {
+  const workflow = workflowOf(each.rules);
+  if (workflow === undefined) return undefined;
+  const { verdict } = judge(each.rules, each.history, each.call);
+  const said = verdictOf(workflow, each);
+  const got = said.says === 'refused' ? `refused ${said.reason}` : said.says;
+  return SAID[verdict]?.includes(got) ? undefined : `${got}, and not ${verdict}`;
+}
+
+/** A gate measures how long a call took, so none ends before it began. */
+function endedLater(each: RulesHistory[number]): RulesHistory[number] {
+  if ('send' in each || each.decidedAt === undefined) return each;
+  return { ...each, decidedAt: Math.max(each.decidedAt, each.claimedAt) };
+}
+
+it('says of each call what rules say that read the whole history', { timeout: 60_000 }, () => {
+  let compared = 0;
+  for (let seed = 1; seed <= 40; seed++) {
+    let number = 0;
+    for (const { rules, history, call } of randomCases(seed)) {
+      if (++number > 120) break;
+      const each = { rules, call, history: history.map(endedLater) };
+      compared++;
+      if (differenceIn(each) === undefined) continue;
+      const small = shrink(each, (smaller) => differenceIn(smaller) !== undefined);
+      expect(JSON.stringify(small)).toBe(differenceIn(small));
+    }
+  }
+  expect(compared).toBeGreaterThan(2_000);
+});
