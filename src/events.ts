@@ -201,13 +201,18 @@ type EventBody =
       readonly protocolVersion?: string | undefined;
       readonly durationMs: number;
     } & OfRequest)
-  /** A gate refused it. */
+  /**
+   * A gate refused it. With `enforced: false` a gate that observes would have refused it: the call
+   * ran, and the event comes late. `way`: the tools by which it would have been allowed.
+   */
   | ({
       readonly type: 'call.refused';
       readonly workflow: string;
       readonly reason: RefusalReason;
       readonly state?: string | undefined;
       readonly actor?: string | undefined;
+      readonly enforced?: false | undefined;
+      readonly way?: readonly string[] | undefined;
     } & NamedCall &
       Partial<NamedRun>)
   /**

@@ -2,8 +2,10 @@
  * The door of a gate: its options with their defaults, and what all of its requests share. Hides
  * how the options become the config that the rooms below read.
  */
+import type { IncomingMessage } from 'node:http';
 import * as z from 'zod/mini';
 import { type Clock, systemClock } from './clock.ts';
+import { ObservedCalls, WatchedRequest, type WatchNotes } from './follow/watch.ts';
 import {
   type GateConfig,
   ListedNames,
@@ -25,21 +27,22 @@ import {
 import {
   type CommonOptions,
   commonShape,
+  inheriting,
   type Middleware,
   observersOf,
   withExchange,
 } from './middleware.ts';
 import { functionOption, lazily, lazyOptions, parseOptions } from './options.ts';
 import { insideStep } from './session/current-step.ts';
-import { admissionOf } from './session/run.ts';
+import { type Admission, admissionOf } from './session/run.ts';
 import type { Sessions } from './session/sessions.ts';
 import { createSessions } from './session-store.ts';
 import type { Begin } from './step/claim.ts';
 import type { WhenEnded } from './step/outcome.ts';
-import type { Enter, Observers } from './wire/exchange.ts';
+import { type Enter, Exchange, type Observers } from './wire/exchange.ts';
 import { PageMemory } from './wire/pages.ts';
 import type { ErrorAnswer } from './wire/rejections.ts';
-import { after } from './wire/task-line.ts';
+import { after, type MaybePromise } from './wire/task-line.ts';
 import { assertGate, type StateMachineGate } from './workflow/gate.ts';
 
 export type { AnsweredError, ErrorAnswer } from './wire/rejections.ts';
@@ -74,6 +77,12 @@ export interface FsmGateOptions extends CommonOptions {
    * have. Each call of a bound tool then costs one more read of the store. Default `explain`.
    */
   refusal?: 'explain' | 'unknown-tool' | undefined;
+  /**
+   * `false`: the gate observes. Lists, calls and answers are the server's own, and the gate judges
+   * each call behind it. What it would have refused, it tells by events and in reports. Default
+   * `true`. See docs/operate/roll-out.md.
+   */
+  enforce?: boolean | undefined;
   /**
    * What becomes of a tool that no gate of the route binds. `allow`: it is listed and called in
    * every state. `refuse`: it is left out of each list, and each call of it is refused with the
@@ -170,6 +179,7 @@ const optionsSchema = lazyOptions(() => ({
     ]),
   ),
   refusal: z._default(z.enum(['explain', 'unknown-tool']), 'explain'),
+  enforce: z._default(z.boolean(), true),
   unbound: z._default(z.enum(['allow', 'refuse']), 'allow'),
   whenEnded: z.optional(z.enum(['keep', 'restart'])),
   begin: z.optional(functionOption<Begin>()),
@@ -220,6 +230,7 @@ export function fsmGate<S extends string, E extends string>(
     visibility,
     listCache,
     refusal,
+    enforce,
     unbound,
     whenEnded,
     begin,
@@ -270,19 +281,48 @@ export function fsmGate<S extends string, E extends string>(
     return config;
   };
   let ownSessions: Sessions | undefined;
+  const behind = inheriting(parsed);
 
   const join: Enter = (exchange, observers) => {
     const config = configOf(observers);
     if (!passGate(exchange, config)) return true;
+    const enter = (admission: Admission): MaybePromise<boolean> => {
+      if (enforce) return enterGate(config, exchange, admission);
+      ObservedCalls.join(config, exchange, admission);
+      return true;
+    };
     const admission = admissionOf(exchange);
-    if (admission !== undefined) return enterGate(config, exchange, admission);
-    ownSessions ??= createSessions('fsmGate()', { onError, onWarning, onEvent, clock }).sessions;
+    if (admission !== undefined) return enter(admission);
     return after(
-      ownSessions.enter(exchange),
-      (admitted) => admitted !== undefined && enterGate(config, exchange, admitted),
+      ownSessionsNow().enter(exchange),
+      (admitted) => admitted !== undefined && enter(admitted),
     );
   };
+  const ownSessionsNow = (): Sessions => {
+    ownSessions ??= createSessions('fsmGate()', { onError, onWarning, onEvent, clock }).sessions;
+    return ownSessions;
+  };
   return withExchange(parsed, join, {
+    ...(!enforce && {
+      watches: ({ req, notes }) =>
+        // Where another gate of the route enforces, this one joins its exchange.
+        (notes as WatchNotes).sessions !== undefined ||
+        Exchange.known(req as IncomingMessage)?.admission === undefined,
+      watch: ({ notes }, see) => {
+        const known = notes as WatchNotes;
+        const sessions = known.sessions ?? ownSessionsNow();
+        const config = configOf(behind(sessions.config));
+        if (known.watched !== undefined) {
+          known.watched.add(config);
+          return;
+        }
+        return see(parsed, config.onError, (seen) => {
+          known.watched = new WatchedRequest(sessions, seen);
+          known.watched.add(config);
+          return known.watched;
+        });
+      },
+    }),
     forward: insideStep,
     gate: shared,
     assertBehind: (earlier) =>

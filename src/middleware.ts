@@ -9,13 +9,20 @@ import {
   DEFAULT_LIMITS,
   type Enter,
   Exchange,
+  Note,
   type Observers,
   type Stage,
   type WireLimits,
 } from './wire/exchange.ts';
-import { hasBody } from './wire/headers.ts';
+import { hasBody, type RequestPort } from './wire/headers.ts';
 import { errorResponse, JSON_RPC } from './wire/json-rpc.ts';
-import { isPromise, type MaybePromise } from './wire/task-line.ts';
+import { after, isPromise, type MaybePromise } from './wire/task-line.ts';
+import {
+  type ResponseWatcher,
+  type SeenRequest,
+  seeRequest,
+  watchResponse,
+} from './wire/witness.ts';
 
 const STAGE: unique symbol = Symbol('mcp-interlock.stage');
 
@@ -95,7 +102,27 @@ export interface MountedStage extends Stage {
   readonly gate?: MountedGate;
   /** Throws where it cannot stand behind those stages of the same route. */
   assertBehind?(earlier: readonly MountedStage[]): void;
+  /** Whether it lets each request pass as it is now, and only watches it. */
+  watches?(request: WatchedBy): MaybePromise<boolean>;
+  /** Watches a request that passes as it is. */
+  watch?(request: WatchedBy, see: See): MaybePromise<void>;
 }
+
+/** A request on its way through a route. */
+export interface WatchedBy {
+  readonly req: RequestPort;
+  /** The middlewares of its route, as far as the host knows them. */
+  readonly stages: readonly MountedStage[];
+  /** What the middlewares of the route keep with it: one object for all of them. */
+  readonly notes: object;
+}
+
+/** Reads the request, and shows its response to the watcher that is made of it. */
+export type See = (
+  limits: WireLimits,
+  onError: (error: unknown) => void,
+  makeWatcher: (seen: SeenRequest) => ResponseWatcher,
+) => MaybePromise<void>;
 
 /** The oldest major version of Node that the tests run on, as `engines` in package.json says. */
 const OLDEST_NODE = 20;
@@ -120,7 +147,7 @@ function assertNode({ node }: Partial<NodeJS.ProcessVersions>): void {
 export function withExchange(
   config: CommonConfig,
   enter: Enter,
-  mounting: Pick<MountedStage, 'forward' | 'gate' | 'assertBehind'> = {},
+  mounting: Pick<MountedStage, 'forward' | 'gate' | 'assertBehind' | 'watches' | 'watch'> = {},
 ): Middleware {
   assertNode(process.versions);
   const observers = observersOf(config);
@@ -131,11 +158,15 @@ export function withExchange(
     res: ServerResponse,
     next: (error?: unknown) => void,
   ): void => {
-    // First: whether a request of HTTP/2 has a body, its headers do not say.
-    if (req.httpVersionMajor > 1) refuseVersion(stage, req, res);
-    // A preflight has no body; an OPTIONS with a body is gated.
-    else if (req.method === 'OPTIONS' && !hasBody(req)) next();
-    else passInNode(stage, req, res, next);
+    const enter = (): void => {
+      // First: whether a request of HTTP/2 has a body, its headers do not say.
+      if (req.httpVersionMajor > 1) refuseVersion(stage, req, res);
+      // A preflight has no body; an OPTIONS with a body is gated.
+      else if (req.method === 'OPTIONS' && !hasBody(req)) next();
+      else passInNode(stage, req, res, next);
+    };
+    if (mounting.watches === undefined) enter();
+    else watchInNode(stage, req, res, next, enter);
   };
   return Object.assign(interlock, { [STAGE]: stage } as const);
 }
@@ -166,13 +197,78 @@ export function stageOf(middleware: unknown): MountedStage | undefined {
 }
 
 /** Remembers the observers for each `sessionStore()` in front. */
-function inheriting(own: CommonConfig): Stage['observersBehind'] {
+export function inheriting(own: CommonConfig): Stage['observersBehind'] {
   const behind = new WeakMap<Observers, Observers>();
   return (others) => {
     const known = behind.get(others) ?? observersOf(own, others);
     behind.set(others, known);
     return known;
   };
+}
+
+/** The middlewares on the route of a request, as Express keeps them. */
+function stagesOnRoute(req: IncomingMessage): readonly MountedStage[] {
+  const { route } = req as { route?: { stack?: readonly { handle?: unknown }[] } };
+  if (!Array.isArray(route?.stack)) return [];
+  const known = stagesByRoute.get(route);
+  if (known !== undefined) return known;
+  const stages = route.stack.flatMap(({ handle }) => stageOf(handle) ?? []);
+  stagesByRoute.set(route, stages);
+  return stages;
+}
+
+const stagesByRoute = new WeakMap<object, readonly MountedStage[]>();
+const watched = new Note<object, object>();
+
+/** Lets the request pass as it is, where the stage only watches. What fails holds nothing up. */
+function watchInNode(
+  stage: MountedStage,
+  req: IncomingMessage,
+  res: ServerResponse,
+  next: () => void,
+  enter: () => void,
+): void {
+  const { onError } = stage.observers;
+  const notes = watched.of(req) ?? {};
+  const request = { req, stages: stagesOnRoute(req), notes };
+  const see: See = (limits, tell, makeWatcher) =>
+    after(seeRequest(req, limits), (seen) => watchResponse(res, makeWatcher(seen), limits, tell));
+  const pass = (isWatching: boolean): void => {
+    if (!isWatching) {
+      enter();
+      return;
+    }
+    watched.put(req, notes);
+    // Ways of HTTP/2 are none of ours.
+    if (stage.watch === undefined || req.httpVersionMajor > 1) {
+      next();
+      return;
+    }
+    const begun = startWatching(stage, request, see);
+    if (isPromise(begun)) void begun.catch(onError).then(next);
+    else next();
+  };
+  let watches: MaybePromise<boolean>;
+  try {
+    watches = stage.watches?.(request) ?? false;
+  } catch (error) {
+    onError(error);
+    watches = false;
+  }
+  if (!isPromise(watches)) pass(watches);
+  else
+    void watches.then(pass, (error) => {
+      onError(error);
+      enter();
+    });
+}
+
+function startWatching(stage: MountedStage, request: WatchedBy, see: See): MaybePromise<void> {
+  try {
+    return stage.watch?.(request, see);
+  } catch (error) {
+    stage.observers.onError(error);
+  }
 }
 
 /** Calls `next` in the same tick, unless the body must be read or the stage has to wait. */

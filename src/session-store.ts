@@ -7,6 +7,7 @@ import {
   commonShape,
   type Middleware,
   observersOf,
+  type WatchedBy,
   withExchange,
 } from './middleware.ts';
 import type { NotificationBus } from './notify/bus.ts';
@@ -20,6 +21,7 @@ import { resolveStore } from './stores/adapt.ts';
 import { isMemoryStore, memoryStore } from './stores/memory.ts';
 import type { StateStore } from './stores/store.ts';
 import type { Enter } from './wire/exchange.ts';
+import { after, type MaybePromise } from './wire/task-line.ts';
 
 /** Options of {@link sessionStore}. */
 export interface SessionStoreOptions extends CommonOptions {
@@ -41,6 +43,12 @@ export interface SessionStoreOptions extends CommonOptions {
    * 400. Default `refuse`.
    */
   withoutSession?: 'refuse' | 'pass' | undefined;
+  /**
+   * `false`: each request passes as it is, and gates that observe behind it find their runs. Give
+   * it where `sessionStore()` and `fsmGate()` stand on no route of Express together, as with
+   * `app.use()`. Default: so where all gates behind it on its route have `enforce: false`.
+   */
+  enforce?: boolean | undefined;
   /**
    * Names the caller, however the app authenticates; `undefined` for an anonymous one. A session
    * answers only to the principal that began it. Default: issuer and subject of `req.auth`, or with
@@ -163,6 +171,7 @@ const optionsSchema = lazyOptions(() => ({
   maxSessionsPerPrincipal: z._default(z.int().check(z.minimum(1)), 1_000),
   clientOf: z.optional(functionOption<ClientOf>()),
   withoutSession: z._default(z.enum(['refuse', 'pass']), 'refuse'),
+  enforce: z.optional(z.boolean()),
   maxSessionsPerClient: z._default(z.int().check(z.minimum(1)), 1_000),
   maxHeldPerCaller: z._default(z.int().check(z.minimum(1)), 100),
   maxHeld: z._default(z.int().check(z.minimum(2)), 10_000),
@@ -208,6 +217,7 @@ export function sessionStore(options?: SessionStoreOptions): SessionMiddleware {
     return sessions.enter(exchange);
   };
   const middleware = withExchange(config, enter, {
+    watches: (request) => watchesAll(config.enforce, sessions, request),
     assertBehind(earlier) {
       // stateSync() may stand in front: it needs no run.
       if (earlier.some((stage) => stage.assertBehind !== undefined)) throw misplaced();
@@ -218,6 +228,27 @@ export function sessionStore(options?: SessionStoreOptions): SessionMiddleware {
       sessions.shutDown(parseOptions('close()', closeSchema, given).drainMs),
     [SESSIONS]: sessions,
   } as const);
+}
+
+/**
+ * Whether all gates behind it let a request pass as it is. Those find the sessions in the request's
+ * notes.
+ */
+function watchesAll(
+  enforce: boolean | undefined,
+  sessions: Sessions,
+  { stages, notes, req }: WatchedBy,
+): MaybePromise<boolean> {
+  const gates = stages.filter(({ gate }) => gate !== undefined);
+  if (enforce === true || (gates.length === 0 && enforce === undefined)) return false;
+  Object.assign(notes, { sessions });
+  let all: MaybePromise<boolean> = true;
+  for (const each of gates)
+    all = after(all, (so) => so && (each.watches?.({ stages, notes, req }) ?? false));
+  return after(all, (so) => {
+    if (!so) Object.assign(notes, { sessions: undefined });
+    return so;
+  });
 }
 
 /** The sessions of a middleware, for what moves runs outside of a request. */

@@ -71,7 +71,7 @@ export interface FollowedCall {
 }
 
 /** A call that has started, and not ended. */
-interface OpenCall {
+export interface OpenCall {
   readonly call: FollowedCall;
   readonly binding: CallBinding;
   readonly isStep: boolean;
@@ -297,6 +297,15 @@ export class FollowedRun {
       this.#workflow.isOrder || past.ledger.keeps(this.#workflow.keyOf(call.asked.tool));
     if (!isKept) return undefined;
     return { ...(found === undefined || 'reason' in found ? none : found), grantedAt: now };
+  }
+
+  /** A call that is under way, to end it once more after {@link standAt}. */
+  open(number: number): OpenCall | undefined {
+    return this.#open.get(number);
+  }
+
+  reopen(number: number, open: OpenCall): void {
+    this.#open.set(number, open);
   }
 
   /** Says of a call that was let through what its guards say, once they have answered. */

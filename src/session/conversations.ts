@@ -138,7 +138,7 @@ export class Conversations {
    * the app's functions, whose errors name no run.
    */
   namesIn(
-    { req, requests }: Exchange,
+    { req, requests }: Pick<Exchange, 'req' | 'requests'>,
     identity: Identity,
     isSession: boolean,
   ): RequestNames | undefined {

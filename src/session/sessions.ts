@@ -8,6 +8,7 @@ import type { NotificationBus } from '../notify/bus.ts';
 import { HeldStreams, Relay } from '../notify/relay.ts';
 import { leftRunning, Turns } from '../step/turns.ts';
 import type { ClientInfo, OpenResult, RunRecord, SessionRecord } from '../stores/store.ts';
+import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import {
   type Era,
@@ -74,6 +75,13 @@ const MOST_HINTS = 2;
 /** How often a process tells of unknown sessions at most, in milliseconds. */
 const UNKNOWN_EACH_MS = 10_000;
 
+/** A request that passes as it is. */
+export interface WatchedRequest {
+  readonly req: RequestPort;
+  readonly messages: readonly Call[];
+  readonly isBatch: boolean;
+}
+
 /** The sessions of one mounted `sessionStore()`. */
 export class Sessions implements SessionKeeper {
   readonly config: SessionsConfig;
@@ -93,6 +101,8 @@ export class Sessions implements SessionKeeper {
   readonly #hasHandles: boolean;
   /** Whether requests without a session may have runs, though they have no id of one. */
   readonly #servesAlone: boolean;
+  /** The sessions that were watched to begin, and that are not saved yet. */
+  readonly #opening = new Map<string, Promise<unknown>>();
   #storeWarning: string | undefined;
   /** The requests that named unknown sessions since the last event about them. */
   #unknown: { readonly requests: number; readonly lost: number; readonly since: number };
@@ -180,6 +190,70 @@ export class Sessions implements SessionKeeper {
       if (found === 'over' || found === 'unknown') return deny(exchange, UNKNOWN_SESSION);
       return this.#enterSession(exchange, found, identity);
     });
+  }
+
+  /**
+   * Finds the runs of a request that passes as it is. Where {@link enter} would deny it, its calls
+   * have no run.
+   */
+  watch({ req, messages, isBatch }: WatchedRequest): MaybePromise<Admission> {
+    const requests = messages.filter(({ kind }) => kind === 'request');
+    let identity = ANONYMOUS;
+    try {
+      identity = this.#callers.identify(req);
+    } catch (error) {
+      this.config.onError(error);
+    }
+    const said = eraOf({ req, messages, isBatch });
+    const era = said === 'stateless' ? said : 'session';
+    const id = era === 'session' ? requestHeader(req, SESSION_HEADER) : undefined;
+    const names = this.#conversations?.namesIn({ req, requests }, identity, id !== undefined);
+    const admit = (session: LiveSession, isSessions: boolean): Admission => {
+      const caller = { era, identity, session, actor: identity.binding } as const;
+      const own = isSessions
+        ? new Run(session.run, this.#keeper, caller, { isSessions })
+        : undefined;
+      return new Admission(this, this.#keeper, caller, own, names);
+    };
+    const first = messages[0]?.message;
+    const info = first?.at('params', '_meta', META_CLIENT) ?? first?.at('params', 'clientInfo');
+    const alone = (): Admission => admit(newScope(clientInfoIn(info)), false);
+    if (id === undefined || !/^[\x21-\x7e]+$/.test(id)) return alone();
+    const known = this.#known(id, identity);
+    if (known !== undefined) return admit(known, true);
+    const find = async (): Promise<Admission> => {
+      await this.#opening.get(id);
+      const session = this.#known(id, identity);
+      if (session !== undefined) return admit(session, true);
+      const found = await this.#find(id, identity, req);
+      return typeof found === 'string' ? alone() : admit(found.session, true);
+    };
+    return find();
+  }
+
+  /** Whether some run is that of a session, so that an `initialize` needs an id. */
+  get needsIds(): boolean {
+    return this.config.keys.some(({ kind }) => kind === 'session');
+  }
+
+  /** Opens a session whose `initialize` has passed as it is. Never rejects. */
+  watchOpened(id: string, minted: boolean, { req, messages }: WatchedRequest): void {
+    const identity = this.watch({ req, messages, isBatch: false });
+    const clientInfo = clientInfoIn(messages[0]?.message.at('params', 'clientInfo'));
+    const opened = Promise.resolve(identity)
+      .then(({ identity: { principal, binding } }) => {
+        const client = clientNamed(this.config.clientOf, req);
+        const caller = { principal, binding, client, clientInfo, from: undefined };
+        return this.open(id, caller, minted);
+      })
+      .catch(this.config.onError)
+      .finally(() => this.#opening.delete(id));
+    this.#opening.set(id, opened);
+  }
+
+  /** A client has ended its session by a DELETE that has passed as it is. Never rejects. */
+  watchEnded({ session }: Admission): void {
+    if (session.run !== '') void this.close(session, 'session').catch(this.config.onError);
   }
 
   async open(

@@ -217,6 +217,8 @@ function readStream(req: IncomingMessage, limit: number): MaybePromise<Buffer | 
         size += bytes.length;
       }
       if (size > limit) {
+        // A witness lets it pass unread.
+        putBack(req, Buffer.concat(chunks));
         finish(tooLarge(limit));
       } else if (req.complete && size > 0) {
         // In this very tick: Node is about to emit `end`, and does not where there are bytes again.

@@ -35,6 +35,8 @@ export interface Envelope {
   readonly failures?: { readonly [tool: string]: number };
   /** The run's facts, as rules ask for them. */
   readonly 'mcp-interlock/facts'?: Json;
+  /** Of a run that a gate does not enforce, or only in part. */
+  readonly 'mcp-interlock/observed'?: Json;
 }
 
 /** The members of an envelope to make. Those that are `undefined` are left out. */

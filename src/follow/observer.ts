@@ -1,0 +1,408 @@
+/**
+ * Judges the calls of runs that a gate does not enforce, behind them and never on their way. Hides
+ * in which order they are judged, where a followed run is kept, and what is counted.
+ */
+import { digestOf } from '../digest.ts';
+import type { RefusalReason } from '../events.ts';
+import type { GateConfig } from '../gate/config.ts';
+import {
+  type AskedCall,
+  argumentFault,
+  askedCall,
+  notedOf,
+  refusedByGuards,
+} from '../gate/consult.ts';
+import { beginningOf, storedIn } from '../gate/standing.ts';
+import { newToken } from '../names.ts';
+import { isTable } from '../options.ts';
+import type { Run } from '../session/run.ts';
+import { moveTo, type Outcome, type StepMove } from '../step/outcome.ts';
+import type { ClaimView, FsmSnapshot, Json, UnsettledStep } from '../stores/store.ts';
+import type { Call } from '../wire/call.ts';
+import { isObject, isRequestId } from '../wire/json-rpc.ts';
+import { openContext, sealContext } from '../workflow/envelope.ts';
+import { NOTHING } from '../workflow/facts.ts';
+import { partsToTell } from '../workflow/rule-words.ts';
+import type { Workflow } from '../workflow/workflow.ts';
+import {
+  type Followed,
+  type FollowedCall,
+  FollowedRun,
+  type FollowedVerdict,
+  type Guarded,
+} from './followed-run.ts';
+import { Observations } from './observations.ts';
+
+/** How many calls may wait to be judged. Beyond that they pass unjudged. */
+const MOST_WAITING = 10_000;
+/** How often a run that others move too is read again. */
+const MOST_TRIES = 8;
+
+/** What a handler changed through `currentStep()` while its call was observed. */
+export interface HandlersWord {
+  /** Its outcome is unknown. */
+  isUnknown: boolean;
+  changes: ((context: Json | undefined) => Json | undefined)[];
+}
+
+/** A call that is under way, for its end. */
+export interface ObservedCall {
+  readonly word: HandlersWord;
+  /** @param outcome `undefined`: no answer was seen */
+  ended(outcome: Outcome | undefined): void;
+  /** The call was never forwarded. */
+  dropped(): void;
+}
+
+/** What is kept beside the snapshot of a run that a gate does not enforce. */
+interface Mark {
+  readonly strayed?: true;
+  readonly held?: ClaimView;
+  readonly unsettled?: readonly UnsettledStep[];
+  /** Whether a call of it would have been refused. */
+  readonly refused?: true;
+}
+
+/** One run while calls of it are judged. */
+interface Entry {
+  last: Promise<void>;
+  followed: FollowedRun | undefined;
+  /** The version that the store has. */
+  version: number;
+  wasRefused: boolean;
+  /** Whether the store knows that. */
+  isRefusalSaved: boolean;
+  /** Calls that were taken in, and are not over. */
+  calls: number;
+}
+
+/** Judges the calls of one mounted gate. */
+export class Observer {
+  readonly seen: Observations;
+  readonly #config: GateConfig;
+  readonly #runs = new Map<string, Entry>();
+  #waiting = 0;
+  #number = 0;
+
+  constructor(config: GateConfig) {
+    this.#config = config;
+    this.seen = observationsOf(config.workflow, () => config.clock.now());
+  }
+
+  /** Takes in a call that has come. `undefined` where it is not judged. */
+  started(incoming: Call, run: Run | { readonly advice: string }): ObservedCall | undefined {
+    const { workflow, clock } = this.#config;
+    const tool = incoming.named;
+    if (typeof tool !== 'string' || !workflow.isBound(tool)) return undefined;
+    if (!('run' in run)) {
+      this.seen.passed('no-run');
+      return undefined;
+    }
+    if (this.#waiting >= MOST_WAITING) {
+      this.seen.passed('crowded');
+      return undefined;
+    }
+    const number = ++this.#number;
+    const entry = this.#entryOf(run.run);
+    const word: HandlersWord = { isUnknown: false, changes: [] };
+    const now = clock.now();
+    let isOver = false;
+    entry.calls += 1;
+    this.#queue(entry, run, () => this.#start(entry, number, incoming, tool, run, now));
+    const over = (task: () => Promise<void> | void): void => {
+      if (isOver) return;
+      isOver = true;
+      this.#queue(entry, run, async () => {
+        try {
+          await task();
+        } finally {
+          entry.calls -= 1;
+        }
+      });
+    };
+    return {
+      word,
+      ended: (outcome) => {
+        const at = clock.now();
+        const unknown = { kind: 'unknown', result: undefined, error: undefined } as const;
+        const read = outcome === undefined || word.isUnknown ? unknown : outcome;
+        over(() => this.#end(entry, number, run, read, word, at));
+      },
+      dropped: () => over(() => entry.followed?.dropped(number)),
+    };
+  }
+
+  /** Resolves once all calls that were taken in so far are judged. */
+  async idle(): Promise<void> {
+    while (this.#runs.size > 0) await Promise.all([...this.#runs.values()].map(({ last }) => last));
+  }
+
+  #entryOf(run: string): Entry {
+    const known = this.#runs.get(run);
+    if (known !== undefined) return known;
+    const entry: Entry = {
+      ...{ last: Promise.resolve(), followed: undefined, version: 0 },
+      ...{ wasRefused: false, isRefusalSaved: false, calls: 0 },
+    };
+    this.#runs.set(run, entry);
+    return entry;
+  }
+
+  /** One after another for each run. Nothing waits for it, so it must not reject. */
+  #queue(entry: Entry, { run }: Run, task: () => Promise<void> | void): void {
+    this.#waiting += 1;
+    const next = entry.last.then(task).catch((error: unknown) => {
+      this.seen.passed('unreadable');
+      this.#config.onError(error);
+    });
+    entry.last = next;
+    void next.then(() => {
+      this.#waiting -= 1;
+      if (entry.last === next && entry.calls === 0) this.#runs.delete(run);
+    });
+  }
+
+  async #start(
+    entry: Entry,
+    number: number,
+    incoming: Call,
+    tool: string,
+    run: Run,
+    now: number,
+  ): Promise<void> {
+    if (entry.followed === undefined || entry.followed.isIdle) {
+      const found = await this.#read(run);
+      if (found === undefined) {
+        entry.followed = undefined;
+        this.seen.passed('no-run');
+        return;
+      }
+      entry.followed = new FollowedRun(this.#config, run, found.at);
+      entry.version = found.at.snapshot.version ?? 0;
+      entry.wasRefused = found.wasRefused;
+      entry.isRefusalSaved = found.wasRefused;
+      if (!found.isMarked) this.seen.begun(now);
+    }
+    const { followed } = entry;
+    const call = this.#callOf(incoming, tool, run);
+    let guarded: Guarded | undefined;
+    let verdict = followed.started(number, call, now, (given) => {
+      guarded = given;
+    });
+    if (guarded !== undefined) {
+      const { standing, binding } = guarded;
+      const why = await refusedByGuards(this.#config, binding.guards, standing, call.asked);
+      if (why !== undefined) {
+        followed.refusedByGuard(number);
+        const reason = why.reason as RefusalReason;
+        verdict = { says: 'refused', reason, state: standing.state, parts: [] };
+      }
+    }
+    this.#tell(entry, followed, verdict, incoming, tool, run, now);
+  }
+
+  #callOf(incoming: Call, tool: string, run: Run): FollowedCall {
+    const { workflow, listed } = this.#config;
+    const asked: AskedCall = askedCall(incoming, tool, run);
+    const noted = workflow.rules.ledger === undefined ? NOTHING : notedOf(this.#config, asked);
+    const { args, exactArguments, id } = incoming;
+    const digest = digestOf(incoming.sentArguments ?? {});
+    const requestId = isRequestId(id) ? id : undefined;
+    const note = { tool, digest, actor: run.actor, requestId, workflowVersion: workflow.version };
+    return {
+      asked,
+      digest,
+      note,
+      args: { args: isObject(args) ? args : {}, argsText: exactArguments?.text },
+      noted: 'reason' in noted ? NOTHING : noted,
+      isFaulty: 'reason' in noted || argumentFault(incoming, asked.args) !== undefined,
+      uncertain: listed.uncertainOf(tool),
+    };
+  }
+
+  #tell(
+    entry: Entry,
+    followed: FollowedRun,
+    verdict: FollowedVerdict,
+    incoming: Call,
+    tool: string,
+    { run: runKey, actor }: Run,
+    now: number,
+  ): void {
+    const { workflow, events } = this.#config;
+    const { strayed } = followed.at;
+    this.seen.judged(verdict, strayed);
+    if (verdict.says !== 'refused') return;
+    const { reason, state } = verdict;
+    const parts = partsToTell(verdict.parts);
+    this.seen.refused(
+      { tool: workflow.keyOf(tool), reason, state, parts, at: now, runKey },
+      {
+        isFirst: !entry.wasRefused && !strayed,
+        strayed,
+      },
+    );
+    entry.wasRefused = true;
+    if (!events.isOn) return;
+    const { id: requestId, number: call } = incoming;
+    const way = wayTo(workflow, followed, tool, incoming);
+    const told = { workflow: workflow.id, tool, reason, state, requestId, call, actor };
+    events.publish({ type: 'call.refused', ...told, runKey, enforced: false, way });
+  }
+
+  async #end(
+    entry: Entry,
+    number: number,
+    run: Run,
+    outcome: Outcome,
+    { changes }: HandlersWord,
+    now: number,
+  ): Promise<void> {
+    const { followed } = entry;
+    const open = followed?.open(number);
+    if (followed === undefined || open === undefined) return;
+    const { workflow, store, clock } = { ...this.#config, store: run.store };
+    for (let tries = 0; tries < MOST_TRIES; tries++) {
+      const before = followed.at;
+      const move = followed.ended(number, outcome, now);
+      const isSame = followed.at === before && before.snapshot.version === entry.version;
+      if (isSame && entry.isRefusalSaved === entry.wasRefused) return;
+      const { snapshot } = followed.at;
+      const position = changed(workflow, snapshot, changes);
+      const sealed = withMark(position, markOf(followed.at, entry.wasRefused));
+      const answer = await store.record({
+        ...{ run: run.run, workflow: workflow.id, token: newToken(), from: entry.version },
+        ...{ create: run.create, ttlMs: run.ttlMs, snapshot: sealed },
+        initial: { ...workflow.start, updatedAt: clock.now() },
+        trail: (move ?? stayed(workflow, before.snapshot, open.call.note, outcome)).trail,
+      });
+      if (answer.status === 'unknown') return;
+      if (answer.status === 'recorded') {
+        entry.version = answer.version;
+        entry.isRefusalSaved = entry.wasRefused;
+        const version = answer.version;
+        followed.standAt({ ...followed.at, snapshot: { ...snapshot, ...sealed, version } });
+        return;
+      }
+      // Another process has moved the run: the same again from where it stands now.
+      followed.standAt(followedOf(answer.snapshot).at);
+      entry.version = answer.snapshot.version ?? 0;
+      followed.reopen(number, open);
+    }
+    throw new Error(`others moved the run ${MOST_TRIES} times meanwhile`);
+  }
+
+  /** The run as its store has it; `undefined` where there is none. */
+  async #read(run: Run): Promise<Found | undefined> {
+    const { workflow } = this.#config;
+    const record = await run.store.read(run.run, run.ttlMs, workflow.id);
+    if ((record === undefined || record.sessionEnded) && run.create === undefined) return undefined;
+    const stored = storedIn(record, workflow.id);
+    if (stored !== undefined) {
+      const found = followedOf(stored.snapshot);
+      const { claim } = stored;
+      // What was enforced and is held stays so.
+      const isHeld = claim !== undefined && !claim.live && claim.uncertain === 'hold';
+      return isHeld ? { ...found, at: { ...found.at, held: claim } } : found;
+    }
+    const beginning = await beginningOf(this.#config, run)?.();
+    const start = workflow.begunWith(workflow.start, beginning ?? {});
+    const at = { snapshot: { ...start, updatedAt: 0, version: 0 }, strayed: false, unsettled: [] };
+    return { at, isMarked: false, wasRefused: false };
+  }
+}
+
+/** A run as it was found. */
+interface Found {
+  readonly at: Followed;
+  /** Whether some process has observed it before. */
+  readonly isMarked: boolean;
+  readonly wasRefused: boolean;
+}
+
+/** What is kept in the context of a run that is observed. */
+const MARK = 'mcp-interlock/observed';
+
+/** Whether a run is one that no gate enforces. */
+export function isObserved({ context }: Pick<FsmSnapshot, 'context'>): boolean {
+  return openContext(context)[MARK] !== undefined;
+}
+
+/** What a store has may be anything. */
+function followedOf(snapshot: FsmSnapshot): Found {
+  const mark = openContext(snapshot.context)[MARK];
+  const { strayed, held, unsettled, refused } = (isTable(mark) ? mark : {}) as Mark;
+  const at: Followed = {
+    snapshot,
+    strayed: strayed === true,
+    ...(isTable(held) && { held }),
+    unsettled: Array.isArray(unsettled) ? unsettled : [],
+  };
+  return { at, isMarked: mark !== undefined, wasRefused: refused === true };
+}
+
+function markOf({ strayed, held, unsettled }: Followed, wasRefused: boolean): Mark {
+  return {
+    ...(strayed && { strayed }),
+    ...(held !== undefined && { held }),
+    ...(unsettled.length > 0 && { unsettled }),
+    ...(wasRefused && { refused: true }),
+  };
+}
+
+function withMark(
+  { state, context }: Pick<FsmSnapshot, 'state' | 'context'>,
+  mark: Mark,
+): Pick<FsmSnapshot, 'state' | 'context'> {
+  const sealed = { ...openContext(context), [MARK]: mark as unknown as Json };
+  return { state, ...sealContext(sealed) };
+}
+
+/** The snapshot with what its call's handler has changed. */
+function changed(
+  workflow: Workflow,
+  snapshot: FsmSnapshot,
+  changes: HandlersWord['changes'],
+): Pick<FsmSnapshot, 'state' | 'context'> {
+  return changes.reduce<Pick<FsmSnapshot, 'state' | 'context'>>(
+    (at, change) => workflow.withData(at, change(workflow.dataOf(at))),
+    snapshot,
+  );
+}
+
+/** The trail's entry of a call after which the run stays where it is. */
+function stayed(
+  workflow: Workflow,
+  snapshot: FsmSnapshot,
+  note: FollowedCall['note'],
+  { kind }: Outcome,
+): StepMove {
+  const said = { event: null, outcome: kind } as const;
+  return moveTo(workflow, snapshot, { position: snapshot, actions: [] }, said, note);
+}
+
+/** The tools by which the call would have been allowed. */
+function wayTo(
+  workflow: Workflow,
+  { at }: FollowedRun,
+  tool: string,
+  { args }: Call,
+): readonly string[] | undefined {
+  try {
+    const binding = workflow.match(tool, args);
+    return binding && workflow.wayTo(binding.states, at.snapshot).path;
+  } catch {
+    return undefined;
+  }
+}
+
+const observations = new WeakMap<Workflow, Observations>();
+
+/** What this process has observed of a workflow's runs. */
+export function observationsOf(workflow: Workflow, now?: () => number): Observations {
+  const known = observations.get(workflow);
+  if (known !== undefined) return known;
+  const made = new Observations(now ?? Date.now);
+  observations.set(workflow, made);
+  return made;
+}

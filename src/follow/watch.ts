@@ -1,0 +1,204 @@
+/**
+ * Watches the requests of a route whose gates enforce nothing. Hides how a call is joined to its
+ * answer, and that nothing of it happens before the client has what it asked for.
+ */
+
+import { outcomeOf } from '../gate/claimed-call.ts';
+import type { GateConfig } from '../gate/config.ts';
+import { isBoundBy } from '../gate/gates.ts';
+import { newSessionId, SESSION_HEADER } from '../names.ts';
+import type { Admission } from '../session/run.ts';
+import type { Sessions } from '../session/sessions.ts';
+import type { Call } from '../wire/call.ts';
+import type { Exchange } from '../wire/exchange.ts';
+import type { Filter } from '../wire/filter.ts';
+import { isObject, type JsonObject } from '../wire/json-rpc.ts';
+import type { Message } from '../wire/message.ts';
+import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
+import type { ResponseWatcher, SeenHead, SeenRequest } from '../wire/witness.ts';
+import { type ObservedCall, Observer } from './observer.ts';
+
+const observers = new WeakMap<GateConfig, Observer>();
+
+export function observerOf(config: GateConfig): Observer {
+  const known = observers.get(config) ?? new Observer(config);
+  observers.set(config, known);
+  return known;
+}
+
+/** What the middlewares of a route keep with a request that passes as it is. */
+export interface WatchNotes {
+  /** Those of the `sessionStore()` in front. */
+  sessions?: Sessions | undefined;
+  watched?: WatchedRequest;
+}
+
+/** One request that passes as it is, and its response. */
+export class WatchedRequest implements ResponseWatcher {
+  readonly #sessions: Sessions;
+  readonly #seen: SeenRequest;
+  readonly #configs: GateConfig[] = [];
+  readonly #admission: MaybePromise<Admission>;
+  readonly #open = new Map<Call, readonly ObservedCall[]>();
+  #last: MaybePromise<void>;
+  #minted: string | undefined;
+  #adopted: string | undefined;
+
+  constructor(sessions: Sessions, seen: SeenRequest) {
+    this.#sessions = sessions;
+    this.#seen = seen;
+    this.#admission = sessions.watch(seen);
+    this.#last = undefined;
+  }
+
+  /** Another gate of the route observes it too. */
+  add(config: GateConfig): void {
+    if (this.#configs.includes(config)) return;
+    this.#configs.push(config);
+    if (this.#seen.isUnread) observerOf(config).seen.passed('unread');
+    this.#then((admission) => {
+      for (const call of this.#calls) {
+        const observed = startedBy(config, call, admission);
+        if (observed !== undefined)
+          this.#open.set(call, [...(this.#open.get(call) ?? []), observed]);
+      }
+    });
+  }
+
+  get #calls(): readonly Call[] {
+    return this.#seen.messages.filter(
+      ({ kind, method }) => kind === 'request' && method === 'tools/call',
+    );
+  }
+
+  get #isHandshake(): boolean {
+    return this.#seen.messages[0]?.method === 'initialize';
+  }
+
+  onHead(head: SeenHead): void {
+    if (!this.#isHandshake || head.status >= 300) return;
+    this.#adopted = head.get(SESSION_HEADER);
+    if (this.#adopted !== undefined || !this.#sessions.needsIds) return;
+    this.#minted = newSessionId();
+    head.add(SESSION_HEADER, this.#minted);
+    exposeSession(head);
+  }
+
+  onMessage(message: Message): void {
+    const { id, result, method } = message.value;
+    if (method !== undefined) return;
+    if (isObject(result)) {
+      this.#noteHandshake(id);
+      if (Array.isArray(result.tools)) this.#noteTools(result);
+    }
+    const call = this.#calls.find((each) => each.id === id);
+    if (call === undefined) return;
+    this.#then(() => {
+      for (const each of this.#open.get(call) ?? []) each.ended(outcomeOf(message));
+      this.#open.delete(call);
+    });
+  }
+
+  onEnd(): void {
+    if (this.#seen.req.method === 'DELETE')
+      this.#then((admission) => this.#sessions.watchEnded(admission));
+    this.#then(() => {
+      for (const observed of this.#open.values())
+        for (const each of observed) each.ended(undefined);
+      this.#open.clear();
+    });
+  }
+
+  #noteHandshake(id: unknown): void {
+    const opened = this.#adopted ?? this.#minted;
+    if (!this.#isHandshake || id !== this.#seen.messages[0]?.id || opened === undefined) return;
+    this.#sessions.watchOpened(opened, this.#adopted === undefined, this.#seen);
+  }
+
+  /** What the server's own list says of its tools: which may be repeated, and which are missing. */
+  #noteTools({ tools, nextCursor }: JsonObject): void {
+    if (!Array.isArray(tools)) return;
+    for (const { listed, warnOnce } of this.#configs)
+      listed.note(tools, undefined, nextCursor === undefined, warnOnce);
+  }
+
+  /** Behind all that was to be done before. */
+  #then(task: (admission: Admission) => void): void {
+    const next = after(this.#last, () => after(this.#admission, task));
+    this.#last = isPromise(next)
+      ? next.catch((error: unknown) => this.#configs[0]?.onError(error))
+      : undefined;
+  }
+}
+
+/** The same in a request that other gates of its route may change. */
+export class ObservedCalls implements Filter {
+  readonly stage = 'gate';
+  readonly #open: Map<Call, ObservedCall>;
+
+  private constructor(open: Map<Call, ObservedCall>) {
+    this.#open = open;
+  }
+
+  /** Joins the exchange, where it has calls that the gate judges. */
+  static join(config: GateConfig, exchange: Exchange, admission: Admission): void {
+    const open = new Map<Call, ObservedCall>();
+    for (const call of exchange.forwardable) {
+      if (call.method !== 'tools/call' || call.kind !== 'request') continue;
+      const tool = call.named;
+      if (typeof tool !== 'string' || !isBoundBy(config, tool, exchange, admission)) continue;
+      const observed = startedBy(config, call, admission);
+      if (observed !== undefined) open.set(call, observed);
+    }
+    if (open.size > 0) exchange.join(new ObservedCalls(open));
+  }
+
+  wants(): boolean {
+    return this.#open.size > 0;
+  }
+
+  onMessage(message: Message): void {
+    const { id, method } = message.value;
+    if (method !== undefined) return;
+    for (const [call, observed] of this.#open) {
+      if (call.id !== id) continue;
+      this.#open.delete(call);
+      observed.ended(outcomeOf(message));
+    }
+  }
+
+  onEnd(): JsonObject[] {
+    this.onClose();
+    return [];
+  }
+
+  onUnreadable(): void {
+    this.onClose();
+  }
+
+  async onNotForwarded(): Promise<void> {
+    for (const observed of this.#open.values()) observed.dropped();
+    this.#open.clear();
+  }
+
+  onClose(): void {
+    for (const [call, observed] of this.#open)
+      if (call.isForwardable) observed.ended(undefined);
+      else observed.dropped();
+    this.#open.clear();
+  }
+}
+
+function startedBy(config: GateConfig, call: Call, admission: Admission): ObservedCall | undefined {
+  return observerOf(config).started(call, admission.runOf(call));
+}
+
+/** A page reads our header of another origin's answer only where that one says so. */
+function exposeSession(head: SeenHead): void {
+  if (head.get('access-control-allow-origin') === undefined) return;
+  const exposed = head.get('access-control-expose-headers') ?? '';
+  const names = exposed.toLowerCase().split(/\s*,\s*/);
+  if (exposed === '*' || names.includes(SESSION_HEADER)) return;
+  const all = exposed === '' ? 'Mcp-Session-Id' : `${exposed}, Mcp-Session-Id`;
+  head.add('access-control-expose-headers', all);
+}

@@ -1,0 +1,276 @@
+/**
+ * Sees a request and its response on their way, and changes nothing of either. Hides how bytes are
+ * copied, unpacked and read behind them.
+ */
+import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import * as zlib from 'node:zlib';
+import { NOTHING, RequestBody } from './body.ts';
+import { type Call, readCalls } from './call.ts';
+import { isJsonType, type RequestPort } from './headers.ts';
+import { type Message, Payload } from './message.ts';
+import { parseSseEvent, SseSplitter, withoutByteOrderMark } from './sse.ts';
+import { after, type MaybePromise } from './task-line.ts';
+
+/** How much a witness holds in memory. What is larger passes unread. */
+export interface WitnessLimits {
+  readonly maxBodyBytes: number;
+  readonly maxBatch: number;
+  readonly maxMessageBytes: number;
+}
+
+/** A request as it came. */
+export interface SeenRequest {
+  readonly req: RequestPort;
+  /** None where it has no body, or one that was not read. */
+  readonly messages: readonly Call[];
+  readonly isBatch: boolean;
+  /** Whether it has a body that could not be read, or is too large. */
+  readonly isUnread: boolean;
+}
+
+/** Hears of the response to a request. What it throws goes to the witness's `onError`. */
+export interface ResponseWatcher {
+  /** The upstream has given its status and headers, and they are about to be sent. */
+  onHead?(head: SeenHead): void;
+  /** A message of the response has gone out. */
+  onMessage(message: Message): void;
+  /** The response is over. `isRead`: all of it was read. */
+  onEnd(isRead: boolean): void;
+}
+
+/** The head of a response. A header that the upstream has not set may be added. */
+export interface SeenHead {
+  readonly status: number;
+  get(name: string): string | undefined;
+  add(name: string, value: string): void;
+}
+
+/**
+ * Reads the body of a request, which the next reader finds unread. At once where the body was read
+ * before.
+ */
+export function seeRequest(
+  req: IncomingMessage,
+  { maxBodyBytes, maxBatch }: WitnessLimits,
+): MaybePromise<SeenRequest> {
+  if (req.method !== 'POST') return { req, messages: [], isBatch: false, isUnread: false };
+  return after(RequestBody.read(req, maxBodyBytes), (body) => {
+    const unread = { req, messages: [], isBatch: false, isUnread: true };
+    if (body === 'aborted' || 'status' in body) return unread;
+    const calls = readCalls(body, maxBatch);
+    return 'status' in calls ? unread : { req, ...calls, isUnread: false };
+  });
+}
+
+/** Shows the response to a watcher. It goes its own way, in the same pieces at the same time. */
+export function watchResponse(
+  res: ServerResponse,
+  watcher: ResponseWatcher,
+  limits: WitnessLimits,
+  onError: (error: unknown) => void,
+): void {
+  const copy = new ResponseCopy(watcher, limits.maxMessageBytes, onError);
+  const { writeHead, write, end } = res;
+  res.writeHead = function (this: ServerResponse, ...given: unknown[]) {
+    copy.head(headOf(res, given));
+    return Reflect.apply(writeHead, this, given) as ServerResponse;
+  } as typeof writeHead;
+  res.write = function (this: ServerResponse, ...given: unknown[]) {
+    const goesOn = Reflect.apply(write, this, given) as boolean;
+    copy.push(bytesOf(given));
+    return goesOn;
+  } as typeof write;
+  res.end = function (this: ServerResponse, ...given: unknown[]) {
+    // Where the head was not given before, Node gives it now.
+    const ended = Reflect.apply(end, this, given) as ServerResponse;
+    copy.push(bytesOf(given));
+    copy.end(true);
+    return ended;
+  } as typeof end;
+  res.once('close', () => copy.end(res.writableEnded));
+}
+
+/** The same for a response of the Fetch API, of which one copy of the body is read. */
+export function watchFetched(
+  response: Response,
+  watcher: ResponseWatcher,
+  limits: WitnessLimits,
+  onError: (error: unknown) => void,
+): Response {
+  const copy = new ResponseCopy(watcher, limits.maxMessageBytes, onError);
+  const headers = new Headers(response.headers);
+  copy.head({
+    status: response.status,
+    get: (name) => headers.get(name) ?? undefined,
+    add: (name, value) => headers.set(name, value),
+  });
+  const { status, statusText, body } = response;
+  if (body === null) {
+    copy.end(true);
+    return new Response(null, { status, statusText, headers });
+  }
+  const seen = body.pipeThrough(
+    new TransformStream<Uint8Array, Uint8Array>({
+      transform(chunk, controller) {
+        controller.enqueue(chunk);
+        copy.push(Buffer.from(chunk));
+      },
+      flush: () => copy.end(true),
+      // Not in all types yet: the reader has left.
+      ...({ cancel: () => copy.end(false) } as object),
+    }),
+  );
+  return new Response(seen, { status, statusText, headers });
+}
+
+/** A copy of a response, as far as it is read. */
+class ResponseCopy {
+  readonly #watcher: ResponseWatcher;
+  readonly #most: number;
+  readonly #onError: (error: unknown) => void;
+  #kind: 'none' | 'json' | 'events' | undefined;
+  #unpacked: zlib.Gunzip | zlib.BrotliDecompress | zlib.Inflate | undefined;
+  #splitter = new SseSplitter();
+  #chunks: Buffer[] = [];
+  #bytes = 0;
+  #isFirstEvent = true;
+  #isRead = true;
+  #isOver = false;
+  #isFinished = false;
+
+  constructor(watcher: ResponseWatcher, most: number, onError: (error: unknown) => void) {
+    this.#watcher = watcher;
+    this.#most = most;
+    this.#onError = onError;
+  }
+
+  head(head: SeenHead): void {
+    if (this.#kind !== undefined) return;
+    const type = head.get('content-type');
+    const isEvents = type?.toLowerCase().startsWith('text/event-stream') === true;
+    this.#kind = isEvents ? 'events' : isJsonType(type) ? 'json' : 'none';
+    this.#guard(() => this.#watcher.onHead?.(head));
+    const encoding = head.get('content-encoding')?.toLowerCase() ?? 'identity';
+    if (encoding === 'identity' || this.#kind === 'none') return;
+    const make = UNPACKERS[encoding];
+    if (make === undefined) {
+      this.#giveUp();
+      return;
+    }
+    this.#unpacked = make();
+    this.#unpacked.on('data', (bytes: Buffer) => this.#read(bytes));
+    this.#unpacked.on('error', () => this.#giveUp());
+    this.#unpacked.on('end', () => this.#finish());
+  }
+
+  push(bytes: Buffer): void {
+    if (bytes.length === 0 || !this.#isRead || this.#isOver || this.#kind === 'none') return;
+    if (this.#unpacked !== undefined) this.#unpacked.write(Buffer.from(bytes));
+    else this.#read(bytes);
+  }
+
+  /** @param isWhole whether the upstream has ended it */
+  end(isWhole: boolean): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    if (!isWhole) this.#giveUp();
+    if (this.#unpacked !== undefined && this.#isRead) this.#unpacked.end();
+    else this.#finish();
+  }
+
+  #read(bytes: Buffer): void {
+    if (!this.#isRead) return;
+    this.#guard(() => {
+      if (this.#kind === 'events') {
+        for (const block of this.#splitter.push(bytes)) this.#readEvent(block);
+        if (this.#splitter.bufferedBytes > this.#most) this.#giveUp();
+        return;
+      }
+      this.#bytes += bytes.length;
+      if (this.#bytes > this.#most) this.#giveUp();
+      // A copy: the writer may use its memory again.
+      else this.#chunks.push(Buffer.from(bytes));
+    });
+  }
+
+  #readEvent(block: Buffer): void {
+    const { data, type } = parseSseEvent(
+      (this.#isFirstEvent ? withoutByteOrderMark(block) : block).toString(),
+    );
+    this.#isFirstEvent = false;
+    if (data === undefined || type !== 'message') return;
+    this.#tell(Payload.parse(data));
+  }
+
+  #tell(payload: Payload | undefined): void {
+    for (const message of payload?.messages ?? []) this.#watcher.onMessage(message);
+  }
+
+  /** The rest of it passes unread. */
+  #giveUp(): void {
+    this.#isRead = false;
+    this.#chunks = [];
+    this.#unpacked?.removeAllListeners('end');
+    this.#unpacked?.destroy();
+    if (this.#isOver) this.#finish();
+  }
+
+  #finish(): void {
+    if (!this.#isOver || this.#isFinished) return;
+    this.#isFinished = true;
+    this.#guard(() => {
+      if (this.#isRead && this.#kind === 'json')
+        this.#tell(Payload.parse(Buffer.concat(this.#chunks).toString()));
+    });
+    this.#guard(() => this.#watcher.onEnd(this.#isRead));
+  }
+
+  #guard(task: () => void): void {
+    try {
+      task();
+    } catch (error) {
+      this.#onError(error);
+    }
+  }
+}
+
+const UNPACKERS: Readonly<
+  Record<string, () => zlib.Gunzip | zlib.BrotliDecompress | zlib.Inflate>
+> = {
+  gzip: () => zlib.createGunzip(),
+  'x-gzip': () => zlib.createGunzip(),
+  deflate: () => zlib.createInflate(),
+  br: () => zlib.createBrotliDecompress(),
+};
+
+/** The head as `writeHead` is about to give it: its own headers count before those set before. */
+function headOf(res: ServerResponse, [status, ...given]: readonly unknown[]): SeenHead {
+  const headers = given.find((each) => typeof each === 'object' && each !== null);
+  const listed = new Map<string, string>();
+  if (Array.isArray(headers)) {
+    const pairs = Array.isArray(headers[0])
+      ? (headers as [string, unknown][])
+      : headers.flatMap((name, at) => (at % 2 === 0 ? [[name, headers[at + 1]]] : []));
+    for (const [name, value] of pairs) listed.set(String(name).toLowerCase(), String(value));
+  } else {
+    for (const [name, value] of Object.entries((headers ?? {}) as OutgoingHttpHeaders))
+      if (value !== undefined) listed.set(name.toLowerCase(), String(value));
+  }
+  return {
+    status: Number(status),
+    get(name) {
+      const set = res.getHeader(name);
+      return listed.get(name.toLowerCase()) ?? (set === undefined ? undefined : String(set));
+    },
+    add: (name, value) => void res.setHeader(name, value),
+  };
+}
+
+/** The bytes of a chunk that was given to `write` or `end`. */
+function bytesOf([chunk, encoding]: readonly unknown[]): Buffer {
+  if (typeof chunk === 'string')
+    return Buffer.from(chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : 'utf8');
+  if (chunk instanceof Uint8Array)
+    return Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
+  return NOTHING;
+}
