@@ -1,6 +1,6 @@
 import * as z from 'zod/mini';
 import { InterlockError } from './errors.ts';
-import { type Middleware, type MountedStage, stageOf } from './middleware.ts';
+import { type Middleware, type MountedStage, type See, stageOf } from './middleware.ts';
 import {
   functionOption,
   isGate,
@@ -10,7 +10,8 @@ import {
   showValue,
 } from './options.ts';
 import { Exchange } from './wire/exchange.ts';
-import { FetchHost } from './wire/fetch-host.ts';
+import { FetchHost, requestPort, seeFetched } from './wire/fetch-host.ts';
+import { type SeenRequest, watchFetched } from './wire/witness.ts';
 
 /** A handler of the Fetch API. `Rest` is what its host gives it beside the request. */
 export type FetchHandler<Rest extends unknown[] = []> = (
@@ -63,10 +64,53 @@ export function gateFetch<Rest extends unknown[]>(
   return async (request, ...rest) => {
     // A preflight has no body; an OPTIONS with a body is gated.
     if (request.method === 'OPTIONS' && request.body === null) return handler(request, ...rest);
-    const host = new FetchHost(request, await auth(request), stages[0].observers.onError);
-    run(host, stages, (own) => handler(own, ...rest)).catch((error) => host.fail(error));
-    return host.response.made;
+    const by = await auth(request);
+    const { show, left } = await watchInFetch(request, by, stages);
+    const [first, ...others] = left;
+    if (first === undefined) {
+      if (by !== undefined) Object.assign(request, { auth: by });
+      return show(await handler(request, ...rest));
+    }
+    const host = new FetchHost(request, by, first.observers.onError);
+    run(host, [first, ...others], (own) => handler(own, ...rest)).catch((error) =>
+      host.fail(error),
+    );
+    return show(await host.response.made);
   };
+}
+
+type Show = (response: Response) => Promise<Response>;
+
+/**
+ * Lets the stages watch the request that let it pass as it is. What fails holds nothing up.
+ *
+ * @returns the other stages, and what shows the response to those that watch
+ */
+async function watchInFetch(
+  request: Request,
+  auth: unknown,
+  stages: Stages,
+): Promise<{ show: Show; left: readonly MountedStage[] }> {
+  let show: Show = async (response) => response;
+  const left: MountedStage[] = [];
+  const { observers, limits: most } = stages[0];
+  let seen: SeenRequest | undefined;
+  const see: See = async (limits, onError, makeWatcher) => {
+    seen ??= await seeFetched(request, auth, most);
+    const watcher = makeWatcher(seen);
+    const inner = show;
+    show = async (response) => watchFetched(await inner(response), watcher, limits, onError);
+  };
+  const asked = { req: requestPort(request, auth), stages, notes: {} };
+  for (const stage of new Set(stages)) {
+    try {
+      if ((await stage.watches?.(asked)) !== true) left.push(stage);
+      else await stage.watch?.(asked, see);
+    } catch (error) {
+      observers.onError(error);
+    }
+  }
+  return { show, left };
 }
 
 async function run(host: FetchHost, stages: Stages, handle: FetchHandler): Promise<void> {

@@ -15,9 +15,11 @@ import {
 import { beginningOf, storedIn } from '../gate/standing.ts';
 import { newToken } from '../names.ts';
 import { isTable } from '../options.ts';
+import type { CurrentStep, HandlersStep } from '../session/current-step.ts';
 import type { Run } from '../session/run.ts';
+import type { NoRun } from '../session/run-key.ts';
 import { moveTo, type Outcome, type StepMove } from '../step/outcome.ts';
-import type { ClaimView, FsmSnapshot, Json, UnsettledStep } from '../stores/store.ts';
+import type { ClaimView, FsmSnapshot, Json, RunKey, UnsettledStep } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
 import { isObject, isRequestId } from '../wire/json-rpc.ts';
 import { openContext, sealContext } from '../workflow/envelope.ts';
@@ -38,16 +40,51 @@ const MOST_WAITING = 10_000;
 /** How often a run that others move too is read again. */
 const MOST_TRIES = 8;
 
-/** What a handler changed through `currentStep()` while its call was observed. */
-export interface HandlersWord {
-  /** Its outcome is unknown. */
-  isUnknown: boolean;
-  changes: ((context: Json | undefined) => Json | undefined)[];
+type DataChange = (context: Json | undefined) => Json | undefined;
+
+/** A step that is only observed, as its handler sees it: what it says goes to the judge. */
+export class ObservedStep implements HandlersStep {
+  readonly key: RunKey;
+  readonly facade: CurrentStep;
+  readonly isSavedByHandler = false;
+  /** Whether the handler does not know its outcome. */
+  isUnknown = false;
+  isOver = false;
+  readonly changes: DataChange[] = [];
+
+  constructor(workflow: Workflow, run: string, tool: string) {
+    this.key = { run, workflow: workflow.id };
+    const { start } = workflow;
+    let context = workflow.dataOf(start);
+    this.facade = {
+      ...{ run, workflow: workflow.id, tool, state: start.state, idempotencyKey: newToken() },
+      get context() {
+        return context;
+      },
+      update: (change) => {
+        if (this.isOver) throw new Error('the step is over: a change of its data is not saved');
+        context = change(context);
+        this.changes.push(change);
+        return context;
+      },
+      unknown: () => this.doubt(),
+      commitIn: async () => {},
+    };
+  }
+
+  get hasEnded(): boolean {
+    return this.isOver;
+  }
+
+  doubt(): void {
+    this.isUnknown = true;
+  }
 }
 
 /** A call that is under way, for its end. */
 export interface ObservedCall {
-  readonly word: HandlersWord;
+  /** For `currentStep()`. */
+  readonly step: HandlersStep;
   /** @param outcome `undefined`: no answer was seen */
   ended(outcome: Outcome | undefined): void;
   /** The call was never forwarded. */
@@ -89,11 +126,22 @@ export class Observer {
     this.seen = observationsOf(config.workflow, () => config.clock.now());
   }
 
-  /** Takes in a call that has come. `undefined` where it is not judged. */
-  started(incoming: Call, run: Run | { readonly advice: string }): ObservedCall | undefined {
-    const { workflow, clock } = this.#config;
-    const tool = incoming.named;
+  /** A call's step, as its handler sees it; `undefined` where the call is not judged. */
+  stepOf({ named: tool }: Call, run: string): ObservedStep | undefined {
+    const { workflow } = this.#config;
     if (typeof tool !== 'string' || !workflow.isBound(tool)) return undefined;
+    return new ObservedStep(workflow, run, tool);
+  }
+
+  /** Takes in a call that has come. `undefined` where it is not judged. */
+  started(
+    incoming: Call,
+    run: Run | NoRun,
+    step = this.stepOf(incoming, 'run' in run ? run.run : ''),
+  ): ObservedCall | undefined {
+    const { clock } = this.#config;
+    const tool = incoming.named;
+    if (typeof tool !== 'string' || step === undefined) return undefined;
     if (!('run' in run)) {
       this.seen.passed('no-run');
       return undefined;
@@ -104,7 +152,6 @@ export class Observer {
     }
     const number = ++this.#number;
     const entry = this.#entryOf(run.run);
-    const word: HandlersWord = { isUnknown: false, changes: [] };
     const now = clock.now();
     let isOver = false;
     entry.calls += 1;
@@ -112,6 +159,7 @@ export class Observer {
     const over = (task: () => Promise<void> | void): void => {
       if (isOver) return;
       isOver = true;
+      step.isOver = true;
       this.#queue(entry, run, async () => {
         try {
           await task();
@@ -121,12 +169,12 @@ export class Observer {
       });
     };
     return {
-      word,
+      step,
       ended: (outcome) => {
         const at = clock.now();
         const unknown = { kind: 'unknown', result: undefined, error: undefined } as const;
-        const read = outcome === undefined || word.isUnknown ? unknown : outcome;
-        over(() => this.#end(entry, number, run, read, word, at));
+        const read = outcome === undefined || step.isUnknown ? unknown : outcome;
+        over(() => this.#end(entry, number, run, read, step.changes, at));
       },
       dropped: () => over(() => entry.followed?.dropped(number)),
     };
@@ -255,7 +303,7 @@ export class Observer {
     number: number,
     run: Run,
     outcome: Outcome,
-    { changes }: HandlersWord,
+    changes: readonly DataChange[],
     now: number,
   ): Promise<void> {
     const { followed } = entry;
@@ -362,7 +410,7 @@ function withMark(
 function changed(
   workflow: Workflow,
   snapshot: FsmSnapshot,
-  changes: HandlersWord['changes'],
+  changes: readonly DataChange[],
 ): Pick<FsmSnapshot, 'state' | 'context'> {
   return changes.reduce<Pick<FsmSnapshot, 'state' | 'context'>>(
     (at, change) => workflow.withData(at, change(workflow.dataOf(at))),

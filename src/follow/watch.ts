@@ -7,11 +7,14 @@ import { outcomeOf } from '../gate/claimed-call.ts';
 import type { GateConfig } from '../gate/config.ts';
 import { isBoundBy } from '../gate/gates.ts';
 import { newSessionId, SESSION_HEADER } from '../names.ts';
-import type { Admission } from '../session/run.ts';
+import { showObserved } from '../session/current-step.ts';
+import type { Admission, Run } from '../session/run.ts';
+import type { NoRun } from '../session/run-key.ts';
 import type { Sessions } from '../session/sessions.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
+import { requestHeader } from '../wire/headers.ts';
 import { isObject, type JsonObject } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
@@ -41,6 +44,8 @@ export class WatchedRequest implements ResponseWatcher {
   readonly #admission: MaybePromise<Admission>;
   readonly #open = new Map<Call, readonly ObservedCall[]>();
   #last: MaybePromise<void>;
+  /** Handlers find their steps until the response is over. */
+  readonly #hide: (() => void)[] = [];
   #minted: string | undefined;
   #adopted: string | undefined;
 
@@ -56,13 +61,21 @@ export class WatchedRequest implements ResponseWatcher {
     if (this.#configs.includes(config)) return;
     this.#configs.push(config);
     if (this.#seen.isUnread) observerOf(config).seen.passed('unread');
-    this.#then((admission) => {
-      for (const call of this.#calls) {
-        const observed = startedBy(config, call, admission);
+    const observer = observerOf(config);
+    const { req } = this.#seen;
+    const session = requestHeader(req, SESSION_HEADER);
+    for (const call of this.#calls) {
+      const run = isPromise(this.#admission) ? session : runKeyOf(this.#admission.runOf(call));
+      // Now: its handler may ask for it before the run is found.
+      const step = observer.stepOf(call, run ?? '');
+      if (step === undefined) continue;
+      this.#hide.push(showObserved(call, step, req, session));
+      this.#then((admission) => {
+        const observed = observer.started(call, admission.runOf(call), step);
         if (observed !== undefined)
           this.#open.set(call, [...(this.#open.get(call) ?? []), observed]);
-      }
-    });
+      });
+    }
   }
 
   get #calls(): readonly Call[] {
@@ -106,6 +119,7 @@ export class WatchedRequest implements ResponseWatcher {
       for (const observed of this.#open.values())
         for (const each of observed) each.ended(undefined);
       this.#open.clear();
+      for (const hide of this.#hide) hide();
     });
   }
 
@@ -187,6 +201,10 @@ export class ObservedCalls implements Filter {
       else observed.dropped();
     this.#open.clear();
   }
+}
+
+function runKeyOf(run: Run | NoRun): string | undefined {
+  return 'run' in run ? run.run : undefined;
 }
 
 function startedBy(config: GateConfig, call: Call, admission: Admission): ObservedCall | undefined {

@@ -4,7 +4,7 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { InterlockError } from '../errors.ts';
-import { newToken } from '../names.ts';
+import { newToken, SESSION_HEADER } from '../names.ts';
 import { showValue } from '../options.ts';
 import type { Json, RunKey } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
@@ -159,6 +159,79 @@ const MOST_ENDED = 1_000;
 /** The tries of the steps that handlers were given. */
 const owners = new Note<CurrentStep, Try>();
 
+/**
+ * The tries of calls that pass as they are, by the id of their request: the gate leaves no mark in
+ * these. Several clients may use one id.
+ */
+const observed = new Map<string, Set<ObservedTry>>();
+
+/** A try of a call that passes as it is. */
+class ObservedTry {
+  readonly session: string | undefined;
+  readonly held: Try;
+
+  constructor(session: string | undefined, held: Try) {
+    this.session = session;
+    this.held = held;
+  }
+}
+
+/**
+ * Lets a handler find the step of a call that passes as it is, until the returned function is
+ * called.
+ *
+ * @param request Node's request, or the one that the handler of `gateFetch()` gets
+ */
+export function showObserved(
+  incoming: Call,
+  step: HandlersStep,
+  request: object,
+  session: string | undefined,
+): () => void {
+  const held = Try.of(incoming) ?? Try.begin(incoming);
+  held.add(step);
+  const key = keyOfId(incoming.id);
+  const tries = observed.get(key) ?? new Set();
+  observed.set(key, tries);
+  const own = new ObservedTry(session, held);
+  tries.add(own);
+  const others = byRequest.of(request) ?? [];
+  byRequest.put(request, [...others, held]);
+  return () => {
+    held.rest();
+    tries.delete(own);
+    if (tries.size === 0) observed.delete(key);
+  };
+}
+
+const byRequest = new Note<object, readonly Try[]>();
+
+function keyOfId(id: unknown): string {
+  return JSON.stringify(id) ?? '';
+}
+
+/** The try of a request's id; `undefined` where several clients' calls have it. */
+function observedOf(source: Record<string, unknown>, id: unknown): Try | undefined {
+  const tries = [...(observed.get(keyOfId(id)) ?? [])];
+  const session = sessionNamed(source);
+  const [only, ...others] = tries.filter((each) => each.session === session);
+  if (only !== undefined && others.length === 0) return only.held;
+  return tries.length === 1 ? tries[0]?.held : undefined;
+}
+
+/** The session's id, where what a handler was given has the request's headers. */
+function sessionNamed(source: Record<string, unknown>): string | undefined {
+  const { requestInfo, http } = source;
+  const headers = isObject(requestInfo)
+    ? requestInfo.headers
+    : isObject(http) && isObject(http.req)
+      ? http.req.headers
+      : undefined;
+  if (headers instanceof Headers) return headers.get(SESSION_HEADER) ?? undefined;
+  const found = isObject(headers) ? headers[SESSION_HEADER] : undefined;
+  return typeof found === 'string' ? found : undefined;
+}
+
 const open = new Map<string, Try>();
 const ended = new Map<string, Try>();
 /** A ring of the ids of ended tries, and the place of the oldest. */
@@ -257,9 +330,12 @@ function tryOf(source: unknown): Try | undefined {
   if (!isObject(source)) throw noSource(source);
   const exchange = Exchange.known(source as unknown as IncomingMessage);
   if (exchange !== undefined) return tryIn(exchange);
+  const passed = byRequest.of(source);
+  if (passed !== undefined) return passed.length === 1 ? passed[0] : undefined;
   const { mcpReq } = source;
-  if (isObject(mcpReq)) return tryNamed(mcpReq._meta);
-  if ('_meta' in source || 'requestId' in source) return tryNamed(source._meta);
+  if (isObject(mcpReq)) return tryNamed(mcpReq._meta) ?? observedOf(source, mcpReq.id);
+  if ('_meta' in source || 'requestId' in source)
+    return tryNamed(source._meta) ?? observedOf(source, source.requestId);
   // A request that passed no middleware.
   if (typeof source.method === 'string' && isObject(source.headers)) return undefined;
   throw noSource(source);

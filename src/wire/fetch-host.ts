@@ -11,10 +11,12 @@ import {
   unfitBytes,
   unfitMedia,
 } from './body.ts';
+import { readCalls } from './call.ts';
 import type { RequestPort } from './headers.ts';
 import { unreadable } from './json-rpc.ts';
 import type { JsonText } from './json-text.ts';
 import type { Host, OnSent, Originals, ResponsePort, ResponseSink } from './node-host.ts';
+import type { SeenRequest, WitnessLimits } from './witness.ts';
 
 /** A handler of the Fetch API. */
 type Handle = (request: Request) => Response | Promise<Response>;
@@ -450,8 +452,23 @@ function joined(chunks: readonly Uint8Array[], size: number): StreamBytes {
   return all;
 }
 
+/** Reads a copy of a request, which stays unread itself. */
+export async function seeFetched(
+  request: Request,
+  auth: unknown,
+  { maxBodyBytes, maxBatch }: WitnessLimits,
+): Promise<SeenRequest> {
+  const req = requestPort(request, auth);
+  const none = { req, messages: [], isBatch: false };
+  if (request.method !== 'POST') return { ...none, isUnread: false };
+  const body = await FetchBody.read(request.clone(), req, maxBodyBytes).catch(() => 'aborted');
+  if (!(body instanceof FetchBody)) return { ...none, isUnread: true };
+  const calls = readCalls(body, maxBatch);
+  return 'status' in calls ? { ...none, isUnread: true } : { req, ...calls, isUnread: false };
+}
+
 /** The request that the pipeline reads, with headers that it may change. */
-function requestPort(request: Request, auth: unknown): RequestPort {
+export function requestPort(request: Request, auth: unknown): RequestPort {
   const headers: Record<string, string> = Object.create(null);
   for (const [name, value] of request.headers) headers[name] = value;
   return { method: request.method, url: request.url, headers, auth };

@@ -90,37 +90,64 @@ export function watchResponse(
   res.once('close', () => copy.end(res.writableEnded));
 }
 
-/** The same for a response of the Fetch API, of which one copy of the body is read. */
-export function watchFetched(
+/**
+ * The same for a response of the Fetch API. A body of JSON is read whole, so that the host can state
+ * its length as it would have.
+ */
+export async function watchFetched(
   response: Response,
   watcher: ResponseWatcher,
   limits: WitnessLimits,
   onError: (error: unknown) => void,
-): Response {
+): Promise<Response> {
   const copy = new ResponseCopy(watcher, limits.maxMessageBytes, onError);
+  const { status, statusText, body } = response;
   const headers = new Headers(response.headers);
   copy.head({
-    status: response.status,
+    status,
     get: (name) => headers.get(name) ?? undefined,
     add: (name, value) => headers.set(name, value),
   });
-  const { status, statusText, body } = response;
+  const init = { status, statusText, headers };
   if (body === null) {
     copy.end(true);
-    return new Response(null, { status, statusText, headers });
+    return new Response(null, init);
   }
-  const seen = body.pipeThrough(
-    new TransformStream<Uint8Array, Uint8Array>({
-      transform(chunk, controller) {
-        controller.enqueue(chunk);
-        copy.push(Buffer.from(chunk));
-      },
-      flush: () => copy.end(true),
-      // Not in all types yet: the reader has left.
-      ...({ cancel: () => copy.end(false) } as object),
-    }),
-  );
-  return new Response(seen, { status, statusText, headers });
+  const reader = body.getReader();
+  const begun: Uint8Array<ArrayBuffer>[] = [];
+  let size = 0;
+  const isJson = isJsonType(headers.get('content-type'));
+  while (isJson && size <= limits.maxMessageBytes) {
+    const { done, value } = await reader.read();
+    if (done) {
+      const whole = Buffer.concat(begun);
+      copy.push(whole);
+      copy.end(true);
+      return new Response(whole, init);
+    }
+    begun.push(new Uint8Array(value));
+    size += value.length;
+  }
+  const rest = new ReadableStream<Uint8Array>({
+    start(controller) {
+      for (const chunk of begun) controller.enqueue(chunk);
+    },
+    async pull(controller) {
+      const { done, value } = await reader.read();
+      if (done) {
+        controller.close();
+        copy.end(begun.length === 0);
+        return;
+      }
+      controller.enqueue(value);
+      if (begun.length === 0) copy.push(Buffer.from(value));
+    },
+    async cancel(reason) {
+      copy.end(false);
+      await reader.cancel(reason);
+    },
+  });
+  return new Response(rest, init);
 }
 
 /** A copy of a response, as far as it is read. */
