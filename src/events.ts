@@ -299,6 +299,17 @@ type EventBody =
       readonly actor: string;
       readonly note: string;
     }
+  /**
+   * A person has said that the workflow's gates observe, or that they enforce. `living`: they also
+   * enforce the runs that were observed before.
+   */
+  | {
+      readonly type: 'workflow.observed' | 'workflow.enforced';
+      readonly workflow: string;
+      readonly living?: boolean;
+      readonly actor: string;
+      readonly note: string;
+    }
   /** A person has stopped the run by `freeze()`, or has let it go on. */
   | ({
       readonly type: 'run.frozen' | 'run.unfrozen';

@@ -5,7 +5,8 @@
 import type { IncomingMessage } from 'node:http';
 import * as z from 'zod/mini';
 import { type Clock, systemClock } from './clock.ts';
-import { ObservedCalls, WatchedRequest, type WatchNotes } from './follow/watch.ts';
+import { InterlockError } from './errors.ts';
+import { observeAll, observeCall, WatchedRequest, type WatchNotes } from './follow/watch.ts';
 import {
   type GateConfig,
   ListedNames,
@@ -16,6 +17,7 @@ import {
 import { enterGate } from './gate/gate-filter.ts';
 import { assertTogether, availabilityNotes, passGate } from './gate/gates.ts';
 import { ListCache, type ListCacheOptions } from './gate/list-cache.ts';
+import { type Enforced, enforces, passesAll } from './gate/mode.ts';
 import { Aliases } from './gate/replies.ts';
 import { type StatusToolOptions, statusToolOf, statusToolOption } from './gate/status-tool.ts';
 import {
@@ -32,7 +34,8 @@ import {
   observersOf,
   withExchange,
 } from './middleware.ts';
-import { functionOption, lazily, lazyOptions, parseOptions } from './options.ts';
+import { rightNames } from './names.ts';
+import { functionOption, lazily, lazyOptions, parseOptions, showValue } from './options.ts';
 import { insideStep } from './session/current-step.ts';
 import { type Admission, admissionOf } from './session/run.ts';
 import type { Sessions } from './session/sessions.ts';
@@ -44,6 +47,7 @@ import { PageMemory } from './wire/pages.ts';
 import type { ErrorAnswer } from './wire/rejections.ts';
 import { after, type MaybePromise } from './wire/task-line.ts';
 import { assertGate, type StateMachineGate } from './workflow/gate.ts';
+import type { Workflow } from './workflow/workflow.ts';
 
 export type { AnsweredError, ErrorAnswer } from './wire/rejections.ts';
 
@@ -79,10 +83,12 @@ export interface FsmGateOptions extends CommonOptions {
   refusal?: 'explain' | 'unknown-tool' | undefined;
   /**
    * `false`: the gate observes. Lists, calls and answers are the server's own, and the gate judges
-   * each call behind it. What it would have refused, it tells by events and in reports. Default
+   * each call behind it. What it would have refused, it tells by events and in reports. A list of
+   * names and globs: these tools are enforced, and the other ones observed. A run keeps what held
+   * at its first call. What an operator says by `runs.observe()` or `runs.enforce()` wins. Default
    * `true`. See docs/operate/roll-out.md.
    */
-  enforce?: boolean | undefined;
+  enforce?: boolean | readonly string[] | undefined;
   /**
    * What becomes of a tool that no gate of the route binds. `allow`: it is listed and called in
    * every state. `refuse`: it is left out of each list, and each call of it is refused with the
@@ -179,7 +185,10 @@ const optionsSchema = lazyOptions(() => ({
     ]),
   ),
   refusal: z._default(z.enum(['explain', 'unknown-tool']), 'explain'),
-  enforce: z._default(z.boolean(), true),
+  enforce: z._default(
+    z.union([z.boolean(), z.array(z.string()).check(z.minLength(1))]) as z.ZodMiniType<Enforced>,
+    true,
+  ),
   unbound: z._default(z.enum(['allow', 'refuse']), 'allow'),
   whenEnded: z.optional(z.enum(['keep', 'restart'])),
   begin: z.optional(functionOption<Begin>()),
@@ -246,6 +255,7 @@ export function fsmGate<S extends string, E extends string>(
   } = parsed;
   const workflow = gate.compile();
   noteBegin(workflow, begin);
+  assertEnforced(workflow, enforce);
   noteListing(workflow, visibility);
   for (const warning of workflow.warnings) observersOf(parsed).onWarning(warning);
   const shared = {
@@ -262,6 +272,8 @@ export function fsmGate<S extends string, E extends string>(
     visibility,
     clients: new ListingClients(),
     refusal,
+    enforce,
+    observe: observeCall,
     unbound,
     aliases: new Aliases(),
     whenEnded,
@@ -287,9 +299,12 @@ export function fsmGate<S extends string, E extends string>(
     const config = configOf(observers);
     if (!passGate(exchange, config)) return true;
     const enter = (admission: Admission): MaybePromise<boolean> => {
-      if (enforce) return enterGate(config, exchange, admission);
-      ObservedCalls.join(config, exchange, admission);
-      return true;
+      const { store } = (admission.owner as Sessions).config;
+      return after(passesAll(enforce, store, workflow), (passes) => {
+        if (!passes) return enterGate(config, exchange, admission);
+        observeAll(config, exchange, admission);
+        return true;
+      });
     };
     const admission = admissionOf(exchange);
     if (admission !== undefined) return enter(admission);
@@ -303,11 +318,14 @@ export function fsmGate<S extends string, E extends string>(
     return ownSessions;
   };
   return withExchange(parsed, join, {
-    ...(!enforce && {
-      watches: ({ req, notes }) =>
+    ...(enforce === false && {
+      watches: ({ req, notes }) => {
+        const { sessions } = notes as WatchNotes;
         // Where another gate of the route enforces, this one joins its exchange.
-        (notes as WatchNotes).sessions !== undefined ||
-        Exchange.known(req as IncomingMessage)?.admission === undefined,
+        const isJoined = Exchange.known(req as IncomingMessage)?.admission !== undefined;
+        if (sessions === undefined && isJoined) return false;
+        return passesAll(enforce, (sessions ?? ownSessionsNow()).config.store, workflow);
+      },
       watch: ({ notes }, see) => {
         const known = notes as WatchNotes;
         const sessions = known.sessions ?? ownSessionsNow();
@@ -328,6 +346,18 @@ export function fsmGate<S extends string, E extends string>(
     assertBehind: (earlier) =>
       assertTogether([...earlier.flatMap((stage) => stage.gate ?? []), shared]),
   });
+}
+
+/** @throws InterlockError `ERR_INTERLOCK_CONFIG` for a name or a glob of no bound tool */
+function assertEnforced({ id, toolNames }: Workflow, enforce: Enforced): void {
+  if (typeof enforce === 'boolean') return;
+  const wrong = enforce.find((each) => !toolNames.some((tool) => enforces([each], tool)));
+  if (wrong === undefined) return;
+  throw new InterlockError(
+    'ERR_INTERLOCK_CONFIG',
+    `fsmGate(): enforce: ${showValue(wrong)} matches no tool that "${id}" binds, ` +
+      rightNames(wrong, toolNames),
+  );
 }
 
 function once(onWarning: (warning: string) => void): (warning: string) => void {

@@ -264,6 +264,31 @@ export interface FreezeAllOptions extends FreezeOptions {
   readonly tool?: string | undefined;
 }
 
+/** Options of `enforce()`. */
+export interface EnforceOptions extends FreezeOptions {
+  /**
+   * Whether the gates also enforce the runs that were observed before, but for those in which a
+   * call ran that their state does not handle. Default `false`: only runs that begin from now on.
+   */
+  readonly living?: boolean | undefined;
+}
+
+/** What `observe()` or `enforce()` did. `same`: an operator has said so before. */
+export type ModeSet =
+  | { readonly changed: true }
+  | { readonly changed: false; readonly reason: 'same' };
+
+/** Whether the gates of a workflow enforce. */
+export interface WorkflowMode {
+  /** As an operator has said last. Absent where the option `enforce` of each gate counts. */
+  readonly enforce?: boolean;
+  readonly living?: boolean;
+  readonly actor?: string;
+  readonly note?: string;
+  /** When that was said, in milliseconds since the epoch. */
+  readonly at?: number;
+}
+
 /** What `freezeAll()` did. `frozen`: that was stopped before, and nothing has changed. */
 export type AllFrozen =
   | { readonly frozen: true }
@@ -459,6 +484,9 @@ const freezeSchema = lazyOptions(() => ({
   note: z.string().check(z.minLength(1)),
 }));
 const freezeAllSchema = lazily(() => z.extend(freezeSchema(), { tool: z.optional(z.string()) }));
+const enforceSchema = lazily(() =>
+  z.extend(freezeSchema(), { living: z._default(z.boolean(), false) }),
+);
 const beginSchema = lazyOptions(() => ({
   data: z.optional(z.custom<Json>(() => true)),
   state: z.optional(z.string()),
@@ -501,6 +529,11 @@ export function parseSend(options: unknown): ParsedBy<typeof sendSchema> {
 /** The options of `freeze()` and `unfreeze()`. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
 export function parseFreeze(what: string, options: unknown): FreezeOptions {
   return parseOptions(what, freezeSchema, options);
+}
+
+/** The options of `enforce()`. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+export function parseEnforce(options: unknown): ParsedBy<typeof enforceSchema> {
+  return parseOptions('enforce()', enforceSchema, options);
 }
 
 /**

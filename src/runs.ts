@@ -1,4 +1,6 @@
 import type { EventDraft } from './events.ts';
+import type { Observed } from './follow/observations.ts';
+import { observationsOf } from './follow/observer.ts';
 import { boundLists, readLists } from './gate/list-changes.ts';
 import {
   eventOfHeld,
@@ -29,6 +31,7 @@ import {
   type Begun,
   type CountOptions,
   type Deleted,
+  type EnforceOptions,
   type Erased,
   type EraseOptions,
   type FreezeAllOptions,
@@ -37,8 +40,10 @@ import {
   keptBy,
   type ListOptions,
   MOVER,
+  type ModeSet,
   type PageOptions,
   parseBegin,
+  parseEnforce,
   parseErase,
   parseFreeze,
   parseFreezeAll,
@@ -64,6 +69,7 @@ import {
   type StuckOptions,
   type Unfrozen,
   type Updated,
+  type WorkflowMode,
 } from './runs-options.ts';
 import { type CurrentStep, mayBeInside, openStepOf } from './session/current-step.ts';
 import { ownerOf, principalText } from './session/run-key.ts';
@@ -434,6 +440,61 @@ export class Runs<E extends string = string, Q = StateExpression> {
    */
   async frozen(): Promise<readonly Stopped[]> {
     return listStopped(await switchOf(this.#mover).read());
+  }
+
+  /**
+   * Has the workflow's gates observe: from now on they enforce no run, also none that lives. Within
+   * a second after this resolves, each instance does so. Of an instance that cannot ask the store,
+   * what it knew last holds. A run that is observed once stays observed until it ends or restarts.
+   * What was frozen stays frozen, and a held run held, but its calls pass.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` without `actor` and `note`;
+   * `ERR_INTERLOCK_STORE` where the store keeps no switches
+   */
+  async observe(options: FreezeOptions): Promise<ModeSet> {
+    return this.#setMode(false, { ...parseFreeze('observe()', options), living: false });
+  }
+
+  /**
+   * Has the workflow's gates enforce, also where their option `enforce` is `false`: in runs that
+   * begin from now on, and with `living` in those that were observed before. Gates whose option
+   * names tools enforce these.
+   *
+   * @throws InterlockError as {@link observe}
+   */
+  async enforce(options: EnforceOptions): Promise<ModeSet> {
+    return this.#setMode(true, parseEnforce(options));
+  }
+
+  /**
+   * What an operator has said by `observe()` or `enforce()`, as the store has it now.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where the store keeps no switches
+   */
+  async mode(): Promise<WorkflowMode> {
+    return { ...(await switchOf(this.#mover).read()).mode };
+  }
+
+  /**
+   * What this process has observed of the workflow's runs, and not enforced, since it began.
+   * `undefined` where there was nothing.
+   */
+  get observed(): Observed | undefined {
+    return observationsOf(this.#workflow).report;
+  }
+
+  async #setMode(
+    enforce: boolean,
+    { living, ...by }: FreezeOptions & { readonly living: boolean },
+  ): Promise<ModeSet> {
+    const at = this.#mover.clock.now();
+    const isChanged = await switchOf(this.#mover).setMode({ enforce, living, ...by, at });
+    if (!isChanged) return { changed: false, reason: 'same' };
+    const { events } = this.#mover;
+    const type = enforce ? 'workflow.enforced' : 'workflow.observed';
+    const told = { type, workflow: this.#workflow.id, ...(enforce && { living }), ...by } as const;
+    if (events.isOn) events.publish(told);
+    return { changed: true };
   }
 
   #tellSwitch(

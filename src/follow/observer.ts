@@ -12,6 +12,7 @@ import {
   notedOf,
   refusedByGuards,
 } from '../gate/consult.ts';
+import { enforcedIn, markOf, type RunMark, withMark } from '../gate/mode.ts';
 import { beginningOf, storedIn } from '../gate/standing.ts';
 import { newToken } from '../names.ts';
 import { isTable } from '../options.ts';
@@ -22,7 +23,6 @@ import { moveTo, type Outcome, type StepMove } from '../step/outcome.ts';
 import type { ClaimView, FsmSnapshot, Json, RunKey, UnsettledStep } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
 import { isObject, isRequestId } from '../wire/json-rpc.ts';
-import { openContext, sealContext } from '../workflow/envelope.ts';
 import { NOTHING } from '../workflow/facts.ts';
 import { partsToTell } from '../workflow/rule-words.ts';
 import type { Workflow } from '../workflow/workflow.ts';
@@ -85,15 +85,17 @@ export class ObservedStep implements HandlersStep {
 export interface ObservedCall {
   /** For `currentStep()`. */
   readonly step: HandlersStep;
-  /** @param outcome `undefined`: no answer was seen */
-  ended(outcome: Outcome | undefined): void;
+  /**
+   * @param outcome `undefined`: no answer was seen
+   * @returns resolves once it is saved. Never rejects.
+   */
+  ended(outcome: Outcome | undefined): Promise<void>;
   /** The call was never forwarded. */
   dropped(): void;
 }
 
 /** What is kept beside the snapshot of a run that a gate does not enforce. */
-interface Mark {
-  readonly strayed?: true;
+interface Mark extends RunMark {
   readonly held?: ClaimView;
   readonly unsettled?: readonly UnsettledStep[];
   /** Whether a call of it would have been refused. */
@@ -107,6 +109,8 @@ interface Entry {
   /** The version that the store has. */
   version: number;
   wasRefused: boolean;
+  /** The tools of it that are enforced. */
+  enforced: readonly string[];
   /** Whether the store knows that. */
   isRefusalSaved: boolean;
   /** Calls that were taken in, and are not over. */
@@ -155,12 +159,12 @@ export class Observer {
     const now = clock.now();
     let isOver = false;
     entry.calls += 1;
-    this.#queue(entry, run, () => this.#start(entry, number, incoming, tool, run, now));
-    const over = (task: () => Promise<void> | void): void => {
-      if (isOver) return;
+    void this.#queue(entry, run, () => this.#start(entry, number, incoming, tool, run, now));
+    const over = (task: () => Promise<void> | void): Promise<void> => {
+      if (isOver) return entry.last;
       isOver = true;
       step.isOver = true;
-      this.#queue(entry, run, async () => {
+      return this.#queue(entry, run, async () => {
         try {
           await task();
         } finally {
@@ -174,9 +178,9 @@ export class Observer {
         const at = clock.now();
         const unknown = { kind: 'unknown', result: undefined, error: undefined } as const;
         const read = outcome === undefined || step.isUnknown ? unknown : outcome;
-        over(() => this.#end(entry, number, run, read, step.changes, at));
+        return over(() => this.#end(entry, number, run, read, step.changes, at));
       },
-      dropped: () => over(() => entry.followed?.dropped(number)),
+      dropped: () => void over(() => entry.followed?.dropped(number)),
     };
   }
 
@@ -190,14 +194,14 @@ export class Observer {
     if (known !== undefined) return known;
     const entry: Entry = {
       ...{ last: Promise.resolve(), followed: undefined, version: 0 },
-      ...{ wasRefused: false, isRefusalSaved: false, calls: 0 },
+      ...{ wasRefused: false, enforced: [], isRefusalSaved: false, calls: 0 },
     };
     this.#runs.set(run, entry);
     return entry;
   }
 
   /** One after another for each run. Nothing waits for it, so it must not reject. */
-  #queue(entry: Entry, { run }: Run, task: () => Promise<void> | void): void {
+  #queue(entry: Entry, { run }: Run, task: () => Promise<void> | void): Promise<void> {
     this.#waiting += 1;
     const next = entry.last.then(task).catch((error: unknown) => {
       this.seen.passed('unreadable');
@@ -208,6 +212,7 @@ export class Observer {
       this.#waiting -= 1;
       if (entry.last === next && entry.calls === 0) this.#runs.delete(run);
     });
+    return next;
   }
 
   async #start(
@@ -229,7 +234,8 @@ export class Observer {
       entry.version = found.at.snapshot.version ?? 0;
       entry.wasRefused = found.wasRefused;
       entry.isRefusalSaved = found.wasRefused;
-      if (!found.isMarked) this.seen.begun(now);
+      entry.enforced = this.#enforcedFrom(run, found);
+      if (found.mark === undefined) this.seen.begun(now);
     }
     const { followed } = entry;
     const call = this.#callOf(incoming, tool, run);
@@ -317,7 +323,7 @@ export class Observer {
       if (isSame && entry.isRefusalSaved === entry.wasRefused) return;
       const { snapshot } = followed.at;
       const position = changed(workflow, snapshot, changes);
-      const sealed = withMark(position, markOf(followed.at, entry.wasRefused));
+      const sealed = withMark(position, markFrom(followed.at, entry));
       const answer = await store.record({
         ...{ run: run.run, workflow: workflow.id, token: newToken(), from: entry.version },
         ...{ create: run.create, ttlMs: run.ttlMs, snapshot: sealed },
@@ -340,6 +346,14 @@ export class Observer {
     throw new Error(`others moved the run ${MOST_TRIES} times meanwhile`);
   }
 
+  /** What a run keeps of what is enforced: from its first call on that is not. */
+  #enforcedFrom(run: Run, { at, mark }: Found): readonly string[] {
+    if (mark !== undefined) return mark.enforced ?? [];
+    const known = run.store.switchOf(this.#config.workflow.id)?.known;
+    const enforced = enforcedIn(this.#config.enforce, known, at.snapshot);
+    return typeof enforced === 'boolean' ? [] : enforced;
+  }
+
   /** The run as its store has it; `undefined` where there is none. */
   async #read(run: Run): Promise<Found | undefined> {
     const { workflow } = this.#config;
@@ -356,54 +370,42 @@ export class Observer {
     const beginning = await beginningOf(this.#config, run)?.();
     const start = workflow.begunWith(workflow.start, beginning ?? {});
     const at = { snapshot: { ...start, updatedAt: 0, version: 0 }, strayed: false, unsettled: [] };
-    return { at, isMarked: false, wasRefused: false };
+    return { at, mark: undefined, wasRefused: false };
   }
 }
 
 /** A run as it was found. */
 interface Found {
   readonly at: Followed;
-  /** Whether some process has observed it before. */
-  readonly isMarked: boolean;
+  /** Absent where no process has observed it before. */
+  readonly mark: RunMark | undefined;
   readonly wasRefused: boolean;
-}
-
-/** What is kept in the context of a run that is observed. */
-const MARK = 'mcp-interlock/observed';
-
-/** Whether a run is one that no gate enforces. */
-export function isObserved({ context }: Pick<FsmSnapshot, 'context'>): boolean {
-  return openContext(context)[MARK] !== undefined;
 }
 
 /** What a store has may be anything. */
 function followedOf(snapshot: FsmSnapshot): Found {
-  const mark = openContext(snapshot.context)[MARK];
-  const { strayed, held, unsettled, refused } = (isTable(mark) ? mark : {}) as Mark;
+  const mark = markOf(snapshot);
+  const { strayed, held, unsettled, refused } = (mark ?? {}) as Mark;
   const at: Followed = {
     snapshot,
     strayed: strayed === true,
     ...(isTable(held) && { held }),
     unsettled: Array.isArray(unsettled) ? unsettled : [],
   };
-  return { at, isMarked: mark !== undefined, wasRefused: refused === true };
+  return { at, mark, wasRefused: refused === true };
 }
 
-function markOf({ strayed, held, unsettled }: Followed, wasRefused: boolean): Mark {
+function markFrom(
+  { strayed, held, unsettled }: Followed,
+  { wasRefused, enforced }: Pick<Entry, 'wasRefused' | 'enforced'>,
+): Mark {
   return {
+    ...(enforced.length > 0 && { enforced }),
     ...(strayed && { strayed }),
     ...(held !== undefined && { held }),
     ...(unsettled.length > 0 && { unsettled }),
     ...(wasRefused && { refused: true }),
   };
-}
-
-function withMark(
-  { state, context }: Pick<FsmSnapshot, 'state' | 'context'>,
-  mark: Mark,
-): Pick<FsmSnapshot, 'state' | 'context'> {
-  const sealed = { ...openContext(context), [MARK]: mark as unknown as Json };
-  return { state, ...sealContext(sealed) };
 }
 
 /** The snapshot with what its call's handler has changed. */

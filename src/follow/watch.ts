@@ -4,7 +4,7 @@
  */
 
 import { outcomeOf } from '../gate/claimed-call.ts';
-import type { GateConfig } from '../gate/config.ts';
+import type { GateConfig, ObserveCall } from '../gate/config.ts';
 import { isBoundBy } from '../gate/gates.ts';
 import { newSessionId, SESSION_HEADER } from '../names.ts';
 import { showObserved } from '../session/current-step.ts';
@@ -107,7 +107,7 @@ export class WatchedRequest implements ResponseWatcher {
     const call = this.#calls.find((each) => each.id === id);
     if (call === undefined) return;
     this.#then(() => {
-      for (const each of this.#open.get(call) ?? []) each.ended(outcomeOf(message));
+      for (const each of this.#open.get(call) ?? []) void each.ended(outcomeOf(message));
       this.#open.delete(call);
     });
   }
@@ -117,7 +117,7 @@ export class WatchedRequest implements ResponseWatcher {
       this.#then((admission) => this.#sessions.watchEnded(admission));
     this.#then(() => {
       for (const observed of this.#open.values())
-        for (const each of observed) each.ended(undefined);
+        for (const each of observed) void each.ended(undefined);
       this.#open.clear();
       for (const hide of this.#hide) hide();
     });
@@ -145,40 +145,32 @@ export class WatchedRequest implements ResponseWatcher {
   }
 }
 
-/** The same in a request that other gates of its route may change. */
-export class ObservedCalls implements Filter {
+/** A call of a request that gates of its route may answer or change. */
+class ObservedAnswer implements Filter {
   readonly stage = 'gate';
-  readonly #open: Map<Call, ObservedCall>;
+  readonly #call: Call;
+  readonly #observed: ObservedCall;
+  readonly #isAwaited: boolean;
+  readonly #hide: () => void;
+  #isOver = false;
 
-  private constructor(open: Map<Call, ObservedCall>) {
-    this.#open = open;
-  }
-
-  /** Joins the exchange, where it has calls that the gate judges. */
-  static join(config: GateConfig, exchange: Exchange, admission: Admission): void {
-    const open = new Map<Call, ObservedCall>();
-    for (const call of exchange.forwardable) {
-      if (call.method !== 'tools/call' || call.kind !== 'request') continue;
-      const tool = call.named;
-      if (typeof tool !== 'string' || !isBoundBy(config, tool, exchange, admission)) continue;
-      const observed = startedBy(config, call, admission);
-      if (observed !== undefined) open.set(call, observed);
-    }
-    if (open.size > 0) exchange.join(new ObservedCalls(open));
+  constructor(call: Call, observed: ObservedCall, isAwaited: boolean, hide: () => void) {
+    this.#call = call;
+    this.#observed = observed;
+    this.#isAwaited = isAwaited;
+    this.#hide = hide;
   }
 
   wants(): boolean {
-    return this.#open.size > 0;
+    return !this.#isOver;
   }
 
-  onMessage(message: Message): void {
+  onMessage(message: Message): MaybePromise<void> {
     const { id, method } = message.value;
-    if (method !== undefined) return;
-    for (const [call, observed] of this.#open) {
-      if (call.id !== id) continue;
-      this.#open.delete(call);
-      observed.ended(outcomeOf(message));
-    }
+    if (method !== undefined || id !== this.#call.id) return;
+    const saved = this.#observed.ended(outcomeOf(message));
+    this.#end();
+    return this.#isAwaited ? saved : undefined;
   }
 
   onEnd(): JsonObject[] {
@@ -191,24 +183,44 @@ export class ObservedCalls implements Filter {
   }
 
   async onNotForwarded(): Promise<void> {
-    for (const observed of this.#open.values()) observed.dropped();
-    this.#open.clear();
+    this.#observed.dropped();
+    this.#end();
   }
 
   onClose(): void {
-    for (const [call, observed] of this.#open)
-      if (call.isForwardable) observed.ended(undefined);
-      else observed.dropped();
-    this.#open.clear();
+    if (this.#isOver) return;
+    if (this.#call.isForwardable) void this.#observed.ended(undefined);
+    else this.#observed.dropped();
+    this.#end();
+  }
+
+  #end(): void {
+    this.#isOver = true;
+    this.#hide();
+  }
+}
+
+/** Judges a call that a gate lets through as it is, in a request that others may change. */
+export const observeCall: ObserveCall = (config, exchange, incoming, run, isAwaited) => {
+  const observed = observerOf(config).started(incoming, run);
+  if (observed === undefined) return;
+  const { req } = exchange;
+  const hide = showObserved(incoming, observed.step, req, requestHeader(req, SESSION_HEADER));
+  exchange.join(new ObservedAnswer(incoming, observed, isAwaited, hide));
+};
+
+/** Judges all bound calls of a request that passes a gate as it is. */
+export function observeAll(config: GateConfig, exchange: Exchange, admission: Admission): void {
+  for (const call of exchange.forwardable) {
+    if (call.method !== 'tools/call' || call.kind !== 'request') continue;
+    const tool = call.named;
+    if (typeof tool === 'string' && isBoundBy(config, tool, exchange, admission))
+      observeCall(config, exchange, call, admission.runOf(call), false);
   }
 }
 
 function runKeyOf(run: Run | NoRun): string | undefined {
   return 'run' in run ? run.run : undefined;
-}
-
-function startedBy(config: GateConfig, call: Call, admission: Admission): ObservedCall | undefined {
-  return observerOf(config).started(call, admission.runOf(call));
 }
 
 /** A page reads our header of another origin's answer only where that one says so. */

@@ -5,11 +5,15 @@
 import { putNewest } from '../clock.ts';
 import { isGlob, matchGlob } from '../glob.ts';
 import { nearestName, PRINCIPAL_RUN } from '../names.ts';
+import type { Run } from '../session/run.ts';
+import type { NoRun } from '../session/run-key.ts';
 import type { Begin } from '../step/claim.ts';
 import type { FailureKind } from '../step/outcome.ts';
 import type { StepRules } from '../step/step.ts';
 import type { WaitLimits } from '../step/turns.ts';
 import type { Json, Uncertain } from '../stores/store.ts';
+import type { Call } from '../wire/call.ts';
+import type { Exchange } from '../wire/exchange.ts';
 import type { MirroredArguments } from '../wire/headers.ts';
 import { isObject } from '../wire/json-rpc.ts';
 import { type PageMemory, ToolHints } from '../wire/pages.ts';
@@ -17,6 +21,7 @@ import type { ErrorAnswer } from '../wire/rejections.ts';
 import type { StateMachineGate } from '../workflow/gate.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { ListCache } from './list-cache.ts';
+import type { Enforced } from './mode.ts';
 import type { Aliases } from './replies.ts';
 import type { ListingRules } from './visibility.ts';
 
@@ -90,6 +95,20 @@ export interface StatusTool {
   readonly summary: ((run: SummarizedRun) => Json) | undefined;
 }
 
+/**
+ * Judges a call of a run that the gate does not enforce.
+ *
+ * @param isAwaited whether its client waits until what it came to is saved, since tools that are
+ * enforced may depend on it
+ */
+export type ObserveCall = (
+  config: GateConfig,
+  exchange: Exchange,
+  incoming: Call,
+  run: Run | NoRun,
+  isAwaited: boolean,
+) => void;
+
 /** A mounted gate: its options, and what it remembers from one request to the next. */
 export interface GateConfig extends ListingRules, StepRules {
   readonly listed: ListedTools;
@@ -106,6 +125,10 @@ export interface GateConfig extends ListingRules, StepRules {
   /** By tool, the note in a list of all tools: where it is available. For a gate that is alone. */
   readonly notes: ReadonlyMap<string, string>;
   readonly trail: TrailOptions;
+  /** Judges a call that passes as it is, behind it. */
+  readonly observe: ObserveCall;
+  /** Which tools it enforces, as its option says. Ask {@link enforcedIn}, which knows the rest. */
+  readonly enforce: Enforced;
   /** The app's own answers to calls that never ran. */
   readonly neverRan: ((answer: ErrorAnswer) => boolean) | undefined;
   /** The tool that says where a run stands, if the app asks for one. */

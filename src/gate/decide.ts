@@ -8,6 +8,7 @@ import type { ReadRefusalReason } from '../workflow/advice.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { BoundRead } from '../workflow/reads.ts';
 import type { Part } from '../workflow/verdict.ts';
+import { markOf } from './mode.ts';
 import type { Absent, Standing } from './standing.ts';
 
 /**
@@ -55,6 +56,8 @@ export function decideRead(
 ): ReadRefusalReason | 'unknown' | undefined {
   const barred = barredAt(standing);
   if (barred !== undefined || typeof standing === 'string') return barred;
+  // Of a run that is not enforced as a whole, only tools are.
+  if (markOf(standing.position) !== undefined) return undefined;
   return bound.every((each) => standing.opens(each.name, each)) ? undefined : 'state';
 }
 

@@ -46,6 +46,7 @@ import {
   tellTurned,
 } from './list-changes.ts';
 import { ShownTools } from './lists.ts';
+import { listsAll } from './mode.ts';
 import { ReadFilter } from './reads.ts';
 import { type AwaitedCall, PassedCall, RecordedCall } from './recorded-call.ts';
 import { type OperatorsStop, stoppedByOperators } from './standing.ts';
@@ -84,7 +85,8 @@ export function enterGate(
   if (config.events.isOn) ToldRequests.join(config, exchange, admission);
   if (admission.isTurn) tellTurned(config, admission);
   const { bindsPrompts, bindsResources } = config.workflow.reads;
-  if (!bindsPrompts && !bindsResources) return joinGate(config, exchange, admission);
+  const isOpen = listsAll(config, admission);
+  if ((!bindsPrompts && !bindsResources) || isOpen) return joinGate(config, exchange, admission);
   const reads = new ReadFilter(config, exchange, admission);
   exchange.join(reads);
   return after(reads.enter(), (goesOn) => goesOn && joinGate(config, exchange, admission));

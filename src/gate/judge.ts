@@ -12,8 +12,9 @@ import type { NoRun } from '../session/run-key.ts';
 import { claimRun } from '../step/claim.ts';
 import { beginsAnew, type CallOrigin, Moves } from '../step/outcome.ts';
 import { calledOff, type Refused, Step } from '../step/step.ts';
+import type { WorkflowFreeze } from '../step/switch.ts';
 import { pauseBefore, turnKey } from '../step/turns.ts';
-import type { CallNote, Json } from '../stores/store.ts';
+import type { CallNote, FsmSnapshot, Json } from '../stores/store.ts';
 import { ARGUMENTS, type Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { argumentsFault, headerFault } from '../wire/headers.ts';
@@ -43,6 +44,7 @@ import {
 import { decide, type RefusedCall, whyHidden } from './decide.ts';
 import { type Demand, isBoundBy, isRefusedUnbound } from './gates.ts';
 import { tellMoved, tellOfTime } from './list-changes.ts';
+import { type Enforced, enforcedIn, enforces, isStepFor, modeNow, withMark } from './mode.ts';
 import { PassedCall, RecordedCall } from './recorded-call.ts';
 import { askForAlias, invalidParams, LONGEST_NAME, refusalReply } from './replies.ts';
 import {
@@ -132,6 +134,7 @@ export class Judge {
       return after(this.#admission.roomFor(run, this.#exchange.req), (room) =>
         this.judge(incoming, giveUp, room),
       );
+    if (this.#passesAll(run)) return this.#observeUnlessFrozen(incoming, tool, run);
     const { managed, unconnected } = this.#admission;
     // Also a call that no binding is about: its client reconnects before it uses such a tool.
     if (unconnected !== undefined)
@@ -157,6 +160,44 @@ export class Judge {
         ? this.#route(incoming, tool, run, binding, args, giveUp)
         : this.#hide(incoming, tool, whyHidden(standing, tool)),
     );
+  }
+
+  /** Whether each call of the gate passes as it is, as far as this process knows. */
+  #passesAll(run: Run | NoRun): boolean {
+    const { enforce } = this.#config;
+    return modeNow(enforce, this.#saidOf(run)?.mode) === false;
+  }
+
+  /** What operators have said, as this process knows it; `undefined` where it does not. */
+  #saidOf(run: Run | NoRun): WorkflowFreeze | undefined {
+    const { workflow } = this.#config;
+    const store = 'run' in run ? run.store : this.#admission.store;
+    const known = store.switchOf(workflow.id)?.known;
+    return known === 'unread' ? undefined : known;
+  }
+
+  /** A freeze refuses also what is only observed. */
+  #observeUnlessFrozen(incoming: Call, tool: string, run: Run | NoRun): MaybePromise<Verdict> {
+    if (!('run' in run)) return this.#observe(incoming, run, false);
+    return after(stoppedByOperators(this.#config, run, tool), (stopped) => {
+      if (stopped?.reason === 'frozen') return this.#refuse(incoming, tool, stopped, [], run);
+      // Meanwhile an operator may have said that gates enforce.
+      return this.#passesAll(run)
+        ? this.#observe(incoming, run, false)
+        : this.judge(incoming, () => {}, run);
+    });
+  }
+
+  /** Lets a call through as it is, and has it judged behind it. */
+  #observe(incoming: Call, run: Run | NoRun, isAwaited: boolean): Verdict {
+    this.#config.observe(this.#config, this.#exchange, incoming, run, isAwaited);
+    return 'forward';
+  }
+
+  /** What is enforced of a run, as it was found. */
+  #enforcedOf(run: Run, snapshot: FsmSnapshot | undefined): Enforced {
+    const known = run.store.switchOf(this.#config.workflow.id)?.known;
+    return enforcedIn(this.#config.enforce, known, snapshot);
   }
 
   #judgeUnbound(incoming: Call, tool: string): MaybePromise<Verdict> {
@@ -207,6 +248,11 @@ export class Judge {
     const { tool, run, binding } = asked;
     // Asked beside the claim or the read, and never before it. It counts once the call goes on.
     const stopped = stoppedByOperators(this.#config, run, tool);
+    const now = modeNow(this.#config.enforce, this.#saidOf(run)?.mode);
+    const { workflow } = this.#config;
+    // Where the run says so, the call must not even wait for others.
+    if (typeof now === 'object' && !enforces(now, tool) && !isStepFor(workflow, now, tool))
+      return after(standingNow(this.#config, run), (standing) => this.#test(asked, standing));
     // A call that is known to be stopped claims nothing. So it is refused even if operators let it
     // go on meanwhile.
     if (!isPromise(stopped) && stopped?.reason === 'frozen')
@@ -268,6 +314,11 @@ export class Judge {
     const before = isBarred ? undefined : (known ?? stoppedByOperators(this.#config, run, tool));
     return after(before, (stopped) => {
       if (stopped !== undefined) return this.#refuseBound(asked, { ...stopped, ...at(standing) });
+      const snapshot = typeof standing === 'object' ? standing.snapshot : undefined;
+      const enforced = this.#enforcedOf(run, snapshot);
+      if (!enforces(enforced, tool) && standing !== 'unknown')
+        return this.#observe(incoming, run, typeof enforced === 'object');
+      if (binding.kind === 'step') return this.#claim(asked);
       const reason = decide(standing, { tool, binding });
       if (reason === 'unknown') return this.#refuseGone(incoming, tool, run);
       if (typeof standing === 'string')
@@ -400,8 +451,15 @@ export class Judge {
     return claimed.then((step) => {
       // While the call waited, another process may have moved the run: what was read is stale.
       run.session.noteMove();
-      if (step instanceof Step)
-        return this.#admit({ ...asked, left, waitsUntil }, id, step, request);
+      if (step instanceof Step) {
+        const enforced = this.#enforcedOf(run, step.snapshot);
+        const isLenient = typeof enforced === 'object' && isStepFor(workflow, enforced, tool);
+        if (enforces(enforced, tool) || isLenient)
+          return this.#admit({ ...asked, left, waitsUntil }, id, step, request);
+        return step
+          .withdraw()
+          .then(() => this.#observe(incoming, run, typeof enforced === 'object'));
+      }
       if ('fault' in step) this.#config.onError(step.fault);
       if (step.held !== undefined)
         (held ?? this.#held).met(step.held, { run: run.run, workflow: workflow.id });
@@ -454,6 +512,10 @@ export class Judge {
 
   #refuseBound(asked: BoundCall, refused: RefusedCall): MaybePromise<Verdict> {
     const { incoming, tool, run, binding, left } = asked;
+    const { standing, snapshot = standing?.snapshot, reason } = refused;
+    const enforced = NEVER_PASSED.has(reason) ? true : this.#enforcedOf(run, snapshot);
+    if (!enforces(enforced, tool))
+      return this.#observe(incoming, run, typeof enforced === 'object');
     const why = this.#withParts(asked, refused);
     return (
       (why.reason === 'state' || why.parts !== undefined ? this.#follow(asked, why) : undefined) ??
@@ -521,10 +583,12 @@ export class Judge {
   ): ClaimedCall {
     run.steppingCall = incoming;
     const { note = {}, isFirst } = step;
+    const enforced = isFirst ? this.#enforcedOf(run, undefined) : true;
+    const marked = typeof enforced === 'object' ? withMark(position, { enforced }) : position;
     const origin = { tool, ...argumentsOf(incoming), note, isFirst, ...(use && { use }) };
     // The loop shield's count is saved even if the call fails.
     const isUpdated = this.#config.workflow.shield !== undefined;
-    step.start(new Moves(this.#config, binding, position, origin), isUpdated);
+    step.start(new Moves(this.#config, binding, marked, origin), isUpdated);
     const { era } = this.#admission;
     const call = new ClaimedCall({ id, era, config: this.#config, run }, step);
     showHandler(incoming, call);
@@ -676,6 +740,11 @@ export class Judge {
 function verdictAfter(done: MaybePromise<unknown>, verdict: Verdict): MaybePromise<Verdict> {
   return isPromise(done) ? done.then(() => verdict) : verdict;
 }
+
+/** These are no refusals of the run's state: such a call is not let through by an observing gate. */
+const NEVER_PASSED: ReadonlySet<RefusedCall['reason']> = new Set([
+  ...(['frozen', 'cancelled', 'unknown'] as const),
+]);
 
 /** What a refusal tells where nothing is known of the run. */
 const NO_OUTLET: Outlet = { available: [], foreseen: false };

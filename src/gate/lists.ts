@@ -18,6 +18,7 @@ import { withArgument } from './argument-schema.ts';
 import { type GateConfig, type ListPart, readerOf } from './config.ts';
 import { decideRead } from './decide.ts';
 import { Gates, isBoundBy, isRefusedUnbound } from './gates.ts';
+import { type Enforced, enforcedIn, enforces, listsAll } from './mode.ts';
 import { standingForLists } from './standing.ts';
 import { listStatusTool, statusToolKey } from './status-tool.ts';
 import { visibilityFor } from './visibility.ts';
@@ -26,9 +27,17 @@ import { visibilityFor } from './visibility.ts';
  * What decides which tools a list leaves out: the run's state, and the tools that `visible` hides
  * from its client there. `undefined`: it leaves out every bound tool.
  */
-type Shown = { readonly state: string; readonly hidden: ReadonlySet<string> } | undefined;
+type Shown =
+  | {
+      readonly state: string;
+      readonly hidden: ReadonlySet<string>;
+      /** It shows the other ones always. */
+      readonly enforced: Enforced;
+    }
+  | undefined;
 
 const NO_TOOLS: ReadonlySet<string> = new Set();
+const NOTHING_HIDDEN = { state: '', hidden: NO_TOOLS, enforced: true } as const;
 const IN_TOOLS = ['result', 'tools'];
 
 /** How one gate shows the pages of tools in one exchange: filtered by state, or described. */
@@ -52,6 +61,7 @@ export class ShownTools {
    */
   key(): MaybePromise<string | undefined> {
     const { listed } = this.#config;
+    if (listsAll(this.#config, this.#admission)) return `all ${listed.keyFor(this.#reader)}`;
     if (this.#isStable) {
       const { managed } = this.#admission;
       const handle = managed === undefined ? '' : JSON.stringify(managed);
@@ -66,7 +76,8 @@ export class ShownTools {
       this.#next = { shown };
       if (shown === undefined) return undefined;
       const known = `${uniqueNameOf(this.#config)} ${listed.keyFor(this.#reader)}`;
-      return `hide ${known} ${hiddenKey(shown.hidden)} ${shown.state}`;
+      const enforced = shown.enforced === true ? '' : JSON.stringify(shown.enforced);
+      return `hide ${known} ${hiddenKey(shown.hidden)} ${enforced} ${shown.state}`;
     });
   }
 
@@ -79,6 +90,10 @@ export class ShownTools {
   show(message: Message): MaybePromise<void> {
     const { listed, onWarning, unbound, warnOnce, workflow } = this.#config;
     const { unnamed } = this.#admission;
+    if (listsAll(this.#config, this.#admission)) {
+      listed.note(message.pageAsSent('tools'), undefined, false, onWarning);
+      return;
+    }
     if (unnamed !== undefined && workflow.toolNames.length > 0) warnOnce(unnamed);
     const nextCursor = message.at('result', 'nextCursor');
     const page = message.pageAsSent('tools');
@@ -129,6 +144,7 @@ export class ShownTools {
       const { globs } = workflow;
       if (globs.length > 0 && !isBoundBy(this.#config, name, this.#exchange, this.#admission))
         return 'keep';
+      if (shown !== undefined && !enforces(shown.enforced, name)) return 'keep';
       if (shown === undefined || shown.hidden.has(workflow.keyOf(name))) return 'drop';
       return workflow.isVisible(name, shown.state) ? 'keep' : 'drop';
     });
@@ -168,10 +184,12 @@ export class ShownTools {
 
   #shownNow(): MaybePromise<Shown> {
     // Without a bound tool the run need not be read.
-    if (this.#config.workflow.toolNames.length === 0) return { state: '', hidden: NO_TOOLS };
+    if (this.#config.workflow.toolNames.length === 0) return NOTHING_HIDDEN;
     return after(standingForLists(this.#config, this.#admission, ['tools']), (standing) => {
       if (typeof standing !== 'object') return undefined;
-      return { state: standing.state, hidden: standing.hidden };
+      const { state, hidden, snapshot } = standing;
+      const known = this.#admission.store.switchOf(this.#config.workflow.id)?.known;
+      return { state, hidden, enforced: enforcedIn(this.#config.enforce, known, snapshot) };
     });
   }
 }

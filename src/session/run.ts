@@ -391,6 +391,11 @@ export class Admission {
     return this.#keeper.held;
   }
 
+  /** Where runs are kept, also where this request names none. */
+  get store(): GuardedStore {
+    return this.#keeper.store;
+  }
+
   /**
    * These lists go out incomplete, because the store cannot be asked. The client is told that they
    * changed once the store is back.

@@ -1,13 +1,14 @@
 /**
- * A workflow's switch, as this process knows it: which of its tools operators have stopped. Hides
- * when the store is asked for it, and what holds where the store does not answer.
+ * A workflow's switch, as this process knows it: which of its tools operators have stopped, and
+ * whether its gates enforce. Hides when the store is asked for it, and what holds where the store
+ * does not answer.
  */
 import type { Clock } from '../clock.ts';
 import { InterlockError } from '../errors.ts';
 import { newToken } from '../names.ts';
 import { isTable } from '../options.ts';
 import type { AtomicStateStore, Freeze, Json } from '../stores/store.ts';
-import type { MaybePromise } from '../wire/task-line.ts';
+import { isPromise, type MaybePromise } from '../wire/task-line.ts';
 
 /** Who has stopped a tool or a whole workflow, and when. */
 export interface SetFreeze extends Freeze {
@@ -21,12 +22,22 @@ export interface Stopped extends SetFreeze {
   readonly tool?: string;
 }
 
-/** What operators have stopped of a workflow. */
+/** Whether the gates of a workflow enforce, as an operator has said. It wins over the option. */
+export interface SetMode extends SetFreeze {
+  /** `false`: they observe each run, also those that were enforced. */
+  readonly enforce: boolean;
+  /** Whether they also enforce the runs that were observed before, but for those that strayed. */
+  readonly living: boolean;
+}
+
+/** What operators have said of a workflow. */
 export interface WorkflowFreeze {
   /** Who has stopped all of its bound tools; absent where they go on. */
   readonly all?: SetFreeze;
   /** Who has stopped a tool, by its name as the gate binds it. */
   readonly tools: ReadonlyMap<string, SetFreeze>;
+  /** Absent where the option of each gate counts. */
+  readonly mode?: SetMode;
 }
 
 /** Which tool is meant; `undefined`: all bound tools of the workflow. */
@@ -37,6 +48,9 @@ type Scope = string | undefined;
  * most twice a second, and only while it has calls.
  */
 const KNOWN_MS = 500;
+
+/** How long a call waits for an answer that it can do without, in milliseconds. */
+const SOON_MS = 250;
 
 /** How often an operator's word is written anew where others write too. */
 const MOST_TRIES = 20;
@@ -55,6 +69,8 @@ export class WorkflowSwitch {
   #askedAt = Number.NEGATIVE_INFINITY;
   #knownSince = Number.NEGATIVE_INFINITY;
   #asking: Promise<WorkflowFreeze | 'unread'> | undefined;
+  /** Whether the store failed when it was asked last. */
+  #isAway = false;
   /** How often this process has set it: an answer from before says nothing of that. */
   #writes = 0;
 
@@ -81,6 +97,28 @@ export class WorkflowSwitch {
     return this.#asking;
   }
 
+  /** What the last answer said, however old it is. Asks nothing. */
+  get known(): WorkflowFreeze | 'unread' {
+    return this.#known;
+  }
+
+  /**
+   * As {@link now}, for a call that should not wait for a store: it waits for 250 ms at most, and
+   * not at all where the store failed last.
+   */
+  soon(): MaybePromise<WorkflowFreeze | 'unread'> {
+    const now = this.now();
+    if (!isPromise(now) || this.#isAway) return this.#known;
+    let stop = (): void => {};
+    const late = new Promise<void>((resolve) => {
+      stop = this.#clock.after(SOON_MS, resolve);
+    });
+    return Promise.race([now, late]).then(() => {
+      stop();
+      return this.#known;
+    });
+  }
+
   /** @throws what the store throws; InterlockError `ERR_INTERLOCK_STORE` for what is no switch */
   async read(): Promise<WorkflowFreeze> {
     return freezeOf(this.#workflow, (await this.#store.readSwitch(this.#workflow))?.value);
@@ -92,11 +130,28 @@ export class WorkflowSwitch {
    * @returns whether that has changed anything
    * @throws as {@link read}
    */
-  async set(tool: Scope, by: SetFreeze | undefined): Promise<boolean> {
+  set(tool: Scope, by: SetFreeze | undefined): Promise<boolean> {
+    return this.#change((before) => changed(before, tool, by));
+  }
+
+  /**
+   * Says whether the workflow's gates enforce.
+   *
+   * @returns whether that has changed anything
+   * @throws as {@link read}
+   */
+  setMode(mode: SetMode): Promise<boolean> {
+    return this.#change((before) => {
+      const { enforce, living } = before.mode ?? {};
+      return enforce === mode.enforce && living === mode.living ? undefined : { ...before, mode };
+    });
+  }
+
+  async #change(change: (before: WorkflowFreeze) => WorkflowFreeze | undefined): Promise<boolean> {
     for (let tries = 1; tries <= MOST_TRIES; tries++) {
       const found = await this.#store.readSwitch(this.#workflow);
       const before = freezeOf(this.#workflow, found?.value);
-      const next = changed(before, tool, by);
+      const next = change(before);
       if (next === undefined) return false;
       const revision = newToken();
       const others = isTable(found?.value) ? (found.value as Record<string, Json>) : {};
@@ -128,10 +183,12 @@ export class WorkflowSwitch {
       this.#askedAt = this.#clock.now();
       try {
         const found = await this.read();
+        this.#isAway = false;
         if (writes !== this.#writes) break;
         this.#known = found;
         this.#knownSince = this.#askedAt;
       } catch {
+        this.#isAway = true;
         // The events of the store have told of it.
       }
       if (Math.abs(this.#clock.now() - this.#askedAt) < KNOWN_MS) break;
@@ -147,27 +204,26 @@ export function listStopped({ all, tools }: WorkflowFreeze): Stopped[] {
 
 /** What holds afterwards; `undefined` where that holds already. */
 function changed(
-  before: WorkflowFreeze,
+  { all, tools, ...kept }: WorkflowFreeze,
   tool: Scope,
   by: SetFreeze | undefined,
 ): WorkflowFreeze | undefined {
-  const { all, tools } = before;
   if (tool === undefined) {
-    if (by !== undefined) return all === undefined ? { all: by, tools } : undefined;
-    return all === undefined && tools.size === 0 ? undefined : NOTHING;
+    if (by !== undefined) return all === undefined ? { all: by, tools, ...kept } : undefined;
+    return all === undefined && tools.size === 0 ? undefined : { ...NOTHING, ...kept };
   }
   if (tools.has(tool) === (by !== undefined)) return undefined;
   const next = new Map(tools);
   if (by === undefined) next.delete(tool);
   else next.set(tool, by);
-  return { ...(all && { all }), tools: next };
+  return { ...(all && { all }), tools: next, ...kept };
 }
 
 /** Pairs, since a tool may be called `__proto__`. */
-function jsonOfFreeze({ all, tools }: WorkflowFreeze): { readonly frozen: Json } {
+function jsonOfFreeze({ all, tools, mode }: WorkflowFreeze): { readonly [Name in string]: Json } {
   const frozen: Json = { tools: [...tools].map(([tool, by]) => [tool, { ...by }]) };
   if (all !== undefined) frozen.all = { ...all };
-  return { frozen };
+  return { frozen, ...(mode !== undefined && { mode: { ...mode } }) };
 }
 
 function freezeOf(workflow: string, value: Json | undefined): WorkflowFreeze {
@@ -185,7 +241,18 @@ function freezeOf(workflow: string, value: Json | undefined): WorkflowFreeze {
     return [String(tool), setFreezeOf(by)];
   });
   const { all } = frozen;
-  return { ...(all !== undefined && { all: setFreezeOf(all) }), tools: new Map(tools) };
+  const { mode } = value as { readonly mode?: Json };
+  return {
+    ...(all !== undefined && { all: setFreezeOf(all) }),
+    tools: new Map(tools),
+    ...(isTable(mode) && {
+      mode: {
+        ...setFreezeOf(mode),
+        enforce: mode.enforce !== false,
+        living: mode.living === true,
+      },
+    }),
+  };
 }
 
 /** What another version has written in its place stops the tool too. */

@@ -235,6 +235,13 @@ export class Order {
     return this.#marks.plainNameOf(tool);
   }
 
+  /** Whether the rule of one of these tools needs more of a tool than that it has succeeded. */
+  needsSteps(tool: string, isOne: (tool: string) => boolean): boolean {
+    return [...this.#rules.values()].some(
+      (rule) => isOne(rule.tool) && stepsMadeBy(rule).some(([name]) => name === tool),
+    );
+  }
+
   /** Whether some rule uses the tool's calls up. */
   consumes(tool: string): boolean {
     return this.#marks.isConsumed(tool);

@@ -1,0 +1,119 @@
+/**
+ * Whether a gate enforces a call of a run, or only observes it. Hides who has said so: the gate's
+ * option, an operator, or the run itself, which keeps what held at its first call.
+ */
+import { matchGlob } from '../glob.ts';
+import { isTable } from '../options.ts';
+import type { GuardedStore } from '../step/store-calls.ts';
+import type { SetMode, WorkflowFreeze } from '../step/switch.ts';
+import type { FsmSnapshot, Json } from '../stores/store.ts';
+import { after, type MaybePromise } from '../wire/task-line.ts';
+import { openContext, sealContext } from '../workflow/envelope.ts';
+import type { Position } from '../workflow/position.ts';
+import type { Workflow } from '../workflow/workflow.ts';
+
+/** `true`: each tool. `false`: none. A list: those that one of its names or globs matches. */
+export type Enforced = boolean | readonly string[];
+
+/** What a run keeps, where not all of its tools are enforced. */
+export interface RunMark {
+  /** The tools that are enforced, as the option had them at the run's first call. */
+  readonly enforced?: readonly string[];
+  /** A call ran whose event its state does not handle. */
+  readonly strayed?: true;
+  readonly [member: string]: unknown;
+}
+
+const MARK = 'mcp-interlock/observed';
+
+/** What a run keeps; `undefined` where it is enforced. A store may have anything. */
+export function markOf({ context }: Pick<FsmSnapshot, 'context'>): RunMark | undefined {
+  const mark = openContext(context)[MARK];
+  if (mark === undefined) return undefined;
+  return isTable(mark) ? (mark as RunMark) : {};
+}
+
+export function withMark({ state, context }: Position, mark: RunMark): Position {
+  return { state, ...sealContext({ ...openContext(context), [MARK]: mark as unknown as Json }) };
+}
+
+/** What a gate does with runs that begin now. */
+export function modeNow(option: Enforced, mode: SetMode | undefined): Enforced {
+  if (mode === undefined) return option;
+  if (!mode.enforce) return false;
+  return option === false ? true : option;
+}
+
+/**
+ * What a gate enforces of a run.
+ *
+ * @param known what operators have said; `unread`: this process never learned it
+ * @param run what is known of it: its mark, and whether a call of it was saved before
+ */
+export function enforcedOf(
+  option: Enforced,
+  known: WorkflowFreeze | 'unread' | undefined,
+  run: { readonly mark: RunMark | undefined; readonly hasBegun: boolean },
+): Enforced {
+  const mode = known === 'unread' ? undefined : known?.mode;
+  const now = modeNow(option, mode);
+  if (now === false || !run.hasBegun) return now;
+  const { mark } = run;
+  if (mark === undefined) return true;
+  if (mode?.living === true && mark.strayed !== true) return now;
+  return mark.enforced ?? false;
+}
+
+/** The same of a run as its store has it; `undefined`: it has none of it yet. */
+export function enforcedIn(
+  option: Enforced,
+  known: WorkflowFreeze | 'unread' | undefined,
+  snapshot: Pick<FsmSnapshot, 'context' | 'version'> | undefined,
+): Enforced {
+  const hasBegun = (snapshot?.version ?? 0) > 0;
+  return enforcedOf(option, known, { mark: snapshot && markOf(snapshot), hasBegun });
+}
+
+/**
+ * Whether a gate lets a whole request pass as it is: it enforces no run, and operators have stopped
+ * nothing. Where the store does not say so soon, what it said last counts.
+ */
+export function passesAll(
+  option: Enforced,
+  store: GuardedStore,
+  { id }: Workflow,
+): MaybePromise<boolean> {
+  // Only then an operator may have said otherwise of all of its requests.
+  const set = store.switchOf(id);
+  const said = option === true ? set?.known : set?.soon();
+  return after(said, (known = 'unread') => {
+    if (known === 'unread') return option === false;
+    const isStopped = known.all !== undefined || known.tools.size > 0;
+    return !isStopped && modeNow(option, known.mode) === false;
+  });
+}
+
+/** Whether lists are the server's own, as far as this process knows. */
+export function listsAll(
+  { enforce, workflow }: { readonly enforce: Enforced; readonly workflow: Workflow },
+  { store }: { readonly store: GuardedStore },
+): boolean {
+  const known = store.switchOf(workflow.id)?.known ?? 'unread';
+  return modeNow(enforce, known === 'unread' ? undefined : known.mode) === false;
+}
+
+/** Whether a tool is among those that are enforced. */
+export function enforces(enforced: Enforced, tool: string): boolean {
+  if (typeof enforced === 'boolean') return enforced;
+  return enforced.some((each) => each === tool || matchGlob(each, tool));
+}
+
+/**
+ * Whether an enforced tool depends on more of this one than that it succeeded. Then its calls take
+ * the run's claim, though none of them is refused.
+ */
+export function isStepFor(workflow: Workflow, enforced: readonly string[], tool: string): boolean {
+  if (!workflow.isOrder) return workflow.callKind(tool) === 'step';
+  const own = workflow.keyOf(tool);
+  return workflow.order?.needsSteps(own, (each) => enforces(enforced, each)) === true;
+}

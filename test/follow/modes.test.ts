@@ -1,0 +1,186 @@
+import { expect, it } from 'vitest';
+import {
+  currentStep,
+  type FsmGateOptions,
+  type InterlockEvent,
+  StateMachineGate,
+} from '../../src/index.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
+import { RawSession } from '../helpers/raw.ts';
+import { pass, scene } from '../helpers/scene.ts';
+import { toolServer } from '../helpers/tool-server.ts';
+
+const BY = { actor: 'ann', note: 'roll-out' };
+const ALL = ['cart.add_item', 'cart.checkout', 'cart.pay', 'cart.view'];
+
+function refusedIn(events: readonly InterlockEvent[]) {
+  return events.flatMap((each) =>
+    each.type === 'call.refused' ? [[each.tool, each.reason, each.enforced !== false]] : [],
+  );
+}
+
+async function shop(gate: FsmGateOptions = {}, beside?: Parameters<typeof scene>[0]) {
+  const events: InterlockEvent[] = [];
+  const app = await scene({
+    ...{ gate, shape: { mode: 'stateless' } },
+    session: { onEvent: (event) => void events.push(event) },
+    ...beside,
+  });
+  return { ...app, events };
+}
+
+it('goes back to observing in each process, also for runs that live', async () => {
+  const one = await shop();
+  const other = await shop({}, { beside: one });
+  const opened = await one.session();
+  const there = RawSession.resume(other.url, opened.id);
+  await opened.call('cart.add_item');
+  expect((await there.call('cart.pay')).result.isError).toBe(true);
+  expect(await one.runs.observe(BY)).toEqual({ changed: true });
+  expect(await one.runs.observe(BY)).toEqual({ changed: false, reason: 'same' });
+  expect(await one.runs.mode()).toMatchObject({ enforce: false, ...BY });
+  await pass(one.clock, 1_000);
+  expect((await there.call('cart.pay')).result.isError).toBeFalsy();
+  expect((await opened.call('cart.pay')).result.isError).toBeFalsy();
+  expect(await there.tools()).toEqual(ALL);
+  await expect.poll(() => refusedIn(other.events).length).toBe(2);
+  expect(refusedIn(other.events)).toEqual([
+    ['cart.pay', 'state', true],
+    ['cart.pay', 'state', false],
+  ]);
+});
+
+it('enforces from the next run on, and those that live only where it is asked to', async () => {
+  const app = await shop({ enforce: false });
+  const before = await app.session();
+  await before.call('cart.add_item');
+  const strayed = await app.session();
+  await strayed.call('cart.pay');
+  await expect.poll(async () => (await app.runs.read(before.id))?.snapshot.state).toBe('has_items');
+  await expect.poll(() => app.events.filter((each) => each.type === 'call.refused').length).toBe(1);
+  await app.runs.enforce(BY);
+  await pass(app.clock, 1_000);
+  const next = await app.session();
+  expect((await next.call('cart.pay')).result.isError).toBe(true);
+  expect(await next.tools()).toEqual(['cart.add_item', 'cart.view']);
+  expect(await before.tools()).toEqual(ALL);
+  await app.runs.enforce({ ...BY, living: true });
+  await pass(app.clock, 1_000);
+  expect((await before.call('cart.pay')).result.isError).toBe(true);
+  expect((await strayed.call('cart.pay')).result.isError).toBeFalsy();
+});
+
+it('keeps a run observed that began so, after a deployment that enforces', async () => {
+  const observing = await shop({ enforce: false });
+  const opened = await observing.session();
+  await opened.call('cart.add_item');
+  await expect
+    .poll(async () => (await observing.runs.read(opened.id))?.snapshot.state)
+    .toBe('has_items');
+  const enforcing = await shop({}, { beside: observing });
+  const there = RawSession.resume(enforcing.url, opened.id);
+  expect((await there.call('cart.pay')).result.isError).toBeFalsy();
+  expect(await there.tools()).toEqual(ALL);
+  const other = await enforcing.session();
+  expect((await other.call('cart.pay')).result.isError).toBe(true);
+});
+
+it('enforces some tools, and records what they depend on before its client goes on', async () => {
+  const workflow = StateMachineGate.fromOrder(
+    {
+      pay: { after: { tool: 'approve', same: { id: 'id' }, consumes: true } },
+      ship: { after: 'pay' },
+      look: { after: 'find', step: false },
+    },
+    { id: 'rules' },
+  );
+  const app = await shop(
+    { enforce: ['pay'] },
+    { workflow, makeServer: toolServer(['find', 'look', 'approve', 'pay', 'ship']) },
+  );
+  const user = await app.client();
+  await user.sees(['find', 'look', 'approve', 'ship']);
+  await user.isRefused('pay', 'state', { id: 1 });
+  await user.calls('ship', { id: 1 });
+  await user.calls('look');
+  await user.calls('approve', { id: 1 });
+  await user.calls('pay', { id: 1 });
+  await user.isRefused('pay', 'state', { id: 1 });
+  await user.calls('ship', { id: 1 });
+  await expect.poll(() => refusedIn(app.events).length).toBe(4);
+  expect(refusedIn(app.events)).toEqual([
+    ['pay', 'state', true],
+    ['ship', 'state', false],
+    ['look', 'state', false],
+    ['pay', 'state', true],
+  ]);
+});
+
+it('enforces some tools of a machine, whose other tools still move it', async () => {
+  const app = await shop({ enforce: ['cart.p*'] });
+  const user = await app.client();
+  await user.calls('cart.checkout');
+  await user.isRefused('cart.pay', 'state');
+  await user.calls('cart.add_item');
+  await user.calls('cart.checkout');
+  await user.calls('cart.pay');
+});
+
+it('keeps for each run what was enforced at its first call', async () => {
+  const some = await shop({ enforce: ['cart.pay'] });
+  const opened = await some.session();
+  await opened.call('cart.add_item');
+  const more = await shop({ enforce: ['cart.pay', 'cart.checkout'] }, { beside: some });
+  const there = RawSession.resume(more.url, opened.id);
+  await there.call('cart.checkout');
+  expect((await there.call('cart.checkout')).result.isError).toBeFalsy();
+  const other = await more.session();
+  expect((await other.call('cart.checkout')).result.isError).toBe(true);
+});
+
+it('refuses what is frozen, also while it observes', async () => {
+  const app = await shop({ enforce: false });
+  const user = await app.client();
+  await user.calls('cart.pay');
+  await app.runs.freezeAll({ ...BY, tool: 'cart.pay' });
+  await pass(app.clock, 1_000);
+  await user.isRefused('cart.pay', 'frozen');
+  await user.calls('cart.checkout');
+  await app.runs.unfreezeAll({ ...BY, tool: 'cart.pay' });
+  await pass(app.clock, 1_000);
+  await user.calls('cart.pay');
+});
+
+it('lets calls of a held run pass, and leaves it held', async () => {
+  const tools = ['cart.add_item', 'cart.checkout', 'cart.pay'];
+  const makeServer = toolServer(tools, {
+    'cart.add_item'(args, _, extra) {
+      if (args.lost === true) currentStep(extra)?.unknown('the warehouse did not answer');
+      return undefined;
+    },
+  });
+  const app = await shop({}, { workflow: checkoutGate('hold'), makeServer });
+  const user = await app.client();
+  await user.raw.call('cart.add_item', { lost: true });
+  await user.isRefused('cart.add_item', 'held');
+  await app.runs.observe(BY);
+  await pass(app.clock, 1_000);
+  await user.calls('cart.add_item');
+  await app.run(user.run).isIn('has_items', 'held');
+  await expect.poll(() => refusedIn(app.events).at(-1)).toEqual(['cart.add_item', 'held', false]);
+});
+
+it('goes by its option where this process never learned what operators have said', async () => {
+  const observing = await shop({ enforce: false });
+  observing.store.fail('readSwitch');
+  const user = await observing.client();
+  await user.calls('cart.pay');
+  const enforcing = await shop({ enforce: ['cart.add_item'] });
+  enforcing.store.fail('readSwitch');
+  const other = await enforcing.client();
+  await other.isRefused('cart.add_item', 'unavailable');
+});
+
+it('names the right tools where one to enforce is misspelt', async () => {
+  await expect(shop({ enforce: ['cart.pya'] })).rejects.toThrow(/cart\.pya.*cart\.pay/s);
+});
