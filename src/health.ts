@@ -6,6 +6,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import * as z from 'zod/mini';
 import { InterlockError } from './errors.ts';
+import type { Observed } from './follow/observations.ts';
+import { observationsOf } from './follow/observer.ts';
 import { safely } from './middleware.ts';
 import { functionOption, lazyOptions, parseOptions } from './options.ts';
 import { countInStore, hasIndex, heldRuns, indexOf, stuckRuns } from './run-views.ts';
@@ -77,6 +79,10 @@ export interface WorkflowHealth extends Partial<RunsUnderWay> {
   readonly frozen?: 'workflow' | 'tools';
   /** What they have stopped. Only for a request that may see keys. */
   readonly stopped?: readonly Stopped[];
+  /** What this process has observed of its runs, and not enforced. Absent where there is nothing. */
+  readonly observed?: Pick<Observed, 'since' | 'runs' | 'refused' | 'calls'>;
+  /** All of that: by rule, by hour and the last one. Only for a request that may see keys. */
+  readonly observations?: Observed;
   /** The longest held runs. Only for a request that may see keys. */
   readonly heldRuns?: readonly ListedRun[];
   /** The oldest stuck runs. Only for a request that may see keys. */
@@ -210,12 +216,20 @@ async function lookAt(
   const counting = countedIn(mover, forMs, withKeys, tell);
   const [store, found, freeze] = await Promise.all([proven, counting, read]);
   const stopped = freeze ? listStopped(freeze) : [];
+  const observations = observationsOf(mover.workflow).report;
+  const observed = observations && shortened(observations);
   return {
     ...{ workflow: mover.workflow.id, store },
     ...(stopped.length > 0 && { frozen: freeze?.all ? ('workflow' as const) : ('tools' as const) }),
     ...(stopped.length > 0 && withKeys && { stopped }),
+    ...(observed && { observed }),
+    ...(observations && withKeys && { observations }),
     ...found,
   };
+}
+
+function shortened({ since, runs, refused, calls }: Observed): WorkflowHealth['observed'] {
+  return { since, runs, refused, calls };
 }
 
 async function countedIn(

@@ -128,6 +128,14 @@ export {
   type WorkflowHealthOptions,
   workflowHealth,
 } from './health.ts';
+export type {
+  Observed,
+  ObservedHour,
+  ObservedRefusal,
+  ObservedRule,
+  Unjudged,
+} from './follow/observations.ts';
+export type { Doubt } from './follow/followed-run.ts';
 export type { RunsOptions } from './runs-options.ts';
 export type {
   CheckedRuns,
@@ -145,12 +153,14 @@ export type {
   AllFrozen,
   AllUnfrozen,
   Deleted,
+  EnforceOptions,
   EraseOptions,
   Erased,
   FreezeAllOptions,
   FreezeOptions,
   Frozen,
   HeldRun,
+  ModeSet,
   ResolveAllOptions,
   ResolvedAll,
   ResolvedRun,
@@ -165,6 +175,7 @@ export type {
   StuckOptions,
   Unfrozen,
   Updated,
+  WorkflowMode,
 } from './runs-options.ts';
 
 // Policies.

@@ -85,6 +85,7 @@ import type {
   TrailEntry,
   WorkflowRecord,
 } from './stores/store.ts';
+import { letAllGoOn, setMode, stopAll } from './switches.ts';
 import { type CheckedRuns, checkRuns } from './trial.ts';
 import { parseEvent } from './workflow/binding.ts';
 import { assertGate, type StateMachineGate } from './workflow/gate.ts';
@@ -411,12 +412,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
    * not bound; `ERR_INTERLOCK_STORE` where the store keeps no switches
    */
   async freezeAll(options: FreezeAllOptions): Promise<AllFrozen> {
-    const { tool, ...by } = parseFreezeAll('freezeAll()', options, this.#workflow);
-    const at = this.#mover.clock.now();
-    const isChanged = await switchOf(this.#mover).set(tool, { ...by, at });
-    if (!isChanged) return { frozen: false, reason: 'frozen' };
-    this.#tellSwitch('workflow.frozen', tool, by);
-    return { frozen: true };
+    return stopAll(this.#mover, parseFreezeAll('freezeAll()', options, this.#workflow));
   }
 
   /**
@@ -426,11 +422,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
    * @throws InterlockError as {@link freezeAll}, but for a tool that is bound no more
    */
   async unfreezeAll(options: FreezeAllOptions): Promise<AllUnfrozen> {
-    const { tool, ...by } = parseFreezeAll('unfreezeAll()', options);
-    const isChanged = await switchOf(this.#mover).set(tool, undefined);
-    if (!isChanged) return { unfrozen: false, reason: 'not-frozen' };
-    this.#tellSwitch('workflow.unfrozen', tool, by);
-    return { unfrozen: true };
+    return letAllGoOn(this.#mover, parseFreezeAll('unfreezeAll()', options));
   }
 
   /**
@@ -452,7 +444,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
    * `ERR_INTERLOCK_STORE` where the store keeps no switches
    */
   async observe(options: FreezeOptions): Promise<ModeSet> {
-    return this.#setMode(false, { ...parseFreeze('observe()', options), living: false });
+    return setMode(this.#mover, false, { ...parseFreeze('observe()', options), living: false });
   }
 
   /**
@@ -463,7 +455,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
    * @throws InterlockError as {@link observe}
    */
   async enforce(options: EnforceOptions): Promise<ModeSet> {
-    return this.#setMode(true, parseEnforce(options));
+    return setMode(this.#mover, true, parseEnforce(options));
   }
 
   /**
@@ -481,30 +473,6 @@ export class Runs<E extends string = string, Q = StateExpression> {
    */
   get observed(): Observed | undefined {
     return observationsOf(this.#workflow).report;
-  }
-
-  async #setMode(
-    enforce: boolean,
-    { living, ...by }: FreezeOptions & { readonly living: boolean },
-  ): Promise<ModeSet> {
-    const at = this.#mover.clock.now();
-    const isChanged = await switchOf(this.#mover).setMode({ enforce, living, ...by, at });
-    if (!isChanged) return { changed: false, reason: 'same' };
-    const { events } = this.#mover;
-    const type = enforce ? 'workflow.enforced' : 'workflow.observed';
-    const told = { type, workflow: this.#workflow.id, ...(enforce && { living }), ...by } as const;
-    if (events.isOn) events.publish(told);
-    return { changed: true };
-  }
-
-  #tellSwitch(
-    type: 'workflow.frozen' | 'workflow.unfrozen',
-    tool: string | undefined,
-    by: FreezeOptions,
-  ): void {
-    const { events } = this.#mover;
-    if (events.isOn)
-      events.publish({ type, workflow: this.#workflow.id, ...(tool && { tool }), ...by });
   }
 
   /**

@@ -1,34 +1,25 @@
-/**
- * The way of each gated call into the server: forward it, make it a step, or refuse it. Hides what
- * a refusal may tell the client, and what the trail keeps of it.
- */
-import { digestOf } from '../digest.ts';
-import type { RefusalReason } from '../events.ts';
 import { newToken } from '../names.ts';
 import type { CallersHeld } from '../session/held-runs.ts';
 import { InFlight } from '../session/live-session.ts';
-import { type Admission, deny, type Run, UNKNOWN_SESSION } from '../session/run.ts';
+import type { Admission, Run } from '../session/run.ts';
 import type { NoRun } from '../session/run-key.ts';
 import { claimRun } from '../step/claim.ts';
 import { beginsAnew, type CallOrigin, Moves } from '../step/outcome.ts';
 import { calledOff, type Refused, Step } from '../step/step.ts';
 import type { WorkflowFreeze } from '../step/switch.ts';
 import { pauseBefore, turnKey } from '../step/turns.ts';
-import type { CallNote, FsmSnapshot, Json } from '../stores/store.ts';
+import type { FsmSnapshot } from '../stores/store.ts';
 import { ARGUMENTS, type Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { argumentsFault, headerFault } from '../wire/headers.ts';
-import { isObject, isRequestId, type JsonObject, type RequestId } from '../wire/json-rpc.ts';
+import { isObject, isRequestId, type RequestId } from '../wire/json-rpc.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
-import { type Refusal, type RefusalDetails, refusalWords } from '../workflow/advice.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
 import { claimedUse, NOTHING, type Noted } from '../workflow/facts.ts';
-import type { BoundState, Position } from '../workflow/position.ts';
-import { partsNaming, partsToTell, retryOf } from '../workflow/rule-words.ts';
+import type { Position } from '../workflow/position.ts';
 import { AFTER } from '../workflow/stored.ts';
 import { mending } from '../workflow/verdict.ts';
 import { type Admitted, admit } from './admit.ts';
-import { detailsOf, type Outlet, outletFrom } from './advise.ts';
 import { ClaimedCall, showHandler } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
 import {
@@ -42,11 +33,12 @@ import {
   unforeseen,
 } from './consult.ts';
 import { decide, type RefusedCall, whyHidden } from './decide.ts';
-import { type Demand, isBoundBy, isRefusedUnbound } from './gates.ts';
+import { isBoundBy, isRefusedUnbound } from './gates.ts';
 import { tellMoved, tellOfTime } from './list-changes.ts';
 import { type Enforced, enforcedIn, enforces, isStepFor, modeNow, withMark } from './mode.ts';
 import { PassedCall, RecordedCall } from './recorded-call.ts';
-import { askForAlias, invalidParams, LONGEST_NAME, refusalReply } from './replies.ts';
+import { digestOfCall, type NotLetIn, noteOf, Refuser, verdictAfter } from './refuser.ts';
+import { invalidParams, LONGEST_NAME } from './replies.ts';
 import {
   type Absent,
   asBegun,
@@ -59,11 +51,7 @@ import {
   stoppedByOperators,
 } from './standing.ts';
 import { answerStatus } from './status-tool.ts';
-import { errorsWithin } from './try-errors.ts';
 import { keepsSecrets } from './visibility.ts';
-
-const NO_REFUSALS =
-  'fsmGate({ trail: { refusals: true } }) has no effect: this store cannot keep refused calls';
 
 const NO_NAME = 'Invalid params: name must be a string';
 const LONG_NAME = `Invalid params: name must have at most ${LONGEST_NAME} characters`;
@@ -78,7 +66,7 @@ const AFTER_FROZEN: ReadonlySet<Refused['reason']> = new Set([
  * step; a {@link RecordedCall}: beside others, to be recorded. `answered`: the gate answered the
  * call, or dropped it; `ended`: it answered the whole request.
  */
-export type Verdict = 'forward' | ClaimedCall | RecordedCall | 'answered' | 'ended';
+export type Verdict = NotLetIn | ClaimedCall | RecordedCall;
 
 /** Called where a cancelled step did not stop in time; with `isTooLong`, where it ran too long. */
 export type GiveUp = (id: RequestId, isTooLong: boolean) => void;
@@ -108,12 +96,14 @@ export class Judge {
   readonly #exchange: Exchange;
   readonly #admission: Admission;
   readonly #keepsSecrets: boolean;
+  readonly #refuser: Refuser;
 
   constructor(config: GateConfig, exchange: Exchange, admission: Admission) {
     this.#config = config;
     this.#exchange = exchange;
     this.#admission = admission;
     this.#keepsSecrets = keepsSecrets(config, admission);
+    this.#refuser = new Refuser(config, exchange, admission, this.#keepsSecrets);
   }
 
   /** @param found the call's run, once it has room */
@@ -122,13 +112,14 @@ export class Judge {
     const tool = incoming.named;
     if (status !== undefined && tool === status.name)
       return answerStatus(status, this.#config, this.#exchange, this.#admission, incoming);
-    if (typeof tool !== 'string') return this.#answer(incoming, invalidParams(incoming, NO_NAME));
+    if (typeof tool !== 'string')
+      return this.#refuser.answer(incoming, invalidParams(incoming, NO_NAME));
     if (!isBoundBy(this.#config, tool, this.#exchange, this.#admission))
       return this.#judgeUnbound(incoming, tool);
     if (isMadeUp(tool, this.#config))
       return this.#keepsSecrets
-        ? this.#hide(incoming, tool, 'state')
-        : this.#answer(incoming, invalidParams(incoming, LONG_NAME));
+        ? this.#refuser.hide(incoming, tool, 'state')
+        : this.#refuser.answer(incoming, invalidParams(incoming, LONG_NAME));
     const run = found ?? this.#admission.runOf(incoming);
     if (found === undefined && 'run' in run && run.isNamed)
       return after(this.#admission.roomFor(run, this.#exchange.req), (room) =>
@@ -139,8 +130,8 @@ export class Judge {
     // Also a call that no binding is about: its client reconnects before it uses such a tool.
     if (unconnected !== undefined)
       return this.#keepsSecrets
-        ? this.#hide(incoming, tool, 'no-run')
-        : this.#refuseUnnamed(incoming, tool, unconnected);
+        ? this.#refuser.hide(incoming, tool, 'no-run')
+        : this.#refuser.refuseUnnamed(incoming, tool, unconnected);
     // The upstream's tools have no argument for a handle that the middleware made.
     if (managed !== undefined && incoming.message.at(...ARGUMENTS, managed.argument) !== undefined)
       incoming.message.remove(ARGUMENTS, managed.argument);
@@ -153,12 +144,12 @@ export class Judge {
     // This comes first: a call of a hidden tool must not get an error that only bound tools get.
     if ('advice' in run) {
       if (run.warning !== undefined) warnOnce(run.warning);
-      return this.#hide(incoming, tool, 'no-run');
+      return this.#refuser.hide(incoming, tool, 'no-run');
     }
     return after(standingNow(this.#config, run), (standing) =>
       typeof standing === 'object' && standing.shows(tool)
         ? this.#route(incoming, tool, run, binding, args, giveUp)
-        : this.#hide(incoming, tool, whyHidden(standing, tool)),
+        : this.#refuser.hide(incoming, tool, whyHidden(standing, tool)),
     );
   }
 
@@ -180,7 +171,8 @@ export class Judge {
   #observeUnlessFrozen(incoming: Call, tool: string, run: Run | NoRun): MaybePromise<Verdict> {
     if (!('run' in run)) return this.#observe(incoming, run, false);
     return after(stoppedByOperators(this.#config, run, tool), (stopped) => {
-      if (stopped?.reason === 'frozen') return this.#refuse(incoming, tool, stopped, [], run);
+      if (stopped?.reason === 'frozen')
+        return this.#refuser.refuse(incoming, tool, stopped, [], run);
       // Meanwhile an operator may have said that gates enforce.
       return this.#passesAll(run)
         ? this.#observe(incoming, run, false)
@@ -203,13 +195,14 @@ export class Judge {
   #judgeUnbound(incoming: Call, tool: string): MaybePromise<Verdict> {
     if (!isRefusedUnbound(tool, this.#config, this.#exchange, this.#admission)) return 'forward';
     // No list has it, also where lists show the tools of all states.
-    if (this.#config.refusal === 'unknown-tool') return this.#hide(incoming, tool, 'unbound');
+    if (this.#config.refusal === 'unknown-tool')
+      return this.#refuser.hide(incoming, tool, 'unbound');
     if (isMadeUp(tool, this.#config))
-      return this.#answer(incoming, invalidParams(incoming, LONG_NAME));
+      return this.#refuser.answer(incoming, invalidParams(incoming, LONG_NAME));
     const run = this.#admission.runOf(incoming);
     const now = 'run' in run ? standingNow(this.#config, run) : undefined;
     return after(now, (standing) =>
-      this.#refuse(incoming, tool, { reason: 'unbound', ...at(standing) }, [], run),
+      this.#refuser.refuse(incoming, tool, { reason: 'unbound', ...at(standing) }, [], run),
     );
   }
 
@@ -229,10 +222,11 @@ export class Judge {
       return verdictAfter(this.#exchange.reject(400, fault.code, fault.message), 'ended');
     const words = argumentFault(incoming, args);
     if (words !== undefined)
-      return this.#refuse(incoming, tool, { reason: 'arguments', words }, []);
+      return this.#refuser.refuse(incoming, tool, { reason: 'arguments', words }, []);
     if (binding === undefined) return 'forward';
-    if (binding === 'failed') return this.#refuse(incoming, tool, { reason: 'unavailable' }, []);
-    if ('advice' in run) return this.#refuseUnnamed(incoming, tool, run);
+    if (binding === 'failed')
+      return this.#refuser.refuse(incoming, tool, { reason: 'unavailable' }, []);
+    if ('advice' in run) return this.#refuser.refuseUnnamed(incoming, tool, run);
     let made: AskedCall | undefined;
     const asked = (): AskedCall => {
       made ??= askedCall(incoming, tool, run);
@@ -240,7 +234,7 @@ export class Judge {
     };
     const noted =
       this.#config.workflow.rules.ledger === undefined ? NOTHING : notedOf(this.#config, asked());
-    if ('reason' in noted) return this.#refuse(incoming, tool, noted, binding.states, run);
+    if ('reason' in noted) return this.#refuser.refuse(incoming, tool, noted, binding.states, run);
     return this.#decide({ incoming, tool, run, binding, giveUp, asked, noted });
   }
 
@@ -281,24 +275,6 @@ export class Judge {
     }
   }
 
-  /** Refuses a call of a tool that the client's list does not show, without saying so. */
-  #hide(incoming: Call, tool: string, reason: RefusalReason): MaybePromise<Verdict> {
-    this.#tellRefused(incoming, tool, reason, undefined);
-    return this.#alias(incoming, tool);
-  }
-
-  /** Asks the upstream for a tool that does not exist: the client gets its usual error. */
-  #alias(incoming: Call, tool: string): MaybePromise<Verdict> {
-    const { aliases } = this.#config;
-    askForAlias(this.#exchange.req, incoming, ['params', 'name'], aliases.ofName(tool));
-    // Gates in front let go of their claims: the tool does not run, so there is no outcome.
-    return verdictAfter(incoming.alias(), 'forward');
-  }
-
-  #answer(incoming: Call, response: JsonObject): MaybePromise<Verdict> {
-    return verdictAfter(incoming.answerWith(response), 'answered');
-  }
-
   /**
    * Decides about a call that needs no claim.
    *
@@ -320,7 +296,7 @@ export class Judge {
         return this.#observe(incoming, run, typeof enforced === 'object');
       if (binding.kind === 'step') return this.#claim(asked);
       const reason = decide(standing, { tool, binding });
-      if (reason === 'unknown') return this.#refuseGone(incoming, tool, run);
+      if (reason === 'unknown') return this.#refuser.refuseGone(incoming, tool, run);
       if (typeof standing === 'string')
         return this.#refuseBound(asked, { reason: reason ?? 'unavailable' });
       tellOfTime(this.#config, this.#admission, run, standing);
@@ -354,7 +330,7 @@ export class Judge {
     }
     const odd = unforeseen(binding, standing, asked.asked);
     if (odd !== undefined) return this.#refuseBound(asked, odd);
-    const note = { ...this.#noteOf(incoming, run, tool), digest: digestOfCall(incoming) };
+    const note = { ...noteOf(this.#config, incoming, run, tool), digest: digestOfCall(incoming) };
     const use = ruledBy && { ...ruledBy, grantedAt: this.#config.clock.now() };
     const origin = { tool, ...argumentsOf(incoming), note, ...(use && { use }) };
     const { era } = this.#admission;
@@ -427,7 +403,7 @@ export class Judge {
       run,
       description: { tool, digest: '', uncertain, ...claimedUse(asked.noted) },
       digest: () => digestOfCall(incoming),
-      note: this.#noteOf(incoming, run, tool),
+      note: noteOf(this.#config, incoming, run, tool),
       number: incoming.number,
       isAgain: asked.attempt !== undefined,
       waitMs: asked.waitsUntil && Math.max(0, asked.waitsUntil - clock.now()),
@@ -464,7 +440,7 @@ export class Judge {
       if (step.held !== undefined)
         (held ?? this.#held).met(step.held, { run: run.run, workflow: workflow.id });
       const refuse = (): MaybePromise<Verdict> => {
-        if (step.reason === 'unknown') return this.#refuseGone(incoming, tool, run);
+        if (step.reason === 'unknown') return this.#refuser.refuseGone(incoming, tool, run);
         const why = closed === undefined ? step : { ...step, standing: closed };
         // A run that operators have stopped is not told to wait or to go another way.
         const stopped = AFTER_FROZEN.has(step.reason)
@@ -519,7 +495,13 @@ export class Judge {
     const why = this.#withParts(asked, refused);
     return (
       (why.reason === 'state' || why.parts !== undefined ? this.#follow(asked, why) : undefined) ??
-      this.#refuse(incoming, tool, left === undefined ? why : { ...why, left }, binding.states, run)
+      this.#refuser.refuse(
+        incoming,
+        tool,
+        left === undefined ? why : { ...why, left },
+        binding.states,
+        run,
+      )
     );
   }
 
@@ -562,7 +544,7 @@ export class Judge {
     const request = (isRequestId(id) && run.session.inFlight(id)) || new InFlight();
     const refuse = (): MaybePromise<Verdict> => {
       const told = calledOff(request, run.turns) ?? why;
-      return this.#refuse(incoming, tool, told, binding.states, run);
+      return this.#refuser.refuse(incoming, tool, told, binding.states, run);
     };
     const pauseMs = isElsewhere ? Math.min(waitMs, pauseBefore(attempt)) : waitMs;
     return run.turns.follow(key, pauseMs, request, waiting).then((end) => {
@@ -595,159 +577,16 @@ export class Judge {
     return call;
   }
 
-  /** What the trail says of a call, beside the digest of its arguments. */
-  #noteOf(incoming: Call, { actor }: Run, tool: string): CallNote {
-    const { id } = incoming;
-    const { workflow, trail, onError } = this.#config;
-    const requestId = isRequestId(id) ? id : undefined;
-    const note = { tool, digest: '', actor, requestId, workflowVersion: workflow.version };
-    if (trail.args === undefined) return note;
-    try {
-      const args = structuredClone(incoming.args ?? {}) as Json;
-      return { ...note, args: trail.args(args, { tool }) };
-    } catch (error) {
-      onError(error);
-      return note;
-    }
-  }
-
   /** Refuses a call that has its claim, before it is forwarded. */
   refuseLate(incoming: Call, why: RefusedCall): MaybePromise<void> {
-    return after(this.#refuse(incoming, String(incoming.named), why, []), () => {});
+    return after(this.#refuser.refuse(incoming, String(incoming.named), why, []), () => {});
   }
-
-  /**
-   * Adds a refused call to the trail. The client gets its answer even if the store fails.
-   *
-   * @param from as the store has it
-   */
-  #noteRefusal(
-    incoming: Call,
-    run: Run,
-    { tool, reason: kind }: Refusal,
-    words: string,
-    from: string,
-  ): MaybePromise<void> {
-    const { workflow, onError } = this.#config;
-    if (run.store.append === undefined) {
-      this.#config.warnOnce(NO_REFUSALS);
-      return;
-    }
-    const note = { ...this.#noteOf(incoming, run, tool), digest: digestOfCall(incoming) };
-    return run.store
-      .append(
-        { run: run.run, workflow: workflow.id },
-        { from, event: null, outcome: 'refused', kind, ...note, errors: errorsWithin(words) },
-      )
-      .catch(onError);
-  }
-
-  #refuse(
-    incoming: Call,
-    tool: string,
-    why: RefusedCall,
-    states: readonly BoundState[],
-    named: Run | NoRun = this.#admission.runOf(incoming),
-  ): MaybePromise<Verdict> {
-    const { reason } = why;
-    if (reason === 'cancelled' || reason === 'unknown')
-      return verdictAfter(incoming.drop(), 'answered');
-    const run = 'run' in named ? named : undefined;
-    const standing = why.standing ?? (run && standingOfRefused(this.#config, run, why));
-    const known = typeof standing === 'object' ? standing : undefined;
-    // The store knows of claims and states: what comes before them is asked here.
-    const stopped = standing === 'unreadable' ? standing : known?.stopped?.reason;
-    // No state of the run lets a tool through that nothing binds.
-    const told = reason === 'unbound' ? reason : (stopped ?? reason);
-    const state = known?.state ?? why.snapshot?.state;
-    this.#tellRefused(incoming, tool, told, state);
-    // While the call waited for its turn, another one moved the run to where the tool is hidden.
-    if (this.#keepsSecrets && run && state !== undefined && known?.shows(tool) !== true)
-      return this.#alias(incoming, tool);
-    const isTold = (each: string): boolean => known?.nameTold(each) !== undefined;
-    const parts = partsNaming(why.parts ?? [], isTold);
-    const details = detailsOf(this.#config, { ...why, parts }, tool, { run, standing: known });
-    const demand: Demand = ({ workflow, onError }) => {
-      try {
-        const binding = workflow.match(tool, incoming.args);
-        return binding === undefined ? [] : [binding.states];
-      } catch (error) {
-        onError(error);
-        return undefined;
-      }
-    };
-    const goal = told === 'state' ? { states, demand, tool } : undefined;
-    const outlet =
-      run && known && outletFrom(this.#config, this.#exchange, this.#admission, run, known, goal);
-    return after(outlet, (leads) => {
-      const { foreseen, ...found } = leads ?? NO_OUTLET;
-      const { stops } = why;
-      const isStopped = (each: string): boolean =>
-        stops === 'workflow' ? this.#config.workflow.isBound(each) : each === tool;
-      const available =
-        stops === undefined ? found.available : found.available.filter((each) => !isStopped(each));
-      const workflow = this.#config.workflow.id;
-      const ruledBy = parts.length === 0 ? {} : { parts: partsToTell(parts), ...retryOf(parts) };
-      const refusal = { workflow, state, tool, reason: told, ...found, available, ...ruledBy };
-      const said = { ...details, foreseen };
-      const own = told === 'guard' ? why.words : undefined;
-      const noted =
-        this.#config.trail.refusals && run && state !== undefined
-          ? this.#noteRefusal(incoming, run, refusal, own || refusalWords(refusal, said), state)
-          : undefined;
-      return after(noted, () => this.#answerRefused(incoming, refusal, said));
-    });
-  }
-
-  /** @param state as the store has it */
-  #tellRefused(
-    incoming: Call,
-    tool: string,
-    reason: RefusalReason,
-    state: string | undefined,
-  ): void {
-    const { events, workflow } = this.#config;
-    if (!events.isOn) return;
-    const { id: requestId, number: call } = incoming;
-    const context = this.#admission.runOf(incoming);
-    const who = 'run' in context ? { runKey: context.run, actor: context.actor } : {};
-    const refused = { workflow: workflow.id, tool, reason, state, requestId, call };
-    events.publish({ type: 'call.refused', ...refused, ...who });
-  }
-
-  #refuseUnnamed(incoming: Call, tool: string, named: NoRun): MaybePromise<Verdict> {
-    const { workflow, warnOnce } = this.#config;
-    if (named.warning !== undefined) warnOnce(named.warning);
-    this.#tellRefused(incoming, tool, 'no-run', undefined);
-    const refusal: Refusal = { workflow: workflow.id, tool, reason: 'no-run', available: [] };
-    return this.#answerRefused(incoming, refusal, { words: named.advice });
-  }
-
-  #answerRefused(incoming: Call, refusal: Refusal, details: RefusalDetails): MaybePromise<Verdict> {
-    return this.#answer(incoming, refusalReply(incoming, refusal, details, this.#admission.era));
-  }
-
-  /** The run does not exist any more, and with it the session that named it, if one did. */
-  #refuseGone(incoming: Call, tool: string, { gone }: Run): MaybePromise<Verdict> {
-    if (gone !== undefined)
-      return this.#refuseUnnamed(incoming, tool, { advice: gone, warning: undefined });
-    return verdictAfter(deny(this.#exchange, UNKNOWN_SESSION), 'ended');
-  }
-}
-
-/** What the store keeps of a claimed call, so that a person can settle it. */
-/** The verdict, once that is done. */
-function verdictAfter(done: MaybePromise<unknown>, verdict: Verdict): MaybePromise<Verdict> {
-  return isPromise(done) ? done.then(() => verdict) : verdict;
 }
 
 /** These are no refusals of the run's state: such a call is not let through by an observing gate. */
 const NEVER_PASSED: ReadonlySet<RefusedCall['reason']> = new Set([
   ...(['frozen', 'cancelled', 'unknown'] as const),
 ]);
-
-/** What a refusal tells where nothing is known of the run. */
-const NO_OUTLET: Outlet = { available: [], foreseen: false };
 
 function at(standing: Standing | Absent | undefined): Pick<RefusedCall, 'standing'> {
   return typeof standing === 'object' ? { standing } : {};
@@ -760,8 +599,6 @@ function at(standing: Standing | Absent | undefined): Pick<RefusedCall, 'standin
 function isMadeUp(tool: string, { workflow }: GateConfig): boolean {
   return tool.length > LONGEST_NAME && !workflow.names(tool);
 }
-
-const digestOfCall = ({ sentArguments }: Call): string => digestOf(sentArguments ?? {});
 
 /** Plain data: a task's ticket keeps them in the store. */
 function argumentsOf({ args, exactArguments }: Call): Pick<CallOrigin, 'args' | 'argsText'> {
