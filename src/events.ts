@@ -91,8 +91,15 @@ export type CallAnswer =
    */
   | 'unanswered';
 
+/**
+ * Reads what a call brought: its arguments, or what rules read of its result. On both events of a
+ * call, for `recordCalls()`. Not enumerable, so that no logger writes it.
+ */
+export const SENT: unique symbol = Symbol('mcp-interlock.sent');
+
 /** In both events about a whole `tools/call`. */
-interface OfWholeCall {
+interface OfWholeCall extends Partial<NamedRun> {
+  readonly [SENT]?: (() => unknown) | undefined;
   /** Unique in this process, and the same in each event about the call. */
   readonly call: number;
   readonly tool: string;
@@ -173,7 +180,12 @@ type EventBody =
    * A `tools/call` with an id came to the first gate of its route, whether its tool is bound or
    * not. One `call.ended` follows.
    */
-  | ({ readonly type: 'call.started' } & OfWholeCall & Started)
+  | ({
+      readonly type: 'call.started';
+      /** The name that its client gives itself, which may be any. */
+      readonly client?: string | undefined;
+    } & OfWholeCall &
+      Started)
   /**
    * The answer goes out, or there is none. It comes after the events about the call's steps, except
    * those of late outcomes and of tasks.
@@ -185,6 +197,8 @@ type EventBody =
       readonly code?: number | undefined;
       /** Of a refusal that its client was told. */
       readonly reason?: RefusalReason | undefined;
+      /** What an `ok` leaves open: the server asks for an input, or has created a task. */
+      readonly left?: 'input' | 'task' | undefined;
       readonly durationMs: number;
     } & OfWholeCall)
   /** An `initialize` or a list came to the first gate of its route. One `request.ended` follows. */
@@ -507,10 +521,10 @@ export class Events {
 }
 
 /** What no logger should write by accident. */
-const HIDDEN = ['runKey', 'error'] as const;
+const HIDDEN = ['runKey', 'error', SENT] as const;
 
 function stamped(draft: EventDraft): InterlockEvent {
-  const event: Record<string, unknown> = { at: Date.now(), ...draft };
+  const event: Record<string | symbol, unknown> = { at: Date.now(), ...draft };
   if (typeof event.runKey === 'string') event.run = runDigest(event.runKey);
   if ('error' in event) Object.assign(event, failureOf(event.error));
   for (const key of HIDDEN)

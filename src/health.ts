@@ -79,7 +79,7 @@ export interface WorkflowHealth extends Partial<RunsUnderWay> {
   readonly frozen?: 'workflow' | 'tools';
   /** What they have stopped. Only for a request that may see keys. */
   readonly stopped?: readonly Stopped[];
-  /** What this process has observed of its runs, and not enforced. Absent where there is nothing. */
+  /** What this process has observed of its runs, and not enforced. Absent: nothing. */
   readonly observed?: Pick<Observed, 'since' | 'runs' | 'refused' | 'calls'>;
   /** All of that: by rule, by hour and the last one. Only for a request that may see keys. */
   readonly observations?: Observed;

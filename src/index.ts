@@ -101,6 +101,14 @@ export type { ReadOptions } from './workflow/reads.ts';
 export { initFsmEngine } from './workflow/xstate.ts';
 export { type ToolDeclaration, tool } from './tool.ts';
 
+// What agents do, recorded.
+export {
+  type CallRecorder,
+  type RecordCallsOptions,
+  type RecordedValue,
+  recordCalls,
+} from './calls/record.ts';
+
 // Steps and runs, from inside of a handler and from outside of any request.
 export {
   type CurrentStep,

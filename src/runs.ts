@@ -448,9 +448,9 @@ export class Runs<E extends string = string, Q = StateExpression> {
   }
 
   /**
-   * Has the workflow's gates enforce, also where their option `enforce` is `false`: in runs that
-   * begin from now on, and with `living` in those that were observed before. Gates whose option
-   * names tools enforce these.
+   * Has the workflow's gates enforce, also where their option `enforce` is `false`. They do so in
+   * runs that begin from now on, and with `living` in those that were observed before. Gates whose
+   * option names tools enforce these.
    *
    * @throws InterlockError as {@link observe}
    */

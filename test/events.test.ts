@@ -33,8 +33,8 @@ const FAILURE = ['message', 'code', 'causedBy', 'error'];
 
 /** Each event's members beside `type` and `at`. The compiler asks for each type. */
 const EVENTS: Readonly<Record<InterlockEventType, readonly string[]>> = {
-  'call.started': [...CALL, 'protocolVersion', 'inSession', 'trace'],
-  'call.ended': [...CALL, 'outcome', 'code', 'reason', 'durationMs'],
+  'call.started': [...CALL, 'run', 'runKey', 'client', 'protocolVersion', 'inSession', 'trace'],
+  'call.ended': [...CALL, 'run', 'runKey', 'outcome', 'code', 'reason', 'left', 'durationMs'],
   'request.started': [...REQUEST, 'protocolVersion', 'inSession', 'trace'],
   'request.ended': [...REQUEST, 'outcome', 'code', 'shown', 'protocolVersion', 'durationMs'],
   'call.refused': [...STEP, 'reason', 'enforced', 'way'],
@@ -177,7 +177,7 @@ describe('the stream of events', () => {
     const move = { ...run, at, actor };
     expect(app.take().map((event) => JSON.parse(JSON.stringify(event)))).toEqual([
       {
-        ...{ type: 'call.started', at, ...call, inSession: true },
+        ...{ type: 'call.started', at, ...call, run: run.run, client: 'test', inSession: true },
         protocolVersion: '2025-11-25',
         trace: _meta,
       },
@@ -192,12 +192,48 @@ describe('the stream of events', () => {
         ...{ ...move, from: 'empty', to: 'has_items', event: 'ADD_ITEM', tool: 'cart.add_item' },
       },
       { type: 'list.changed', at, run: run.run, lists: ['tools'] },
-      { type: 'call.ended', at, ...call, outcome: 'ok', durationMs: 0 },
+      { type: 'call.ended', at, ...call, run: run.run, outcome: 'ok', durationMs: 0 },
     ]);
     expect(new Set(app.take().flatMap((event) => ('call' in event ? [event.call] : []))).size).toBe(
       1,
     );
     expect(only(app.take(), 'run.moved')[0]?.runKey).toBe(client.run);
+  });
+
+  it('tells what a gate that observes would have refused, and who has said that it does', async () => {
+    const app = await heard();
+    const client = await app.client();
+    const by = { actor: 'ann', note: 'too many refusals' };
+    await app.runs.observe(by);
+    await client.calls('cart.pay');
+    await expect.poll(() => only(app.told, 'call.refused').length).toBe(1);
+    await app.runs.enforce({ ...by, living: true });
+    const at = expect.any(Number);
+    expect(only(app.told, 'workflow.observed')).toEqual([
+      { type: 'workflow.observed', at, workflow: 'checkout', ...by },
+    ]);
+    expect(only(app.told, 'workflow.enforced')).toEqual([
+      { type: 'workflow.enforced', at, workflow: 'checkout', living: true, ...by },
+    ]);
+    expect(only(app.told, 'call.refused')[0]).toMatchObject({
+      ...{ enforced: false, reason: 'state', way: ['cart.add_item', 'cart.checkout'] },
+    });
+  });
+
+  it('tells of an answer that leaves a call open: it asks for an input, or is a task', async () => {
+    const answers = [
+      { resultType: 'input_required', inputRequests: {} },
+      { task: { taskId: 'a task' } },
+    ];
+    const answer: RequestHandler = (req, res, next) => {
+      if (req.body?.method !== 'tools/call') next();
+      else res.json({ jsonrpc: '2.0', id: req.body.id, result: answers.shift() });
+    };
+    const app = await heard({ shape: { parser: true }, behind: [answer] });
+    const opened = await app.session();
+    await opened.call('cart.view');
+    await opened.call('cart.view');
+    expect(only(app.told, 'call.ended').map(({ left }) => left)).toEqual(['input', 'task']);
   });
 
   it('tells of a handshake which version it agreed on, and of a list how much it showed', async () => {

@@ -8,14 +8,22 @@ import { Page } from './helpers/markdown.ts';
  * the user. A room is a folder, or a group of the files at the top.
  */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
-  index: ['top', 'gate', 'session', 'step', 'notify', 'policy', 'workflow', 'stores', 'basics'],
-  top: ['gate', 'policy', 'session', 'step', 'notify', 'stores', 'workflow', 'wire', 'basics'],
+  index: [
+    ...['top', 'follow', 'calls', 'gate', 'session', 'step', 'notify', 'policy', 'workflow'],
+    ...['stores', 'basics'],
+  ],
+  top: [
+    ...['follow', 'gate', 'policy', 'session', 'step', 'notify', 'stores', 'workflow', 'wire'],
+    'basics',
+  ],
+  follow: ['calls', 'gate', 'session', 'step', 'workflow', 'wire', 'basics'],
+  calls: ['step', 'workflow', 'wire', 'basics'],
   gate: ['session', 'step', 'notify', 'workflow', 'wire', 'basics'],
   session: ['step', 'notify', 'wire', 'basics'],
   step: ['workflow', 'wire', 'basics'],
   bus: ['notify', 'basics'],
   notify: ['wire', 'basics'],
-  check: ['workflow', 'policy', 'basics'],
+  check: ['follow', 'calls', 'workflow', 'policy', 'basics'],
   testing: ['top', 'session', 'stores', 'workflow', 'wire', 'basics'],
   otel: ['basics'],
   stores: ['workflow', 'basics'],
@@ -35,7 +43,9 @@ const BASICS = [
  * Where the store's types may be named by those who are given a store, or its snapshots, and make
  * none.
  */
-const MAY_NAME_THE_STORE = ['gate', 'session', 'step', 'notify', 'testing', 'workflow'];
+const MAY_NAME_THE_STORE = [
+  ...['follow', 'calls', 'gate', 'session', 'step', 'notify', 'testing', 'workflow'],
+];
 
 /** What a policy says of a tool is pure; only the part that tells the client knows of messages. */
 const POLICY_ON_THE_WIRE = 'policy/sync-filter.ts';

@@ -18,7 +18,7 @@ export interface RecordedValues {
   /**
    * By pointer: the first letter of the value's JSON type (`s`, `n`, `b`, `o`; `z` for null; `r`
    * for a number that JavaScript rounds), and its HMAC. Of a list an array of its members' ones.
-   * Equal values have equal texts, under whichever name they stand.
+   * Equal values have equal texts, under any name.
    */
   readonly hmacs: Readonly<Record<string, string | readonly string[]>>;
   /** By pointer: the values that the app lets through in clear. */
@@ -57,7 +57,7 @@ export interface StartLine extends OfLine {
   readonly run?: string;
   /** Whether it is the run of a principal, which begins anew with the call after its end. */
   readonly isPrincipal?: boolean;
-  /** The name that the client gives itself. Anyone can give any name. */
+  /** The name that the client gives itself, which may be any. */
   readonly client?: string;
   readonly args?: RecordedValues;
 }

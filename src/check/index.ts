@@ -3,6 +3,15 @@
  * proofs. All of it is pure: it starts nothing, and changes nothing in the gate.
  */
 
+export type {
+  FirstRefusal,
+  Replay,
+  ReplayDifference,
+  ReplayedDoubt,
+  ReplayedHistory,
+  ReplayedRefusal,
+  ReplayOptions,
+} from '../follow/replay.ts';
 export type { CallKind } from '../workflow/binding.ts';
 export {
   type CheckedTool,
@@ -40,3 +49,4 @@ export {
   reaches,
   type Undecided,
 } from './proofs.ts';
+export { type ReplayCallsOptions, type ReplayedCalls, replayCalls } from './replay.ts';

@@ -1,6 +1,6 @@
 /**
  * A run whose calls no gate holds back. Hides what the gate would have said of each call, and where
- * each call leads once it has ended, whether or not the gate would have let it through. Pure.
+ * a call leads that the gate would have refused. Pure.
  */
 import type { RefusalReason } from '../events.ts';
 import { type AskedCall, ruled, unforeseen } from '../gate/consult.ts';
@@ -59,7 +59,7 @@ export interface FollowedCall {
   readonly args: Pick<CallOrigin, 'args' | 'argsText'>;
   /** What rules may ask of its arguments later. */
   readonly noted: Noted;
-  /** Why the gate refuses its arguments, whatever its run. */
+  /** Whether the gate refuses its arguments in any run. */
   readonly isFaulty?: boolean;
   /** What follows from an unknown outcome, where the binding does not say it. */
   readonly uncertain: Uncertain;
@@ -76,6 +76,8 @@ export interface OpenCall {
   readonly binding: CallBinding;
   readonly isStep: boolean;
   readonly wasRefused: boolean;
+  /** It would have waited, and would have been judged where the calls before it lead. */
+  readonly wouldWait: boolean;
   readonly found: Position;
   readonly startedAt: number;
   readonly use: CallOrigin['use'];
@@ -175,8 +177,7 @@ export class FollowedRun {
     try {
       return this.#judge(number, call, binding, isStep, now, onGuards);
     } catch (error) {
-      this.#rules.onError(error);
-      return this.#unknown('unreadable');
+      return this.#doubt(error);
     }
   }
 
@@ -206,13 +207,14 @@ export class FollowedRun {
     const wasRefused = verdict.says === 'refused';
     // What it leads to does not depend on whether its state allowed it.
     const binding = wasRefused
-      ? (this.#workflow.matchAnywhere(tool, call.asked.args.view) ?? bound)
+      ? (this.#workflow.matchAnywhere(tool, () => call.asked.args.view) ?? bound)
       : bound;
     if (!wasRefused && standing.begins && isStep) this.#save(position, now);
     else if (position !== standing.position) this.#save(position, now);
     const use = this.#useOf(call, bound, standing, verdict, now);
     this.#open.set(number, {
       ...{ call, binding, isStep, wasRefused, startedAt: now, use },
+      wouldWait: verdict.says === 'would-wait',
       found: position,
     });
     if (verdict.says === 'allowed' && bound.guards.length > 0) {
@@ -353,7 +355,7 @@ export class FollowedRun {
     now: number,
     hasDoubt: () => boolean,
   ): StepMove | undefined {
-    const { call, binding, found, use, wasRefused } = open;
+    const { call, binding, found, use, wasRefused, wouldWait } = open;
     const { tool } = call.asked;
     const current = this.#workflow.stand(this.#at.snapshot, now);
     const { version = 0 } = this.#at.snapshot;
@@ -362,7 +364,7 @@ export class FollowedRun {
       ...(use && { use }),
     };
     const clock = { now: () => now };
-    const allowedIn = wasRefused ? current.state : found.state;
+    const allowedIn = wasRefused || wouldWait ? current.state : found.state;
     const moves = new Moves(
       { workflow: this.#workflow, clock },
       binding,

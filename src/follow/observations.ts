@@ -1,6 +1,6 @@
 /**
- * What a process has observed of the runs of one workflow. Hides how much of it is kept: counts, and
- * those of the last hours.
+ * What a process has observed of the runs of one workflow. Hides how much of it is kept: counts,
+ * and those of the last hours.
  */
 import { runDigest } from '../events.ts';
 import type { RefusedPart } from '../workflow/rule-words.ts';

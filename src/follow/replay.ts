@@ -14,7 +14,7 @@ import type { FollowedCall, FollowedVerdict } from './followed-run.ts';
 import { FollowedRun } from './followed-run.ts';
 import { NotRecorded, RecordedArguments, RecordedReader } from './recorded-values.ts';
 
-/** Options of {@link replayCalls}. */
+/** Options of `replayCalls()`. */
 export interface ReplayOptions {
   /**
    * Gives the lines of the recording, from the start each time. It is asked twice, so that a run
@@ -394,12 +394,27 @@ function callOf(workflow: Workflow, { tool, args: values }: StartLine, run: stri
     asked,
     digest,
     note: { tool, digest },
-    args: { args: (reader.whole as Readonly<Record<string, unknown>>) ?? {} },
+    args: { args: (reader.whole as Readonly<Record<string, unknown>>) ?? NOT_IN_CLEAR },
     noted: 'reason' in noted ? NOTHING : noted,
     isFaulty: 'reason' in noted,
     uncertain: 'hold',
     hasDoubt: (about) => (about === 'facts' ? hasFactsInDoubt : reader.hasDoubt),
   };
+}
+
+/** The arguments of a call, of which only rules can read something. */
+const NOT_IN_CLEAR = new Proxy<Readonly<Record<string, unknown>>>(
+  {},
+  {
+    get: notRecorded,
+    has: notRecorded,
+    ownKeys: notRecorded,
+    getOwnPropertyDescriptor: notRecorded,
+  },
+);
+
+function notRecorded(): never {
+  throw new NotRecorded();
 }
 
 /** The outcome, with a result that only rules can read. */
@@ -416,7 +431,7 @@ function outcomeOf({ outcome, left }: EndLine, reader: RecordedReader): Outcome 
       get(_, name) {
         if (name === 'structuredContent' && structuredContent !== undefined)
           return structuredContent;
-        throw new NotRecorded();
+        return notRecorded();
       },
     },
   );

@@ -6,6 +6,7 @@
 import { outcomeOf } from '../gate/claimed-call.ts';
 import type { GateConfig, ObserveCall } from '../gate/config.ts';
 import { isBoundBy } from '../gate/gates.ts';
+import { ToldRequests } from '../gate/told-requests.ts';
 import { newSessionId, SESSION_HEADER } from '../names.ts';
 import { showObserved } from '../session/current-step.ts';
 import type { Admission, Run } from '../session/run.ts';
@@ -46,6 +47,8 @@ export class WatchedRequest implements ResponseWatcher {
   #last: MaybePromise<void>;
   /** Handlers find their steps until the response is over. */
   readonly #hide: (() => void)[] = [];
+  /** Publishes the events of its requests. */
+  #told: ToldRequests | undefined;
   #minted: string | undefined;
   #adopted: string | undefined;
 
@@ -61,6 +64,11 @@ export class WatchedRequest implements ResponseWatcher {
     if (this.#configs.includes(config)) return;
     this.#configs.push(config);
     if (this.#seen.isUnread) observerOf(config).seen.passed('unread');
+    if (config.events.isOn && this.#configs.length === 1)
+      this.#then((admission) => {
+        const requests = this.#seen.messages.filter(({ kind }) => kind === 'request');
+        this.#told = ToldRequests.of(config, { req: this.#seen.req, requests }, admission);
+      });
     const observer = observerOf(config);
     const { req } = this.#seen;
     const session = requestHeader(req, SESSION_HEADER);
@@ -100,6 +108,7 @@ export class WatchedRequest implements ResponseWatcher {
   onMessage(message: Message): void {
     const { id, result, method } = message.value;
     if (method !== undefined) return;
+    this.#then(() => this.#told?.onMessage(message));
     if (isObject(result)) {
       this.#noteHandshake(id);
       if (Array.isArray(result.tools)) this.#noteTools(result);
@@ -120,6 +129,7 @@ export class WatchedRequest implements ResponseWatcher {
         for (const each of observed) void each.ended(undefined);
       this.#open.clear();
       for (const hide of this.#hide) hide();
+      this.#told?.onClose();
     });
   }
 

@@ -246,7 +246,11 @@ export class Judge {
     const { workflow } = this.#config;
     // Where the run says so, the call must not even wait for others.
     if (typeof now === 'object' && !enforces(now, tool) && !isStepFor(workflow, now, tool))
-      return after(standingNow(this.#config, run), (standing) => this.#test(asked, standing));
+      return after(standingNow(this.#config, run), (standing) => {
+        const { snapshot } = typeof standing === 'object' ? standing : {};
+        const isStep = binding.kind === 'step' && enforces(this.#enforcedOf(run, snapshot), tool);
+        return isStep ? this.#claim(asked) : this.#test(asked, standing);
+      });
     // A call that is known to be stopped claims nothing. So it is refused even if operators let it
     // go on meanwhile.
     if (!isPromise(stopped) && stopped?.reason === 'frozen')
@@ -294,7 +298,6 @@ export class Judge {
       const enforced = this.#enforcedOf(run, snapshot);
       if (!enforces(enforced, tool) && standing !== 'unknown')
         return this.#observe(incoming, run, typeof enforced === 'object');
-      if (binding.kind === 'step') return this.#claim(asked);
       const reason = decide(standing, { tool, binding });
       if (reason === 'unknown') return this.#refuser.refuseGone(incoming, tool, run);
       if (typeof standing === 'string')
@@ -583,7 +586,7 @@ export class Judge {
   }
 }
 
-/** These are no refusals of the run's state: such a call is not let through by an observing gate. */
+/** For these no call passes, also not where the gate only observes. */
 const NEVER_PASSED: ReadonlySet<RefusedCall['reason']> = new Set([
   ...(['frozen', 'cancelled', 'unknown'] as const),
 ]);

@@ -2,12 +2,20 @@
  * The events of a whole request: that it came, and what its client was answered. Hides the many
  * ways in which a request may end, so that each ends once.
  */
-import type { Events, InterlockEvent, RefusalReason, ToldMethod, TraceContext } from '../events.ts';
+import {
+  type Events,
+  type InterlockEvent,
+  type RefusalReason,
+  SENT,
+  type ToldMethod,
+  type TraceContext,
+} from '../events.ts';
 import type { Admission } from '../session/run.ts';
+import { valueOfAnswer } from '../step/outcome.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
-import { versionOf } from '../wire/headers.ts';
+import { type RequestPort, versionOf } from '../wire/headers.ts';
 import {
   isObject,
   isRequestId,
@@ -22,12 +30,17 @@ import { holdersOf } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
 
 type Ended<Type> = Extract<InterlockEvent, { readonly type: Type }>;
-type CallEnd = Pick<Ended<'call.ended'>, 'outcome' | 'code' | 'reason'>;
+type CallEnd = Pick<Ended<'call.ended'>, 'outcome' | 'code' | 'reason' | 'left'>;
 type OtherEnd = Pick<Ended<'request.ended'>, 'outcome' | 'code' | 'shown' | 'protocolVersion'>;
 
 /** What both events of a request say of it. */
 type Named =
-  | { readonly call: number; readonly tool: string; readonly requestId: RequestId }
+  | {
+      readonly call: number;
+      readonly tool: string;
+      readonly requestId: RequestId;
+      readonly runKey?: string;
+    }
   | { readonly request: number; readonly method: ToldMethod; readonly requestId: RequestId };
 
 /** A request whose start was published, but not its end. */
@@ -60,15 +73,25 @@ export class ToldRequests implements Filter {
   }
 
   /** Publishes the start of each request with an id, at the first gate of the route. */
-  static join(config: GateConfig, exchange: Exchange, { session }: Admission): void {
-    const told = new ToldRequests(config);
-    for (const incoming of exchange.requests)
-      if (incoming.number === undefined && incoming.isForwardable)
-        told.#start(incoming, config, exchange, session.run !== '');
-    if (told.#open.size > 0) exchange.join(told);
+  static join(config: GateConfig, exchange: Exchange, admission: Admission): void {
+    const told = ToldRequests.of(config, exchange, admission);
+    if (told !== undefined) exchange.join(told);
   }
 
-  #start(incoming: Call, config: GateConfig, { req }: Exchange, inSession: boolean): void {
+  /** The same for requests that pass as they are; `undefined` where there is nothing to tell. */
+  static of(
+    config: GateConfig,
+    { req, requests }: Pick<Exchange, 'req' | 'requests'>,
+    admission: Admission,
+  ): ToldRequests | undefined {
+    const told = new ToldRequests(config);
+    for (const incoming of requests)
+      if (incoming.number === undefined && incoming.isForwardable)
+        told.#start(incoming, config, req, admission);
+    return told.#open.size > 0 ? told : undefined;
+  }
+
+  #start(incoming: Call, config: GateConfig, req: RequestPort, admission: Admission): void {
     const { message, method, id: requestId } = incoming;
     if (requestId === undefined) return;
     const tool = method === 'tools/call' ? message.at('params', 'name') : undefined;
@@ -85,22 +108,36 @@ export class ToldRequests implements Filter {
       const isRejected = answer !== undefined && !('result' in answer || 'error' in answer);
       this.#end(requestId, isRejected ? { error: {} } : answer);
     };
-    this.#open.set(requestId, { named, incoming, startedAt: this.#now() });
+    const startedAt = this.#now();
     const protocolVersion = versionOf(req, incoming);
     const trace = traceOf(message.at('params', '_meta'));
-    const started = { protocolVersion, inSession, trace };
-    if ('call' in named) this.#events.publish({ type: 'call.started', ...named, ...started });
-    else this.#events.publish({ type: 'request.started', ...named, ...started });
+    const { session } = admission;
+    const started = { protocolVersion, inSession: session.run !== '', trace };
+    if ('call' in named) {
+      const run = admission.runOf(incoming);
+      const runKey = 'run' in run ? run.run : undefined;
+      const own = runKey === undefined ? named : { ...named, runKey };
+      this.#open.set(requestId, { named: own, incoming, startedAt });
+      this.#events.publish({
+        ...{ type: 'call.started', ...own, ...started },
+        client: session.record.clientInfo?.name,
+        [SENT]: () => incoming.sentArguments,
+      });
+    } else {
+      this.#open.set(requestId, { named, incoming, startedAt });
+      this.#events.publish({ type: 'request.started', ...named, ...started });
+    }
   }
 
   wants(): boolean {
     return this.#open.size > 0;
   }
 
-  onMessage({ value }: Message): void {
+  onMessage(message: Message): void {
+    const { value } = message;
     const { id, method } = value;
     if (method !== undefined || !isRequestId(id)) return;
-    this.#end(id, value);
+    this.#end(id, value, undefined, () => message.text);
   }
 
   /** This filter changes no page of tools. */
@@ -129,8 +166,14 @@ export class ToldRequests implements Filter {
   /**
    * @param answer what the client sees, or `undefined` where none passed
    * @param shown how many tools the page shows, where it was made before
+   * @param text the answer in JSON
    */
-  #end(id: RequestId, answer: JsonObject | undefined, shown?: number): void {
+  #end(
+    id: RequestId,
+    answer: JsonObject | undefined,
+    shown?: number,
+    text: () => string = () => JSON.stringify(answer),
+  ): void {
     const open = this.#open.get(id);
     if (open === undefined) return;
     this.#open.delete(id);
@@ -138,7 +181,11 @@ export class ToldRequests implements Filter {
     const durationMs = this.#now() - startedAt;
     if ('call' in named) {
       const end = callEnd(incoming, answer);
-      this.#events.publish({ type: 'call.ended', ...named, ...end, durationMs });
+      const result = answer?.result;
+      this.#events.publish({
+        ...{ type: 'call.ended', ...named, ...end, durationMs },
+        ...(isObject(result) && { [SENT]: () => valueOfAnswer(result, text) }),
+      });
     } else {
       const end = { ...otherEnd(named.method, answer), ...(shown !== undefined && { shown }) };
       this.#events.publish({ type: 'request.ended', ...named, ...end, durationMs });
@@ -170,7 +217,14 @@ function callEnd(incoming: Call, answer: JsonObject | undefined): CallEnd {
   if (isObject(error)) return failedWith(error);
   if (!isObject(result) || (isObject(facts) && `${META_PREFIX}outcome` in facts))
     return { outcome: 'unknown' };
-  return { outcome: result.isError === true ? 'tool_error' : 'ok' };
+  if (result.isError === true) return { outcome: 'tool_error' };
+  const left = result.resultType === 'input_required' ? 'input' : leftTo(result);
+  return left === undefined ? { outcome: 'ok' } : { outcome: 'ok', left };
+}
+
+function leftTo({ resultType, task }: JsonObject): 'task' | undefined {
+  const isTask = resultType === 'task' || (resultType === undefined && isObject(task));
+  return isTask ? 'task' : undefined;
 }
 
 function otherEnd(method: ToldMethod, answer: JsonObject | undefined): OtherEnd {

@@ -241,6 +241,11 @@ function resultReader(
   return answer === undefined ? undefined : readerOf(answer);
 }
 
+/** What rules can read of an answer: its structured content, or its only text in JSON. */
+export function valueOfAnswer(result: ToolResult, textOfAnswer: () => string): unknown {
+  return readOf({ result, textOfAnswer }, 'text');
+}
+
 /** What a condition reads of a result, with the numbers as they came; `undefined`: nothing. */
 function readOf(
   { result, textOfAnswer }: EndedWithText & { readonly result: ToolResult },

@@ -103,7 +103,7 @@ export class WorkflowSwitch {
   }
 
   /**
-   * As {@link now}, for a call that should not wait for a store: it waits for 250 ms at most, and
+   * As {@link now}, for a call that should not wait for a store. It waits for 250 ms at most, and
    * not at all where the store failed last.
    */
   soon(): MaybePromise<WorkflowFreeze | 'unread'> {

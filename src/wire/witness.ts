@@ -91,8 +91,8 @@ export function watchResponse(
 }
 
 /**
- * The same for a response of the Fetch API. A body of JSON is read whole, so that the host can state
- * its length as it would have.
+ * The same for a response of the Fetch API. A body of JSON is read whole, so that the host can
+ * state its length as it would have.
  */
 export async function watchFetched(
   response: Response,

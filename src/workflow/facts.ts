@@ -123,7 +123,7 @@ function listedIn(facts: readonly Fact[]): number {
 }
 
 /** 21 characters are 126 bits. */
-const DIGEST_LENGTH = 21;
+export const DIGEST_LENGTH = 21;
 
 /** Where in a snapshot's context they are. */
 const FACTS = 'mcp-interlock/facts';
@@ -517,21 +517,25 @@ export function membersAt(
 ): string | readonly string[] | typeof MISSING | undefined {
   if (read.digests !== undefined) return read.digests(keys);
   const value = read(keys);
-  return value === MISSING ? MISSING : membersOf(value, salt);
+  if (value === MISSING) return MISSING;
+  return membersOf(value, (each) => digestOf([salt, each]).slice(0, DIGEST_LENGTH));
 }
+
+/** Makes {@link DIGEST_LENGTH} characters of a value. Other values have others. */
+export type Digest = (value: unknown) => string;
 
 /**
  * A value to compare: the digest of anything but a list, as a text; of a list or an object a list
  * of digests. `undefined` where it is missing, and for a list of no members or too many.
  */
-function membersOf(value: unknown, salt: string): string | readonly string[] | undefined {
+export function membersOf(value: unknown, digest: Digest): string | readonly string[] | undefined {
   if (!Array.isArray(value)) {
-    const digest = digestWith(salt, value);
-    if (digest === undefined) return undefined;
-    return isTable(value) && !(value instanceof ExactNumber) ? [digest] : digest;
+    const own = digestWith(digest, value);
+    if (own === undefined) return undefined;
+    return isTable(value) && !(value instanceof ExactNumber) ? [own] : own;
   }
   if (value.length === 0 || value.length > MOST_MEMBERS) return undefined;
-  const digests = value.map((each) => digestWith(salt, each));
+  const digests = value.map((each) => digestWith(digest, each));
   return digests.every((each) => each !== undefined) ? digests : undefined;
 }
 
@@ -540,14 +544,14 @@ function membersOf(value: unknown, salt: string): string | readonly string[] | u
  * a number that JavaScript rounds has two digests behind its letter: as it is, and as JavaScript
  * reads it. `undefined`: it is too deep.
  */
-function digestWith(salt: string, value: unknown): string | undefined {
+function digestWith(make: Digest, value: unknown): string | undefined {
   const letter = typeLetterOf(value);
-  const digest = digestOf([salt, value]).slice(0, DIGEST_LENGTH);
+  const digest = make(value);
   if (typeof value !== 'object' || value === null) return `${letter}${digest}`;
   const double = doubleOf(value);
   if (double === NOT_ROUNDED) return `${letter}${digest}`;
   if (double === undefined) return undefined;
-  return `${ROUNDED_LETTER}${digest}${letter}${digestOf([salt, double]).slice(0, DIGEST_LENGTH)}`;
+  return `${ROUNDED_LETTER}${digest}${letter}${make(double)}`;
 }
 
 const NOT_ROUNDED = Symbol('no number in it is rounded');

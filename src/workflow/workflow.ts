@@ -477,8 +477,9 @@ export class Workflow {
    * As {@link match}, with bindings that are available in every state: what follows from a call
    * that ran though its state did not allow it.
    */
-  matchAnywhere(tool: string, args: unknown): CallBinding | undefined {
-    const matching = bindingsOfCall(this.bindingsOf(tool), args);
+  matchAnywhere(tool: string, args: () => unknown): CallBinding | undefined {
+    const bound = this.bindingsOf(tool);
+    const matching = this.isGrouped(tool) ? bindingsOfCall(bound, args()) : bound;
     return matching.length === 0 ? undefined : combine({ isIn: () => true }, matching);
   }
 

@@ -38,6 +38,8 @@ export type Given<S extends Specs> = { readonly [Name in keyof S]: ValueOf<S[Nam
 /** A command: how it is called, and what its options are. */
 export interface CommandSpec<S extends Specs = Specs> {
   readonly usage: string;
+  /** Whether it also works without the file of a gate. Default: no. */
+  readonly isFileOptional?: boolean;
   readonly about: string;
   readonly options: S;
 }
@@ -45,7 +47,7 @@ export interface CommandSpec<S extends Specs = Specs> {
 /**
  * Reads the arguments of a command.
  *
- * @returns the file that it is about, and its options
+ * @returns the file that it is about, empty where it may be left out and was, and its options
  * @throws UsageError naming what is wrong, and what is right
  */
 export function parseCommand<const S extends Specs>(
@@ -74,13 +76,14 @@ export function parseCommand<const S extends Specs>(
     values.set(token.name, [...(values.get(token.name) ?? []), value]);
   }
   const [file, second] = files;
-  if (file === undefined) throw new UsageError(`give the file of a gate: ${spec.usage}`);
+  if (file === undefined && spec.isFileOptional !== true)
+    throw new UsageError(`give the file of a gate: ${spec.usage}`);
   if (second !== undefined) throw new UsageError(`unexpected ${JSON.stringify(second)}`);
   const given = Object.entries(spec.options).map(([name, option]) => [
     name,
     givenValue(name, option, values.get(name)),
   ]);
-  return { file, given: Object.fromEntries(given) as Given<S> };
+  return { file: file ?? '', given: Object.fromEntries(given) as Given<S> };
 }
 
 function checked(specs: Specs, name: string, rawName: string, value: string | undefined): string {

@@ -2,19 +2,25 @@
  * `mcp-interlock gate`: a gate in front of a server that one does not own. Hides how it is put
  * together, how it begins and how it ends.
  */
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { appendFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import { type AddressInfo, isIPv6 } from 'node:net';
 import express, { type ErrorRequestHandler, type Express, type Response } from 'express';
 import {
+  type CallRecorder,
   conversationKey,
   fsmGate,
   handleKey,
   managedHandle,
   principalKey,
   type RunKeyStrategy,
+  recordCalls,
   runsOf,
   type SessionMiddleware,
+  StateMachineGate,
   sessionKey,
   sessionStore,
   stateSync,
@@ -46,10 +52,12 @@ const WITHOUT_SESSION = ['refuse', 'pass'] as const;
 
 export const GATE = {
   usage: 'mcp-interlock gate ./gate.ts --target http://127.0.0.1:3001/mcp [options]',
+  isFileOptional: true,
   about:
     'Serves MCP at http://127.0.0.1:8080/mcp, lets through what the workflow allows, and hands\n' +
     'it to the target: an MCP server over Streamable HTTP, in any language. The default export\n' +
-    'of the file is a StateMachineGate, or an array of them. Or the file is the same in JSON.',
+    'of the file is a StateMachineGate, or an array of them. Or the file is the same in JSON.\n' +
+    'With --record it needs no file, and then only watches.',
   options: {
     target: { takes: 'URL', help: 'the MCP endpoint of the server behind the gate; needed' },
     port: { takes: 'PORT', help: 'where to listen; 0 takes a free port. Default 8080' },
@@ -105,6 +113,14 @@ export const GATE = {
     idle: { takes: 'TIME', help: 'how long a run is kept that nothing touches. Default 24h' },
     'stuck-after': { takes: 'TIME', help: 'when /health counts a run as stuck. Default 1h' },
     drain: { takes: 'TIME', help: 'how long SIGTERM waits for calls that run. Default 20s' },
+    observe: { help: 'enforces nothing: judges the calls, and lets each of them pass' },
+    record: { takes: 'FILE', help: 'adds a line for each call, for replay and suggest' },
+    'record-key': {
+      takes: 'FILE',
+      help:
+        'the key by which recorded values are compared; made where it is not there.\n' +
+        'Default: the file of --record with .key behind it',
+    },
     inspect: { help: 'serves the inspector to each browser that opens the printed address' },
     log: { takes: 'FORMAT', help: 'text or json. Default text' },
   },
@@ -117,10 +133,18 @@ export async function runGate(args: readonly string[]): Promise<number> {
   const { file: path, given } = parseCommand(GATE, args);
   const settings = settingsOf(given);
   const log = new Log(settings.log);
-  const file = await loadWorkflows(path);
+  if (path === '' && settings.recorder === undefined)
+    throw new UsageError(`give the file of a gate, or --record: ${GATE.usage}`);
+  const file = path === '' ? { gates: [watcher()], sync: undefined } : await loadWorkflows(path);
+  const enforce = path !== '' && settings.enforce;
   const store = await settings.openStore(log.warn);
   try {
-    const { app, sessions, inspector, endStreams } = await makeApp(settings, file, store, log);
+    const { app, sessions, inspector, endStreams } = await makeApp(
+      { ...settings, enforce },
+      file,
+      store,
+      log,
+    );
     const server = await listen(app, settings);
     announce(server, settings, file, store, log);
     // Not into the log: its key is a credential.
@@ -133,6 +157,7 @@ export async function runGate(args: readonly string[]): Promise<number> {
       'Ending, once the calls that run are done.',
     );
     await end(server, sessions, endStreams, settings.drainMs);
+    await settings.recorder?.flush();
     return 0;
   } finally {
     await store.close();
@@ -175,12 +200,32 @@ function settingsOf(given: GateOptions) {
       WITHOUT_SESSION,
     ),
     inspect: given.inspect,
+    // Without a file there is nothing to enforce.
+    enforce: !given.observe,
+    recorder: recorderOf(given),
     maxStepMs: durationOf('max-step', given['max-step'] ?? '10m'),
     idleMs: durationOf('idle', given.idle ?? '24h'),
     stuckAfterMs: durationOf('stuck-after', given['stuck-after'] ?? '1h'),
     drainMs: durationOf('drain', given.drain ?? '20s'),
     log: choiceOf('log', given.log ?? 'text', LOG_FORMATS),
   };
+}
+
+/** Adds what is recorded to a file. The key lies in a file beside it, which only its owner reads. */
+function recorderOf(given: GateOptions): CallRecorder | undefined {
+  const { record, 'record-key': named } = given;
+  if (record === undefined) return undefined;
+  const path = named ?? `${record}.key`;
+  if (!existsSync(path)) writeFileSync(path, randomBytes(32).toString('hex'), { mode: 0o600 });
+  return recordCalls({
+    write: (lines) => appendFile(record, lines),
+    key: readFileSync(path, 'utf8').trim(),
+  });
+}
+
+/** A gate that binds nothing. */
+function watcher(): StateMachineGate {
+  return new StateMachineGate({ id: 'watcher', initial: 'any', states: { any: {} } });
 }
 
 type Settings = ReturnType<typeof settingsOf>;
@@ -215,7 +260,7 @@ async function makeApp(
   { store, bus }: OpenStore,
   log: Log,
 ) {
-  const { path, token } = settings;
+  const { path, token, recorder, enforce } = settings;
   const onFault = log.warn;
   const sessions = sessionStore({
     store,
@@ -223,13 +268,16 @@ async function makeApp(
     key: settings.keys,
     withoutSession: settings.withoutSession,
     idleMs: settings.idleMs,
-    onEvent: log.event,
+    onEvent: (event) => {
+      log.event(event);
+      recorder?.(event);
+    },
     // Every failure is an event too.
     onError: () => {},
     onWarning: log.warn,
   });
   const { maxStepMs, visibility, announce, unbound } = settings;
-  const options = { maxStepMs, visibility, announce };
+  const options = { maxStepMs, visibility, announce, enforce };
   const runs = file.gates.map((gate) => runsOf(gate, { sessions }));
   const watched = { runs, stuckAfterMs: settings.stuckAfterMs };
   const health = workflowHealth(watched);

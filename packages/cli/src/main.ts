@@ -7,6 +7,7 @@ import { CHECK, check } from './check-command.ts';
 import { type CommandSpec, Failure, helpOf, UsageError } from './command-line.ts';
 import { FREEZE, FROZEN, runFreeze, runFrozen, runUnfreeze, UNFREEZE } from './freeze-command.ts';
 import { GATE, runGate } from './gate-command.ts';
+import { REPLAY, runReplay } from './replay-command.ts';
 
 interface Command {
   readonly spec: CommandSpec;
@@ -17,6 +18,7 @@ interface Command {
 const COMMANDS: Readonly<Record<string, Command>> = {
   gate: { spec: GATE, run: runGate },
   check: { spec: CHECK, run: runCheck },
+  replay: { spec: REPLAY, run: runReplay },
   freeze: { spec: FREEZE, run: runFreeze },
   unfreeze: { spec: UNFREEZE, run: runUnfreeze },
   frozen: { spec: FROZEN, run: runFrozen },

@@ -62,10 +62,17 @@ export class Installed {
     return { status, out, err };
   }
 
-  /** Starts `mcp-interlock gate`, with JSON for a log. */
-  async gate(file: string, ...options: readonly string[]): Promise<Gate> {
+  /** Starts `mcp-interlock gate`, with JSON for a log. Without a file it can only record. */
+  async gate(file: string | undefined, ...options: readonly string[]): Promise<Gate> {
     const port = options.includes('--port') ? [] : ['--port', '0'];
-    const args = ['gate', file, '--log', 'json', ...port, ...options];
+    const args = [
+      'gate',
+      ...(file === undefined ? [] : [file]),
+      '--log',
+      'json',
+      ...port,
+      ...options,
+    ];
     const program = await startProgram(this.#command, { args, ready: ADDRESS });
     return { ...program, url: new URL(program.match.slice(0, program.match.indexOf('"'))) };
   }
