@@ -139,6 +139,11 @@ export interface CallNote {
     readonly workflowVersion?: number | undefined;
 }
 
+export interface CallRecorder extends EventListener {
+    flush(): Promise<void>;
+    readonly dropped: number;
+}
+
 export type CallTest = (args: Record<string, unknown>) => boolean;
 
 export interface CallerRequest {
@@ -305,6 +310,8 @@ export type Deleted = {
     readonly reason: 'unknown-run' | 'pinned';
 };
 
+export type Doubt = 'guard' | 'values' | 'outcome' | 'unreadable';
+
 export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`;
 
 export const ERROR_CODES: {
@@ -335,6 +342,10 @@ export type EarlierValue = string | {
 };
 
 export type EndResult = 'ended' | 'claimed' | 'unknown';
+
+export interface EnforceOptions extends FreezeOptions {
+    readonly living?: boolean | undefined;
+}
 
 export interface EraseOptions {
     readonly held?: 'anonymize' | undefined;
@@ -474,6 +485,7 @@ export interface FsmGateOptions extends CommonOptions {
     visibility?: Visibility | VisibilityOf | undefined;
     listCache?: boolean | ListCacheOptions | undefined;
     refusal?: 'explain' | 'unknown-tool' | undefined;
+    enforce?: boolean | readonly string[] | undefined;
     unbound?: 'allow' | 'refuse' | undefined;
     whenEnded?: WhenEnded | undefined;
     begin?: Begin | undefined;
@@ -714,6 +726,13 @@ export interface MigratedRuns {
     readonly runs: number;
 }
 
+export type ModeSet = {
+    readonly changed: true;
+} | {
+    readonly changed: false;
+    readonly reason: 'same';
+};
+
 export interface Move<S extends string = string> extends TransitionResult<S> {
     event: string;
     run?: string;
@@ -745,6 +764,42 @@ export interface NotificationBus {
     publish(message: string): Promise<void>;
     subscribe(listener: (message: string) => void, signal?: AbortSignal): Promise<() => Promise<void>>;
     hears?(): boolean;
+}
+
+export interface Observed {
+    readonly since: number;
+    readonly runs: number;
+    readonly refused: number;
+    readonly calls: number;
+    readonly wouldWait: number;
+    readonly strayed: number;
+    readonly unjudged: Readonly<Partial<Record<Unjudged, number>>>;
+    readonly rules: readonly ObservedRule[];
+    readonly hours: readonly ObservedHour[];
+    readonly last?: ObservedRefusal;
+}
+
+export interface ObservedHour {
+    readonly from: number;
+    readonly runs: number;
+    readonly refused: number;
+}
+
+export interface ObservedRefusal {
+    readonly tool: string;
+    readonly reason: string;
+    readonly state: string;
+    readonly says: readonly string[];
+    readonly at: number;
+    readonly run: string;
+}
+
+export interface ObservedRule {
+    readonly tool: string;
+    readonly reason: string;
+    readonly runs: number;
+    readonly calls: number;
+    readonly last: ObservedRefusal;
 }
 
 export type OpenResult = {
@@ -856,6 +911,15 @@ export interface ReadRefusal extends Omit<Refusal, 'tool' | 'reason'> {
 
 export type ReadRefusalReason = Extract<RefusalReason, 'state' | 'guard' | 'unavailable' | 'unreadable' | 'no-run'> | StopReason;
 
+export interface RecordCallsOptions {
+    write: (lines: string) => unknown;
+    key: string | Uint8Array;
+    clear?: ((value: RecordedValue) => boolean) | undefined;
+    maxQueued?: number | undefined;
+    waitUntil?: ((writing: Promise<unknown>) => void) | undefined;
+    onError?: ((error: unknown) => void) | undefined;
+}
+
 export interface RecordRequest extends RunKey {
     readonly token: string;
     readonly from: number;
@@ -875,6 +939,13 @@ export type RecordResult = {
 } & SeenSnapshot) | {
     readonly status: 'unknown';
 };
+
+export interface RecordedValue {
+    readonly tool: string;
+    readonly part: 'args' | 'result';
+    readonly pointer: string;
+    readonly value: Json;
+}
 
 export interface Refusal {
     readonly workflow: string;
@@ -1068,6 +1139,10 @@ export class Runs<E extends string = string, Q = StateExpression> {
     freezeAll(options: FreezeAllOptions): Promise<AllFrozen>;
     unfreezeAll(options: FreezeAllOptions): Promise<AllUnfrozen>;
     frozen(): Promise<readonly Stopped[]>;
+    observe(options: FreezeOptions): Promise<ModeSet>;
+    enforce(options: EnforceOptions): Promise<ModeSet>;
+    mode(): Promise<WorkflowMode>;
+    get observed(): Observed | undefined;
     resolve(held: string | {
         readonly idempotencyKey: string;
     }, outcome: 'succeeded' | 'failed', options?: ResolveOptions<E>): Promise<Resolution>;
@@ -1177,6 +1252,7 @@ export interface SessionStoreOptions extends CommonOptions {
     store?: StateStore | undefined;
     key?: RunKeyStrategy | readonly RunKeyStrategy[] | undefined;
     withoutSession?: 'refuse' | 'pass' | undefined;
+    enforce?: boolean | undefined;
     principal?: PrincipalOf | undefined;
     idleMs?: number | undefined;
     sessionCacheMs?: number | undefined;
@@ -1422,6 +1498,8 @@ export type Unfrozen = {
     readonly reason: Exclude<NotMoved, 'frozen'> | 'not-frozen';
 };
 
+export type Unjudged = 'no-run' | 'unread' | 'crowded' | Doubt;
+
 export class UnknownOutcome extends Error {
     readonly name = "UnknownOutcome";
     readonly run: string;
@@ -1504,6 +1582,8 @@ export interface WorkflowHealth extends Partial<RunsUnderWay> {
     readonly index: 'ok' | 'uncounted' | 'unavailable' | 'none';
     readonly frozen?: 'workflow' | 'tools';
     readonly stopped?: readonly Stopped[];
+    readonly observed?: Pick<Observed, 'since' | 'runs' | 'refused' | 'calls'>;
+    readonly observations?: Observed;
     readonly heldRuns?: readonly ListedRun[];
     readonly stuckRuns?: readonly ListedRun[];
 }
@@ -1515,6 +1595,14 @@ export interface WorkflowHealthOptions {
     failOn?: readonly FailOn[] | undefined;
     maxAgeMs?: number | undefined;
     onError?: ((error: unknown) => void) | undefined;
+}
+
+export interface WorkflowMode {
+    readonly enforce?: boolean;
+    readonly living?: boolean;
+    readonly actor?: string;
+    readonly note?: string;
+    readonly at?: number;
 }
 
 export interface WorkflowRecord {
@@ -1597,6 +1685,8 @@ export function notForwarded(request: IncomingMessage | Request): Promise<void>;
 
 export function principalKey(): PrincipalKey;
 
+export function recordCalls(options: RecordCallsOptions): CallRecorder;
+
 export function replayTrail<S extends string, E extends string>(gate: StateMachineGate<S, E>, entries: readonly TrailEntry[]): Replay;
 
 export function runDigest(run: string): string;
@@ -1649,6 +1739,8 @@ class Gate<S extends string = string, E extends string = string, T extends strin
     init(): Promise<boolean>;
     dispose(): void;
 }
+
+const SENT: unique symbol;
 
 const SESSIONS: unique symbol;
 
@@ -1725,7 +1817,8 @@ interface OfUnknown extends OfStep {
     readonly idempotencyKey: string;
 }
 
-interface OfWholeCall {
+interface OfWholeCall extends Partial<NamedRun> {
+    readonly [SENT]?: (() => unknown) | undefined;
     readonly call: number;
     readonly tool: string;
     readonly requestId: string | number;
@@ -1808,11 +1901,13 @@ type ClientOf = NamesCallers['principal'];
 
 type EventBody = ({
     readonly type: 'call.started';
+    readonly client?: string | undefined;
 } & OfWholeCall & Started) | ({
     readonly type: 'call.ended';
     readonly outcome: CallAnswer;
     readonly code?: number | undefined;
     readonly reason?: RefusalReason | undefined;
+    readonly left?: 'input' | 'task' | undefined;
     readonly durationMs: number;
 } & OfWholeCall) | ({
     readonly type: 'request.started';
@@ -1829,6 +1924,8 @@ type EventBody = ({
     readonly reason: RefusalReason;
     readonly state?: string | undefined;
     readonly actor?: string | undefined;
+    readonly enforced?: false | undefined;
+    readonly way?: readonly string[] | undefined;
 } & NamedCall & Partial<NamedRun>) | ({
     readonly type: 'call.waited';
     readonly waitedMs: number;
@@ -1872,6 +1969,12 @@ type EventBody = ({
     readonly type: 'workflow.frozen' | 'workflow.unfrozen';
     readonly workflow: string;
     readonly tool?: string;
+    readonly actor: string;
+    readonly note: string;
+} | {
+    readonly type: 'workflow.observed' | 'workflow.enforced';
+    readonly workflow: string;
+    readonly living?: boolean;
     readonly actor: string;
     readonly note: string;
 } | ({

@@ -215,6 +215,11 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     import { StateMachineGate, type SyncPolicy } from 'mcp-interlock';
     import { expect } from 'vitest';
     declare const gate: StateMachineGate, tools: string[], policies: SyncPolicy[];`,
+  'docs/operate/roll-out.md': `
+    import type { Express, RequestHandler } from 'express';
+    import { fsmGate, type Runs, type StateMachineGate, type StateStore } from 'mcp-interlock';
+    declare const app: Express, mcpHandler: RequestHandler, checkout: StateMachineGate;
+    declare const store: StateStore, runs: Runs;`,
   'docs/reference/errors.md': `
     import { type FsmConfig, InterlockError, StateMachineGate } from 'mcp-interlock';
     declare const definition: FsmConfig;`,

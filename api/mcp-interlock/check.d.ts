@@ -76,6 +76,12 @@ export interface Findings extends ReadonlyArray<Finding> {
     readonly notes: readonly Finding[];
 }
 
+export interface FirstRefusal {
+    readonly tool: string;
+    readonly reason: string;
+    readonly state: string;
+}
+
 export interface GraphCalls {
     readonly within?: number;
     readonly same?: Readonly<Record<string, string | {
@@ -188,6 +194,66 @@ export type Reachability = {
     readonly holds: false;
 } | Undecided;
 
+export interface Replay {
+    readonly workflow: string;
+    readonly calls: number;
+    readonly runs: number;
+    readonly refused: number;
+    readonly waited: number;
+    readonly unknown: number;
+    readonly ended: number;
+    readonly waits: number;
+    readonly refusals: readonly ReplayedRefusal[];
+    readonly doubts: readonly ReplayedDoubt[];
+    readonly neverRefused: readonly string[];
+    readonly neverCalled: readonly string[];
+    readonly withoutRun: number;
+    readonly unreadable: number;
+    readonly dropped: number;
+}
+
+export interface ReplayCallsOptions extends ReplayOptions {
+    readonly compareTo?: StateMachineGate<string, string> | undefined;
+}
+
+export interface ReplayDifference {
+    readonly before: FirstRefusal | undefined;
+    readonly after: FirstRefusal | undefined;
+    readonly runs: number;
+    readonly run: string;
+}
+
+export interface ReplayOptions {
+    readonly lines: () => AsyncIterable<string> | Iterable<string>;
+    readonly onProgress?: ((lines: number) => void) | undefined;
+}
+
+export interface ReplayedCalls extends Replay {
+    readonly differences: readonly ReplayDifference[];
+}
+
+export interface ReplayedDoubt {
+    readonly tool: string;
+    readonly why: string;
+    readonly calls: number;
+    readonly run: string;
+}
+
+export interface ReplayedHistory {
+    readonly calls: readonly string[];
+    readonly runs: number;
+    readonly run: string;
+}
+
+export interface ReplayedRefusal {
+    readonly tool: string;
+    readonly reason: string;
+    readonly state: string;
+    readonly says: readonly string[];
+    readonly runs: number;
+    readonly histories: readonly ReplayedHistory[];
+}
+
 export interface Undecided {
     readonly holds: undefined;
     readonly reason: string;
@@ -217,6 +283,8 @@ export function never<S extends string, E extends string, T extends string>(gate
 export function precedes<S extends string, E extends string>(gate: StateMachineGate<S, E>, earlier: ProofTool<NoInfer<E>>, later: ProofTool<NoInfer<E>>, options?: ProofOptions<NoInfer<E>>): Proof;
 
 export function reaches<S extends string, E extends string, T extends string>(gate: StateMachineGate<S, E, T>, states: BoundStates<NoInfer<S>, NoInfer<T>>, options?: ProofOptions<NoInfer<E>>): Reachability;
+
+export function replayCalls<S extends string, E extends string>(gate: StateMachineGate<S, E>, { compareTo, ...options }: ReplayCallsOptions): Promise<ReplayedCalls>;
 
 export function toMermaid<S extends string, E extends string>(gate: StateMachineGate<S, E>): string;
 

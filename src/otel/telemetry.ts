@@ -71,6 +71,11 @@ export function instrumentsOf(meter: Meter) {
       'How long a step waited for the store.',
     ),
     refused: counter('mcp_interlock.call.refused', '{call}', 'Calls that a gate refused.'),
+    observed: counter(
+      'mcp_interlock.call.would_refuse',
+      '{call}',
+      'Calls that ran, and that a gate which observes would have refused.',
+    ),
     unknown: counter('mcp_interlock.step.unknown', '{step}', 'Steps whose outcome is unknown.'),
     unrecorded: counter(
       'mcp_interlock.step.unrecorded',
@@ -311,6 +316,10 @@ export class Telemetry {
 
   #refuse(event: EventOf<'call.refused'>): void {
     const reason = { [OWN.reason]: event.reason };
+    if (event.enforced === false) {
+      this.#instruments.observed.add(1, { ...ofTool(event), ...reason }, this.#contextOf(event));
+      return;
+    }
     this.#instruments.refused.add(1, { ...ofTool(event), ...reason }, this.#contextOf(event));
     this.#describe(event, { ...reason, [OWN.outcome]: 'refused' });
   }

@@ -71,6 +71,7 @@ function tellAll(): void {
   ends();
   starts(2);
   tell({ type: 'call.refused', ...CALL, call: 2, reason: 'state' });
+  tell({ type: 'call.refused', ...CALL, call: 2, reason: 'state', enforced: false });
   ends({ call: 2, outcome: 'refused', reason: 'state' });
   starts(3);
   ends({ call: 3, outcome: 'rpc_error', code: -32603 });

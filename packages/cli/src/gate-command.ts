@@ -211,7 +211,7 @@ function settingsOf(given: GateOptions) {
   };
 }
 
-/** Adds what is recorded to a file. The key lies in a file beside it, which only its owner reads. */
+/** Adds what is recorded to a file. The key is in a file beside it, which only its owner reads. */
 function recorderOf(given: GateOptions): CallRecorder | undefined {
   const { record, 'record-key': named } = given;
   if (record === undefined) return undefined;

@@ -98,12 +98,12 @@ function inWords(played: ReplayedCalls): string {
   const lines = [
     `${workflow}: ${counted(calls, 'call')} in ${counted(runs, 'run')}`,
     `  refused    ${share(refused, runs)}: a call of theirs would have been refused`,
-    `  would wait ${share(waited, runs)}: a call would have waited for another one (${counted(waits, 'call')})`,
+    `  would wait ${share(waited, runs)}: ${counted(waits, 'call')} would have waited`,
     `  unknown    ${share(unknown, runs)}: the recording does not tell`,
     `  ended      ${share(ended, runs)}: they came to an end of the workflow`,
     ...section('First refusals, which are all that the recording can tell of a run:', [
       ...played.refusals.flatMap(({ tool, reason, state, says, runs: of, histories }) => [
-        `  ${counted(of, 'run')}: ${tool}, ${reason} in ${state}${says.length > 0 ? `: ${says.join('; ')}` : ''}`,
+        `  ${[`${counted(of, 'run')}: ${tool}, ${reason} in ${state}`, ...says].join('; ')}`,
         ...histories.map(
           (each) => `    ${each.runs} after ${each.calls.join(', ') || 'nothing'} (${each.run})`,
         ),
