@@ -254,6 +254,32 @@ export interface ReplayedRefusal {
     readonly histories: readonly ReplayedHistory[];
 }
 
+export interface SuggestOptions {
+    readonly reached: readonly string[];
+    readonly readOnly?: readonly string[] | undefined;
+}
+
+export interface SuggestedRule {
+    readonly kind: 'order' | 'same' | 'once';
+    readonly tool: string;
+    readonly after?: string;
+    readonly same?: {
+        readonly argument: string;
+        readonly earlier: string;
+        readonly from: 'args' | 'result';
+    };
+    readonly runs: number;
+    readonly exceptions: number;
+    readonly examples: readonly string[];
+}
+
+export interface Suggestions {
+    readonly rules: readonly SuggestedRule[];
+    readonly runs: number;
+    readonly good: number;
+    readonly leftOut: number;
+}
+
 export interface Undecided {
     readonly holds: undefined;
     readonly reason: string;
@@ -285,6 +311,8 @@ export function precedes<S extends string, E extends string>(gate: StateMachineG
 export function reaches<S extends string, E extends string, T extends string>(gate: StateMachineGate<S, E, T>, states: BoundStates<NoInfer<S>, NoInfer<T>>, options?: ProofOptions<NoInfer<E>>): Reachability;
 
 export function replayCalls<S extends string, E extends string>(gate: StateMachineGate<S, E>, { compareTo, ...options }: ReplayCallsOptions): Promise<ReplayedCalls>;
+
+export function suggestRules(lines: AsyncIterable<string> | Iterable<string>, { reached, readOnly }: SuggestOptions): Promise<Suggestions>;
 
 export function toMermaid<S extends string, E extends string>(gate: StateMachineGate<S, E>): string;
 

@@ -3,6 +3,12 @@
  * proofs. All of it is pure: it starts nothing, and changes nothing in the gate.
  */
 
+export {
+  type SuggestedRule,
+  type Suggestions,
+  type SuggestOptions,
+  suggestRules,
+} from '../calls/suggest.ts';
 export type {
   FirstRefusal,
   Replay,

@@ -8,6 +8,7 @@ import { type CommandSpec, Failure, helpOf, UsageError } from './command-line.ts
 import { FREEZE, FROZEN, runFreeze, runFrozen, runUnfreeze, UNFREEZE } from './freeze-command.ts';
 import { GATE, runGate } from './gate-command.ts';
 import { REPLAY, runReplay } from './replay-command.ts';
+import { runSuggest, SUGGEST } from './suggest-command.ts';
 
 interface Command {
   readonly spec: CommandSpec;
@@ -19,6 +20,7 @@ const COMMANDS: Readonly<Record<string, Command>> = {
   gate: { spec: GATE, run: runGate },
   check: { spec: CHECK, run: runCheck },
   replay: { spec: REPLAY, run: runReplay },
+  suggest: { spec: SUGGEST, run: runSuggest },
   freeze: { spec: FREEZE, run: runFreeze },
   unfreeze: { spec: UNFREEZE, run: runUnfreeze },
   frozen: { spec: FROZEN, run: runFrozen },

@@ -1,8 +1,8 @@
 /** `mcp-interlock replay`: what a gate would have made of recorded calls, without a server. */
-import { createReadStream, existsSync, statSync } from 'node:fs';
-import { createInterface } from 'node:readline';
+import { statSync } from 'node:fs';
 import { type ReplayDifference, type ReplayedCalls, replayCalls } from 'mcp-interlock/check';
 import { type CommandSpec, parseCommand, UsageError } from './command-line.ts';
+import { assertFiles, linesOf } from './recorded-files.ts';
 import { loadWorkflows } from './workflow-file.ts';
 
 export const REPLAY = {
@@ -21,9 +21,7 @@ export const REPLAY = {
 
 export async function runReplay(args: readonly string[]): Promise<number> {
   const { file, given } = parseCommand(REPLAY, args);
-  if (given.calls.length === 0) throw new UsageError('--calls is needed: a file of recorded calls');
-  for (const each of given.calls)
-    if (!existsSync(each)) throw new UsageError(`--calls: there is no file ${each}`);
+  assertFiles(given.calls);
   const most = mostRefused(given['max-refused']);
   const { gates } = await loadWorkflows(file);
   const others = given.compare === undefined ? [] : (await loadWorkflows(given.compare)).gates;
@@ -60,17 +58,6 @@ function mostRefused(asked: string | undefined): (runs: number) => number {
   if (number === '')
     throw new UsageError(`--max-refused: expected 0.1% or 3, got ${JSON.stringify(asked)}`);
   return (runs) => (percent === '%' ? (runs * Number(number)) / 100 : Number(number));
-}
-
-async function* linesOf(
-  paths: readonly string[],
-  read: (bytes: number) => void,
-): AsyncGenerator<string> {
-  for (const path of paths)
-    for await (const line of createInterface({ input: createReadStream(path) })) {
-      read(line.length + 1);
-      if (line !== '') yield line;
-    }
 }
 
 /** How much is read, for people who watch. Each file is read twice. */

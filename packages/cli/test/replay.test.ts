@@ -71,3 +71,36 @@ it('records a server that has no gate, and tells what one would have refused', a
   expect(await share('many')).toMatchObject({ status: 2 });
   expect(await installed.end('replay', strict)).toMatchObject({ status: 2 });
 }, 60_000);
+
+it('suggests a gate that check passes, and that a replay refuses nothing by', async () => {
+  let seq = 0;
+  const lines: string[] = [];
+  const call = (run: number, tool: string, id: string): void => {
+    const of = { instance: 'one', at: 0, call: ++seq };
+    const args = { hmacs: { '/id': `s${id.padEnd(21, '_')}` } };
+    lines.push(JSON.stringify({ type: 'start', seq, ...of, tool, run: `run${run}`, args }));
+    lines.push(JSON.stringify({ type: 'end', seq: ++seq, ...of, outcome: 'ok' }));
+  };
+  for (let run = 0; run < 80; run++) {
+    if (run % 3 === 0) call(run, 'look', `look${run}`);
+    call(run, 'find', `id${run}`);
+    if (run % 2 === 0) call(run, 'look', `look${run + 1}`);
+    call(run, 'pay', `id${run}`);
+    for (let more = 0; more < 4; more++) call(run, 'look', `look${run + more}`);
+  }
+  const calls = installed.write('made.jsonl', `${lines.join('\n')}\n`);
+  const asked = ['suggest', '--calls', calls, '--reached', 'pay'] as const;
+  const { status, out, err } = await installed.end(...asked);
+  expect({ status, err }).toMatchObject({ status: 0, err: expect.stringContaining('80 of 80') });
+  expect(JSON.parse(out)).toEqual({
+    id: 'suggested',
+    order: {
+      find: { once: true },
+      pay: { after: [{ tool: 'find', same: { '/id': { args: '/id' } } }], once: true },
+    },
+  });
+  const gate = installed.write('suggested.json', out);
+  expect(await installed.run('check', gate)).toContain('suggested: nothing found');
+  expect(await installed.run('replay', gate, '--calls', calls)).toContain('refused    0 runs');
+  expect(await installed.end('suggest', '--calls', calls)).toMatchObject({ status: 2 });
+}, 60_000);
