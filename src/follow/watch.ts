@@ -56,6 +56,8 @@ export class WatchedRequest implements ResponseWatcher {
     this.#sessions = sessions;
     this.#seen = seen;
     this.#admission = sessions.watch(seen);
+    // Those that need it hear of its failure. Where none does, it must not end the process.
+    if (isPromise(this.#admission)) this.#admission.catch(() => {});
     this.#last = undefined;
   }
 

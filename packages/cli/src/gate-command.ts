@@ -134,7 +134,7 @@ export async function runGate(args: readonly string[]): Promise<number> {
   const settings = settingsOf(given);
   const log = new Log(settings.log);
   if (path === '' && settings.recorder === undefined)
-    throw new UsageError(`give the file of a gate, or --record: ${GATE.usage}`);
+    throw new UsageError(`give the file of a gate: ${GATE.usage}; or --record FILE`);
   const file = path === '' ? { gates: [watcher()], sync: undefined } : await loadWorkflows(path);
   const enforce = path !== '' && settings.enforce;
   const store = await settings.openStore(log.warn);
