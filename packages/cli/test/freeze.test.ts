@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { runDigest } from 'mcp-interlock';
 import { Pool } from 'pg';
-import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
+import { afterAll, beforeAll, expect, it, onTestFinished, vi } from 'vitest';
 import { connect } from '../../../test/helpers/client.ts';
 import { Page } from '../../../test/helpers/markdown.ts';
 import { sharedPostgres, sharedRedis } from '../../../test/services/shared.ts';
@@ -25,6 +25,9 @@ const CHECKOUT = {
 };
 const MODULE = `
 import { StateMachineGate } from 'mcp-interlock';
+
+// Each of them starts several processes, one after another.
+vi.setConfig({ testTimeout: 90_000 });
 export default [
   new StateMachineGate(${JSON.stringify({ ...CHECKOUT, tools: undefined })})
     .bindTool('cart_add', ['empty', 'filled'], 'ADD')

@@ -70,7 +70,7 @@ it('records a server that has no gate, and tells what one would have refused', a
   expect(await share('30%')).toMatchObject({ status: 1, err: expect.stringContaining('30%') });
   expect(await share('many')).toMatchObject({ status: 2 });
   expect(await installed.end('replay', strict)).toMatchObject({ status: 2 });
-}, 60_000);
+}, 120_000);
 
 it('suggests a gate that check passes, and that a replay refuses nothing by', async () => {
   let seq = 0;
