@@ -13,6 +13,9 @@ import { sharedPostgres, sharedRedis } from '../../../test/services/shared.ts';
 import { FREEZE, FROZEN, runFreeze, UNFREEZE } from '../src/freeze-command.ts';
 import { Installed } from './installed.ts';
 
+// Each of them starts several processes, one after another.
+vi.setConfig({ testTimeout: 90_000 });
+
 const SHOP = fileURLToPath(new URL('fixtures/shop.py', import.meta.url));
 const CHECKOUT = {
   id: 'checkout',
@@ -25,9 +28,6 @@ const CHECKOUT = {
 };
 const MODULE = `
 import { StateMachineGate } from 'mcp-interlock';
-
-// Each of them starts several processes, one after another.
-vi.setConfig({ testTimeout: 90_000 });
 export default [
   new StateMachineGate(${JSON.stringify({ ...CHECKOUT, tools: undefined })})
     .bindTool('cart_add', ['empty', 'filled'], 'ADD')
