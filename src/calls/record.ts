@@ -10,7 +10,7 @@ import { isPrincipalRun, newToken } from '../names.ts';
 import { ExactNumber } from '../numbers.ts';
 import { functionOption, isTable, lazyOptions, type ParsedBy, parseOptions } from '../options.ts';
 import type { Json } from '../stores/store.ts';
-import { DIGEST_LENGTH, type Digest, membersOf } from '../workflow/facts.ts';
+import { DIGEST_LENGTH, type Digest, membersOf } from '../workflow/values.ts';
 import { CALLS_FORMAT, CALLS_VERSION, type CallLine, type RecordedValues } from './calls.ts';
 
 /** A value that may be let through in clear. */

@@ -206,12 +206,44 @@ function faultOf(
   return before === undefined || before.hash === previous ? undefined : 'altered';
 }
 
-/** A frozen copy, as a store on a server would give it back. */
+/** A frozen copy, as a store on a server would give it back. Texts are shared with the original. */
 export function copyJson<Value extends Json | readonly Json[]>(value: Value): Value {
   if (typeof value !== 'object' || value === null) return value;
-  const copy = JSON.parse(JSON.stringify(value));
+  return copyOf(value, 0) as Value;
+}
+
+/** Deeper, or in a circle: `JSON.stringify` copies it, or says why not. */
+const DEEPEST = 100;
+
+function copyOf(value: unknown, depth: number): unknown {
+  if (typeof value === 'string' || typeof value === 'boolean' || value === null) return value;
+  if (typeof value === 'number' && Number.isFinite(value)) return value + 0;
+  if (depth < DEEPEST && Array.isArray(value))
+    return Object.freeze(Array.from(value, (each) => copyOf(each, depth + 1) ?? null));
+  if (depth < DEEPEST && isPlain(value)) {
+    const copy: Record<string, unknown> = {};
+    for (const key of Object.keys(value)) {
+      const inner = copyOf(value[key], depth + 1);
+      if (inner !== undefined) copy[key] = inner;
+    }
+    return Object.freeze(copy);
+  }
+  const text = JSON.stringify(value);
+  if (text === undefined) return undefined;
+  const copy = JSON.parse(text);
   freezeDeeply(copy);
   return copy;
+}
+
+/** Whether it is written member by member, and none of them is a prototype. */
+function isPlain(value: unknown): value is Record<string, unknown> {
+  if (typeof value !== 'object' || value === null) return false;
+  const prototype = Object.getPrototypeOf(value);
+  return (
+    (prototype === Object.prototype || prototype === null) &&
+    typeof (value as { toJSON?: unknown }).toJSON !== 'function' &&
+    !Object.hasOwn(value, '__proto__')
+  );
 }
 
 export function freezeDeeply(value: Json): void {

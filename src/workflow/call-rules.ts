@@ -165,19 +165,21 @@ export class CallRules {
   spentTools(past: Past | undefined): ReadonlyMap<string, Part> {
     if (past === undefined || this.#limits.size === 0) return NO_PARTS;
     const spent = new Map<string, Part>();
-    // Any other tool has no call that counts.
-    const counted = past.unknown.map(({ tool }) => tool);
-    for (const tool of new Set([...past.facts.tools.keys(), ...counted, ...this.#neverCalled])) {
+    const ask = (tool: string): void => {
       const limits = this.#limits.get(tool);
       const part = limits && exhausted(limits, past);
-      if (limits === undefined || part === undefined) continue;
+      if (limits === undefined || part === undefined) return;
       // A call of unknown outcome may be tried again, and its retry is the same use.
       const mayRetry = past.unknown.some((own) => {
         const others = past.unknown.filter((each) => each !== own);
         return own.tool === tool && exhausted(limits, { ...past, unknown: others }) === undefined;
       });
       if (!mayRetry) spent.set(tool, part);
-    }
+    };
+    // Any other tool has no call that counts.
+    for (const tool of past.facts.tools.keys()) ask(tool);
+    for (const { tool } of past.unknown) ask(tool);
+    for (const tool of this.#neverCalled) ask(tool);
     return spent;
   }
 

@@ -19,6 +19,9 @@ const LARGEST = 2 ** 53;
 /** As people write an amount: without an exponent, and without a zero in front. */
 const AMOUNT = /^(?:0|[1-9]\d*)(?:\.\d+)?$/;
 
+/** Most amounts; never beyond 2^53. */
+const WHOLE = /^\d{1,15}$/;
+
 const TEXT = /^(\d{1,34})(?:\.(\d{1,34}))?(?:e([+-]\d{1,3}))?$/;
 
 /**
@@ -34,6 +37,7 @@ export function decimalOf(value: unknown, isText: boolean): Decimal | undefined 
 
 /** Reads what {@link showDecimal} wrote, or what JavaScript prints for a number. */
 export function parseDecimal(text: string): Decimal | undefined {
+  if (WHOLE.test(text)) return { unscaled: BigInt(text), scale: 0 };
   const [, whole, fraction = '', exponent = '0'] = TEXT.exec(text) ?? [];
   if (whole === undefined) return undefined;
   const shift = Number(exponent) - fraction.length;

@@ -82,9 +82,13 @@ export function formatOf({ [FORMAT_KEY]: pair }: Pick<Members, typeof FORMAT_KEY
  */
 export function sealContext(envelope: Members): { readonly context: Json } {
   const { moves } = formatOf(envelope);
-  const members = Object.entries(envelope).filter(([, value]) => value !== undefined);
-  const pair = moves > MOVES ? [FORMAT, moves] : OWN_PAIR;
-  return { context: { ...Object.fromEntries(members), [FORMAT_KEY]: pair } };
+  const context: Record<string, Json> = {};
+  for (const name of Object.keys(envelope) as (keyof Members)[]) {
+    const value = envelope[name];
+    if (value !== undefined) context[name] = value as Json;
+  }
+  context[FORMAT_KEY] = moves > MOVES ? [FORMAT, moves] : OWN_PAIR;
+  return { context };
 }
 
 /**

@@ -1,22 +1,23 @@
 /**
  * The facts of a run: its decided calls, and the values of them that some rule can still ask for.
  * Hides how they are written into a snapshot, how long one is kept, and what happens where they are
- * too many.
+ * too many. A snapshot is copied more often than its facts change, so those of a tool are one text.
  */
-import { digestOf } from '../digest.ts';
-import { ExactNumber } from '../numbers.ts';
 import { isTable } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
-import { MISSING, type PartOfCall, type Path, type Reader, type Truth } from './condition.ts';
-import { decimalOf, parseDecimal, plus, showDecimal } from './decimal.ts';
+import type { PartOfCall, Reader } from './condition.ts';
+import { decimalOf, plus, showDecimal } from './decimal.ts';
 import { openContext, sealContext } from './envelope.ts';
 import { type Demands, type Leaf, leavesOf, type Source, type Test } from './rules.ts';
-
-/**
- * One value of a call. Of a member to compare the digest, of a list those of its members; `'t'` or
- * `'f'` for a condition; an amount in digits. `null`: unknown.
- */
-export type Value = string | readonly string[] | null;
+import {
+  amountOf,
+  MOST_MEMBERS,
+  membersAt,
+  sameValue,
+  type Value,
+  valueFrom,
+  valueOfTruth,
+} from './values.ts';
 
 /** A call whose outcome was decided, or is unknown. */
 export interface Fact {
@@ -41,6 +42,11 @@ interface Column {
   noted(read: Reader, salt: string): Value;
 }
 
+interface ColumnsOfPart {
+  readonly columns: readonly Column[];
+  readonly keys: readonly string[];
+}
+
 /** Who asks for the calls of a tool. */
 interface Asker {
   readonly kind: 'after' | 'notAfter' | 'limit';
@@ -53,6 +59,10 @@ interface Asker {
 /** What a run keeps of one tool. */
 interface Kept {
   readonly columns: readonly Column[];
+  /** Where in a fact the value of each column is. */
+  readonly places: ReadonlyMap<string, number>;
+  /** Those of its arguments, and those of its result. */
+  readonly of: { readonly [Part in PartOfCall]: ColumnsOfPart };
   readonly askers: readonly Asker[];
   /** Whether each call counts: of those with the same values the newest does not stand for all. */
   readonly isCounted: boolean;
@@ -104,9 +114,6 @@ const NO_FACTS: FactsOfTool = Object.freeze({ facts: Object.freeze([]), lostAt: 
 /** How many facts of one tool a run has. */
 export const MOST_FACTS = 1_000;
 
-/** How many members of a list are compared. */
-export const MOST_MEMBERS = 256;
-
 /** How many members of all lists in the facts of one tool a run has. */
 const MOST_LISTED = 10_000;
 
@@ -122,9 +129,6 @@ function listedIn(facts: readonly Fact[]): number {
   return listed;
 }
 
-/** 21 characters are 126 bits. */
-export const DIGEST_LENGTH = 21;
-
 /** Where in a snapshot's context they are. */
 const FACTS = 'mcp-interlock/facts';
 
@@ -132,6 +136,12 @@ const FACTS = 'mcp-interlock/facts';
 export class Ledger {
   readonly #tools: ReadonlyMap<string, Kept>;
   readonly #hasWindows: boolean;
+  /** What was read of a snapshot: several questions of one request ask for it. */
+  readonly #read = new WeakMap<readonly Json[], Facts>();
+  /** What texts say. A process mostly meets those again that it wrote. */
+  readonly #known = new Map<string, readonly [tool: string, facts: FactsOfTool]>();
+  #charactersKnown = 0;
+  readonly #texts = new WeakMap<FactsOfTool, string>();
 
   /** @param isPlain whether a run needs to know of a leaf only that its tool is done */
   static of(demands: readonly Demands[], isPlain: (leaf: Leaf) => boolean = () => false): Ledger {
@@ -162,7 +172,10 @@ export class Ledger {
       const isMerged =
         askers.some(({ kind }) => kind === 'limit') &&
         all.every((each) => kinds.get(each) === 'after' || each.same.length === 0);
-      return [[tool, { columns: [...columns.values()], askers, isCounted, isMerged }]];
+      const own = [...columns.values()];
+      const of = { args: columnsFrom(own, 'args'), result: columnsFrom(own, 'result') };
+      const places = new Map(own.map(({ key }, i) => [key, i]));
+      return [[tool, { columns: own, places, of, askers, isCounted, isMerged }]];
     });
     return new Ledger(new Map(tools));
   }
@@ -185,7 +198,8 @@ export class Ledger {
       for (const { withinMs } of this.#tools.get(tool)?.askers ?? []) {
         if (withinMs === Number.POSITIVE_INFINITY) continue;
         for (const { claimedAt, decidedAt } of facts) {
-          const [early, late] = [claimedAt + withinMs, decidedAt + withinMs];
+          const early = claimedAt + withinMs;
+          const late = decidedAt + withinMs;
           if ((early > from && early <= to) || (late > from && late <= to)) return true;
         }
       }
@@ -209,12 +223,12 @@ export class Ledger {
 
   /** Whether a rule asks for a value of the tool's results. */
   readsResult(tool: string): boolean {
-    return this.#tools.get(tool)?.columns.some(({ from }) => from === 'result') === true;
+    return (this.#tools.get(tool)?.of.result.keys.length ?? 0) > 0;
   }
 
   /** In which place the facts of a tool have a value. */
   placeOf(tool: string, key: string): number {
-    return this.#tools.get(tool)?.columns.findIndex((each) => each.key === key) ?? -1;
+    return this.#tools.get(tool)?.places.get(key) ?? -1;
   }
 
   /**
@@ -230,15 +244,13 @@ export class Ledger {
     salt: string,
     known: Noted = NOTHING,
   ): Noted {
-    const columns = this.#tools.get(tool)?.columns.filter((each) => each.from === from) ?? [];
-    if (columns.length === 0) return known;
-    return {
-      k: [...known.k, ...columns.map(({ key }) => key)],
-      v: [
-        ...known.v,
-        ...columns.map((each) => (read === undefined ? null : each.noted(read, salt))),
-      ],
-    };
+    const asked = this.#tools.get(tool)?.of[from];
+    if (asked === undefined || asked.keys.length === 0) return known;
+    const values = asked.columns.map((each) =>
+      read === undefined ? null : each.noted(read, salt),
+    );
+    if (known === NOTHING) return { k: asked.keys, v: values };
+    return { k: [...known.k, ...asked.keys], v: [...known.v, ...values] };
   }
 
   /** The values of a call as its facts have them. */
@@ -273,31 +285,48 @@ export class Ledger {
 
   /** What a store may have is anything: what is no fact is skipped. */
   read({ context }: Pick<FsmSnapshot, 'context'>): Facts {
-    const kept = openContext(context)[FACTS];
-    if (!isTable(kept)) return Facts.NONE;
-    const known = read.get(kept)?.get(this);
+    const texts = openContext(context)[FACTS];
+    if (!Array.isArray(texts)) return Facts.NONE;
+    const known = this.#read.get(texts);
     if (known !== undefined) return known;
-    const { t, of } = kept;
     const tools = new Map<string, FactsOfTool>();
-    const others: Json[] = [];
-    for (const entry of Array.isArray(of) ? of : []) {
-      const [tool, keys, written, lostAt] = Array.isArray(entry) ? entry : [];
-      if (typeof tool !== 'string' || !Array.isArray(keys) || !Array.isArray(written)) continue;
-      const columns = this.#tools.get(tool)?.columns;
-      if (columns === undefined) {
-        // Another deployment's rules ask for them.
-        others.push(entry as Json);
-        continue;
-      }
-      const places = columns.map(({ key }) => keys.indexOf(key));
-      const base = typeof t === 'number' ? t : 0;
-      const facts = written.flatMap((each) => factFrom(each, base, places) ?? []);
-      tools.set(tool, { facts, lostAt: typeof lostAt === 'number' ? lostAt : undefined });
+    const others: string[] = [];
+    for (const text of texts as readonly Json[]) {
+      if (typeof text !== 'string') continue;
+      const [tool, facts] = this.#known.get(text) ?? this.#parsed(text);
+      // Another deployment's rules ask for them.
+      if (facts === undefined) others.push(text);
+      else tools.set(tool, facts);
     }
     const facts = new Facts(tools, others);
-    const byLedger = read.get(kept) ?? new WeakMap<Ledger, Facts>();
-    read.set(kept, byLedger.set(this, facts));
+    this.#read.set(texts, facts);
     return facts;
+  }
+
+  #parsed(text: string): readonly [tool: string, facts: FactsOfTool | undefined] {
+    const [tool, keys, base, lostAt, ...written] = listIn(text);
+    const columns = this.#tools.get(String(tool))?.columns;
+    if (!Array.isArray(keys) || typeof base !== 'number' || columns === undefined)
+      return [String(tool), undefined];
+    const places = columns.map(({ key }) => keys.indexOf(key));
+    const facts: Fact[] = [];
+    for (let at = 0; at < written.length; at += FACT_HEAD + keys.length) {
+      const fact = factFrom(written, at, base, places);
+      if (fact !== undefined) facts.push(fact);
+    }
+    const read = { facts, lostAt: typeof lostAt === 'number' ? lostAt : undefined };
+    this.#remember(String(tool), read, text);
+    return [String(tool), read];
+  }
+
+  #remember(tool: string, facts: FactsOfTool, text: string): void {
+    this.#texts.set(facts, text);
+    this.#charactersKnown += text.length;
+    if (this.#charactersKnown > MOST_CHARACTERS_KNOWN) {
+      this.#known.clear();
+      this.#charactersKnown = text.length;
+    }
+    this.#known.set(text, [tool, facts]);
   }
 
   /** The position with these facts, and without any that no rule can ask for by now. */
@@ -306,32 +335,33 @@ export class Ledger {
     facts: Facts,
     now: number,
   ): Pick<FsmSnapshot, 'state' | 'context'> {
-    const kept = [...facts.tools].flatMap(([tool, { facts: all, lostAt }]) => {
-      const left = this.#bounded(tool, all, lostAt, now);
-      return left.facts.length === 0 && left.lostAt === undefined ? [] : [[tool, left] as const];
-    });
-    const { [FACTS]: _, ...rest } = openContext(position.context);
-    if (kept.length === 0 && facts.others.length === 0)
-      return { state: position.state, ...sealContext(rest) };
-    const t = Math.min(
-      Number.MAX_SAFE_INTEGER,
-      ...kept.flatMap(([, { facts: all }]) => all[0]?.claimedAt ?? []),
-    );
-    const of = kept.map(([tool, { facts: all, lostAt }]): Json => {
-      const keys = this.#tools.get(tool)?.columns.map(({ key }) => key) ?? [];
-      const written = all.map((each) => writtenAs(each, t));
-      return lostAt === undefined ? [tool, keys, written] : [tool, keys, written, lostAt];
-    });
-    const written = { t, of: [...of, ...facts.others] };
-    return { state: position.state, ...sealContext({ ...rest, [FACTS]: written }) };
+    const left = new Map<string, FactsOfTool>();
+    const texts: Json[] = [];
+    for (const [tool, all] of facts.tools) {
+      const kept = this.#bounded(tool, all, now);
+      if (kept.facts.length === 0 && kept.lostAt === undefined) continue;
+      left.set(tool, kept);
+      texts.push(this.#texts.get(kept) ?? this.#written(tool, kept));
+    }
+    texts.push(...facts.others);
+    this.#read.set(texts, new Facts(left, facts.others));
+    const own = texts.length === 0 ? undefined : texts;
+    const { context } = sealContext({ ...openContext(position.context), [FACTS]: own });
+    return { state: position.state, context };
   }
 
-  #bounded(
-    tool: string,
-    all: readonly Fact[],
-    lostBefore: number | undefined,
-    now: number,
-  ): FactsOfTool {
+  #written(tool: string, kept: FactsOfTool): string {
+    const keys = this.#tools.get(tool)?.columns.map(({ key }) => key) ?? [];
+    const base = kept.facts[0]?.claimedAt ?? 0;
+    const all: Json[] = [tool, keys, base, kept.lostAt ?? null];
+    for (const each of kept.facts) pushFact(all, each, base);
+    const text = JSON.stringify(all);
+    this.#remember(tool, kept, text);
+    return text;
+  }
+
+  #bounded(tool: string, before: FactsOfTool, now: number): FactsOfTool {
+    const { facts: all } = before;
     const {
       askers = [],
       columns = [],
@@ -344,7 +374,7 @@ export class Ledger {
     if (!isCounted) facts = endsOfEach(facts);
     // A refusal tells a call that was too long ago from one that never was.
     if (facts.length === 0 && askers.some(isOfWindow)) facts = all.slice(-1);
-    let lostAt = lostBefore;
+    let { lostAt } = before;
     // Where `isFull` was asked before, one more call was let in.
     const mostListed = MOST_LISTED + MOST_MEMBERS * columns.length;
     let listed = listedIn(facts);
@@ -365,7 +395,9 @@ export class Ledger {
     const isLost =
       lostAt !== undefined &&
       askers.some(({ kind, withinMs }) => kind !== 'after' && now - (lostAt ?? 0) < withinMs);
-    return { facts, lostAt: isLost ? lostAt : undefined };
+    if (!isLost) lostAt = undefined;
+    const isSame = facts.length === all.length && lostAt === before.lostAt;
+    return isSame ? before : { facts, lostAt };
   }
 
   /** Two facts as one that is never too late, and counts as both. */
@@ -392,8 +424,8 @@ export class Ledger {
 
 const NEW_FACT = Object.freeze({ isUsed: false, isUndone: false, count: 1 });
 
-/** What was read of a snapshot: several questions of one request ask for it. */
-const read = new WeakMap<object, WeakMap<Ledger, Facts>>();
+/** When so much was read, it is forgotten: in memory it takes some ten times as much. */
+const MOST_CHARACTERS_KNOWN = 1_000_000;
 
 export const NOTHING: Noted = Object.freeze({ k: [], v: [] });
 
@@ -416,9 +448,9 @@ export class Facts {
 
   readonly tools: ReadonlyMap<string, FactsOfTool>;
   /** Those of tools that no rule of this deployment asks for, as they came. */
-  readonly others: readonly Json[];
+  readonly others: readonly string[];
 
-  constructor(tools: ReadonlyMap<string, FactsOfTool>, others: readonly Json[]) {
+  constructor(tools: ReadonlyMap<string, FactsOfTool>, others: readonly string[]) {
     this.tools = tools;
     this.others = others;
   }
@@ -482,11 +514,16 @@ function columnsOf(asked: Leaf | Demands['limits'][number]): readonly Column[] {
   ];
 }
 
+function columnsFrom(all: readonly Column[], part: PartOfCall): ColumnsOfPart {
+  const columns = all.filter(({ from }) => from === part);
+  return { columns, keys: Object.freeze(columns.map(({ key }) => key)) };
+}
+
 function memberColumn(source: Source): Column {
   const { from, keys } = source;
   const noted = (read: Reader, salt: string): Value => {
     const members = membersAt(read, keys, salt);
-    return members === MISSING ? null : (members ?? null);
+    return typeof members === 'symbol' ? null : (members ?? null);
   };
   return { key: columnOfSource(source), from, noted };
 }
@@ -503,90 +540,6 @@ function amountColumn(source: Source, isText: boolean): Column {
   };
   return { key: columnOfAmount(source, isText), from: 'args', noted };
 }
-
-function valueOfTruth(truth: Truth): Value {
-  if (truth === undefined) return null;
-  return truth ? 't' : 'f';
-}
-
-/** What rules compare of a member; {@link MISSING} where it is not there. */
-export function membersAt(
-  read: Reader,
-  keys: Path,
-  salt: string,
-): string | readonly string[] | typeof MISSING | undefined {
-  if (read.digests !== undefined) return read.digests(keys);
-  const value = read(keys);
-  if (value === MISSING) return MISSING;
-  return membersOf(value, (each) => digestOf([salt, each]).slice(0, DIGEST_LENGTH));
-}
-
-/** Makes {@link DIGEST_LENGTH} characters of a value. Other values have others. */
-export type Digest = (value: unknown) => string;
-
-/**
- * A value to compare: the digest of anything but a list, as a text; of a list or an object a list
- * of digests. `undefined` where it is missing, and for a list of no members or too many.
- */
-export function membersOf(value: unknown, digest: Digest): string | readonly string[] | undefined {
-  if (!Array.isArray(value)) {
-    const own = digestWith(digest, value);
-    if (own === undefined) return undefined;
-    return isTable(value) && !(value instanceof ExactNumber) ? [own] : own;
-  }
-  if (value.length === 0 || value.length > MOST_MEMBERS) return undefined;
-  const digests = value.map((each) => digestWith(digest, each));
-  return digests.every((each) => each !== undefined) ? digests : undefined;
-}
-
-/**
- * Its first letter is the JSON type: values of two types may be two spellings of one. A value with
- * a number that JavaScript rounds has two digests behind its letter: as it is, and as JavaScript
- * reads it. `undefined`: it is too deep.
- */
-function digestWith(make: Digest, value: unknown): string | undefined {
-  const letter = typeLetterOf(value);
-  const digest = make(value);
-  if (typeof value !== 'object' || value === null) return `${letter}${digest}`;
-  const double = doubleOf(value);
-  if (double === NOT_ROUNDED) return `${letter}${digest}`;
-  if (double === undefined) return undefined;
-  return `${ROUNDED_LETTER}${digest}${letter}${make(double)}`;
-}
-
-const NOT_ROUNDED = Symbol('no number in it is rounded');
-
-/** The value with numbers as JavaScript reads them; `undefined` where it is too deep to tell. */
-function doubleOf(value: object): unknown {
-  if (value instanceof ExactNumber) return value.double;
-  let isRounded = false;
-  try {
-    const text = JSON.stringify(value, (_, each) => {
-      if (!(each instanceof ExactNumber)) return each;
-      isRounded = true;
-      return each.double;
-    });
-    return isRounded ? JSON.parse(text) : NOT_ROUNDED;
-  } catch {
-    return undefined;
-  }
-}
-
-/** A digest of what JavaScript reads, which several values may share. */
-export function asRead(digest: string): string {
-  return digest.startsWith(ROUNDED_LETTER) ? digest.slice(1 + DIGEST_LENGTH) : digest;
-}
-
-function typeLetterOf(value: unknown): string {
-  if (value === null) return NULL_LETTER;
-  if (Array.isArray(value)) return 'l';
-  if (typeof value !== 'object')
-    return typeof value === 'string' ? 's' : typeof value === 'number' ? 'n' : 'b';
-  return value instanceof ExactNumber ? 'n' : 'o';
-}
-
-export const NULL_LETTER = 'z';
-const ROUNDED_LETTER = 'r';
 
 /** Whether it needs a call, and for a time only. */
 function isOfWindow({ kind, withinMs, consumes }: Asker): boolean {
@@ -611,7 +564,9 @@ function endsOfEach(facts: readonly Fact[]): readonly Fact[] {
   const ends = new Map<string, [oldest: Fact, newest: Fact]>();
   for (const each of facts) {
     const { outcome, isUsed, isUndone, values } = each;
-    const key = JSON.stringify([outcome, isUsed, isUndone, values]);
+    const hasList = values.some((value) => Array.isArray(value));
+    const said = hasList ? JSON.stringify(values) : values.join();
+    const key = `${outcome} ${isUsed} ${isUndone} ${said}`;
     const [oldest = each, newest = each] = ends.get(key) ?? [];
     ends.set(key, [
       each.decidedAt < oldest.decidedAt ? each : oldest,
@@ -622,14 +577,6 @@ function endsOfEach(facts: readonly Fact[]): readonly Fact[] {
   return facts.filter((each) => kept.has(each));
 }
 
-export function amountOf(value: Value | undefined): ReturnType<typeof parseDecimal> {
-  return typeof value === 'string' ? parseDecimal(value) : undefined;
-}
-
-function sameValue(one: Value, other: Value): boolean {
-  return one === other || JSON.stringify(one) === JSON.stringify(other);
-}
-
 const FAILED = 1;
 const UNKNOWN = 2;
 const USED = 4;
@@ -637,19 +584,28 @@ const UNDONE = 8;
 /** How many calls it stands for, less one, stands above the flags. */
 const COUNT = 16;
 
-function writtenAs(fact: Fact, base: number): Json {
+/** How many members of a text a fact has before its values. */
+const FACT_HEAD = 3;
+
+function pushFact(all: Json[], fact: Fact, base: number): void {
   const { outcome, claimedAt, decidedAt, isUsed, isUndone, count, values } = fact;
   const flags =
     (outcome === 'failed' ? FAILED : outcome === 'unknown' ? UNKNOWN : 0) +
     (isUsed ? USED : 0) +
     (isUndone ? UNDONE : 0) +
     COUNT * (count - 1);
-  return [claimedAt - base, decidedAt - claimedAt, flags, ...(values as Json[])];
+  all.push(claimedAt - base, decidedAt - claimedAt, flags, ...(values as Json[]));
 }
 
-function factFrom(entry: Json, base: number, places: readonly number[]): Fact | undefined {
-  if (!Array.isArray(entry)) return undefined;
-  const [since, took, flags] = entry;
+function factFrom(
+  written: readonly Json[],
+  at: number,
+  base: number,
+  places: readonly number[],
+): Fact | undefined {
+  const since = written[at];
+  const took = written[at + 1];
+  const flags = written[at + 2];
   if (typeof since !== 'number' || typeof took !== 'number' || typeof flags !== 'number')
     return undefined;
   const claimedAt = base + since;
@@ -660,12 +616,17 @@ function factFrom(entry: Json, base: number, places: readonly number[]): Fact | 
     isUsed: (flags & USED) !== 0,
     isUndone: (flags & UNDONE) !== 0,
     count: Math.floor(flags / COUNT) + 1,
-    values: places.map((place) => (place === -1 ? null : valueFrom(entry[place + 3]))),
+    values: places.map((place) =>
+      place === -1 ? null : valueFrom(written[at + FACT_HEAD + place]),
+    ),
   };
 }
 
-function valueFrom(value: Json | undefined): Value {
-  if (typeof value === 'string') return value;
-  const isList = Array.isArray(value) && value.every((each) => typeof each === 'string');
-  return isList ? (value as string[]) : null;
+function listIn(text: string): readonly Json[] {
+  try {
+    const list: unknown = JSON.parse(text);
+    return Array.isArray(list) ? list : [];
+  } catch {
+    return [];
+  }
 }

@@ -269,9 +269,8 @@ export class OrderModel implements Model {
   }
 
   #textOf(done: ReadonlySet<string>): string {
-    if (done.size < 2) return textOf([...done]);
-    const placed = [...done].map((name) => [this.#places.get(name) ?? 0, name] as const);
-    return textOf(placed.sort(([a], [b]) => a - b).map(([, name]) => name));
+    const placeOf = (name: string): number => this.#places.get(name) ?? 0;
+    return textOf([...done].sort((a, b) => placeOf(a) - placeOf(b)));
   }
 
   mayBecome(before: string, after: string, move?: MoveOfCall): boolean {

@@ -4,7 +4,7 @@
  */
 import { MISSING, type Reader, type Truth } from './condition.ts';
 import { type Decimal, decimalOf } from './decimal.ts';
-import { asRead, membersAt, type Noted, NULL_LETTER, type Value } from './facts.ts';
+import type { Noted } from './facts.ts';
 import {
   type CheckedSum,
   type Demands,
@@ -14,6 +14,7 @@ import {
   type Source,
   type Test,
 } from './rules.ts';
+import { membersAt, type Value, valueOfTruth } from './values.ts';
 
 /** What a call that is judged says of itself. */
 export interface OwnCall {
@@ -66,7 +67,7 @@ export function noteOwn(demands: Demands | undefined, call: OwnCall, noted: Note
     const { when } = requirement;
     if (when !== undefined) {
       const truth = call.truth(when);
-      values.set(`${OWN_TRUTH}${when.key}`, truth === undefined ? null : truth ? 't' : 'f');
+      values.set(`${OWN_TRUTH}${when.key}`, valueOfTruth(truth));
     }
     if (isLeaf(requirement)) {
       for (const { own } of requirement.same) {
@@ -95,21 +96,5 @@ export function notedCall({ k, v }: Noted): OwnCall {
       return value === null ? undefined : value === 't';
     },
     amount: () => undefined,
-  };
-}
-
-/**
- * Whether a member may be the same as one of a call's. Values of two JSON types may be spellings of
- * one, such as 7 and "7", and so may numbers that JavaScript reads alike. `null` is itself alone.
- */
-export function alike(members: readonly string[]): (other: string) => boolean {
-  const read = new Set(members.map(asRead));
-  const letters = new Set([...read].map((each) => each.slice(0, 1)));
-  letters.delete(NULL_LETTER);
-  return (other) => {
-    const each = asRead(other);
-    if (read.has(each)) return true;
-    const letter = each.slice(0, 1);
-    return letter !== NULL_LETTER && letters.size > Number(letters.has(letter));
   };
 }

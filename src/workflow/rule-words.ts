@@ -4,8 +4,8 @@
  */
 import { waitWords, windowWords } from '../clock.ts';
 import { type Decimal, showDecimal } from './decimal.ts';
-import { MOST_MEMBERS } from './facts.ts';
 import type { CheckedLimit, Leaf } from './rules.ts';
+import { MOST_MEMBERS } from './values.ts';
 import { isSameName, type Part, retryAfter } from './verdict.ts';
 
 /** One part of a rule that refuses a call, as programs read it. */

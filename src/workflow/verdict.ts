@@ -5,8 +5,6 @@
 import type { Truth } from './condition.ts';
 import { compareDecimals, type Decimal, minus, plus, ZERO_DECIMAL } from './decimal.ts';
 import {
-  amountOf,
-  asRead,
   columnOfAmount,
   columnOfSource,
   columnOfTest,
@@ -18,11 +16,9 @@ import {
   laterTime,
   MOST_FACTS,
   type Noted,
-  NULL_LETTER,
   type Used,
-  type Value,
 } from './facts.ts';
-import { alike, notedCall, type OwnCall } from './own-call.ts';
+import { notedCall, type OwnCall } from './own-call.ts';
 import {
   type CheckedLimit,
   type CheckedSum,
@@ -33,6 +29,7 @@ import {
   type Requirement,
   type Test,
 } from './rules.ts';
+import { alike, amountOf, differing, NULL_LETTER, readValue, type Value } from './values.ts';
 
 /** A call whose outcome is not known. */
 export interface UnknownCall {
@@ -384,10 +381,9 @@ class Judgement {
 
   /** Whether these facts are as many as a leaf asks for. */
   isReached({ times, distinct, tool }: Leaf, facts: readonly Fact[], isNeeded = true): boolean {
-    if (distinct === undefined)
-      return facts.length >= times || facts.reduce((all, { count }) => all + count, 0) >= times;
+    if (distinct === undefined) return facts.length >= times || callsIn(facts) >= times;
     const place = this.#past.ledger.placeOf(tool, columnOfSource(distinct));
-    return differing(facts, place, isNeeded) >= times;
+    return differing(valuesAt(facts, place), isNeeded) >= times;
   }
 
   /** @param isNeeded for `after`, which needs all members of this call's value, and knows them */
@@ -475,7 +471,7 @@ class Judgement {
     let left = times;
     for (const fact of first) {
       if (left === 0) break;
-      const value = readAt(fact, place);
+      const value = readValue(fact.values[place]);
       const isOfType = typeof value === 'string' && value.startsWith(letter);
       if (distinct !== undefined && (!isOfType || seen.has(value))) continue;
       seen.add(value);
@@ -489,14 +485,11 @@ class Judgement {
   /** The JSON type of which there are enough different values; of several, the first one. */
   #letterFor({ times }: Leaf, facts: readonly Fact[], place: number): string {
     const first = [...facts].sort((a, b) => a.decidedAt - b.decidedAt);
-    const letters = first.flatMap(({ values }) => {
-      const value = values[place];
-      return typeof value === 'string' ? [asRead(value).slice(0, 1)] : [];
-    });
+    const values = valuesAt(first, place).map(readValue);
+    const letters = values.flatMap((value) => (typeof value === 'string' ? [value[0] ?? ''] : []));
     const isEnough = (letter: string): boolean =>
       differing(
-        facts.filter((fact) => String(readAt(fact, place) ?? '').startsWith(letter)),
-        place,
+        values.filter((value) => String(value ?? '').startsWith(letter)),
         true,
       ) >= times;
     return letters.find((each) => each !== NULL_LETTER && isEnough(each)) ?? '';
@@ -534,7 +527,7 @@ class Judgement {
     const { now, facts } = this.#past;
     const all = same.length === 0 ? NO_FACTS : facts.of(tool).facts;
     // The run keeps what no window has any more until its next move.
-    const current = all.filter((each) => isCurrent(each, withinMs, now));
+    const current = isFull(all) ? all.filter((each) => isCurrent(each, withinMs, now)) : NO_FACTS;
     const lost = this.#lostWithin(tool, withinMs);
     if (!isFull(current) && lost === undefined) return undefined;
     const ends = isFull(current) ? current.map(endOf).sort((a, b) => a - b) : [lost ?? 0];
@@ -550,15 +543,20 @@ class Judgement {
     const { tool, times, sum, outcome, withinMs, when } = limit;
     const { now, ledger } = this.#past;
     const tested = when === undefined ? -1 : ledger.placeOf(tool, columnOfTest('args', when));
-    const counts = (fact: Fact): boolean =>
-      isOfOutcome(fact, outcome, false) &&
-      isCurrent(fact, withinMs, now) &&
-      (when === undefined || fact.values[tested] !== 'f');
-    const found = this.#agreeing(limit, this.#factsOf(tool).filter(counts), false);
+    const all = this.#factsOf(tool);
+    if (times !== undefined && callsIn(all) < times) return undefined;
+    const counting: Fact[] = [];
+    for (const fact of all)
+      if (
+        isOfOutcome(fact, outcome, false) &&
+        isCurrent(fact, withinMs, now) &&
+        (when === undefined || fact.values[tested] !== 'f')
+      )
+        counting.push(fact);
+    const found = this.#agreeing(limit, counting, false);
     if (sum !== undefined) return this.#sumPart(limit, sum, found);
     const most = times ?? 0;
-    let count = 0;
-    for (const each of found) count += each.count;
+    const count = callsIn(found);
     if (count < most) return undefined;
     const inOrder = inOrderOfEnd(found);
     let excess = count - most + 1;
@@ -582,15 +580,15 @@ class Judgement {
       const order = compareDecimals(plus(total, own), bound);
       return isIncluded ? order <= 0 : order < 0;
     };
-    const amountIn = ({ values }: Fact): Decimal | undefined => amountOf(values[place] ?? null);
     let all = ZERO_DECIMAL;
     let isKnown = true;
-    for (const each of found) {
-      const amount = amountIn(each);
+    for (const { values } of found) {
+      const amount = amountOf(values[place]);
       if (amount === undefined) isKnown = false;
       else all = plus(all, amount);
     }
     if (isKnown && fits(all)) return undefined;
+    const amountIn = ({ values }: Fact): Decimal | undefined => amountOf(values[place]);
     const inOrder = inOrderOfEnd(found);
     // From the newest on: what is left once the older ones count no more.
     let total = ZERO_DECIMAL;
@@ -625,6 +623,17 @@ const NO_USES = Object.freeze({ uses: [], usesOfCalls: [] });
 
 const NOTHING_USED: Verdict = Object.freeze({ allows: true, ...NO_USES });
 
+/** How many calls they stand for. */
+function callsIn(facts: readonly Fact[]): number {
+  let calls = 0;
+  for (const { count } of facts) calls += count;
+  return calls;
+}
+
+function valuesAt(facts: readonly Fact[], place: number): readonly Value[] {
+  return facts.map(({ values }) => values[place] ?? null);
+}
+
 /** Whether `after` counts it: a later one, because a clock was set back, is stale. */
 function isRecent({ decidedAt }: Fact, withinMs: number, now: number): boolean {
   return decidedAt <= now && now - decidedAt < withinMs;
@@ -654,24 +663,6 @@ function isOfOutcome(
   isNeeded: boolean,
 ): boolean {
   return asked === 'any' || outcome === asked || (outcome === 'unknown' && !isNeeded);
-}
-
-/** A value as JavaScript reads it. */
-function readAt({ values }: Fact, place: number): Value {
-  const value = values[place] ?? null;
-  return typeof value === 'string' ? asRead(value) : value;
-}
-
-/** How many different values there are. One that is not known may be another one. */
-function differing(facts: readonly Fact[], place: number, isNeeded: boolean): number {
-  const values = facts.map((each) => each.values[place] ?? null);
-  const known = new Set(values.flatMap((each) => (typeof each === 'string' ? [asRead(each)] : [])));
-  if (!isNeeded) return known.size + values.filter((each) => typeof each !== 'string').length;
-  // Two types may be two spellings of one value, and `null` is no value.
-  const ofType = new Map<string, number>();
-  for (const [letter = ''] of known)
-    if (letter !== NULL_LETTER) ofType.set(letter, (ofType.get(letter) ?? 0) + 1);
-  return Math.max(0, ...ofType.values());
 }
 
 /**

@@ -1,0 +1,153 @@
+/**
+ * The values of calls that rules compare. Hides what a run keeps of each, and when two spellings
+ * may be one value. Pure.
+ */
+import { digestOf } from '../digest.ts';
+import { ExactNumber } from '../numbers.ts';
+import { isTable } from '../options.ts';
+import type { Json } from '../stores/store.ts';
+import { MISSING, type Path, type Reader, type Truth } from './condition.ts';
+import { parseDecimal } from './decimal.ts';
+
+/**
+ * One value of a call. Of a member to compare the digest, of a list those of its members; `'t'` or
+ * `'f'` for a condition; an amount in digits. `null`: unknown.
+ */
+export type Value = string | readonly string[] | null;
+
+/** How many members of a list are compared. */
+export const MOST_MEMBERS = 256;
+
+/** 21 characters are 126 bits. */
+export const DIGEST_LENGTH = 21;
+
+export function valueOfTruth(truth: Truth): Value {
+  if (truth === undefined) return null;
+  return truth ? 't' : 'f';
+}
+
+/** What a store may have is anything. */
+export function valueFrom(value: Json | undefined): Value {
+  if (typeof value === 'string') return value;
+  const isList = Array.isArray(value) && value.every((each) => typeof each === 'string');
+  return isList ? (value as string[]) : null;
+}
+
+/** What rules compare of a member; {@link MISSING} where it is not there. */
+export function membersAt(
+  read: Reader,
+  keys: Path,
+  salt: string,
+): string | readonly string[] | typeof MISSING | undefined {
+  if (read.digests !== undefined) return read.digests(keys);
+  const value = read(keys);
+  if (value === MISSING) return MISSING;
+  return membersOf(value, (each) => digestOf([salt, each]).slice(0, DIGEST_LENGTH));
+}
+
+/** Makes {@link DIGEST_LENGTH} characters of a value. Other values have others. */
+export type Digest = (value: unknown) => string;
+
+/**
+ * A value to compare: the digest of anything but a list, as a text; of a list or an object a list
+ * of digests. `undefined` where it is missing, and for a list of no members or too many.
+ */
+export function membersOf(value: unknown, digest: Digest): string | readonly string[] | undefined {
+  if (!Array.isArray(value)) {
+    const own = digestWith(digest, value);
+    if (own === undefined) return undefined;
+    return isTable(value) && !(value instanceof ExactNumber) ? [own] : own;
+  }
+  if (value.length === 0 || value.length > MOST_MEMBERS) return undefined;
+  const digests = value.map((each) => digestWith(digest, each));
+  return digests.every((each) => each !== undefined) ? digests : undefined;
+}
+
+/**
+ * Its first letter is the JSON type: values of two types may be two spellings of one. A value with
+ * a number that JavaScript rounds has two digests behind its letter: as it is, and as JavaScript
+ * reads it. `undefined`: it is too deep.
+ */
+function digestWith(make: Digest, value: unknown): string | undefined {
+  const letter = typeLetterOf(value);
+  const digest = make(value);
+  if (typeof value !== 'object' || value === null) return `${letter}${digest}`;
+  const double = doubleOf(value);
+  if (double === NOT_ROUNDED) return `${letter}${digest}`;
+  if (double === undefined) return undefined;
+  return `${ROUNDED_LETTER}${digest}${letter}${make(double)}`;
+}
+
+const NOT_ROUNDED = Symbol('no number in it is rounded');
+
+/** The value with numbers as JavaScript reads them; `undefined` where it is too deep to tell. */
+function doubleOf(value: object): unknown {
+  if (value instanceof ExactNumber) return value.double;
+  let isRounded = false;
+  try {
+    const text = JSON.stringify(value, (_, each) => {
+      if (!(each instanceof ExactNumber)) return each;
+      isRounded = true;
+      return each.double;
+    });
+    return isRounded ? JSON.parse(text) : NOT_ROUNDED;
+  } catch {
+    return undefined;
+  }
+}
+
+/** A digest of what JavaScript reads, which several values may share. */
+function asRead(digest: string): string {
+  return digest.startsWith(ROUNDED_LETTER) ? digest.slice(1 + DIGEST_LENGTH) : digest;
+}
+
+function typeLetterOf(value: unknown): string {
+  if (value === null) return NULL_LETTER;
+  if (Array.isArray(value)) return 'l';
+  if (typeof value !== 'object')
+    return typeof value === 'string' ? 's' : typeof value === 'number' ? 'n' : 'b';
+  return value instanceof ExactNumber ? 'n' : 'o';
+}
+
+export const NULL_LETTER = 'z';
+const ROUNDED_LETTER = 'r';
+
+/**
+ * Whether a member may be the same as one of a call's. Values of two JSON types may be spellings of
+ * one, such as 7 and "7", and so may numbers that JavaScript reads alike. `null` is itself alone.
+ */
+export function alike(members: readonly string[]): (other: string) => boolean {
+  const read = new Set(members.map(asRead));
+  const letters = new Set([...read].map((each) => each.slice(0, 1)));
+  letters.delete(NULL_LETTER);
+  return (other) => {
+    const each = asRead(other);
+    if (read.has(each)) return true;
+    const letter = each.slice(0, 1);
+    return letter !== NULL_LETTER && letters.size > Number(letters.has(letter));
+  };
+}
+
+export function amountOf(value: Value | undefined): ReturnType<typeof parseDecimal> {
+  return typeof value === 'string' ? parseDecimal(value) : undefined;
+}
+
+export function sameValue(one: Value, other: Value): boolean {
+  return one === other || JSON.stringify(one) === JSON.stringify(other);
+}
+
+/** A value as JavaScript reads it. */
+export function readValue(value: Value = null): Value {
+  return typeof value === 'string' ? asRead(value) : value;
+}
+
+/** How many different values there are. One that is not known may be another one. */
+export function differing(values: readonly Value[], isNeeded: boolean): number {
+  const known = new Set(values.flatMap((each) => (typeof each === 'string' ? [asRead(each)] : [])));
+  if (!isNeeded) return known.size + values.filter((each) => typeof each !== 'string').length;
+  // Two types may be two spellings of one value, and `null` is no value.
+  const ofType = new Map<string, number>();
+  for (const [letter = ''] of known)
+    if (letter !== NULL_LETTER) ofType.set(letter, (ofType.get(letter) ?? 0) + 1);
+  return Math.max(0, ...ofType.values());
+}
