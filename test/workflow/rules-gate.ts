@@ -21,10 +21,14 @@ const compiled = new WeakMap<RuleSet, Workflow>();
 function workflowOf(set: RuleSet): Workflow {
   const known = compiled.get(set);
   if (known !== undefined) return known;
-  const { rules, needs } = set as never as { rules: never; needs: never };
-  const workflow = StateMachineGate.fromOrder(rules, { id: 'rules', needs }).compile();
+  const workflow = compile(set);
   compiled.set(set, workflow);
   return workflow;
+}
+
+function compile(set: RuleSet): Workflow {
+  const { rules, needs } = set as never as { rules: never; needs: never };
+  return StateMachineGate.fromOrder(rules, { id: 'rules', needs }).compile();
 }
 
 /** Whether a gate takes the rules: it refuses those by which some tool can never be called. */
@@ -48,9 +52,15 @@ export const judgeOfGate: JudgeOfGate = (set, history, call) => {
       'send' in each ? sent(workflow, before, each) : ended(workflow, positions, history, i),
     );
   }
-  const last = positions[history.length] as Position;
   if (isForgotten(workflow, positions, history, call)) return undefined;
-  const { isAllowed, verdict } = asked(workflow, last, unknownIn(workflow, history, call), call);
+  // Another process judges the call, from what the store has.
+  const last: Position = JSON.parse(JSON.stringify(positions[history.length]));
+  const { isAllowed, verdict } = asked(
+    compile(set),
+    last,
+    unknownIn(workflow, history, call),
+    call,
+  );
   if (verdict?.allows === false && verdict.reason === 'arguments') return { verdict: 'arguments' };
   if (!isAllowed) return { verdict: 'order' };
   if (verdict === undefined) return { verdict: 'allowed', uses: [] };
