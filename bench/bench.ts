@@ -22,6 +22,8 @@
  *   --scale      how cost and memory grow: tools, states, runs, streams, answers, bodies
  *   --cold       the time to import, and to the first list
  *   --rules      a step whose rules have windows and sums, against one of plain rules
+ *   --observe    what a gate costs that only observes, against one that enforces
+ *   --replay     a million recorded calls, played through a gate by the command
  *   --growth     how the time that an input costs grows with its length
  *   --bodies     bodies of 4 MiB in every shape, against JSON.parse
  *   --renew-leaf-helpers   only renews the list of leaf helpers
@@ -38,6 +40,7 @@ import { measureCold } from './cold.ts';
 import { GROWING, measureGrowth } from './lengths.ts';
 import { quantile } from './load.ts';
 import { node24 } from './node24.ts';
+import { measureReplay } from './replay.ts';
 import { compare, markdown, type Report, type Row, type Rows, write } from './report.ts';
 import { measureDecisions } from './rules.ts';
 import { measureScale } from './scale.ts';
@@ -51,7 +54,15 @@ import {
   stayOn,
   type Turn,
 } from './server-process.ts';
-import { DEFAULT, FULL, RULED, type Setup, type StoreName, type Workload } from './setups.ts';
+import {
+  DEFAULT,
+  FULL,
+  OBSERVED,
+  RULED,
+  type Setup,
+  type StoreName,
+  type Workload,
+} from './setups.ts';
 import { wayOf } from './way.ts';
 
 const { values } = parseArgs({
@@ -65,6 +76,8 @@ const { values } = parseArgs({
     ways: { type: 'string' },
     scale: { type: 'boolean', default: false },
     rules: { type: 'boolean', default: false },
+    observe: { type: 'boolean', default: false },
+    replay: { type: 'boolean', default: false },
     cold: { type: 'boolean', default: false },
     growth: { type: 'boolean', default: false },
     bodies: { type: 'boolean', default: false },
@@ -81,7 +94,7 @@ const { values } = parseArgs({
 const turns = Number(values.rounds ?? (values.quick ? 12 : 32));
 const turnMs = 250;
 /** A difference of a tenth drowns in the garbage collections of a shorter turn. */
-const RULED_TURN_MS = 700;
+const PAIRED_TURN_MS = 700;
 /** How often, and for how long, the modes measure that compare no turns. */
 const rounds = Number(values.rounds ?? 8);
 const roundMs = values.quick ? 300 : 1_200;
@@ -292,11 +305,10 @@ async function rowsOf(use: (servers: Servers, workload: Workload) => Promise<Row
   return rows;
 }
 
-/** Two gated servers, which take turns: what the second one's rules ask beyond the first one's. */
-async function ruled(): Promise<Rows> {
-  const kinds = ['plain', 'windows and sums'] as const;
+/** Two gated servers, which take turns. */
+async function paired(pair: readonly Workload[], names: readonly string[]): Promise<Row> {
   const servers = await Promise.all(
-    kinds.map((rules) => ServerProcess.start('gated', { ...RULED, rules }, options)),
+    pair.map((each) => ServerProcess.start('gated', each, options)),
   );
   try {
     await Promise.all(servers.map((server) => server.turn(values.quick ? 3_000 : 11_000)));
@@ -304,26 +316,44 @@ async function ruled(): Promise<Rows> {
     for (let at = 0; at < turns; at++) {
       const round: Turn[] = [];
       for (const i of at % 2 === 0 ? [0, 1] : [1, 0])
-        round[i] = (await servers[i]?.turn(RULED_TURN_MS)) as Turn;
+        round[i] = (await servers[i]?.turn(PAIRED_TURN_MS)) as Turn;
       rounds.push(round);
     }
     const ratios = rounds.map(([one, other]) => cost(other) / cost(one));
-    const [plain = 0, windows = 0] = kinds.map((_, i) =>
-      cpuOfRequest(rounds.flatMap((round) => round[i] ?? [])),
-    );
+    const costs = names.map((name, i) => {
+      const all = rounds.flatMap((round) => round[i] ?? []);
+      return [`${name} µs`, Math.round(cpuOfRequest(all))];
+    });
     return {
-      decision: measureDecisions(turns),
-      [RULED.name]: {
-        'plain µs': Math.round(plain),
-        'windows and sums µs': Math.round(windows),
-        median: hundredths(quantile(ratios, 0.5)),
-        min: hundredths(Math.min(...ratios)),
-        max: hundredths(Math.max(...ratios)),
-      },
+      ...Object.fromEntries(costs),
+      median: hundredths(quantile(ratios, 0.5)),
+      min: hundredths(Math.min(...ratios)),
+      max: hundredths(Math.max(...ratios)),
     };
   } finally {
     for (const server of servers) await server.stop();
   }
+}
+
+/** What the second server's rules ask beyond the first one's. */
+async function ruled(): Promise<Rows> {
+  const kinds = ['plain', 'windows and sums'] as const;
+  const pair = kinds.map((rules) => ({ ...RULED, rules }));
+  return { decision: measureDecisions(turns), [RULED.name]: await paired(pair, kinds) };
+}
+
+async function observed(): Promise<Rows> {
+  const rows: Record<string, Row> = {};
+  for (const pair of OBSERVED)
+    for (const syncs of [true, false]) {
+      const [enforced, { name }] = pair;
+      const both = pair.map((each) => ({ ...each, syncs }));
+      rows[`${name} ÷ ${enforced.name}${syncs ? '' : ', without stateSync()'}`] = await paired(
+        both,
+        ['enforced', 'observed'],
+      );
+    }
+  return rows;
 }
 
 const cost = (turn: Turn | undefined): number => (turn ? cpuOfRequest([turn]) : Number.NaN);
@@ -357,6 +387,12 @@ function chosenMode(): readonly [title: string, rows: Promise<Rows>] {
   if (values.cold) return ['Milliseconds', measureCold(rounds, options)];
   if (values.rules)
     return ['CPU time of a step of rules in µs; windows and sums ÷ plain, by turn', ruled()];
+  if (values.observe)
+    return ['CPU time of a request in µs; observed ÷ enforced, by turn', observed()];
+  if (values.replay) {
+    const played = measureReplay(values.quick ? 10_000 : 100_000).then((row) => ({ replay: row }));
+    return ['Recorded calls through a gate', played];
+  }
   if (values.scale) return ['CPU time of a request in µs, and bytes that are kept', scaled()];
   if (values.trace)
     return ['Our functions on the way; promises and bytes beyond the bare server’s', rowsOf(trace)];

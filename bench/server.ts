@@ -138,8 +138,11 @@ async function gates(): Promise<RequestHandler[]> {
   const sessions = sessionStore(setup.sdk === 'v2' ? { ...byUser, ...many } : many);
   return [
     sessions,
-    fsmGate(checkout, { listCache: setup.listCache ?? false }),
-    stateSync({ policies }),
+    fsmGate(checkout, {
+      listCache: setup.listCache ?? false,
+      ...(setup.observes && { enforce: false }),
+    }),
+    ...(setup.syncs === false ? [] : [stateSync({ policies })]),
   ];
 }
 

@@ -25,6 +25,10 @@ export interface Setup {
   readonly bound?: number;
   /** Whether the gate is made of rules, and what they ask. Default: a machine. */
   readonly rules?: 'plain' | 'windows and sums';
+  /** Whether the gate only observes. */
+  readonly observes?: boolean;
+  /** Whether `stateSync()` stands behind the gate. Default `true`. */
+  readonly syncs?: boolean;
   /** How many states the workflow has beside those of the requests. Default none. */
   readonly states?: number;
 }
@@ -109,6 +113,18 @@ export const RULED: Workload = {
   name: 'step of rules',
   requests: ['cart.add_item', 'cart.clear'].map((name) => call(name, { quantity: 2 })),
 };
+
+/** What an observing gate costs, beside an enforcing one: each is compared with the one before. */
+export const OBSERVED: readonly (readonly [enforced: Workload, observed: Workload])[] = [
+  [
+    { ...KIND, name: 'bound call without event', requests: [call('cart.price')] },
+    { ...KIND, name: 'observed step', requests: STEPS, observes: true },
+  ],
+  [
+    { ...KIND, name: 'ungated call', requests: [call('cart.view')] },
+    { ...KIND, name: 'observed ungated call', requests: [call('cart.view')], observes: true },
+  ],
+];
 
 /** The other kinds of server, lists of other lengths, and the stores that outlive a process. */
 export const FULL: readonly Workload[] = [

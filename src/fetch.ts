@@ -95,11 +95,12 @@ async function watchInFetch(
   const left: MountedStage[] = [];
   const { observers, limits: most } = stages[0];
   let seen: SeenRequest | undefined;
-  const see: See = async (limits, onError, makeWatcher) => {
+  const see: See = async (limits, onError, watch) => {
     seen ??= await seeFetched(request, auth, most);
-    const watcher = makeWatcher(seen);
-    const inner = show;
-    show = async (response) => watchFetched(await inner(response), watcher, limits, onError);
+    watch(seen, (watcher) => {
+      const inner = show;
+      show = async (response) => watchFetched(await inner(response), watcher, limits, onError);
+    });
   };
   const asked = { req: requestPort(request, auth), stages, notes: {} };
   for (const stage of new Set(stages)) {

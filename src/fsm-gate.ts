@@ -334,10 +334,9 @@ export function fsmGate<S extends string, E extends string>(
           known.watched.add(config);
           return;
         }
-        return see(parsed, config.onError, (seen) => {
-          known.watched = new WatchedRequest(sessions, seen);
+        return see(parsed, config.onError, (seen, watch) => {
+          known.watched = new WatchedRequest(sessions, seen, watch);
           known.watched.add(config);
-          return known.watched;
         });
       },
     }),

@@ -10,6 +10,7 @@ import {
   type Enter,
   Exchange,
   Note,
+  notePlaceOf,
   type Observers,
   type Stage,
   type WireLimits,
@@ -117,11 +118,11 @@ export interface WatchedBy {
   readonly notes: object;
 }
 
-/** Reads the request, and shows its response to the watcher that is made of it. */
+/** Reads a request, and gives with it how its response is watched. */
 export type See = (
   limits: WireLimits,
   onError: (error: unknown) => void,
-  makeWatcher: (seen: SeenRequest) => ResponseWatcher,
+  seen: (request: SeenRequest, watch: (watcher: ResponseWatcher) => void) => void,
 ) => MaybePromise<void>;
 
 /** The oldest major version of Node that the tests run on, as `engines` in package.json says. */
@@ -229,24 +230,10 @@ function watchInNode(
   enter: () => void,
 ): void {
   const { onError } = stage.observers;
-  const notes = watched.of(req) ?? {};
-  const request = { req, stages: stagesOnRoute(req), notes };
-  const see: See = (limits, tell, makeWatcher) =>
-    after(seeRequest(req, limits), (seen) => watchResponse(res, makeWatcher(seen), limits, tell));
+  const request = { req, stages: stagesOnRoute(req), notes: watched.of(notePlaceOf(req)) ?? {} };
   const pass = (isWatching: boolean): void => {
-    if (!isWatching) {
-      enter();
-      return;
-    }
-    watched.put(req, notes);
-    // Ways of HTTP/2 are none of ours.
-    if (stage.watch === undefined || req.httpVersionMajor > 1) {
-      next();
-      return;
-    }
-    const begun = startWatching(stage, request, see);
-    if (isPromise(begun)) void begun.catch(onError).then(next);
-    else next();
+    if (isWatching) startWatching(stage, request, req, res, next);
+    else enter();
   };
   let watches: MaybePromise<boolean>;
   try {
@@ -263,12 +250,29 @@ function watchInNode(
     });
 }
 
-function startWatching(stage: MountedStage, request: WatchedBy, see: See): MaybePromise<void> {
-  try {
-    return stage.watch?.(request, see);
-  } catch (error) {
-    stage.observers.onError(error);
-  }
+function startWatching(
+  stage: MountedStage,
+  request: WatchedBy,
+  req: IncomingMessage,
+  res: ServerResponse,
+  next: () => void,
+): void {
+  watched.put(notePlaceOf(req), request.notes);
+  const { onError } = stage.observers;
+  let begun: MaybePromise<void> | undefined;
+  // Ways of HTTP/2 are none of ours.
+  if (stage.watch !== undefined && req.httpVersionMajor === 1)
+    try {
+      begun = stage.watch(request, (limits, tell, see) =>
+        after(seeRequest(req, limits), (seen) =>
+          see(seen, (watcher) => watchResponse(res, watcher, limits, tell)),
+        ),
+      );
+    } catch (error) {
+      onError(error);
+    }
+  if (isPromise(begun)) void begun.catch(onError).then(next);
+  else next();
 }
 
 /** Calls `next` in the same tick, unless the body must be read or the stage has to wait. */

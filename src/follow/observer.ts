@@ -45,19 +45,33 @@ type DataChange = (context: Json | undefined) => Json | undefined;
 /** A step that is only observed, as its handler sees it: what it says goes to the judge. */
 export class ObservedStep implements HandlersStep {
   readonly key: RunKey;
-  readonly facade: CurrentStep;
   readonly isSavedByHandler = false;
   /** Whether the handler does not know its outcome. */
   isUnknown = false;
   isOver = false;
   readonly changes: DataChange[] = [];
+  readonly #workflow: Workflow;
+  readonly #tool: string;
+  #facade: CurrentStep | undefined;
 
   constructor(workflow: Workflow, run: string, tool: string) {
     this.key = { run, workflow: workflow.id };
-    const { start } = workflow;
-    let context = workflow.dataOf(start);
-    this.facade = {
-      ...{ run, workflow: workflow.id, tool, state: start.state, idempotencyKey: newToken() },
+    this.#workflow = workflow;
+    this.#tool = tool;
+  }
+
+  /** Most handlers never ask for it. */
+  get facade(): CurrentStep {
+    this.#facade ??= this.#makeFacade();
+    return this.#facade;
+  }
+
+  #makeFacade(): CurrentStep {
+    const { start } = this.#workflow;
+    let context = this.#workflow.dataOf(start);
+    return {
+      ...this.key,
+      ...{ tool: this.#tool, state: start.state, idempotencyKey: newToken() },
       get context() {
         return context;
       },

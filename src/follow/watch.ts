@@ -2,7 +2,6 @@
  * Watches the requests of a route whose gates enforce nothing. Hides how a call is joined to its
  * answer, and that nothing of it happens before the client has what it asked for.
  */
-
 import { outcomeOf } from '../gate/claimed-call.ts';
 import type { GateConfig, ObserveCall } from '../gate/config.ts';
 import { isBoundBy } from '../gate/gates.ts';
@@ -30,6 +29,9 @@ export function observerOf(config: GateConfig): Observer {
   return known;
 }
 
+/** Requests whose answers tell a gate of sessions and tools. */
+const TELLING: ReadonlySet<unknown> = new Set(['initialize', 'tools/list']);
+
 /** What the middlewares of a route keep with a request that passes as it is. */
 export interface WatchNotes {
   /** Those of the `sessionStore()` in front. */
@@ -51,27 +53,40 @@ export class WatchedRequest implements ResponseWatcher {
   #told: ToldRequests | undefined;
   #minted: string | undefined;
   #adopted: string | undefined;
+  /** Watches the response; `undefined` once it is watched. Many answers tell a gate nothing. */
+  #watch: ((watcher: ResponseWatcher) => void) | undefined;
 
-  constructor(sessions: Sessions, seen: SeenRequest) {
+  constructor(sessions: Sessions, seen: SeenRequest, watch: (watcher: ResponseWatcher) => void) {
     this.#sessions = sessions;
     this.#seen = seen;
+    this.#watch = watch;
     this.#admission = sessions.watch(seen);
     // Those that need it hear of its failure. Where none does, it must not end the process.
     if (isPromise(this.#admission)) this.#admission.catch(() => {});
     this.#last = undefined;
+    const isTold = seen.messages.some(({ method }) => TELLING.has(method));
+    if (isTold || seen.req.method === 'DELETE') this.#needResponse();
+  }
+
+  #needResponse(): void {
+    const watch = this.#watch;
+    this.#watch = undefined;
+    watch?.(this);
   }
 
   /** Another gate of the route observes it too. */
   add(config: GateConfig): void {
     if (this.#configs.includes(config)) return;
     this.#configs.push(config);
-    if (this.#seen.isUnread) observerOf(config).seen.passed('unread');
-    if (config.events.isOn && this.#configs.length === 1)
+    const observer = observerOf(config);
+    if (this.#seen.isUnread) observer.seen.passed('unread');
+    if (config.events.isOn && this.#configs.length === 1) {
+      this.#needResponse();
       this.#then((admission) => {
         const requests = this.#seen.messages.filter(({ kind }) => kind === 'request');
         this.#told = ToldRequests.of(config, { req: this.#seen.req, requests }, admission);
       });
-    const observer = observerOf(config);
+    }
     const { req } = this.#seen;
     const session = requestHeader(req, SESSION_HEADER);
     for (const call of this.#calls) {
@@ -79,6 +94,7 @@ export class WatchedRequest implements ResponseWatcher {
       // Now: its handler may ask for it before the run is found.
       const step = observer.stepOf(call, run ?? '');
       if (step === undefined) continue;
+      this.#needResponse();
       this.#hide.push(showObserved(call, step, req, session));
       this.#then((admission) => {
         const observed = observer.started(call, admission.runOf(call), step);

@@ -8,7 +8,7 @@ import { newToken, SESSION_HEADER } from '../names.ts';
 import { showValue } from '../options.ts';
 import type { Json, RunKey } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
-import { Exchange, Note } from '../wire/exchange.ts';
+import { Exchange, Note, notePlaceOf } from '../wire/exchange.ts';
 import { isObject, META_TRY } from '../wire/json-rpc.ts';
 
 /** The step that a tool's handler runs in, where that is the gate's own process. */
@@ -195,8 +195,8 @@ export function showObserved(
   observed.set(key, tries);
   const own = new ObservedTry(session, held);
   tries.add(own);
-  const others = byRequest.of(request) ?? [];
-  byRequest.put(request, [...others, held]);
+  const place = notePlaceOf(request);
+  byRequest.put(place, [...(byRequest.of(place) ?? []), held]);
   return () => {
     held.rest();
     tries.delete(own);
@@ -330,7 +330,7 @@ function tryOf(source: unknown): Try | undefined {
   if (!isObject(source)) throw noSource(source);
   const exchange = Exchange.known(source as unknown as IncomingMessage);
   if (exchange !== undefined) return tryIn(exchange);
-  const passed = byRequest.of(source);
+  const passed = byRequest.of(notePlaceOf(source));
   if (passed !== undefined) return passed.length === 1 ? passed[0] : undefined;
   const { mcpReq } = source;
   if (isObject(mcpReq)) return tryNamed(mcpReq._meta) ?? observedOf(source, mcpReq.id);

@@ -81,7 +81,7 @@ const exchangeNote = new Note<object, Exchange>();
  * Where the note of a request lies: on its stream state, which a `Request` lacks. Express gives
  * each request its own hidden class, so that a property on the request would cost 1.6 kB.
  */
-function notePlaceOf(req: object): object {
+export function notePlaceOf(req: object): object {
   return (req as { readonly _readableState?: object })._readableState ?? req;
 }
 

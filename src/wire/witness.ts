@@ -62,33 +62,56 @@ export function seeRequest(
   });
 }
 
-/** Shows the response to a watcher. It goes its own way, in the same pieces at the same time. */
+/**
+ * Shows the response to a watcher. It goes its own way, in the same pieces at the same time.
+ *
+ * V8 adds properties slowly to a response that Express has given a hidden class of its own. To
+ * redefine one first turns it into a dictionary, which grows fast.
+ */
 export function watchResponse(
   res: ServerResponse,
   watcher: ResponseWatcher,
   limits: WitnessLimits,
   onError: (error: unknown) => void,
 ): void {
+  const { destroyed, writeHead, write, end } = res;
   const copy = new ResponseCopy(watcher, limits.maxMessageBytes, onError);
-  const { writeHead, write, end } = res;
-  res.writeHead = function (this: ServerResponse, ...given: unknown[]) {
-    copy.head(headOf(res, given));
-    return Reflect.apply(writeHead, this, given) as ServerResponse;
-  } as typeof writeHead;
-  res.write = function (this: ServerResponse, ...given: unknown[]) {
-    const goesOn = Reflect.apply(write, this, given) as boolean;
-    copy.push(bytesOf(given));
-    return goesOn;
-  } as typeof write;
-  res.end = function (this: ServerResponse, ...given: unknown[]) {
-    // Where the head was not given before, Node gives it now.
-    const ended = Reflect.apply(end, this, given) as ServerResponse;
-    copy.push(bytesOf(given));
-    copy.end(true);
-    return ended;
-  } as typeof end;
+  Object.defineProperty(res, 'destroyed', { value: destroyed, writable: true, enumerable: false });
+  Object.assign(res, WATCHING, { [WATCHED]: { copy, writeHead, write, end } });
   res.once('close', () => copy.end(res.writableEnded));
 }
+
+const WATCHED = Symbol('mcp-interlock.watched');
+
+type Watched = ServerResponse & {
+  readonly [WATCHED]: { readonly copy: ResponseCopy } & Pick<
+    ServerResponse,
+    'writeHead' | 'write' | 'end'
+  >;
+};
+
+/** What all watched responses share. Arguments go on as they came. */
+const WATCHING = {
+  writeHead(this: Watched, ...given: unknown[]): unknown {
+    const { copy, writeHead } = this[WATCHED];
+    copy.head(headOf(this, given));
+    return Reflect.apply(writeHead, this, given);
+  },
+  write(this: Watched, ...given: unknown[]): unknown {
+    const { copy, write } = this[WATCHED];
+    const goesOn = Reflect.apply(write, this, given);
+    copy.push(bytesOf(given));
+    return goesOn;
+  },
+  end(this: Watched, ...given: unknown[]): unknown {
+    const { copy, end } = this[WATCHED];
+    // Where the head was not given before, Node gives it now.
+    const ended = Reflect.apply(end, this, given);
+    copy.push(bytesOf(given), true);
+    copy.end(true);
+    return ended;
+  },
+};
 
 /**
  * The same for a response of the Fetch API. A body of JSON is read whole, so that the host can
@@ -121,7 +144,7 @@ export async function watchFetched(
     const { done, value } = await reader.read();
     if (done) {
       const whole = Buffer.concat(begun);
-      copy.push(whole);
+      copy.push(whole, true);
       copy.end(true);
       return new Response(whole, init);
     }
@@ -157,7 +180,7 @@ class ResponseCopy {
   readonly #onError: (error: unknown) => void;
   #kind: 'none' | 'json' | 'events' | undefined;
   #unpacked: zlib.Gunzip | zlib.BrotliDecompress | zlib.Inflate | undefined;
-  #splitter = new SseSplitter();
+  #splitter: SseSplitter | undefined;
   #chunks: Buffer[] = [];
   #bytes = 0;
   #isFirstEvent = true;
@@ -185,15 +208,16 @@ class ResponseCopy {
       return;
     }
     this.#unpacked = make();
-    this.#unpacked.on('data', (bytes: Buffer) => this.#read(bytes));
+    this.#unpacked.on('data', (bytes: Buffer) => this.#read(bytes, true));
     this.#unpacked.on('error', () => this.#giveUp());
     this.#unpacked.on('end', () => this.#finish());
   }
 
-  push(bytes: Buffer): void {
+  /** @param isLast whether it is ended at once: else the writer may use its memory again */
+  push(bytes: Buffer, isLast = false): void {
     if (bytes.length === 0 || !this.#isRead || this.#isOver || this.#kind === 'none') return;
     if (this.#unpacked !== undefined) this.#unpacked.write(Buffer.from(bytes));
-    else this.#read(bytes);
+    else this.#read(bytes, isLast);
   }
 
   /** @param isWhole whether the upstream has ended it */
@@ -205,18 +229,18 @@ class ResponseCopy {
     else this.#finish();
   }
 
-  #read(bytes: Buffer): void {
+  #read(bytes: Buffer, isOurs: boolean): void {
     if (!this.#isRead) return;
     this.#guard(() => {
       if (this.#kind === 'events') {
+        this.#splitter ??= new SseSplitter();
         for (const block of this.#splitter.push(bytes)) this.#readEvent(block);
         if (this.#splitter.bufferedBytes > this.#most) this.#giveUp();
         return;
       }
       this.#bytes += bytes.length;
       if (this.#bytes > this.#most) this.#giveUp();
-      // A copy: the writer may use its memory again.
-      else this.#chunks.push(Buffer.from(bytes));
+      else this.#chunks.push(isOurs ? bytes : Buffer.from(bytes));
     });
   }
 
@@ -246,8 +270,7 @@ class ResponseCopy {
     if (!this.#isOver || this.#isFinished) return;
     this.#isFinished = true;
     this.#guard(() => {
-      if (this.#isRead && this.#kind === 'json')
-        this.#tell(Payload.parse(Buffer.concat(this.#chunks).toString()));
+      if (this.#isRead && this.#kind === 'json') this.#tell(Payload.parse(textOf(this.#chunks)));
     });
     this.#guard(() => this.#watcher.onEnd(this.#isRead));
   }
@@ -259,6 +282,10 @@ class ResponseCopy {
       this.#onError(error);
     }
   }
+}
+
+function textOf([first = NOTHING, ...others]: readonly Buffer[]): string {
+  return (others.length === 0 ? first : Buffer.concat([first, ...others])).toString();
 }
 
 const UNPACKERS: Readonly<
@@ -273,24 +300,30 @@ const UNPACKERS: Readonly<
 /** The head as `writeHead` is about to give it: its own headers count before those set before. */
 function headOf(res: ServerResponse, [status, ...given]: readonly unknown[]): SeenHead {
   const headers = given.find((each) => typeof each === 'object' && each !== null);
-  const listed = new Map<string, string>();
-  if (Array.isArray(headers)) {
-    const pairs = Array.isArray(headers[0])
-      ? (headers as [string, unknown][])
-      : headers.flatMap((name, at) => (at % 2 === 0 ? [[name, headers[at + 1]]] : []));
-    for (const [name, value] of pairs) listed.set(String(name).toLowerCase(), String(value));
-  } else {
-    for (const [name, value] of Object.entries((headers ?? {}) as OutgoingHttpHeaders))
-      if (value !== undefined) listed.set(name.toLowerCase(), String(value));
-  }
   return {
     status: Number(status),
     get(name) {
-      const set = res.getHeader(name);
-      return listed.get(name.toLowerCase()) ?? (set === undefined ? undefined : String(set));
+      const value = listedIn(headers, name.toLowerCase()) ?? res.getHeader(name);
+      return value === undefined ? undefined : String(value);
     },
     add: (name, value) => void res.setHeader(name, value),
   };
+}
+
+/**
+ * What headers that are given to `writeHead` have under a name; the last one counts. They are an
+ * object, a list of names and values in turn, or one of pairs.
+ */
+function listedIn(headers: unknown, name: string): unknown {
+  const isIt = (each: unknown): boolean => String(each).toLowerCase() === name;
+  if (!Array.isArray(headers)) {
+    const listed = (headers ?? {}) as OutgoingHttpHeaders;
+    const last = Object.keys(listed).findLast((each) => listed[each] !== undefined && isIt(each));
+    return last === undefined ? undefined : listed[last];
+  }
+  if (Array.isArray(headers[0])) return headers.findLast(([each]) => isIt(each))?.[1];
+  const last = headers.findLastIndex((each, at) => at % 2 === 0 && isIt(each));
+  return last === -1 ? undefined : headers[last + 1];
 }
 
 /** The bytes of a chunk that was given to `write` or `end`. */
