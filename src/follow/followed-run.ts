@@ -59,8 +59,10 @@ export interface FollowedCall {
   readonly args: Pick<CallOrigin, 'args' | 'argsText'>;
   /** What rules may ask of its arguments later. */
   readonly noted: Noted;
-  /** Whether the gate refuses its arguments in any run. */
-  readonly isFaulty?: boolean;
+  /** Whether it is nested too deeply for a function of the app to read. */
+  readonly isDeep?: boolean;
+  /** Whether the gate refuses its arguments in any run. Asked once its binding was looked for. */
+  isFaulty(): boolean;
   /** What follows from an unknown outcome, where the binding does not say it. */
   readonly uncertain: Uncertain;
   /**
@@ -163,21 +165,32 @@ export class FollowedRun {
     now: number,
     onGuards?: (guarded: Guarded) => void,
   ): FollowedVerdict {
-    const { tool, args } = call.asked;
+    const { tool } = call.asked;
     if (!this.#workflow.isBound(tool)) return { says: 'unbound' };
-    let binding: CallBinding | undefined;
     try {
-      binding = this.#workflow.matchAlways(tool) ?? this.#workflow.match(tool, args.view);
-    } catch (error) {
-      return this.#doubt(error);
-    }
-    if (binding === undefined) return { says: 'unbound' };
-    const isStep = binding.kind === 'step' || this.#workflow.shield !== undefined;
-    if (this.#lost !== undefined) return this.#unknown(this.#lost);
-    try {
+      const binding = this.#match(call);
+      const isFaulty = call.isFaulty();
+      if (binding === undefined && !isFaulty) return { says: 'unbound' };
+      if (this.#lost !== undefined) return this.#unknown(this.#lost);
+      if (typeof binding !== 'object')
+        return refused(isFaulty ? 'arguments' : 'unavailable', this.#standing(call, false, now));
+      const isStep = binding.kind === 'step' || this.#workflow.shield !== undefined;
       return this.#judge(number, call, binding, isStep, now, onGuards);
     } catch (error) {
       return this.#doubt(error);
+    }
+  }
+
+  /** `failed`: a function of the app throws, so the gate could not tell. */
+  #match({ asked: { tool, args }, isDeep }: FollowedCall): CallBinding | 'failed' | undefined {
+    const always = this.#workflow.matchAlways(tool);
+    if (always !== undefined || isDeep) return always ?? 'failed';
+    try {
+      return this.#workflow.match(tool, args.view);
+    } catch (error) {
+      if (error instanceof NotRecorded) throw error;
+      this.#rules.onError(error);
+      return 'failed';
     }
   }
 
@@ -190,13 +203,13 @@ export class FollowedRun {
     onGuards: ((guarded: Guarded) => void) | undefined,
   ): FollowedVerdict {
     const { tool } = call.asked;
+    const { snapshot } = this.#at;
+    // Until something is saved of it, the run begins with each call.
+    if (snapshot.version === 0)
+      this.#at = { ...this.#at, snapshot: { ...snapshot, updatedAt: now } };
     if (isStep) this.#leaveOverdue(now);
     const standing = this.#standing(call, isStep, now);
-    const steps = [...this.#open.values()].filter((each) => each.isStep);
-    const waits = isStep && steps.length > 0;
-    let verdict: FollowedVerdict = waits
-      ? WOULD_WAIT
-      : this.#verdictOf(call, bound, isStep, standing);
+    let verdict = this.#verdictOf(call, bound, isStep, standing);
     let { position } = standing;
     const { shield } = this.#workflow;
     if (shield !== undefined && verdict.says === 'allowed') {
@@ -232,7 +245,8 @@ export class FollowedRun {
     standing: Standing,
   ): FollowedVerdict {
     const { tool } = call.asked;
-    if (call.isFaulty) return refused('arguments', standing);
+    if (call.isFaulty()) return refused('arguments', standing);
+    if (isStep && [...this.#open.values()].some((each) => each.isStep)) return WOULD_WAIT;
     const isOpenWhileHeld = binding.isOpenWhileHeld?.(standing.state) === true;
     if (isStep && standing.underWay === 'held' && !isOpenWhileHeld)
       return refused('held', standing);

@@ -40,6 +40,8 @@ const MOST_WAITING = 10_000;
 /** How often a run that others move too is read again. */
 const MOST_TRIES = 8;
 
+const UNKNOWN = { kind: 'unknown', result: undefined, error: undefined } as const;
+
 type DataChange = (context: Json | undefined) => Json | undefined;
 
 /** A step that is only observed, as its handler sees it: what it says goes to the judge. */
@@ -90,6 +92,11 @@ export class ObservedStep implements HandlersStep {
     return this.isOver;
   }
 
+  /** Whether a call of the tool can be a step, so that its handler is shown it. */
+  get isShown(): boolean {
+    return this.#workflow.claiming.has(this.#workflow.keyOf(this.#tool));
+  }
+
   doubt(): void {
     this.isUnknown = true;
   }
@@ -98,7 +105,7 @@ export class ObservedStep implements HandlersStep {
 /** A call that is under way, for its end. */
 export interface ObservedCall {
   /** For `currentStep()`. */
-  readonly step: HandlersStep;
+  readonly step: ObservedStep;
   /**
    * @param outcome `undefined`: no answer was seen
    * @returns resolves once it is saved. Never rejects.
@@ -190,9 +197,7 @@ export class Observer {
       step,
       ended: (outcome) => {
         const at = clock.now();
-        const unknown = { kind: 'unknown', result: undefined, error: undefined } as const;
-        const read = outcome === undefined || step.isUnknown ? unknown : outcome;
-        return over(() => this.#end(entry, number, run, read, step.changes, at));
+        return over(() => this.#end(entry, number, run, outcome ?? UNKNOWN, step, at));
       },
       dropped: () => void over(() => entry.followed?.dropped(number)),
     };
@@ -283,7 +288,8 @@ export class Observer {
       note,
       args: { args: isObject(args) ? args : {}, argsText: exactArguments?.text },
       noted: 'reason' in noted ? NOTHING : noted,
-      isFaulty: 'reason' in noted || argumentFault(incoming, asked.args) !== undefined,
+      isDeep: incoming.isDeep,
+      isFaulty: () => 'reason' in noted || argumentFault(incoming, asked.args) !== undefined,
       uncertain: listed.uncertainOf(tool),
     };
   }
@@ -322,13 +328,16 @@ export class Observer {
     entry: Entry,
     number: number,
     run: Run,
-    outcome: Outcome,
-    changes: readonly DataChange[],
+    answered: Outcome,
+    step: ObservedStep,
     now: number,
   ): Promise<void> {
     const { followed } = entry;
     const open = followed?.open(number);
     if (followed === undefined || open === undefined) return;
+    // The handler of a call that is no step would have been shown none.
+    const outcome = open.isStep && step.isUnknown ? UNKNOWN : answered;
+    const changes = open.isStep ? step.changes : [];
     const { workflow, store, clock } = { ...this.#config, store: run.store };
     for (let tries = 0; tries < MOST_TRIES; tries++) {
       const before = followed.at;

@@ -396,7 +396,7 @@ function callOf(workflow: Workflow, { tool, args: values }: StartLine, run: stri
     note: { tool, digest },
     args: { args: (reader.whole as Readonly<Record<string, unknown>>) ?? NOT_IN_CLEAR },
     noted: 'reason' in noted ? NOTHING : noted,
-    isFaulty: 'reason' in noted,
+    isFaulty: () => 'reason' in noted,
     uncertain: 'hold',
     hasDoubt: (about) => (about === 'facts' ? hasFactsInDoubt : reader.hasDoubt),
   };

@@ -87,7 +87,7 @@ export class WatchedRequest implements ResponseWatcher {
         this.#told = ToldRequests.of(config, { req: this.#seen.req, requests }, admission);
       });
     }
-    const { req } = this.#seen;
+    const { req, source } = this.#seen;
     const session = requestHeader(req, SESSION_HEADER);
     for (const call of this.#calls) {
       const run = isPromise(this.#admission) ? session : runKeyOf(this.#admission.runOf(call));
@@ -95,7 +95,7 @@ export class WatchedRequest implements ResponseWatcher {
       const step = observer.stepOf(call, run ?? '');
       if (step === undefined) continue;
       this.#needResponse();
-      this.#hide.push(showObserved(call, step, req, session));
+      if (step.isShown) this.#hide.push(showObserved(call, step, source, session));
       this.#then((admission) => {
         const observed = observer.started(call, admission.runOf(call), step);
         if (observed !== undefined)
@@ -233,7 +233,9 @@ export const observeCall: ObserveCall = (config, exchange, incoming, run, isAwai
   const observed = observerOf(config).started(incoming, run);
   if (observed === undefined) return;
   const { req } = exchange;
-  const hide = showObserved(incoming, observed.step, req, requestHeader(req, SESSION_HEADER));
+  const { step } = observed;
+  const session = requestHeader(req, SESSION_HEADER);
+  const hide = step.isShown ? showObserved(incoming, step, req, session) : () => {};
   exchange.join(new ObservedAnswer(incoming, observed, isAwaited, hide));
 };
 

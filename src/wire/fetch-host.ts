@@ -459,12 +459,12 @@ export async function seeFetched(
   { maxBodyBytes, maxBatch }: WitnessLimits,
 ): Promise<SeenRequest> {
   const req = requestPort(request, auth);
-  const none = { req, messages: [], isBatch: false };
+  const none = { req, source: request, messages: [], isBatch: false };
   if (request.method !== 'POST') return { ...none, isUnread: false };
   const body = await FetchBody.read(request.clone(), req, maxBodyBytes).catch(() => 'aborted');
   if (!(body instanceof FetchBody)) return { ...none, isUnread: true };
   const calls = readCalls(body, maxBatch);
-  return 'status' in calls ? { ...none, isUnread: true } : { req, ...calls, isUnread: false };
+  return 'status' in calls ? { ...none, isUnread: true } : { ...none, ...calls, isUnread: false };
 }
 
 /** The request that the pipeline reads, with headers that it may change. */

@@ -21,6 +21,8 @@ export interface WitnessLimits {
 /** A request as it came. */
 export interface SeenRequest {
   readonly req: RequestPort;
+  /** What handlers get: Node's request, or the `Request` of the Fetch API. */
+  readonly source: object;
   /** None where it has no body, or one that was not read. */
   readonly messages: readonly Call[];
   readonly isBatch: boolean;
@@ -53,12 +55,13 @@ export function seeRequest(
   req: IncomingMessage,
   { maxBodyBytes, maxBatch }: WitnessLimits,
 ): MaybePromise<SeenRequest> {
-  if (req.method !== 'POST') return { req, messages: [], isBatch: false, isUnread: false };
+  const none = { req, source: req, messages: [], isBatch: false };
+  if (req.method !== 'POST') return { ...none, isUnread: false };
   return after(RequestBody.read(req, maxBodyBytes), (body) => {
-    const unread = { req, messages: [], isBatch: false, isUnread: true };
+    const unread = { ...none, isUnread: true };
     if (body === 'aborted' || 'status' in body) return unread;
     const calls = readCalls(body, maxBatch);
-    return 'status' in calls ? unread : { req, ...calls, isUnread: false };
+    return 'status' in calls ? unread : { ...none, ...calls, isUnread: false };
   });
 }
 

@@ -45,7 +45,7 @@ function followed(
     note: { tool, digest: '' },
     args: { args: args as Record<string, Json> },
     noted: 'reason' in noted ? NOTHING : noted,
-    isFaulty: 'reason' in noted,
+    isFaulty: () => 'reason' in noted,
     uncertain: 'retry' as const,
   };
 }

@@ -40,6 +40,13 @@ describe('npm run decisions', { timeout: 300_000 }, () => {
     expect(status).toBe(0);
   });
 
+  it('finds that an observing gate says of each run first what an enforcing one does', async () => {
+    const { status, stdout } = await run('--observe', '--cases', '300');
+    expect(stdout).toContain('\nNO DIFFERENCE');
+    expect(stdout).toMatch(/call held +\d/);
+    expect(status).toBe(0);
+  });
+
   it('finds one changed word, and prints a command that shows it with the fewest operations', async () => {
     const changed = copyWith('src/workflow/advice.ts', 'is not available', 'is not to be had');
     const { status, stdout } = await run('--old', ROOT, '--new', changed, '--cases', '10');

@@ -25,6 +25,7 @@ const HELP = `npm run decisions -- [options]
   --jobs N       how many processes; default: one for each core
   --seed SEED    only this case, which is shown as it is played
   --keep I,J     with --seed: only these operations of it, or "none"
+  --observe      compares a gate that enforces with one that observes, up to a run's first refusal
   --check        compares with the recorded digests instead of a revision
   --record       records the digests anew
 `;
@@ -52,6 +53,7 @@ interface Options {
   readonly seed: number | undefined;
   readonly keep: readonly number[] | undefined;
   readonly check: boolean;
+  readonly observe: boolean;
   readonly record: boolean;
 }
 
@@ -69,16 +71,18 @@ function parseOptions(args: readonly string[]): Options | undefined {
       seed: { type: 'string' },
       keep: { type: 'string' },
       check: { type: 'boolean', default: false },
+      observe: { type: 'boolean', default: false },
       record: { type: 'boolean', default: false },
     },
   });
   if (values.help) return undefined;
-  const { old, seed, keep, check, record } = values;
+  const { old, seed, keep, check, record, observe } = values;
   return {
     old,
     new: resolve(values.new),
     check,
     record,
+    observe,
     cases: wholeNumber('--cases', values.cases),
     from: wholeNumber('--from', values.from),
     jobs: Math.max(1, wholeNumber('--jobs', values.jobs)),
@@ -112,6 +116,7 @@ async function playAll(
   jobs: number,
   newer: string,
   older = '',
+  mode: readonly 'observe'[] = [],
 ): Promise<readonly Compared[]> {
   const rest = [...ranges];
   const done: Compared[] = [];
@@ -126,9 +131,8 @@ async function playAll(
   };
   const work = async (): Promise<void> => {
     while (rest.length > 0) {
-      const worker = fork(fileURLToPath(new URL('./worker.ts', import.meta.url)), [newer, older], {
-        execArgv: ['--import', 'tsx'],
-      });
+      const program = fileURLToPath(new URL('./worker.ts', import.meta.url));
+      const worker = fork(program, [newer, older, ...mode], { execArgv: ['--import', 'tsx'] });
       const ended = once(worker, 'exit').then(() => {
         throw new Error('a process that plays cases has ended');
       });
@@ -244,6 +248,15 @@ async function check({ jobs, new: newer }: Options): Promise<number> {
   return 1;
 }
 
+async function compareModes({ from, cases, jobs, new: newer }: Options): Promise<number> {
+  const compared = await playAll(rangesOf(from, cases), jobs, newer, '', ['observe']);
+  reportReasons(compared, 0);
+  const found = compared.flatMap((each) => each.found);
+  for (const { seed, text } of found.slice(0, MOST_SHOWN)) console.log(`\ncase ${seed}\n${text}`);
+  console.log(found.length === 0 ? 'NO DIFFERENCE' : `${found.length} CASES DIFFER`);
+  return found.length === 0 ? 0 : 1;
+}
+
 async function main(): Promise<number> {
   const options = parseOptions(process.argv.slice(2));
   if (options === undefined) {
@@ -252,6 +265,7 @@ async function main(): Promise<number> {
   }
   if (options.record) return record(options);
   if (options.check) return check(options);
+  if (options.observe) return compareModes(options);
   const { seed } = options;
   return withOlder(options.old, (older) =>
     seed === undefined ? compareSides(options, older) : showOne(seed, options, older),

@@ -5,14 +5,17 @@ import { takeOver } from './world.ts';
 takeOver();
 
 const { comparing } = await import('./compare.ts');
+const { comparingObserved } = await import('./observed.ts');
 const { loadSide } = await import('./side.ts');
 
-const [newerFolder = '', olderFolder = ''] = process.argv.slice(2);
+const [newerFolder = '', olderFolder = '', observes] = process.argv.slice(2);
 const newer = await loadSide(newerFolder);
 const older = olderFolder === '' ? undefined : await loadSide(olderFolder);
 process.on('message', (range: { readonly from: number; readonly count: number }) => {
-  comparing(newer, older, range).then(
-    (compared) => process.send?.(compared),
+  const compared =
+    observes === undefined ? comparing(newer, older, range) : comparingObserved(newer, range);
+  compared.then(
+    (result) => process.send?.(result),
     (error: unknown) => {
       console.error(error);
       process.exit(1);
