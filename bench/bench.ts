@@ -23,6 +23,7 @@
  *   --cold       the time to import, and to the first list
  *   --rules      a step whose rules have windows and sums, against one of plain rules
  *   --observe    what a gate costs that only observes, against one that enforces
+ *   --modes      how soon four instances go from enforcing to observing, on each store
  *   --replay     a million recorded calls, played through a gate by the command
  *   --growth     how the time that an input costs grows with its length
  *   --bodies     bodies of 4 MiB in every shape, against JSON.parse
@@ -39,6 +40,7 @@ import { measureBodies } from './bodies.ts';
 import { measureCold } from './cold.ts';
 import { GROWING, measureGrowth } from './lengths.ts';
 import { quantile } from './load.ts';
+import { measureModes } from './modes.ts';
 import { node24 } from './node24.ts';
 import { measureReplay } from './replay.ts';
 import { compare, markdown, type Report, type Row, type Rows, write } from './report.ts';
@@ -60,6 +62,7 @@ import {
   OBSERVED,
   RULED,
   type Setup,
+  STORE_NAMES,
   type StoreName,
   type Workload,
 } from './setups.ts';
@@ -78,6 +81,7 @@ const { values } = parseArgs({
     rules: { type: 'boolean', default: false },
     observe: { type: 'boolean', default: false },
     replay: { type: 'boolean', default: false },
+    modes: { type: 'boolean', default: false },
     cold: { type: 'boolean', default: false },
     growth: { type: 'boolean', default: false },
     bodies: { type: 'boolean', default: false },
@@ -356,6 +360,19 @@ async function observed(): Promise<Rows> {
   return rows;
 }
 
+async function switched(): Promise<Rows> {
+  const rows: Record<string, Row> = {};
+  for (const name of STORE_NAMES.filter((each) => isChosen({ name: each }))) {
+    const store = await startStore(name);
+    try {
+      rows[name] = await measureModes(name, store.address, values.quick ? 5 : 20);
+    } finally {
+      await store.stop();
+    }
+  }
+  return rows;
+}
+
 const cost = (turn: Turn | undefined): number => (turn ? cpuOfRequest([turn]) : Number.NaN);
 
 async function scaled(): Promise<Rows> {
@@ -389,6 +406,8 @@ function chosenMode(): readonly [title: string, rows: Promise<Rows>] {
     return ['CPU time of a step of rules in µs; windows and sums ÷ plain, by turn', ruled()];
   if (values.observe)
     return ['CPU time of a request in µs; observed ÷ enforced, by turn', observed()];
+  if (values.modes)
+    return ['From `runs.observe()` until each of four instances observes', switched()];
   if (values.replay) {
     const played = measureReplay(values.quick ? 10_000 : 100_000).then((row) => ({ replay: row }));
     return ['Recorded calls through a gate', played];

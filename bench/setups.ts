@@ -114,6 +114,14 @@ export const RULED: Workload = {
   requests: ['cart.add_item', 'cart.clear'].map((name) => call(name, { quantity: 2 })),
 };
 
+/** A call that an enforcing gate refuses. */
+export const PAY: Workload = {
+  ...KIND,
+  name: 'call out of order',
+  requests: [call('cart.pay')],
+  isRefused: true,
+};
+
 /** What an observing gate costs, beside an enforcing one: each is compared with the one before. */
 export const OBSERVED: readonly (readonly [enforced: Workload, observed: Workload])[] = [
   [

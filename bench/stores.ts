@@ -9,6 +9,7 @@ export interface Backend {
   readonly store: AtomicStateStore;
   /** One get and one set of a value, as a handler that keeps its own state does. */
   getAndSet(key: string, value: string): Promise<void>;
+  close(): Promise<unknown>;
 }
 
 const TABLE = 'CREATE TABLE IF NOT EXISTS bench_values (key TEXT PRIMARY KEY, value TEXT)';
@@ -36,6 +37,7 @@ async function openSqlite(file: string): Promise<Backend> {
       get.get(key);
       set.run(key, value);
     },
+    close: async () => database.close(),
   };
 }
 
@@ -48,6 +50,7 @@ async function openRedis(url: string): Promise<Backend> {
       await client.get(key);
       await client.set(key, value);
     },
+    close: () => client.close(),
   };
 }
 
@@ -64,5 +67,6 @@ async function openPostgres(connectionString: string): Promise<Backend> {
       await pool.query('SELECT value FROM bench_values WHERE key = $1', [key]);
       await pool.query(upsert, [key, value]);
     },
+    close: () => pool.end(),
   };
 }

@@ -83,14 +83,14 @@ export function passesAll(
   store: GuardedStore,
   { id }: Workflow,
 ): MaybePromise<boolean> {
-  // Only then an operator may have said otherwise of all of its requests.
   const set = store.switchOf(id);
-  const said = option === true ? set?.known : set?.soon();
-  return after(said, (known = 'unread') => {
+  const passes = (known: WorkflowFreeze | 'unread' = 'unread'): boolean => {
     if (known === 'unread') return option === false;
     const isStopped = known.all !== undefined || known.tools.size > 0;
     return !isStopped && modeNow(option, known.mode) === false;
-  });
+  };
+  // Where a call is judged, the judge asks the store itself.
+  return option === true && !passes(set?.known) ? false : after(set?.soon(), passes);
 }
 
 /** Whether lists are the server's own, as far as this process knows. */

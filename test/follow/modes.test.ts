@@ -50,6 +50,20 @@ it('goes back to observing in each process, also for runs that live', async () =
   ]);
 });
 
+it('enforces again in each process, also where no call is judged any more', async () => {
+  const one = await shop();
+  const other = await shop({}, { beside: one });
+  await (await one.session()).call('cart.view');
+  await one.runs.observe(BY);
+  await pass(one.clock, 1_000);
+  for (const app of [one, other])
+    expect((await (await app.session()).call('cart.pay')).result.isError).toBeFalsy();
+  await one.runs.enforce(BY);
+  await pass(one.clock, 1_000);
+  for (const app of [one, other])
+    expect((await (await app.session()).call('cart.pay')).result.isError).toBe(true);
+});
+
 it('enforces from the next run on, and those that live only where it is asked to', async () => {
   const app = await shop({ enforce: false });
   const before = await app.session();

@@ -60,7 +60,7 @@ function countFaults({ least }: TestSet, column: Column, checks: readonly Check[
 }
 
 export function byColumn<T>(of: (column: Column) => T): Record<Column, T> {
-  return { bare: of('bare'), empty: of('empty'), idle: of('idle') };
+  return Object.fromEntries(COLUMNS.map((column) => [column, of(column)])) as Record<Column, T>;
 }
 
 function statusesOf(checks: readonly Check[], scenario: string, id: string): Status[] {

@@ -53,7 +53,7 @@ function comparable({ seed, route, operations }: Case): Case {
   return {
     seed,
     route: { ...route, gates: [only], key: ['session'], session: {}, clients },
-    operations: operations.filter(isComparable),
+    operations: operations.filter(isComparable).flatMap(withGrace),
   };
 }
 
@@ -63,6 +63,12 @@ function isComparable(operation: Operation): boolean {
   const [message, ...others] = operation.messages;
   const isCall = message?.method === 'tools/call' && others.length === 0;
   return isCall && !OF_OTHER_TIMES.includes(message.deed);
+}
+
+/** An enforcing gate waits for a late answer, where an observing one has none at once. */
+function withGrace(operation: Operation): readonly Operation[] {
+  const isLost = operation.do === 'send' && operation.messages.some(({ deed }) => deed === 'dies');
+  return isLost ? [operation, { do: 'wait', ms: 9_000 }] : [operation];
 }
 
 /** The first refusal of each run. */

@@ -11,9 +11,9 @@ import { NEVER_CALLED } from './tools.ts';
 
 /**
  * `bare` is the server alone, `empty` has a gate that binds nothing, `idle` one that binds what the
- * suite never calls.
+ * suite never calls. The one of `observed` would refuse each call, and only observes.
  */
-export const COLUMNS = ['bare', 'empty', 'idle'] as const;
+export const COLUMNS = ['bare', 'empty', 'idle', 'observed'] as const;
 export type Column = (typeof COLUMNS)[number];
 
 export function middlewaresOf(column: Column, store: AtomicStateStore): RequestHandler[] {
@@ -28,6 +28,11 @@ export function middlewaresOf(column: Column, store: AtomicStateStore): RequestH
       const policies = [{ match: NEVER_CALLED, cacheControl: 'no-store' as const }];
       return [sessionStore(sessions), fsmGate(gate), stateSync({ policies })];
     }
+    case 'observed':
+      return [
+        sessionStore(sessions),
+        fsmGate(door().bindTool('*', ['open'], 'CLOSE'), { enforce: false }),
+      ];
   }
 }
 
