@@ -38,7 +38,7 @@ interface Entry extends Habit {
 }
 
 /** Each has one habit, but for the last two: those are what two products do together. */
-const CLIENTS: readonly Entry[] = [
+export const CLIENTS: readonly Entry[] = [
   {
     name: 'keeps its session, lists when told',
     [SESSIONS]: ['readme', 'handle'],
