@@ -4,6 +4,7 @@ import type { JSX } from 'preact';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { RunSummary } from '../src/api.ts';
 import type { Inspector, ListKind, RunList, Seen } from './inspector.ts';
+import { Observed } from './observed.tsx';
 import { Badge, Icon } from './parts.tsx';
 import { counted, countedShort, inWords, keyInWords } from './words.ts';
 
@@ -74,6 +75,7 @@ export function Runs({ inspector }: { readonly inspector: Inspector }): JSX.Elem
           total={kind === 'open' && state === undefined ? runs : undefined}
         />
       )}
+      <Observed inspector={inspector} />
     </section>
   );
 }

@@ -39,6 +39,18 @@ export function counted(count: number): string {
   return COUNT.format(count);
 }
 
+/** `1 run`, `12,034 runs` */
+export function many(count: number, what: string): string {
+  return `${counted(count)} ${what}${count === 1 ? '' : 's'}`;
+}
+
+/** `3.5 %`; `0 %` only where there is none. */
+export function shareInWords(part: number, whole: number): string {
+  const percent = whole === 0 ? 0 : (100 * part) / whole;
+  if (percent > 0 && percent < 0.1) return '< 0.1 %';
+  return `${percent.toFixed(percent === 0 || percent >= 99.95 ? 0 : 1)} %`;
+}
+
 const SHORT = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
 
 /** `12K`, where there is little room. */

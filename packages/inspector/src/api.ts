@@ -125,6 +125,43 @@ export interface WorkflowSummary {
    * what it said last. Absent where it has not said yet, or keeps no switches.
    */
   readonly stopped?: readonly StoppedCalls[];
+  /** What the page's process has observed of runs, and not enforced. Absent: nothing. */
+  readonly observed?: ObservedRuns;
+}
+
+/** What a gate would have refused that only observes, in one process since it began. */
+export interface ObservedRuns {
+  readonly since: number;
+  readonly runs: number;
+  /** The runs that would have met a refusal. */
+  readonly refused: number;
+  readonly calls: number;
+  /** The calls that passed without a judgement. */
+  readonly unjudged: number;
+  /** By tool and reason, those of most runs first; at most 20. */
+  readonly rules: readonly ObservedRule[];
+  /** The last 24 hours in which something was judged, the oldest first. */
+  readonly hours: readonly ObservedHour[];
+}
+
+export interface ObservedRule {
+  readonly tool: string;
+  readonly reason: string;
+  /** The runs whose first refusal it would have been. */
+  readonly runs: number;
+  readonly calls: number;
+  /** Of the last one: when it was, the state, and what the parts of its rule say. */
+  readonly at: number;
+  readonly state: string;
+  readonly says: readonly string[];
+  /** Its run, as logs name it: 16 hex digits. */
+  readonly digest: string;
+}
+
+export interface ObservedHour {
+  readonly from: number;
+  readonly runs: number;
+  readonly refused: number;
 }
 
 /** Calls that operators have stopped, in all runs. */

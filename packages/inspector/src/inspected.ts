@@ -25,6 +25,7 @@ import type {
   Counts,
   Done,
   Json,
+  ObservedRuns,
   Refusal,
   RunDetail,
   RunPage,
@@ -90,6 +91,9 @@ const MOST_UNBOUND = 100;
 
 /** A position that is sealed may have so many characters: it comes back in a request. */
 const MOST_POSITION = 150_000;
+
+/** So many rows of what was observed go into each answer. */
+const MOST_OBSERVED = 20;
 
 /** `undefined` where the store has not said yet, or keeps no switches. */
 type Stopped = readonly StoppedCalls[] | undefined;
@@ -169,7 +173,8 @@ export class Inspected {
     const asked = this.stopped();
     const [counting] = await Promise.allSettled([this.runs.count({ forMs: stuckAfterMs })]);
     const stopped = await asked;
-    const known = { ...this.#known, ...(stopped && { stopped }) };
+    const observed = observedOf(this.runs);
+    const known = { ...this.#known, ...(stopped && { stopped }), ...(observed && { observed }) };
     try {
       if (counting.status === 'rejected') throw counting.reason;
       const counted = counting.value;
@@ -536,4 +541,17 @@ function unknownRun(): HttpFailure {
 /** By its code: the package may be there twice, and then its classes are not the same. */
 export function isOf(error: unknown, code: InterlockErrorCode): boolean {
   return error instanceof Error && 'code' in error && error.code === code;
+}
+
+function observedOf({ observed }: Runs): ObservedRuns | undefined {
+  if (observed === undefined) return undefined;
+  const { since, runs, refused, calls, unjudged, rules, hours } = observed;
+  const passed = Object.values(unjudged).reduce((sum, count) => sum + count, 0);
+  return {
+    ...{ since, runs, refused, calls, unjudged: passed, hours },
+    rules: rules.slice(0, MOST_OBSERVED).map(({ last, ...rule }) => {
+      const { at, state, says, run: digest } = last;
+      return { ...rule, at, state, says, digest };
+    }),
+  };
 }

@@ -315,6 +315,28 @@ describe('the page of the inspector', () => {
     await page.getByRole('heading', { name: 'confirmed' }).waitFor();
   });
 
+  it('says what a gate would refuse that only observes, by rule, and shows its last run', async () => {
+    const observing = await shop.instance({ observes: true, store: memoryStore() });
+    const [good, bad] = [await runAt('payment', observing), await observing.client()];
+    await call(good, 'cart.pay');
+    await call(bad, 'cart.pay');
+    for (const [width, colorScheme] of [
+      [1440, 'light'],
+      [390, 'dark'],
+    ] as const) {
+      const look = { width, height: 900, colorScheme };
+      const { page } = await open(observing.url, look);
+      const summary = page.getByText('It would refuse 50.0 % of runs');
+      await summary.click();
+      await page.getByText('1 of 2 runs and 4 calls that this process has observed').waitFor();
+      await page.getByText('cart.pay (state): first in 1 run, 50.0 %; 1 call').waitFor();
+      await page.screenshot({ path: `${SCREENSHOTS}observed-${width}.png` });
+      expect(await seriousFaults(page)).toEqual([]);
+      await page.getByRole('button', { name: 'Look at its run' }).click();
+      await page.getByRole('heading', { name: 'empty' }).first().waitFor();
+    }
+  });
+
   it('draws an arrow to each further state in which a run may begin', async () => {
     const machine = {
       id: 'shop',

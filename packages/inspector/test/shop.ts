@@ -110,6 +110,8 @@ export interface InstanceOptions extends Partial<InspectorOptions> {
   readonly store?: AtomicStateStore;
   /** Default: a free one. */
   readonly port?: number;
+  /** Whether its gates only observe. */
+  readonly observes?: boolean;
 }
 
 export class Shop {
@@ -118,7 +120,7 @@ export class Shop {
   /** Opened by a test to let `slow` calls come to their end. */
   readonly slow = latch();
 
-  async instance({ store, port, ...options }: InstanceOptions = {}): Promise<Instance> {
+  async instance({ store, port, observes, ...options }: InstanceOptions = {}): Promise<Instance> {
     const kept = store ?? sqliteStore({ database: this.#file.connect(), busyTimeoutMs: 10_000 });
     const gates = { checkout: checkoutGate(), fulfilment: fulfilmentGate() };
     const sessions = sessionStore({ store: kept, onError: () => {}, onWarning: () => {} });
@@ -131,7 +133,8 @@ export class Shop {
     });
     const app = express();
     app.use('/inspector', page);
-    const step = { leaseMs: LEASE_MS, onError: () => {}, onWarning: () => {} };
+    const told = { onError: () => {}, onWarning: () => {} };
+    const step = { leaseMs: LEASE_MS, ...told, ...(observes && { enforce: false }) };
     const serve = (req: Request, res: Response) => this.#serve(req, res);
     app.all('/mcp', sessions, fsmGate(gates.checkout, step), serve);
     app.all('/orders', sessions, fsmGate(gates.fulfilment, step), serve);
