@@ -98,6 +98,33 @@ export interface LiveEvents {
     readonly bye: Bye;
 }
 
+export interface ObservedHour {
+    readonly from: number;
+    readonly runs: number;
+    readonly refused: number;
+}
+
+export interface ObservedRule {
+    readonly tool: string;
+    readonly reason: string;
+    readonly runs: number;
+    readonly calls: number;
+    readonly at: number;
+    readonly state: string;
+    readonly says: readonly string[];
+    readonly digest: string;
+}
+
+export interface ObservedRuns {
+    readonly since: number;
+    readonly runs: number;
+    readonly refused: number;
+    readonly calls: number;
+    readonly unjudged: number;
+    readonly rules: readonly ObservedRule[];
+    readonly hours: readonly ObservedHour[];
+}
+
 export interface Overview {
     readonly workflows: readonly WorkflowSummary[];
 }
@@ -336,6 +363,7 @@ export interface WorkflowSummary {
     readonly counts?: Counts;
     readonly store: 'ok' | 'no-index' | 'unavailable';
     readonly stopped?: readonly StoppedCalls[];
+    readonly observed?: ObservedRuns;
 }
 
 export function inspector(options: InspectorOptions): Inspector;

@@ -102,6 +102,16 @@ export interface UnreadableLine {
   readonly reason: string;
 }
 
+/** Names a call in a whole recording. */
+export function callIn({ instance, call }: StartLine | EndLine): string {
+  return `${instance} ${call}`;
+}
+
+/** Sorts lines as they happened. The clocks of several processes may differ. */
+export function byTime(one: CallLine, other: CallLine): number {
+  return one.instance === other.instance ? one.seq - other.seq : one.at - other.at;
+}
+
 const OUTCOMES: ReadonlySet<string> = new Set<RecordedOutcome>([
   ...(['ok', 'tool_error', 'rpc_error', 'refused', 'unknown', 'unanswered'] as const),
 ]);

@@ -10,6 +10,7 @@ import { isPrincipalRun, newToken } from '../names.ts';
 import { ExactNumber } from '../numbers.ts';
 import { functionOption, isTable, lazyOptions, type ParsedBy, parseOptions } from '../options.ts';
 import type { Json } from '../stores/store.ts';
+import { pointerTo } from '../workflow/condition.ts';
 import { DIGEST_LENGTH, type Digest, membersOf } from '../workflow/values.ts';
 import { CALLS_FORMAT, CALLS_VERSION, type CallLine, type RecordedValues } from './calls.ts';
 
@@ -237,11 +238,7 @@ class Recorder {
       if (depth >= DEEPEST) isCut ||= Object.keys(value).length > 0;
       else
         for (const [key, inner] of Object.entries(value))
-          rest.push([
-            `${pointer}/${key.replaceAll('~', '~0').replaceAll('/', '~1')}`,
-            inner,
-            depth + 1,
-          ]);
+          rest.push([`${pointer}${pointerTo([key])}`, inner, depth + 1]);
     }
     if (count === 0 && !isCut) return undefined;
     return {

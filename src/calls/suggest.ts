@@ -4,7 +4,7 @@
  * Precedence, at most once and conditions on data are templates of Declare. That support alone says
  * little, and that a rule which another one implies is dropped, is as in MINERful.
  */
-import { type CallLine, parseCallLine, type RecordedValues } from './calls.ts';
+import { byTime, type CallLine, callIn, parseCallLine, type RecordedValues } from './calls.ts';
 
 /** Options of {@link suggestRules}. */
 export interface SuggestOptions {
@@ -136,7 +136,7 @@ async function runsIn(
     if (line.type === 'start' || line.type === 'end') read.push(line);
     else if (line.type === 'unreadable') leftOut += 1;
   }
-  read.sort((one, two) => (one.instance === two.instance ? one.seq - two.seq : one.at - two.at));
+  read.sort(byTime);
   for (const [at, line] of read.entries()) {
     if (line.type === 'start') {
       if (line.run === undefined) {
@@ -156,11 +156,11 @@ async function runsIn(
         result: valuesOf(undefined),
       };
       run.calls.push(made);
-      open.set(`${line.instance} ${line.call}`, made);
+      open.set(callIn(line), made);
     } else if (line.type === 'end') {
-      const call = open.get(`${line.instance} ${line.call}`);
+      const call = open.get(callIn(line));
       if (call === undefined) continue;
-      open.delete(`${line.instance} ${line.call}`);
+      open.delete(callIn(line));
       call.endedAt = at;
       call.isGood = line.outcome === 'ok' && line.left === undefined;
       call.result = valuesOf(line.result);

@@ -140,10 +140,6 @@ export class FollowedRun {
     this.#at = at;
   }
 
-  get isLost(): boolean {
-    return this.#lost !== undefined;
-  }
-
   get hasEnded(): boolean {
     return this.#workflow.hasEnded(this.#at.snapshot.state);
   }
@@ -209,7 +205,14 @@ export class FollowedRun {
       this.#at = { ...this.#at, snapshot: { ...snapshot, updatedAt: now } };
     if (isStep) this.#leaveOverdue(now);
     const standing = this.#standing(call, isStep, now);
-    let verdict = this.#verdictOf(call, bound, isStep, standing);
+    let found: ReturnType<typeof ruled>;
+    let isRuled = false;
+    const rules = (): typeof found => {
+      if (!isRuled) found = ruled(bound, standing, () => call.asked, call.noted);
+      isRuled = true;
+      return found;
+    };
+    let verdict = this.#verdictOf(call, bound, isStep, standing, rules);
     let { position } = standing;
     const { shield } = this.#workflow;
     if (shield !== undefined && verdict.says === 'allowed') {
@@ -224,7 +227,7 @@ export class FollowedRun {
       : bound;
     if (!wasRefused && standing.begins && isStep) this.#save(position, now);
     else if (position !== standing.position) this.#save(position, now);
-    const use = this.#useOf(call, bound, standing, verdict, now);
+    const use = this.#useOf(call, standing, verdict.says === 'allowed' ? rules() : undefined, now);
     this.#open.set(number, {
       ...{ call, binding, isStep, wasRefused, startedAt: now, use },
       wouldWait: verdict.says === 'would-wait',
@@ -243,6 +246,7 @@ export class FollowedRun {
     binding: CallBinding,
     isStep: boolean,
     standing: Standing,
+    rules: () => ReturnType<typeof ruled>,
   ): FollowedVerdict {
     const { tool } = call.asked;
     if (call.isFaulty()) return refused('arguments', standing);
@@ -252,7 +256,7 @@ export class FollowedRun {
       return refused('held', standing);
     const asked = (): AskedCall => call.asked;
     const state = decide(standing, { tool, binding });
-    const found = ruled(binding, standing, asked, call.noted);
+    const found = rules();
     const byRule = found !== undefined && 'reason' in found ? found : undefined;
     const reason = state ?? byRule?.reason;
     if (reason === undefined || reason === 'unknown' || reason === 'cancelled') {
@@ -292,26 +296,20 @@ export class FollowedRun {
   #isOutOfKeys({ asked, digest, uncertain }: FollowedCall, isStep: boolean): boolean {
     const { unsettled } = this.#at;
     if (!isStep || uncertain !== 'retry' || unsettled.length < KEYS_KEPT) return false;
-    return !unsettled.some((each) => each.tool === asked.tool && each.digest === digest);
+    return !unsettled.some(isStepOf({ asked, digest }));
   }
 
   /** What rules will ask of the call later, and what it uses up. */
   #useOf(
     call: FollowedCall,
-    binding: CallBinding,
-    standing: Standing,
-    verdict: FollowedVerdict,
+    { past }: Standing,
+    found: ReturnType<typeof ruled>,
     now: number,
   ): CallOrigin['use'] {
-    const { past } = standing;
     if (past === undefined) return undefined;
-    const { run } = call.asked;
+    const { run, tool } = call.asked;
+    if (!this.#workflow.isOrder && !past.ledger.keeps(this.#workflow.keyOf(tool))) return undefined;
     const none = { claimedAt: now, noted: call.noted, uses: [], usesOfCalls: [], salt: run };
-    const found =
-      verdict.says === 'allowed' ? ruled(binding, standing, () => call.asked, call.noted) : none;
-    const isKept =
-      this.#workflow.isOrder || past.ledger.keeps(this.#workflow.keyOf(call.asked.tool));
-    if (!isKept) return undefined;
     return { ...(found === undefined || 'reason' in found ? none : found), grantedAt: now };
   }
 
@@ -427,7 +425,8 @@ export class FollowedRun {
       return;
     }
     const { unsettled } = this.#at;
-    const others = unsettled.filter((each) => each.tool !== asked.tool || each.digest !== digest);
+    const isOwn = isStepOf(open.call);
+    const others = unsettled.filter((each) => !isOwn(each));
     const step = { tool: asked.tool, digest, idempotencyKey: digest, since: open.startedAt };
     const kept = [...others, { ...step, ...claimedUse(open.call.noted) }].slice(-KEYS_KEPT);
     this.#at = { ...this.#at, unsettled: kept };
@@ -446,10 +445,9 @@ export class FollowedRun {
   /** A later call of the same step has settled it. */
   #settle({ call }: OpenCall): void {
     const { unsettled } = this.#at;
-    const { asked, digest } = call;
     if (unsettled.length === 0) return;
-    const left = unsettled.filter((each) => each.tool !== asked.tool || each.digest !== digest);
-    this.#at = { ...this.#at, unsettled: left };
+    const isOwn = isStepOf(call);
+    this.#at = { ...this.#at, unsettled: unsettled.filter((each) => !isOwn(each)) };
   }
 
   /** The run leaves a state whose deadline has passed, as a claim has it leave. */
@@ -460,12 +458,11 @@ export class FollowedRun {
     if (expiry !== undefined) this.#save(expiry.position, now);
   }
 
-  #standing({ asked, digest }: FollowedCall, isStep: boolean, now: number): Standing {
+  #standing(call: FollowedCall, isStep: boolean, now: number): Standing {
     const { snapshot, held } = this.#at;
     // An earlier try of the same step is this one.
-    const unsettled = this.#at.unsettled.filter(
-      (each) => each.tool !== asked.tool || each.digest !== digest,
-    );
+    const isOwn = isStepOf(call);
+    const unsettled = this.#at.unsettled.filter((each) => !isOwn(each));
     const { updatedAt, version = 0 } = snapshot;
     const { position, expiry } = this.#workflow.understand(snapshot, now);
     const parts = { updatedAt, version, claim: held, now, expiry };
@@ -493,6 +490,14 @@ export class FollowedRun {
   #unknown(why: Doubt): FollowedVerdict {
     return { says: 'unknown', why };
   }
+}
+
+/** Whether a step is the one that a call makes, or makes again. */
+function isStepOf({
+  asked,
+  digest,
+}: Pick<FollowedCall, 'asked' | 'digest'>): (step: UnsettledStep) => boolean {
+  return (step) => step.tool === asked.tool && step.digest === digest;
 }
 
 function refused(

@@ -5,7 +5,13 @@
 import type { RecordedValues } from '../calls/calls.ts';
 import type { Json } from '../stores/store.ts';
 import { AskedArguments } from '../workflow/bound-tools.ts';
-import { MISSING, type Path, type Reader } from '../workflow/condition.ts';
+import {
+  keysOfPointer,
+  MISSING,
+  type Path,
+  pointerTo,
+  type Reader,
+} from '../workflow/condition.ts';
 
 /** Stands for a value of which only an HMAC was recorded, or not even that. */
 const UNREAD = Symbol('not recorded');
@@ -42,7 +48,7 @@ export class RecordedReader {
     for (const pointer of Object.keys(hmacs)) {
       if (hasMembers(hmacs, pointer)) continue;
       if (!Object.hasOwn(clear, pointer) || pointer === '') return undefined;
-      const keys = keysOf(pointer);
+      const keys = keysOfPointer(pointer);
       let inner = whole;
       for (const key of keys.slice(0, -1)) {
         inner[key] ??= Object.create(null);
@@ -55,7 +61,7 @@ export class RecordedReader {
 
   #valueAt(keys: Path): unknown {
     const { hmacs, clear = {} } = this.#values;
-    const pointer = pointerOf(keys);
+    const pointer = pointerTo(keys);
     if (Object.hasOwn(clear, pointer)) return clear[pointer];
     if (hmacs[pointer] !== undefined && String(hmacs[pointer]).startsWith('z')) return null;
     if (!Object.hasOwn(hmacs, pointer) && !this.#isBeyond(keys)) return MISSING;
@@ -65,7 +71,7 @@ export class RecordedReader {
 
   #digestsAt(keys: Path): string | readonly string[] | typeof MISSING | undefined {
     const { hmacs } = this.#values;
-    const pointer = pointerOf(keys);
+    const pointer = pointerTo(keys);
     if (!Object.hasOwn(hmacs, pointer)) {
       if (!this.#isBeyond(keys)) return MISSING;
       this.hasDoubt = true;
@@ -81,7 +87,7 @@ export class RecordedReader {
     const { hmacs, isCut } = this.#values;
     if (isCut) return true;
     for (let length = keys.length - 1; length >= 0; length--)
-      if (Array.isArray(hmacs[pointerOf(keys.slice(0, length))])) return true;
+      if (Array.isArray(hmacs[pointerTo(keys.slice(0, length))])) return true;
     return false;
   }
 }
@@ -89,17 +95,18 @@ export class RecordedReader {
 /** The arguments of a recorded call. Functions of the app can read them only if all are clear. */
 export class RecordedArguments extends AskedArguments {
   override readonly read: Reader;
-  readonly #isWhole: boolean;
+  /** As {@link RecordedReader.whole}. */
+  readonly whole: Json | undefined;
 
   constructor(reader: RecordedReader) {
     const { whole } = reader;
     super(whole ?? {});
-    this.#isWhole = whole !== undefined;
+    this.whole = whole;
     this.read = reader.read;
   }
 
   override get view(): unknown {
-    if (!this.#isWhole) throw new NotRecorded();
+    if (this.whole === undefined) throw new NotRecorded();
     return super.view;
   }
 }
@@ -107,17 +114,6 @@ export class RecordedArguments extends AskedArguments {
 /** Rules take an object for a list of itself. One with a rounded number has two digests. */
 function isOfObject(hmac: string): boolean {
   return hmac.startsWith('o') || (hmac.startsWith('r') && hmac.includes('o', 22));
-}
-
-function pointerOf(keys: Path): string {
-  return keys.map((key) => `/${key.replaceAll('~', '~0').replaceAll('/', '~1')}`).join('');
-}
-
-function keysOf(pointer: string): string[] {
-  return pointer
-    .slice(1)
-    .split('/')
-    .map((key) => key.replaceAll('~1', '/').replaceAll('~0', '~'));
 }
 
 /** Whether it is an object whose members were recorded too. */

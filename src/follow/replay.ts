@@ -2,7 +2,14 @@
  * Plays recorded calls through a gate, without a server. Hides in which order the lines of several
  * processes happened, and which runs have to be in memory.
  */
-import { type CallLine, type EndLine, parseCallLine, type StartLine } from '../calls/calls.ts';
+import {
+  byTime,
+  type CallLine,
+  callIn,
+  type EndLine,
+  parseCallLine,
+  type StartLine,
+} from '../calls/calls.ts';
 import { type AskedCall, notedOf } from '../gate/consult.ts';
 import type { StandingRules } from '../gate/standing.ts';
 import type { Outcome } from '../step/outcome.ts';
@@ -10,8 +17,7 @@ import { NOTHING } from '../workflow/facts.ts';
 import { callWith } from '../workflow/own-call.ts';
 import { partsToTell } from '../workflow/rule-words.ts';
 import type { Workflow } from '../workflow/workflow.ts';
-import type { FollowedCall, FollowedVerdict } from './followed-run.ts';
-import { FollowedRun } from './followed-run.ts';
+import { type FollowedCall, FollowedRun, type FollowedVerdict } from './followed-run.ts';
 import { NotRecorded, RecordedArguments, RecordedReader } from './recorded-values.ts';
 
 /** Options of `replayCalls()`. */
@@ -132,6 +138,8 @@ export async function replay(
   return player.finish();
 }
 
+type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };
+
 type AnyLine = ReturnType<typeof parseCallLine>;
 
 /** How many lines each run has: after the last one it can be forgotten. */
@@ -145,7 +153,7 @@ class Lines {
     const line = parseCallLine(text, ++this.#read);
     if (line.type !== 'start' && line.type !== 'end') return;
     this.#instances.add(line.instance);
-    const call = nameOf(line);
+    const call = callIn(line);
     if (line.type === 'start' && line.run !== undefined) this.#open.set(call, line.run);
     const run = this.#open.get(call);
     if (run === undefined) return;
@@ -165,11 +173,6 @@ class Lines {
     else this.#runs.delete(run);
     return left === 0;
   }
-}
-
-/** A call in the whole recording. */
-function nameOf({ instance, call }: StartLine | EndLine): string {
-  return `${instance} ${call}`;
 }
 
 /** So many lines are sorted at once: processes write their lines in batches. */
@@ -198,11 +201,6 @@ async function* inOrder(
   yield* waiting.sort(byTime);
 }
 
-function byTime(one: CallLine, other: CallLine): number {
-  if (one.instance === other.instance) return one.seq - other.seq;
-  return one.at - other.at;
-}
-
 /** One run as it is played. */
 interface PlayedRun {
   readonly digest: string;
@@ -222,14 +220,8 @@ class Player {
   readonly #runs = new Map<string, PlayedRun>();
   readonly #open = new Map<string, { readonly number: number; readonly run: PlayedRun }>();
   readonly #refusals = new Rows<Omit<ReplayedRefusal, 'histories' | 'runs'>>();
-  readonly #doubts = new Map<
-    string,
-    { -readonly [Name in keyof ReplayedDoubt]: ReplayedDoubt[Name] }
-  >();
-  readonly #differences = new Map<
-    string,
-    { -readonly [Name in keyof ReplayDifference]: ReplayDifference[Name] }
-  >();
+  readonly #doubts = new Map<string, Mutable<ReplayedDoubt>>();
+  readonly #differences = new Map<string, Mutable<ReplayDifference>>();
   readonly #called = new Set<string>();
   readonly #wereRefused = new Set<string>();
   #number = 0;
@@ -266,7 +258,7 @@ class Player {
     const number = ++this.#number;
     const { tool, at } = line;
     this.#counts.calls += 1;
-    this.#open.set(nameOf(line), { number, run });
+    this.#open.set(callIn(line), { number, run });
     if (this.#workflow.isBound(tool)) this.#called.add(this.#workflow.keyOf(tool));
     const verdict = run.followed.started(number, callOf(this.#workflow, line, digest), at);
     this.#note(run, tool, verdict);
@@ -280,7 +272,7 @@ class Player {
   }
 
   #end(line: EndLine): void {
-    const name = nameOf(line);
+    const name = callIn(line);
     const open = this.#open.get(name);
     if (open === undefined) return;
     this.#open.delete(name);
@@ -394,7 +386,7 @@ function callOf(workflow: Workflow, { tool, args: values }: StartLine, run: stri
     asked,
     digest,
     note: { tool, digest },
-    args: { args: (reader.whole as Readonly<Record<string, unknown>>) ?? NOT_IN_CLEAR },
+    args: { args: (args.whole as Readonly<Record<string, unknown>>) ?? NOT_IN_CLEAR },
     noted: 'reason' in noted ? NOTHING : noted,
     isFaulty: () => 'reason' in noted,
     uncertain: 'hold',

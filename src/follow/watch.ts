@@ -14,7 +14,7 @@ import type { Sessions } from '../session/sessions.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { Filter } from '../wire/filter.ts';
-import { requestHeader } from '../wire/headers.ts';
+import { exposing, requestHeader } from '../wire/headers.ts';
 import { isObject, type JsonObject } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
@@ -257,8 +257,6 @@ function runKeyOf(run: Run | NoRun): string | undefined {
 function exposeSession(head: SeenHead): void {
   if (head.get('access-control-allow-origin') === undefined) return;
   const exposed = head.get('access-control-expose-headers') ?? '';
-  const names = exposed.toLowerCase().split(/\s*,\s*/);
-  if (exposed === '*' || names.includes(SESSION_HEADER)) return;
-  const all = exposed === '' ? 'Mcp-Session-Id' : `${exposed}, Mcp-Session-Id`;
-  head.add('access-control-expose-headers', all);
+  const all = exposing(exposed, 'Mcp-Session-Id');
+  if (all !== undefined) head.add('access-control-expose-headers', all);
 }

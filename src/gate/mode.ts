@@ -48,30 +48,20 @@ export function modeNow(option: Enforced, mode: SetMode | undefined): Enforced {
  * What a gate enforces of a run.
  *
  * @param known what operators have said; `unread`: this process never learned it
- * @param run what is known of it: its mark, and whether a call of it was saved before
+ * @param snapshot the run as its store has it; `undefined`: it has none of it yet
  */
-export function enforcedOf(
-  option: Enforced,
-  known: WorkflowFreeze | 'unread' | undefined,
-  run: { readonly mark: RunMark | undefined; readonly hasBegun: boolean },
-): Enforced {
-  const mode = known === 'unread' ? undefined : known?.mode;
-  const now = modeNow(option, mode);
-  if (now === false || !run.hasBegun) return now;
-  const { mark } = run;
-  if (mark === undefined) return true;
-  if (mode?.living === true && mark.strayed !== true) return now;
-  return mark.enforced ?? false;
-}
-
-/** The same of a run as its store has it; `undefined`: it has none of it yet. */
 export function enforcedIn(
   option: Enforced,
   known: WorkflowFreeze | 'unread' | undefined,
   snapshot: Pick<FsmSnapshot, 'context' | 'version'> | undefined,
 ): Enforced {
-  const hasBegun = (snapshot?.version ?? 0) > 0;
-  return enforcedOf(option, known, { mark: snapshot && markOf(snapshot), hasBegun });
+  const mode = known === 'unread' ? undefined : known?.mode;
+  const now = modeNow(option, mode);
+  if (now === false || snapshot === undefined || (snapshot.version ?? 0) === 0) return now;
+  const mark = markOf(snapshot);
+  if (mark === undefined) return true;
+  if (mode?.living === true && mark.strayed !== true) return now;
+  return mark.enforced ?? false;
 }
 
 /**

@@ -13,6 +13,7 @@ import type { Filter } from '../wire/filter.ts';
 import {
   acceptsEventStream,
   announceStream,
+  exposing,
   type HeadPort,
   requestHeader,
 } from '../wire/headers.ts';
@@ -147,18 +148,8 @@ export class Handshake implements Filter {
     const { res } = this.#exchange.tap;
     if (!this.#succeeded || !res.hasHeader('access-control-allow-origin')) return;
     const exposed = String(res.getHeader('access-control-expose-headers') ?? '');
-    if (
-      exposed === '*' ||
-      exposed
-        .toLowerCase()
-        .split(/\s*,\s*/)
-        .includes(SESSION_HEADER)
-    )
-      return;
-    res.setHeader(
-      'access-control-expose-headers',
-      exposed === '' ? 'Mcp-Session-Id' : `${exposed}, Mcp-Session-Id`,
-    );
+    const all = exposing(exposed, 'Mcp-Session-Id');
+    if (all !== undefined) res.setHeader('access-control-expose-headers', all);
   }
 }
 

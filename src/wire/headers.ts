@@ -423,3 +423,13 @@ export function decodedHeader(value: string): string | undefined {
   const bytes = Buffer.from(base64, 'base64');
   return bytes.toString('base64') === base64 && isUtf8(bytes) ? bytes.toString() : undefined;
 }
+
+/**
+ * What `Access-Control-Expose-Headers` must say, so that a page of another origin can read a
+ * header; `undefined` where it says so already.
+ */
+export function exposing(exposed: string, header: string): string | undefined {
+  const names = exposed.toLowerCase().split(/\s*,\s*/);
+  if (exposed === '*' || names.includes(header.toLowerCase())) return undefined;
+  return exposed === '' ? header : `${exposed}, ${header}`;
+}

@@ -240,15 +240,22 @@ function combined(tests: readonly ConditionTest[], decides: boolean): ConditionT
 export function parsePath(what: string, path: string): Path {
   if (path.startsWith('/') && /~(?![01])/.test(path))
     throw fault(what, `${showValue(path)} is no JSON Pointer: "~" stands before 0 or 1 (RFC 6901)`);
-  const keys = path.startsWith('/')
-    ? path
-        .slice(1)
-        .split('/')
-        .map((key) => key.replaceAll('~1', '/').replaceAll('~0', '~'))
-    : path.split('.');
+  const keys = path.startsWith('/') ? keysOfPointer(path) : path.split('.');
   if (!path.startsWith('/') && keys.includes(''))
     throw fault(what, 'expected a path such as "payment.status", or a JSON Pointer such as "/a.b"');
   return keys;
+}
+
+/** The keys of a JSON Pointer that is not empty (RFC 6901). */
+export function keysOfPointer(pointer: string): Path {
+  return pointer
+    .slice(1)
+    .split('/')
+    .map((key) => key.replaceAll('~1', '/').replaceAll('~0', '~'));
+}
+
+export function pointerTo(keys: Path): string {
+  return keys.map((key) => `/${key.replaceAll('~', '~0').replaceAll('/', '~1')}`).join('');
 }
 
 /** Reads a value. Only own members: a path never reads what JavaScript adds to an object. */
