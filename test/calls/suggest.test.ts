@@ -61,13 +61,13 @@ function disturbed(random: Random, made: readonly Made[]): Made[] {
   return made.with(at, { ...call, id: String(random.between(0, 60)) });
 }
 
-function linesOf(runs: readonly (readonly Made[])[]): string[] {
+function linesOf(runs: readonly (readonly Made[])[], key = ''): string[] {
   let seq = 0;
   let call = 0;
   return runs.flatMap((made, number) =>
     made.flatMap(({ tool, id }) => {
       const of = { instance: 'one', at: 0, call: ++call };
-      const run = createHash('sha256').update(String(number)).digest('hex').slice(0, 16);
+      const run = createHash('sha256').update(`${key}${number}`).digest('hex').slice(0, 16);
       const args = { hmacs: { '/id': hmac(id), '/note': hmac(call) } };
       return [
         { type: 'start', seq: ++seq, ...of, tool, run, args },
@@ -138,4 +138,21 @@ it('finds nothing where calls are drawn by chance', async () => {
     found.push(...rules.map(named));
   }
   expect(found).toEqual([]);
+});
+
+it('finds the same rules in the same traffic, whatever its sessions were named', async () => {
+  const random = seeded(1, 'names');
+  const rules = new Map([['t1', { after: 't0' }]]);
+  const runs = Array.from({ length: 60 }, () => {
+    const made = play(random, rules);
+    return random.chance(0.07) ? made.filter(({ tool }) => tool !== 't0') : made;
+  });
+  const found = new Set<string>();
+  for (let key = 0; key < 40; key++) {
+    const { rules: kept } = await suggestRules(linesOf(runs, `${key}-`), {
+      reached: ['t1', 't2', 't3'],
+    });
+    found.add(JSON.stringify(kept.map((each) => [named(each), each.runs, each.exceptions])));
+  }
+  expect(found.size).toBe(1);
 });
