@@ -143,9 +143,9 @@ it('finds nothing where calls are drawn by chance', async () => {
 it('finds the same rules in the same traffic, whatever its sessions were named', async () => {
   const random = seeded(1, 'names');
   const rules = new Map([['t1', { after: 't0' }]]);
-  const runs = Array.from({ length: 60 }, () => {
+  const runs = Array.from({ length: 120 }, () => {
     const made = play(random, rules);
-    return random.chance(0.07) ? made.filter(({ tool }) => tool !== 't0') : made;
+    return random.chance(0.06) ? made.filter(({ tool }) => tool !== 't0') : made;
   });
   const found = new Set<string>();
   for (let key = 0; key < 40; key++) {
@@ -154,5 +154,5 @@ it('finds the same rules in the same traffic, whatever its sessions were named',
     });
     found.add(JSON.stringify(kept.map((each) => [named(each), each.runs, each.exceptions])));
   }
-  expect(found.size).toBe(1);
+  expect([...found]).toEqual([expect.stringContaining('order t1 t0')]);
 });

@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { setImmediate as turn } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import express, { type Request, type RequestHandler, type Response } from 'express';
@@ -107,7 +106,8 @@ function someServer(seed: number): { handler: RequestHandler; received: unknown[
       res.write(bytes.subarray(at, at + size));
       at += size;
       if (random.chance(0.3)) await turn();
-      if (random.chance(0.01)) return void res.destroy();
+      // After the last byte, a client that knows the length may have all of it or not.
+      if (random.chance(0.01) && at < bytes.length) return void res.destroy();
     }
     res.end();
   };
@@ -130,10 +130,7 @@ async function play(seed: number, middlewares: readonly RequestHandler[]): Promi
     const answer = await send(served.url, { ...request, headers }).catch(() => undefined);
     const { date: _, 'mcp-session-id': minted, ...rest } = answer?.headers ?? {};
     session ??= minted as string | undefined;
-    const bytes = createHash('sha256')
-      .update(answer?.text ?? 'broken')
-      .digest('hex');
-    answers.push([answer?.status, rest, bytes, answer?.text.slice(0, 200)]);
+    answers.push([answer?.status, rest, answer?.text]);
   }
   await served.close();
   return { answers, received };
