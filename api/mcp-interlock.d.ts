@@ -926,6 +926,7 @@ export interface RecordRequest extends RunKey {
     readonly initial: FsmSnapshot;
     readonly create?: SessionRecord | undefined;
     readonly snapshot: Pick<FsmSnapshot, 'state' | 'context'>;
+    readonly ended?: boolean | undefined;
     readonly trail: MoveDraft;
     readonly ttlMs: number;
 }

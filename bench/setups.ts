@@ -129,6 +129,10 @@ export const OBSERVED: readonly (readonly [enforced: Workload, observed: Workloa
     { ...KIND, name: 'observed step', requests: STEPS, observes: true },
   ],
   [
+    { ...KIND, name: 'step', requests: STEPS },
+    { ...KIND, name: 'observed step', requests: STEPS, observes: true },
+  ],
+  [
     { ...KIND, name: 'ungated call', requests: [call('cart.view')] },
     { ...KIND, name: 'observed ungated call', requests: [call('cart.view')], observes: true },
   ],

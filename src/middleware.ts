@@ -257,7 +257,8 @@ function startWatching(
   res: ServerResponse,
   next: () => void,
 ): void {
-  watched.put(notePlaceOf(req), request.notes);
+  const place = notePlaceOf(req);
+  if (watched.of(place) !== request.notes) watched.put(place, request.notes);
   const { onError } = stage.observers;
   let begun: MaybePromise<void> | undefined;
   // Ways of HTTP/2 are none of ours.

@@ -250,7 +250,7 @@ export class FollowedRun {
   ): FollowedVerdict {
     const { tool } = call.asked;
     if (call.isFaulty()) return refused('arguments', standing);
-    if (isStep && [...this.#open.values()].some((each) => each.isStep)) return WOULD_WAIT;
+    if (isStep && this.#hasOpenStep) return WOULD_WAIT;
     const isOpenWhileHeld = binding.isOpenWhileHeld?.(standing.state) === true;
     if (isStep && standing.underWay === 'held' && !isOpenWhileHeld)
       return refused('held', standing);
@@ -275,6 +275,11 @@ export class FollowedRun {
       return this.#unknown('values');
     }
     return refused(reason, standing, parts);
+  }
+
+  get #hasOpenStep(): boolean {
+    for (const each of this.#open.values()) if (each.isStep) return true;
+    return false;
   }
 
   /** Whether a call that is under way may lead to where this one is allowed. */
@@ -460,16 +465,17 @@ export class FollowedRun {
 
   #standing(call: FollowedCall, isStep: boolean, now: number): Standing {
     const { snapshot, held } = this.#at;
-    // An earlier try of the same step is this one.
-    const isOwn = isStepOf(call);
-    const unsettled = this.#at.unsettled.filter((each) => !isOwn(each));
     const { updatedAt, version = 0 } = snapshot;
     const { position, expiry } = this.#workflow.understand(snapshot, now);
     const parts = { updatedAt, version, claim: held, now, expiry };
-    return new Standing(this.#rules, this.#viewpoint, position, {
-      ...parts,
-      ...(isStep && { unsettled }),
-    });
+    if (!isStep) return new Standing(this.#rules, this.#viewpoint, position, parts);
+    let { unsettled } = this.#at;
+    if (unsettled.length > 0) {
+      // An earlier try of the same step is this one.
+      const isOwn = isStepOf(call);
+      unsettled = unsettled.filter((each) => !isOwn(each));
+    }
+    return new Standing(this.#rules, this.#viewpoint, position, { ...parts, unsettled });
   }
 
   #save({ state, context }: Position, now: number): void {

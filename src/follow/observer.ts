@@ -125,7 +125,9 @@ interface Mark extends RunMark {
 
 /** One run while calls of it are judged. */
 interface Entry {
-  last: Promise<void>;
+  last: Promise<void> | undefined;
+  /** The tasks that {@link last} ends. */
+  queued: number;
   followed: FollowedRun | undefined;
   /** The version that the store has. */
   version: number;
@@ -145,6 +147,9 @@ export class Observer {
   readonly #runs = new Map<string, Entry>();
   #waiting = 0;
   #number = 0;
+  /** Random, so that a counter behind it makes tokens of its own. */
+  readonly #tokens = newToken();
+  #records = 0;
 
   constructor(config: GateConfig) {
     this.#config = config;
@@ -182,15 +187,12 @@ export class Observer {
     entry.calls += 1;
     void this.#queue(entry, run, () => this.#start(entry, number, incoming, tool, run, now));
     const over = (task: () => Promise<void> | void): Promise<void> => {
-      if (isOver) return entry.last;
+      if (isOver) return entry.last ?? Promise.resolve();
       isOver = true;
       step.isOver = true;
-      return this.#queue(entry, run, async () => {
-        try {
-          await task();
-        } finally {
-          entry.calls -= 1;
-        }
+      return this.#queue(entry, run, () => {
+        entry.calls -= 1;
+        return task();
       });
     };
     return {
@@ -212,26 +214,38 @@ export class Observer {
     const known = this.#runs.get(run);
     if (known !== undefined) return known;
     const entry: Entry = {
-      ...{ last: Promise.resolve(), followed: undefined, version: 0 },
-      ...{ wasRefused: false, enforced: [], isRefusalSaved: false, calls: 0 },
+      last: undefined,
+      queued: 0,
+      followed: undefined,
+      version: 0,
+      wasRefused: false,
+      enforced: [],
+      isRefusalSaved: false,
+      calls: 0,
     };
     this.#runs.set(run, entry);
     return entry;
   }
 
   /** One after another for each run. Nothing waits for it, so it must not reject. */
-  #queue(entry: Entry, { run }: Run, task: () => Promise<void> | void): Promise<void> {
+  #queue(entry: Entry, run: Run, task: () => Promise<void> | void): Promise<void> {
     this.#waiting += 1;
-    const next = entry.last.then(task).catch((error: unknown) => {
+    entry.queued += 1;
+    entry.last = this.#perform(entry, run, task);
+    return entry.last;
+  }
+
+  async #perform(entry: Entry, { run }: Run, task: () => Promise<void> | void): Promise<void> {
+    await entry.last;
+    try {
+      await task();
+    } catch (error) {
       this.seen.passed('unreadable');
       this.#config.onError(error);
-    });
-    entry.last = next;
-    void next.then(() => {
-      this.#waiting -= 1;
-      if (entry.last === next && entry.calls === 0) this.#runs.delete(run);
-    });
-    return next;
+    }
+    this.#waiting -= 1;
+    entry.queued -= 1;
+    if (entry.queued === 0 && entry.calls === 0) this.#runs.delete(run);
   }
 
   async #start(
@@ -338,7 +352,7 @@ export class Observer {
     // The handler of a call that is no step would have been shown none.
     const outcome = open.isStep && step.isUnknown ? UNKNOWN : answered;
     const changes = open.isStep ? step.changes : [];
-    const { workflow, store, clock } = { ...this.#config, store: run.store };
+    const { workflow, clock } = this.#config;
     for (let tries = 0; tries < MOST_TRIES; tries++) {
       const before = followed.at;
       const move = followed.ended(number, outcome, now);
@@ -347,9 +361,15 @@ export class Observer {
       const { snapshot } = followed.at;
       const position = changed(workflow, snapshot, changes);
       const sealed = withMark(position, markFrom(followed.at, entry));
-      const answer = await store.record({
-        ...{ run: run.run, workflow: workflow.id, token: newToken(), from: entry.version },
-        ...{ create: run.create, ttlMs: run.ttlMs, snapshot: sealed },
+      const answer = await run.store.record({
+        run: run.run,
+        workflow: workflow.id,
+        token: this.#newToken(),
+        from: entry.version,
+        create: run.create,
+        ttlMs: run.ttlMs,
+        snapshot: sealed,
+        ended: workflow.hasEnded(snapshot.state),
         initial: { ...workflow.start, updatedAt: clock.now() },
         trail: (move ?? stayed(workflow, before.snapshot, open.call.note, outcome)).trail,
       });
@@ -367,6 +387,11 @@ export class Observer {
       followed.reopen(number, open);
     }
     throw new Error(`others moved the run ${MOST_TRIES} times meanwhile`);
+  }
+
+  #newToken(): string {
+    this.#records += 1;
+    return `${this.#tokens}.${this.#records}`;
   }
 
   /** What a run keeps of what is enforced: from its first call on that is not. */
@@ -422,13 +447,13 @@ function markFrom(
   { strayed, held, unsettled }: Followed,
   { wasRefused, enforced }: Pick<Entry, 'wasRefused' | 'enforced'>,
 ): Mark {
-  return {
-    ...(enforced.length > 0 && { enforced }),
-    ...(strayed && { strayed }),
-    ...(held !== undefined && { held }),
-    ...(unsettled.length > 0 && { unsettled }),
-    ...(wasRefused && { refused: true }),
-  };
+  const mark: { -readonly [Name in keyof Mark]: Mark[Name] } = {};
+  if (enforced.length > 0) mark.enforced = enforced;
+  if (strayed) mark.strayed = true;
+  if (held !== undefined) mark.held = held;
+  if (unsettled.length > 0) mark.unsettled = unsettled;
+  if (wasRefused) mark.refused = true;
+  return mark;
 }
 
 /** The snapshot with what its call's handler has changed. */

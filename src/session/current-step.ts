@@ -91,7 +91,12 @@ export class Try {
    * Finds the steps, so no client may ever name it. Not the idempotency key, which a later try
    * shares; not a claim's token, which could settle the step.
    */
-  readonly id = newToken();
+  get id(): string {
+    this.#id ??= newToken();
+    return this.#id;
+  }
+
+  #id: string | undefined;
   readonly #steps: HandlersStep[] = [];
 
   /** The try of a message that a gate has claimed. */
@@ -105,6 +110,11 @@ export class Try {
     return begun;
   }
 
+  /** Adds a step of a call that passes as it is: no mark in its message has the id. */
+  addUnmarked(step: HandlersStep): void {
+    this.#steps.push(step);
+  }
+
   add(step: HandlersStep): void {
     this.#steps.push(step);
     ended.delete(this.id);
@@ -115,6 +125,7 @@ export class Try {
    * Moves the try to those that ended, once each of its steps has. Late code may still ask for it.
    */
   rest(): void {
+    if (this.#id === undefined) return;
     if (!this.#steps.every(({ hasEnded }) => hasEnded) || !open.delete(this.id)) return;
     ended.set(this.id, this);
     const forgotten = endedIds[oldest];
@@ -189,7 +200,7 @@ export function showObserved(
   session: string | undefined,
 ): () => void {
   const held = Try.of(incoming) ?? Try.begin(incoming);
-  held.add(step);
+  held.addUnmarked(step);
   const key = keyOfId(incoming.id);
   const tries = observed.get(key) ?? new Set();
   observed.set(key, tries);

@@ -270,7 +270,7 @@ export function recordStep(
     return { result: { status: 'unknown' } };
   const workflow = knownOrNew(run, request, now, isChained);
   const { snapshot, ended } = workflow;
-  const { token, from, snapshot: made, trail } = request;
+  const { token, from, snapshot: made, trail, ended: ends = ended } = request;
   const ttlMs = ended ? undefined : request.ttlMs;
   const life = newLife(run, now, { ttlMs, enough, revives: true });
   const before = findSettled(workflow, token)?.version;
@@ -282,6 +282,7 @@ export function recordStep(
   const next: WorkflowState = {
     ...workflow,
     snapshot: copySnapshot({ ...made, updatedAt: now, version }),
+    ended: ends,
     settled: spend(workflow.settled, { token, version }),
     trail: appended(workflow.trail, entry, TRAIL_KEPT),
     head: headAt(entry),

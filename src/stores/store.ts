@@ -395,6 +395,8 @@ export interface RecordRequest extends RunKey {
   readonly create?: SessionRecord | undefined;
   /** As {@link CommitRequest.snapshot}. */
   readonly snapshot: Pick<FsmSnapshot, 'state' | 'context'>;
+  /** As {@link CommitRequest.ended}. Default: as it was. */
+  readonly ended?: boolean | undefined;
   /** Saved in the same atomic operation as the snapshot. */
   readonly trail: MoveDraft;
   /** As {@link ClaimRequest.ttlMs}. */

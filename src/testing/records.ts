@@ -50,6 +50,19 @@ function freePromises(promises: Promises): void {
     );
   });
 
+  promises('a record ends the workflow, keeps it ended, and begins it again', async (stage) => {
+    const { store } = stage;
+    const run = await opened(stage);
+    const endedAfter = async (from: number, ended?: boolean): Promise<boolean | undefined> => {
+      await store.record(recordingOf(run, from, `at ${from}`, { ended }));
+      return (await checkoutOf(store, run)).ended;
+    };
+    assert.equal(await endedAfter(0, true), true);
+    assert.equal(await endedAfter(1), true);
+    assert.equal(await endedAfter(2, false), false);
+    assert.equal(await endedAfter(3), false);
+  });
+
   promises(
     'a record from another version changes nothing, and gets the position',
     async (stage) => {

@@ -35,6 +35,17 @@ it('follows a run that no call is held back from', async () => {
   expect(app.errors).toEqual([]);
 });
 
+it('counts a run that came to its end no more among those that are open', async () => {
+  const app = await scene({ gate: OBSERVES });
+  const user = await app.client();
+  await user.calls('cart.add_item');
+  const open = async () => (await app.runs.count()).states.map(({ state }) => state);
+  await expect.poll(open).toEqual(['has_items']);
+  await user.calls('cart.checkout');
+  await user.calls('cart.pay');
+  await expect.poll(open).toEqual([]);
+});
+
 it('lets a run stay whose state does not handle what happened, and says that it has strayed', async () => {
   const { events, onEvent } = listening();
   const workflow = checkoutGate();

@@ -18,10 +18,12 @@ import { readTrail, type Span, type Trail } from '../checker/evidence.ts';
 import { Ledger } from '../checker/ledger.ts';
 import { gateOf } from '../checker/machines.ts';
 import type { Random } from '../checker/random.ts';
+import { groupBy } from '../checker/reading.ts';
 import { type Caller, Recorder, WireLog } from '../checker/recorder.ts';
 import { type AppSettings, SERVED } from './app.ts';
 import { brokenStore, type Defect } from './broken-store.ts';
 import { Fleet, type StartServer } from './fleet.ts';
+import { compareObserved, type ObservedTally } from './observed.ts';
 import type { RunLog } from './run-log.ts';
 import { ServerProcess, startLocalServer, type TortureServer } from './server-process.ts';
 import { type OpenStore, openStore, type StoreAddress } from './stores.ts';
@@ -51,6 +53,8 @@ export class Arena {
   readonly options: ArenaOptions;
   readonly fleet: Fleet;
   readonly ledger: Ledger;
+  /** What an observing gate would have said, once the arena has verified all. */
+  readonly observed: ObservedTally = { runs: 0, calls: 0, refused: 0, faults: [] };
   readonly log = new WireLog();
   readonly recorder = new Recorder(this.log);
   readonly logs: RunLog[] = [];
@@ -273,11 +277,25 @@ export class Arena {
       switches,
       unread: this.away,
     });
+    await this.#observe();
     return [
       ...this.faults,
+      ...this.observed.faults,
       ...this.fleet.crashes.map((crash) => `crash: ${crash}`),
       ...found.map(({ kind, text, run }) => `${kind}: ${text} (run ${run})`),
     ];
+  }
+
+  /** A gate that only observes would have said the same of the runs. */
+  async #observe(): Promise<void> {
+    const exchanges = groupBy(this.log.exchanges, ({ run }) => run);
+    const outside = groupBy(this.log.outside, ({ run }) => run);
+    for (const { run, workflow } of this.logs) {
+      const touched = Math.min(...(outside.get(run) ?? []).map(({ asked }) => asked));
+      const gate = gateOf(MACHINES[workflow]);
+      const evidence = { run, gate, touched, exchanges: exchanges.get(run) ?? [] };
+      await compareObserved(evidence, this.observed);
+    }
   }
 
   async #trails(): Promise<Trail[]> {

@@ -1,6 +1,7 @@
 import { type Random, seeded } from '../checker/random.ts';
 import { answerOf, type Told } from '../checker/reading.ts';
 import { Arena, type ArenaOptions } from './arena.ts';
+import { describeObserved } from './observed.ts';
 import type { PartResult } from './report.ts';
 import type { RunLog, Step } from './run-log.ts';
 import { isLegal, RULES, type Rule, type ToolName, type WorkflowName } from './workflows.ts';
@@ -61,7 +62,9 @@ export function raceDuplicates(
     return {
       did: `${tally.steps} steps × ${scale.duplicates} duplicates, ${options.servers} servers`,
       measured: `${attempts.length} handlers ran, ${tally.state + tally.busy} calls refused`,
-      details: `${arena.logs.length} runs; refused as out of order ${tally.state}, as busy ${tally.busy}`,
+      details:
+        `${arena.logs.length} runs; refused as out of order ${tally.state}, as busy ${tally.busy}; ` +
+        describeObserved(arena.observed),
       faults,
     };
   });

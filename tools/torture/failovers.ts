@@ -3,6 +3,7 @@ import type { Failover } from '../../test/services/failover.ts';
 import { seeded } from '../checker/random.ts';
 import { Arena, type ArenaOptions } from './arena.ts';
 import { type Encounters, Lane } from './lane.ts';
+import { describeObserved } from './observed.ts';
 import { playAll } from './play.ts';
 import { Prober } from './prober.ts';
 import type { PartResult } from './report.ts';
@@ -62,7 +63,8 @@ export function failStoreOver(
         `(median), ${Math.round(Math.max(0, ...outages))} ms at most`,
       details:
         `${arena.ledger.begun.length} handlers in ${arena.logs.length} runs; ` +
-        `${encounters.unknown} outcomes unknown, ${resolved.length} held`,
+        `${encounters.unknown} outcomes unknown, ${resolved.length} held; ` +
+        describeObserved(arena.observed),
       faults,
     };
   });

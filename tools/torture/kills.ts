@@ -4,6 +4,7 @@ import { seeded } from '../checker/random.ts';
 import { answerOf } from '../checker/reading.ts';
 import { Arena, type ArenaOptions } from './arena.ts';
 import { type Encounters, Lane } from './lane.ts';
+import { describeObserved } from './observed.ts';
 import { describeStops, NightShift, Operator } from './operator.ts';
 import { playAll } from './play.ts';
 import type { PartResult } from './report.ts';
@@ -67,7 +68,7 @@ export function killServers(
         `${attempts.length} handlers in ${arena.logs.length} runs, of which ${tally.cut} were cut off and ${tally.unheard} ` +
         `had ended and were not heard of; ${encounters.broken} calls broke, ${encounters.outOfOrder} out of order were refused; ` +
         `${left.length} sessions ended while their runs were held; lease ${options.leaseMs} ms; ` +
-        `${describeStops(stopped)}, ${encounters.frozen} calls refused`,
+        `${describeStops(stopped)}, ${encounters.frozen} calls refused; ${describeObserved(arena.observed)}`,
       faults,
     };
   });

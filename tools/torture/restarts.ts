@@ -5,6 +5,7 @@ import { type Random, seeded } from '../checker/random.ts';
 import { Arena, type ArenaOptions } from './arena.ts';
 import type { KillableServer } from './backends.ts';
 import { type Encounters, Lane } from './lane.ts';
+import { describeObserved } from './observed.ts';
 import { describeStops, NightShift, Operator } from './operator.ts';
 import { playAll } from './play.ts';
 import { Prober } from './prober.ts';
@@ -79,7 +80,7 @@ export function restartStore(
       details:
         `${attempts.length} handlers in ${arena.logs.length} runs; while it was away ${tally.ungated} ungated calls were served and ` +
         `${tally.refused} gated ones refused; ${encounters.unknown} outcomes unknown, ${resolved.length} held; ` +
-        `${describeStops(stopped)}, ${encounters.frozen} calls refused`,
+        `${describeStops(stopped)}, ${encounters.frozen} calls refused; ${describeObserved(arena.observed)}`,
       faults,
     };
   });

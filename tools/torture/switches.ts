@@ -6,6 +6,7 @@ import { SWITCH_MS } from '../checker/freezes.ts';
 import { type Random, seeded } from '../checker/random.ts';
 import { answerOf } from '../checker/reading.ts';
 import { Arena, type ArenaOptions } from './arena.ts';
+import { describeObserved } from './observed.ts';
 import { describeStops, Operator, type Scope } from './operator.ts';
 import { playAll } from './play.ts';
 import type { PartResult } from './report.ts';
@@ -82,7 +83,8 @@ export function throwSwitches(
         `${spread(tally.goesOn)} after unfreezeAll(), on the last server`,
       details:
         `${arena.ledger.begun.length} handlers in ${arena.logs.length} runs; ${tally.atWork} were ` +
-        `at work when it was thrown; ${tally.refused} calls refused; ${describeStops(stopped)}`,
+        `at work when it was thrown; ${tally.refused} calls refused; ${describeStops(stopped)}; ` +
+        describeObserved(arena.observed),
       faults,
     };
   });

@@ -188,6 +188,7 @@ export function recordDocument(request: RecordRequest, isChained: boolean): Docu
     ...firstStepDocument(request, isChained),
     ...moveDocument(request),
     from_version: request.from,
+    ended: request.ended ?? null,
   };
 }
 

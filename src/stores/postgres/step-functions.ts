@@ -317,7 +317,7 @@ BEGIN
   SELECT * INTO asked
     FROM json_to_record(request) AS r(
       run text, workflow text, token text, make_run boolean, initial_version bigint,
-      from_version bigint, state text, context text, ttl_ms double precision
+      from_version bigint, state text, context text, ttl_ms double precision, ended boolean
     );
   IF NOT ${names.lockRun}(asked.run) THEN
     IF NOT asked.make_run THEN
@@ -346,8 +346,9 @@ BEGIN
     END IF;
     flow := ${names.addEntry}(flow, request, moment);
     UPDATE ${names.workflows}
-       SET (state, context, version, updated_at)
-           = (asked.state, asked.context::json, version + 1, moment),
+       SET (state, context, version, updated_at, ended)
+           = (asked.state, asked.context::json, version + 1, moment,
+              coalesce(asked.ended, ended)),
            ${TRAIL_OF_FLOW},
            committed = ${spent('committed', 'asked.token')}
      WHERE id = flow.id;

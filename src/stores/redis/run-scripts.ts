@@ -193,7 +193,7 @@ return answer('committed', run.version)
 export const RECORD = runScript(
   lua`
 local token, state, context, entry = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
-local ttl, from, creates = tonumber(ARGV[9]), ARGV[10], ARGV[11] ~= ''
+local ttl, from, creates, ended = tonumber(ARGV[9]), ARGV[10], ARGV[11] ~= '', ARGV[17]
 if run and not creates and is_over(run, time) then
   return 'unknown'
 end
@@ -201,8 +201,9 @@ run = enter(run, time, ttl, 11)
 if not run then
   return 'unknown'
 end
+local lives_for = run.ended ~= '1' and ttl or nil
 local function live()
-  live_on(run, time, run.ended ~= '1' and ttl or nil, true)
+  live_on(run, time, lives_for, true)
   write(run)
 end
 
@@ -214,6 +215,9 @@ end
 if from ~= run.version then
   live()
   return reply_seen('moved', run, time)
+end
+if ended ~= '' then
+  run.ended = ended
 end
 move(run, time, state, context, entry)
 spend(run, token, run.version)

@@ -249,6 +249,7 @@ function recordArguments(request: RecordRequest): string[] {
     durationText(request.ttlMs),
     String(request.from),
     ...enteringArguments(request),
+    request.ended === undefined ? '' : request.ended ? '1' : '0',
   ];
 }
 
