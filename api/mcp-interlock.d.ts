@@ -1103,6 +1103,11 @@ export interface RunView {
     readonly snapshot: FsmSnapshot;
     readonly context?: Json | undefined;
     readonly status: 'idle' | 'running' | 'held';
+    readonly observed?: {
+        readonly enforced: readonly string[];
+        readonly refused: boolean;
+        readonly strayed: boolean;
+    };
     readonly ended: boolean;
     readonly available: readonly string[];
     readonly sessionEnded?: true;

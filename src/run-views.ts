@@ -4,6 +4,7 @@
  * meets is told as an event.
  */
 import { InterlockError } from './errors.ts';
+import { markOf, type RunMark } from './gate/mode.ts';
 import { Standing } from './gate/standing.ts';
 import type { RunsMover, RunsUnderWay, RunView, RunViews, StuckOptions } from './runs-options.ts';
 import { tellIfHeld } from './step/unknown-outcome.ts';
@@ -48,11 +49,13 @@ function viewOf({ run, sessionEnded }: ViewedRun, standing: Standing): RunView {
   const { context, state } = shown;
   const heldSince = underWay === 'held' ? claim?.until : undefined;
   const ended = workflow.hasEnded(state);
+  const mark = markOf(reached);
   return {
     run,
     state,
     snapshot: shown,
     status: underWay,
+    ...(mark && { observed: observedBy(mark) }),
     ended,
     available,
     ...(stopped && { frozen: stopped.by }),
@@ -62,6 +65,12 @@ function viewOf({ run, sessionEnded }: ViewedRun, standing: Standing): RunView {
     ...(heldSince !== undefined && { heldForMs: Math.max(0, now - heldSince) }),
     ...(!ended && updatedAt > 0 && { unmovedForMs: Math.max(0, now - updatedAt) }),
   };
+}
+
+/** A store may have anything. */
+function observedBy({ enforced, refused, strayed }: RunMark): NonNullable<RunView['observed']> {
+  const names = Array.isArray(enforced) ? enforced : [];
+  return { enforced: names, refused: refused === true, strayed: strayed === true };
 }
 
 /** A part of the held runs, the longest held first. Each is told as an event, once. */

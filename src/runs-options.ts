@@ -43,6 +43,16 @@ export interface RunView {
    * outcome, and a person must resolve it.
    */
   readonly status: 'idle' | 'running' | 'held';
+  /**
+   * Set where the run was observed when it was last saved: only calls of `enforced` tools are
+   * refused. `refused`: one would have been. `strayed`: one ran whose event the run's state does
+   * not handle, so where it stands may be wrong.
+   */
+  readonly observed?: {
+    readonly enforced: readonly string[];
+    readonly refused: boolean;
+    readonly strayed: boolean;
+  };
   /** Whether it is in a final state; in a statechart, in one of the machine itself. */
   readonly ended: boolean;
   /**

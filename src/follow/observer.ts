@@ -119,8 +119,6 @@ export interface ObservedCall {
 interface Mark extends RunMark {
   readonly held?: ClaimView;
   readonly unsettled?: readonly UnsettledStep[];
-  /** Whether a call of it would have been refused. */
-  readonly refused?: true;
 }
 
 /** One run while calls of it are judged. */

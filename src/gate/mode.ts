@@ -21,6 +21,8 @@ export interface RunMark {
   readonly enforced?: readonly string[];
   /** A call ran whose event its state does not handle. */
   readonly strayed?: true;
+  /** Whether a call of it would have been refused. */
+  readonly refused?: true;
   readonly [member: string]: unknown;
 }
 

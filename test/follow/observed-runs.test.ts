@@ -29,6 +29,8 @@ it('follows a run that no call is held back from', async () => {
   await user.calls('cart.checkout');
   await user.calls('cart.pay');
   await expect.poll(async () => (await app.runs.read(user.run))?.snapshot.state).toBe('confirmed');
+  const unrefused = { enforced: [], refused: false, strayed: false };
+  expect((await app.runs.read(user.run))?.observed).toEqual(unrefused);
   await user.calls('cart.pay');
   const [told] = await refusals(events, 1);
   expect(told).toMatchObject({ tool: 'cart.pay', reason: 'state', state: 'confirmed' });
@@ -56,6 +58,9 @@ it('lets a run stay whose state does not handle what happened, and says that it 
   await user.calls('cart.pay');
   await refusals(events, 2);
   await expect.poll(async () => (await app.runs.read(user.run))?.snapshot.state).toBe('has_items');
+  expect((await app.runs.read(user.run))?.observed).toEqual({
+    ...{ enforced: [], refused: true, strayed: true },
+  });
   // What is said of a run that has strayed is counted apart.
   expect(observationsOf(workflow.compile()).report).toMatchObject({
     ...{ runs: 1, refused: 1, calls: 3, strayed: 2 },
