@@ -785,6 +785,12 @@ export interface ObservedHour {
     readonly refused: number;
 }
 
+export interface ObservedMark {
+    readonly enforced: readonly string[];
+    readonly refused: boolean;
+    readonly strayed: boolean;
+}
+
 export interface ObservedRefusal {
     readonly tool: string;
     readonly reason: string;
@@ -1103,11 +1109,7 @@ export interface RunView {
     readonly snapshot: FsmSnapshot;
     readonly context?: Json | undefined;
     readonly status: 'idle' | 'running' | 'held';
-    readonly observed?: {
-        readonly enforced: readonly string[];
-        readonly refused: boolean;
-        readonly strayed: boolean;
-    };
+    readonly observed?: ObservedMark;
     readonly ended: boolean;
     readonly available: readonly string[];
     readonly sessionEnded?: true;

@@ -1,100 +1,104 @@
 /**
- * `npm run record-demo` plays the demo and draws what it prints as docs/demo.svg: a terminal whose
- * lines appear one after another. Where motion is unwanted or not supported, all lines are shown.
+ * `npm run record-demo` plays the demo and draws docs/demo.svg: six lines of what it printed, for
+ * light and dark pages, narrow enough for a phone. Hides where the demo says each of them.
  */
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
-const COMMAND = 'npm run demo';
-const COLUMNS = 100;
-const ROW = 16;
-const COLUMN = 7.25;
+const WIDTH = 420;
+const ROW = 26;
 const MARGIN = 16;
-const BAR = 32;
-/** How long after the line before it a line appears. */
-const LINE_SECONDS = 0.3;
-
-/** The class of the styles for a line: the first whose pattern matches. */
-const KINDS: readonly (readonly [RegExp, string])[] = [
-  [/^\$ |^-+$/, 'dim'],
-  [/^\S/, 'head'],
-  [/^ {2}\S.* refused$/, 'no'],
-  [/^ {2}\S.* succeeded$/, 'yes'],
-  [/^ {4}<- /, 'told'],
-  [/^ {4}\[System: /, 'system'],
-];
+/** Where the second column begins. */
+const CAME = 136;
 
 const STYLES = `
-text { font: 12px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #c9d1d9 }
-.dim { fill: #8b949e }
-.head { fill: #ffffff; font-weight: bold }
-.no { fill: #ff7b72 }
-.yes { fill: #7ee787 }
-.told { fill: #79c0ff }
-.system { fill: #e3b341 }
-@keyframes show { from { opacity: 0 } }
-@media (prefers-reduced-motion: no-preference) {
-  g { animation: show 1ms both; animation-delay: calc(var(--at) * ${LINE_SECONDS}s) }
+text { font: 13px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #1f2328 }
+rect { fill: #f6f8fa; stroke: #d1d9e0 }
+.no { fill: #b3261e }
+.yes { fill: #116329 }
+.dim { fill: #59636e }
+@media (prefers-color-scheme: dark) {
+  text { fill: #e6edf3 }
+  rect { fill: #151b23; stroke: #3d444d }
+  .no { fill: #ff8f88 }
+  .yes { fill: #7ee787 }
+  .dim { fill: #9198a1 }
 }`;
 
-/** The drawing of a terminal in which the demo printed this text. */
-export function drawTerminal(printed: string): string {
-  const lines = [`$ ${COMMAND}`, '', ...printed.trimEnd().split('\n')];
-  let row = 0;
-  const drawn = lines.map((line, at) => {
-    const kind = KINDS.find(([beginning]) => beginning.test(line))?.[1];
-    const rows = wrapped(line).map((text) => drawRow(text, row++, kind));
-    return line === '' ? '' : `<g style="--at:${at}">${rows.join('')}</g>\n`;
+/** What a line of the drawing says, and where the demo prints that. */
+interface Line {
+  readonly call: string;
+  readonly came: string;
+  readonly style: 'no' | 'yes' | 'dim';
+  readonly printed: RegExp;
+}
+
+const LINES: readonly Line[] = [
+  {
+    call: 'tools/list',
+    came: 'cart_add_item, cart_view',
+    style: 'dim',
+    printed: /tools\/list\n +cart_add_item .*\n +cart_view .*\n/,
+  },
+  {
+    call: 'cart_pay',
+    came: 'refused: call cart_add_item first',
+    style: 'no',
+    printed: /cart_pay\(\) refused\n.*"empty".* To reach cart_pay, call cart_add_item, then/,
+  },
+  {
+    call: 'cart_add_item',
+    came: 'done; cart_checkout is listed now',
+    style: 'yes',
+    printed:
+      /cart_add_item\(tea\) succeeded\n[\s\S]*?State: has_items\n[\s\S]*?\n {4}cart_checkout /,
+  },
+  {
+    call: 'cart_checkout',
+    came: 'done; cart_pay is listed now',
+    style: 'yes',
+    printed: /cart_checkout\(\) succeeded\n[\s\S]*?State: payment\n[\s\S]*?\n {4}cart_pay /,
+  },
+  {
+    call: 'kill -9',
+    came: 'new server, same session',
+    style: 'dim',
+    printed: /killed \(SIGKILL\) and started again; the client goes on in its session/,
+  },
+  {
+    call: 'cart_pay ×2',
+    came: 'at once: one is done, one refused',
+    style: 'yes',
+    printed:
+      /Two calls of cart_pay at once.*\n {2}cart_pay\(\) succeeded\n[\s\S]*? {2}cart_pay\(\) refused/,
+  },
+];
+
+/**
+ * The drawing of a demo that printed this text.
+ *
+ * @throws Error where the demo has not done what a line says
+ */
+export function drawDemo(printed: string): string {
+  const rows = LINES.map(({ call, came, style, printed: proof }, at) => {
+    if (!proof.test(printed)) throw new Error(`the demo does not print: ${call} ${came}`);
+    const y = Math.round(MARGIN + (at + 0.67) * ROW);
+    return `<text x="${MARGIN}" y="${y}">${call}</text><text x="${CAME}" y="${y}" class="${style}">${came}</text>\n`;
   });
-  const width = Math.ceil(COLUMNS * COLUMN + 2 * MARGIN);
-  const height = BAR + row * ROW + MARGIN;
-  const lights = ['#ff5f57', '#febc2e', '#28c840'].map(
-    (colour, at) => `<circle cx="${20 + at * 18}" cy="18" r="5.5" fill="${colour}"/>`,
-  );
-  const size = `width="${width}" height="${height}" viewBox="0 0 ${width} ${height}"`;
-  const frame = `x="0.5" y="0.5" width="${width - 1}" height="${height - 1}" rx="8"`;
-  return `<svg xmlns="http://www.w3.org/2000/svg" role="img" ${size}>
-<title>What ${COMMAND} prints</title>
+  const height = 2 * MARGIN + LINES.length * ROW;
+  const words = LINES.map(({ call, came }) => `${call}: ${came}.`).join(' ');
+  return `<svg xmlns="http://www.w3.org/2000/svg" role="img" width="${WIDTH}" height="${height}" viewBox="0 0 ${WIDTH} ${height}">
+<title>${words}</title>
 <style>${STYLES}
 </style>
-<rect ${frame} fill="#0d1117" stroke="#484f58"/>
-${lights.join('')}
-${drawn.join('')}</svg>
+<rect x="0.5" y="0.5" width="${WIDTH - 1}" height="${height - 1}" rx="8"/>
+${rows.join('')}</svg>
 `;
-}
-
-function drawRow(text: string, row: number, kind: string | undefined): string {
-  const indent = text.length - text.trimStart().length;
-  const x = MARGIN + indent * COLUMN;
-  const y = BAR + (row + 0.75) * ROW;
-  const style = kind === undefined ? '' : ` class="${kind}"`;
-  // The columns stay the same in every font.
-  const length = ((text.length - indent) * COLUMN).toFixed(1);
-  // Several spaces would be shown as one.
-  const words = escaped(text.trimStart()).replaceAll('  ', '\u00a0\u00a0');
-  return text === ''
-    ? ''
-    : `<text x="${x}" y="${y}" textLength="${length}"${style}>${words}</text>`;
-}
-
-/** A line in rows of the terminal, broken between words and indented as it was. */
-function wrapped(line: string): string[] {
-  const indent = ' '.repeat(line.length - line.trimStart().length);
-  const rows = [line];
-  for (let last = line; last.length > COLUMNS; last = rows.at(-1) ?? '') {
-    const end = last.lastIndexOf(' ', COLUMNS);
-    rows.splice(-1, 1, last.slice(0, end), indent + last.slice(end + 1));
-  }
-  return rows;
-}
-
-function escaped(text: string): string {
-  return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;');
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const demo = fileURLToPath(new URL('../examples/express-checkout/demo.ts', import.meta.url));
   const printed = execFileSync(process.execPath, ['--import', 'tsx', demo], { encoding: 'utf8' });
-  writeFileSync(new URL('../docs/demo.svg', import.meta.url), drawTerminal(printed));
+  writeFileSync(new URL('../docs/demo.svg', import.meta.url), drawDemo(printed));
 }

@@ -117,6 +117,7 @@ export {
   type StepSource,
 } from './session/current-step.ts';
 export { type Runs, runsOf } from './runs.ts';
+export type { ObservedMark } from './gate/mode.ts';
 export {
   type Explained,
   type ExplainedRun,

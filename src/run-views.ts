@@ -4,7 +4,7 @@
  * meets is told as an event.
  */
 import { InterlockError } from './errors.ts';
-import { markOf, type RunMark } from './gate/mode.ts';
+import { markOf, type ObservedMark, type RunMark } from './gate/mode.ts';
 import { Standing } from './gate/standing.ts';
 import type { RunsMover, RunsUnderWay, RunView, RunViews, StuckOptions } from './runs-options.ts';
 import { tellIfHeld } from './step/unknown-outcome.ts';
@@ -68,7 +68,7 @@ function viewOf({ run, sessionEnded }: ViewedRun, standing: Standing): RunView {
 }
 
 /** A store may have anything. */
-function observedBy({ enforced, refused, strayed }: RunMark): NonNullable<RunView['observed']> {
+function observedBy({ enforced, refused, strayed }: RunMark): ObservedMark {
   const names = Array.isArray(enforced) ? enforced : [];
   return { enforced: names, refused: refused === true, strayed: strayed === true };
 }

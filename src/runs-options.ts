@@ -2,6 +2,7 @@ import * as z from 'zod/mini';
 import { DEFAULT_IDLE_MS, systemClock } from './clock.ts';
 import { InterlockError, quoteNames } from './errors.ts';
 import type { EventListener } from './events.ts';
+import type { ObservedMark } from './gate/mode.ts';
 import type { NotMoved, OutsideMover } from './gate/outside.ts';
 import { observersOf } from './middleware.ts';
 import {
@@ -43,16 +44,8 @@ export interface RunView {
    * outcome, and a person must resolve it.
    */
   readonly status: 'idle' | 'running' | 'held';
-  /**
-   * Set where the run was observed when it was last saved: only calls of `enforced` tools are
-   * refused. `refused`: one would have been. `strayed`: one ran whose event the run's state does
-   * not handle, so where it stands may be wrong.
-   */
-  readonly observed?: {
-    readonly enforced: readonly string[];
-    readonly refused: boolean;
-    readonly strayed: boolean;
-  };
+  /** Set where the run was observed when it was last saved. */
+  readonly observed?: ObservedMark;
   /** Whether it is in a final state; in a statechart, in one of the machine itself. */
   readonly ended: boolean;
   /**

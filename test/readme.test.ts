@@ -26,6 +26,7 @@ import { postgresStore } from '../src/stores/postgres.ts';
 import { redisStore } from '../src/stores/redis.ts';
 import { sqliteStore } from '../src/stores/sqlite.ts';
 import { upstashStore } from '../src/stores/upstash.ts';
+import { FULL } from '../tools/torture/options.ts';
 import { connect, type TestClient } from './helpers/client.ts';
 import { Consumer, ROOT, type Served } from './helpers/consumer.ts';
 import { Page } from './helpers/markdown.ts';
@@ -478,6 +479,15 @@ function leadsSomewhere(path: string, link: string): boolean {
     (anchor === undefined || new Page(target).anchors.includes(anchor))
   );
 }
+
+it('says of the torture what it does at its full scale', () => {
+  const promises = readme.text.slice(readme.text.indexOf('## What it promises'));
+  const { duplicates, kills, pins, restarts } = FULL;
+  expect(promises.match(/\d[\d,]*(?= (steps|servers|runs|times))/g)).toEqual([
+    duplicates.steps.toLocaleString('en'),
+    ...[kills.kills, pins.runs, restarts.restarts].map((each) => each.toLocaleString('en')),
+  ]);
+});
 
 it('quotes what a client is told when nobody knows the outcome, as the code says it', () => {
   const said = [false, true].map((ran) =>

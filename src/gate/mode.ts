@@ -26,6 +26,16 @@ export interface RunMark {
   readonly [member: string]: unknown;
 }
 
+/** What operators read of a run that is observed. */
+export interface ObservedMark {
+  /** The tools whose calls are refused all the same. */
+  readonly enforced: readonly string[];
+  /** Whether a call of it would have been refused. */
+  readonly refused: boolean;
+  /** Whether a call ran whose event its state does not handle: where it stands may be wrong. */
+  readonly strayed: boolean;
+}
+
 const MARK = 'mcp-interlock/observed';
 
 /** What a run keeps; `undefined` where it is enforced. A store may have anything. */

@@ -7,7 +7,7 @@ import { createInterface } from 'node:readline';
 import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { expect, it, onTestFinished } from 'vitest';
-import { drawTerminal } from '../../scripts/record-demo.ts';
+import { drawDemo } from '../../scripts/record-demo.ts';
 import { ROOT } from '../helpers/consumer.ts';
 import { Page } from '../helpers/markdown.ts';
 import { ADDRESS, startProgram } from '../helpers/program.ts';
@@ -29,7 +29,7 @@ it('plays the checkout to its end with the client of the SDK, through a kill of 
   expect(stdout).toContain('SIGKILL');
   expect(stdout.trim().split('\n').at(-1)).toBe('Everything was as it should be.');
   // `npm run record-demo` draws it anew.
-  expect(readFileSync(join(ROOT, 'docs/demo.svg'), 'utf8')).toBe(drawTerminal(stdout));
+  expect(readFileSync(join(ROOT, 'docs/demo.svg'), 'utf8')).toBe(drawDemo(stdout));
 }, 60_000);
 
 it('shows the inspector with --open, until it is stopped', async () => {
