@@ -1,19 +1,12 @@
-import { Redis as UpstashRedis } from '@upstash/redis';
-import { Cluster, Redis as Ioredis, type RedisOptions } from 'ioredis';
-import Database from 'libsql';
-import { createPool } from 'mariadb';
-import { Pool } from 'pg';
-import { createClient, createCluster, createSentinel, type RedisClientOptions } from 'redis';
-import { dynamodbDocuments, MAX_BYTES } from '../../examples/custom-store/dynamodb-documents.ts';
-import { etcdDocuments } from '../../examples/custom-store/etcd-documents.ts';
-import { MARIADB_TABLES, mariadbDocuments } from '../../examples/custom-store/mariadb-documents.ts';
+// Each driver is loaded where its store is opened: to load them all takes a process half a second.
+import type { Cluster, Redis as Ioredis, RedisOptions } from 'ioredis';
+import type { RedisClientOptions } from 'redis';
 import { type AtomicStateStore, memoryStore } from '../../src/index.ts';
 import { documentStore } from '../../src/stores/document.ts';
 import { postgresStore } from '../../src/stores/postgres.ts';
 import { redisStore } from '../../src/stores/redis.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { upstashStore } from '../../src/stores/upstash.ts';
-import { dynamodbClient } from '../../test/services/dynamodb.ts';
 import { PRIMARY } from '../../test/services/failover.ts';
 
 /** Stores that rest on something which can be taken from them, and comes back. */
@@ -69,10 +62,7 @@ export function openStore({ name, url, token = '' }: StoreAddress): Promise<Open
     memory: async () => ({ store: memoryStore(), close: async () => {} }),
     dynamodb: () => openDynamodb(url),
     mariadb: () => openMariadb(url),
-    etcd: async () => ({
-      store: documentStore(etcdDocuments(url), { maxBytes: 1_000_000 }),
-      close: async () => {},
-    }),
+    etcd: () => openEtcd(url),
     'redis-sentinel': () => openNodeSentinel(url),
     'ioredis-sentinel': () => openIoSentinel(url),
     'redis-cluster': () => openNodeCluster(url),
@@ -100,6 +90,7 @@ const NODE_REDIS = {
 } satisfies RedisClientOptions;
 
 async function openNodeRedis(url: string): Promise<OpenStore> {
+  const { createClient } = await import('redis');
   const client = createClient({ url, ...NODE_REDIS });
   client.on('error', ignore);
   await client.connect();
@@ -107,6 +98,7 @@ async function openNodeRedis(url: string): Promise<OpenStore> {
 }
 
 async function openNodeSentinel(urls: string): Promise<OpenStore> {
+  const { createSentinel } = await import('redis');
   const client = createSentinel({
     name: PRIMARY,
     sentinelRootNodes: addressesIn(urls),
@@ -121,6 +113,7 @@ async function openNodeSentinel(urls: string): Promise<OpenStore> {
 }
 
 async function openNodeCluster(urls: string): Promise<OpenStore> {
+  const { createCluster } = await import('redis');
   const client = createCluster({
     rootNodes: urls.split(',').map((url) => ({ url })),
     defaults: NODE_REDIS,
@@ -142,20 +135,23 @@ const IOREDIS = {
 } satisfies RedisOptions;
 
 async function openIoredis(url: string): Promise<OpenStore> {
-  return openIoClient(new Ioredis(url, IOREDIS));
+  const { Redis } = await import('ioredis');
+  return openIoClient(new Redis(url, IOREDIS));
 }
 
 async function openIoSentinel(urls: string): Promise<OpenStore> {
+  const { Redis } = await import('ioredis');
   const { retryStrategy } = IOREDIS;
   const sentinel = {
     sentinels: addressesIn(urls),
     name: PRIMARY,
     sentinelRetryStrategy: retryStrategy,
   };
-  return openIoClient(new Ioredis({ ...IOREDIS, ...sentinel }));
+  return openIoClient(new Redis({ ...IOREDIS, ...sentinel }));
 }
 
 async function openIoCluster(urls: string): Promise<OpenStore> {
+  const { Cluster } = await import('ioredis');
   const clusterRetryStrategy = IOREDIS.retryStrategy;
   const options = { lazyConnect: true, enableOfflineQueue: false, clusterRetryStrategy };
   return openIoClient(new Cluster(urls.split(','), { ...options, redisOptions: IOREDIS }));
@@ -175,8 +171,9 @@ function addressesIn(urls: string): { host: string; port: number }[] {
 }
 
 async function openUpstash(url: string, token: string): Promise<OpenStore> {
+  const { Redis } = await import('@upstash/redis');
   // With the client's own five retries a call outlives the deadline that the middleware gives it.
-  const redis = new UpstashRedis({
+  const redis = new Redis({
     url,
     token,
     enableTelemetry: false,
@@ -186,6 +183,7 @@ async function openUpstash(url: string, token: string): Promise<OpenStore> {
 }
 
 async function openPostgres(url: string): Promise<OpenStore> {
+  const { Pool } = await import('pg');
   const pool = new Pool({
     connectionString: url,
     max: 10,
@@ -199,18 +197,33 @@ async function openPostgres(url: string): Promise<OpenStore> {
 }
 
 async function openSqlite(file: string): Promise<OpenStore> {
+  const { default: Database } = await import('libsql');
   const database = new Database(file);
   return { store: sqliteStore({ database }), close: async () => void database.close() };
 }
 
 async function openDynamodb(url: string): Promise<OpenStore> {
+  const { dynamodbClient } = await import('../../test/services/dynamodb.ts');
+  const { dynamodbDocuments, MAX_BYTES } = await import(
+    '../../examples/custom-store/dynamodb-documents.ts'
+  );
   const client = dynamodbClient(url, 900);
   const documents = dynamodbDocuments(client, 'runs');
   const store = documentStore(documents, { maxBytes: MAX_BYTES });
   return { store, close: async () => client.destroy() };
 }
 
+async function openEtcd(url: string): Promise<OpenStore> {
+  const { etcdDocuments } = await import('../../examples/custom-store/etcd-documents.ts');
+  const store = documentStore(etcdDocuments(url), { maxBytes: 1_000_000 });
+  return { store, close: async () => {} };
+}
+
 async function openMariadb(url: string): Promise<OpenStore> {
+  const { createPool } = await import('mariadb');
+  const { MARIADB_TABLES, mariadbDocuments } = await import(
+    '../../examples/custom-store/mariadb-documents.ts'
+  );
   const { hostname: host, port, username: user, pathname } = new URL(url);
   const pool = createPool({
     ...{ host, port: Number(port), user, database: pathname.slice(1) },
