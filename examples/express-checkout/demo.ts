@@ -13,6 +13,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { AppProcess } from './app-process.ts';
 import { type Answer, Shopper } from './shopper.ts';
+import { print } from './terminal.ts';
 
 const LIST_CHANGED = 'notifications/tools/list_changed';
 
@@ -26,7 +27,7 @@ const folder = mkdtempSync(join(tmpdir(), 'interlock-demo-'));
 let app = await AppProcess.start(folder);
 const shopper = await Shopper.connect(app.url);
 try {
-  console.log(`The checkout of examples/express-checkout, on SQLite, with the SDK's client.`);
+  print(`The checkout of examples/express-checkout, on SQLite, with the SDK's client.`);
 
   await showState('empty', ['cart_add_item', 'cart_view'], {
     illegal: 'cart_pay',
@@ -65,7 +66,7 @@ try {
       'cart_pay cannot be reached from here by calling tools.]',
   });
   await endSession();
-  console.log('\nEverything was as it should be.');
+  print('\nEverything was as it should be.');
 } finally {
   await shopper.close();
   await app.kill();
@@ -170,12 +171,12 @@ async function endSession(): Promise<void> {
 }
 
 function heading(text: string): void {
-  console.log(`\n${text}\n${'-'.repeat(text.length)}`);
+  print(`\n${text}\n${'-'.repeat(text.length)}`);
 }
 
 function say(title: string, ...lines: readonly string[]): void {
-  console.log(`  ${title}`);
-  for (const line of lines) console.log(`    ${line}`);
+  print(`  ${title}`);
+  for (const line of lines) print(`    ${line}`);
 }
 
 function sayCall(

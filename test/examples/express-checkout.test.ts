@@ -7,6 +7,7 @@ import { createInterface } from 'node:readline';
 import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { expect, it, onTestFinished } from 'vitest';
+import { drawn } from '../../examples/express-checkout/terminal.ts';
 import { drawDemo } from '../../scripts/record-demo.ts';
 import { ROOT } from '../helpers/consumer.ts';
 import { Page } from '../helpers/markdown.ts';
@@ -31,6 +32,16 @@ it('plays the checkout to its end with the client of the SDK, through a kill of 
   // `npm run record-demo` draws it anew.
   expect(readFileSync(join(ROOT, 'docs/demo.svg'), 'utf8')).toBe(drawDemo(stdout));
 }, 60_000);
+
+it('keeps to the width of a terminal, and colours what stands out', () => {
+  const line = '    [System: cart_pay is not available while checkout is in "empty".]';
+  expect(drawn(`  cart_pay() refused\n${line}`, 40, true)).toBe(
+    '\u001b[31m  cart_pay() refused\u001b[0m\n' +
+      '\u001b[33m    [System: cart_pay is not available\n    while checkout is in "empty".]\u001b[0m',
+  );
+  expect(drawn(line, 40, false).split('\n')).toHaveLength(2);
+  expect(drawn(`    ${'x'.repeat(90)}`, 40, false)).toBe(`    ${'x'.repeat(90)}`);
+});
 
 it('shows the inspector with --open, until it is stopped', async () => {
   // Its second instance takes the next one.

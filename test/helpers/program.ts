@@ -116,8 +116,6 @@ async function compile(file: string): Promise<string> {
     format: 'esm',
     external: NATIVE,
     banner: { js: COMMON },
-    minifySyntax: true,
-    minifyWhitespace: true,
     plugins: [withOwnAddress],
   });
   // Within the repository, so that Node finds its packages.

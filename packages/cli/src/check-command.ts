@@ -28,10 +28,10 @@ export const CHECK = {
   usage:
     'mcp-interlock check ./gate.ts [--tools tools.json | --target URL] [--store URL] [options]',
   about:
-    'Looks for what is wrong with the workflows of a file: states that nothing reaches, tools\n' +
-    'that never become available, names that the server does not list. With --store also runs\n' +
-    'that these gates could not read, before you deploy them. The status is 0 where it finds\n' +
-    'nothing, 1 where it finds something or cannot check, and 2 for a mistake in the\n' +
+    'Looks for what is wrong with the workflows of a file: states that nothing reaches, tools ' +
+    'that never become available, names that the server does not list. With --store also runs ' +
+    'that these gates could not read, before you deploy them. The status is 0 where it finds ' +
+    'nothing, 1 where it finds something or cannot check, and 2 for a mistake in the ' +
     'command line, such as a file that does not exist.',
   options: {
     tools: {
@@ -41,7 +41,7 @@ export const CHECK = {
     target: { takes: 'URL', help: 'an MCP server that is asked for its tools' },
     store: {
       takes: 'URL',
-      help: `also tries the gates on the runs that live. It changes nothing there.\n${STORE_HELP}`,
+      help: `also tries the gates on the runs that live. It changes nothing there. ${STORE_HELP}`,
     },
     outside: { takes: 'EVENT', many: true, help: 'an event that runs.send() sends' },
     idle: { takes: 'TIME', help: 'how long a run is kept that nothing touches' },
@@ -117,7 +117,9 @@ export async function check(args: readonly string[]): Promise<CheckReport> {
   const advice = target === undefined ? ': give --target or --tools.' : '.';
   const unchecked = toolsChecked ? undefined : `Tool names were not checked${advice}`;
   const name = tried.found?.name ?? '';
-  const report = checked.map((each) => inWords(each, unchecked) + runsInWords(each, name)).join('');
+  const placeOf = placesIn(file);
+  const words = checked.map((each) => inWords(each, unchecked, placeOf) + runsInWords(each, name));
+  const report = words.join('') + countInWords(checked);
   if (!given.diagram) return { out: report, err: doubts, ...ending };
   return {
     out: checked.map(({ diagram }) => `${diagram?.trimEnd()}\n`).join('\n'),
@@ -280,7 +282,10 @@ function ofVersion(version: number): string {
 function inWords(
   { id, findings, notes, tools, isOrder }: Checked,
   unchecked: string | undefined,
+  placeOf: (name: string) => string,
 ): string {
+  const findingInWords = ({ code, severity, place, message, remedy }: Finding): string =>
+    `  ${severity} ${code} at ${place}: ${message}\n    ${remedy}\n    ${placeOf(place)}\n`;
   const kinds = isOrder ? kindsInWords(tools) : '';
   const told = notes.map(findingInWords).join('');
   if (findings.length === 0)
@@ -291,8 +296,36 @@ function inWords(
   return `${id}:\n${findings.map(findingInWords).join('')}${told}${rest}${kinds}`;
 }
 
-function findingInWords({ code, severity, place, message, remedy }: Finding): string {
-  return `  ${severity} ${code} at ${place}: ${message}\n    ${remedy}\n`;
+/**
+ * Finds the line where a file speaks of a state, a tool or an event: its only key of that name,
+ * else its only text. Terminals open `gate.ts:12` in an editor. Without a line where that is not sure.
+ */
+function placesIn(file: string): (name: string) => string {
+  const lines = readFileSync(file, 'utf8').split('\n');
+  const only = (pattern: RegExp): number | undefined => {
+    const found = lines.flatMap((line, at) => (pattern.test(line) ? [at + 1] : []));
+    return found.length === 1 ? found[0] : undefined;
+  };
+  return (name) => {
+    const own = name.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&');
+    const line =
+      only(new RegExp(`(?<![\\w.-])(['"]?)${own}\\1\\s*:`)) ??
+      only(new RegExp(`(['"\`])${own}\\1`));
+    return line === undefined ? `in ${file}` : `${file}:${line}`;
+  };
+}
+
+/** `2 errors and 1 warning in 1 of 3 workflows`; empty where all is well. */
+function countInWords(checked: readonly Checked[]): string {
+  const of = (severity: Finding['severity']): number =>
+    checked.flatMap(({ findings }) => findings).filter((each) => each.severity === severity).length;
+  const [errors, warnings] = [of('error'), of('warning')];
+  if (errors + warnings === 0) return '';
+  const wrong = checked.filter(({ findings }) => findings.length > 0).length;
+  const counted = [errors > 0 && many(errors, 'error'), warnings > 0 && many(warnings, 'warning')];
+  const share = wrong === checked.length ? '' : `${wrong} of `;
+  const found = counted.filter(Boolean).join(' and ');
+  return `${found} in ${share}${many(checked.length, 'workflow')}\n`;
 }
 
 /** Rules do not show at a glance which tools are steps. */

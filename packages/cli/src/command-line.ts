@@ -113,6 +113,31 @@ function givenValue(name: string, { takes, many }: OptionSpec, values: readonly 
   return values[0];
 }
 
+/** Terminals have at least as many columns. */
+const COLUMNS = 80;
+
+/** Text in lines of at most so many columns, broken between words. */
+function filled(text: string, columns: number): string[] {
+  const lines: string[] = [];
+  for (const word of text.split(/[ \n]+/)) {
+    const line = lines.at(-1);
+    if (line !== undefined && line.length + 1 + word.length <= columns)
+      lines[lines.length - 1] = `${line} ${word}`;
+    else lines.push(word);
+  }
+  return lines;
+}
+
+/** How a command is called. An option and what it takes stay on one line. */
+export function usageOf(usage: string, before = '  '): string {
+  const held = usage
+    .replace(/(?<=--[\w-]+) (?=[\w'])/g, '\u00a0')
+    .replace(/ \| /g, '\u00a0|\u00a0');
+  const [first = '', ...more] = filled(held, COLUMNS - before.length - 4);
+  const lines = [`${before}${first}`, ...more.map((each) => ' '.repeat(before.length + 4) + each)];
+  return lines.join('\n').replaceAll('\u00a0', ' ');
+}
+
 /** The help of a command, as it is printed. */
 export function helpOf({ usage, about, options }: CommandSpec): string {
   const rows = Object.entries({ ...options, help: { help: 'shows this' } as OptionSpec }).map(
@@ -121,10 +146,11 @@ export function helpOf({ usage, about, options }: CommandSpec): string {
   );
   const width = Math.max(...rows.map(([left]) => left.length)) + 2;
   const lines = rows.map(([left, help]) => {
-    const [first = '', ...more] = help.split('\n');
+    const [first = '', ...more] = filled(help, COLUMNS - width - 2);
     return [`  ${left.padEnd(width)}${first}`, ...more.map((each) => ' '.repeat(width + 2) + each)];
   });
-  return `Usage: ${usage}\n\n${about}\n\n${lines.flat().join('\n')}\n`;
+  const words = about.split('\n\n').map((each) => filled(each, COLUMNS).join('\n'));
+  return `${usageOf(usage, 'Usage: ')}\n\n${words.join('\n\n')}\n\n${lines.flat().join('\n')}\n`;
 }
 
 const UNITS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };

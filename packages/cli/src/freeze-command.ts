@@ -30,9 +30,9 @@ const OPTIONS = {
 export const FREEZE = {
   usage: 'mcp-interlock freeze ./gate.ts --store URL --actor NAME --note WHY [options]',
   about:
-    'Stops all calls of the tools that the workflows of a file bind, in all runs and on all\n' +
-    'instances that share the store: within a second none of them forwards another call. Calls\n' +
-    'that were forwarded before go on, and are saved. It is stopped until `unfreeze`, or the\n' +
+    'Stops all calls of the tools that the workflows of a file bind, in all runs and on all ' +
+    'instances that share the store: within a second none of them forwards another call. Calls ' +
+    'that were forwarded before go on, and are saved. It is stopped until `unfreeze`, or the ' +
     'inspector, lets it go on.',
   options: OPTIONS,
 } as const satisfies CommandSpec;
@@ -40,7 +40,7 @@ export const FREEZE = {
 export const UNFREEZE = {
   usage: 'mcp-interlock unfreeze ./gate.ts --store URL --actor NAME --note WHY [options]',
   about:
-    'Lets go on what was stopped. Without --tool and --run that are all tools, also those that\n' +
+    'Lets go on what was stopped. Without --tool and --run that are all tools, also those that ' +
     'were stopped one by one. A run that was stopped by itself stays so: see --run.',
   options: OPTIONS,
 } as const satisfies CommandSpec;

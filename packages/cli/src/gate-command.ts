@@ -54,9 +54,9 @@ export const GATE = {
   usage: 'mcp-interlock gate ./gate.ts --target http://127.0.0.1:3001/mcp [options]',
   isFileOptional: true,
   about:
-    'Serves MCP at http://127.0.0.1:8080/mcp, lets through what the workflow allows, and hands\n' +
-    'it to the target: an MCP server over Streamable HTTP, in any language. The default export\n' +
-    'of the file is a StateMachineGate, or an array of them. Or the file is the same in JSON.\n' +
+    'Serves MCP at http://127.0.0.1:8080/mcp, lets through what the workflow allows, and hands ' +
+    'it to the target: an MCP server over Streamable HTTP, in any language. The default export ' +
+    'of the file is a StateMachineGate, or an array of them. Or the file is the same in JSON. ' +
     'With --record it needs no file, and then only watches.',
   options: {
     target: { takes: 'URL', help: 'the MCP endpoint of the server behind the gate; needed' },
@@ -66,17 +66,17 @@ export const GATE = {
     store: {
       takes: 'URL',
       help:
-        'where runs are kept: sqlite:FILE, memory, redis://… or postgres://…\n' +
+        'where runs are kept: sqlite:FILE, memory, redis://… or postgres://…. ' +
         'Default sqlite:runs.db',
     },
     key: {
       takes: 'KEY',
       many: true,
       help:
-        'what names a run, in order of preference. Default conversation session\n' +
-        'session, principal or conversation (both need --jwks), handle:ARGUMENT=TOOL where\n' +
-        'TOOL of the server hands handles out, or managed:ARGUMENT=TOOL where the gate adds\n' +
-        'TOOL and does so',
+        'what names a run, in order of preference. Default conversation session. ' +
+        'Each is session, principal or conversation (both need --jwks), handle:ARGUMENT=TOOL ' +
+        'where TOOL of the server hands handles out, or managed:ARGUMENT=TOOL where the gate ' +
+        'adds TOOL and does so',
     },
     jwks: { takes: 'URL', help: 'asks for a JWT, signed with one of these keys' },
     issuer: { takes: 'URL', help: 'who has to have issued it' },
@@ -90,20 +90,20 @@ export const GATE = {
     visibility: {
       takes: 'WHAT',
       help:
-        'what lists of tools show: hide (what is available), stable (every tool, with a note)\n' +
+        'what lists of tools show: hide (what is available), stable (every tool, with a note) ' +
         'or auto (stable for clients that are known not to list again). Default auto',
     },
     announce: { help: 'says in results what is available next; auto does so where it is needed' },
     unbound: {
       takes: 'WHAT',
       help:
-        'what becomes of tools that no workflow binds, also of those that a later version of\n' +
+        'what becomes of tools that no workflow binds, also of those that a later version of ' +
         'the server adds: allow or refuse. Default allow',
     },
     'without-session': {
       takes: 'WHAT',
       help:
-        'what becomes of clients that were connected before the gate, and have no session:\n' +
+        'what becomes of clients that were connected before the gate, and have no session: ' +
         'refuse, or pass for the first hours: what no workflow names runs. Default refuse',
     },
     'max-step': {
@@ -118,7 +118,7 @@ export const GATE = {
     'record-key': {
       takes: 'FILE',
       help:
-        'the key by which recorded values are compared; made where it is not there.\n' +
+        'the key by which recorded values are compared; made where it is not there. ' +
         'Default: the file of --record with .key behind it',
     },
     inspect: { help: 'serves the inspector to each browser that opens the printed address' },

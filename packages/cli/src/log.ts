@@ -11,6 +11,28 @@ const QUIET: readonly string[] = [
   ...['request.started', 'call.started', 'step.started', 'step.committed', 'list.changed'],
 ];
 
+/** What stands out in a report on a terminal: a severity, where it is, and the count at the end. */
+const STANDS_OUT: readonly (readonly [pattern: RegExp, colour: number])[] = [
+  [/^ {2}error\b/gm, 31],
+  [/^ {2}warning\b/gm, 33],
+  [/^ {4}\S+:\d+$/gm, 36],
+  [/^\d+ (?:error|warning)s?\b.*$/gm, 1],
+];
+
+/**
+ * A report in colours, where it goes to a terminal that has them. `NO_COLOR` and `FORCE_COLOR` in
+ * the environment decide as in Node itself.
+ */
+export function painted(text: string, to: NodeJS.WriteStream): string {
+  const { FORCE_COLOR } = process.env;
+  const isForced = FORCE_COLOR !== undefined && FORCE_COLOR !== '0' && FORCE_COLOR !== 'false';
+  if (!(to.isTTY ? to.hasColors() : isForced)) return text;
+  return STANDS_OUT.reduce(
+    (all, [pattern, colour]) => all.replace(pattern, `\u001b[${colour}m$&\u001b[0m`),
+    text,
+  );
+}
+
 /** Writes the log to standard output. Runs are named by digests: a key is a credential. */
 export class Log {
   readonly #format: LogFormat;

@@ -4,9 +4,10 @@ import { InterlockError } from 'mcp-interlock';
 import { rightNames } from '../../../src/names.ts';
 import manifest from '../package.json' with { type: 'json' };
 import { CHECK, check } from './check-command.ts';
-import { type CommandSpec, Failure, helpOf, UsageError } from './command-line.ts';
+import { type CommandSpec, Failure, helpOf, UsageError, usageOf } from './command-line.ts';
 import { FREEZE, FROZEN, runFreeze, runFrozen, runUnfreeze, UNFREEZE } from './freeze-command.ts';
 import { GATE, runGate } from './gate-command.ts';
+import { painted } from './log.ts';
 import { REPLAY, runReplay } from './replay-command.ts';
 import { runSuggest, SUGGEST } from './suggest-command.ts';
 
@@ -29,7 +30,7 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 const HELP = `Usage: mcp-interlock <command> [options]
 
 ${Object.values(COMMANDS)
-  .map(({ spec }) => `  ${spec.usage}`)
+  .map(({ spec }) => usageOf(spec.usage))
   .join('\n')}
 
 mcp-interlock <command> --help says more.
@@ -47,8 +48,8 @@ async function main([name, ...args]: readonly string[]): Promise<number> {
 
 async function runCheck(args: readonly string[]): Promise<number> {
   const { out, err, status, failure } = await check(args);
-  process.stdout.write(out);
-  process.stderr.write(err);
+  process.stdout.write(painted(out, process.stdout));
+  process.stderr.write(painted(err, process.stderr));
   if (failure !== undefined) throw failure;
   return status;
 }

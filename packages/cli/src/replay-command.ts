@@ -9,8 +9,8 @@ import { loadWorkflows } from './workflow-file.ts';
 export const REPLAY = {
   usage: 'mcp-interlock replay ./gate.ts --calls calls.jsonl [options]',
   about:
-    'Plays recorded calls through the gates of a file, and says which runs would have met a\n' +
-    'refusal. It starts no server. The status is 0; 1 where more runs are refused than\n' +
+    'Plays recorded calls through the gates of a file, and says which runs would have met a ' +
+    'refusal. It starts no server. The status is 0; 1 where more runs are refused than ' +
     '--max-refused allows, or nothing was recorded; and 2 for a mistake in the command line.',
   options: {
     calls: { takes: 'FILE', many: true, help: 'what recordCalls() or gate --record wrote; needed' },

@@ -52,7 +52,7 @@ export function storeNamed(text: string, making: Making = 'made'): Opener {
 
 /** What the help says of the store of gates that serve already. */
 export const STORE_HELP =
-  'the store of the gates: sqlite:FILE, redis://… or postgres://…\n' + 'It must be there already';
+  'The store of the gates: sqlite:FILE, redis://… or postgres://…. It must be there already';
 
 /**
  * The store of gates that serve in other processes. It must be there: nothing is made.

@@ -9,7 +9,7 @@ export const SUGGEST = {
   usage: 'mcp-interlock suggest --calls calls.jsonl --reached TOOL [options]',
   isFileOptional: true,
   about:
-    'Finds rules that the good runs of a recording keep, and prints a gate of them in JSON.\n' +
+    'Finds rules that the good runs of a recording keep, and prints a gate of them in JSON. ' +
     'What each one goes by is told on standard error. The status is 1 where there is none.',
   options: {
     calls: { takes: 'FILE', many: true, help: 'what recordCalls() or gate --record wrote; needed' },

@@ -9,6 +9,7 @@ import { afterAll, expect, it, onTestFinished } from 'vitest';
 import { Page } from '../../../test/helpers/markdown.ts';
 import { serve } from '../../../test/helpers/serve.ts';
 import { CHECK, check } from '../src/check-command.ts';
+import { painted } from '../src/log.ts';
 
 const SHOP = fileURLToPath(new URL('fixtures/shop.py', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'interlock-check-'));
@@ -67,6 +68,52 @@ it('finds nothing in a good gate, and says what is wrong with a broken one', asy
   expect(out).toContain('error tool-not-listed at cart_pai: ');
   const ignored = ['--ignore', 'state-unreachable:lost', '--ignore', 'tool-not-listed'];
   expect((await check([broken, '--tools', tools, ...ignored])).status).toBe(0);
+});
+
+it('says at which line of the file it is, and ends with how much it found', async () => {
+  const path = join(folder, 'lines.ts');
+  writeFileSync(
+    path,
+    `import { StateMachineGate } from 'mcp-interlock';
+
+const shop = new StateMachineGate({
+  id: 'shop',
+  initial: 'empty',
+  states: {
+    empty: { on: { ADD: 'full' } },
+    full: {},
+    'long lost': { on: { ADD: 'full' } },
+  },
+}).bindTool('add', ['empty', 'long lost'], 'ADD');
+const till = StateMachineGate.fromOrder({ pay: { after: 'scan' } }, { id: 'till' });
+export default [shop, till];`,
+  );
+  const { out } = await check([path]);
+  // "long lost" is a key once, and a text twice.
+  expect(out).toMatch(/error state-unreachable at long lost: .*\n.*\n {4}\S+lines\.ts:9\n/);
+  expect(out).toMatch(/warning dead-end at full: .*\n.*\n {4}\S+lines\.ts:8\n/);
+  expect(out.trim().split('\n').at(-1)).toBe('1 error and 1 warning in 1 of 2 workflows');
+  const machine = (id: string) =>
+    `new StateMachineGate({
+      id: '${id}',
+      initial: 'a',
+      states: { a: { type: 'final' }, lost: { on: { GO: 'a' } } },
+    }).bindTool('go', 'lost', 'GO')`;
+  const two = `export default [${machine('one')}, ${machine('two')}];`;
+  writeFileSync(path, `import { StateMachineGate } from 'mcp-interlock';\n${two}`);
+  expect((await check([path])).out).toMatch(/at lost: .*\n.*\n {4}in \S+lines\.ts\n/);
+});
+
+it('paints a report where it goes to a terminal, or is told to', () => {
+  const terminal = (colours: boolean) =>
+    ({ isTTY: true, hasColors: () => colours }) as unknown as NodeJS.WriteStream;
+  const report = '  error dead-end at paid: it ends\n    gate.ts:3\n1 error in 1 workflow\n';
+  expect(painted(report, terminal(false))).toBe(report);
+  expect(painted(report, { isTTY: false } as NodeJS.WriteStream)).toBe(report);
+  expect(painted(report, terminal(true))).toBe(
+    '\u001b[31m  error\u001b[0m dead-end at paid: it ends\n' +
+      '\u001b[36m    gate.ts:3\u001b[0m\n\u001b[1m1 error in 1 workflow\u001b[0m\n',
+  );
 });
 
 const MACHINE =

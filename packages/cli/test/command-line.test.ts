@@ -5,9 +5,14 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
 import { Page } from '../../../test/helpers/markdown.ts';
 import { sharedPostgres, sharedRedis } from '../../../test/services/shared.ts';
+import { CHECK } from '../src/check-command.ts';
+import { helpOf, usageOf } from '../src/command-line.ts';
+import { FREEZE, FROZEN, UNFREEZE } from '../src/freeze-command.ts';
 import { GATE, runGate } from '../src/gate-command.ts';
 import { parseWorkflows } from '../src/json-gate.ts';
+import { REPLAY } from '../src/replay-command.ts';
 import { storeNamed } from '../src/stores.ts';
+import { SUGGEST } from '../src/suggest-command.ts';
 import { loadWorkflows } from '../src/workflow-file.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'interlock-cli-'));
@@ -21,6 +26,15 @@ function file(name: string, text: string): string {
 
 const page = new Page('docs/start/any-server.md');
 const TARGET = ['--target', 'http://127.0.0.1:1/mcp'];
+
+it.each(Object.entries({ GATE, CHECK, REPLAY, SUGGEST, FREEZE, UNFREEZE, FROZEN }))(
+  'prints the help of %s in 80 columns',
+  (_, spec) => {
+    const long = (text: string) => text.split('\n').filter((line) => line.length > 80);
+    expect(long(helpOf(spec))).toEqual([]);
+    expect(long(usageOf(spec.usage))).toEqual([]);
+  },
+);
 
 describe('a wrong command line', () => {
   it.each<[args: string[], message: string]>([
