@@ -3,10 +3,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { apiReports } from '../scripts/api-report.ts';
+import { ask, outsideLinks } from '../scripts/outside-links.ts';
 import { apiReference } from '../site/api-reference.ts';
 import { BOOKS } from '../site/books.ts';
 import { deadLinks } from '../site/links.ts';
 import { Page } from './helpers/markdown.ts';
+import { serve } from './helpers/serve.ts';
 
 // `npm run site` builds the site and checks its links. Here is what needs no build.
 describe('the reference of the site', () => {
@@ -76,4 +78,40 @@ describe('the links of a built site', () => {
       expect(deadLinks(dist, '/docs/').dead).toEqual([`index.html: ${link}`]);
     },
   );
+});
+
+describe('an outside link', () => {
+  it('is found with its pages, but not in code', () => {
+    const a = '[x](https://a.test/1#part) `[y](https://b.test)`\n```\n[z](https://c.test)\n```\n';
+    const found = outsideLinks(
+      new Map([
+        ['a.md', a],
+        ['b.md', '[x](https://a.test/1)'],
+      ]),
+    );
+    expect([...found]).toEqual([['https://a.test/1', ['a.md', 'b.md']]]);
+  });
+
+  it('is there, refused to programs, or gone; a server that fails is asked again', async () => {
+    const asked: string[] = [];
+    const { url } = await serve((req, res) => {
+      const path = req.url ?? '';
+      asked.push(path);
+      const isFirst = asked.filter((each) => each === path).length === 1;
+      res.statusCode = path === '/flaky' ? (isFirst ? 503 : 200) : Number(path.slice(1));
+      res.end();
+    });
+    const answers = await Promise.all(
+      ['200', '403', '404', 'flaky', '500'].map((path) => ask(new URL(`/${path}`, url).href, 1)),
+    );
+    expect(answers).toEqual([
+      'there',
+      'refused',
+      { gone: 'HTTP 404' },
+      'there',
+      { gone: 'HTTP 500' },
+    ]);
+    expect(asked.filter((path) => path === '/500').length).toBe(3);
+    expect(asked.filter((path) => path === '/404').length).toBe(1);
+  });
 });
