@@ -26,15 +26,54 @@ const PACKAGES: Readonly<Record<string, Manifest>> = {
   'packages/inspector': inspector,
 };
 
-interface PublicEntry {
+export interface PublicEntry {
   /** What users import: `mcp-interlock/stores/redis`. */
   readonly specifier: string;
   /** Its declarations. */
   readonly file: string;
 }
 
+/** A type or a value that a package declares. */
+export interface Declared {
+  readonly name: string;
+  readonly symbol: ts.Symbol;
+  /** Its declarations without comments. */
+  readonly texts: readonly string[];
+}
+
+/** What one entry exports. */
+export interface EntrySurface {
+  /** The exports that no earlier entry of the package has. */
+  readonly own: readonly Declared[];
+  /** The others, and which entry has each. */
+  readonly shared: readonly { readonly name: string; readonly owner: string }[];
+  /** What `own` names, and no entry exports. */
+  readonly hidden: readonly Declared[];
+}
+
 /** The reports, by their paths from the root of the repository. Each package must be built. */
 export function apiReports(): ReadonlyMap<string, string> {
+  const reports = new Map<string, string>();
+  for (const { entry, surface } of publicSurface().entries)
+    reports.set(`api/${entry.specifier}.d.ts`, reportOf(entry, surface));
+  return reports;
+}
+
+/** What the entries of each package export, and the compiler that knows their comments. */
+export interface PublicSurface {
+  readonly checker: ts.TypeChecker;
+  readonly entries: readonly { readonly entry: PublicEntry; readonly surface: EntrySurface }[];
+}
+
+let read: PublicSurface | undefined;
+
+/** Reads the declarations once: the compiler takes seconds for them. */
+export function publicSurface(): PublicSurface {
+  read ??= readSurface();
+  return read;
+}
+
+function readSurface(): PublicSurface {
   const packages = Object.entries(PACKAGES).map(([folder, { name, exports }]) => ({
     dist: join(ROOT, folder, 'dist'),
     entries: Object.entries(exports).flatMap(([path, to]): PublicEntry[] => {
@@ -49,12 +88,20 @@ export function apiReports(): ReadonlyMap<string, string> {
     types: ['node'],
     strict: true,
   });
-  const reports = new Map<string, string>();
-  for (const { dist, entries } of packages) {
+  const entries = packages.flatMap(({ dist, entries }) => {
     const surface = new Surface(program, dist, entries);
-    for (const entry of entries) reports.set(`api/${entry.specifier}.d.ts`, surface.report(entry));
-  }
-  return reports;
+    return entries.map((entry) => ({ entry, surface: surface.of(entry) }));
+  });
+  return { checker: program.getTypeChecker(), entries };
+}
+
+function reportOf({ specifier }: PublicEntry, { own, shared, hidden }: EntrySurface): string {
+  const parts = [`// What ${specifier} exports. \`npm run api\` renews this file.`];
+  parts.push(...shared.map(({ name, owner }) => `export { ${name} } from '${owner}';`));
+  parts.push(...own.flatMap(({ texts }) => texts.map((text) => `\n${text}`)));
+  if (hidden.length > 0) parts.push('\n// Named by the above, and exported by no entry:');
+  parts.push(...hidden.map(({ texts }) => `\n${texts.join('\n')}`));
+  return `${parts.join('\n')}\n`;
 }
 
 /** What the entries of one package export, by the symbols that the compiler has for it. */
@@ -77,21 +124,18 @@ class Surface {
         if (!this.#owners.has(symbol)) this.#owners.set(symbol, entry.specifier);
   }
 
-  report(entry: PublicEntry): string {
-    const shared: string[] = [];
-    const own: string[] = [];
-    const hidden = new Map<ts.Symbol, string>();
+  of(entry: PublicEntry): EntrySurface {
+    const shared: { name: string; owner: string }[] = [];
+    const own: Declared[] = [];
+    const hidden = new Map<ts.Symbol, Declared>();
     for (const [name, symbol] of this.#exportsOf(entry)) {
-      const owner = this.#owners.get(symbol);
-      if (owner === entry.specifier) own.push(...this.#print(name, symbol, hidden));
-      else shared.push(`export { ${name} } from '${owner}';`);
+      const owner = this.#owners.get(symbol) ?? entry.specifier;
+      if (owner !== entry.specifier) shared.push({ name, owner });
+      else own.push({ name, symbol, texts: this.#print(name, symbol, hidden) });
     }
-    const parts = [`// What ${entry.specifier} exports. \`npm run api\` renews this file.`];
-    parts.push(...shared, ...own.map((text) => `\n${text}`));
-    const unexported = [...hidden].sort(([, a], [, b]) => (a < b ? -1 : 1));
-    if (unexported.length > 0) parts.push('\n// Named by the above, and exported by no entry:');
-    parts.push(...unexported.map(([, text]) => `\n${text}`));
-    return `${parts.join('\n')}\n`;
+    const byText = (one: Declared, other: Declared): number =>
+      one.texts.join('\n') < other.texts.join('\n') ? -1 : 1;
+    return { own, shared, hidden: [...hidden.values()].sort(byText) };
   }
 
   /** The exports of an entry in the order of their names, each with what it stands for. */
@@ -111,7 +155,7 @@ class Surface {
   }
 
   /** The declarations of a symbol. What they name, and no entry exports, goes into `hidden`. */
-  #print(name: string, symbol: ts.Symbol, hidden: Map<ts.Symbol, string>): string[] {
+  #print(name: string, symbol: ts.Symbol, hidden: Map<ts.Symbol, Declared>): string[] {
     const texts = (symbol.declarations ?? []).map((declaration) => {
       const statement = ts.isVariableDeclaration(declaration)
         ? declaration.parent.parent
@@ -128,7 +172,7 @@ class Surface {
     return texts;
   }
 
-  #findHidden(node: ts.Node, hidden: Map<ts.Symbol, string>): void {
+  #findHidden(node: ts.Node, hidden: Map<ts.Symbol, Declared>): void {
     if (ts.isIdentifier(node)) {
       const named = this.#checker.getSymbolAtLocation(node);
       const symbol = named && this.#resolved(named);
@@ -136,7 +180,11 @@ class Surface {
         if (this.#printed.has(symbol)) return;
         this.#printed.add(symbol);
         const texts = this.#print(symbol.name, symbol, hidden);
-        hidden.set(symbol, texts.map((text) => text.replace(/^export /, '')).join('\n'));
+        hidden.set(symbol, {
+          name: symbol.name,
+          symbol,
+          texts: texts.map((text) => text.replace(/^export /, '')),
+        });
       }
     }
     ts.forEachChild(node, (child) => this.#findHidden(child, hidden));

@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { ERROR_CODES } from '../src/errors.ts';
 import { ROOT } from './helpers/consumer.ts';
 import { Page } from './helpers/markdown.ts';
+import { kindOfDiagram } from './helpers/mermaid.ts';
 import { faultsOf, sentencesOf } from './helpers/prose.ts';
 import { REASONS } from './helpers/reasons.ts';
 
@@ -88,6 +89,23 @@ describe('the reference', () => {
 
 const EVENTS_PAGE = 'docs/reference/events.md';
 const isHeadOfOptions = (line: string): boolean => /^\| option /.test(line);
+
+describe('a picture', () => {
+  const pictures = PAGES.flatMap((path) =>
+    new Page(path)
+      .blocks('mermaid')
+      .map((text, index): [string, string] => [`${path}, number ${index + 1}`, text]),
+  );
+
+  it.each(pictures)('can be drawn: %s', async (_, text) => {
+    expect(await kindOfDiagram(text)).toMatch(/^(sequence|stateDiagram|flowchart-v2)$/);
+  });
+
+  it('that has a fault is found', async () => {
+    await expect(kindOfDiagram('flowchart TD\n  a -- b')).rejects.toThrow();
+    expect(pictures.length).toBeGreaterThan(8);
+  });
+});
 
 describe('a line', () => {
   const isWide = (line: string): boolean =>

@@ -272,9 +272,13 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const db: { slots: { isAvailable(slot: string): Promise<boolean> } };`,
   'docs/build/rules.md': '',
   'docs/operate/stores.md': '',
-  'docs/operate/guarantees.md': `
+  'docs/operate/limits.md': `
     import { type AtomicStateStore, sessionStore } from 'mcp-interlock';
     declare const store: AtomicStateStore;`,
+  'docs/build/step-details.md': `
+    import type { StateMachineGate } from 'mcp-interlock';
+    declare const checkout: StateMachineGate;`,
+  'docs/reference/glossary.md': '',
   'docs/build/runs.md': `
     import type { Express, RequestHandler } from 'express';
     import { type AtomicStateStore, type FsmConfig, fsmGate, StateMachineGate } from 'mcp-interlock';

@@ -138,8 +138,8 @@ export interface Refused {
 }
 
 /**
- * Where a step is in its life. docs/build/steps.md says of each change what the store is asked, and
- * what the client sees.
+ * Where a step is in its life. docs/build/step-details.md says of each change what the store
+ * is asked, and what the client sees.
  *
  * - `waiting`: for its run's turn, and for the store to grant the claim.
  * - `claimed`: it holds the run and renews its lease; its call is not forwarded yet.

@@ -27,11 +27,7 @@ interface Box {
  * @throws the error of Mermaid where the text is no diagram
  */
 export async function readDiagram(text: string): Promise<ReadDiagram> {
-  if (!('window' in globalThis)) {
-    const window = new Window();
-    Object.assign(globalThis, { window, document: window.document, Element: window.Element });
-  }
-  const { default: mermaid } = await import('mermaid');
+  const mermaid = await parser();
   await mermaid.parse(text);
   const { type, db } = await mermaid.mermaidAPI.getDiagramFromText(text);
   const { nodes, edges } = Reflect.get(db, 'getData').call(db) as {
@@ -73,6 +69,24 @@ export async function readDiagram(text: string): Promise<ReadDiagram> {
       label: shown(label ?? ''),
     })),
   };
+}
+
+/**
+ * Parses a diagram of any kind, and says which kind it is.
+ *
+ * @throws the error of Mermaid where the text is no diagram
+ */
+export async function kindOfDiagram(text: string): Promise<string> {
+  const { diagramType } = await (await parser()).parse(text);
+  return diagramType;
+}
+
+async function parser() {
+  if (!('window' in globalThis)) {
+    const window = new Window();
+    Object.assign(globalThis, { window, document: window.document, Element: window.Element });
+  }
+  return (await import('mermaid')).default;
 }
 
 /** Until it draws, Mermaid keeps a placeholder for a character written by its number. */

@@ -6,10 +6,11 @@ import { guardStore } from '../../src/step/store-calls.ts';
 import { Turns } from '../../src/step/turns.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { Page } from '../helpers/markdown.ts';
+import { readDiagram } from '../helpers/mermaid.ts';
 
 const HOUR = 3_600_000;
 const TIMES = { waitMs: 10_000, leaseMs: 9_000, maxStepMs: 60_000, cancelGraceMs: 5_000 };
-const page = new Page('docs/build/steps.md');
+const page = new Page('docs/build/step-details.md');
 const rows = page.tableAfter('## The states of a step');
 
 /** A step of a run that stands in `open`. */
@@ -47,7 +48,7 @@ async function waiting() {
   return { step, errors };
 }
 
-describe("the table of a step's life in docs/build/steps.md", () => {
+describe("the table of a step's life in docs/build/step-details.md", () => {
   it('has each pair of states that may follow each other, and no other', () => {
     const may = Object.entries(STEP_LIFE).flatMap(([from, next]) =>
       next.map((to) => `${from} → ${to}`),
@@ -57,6 +58,13 @@ describe("the table of a step's life in docs/build/steps.md", () => {
 
   it('says of each when it comes, what the store is asked, and what the client sees', () => {
     for (const row of rows) expect(row.map((cell) => cell !== '')).toEqual(Array(5).fill(true));
+  });
+
+  it('has a picture above it with the same changes', async () => {
+    const { arrows } = await readDiagram(page.blocks('mermaid')[0] ?? '');
+    expect(arrows.map(({ from, to }) => `${from} → ${to}`).sort()).toEqual(
+      ['[*] → waiting', ...rows.map(([from, to]) => `${from} → ${to}`)].sort(),
+    );
   });
 
   it('names as ends the states that no other follows', () => {

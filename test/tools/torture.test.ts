@@ -263,7 +263,7 @@ describe('the client settings', () => {
     readFileSync(new URL(path, import.meta.url), 'utf8')
       .replace(/\s+/g, ' ')
       .replace(/,(?= [}\])])/g, '');
-  const documented = read('../../docs/operate/guarantees.md');
+  const documented = read('../../docs/operate/limits.md');
   const measured = read('../../tools/torture/stores.ts');
 
   it.each([

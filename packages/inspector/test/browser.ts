@@ -1,6 +1,10 @@
 /** A real browser that looks at the page, and remembers what must never happen there. */
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
 import { binary } from '../../../test/services/binaries.ts';
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
 const ARGUMENTS = [
   '--disable-gpu',
@@ -74,4 +78,26 @@ export async function view(browser: Browser, url: string, look: Look = {}): Prom
     faults,
     layoutShift: async () => Number(await page.evaluate('globalThis.layoutShift')),
   };
+}
+
+interface AxeResults {
+  readonly violations: readonly {
+    readonly id: string;
+    readonly impact: string | null;
+    readonly nodes: readonly { readonly html: string; readonly failureSummary?: string }[];
+  }[];
+}
+
+/** What axe finds serious or critical on a page, with the element and how to mend it. */
+export async function seriousFaults(page: Page): Promise<string[]> {
+  // Injected as the browser's own code, since the page's policy lets no foreign script in.
+  await page.evaluate(AXE);
+  const { violations }: AxeResults = await page.evaluate(
+    "axe.run({ resultTypes: ['violations'] })",
+  );
+  return violations
+    .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+    .flatMap(({ id, nodes }) =>
+      nodes.map(({ html, failureSummary }) => `${id}: ${html} ${failureSummary}`),
+    );
 }

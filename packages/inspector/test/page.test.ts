@@ -1,5 +1,4 @@
-import { mkdirSync, readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
+import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import express from 'express';
 import {
@@ -16,10 +15,9 @@ import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } 
 import type { TestClient } from '../../../test/helpers/client.ts';
 import { listen } from '../../../test/helpers/serve.ts';
 import { inspector } from '../src/index.ts';
-import { type Look, openBrowser, type Viewer, view } from './browser.ts';
+import { type Look, openBrowser, seriousFaults, type Viewer, view } from './browser.ts';
 import { type Instance, type InstanceOptions, Shop } from './shop.ts';
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const SCREENSHOTS = fileURLToPath(new URL('../screenshots/', import.meta.url));
 mkdirSync(SCREENSHOTS, { recursive: true });
 
@@ -588,25 +586,4 @@ async function put(store: ReturnType<typeof memoryStore>, run: string): Promise<
   });
   const trail = { from: 'empty', to: 'has_items', event: 'ADD_ITEM' } as const;
   await store.commit({ ...key, token, ttlMs, snapshot: { state: 'has_items' }, trail });
-}
-
-interface AxeResults {
-  readonly violations: readonly {
-    readonly id: string;
-    readonly impact: string | null;
-    readonly nodes: readonly { readonly html: string; readonly failureSummary?: string }[];
-  }[];
-}
-
-async function seriousFaults(page: Page): Promise<string[]> {
-  // Injected as the browser's own code, since the page's policy lets no foreign script in.
-  await page.evaluate(AXE);
-  const { violations }: AxeResults = await page.evaluate(
-    "axe.run({ resultTypes: ['violations'] })",
-  );
-  return violations
-    .filter(({ impact }) => impact === 'serious' || impact === 'critical')
-    .flatMap(({ id, nodes }) =>
-      nodes.map(({ html, failureSummary }) => `${id}: ${html} ${failureSummary}`),
-    );
 }
