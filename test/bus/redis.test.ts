@@ -3,7 +3,7 @@ import { Redis as Upstash } from '@upstash/redis';
 import { Redis } from 'ioredis';
 import { Redis as Redis5 } from 'ioredis5';
 import { createClient, createClientPool, RESP_TYPES } from 'redis';
-import { afterAll, afterEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, describe, expect, it, onTestFinished } from 'vitest';
 import { redisBus } from '../../src/bus/redis.ts';
 import { BusUnavailable } from '../../src/notify/bus.ts';
 import { latch } from '../helpers/latch.ts';
@@ -71,6 +71,9 @@ describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', { timeout: 30_000 }, 
       redisBus({ client: await connect(driver, redis.url), onError }),
     ];
     const hearings = [await listenTo(here), await listenTo(there)];
+    onTestFinished(async () => {
+      for (const { stop } of hearings) await stop();
+    });
     for (let outage = 1; outage <= 2; outage += 1) {
       errors.length = 0;
       await redis.kill9();
@@ -84,8 +87,10 @@ describe.each(PUB_SUB_DRIVERS)('redisBus() through $name', { timeout: 30_000 }, 
       await redis.restart();
       await heardAtLast(here, ...hearings);
       await heardAtLast(there, ...hearings);
+      // A bus says the same error again only once it hears itself.
+      for (const bus of [here, there])
+        await expect.poll(() => bus.hears?.(), { timeout: 20_000 }).toBe(true);
     }
-    for (const { stop } of hearings) await stop();
   });
 
   it('listens once the server comes up, where it was down at first', async () => {

@@ -298,7 +298,8 @@ function inWords(
 
 /**
  * Finds the line where a file speaks of a state, a tool or an event: its only key of that name,
- * else its only text. Terminals open `gate.ts:12` in an editor. Without a line where that is not sure.
+ * else its only text. Terminals open `gate.ts:12` in an editor. It gives no line where it is not
+ * sure.
  */
 function placesIn(file: string): (name: string) => string {
   const lines = readFileSync(file, 'utf8').split('\n');
