@@ -15,6 +15,8 @@
  * | `GET api/workflows/:workflow/runs/:run` | {@link RunDetail} |
  * | `GET api/workflows/:workflow/runs/:run/trail?before=…&limit=…` | {@link TrailPage} |
  * | `POST api/workflows/:workflow/find` with {@link FindRequest} | {@link Found} |
+ * | `POST api/workflows/:workflow/search` with {@link SearchRequest} | {@link SearchPage} |
+ * | `POST api/workflows/:workflow/resolve` with {@link ResolveManyRequest} | {@link ResolvedMany} |
  * | `POST api/workflows/:workflow/what-if` with {@link WhatIfRequest} | {@link WhatIf} |
  * | `POST api/workflows/:workflow/runs/:run/resolve` with {@link ResolveRequest} | {@link Done} |
  * | `POST api/workflows/:workflow/runs/:run/send` with {@link SendRequest} | {@link Done} |
@@ -334,6 +336,12 @@ export interface StepNow {
   readonly requestId?: string | number;
   /** What its handler was given, to look the call up where it had its effect. With `write` only. */
   readonly idempotencyKey?: string;
+  /** The arguments, as the gate's `trail.args` lets them through. Long ones are a text, cut off. */
+  readonly args?: Json;
+  /** Of a held step: how much it is about, in the app's words. */
+  readonly amount?: string;
+  /** Of a held step: where to look its outcome up, an `http` or `https` URL. With `write` only. */
+  readonly look?: string;
 }
 
 /** All that is to be seen of one run. */
@@ -415,6 +423,52 @@ export interface FindRequest {
 
 export interface Found {
   readonly id: string;
+}
+
+/** Which runs are looked for. One of `text` and `withinMs` is needed. */
+export interface SearchRequest {
+  /**
+   * Each word must be a part of the digest, the state, the step's tool, its arguments as they are
+   * shown, or who called it. With `keys` also of the key.
+   */
+  readonly text?: string;
+  /** Only runs that have moved, or whose step has begun, within so many milliseconds. */
+  readonly withinMs?: number;
+  /** The `next` of the search before. */
+  readonly after?: string;
+}
+
+export interface SearchPage {
+  /** About 50, and at most 150. */
+  readonly runs: readonly RunSummary[];
+  /** How many runs were looked at. */
+  readonly looked: number;
+  /** What the search did not reach, in sentences for people. */
+  readonly unreached: readonly string[];
+  /** There are more runs to look at: give it as `after`. */
+  readonly next?: string;
+}
+
+/** Ends the wait of several held runs. Each is an operation of its own. */
+export interface ResolveManyRequest {
+  readonly outcome: 'succeeded' | 'failed';
+  /** For the trail of each. From 1 to 2,000 characters. */
+  readonly note: string;
+  /** From 1 to 50, each once: the {@link RunSummary.id} and the {@link StepNow.id} looked at. */
+  readonly runs: readonly { readonly id: string; readonly step: string }[];
+}
+
+export interface ResolvedMany {
+  /** In the order of the request. Those without an `error` are resolved. */
+  readonly results: readonly ResolvedOne[];
+}
+
+export interface ResolvedOne {
+  readonly id: string;
+  /** Where the run is now. */
+  readonly state?: string;
+  /** Why it was not resolved. The others were tried all the same. */
+  readonly error?: Failure['error'];
 }
 
 /** Ends the wait of a held run. */
@@ -574,6 +628,14 @@ export interface RunChanged {
   readonly state?: string;
   readonly active?: readonly string[];
   readonly tool?: string;
+  /** A person has resolved it, in this process or in another. */
+  readonly resolved?: ResolvedBy;
+}
+
+export interface ResolvedBy {
+  readonly tool: string;
+  readonly outcome: 'succeeded' | 'failed';
+  readonly actor?: string;
 }
 
 /** The server ends the stream: it is closing, or who looks may not do so any more. */

@@ -27,9 +27,11 @@ import type {
   Json,
   ObservedRuns,
   Refusal,
+  ResolvedBy,
   RunDetail,
   RunPage,
   RunSummary,
+  SearchPage,
   Standing,
   StepNow,
   StoppedCalls,
@@ -40,8 +42,10 @@ import type {
   WorkflowDetail,
   WorkflowSummary,
 } from './api.ts';
+import { type HeldSteps, shownArgs } from './held-step.ts';
 import { HttpFailure } from './http.ts';
 import type { Seal } from './seal.ts';
+import { type SearchedQuery, searchRuns } from './search.ts';
 
 /** What `share` is given of a run, and of a what-if. */
 export interface SharedRun {
@@ -59,6 +63,7 @@ export type Share = (run: SharedRun) => Json | undefined;
 export interface InspectedOptions {
   readonly seal: Seal;
   readonly share: Share | undefined;
+  readonly heldSteps: HeldSteps;
   readonly stuckAfterMs: number;
   readonly onError: (error: unknown) => void;
 }
@@ -281,6 +286,38 @@ export class Inspected {
     throw new HttpFailure('conflict', `${parts.size} runs have that in their keys: give more.`);
   }
 
+  /** Runs by what is known of them, and what the search did not reach. */
+  async search({ after, ...query }: SearchedQuery, can: Abilities): Promise<SearchPage> {
+    const { seal } = this.#options;
+    const place = after === undefined ? undefined : seal.open('search', after);
+    if (after !== undefined && place === undefined)
+      throw new HttpFailure('bad-request', 'after: not the "next" of a search.');
+    const hasIndex = (await this.summary()).store !== 'no-index';
+    const { views, next, ...found } = await this.#asked(() =>
+      searchRuns(this.runs, { ...query, after: place }, { can, hasIndex }),
+    );
+    return {
+      ...found,
+      runs: views.map((view) => this.#summaryOf(view, can)),
+      ...(next !== undefined && { next: seal.close('search', next) }),
+    };
+  }
+
+  /** The held steps by their runs' keys, the longest held first; at most 200 of them. */
+  async heldSteps(): Promise<ReadonlyMap<string, string>> {
+    const { runs } = await this.runs.held({ limit: SEARCHED_PAGE });
+    return new Map(runs.flatMap(({ run, claim }) => (claim ? [[run, stepId(claim)]] : [])));
+  }
+
+  /** Who has resolved it, where that is one of the newest things that happened to it. */
+  async resolvedBy(run: string): Promise<ResolvedBy | undefined> {
+    const entries = await this.runs.history(run, 5);
+    const entry = entries.findLast(({ kind }) => kind === 'resolved');
+    const { tool, outcome, actor } = entry ?? {};
+    if (tool === undefined || (outcome !== 'succeeded' && outcome !== 'failed')) return undefined;
+    return { tool, outcome, ...(actor !== undefined && { actor }) };
+  }
+
   /** The keys of the runs that have not ended, the held ones first; some are named twice. */
   async *#underWay(): AsyncIterable<string> {
     // A store without an index finds runs by their keys alone.
@@ -433,9 +470,36 @@ export class Inspected {
       ...(snapshot.updatedAt > 0 && { updatedAt: snapshot.updatedAt }),
       ...(unmovedForMs !== undefined && { unmovedForMs }),
       ...(heldForMs !== undefined && { heldForMs }),
-      ...(status !== 'idle' && claim && { step: stepOf(claim, nowOf(view), can) }),
+      ...(status !== 'idle' && claim && { step: this.#stepOf(view, claim, can) }),
       ...(sessionEnded && { sessionEnded }),
       ...(fault !== undefined && { fault }),
+    };
+  }
+
+  #stepOf(view: RunView, claim: ClaimView, can: Abilities): StepNow {
+    const { tool, since, until, live, entry, idempotencyKey } = claim;
+    const now = nowOf(view);
+    const left = until === undefined ? undefined : Math.max(0, live ? until - now : now - until);
+    const id = stepId(claim);
+    const args = shownArgs(entry?.args);
+    const step = {
+      workflow: this.id,
+      run: runDigest(view.run),
+      tool,
+      idempotencyKey,
+      args: entry?.args,
+      ...{ since, actor: entry?.actor, requestId: entry?.requestId },
+    };
+    return {
+      id,
+      tool,
+      ...(since !== undefined && { sinceMs: Math.max(0, now - since) }),
+      ...(left !== undefined && (live ? { leaseLeftMs: left } : { overdueMs: left })),
+      ...(entry?.actor !== undefined && { actor: entry.actor }),
+      ...(entry?.requestId !== undefined && { requestId: entry.requestId }),
+      ...(can.write && { idempotencyKey }),
+      ...(args !== undefined && { args }),
+      ...(view.status === 'held' && this.#options.heldSteps.said(id, step, can)),
     };
   }
 
@@ -510,20 +574,6 @@ function nowOf({ snapshot, unmovedForMs, heldForMs, claim }: RunView): number {
 /** Names a claim without its token, which could settle it. */
 export function stepId({ token }: ClaimView): string {
   return runDigest(token);
-}
-
-function stepOf(claim: ClaimView, now: number, { write }: Abilities): StepNow {
-  const { tool, since, until, live, entry, idempotencyKey } = claim;
-  const left = until === undefined ? undefined : Math.max(0, live ? until - now : now - until);
-  return {
-    id: stepId(claim),
-    tool,
-    ...(since !== undefined && { sinceMs: Math.max(0, now - since) }),
-    ...(left !== undefined && (live ? { leaseLeftMs: left } : { overdueMs: left })),
-    ...(entry?.actor !== undefined && { actor: entry.actor }),
-    ...(entry?.requestId !== undefined && { requestId: entry.requestId }),
-    ...(write && { idempotencyKey }),
-  };
 }
 
 function refusalOf({ refusal, says }: Pick<ExplainedTool, 'refusal' | 'says'>): Refusal {

@@ -5,8 +5,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { runDigest } from 'mcp-interlock';
 import { Access, assertSameSite, type Visitor } from './access.ts';
-import type { Done, Found, Overview } from './api.ts';
+import type { Done, Found, Overview, ResolvedMany, ResolvedOne } from './api.ts';
 import { Assets } from './assets.ts';
+import { HeldSteps } from './held-step.ts';
 import {
   HttpFailure,
   type HttpRequest,
@@ -65,12 +66,13 @@ class Site {
   readonly #assets = new Assets();
   readonly #onError: (error: unknown) => void;
 
-  constructor({ runs, authorize, secret, share, now, ...config }: InspectorConfig) {
+  constructor({ runs, authorize, secret, share, amount, look, now, ...config }: InspectorConfig) {
     const { stuckAfterMs, onError, pollMs } = config;
     const seal = new Seal(secret);
+    const heldSteps = new HeldSteps({ amount, look, onError });
     this.#basePath = config.basePath;
     this.#workflows = runs.map(
-      (each) => new Inspected(each, { seal, share, stuckAfterMs, onError }),
+      (each) => new Inspected(each, { seal, share, heldSteps, stuckAfterMs, onError }),
     );
     this.#access = new Access(authorize, { seal, now, onError });
     this.#live = new Live(this.#workflows, { pollMs, onError });
@@ -175,6 +177,15 @@ class Site {
       const found: Found = { id: workflow.idOf(await workflow.find(key, visitor.can)) };
       return answer(found);
     }
+    if (path.length === 1 && what === 'search')
+      return answer(
+        await workflow.search(parseRequest.search(await this.#bodyOf(asked)), visitor.can),
+      );
+    if (path.length === 1 && what === 'resolve') {
+      const body = await this.#bodyOf(asked);
+      assertMayWrite(visitor);
+      return answer(await this.#resolveMany(workflow, body, visitor.actor));
+    }
     if (path.length === 1 && what !== undefined && Object.hasOwn(CALLS_DEEDS, what)) {
       const body = await this.#bodyOf(asked);
       assertMayWrite(visitor);
@@ -203,6 +214,26 @@ class Site {
     const done = await workflow.done(() => deed(workflow, run, body, visitor.actor));
     this.#live.nudge();
     answer(done);
+  }
+
+  /** One after the other, each as if it were resolved alone: none undoes or stops another. */
+  async #resolveMany(workflow: Inspected, body: unknown, actor: string): Promise<ResolvedMany> {
+    const { runs, ...said } = parseRequest.resolveMany(body);
+    const results: ResolvedOne[] = [];
+    for (const { id, step } of runs) {
+      try {
+        const run = workflow.runOf(id);
+        const { state } = await workflow.done(() =>
+          resolveHeld(workflow, run, { ...said, step, actor }),
+        );
+        results.push({ id, ...(state !== undefined && { state }) });
+      } catch (error) {
+        const { code, message } = error instanceof HttpFailure ? error : this.#fault(error);
+        results.push({ id, error: { code, message } });
+      }
+    }
+    this.#live.nudge();
+    return { results };
   }
 
   /** The body of a POST that the page itself sent. */
@@ -249,17 +280,8 @@ const CONFLICTS: Readonly<Record<string, string>> = {
 
 /** What may be done to a run. */
 const DEEDS: Readonly<Record<string, Deed>> = {
-  async resolve(workflow, run, body, actor) {
-    const { outcome, step, ...said } = parseRequest.resolve(body);
-    const { claim, status } = await workflow.viewOf(run);
-    if (claim === undefined || status !== 'held' || stepId(claim) !== step)
-      throw conflict(status === 'running' ? 'running' : 'not-held');
-    if (said.event !== undefined) await workflow.assertEvent(run, said.event);
-    const { token } = claim;
-    const resolved = await workflow.runs.resolve(run, outcome, { ...said, actor, token });
-    if (!resolved.resolved) throw conflict(resolved.reason);
-    return { done: true, state: resolved.state };
-  },
+  resolve: (workflow, run, body, actor) =>
+    resolveHeld(workflow, run, { ...parseRequest.resolve(body), actor }),
   async send(workflow, run, body, actor) {
     const { event, payload, version } = parseRequest.send(body);
     await assertVersion(workflow, run, version);
@@ -294,6 +316,23 @@ const DEEDS: Readonly<Record<string, Deed>> = {
     return { done: true };
   },
 };
+
+type SaidOutcome = ReturnType<typeof parseRequest.resolve> & { readonly actor: string };
+
+async function resolveHeld(
+  workflow: Inspected,
+  run: string,
+  { outcome, step, ...said }: SaidOutcome,
+): Promise<Done> {
+  const { claim, status } = await workflow.viewOf(run);
+  if (claim === undefined || status !== 'held' || stepId(claim) !== step)
+    throw conflict(status === 'running' ? 'running' : 'not-held');
+  if (said.event !== undefined) await workflow.assertEvent(run, said.event);
+  const { token } = claim;
+  const resolved = await workflow.runs.resolve(run, outcome, { ...said, token });
+  if (!resolved.resolved) throw conflict(resolved.reason);
+  return { done: true, state: resolved.state };
+}
 
 /** A person acts on what they saw. */
 async function assertVersion(workflow: Inspected, run: string, version: number): Promise<void> {

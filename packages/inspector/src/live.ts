@@ -7,7 +7,14 @@ import { randomBytes } from 'node:crypto';
 import diagnosticsChannel from 'node:diagnostics_channel';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { EVENT_CHANNEL, type InterlockEvent, runDigest } from 'mcp-interlock';
-import type { LiveEvent, LiveEvents, RunChanged, StoppedChanged, WorkflowSummary } from './api.ts';
+import type {
+  LiveEvent,
+  LiveEvents,
+  ResolvedBy,
+  RunChanged,
+  StoppedChanged,
+  WorkflowSummary,
+} from './api.ts';
 import { HttpFailure } from './http.ts';
 import { COUNTS_MAX_AGE_MS, type Inspected } from './inspected.ts';
 
@@ -40,6 +47,10 @@ const FLUSH_MS = 100;
 const MOST_RUNS_A_FLUSH = 200;
 /** A client that reads no more than this behind is cut off, and gets all anew. */
 const MOST_UNREAD_BYTES = 256 * 1024;
+/** Of so many runs that are held no more, each look asks who resolved them. */
+const MOST_RESOLVED_A_LOOK = 20;
+/** What happened here comes again from the store at once, if at all. */
+const HEARD_MS = 5_000;
 const KEEP_ALIVE_MS = 15_000;
 const RETRY_MS = 2_000;
 
@@ -55,6 +66,10 @@ export class Live {
   readonly #stopped = new Map<string, StoppedChanged>();
   /** The newest entry of each run that is looked at, by its workflow and key. */
   readonly #newest = new Map<string, number>();
+  /** The held steps of each workflow, by its key: the run's key and the step's id. */
+  readonly #held = new Map<string, ReadonlyMap<string, string>>();
+  /** When this process was told that a run was resolved. */
+  readonly #heardResolved = new Map<string, number>();
   #told: Told[] = [];
   #number = 0;
   /** While the page has a visitor, events are numbered without a gap. */
@@ -140,6 +155,8 @@ export class Live {
     this.#counted.clear();
     this.#stopped.clear();
     this.#newest.clear();
+    this.#held.clear();
+    this.#heardResolved.clear();
   }
 
   async #keepAlive(watcher: Watcher): Promise<void> {
@@ -171,7 +188,10 @@ export class Live {
       ...changeOf(workflow, event.runKey, what),
       ...(state !== undefined && { state, active: workflow.active(state) }),
       ...(tool !== undefined && { tool }),
+      ...(before?.resolved && { resolved: before.resolved }),
+      ...(event.type === 'run.resolved' && { resolved: resolvedOf(event) }),
     });
+    if (event.type === 'run.resolved') this.#heardResolved.set(place, performance.now());
     this.#flush ??= setTimeout(() => this.#tellHappened(), FLUSH_MS).unref();
   };
 
@@ -200,6 +220,7 @@ export class Live {
         const [isFirst, isChanged] = [before === undefined, before?.text !== text];
         this.#counted.set(workflow.key, { text, of: summary });
         if (isChanged) this.#tell('workflow', { workflow: summary }, { workflow: workflow.key });
+        if (isChanged) await this.#lookAtHeld(workflow, summary.counts?.held, isOver);
         await this.#lookAtRuns(workflow, isChanged && !isFirst, isOver);
       }),
     ]).catch(this.#onError);
@@ -217,6 +238,31 @@ export class Live {
     if (JSON.stringify(before) === JSON.stringify(change)) return;
     this.#stopped.set(workflow.key, change);
     this.#tell('stopped', change, { workflow: undefined });
+  }
+
+  /** Where another process has resolved a run, its trail says who did. */
+  async #lookAtHeld(
+    workflow: Inspected,
+    count: number | undefined,
+    isOver: () => boolean,
+  ): Promise<void> {
+    const before = this.#held.get(workflow.key) ?? new Map<string, string>();
+    if (count === undefined || (count === 0 && before.size === 0)) return;
+    const held = count === 0 ? new Map<string, string>() : await workflow.heldSteps();
+    if (isOver()) return;
+    this.#held.set(workflow.key, held);
+    const gone = [...before].filter(([run, step]) => held.get(run) !== step);
+    for (const [place, at] of this.#heardResolved)
+      if (performance.now() - at > HEARD_MS) this.#heardResolved.delete(place);
+    for (const [run] of gone.slice(0, MOST_RESOLVED_A_LOOK)) {
+      if (this.#heardResolved.has(placeOf(workflow, run))) continue;
+      const resolved = await workflow.resolvedBy(run);
+      if (isOver()) return;
+      // Its call may have ended by itself, and what is full at 200 may have pushed it out.
+      if (resolved === undefined || this.#heardResolved.has(placeOf(workflow, run))) continue;
+      const change = { ...changeOf(workflow, run, 'changed'), resolved };
+      this.#tell('run', change, { workflow: workflow.key });
+    }
   }
 
   /**
@@ -295,6 +341,14 @@ function placeOf({ key }: Inspected, run: string): string {
 
 function changeOf(workflow: Inspected, run: string, what: RunChanged['what']): RunChanged {
   return { workflow: workflow.key, id: workflow.idOf(run), digest: runDigest(run), what };
+}
+
+function resolvedOf({
+  tool,
+  outcome,
+  actor,
+}: Extract<InterlockEvent, { type: 'run.resolved' }>): ResolvedBy {
+  return { tool, outcome, ...(actor !== undefined && { actor }) };
 }
 
 function whatOf({ type }: InterlockEvent): RunChanged['what'] | undefined {

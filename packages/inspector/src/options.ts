@@ -1,6 +1,7 @@
 /** The options of `inspector()`, checked. Hides what each may be, and its default. */
 import { InterlockError, type Runs } from 'mcp-interlock';
 import type { Authorizes } from './access.ts';
+import type { AmountOf, LookAt } from './held-step.ts';
 import type { Share } from './inspected.ts';
 
 /** Options of `inspector()`. */
@@ -29,6 +30,17 @@ export interface InspectorOptions {
    * What may be seen of a run's shared data: it returns them, or a part of them. Default: nothing.
    */
   readonly share?: Share | undefined;
+  /**
+   * How much a held step is about, such as `'120.00 EUR'`: operators tell held runs apart by it.
+   * Default: the argument `amount` or `total`, with `currency`, as `trail.args` lets them through.
+   */
+  readonly amount?: AmountOf | undefined;
+  /**
+   * Where an operator looks up what a held step came to, such as the payment's page at its
+   * provider: an `http` or `https` URL. Only visitors with `write` get the link. If it throws or
+   * returns anything else, there is no link, and `onError` is told. Default: no link.
+   */
+  readonly look?: LookAt | undefined;
   /** A run counts as stuck that has not moved for so long, in milliseconds. Default 15 minutes. */
   readonly stuckAfterMs?: number | undefined;
   /**
@@ -77,6 +89,8 @@ const CHECKS: Readonly<Record<keyof InspectorOptions, Check>> = {
       (typeof value === 'string' || value instanceof Uint8Array) && value.length >= LEAST_SECRET,
   ],
   share: FUNCTION,
+  amount: FUNCTION,
+  look: FUNCTION,
   stuckAfterMs: POSITIVE,
   pollMs: POSITIVE,
   now: FUNCTION,

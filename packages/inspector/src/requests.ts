@@ -3,6 +3,10 @@ import * as z from 'zod/mini';
 import type { Json } from './api.ts';
 import { HttpFailure } from './http.ts';
 import type { ListedQuery } from './inspected.ts';
+import type { SearchedQuery } from './search.ts';
+
+/** So many held runs are resolved with one request. */
+const MOST_AT_ONCE = 50;
 
 /** Longer names are no names of ours. */
 const name = z.string().check(z.minLength(1), z.maxLength(4_096));
@@ -25,6 +29,22 @@ const freeze = z.strictObject({ note });
 const freezeCalls = z.strictObject({ note, tool: z.optional(name) });
 const unfreezeCalls = z.strictObject({ note, tool: z.optional(name), at: z.number() });
 const find = z.strictObject({ key: name });
+const id = z.string().check(z.minLength(1), z.maxLength(8_192));
+const resolveMany = z.strictObject({
+  outcome,
+  note,
+  runs: z
+    .array(z.strictObject({ id, step: name }))
+    .check(z.minLength(1), z.maxLength(MOST_AT_ONCE))
+    .check(z.refine((runs) => new Set(runs.map((run) => run.id)).size === runs.length)),
+});
+const search = z
+  .strictObject({
+    text: z.optional(z.string().check(z.trim(), z.minLength(1), z.maxLength(500))),
+    withinMs: z.optional(z.int().check(z.minimum(1))),
+    after: z.optional(id),
+  })
+  .check(z.refine(({ text, withinMs }) => text !== undefined || withinMs !== undefined));
 const whatIf = z.strictObject({
   from: z.optional(
     z.union([
@@ -69,6 +89,8 @@ export const parseRequest = {
   freezeCalls: (body: unknown) => parsed(freezeCalls, body),
   unfreezeCalls: (body: unknown) => parsed(unfreezeCalls, body),
   find: (body: unknown) => parsed(find, body),
+  search: (body: unknown): SearchedQuery => parsed(search, body),
+  resolveMany: (body: unknown) => parsed(resolveMany, body),
   whatIf: (body: unknown) => parsed(whatIf, body),
   list: (query: URLSearchParams): ListedQuery => parsed(list, tableOf(query)),
   trail: (query: URLSearchParams) => parsed(trail, tableOf(query)),

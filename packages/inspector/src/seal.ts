@@ -12,7 +12,7 @@ import {
 } from 'node:crypto';
 
 /** What a sealed text is for: one that was made for something else does not open. */
-export type Purpose = 'run' | 'page' | 'position';
+export type Purpose = 'run' | 'page' | 'search' | 'position';
 
 const CIPHER = 'aes-256-gcm';
 const IV_BYTES = 12;

@@ -18,6 +18,7 @@ import { toolServer } from '../../../test/helpers/tool-server.ts';
 import type {
   Failure,
   Found,
+  Json,
   LiveEvent,
   LiveEvents,
   RunDetail,
@@ -160,20 +161,22 @@ export async function put(store: AtomicStateStore, run: string, state: string): 
   const how = { states: undefined, create: {}, leaseMs: 60_000 };
   await store.claim({ ...key, ...how, step, initial });
   const trail = { from: 'empty', to: state, event: 'ADD_ITEM', tool: step.tool } as const;
-  await store.commit({ ...key, snapshot: { state, context: { card: '4111' } }, trail });
+  const ended = state === 'confirmed';
+  await store.commit({ ...key, snapshot: { state, context: { card: '4111' } }, trail, ended });
 }
 
 /** Leaves a call behind, as a process does that is killed; resolves once its lease is over. */
-export async function hold(store: AtomicStateStore, run: string, tool = 'cart_pay') {
+export async function hold(store: AtomicStateStore, run: string, tool = 'cart_pay', args?: Json) {
   await store.claim({
     run,
     workflow: 'checkout',
     token: randomUUID(),
     ttlMs: HOUR,
     leaseMs: 1,
+    create: {},
     states: undefined,
     step: { tool, digest: 'd', uncertain: 'hold' },
-    entry: { tool, actor: 'ann', requestId: 7 },
+    entry: { tool, actor: 'ann', requestId: 7, ...(args !== undefined && { args }) },
     initial: { state: 'empty', updatedAt: 0 },
   });
   const workflow = 'checkout';
