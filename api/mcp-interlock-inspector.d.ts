@@ -6,6 +6,8 @@ export interface Abilities {
     readonly keys: boolean;
 }
 
+export type AmountOf = (step: HeldStep) => string | undefined;
+
 export interface Authorization {
     readonly read: true;
     readonly write?: boolean | undefined;
@@ -62,6 +64,17 @@ export interface FreezeRequest {
     readonly note: string;
 }
 
+export interface HeldStep {
+    readonly workflow: string;
+    readonly run: string;
+    readonly tool: string;
+    readonly idempotencyKey: string;
+    readonly args: Json | undefined;
+    readonly actor: string | undefined;
+    readonly requestId: string | number | undefined;
+    readonly since: number | undefined;
+}
+
 export interface Hello {
     readonly resumed: boolean;
     readonly delayMs: number;
@@ -78,6 +91,8 @@ export interface InspectorOptions {
     readonly basePath?: string | undefined;
     readonly secret?: string | Uint8Array | undefined;
     readonly share?: Share | undefined;
+    readonly amount?: AmountOf | undefined;
+    readonly look?: LookAt | undefined;
     readonly stuckAfterMs?: number | undefined;
     readonly pollMs?: number | undefined;
     readonly now?: (() => number) | undefined;
@@ -97,6 +112,8 @@ export interface LiveEvents {
     readonly run: RunChanged;
     readonly bye: Bye;
 }
+
+export type LookAt = (step: HeldStep) => string | URL | undefined;
 
 export interface ObservedHour {
     readonly from: number;
@@ -141,12 +158,37 @@ export interface ResolutionChoice {
     readonly leadsTo?: string;
 }
 
+export interface ResolveManyRequest {
+    readonly outcome: 'succeeded' | 'failed';
+    readonly note: string;
+    readonly runs: readonly {
+        readonly id: string;
+        readonly step: string;
+    }[];
+}
+
 export interface ResolveRequest {
     readonly outcome: 'succeeded' | 'failed';
     readonly step: string;
     readonly event?: string;
     readonly note?: string;
     readonly payload?: Json;
+}
+
+export interface ResolvedBy {
+    readonly tool: string;
+    readonly outcome: 'succeeded' | 'failed';
+    readonly actor?: string;
+}
+
+export interface ResolvedMany {
+    readonly results: readonly ResolvedOne[];
+}
+
+export interface ResolvedOne {
+    readonly id: string;
+    readonly state?: string;
+    readonly error?: Failure['error'];
 }
 
 export interface RestartRequest {
@@ -161,6 +203,7 @@ export interface RunChanged {
     readonly state?: string;
     readonly active?: readonly string[];
     readonly tool?: string;
+    readonly resolved?: ResolvedBy;
 }
 
 export interface RunDetail extends RunSummary, Standing {
@@ -205,6 +248,19 @@ export interface RunSummary {
     readonly step?: StepNow;
     readonly sessionEnded?: true;
     readonly fault?: string;
+}
+
+export interface SearchPage {
+    readonly runs: readonly RunSummary[];
+    readonly looked: number;
+    readonly unreached: readonly string[];
+    readonly next?: string;
+}
+
+export interface SearchRequest {
+    readonly text?: string;
+    readonly withinMs?: number;
+    readonly after?: string;
 }
 
 export interface SendRequest {
@@ -255,6 +311,9 @@ export interface StepNow {
     readonly actor?: string;
     readonly requestId?: string | number;
     readonly idempotencyKey?: string;
+    readonly args?: Json;
+    readonly amount?: string;
+    readonly look?: string;
 }
 
 export interface StoppedCalls {

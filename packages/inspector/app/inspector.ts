@@ -8,10 +8,12 @@ import type {
   Done,
   Found,
   Overview,
+  ResolvedMany,
   RunChanged,
   RunDetail,
   RunPage,
   RunSummary,
+  SearchPage,
   SessionInfo,
   TrailItem,
   TrailPage,
@@ -21,7 +23,14 @@ import type {
 import { type Hearing, RequestFailed, Server, Stream, wordsOf } from './server.ts';
 import { WhatIfWalk } from './walk.ts';
 
-export type ListKind = 'held' | 'stuck' | 'open';
+export type ListKind = 'held' | 'stuck' | 'open' | 'found';
+
+/** What is looked for: both must fit. */
+export interface Search {
+  readonly text: string;
+  /** Only runs of so many milliseconds. */
+  readonly withinMs: number | undefined;
+}
 
 /** An answer, and when it came: durations in it are counted from then. */
 export interface Seen<T> {
@@ -35,6 +44,10 @@ export interface RunList {
   readonly kind: ListKind;
   /** Only runs in this state. */
   readonly state: string | undefined;
+  /** Of found runs: what was looked for. */
+  readonly search: Search | undefined;
+  /** What the search did not reach, in sentences. */
+  readonly unreached: readonly string[];
   readonly rows: readonly Seen<RunSummary>[];
   readonly next: string | undefined;
   readonly isLoading: boolean;
@@ -71,6 +84,8 @@ export class Inspector {
   /** The run that was picked, from the moment when it was. */
   readonly picked = signal<string | undefined>(undefined);
   readonly run = signal<Seen<RunDetail> | undefined>(undefined);
+  /** The held runs that are resolved together, with the step of each that was looked at. */
+  readonly chosen = signal<ReadonlyMap<string, string>>(new Map());
   readonly runError = signal<string | undefined>(undefined);
   /** Older entries than those that came with the run. */
   readonly olderTrail = signal<TrailPage | undefined>(undefined);
@@ -152,11 +167,52 @@ export class Inspector {
     location.hash = `#/${encodeURIComponent(key)}${run}`;
   }
 
-  /** Picks the run that has this key. */
+  /** Picks the run that has this key or digest. */
   async find(key: string): Promise<void> {
     await this.#told(async () => {
       const { id } = await this.#server.post<Found>(this.#path('find'), { key });
       this.chooseRun(id);
+    });
+  }
+
+  /** Shows the runs that fit, and picks the only one. */
+  async search(search: Search): Promise<void> {
+    if (this.workflow.value === undefined) return;
+    this.chosen.value = new Map();
+    this.list.value = { ...emptyList('found'), search };
+    await this.#loadRows();
+    const { kind, rows, next } = this.list.value;
+    const [only] = rows;
+    if (kind === 'found' && rows.length === 1 && next === undefined && only !== undefined)
+      this.chooseRun(only.value.id);
+  }
+
+  /** Takes a held run among those that are resolved together, or out of them. */
+  toggle({ id, status, step }: RunSummary): void {
+    const chosen = new Map(this.chosen.value);
+    if (!chosen.delete(id) && status === 'held' && step !== undefined) chosen.set(id, step.id);
+    this.chosen.value = chosen;
+  }
+
+  /** Resolves all chosen runs with one note. Those that it could not resolve stay chosen. */
+  async resolveChosen(outcome: 'succeeded' | 'failed', note: string): Promise<boolean> {
+    return this.#told(async () => {
+      const runs = [...this.chosen.value].map(([id, step]) => ({ id, step }));
+      const body = { outcome, note, runs };
+      const { results } = await this.#server.post<ResolvedMany>(this.#path('resolve'), body);
+      const failed = results.flatMap(({ id, error }) =>
+        error === undefined ? [] : [{ id, error }],
+      );
+      const left = new Set(failed.map(({ id }) => id));
+      this.chosen.value = new Map([...this.chosen.value].filter(([id]) => left.has(id)));
+      const done = `${results.length - failed.length} of ${results.length} resolved as ${outcome}.`;
+      const [first] = failed;
+      this.notice.value =
+        first === undefined
+          ? { kind: 'done', text: done }
+          : { kind: 'error', text: `${done} ${first.error.message}` };
+      this.#renewRun.call();
+      this.#renewList.call();
     });
   }
 
@@ -169,6 +225,7 @@ export class Inspector {
     batch(() => {
       this.workflow.value = detail;
       this.list.value = emptyList(kind);
+      this.chosen.value = new Map();
       this.picked.value = undefined;
       this.run.value = undefined;
       this.walk.leave();
@@ -184,6 +241,7 @@ export class Inspector {
   /** Shows other runs in the list. */
   chooseList(kind: ListKind, state?: string): void {
     if (this.workflow.value === undefined) return;
+    this.chosen.value = new Map();
     this.list.value = emptyList(kind, state);
     void this.#loadRows();
   }
@@ -201,7 +259,7 @@ export class Inspector {
     try {
       const page = await this.#page(PAGE, next);
       if (asked !== this.#asked.list) return;
-      this.list.value = this.#withRows([...rows, ...page.rows], page.next);
+      this.list.value = this.#withRows([...rows, ...page.rows], page);
     } catch (error) {
       if (asked !== this.#asked.list) return;
       this.list.value = { ...this.list.value, isLoading: false, error: wordsOf(error) };
@@ -212,27 +270,32 @@ export class Inspector {
   async #renewRows(): Promise<void> {
     const { rows, isLoading } = this.list.value;
     if (isLoading || rows.length > MOST_RENEWED) return;
+    // A search that was scrolled is a walk through the store: it is not begun again.
+    if (this.list.value.kind === 'found' && rows.length >= PAGE) return;
     const asked = ++this.#asked.list;
     try {
       const page = await this.#page(Math.max(PAGE, Math.min(MOST_RENEWED, rows.length)));
-      if (asked === this.#asked.list) this.list.value = this.#withRows(page.rows, page.next);
+      if (asked === this.#asked.list) this.list.value = this.#withRows(page.rows, page);
     } catch {
       // The next event, or the next connection, tries again.
     }
   }
 
-  #withRows(rows: readonly Seen<RunSummary>[], next: string | undefined): RunList {
+  #withRows(rows: readonly Seen<RunSummary>[], { next, unreached }: LoadedPage): RunList {
     // A run that moved between two pages may be on both.
     const unique = new Map(rows.map((row) => [row.value.id, row]));
-    const { kind, state } = this.list.value;
-    return { kind, state, rows: [...unique.values()], next, isLoading: false, error: undefined };
+    const loaded = { rows: [...unique.values()], next, unreached };
+    return { ...this.list.value, ...loaded, isLoading: false, error: undefined };
   }
 
-  async #page(
-    limit: number,
-    after?: string,
-  ): Promise<{ rows: readonly Seen<RunSummary>[]; next: string | undefined }> {
-    const { kind, state } = this.list.value;
+  async #page(limit: number, after?: string): Promise<LoadedPage> {
+    const { kind, state, search } = this.list.value;
+    if (search !== undefined) {
+      const { text, withinMs } = search;
+      const body = { ...(text !== '' && { text }), withinMs, after };
+      const found = await this.#server.post<SearchPage>(this.#path('search'), body);
+      return { rows: seen(found.runs), next: found.next, unreached: found.unreached };
+    }
     const { runs, next } = await this.#server.get<RunPage>(this.#path('runs'), {
       list: kind === 'held' ? 'held' : 'open',
       state,
@@ -240,8 +303,7 @@ export class Inspector {
       limit,
       after,
     });
-    const at = performance.now();
-    return { rows: runs.map((value) => ({ value, at })), next };
+    return { rows: seen(runs), next, unreached: [] };
   }
 
   async #loadRun(): Promise<void> {
@@ -361,7 +423,12 @@ export class Inspector {
     this.#renewList.call();
   }
 
-  #onRun({ workflow, id, state, active }: RunChanged): void {
+  #onRun({ workflow, id, state, active, digest, resolved }: RunChanged): void {
+    if (resolved !== undefined && resolved.actor !== this.session.value?.actor) {
+      const { tool, outcome, actor = 'Another process' } = resolved;
+      const text = `${actor} resolved ${tool} of run ${digest} as ${outcome}.`;
+      this.notice.value = { kind: 'done', text };
+    }
     if (workflow !== this.workflow.value?.key) return;
     if (id === this.picked.value) this.#renewRun.call();
     const list = this.list.value;
@@ -377,7 +444,15 @@ export class Inspector {
 }
 
 function emptyList(kind: ListKind, state?: string): RunList {
-  return { kind, state, rows: [], next: undefined, isLoading: true, error: undefined };
+  const search = { search: undefined, unreached: [] };
+  return { kind, state, ...search, rows: [], next: undefined, isLoading: true, error: undefined };
+}
+
+type LoadedPage = Pick<RunList, 'rows' | 'next' | 'unreached'>;
+
+function seen(runs: readonly RunSummary[]): readonly Seen<RunSummary>[] {
+  const at = performance.now();
+  return runs.map((value) => ({ value, at }));
 }
 
 function isRefused(error: unknown): boolean {

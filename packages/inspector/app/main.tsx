@@ -22,6 +22,15 @@ function Page({ inspector }: { readonly inspector: Inspector }): JSX.Element {
   useEffect(() => {
     if (run !== undefined) view.value = 'panel';
   }, [run]);
+  const held = inspector.workflows.value.reduce((all, each) => all + (each.counts?.held ?? 0), 0);
+  useEffect(() => {
+    document.title = held > 0 ? `(${held} held) Interlock inspector` : 'Interlock inspector';
+  }, [held]);
+  useEffect(() => {
+    const onKeyDown = (event: KeyboardEvent): void => onPageKey(event, inspector);
+    addEventListener('keydown', onKeyDown);
+    return () => removeEventListener('keydown', onKeyDown);
+  }, [inspector]);
   return (
     <>
       <button type="button" class="skip" onClick={skip}>
@@ -76,6 +85,32 @@ const VIEWS = [
   { title: 'Run', shown: 'panel', inside: 'run' },
   { title: 'What if', shown: 'panel', inside: 'what-if' },
 ] as const;
+
+/** `/` searches, `j` and `k` go through the list, Esc leaves a run. Enter is the list's own. */
+function onPageKey(event: KeyboardEvent, inspector: Inspector): void {
+  const { key, target, defaultPrevented } = event;
+  if (defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+  const isTyping = target instanceof Element && target.closest('input, select, textarea, dialog');
+  if (isTyping) return;
+  const rows = document.querySelector<HTMLElement>('.rows');
+  if (key === '/') {
+    event.preventDefault();
+    inspectRuns();
+    document.getElementById('search')?.focus();
+  } else if (key === 'Escape' && inspector.picked.value !== undefined) {
+    inspector.chooseRun(undefined);
+    inspectRuns();
+    rows?.focus();
+  } else if ((key === 'j' || key === 'k') && rows !== null && target !== rows) {
+    inspectRuns();
+    rows.focus();
+    rows.dispatchEvent(new KeyboardEvent('keydown', { key, cancelable: true }));
+  }
+}
+
+function inspectRuns(): void {
+  view.value = 'runs';
+}
 
 function skip(): void {
   view.value = 'panel';

@@ -7,7 +7,7 @@ import type { Inspector, Seen } from './inspector.ts';
 import { Badge, Icon, type IconName, SharedData } from './parts.tsx';
 import { Tools } from './standing.tsx';
 import { AskedButton } from './stops.tsx';
-import { atTime, inWords } from './words.ts';
+import { atTime, inWords, many } from './words.ts';
 
 /** Milliseconds since the answer came. */
 function usePassed(inspector: Inspector, at: number): number {
@@ -204,7 +204,7 @@ function RunningStep({ inspector, run, step }: StepProps): JSX.Element {
 
 function HeldStep({ inspector, run, step }: StepProps): JSX.Element {
   const passed = usePassed(inspector, run.at);
-  const { sinceMs, overdueMs, actor, requestId, idempotencyKey } = step;
+  const { sinceMs, overdueMs, actor, requestId, idempotencyKey, amount, args, look } = step;
   return (
     <>
       <p class="call">
@@ -214,6 +214,16 @@ function HeldStep({ inspector, run, step }: StepProps): JSX.Element {
         </span>
       </p>
       <dl>
+        {amount !== undefined && (
+          <Fact name="amount">
+            <strong>{amount}</strong>
+          </Fact>
+        )}
+        {args !== undefined && (
+          <Fact name="arguments">
+            <code class="args">{typeof args === 'string' ? args : JSON.stringify(args)}</code>
+          </Fact>
+        )}
         {sinceMs !== undefined && <Fact name="called">{inWords(sinceMs + passed)} ago</Fact>}
         {overdueMs !== undefined && (
           <Fact name="waits for a person">for {inWords(overdueMs + passed)}</Fact>
@@ -223,6 +233,13 @@ function HeldStep({ inspector, run, step }: StepProps): JSX.Element {
         {idempotencyKey !== undefined && (
           <Fact name="idempotency key">
             <Copied text={idempotencyKey} />
+          </Fact>
+        )}
+        {look !== undefined && (
+          <Fact name="look it up">
+            <a href={look} target="_blank" rel="noopener noreferrer">
+              {new URL(look).host}
+            </a>
           </Fact>
         )}
       </dl>
@@ -405,9 +422,15 @@ function Trail({
   return (
     <>
       <ol class="trail">
-        {entries.map((entry) => (
-          <Entry key={entry.seq} inspector={inspector} entry={entry} now={now} />
-        ))}
+        {foldedRefusals(entries).map(([entry, ...more]) => {
+          const older = entries[entries.indexOf(more.at(-1) ?? entry) + 1];
+          const shown = { inspector, now, older };
+          return more.length === 0 ? (
+            <Entry key={entry.seq} {...shown} entry={entry} />
+          ) : (
+            <Refusals key={entry.seq} {...shown} refused={[entry, ...more]} />
+          );
+        })}
       </ol>
       {before !== undefined && (
         <button type="button" onClick={() => void inspector.loadOlder()}>
@@ -418,13 +441,68 @@ function Trail({
   );
 }
 
+type Together = readonly [TrailItem, ...TrailItem[]];
+
+/** Three and more refusals in a row are one line: what moved the run should be in sight. */
+function foldedRefusals(entries: readonly TrailItem[]): readonly Together[] {
+  const groups: (readonly [TrailItem, ...TrailItem[]])[] = [];
+  let refused: TrailItem[] = [];
+  const end = (): void => {
+    const [first, ...more] = refused;
+    if (first !== undefined && more.length >= 2) groups.push([first, ...more]);
+    else groups.push(...refused.map((entry): Together => [entry]));
+    refused = [];
+  };
+  for (const entry of entries) {
+    if (entry.outcome === 'refused') refused.push(entry);
+    else {
+      end();
+      groups.push([entry]);
+    }
+  }
+  end();
+  return groups;
+}
+
+interface RefusalsProps extends Omit<EntryProps, 'entry'> {
+  readonly refused: Together;
+}
+
+function Refusals({ refused, ...shown }: RefusalsProps): JSX.Element {
+  const tools = [...new Set(refused.map(({ tool }) => tool))].join(', ');
+  return (
+    <li class="plain">
+      <span class="sign-of">
+        <Icon name="hidden" />
+      </span>
+      <details>
+        <summary>
+          {many(refused.length, 'refusal')} of <code>{tools}</code>
+        </summary>
+        <ol class="trail">
+          {refused.map((entry, at) => (
+            <Entry
+              key={entry.seq}
+              {...shown}
+              entry={entry}
+              older={refused[at + 1] ?? shown.older}
+            />
+          ))}
+        </ol>
+      </details>
+    </li>
+  );
+}
+
 interface EntryProps {
   readonly inspector: Inspector;
   readonly entry: TrailItem;
+  /** What happened before it. */
+  readonly older: TrailItem | undefined;
   readonly now: number;
 }
 
-function Entry({ inspector, entry, now }: EntryProps): JSX.Element {
+function Entry({ inspector, entry, older, now }: EntryProps): JSX.Element {
   const [icon, tone] =
     entry.outcome === undefined ? (['event', 'plain'] as const) : SIGNS[entry.outcome];
   const { tool, event, from, to, attempt, kind } = entry;
@@ -436,11 +514,16 @@ function Entry({ inspector, entry, now }: EntryProps): JSX.Element {
       <div>
         <p class="line">
           <code title={tool ?? event ?? undefined}>{tool ?? event ?? kind ?? 'moved'}</code>
+          {older !== undefined && entry.at - older.at >= 1000 && (
+            <span class="after">{inWords(entry.at - older.at)} later</span>
+          )}
           <time dateTime={new Date(entry.at).toISOString()}>{atTime(entry.at, now)}</time>
         </p>
-        <p class="says">{entry.says}</p>
-        {to !== undefined && to !== from && (
-          <p class="leads" title={`${from} → ${to}`}>
+        {to === undefined || to === from ? (
+          <p class="says">{entry.says}</p>
+        ) : (
+          <p class="leads" title={entry.says}>
+            {entry.outcome !== undefined && `${entry.outcome.replace('_', ' ')}: `}
             {inspector.placeOf({ state: from, active: entry.fromActive })} →{' '}
             {inspector.placeOf({ state: to, active: entry.toActive ?? [] })}
           </p>

@@ -3,10 +3,10 @@ import { useComputed } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import type { RunSummary } from '../src/api.ts';
-import type { Inspector, ListKind, RunList, Seen } from './inspector.ts';
+import type { Inspector, ListKind, RunList, Search, Seen } from './inspector.ts';
 import { Observed } from './observed.tsx';
 import { Badge, Icon } from './parts.tsx';
-import { counted, countedShort, inWords, keyInWords } from './words.ts';
+import { counted, countedShort, inWords, keyInWords, many } from './words.ts';
 
 const ROW = 58;
 /** Long names often differ in their ends alone, so as many characters are never cut off. */
@@ -16,7 +16,7 @@ const SPARE = 6;
 
 export function Runs({ inspector }: { readonly inspector: Inspector }): JSX.Element {
   const { list, counts, workflow } = inspector;
-  const { kind, state } = list.value;
+  const { kind, state, search, unreached } = list.value;
   const { held = 0, stuck = 0, runs = 0, stuckAfterMs } = counts.value ?? {};
   const kinds: readonly (readonly [ListKind, string, number, string])[] = [
     [
@@ -52,7 +52,7 @@ export function Runs({ inspector }: { readonly inspector: Inspector }): JSX.Elem
       </div>
       <div class="filter">
         {state === undefined ? (
-          <FindRun inspector={inspector} />
+          <SearchRuns inspector={inspector} search={search} />
         ) : (
           <button type="button" class="chip" onClick={() => inspector.chooseList(kind)}>
             <span>
@@ -63,7 +63,7 @@ export function Runs({ inspector }: { readonly inspector: Inspector }): JSX.Elem
           </button>
         )}
       </div>
-      {workflow.value?.store === 'no-index' ? (
+      {workflow.value?.store === 'no-index' && kind !== 'found' ? (
         <p class="empty">
           This store keeps no index of its runs, so they cannot be listed. A run can be found by its
           key.
@@ -75,31 +75,133 @@ export function Runs({ inspector }: { readonly inspector: Inspector }): JSX.Elem
           total={kind === 'open' && state === undefined ? runs : undefined}
         />
       )}
+      {kind === 'found' && (
+        <details class="unreached">
+          <summary>{list.value.next === undefined ? 'Where it looked' : 'There are more'}</summary>
+          {list.value.next !== undefined && (
+            <button type="button" onClick={() => void inspector.loadMore()}>
+              Look further
+            </button>
+          )}
+          {unreached.map((sentence) => (
+            <p key={sentence}>{sentence}</p>
+          ))}
+        </details>
+      )}
+      {inspector.chosen.value.size > 0 && <ResolveChosen inspector={inspector} />}
       <Observed inspector={inspector} />
     </section>
   );
 }
 
-function FindRun({ inspector }: { readonly inspector: Inspector }): JSX.Element {
-  const [key, setKey] = useState('');
+const WITHIN: readonly (readonly [title: string, withinMs: number | undefined])[] = [
+  ['any time', undefined],
+  ['15 min', 900_000],
+  ['1 h', 3_600_000],
+  ['1 day', 86_400_000],
+];
+
+function SearchRuns(props: {
+  readonly inspector: Inspector;
+  readonly search: Search | undefined;
+}): JSX.Element {
+  const { inspector, search } = props;
+  const [text, setText] = useState('');
+  const [within, setWithin] = useState('');
+  const withinMs = within === '' ? undefined : Number(within);
+  const leave = (): void => {
+    setText('');
+    setWithin('');
+    if (search !== undefined) inspector.chooseList('open');
+  };
   const onSubmit = (event: Event): void => {
     event.preventDefault();
-    if (key.trim() === '') return;
-    void inspector.find(key.trim());
-    setKey('');
+    if (text.trim() === '' && withinMs === undefined) leave();
+    else void inspector.search({ text: text.trim(), withinMs });
   };
   return (
-    <form class="find" onSubmit={onSubmit}>
+    <form class="find" role="search" onSubmit={onSubmit}>
       <input
         type="text"
-        value={key}
-        placeholder="Find a run by its key or digest"
-        aria-label="The key or digest of a run"
+        id="search"
+        value={text}
+        placeholder="Search: key, digest, state, tool"
+        aria-label="Search runs by key, digest, subject, state or tool"
         autocomplete="off"
         spellcheck={false}
-        onInput={({ currentTarget }) => setKey(currentTarget.value)}
+        onInput={({ currentTarget }) => setText(currentTarget.value)}
+        onKeyDown={(event) => {
+          if (event.key !== 'Escape') return;
+          event.stopPropagation();
+          leave();
+          event.currentTarget.blur();
+        }}
       />
+      <select
+        aria-label="Moved within"
+        value={within}
+        onChange={({ currentTarget }) => setWithin(currentTarget.value)}
+      >
+        {WITHIN.map(([title, ms]) => (
+          <option key={title} value={ms ?? ''}>
+            {title}
+          </option>
+        ))}
+      </select>
       <button type="submit">Find</button>
+    </form>
+  );
+}
+
+/** One note for several held runs: an operator looked them all up in one place. */
+function ResolveChosen({ inspector }: { readonly inspector: Inspector }): JSX.Element {
+  const { chosen } = inspector;
+  const [note, setNote] = useState('');
+  const [isBusy, setBusy] = useState(false);
+  const runs = many(chosen.value.size, 'run');
+  const resolve = async (outcome: 'succeeded' | 'failed'): Promise<void> => {
+    setBusy(true);
+    if (await inspector.resolveChosen(outcome, note.trim())) setNote('');
+    setBusy(false);
+  };
+  const isReady = note.trim() !== '' && !isBusy;
+  return (
+    <form
+      class="several"
+      aria-label="Resolve the chosen runs"
+      onSubmit={(event) => event.preventDefault()}
+    >
+      <p>
+        <strong>{runs} chosen</strong>
+        <button
+          type="button"
+          class="icon-button"
+          aria-label="Choose none"
+          onClick={() => {
+            chosen.value = new Map();
+          }}
+        >
+          <Icon name="close" />
+        </button>
+      </p>
+      <label class="field">
+        Note for the trail of each
+        <textarea
+          rows={2}
+          maxLength={2000}
+          value={note}
+          placeholder="Where you looked them up, and what you found"
+          onInput={({ currentTarget }) => setNote(currentTarget.value)}
+        />
+      </label>
+      <div class="buttons">
+        <button type="button" disabled={!isReady} onClick={() => void resolve('succeeded')}>
+          All succeeded
+        </button>
+        <button type="button" disabled={!isReady} onClick={() => void resolve('failed')}>
+          All failed
+        </button>
+      </div>
     </form>
   );
 }
@@ -134,6 +236,7 @@ function Rows({ inspector, list, total }: RowsProps): JSX.Element {
   useEffect(() => {
     if (isNearEnd && rows.length > 0) void inspector.loadMore();
   }, [inspector, isNearEnd, rows.length]);
+  const canChoose = inspector.session.value?.can.write === true;
   const choose = (index: number): void => {
     const row = rows[index];
     if (row !== undefined) inspector.chooseRun(row.value.id);
@@ -144,10 +247,17 @@ function Rows({ inspector, list, total }: RowsProps): JSX.Element {
       choose(at);
       return;
     }
+    if (event.key === 'x' && canChoose) {
+      const row = rows[at];
+      if (row !== undefined) inspector.toggle(row.value);
+      return;
+    }
     const page = Math.max(1, Math.floor(height / ROW) - 1);
     const moves: Readonly<Record<string, number>> = {
       ArrowDown: at + 1,
       ArrowUp: at - 1,
+      j: at + 1,
+      k: at - 1,
       PageDown: at + page,
       PageUp: at - page,
       Home: 0,
@@ -188,6 +298,7 @@ function Rows({ inspector, list, total }: RowsProps): JSX.Element {
             index={first + index}
             size={size}
             isActive={first + index === at}
+            canChoose={canChoose && row.value.status === 'held'}
             onPick={() => {
               setActive(first + index);
               choose(first + index);
@@ -210,12 +321,18 @@ function Rows({ inspector, list, total }: RowsProps): JSX.Element {
   );
 }
 
-const NAMES: Readonly<Record<ListKind, string>> = { held: 'Held', stuck: 'Stuck', open: 'All' };
+const NAMES: Readonly<Record<ListKind, string>> = {
+  held: 'Held',
+  stuck: 'Stuck',
+  open: 'All',
+  found: 'Found',
+};
 
 const EMPTY: Readonly<Record<ListKind, string>> = {
   held: 'No run waits for a person.',
   stuck: 'No run is stuck.',
   open: 'No run is under way here.',
+  found: 'No run was found.',
 };
 
 function Skeleton(): JSX.Element {
@@ -234,31 +351,53 @@ interface RowProps {
   readonly index: number;
   readonly size: number;
   readonly isActive: boolean;
+  readonly canChoose: boolean;
   readonly onPick: () => void;
 }
 
-function Row({ inspector, row, index, size, isActive, onPick }: RowProps): JSX.Element {
+function Row({ inspector, row, index, size, isActive, canChoose, onPick }: RowProps): JSX.Element {
   const { value: run, at } = row;
   const passed = useComputed(() => Math.floor((inspector.tick.value - at) / 1000) * 1000).value;
   const isPicked = inspector.picked.value === run.id;
+  const isChosen = inspector.chosen.value.has(run.id);
+  const amount = run.status === 'held' ? run.step?.amount : undefined;
   const stuckAfterMs = inspector.counts.value?.stuckAfterMs ?? Number.POSITIVE_INFINITY;
   const unmoved = run.unmovedForMs === undefined ? undefined : run.unmovedForMs + passed;
   const who = run.key === undefined ? { first: run.digest, rest: '' } : keyInWords(run.key);
   return (
     // biome-ignore lint/a11y/useKeyWithClickEvents: the listbox around it has the keys.
     <div
-      class={['row', isActive && 'active', isPicked && 'picked'].filter(Boolean).join(' ')}
+      class={['row', isActive && 'active', isPicked && 'picked', canChoose && 'choosable']
+        .filter(Boolean)
+        .join(' ')}
       id={`row-${index}`}
       role="option"
       // An option takes no focus of its own: the listbox names the active one.
       tabIndex={-1}
       aria-selected={isPicked}
+      aria-checked={canChoose ? isChosen : undefined}
       aria-setsize={size}
       aria-posinset={index + 1}
       style={{ transform: `translateY(${index * ROW}px)` }}
       onClick={onPick}
     >
+      {canChoose && (
+        // biome-ignore lint/a11y/useKeyWithClickEvents: the listbox around it has the key x.
+        // biome-ignore lint/a11y/noStaticElementInteractions: an option holds no other control.
+        <span
+          class={isChosen ? 'mark chosen' : 'mark'}
+          title="Resolve it together with others (x)"
+          onClick={(event) => {
+            event.stopPropagation();
+            inspector.toggle(run);
+          }}
+        >
+          <Icon name="check" />
+        </span>
+      )}
       <span class="where" title={run.state}>
+        {amount !== undefined && <strong>{amount}</strong>}
+        {amount !== undefined && ' · '}
         {inspector.placeOf(run)}
       </span>
       <Status

@@ -17,6 +17,7 @@ import { listen } from '../../../test/helpers/serve.ts';
 import { inspector } from '../src/index.ts';
 import { type Look, openBrowser, seriousFaults, type Viewer, view } from './browser.ts';
 import { type Instance, type InstanceOptions, Shop } from './shop.ts';
+import { hold, put } from './site.ts';
 
 const SCREENSHOTS = fileURLToPath(new URL('../screenshots/', import.meta.url));
 mkdirSync(SCREENSHOTS, { recursive: true });
@@ -76,7 +77,7 @@ async function heldRun(): Promise<TestClient> {
 
 async function find(page: Page, client: TestClient): Promise<void> {
   const key = client.transport.sessionId ?? '';
-  await page.getByLabel('The key or digest of a run').fill(key);
+  await page.getByLabel('Search runs by key').fill(key);
   await page.getByRole('button', { name: 'Find' }).click();
   await page.getByRole('article').waitFor();
 }
@@ -95,6 +96,11 @@ async function seesHeld(page: Page): Promise<void> {
   const step = page.getByRole('region', { name: 'The call that has the run' });
   await step.getByText('ended with an unknown outcome').waitFor({ timeout: 15_000 });
 }
+
+/** What a finger could push sideways. */
+const PANS = `JSON.stringify([...document.querySelectorAll('html, .runs, .rows, .panel, .content')]
+  .filter((part) => part.checkVisibility() && part.scrollWidth > part.clientWidth + 1)
+  .map((part) => part.className || part.tagName))`;
 
 const LOOKS = ['light', 'dark'] as const;
 
@@ -147,15 +153,16 @@ describe('the page of the inspector', () => {
     const issuer = 'https://login.example.com/tenants/acme-production/v2.0';
     const subjects = ['4711', '4712', `auth0|${'0'.repeat(23)}a`, `auth0|${'0'.repeat(23)}b`];
     const store = memoryStore();
-    for (const subject of subjects) await put(store, principalKey().runKey({ issuer, subject }));
+    for (const subject of subjects)
+      await put(store, principalKey().runKey({ issuer, subject }), 'has_items');
     const handles = handleKey('cart', { createdBy: 'cart.new' });
-    await put(store, handles.runKey('c-81', { issuer, subject: '4711' }));
+    await put(store, handles.runKey('c-81', { issuer, subject: '4711' }), 'has_items');
     const authorize = () => ({ read: true, keys: true }) as const;
     const instance = await shop.instance({ store, authorize });
     const { page } = await open(instance.url, { width, height: 800 });
     if (width < 900) await page.getByRole('button', { name: 'Runs', exact: true }).click();
     await page.getByRole('button', { name: /^All/ }).click();
-    await expect.poll(() => page.getByRole('option').count()).toBe(5);
+    await expect.poll(() => page.locator('.rows').getByRole('option').count()).toBe(5);
     await page.screenshot({ path: `${SCREENSHOTS}rows-${width}.png`, animations: 'disabled' });
     const read: string[] = JSON.parse(String(await page.evaluate(SHOWN_NAMES)));
     expect(new Set(read).size).toBe(5);
@@ -184,8 +191,8 @@ describe('the page of the inspector', () => {
     const client = await heldRun();
     const { page } = await open(here.url);
     await page.getByRole('button', { name: /^Held/ }).click();
-    await page.getByRole('option', { name: /held/ }).first().waitFor();
-    await page.getByRole('option').first().click();
+    await page.locator('.rows').getByRole('option', { name: /held/ }).first().waitFor();
+    await page.locator('.rows').getByRole('option').first().click();
     await seesHeld(page);
 
     await page.getByRole('radio', { name: /It succeeded/ }).check();
@@ -195,6 +202,108 @@ describe('the page of the inspector', () => {
     await page.getByText('The bank has it: receipt 4711.').waitFor();
     await page.getByText('by kim').waitFor();
     expect(await client.tools()).toContain('receipt.show');
+  });
+
+  it('lets an operator resolve three of five held runs by their amounts, on a phone', async () => {
+    const store = memoryStore();
+    const olga = () => ({ read: true, write: true, actor: 'olga' }) as const;
+    const look = ({ idempotencyKey }: { idempotencyKey: string }) =>
+      `https://pay.example/payments/${idempotencyKey}`;
+    const [own, others] = [
+      await shop.instance({ store, look }),
+      await shop.instance({ store, authorize: olga }),
+    ];
+    for (const amount of [10, 20, 30, 40, 50]) {
+      await put(store, `run-${amount}`, 'payment');
+      await hold(store, `run-${amount}`, 'cart.pay', { amount, currency: 'EUR' });
+    }
+    const [phone, other] = [
+      await open(own.url, { width: 390, height: 844 }),
+      await open(others.url),
+    ];
+    const { page } = phone;
+    const row = (amount: number) => page.locator('.row', { hasText: `${amount} EUR` });
+    await expect.poll(() => page.title()).toBe('(5 held) Interlock inspector');
+    await expect.poll(() => other.page.title()).toBe('(5 held) Interlock inspector');
+
+    await row(40).click();
+    await page.getByRole('link', { name: 'pay.example' }).waitFor();
+    await page.locator('.step code.args', { hasText: '"amount":40' }).waitFor();
+    expect(await page.evaluate(PANS)).toBe('[]');
+    await page.keyboard.press('Escape');
+
+    for (const amount of [20, 40, 50]) await row(amount).locator('.mark').click();
+    const several = page.getByRole('form', { name: 'Resolve the chosen runs' });
+    expect(await several.getByRole('button', { name: 'All succeeded' }).isDisabled()).toBe(true);
+    await several.getByLabel('Note for the trail of each').fill('At the bank: 20, 40 and 50.');
+    expect(await page.evaluate(PANS)).toBe('[]');
+    for (const colorScheme of LOOKS) {
+      await page.emulateMedia({ colorScheme });
+      expect(await seriousFaults(page)).toEqual([]);
+      const path = `${SCREENSHOTS}several-${colorScheme}-390.png`;
+      await page.screenshot({ path, animations: 'disabled' });
+    }
+    await several.getByRole('button', { name: 'All succeeded' }).click();
+    await page.getByText('3 of 3 resolved as succeeded.').waitFor();
+    await expect.poll(() => page.title()).toBe('(2 held) Interlock inspector');
+    await expect.poll(() => page.locator('.row').count()).toBe(2);
+    expect(await row(10).count()).toBe(1);
+    expect(await row(30).count()).toBe(1);
+    // Who did it is told to the others.
+    await other.page.getByText(/^kim resolved cart.pay of run [0-9a-f]+ as succeeded/).waitFor();
+  });
+
+  it('searches, walks through the list and leaves a run by single keys', async () => {
+    const store = memoryStore();
+    const { url } = await shop.instance({ store });
+    for (const name of ['ann-1', 'ann-2', 'bob-1']) await put(store, name, 'payment');
+    await hold(store, 'bob-1', 'cart.pay', { amount: 7 });
+    const { page } = await open(url);
+    await page.locator('.row').first().waitFor();
+    await page.keyboard.press('/');
+    expect(await page.evaluate(NAME_OF_FOCUSED)).toMatch(/^Search runs/);
+    await page.keyboard.type('payment');
+    await page.keyboard.press('Enter');
+    await expect.poll(() => page.locator('.row').count()).toBe(3);
+    await page.getByText('Where it looked').click();
+    await page.getByText(/^A run that has ended is found by its whole key/).waitFor();
+    // Held ones come first, and a text that one run fits opens it.
+    expect(await page.locator('.row').first().textContent()).toContain('cart.pay');
+    await page.evaluate('document.activeElement.blur()');
+    await page.keyboard.press('j');
+    const list = page.getByRole('listbox');
+    expect(await list.getAttribute('aria-activedescendant')).toBe('row-1');
+    await page.keyboard.press('j');
+    await page.keyboard.press('k');
+    await page.keyboard.press('k');
+    expect(await list.getAttribute('aria-activedescendant')).toBe('row-0');
+    await page.keyboard.press('x');
+    await page.getByText('1 run chosen').waitFor();
+    await page.keyboard.press('x');
+    await page.getByText('1 run chosen').waitFor({ state: 'detached' });
+    await page.keyboard.press('Enter');
+    await seesHeld(page);
+    await page.keyboard.press('Escape');
+    await page.getByRole('heading', { name: 'Pick a run' }).waitFor();
+    await page.keyboard.press('/');
+    await page.keyboard.press('ControlOrMeta+A');
+    await page.keyboard.type('amount 7');
+    await page.keyboard.press('Enter');
+    await seesHeld(page);
+  });
+
+  it('folds refusals in a row, and says how long things took', async () => {
+    const instance = await shop.instance({ refusals: true });
+    const { page } = await open(instance.url);
+    const client = await runAt('has_items', instance);
+    for (let times = 0; times < 4; times++) await call(client, 'cart.pay');
+    await find(page, client);
+    await page.locator('.trail > li').first().waitFor();
+    await expect
+      .poll(() => page.locator('.content > .run > section > .trail > li').count())
+      .toBe(2);
+    await page.getByText('4 refusals of').click();
+    await expect.poll(() => page.getByText('was refused').count()).toBe(4);
   });
 
   it('sends an event that no call sends', async () => {
@@ -235,7 +344,7 @@ describe('the page of the inspector', () => {
     }
     const again = first.page.getByRole('button', { name: 'Stop all calls' });
     await again.waitFor({ state: 'detached' });
-    await first.page.getByRole('option').first().waitFor();
+    await first.page.locator('.rows').getByRole('option').first().waitFor();
     await expect
       .poll(async () => (await client.call('cart.add_item')).text, { timeout: 1_000 })
       .toContain('the operator has stopped all runs of checkout');
@@ -474,10 +583,10 @@ describe('the page of the inspector', () => {
   it('scrolls through 10,000 runs, of which it shows a screenful', async () => {
     const store = memoryStore();
     const full = await shop.instance({ store, stuckAfterMs: 60 * 60_000 });
-    for (let run = 0; run < 10_000; run++) await put(store, `run-${run}`);
+    for (let run = 0; run < 10_000; run++) await put(store, `run-${run}`, 'has_items');
     const { page } = await open(full.url);
     const list = page.getByRole('listbox');
-    await page.getByRole('option').first().waitFor();
+    await page.locator('.rows').getByRole('option').first().waitFor();
     await expect.poll(() => page.locator('.kinds .open .number').textContent()).toBe('10K');
     await list.focus();
     const rows = page.locator('.row');
@@ -503,7 +612,7 @@ describe('the page of the inspector', () => {
     await heldRun();
     const { page } = await open(here.url, { reducedMotion: 'reduce' });
     await page.getByRole('button', { name: /^Held/ }).click();
-    await page.getByRole('option', { name: /held/ }).first().waitFor();
+    await page.locator('.rows').getByRole('option', { name: /held/ }).first().waitFor();
     const focused = async (): Promise<string> => String(await page.evaluate(NAME_OF_FOCUSED));
     const tabTo = async (name: RegExp): Promise<void> => {
       for (let key = 0; key < 40 && !name.test(await focused()); key++)
@@ -549,7 +658,7 @@ describe('the page of the inspector', () => {
         expect(await seriousFaults(page)).toEqual([]);
       }
     };
-    await page.getByRole('option').first().waitFor();
+    await page.locator('.rows').getByRole('option').first().waitFor();
     await find(page, client);
     await seesHeld(page);
     await expect.poll(() => page.locator('.state').count()).toBeGreaterThan(3);
@@ -567,23 +676,3 @@ describe('the page of the inspector', () => {
 });
 
 /** A run of the checkout with one item, as an instance makes it. */
-async function put(store: ReturnType<typeof memoryStore>, run: string): Promise<void> {
-  const key = { workflow: 'checkout', run };
-  const ttlMs = 60 * 60_000;
-  const step = { tool: 'cart.add_item', digest: '', uncertain: 'hold' } as const;
-  const initial = { state: 'empty', updatedAt: 0 };
-  const token = run;
-  const leaseMs = 60_000;
-  await store.claim({
-    ...key,
-    token,
-    step,
-    states: undefined,
-    initial,
-    create: {},
-    leaseMs,
-    ttlMs,
-  });
-  const trail = { from: 'empty', to: 'has_items', event: 'ADD_ITEM' } as const;
-  await store.commit({ ...key, token, ttlMs, snapshot: { state: 'has_items' }, trail });
-}

@@ -112,6 +112,8 @@ export interface InstanceOptions extends Partial<InspectorOptions> {
   readonly port?: number;
   /** Whether its gates only observe. */
   readonly observes?: boolean;
+  /** Whether its trails have refused calls too. */
+  readonly refusals?: boolean;
 }
 
 export class Shop {
@@ -120,7 +122,13 @@ export class Shop {
   /** Opened by a test to let `slow` calls come to their end. */
   readonly slow = latch();
 
-  async instance({ store, port, observes, ...options }: InstanceOptions = {}): Promise<Instance> {
+  async instance({
+    store,
+    port,
+    observes,
+    refusals,
+    ...options
+  }: InstanceOptions = {}): Promise<Instance> {
     const kept = store ?? sqliteStore({ database: this.#file.connect(), busyTimeoutMs: 10_000 });
     const gates = { checkout: checkoutGate(), fulfilment: fulfilmentGate() };
     const sessions = sessionStore({ store: kept, onError: () => {}, onWarning: () => {} });
@@ -134,7 +142,12 @@ export class Shop {
     const app = express();
     app.use('/inspector', page);
     const told = { onError: () => {}, onWarning: () => {} };
-    const step = { leaseMs: LEASE_MS, ...told, ...(observes && { enforce: false }) };
+    const step = {
+      leaseMs: LEASE_MS,
+      ...told,
+      ...(observes && { enforce: false }),
+      ...(refusals && { trail: { refusals } }),
+    };
     const serve = (req: Request, res: Response) => this.#serve(req, res);
     app.all('/mcp', sessions, fsmGate(gates.checkout, step), serve);
     app.all('/orders', sessions, fsmGate(gates.fulfilment, step), serve);
