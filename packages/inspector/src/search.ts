@@ -1,6 +1,6 @@
 /**
  * A search over the runs of a workflow. Hides what each run is found by, and how far the search
- * goes: it reads a bounded number of runs, and says what it did not reach.
+ * goes. It reads a bounded number of runs, and says what it did not reach.
  */
 import { type Runs, type RunView, type RunViews, runDigest } from 'mcp-interlock';
 import { workflowGraph } from 'mcp-interlock/check';
