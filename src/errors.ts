@@ -43,6 +43,22 @@ export class InterlockError extends Error {
   }
 }
 
+/**
+ * Does what the app asked of a public function, so that a mistake's stack begins at the app's call.
+ * Node prints that line above the message, where else a line of this package would stand.
+ */
+export function atCaller<T>(door: Door, task: () => T): T {
+  try {
+    return task();
+  } catch (error) {
+    if (error instanceof InterlockError) Error.captureStackTrace(error, door);
+    throw error;
+  }
+}
+
+/** A public function, method or class. */
+type Door = ((...args: never[]) => unknown) | (abstract new (...args: never[]) => unknown);
+
 /** A list of quoted names for a message, cut after ten: `"a", "b" and 3 more`. */
 export function quoteNames(names: Iterable<string>): string {
   const all = [...names].map((name) => JSON.stringify(name));

@@ -5,7 +5,7 @@
 import type { IncomingMessage } from 'node:http';
 import * as z from 'zod/mini';
 import { type Clock, systemClock } from './clock.ts';
-import { InterlockError } from './errors.ts';
+import { atCaller, InterlockError } from './errors.ts';
 import { observeAll, observeCall, WatchedRequest, type WatchNotes } from './follow/watch.ts';
 import {
   type GateConfig,
@@ -228,122 +228,125 @@ export function fsmGate<S extends string, E extends string>(
   gate: StateMachineGate<S, E>,
   options?: FsmGateOptions,
 ): Middleware {
-  assertGate('fsmGate()', gate);
-  const parsed = parseOptions('fsmGate()', optionsSchema, options);
-  const {
-    onError,
-    onWarning,
-    onEvent,
-    clock,
-    announce,
-    visibility,
-    listCache,
-    refusal,
-    enforce,
-    unbound,
-    whenEnded,
-    begin,
-    trail,
-    neverRan,
-    statusTool,
-    maxWaiting,
-    maxWaitingBytes,
-    waitMs,
-    leaseMs,
-    maxStepMs,
-    cancelGraceMs,
-  } = parsed;
-  const workflow = gate.compile();
-  noteBegin(workflow, begin);
-  assertEnforced(workflow, enforce);
-  noteListing(workflow, visibility);
-  for (const warning of workflow.warnings) observersOf(parsed).onWarning(warning);
-  const shared = {
-    workflow,
-    listed: new ListedTools(workflow),
-    listedPrompts: new ListedNames(workflow.id, workflow.reads.promptNames),
-    pages: new PageMemory(),
-    lists: ListCache.of(listCache, clock),
-    notes: availabilityNotes(workflow),
-    times: { waitMs, leaseMs, maxStepMs, cancelGraceMs },
-    waiting: { maxWaiting, maxWaitingBytes },
-    clock,
-    announce,
-    visibility,
-    clients: new ListingClients(),
-    refusal,
-    enforce,
-    observe: observeCall,
-    unbound,
-    aliases: new Aliases(),
-    whenEnded,
-    begin,
-    trail,
-    neverRan,
-    status: statusToolOf(statusTool, workflow, refusal),
-  };
-  // A config per observers, which differ with the `sessionStore()` in front. `passGate()` compares
-  // configs, so each stays the same object. Weak: the gate may outlive that `sessionStore()`.
-  const configs = new WeakMap<Observers, GateConfig>();
-  const configOf = (observers: Observers): GateConfig => {
-    const known = configs.get(observers);
-    if (known !== undefined) return known;
-    const config = { ...shared, ...observers, warnOnce: once(observers.onWarning) };
-    configs.set(observers, config);
-    return config;
-  };
-  let ownSessions: Sessions | undefined;
-  const behind = inheriting(parsed);
-
-  const join: Enter = (exchange, observers) => {
-    const config = configOf(observers);
-    if (!passGate(exchange, config)) return true;
-    const enter = (admission: Admission): MaybePromise<boolean> => {
-      const { store } = (admission.owner as Sessions).config;
-      return after(passesAll(enforce, store, workflow), (passes) => {
-        if (!passes) return enterGate(config, exchange, admission);
-        observeAll(config, exchange, admission);
-        return true;
-      });
+  return atCaller(fsmGate, () => {
+    assertGate('fsmGate()', gate);
+    const parsed = parseOptions('fsmGate()', optionsSchema, options);
+    const {
+      onError,
+      onWarning,
+      onEvent,
+      clock,
+      announce,
+      visibility,
+      listCache,
+      refusal,
+      enforce,
+      unbound,
+      whenEnded,
+      begin,
+      trail,
+      neverRan,
+      statusTool,
+      maxWaiting,
+      maxWaitingBytes,
+      waitMs,
+      leaseMs,
+      maxStepMs,
+      cancelGraceMs,
+    } = parsed;
+    const workflow = gate.compile();
+    noteBegin(workflow, begin);
+    assertEnforced(workflow, enforce);
+    noteListing(workflow, visibility);
+    for (const warning of workflow.warnings) observersOf(parsed).onWarning(warning);
+    const shared = {
+      workflow,
+      listed: new ListedTools(workflow),
+      listedPrompts: new ListedNames(workflow.id, workflow.reads.promptNames),
+      pages: new PageMemory(),
+      lists: ListCache.of(listCache, clock),
+      notes: availabilityNotes(workflow),
+      times: { waitMs, leaseMs, maxStepMs, cancelGraceMs },
+      waiting: { maxWaiting, maxWaitingBytes },
+      clock,
+      announce,
+      visibility,
+      clients: new ListingClients(),
+      refusal,
+      enforce,
+      observe: observeCall,
+      unbound,
+      aliases: new Aliases(),
+      whenEnded,
+      begin,
+      trail,
+      neverRan,
+      status: statusToolOf(statusTool, workflow, refusal),
     };
-    const admission = admissionOf(exchange);
-    if (admission !== undefined) return enter(admission);
-    return after(
-      ownSessionsNow().enter(exchange),
-      (admitted) => admitted !== undefined && enter(admitted),
-    );
-  };
-  const ownSessionsNow = (): Sessions => {
-    ownSessions ??= createSessions('fsmGate()', { onError, onWarning, onEvent, clock }).sessions;
-    return ownSessions;
-  };
-  return withExchange(parsed, join, {
-    ...(enforce === false && {
-      watches: ({ req, notes }) => {
-        const { sessions } = notes as WatchNotes;
-        // Where another gate of the route enforces, this one joins its exchange.
-        const isJoined = Exchange.known(req as IncomingMessage)?.admission !== undefined;
-        if (sessions === undefined && isJoined) return false;
-        return passesAll(enforce, (sessions ?? ownSessionsNow()).config.store, workflow);
-      },
-      watch: ({ notes }, see) => {
-        const known = notes as WatchNotes;
-        const sessions = known.sessions ?? ownSessionsNow();
-        const config = configOf(behind(sessions.config));
-        if (known.watched !== undefined) {
-          known.watched.add(config);
-          return;
-        }
-        return see(parsed, config.onError, (seen, watch) => {
-          known.watched = new WatchedRequest(sessions, seen, watch);
-          known.watched.add(config);
+    // A config per observers, which differ with the `sessionStore()` in front. `passGate()`
+    // compares configs, so each stays the same object. Weak: the gate may outlive that
+    // `sessionStore()`.
+    const configs = new WeakMap<Observers, GateConfig>();
+    const configOf = (observers: Observers): GateConfig => {
+      const known = configs.get(observers);
+      if (known !== undefined) return known;
+      const config = { ...shared, ...observers, warnOnce: once(observers.onWarning) };
+      configs.set(observers, config);
+      return config;
+    };
+    let ownSessions: Sessions | undefined;
+    const behind = inheriting(parsed);
+
+    const join: Enter = (exchange, observers) => {
+      const config = configOf(observers);
+      if (!passGate(exchange, config)) return true;
+      const enter = (admission: Admission): MaybePromise<boolean> => {
+        const { store } = (admission.owner as Sessions).config;
+        return after(passesAll(enforce, store, workflow), (passes) => {
+          if (!passes) return enterGate(config, exchange, admission);
+          observeAll(config, exchange, admission);
+          return true;
         });
-      },
-    }),
-    forward: insideStep,
-    gate: shared,
-    assertBehind: (earlier) =>
-      assertTogether([...earlier.flatMap((stage) => stage.gate ?? []), shared]),
+      };
+      const admission = admissionOf(exchange);
+      if (admission !== undefined) return enter(admission);
+      return after(
+        ownSessionsNow().enter(exchange),
+        (admitted) => admitted !== undefined && enter(admitted),
+      );
+    };
+    const ownSessionsNow = (): Sessions => {
+      ownSessions ??= createSessions('fsmGate()', { onError, onWarning, onEvent, clock }).sessions;
+      return ownSessions;
+    };
+    return withExchange(parsed, join, {
+      ...(enforce === false && {
+        watches: ({ req, notes }) => {
+          const { sessions } = notes as WatchNotes;
+          // Where another gate of the route enforces, this one joins its exchange.
+          const isJoined = Exchange.known(req as IncomingMessage)?.admission !== undefined;
+          if (sessions === undefined && isJoined) return false;
+          return passesAll(enforce, (sessions ?? ownSessionsNow()).config.store, workflow);
+        },
+        watch: ({ notes }, see) => {
+          const known = notes as WatchNotes;
+          const sessions = known.sessions ?? ownSessionsNow();
+          const config = configOf(behind(sessions.config));
+          if (known.watched !== undefined) {
+            known.watched.add(config);
+            return;
+          }
+          return see(parsed, config.onError, (seen, watch) => {
+            known.watched = new WatchedRequest(sessions, seen, watch);
+            known.watched.add(config);
+          });
+        },
+      }),
+      forward: insideStep,
+      gate: shared,
+      assertBehind: (earlier) =>
+        assertTogether([...earlier.flatMap((stage) => stage.gate ?? []), shared]),
+    });
   });
 }
 

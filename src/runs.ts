@@ -1,3 +1,4 @@
+import { atCaller } from './errors.ts';
 import type { EventDraft } from './events.ts';
 import type { Observed } from './follow/observations.ts';
 import { observationsOf } from './follow/observer.ts';
@@ -690,6 +691,8 @@ export function runsOf<S extends string, E extends string, T extends string, C e
   gate: StateMachineGate<S, E, T, C, X>,
   options: RunsOptions,
 ): Runs<E, StateExpression<S, T> | C> {
-  assertGate('runsOf()', gate);
-  return new Runs(gate, { workflow: gate.compile(), ...keptBy(options) });
+  return atCaller(runsOf, () => {
+    assertGate('runsOf()', gate);
+    return new Runs(gate, { workflow: gate.compile(), ...keptBy(options) });
+  });
 }

@@ -1,7 +1,7 @@
 import cluster from 'node:cluster';
 import * as z from 'zod/mini';
 import { type Clock, DEFAULT_IDLE_MS, systemClock } from './clock.ts';
-import { InterlockError } from './errors.ts';
+import { atCaller, InterlockError } from './errors.ts';
 import {
   type CommonOptions,
   commonShape,
@@ -208,26 +208,28 @@ const optionsSchema = lazyOptions(() => ({
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_STORE`
  */
 export function sessionStore(options?: SessionStoreOptions): SessionMiddleware {
-  const { sessions, config } = createSessions('sessionStore()', options);
-  const enter: Enter = (exchange, observers) => {
-    const earlier = admissionOf(exchange);
-    if (earlier?.owner === sessions) return true;
-    if (earlier !== undefined) throw misplaced();
-    exchange.observers = observers;
-    return sessions.enter(exchange);
-  };
-  const middleware = withExchange(config, enter, {
-    watches: (request) => watchesAll(config.enforce, sessions, request),
-    assertBehind(earlier) {
-      // stateSync() may stand in front: it needs no run.
-      if (earlier.some((stage) => stage.assertBehind !== undefined)) throw misplaced();
-    },
+  return atCaller(sessionStore, () => {
+    const { sessions, config } = createSessions('sessionStore()', options);
+    const enter: Enter = (exchange, observers) => {
+      const earlier = admissionOf(exchange);
+      if (earlier?.owner === sessions) return true;
+      if (earlier !== undefined) throw misplaced();
+      exchange.observers = observers;
+      return sessions.enter(exchange);
+    };
+    const middleware = withExchange(config, enter, {
+      watches: (request) => watchesAll(config.enforce, sessions, request),
+      assertBehind(earlier) {
+        // stateSync() may stand in front: it needs no run.
+        if (earlier.some((stage) => stage.assertBehind !== undefined)) throw misplaced();
+      },
+    });
+    return Object.assign(middleware, {
+      close: async (given?: CloseOptions) =>
+        sessions.shutDown(parseOptions('close()', closeSchema, given).drainMs),
+      [SESSIONS]: sessions,
+    } as const);
   });
-  return Object.assign(middleware, {
-    close: async (given?: CloseOptions) =>
-      sessions.shutDown(parseOptions('close()', closeSchema, given).drainMs),
-    [SESSIONS]: sessions,
-  } as const);
 }
 
 /**

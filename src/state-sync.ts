@@ -1,4 +1,5 @@
 import * as z from 'zod/mini';
+import { atCaller } from './errors.ts';
 import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
 import { functionOption, lazyOptions, parseOptions } from './options.ts';
 import {
@@ -60,24 +61,26 @@ export function stateSync<D extends string>(
 ): Middleware;
 export function stateSync(options: StateSyncOptions): Middleware;
 export function stateSync(options: StateSyncOptions<string>): Middleware {
-  const parsed = parseOptions('stateSync()', optionsSchema, options);
-  const declared = parsed.tools.flatMap(({ policy }) => policy ?? []);
-  const config: SyncConfig = {
-    engine: new PolicyEngine([...declared, ...parsed.policies], parsed.defaults),
-    placement: parsed.placement,
-    now: parsed.now,
-    onInvalidation: parsed.onInvalidation,
-    notificationSink: parsed.notificationSink,
-    notes: new LateNotes(),
-    hints: new ToolHints(),
-    pages: new PageMemory(),
-  };
-  return withExchange(parsed, (exchange, { events }) => {
-    // It may be mounted on two paths that match, and acts once.
-    const isJoined = exchange.filters.some(
-      (filter) => filter instanceof SyncFilter && filter.config === config,
-    );
-    if (!isJoined) exchange.join(new SyncFilter(config, exchange, events));
-    return true;
+  return atCaller(stateSync, () => {
+    const parsed = parseOptions('stateSync()', optionsSchema, options);
+    const declared = parsed.tools.flatMap(({ policy }) => policy ?? []);
+    const config: SyncConfig = {
+      engine: new PolicyEngine([...declared, ...parsed.policies], parsed.defaults),
+      placement: parsed.placement,
+      now: parsed.now,
+      onInvalidation: parsed.onInvalidation,
+      notificationSink: parsed.notificationSink,
+      notes: new LateNotes(),
+      hints: new ToolHints(),
+      pages: new PageMemory(),
+    };
+    return withExchange(parsed, (exchange, { events }) => {
+      // It may be mounted on two paths that match, and acts once.
+      const isJoined = exchange.filters.some(
+        (filter) => filter instanceof SyncFilter && filter.config === config,
+      );
+      if (!isJoined) exchange.join(new SyncFilter(config, exchange, events));
+      return true;
+    });
   });
 }

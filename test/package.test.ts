@@ -201,10 +201,13 @@ describe('the packed tarball, installed into an empty folder', () => {
   });
 
   it('names the source and its line in a stack trace, with `--enable-source-maps`', async () => {
-    consumer.write('trace.mjs', "import { fsmGate } from 'mcp-interlock';\nfsmGate({}, { x: 1 });");
+    consumer.write(
+      'trace.mjs',
+      "import { workflowHealth } from 'mcp-interlock';\nworkflowHealth({ x: 1 });",
+    );
     const failed = consumer.node('--enable-source-maps', 'trace.mjs');
-    await expect(failed).rejects.toThrow(/at assertGate \(\S*\/src\/workflow\/gate\.ts:\d+/);
-    await expect(failed).rejects.toThrow(/at fsmGate \(\S*\/src\/fsm-gate\.ts:\d+/);
+    await expect(failed).rejects.toThrow(/at parseOptions \(\S*\/src\/options\.ts:\d+/);
+    await expect(failed).rejects.toThrow(/at workflowHealth \(\S*\/src\/health\.ts:\d+/);
   });
 
   it('has a map for each module, which carries its sources', () => {

@@ -1,4 +1,5 @@
 import * as z from 'zod/mini';
+import { atCaller } from '../errors.ts';
 import { functionOption, lazyOptions, parseOptions } from '../options.ts';
 import { MemoryStore } from './memory-store.ts';
 import type { AtomicStateStore } from './store.ts';
@@ -29,7 +30,9 @@ const optionsSchema = lazyOptions(() => ({
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown.
  */
 export function memoryStore(options: MemoryStoreOptions = {}): AtomicStateStore {
-  return new MemoryStore(parseOptions('memoryStore()', optionsSchema, options));
+  return atCaller(memoryStore, () => {
+    return new MemoryStore(parseOptions('memoryStore()', optionsSchema, options));
+  });
 }
 
 /** Whether the store loses its runs with this process, and shares them with no other process. */

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import * as z from 'zod/mini';
+import { atCaller } from '../errors.ts';
 import { anonymousKey } from '../names.ts';
 import { isPool, lazyOptions, parseOptions } from '../options.ts';
 import {
@@ -158,10 +159,8 @@ const optionsSchema = lazyOptions(() => ({
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown.
  */
 export function postgresStore(options: PostgresStoreOptions): PostgresStore {
-  const { pool, schema, tablePrefix, chainTrail } = parseOptions(
-    'postgresStore() options',
-    optionsSchema,
-    options,
+  const { pool, schema, tablePrefix, chainTrail } = atCaller(postgresStore, () =>
+    parseOptions('postgresStore() options', optionsSchema, options),
   );
   const names = postgresNames(schema, tablePrefix);
   const ask = <Answer>(invocation: string, ...values: readonly Parameter[]) =>

@@ -1,4 +1,5 @@
 import * as z from 'zod/mini';
+import { atCaller } from '../errors.ts';
 import { hasMethods, lazyOptions, parseOptions } from '../options.ts';
 import {
   type Evaluate,
@@ -46,10 +47,12 @@ const schema = lazyOptions(() => ({
  * ioredis.
  */
 export function redisStore(options: RedisStoreOptions): ScriptedStateStore {
-  const { client, ...rest } = parseOptions('redisStore() options', schema, options);
-  return scriptedStore(isNodeRedis(client) ? throughNodeRedis(client) : throughIoredis(client), {
-    ...rest,
-    joinsBuckets: false,
+  return atCaller(redisStore, () => {
+    const { client, ...rest } = parseOptions('redisStore() options', schema, options);
+    return scriptedStore(isNodeRedis(client) ? throughNodeRedis(client) : throughIoredis(client), {
+      ...rest,
+      joinsBuckets: false,
+    });
   });
 }
 

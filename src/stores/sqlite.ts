@@ -1,4 +1,5 @@
 import * as z from 'zod/mini';
+import { atCaller } from '../errors.ts';
 import { functionOption, lazyOptions, parseOptions } from '../options.ts';
 import { documentStore, type IndexedDocumentStateStore } from './document.ts';
 import { type SqliteDatabase, setUp, Transactions } from './sqlite/database.ts';
@@ -52,16 +53,18 @@ const optionsSchema = lazyOptions(() => ({
  * `ERR_INTERLOCK_STORE` where another version of the package has made the file
  */
 export function sqliteStore(options: SqliteStoreOptions): SqliteStore {
-  const { database, now, busyTimeoutMs, chainTrail } = parseOptions(
-    'sqliteStore() options',
-    optionsSchema,
-    options,
-  );
-  const transactions = new Transactions(database, busyTimeoutMs);
-  const documents = setUp(database, busyTimeoutMs, () => {
-    return new SqliteDocuments(database, transactions, now);
+  return atCaller(sqliteStore, () => {
+    const { database, now, busyTimeoutMs, chainTrail } = parseOptions(
+      'sqliteStore() options',
+      optionsSchema,
+      options,
+    );
+    const transactions = new Transactions(database, busyTimeoutMs);
+    const documents = setUp(database, busyTimeoutMs, () => {
+      return new SqliteDocuments(database, transactions, now);
+    });
+    return documentStore(documents, { now, chainTrail, trailLimit: Infinity }) as SqliteStore;
   });
-  return documentStore(documents, { now, chainTrail, trailLimit: Infinity }) as SqliteStore;
 }
 
 function isDatabase(value: unknown): boolean {

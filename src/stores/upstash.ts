@@ -1,4 +1,5 @@
 import * as z from 'zod/mini';
+import { atCaller } from '../errors.ts';
 import { hasMethods, lazyOptions, parseOptions } from '../options.ts';
 import {
   type ScriptedStateStore,
@@ -31,12 +32,14 @@ const schema = lazyOptions(() => ({
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for another client.
  */
 export function upstashStore(options: UpstashStoreOptions): ScriptedStateStore {
-  const { redis, ...rest } = parseOptions('upstashStore() options', schema, options);
-  return scriptedStore(
-    ({ source, sha1 }, bySource, keys, args) =>
-      bySource ? redis.eval(source, keys, args) : redis.evalsha(sha1, keys, args),
-    { ...rest, joinsBuckets: true },
-  );
+  return atCaller(upstashStore, () => {
+    const { redis, ...rest } = parseOptions('upstashStore() options', schema, options);
+    return scriptedStore(
+      ({ source, sha1 }, bySource, keys, args) =>
+        bySource ? redis.eval(source, keys, args) : redis.evalsha(sha1, keys, args),
+      { ...rest, joinsBuckets: true },
+    );
+  });
 }
 
 /** ioredis has methods of the same names, and defines commands too. */

@@ -3,7 +3,7 @@
  * middlewares run on.
  */
 
-import { InterlockError } from '../errors.ts';
+import { atCaller, InterlockError } from '../errors.ts';
 import { Globs, type matchGlob } from '../glob.ts';
 import { isGate, isRequest, isTable, showValue } from '../options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
@@ -82,7 +82,9 @@ class Gate<
   /** @internal */
   constructor(machine: FsmConfig<S, E> | XStateMachine | Definition, options?: GateOptions) {
     const definition =
-      machine instanceof Definition ? machine : Definition.ofMachine(machine, options);
+      machine instanceof Definition
+        ? machine
+        : atCaller(new.target, () => Definition.ofMachine(machine, options));
     this.#definition = definition;
     this.#position = stamped(definition.model.start, definition.deployment);
     this.#due = definition.model.startActions;
@@ -94,7 +96,7 @@ class Gate<
     rules: OrderRules<K, M, D>,
     options?: OrderOptions<N, D>,
   ): Gate<K | M | N, K | M | N, never, string> {
-    const definition = Definition.ofOrder(rules, options);
+    const definition = atCaller(Gate.fromOrder, () => Definition.ofOrder(rules, options));
     const gate = new Gate<K | M | N, K | M | N, never, string>(definition);
     for (const binding of definition.order?.bindings ?? [])
       gate.#tools.set(binding.tool, [checkBinding(definition.model, binding)]);
@@ -131,7 +133,7 @@ class Gate<
    * gate is mounted, `ERR_INTERLOCK_EVENT`
    */
   bindTool(name: string, states: BoundStates<S, T>, event?: E | BindingOptions<E, X, S, T>): this {
-    return this.#add([[parseBinding(name, states, event)]]);
+    return atCaller(this.bindTool, () => this.#add([[parseBinding(name, states, event)]]));
   }
 
   /**
@@ -139,7 +141,7 @@ class Gate<
    * none.
    */
   bind(...tools: readonly (BindableTool<S, E, T, X> | BindableTool<S, E, T>)[]): this {
-    return this.#add(tools.map(parseDeclaration));
+    return atCaller(this.bind, () => this.#add(tools.map(parseDeclaration)));
   }
 
   /**
