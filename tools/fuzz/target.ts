@@ -97,8 +97,8 @@ function measured(
       const { user, system } = process.cpuUsage(before);
       const cpuMs = (user + system) / 1_000;
       let megabytes = (bytesInUse() - bytes) / 2 ** 20;
-      // Most of it is garbage that V8 had no need to collect yet.
-      for (let tries = 1; megabytes > most.megabytes && tries <= MOST_COLLECTIONS; tries++) {
+      if (megabytes > most.megabytes) {
+        // Most of it is garbage that V8 had no need to collect yet.
         await collect();
         megabytes = (bytesInUse() - bytes) / 2 ** 20;
       }
@@ -111,9 +111,6 @@ function measured(
     },
   };
 }
-
-/** Another thread sweeps buffers, and comes late where the machine is busy. */
-const MOST_COLLECTIONS = 20;
 
 function tooDear(what: string, took: number, unit: string): Error {
   return new Error(`an input takes too much ${what}\n  ${took.toFixed(1)} ${unit}`);
@@ -128,8 +125,10 @@ function bytesInUse(): number {
 async function collect(): Promise<void> {
   setFlagsFromString('--expose-gc');
   const gc: () => void = runInNewContext('gc');
-  gc();
-  await new Promise((resolve) => setImmediate(resolve));
+  for (let turn = 0; turn < 2; turn++) {
+    gc();
+    await new Promise((resolve) => setImmediate(resolve));
+  }
 }
 
 /**
