@@ -8,7 +8,7 @@ import { startUpstashRest } from '../../test/services/upstash-rest.ts';
 const PLAYS = new URL('driver-plays.ts', import.meta.url);
 
 /** A server for one play: where it is, and what else the driver has to know. */
-interface Address {
+export interface Address {
   readonly url: string;
   readonly token?: string;
 }
@@ -21,7 +21,7 @@ export class DriverServers {
   /** Runs the driver's play in a project that has `installed`, as `driver@version`. */
   async play(installed: string, makeProject: () => Promise<Consumer>): Promise<void> {
     const driver = installed.slice(0, installed.lastIndexOf('@'));
-    const { url, token = '' } = await this.#addressFor(driver);
+    const { url, token = '' } = await this.addressFor(driver);
     const project = await makeProject();
     project.write('package.json', '{ "type": "module" }');
     project.write('play.ts', readFileSync(PLAYS, 'utf8'));
@@ -35,7 +35,7 @@ export class DriverServers {
     for (const stop of this.#stops.reverse()) await stop();
   }
 
-  async #addressFor(driver: string): Promise<Address> {
+  async addressFor(driver: string): Promise<Address> {
     if (driver === 'pg') return this.#startPostgres();
     if (driver === '@upstash/redis') return this.#startUpstash();
     return driver === 'redis' || driver === 'ioredis' ? this.#startRedis() : { url: '' };

@@ -1,9 +1,11 @@
 /**
  * Tries the packed packages as users will have them. On each Node it imports every entry and plays
- * each door's quick start. It also tries each peer at both ends of its range. Everything comes from
- * the registry, into temporary folders. `--help` says how.
+ * each door's quick start. It also tries each peer at both ends of its range, and an upgrade with
+ * the way back on each store. Everything comes from the registry, into temporary folders. `--help`
+ * says how.
  */
 import { execFile } from 'node:child_process';
+import { join } from 'node:path';
 import { parseArgs, promisify } from 'node:util';
 import manifest from '../../package.json' with { type: 'json' };
 import { ENTRIES } from '../../scripts/entries.ts';
@@ -11,10 +13,12 @@ import { Consumer, ROOT } from '../../test/helpers/consumer.ts';
 import { QUICK_STARTS, type QuickStart, tryOut } from '../../test/helpers/quick-starts.ts';
 import { DriverServers } from './driver-servers.ts';
 import { fetchNodes, type NodeBinary } from './nodes.ts';
+import { packLater, ROLLBACKS, rollBack } from './rollback.ts';
 
 const HELP = `npm run release-check -- [options]
 
-  --only TEXT   only the cells whose name has the text in it: node, "Node 24", peer, express, pg
+  --only TEXT   only the cells whose name has the text in it: node, "Node 24", peer, express, pg,
+                rollback
   --suite       also runs tests of the gate and of steps on each Node
 `;
 
@@ -109,6 +113,32 @@ async function peerCells(servers: DriverServers): Promise<Cell[]> {
   return (await Promise.all(cells)).flat();
 }
 
+const STORE_DRIVERS = ['libsql', 'redis', 'pg', '@upstash/redis'];
+
+/** An upgrade with runs alive and the way back, on each store. */
+function rollbackCells(servers: DriverServers): Cell[] {
+  const others = [...STORE_DRIVERS, 'tsx', 'express@5', '@modelcontextprotocol/sdk@1', 'zod@4'];
+  const older = once(() => projectWith(others));
+  return ROLLBACKS.flatMap((rollback) => {
+    const newer = once(async () => {
+      const project = await projectWith(others);
+      await project.installTarballs(await packLater(rollback, project));
+      return project;
+    });
+    return STORE_DRIVERS.map(
+      (driver): Cell => ({
+        name: `rollback ${rollback}: ${driver}`,
+        async try() {
+          const releases = { older: await older(), newer: await newer() };
+          const file = { url: join(releases.older.folder, `${rollback}.db`) };
+          const address = driver === 'libsql' ? file : await servers.addressFor(driver);
+          await rollBack(rollback, driver, address, releases);
+        },
+      }),
+    );
+  });
+}
+
 /** Whether the README's quick start has it. */
 const isServed = (peer: string): boolean => readme.packages.includes(peer);
 const [readme] = QUICK_STARTS as readonly [QuickStart];
@@ -137,6 +167,7 @@ async function releaseCheck(only: string, withSuite: boolean): Promise<number> {
   const faults: string[] = [];
   try {
     const cells = [...nodeCells(nodes, withSuite), ...(await peerCells(servers))];
+    cells.push(...rollbackCells(servers));
     const chosen = cells.filter(({ name }) => name.toLowerCase().includes(only.toLowerCase()));
     if (chosen.length === 0) throw new Error(`--only: no cell has "${only}" in its name`);
     for (const cell of chosen) {
