@@ -178,8 +178,7 @@ export class Inspector {
   /** Shows the runs that fit, and picks the only one. */
   async search(search: Search): Promise<void> {
     if (this.workflow.value === undefined) return;
-    this.chosen.value = new Map();
-    this.list.value = { ...emptyList('found'), search };
+    this.#begin({ ...emptyList('found'), search });
     await this.#loadRows();
     const { kind, rows, next } = this.list.value;
     const [only] = rows;
@@ -224,8 +223,7 @@ export class Inspector {
     const isAnother = this.workflow.value !== undefined;
     batch(() => {
       this.workflow.value = detail;
-      this.list.value = emptyList(kind);
-      this.chosen.value = new Map();
+      this.#begin(emptyList(kind));
       this.picked.value = undefined;
       this.run.value = undefined;
       this.walk.leave();
@@ -241,9 +239,14 @@ export class Inspector {
   /** Shows other runs in the list. */
   chooseList(kind: ListKind, state?: string): void {
     if (this.workflow.value === undefined) return;
-    this.chosen.value = new Map();
-    this.list.value = emptyList(kind, state);
+    this.#begin(emptyList(kind, state));
     void this.#loadRows();
+  }
+
+  /** Another list: what was chosen in the one before is not in it. */
+  #begin(list: RunList): void {
+    this.chosen.value = new Map();
+    this.list.value = list;
   }
 
   /** The next page of the list, if there is one and it is not on its way. */
@@ -444,8 +447,16 @@ export class Inspector {
 }
 
 function emptyList(kind: ListKind, state?: string): RunList {
-  const search = { search: undefined, unreached: [] };
-  return { kind, state, ...search, rows: [], next: undefined, isLoading: true, error: undefined };
+  return {
+    kind,
+    state,
+    search: undefined,
+    unreached: [],
+    rows: [],
+    next: undefined,
+    isLoading: true,
+    error: undefined,
+  };
 }
 
 type LoadedPage = Pick<RunList, 'rows' | 'next' | 'unreached'>;

@@ -95,21 +95,17 @@ function onPageKey(event: KeyboardEvent, inspector: Inspector): void {
   const rows = document.querySelector<HTMLElement>('.rows');
   if (key === '/') {
     event.preventDefault();
-    inspectRuns();
+    view.value = 'runs';
     document.getElementById('search')?.focus();
   } else if (key === 'Escape' && inspector.picked.value !== undefined) {
     inspector.chooseRun(undefined);
-    inspectRuns();
+    view.value = 'runs';
     rows?.focus();
   } else if ((key === 'j' || key === 'k') && rows !== null && target !== rows) {
-    inspectRuns();
+    view.value = 'runs';
     rows.focus();
     rows.dispatchEvent(new KeyboardEvent('keydown', { key, cancelable: true }));
   }
-}
-
-function inspectRuns(): void {
-  view.value = 'runs';
 }
 
 function skip(): void {

@@ -422,8 +422,8 @@ function Trail({
   return (
     <>
       <ol class="trail">
-        {foldedRefusals(entries).map(([entry, ...more]) => {
-          const older = entries[entries.indexOf(more.at(-1) ?? entry) + 1];
+        {foldedRefusals(entries).map(([entry, ...more], at, groups) => {
+          const older = groups[at + 1]?.[0];
           const shown = { inspector, now, older };
           return more.length === 0 ? (
             <Entry key={entry.seq} {...shown} entry={entry} />
@@ -445,7 +445,7 @@ type Together = readonly [TrailItem, ...TrailItem[]];
 
 /** Three and more refusals in a row are one line: what moved the run should be in sight. */
 function foldedRefusals(entries: readonly TrailItem[]): readonly Together[] {
-  const groups: (readonly [TrailItem, ...TrailItem[]])[] = [];
+  const groups: Together[] = [];
   let refused: TrailItem[] = [];
   const end = (): void => {
     const [first, ...more] = refused;

@@ -2,8 +2,9 @@
  * What the app says of a held step: how much it is about, and where to look its outcome up. Hides
  * what of that may reach a browser. What the app's functions get wrong costs a link, never a page.
  */
-import { InterlockError } from 'mcp-interlock';
+import type { InterlockError } from 'mcp-interlock';
 import type { Abilities, Json, StepNow } from './api.ts';
+import { fault } from './options.ts';
 
 /** What `amount` and `look` are given. */
 export interface HeldStep {
@@ -89,7 +90,7 @@ function amountIn({ args }: HeldStep): string | undefined {
 function checkedAmount(amount: unknown): string | undefined {
   if (amount === undefined) return undefined;
   if (typeof amount !== 'string' || amount.length > MOST_AMOUNT)
-    throw fault('amount', `a text of at most ${MOST_AMOUNT} characters`, amount);
+    throw wrong('amount', `a text of at most ${MOST_AMOUNT} characters`, amount);
   return amount;
 }
 
@@ -97,24 +98,21 @@ function checkedUrl(given: unknown): string | undefined {
   if (given === undefined) return undefined;
   const text = given instanceof URL ? given.href : given;
   const right = `an http or https URL of at most ${MOST_URL} characters, without a login`;
-  if (typeof text !== 'string' || !URL.canParse(text)) throw fault('look', right, given);
+  if (typeof text !== 'string' || !URL.canParse(text)) throw wrong('look', right, given);
   const { protocol, username, password, href } = new URL(text);
   const isWeb = protocol === 'https:' || protocol === 'http:';
   if (!isWeb || username !== '' || password !== '' || href.length > MOST_URL)
-    throw fault('look', right, isWeb ? given : `a URL of ${protocol}`);
+    throw wrong('look', right, isWeb ? given : `a URL of ${protocol}`);
   return href;
 }
 
 /** A URL that is wrong may hold a secret, so an error names its kind alone. */
-function fault(option: string, right: string, got: unknown): InterlockError {
-  const kind = typeof got === 'string' && got.startsWith('a URL of ') ? got : nounOf(got);
-  return new InterlockError(
-    'ERR_INTERLOCK_CONFIG',
-    `inspector(): ${option} returned ${kind}, expected ${right}`,
-  );
+function wrong(option: string, right: string, got: unknown): InterlockError {
+  const kind = typeof got === 'string' && got.startsWith('a URL of ') ? got : kindOf(got);
+  return fault(`${option} returned ${kind}, expected ${right}`);
 }
 
-function nounOf(value: unknown): string {
+function kindOf(value: unknown): string {
   if (value instanceof Promise) return 'a promise';
   return value === null ? 'null' : `a ${typeof value}`;
 }

@@ -45,7 +45,7 @@ import type {
 import { type HeldSteps, shownArgs } from './held-step.ts';
 import { HttpFailure } from './http.ts';
 import type { Seal } from './seal.ts';
-import { type SearchedQuery, searchRuns } from './search.ts';
+import { type SearchedQuery, searchRuns, underWay } from './search.ts';
 
 /** What `share` is given of a run, and of a what-if. */
 export interface SharedRun {
@@ -208,13 +208,18 @@ export class Inspected {
   }
 
   async detail(): Promise<WorkflowDetail> {
-    this.#graph ??= workflowGraph(this.runs.gate);
+    const graph = this.#graphNow();
     return {
       ...(await this.summary()),
-      graph: this.#graph,
-      tools: this.#graph.tools.map(({ name }) => name),
+      graph,
+      tools: graph.tools.map(({ name }) => name),
       start: this.#standing(explain(this.runs.gate)),
     };
+  }
+
+  #graphNow(): WorkflowGraph {
+    this.#graph ??= workflowGraph(this.runs.gate);
+    return this.#graph;
   }
 
   /** The nodes of the graph that are active in a stored state; none where it has no such state. */
@@ -273,17 +278,26 @@ export class Inspected {
    * @throws HttpFailure `unknown`, `conflict` where several keys have that part, `unavailable`
    */
   async find(text: string, can: Abilities): Promise<string> {
-    if ((await this.#asked(() => this.runs.read(text))) !== undefined) return text;
-    const parts = new Set<string>();
-    for await (const run of this.#underWay()) {
-      if (runDigest(run) === text) return run;
-      // Any other visitor could guess a key piece by piece.
-      if (can.keys && run.includes(text)) parts.add(run);
-    }
-    const [only, ...others] = parts;
-    if (only === undefined) throw unknownRun();
-    if (others.length === 0) return only;
-    throw new HttpFailure('conflict', `${parts.size} runs have that in their keys: give more.`);
+    return this.#asked(async () => {
+      if ((await this.runs.read(text)) !== undefined) return text;
+      // A store without an index finds runs by their keys alone.
+      if (!(await this.#hasIndex())) throw unknownRun();
+      const parts = new Set<string>();
+      let left = MOST_SEARCHED;
+      for await (const { views } of underWay(this.runs, SEARCHED_PAGE)) {
+        for (const { run } of views) {
+          if (runDigest(run) === text) return run;
+          // Any other visitor could guess a key piece by piece.
+          if (can.keys && run.includes(text)) parts.add(run);
+        }
+        left -= SEARCHED_PAGE;
+        if (left <= 0) break;
+      }
+      const [only, ...others] = parts;
+      if (only === undefined) throw unknownRun();
+      if (others.length === 0) return only;
+      throw new HttpFailure('conflict', `${parts.size} runs have that in their keys: give more.`);
+    });
   }
 
   /** Runs by what is known of them, and what the search did not reach. */
@@ -292,9 +306,10 @@ export class Inspected {
     const place = after === undefined ? undefined : seal.open('search', after);
     if (after !== undefined && place === undefined)
       throw new HttpFailure('bad-request', 'after: not the "next" of a search.');
-    const hasIndex = (await this.summary()).store !== 'no-index';
+    const hasIndex = await this.#hasIndex();
+    const tools = this.#graphNow().tools.map(({ name }) => name);
     const { views, next, ...found } = await this.#asked(() =>
-      searchRuns(this.runs, { ...query, after: place }, { can, hasIndex }),
+      searchRuns(this.runs, { ...query, after: place }, { can, hasIndex, tools }),
     );
     return {
       ...found,
@@ -318,23 +333,8 @@ export class Inspected {
     return { tool, outcome, ...(actor !== undefined && { actor }) };
   }
 
-  /** The keys of the runs that have not ended, the held ones first; some are named twice. */
-  async *#underWay(): AsyncIterable<string> {
-    // A store without an index finds runs by their keys alone.
-    if ((await this.summary()).store === 'no-index') return;
-    let left = MOST_SEARCHED;
-    for (const list of ['held', 'stuck'] as const) {
-      for (let after: string | undefined, isMore = true; isMore && left > 0; ) {
-        const page = { limit: SEARCHED_PAGE, after };
-        const found = await this.#asked(() =>
-          list === 'held' ? this.runs.held(page) : this.runs.stuck({ ...page, forMs: 0 }),
-        );
-        for (const { run } of found.runs) yield run;
-        left -= SEARCHED_PAGE;
-        after = found.next;
-        isMore = after !== undefined;
-      }
-    }
+  async #hasIndex(): Promise<boolean> {
+    return (await this.summary()).store !== 'no-index';
   }
 
   /** The run, which is there. @throws HttpFailure `unknown`, `conflict`, `unavailable` */

@@ -131,7 +131,7 @@ function nounOf(value: unknown): string {
   return value === null ? 'null' : typeof value;
 }
 
-function fault(message: string): InterlockError {
+export function fault(message: string): InterlockError {
   return new InterlockError('ERR_INTERLOCK_CONFIG', `inspector(): ${message}`);
 }
 

@@ -3,7 +3,6 @@
  * goes. It reads a bounded number of runs, and says what it did not reach.
  */
 import { type Runs, type RunView, type RunViews, runDigest } from 'mcp-interlock';
-import { workflowGraph } from 'mcp-interlock/check';
 import type { Abilities, SearchPage, SearchRequest } from './api.ts';
 
 /** What is looked for. */
@@ -31,15 +30,43 @@ const MOST_ENTRIES = 20;
 /** A person's runs that have ended are looked for under so many issuers. */
 const MOST_ISSUERS = 3;
 
-/** Where a search goes on: the list, and the place in it. */
+/** Where a walk goes on: the list, and the place in it. */
 type Place = readonly [list: 'held' | 'stuck', after: string | undefined];
 
-const ENDED_BY_KEY = 'A run that has ended is found by its whole key';
+interface WalkedPage {
+  readonly views: readonly RunView[];
+  /** Where the walk goes on after them; `undefined` where it ends. */
+  readonly next: Place | undefined;
+}
+
+/** The runs that have not ended, page by page, the held ones first; some are there twice. */
+export async function* underWay(
+  runs: Runs,
+  limit: number,
+  from: Place = ['held', undefined],
+): AsyncGenerator<WalkedPage, void, void> {
+  for (let place: Place | undefined = from; place !== undefined; ) {
+    const [list, after]: Place = place;
+    const page = { limit, after };
+    const found: RunViews =
+      list === 'held' ? await runs.held(page) : await runs.stuck({ ...page, forMs: 0 });
+    if (found.next !== undefined) place = [list, found.next];
+    else place = list === 'held' ? ['stuck', undefined] : undefined;
+    yield { views: found.runs, next: place };
+  }
+}
+
+interface SearchedWorkflow {
+  readonly can: Abilities;
+  readonly hasIndex: boolean;
+  /** The tools that the gate binds. */
+  readonly tools: readonly string[];
+}
 
 export async function searchRuns(
   runs: Runs,
   { text = '', withinMs, after }: SearchedQuery,
-  { can, hasIndex }: { readonly can: Abilities; readonly hasIndex: boolean },
+  { can, hasIndex, tools }: SearchedWorkflow,
 ): Promise<Searched> {
   const began = performance.now();
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
@@ -54,65 +81,88 @@ export async function searchRuns(
     const unreached = ['This store keeps no index: a run is found by its whole key alone.'];
     return { views: [...found.values()], looked: found.size, unreached };
   }
-  const tools = workflowGraph(runs.gate).tools.map(({ name }) => name.toLowerCase());
-  const isTool = words.some((word) => tools.some((tool) => tool.includes(word)));
+  const trails = new Trails(runs, tools);
   const issuers = new Set<string>();
   let looked = 0;
-  let trails = 0;
-  let isTrailUnread = false;
-  let place: Place | undefined = after === undefined ? ['held', undefined] : placeIn(after);
-  while (place !== undefined && looked < MOST_LOOKED_AT && found.size < MOST_FOUND) {
-    const [list, from]: Place = place;
-    const page = { limit: PAGE, after: from };
-    const part: RunViews =
-      list === 'held' ? await runs.held(page) : await runs.stuck({ ...page, forMs: 0 });
-    for (const view of part.runs) {
-      looked++;
+  let place: Place | undefined;
+  const from = after === undefined ? undefined : placeIn(after);
+  for await (const { views, next } of underWay(runs, PAGE, from)) {
+    looked += views.length;
+    place = next;
+    for (const view of views) {
       const issuer = issuerIn(view.run);
       if (issuer !== undefined) issuers.add(issuer);
       const facts = factsOf(view, can);
       const missing = words.filter((word) => !facts.some((fact) => fact.includes(word)));
-      if (missing.length === 0) add(view);
-      else if (isTool && missing.every((word) => tools.some((tool) => tool.includes(word)))) {
-        if (trails >= MOST_TRAILS) isTrailUnread = true;
-        else {
-          trails++;
-          const called = await toolsOf(runs, view.run);
-          if (missing.every((word) => called.some((tool) => tool.includes(word)))) add(view);
-        }
-      }
+      if (missing.length === 0 || (await trails.have(view.run, missing))) add(view);
     }
-    if (part.next !== undefined) place = [list, part.next];
-    else place = list === 'held' ? ['stuck', undefined] : undefined;
+    if (looked >= MOST_LOOKED_AT || found.size >= MOST_FOUND) break;
     if (performance.now() - began > MOST_MS) break;
   }
-  const isPerson = can.keys && words.length === 1 && after === undefined;
-  if (isPerson) {
-    const principals = [
-      text,
-      ...[...issuers].slice(0, MOST_ISSUERS).map((issuer) => ({ issuer, subject: text })),
-    ];
-    for (const principal of principals) {
-      const { runs: keys } = await runs.list({ principal, limit: MOST_FOUND });
-      for (const run of keys) {
-        if (found.size >= MOST_FOUND) break;
-        const view = found.has(run) ? undefined : await runs.read(run);
-        if (view !== undefined) add(view);
-      }
-    }
-  }
+  if (can.keys && words.length === 1 && after === undefined)
+    await addPrincipals(runs, text, [...issuers].slice(0, MOST_ISSUERS), { found, add });
   const unreached = [
     ...(place === undefined ? [] : ['There are more runs than this search has looked at.']),
-    `${ENDED_BY_KEY}${can.keys ? ', or by the whole name of its principal.' : ' alone.'}`,
-    ...(isTool
-      ? [
-          `Of what a run called before, the newest ${MOST_ENTRIES} entries of its trail were read` +
-            `${isTrailUnread ? `, and of ${MOST_TRAILS} runs only.` : '.'}`,
-        ]
-      : []),
+    'A run that has ended is found by its whole key' +
+      (can.keys ? ', or by the whole name of its principal.' : ' alone.'),
+    ...(words.some((word) => trails.isTool(word)) ? [trails.says] : []),
   ];
-  const next = place === undefined ? {} : { next: JSON.stringify(place) };
-  return { views: [...found.values()].sort(heldFirst), looked, unreached, ...next };
+  const rest = place === undefined ? {} : { next: JSON.stringify(place) };
+  return { views: [...found.values()].sort(heldFirst), looked, unreached, ...rest };
+}
+
+/** The tools that runs have called before, of a bounded number of trails. */
+class Trails {
+  readonly #runs: Runs;
+  readonly #tools: readonly string[];
+  #read = 0;
+  #isOneUnread = false;
+
+  constructor(runs: Runs, tools: readonly string[]) {
+    this.#runs = runs;
+    this.#tools = tools.map((tool) => tool.toLowerCase());
+  }
+
+  isTool(word: string): boolean {
+    return this.#tools.some((tool) => tool.includes(word));
+  }
+
+  /** Whether the run has called tools with all these words in their names. */
+  async have(run: string, words: readonly string[]): Promise<boolean> {
+    if (!words.every((word) => this.isTool(word))) return false;
+    if (this.#read >= MOST_TRAILS) {
+      this.#isOneUnread = true;
+      return false;
+    }
+    this.#read++;
+    const entries = await this.#runs.history(run, MOST_ENTRIES);
+    const called = entries.flatMap(({ tool }) => tool?.toLowerCase() ?? []);
+    return words.every((word) => called.some((tool) => tool.includes(word)));
+  }
+
+  /** How far it looked. */
+  get says(): string {
+    const read = `the newest ${MOST_ENTRIES} entries of its trail were read`;
+    const most = this.#isOneUnread ? `, and of ${MOST_TRAILS} runs only.` : '.';
+    return `Of what a run called before, ${read}${most}`;
+  }
+}
+
+/** Adds the runs of a principal who is named so, also those that have ended. */
+async function addPrincipals(
+  runs: Runs,
+  subject: string,
+  issuers: readonly string[],
+  { found, add }: { found: ReadonlyMap<string, RunView>; add: (view: RunView) => void },
+): Promise<void> {
+  for (const principal of [subject, ...issuers.map((issuer) => ({ issuer, subject }))]) {
+    const { runs: keys } = await runs.list({ principal, limit: MOST_FOUND });
+    for (const run of keys) {
+      if (found.size >= MOST_FOUND) break;
+      const view = found.has(run) ? undefined : await runs.read(run);
+      if (view !== undefined) add(view);
+    }
+  }
 }
 
 function heldFirst(a: RunView, b: RunView): number {
@@ -145,11 +195,6 @@ function factsOf({ run, state, status, claim }: RunView, { keys }: Abilities): r
     keys ? run : undefined,
   ];
   return facts.flatMap((fact) => (fact === undefined ? [] : [fact.toLowerCase()]));
-}
-
-async function toolsOf(runs: Runs, run: string): Promise<readonly string[]> {
-  const entries = await runs.history(run, MOST_ENTRIES);
-  return entries.flatMap(({ tool }) => (tool === undefined ? [] : [tool.toLowerCase()]));
 }
 
 /** Of a principal's own run: whose subject is looked for is known under the same issuers. */
