@@ -10,7 +10,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { delimiter, dirname, join } from 'node:path';
+import { delimiter, dirname, join, resolve } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -66,7 +66,7 @@ export class Consumer {
 
   /** The path of the tarball of a folder of the repository, which is in the project. */
   async pack(folder: string): Promise<string> {
-    const path = join(ROOT, folder);
+    const path = resolve(ROOT, folder);
     const packed = await this.run('npm', 'pack', '--ignore-scripts', '--json', path);
     const [{ filename }] = JSON.parse(packed) as [{ filename: string }];
     return join(this.folder, filename);

@@ -8,17 +8,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { type AtomicStateStore, type NotificationBus, StateMachineGate } from 'mcp-interlock';
+import { StateMachineGate } from 'mcp-interlock';
 import { describeStateStore, testGate } from 'mcp-interlock/testing';
+import { DRIVERS, type Opened } from './driver-stores.ts';
 
 const [driver = '', address = '', token = ''] = process.argv.slice(2);
-
-/** A connection of its own, as another process would have it, and how it is ended. */
-interface Opened {
-  readonly store: AtomicStateStore;
-  readonly bus?: NotificationBus;
-  close(): unknown;
-}
 
 function playStore(open: () => Promise<Opened>): void {
   const makeStore = async () => {
@@ -60,62 +54,11 @@ function playStoreAndBus(open: () => Promise<Opened>): void {
   });
 }
 
-async function openIoredis(): Promise<Opened> {
-  const ioredis = await import('ioredis');
-  const { redisBus } = await import('mcp-interlock/bus/redis');
-  const { redisStore } = await import('mcp-interlock/stores/redis');
-  // Its first versions had no export of that name.
-  const client = new (ioredis.Redis ?? (ioredis.default as unknown))(address);
-  return {
-    store: redisStore({ client }),
-    bus: redisBus({ client }),
-    close: () => client.disconnect(),
-  };
-}
-
-async function openNodeRedis(): Promise<Opened> {
-  const { createClient } = await import('redis');
-  const { redisBus } = await import('mcp-interlock/bus/redis');
-  const { redisStore } = await import('mcp-interlock/stores/redis');
-  const client = createClient({ url: address });
-  await client.connect();
-  return {
-    store: redisStore({ client }),
-    bus: redisBus({ client }),
-    close: () => client.destroy(),
-  };
-}
-
-async function openPostgres(): Promise<Opened> {
-  const { default: pg } = await import('pg');
-  const { postgresBus } = await import('mcp-interlock/bus/postgres');
-  const { postgresStore } = await import('mcp-interlock/stores/postgres');
-  const pool = new pg.Pool({ connectionString: address, max: 2 });
-  const store = postgresStore({ pool });
-  await store.migrate();
-  return { store, bus: postgresBus({ pool }), close: () => pool.end() };
-}
-
-async function openUpstash(): Promise<Opened> {
-  const { Redis } = await import('@upstash/redis');
-  const { upstashStore } = await import('mcp-interlock/stores/upstash');
-  const redis = new Redis({ url: address, token });
-  return { store: upstashStore({ redis }), close: () => {} };
-}
-
 function playLibsql(): void {
   const folder = mkdtempSync(join(tmpdir(), 'interlock-libsql-'));
   process.once('exit', () => rmSync(folder, { recursive: true }));
   const file = join(folder, `${randomUUID()}.db`);
-  playStore(async () => {
-    const { default: Database } = await import('libsql');
-    const { sqliteStore } = await import('mcp-interlock/stores/sqlite');
-    const database = new Database(file);
-    return {
-      store: sqliteStore({ database, busyTimeoutMs: 20_000 }),
-      close: () => database.close(),
-    };
-  });
+  playStore(() => DRIVERS.libsql(file));
 }
 
 function playXState(): void {
@@ -174,10 +117,10 @@ function playTelemetry(): void {
 }
 
 const PLAYS: Readonly<Record<string, () => void>> = {
-  ioredis: () => playStoreAndBus(openIoredis),
-  redis: () => playStoreAndBus(openNodeRedis),
-  pg: () => playStoreAndBus(openPostgres),
-  '@upstash/redis': () => playStore(openUpstash),
+  ioredis: () => playStoreAndBus(() => DRIVERS.ioredis(address)),
+  redis: () => playStoreAndBus(() => DRIVERS.redis(address)),
+  pg: () => playStoreAndBus(() => DRIVERS.pg(address)),
+  '@upstash/redis': () => playStore(() => DRIVERS['@upstash/redis'](address, token)),
   libsql: playLibsql,
   xstate: playXState,
   '@opentelemetry/api': playTelemetry,

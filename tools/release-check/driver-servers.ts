@@ -5,7 +5,10 @@ import { startPostgres } from '../../test/services/postgres.ts';
 import { startRedis } from '../../test/services/redis.ts';
 import { startUpstashRest } from '../../test/services/upstash-rest.ts';
 
-const PLAYS = new URL('driver-plays.ts', import.meta.url);
+const fileOf = (name: string): string => readFileSync(new URL(name, import.meta.url), 'utf8');
+const PLAYS = fileOf('driver-plays.ts');
+/** For each project that opens a store: its `driver-stores.ts`. */
+export const STORES = fileOf('driver-stores.ts');
 
 /** A server for one play: where it is, and what else the driver has to know. */
 export interface Address {
@@ -24,7 +27,8 @@ export class DriverServers {
     const { url, token = '' } = await this.addressFor(driver);
     const project = await makeProject();
     project.write('package.json', '{ "type": "module" }');
-    project.write('play.ts', readFileSync(PLAYS, 'utf8'));
+    project.write('driver-stores.ts', STORES);
+    project.write('play.ts', PLAYS);
     const args = ['--test-reporter', 'spec', 'play.ts', driver, url, token];
     await project.node('--import', 'tsx', ...args).catch((error: Error) => {
       throw new Error(error.message.replace(/^.*failing tests:/s, 'failing tests:'));

@@ -5,42 +5,10 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import express, { type Request, type Response } from 'express';
-import {
-  type AtomicStateStore,
-  fsmGate,
-  runKey,
-  StateMachineGate,
-  sessionStore,
-} from 'mcp-interlock';
+import { fsmGate, runKey, StateMachineGate, sessionStore } from 'mcp-interlock';
+import { DRIVERS } from './driver-stores.ts';
 
 const [driver = '', address = '', token = ''] = process.argv.slice(2);
-
-const STORES: Readonly<Record<string, () => Promise<AtomicStateStore>>> = {
-  async libsql() {
-    const { default: Database } = await import('libsql');
-    const { sqliteStore } = await import('mcp-interlock/stores/sqlite');
-    return sqliteStore({ database: new Database(address) });
-  },
-  async redis() {
-    const { createClient } = await import('redis');
-    const { redisStore } = await import('mcp-interlock/stores/redis');
-    const client = createClient({ url: address });
-    await client.connect();
-    return redisStore({ client });
-  },
-  async pg() {
-    const { default: pg } = await import('pg');
-    const { postgresStore } = await import('mcp-interlock/stores/postgres');
-    const store = postgresStore({ pool: new pg.Pool({ connectionString: address, max: 2 }) });
-    await store.migrate();
-    return store;
-  },
-  async '@upstash/redis'() {
-    const { Redis } = await import('@upstash/redis');
-    const { upstashStore } = await import('mcp-interlock/stores/upstash');
-    return upstashStore({ redis: new Redis({ url: address, token }) });
-  },
-};
 
 async function serveShop(req: Request, res: Response): Promise<void> {
   const server = new McpServer({ name: 'shop', version: '1.0.0' });
@@ -55,8 +23,7 @@ const gate = StateMachineGate.fromOrder(
   { add_item: {}, checkout: { after: 'add_item' }, pay: { after: 'checkout' } },
   { id: 'shop' },
 );
-const store = await STORES[driver]?.();
-if (store === undefined) throw new Error(`no store for ${driver}`);
+const { store } = await DRIVERS[driver as keyof typeof DRIVERS](address, token);
 const key = runKey({
   name: 'order',
   of: ({ http }) => String(http.headers['x-order']),

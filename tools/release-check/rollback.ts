@@ -9,8 +9,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { type Consumer, ROOT } from '../../test/helpers/consumer.ts';
+import { callOf, PROTOCOL, send } from '../../test/helpers/raw.ts';
 import { freePort } from '../../test/services/ports.ts';
-import type { Address } from './driver-servers.ts';
+import { type Address, STORES } from './driver-servers.ts';
 
 const run = promisify(execFile);
 const SHOP = readFileSync(new URL('rollback-shop.ts', import.meta.url), 'utf8');
@@ -36,9 +37,7 @@ export async function packLater(rollback: Rollback, project: Consumer): Promise<
     change(join(folder, 'src/workflow/format.ts'), /(const FORMAT = )\d+/, '2');
     change(join(folder, 'src/workflow/format.ts'), /(const MOVES = )\d+/, String(MOVES));
     await run(project.nodePath, ['--import', 'tsx', 'scripts/build.ts'], { cwd: folder });
-    const packed = await project.run('npm', 'pack', '--ignore-scripts', '--json', folder);
-    const [{ filename }] = JSON.parse(packed) as [{ filename: string }];
-    return join(project.folder, filename);
+    return await project.pack(folder);
   } finally {
     rmSync(folder, { recursive: true });
   }
@@ -69,6 +68,7 @@ export async function rollBack(
   ): Promise<void> => {
     release.write('package.json', '{ "type": "module" }');
     release.write('shop.ts', SHOP);
+    release.write('driver-stores.ts', STORES);
     const command = `node --import tsx shop.ts "${driver}" "${url}" "${token}"`;
     const served = await release.serve(await freePort(), command);
     try {
@@ -106,22 +106,10 @@ export async function rollBack(
 
 /** What a model reads of the call. */
 async function callTool(url: URL, order: string, name: string): Promise<string> {
-  const params = { name, arguments: {} };
-  const response = await fetch(url, {
-    method: 'POST',
-    headers: {
-      accept: 'application/json, text/event-stream',
-      'content-type': 'application/json',
-      'mcp-protocol-version': '2025-11-25',
-      'x-order': order,
-    },
-    body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/call', params }),
-  });
-  const body = await response.text();
-  // As a stream, the answer comes after what else is told.
-  const json = [...body.matchAll(/^data: (.*)$/gm)].at(-1)?.[1] ?? body;
-  const { result, error } = JSON.parse(json);
-  const text = result?.content[0]?.text ?? error?.message;
-  assert(typeof text === 'string', `${response.status} ${body}`);
-  return text;
+  const headers = { 'mcp-protocol-version': PROTOCOL, 'x-order': order };
+  const { status, text, messages } = await send(url, { headers, body: callOf(1, name) });
+  const { result, error } = messages.find(({ id }) => id === 1) ?? {};
+  const says: unknown = result?.content[0]?.text ?? error?.message;
+  assert(typeof says === 'string', `${status} ${text}`);
+  return says;
 }
