@@ -82,6 +82,11 @@ export interface FirstRefusal {
     readonly state: string;
 }
 
+export interface FoldOptions {
+    readonly near: readonly string[];
+    readonly most: number;
+}
+
 export interface GraphCalls {
     readonly within?: number;
     readonly same?: Readonly<Record<string, string | {
@@ -132,7 +137,8 @@ export interface GraphNode {
     readonly id: string;
     readonly label: string;
     readonly parent?: string;
-    readonly type: 'atomic' | 'compound' | 'parallel' | 'final' | 'history' | 'tool' | 'any' | 'all';
+    readonly type: 'atomic' | 'compound' | 'parallel' | 'final' | 'history' | 'tool' | 'any' | 'all' | 'folded';
+    readonly inside?: readonly string[];
     readonly initial?: string;
     readonly tags?: readonly string[];
     readonly after?: number;
@@ -154,6 +160,18 @@ export interface GraphTool {
     readonly isPartial: boolean;
     readonly isGuarded: boolean;
     readonly limits?: readonly GraphLimit[];
+}
+
+export interface MermaidOptions {
+    readonly state?: string | undefined;
+    readonly most?: number | undefined;
+}
+
+export interface OrderProgress {
+    readonly done: readonly string[];
+    readonly of: number;
+    readonly next: readonly string[];
+    readonly missing: ReadonlyMap<string, readonly string[]>;
 }
 
 export type Proof = Proven | Disproven | Undecided;
@@ -302,9 +320,16 @@ export function activeNodes<S extends string, E extends string>(gate: StateMachi
 
 export function checkWorkflow<S extends string, E extends string>(gate: StateMachineGate<S, E>, options?: CheckOptions): Findings;
 
+export function foldGraph(graph: WorkflowGraph, { near, most }: FoldOptions): WorkflowGraph;
+
 export function never<S extends string, E extends string, T extends string>(gate: StateMachineGate<S, E, T>, tool: ProofTool<NoInfer<E>>, { in: states, ...options }: ProofOptions<NoInfer<E>> & {
     readonly in: BoundStates<NoInfer<S>, NoInfer<T>>;
 }): Proof;
+
+export function orderProgress(graph: WorkflowGraph, { active, available, }: {
+    readonly active: readonly string[];
+    readonly available: readonly string[];
+}): OrderProgress;
 
 export function precedes<S extends string, E extends string>(gate: StateMachineGate<S, E>, earlier: ProofTool<NoInfer<E>>, later: ProofTool<NoInfer<E>>, options?: ProofOptions<NoInfer<E>>): Proof;
 
@@ -314,7 +339,7 @@ export function replayCalls<S extends string, E extends string>(gate: StateMachi
 
 export function suggestRules(lines: AsyncIterable<string> | Iterable<string>, { reached, readOnly }: SuggestOptions): Promise<Suggestions>;
 
-export function toMermaid<S extends string, E extends string>(gate: StateMachineGate<S, E>): string;
+export function toMermaid<S extends string, E extends string>(gate: StateMachineGate<S, E>, options?: MermaidOptions): string;
 
 export function workflowGraph<S extends string, E extends string>(gate: StateMachineGate<S, E>): WorkflowGraph;
 

@@ -56,8 +56,20 @@ export interface GraphNode {
    *   that no rule and no binding asks for is never active, since runs do not remember it.
    * - `any` and `all`, for rules of order: a junction. It holds where one of the edges to it holds,
    *   or each of them. No run is in it.
+   * - `folded`, only in what {@link foldGraph} returns: it stands for the nodes `inside`.
    */
-  readonly type: 'atomic' | 'compound' | 'parallel' | 'final' | 'history' | 'tool' | 'any' | 'all';
+  readonly type:
+    | 'atomic'
+    | 'compound'
+    | 'parallel'
+    | 'final'
+    | 'history'
+    | 'tool'
+    | 'any'
+    | 'all'
+    | 'folded';
+  /** For a folded node: the ids of the states, or tools, that it stands for. */
+  readonly inside?: readonly string[];
   /** For a compound node: the id of the node inside in which it begins. */
   readonly initial?: string;
   /** The tags of a statechart's state; absent where it has none. */

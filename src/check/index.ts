@@ -41,7 +41,7 @@ export type {
   WorkflowGraph,
   WorkflowKind,
 } from './graph-data.ts';
-export { toMermaid } from './mermaid.ts';
+export { type MermaidOptions, toMermaid } from './mermaid.ts';
 export type { CallOutcome, ProofStep, ProofTurn } from './proof-step.ts';
 export {
   type Disproven,
@@ -56,3 +56,4 @@ export {
   type Undecided,
 } from './proofs.ts';
 export { type ReplayCallsOptions, type ReplayedCalls, replayCalls } from './replay.ts';
+export { type FoldOptions, foldGraph, type OrderProgress, orderProgress } from './view.ts';

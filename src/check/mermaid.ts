@@ -2,12 +2,32 @@
  * A gate's graph as the text of a Mermaid diagram. It hides what Mermaid makes of names, and in
  * which block each state and each arrow stands.
  */
+import * as z from 'zod/mini';
+import { InterlockError } from '../errors.ts';
+import { lazyOptions, parseOptions, showValue } from '../options.ts';
 import type { StateMachineGate } from '../workflow/gate.ts';
-import { workflowGraph } from './graph.ts';
+import { activeNodes, workflowGraph } from './graph.ts';
 import type { EdgeTool, GraphEdge, GraphNode, GraphTool, WorkflowGraph } from './graph-data.ts';
+import { foldGraph, orderProgress } from './view.ts';
+
+/** What {@link toMermaid} draws of a workflow. Default: all of it, as before any run. */
+export interface MermaidOptions {
+  /** Where a run stands, as runs and trails name it. It is filled in. */
+  readonly state?: string | undefined;
+  /**
+   * At most so many states, or tools: where runs begin and `state` stay, and what is near to them.
+   * The others are folded, as {@link foldGraph} does it. A whole number of at least 1.
+   */
+  readonly most?: number | undefined;
+}
+
+const optionsSchema = lazyOptions(() => ({
+  state: z.optional(z.string()),
+  most: z.optional(z.int().check(z.positive())),
+}));
 
 /**
- * A gate's workflow as a Mermaid diagram: a `stateDiagram-v2`, or for rules of order a `flowchart`.
+ * A gate's workflow as a Mermaid diagram: a `stateDiagram-v2`, or a `flowchart` for rules of order.
  * GitHub draws it in a code block of the language `mermaid`.
  *
  * An arrow names the tools that take it: `cart_pay`, `cart_pay fails`. Brackets show what no tool
@@ -18,35 +38,80 @@ import type { EdgeTool, GraphEdge, GraphNode, GraphTool, WorkflowGraph } from '.
  * For rules of order an arrow leads to each tool from each one that it needs, through `any of` or
  * `all of` where there are alternatives. Words say what else a rule says: `(once)`, `uses it up`,
  * `undoes`, `same order_id`, `within 2 minutes`, `not after`. A tool with limits has them in
- * brackets: `(at most 5 in 5 minutes)`.
+ * brackets: `(at most 5 in 5 minutes)`. With `state` the title says `5 of 8 done, next: pay_trip`.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` for wrong options, such as a state that is none
  */
 export function toMermaid<S extends string, E extends string>(
   gate: StateMachineGate<S, E>,
+  options?: MermaidOptions,
 ): string {
-  const graph = workflowGraph(gate);
+  const { state, most } = parseOptions('toMermaid()', optionsSchema, options);
+  const whole = workflowGraph(gate);
+  const workflow = gate.clone().compile();
+  if (state !== undefined && !workflow.hasState(state))
+    throw new InterlockError(
+      'ERR_INTERLOCK_CONFIG',
+      `toMermaid() got the state ${showValue(state)}, which ${showValue(whole.id)} ` +
+        `does not have; give it as runs.read() does, such as ${showValue(workflow.initial)}`,
+    );
+  const active = state === undefined ? [] : activeNodes(gate, state);
+  const near = [...whole.initial, ...active];
+  const graph = most === undefined ? whole : foldGraph(whole, { near, most });
   const lines = graph.kind === 'order' ? flowchart(graph) : new StateDiagram(graph).lines();
-  return `${lines.join('\n')}\n`;
+  if (state === undefined) return `${lines.join('\n')}\n`;
+  const available = workflow.available(state);
+  const { done, of, next } = orderProgress(whole, { active, available });
+  const marked = graph.kind === 'order' ? { done, next } : { here: active };
+  const after = next.length > 0 ? next.join(', ') : 'nothing';
+  const head = `${done.length} of ${of} done, next: ${after}`;
+  const title = graph.kind === 'order' ? ['---', `title: ${JSON.stringify(head)}`, '---'] : [];
+  return `${[...title, ...lines, ...classesOf(graph, marked)].join('\n')}\n`;
+}
+
+const COLOURS = {
+  here: 'fill:#dcd8fb,stroke:#5b4fd6,stroke-width:3px,color:#1f1d36',
+  done: 'fill:#dcd8fb,stroke:#5b4fd6,color:#1f1d36',
+  next: 'fill:#fff,stroke:#5b4fd6,stroke-width:3px,stroke-dasharray:5 4,color:#1f1d36',
+};
+
+/** Mermaid gives no colours to a state with others inside. */
+function classesOf(
+  { nodes }: WorkflowGraph,
+  marked: Partial<Record<keyof typeof COLOURS, readonly string[]>>,
+): string[] {
+  const around = new Set(nodes.map(({ parent }) => parent));
+  return Object.entries(marked).flatMap(([name, ids]) => {
+    const boxes = nodes.flatMap(({ id }, at) =>
+      ids.includes(id) && !around.has(id) ? [`s${at}`] : [],
+    );
+    if (boxes.length === 0) return [];
+    const colours = COLOURS[name as keyof typeof COLOURS];
+    return [`classDef ${name} ${colours}`, `class ${boxes.join(',')} ${name}`].map(indented);
+  });
 }
 
 /** For rules of order: what needs what. */
 function flowchart({ nodes, edges, tools }: WorkflowGraph): string[] {
   const ids = new Map(nodes.map(({ id }, at) => [id, `s${at}`]));
-  const boxes = nodes.map(({ id, label, type, once }) => {
+  const boxes = nodes.map((node) => {
+    const { id, label, type, once } = node;
+    if (type === 'folded') return `${ids.get(id)}[["${shownName(label)}"]]`;
     if (type !== 'tool') return `${ids.get(id)}(["${label}"])`;
     const tool = tools.find(({ name }) => name === id);
     const mark = tool !== undefined && dependsOnMore(tool) ? '?' : '';
     const bounds = [...(once ? ['once'] : []), ...(tool?.limits ?? []).map(({ says }) => says)];
-    const name = `${label}${mark}${bounds.length === 0 ? '' : ` (${bounds.join(', ')})`}`;
-    return `${ids.get(id)}["${escaped(name)}"]`;
+    const said = bounds.length === 0 ? '' : ` ${escaped(`(${bounds.join(', ')})`)}`;
+    return `${ids.get(id)}["${shownName(`${label}${mark}`)}${said}"]`;
   });
   const arrows = edges.map((edge) => {
-    const label =
-      edge.type === 'event' ? takersOf(edge) : (edge.says ?? []).map(escaped).join(', ');
+    const isTold = nodes.find(({ id }) => id === edge.from)?.type !== 'folded';
+    const says = edge.type === 'event' ? takersOf(edge) : (edge.says ?? []).map(escaped).join(', ');
     const line = LINES[edge.type] ?? '-->';
-    const said = label === '' ? '' : `|"${label}"|`;
+    const said = says === '' || !isTold ? '' : `|"${says}"|`;
     return `${ids.get(edge.from)} ${line}${said} ${ids.get(edge.to)}`;
   });
-  return ['flowchart LR', ...[...boxes, ...arrows].map(indented)];
+  return ['flowchart LR', ...[...boxes, ...new Set(arrows)].map(indented)];
 }
 
 const LINES: Readonly<Partial<Record<GraphEdge['type'], string>>> = {
@@ -115,7 +180,8 @@ class StateDiagram {
   #node(node: GraphNode): string[] {
     const id = this.#id(node.id);
     const label = node.type === 'history' ? `${node.label} (history)` : node.label;
-    const declared = `state "${escaped(label)}" as ${id}`;
+    const declared = `state "${shownName(label)}" as ${id}`;
+    if (node.inside !== undefined) return [declared, ...this.#insideOf(node, id)];
     const staying = this.#graph.tools
       .flatMap((tool) => {
         const isPartly = tool.staysPartly.includes(node.id);
@@ -134,6 +200,13 @@ class StateDiagram {
     ];
   }
 
+  /** Some of the states that a folded one stands for. */
+  #insideOf({ inside = [] }: GraphNode, id: string): string[] {
+    const names = inside.slice(0, MOST_NAMES).map(escaped);
+    const more = inside.length - names.length;
+    return [...names, ...(more > 0 ? [`and ${more} more`] : [])].map((name) => `${id} : ${name}`);
+  }
+
   /** One arrow for each pair of states, with the labels of all edges between them. */
   #arrows(): string[] {
     const labels = new Map<string, Set<string>>();
@@ -141,11 +214,12 @@ class StateDiagram {
       const arrow = `${this.#id(edge.from)} --> ${this.#id(edge.to)}`;
       const known = labels.get(arrow) ?? new Set();
       labels.set(arrow, known);
-      for (const label of this.#labelsOf(edge)) known.add(label);
+      const isTold = this.#graph.nodes.find(({ id }) => id === edge.from)?.type !== 'folded';
+      for (const label of isTold ? this.#labelsOf(edge) : []) known.add(label);
     }
     return [...labels].map(([arrow, [...texts]]) => {
       const named = texts.filter((text) => text !== '');
-      return named.length === 0 ? arrow : `${arrow} : ${named.join(', ')}`;
+      return named.length === 0 ? arrow : `${arrow} : ${joined(named)}`;
     });
   }
 
@@ -179,6 +253,28 @@ class StateDiagram {
     return this.#ids.get(node) ?? node;
   }
 }
+
+/** In one line where they are short, else each in its own: Mermaid breaks no name itself. */
+function joined(labels: readonly string[]): string {
+  const line = labels.join(', ');
+  return line.length <= LONGEST_LINE ? line : labels.join(',<br/>');
+}
+
+/** A name as a diagram shows it: a long one is broken between its words. */
+function shownName(name: string): string {
+  const words = name.length <= LONGEST_LINE ? [name] : name.split(/(?<=[_.:/-])(?=[\p{L}\p{N}])/u);
+  const lines: string[] = [];
+  for (const word of words) {
+    const line = lines.at(-1);
+    if (line === undefined || (line + word).length > LONGEST_LINE) lines.push(word);
+    else lines[lines.length - 1] = line + word;
+  }
+  return lines.map(escaped).join('<br/>');
+}
+
+const LONGEST_LINE = 24;
+/** A folded state names so many of those that it stands for. */
+const MOST_NAMES = 3;
 
 /** Says that a state is left and entered again, so that its time begins anew. */
 function again({ reenters }: GraphEdge): string {

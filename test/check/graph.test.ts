@@ -149,7 +149,7 @@ describe('the graph of a flat machine', () => {
       ['cart', 'LONGER'],
     ]);
     expect(toMermaid(gate)).toContain(
-      's0 --> s0 : (RESET) (enters again), cart_keep (enters again), (NOTE)',
+      's0 --> s0 : (RESET) (enters again),<br/>cart_keep (enters again),<br/>(NOTE)',
     );
     expect(precedes(gate, 'cart_keep', 'cart_keep')).toMatchObject({ holds: false });
     const found = checkWorkflow(gate, { outside: ['PAY', 'NOTE', 'RESET'] });

@@ -113,6 +113,50 @@ describe('toMermaid()', () => {
     );
   });
 
+  it('draws where a run stands, and folds what is far', async () => {
+    const names = Array.from({ length: 30 }, (_, at) => `a_step_with_the_long_number_${at}`);
+    const ways = names.map((name, at) => [name, { on: { NEXT: names[at + 1] ?? name } }] as const);
+    const gate = new StateMachineGate({
+      initial: `${names[0]}`,
+      states: Object.fromEntries(ways),
+    }).bindTool('go', names, 'NEXT');
+    const text = toMermaid(gate, { state: `${names[9]}`, most: 4 });
+    expect(text).toContain('state "a_step_with_the_long#95;<br/>number_9" as s4');
+    expect(text).toContain('\n  class s4 here\n');
+    const { boxes, arrows: drawn } = await readDiagram(text);
+    expect(boxes.map(({ label, lines }) => [label, ...lines])).toEqual([
+      [names[0]],
+      [names[1]],
+      ['6 more states', ...names.slice(2, 5), 'and 3 more'],
+      [names[8]],
+      [names[9]],
+      ['20 more states', ...names.slice(10, 13), 'and 17 more'],
+    ]);
+    expect(drawn.map(({ label }) => label)).toEqual(['', 'go', 'go', '', 'go', 'go']);
+    expect(() => toMermaid(gate, { state: 'nowhere' })).toThrow(
+      'toMermaid() got the state "nowhere", which "workflow" does not have',
+    );
+    expect(() => toMermaid(gate, { most: 0 })).toThrow('most');
+  });
+
+  it('draws what of the rules is done, and what is next', async () => {
+    const gate = StateMachineGate.fromOrder({
+      quote: { after: 'search' },
+      pay: { after: { all: ['quote', { any: ['password', 'code'] }] }, once: true },
+      ticket: { after: 'pay' },
+    });
+    const text = toMermaid(gate, { state: '{search, quote}' });
+    expect(text.split('\n').slice(0, 4)).toEqual([
+      '---',
+      'title: "2 of 5 done, next: password, code"',
+      '---',
+      'flowchart LR',
+    ]);
+    expect(text).toMatch(/classDef done .*\n {2}class s0,s1 done\n/);
+    expect(text).toMatch(/classDef next .*\n {2}class s2,s3 next\n/);
+    expect((await readDiagram(text)).boxes.map(({ label }) => label)).toContain('password');
+  });
+
   it('draws windows, counts, values and limits', async () => {
     const gate = StateMachineGate.fromOrder({
       pay: {

@@ -26,7 +26,9 @@ interface Box {
  *
  * @throws the error of Mermaid where the text is no diagram
  */
-export async function readDiagram(text: string): Promise<ReadDiagram> {
+export async function readDiagram(diagram: string): Promise<ReadDiagram> {
+  // happy-dom loses what stands before a break, which a browser shows.
+  const text = diagram.replaceAll('<br/>', BREAK);
   const mermaid = await parser();
   await mermaid.parse(text);
   const { type, db } = await mermaid.mermaidAPI.getDiagramFromText(text);
@@ -89,7 +91,12 @@ async function parser() {
   return (await import('mermaid')).default;
 }
 
+/** Where a name is broken, which a reader does not read. */
+const BREAK = '⏎';
+
 /** Until it draws, Mermaid keeps a placeholder for a character written by its number. */
 function shown(text: string): string {
-  return text.replace(/ﬂ°°(\d+)¶ß/g, (_, code) => String.fromCodePoint(Number(code)));
+  return text
+    .replaceAll(BREAK, '')
+    .replace(/ﬂ°°(\d+)¶ß/g, (_, code) => String.fromCodePoint(Number(code)));
 }

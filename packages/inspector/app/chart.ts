@@ -1,13 +1,13 @@
 /**
- * A workflow's graph as boxes and arrows that can be laid out. Hides how much of a name has room
- * and which edges are one arrow. A tool that leads nowhere else stands in its box.
+ * A workflow's graph as boxes and arrows that can be laid out. Hides where a name is broken, and
+ * which edges are one arrow. A tool that leads nowhere else stands in its box.
  */
 import type { GraphEdge, GraphNode, WorkflowGraph } from 'mcp-interlock/check';
 import type { Box, Link } from './picture.ts';
 import { inWords } from './words.ts';
 
 /** How a line of an arrow comes about, which is also the sign before it. */
-export type Cause = keyof typeof CAUSES | 'begins' | 'more';
+export type Cause = keyof typeof CAUSES | 'begins' | 'more' | 'inside';
 
 /** What the signs mean. Rules of order have signs of their own. */
 export const CAUSES = {
@@ -24,8 +24,9 @@ export const CAUSES = {
 
 export interface Line {
   readonly cause: Cause;
-  readonly text: string;
-  /** The whole of it, where the text is clipped, and what the sign means. */
+  /** The text, broken where it is long. */
+  readonly texts: readonly string[];
+  /** The whole of it, and what the sign means. */
   readonly title: string;
   /** The tool that is called, and the event that is sent. */
   readonly tool?: string;
@@ -48,8 +49,9 @@ export interface Arrow {
 
 export interface StateBox {
   readonly node: GraphNode;
-  readonly label: string;
-  /** What happens there and leads nowhere else. */
+  /** Its name, broken where it is long. */
+  readonly titles: readonly string[];
+  /** What happens there and leads nowhere else; of a folded one, what it stands for. */
   readonly lines: readonly Line[];
   readonly depth: number;
 }
@@ -62,22 +64,29 @@ export interface Chart {
   readonly states: ReadonlyMap<string, StateBox>;
   /** The dots that initial arrows begin at. */
   readonly dots: readonly string[];
+  /** The box that shows a state: its own, or the folded one that stands for it. */
+  readonly at: (id: string) => string;
 }
 
 export const LINE_HEIGHT = 16;
-export const TITLE_HEIGHT = 34;
+export const TITLE_HEIGHT = 17;
 const MOST_LINES = 5;
-const LONGEST_TITLE = 190;
-const LONGEST_LINE = 176;
+const MOST_NAMES = 3;
+const LONGEST_TITLE = 150;
+const LONGEST_LINE = 150;
+const MOST_PARTS = 3;
 const DOT = 12;
 /** Beside the title, for how many runs are there. */
 const COUNT_WIDTH = 44;
+/** The same for rules of order, whose tools may say `needs 12`. */
+const NEEDS_WIDTH = 62;
 /** The sign before a line, and the space around the text. */
 export const LINE_INSET = 16;
 const LABEL_PADDING = 8;
 const BOX_PADDING = 12;
 
-const TITLE_FONT = '600 13px system-ui, sans-serif';
+const titleFont = (size: number): string => `600 ${size}px system-ui, sans-serif`;
+const TITLE_FONT = titleFont(13);
 const LINE_FONT =
   '11.5px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace';
 
@@ -98,6 +107,31 @@ function clipped(text: string, font: string, most: number): string {
   return `${signs.slice(0, length).join('')}…`;
 }
 
+/** A title in one line, in letters of that size: as much of it as there is room for. */
+export function titleWithin(text: string, size: number, most: number): string {
+  const short = clipped(text, titleFont(size), most);
+  return [...short].length < 4 && short !== text ? '' : short;
+}
+
+/** The text in lines, each of which has room. It breaks between the words of a name. */
+function wrapped(text: string, font: string, most: number): readonly string[] {
+  const words = text.match(/.+?(?:[\s_.:/-]+|(?<=[\p{Ll}\d])(?=\p{Lu})|$)/gsu) ?? [text];
+  const lines: string[] = [];
+  let line = '';
+  for (const word of words) {
+    if (line !== '' && widthOf((line + word).trimEnd(), font) > most) {
+      lines.push(line.trimEnd());
+      line = '';
+    }
+    line += word;
+  }
+  lines.push(line.trimEnd());
+  const shown = lines.slice(0, MOST_PARTS);
+  const rest = lines.slice(MOST_PARTS - 1).join('');
+  if (lines.length > MOST_PARTS) shown[MOST_PARTS - 1] = rest;
+  return shown.map((each) => clipped(each, font, most));
+}
+
 export function chartOf(graph: WorkflowGraph): Chart {
   const nodes = new Map(graph.nodes.map((node) => [node.id, node]));
   const depthOf = (node: GraphNode): number => {
@@ -110,13 +144,17 @@ export function chartOf(graph: WorkflowGraph): Chart {
       node.id,
       {
         node,
-        label: clipped(node.label, TITLE_FONT, LONGEST_TITLE),
+        titles: wrapped(node.label, TITLE_FONT, LONGEST_TITLE),
         lines: linesWithin(graph, node),
         depth: depthOf(node),
       },
     ]),
   );
+  const folds = new Map(
+    graph.nodes.flatMap(({ id, inside = [] }) => inside.map((each) => [each, id] as const)),
+  );
   const dots = [...new Set(arrows.filter(({ isInitial }) => isInitial).map(({ from }) => from))];
+  const beside = graph.kind === 'order' ? NEEDS_WIDTH : COUNT_WIDTH;
   const boxesIn = (parent: string | undefined): Box[] => {
     const inner = graph.nodes.filter((node) => node.parent === parent);
     const first = initialOf(graph, nodes, parent);
@@ -125,7 +163,7 @@ export function chartOf(graph: WorkflowGraph): Chart {
     const dot = dotOf(parent);
     return [
       ...(dots.includes(dot) ? [{ id: dot, width: DOT, height: DOT }] : []),
-      ...[...begin, ...rest].map((node) => boxOf(states.get(node.id), boxesIn(node.id))),
+      ...[...begin, ...rest].map((node) => boxOf(states.get(node.id), boxesIn(node.id), beside)),
     ].filter((box) => box !== undefined);
   };
   return {
@@ -134,6 +172,7 @@ export function chartOf(graph: WorkflowGraph): Chart {
     arrows,
     states: new Map([...states].sort(([, a], [, b]) => a.depth - b.depth)),
     dots,
+    at: (id) => folds.get(id) ?? id,
   };
 }
 
@@ -196,8 +235,10 @@ function arrowsOf(graph: WorkflowGraph): Arrow[] {
   return [...arrows].flatMap(([id, edges]) => {
     const [edge] = edges;
     if (edge === undefined) return [];
-    const lines = edges.flatMap((each) => linesOf(each));
     const { from, to } = edge;
+    // What happens within a folded state is not told, nor how a run leaves it.
+    const isTold = graph.nodes.find((node) => node.id === from)?.type !== 'folded';
+    const lines = isTold ? edges.flatMap((each) => linesOf(each)) : [];
     const shown = shortened(lines);
     return [{ id, from, to, lines: shown, edges, size: sizeOf(shown), isInitial: false }];
   });
@@ -239,7 +280,7 @@ function linesOf(edge: GraphEdge): Line[] {
 }
 
 function lineOf(cause: Cause, text: string, title: string, isUnsure: boolean): Line {
-  return { cause, text: clipped(text, LINE_FONT, LONGEST_LINE), title, isUnsure };
+  return { cause, texts: wrapped(text, LINE_FONT, LONGEST_LINE), title, isUnsure };
 }
 
 /** What a rule of order says of an earlier call, a line for each word. */
@@ -257,6 +298,14 @@ function ruleLines({ type, from, to, says = [] }: GraphEdge): Line[] {
 
 /** What can be called in a state and leads to no other one, and what only comes back to it. */
 function linesWithin(graph: WorkflowGraph, node: GraphNode): readonly Line[] {
+  if (node.type === 'folded') {
+    const { inside = [] } = node;
+    const around = graph.kind === 'statechart' ? sharedPath(inside) : 0;
+    const first = inside.slice(0, inside.length > MOST_NAMES ? MOST_NAMES - 1 : MOST_NAMES);
+    const rest = inside.length - first.length;
+    const lines = first.map((id) => lineOf('inside', id.slice(around), id, false));
+    return rest === 0 ? lines : [...lines, lineOf('inside', `and ${rest} more`, '', false)];
+  }
   const back = graph.edges.filter(({ from, to }) => from === node.id && to === node.id);
   const lines = back.flatMap((edge) => linesOf(edge));
   if (node.once) lines.push(lineOf('once', 'once', 'not available once it is done', false));
@@ -283,23 +332,36 @@ function linesWithin(graph: WorkflowGraph, node: GraphNode): readonly Line[] {
   return shortened(lines);
 }
 
+/** How long the path of the state is that all of them are in, with the dot behind it. */
+function sharedPath([first = '', ...others]: readonly string[]): number {
+  let length = first.lastIndexOf('.') + 1;
+  while (length > 0 && !others.every((id) => id.startsWith(first.slice(0, length))))
+    length = first.lastIndexOf('.', length - 2) + 1;
+  return length;
+}
+
 function shortened(lines: readonly Line[]): readonly Line[] {
   if (lines.length <= MOST_LINES) return lines;
   const kept = lines.slice(0, MOST_LINES - 1);
   const rest = lines.slice(MOST_LINES - 1);
   const title = rest.map((line) => line.title).join('\n');
-  return [...kept, { cause: 'more', text: `${rest.length} more`, title, isUnsure: false }];
+  return [...kept, lineOf('more', `${rest.length} more`, title, false)];
 }
 
-function boxOf(state: StateBox | undefined, children: readonly Box[]): Box | undefined {
+function boxOf(
+  state: StateBox | undefined,
+  children: readonly Box[],
+  beside: number,
+): Box | undefined {
   if (state === undefined) return undefined;
-  const { node, label, lines } = state;
+  const { node, titles, lines } = state;
   if (node.type === 'history') return { id: node.id, width: 26, height: 26 };
   if (isJunction(node))
-    return { id: node.id, width: widthOf(label, LINE_FONT) + 2 * BOX_PADDING, height: 24 };
-  const widths = [widthOf(label, TITLE_FONT) + COUNT_WIDTH, ...lines.map(lineWidth)];
+    return { id: node.id, width: widthOf(node.label, LINE_FONT) + 2 * BOX_PADDING, height: 24 };
+  const [first = 0, ...more] = titles.map((title) => widthOf(title, TITLE_FONT));
+  const widths = [first + beside, ...more, ...lines.map(lineWidth)];
   const width = Math.max(84, ...widths.map((each) => each + 2 * BOX_PADDING));
-  const height = TITLE_HEIGHT + (lines.length > 0 ? lines.length * LINE_HEIGHT + 8 : 4);
+  const height = linesFrom(state) + (lines.length > 0 ? heightOf(lines) + 8 : 4);
   return children.length === 0
     ? { id: node.id, width, height }
     : { id: node.id, width, height: height + 20, children, header: height };
@@ -310,14 +372,26 @@ export function isJunction({ type }: GraphNode): boolean {
   return type === 'any' || type === 'all';
 }
 
-function lineWidth({ text, isUnsure }: Line): number {
-  return LINE_INSET + widthOf(text, LINE_FONT) + (isUnsure ? 14 : 0);
+/** Where the lines of a box begin, below its title. */
+export function linesFrom({ titles }: StateBox): number {
+  return titles.length * TITLE_HEIGHT + 17;
+}
+
+/** How high lines are together. */
+export function heightOf(lines: readonly Line[]): number {
+  return lines.reduce((all, { texts }) => all + texts.length, 0) * LINE_HEIGHT;
+}
+
+function lineWidth({ texts, isUnsure }: Line): number {
+  return (
+    LINE_INSET + Math.max(...texts.map((text) => widthOf(text, LINE_FONT))) + (isUnsure ? 14 : 0)
+  );
 }
 
 function sizeOf(lines: readonly Line[]): Arrow['size'] {
   if (lines.length === 0) return { width: 0, height: 0 };
   return {
     width: Math.max(...lines.map(lineWidth)) + 2 * LABEL_PADDING,
-    height: lines.length * LINE_HEIGHT + 6,
+    height: heightOf(lines) + 6,
   };
 }

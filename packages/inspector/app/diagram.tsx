@@ -3,82 +3,98 @@
  * one run took. Hides zooming, and how the arrow keys go from state to state.
  */
 
-import type { WorkflowGraph } from 'mcp-interlock/check';
+import { type OrderProgress, orderProgress, type WorkflowGraph } from 'mcp-interlock/check';
 import type { JSX } from 'preact';
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
-import type { TrailItem } from '../src/api.ts';
+import type { Standing, StateCount, TrailItem } from '../src/api.ts';
 import {
   type Arrow,
   CAUSES,
   type Chart,
-  chartOf,
   isJunction,
   LINE_HEIGHT,
   LINE_INSET,
   type Line,
+  linesFrom,
   type StateBox,
   TITLE_HEIGHT,
+  titleWithin,
 } from './chart.ts';
+import { fitOf, READABLE, type Size, useDrawn } from './folding.ts';
 import { Icon } from './parts.tsx';
-import { type Direction, type Picture, type Point, pathOf, type Rect } from './picture.ts';
-import { pictureOf } from './pictures.ts';
-import { wordsOf } from './server.ts';
+import { type Picture, type Point, pathOf, type Rect } from './picture.ts';
+import { Progress, pillOf, spokenOf } from './progress.tsx';
 import { counted, countedShort } from './words.ts';
-
-/** What is to be seen of one state now. */
-export interface StateMark {
-  readonly runs: number;
-  readonly stuck: number;
-}
 
 export interface DiagramProps {
   readonly graph: WorkflowGraph;
-  readonly marks: ReadonlyMap<string, StateMark>;
+  /** How many runs are in which state, by what is active there. */
+  readonly counts: readonly StateCount[];
   /** Where the picked run, or the walk, stands. */
-  readonly active: ReadonlySet<string>;
+  readonly standing: Standing | undefined;
   /** How it came there, the newest move first. */
   readonly trail: readonly TrailItem[];
   /** By which state the list of runs is filtered. */
   readonly chosen: string | undefined;
   readonly onChoose: (state: string) => void;
-  /** Something is shown in its light: the rest steps back. */
-  readonly isFocused: boolean;
   /** On a walk: takes a way that leads on from here. The panel has the same for the keyboard. */
   readonly onTake?: ((line: Line) => void) | undefined;
 }
 
 const LEAST_SCALE = 0.2;
 const MOST_SCALE = 2.5;
-/** What does not fit at this size is scrolled, unless a person asks for all of it. */
-const READABLE = 0.72;
 const BIGGEST_FIT = 1.25;
-
-interface Size {
-  readonly width: number;
-  readonly height: number;
-}
+/** Of many tools that a run can call, so many must be seen. */
+const MOST_PINNED = 4;
+/** No letter is smaller on the screen, in pixels. */
+const LEAST_LETTER = 11;
 
 export function Diagram(props: DiagramProps): JSX.Element {
-  const { graph } = props;
+  const { graph, standing } = props;
   const frame = useRef<HTMLDivElement>(null);
   const size = useSize(frame);
-  const chart = useMemo(() => chartOf(graph), [graph]);
-  const { pictures, fault } = usePictures(chart);
+  const [unfolded, setUnfolded] = useState<readonly string[]>([]);
   const [zoom, setZoom] = useState<number | 'readable' | 'fit'>('readable');
-  useEffect(() => setZoom('readable'), [graph]);
-  const picture = size && pictures && bestOf(pictures, size);
-  const fit = size && picture ? Math.min(BIGGEST_FIT, fitOf(picture, size)) : 1;
+  const isWhole = zoom === 'fit';
+  const asOpened = (): void => {
+    setZoom('readable');
+    setUnfolded([]);
+  };
+  useEffect(asOpened, [graph]);
+  const begins = useMemo(() => beginsOf(graph), [graph]);
+  const progress = useMemo(() => progressOf(graph, standing), [graph, standing]);
+  const isInner = innerOf(graph);
+  const here = progress?.next ?? standing?.active.filter(isInner) ?? [];
+  const { drawn, fault } = useDrawn({
+    graph,
+    near: [...here, ...busiest(props.counts).filter(isInner)],
+    pinned: [...begins, ...here.slice(0, MOST_PINNED), ...unfolded],
+    // Without a picked run, the busiest state is seen too.
+    more: here.length === 0 ? 1 : 0,
+    size,
+    isWhole,
+  });
+  const fit = size && drawn ? Math.min(BIGGEST_FIT, fitOf(drawn.picture, size)) : 1;
   const scale = zoom === 'fit' ? fit : zoom === 'readable' ? Math.max(fit, READABLE) : zoom;
   const by = (factor: number): void =>
     setZoom(Math.min(MOST_SCALE, Math.max(LEAST_SCALE, scale * factor)));
   useWheelZoom(frame, by);
   usePanning(frame);
-  useShown(frame, picture, scale, props.active);
+  const seen = unfolded.at(-1) ?? here.at(-1) ?? begins[0];
+  useShown(frame, drawn?.picture, scale, seen);
   return (
     <div class="diagram">
+      {progress !== undefined && <Progress progress={progress} />}
       <div class="canvas" ref={frame}>
-        {picture ? (
-          <Drawing {...props} chart={chart} picture={picture} scale={scale} />
+        {drawn ? (
+          <Drawing
+            {...props}
+            chart={drawn.chart}
+            picture={drawn.picture}
+            scale={scale}
+            progress={progress}
+            onUnfold={(inside) => setUnfolded([...unfolded, ...inside])}
+          />
         ) : (
           <p class="drawing">{fault ?? 'Drawing …'}</p>
         )}
@@ -90,13 +106,67 @@ export function Diagram(props: DiagramProps): JSX.Element {
         <button type="button" onClick={() => by(1.25)} aria-label="Bigger">
           <Icon name="plus" />
         </button>
-        <button type="button" onClick={() => setZoom('fit')} aria-label="Show all of the diagram">
+        <button
+          type="button"
+          onClick={() => (isWhole ? asOpened() : setZoom('fit'))}
+          aria-pressed={isWhole}
+          aria-label="Show all of the diagram"
+          title="Show all of the diagram, however small"
+        >
           <Icon name="fit" />
         </button>
       </div>
       <Legend graph={graph} />
     </div>
   );
+}
+
+/** Nothing for a machine of states. */
+function progressOf(
+  graph: WorkflowGraph,
+  standing: Standing | undefined,
+): OrderProgress | undefined {
+  if (graph.kind !== 'order' || standing === undefined) return undefined;
+  const available = standing.tools.flatMap(({ tool, shown }) => (shown ? [tool] : []));
+  return orderProgress(graph, { active: standing.active, available });
+}
+
+/** The nodes that have none inside. */
+function innerOf({ nodes }: WorkflowGraph): (id: string) => boolean {
+  const around = new Set(nodes.map(({ parent }) => parent));
+  return (id) => !around.has(id);
+}
+
+/** Where runs begin; under rules of order, the first tool that needs no other one. */
+function beginsOf(graph: WorkflowGraph): readonly string[] {
+  if (graph.kind !== 'order') return graph.initial.filter(innerOf(graph));
+  const needing = new Set(graph.edges.map(({ to }) => to));
+  return graph.nodes
+    .map(({ id }) => id)
+    .filter((id) => !needing.has(id))
+    .slice(0, 1);
+}
+
+/** All that is active somewhere: first where runs are stuck, then where most of them are. */
+function busiest(counts: readonly StateCount[]): readonly string[] {
+  const sorted = counts.toSorted((a, b) => b.stuck - a.stuck || b.runs - a.runs);
+  return sorted.flatMap(({ active }) => active);
+}
+
+/** What is to be seen of one state now. */
+interface StateMark {
+  readonly runs: number;
+  readonly stuck: number;
+}
+
+function marksOf({ at }: Chart, counts: readonly StateCount[]): ReadonlyMap<string, StateMark> {
+  const marks = new Map<string, StateMark>();
+  for (const { active, runs, stuck } of counts)
+    for (const id of new Set(active.map(at))) {
+      const known = marks.get(id) ?? { runs: 0, stuck: 0 };
+      marks.set(id, { runs: known.runs + runs, stuck: known.stuck + stuck });
+    }
+  return marks;
 }
 
 const SIGNS_OF_STATES = ['success', 'failure', 'event', 'itself', 'stays'] as const;
@@ -132,40 +202,6 @@ function useSize(element: { readonly current: HTMLElement | null }): Size | unde
     return () => observer.disconnect();
   }, [element]);
   return size;
-}
-
-type Pictures = readonly [Picture, Picture];
-
-interface Drawn {
-  readonly pictures?: Pictures;
-  /** Why there are none. */
-  readonly fault?: string;
-}
-
-function usePictures(chart: Chart): Drawn {
-  const [drawn, setDrawn] = useState<Drawn & { readonly chart?: Chart }>({});
-  useEffect(() => {
-    let isWanted = true;
-    const { boxes, links } = chart;
-    const inDirection = (direction: Direction) => pictureOf({ boxes, links, direction });
-    Promise.all([inDirection('right'), inDirection('down')]).then(
-      (pictures) => isWanted && setDrawn({ chart, pictures }),
-      (error: unknown) => isWanted && setDrawn({ chart, fault: wordsOf(error) }),
-    );
-    return () => {
-      isWanted = false;
-    };
-  }, [chart]);
-  return drawn.chart === chart ? drawn : {};
-}
-
-function fitOf({ width, height }: Picture, size: Size): number {
-  return Math.min((size.width - 24) / width, (size.height - 24) / height);
-}
-
-/** The direction in which the diagram is the bigger one. */
-function bestOf([right, down]: Pictures, size: Size): Picture {
-  return fitOf(right, size) >= fitOf(down, size) ? right : down;
 }
 
 function useWheelZoom(
@@ -216,17 +252,16 @@ function usePanning(frame: { readonly current: HTMLElement | null }): void {
   }, [frame]);
 }
 
-/** Keeps the innermost active state in sight where the diagram is bigger than its frame. */
+/** Keeps one state in sight where the diagram is bigger than its frame. */
 function useShown(
   frame: { readonly current: HTMLElement | null },
   picture: Picture | undefined,
   scale: number,
-  active: ReadonlySet<string>,
+  state: string | undefined,
 ): void {
-  const innermost = [...active].at(-1);
   useEffect(() => {
     const { current } = frame;
-    const box = innermost === undefined ? undefined : picture?.boxes[innermost];
+    const box = state === undefined ? undefined : picture?.boxes[state];
     if (current === null || box === undefined) return;
     const left = box.x * scale;
     const top = box.y * scale;
@@ -242,18 +277,23 @@ function useShown(
       top: top - (current.clientHeight - box.height * scale) / 2,
       behavior: calm ? 'auto' : 'smooth',
     });
-  }, [frame, picture, scale, innermost]);
+  }, [frame, picture, scale, state]);
 }
 
 interface DrawingProps extends DiagramProps {
   readonly chart: Chart;
   readonly picture: Picture;
   readonly scale: number;
+  readonly progress: OrderProgress | undefined;
+  readonly onUnfold: (inside: readonly string[]) => void;
 }
 
 function Drawing(props: DrawingProps): JSX.Element {
-  const { graph, chart, picture, scale, active, trail, chosen, isFocused, marks } = props;
-  const { onChoose, onTake } = props;
+  const { graph, chart, picture, scale, standing, trail, chosen, progress } = props;
+  const { onChoose, onTake, onUnfold } = props;
+  const active = new Set(standing?.active.map(chart.at));
+  const marks = marksOf(chart, props.counts);
+  const isSmall = scale < READABLE;
   const ids = [...chart.states.values()]
     .filter(({ node }) => !isJunction(node))
     .map(({ node }) => node.id);
@@ -273,7 +313,7 @@ function Drawing(props: DrawingProps): JSX.Element {
   return (
     <svg
       ref={svg}
-      class={isFocused ? 'focused' : ''}
+      class={`${standing === undefined ? '' : 'focused'} ${isSmall ? 'tiny' : ''}`}
       width={width * scale}
       height={height * scale}
       viewBox={`0 0 ${width} ${height}`}
@@ -283,7 +323,7 @@ function Drawing(props: DrawingProps): JSX.Element {
     >
       {[...chart.states.values()].map((state) =>
         isJunction(state.node) ? (
-          <Junction key={state.node.id} label={state.label} rect={picture.boxes[state.node.id]} />
+          <Junction key={state.node.id} node={state.node} rect={picture.boxes[state.node.id]} />
         ) : (
           <State
             key={state.node.id}
@@ -295,9 +335,13 @@ function Drawing(props: DrawingProps): JSX.Element {
             isVisited={visited.has(state.node.id)}
             isChosen={chosen === state.node.id}
             isTabStop={state.node.id === tabStop}
+            scale={scale}
+            progress={progress}
             onChoose={() => {
-              setRoving(state.node.id);
-              onChoose(state.node.id);
+              const { id, inside } = state.node;
+              setRoving(id);
+              if (inside === undefined) onChoose(id);
+              else onUnfold(inside);
             }}
           />
         ),
@@ -329,7 +373,7 @@ function Drawing(props: DrawingProps): JSX.Element {
 
 /** Which states and arrows a run came through. */
 function litBy(
-  { arrows }: Chart,
+  { arrows, at }: Chart,
   trail: readonly TrailItem[],
 ): {
   readonly visited: ReadonlySet<string>;
@@ -339,7 +383,10 @@ function litBy(
   const visited = new Set<string>();
   const lit = new Set<string>();
   let newest: string | undefined;
-  for (const { fromActive, toActive, event } of trail) {
+  for (const move of trail) {
+    const { event } = move;
+    const fromActive = move.fromActive.map(at);
+    const toActive = move.toActive?.map(at);
     for (const id of [...fromActive, ...(toActive ?? [])]) visited.add(id);
     if (toActive === undefined) continue;
     const entered = toActive.filter((id) => !fromActive.includes(id));
@@ -396,15 +443,20 @@ function middleOf({ x, y, width, height }: Rect): Point {
   return { x: x + width / 2, y: y + height / 2 };
 }
 
+interface JunctionProps {
+  readonly node: StateBox['node'];
+  readonly rect: Rect | undefined;
+}
+
 /** Words between arrows: they say whether one of those that lead here is needed, or each. */
-function Junction({ label, rect }: { label: string; rect: Rect | undefined }): JSX.Element | null {
+function Junction({ node, rect }: JunctionProps): JSX.Element | null {
   if (rect === undefined) return null;
   const { x, y, width, height } = rect;
   return (
     <g class="junction">
       <rect x={x} y={y} width={width} height={height} rx={height / 2} />
       <text x={x + width / 2} y={y + height / 2 + 4} text-anchor="middle">
-        {label}
+        {node.label}
       </text>
     </g>
   );
@@ -419,13 +471,16 @@ interface StateProps {
   readonly isVisited: boolean;
   readonly isChosen: boolean;
   readonly isTabStop: boolean;
+  readonly scale: number;
+  readonly progress: OrderProgress | undefined;
   readonly onChoose: () => void;
 }
 
 function State(props: StateProps): JSX.Element | null {
   const { state, rect, mark, isActive, isVisited, isChosen, isTabStop, isRegion } = props;
+  const { scale, progress } = props;
   if (rect === undefined) return null;
-  const { node, label, lines } = state;
+  const { node, lines } = state;
   const { x, y, width, height } = rect;
   const kinds = [
     'state',
@@ -434,6 +489,7 @@ function State(props: StateProps): JSX.Element | null {
     isActive && 'active',
     isVisited && 'visited',
     isChosen && 'chosen',
+    progress?.next.includes(node.id) && 'next',
   ];
   const onKeyDown = (event: KeyboardEvent): void => {
     if (event.key !== 'Enter' && event.key !== ' ') return;
@@ -453,7 +509,7 @@ function State(props: StateProps): JSX.Element | null {
         role="button"
         // SVG has no tabIndex: the name of the attribute is as HTML writes it.
         tabindex={isTabStop ? 0 : -1}
-        aria-label={spokenOf(props)}
+        aria-label={nameOf(props)}
         aria-pressed={isChosen}
         onKeyDown={onKeyDown}
       />
@@ -477,57 +533,97 @@ function State(props: StateProps): JSX.Element | null {
             H
           </text>
         ) : (
-          <text class="title" x={x + 12} y={y + 22}>
-            {label}
-          </text>
+          <Title state={state} rect={rect} scale={scale} />
         )}
-        {lines.map((line, index) => (
-          <LabelLine
-            key={`${line.cause}${line.title}`}
-            line={line}
-            x={x + 12}
-            y={y + TITLE_HEIGHT + index * LINE_HEIGHT}
-          />
-        ))}
-        {mark !== undefined && mark.runs > 0 && <Count mark={mark} x={x + width} y={y} />}
+        <Lines lines={lines} x={x + 12} y={y + linesFrom(state)} />
+        {progress !== undefined ? (
+          <Pill text={pillOf(progress, node.id)} kind="needs" x={x + width} y={y} />
+        ) : (
+          mark !== undefined &&
+          mark.runs > 0 && (
+            <Pill
+              text={countedShort(mark.runs)}
+              kind={mark.stuck > 0 ? 'stuck' : ''}
+              x={x + width}
+              y={y}
+            />
+          )
+        )}
       </g>
     </g>
   );
 }
 
+/** A state's name. Where the diagram is small, it is as big as can be read, and cut off. */
+function Title({ state, rect, scale }: TitleProps): JSX.Element {
+  const { x, y, width } = rect;
+  const { node, titles } = state;
+  const size = LEAST_LETTER / scale;
+  if (size > 13)
+    return (
+      <text class="title" x={x + 8} y={y + 9 + size} style={{ fontSize: `${size}px` }}>
+        {titleWithin(node.label, size, width - 16)}
+      </text>
+    );
+  return (
+    <text class="title" y={y + 22}>
+      {titles.map((title, index) => (
+        <tspan key={title} x={x + 12} dy={index === 0 ? 0 : TITLE_HEIGHT}>
+          {title}
+        </tspan>
+      ))}
+    </text>
+  );
+}
+
+interface TitleProps {
+  readonly state: StateBox;
+  readonly rect: Rect;
+  readonly scale: number;
+}
+
 function titleOf({ node }: StateBox): string {
+  if (node.inside !== undefined) return node.inside.join('\n');
   const tags = node.tags === undefined ? '' : `\ntags: ${node.tags.join(', ')}`;
   return `${node.id || node.label}${tags}`;
 }
 
-function spokenOf({ state, mark, isActive, isVisited }: StateProps): string {
+function nameOf({ state, mark, isActive, isVisited, progress }: StateProps): string {
   const { node, lines } = state;
   const words = [
     node.label,
-    node.type === 'tool' ? 'tool' : node.type === 'atomic' ? 'state' : `${node.type} state`,
+    node.type === 'folded'
+      ? 'folded, press to unfold'
+      : node.type === 'tool'
+        ? 'tool'
+        : node.type === 'atomic'
+          ? 'state'
+          : `${node.type} state`,
     isActive && (node.type === 'tool' ? 'the run has done it' : 'the run is here'),
     !isActive && isVisited && (node.type === 'tool' ? 'the run did it' : 'the run was here'),
     mark !== undefined &&
       mark.runs > 0 &&
       `${counted(mark.runs)} ${mark.runs === 1 ? 'run' : 'runs'}`,
     mark !== undefined && mark.stuck > 0 && `${counted(mark.stuck)} of them stuck`,
+    progress && spokenOf(progress, node.id),
     ...lines.map(({ title }) => title),
   ];
   return words.filter(Boolean).join(', ');
 }
 
-interface CountProps {
-  readonly mark: StateMark;
+interface PillProps {
+  readonly text: string;
+  readonly kind: string;
   /** The upper right corner of its state. */
   readonly x: number;
   readonly y: number;
 }
 
-function Count({ mark, x, y }: CountProps): JSX.Element {
-  const text = countedShort(mark.runs);
-  const width = 12 + text.length * 7;
+function Pill({ text, kind, x, y }: PillProps): JSX.Element | null {
+  if (text === '') return null;
+  const width = 10 + text.length * 6.8;
   return (
-    <g class={mark.stuck > 0 ? 'count stuck' : 'count'}>
+    <g class={`count ${kind} ${text}`}>
       <rect x={x - width - 9} y={y + 8} width={width} height="18" rx="9" />
       <text x={x - width / 2 - 9} y={y + 21} text-anchor="middle">
         {text}
@@ -580,27 +676,37 @@ function ArrowLabel({ arrow, picture, light, onTake }: LabelProps): JSX.Element 
   return (
     <g class={`label ${light}`}>
       <rect x={x} y={y} width={size.width} height={size.height} rx="6" />
-      {arrow.lines.map((line, index) => (
-        <LabelLine
-          key={`${line.cause}${line.title}`}
-          line={line}
-          x={x + 8}
-          y={y + 3 + index * LINE_HEIGHT}
-          onTake={onTake}
-        />
-      ))}
+      <Lines lines={arrow.lines} x={x + 8} y={y + 3} onTake={onTake} />
     </g>
   );
 }
 
 /** What no walk can take. */
-const NO_MOVES: readonly Line['cause'][] = ['begins', 'more', ...SIGNS_OF_RULES];
+const NO_MOVES: readonly Line['cause'][] = ['begins', 'more', 'inside', ...SIGNS_OF_RULES];
 
-interface LineProps {
-  readonly line: Line;
+interface LinesProps {
+  readonly lines: readonly Line[];
   readonly x: number;
   readonly y: number;
   readonly onTake?: DiagramProps['onTake'];
+}
+
+function Lines({ lines, x, y, onTake }: LinesProps): JSX.Element {
+  let below = y;
+  return (
+    <>
+      {lines.map((line) => {
+        const top = below;
+        below += line.texts.length * LINE_HEIGHT;
+        const key = `${line.cause}${line.title}${top}`;
+        return <LabelLine key={key} line={line} x={x} y={top} onTake={onTake} />;
+      })}
+    </>
+  );
+}
+
+interface LineProps extends Omit<LinesProps, 'lines'> {
+  readonly line: Line;
 }
 
 function LabelLine({ line, x, y, onTake }: LineProps): JSX.Element {
@@ -615,8 +721,12 @@ function LabelLine({ line, x, y, onTake }: LineProps): JSX.Element {
       <g transform={`translate(${x + 5},${y + 8})`}>
         <Sign cause={line.cause} />
       </g>
-      <text x={x + LINE_INSET} y={y + 12}>
-        {line.text}
+      <text y={y + 12}>
+        {line.texts.map((text, index) => (
+          <tspan key={text} x={x + LINE_INSET} dy={index === 0 ? 0 : LINE_HEIGHT}>
+            {text}
+          </tspan>
+        ))}
         {line.isUnsure && (
           <tspan class="unsure" dx="5">
             ?

@@ -1,9 +1,8 @@
 /** The page: its header, and the three parts that stand beside each other where there is room. */
-import { signal, useComputed } from '@preact/signals';
+import { signal } from '@preact/signals';
 import { type JSX, render } from 'preact';
 import { useEffect } from 'preact/hooks';
-import type { StateCount } from '../src/api.ts';
-import { Diagram, type StateMark } from './diagram.tsx';
+import { Diagram } from './diagram.tsx';
 import { Inspector } from './inspector.ts';
 import { Icon, type IconName } from './parts.tsx';
 import { Run } from './run.tsx';
@@ -248,15 +247,12 @@ function Notice({ inspector }: { readonly inspector: Inspector }): JSX.Element {
   );
 }
 
-const NOWHERE: ReadonlySet<string> = new Set();
-
 function Picture({ inspector }: { readonly inspector: Inspector }): JSX.Element | null {
   const { workflow, run, walk, panel, list, counts } = inspector;
-  const marks = useComputed(() => marksOf(counts.value?.states ?? [])).value;
   if (workflow.value === undefined) return null;
   const isWalking = panel.value === 'what-if';
   const steps = walk.steps.value;
-  const active = isWalking ? steps.at(-1)?.reached.active : run.value?.value.active;
+  const standing = isWalking ? steps.at(-1)?.reached : run.value?.value;
   const walked = steps
     .map(({ reached }, index) => ({ from: steps[index - 1]?.reached, to: reached }))
     .filter(({ from }) => from !== undefined)
@@ -276,11 +272,10 @@ function Picture({ inspector }: { readonly inspector: Inspector }): JSX.Element 
   return (
     <Diagram
       graph={workflow.value.graph}
-      marks={marks}
-      active={active === undefined ? NOWHERE : new Set(active)}
+      counts={counts.value?.states ?? []}
+      standing={standing}
       trail={isWalking ? walked : inspector.trail().entries}
       chosen={list.value.state}
-      isFocused={active !== undefined}
       onTake={isWalking ? (line) => void walk.take(line) : undefined}
       onChoose={(state) => {
         inspector.chooseList('open', list.value.state === state ? undefined : state);
@@ -288,16 +283,6 @@ function Picture({ inspector }: { readonly inspector: Inspector }): JSX.Element 
       }}
     />
   );
-}
-
-function marksOf(states: readonly StateCount[]): ReadonlyMap<string, StateMark> {
-  const marks = new Map<string, StateMark>();
-  for (const { active, runs, stuck } of states)
-    for (const id of active) {
-      const known = marks.get(id) ?? { runs: 0, stuck: 0 };
-      marks.set(id, { runs: known.runs + runs, stuck: known.stuck + stuck });
-    }
-  return marks;
 }
 
 function Panel({ inspector }: { readonly inspector: Inspector }): JSX.Element {

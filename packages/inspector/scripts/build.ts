@@ -11,6 +11,8 @@ import { gzipSync } from 'node:zlib';
 import { rolldown } from 'rolldown';
 
 const APP = fileURLToPath(new URL('../app/', import.meta.url));
+/** All that the page takes of `mcp-interlock/check`: that entry brings Node's modules along. */
+const VIEW = fileURLToPath(new URL('../../../src/check/view.ts', import.meta.url));
 const DIST = fileURLToPath(new URL('../dist/app/', import.meta.url));
 /** All files together, as they are sent. */
 const MOST_BYTES = 150_000;
@@ -46,6 +48,7 @@ async function bundle(
     cwd: APP,
     input: join(APP, source),
     platform: 'browser',
+    resolve: { alias: { 'mcp-interlock/check': VIEW } },
     transform: { define },
   });
   const { output } = await build.generate({

@@ -154,13 +154,18 @@ export class Watch {
 }
 
 /** Brings a run to a state, as an instance does it. */
-export async function put(store: AtomicStateStore, run: string, state: string): Promise<void> {
-  const key = { run, workflow: 'checkout', token: randomUUID(), ttlMs: HOUR };
+export async function put(
+  store: AtomicStateStore,
+  run: string,
+  state: string,
+  { workflow = 'checkout', from = 'empty' } = {},
+): Promise<void> {
+  const key = { run, workflow, token: randomUUID(), ttlMs: HOUR };
   const step = { tool: 'cart_add_item', digest: 'd', uncertain: 'hold' } as const;
-  const initial = { state: 'empty', updatedAt: 0 };
+  const initial = { state: from, updatedAt: 0 };
   const how = { states: undefined, create: {}, leaseMs: 60_000 };
   await store.claim({ ...key, ...how, step, initial });
-  const trail = { from: 'empty', to: state, event: 'ADD_ITEM', tool: step.tool } as const;
+  const trail = { from, to: state, event: 'ADD_ITEM', tool: step.tool } as const;
   const ended = state === 'confirmed';
   await store.commit({ ...key, snapshot: { state, context: { card: '4111' } }, trail, ended });
 }
