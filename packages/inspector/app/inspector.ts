@@ -15,6 +15,7 @@ import type {
   RunSummary,
   SearchPage,
   SessionInfo,
+  StepNow,
   TrailItem,
   TrailPage,
   WorkflowDetail,
@@ -23,7 +24,7 @@ import type {
 import { type Hearing, RequestFailed, Server, Stream, wordsOf } from './server.ts';
 import { WhatIfWalk } from './walk.ts';
 
-export type ListKind = 'held' | 'stuck' | 'open' | 'found';
+export type ListKind = 'held' | 'stuck' | 'open' | 'resolved' | 'found';
 
 /** What is looked for: both must fit. */
 export interface Search {
@@ -85,7 +86,7 @@ export class Inspector {
   readonly picked = signal<string | undefined>(undefined);
   readonly run = signal<Seen<RunDetail> | undefined>(undefined);
   /** The held runs that are resolved together, with the step of each that was looked at. */
-  readonly chosen = signal<ReadonlyMap<string, string>>(new Map());
+  readonly chosen = signal<ReadonlyMap<string, StepNow>>(new Map());
   readonly runError = signal<string | undefined>(undefined);
   /** Older entries than those that came with the run. */
   readonly olderTrail = signal<TrailPage | undefined>(undefined);
@@ -189,14 +190,14 @@ export class Inspector {
   /** Takes a held run among those that are resolved together, or out of them. */
   toggle({ id, status, step }: RunSummary): void {
     const chosen = new Map(this.chosen.value);
-    if (!chosen.delete(id) && status === 'held' && step !== undefined) chosen.set(id, step.id);
+    if (!chosen.delete(id) && status === 'held' && step !== undefined) chosen.set(id, step);
     this.chosen.value = chosen;
   }
 
   /** Resolves all chosen runs with one note. Those that it could not resolve stay chosen. */
   async resolveChosen(outcome: 'succeeded' | 'failed', note: string): Promise<boolean> {
     return this.#told(async () => {
-      const runs = [...this.chosen.value].map(([id, step]) => ({ id, step }));
+      const runs = [...this.chosen.value].map(([id, { id: step }]) => ({ id, step }));
       const body = { outcome, note, runs };
       const { results } = await this.#server.post<ResolvedMany>(this.#path('resolve'), body);
       const failed = results.flatMap(({ id, error }) =>
@@ -211,7 +212,7 @@ export class Inspector {
           ? { kind: 'done', text: done }
           : { kind: 'error', text: `${done} ${first.error.message}` };
       this.#renewRun.call();
-      this.#renewList.call();
+      await this.#renewRows(true);
     });
   }
 
@@ -270,11 +271,11 @@ export class Inspector {
   }
 
   /** Brings the rows up to date that are likely to be on the screen. */
-  async #renewRows(): Promise<void> {
+  async #renewRows(isAsked = false): Promise<void> {
     const { rows, isLoading } = this.list.value;
     if (isLoading || rows.length > MOST_RENEWED) return;
-    // A search that was scrolled is a walk through the store: it is not begun again.
-    if (this.list.value.kind === 'found' && rows.length >= PAGE) return;
+    // A search is a walk through the store: it is made again where a person asks for it.
+    if (this.list.value.kind === 'found' && !isAsked) return;
     const asked = ++this.#asked.list;
     try {
       const page = await this.#page(Math.max(PAGE, Math.min(MOST_RENEWED, rows.length)));
@@ -285,10 +286,20 @@ export class Inspector {
   }
 
   #withRows(rows: readonly Seen<RunSummary>[], { next, unreached }: LoadedPage): RunList {
+    this.#forgetResolved(rows, next === undefined && this.list.value.kind === 'held');
     // A run that moved between two pages may be on both.
     const unique = new Map(rows.map((row) => [row.value.id, row]));
     const loaded = { rows: [...unique.values()], next, unreached };
     return { ...this.list.value, ...loaded, isLoading: false, error: undefined };
+  }
+
+  /** Another operator may have resolved what was chosen here. */
+  #forgetResolved(rows: readonly Seen<RunSummary>[], areAllHeld: boolean): void {
+    const steps = new Map(rows.map(({ value }) => [value.id, value.step?.id]));
+    const isHeld = ([id, { id: step }]: [string, StepNow]) =>
+      steps.has(id) ? steps.get(id) === step : !areAllHeld;
+    const left = [...this.chosen.value].filter(isHeld);
+    if (left.length < this.chosen.value.size) this.chosen.value = new Map(left);
   }
 
   async #page(limit: number, after?: string): Promise<LoadedPage> {
@@ -300,7 +311,7 @@ export class Inspector {
       return { rows: seen(found.runs), next: found.next, unreached: found.unreached };
     }
     const { runs, next } = await this.#server.get<RunPage>(this.#path('runs'), {
-      list: kind === 'held' ? 'held' : 'open',
+      list: kind === 'held' || kind === 'resolved' ? kind : 'open',
       state,
       stuckForMs: kind === 'stuck' ? this.counts.value?.stuckAfterMs : undefined,
       limit,
@@ -357,7 +368,7 @@ export class Inspector {
       this.notice.value = { kind: 'done', text: says };
       if (deed === 'delete') this.chooseRun(undefined);
       this.#renewRun.call();
-      this.#renewList.call();
+      await this.#renewRows(true);
     });
   }
 

@@ -178,7 +178,11 @@ function Connection({ inspector }: { readonly inspector: Inspector }): JSX.Eleme
 
 type Theme = 'auto' | 'light' | 'dark';
 
-const NEXT: Readonly<Record<Theme, Theme>> = { auto: 'light', light: 'dark', dark: 'auto' };
+const isDark = matchMedia('(prefers-color-scheme: dark)').matches;
+/** The first press changes what is seen. */
+const NEXT: Readonly<Record<Theme, Theme>> = isDark
+  ? { auto: 'light', light: 'dark', dark: 'auto' }
+  : { auto: 'dark', dark: 'light', light: 'auto' };
 const THEMES: Readonly<Record<Theme, readonly [IconName, string]>> = {
   auto: ['auto', 'Colours as the system has them'],
   light: ['sun', 'Light colours'],
@@ -213,7 +217,7 @@ function ThemeSwitch(): JSX.Element {
   );
 }
 
-const NOTICE_MS = 6000;
+const NOTICE_MS = 12_000;
 
 function Notice({ inspector }: { readonly inspector: Inspector }): JSX.Element {
   const { notice } = inspector;

@@ -576,7 +576,9 @@ function SendEvent({
     }
     setFault(undefined);
     const body = { event, version: run.version, ...(parsed !== undefined && { payload: parsed }) };
-    if (await inspector.act('send', body, `${event} was sent.`)) setPayload('');
+    if (!(await inspector.act('send', body, `${event} was sent.`))) return;
+    setPayload('');
+    setEvent('');
   };
   return (
     <form class="send" aria-label="Send an event" onSubmit={onSubmit}>

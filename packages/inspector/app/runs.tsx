@@ -18,6 +18,9 @@ export function Runs({ inspector }: { readonly inspector: Inspector }): JSX.Elem
   const { list, counts, workflow } = inspector;
   const { kind, state, search, unreached } = list.value;
   const { held = 0, stuck = 0, runs = 0, stuckAfterMs } = counts.value ?? {};
+  const key = workflow.value?.key;
+  const { resolved = 0 } = inspector.workflows.value.find((each) => each.key === key) ?? {};
+  const isLost = inspector.hearing.value === 'lost';
   const kinds: readonly (readonly [ListKind, string, number, string])[] = [
     [
       'held',
@@ -32,6 +35,7 @@ export function Runs({ inspector }: { readonly inspector: Inspector }): JSX.Elem
       stuckAfterMs === undefined ? 'Not moved for long' : `Not moved for ${inWords(stuckAfterMs)}`,
     ],
     ['open', 'All', runs, 'All runs that have not ended, the longest unmoved first'],
+    ['resolved', 'Resolved', resolved, 'What a person said of held steps, the newest first'],
   ];
   return (
     <section class="runs" aria-label="Runs">
@@ -46,7 +50,9 @@ export function Runs({ inspector }: { readonly inspector: Inspector }): JSX.Elem
             onClick={() => inspector.chooseList(name)}
           >
             {title}
-            <span class="number">{counts.value === undefined ? '–' : countedShort(count)}</span>
+            <span class="number">
+              {counts.value === undefined || isLost ? '–' : countedShort(count)}
+            </span>
           </button>
         ))}
       </div>
@@ -75,8 +81,14 @@ export function Runs({ inspector }: { readonly inspector: Inspector }): JSX.Elem
           total={kind === 'open' && state === undefined ? runs : undefined}
         />
       )}
+      {kind === 'held' && held > 0 && (
+        <p class="hint">
+          No one can tell yet what these calls came to. Look each one up where it had its effect,
+          then say it here.
+        </p>
+      )}
       {kind === 'found' && (
-        <details class="unreached">
+        <details class="unreached" open={list.value.rows.length === 0 && !list.value.isLoading}>
           <summary>{list.value.next === undefined ? 'Where it looked' : 'There are more'}</summary>
           {list.value.next !== undefined && (
             <button type="button" onClick={() => void inspector.loadMore()}>
@@ -128,6 +140,7 @@ function SearchRuns(props: {
         placeholder="Search: key, digest, state, tool"
         aria-label="Search runs by key, digest, subject, state or tool"
         autocomplete="off"
+        autocapitalize="none"
         spellcheck={false}
         onInput={({ currentTarget }) => setText(currentTarget.value)}
         onKeyDown={(event) => {
@@ -153,18 +166,30 @@ function SearchRuns(props: {
   );
 }
 
+type Outcome = 'succeeded' | 'failed';
+
 /** One note for several held runs: an operator looked them all up in one place. */
 function ResolveChosen({ inspector }: { readonly inspector: Inspector }): JSX.Element {
-  const { chosen } = inspector;
+  const { chosen, session } = inspector;
+  const noted = useRef<HTMLTextAreaElement>(null);
   const [note, setNote] = useState('');
+  const [isNoteMissing, setNoteMissing] = useState(false);
   const [isBusy, setBusy] = useState(false);
-  const runs = many(chosen.value.size, 'run');
-  const resolve = async (outcome: 'succeeded' | 'failed'): Promise<void> => {
+  const [asked, setAsked] = useState<Outcome>();
+  const steps = [...chosen.value.values()];
+  const count = steps.length;
+  const amounts = steps.flatMap(({ amount }) => amount ?? []);
+  const ask = (outcome: Outcome): void => {
+    setNoteMissing(note.trim() === '');
+    if (note.trim() === '') noted.current?.focus();
+    else setAsked(outcome);
+  };
+  const resolve = async (outcome: Outcome): Promise<void> => {
     setBusy(true);
     if (await inspector.resolveChosen(outcome, note.trim())) setNote('');
     setBusy(false);
+    setAsked(undefined);
   };
-  const isReady = note.trim() !== '' && !isBusy;
   return (
     <form
       class="several"
@@ -172,7 +197,10 @@ function ResolveChosen({ inspector }: { readonly inspector: Inspector }): JSX.El
       onSubmit={(event) => event.preventDefault()}
     >
       <p>
-        <strong>{runs} chosen</strong>
+        <span>
+          <strong>{many(count, 'run')} chosen</strong>
+          {amounts.length > 0 && `: ${shownAmounts(amounts)}`}
+        </span>
         <button
           type="button"
           class="icon-button"
@@ -184,26 +212,68 @@ function ResolveChosen({ inspector }: { readonly inspector: Inspector }): JSX.El
           <Icon name="close" />
         </button>
       </p>
-      <label class="field">
-        Note for the trail of each
-        <textarea
-          rows={2}
-          maxLength={2000}
-          value={note}
-          placeholder="Where you looked them up, and what you found"
-          onInput={({ currentTarget }) => setNote(currentTarget.value)}
-        />
-      </label>
-      <div class="buttons">
-        <button type="button" disabled={!isReady} onClick={() => void resolve('succeeded')}>
-          All succeeded
-        </button>
-        <button type="button" disabled={!isReady} onClick={() => void resolve('failed')}>
-          All failed
-        </button>
-      </div>
+      {asked === undefined ? (
+        <>
+          <label class="field">
+            Note for the trail of each, as {session.value?.actor ?? 'you'}
+            <textarea
+              ref={noted}
+              rows={2}
+              maxLength={2000}
+              value={note}
+              placeholder="Where you looked them up, and what you found"
+              aria-invalid={isNoteMissing}
+              onInput={({ currentTarget }) => setNote(currentTarget.value)}
+            />
+          </label>
+          {isNoteMissing && note.trim() === '' && (
+            <p class="warning" role="alert">
+              Write first where you looked them up.
+            </p>
+          )}
+          <div class="buttons">
+            <button type="button" onClick={() => ask('succeeded')}>
+              {count} succeeded …
+            </button>
+            <button type="button" onClick={() => ask('failed')}>
+              {count} failed …
+            </button>
+          </div>
+        </>
+      ) : (
+        <>
+          <p class="warning" role="alert">
+            {asked === 'failed'
+              ? `Say that ${many(count, 'call')} failed? Models may call them again.`
+              : `Say that ${many(count, 'call')} succeeded?`}{' '}
+            It cannot be undone.
+          </p>
+          <div class="buttons">
+            <button type="button" onClick={() => setAsked(undefined)}>
+              Back
+            </button>
+            <button
+              type="button"
+              class="primary"
+              disabled={isBusy}
+              onClick={() => void resolve(asked)}
+            >
+              Yes, {count} {asked}
+            </button>
+          </div>
+        </>
+      )}
     </form>
   );
+}
+
+/** So many amounts have room. */
+const MOST_AMOUNTS = 6;
+
+function shownAmounts(amounts: readonly string[]): string {
+  const more = amounts.length - MOST_AMOUNTS;
+  const shown = amounts.slice(0, MOST_AMOUNTS).join(' · ');
+  return more > 0 ? `${shown} and ${more} more` : shown;
 }
 
 interface RowsProps {
@@ -325,6 +395,7 @@ const NAMES: Readonly<Record<ListKind, string>> = {
   held: 'Held',
   stuck: 'Stuck',
   open: 'All',
+  resolved: 'Resolved',
   found: 'Found',
 };
 
@@ -332,6 +403,7 @@ const EMPTY: Readonly<Record<ListKind, string>> = {
   held: 'No run waits for a person.',
   stuck: 'No run is stuck.',
   open: 'No run is under way here.',
+  resolved: 'No run was resolved since this server started, while the page was open.',
   found: 'No run was found.',
 };
 
@@ -360,7 +432,8 @@ function Row({ inspector, row, index, size, isActive, canChoose, onPick }: RowPr
   const passed = useComputed(() => Math.floor((inspector.tick.value - at) / 1000) * 1000).value;
   const isPicked = inspector.picked.value === run.id;
   const isChosen = inspector.chosen.value.has(run.id);
-  const amount = run.status === 'held' ? run.step?.amount : undefined;
+  const { resolved } = run;
+  const amount = run.status === 'held' ? run.step?.amount : resolved?.amount;
   const stuckAfterMs = inspector.counts.value?.stuckAfterMs ?? Number.POSITIVE_INFINITY;
   const unmoved = run.unmovedForMs === undefined ? undefined : run.unmovedForMs + passed;
   const who = run.key === undefined ? { first: run.digest, rest: '' } : keyInWords(run.key);
@@ -398,7 +471,7 @@ function Row({ inspector, row, index, size, isActive, canChoose, onPick }: RowPr
       <span class="where" title={run.state}>
         {amount !== undefined && <strong>{amount}</strong>}
         {amount !== undefined && ' · '}
-        {inspector.placeOf(run)}
+        {resolved === undefined ? inspector.placeOf(run) : `${resolved.tool} ${resolved.outcome}`}
       </span>
       <Status
         run={run}
@@ -413,7 +486,11 @@ function Row({ inspector, row, index, size, isActive, canChoose, onPick }: RowPr
         {who.rest !== '' && <span class="rest">{who.rest}</span>}
       </span>
       <span class="when">
-        {run.step !== undefined ? (
+        {resolved !== undefined ? (
+          <span title={resolved.note}>
+            {resolved.actor ?? 'another process'}, {inWords(resolved.agoMs + passed)} ago
+          </span>
+        ) : run.step !== undefined ? (
           <span class="tool">{run.step.tool}</span>
         ) : unmoved === undefined ? (
           ''

@@ -129,6 +129,8 @@ export interface WorkflowSummary {
   readonly stopped?: readonly StoppedCalls[];
   /** What the page's process has observed of runs, and not enforced. Absent: nothing. */
   readonly observed?: ObservedRuns;
+  /** How many runs the list `resolved` has. Absent: none. */
+  readonly resolved?: number;
 }
 
 /** What a gate would have refused that only observes, in one process since it began. */
@@ -270,9 +272,10 @@ export interface Refusal {
 export interface RunQuery {
   /**
    * `held`: those that wait for a person, the longest held first. `open`: all that have not ended,
-   * those that have not moved for longest first.
+   * those that have not moved for longest first. `resolved`: the last 50 that the server has seen
+   * resolved while the page was open anywhere, the newest first; all of them on one page.
    */
-  readonly list: 'held' | 'open';
+  readonly list: 'held' | 'open' | 'resolved';
   /** Of `open`: only those in this state, by its node id or as it is stored. */
   readonly state?: string;
   /** Of `open`: only those that have not moved for so long. */
@@ -317,6 +320,16 @@ export interface RunSummary {
   readonly sessionEnded?: true;
   /** Why the gate does not understand what is stored, such as a state that is no more. */
   readonly fault?: string;
+  /** In the list `resolved`, and where a search found it there: what a person said of its step. */
+  readonly resolved?: ResolvedStep;
+}
+
+/** A step that was held, and what a person said of it. */
+export interface ResolvedStep extends ResolvedBy {
+  /** How much it was about, in the app's words. */
+  readonly amount?: string;
+  readonly note?: string;
+  readonly agoMs: number;
 }
 
 /** A call that has the run. */
@@ -428,8 +441,8 @@ export interface Found {
 /** Which runs are looked for. One of `text` and `withinMs` is needed. */
 export interface SearchRequest {
   /**
-   * Each word must be a part of the digest, the state, the step's tool, its arguments as they are
-   * shown, or who called it. With `keys` also of the key.
+   * Each word must begin the digest, or be a part of the state, the step's tool, its arguments and
+   * its amount as they are shown, or who called it. With `keys` also of the key.
    */
   readonly text?: string;
   /** Only runs that have moved, or whose step has begun, within so many milliseconds. */

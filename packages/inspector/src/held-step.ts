@@ -83,8 +83,20 @@ function amountIn({ args }: HeldStep): string | undefined {
   const amount = args.amount ?? args.total;
   if (typeof amount !== 'number' && typeof amount !== 'string') return undefined;
   const { currency } = args;
-  const text = typeof currency === 'string' ? `${amount} ${currency}` : String(amount);
+  const text = typeof currency === 'string' ? moneyIn(amount, currency) : String(amount);
   return text.length > MOST_AMOUNT ? undefined : text;
+}
+
+/** `1,200.00 EUR`: as many digits as the currency has. What is no number stays as it is. */
+function moneyIn(amount: number | string, currency: string): string {
+  const isNumber = /^-?\d{1,15}(\.\d{1,4})?$/.test(String(amount));
+  if (!isNumber || !/^[A-Z]{3}$/.test(currency)) return `${amount} ${currency}`;
+  const { maximumFractionDigits: digits = 2 } = new Intl.NumberFormat('en', {
+    style: 'currency',
+    currency,
+  }).resolvedOptions();
+  const format = { minimumFractionDigits: digits, maximumFractionDigits: Math.max(4, digits) };
+  return `${new Intl.NumberFormat('en', format).format(Number(amount))} ${currency}`;
 }
 
 function checkedAmount(amount: unknown): string | undefined {

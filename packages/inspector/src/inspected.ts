@@ -45,7 +45,7 @@ import type {
 import { type HeldSteps, shownArgs } from './held-step.ts';
 import { HttpFailure } from './http.ts';
 import type { Seal } from './seal.ts';
-import { type SearchedQuery, searchRuns, underWay } from './search.ts';
+import { amountFacts, type SearchedQuery, searchRuns, underWay, wordsIn } from './search.ts';
 
 /** What `share` is given of a run, and of a what-if. */
 export interface SharedRun {
@@ -70,7 +70,7 @@ export interface InspectedOptions {
 
 /** Which runs are asked for. */
 export interface ListedQuery {
-  readonly list: 'held' | 'open';
+  readonly list: 'held' | 'open' | 'resolved';
   readonly state?: string | undefined;
   readonly stuckForMs?: number | undefined;
   readonly limit: number;
@@ -97,6 +97,13 @@ const MOST_UNBOUND = 100;
 /** A position that is sealed may have so many characters: it comes back in a request. */
 const MOST_POSITION = 150_000;
 
+/** That a run was resolved is among so many of its newest entries, or it is old. */
+const NEWEST = 5;
+
+/** So many runs that were resolved are remembered, and the amounts of so many that are held. */
+const MOST_RESOLVED = 50;
+const MOST_AMOUNTS = 1_000;
+
 /** So many rows of what was observed go into each answer. */
 const MOST_OBSERVED = 20;
 
@@ -115,6 +122,10 @@ export class Inspected {
   #stopped: { readonly at: number; readonly stopped: Promise<Stopped> } | undefined;
   /** What the store said last of the workflow's switch. */
   #lastStopped: Stopped;
+  /** How much the held step of each run is about that was shown, by the run's key. */
+  readonly #amounts = new Map<string, string>();
+  /** The runs that were resolved, the newest last, and how much that was about. */
+  readonly #resolved = new Map<string, string | undefined>();
 
   constructor(runs: Runs, options: InspectedOptions) {
     this.runs = runs;
@@ -139,9 +150,14 @@ export class Inspected {
     return this.#options.seal.close('run', run);
   }
 
+  /** The run's key; `undefined` for the id of another server, or of one that has restarted. */
+  runIfKnown(id: string): string | undefined {
+    return this.#options.seal.open('run', id);
+  }
+
   /** The run's key. @throws HttpFailure `unknown` */
   runOf(id: string): string {
-    const run = this.#options.seal.open('run', id);
+    const run = this.runIfKnown(id);
     if (run === undefined) throw unknownRun();
     return run;
   }
@@ -179,7 +195,12 @@ export class Inspected {
     const [counting] = await Promise.allSettled([this.runs.count({ forMs: stuckAfterMs })]);
     const stopped = await asked;
     const observed = observedOf(this.runs);
-    const known = { ...this.#known, ...(stopped && { stopped }), ...(observed && { observed }) };
+    const known = {
+      ...this.#known,
+      ...(this.#resolved.size > 0 && { resolved: this.#resolved.size }),
+      ...(stopped && { stopped }),
+      ...(observed && { observed }),
+    };
     try {
       if (counting.status === 'rejected') throw counting.reason;
       const counted = counting.value;
@@ -235,6 +256,7 @@ export class Inspected {
   async list(query: ListedQuery, can: Abilities): Promise<RunPage> {
     const { seal } = this.#options;
     const { list, limit, state, stuckForMs: forMs = 0 } = query;
+    if (list === 'resolved') return { runs: await this.#asked(() => this.#resolvedRuns(can)) };
     const after = query.after === undefined ? undefined : seal.open('page', query.after);
     if (query.after !== undefined && after === undefined)
       throw new HttpFailure('bad-request', 'after: not the "next" of a page.');
@@ -308,14 +330,51 @@ export class Inspected {
       throw new HttpFailure('bad-request', 'after: not the "next" of a search.');
     const hasIndex = await this.#hasIndex();
     const tools = this.#graphNow().tools.map(({ name }) => name);
-    const { views, next, ...found } = await this.#asked(() =>
-      searchRuns(this.runs, { ...query, after: place }, { can, hasIndex, tools }),
-    );
-    return {
-      ...found,
-      runs: views.map((view) => this.#summaryOf(view, can)),
-      ...(next !== undefined && { next: seal.close('search', next) }),
-    };
+    const amountOf = (view: RunView) =>
+      view.status === 'held' ? this.#summaryOf(view, can).step?.amount : undefined;
+    return this.#asked(async () => {
+      const searched = { can, hasIndex, tools, amountOf };
+      const { views, next, ...found } = await searchRuns(
+        this.runs,
+        { ...query, after: place },
+        searched,
+      );
+      const runs = views.map((view) => this.#summaryOf(view, can));
+      const known = new Set(runs.map(({ id }) => id));
+      const resolved = after === undefined ? await this.#resolvedRuns(can) : [];
+      const fitting = resolved.filter((run) => !known.has(run.id) && fits(run, query));
+      return {
+        ...found,
+        runs: [...runs, ...fitting],
+        ...(next !== undefined && { next: seal.close('search', next) }),
+      };
+    });
+  }
+
+  /** Remembers a run that a person has resolved: when it has ended, no list of a store has it. */
+  noteResolved(run: string): void {
+    this.#resolved.delete(run);
+    this.#resolved.set(run, this.#amounts.get(run));
+    const [oldest] = this.#resolved.keys();
+    if (this.#resolved.size > MOST_RESOLVED && oldest !== undefined) this.#resolved.delete(oldest);
+    this.#counted = undefined;
+  }
+
+  async #resolvedRuns(can: Abilities): Promise<readonly RunSummary[]> {
+    const runs: RunSummary[] = [];
+    for (const [run, amount] of [...this.#resolved].reverse()) {
+      const view = await this.runs.read(run);
+      const by = view && (await this.#resolutionOf(run));
+      if (view === undefined || by === undefined) continue;
+      const { at, note, ...said } = by;
+      const agoMs = Math.max(0, nowOf(view) - at);
+      const words = {
+        ...(note !== undefined && { note }),
+        ...(amount !== undefined && { amount }),
+      };
+      runs.push({ ...this.#summaryOf(view, can), resolved: { ...said, ...words, agoMs } });
+    }
+    return runs;
   }
 
   /** The held steps by their runs' keys, the longest held first; at most 200 of them. */
@@ -326,11 +385,20 @@ export class Inspected {
 
   /** Who has resolved it, where that is one of the newest things that happened to it. */
   async resolvedBy(run: string): Promise<ResolvedBy | undefined> {
-    const entries = await this.runs.history(run, 5);
+    const { at: _, note: __, ...said } = (await this.#resolutionOf(run)) ?? {};
+    return 'tool' in said ? said : undefined;
+  }
+
+  async #resolutionOf(
+    run: string,
+  ): Promise<(ResolvedBy & Pick<TrailEntry, 'at' | 'note'>) | undefined> {
+    const entries = await this.runs.history(run, NEWEST);
     const entry = entries.findLast(({ kind }) => kind === 'resolved');
-    const { tool, outcome, actor } = entry ?? {};
-    if (tool === undefined || (outcome !== 'succeeded' && outcome !== 'failed')) return undefined;
-    return { tool, outcome, ...(actor !== undefined && { actor }) };
+    const { tool, outcome, actor, note } = entry ?? {};
+    if (entry === undefined || tool === undefined) return undefined;
+    if (outcome !== 'succeeded' && outcome !== 'failed') return undefined;
+    const said = { ...(actor !== undefined && { actor }), ...(note !== undefined && { note }) };
+    return { tool, outcome, at: entry.at, ...said };
   }
 
   async #hasIndex(): Promise<boolean> {
@@ -490,6 +558,11 @@ export class Inspected {
       args: entry?.args,
       ...{ since, actor: entry?.actor, requestId: entry?.requestId },
     };
+    const said = view.status === 'held' ? this.#options.heldSteps.said(id, step, can) : {};
+    if (said.amount !== undefined) {
+      if (this.#amounts.size >= MOST_AMOUNTS) this.#amounts.clear();
+      this.#amounts.set(view.run, said.amount);
+    }
     return {
       id,
       tool,
@@ -499,7 +572,7 @@ export class Inspected {
       ...(entry?.requestId !== undefined && { requestId: entry.requestId }),
       ...(can.write && { idempotencyKey }),
       ...(args !== undefined && { args }),
-      ...(view.status === 'held' && this.#options.heldSteps.said(id, step, can)),
+      ...said,
     };
   }
 
@@ -569,6 +642,20 @@ export class Inspected {
 function nowOf({ snapshot, unmovedForMs, heldForMs, claim }: RunView): number {
   if (heldForMs !== undefined && claim?.until !== undefined) return claim.until + heldForMs;
   return unmovedForMs === undefined ? Date.now() : snapshot.updatedAt + unmovedForMs;
+}
+
+/** Whether a resolved run has all words that are looked for. */
+function fits(
+  { digest, key, state, resolved, unmovedForMs }: RunSummary,
+  { text = '', withinMs = Number.POSITIVE_INFINITY }: SearchedQuery,
+): boolean {
+  if (Math.min(resolved?.agoMs ?? 0, unmovedForMs ?? Number.POSITIVE_INFINITY) > withinMs)
+    return false;
+  const { tool, outcome, actor, amount, note } = resolved ?? {};
+  const facts = [key, state, tool, outcome, actor, note, ...amountFacts(amount)];
+  return wordsIn(text).every(
+    (word) => digest.startsWith(word) || facts.some((fact) => fact?.toLowerCase().includes(word)),
+  );
 }
 
 /** Names a claim without its token, which could settle it. */

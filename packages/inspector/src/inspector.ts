@@ -151,7 +151,8 @@ class Site {
     const workflow = this.#workflows.find((each) => each.key === key);
     if ((key !== undefined || id !== undefined) && workflow === undefined)
       throw new HttpFailure('unknown', 'There is no such workflow.');
-    const run = id === undefined ? undefined : workflow?.runOf(id);
+    // The page watches on where the server has restarted, and names its runs anew.
+    const run = id === undefined ? undefined : workflow?.runIfKnown(id);
     const isAllowed = (): Promise<boolean> =>
       this.#access.visitorOf(req).then(
         () => true,

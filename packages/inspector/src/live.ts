@@ -191,7 +191,10 @@ export class Live {
       ...(before?.resolved && { resolved: before.resolved }),
       ...(event.type === 'run.resolved' && { resolved: resolvedOf(event) }),
     });
-    if (event.type === 'run.resolved') this.#heardResolved.set(place, performance.now());
+    if (event.type === 'run.resolved') {
+      this.#heardResolved.set(place, performance.now());
+      workflow.noteResolved(event.runKey);
+    }
     this.#flush ??= setTimeout(() => this.#tellHappened(), FLUSH_MS).unref();
   };
 
@@ -260,6 +263,7 @@ export class Live {
       if (isOver()) return;
       // Its call may have ended by itself, and what is full at 200 may have pushed it out.
       if (resolved === undefined || this.#heardResolved.has(placeOf(workflow, run))) continue;
+      workflow.noteResolved(run);
       const change = { ...changeOf(workflow, run, 'changed'), resolved };
       this.#tell('run', change, { workflow: workflow.key });
     }

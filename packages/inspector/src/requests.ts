@@ -67,7 +67,7 @@ const count = (most: number) =>
     z.pipe(z.transform(Number), z.int().check(z.minimum(1), z.maximum(most))),
   );
 const list = z.strictObject({
-  list: z._default(z.enum(['held', 'open']), 'open'),
+  list: z._default(z.enum(['held', 'open', 'resolved']), 'open'),
   state: z.optional(name),
   stuckForMs: z.optional(count(Number.MAX_SAFE_INTEGER)),
   limit: z._default(count(200), 50),

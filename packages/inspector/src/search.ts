@@ -61,15 +61,27 @@ interface SearchedWorkflow {
   readonly hasIndex: boolean;
   /** The tools that the gate binds. */
   readonly tools: readonly string[];
+  /** How much a held step is about, as the page shows it. */
+  readonly amountOf: (view: RunView) => string | undefined;
+}
+
+/** In small letters. */
+export function wordsIn(text: string): readonly string[] {
+  return text.toLowerCase().split(/\s+/).filter(Boolean);
+}
+
+/** An amount as it is shown, and without what parts its thousands. */
+export function amountFacts(amount: string | undefined): readonly string[] {
+  return amount === undefined ? [] : [amount, amount.replaceAll(/(?<=\d),(?=\d)/g, '')];
 }
 
 export async function searchRuns(
   runs: Runs,
   { text = '', withinMs, after }: SearchedQuery,
-  { can, hasIndex, tools }: SearchedWorkflow,
+  { can, hasIndex, tools, amountOf }: SearchedWorkflow,
 ): Promise<Searched> {
   const began = performance.now();
-  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const words = wordsIn(text);
   const found = new Map<string, RunView>();
   const add = (view: RunView): void => {
     if (isWithin(view, withinMs)) found.set(view.run, view);
@@ -92,8 +104,11 @@ export async function searchRuns(
     for (const view of views) {
       const issuer = issuerIn(view.run);
       if (issuer !== undefined) issuers.add(issuer);
-      const facts = factsOf(view, can);
-      const missing = words.filter((word) => !facts.some((fact) => fact.includes(word)));
+      const facts = factsOf(view, can, amountOf(view));
+      const digest = runDigest(view.run);
+      const missing = words.filter(
+        (word) => !digest.startsWith(word) && !facts.some((fact) => fact.includes(word)),
+      );
       if (missing.length === 0 || (await trails.have(view.run, missing))) add(view);
     }
     if (looked >= MOST_LOOKED_AT || found.size >= MOST_FOUND) break;
@@ -103,8 +118,9 @@ export async function searchRuns(
     await addPrincipals(runs, text, [...issuers].slice(0, MOST_ISSUERS), { found, add });
   const unreached = [
     ...(place === undefined ? [] : ['There are more runs than this search has looked at.']),
-    'A run that has ended is found by its whole key' +
-      (can.keys ? ', or by the whole name of its principal.' : ' alone.'),
+    can.keys
+      ? 'A run that has ended is found by its whole key, or by the whole name of its principal.'
+      : 'You may not see keys: a run that has ended is found by its whole key alone.',
     ...(words.some((word) => trails.isTool(word)) ? [trails.says] : []),
   ];
   const rest = place === undefined ? {} : { next: JSON.stringify(place) };
@@ -183,12 +199,16 @@ function isWithin({ snapshot, claim, unmovedForMs, heldForMs }: RunView, withinM
 }
 
 /** In small letters. A visitor without `keys` could guess a key piece by piece. */
-function factsOf({ run, state, status, claim }: RunView, { keys }: Abilities): readonly string[] {
+function factsOf(
+  { run, state, status, claim }: RunView,
+  { keys }: Abilities,
+  amount: string | undefined,
+): readonly string[] {
   const step = status === 'idle' ? undefined : claim;
   const { actor, args } = step?.entry ?? {};
   const facts = [
-    runDigest(run),
     state,
+    ...amountFacts(amount),
     step?.tool,
     actor,
     args === undefined ? undefined : JSON.stringify(args),

@@ -71,6 +71,15 @@ describe.each(PAIRS)('two instances on %s', (_, makePair) => {
 });
 
 describe('a stream', () => {
+  it('opens for a page whose run another secret has named, and tells it of the workflow', async () => {
+    const site = await startSite();
+    const watch = await site.watch(`?workflow=${CHECKOUT}&run=of-the-process-before`);
+    await expect.poll(() => watch.all('hello')).toMatchObject([{ resumed: false }]);
+    await expect
+      .poll(() => watch.all('workflow'))
+      .toMatchObject([{ workflow: { id: 'checkout' } }]);
+  });
+
   it('begins with a greeting, and says when to come again, and where it was', async () => {
     const site = await startSite(FAST);
     const watch = await site.watch();
@@ -189,9 +198,9 @@ describe('a stream', () => {
     expect([answer.status, codeOf(answer)]).toEqual([503, 'unavailable']);
   });
 
-  it('is opened for no workflow and no run that there is not', async () => {
+  it('is opened for no workflow that there is not', async () => {
     const site = await startSite(FAST);
-    for (const query of ['?workflow=x', '?run=x', `?workflow=${CHECKOUT}&run=x`])
+    for (const query of ['?workflow=x', '?run=x'])
       expect(codeOf(await site.get(`api/events${query}`)), query).toBe('unknown');
   });
 

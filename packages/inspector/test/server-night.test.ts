@@ -23,7 +23,7 @@ describe('a held run', () => {
     const { idempotencyKey } = first?.step ?? {};
     expect(first?.step).toMatchObject({
       tool: 'cart_pay',
-      amount: '120.5 EUR',
+      amount: '120.50 EUR',
       args: { amount: 120.5, currency: 'EUR', card: '…4242' },
       look: `https://pay.example/cart_pay/${idempotencyKey}?has=true`,
     });
@@ -98,6 +98,50 @@ describe('a held run', () => {
     const args = (await list('?list=held')).body.runs[0]?.step?.args;
     expect(args).toMatch(/^\{"text":"x+…$/);
     expect(String(args).length).toBe(4_097);
+  });
+});
+
+describe('runs that were resolved', () => {
+  it('are listed and found by what was said of them, also when they have ended', async () => {
+    const store = memoryStore();
+    const site = await startSite({ authorize: () => actorOf('olga') }, { store });
+    const watch = await site.watch();
+    await expect.poll(() => watch.all('hello')).toHaveLength(1);
+    for (const [run, amount] of [
+      ['a', 1200],
+      ['b', 49.9],
+    ] as const) {
+      await put(store, run, 'payment');
+      await hold(store, run, 'cart_pay', { amount, currency: 'EUR' });
+    }
+    const { runs } = (await site.list('?list=held')).body;
+    expect(runs.map(({ step }) => step?.amount)).toEqual(['1,200.00 EUR', '49.90 EUR']);
+    const [first] = runs;
+    const said = { outcome: 'succeeded', step: first?.step?.id, note: 'At the bank.' };
+    await site.post(site.of(`runs/${first?.id}/resolve`), said);
+    // A script of another process.
+    await site.runs.resolve('b', 'failed', { actor: 'sam' });
+    const listed = async () => (await site.list('?list=resolved')).body.runs;
+    await expect.poll(async () => (await listed()).length).toBe(2);
+    const [newer, older] = await listed();
+    expect(newer?.resolved).toMatchObject({ tool: 'cart_pay', outcome: 'failed', actor: 'sam' });
+    expect(older).toMatchObject({
+      id: first?.id,
+      ended: true,
+      state: 'confirmed',
+      resolved: {
+        tool: 'cart_pay',
+        outcome: 'succeeded',
+        actor: 'olga',
+        note: 'At the bank.',
+        amount: '1,200.00 EUR',
+      },
+    });
+    const foundBy = async (text: string) =>
+      (await site.post<SearchPage>(site.of('search'), { text })).body.runs.map(({ id }) => id);
+    expect(await foundBy('1200.00')).toEqual([first?.id]);
+    expect(await foundBy('olga bank')).toEqual([first?.id]);
+    expect(await foundBy('1,200.01')).toEqual([]);
   });
 });
 
