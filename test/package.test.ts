@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import manifest from '../package.json' with { type: 'json' };
 import { ENTRIES } from '../scripts/entries.ts';
+import { NOTICES, noticesOf } from '../scripts/third-party.ts';
 import { Consumer, ROOT } from './helpers/consumer.ts';
 import { Page } from './helpers/markdown.ts';
 
@@ -108,25 +109,57 @@ describe('the entries', () => {
   });
 });
 
-/** The licences of what each package bundles, by its folder. */
-const LICENCES = {
-  '.': ['dist/LICENSE-zod'],
-  'packages/cli': ['dist/LICENSE-zod', 'dist/LICENSE-jsonc-parser'],
-  'packages/inspector': ['dist/LICENSE-zod', 'dist/app/LICENSES.txt'],
+/** What each package bundles, by its folder. */
+const BUNDLED = {
+  '.': ['zod'],
+  'packages/cli': [
+    ...['@modelcontextprotocol/client', '@modelcontextprotocol/core', 'ajv', 'ajv-formats'],
+    ...[
+      'content-type',
+      'eventsource-parser',
+      'fast-deep-equal',
+      'fast-uri',
+      'json-schema-traverse',
+    ],
+    ...['jsonc-parser', 'pkce-challenge', 'zod'],
+  ],
+  'packages/inspector': [
+    ...['@dagrejs/dagre', '@dagrejs/graphlib', '@preact/signals', '@preact/signals-core'],
+    ...['preact', 'zod'],
+  ],
 };
 
-describe.each(Object.entries(LICENCES))('the tarball of %s', (folder, licences) => {
+describe.each(Object.entries(BUNDLED))('the tarball of %s', (folder, bundled) => {
   const bin = (name: string): string => join(ROOT, 'node_modules/.bin', name);
   let tarball: string;
+  const read = (path: string) => consumer.run('tar', '-xzOf', tarball, `package/${path}`);
 
   beforeAll(async () => {
     tarball = await consumer.pack(folder);
   });
 
   it('carries its licence, and those of the code that it bundles', async () => {
+    expect(await read('LICENSE')).toContain('MIT License');
+    const notices = await read(`dist/${NOTICES}`);
+    const titles = [...notices.matchAll(/^(@?[a-z][\w/.-]*)(?: ([\d.]+))? \([\w.-]+\)/gm)];
+    expect(titles.map(([, name]) => name).sort()).toEqual(bundled);
+    for (const [title, name = '', version] of titles) {
+      const found = join(ROOT, 'node_modules', name);
+      const licence = readdirSync(found).find((each) => /^licen[cs]e/i.test(each)) ?? '';
+      expect(notices, title).toContain(readFileSync(join(found, licence), 'utf8').trim());
+      const own = JSON.parse(readFileSync(join(found, 'package.json'), 'utf8'));
+      expect([own.version, undefined], title).toContain(version);
+    }
+  });
+
+  it('has a README whose links lead somewhere, also to the notices', async () => {
+    const { links } = new Page(join(folder, 'README.md'));
     const listed = (await consumer.run('tar', '-tzf', tarball)).split('\n');
-    const named = ['LICENSE', ...licences].map((path) => `package/${path}`);
-    expect(listed).toEqual(expect.arrayContaining(named));
+    const dead = links
+      .filter((link) => !/^(https:|#)/.test(link))
+      .filter((link) => !listed.includes(`package/${link.replace(/#.*/, '')}`));
+    expect(dead).toEqual([]);
+    if (folder !== '.') expect(links).toContain(`dist/${NOTICES}`);
   });
 
   it('has nothing that publint warns of', async () => {
@@ -137,6 +170,42 @@ describe.each(Object.entries(LICENCES))('the tarball of %s', (folder, licences) 
     const options = ['--profile', 'esm-only', '--format', 'ascii', '--no-color'];
     const report = await consumer.run(bin('attw'), tarball, ...options);
     expect(report).toContain('node16 (from ESM): 🟢');
+  });
+});
+
+describe('the notices of what is bundled', () => {
+  const project = new Consumer();
+  const moduleOf = (name: string, files: Readonly<Record<string, string>>): string => {
+    const manifest = JSON.stringify({ name, version: '1.0.0', license: 'MIT' });
+    for (const [file, text] of Object.entries({ 'package.json': manifest, ...files }))
+      project.write(`node_modules/${name}/${file}`, text);
+    return join(project.folder, 'node_modules', name, 'index.js');
+  };
+
+  afterAll(() => project.remove());
+
+  it('name each package, also one within another one', () => {
+    moduleOf('inner', { LICENSE: 'Take it.' });
+    const outer = moduleOf('@scope/outer', {
+      'licence.md': 'Take it.',
+      'index.js.map': '{ "sources": ["../lib/a.ts", "../node_modules/inner/b.ts"] }',
+    });
+    const plain = moduleOf('plain', { LICENSE: 'Copy it.', NOTICE: 'By us.' });
+    expect(noticesOf([join(ROOT, 'src/index.ts'), outer, plain])).toBe(
+      '@scope/outer 1.0.0 (MIT)\ninner (MIT), within @scope/outer\n\nTake it.\n\n---\n\n' +
+        'plain 1.0.0 (MIT)\n\nCopy it.\n\nBy us.\n',
+    );
+  });
+
+  it('cannot be made, and nor can the bundle, where a licence is missing', () => {
+    expect(() => noticesOf([moduleOf('bare', {})])).toThrow(
+      'bare 1.0.0 is bundled, and has no licence to pass on',
+    );
+    const map = '{ "sources": ["../node_modules/absent/a.ts"] }';
+    const around = moduleOf('around', { LICENSE: 'Take it.', 'index.js.map': map });
+    expect(() => noticesOf([around])).toThrow(
+      'absent is bundled within around, and its licence is not installed',
+    );
   });
 });
 
