@@ -85,6 +85,9 @@ beforeAll(async () => {
 
 afterAll(() => consumer.remove());
 
+/** An example that a page names or links to; not the rest of an address, or of a test's path. */
+const EXAMPLE = /(?<![\w-]\/?)examples\/[\w/.-]*\w/g;
+
 /** What is unpacked, by its path. */
 const files = (): string[] =>
   readdirSync(installed, { recursive: true, encoding: 'utf8' })
@@ -222,7 +225,7 @@ describe('the packed tarball, installed into an empty folder', () => {
     expect(files()).toEqual(expect.arrayContaining(named));
   });
 
-  it('holds the build and what README links to, and no sources, tests or examples', () => {
+  it('holds the build and what README links to, and no sources or tests', () => {
     expect(readdirSync(installed).sort()).toEqual([
       'CHANGELOG.md',
       'CONTRIBUTING.md',
@@ -231,11 +234,25 @@ describe('the packed tarball, installed into an empty folder', () => {
       'SECURITY.md',
       'dist',
       'docs',
+      'examples',
       'package.json',
     ]);
-    expect(
-      files().filter((path) => /\.test\.|tsbuildinfo|(^|\/)(bench|examples|src)\//.test(path)),
-    ).toEqual([]);
+    expect(files().filter((path) => /\.test\.|tsbuildinfo|(^|\/)(bench|src)\//.test(path))).toEqual(
+      [],
+    );
+  });
+
+  // 45 files and 92 kB on 2026-11-28.
+  it('holds the examples that its docs name: their source alone, which is light', () => {
+    const examples = files().filter((path) => path.startsWith('examples/'));
+    expect(examples.filter((path) => !/\.(ts|md)$/.test(path))).toEqual([]);
+    const bytes = examples.reduce((sum, path) => sum + statSync(join(installed, path)).size, 0);
+    expect(bytes).toBeLessThanOrEqual(150_000);
+    const named = files()
+      .filter((path) => path.endsWith('.md'))
+      .flatMap((page) => readFileSync(join(installed, page), 'utf8').match(EXAMPLE) ?? []);
+    expect(named.length).toBeGreaterThan(20);
+    expect(named.filter((path) => !existsSync(join(installed, path)))).toEqual([]);
   });
 
   it('holds each file that its pages at the top and README link to', () => {
@@ -250,8 +267,8 @@ describe('the packed tarball, installed into an empty folder', () => {
 
   // 43 files and 1,543 kB on 2026-11-25: readable code with the comments of its declarations.
   // Minified it was 970 kB, and no developer could step through it.
-  it('is few files and light, its maps and docs aside', () => {
-    const counted = files().filter((path) => !/\.map$|^docs\/|\.md$/.test(path));
+  it('is few files and light, its maps, docs and examples aside', () => {
+    const counted = files().filter((path) => !/\.map$|^(docs|examples)\/|\.md$/.test(path));
     const bytes = counted.reduce((sum, path) => sum + statSync(join(installed, path)).size, 0);
     expect(counted.length).toBeLessThanOrEqual(50);
     expect(bytes).toBeLessThanOrEqual(2_300_000);
