@@ -29,7 +29,7 @@ const limits = {
 
 export default defineConfig({
   test: {
-    globalSetup: ['test/services/global-setup.ts'],
+    globalSetup: ['test/services/global-setup.ts', 'test/helpers/warnings.ts'],
     // A test waits for processes and for time, a third of its own time or more. By default two cores would have one worker.
     maxWorkers: 3,
     projects: [

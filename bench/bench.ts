@@ -34,18 +34,27 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, cpus, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { Progress } from '../test/helpers/progress.ts';
 import { startPostgres } from '../test/services/postgres.ts';
 import { startRedis } from '../test/services/redis.ts';
-import { measureBodies } from './bodies.ts';
+import { BODIES, measureBody } from './bodies.ts';
 import { measureCold } from './cold.ts';
 import { GROWING, measureGrowth } from './lengths.ts';
 import { quantile } from './load.ts';
 import { measureModes } from './modes.ts';
 import { node24 } from './node24.ts';
 import { measureReplay } from './replay.ts';
-import { compare, markdown, type Report, type Row, type Rows, write } from './report.ts';
+import {
+  compare,
+  type Measurement,
+  markdown,
+  type Print,
+  type Report,
+  type Row,
+  write,
+} from './report.ts';
 import { measureDecisions } from './rules.ts';
-import { measureScale } from './scale.ts';
+import { scales } from './scale.ts';
 import {
   ALL_CORES,
   type Allocated,
@@ -237,14 +246,14 @@ function figuresOf(cost: Cost, taken: readonly Round[], variant: Setup['variant'
  * Counted after warming up, since what is made once is not a request's. The bytes come first:
  * whoever counts calls has V8 optimise less.
  */
-async function trace(servers: Servers, workload: Workload): Promise<Row> {
+async function trace(servers: Servers, workload: Workload, print: Print): Promise<Row> {
   const [bare, gated] = [servers.get('bare'), servers.get('gated')];
   if (bare === undefined || gated === undefined) return {};
   await warmUp(servers, workload);
   const sampleMs = values.quick ? 2_000 : 12_000;
   const plain = await bare.sample(sampleMs);
   const sampled = await gated.sample(sampleMs);
-  if (values['by-function']) printMost(sampled);
+  if (values['by-function']) printMost(sampled, print);
   const promises = (await gated.countPromises(50)) - (await bare.countPromises(50));
   return {
     ...(await walk(workload)),
@@ -287,26 +296,29 @@ async function walk(workload: Workload): Promise<Row> {
 }
 
 /** The functions of ours that allocate most, with what Node allocates for them. */
-function printMost({ functions }: Allocated): void {
+function printMost({ functions }: Allocated, print: Print): void {
   const most = Object.entries(functions).sort(([, a], [, b]) => b - a);
-  for (const [at, bytes] of most.slice(0, 30)) console.log(`${Math.round(bytes)}`.padStart(8), at);
+  for (const [at, bytes] of most.slice(0, 30))
+    print(`${String(Math.round(bytes)).padStart(8)} ${at}`);
 }
 
 function hundredths(value: number): number {
   return Number(value.toFixed(2));
 }
 
-async function rowsOf(use: (servers: Servers, workload: Workload) => Promise<Row>): Promise<Rows> {
-  const rows: Record<string, Row> = {};
+function rowsOf(
+  use: (servers: Servers, workload: Workload, print: Print) => Promise<Row>,
+): Measurement[] {
   const workloads = [...DEFAULT, ...(values.full ? FULL : [])].filter(
     // A trace is the way of one request.
     (each) => isChosen(each) && !(values.trace && each.isSideBySide),
   );
-  for (const workload of workloads) {
-    rows[workload.name] = await withServers(workload, (servers) => use(servers, workload));
-    console.log(`${workload.name}: ${JSON.stringify(rows[workload.name])}`);
-  }
-  return rows;
+  return workloads.map((workload) => ({
+    name: workload.name,
+    measure: async (print) => ({
+      [workload.name]: await withServers(workload, (servers) => use(servers, workload, print)),
+    }),
+  }));
 }
 
 /** Two gated servers, which take turns. */
@@ -340,82 +352,115 @@ async function paired(pair: readonly Workload[], names: readonly string[]): Prom
 }
 
 /** What the second server's rules ask beyond the first one's. */
-async function ruled(): Promise<Rows> {
+function ruled(): Measurement[] {
   const kinds = ['plain', 'windows and sums'] as const;
   const pair = kinds.map((rules) => ({ ...RULED, rules }));
-  return { decision: measureDecisions(turns), [RULED.name]: await paired(pair, kinds) };
+  return [
+    { name: 'decision', measure: () => ({ decision: measureDecisions(turns) }) },
+    { name: RULED.name, measure: async () => ({ [RULED.name]: await paired(pair, kinds) }) },
+  ];
 }
 
-async function observed(): Promise<Rows> {
-  const rows: Record<string, Row> = {};
-  for (const pair of OBSERVED)
-    for (const syncs of [true, false]) {
+function observed(): Measurement[] {
+  return OBSERVED.flatMap((pair) =>
+    [true, false].map((syncs) => {
       const [enforced, { name }] = pair;
       const both = pair.map((each) => ({ ...each, syncs }));
-      rows[`${name} ÷ ${enforced.name}${syncs ? '' : ', without stateSync()'}`] = await paired(
-        both,
-        ['enforced', 'observed'],
-      );
-    }
-  return rows;
+      const row = `${name} ÷ ${enforced.name}${syncs ? '' : ', without stateSync()'}`;
+      const measure = async () => ({ [row]: await paired(both, ['enforced', 'observed']) });
+      return { name: row, measure };
+    }),
+  );
 }
 
-async function switched(): Promise<Rows> {
-  const rows: Record<string, Row> = {};
-  for (const name of STORE_NAMES.filter((each) => isChosen({ name: each }))) {
-    const store = await startStore(name);
-    try {
-      rows[name] = await measureModes(name, store.address, values.quick ? 5 : 20);
-    } finally {
-      await store.stop();
-    }
-  }
-  return rows;
+function switched(): Measurement[] {
+  const chosen = STORE_NAMES.filter((name) => isChosen({ name }));
+  return chosen.map((name) => ({
+    name,
+    async measure() {
+      const store = await startStore(name);
+      try {
+        return { [name]: await measureModes(name, store.address, values.quick ? 5 : 20) };
+      } finally {
+        await store.stop();
+      }
+    },
+  }));
 }
 
 const cost = (turn: Turn | undefined): number => (turn ? cpuOfRequest([turn]) : Number.NaN);
 
-async function scaled(): Promise<Rows> {
-  const rows: Record<string, Row> = {};
-  const given = { ...options, rounds, turnMs: roundMs, isChosen };
-  for await (const [name, row] of measureScale(given)) {
-    rows[name] = row;
-    console.log(`${name}: ${JSON.stringify(row)}`);
-  }
-  return rows;
+interface Mode {
+  /** The words above the table. */
+  readonly title: string;
+  readonly measurements: readonly Measurement[];
+  /** Whether each row is printed as soon as it is measured. */
+  readonly tellsRows?: boolean;
 }
 
-function grown(): Rows {
-  const growing = GROWING.filter(isChosen);
-  return Object.fromEntries(growing.map((each) => [each.name, measureGrowth(each, roundMs)]));
-}
-
-/** What is measured, and the words above its table. */
-function chosenMode(): readonly [title: string, rows: Promise<Rows>] {
+function chosenMode(): Mode {
   if (values.growth)
-    return [
-      'Microseconds by length; a growth of 1 is in proportion to it',
-      Promise.resolve(grown()),
-    ];
-  if (values.bodies) {
-    const bodies = measureBodies((name) => isChosen({ name }));
-    return ['Milliseconds, and ratios to JSON.parse of the same text', Promise.resolve(bodies)];
+    return {
+      title: 'Microseconds by length; a growth of 1 is in proportion to it',
+      measurements: GROWING.filter(isChosen).map((each) => ({
+        name: each.name,
+        measure: () => ({ [each.name]: measureGrowth(each, roundMs) }),
+      })),
+    };
+  if (values.bodies)
+    return {
+      title: 'Milliseconds, and ratios to JSON.parse of the same text',
+      measurements: BODIES.map((name) => ({ name, measure: () => measureBody(name) })).filter(
+        isChosen,
+      ),
+    };
+  if (values.cold) {
+    const measured = measureCold(rounds, options);
+    const measure = async () => (await measured.next()).value;
+    const measurements = Array.from({ length: rounds }, (_, at) => {
+      return { name: `round ${at + 1}`, measure };
+    });
+    return { title: 'Milliseconds', measurements };
   }
-  if (values.cold) return ['Milliseconds', measureCold(rounds, options)];
   if (values.rules)
-    return ['CPU time of a step of rules in µs; windows and sums ÷ plain, by turn', ruled()];
+    return {
+      title: 'CPU time of a step of rules in µs; windows and sums ÷ plain, by turn',
+      measurements: ruled(),
+    };
   if (values.observe)
-    return ['CPU time of a request in µs; observed ÷ enforced, by turn', observed()];
+    return {
+      title: 'CPU time of a request in µs; observed ÷ enforced, by turn',
+      measurements: observed(),
+    };
   if (values.modes)
-    return ['From `runs.observe()` until each of four instances observes', switched()];
+    return {
+      title: 'From `runs.observe()` until each of four instances observes',
+      measurements: switched(),
+    };
   if (values.replay) {
-    const played = measureReplay(values.quick ? 10_000 : 100_000).then((row) => ({ replay: row }));
-    return ['Recorded calls through a gate', played];
+    const measure = async () => ({ replay: await measureReplay(values.quick ? 10_000 : 100_000) });
+    return {
+      title: 'Recorded calls through a gate',
+      measurements: [{ name: 'replay', measure }],
+    };
   }
-  if (values.scale) return ['CPU time of a request in µs, and bytes that are kept', scaled()];
+  if (values.scale)
+    return {
+      title: 'CPU time of a request in µs, and bytes that are kept',
+      measurements: scales({ ...options, rounds, turnMs: roundMs, isChosen }),
+      tellsRows: true,
+    };
   if (values.trace)
-    return ['Our functions on the way; promises and bytes beyond the bare server’s', rowsOf(trace)];
-  return [`CPU time of bare ÷ gated, ${turns} turns of ${turnMs} ms each`, rowsOf(measure)];
+    return {
+      title: 'Our functions on the way; promises and bytes beyond the bare server’s',
+      measurements: rowsOf(trace),
+      tellsRows: true,
+    };
+  return {
+    title: `CPU time of bare ÷ gated, ${turns} turns of ${turnMs} ms each`,
+    measurements: rowsOf(measure),
+    tellsRows: true,
+  };
 }
 
 async function main(): Promise<void> {
@@ -424,9 +469,23 @@ async function main(): Promise<void> {
   const node = values.node ?? process.version;
   const date = new Date().toISOString().slice(0, 10);
   const command = ['npm run bench --', ...process.argv.slice(2)].join(' ');
-  const [title, measured] = chosenMode();
+  const { title, measurements, tellsRows } = chosenMode();
   console.log(`${title}. ${date}, Node ${node}, ${machine}, ${command}`);
-  const rows = await measured;
+  const rows: Record<string, Row> = {};
+  const progress = new Progress(measurements);
+  const print: Print = (line) => progress.print(line);
+  try {
+    for (const { measure } of measurements) {
+      const measured = await measure(print);
+      Object.assign(rows, measured);
+      if (tellsRows)
+        for (const [name, row] of Object.entries(measured))
+          print(`${name}: ${JSON.stringify(row)}`);
+      progress.done();
+    }
+  } finally {
+    progress.end();
+  }
   console.table(rows);
   if (Object.values(rows).some(({ ratio, min }) => ratio !== undefined && min !== undefined))
     console.log(markdown(rows));

@@ -12,6 +12,7 @@ import { StateMachineGate } from '../src/index.ts';
 import { parseBody } from '../src/wire/body.ts';
 import { readCalls } from '../src/wire/call.ts';
 import { AskedArguments } from '../src/workflow/bound-tools.ts';
+import type { Rows } from './report.ts';
 
 /** A tool whose argument a rule compares with that of a later call. */
 const { ledger } = StateMachineGate.fromOrder({
@@ -43,7 +44,7 @@ function counted(make: (index: number) => string): string {
 const mixed = (index: number): number => (index * 7_919) % 1_000_003;
 
 /** The arguments, by what there is a lot of in them. */
-const SHAPES: Readonly<Record<string, () => string>> = {
+const SHAPES = {
   'one string': () => `{"a":"${'x'.repeat(SIZE)}"}`,
   'one string, not ASCII': () => `{"a":"${'é'.repeat(SIZE / 2)}"}`,
   'one string of escapes': () => `{"a":"${'\\n'.repeat(SIZE / 2)}"}`,
@@ -62,7 +63,10 @@ const SHAPES: Readonly<Record<string, () => string>> = {
   'short decimals': () => `{"a":[${counted((i) => String(mixed(i) / 1e5))}]}`,
   'long decimals': () => `{"a":[${counted((i) => String(Math.sin(i)))}]}`,
   'true,true,…': () => `{"a":[${repeated('true')}]}`,
-};
+} satisfies Record<string, () => string>;
+
+type Shape = keyof typeof SHAPES;
+export const BODIES = Object.keys(SHAPES) as readonly Shape[];
 
 function clock(): number {
   try {
@@ -88,7 +92,7 @@ function least(task: () => unknown): number {
 }
 
 /** The shapes that say the most. */
-export const TELLING_BODIES = [
+export const TELLING_BODIES: readonly Shape[] = [
   'one string',
   '[],[],…',
   'many keys',
@@ -97,20 +101,11 @@ export const TELLING_BODIES = [
 ];
 
 /**
- * Milliseconds and ratios for each shape of 4 MiB. `over` is 1 where reading takes longer than
- * twice
- * `JSON.parse` and 8 ms.
+ * Milliseconds and ratios for 4 MiB of one of {@link BODIES}. `over` is 1 where reading takes
+ * longer than twice `JSON.parse` and 8 ms.
  */
-export function measureBodies(
-  isChosen: (name: string) => boolean,
-): Record<string, Record<string, number>> {
-  const chosen = Object.entries(SHAPES).filter(([name]) => isChosen(name));
-  return Object.fromEntries(
-    chosen.map(([name, make]) => [`body of 4 MiB: ${name}`, measureBody(make())]),
-  );
-}
-
-function measureBody(args: string): Record<string, number> {
+export function measureBody(shape: Shape): Rows {
+  const args = SHAPES[shape]();
   const head = '"jsonrpc":"2.0","id":1,"method":"tools/call"';
   const text = `{${head},"params":{"name":"pay","arguments":${args}}}`;
   const bytes = Buffer.from(text);
@@ -126,7 +121,7 @@ function measureBody(args: string): Record<string, number> {
   const rule = least(() => ledger?.note('pay', 'args', new AskedArguments(value).read, 'a run'));
   const hash = least(() => createHash('sha256').update(bytes).digest());
   const short = (value: number, digits: number): number => Number(value.toFixed(digits));
-  return {
+  const row = {
     'JSON.parse ms': short(parse, 1),
     'read ms': short(read, 1),
     'read ratio': short(read / parse, 2),
@@ -137,4 +132,5 @@ function measureBody(args: string): Record<string, number> {
     'rule ratio': short(rule / parse, 2),
     'SHA-256 ms': short(hash, 1),
   };
+  return { [`body of 4 MiB: ${shape}`]: row };
 }

@@ -28,9 +28,12 @@ interface Cost {
 /**
  * What the import costs, and what a fresh server does until it has answered its first list. All
  * kinds of process take turns, so that they meet the same noise; each turn is in fresh processes.
- * The bare server does not import the package.
+ * The bare server does not import the package. It stops after each round, and gives all rows after the last one.
  */
-export async function measureCold(rounds: number, options: StartOptions): Promise<Rows> {
+export async function* measureCold(
+  rounds: number,
+  options: StartOptions,
+): AsyncGenerator<Rows, Rows> {
   // Beside the installed packages, which it imports.
   const folder = mkdtempSync(join(ROOT, 'node_modules/.interlock-bench-'));
   const built = join(folder, 'server.mjs');
@@ -64,6 +67,7 @@ export async function measureCold(rounds: number, options: StartOptions): Promis
         ms: gated.ms - bare.ms,
         cpu: gated.cpu - bare.cpu,
       });
+      if (round + 1 < rounds) yield {};
     }
   } finally {
     rmSync(folder, { recursive: true });

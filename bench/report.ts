@@ -4,6 +4,15 @@ import { readFileSync, writeFileSync } from 'node:fs';
 export type Row = Readonly<Record<string, number>>;
 export type Rows = Readonly<Record<string, Row>>;
 
+/** Prints a line at once. */
+export type Print = (line: string) => void;
+
+/** A row to be measured, or several that are measured at once. */
+export interface Measurement {
+  readonly name: string;
+  measure(print: Print): Rows | Promise<Rows>;
+}
+
 /** What is written to a file, and compared with one. */
 export interface Report {
   readonly date: string;

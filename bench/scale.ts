@@ -2,9 +2,9 @@ import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import { type ClientRequest, request } from 'node:http';
 import { fileURLToPath } from 'node:url';
-import { measureBodies, TELLING_BODIES } from './bodies.ts';
+import { measureBody, TELLING_BODIES } from './bodies.ts';
 import { Caller, quantile } from './load.ts';
-import type { Row } from './report.ts';
+import type { Measurement, Row, Rows } from './report.ts';
 import { cpuOfRequest, ServerProcess, type StartOptions } from './server-process.ts';
 import {
   BESIDE_STREAMS,
@@ -28,23 +28,29 @@ const LARGE = 16 * 2 ** 20 - 1024;
 const STREAMS = [1, 100, 1_000, 10_000] as const;
 
 /** How what a request costs, or what is kept, grows with what there is of something. */
-export async function* measureScale(options: ScaleOptions): AsyncGenerator<[string, Row]> {
-  const { isChosen } = options;
-  for (const { thing, name, counts } of GROWING_WORKFLOWS) {
-    for (const decided of DECIDED) {
-      const row = { name: `${decided.name}, ${name}` };
-      if (!isChosen(row)) continue;
-      yield [row.name, await measureGrowth({ ...KIND, ...decided }, thing, counts, options)];
-    }
-  }
-  if (isChosen({ name: 'memory' })) yield ['memory of a run, bytes', measureMemory(options)];
-  for (const answers of ['json', 'sse'] as const) {
-    const workload = largeAnswer(answers, LARGE);
-    if (isChosen(workload)) yield [workload.name, await measureLarge(workload, options)];
-  }
-  if (isChosen({ name: 'streams' })) yield* measureStreams(options);
-  const bodies = measureBodies((name) => TELLING_BODIES.includes(name) && isChosen({ name }));
-  yield* Object.entries(bodies);
+export function scales(options: ScaleOptions): Measurement[] {
+  const workflows = GROWING_WORKFLOWS.flatMap(({ thing, name, counts }) =>
+    DECIDED.map((decided): Measurement => {
+      const row = `${decided.name}, ${name}`;
+      const workload = { ...KIND, ...decided };
+      return {
+        name: row,
+        measure: async () => ({ [row]: await measureGrowth(workload, thing, counts, options) }),
+      };
+    }),
+  );
+  const answers = (['json', 'sse'] as const).map((kind): Measurement => {
+    const workload = largeAnswer(kind, LARGE);
+    const { name } = workload;
+    return { name, measure: async () => ({ [name]: await measureLarge(workload, options) }) };
+  });
+  return [
+    ...workflows,
+    { name: 'memory', measure: () => ({ 'memory of a run, bytes': measureMemory(options) }) },
+    ...answers,
+    { name: 'streams', measure: () => measureStreams(options) },
+    ...TELLING_BODIES.map((name) => ({ name, measure: () => measureBody(name) })),
+  ].filter(options.isChosen);
 }
 
 /** Microseconds of CPU for a request at each count, and the last as a multiple of the first. */
@@ -100,15 +106,16 @@ function measureMemory({ node = process.execPath }: ScaleOptions): Row {
 }
 
 /** A step beside open GET streams, each of a session of its own, and the bytes of a session. */
-async function* measureStreams(options: ScaleOptions): AsyncGenerator<[string, Row]> {
+async function measureStreams(options: ScaleOptions): Promise<Rows> {
   const rows = STREAMS.map((): Record<string, number> => ({}));
   for (const variant of VARIANTS) {
     for (const [at, row] of (await besideStreams(variant, options)).entries())
       for (const [key, value] of Object.entries(row))
         Object.assign(rows[at] ?? {}, { [`${variant} ${key}`]: value });
   }
-  for (const [at, count] of STREAMS.entries())
-    yield [`step beside ${count} open GET streams`, rows[at] ?? {}];
+  return Object.fromEntries(
+    STREAMS.map((count, at) => [`step beside ${count} open GET streams`, rows[at] ?? {}]),
+  );
 }
 
 async function besideStreams(variant: Setup['variant'], options: ScaleOptions): Promise<Row[]> {

@@ -5,7 +5,7 @@
  * compiler and are rolled up in the same way.
  */
 import { execFileSync } from 'node:child_process';
-import { copyFileSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -15,6 +15,7 @@ import { rollup } from 'rollup';
 import { dts } from 'rollup-plugin-dts';
 import manifest from '../package.json' with { type: 'json' };
 import { inputs } from './entries.ts';
+import { modulesOf, NOTICES, noticesOf } from './third-party.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const DIST = join(ROOT, 'dist');
@@ -24,7 +25,7 @@ interface Output {
   readonly fileName: string;
 }
 
-async function bundle(): Promise<readonly Output[]> {
+async function bundle() {
   const build = await rolldown({
     cwd: ROOT,
     input: inputs(({ source }) => source),
@@ -116,10 +117,11 @@ async function declare(): Promise<readonly Output[]> {
 }
 
 rmSync(DIST, { recursive: true, force: true });
+const bundled = await bundle();
+writeFileSync(join(DIST, NOTICES), noticesOf(modulesOf(bundled)));
 /** Every file but the maps counts: an install reads and unpacks them all. */
-const files = [...(await bundle()), ...(await declare())]
+const files = [...bundled, ...(await declare())]
   .map(({ fileName }) => fileName)
   .filter((name) => !name.endsWith('.map'));
-copyFileSync(join(ROOT, 'node_modules/zod/LICENSE'), join(DIST, 'LICENSE-zod'));
 const bytes = files.reduce((sum, name) => sum + statSync(join(DIST, name)).size, 0);
 console.log(`dist: ${files.length} files, ${Math.round(bytes / 1000)} kB without maps`);

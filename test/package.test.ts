@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import manifest from '../package.json' with { type: 'json' };
 import { ENTRIES } from '../scripts/entries.ts';
+import { NOTICES, noticesOf } from '../scripts/third-party.ts';
 import { Consumer, ROOT } from './helpers/consumer.ts';
 import { Page } from './helpers/markdown.ts';
 
@@ -84,6 +85,9 @@ beforeAll(async () => {
 
 afterAll(() => consumer.remove());
 
+/** An example that a page names or links to; not the rest of an address, or of a test's path. */
+const EXAMPLE = /(?<![\w-]\/?)examples\/[\w/.-]*\w/g;
+
 /** What is unpacked, by its path. */
 const files = (): string[] =>
   readdirSync(installed, { recursive: true, encoding: 'utf8' })
@@ -108,25 +112,57 @@ describe('the entries', () => {
   });
 });
 
-/** The licences of what each package bundles, by its folder. */
-const LICENCES = {
-  '.': ['dist/LICENSE-zod'],
-  'packages/cli': ['dist/LICENSE-zod', 'dist/LICENSE-jsonc-parser'],
-  'packages/inspector': ['dist/LICENSE-zod', 'dist/app/LICENSES.txt'],
+/** What each package bundles, by its folder. */
+const BUNDLED = {
+  '.': ['zod'],
+  'packages/cli': [
+    ...['@modelcontextprotocol/client', '@modelcontextprotocol/core', 'ajv', 'ajv-formats'],
+    ...[
+      'content-type',
+      'eventsource-parser',
+      'fast-deep-equal',
+      'fast-uri',
+      'json-schema-traverse',
+    ],
+    ...['jsonc-parser', 'pkce-challenge', 'zod'],
+  ],
+  'packages/inspector': [
+    ...['@dagrejs/dagre', '@dagrejs/graphlib', '@preact/signals', '@preact/signals-core'],
+    ...['preact', 'zod'],
+  ],
 };
 
-describe.each(Object.entries(LICENCES))('the tarball of %s', (folder, licences) => {
+describe.each(Object.entries(BUNDLED))('the tarball of %s', (folder, bundled) => {
   const bin = (name: string): string => join(ROOT, 'node_modules/.bin', name);
   let tarball: string;
+  const read = (path: string) => consumer.run('tar', '-xzOf', tarball, `package/${path}`);
 
   beforeAll(async () => {
     tarball = await consumer.pack(folder);
   });
 
   it('carries its licence, and those of the code that it bundles', async () => {
+    expect(await read('LICENSE')).toContain('MIT License');
+    const notices = await read(`dist/${NOTICES}`);
+    const titles = [...notices.matchAll(/^(@?[a-z][\w/.-]*)(?: ([\d.]+))? \([\w.-]+\)/gm)];
+    expect(titles.map(([, name]) => name).sort()).toEqual(bundled);
+    for (const [title, name = '', version] of titles) {
+      const found = join(ROOT, 'node_modules', name);
+      const licence = readdirSync(found).find((each) => /^licen[cs]e/i.test(each)) ?? '';
+      expect(notices, title).toContain(readFileSync(join(found, licence), 'utf8').trim());
+      const own = JSON.parse(readFileSync(join(found, 'package.json'), 'utf8'));
+      expect([own.version, undefined], title).toContain(version);
+    }
+  });
+
+  it('has a README whose links lead somewhere, also to the notices', async () => {
+    const { links } = new Page(join(folder, 'README.md'));
     const listed = (await consumer.run('tar', '-tzf', tarball)).split('\n');
-    const named = ['LICENSE', ...licences].map((path) => `package/${path}`);
-    expect(listed).toEqual(expect.arrayContaining(named));
+    const dead = links
+      .filter((link) => !/^(https:|#)/.test(link))
+      .filter((link) => !listed.includes(`package/${link.replace(/#.*/, '')}`));
+    expect(dead).toEqual([]);
+    if (folder !== '.') expect(links).toContain(`dist/${NOTICES}`);
   });
 
   it('has nothing that publint warns of', async () => {
@@ -137,6 +173,42 @@ describe.each(Object.entries(LICENCES))('the tarball of %s', (folder, licences) 
     const options = ['--profile', 'esm-only', '--format', 'ascii', '--no-color'];
     const report = await consumer.run(bin('attw'), tarball, ...options);
     expect(report).toContain('node16 (from ESM): 🟢');
+  });
+});
+
+describe('the notices of what is bundled', () => {
+  const project = new Consumer();
+  const moduleOf = (name: string, files: Readonly<Record<string, string>>): string => {
+    const manifest = JSON.stringify({ name, version: '1.0.0', license: 'MIT' });
+    for (const [file, text] of Object.entries({ 'package.json': manifest, ...files }))
+      project.write(`node_modules/${name}/${file}`, text);
+    return join(project.folder, 'node_modules', name, 'index.js');
+  };
+
+  afterAll(() => project.remove());
+
+  it('name each package, also one within another one', () => {
+    moduleOf('inner', { LICENSE: 'Take it.' });
+    const outer = moduleOf('@scope/outer', {
+      'licence.md': 'Take it.',
+      'index.js.map': '{ "sources": ["../lib/a.ts", "../node_modules/inner/b.ts"] }',
+    });
+    const plain = moduleOf('plain', { LICENSE: 'Copy it.', NOTICE: 'By us.' });
+    expect(noticesOf([join(ROOT, 'src/index.ts'), outer, plain])).toBe(
+      '@scope/outer 1.0.0 (MIT)\ninner (MIT), within @scope/outer\n\nTake it.\n\n---\n\n' +
+        'plain 1.0.0 (MIT)\n\nCopy it.\n\nBy us.\n',
+    );
+  });
+
+  it('cannot be made, and nor can the bundle, where a licence is missing', () => {
+    expect(() => noticesOf([moduleOf('bare', {})])).toThrow(
+      'bare 1.0.0 is bundled, and has no licence to pass on',
+    );
+    const map = '{ "sources": ["../node_modules/absent/a.ts"] }';
+    const around = moduleOf('around', { LICENSE: 'Take it.', 'index.js.map': map });
+    expect(() => noticesOf([around])).toThrow(
+      'absent is bundled within around, and its licence is not installed',
+    );
   });
 });
 
@@ -153,7 +225,7 @@ describe('the packed tarball, installed into an empty folder', () => {
     expect(files()).toEqual(expect.arrayContaining(named));
   });
 
-  it('holds the build and what README links to, and no sources, tests or examples', () => {
+  it('holds the build and what README links to, and no sources or tests', () => {
     expect(readdirSync(installed).sort()).toEqual([
       'CHANGELOG.md',
       'CONTRIBUTING.md',
@@ -162,11 +234,25 @@ describe('the packed tarball, installed into an empty folder', () => {
       'SECURITY.md',
       'dist',
       'docs',
+      'examples',
       'package.json',
     ]);
-    expect(
-      files().filter((path) => /\.test\.|tsbuildinfo|(^|\/)(bench|examples|src)\//.test(path)),
-    ).toEqual([]);
+    expect(files().filter((path) => /\.test\.|tsbuildinfo|(^|\/)(bench|src)\//.test(path))).toEqual(
+      [],
+    );
+  });
+
+  // 45 files and 92 kB on 2026-11-28.
+  it('holds the examples that its docs name: their source alone, which is light', () => {
+    const examples = files().filter((path) => path.startsWith('examples/'));
+    expect(examples.filter((path) => !/\.(ts|md)$/.test(path))).toEqual([]);
+    const bytes = examples.reduce((sum, path) => sum + statSync(join(installed, path)).size, 0);
+    expect(bytes).toBeLessThanOrEqual(150_000);
+    const named = files()
+      .filter((path) => path.endsWith('.md'))
+      .flatMap((page) => readFileSync(join(installed, page), 'utf8').match(EXAMPLE) ?? []);
+    expect(named.length).toBeGreaterThan(20);
+    expect(named.filter((path) => !existsSync(join(installed, path)))).toEqual([]);
   });
 
   it('holds each file that its pages at the top and README link to', () => {
@@ -181,8 +267,8 @@ describe('the packed tarball, installed into an empty folder', () => {
 
   // 43 files and 1,543 kB on 2026-11-25: readable code with the comments of its declarations.
   // Minified it was 970 kB, and no developer could step through it.
-  it('is few files and light, its maps and docs aside', () => {
-    const counted = files().filter((path) => !/\.map$|^docs\/|\.md$/.test(path));
+  it('is few files and light, its maps, docs and examples aside', () => {
+    const counted = files().filter((path) => !/\.map$|^(docs|examples)\/|\.md$/.test(path));
     const bytes = counted.reduce((sum, path) => sum + statSync(join(installed, path)).size, 0);
     expect(counted.length).toBeLessThanOrEqual(50);
     expect(bytes).toBeLessThanOrEqual(2_300_000);

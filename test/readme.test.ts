@@ -43,6 +43,9 @@ const PAGES = [
   ...readdirSync(join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith('.md'))
     .map((name) => `docs/${name}`),
+  ...readdirSync(join(ROOT, 'examples'), { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.md'))
+    .map((name) => `examples/${name}`),
 ];
 const readme = new Page('README.md');
 const options = new Page('docs/reference/options.md');
@@ -469,8 +472,8 @@ describe('the links of the documentation', () => {
 });
 
 /**
- * Readers have the package alone, so no link of its pages may lead to an example. `tools` has pages
- * for contributors, who have the repository.
+ * Readers have the package alone, so no link of its pages may lead to a test, for example. `tools`
+ * has pages for contributors, who have the repository.
  */
 const PUBLISHED = ['README.md', 'LICENSE', 'tools', ...manifest.files];
 

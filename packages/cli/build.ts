@@ -4,10 +4,11 @@
  * of gates in JSON, from the schema that the command itself reads them with.
  */
 import { execFileSync } from 'node:child_process';
-import { chmodSync, copyFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { rolldown } from 'rolldown';
+import { modulesOf, NOTICES, noticesOf } from '../../scripts/third-party.ts';
 import manifest from './package.json' with { type: 'json' };
 import { gateJsonSchema } from './src/json-gate.ts';
 
@@ -24,7 +25,7 @@ const build = await rolldown({
   resolve: { mainFields: ['module', 'main'] },
   external: (id) => id.startsWith('node:') || installed.some((name) => isOf(name, id)),
 });
-await build.write({
+const { output } = await build.write({
   dir: DIST,
   format: 'esm',
   chunkFileNames: 'chunks/[name].js',
@@ -40,8 +41,7 @@ await build.write({
 await build.close();
 writeFileSync(join(HERE, 'gate.schema.json'), `${JSON.stringify(gateJsonSchema(), null, 2)}\n`);
 chmodSync(join(DIST, 'main.js'), 0o755);
-for (const [name, file] of Object.entries({ zod: 'LICENSE', 'jsonc-parser': 'LICENSE.md' }))
-  copyFileSync(join(HERE, '../../node_modules', name, file), join(DIST, `LICENSE-${name}`));
+writeFileSync(join(DIST, NOTICES), noticesOf(modulesOf(output)));
 execFileSync(
   process.execPath,
   [

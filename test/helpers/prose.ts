@@ -4,6 +4,8 @@
  */
 export interface Sentence {
   readonly text: string;
+  /** Where it begins in its file, counted from 1. */
+  readonly line: number;
   /** Inline code counts as one word. */
   readonly words: number;
 }
@@ -14,11 +16,18 @@ export function sentencesOf(path: string, text: string): Sentence[] {
   return blocks.flatMap(splitIntoSentences);
 }
 
+/** A paragraph, a list item or a table cell, with its line breaks. */
+interface Block {
+  readonly text: string;
+  readonly line: number;
+}
+
 /** The paragraphs, list items and table cells of a page. */
-function proseOf(markdown: string): readonly string[] {
+function proseOf(markdown: string): readonly Block[] {
   const blocks = new Blocks();
   let isCode = false;
   for (const line of markdown.split('\n')) {
+    blocks.nextLine();
     const isFence = /^\s*```/.test(line);
     if (isFence) isCode = !isCode;
     if (isCode || isFence || line.trim() === '' || /^#|^\s*<!--/.test(line)) blocks.end();
@@ -29,10 +38,11 @@ function proseOf(markdown: string): readonly string[] {
 }
 
 /** The comments of a source file: a paragraph or a list item each. */
-function commentsOf(source: string): readonly string[] {
+function commentsOf(source: string): readonly Block[] {
   const blocks = new Blocks();
   let isComment = false;
   for (const line of source.split('\n').map((each) => each.trim())) {
+    blocks.nextLine();
     const starts = line.startsWith('/*') || line.startsWith('{/*');
     if (starts) blocks.end();
     if (starts || isComment) {
@@ -54,11 +64,18 @@ function addComment(blocks: Blocks, said: string): void {
 
 /** Gathers lines into blocks. */
 class Blocks {
-  readonly #found: string[] = [];
+  readonly #found: Block[] = [];
   #lines: string[] = [];
+  #line = 0;
+  #from = 0;
+
+  nextLine(): void {
+    this.#line++;
+  }
 
   add(line: string, isNew: boolean): void {
     if (isNew) this.end();
+    if (this.#lines.length === 0) this.#from = this.#line;
     this.#lines.push(line.trim());
   }
 
@@ -69,26 +86,32 @@ class Blocks {
   }
 
   end(): void {
-    if (this.#lines.length > 0) this.#found.push(this.#lines.join(' '));
+    if (this.#lines.length > 0)
+      this.#found.push({ text: this.#lines.join('\n'), line: this.#from });
     this.#lines = [];
   }
 
-  all(): readonly string[] {
+  all(): readonly Block[] {
     this.end();
     return this.#found;
   }
 }
 
+const breaksIn = (text: string): number => text.split('\n').length - 1;
+
 /** A colon or a semicolon in front of a capital ends a sentence too. */
-function splitIntoSentences(block: string): Sentence[] {
-  const text = block
-    .replace(/`[^`]*`/g, 'X')
-    .replace(/\{@link ([^}]*)\}/g, '$1')
+function splitIntoSentences(block: Block): Sentence[] {
+  const text = block.text
+    .replace(/`[^`]*`/g, (code) => `X${'\n'.repeat(breaksIn(code))}`)
+    .replace(/\{@link(\s)([^}]*)\}/g, '$1$2')
     .replace(/!?\[([^\]]*)\]\([^)]*\)/g, '$1');
-  return text.split(/(?<=[.!?:;])\s+(?=[A-Z"(*]|$)/).map((sentence) => ({
-    text: sentence.trim(),
-    words: sentence.split(/\s+/).filter((word) => /[A-Za-z0-9]/.test(word)).length,
-  }));
+  let { line } = block;
+  return text.split(/(?<=[.!?:;]\s*)(?<=\s)(?=[A-Z"(*])/).map((sentence) => {
+    const words = sentence.split(/\s+/).filter((word) => /[A-Za-z0-9]/.test(word));
+    const found = { text: sentence.trim().replaceAll('\n', ' '), line, words: words.length };
+    line += breaksIn(sentence);
+    return found;
+  });
 }
 
 /** The most words that a sentence may have. */
@@ -98,11 +121,12 @@ export const MOST_WORDS = 25;
 const NO_ACTOR =
   /\b(whoever|whomever|nobody|somebody|someone|anybody|anyone|everybody|everyone|no one|whatever|whichever)\b/i;
 
-/** What is wrong with the sentences of a file, as `path: why: sentence`. */
+/** What is wrong with the sentences of a file, as `path:line: why: sentence`. */
 export function faultsOf(path: string, text: string): string[] {
   return sentencesOf(path, text).flatMap((sentence) => {
     const [word] = NO_ACTOR.exec(sentence.text) ?? [];
-    if (word !== undefined) return `${path}: ${word}: ${sentence.text}`;
-    return sentence.words > MOST_WORDS ? `${path}: ${sentence.words} words: ${sentence.text}` : [];
+    const isLong = sentence.words > MOST_WORDS;
+    const why = word ?? (isLong ? `${sentence.words} words` : undefined);
+    return why === undefined ? [] : `${path}:${sentence.line}: ${why}: ${sentence.text}`;
   });
 }

@@ -12,6 +12,7 @@ import { parseArgs } from 'node:util';
 import { createClient } from 'redis';
 import { runsOf } from '../../src/index.ts';
 import { redisStore } from '../../src/stores/redis.ts';
+import { Progress } from '../../test/helpers/progress.ts';
 import { startRedis } from '../../test/services/redis.ts';
 import type { Service } from '../../test/services/server-process.ts';
 import { type LedgerLine, now } from '../checker/evidence.ts';
@@ -27,6 +28,8 @@ export interface SoakOptions {
   readonly clients: number;
   /** How long a run lives after its last use, in milliseconds. Default 30 s. */
   readonly idleMs?: number;
+  /** Is called when a part of {@link partsOf} is over. */
+  readonly onPart?: () => void;
 }
 
 export interface SoakResult {
@@ -43,6 +46,7 @@ export interface SoakResult {
   readonly faults: readonly string[];
 }
 
+const IDLE_MS = 30_000;
 const ISSUER = 'https://issuer.example';
 const LEASE_MS = 1_500;
 const WAIT_MS = 4_000;
@@ -84,11 +88,27 @@ const DISTURBANCES: Readonly<Record<string, (scene: Scene) => unknown>> = {
   },
 };
 
+/** How long the last runs are played, in which a table drops what has expired. */
+const LAST_MS = 500;
+
+/** What a soak does, and for how long. */
+function partsOf({ minutes, idleMs = IDLE_MS }: Pick<SoakOptions, 'minutes' | 'idleMs'>) {
+  const expiryMs = idleMs + 2_000;
+  return {
+    // What is made once for all, such as compiled code, is there after the first part.
+    warm: { name: 'warming up', ms: Math.min(20_000, minutes * 15_000) },
+    expiry: { name: 'waiting until the first runs have expired', ms: expiryMs },
+    soak: { name: 'runs amid disturbances', ms: minutes * 60_000 },
+    end: { name: 'waiting until all runs have expired', ms: expiryMs + LAST_MS + expiryMs },
+  } as const;
+}
+
 export async function soak({
   minutes,
   seed,
   clients,
-  idleMs = 30_000,
+  idleMs = IDLE_MS,
+  onPart = () => {},
 }: SoakOptions): Promise<SoakResult> {
   const folder = mkdtempSync(join(tmpdir(), 'interlock-soak-'));
   const store = await startRedis({ appendfsync: 'always' });
@@ -152,18 +172,22 @@ export async function soak({
     }
   };
   try {
-    // What is made once for all, such as compiled code, is there after the first part.
-    await play(now() + Math.min(20_000, minutes * 15_000), 'warm');
-    await delay(idleMs + 2_000);
+    const parts = partsOf({ minutes, idleMs });
+    await play(now() + parts.warm.ms, 'warm');
+    onPart();
+    await delay(parts.expiry.ms);
     const before = await fleet.measure();
-    const until = now() + minutes * 60_000;
+    onPart();
+    const until = now() + parts.soak.ms;
     await Promise.all([play(until, 'soak'), disturb(until)]);
-    await delay(idleMs + 2_000);
+    onPart();
+    await delay(parts.expiry.ms);
     // A table that drops what has expired does so when it is used.
-    await play(now() + 500, 'last');
-    await delay(idleMs + 2_000);
+    await play(now() + LAST_MS, 'last');
+    await delay(parts.expiry.ms);
     const after = await measureAfter(before, () => fleet.measure());
     const keysLeft = await keysOfRuns(client, SHOP.id);
+    onPart();
     return {
       chapters,
       tally: world.tally,
@@ -312,7 +336,10 @@ async function main(options: SoakOptions): Promise<number> {
   const { minutes, seed, clients } = options;
   const command = `npm run soak -- --minutes ${minutes} --clients ${clients} --seed ${seed}`;
   console.log(`${command}: Node ${process.version}`);
-  const result = await soak(options);
+  const progress = new Progress(Object.values(partsOf(options)));
+  const result = await soak({ ...options, onPart: () => progress.done() }).finally(() =>
+    progress.end(),
+  );
   const { chapters, tally, disturbances, hintsLost, before, after, keysLeft, faults } = result;
   console.log(`${chapters} runs; answers: ${JSON.stringify(tally)}`);
   console.log(`disturbances: ${JSON.stringify(disturbances)}`);

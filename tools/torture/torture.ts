@@ -3,6 +3,7 @@
  * race, runs are held, processes are killed in mid-step, and a store is killed under load. `--help` says how.
  */
 import { inspect } from 'node:util';
+import { Progress } from '../../test/helpers/progress.ts';
 import { type Backend, startBackend } from './backends.ts';
 import { raceDuplicates } from './duplicates.ts';
 import { failStoreOver } from './failovers.ts';
@@ -109,7 +110,11 @@ async function rowOf(
   };
 }
 
-async function tortureStore(store: StoreName, options: TortureOptions): Promise<Row[]> {
+async function tortureStore(
+  store: StoreName,
+  options: TortureOptions,
+  progress: Progress,
+): Promise<Row[]> {
   const scale = options.isQuick ? QUICK : FULL;
   const rows: Row[] = [];
   const backend = await startBackend(store, options.durability);
@@ -117,7 +122,10 @@ async function tortureStore(store: StoreName, options: TortureOptions): Promise<
     for (const part of options.parts) {
       if (interrupt.signal.aborted) break;
       const row = await rowOf(store, part, () => playPart(part, backend, scale, options));
-      if (!interrupt.signal.aborted) console.log(describeRow(row));
+      if (!interrupt.signal.aborted) {
+        progress.print(describeRow(row));
+        progress.done({ hadNothingToDo: !row.applies });
+      }
       rows.push(row);
     }
   } finally {
@@ -133,8 +141,25 @@ async function torture(options: TortureOptions): Promise<number> {
   const command = ['npm run torture --', ...args, '--seed', options.seed].join(' ');
   console.log(`${command}: ${SERVERS} servers, Node ${process.version}`);
   const rows: Row[] = [];
-  for (const store of options.stores) {
-    if (!interrupt.signal.aborted) rows.push(...(await tortureStore(store, options)));
+  // A part asks each store for the same. It has counts to reach, so no plan says how long it takes.
+  const parts = options.stores.flatMap((store) =>
+    options.parts.map((part) => ({ name: `${store}, ${part}`, kind: part })),
+  );
+  const progress = new Progress(parts);
+  // Once to come to an orderly end, twice to end at once: what was started ends with this process.
+  const onSignal = (): void => {
+    progress.end();
+    if (interrupt.signal.aborted) process.exit(130);
+    interrupt.abort();
+    console.log('Coming to an end; once more to end at once.');
+  };
+  process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
+  try {
+    for (const store of options.stores) {
+      if (!interrupt.signal.aborted) rows.push(...(await tortureStore(store, options, progress)));
+    }
+  } finally {
+    progress.end();
   }
   if (interrupt.signal.aborted) {
     console.log('INTERRUPTED: nothing was shown');
@@ -144,16 +169,6 @@ async function torture(options: TortureOptions): Promise<number> {
   return rows.some(({ faults }) => faults.length > 0) ? 1 : 0;
 }
 
-/**
- * Once to come to an orderly end, twice to end at once: what was started ends with this process.
- */
-function onSignal(): void {
-  if (interrupt.signal.aborted) process.exit(130);
-  interrupt.abort();
-  console.log('Coming to an end; once more to end at once.');
-}
-
-process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
 try {
   const options = parseOptions(process.argv.slice(2));
   if (options === undefined) console.log(HELP);

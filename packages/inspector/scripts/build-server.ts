@@ -3,27 +3,34 @@
  * middleware stays an import, so that the app and the inspector have the same one.
  */
 import { execFileSync } from 'node:child_process';
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { rolldown } from 'rolldown';
 import { rollup } from 'rollup';
 import { dts } from 'rollup-plugin-dts';
+import { modulesOf } from '../../../scripts/third-party.ts';
 
 const PACKAGE = fileURLToPath(new URL('..', import.meta.url));
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 const DIST = join(PACKAGE, 'dist');
 
-async function bundle(): Promise<void> {
+/** Gives the modules that are in it. */
+async function bundle(): Promise<readonly string[]> {
   const build = await rolldown({
     cwd: PACKAGE,
     input: 'src/index.ts',
     platform: 'node',
     external: [/^mcp-interlock(?:\/|$)/, /^node:/],
   });
-  await build.write({ file: join(DIST, 'index.js'), format: 'esm', sourcemap: true });
+  const { output } = await build.write({
+    file: join(DIST, 'index.js'),
+    format: 'esm',
+    sourcemap: true,
+  });
   await build.close();
+  return modulesOf(output);
 }
 
 /** The types are not checked here: `npm run check` does that. */
@@ -59,7 +66,9 @@ async function declare(): Promise<void> {
   }
 }
 
-mkdirSync(DIST, { recursive: true });
-await bundle();
-await declare();
-copyFileSync(join(ROOT, 'node_modules/zod/LICENSE'), join(DIST, 'LICENSE-zod'));
+/** Gives the modules that are in it. */
+export async function buildServer(): Promise<readonly string[]> {
+  const modules = await bundle();
+  await declare();
+  return modules;
+}

@@ -1,34 +1,28 @@
 /**
- * Makes `dist/app/`: the page with its script, its styles and the worker that lays diagrams out.
- * Each file's name has a hash of what is in it. npm packages are bundled, with their licences.
+ * Makes `dist/`: the server, and in `app/` the page with its script, its styles and the worker that
+ * lays diagrams out. The name of each file of the page has a hash of what is in it. npm packages
+ * are bundled, and one file has their licences.
  */
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { rolldown } from 'rolldown';
+import { modulesOf, NOTICES, noticesOf } from '../../../scripts/third-party.ts';
+import { buildServer } from './build-server.ts';
 
 const APP = fileURLToPath(new URL('../app/', import.meta.url));
 /** All that the page takes of `mcp-interlock/check`: that entry brings Node's modules along. */
 const VIEW = fileURLToPath(new URL('../../../src/check/view.ts', import.meta.url));
-const DIST = fileURLToPath(new URL('../dist/app/', import.meta.url));
+const DIST = fileURLToPath(new URL('../dist/', import.meta.url));
 /** All files together, as they are sent. */
 const MOST_BYTES = 150_000;
-
-const BUNDLED = [
-  'preact',
-  '@preact/signals',
-  '@preact/signals-core',
-  '@dagrejs/dagre',
-  '@dagrejs/graphlib',
-];
 
 const sizes: [name: string, bytes: number, zipped: number][] = [];
 
 function write(folder: string, name: string, text: string): void {
-  const path = join(DIST, folder);
+  const path = join(DIST, 'app', folder);
   mkdirSync(path, { recursive: true });
   writeFileSync(join(path, name), text);
   sizes.push([name, Buffer.byteLength(text), gzipSync(text).length]);
@@ -59,6 +53,7 @@ async function bundle(
   await build.close();
   const [chunk, ...more] = output;
   if (more.length > 0) throw new Error(`${source} is more than one file: ${more[0]?.fileName}`);
+  modules.push(...modulesOf([chunk]));
   const file = hashed(name, 'js', chunk.code);
   write('assets', file, chunk.code);
   return file;
@@ -72,18 +67,8 @@ function styles(): string {
   return file;
 }
 
-/** Of all that is bundled. */
-function licences(): string {
-  const { resolve } = createRequire(import.meta.url);
-  return BUNDLED.map((name) => {
-    const folders = resolve.paths(name) ?? [];
-    const found = folders.map((folder) => join(folder, name, 'LICENSE')).find(existsSync);
-    if (found === undefined) throw new Error(`${name} has no LICENSE`);
-    return `${name}\n\n${readFileSync(found, 'utf8').trim()}\n`;
-  }).join('\n---\n\n');
-}
-
 rmSync(DIST, { recursive: true, force: true });
+const modules = [...(await buildServer())];
 const worker = await bundle('layout', 'layout.worker.ts', {});
 const main = await bundle('main', 'main.tsx', {
   LAYOUT_WORKER: JSON.stringify(`./${worker}`),
@@ -92,7 +77,7 @@ const page = readFileSync(join(APP, 'index.html'), 'utf8')
   .replace('./styles.css', `./assets/${styles()}`)
   .replace('./main.tsx', `./assets/${main}`);
 write('', 'index.html', page);
-writeFileSync(join(DIST, 'LICENSES.txt'), licences());
+writeFileSync(join(DIST, NOTICES), noticesOf(modules));
 
 const zipped = sizes.reduce((sum, [, , bytes]) => sum + bytes, 0);
 const each = sizes.map(([name, , bytes]) => `${name.split('-')[0]} ${kB(bytes)}`).join(', ');
