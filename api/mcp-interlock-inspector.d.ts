@@ -191,6 +191,12 @@ export interface ResolvedOne {
     readonly error?: Failure['error'];
 }
 
+export interface ResolvedStep extends ResolvedBy {
+    readonly amount?: string;
+    readonly note?: string;
+    readonly agoMs: number;
+}
+
 export interface RestartRequest {
     readonly version: number;
 }
@@ -226,7 +232,7 @@ export interface RunPage {
 }
 
 export interface RunQuery {
-    readonly list: 'held' | 'open';
+    readonly list: 'held' | 'open' | 'resolved';
     readonly state?: string;
     readonly stuckForMs?: number;
     readonly limit?: number;
@@ -248,6 +254,7 @@ export interface RunSummary {
     readonly step?: StepNow;
     readonly sessionEnded?: true;
     readonly fault?: string;
+    readonly resolved?: ResolvedStep;
 }
 
 export interface SearchPage {
@@ -423,6 +430,7 @@ export interface WorkflowSummary {
     readonly store: 'ok' | 'no-index' | 'unavailable';
     readonly stopped?: readonly StoppedCalls[];
     readonly observed?: ObservedRuns;
+    readonly resolved?: number;
 }
 
 export function inspector(options: InspectorOptions): Inspector;

@@ -137,7 +137,7 @@ function afterWords({ leaf, near, count }: Extract<Part, { part: 'after' }>): st
   if (near === 'late' && times === 1)
     return `call ${tool} again: its answer is older than ${window}`;
   if (near === 'used' && times === 1)
-    return `call ${tool} again${sameWords(leaf)}: each of its successes counts once`;
+    return `call ${tool} again${sameWords(leaf)} only to do it once more: each success counts once`;
   const often = times > 1 ? ` ${times} times` : '';
   const different = distinct === undefined ? '' : ` with different ${distinct.path}`;
   const tested = testWords(tests).map((each) => `, with ${each}`);

@@ -144,10 +144,13 @@ describe('the bank of docs/build/rules.md', () => {
 
 it('consumes a checkout that is less than ten minutes old, as the README says', async () => {
   const readme = new Page('README.md');
-  const [, rules = ''] = /^const gate = (.*?^}\));$/ms.exec(readme.blocks('ts')[0] ?? '') ?? [];
+  const [, rules = ''] = /^const gate = (.*?^}.*?\));$/ms.exec(readme.blocks('ts')[0] ?? '') ?? [];
   const player = new Player(gateOf(`return ${rules}`));
   for (const tool of ['add_item', 'checkout', 'pay']) await player.may(tool);
+  // No second payment without another item.
+  await player.mayNot('checkout');
   await player.mayNot('pay');
+  await player.may('add_item');
   await player.may('checkout');
   await player.passes(10 * MINUTE);
   const [said = ''] = readme.text.match(/call checkout again: [^`]*/) ?? [];
