@@ -92,6 +92,8 @@ const programs = new Map<string, Promise<string>>();
 
 /** Packages that find a file of theirs beside their own. */
 const NATIVE = ['libsql', 'pg-native', 'esbuild', 'playwright-core', 'jiti'];
+/** In parts, since it is replaced here too. */
+const ADDRESS_OF_MODULE = ['import', 'meta', 'url'].join('.');
 
 /**
  * The path of a program as one file of JavaScript, with its packages. Node starts it in a tenth of
@@ -114,7 +116,7 @@ async function compile(file: string): Promise<string> {
     // Alone this format may wait at its top.
     format: 'esm',
     external: NATIVE,
-    define: { 'import.meta.url': 'ownAddress' },
+    define: { [ADDRESS_OF_MODULE]: 'ownAddress' },
     plugins: [withoutImports, withOwnAddress],
   });
   const code = (outputFiles[0]?.text ?? '')
@@ -191,7 +193,7 @@ const withOwnAddress: Plugin = {
     onLoad({ filter: /\.ts$/ }, async ({ path }) => {
       const source = await readFile(path, 'utf8');
       const address = JSON.stringify(pathToFileURL(path).href);
-      return { contents: source.replaceAll('import.meta.url', address), loader: 'ts' };
+      return { contents: source.replaceAll(ADDRESS_OF_MODULE, address), loader: 'ts' };
     });
   },
 };
