@@ -5,6 +5,7 @@ import manifest from '../package.json' with { type: 'json' };
 import { ENTRIES } from '../scripts/entries.ts';
 import { Consumer, ROOT } from './helpers/consumer.ts';
 import { Page } from './helpers/markdown.ts';
+import { sharedTarball } from './services/shared.ts';
 
 /** Every public entry, by what users import. */
 const SPECIFIERS = ENTRIES.map(({ specifier }) => specifier);
@@ -78,7 +79,7 @@ const consumer = new Consumer();
 const installed = join(consumer.folder, 'node_modules/mcp-interlock');
 
 beforeAll(async () => {
-  await consumer.install();
+  await consumer.installTarballs(await sharedTarball());
   consumer.link('@opentelemetry/api', 'express', '@types/express', '@types/node');
 }, 120_000);
 

@@ -88,10 +88,12 @@ async function kill9(child: ChildProcess): Promise<void> {
 }
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+/** Within the repository, so that Node finds its packages. */
+const CACHE = join(ROOT, 'node_modules/.cache/mcp-interlock');
 const programs = new Map<string, Promise<string>>();
 
-/** Packages that find a file of theirs beside their own. */
-const NATIVE = ['libsql', 'pg-native', 'esbuild', 'playwright-core', 'jiti'];
+/** Packages that find a file of theirs beside their own, and one that a project may be without. */
+const NATIVE = ['libsql', 'pg-native', 'esbuild', 'playwright-core', 'jiti', 'xstate'];
 /** In parts, since it is replaced here too. */
 const ADDRESS_OF_MODULE = ['import', 'meta', 'url'].join('.');
 
@@ -100,13 +102,13 @@ const ADDRESS_OF_MODULE = ['import', 'meta', 'url'].join('.');
  * the CPU time that it needs with a loader for each source: V8 keeps what it compiled for the next
  * process. Node 20 does so for no module, so the program is the body of a function.
  */
-export function compiled(file: string): Promise<string> {
-  const known = programs.get(file) ?? compile(file);
+export function compiled(file: string, folder = CACHE): Promise<string> {
+  const known = programs.get(file) ?? compile(file, folder);
   programs.set(file, known);
   return known;
 }
 
-async function compile(file: string): Promise<string> {
+async function compile(file: string, folder: string): Promise<string> {
   const { outputFiles } = await build({
     entryPoints: [file],
     bundle: true,
@@ -128,8 +130,6 @@ async function compile(file: string): Promise<string> {
     .replace(/[^\0-\x7f]/g, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, '0')}`);
   const given = 'require, importAtRunTime, __filename, __dirname, ownAddress';
   const body = `(async (${given}) => { 'use strict'; ${code}\n})`;
-  // Within the repository, so that Node finds its packages.
-  const folder = join(ROOT, 'node_modules/.cache/mcp-interlock');
   const name = `${relative(ROOT, file).replaceAll(/[^\w-]+/g, '-')}.`;
   const version = createHash('sha256').update(body).digest('hex').slice(0, 16);
   await mkdir(folder, { recursive: true });
