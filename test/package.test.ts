@@ -6,6 +6,7 @@ import { ENTRIES } from '../scripts/entries.ts';
 import { NOTICES, noticesOf } from '../scripts/third-party.ts';
 import { Consumer, ROOT } from './helpers/consumer.ts';
 import { Page } from './helpers/markdown.ts';
+import { sharedTarball } from './services/shared.ts';
 
 /** Every public entry, by what users import. */
 const SPECIFIERS = ENTRIES.map(({ specifier }) => specifier);
@@ -79,7 +80,7 @@ const consumer = new Consumer();
 const installed = join(consumer.folder, 'node_modules/mcp-interlock');
 
 beforeAll(async () => {
-  await consumer.install();
+  await consumer.installTarballs(await sharedTarball());
   consumer.link('@opentelemetry/api', 'express', '@types/express', '@types/node');
 }, 120_000);
 

@@ -4,20 +4,12 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Consumer, ROOT } from './helpers/consumer.ts';
 import { Page } from './helpers/markdown.ts';
 import { QUICK_STARTS, tryOut } from './helpers/quick-starts.ts';
+import { sharedTarball, sharedTarballOfCommand } from './services/shared.ts';
 
 const { dependencies } = JSON.parse(
   readFileSync(join(ROOT, 'packages/cli/package.json'), 'utf8'),
 ) as { dependencies: Record<string, string> };
 const { 'mcp-interlock': _, ...ofCommand } = dependencies;
-
-/** Packs once what each of the projects installs. */
-const packer = new Consumer();
-let ours: string;
-let command: string;
-beforeAll(async () => {
-  [ours, command] = await Promise.all([packer.pack('.'), packer.pack('packages/cli')]);
-}, 60_000);
-afterAll(() => packer.remove());
 
 describe.each(QUICK_STARTS)('the quick start of $page, from the packed tarball', (quickStart) => {
   const { page, packages, files, upstream } = quickStart;
@@ -28,7 +20,8 @@ describe.each(QUICK_STARTS)('the quick start of $page, from the packed tarball',
   beforeAll(async () => {
     const isCommand = upstream !== undefined;
     project.link(...(isCommand ? Object.keys(ofCommand) : []));
-    await project.installTarballs(ours, ...(isCommand ? [command] : []));
+    const command = isCommand ? [await sharedTarballOfCommand()] : [];
+    await project.installTarballs(await sharedTarball(), ...command);
     project.link(...packages.filter((name) => !(isCommand && name in ofCommand)));
   }, 60_000);
 

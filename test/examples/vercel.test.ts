@@ -46,10 +46,8 @@ async function startHost(
   env: NodeJS.ProcessEnv = {},
 ): Promise<{ host: FunctionHost; payments: PaymentProvider }> {
   const { payments, environment } = await surroundings();
-  const { launcher, built } = project;
   const host = await startFunctionHost({
-    launcher,
-    entry: built(entry),
+    program: await project.program(entry),
     path,
     env: { ...environment, ...env },
   });

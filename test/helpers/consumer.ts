@@ -51,15 +51,8 @@ export class Consumer {
   }
 
   /**
-   * Packs folders of the repository, by default the root, and installs the tarballs as a user
-   * would. Link their dependencies before, since this asks no registry.
+   * Installs them as a user would. Link their dependencies before, since this asks no registry.
    */
-  async install(...folders: readonly string[]): Promise<void> {
-    const packing = (folders.length === 0 ? ['.'] : folders).map((folder) => this.pack(folder));
-    await this.installTarballs(...(await Promise.all(packing)));
-  }
-
-  /** As `install()`, with what was packed before. */
   async installTarballs(...tarballs: readonly string[]): Promise<void> {
     await this.run('npm', 'install', ...QUIETLY, ...tarballs);
   }

@@ -21,10 +21,8 @@ export interface FunctionHost {
 }
 
 export interface FunctionHostOptions {
-  /** The compiled `function-instance.ts`. */
-  readonly launcher: string;
-  /** The compiled module that exports an app or a handler. */
-  readonly entry: string;
+  /** An instance of the function. */
+  readonly program: string;
   readonly path: string;
   readonly env: NodeJS.ProcessEnv;
 }
@@ -35,8 +33,8 @@ export async function startFunctionHost(options: FunctionHostOptions): Promise<F
   let errors = '';
 
   async function serve(req: IncomingMessage, res: ServerResponse): Promise<void> {
-    const { launcher, entry, env } = options;
-    const child = fork(launcher, [entry], {
+    const { program, env } = options;
+    const child = fork(program, [], {
       env: { ...process.env, ...env },
       execArgv: [],
       stdio: ['ignore', 'ignore', 'pipe', 'ipc'],

@@ -7,19 +7,16 @@ import type { AddressInfo } from 'node:net';
  * plain function it reads the body, and `req.body` parses that on demand. It does not restore the
  * stream then, as that launcher does and others do not.
  */
-const { default: handler } = (await import(process.argv[2] ?? '')) as {
-  default: RequestListener & { listen?: unknown };
-};
-
-const server = createServer(async (req, res) => {
-  server.close();
-  if (typeof handler.listen !== 'function') await readBody(req);
-  handler(req, res);
-});
-
-server.listen(0, '127.0.0.1', () => {
-  process.send?.((server.address() as AddressInfo).port, () => process.disconnect());
-});
+export function serveOnce(handler: RequestListener & { listen?: unknown }): void {
+  const server = createServer(async (req, res) => {
+    server.close();
+    if (typeof handler.listen !== 'function') await readBody(req);
+    handler(req, res);
+  });
+  server.listen(0, '127.0.0.1', () => {
+    process.send?.((server.address() as AddressInfo).port, () => process.disconnect());
+  });
+}
 
 async function readBody(req: IncomingMessage): Promise<void> {
   const chunks: Buffer[] = [];

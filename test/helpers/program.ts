@@ -1,7 +1,9 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
-import { dirname, join, relative } from 'node:path';
+import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { isBuiltin } from 'node:module';
+import { join, relative } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { build, type Plugin } from 'esbuild';
@@ -86,48 +88,103 @@ async function kill9(child: ChildProcess): Promise<void> {
 }
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+/** Within the repository, so that Node finds its packages. */
+const CACHE = join(ROOT, 'node_modules/.cache/mcp-interlock');
 const programs = new Map<string, Promise<string>>();
 
-/** Packages that find a file of theirs beside their own. */
-const NATIVE = ['libsql', 'pg-native', 'esbuild', 'playwright-core'];
-/** What CommonJS packages have as globals. */
-const COMMON =
-  "import { createRequire as requireOf } from 'node:module';" +
-  'const require = requireOf(import.meta.url);' +
-  'const __filename = import.meta.filename ?? "", __dirname = import.meta.dirname ?? "";';
+/** Packages that find a file of theirs beside their own, and one that a project may be without. */
+const NATIVE = ['libsql', 'pg-native', 'esbuild', 'playwright-core', 'jiti', 'xstate'];
+/** In parts, since it is replaced here too. */
+const ADDRESS_OF_MODULE = ['import', 'meta', 'url'].join('.');
 
 /**
- * The path of a program in TypeScript as one file of JavaScript, with its packages. Node starts it
- * in a fifth of the CPU time that it needs with a loader for each source.
+ * The path of a program as one file of JavaScript, with its packages. Node starts it in a tenth of
+ * the CPU time that it needs with a loader for each source: V8 keeps what it compiled for the next
+ * process. Node 20 does so for no module, so the program is the body of a function.
  */
-export function compiled(file: string): Promise<string> {
-  const known = programs.get(file) ?? compile(file);
+export function compiled(file: string, folder = CACHE): Promise<string> {
+  const known = programs.get(file) ?? compile(file, folder);
   programs.set(file, known);
   return known;
 }
 
-async function compile(file: string): Promise<string> {
+async function compile(file: string, folder: string): Promise<string> {
   const { outputFiles } = await build({
     entryPoints: [file],
     bundle: true,
     write: false,
     platform: 'node',
     target: 'node20',
+    // Alone this format may wait at its top.
     format: 'esm',
     external: NATIVE,
-    banner: { js: COMMON },
-    plugins: [withOwnAddress],
+    define: { [ADDRESS_OF_MODULE]: 'ownAddress' },
+    plugins: [withoutImports, withOwnAddress],
   });
-  // Within the repository, so that Node finds its packages.
-  const name = relative(ROOT, file).replaceAll(/[^\w-]+/g, '-');
-  const path = join(ROOT, 'node_modules/.cache/mcp-interlock', `${name}.mjs`);
-  await mkdir(dirname(path), { recursive: true });
-  // Another process may read it, or write it too.
-  const draft = `${path}.${process.pid}`;
-  await writeFile(draft, outputFiles[0]?.text ?? '');
-  await rename(draft, path);
-  return path;
+  const code = (outputFiles[0]?.text ?? '')
+    .replace(/^#!/, '//')
+    .replace(/^export \{[^}]*\};$/m, '')
+    // Node finds no loader for what V8 kept.
+    .replace(/(?<![.\w$#])import\(/g, 'importAtRunTime(')
+    // What is left in comments and patterns would make V8 read two bytes for each character.
+    .replace(/[^\0-\x7f]/g, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, '0')}`);
+  const given = 'require, importAtRunTime, __filename, __dirname, ownAddress';
+  const body = `(async (${given}) => { 'use strict'; ${code}\n})`;
+  const name = `${relative(ROOT, file).replaceAll(/[^\w-]+/g, '-')}.`;
+  const version = createHash('sha256').update(body).digest('hex').slice(0, 16);
+  await mkdir(folder, { recursive: true });
+  for (const other of await readdir(folder))
+    if (other.startsWith(name) && !other.startsWith(name + version))
+      await rm(join(folder, other), { force: true });
+  await replace(join(folder, `${name}${version}.body`), body);
+  await replace(join(folder, `${name}${version}.cjs`), STARTER);
+  return join(folder, `${name}${version}.cjs`);
 }
+
+/** Another process may read the file, or write it too. */
+async function replace(path: string, text: string): Promise<void> {
+  const draft = `${path}.${process.pid}`;
+  await writeFile(draft, text);
+  await rename(draft, path);
+}
+
+/** Runs the body beside it, and keeps what V8 has compiled once that has started. */
+const STARTER = `
+const { existsSync, readFileSync, renameSync, writeFileSync } = require('node:fs');
+const { cachedDataVersionTag } = require('node:v8');
+const { pathToFileURL } = require('node:url');
+const { Script } = require('node:vm');
+const body = __filename.replace(/cjs$/, 'body');
+const cache = body + '.' + cachedDataVersionTag();
+const address = pathToFileURL(__filename).href;
+const script = new Script(readFileSync(body, 'latin1'), {
+  filename: address,
+  cachedData: existsSync(cache) ? readFileSync(cache) : undefined,
+});
+script.runInThisContext()(require, (name) => import(name), __filename, __dirname, address);
+const keep = () => {
+  if (existsSync(cache)) return;
+  writeFileSync(cache + process.pid, script.createCachedData());
+  renameSync(cache + process.pid, cache);
+};
+setTimeout(keep, 500).unref();
+process.once('exit', keep);
+`;
+
+/** Packages and Node's own modules that stay beside the program are required where they are met. */
+const withoutImports: Plugin = {
+  name: 'without imports',
+  setup({ onResolve, onLoad }) {
+    onResolve({ filter: /^[^./]/ }, ({ path, kind, namespace }) => {
+      const isBeside = isBuiltin(path) || NATIVE.includes(path);
+      if (isBeside && kind !== 'require-call' && namespace !== 'required')
+        return { path, namespace: 'required' };
+    });
+    onLoad({ filter: /./, namespace: 'required' }, ({ path }) => ({
+      contents: `module.exports = require(${JSON.stringify(path)});`,
+    }));
+  },
+};
 
 /** `import.meta.url` stays that of each source, beside which it looks for other files. */
 const withOwnAddress: Plugin = {
@@ -136,7 +193,7 @@ const withOwnAddress: Plugin = {
     onLoad({ filter: /\.ts$/ }, async ({ path }) => {
       const source = await readFile(path, 'utf8');
       const address = JSON.stringify(pathToFileURL(path).href);
-      return { contents: source.replaceAll('import.meta.url', address), loader: 'ts' };
+      return { contents: source.replaceAll(ADDRESS_OF_MODULE, address), loader: 'ts' };
     });
   },
 };

@@ -3,9 +3,9 @@ import type { AddressInfo } from 'node:net';
 import type { TestProject } from 'vitest/node';
 import { startEtcd } from './etcd.ts';
 import { startMariadb } from './mariadb.ts';
+import { type Made, startInstall, startTarball } from './packages.ts';
 import { startPostgres } from './postgres.ts';
 import { startRedis } from './redis.ts';
-import type { Service } from './server-process.ts';
 
 declare module 'vitest' {
   interface ProvidedContext {
@@ -14,13 +14,16 @@ declare module 'vitest' {
   }
 }
 
-const starters = new Map<string, () => Promise<Service>>([
+const starters = new Map<string, () => Promise<Made>>([
   ['/redis', startRedis],
   ['/postgres', startPostgres],
   ['/mariadb', startMariadb],
   ['/etcd', startEtcd],
+  ['/tarball', () => startTarball('.')],
+  ['/tarball-of-command', () => startTarball('packages/cli')],
+  ['/command', () => startInstall(serviceAt('/tarball'), serviceAt('/tarball-of-command'))],
 ]);
-const started = new Map<string, Promise<Service>>();
+const started = new Map<string, Promise<Made>>();
 let control: Server | undefined;
 
 /**
@@ -48,7 +51,7 @@ export async function teardown(): Promise<void> {
   );
 }
 
-async function serviceAt(path: string): Promise<Service> {
+async function serviceAt(path: string): Promise<Made> {
   const start = starters.get(path);
   if (!start) throw new Error(`no such service: ${path}`);
   const service = started.get(path) ?? start();

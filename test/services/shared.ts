@@ -19,9 +19,21 @@ export const sharedMariadb = (): Promise<string> => shared('mariadb');
 /** As `sharedRedis`, for etcd. `ETCD_URL` names another server. */
 export const sharedEtcd = (): Promise<string> => shared('etcd');
 
+/** The path of the packed package, which all tests of this run share. */
+export const sharedTarball = (): Promise<string> => madeOnce('tarball');
+
+/** As `sharedTarball`, for `packages/cli`. */
+export const sharedTarballOfCommand = (): Promise<string> => madeOnce('tarball-of-command');
+
+/** The path of a project in which both are installed. Copy it: other tests do too. */
+export const sharedCommand = (): Promise<string> => madeOnce('command');
+
 async function shared(name: ServiceName): Promise<string> {
   const own = process.env[SERVICES[name].url];
-  if (own) return own;
+  return own || madeOnce(name);
+}
+
+async function madeOnce(name: string): Promise<string> {
   const response = await fetch(`${inject('services')}/${name}`);
   const text = await response.text();
   if (!response.ok) throw new Error(text);

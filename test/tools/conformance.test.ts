@@ -1,4 +1,3 @@
-import { execFile } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -24,6 +23,7 @@ import { ExampleServer, mountFaults } from '../../tools/conformance/example-serv
 import { SERVERS, type TestSet } from '../../tools/conformance/plan.ts';
 import { areEqual, describeSet, summaryOf } from '../../tools/conformance/report.ts';
 import { COLUMNS } from '../../tools/conformance/servers/mounts.ts';
+import { runToEnd } from '../helpers/program.ts';
 
 const SET: TestSet = {
   server: 'SDK v1',
@@ -237,10 +237,7 @@ describe('an example server', () => {
 
 it('ends with status 1 and names the sets where none is meant', async () => {
   const script = fileURLToPath(new URL('../../tools/conformance/conformance.ts', import.meta.url));
-  const { error, stderr } = await new Promise<{ error: unknown; stderr: string }>((resolve) => {
-    const args = ['--import', 'tsx', script, '--only', 'SDK v3'];
-    execFile(process.execPath, args, (error, _stdout, stderr) => resolve({ error, stderr }));
-  });
-  expect(error).toMatchObject({ code: 1 });
+  const { status, stderr } = await runToEnd(script, '--only', 'SDK v3');
+  expect(status).toBe(1);
   expect(stderr).toContain('SDK v2, 2026-07-28');
 });

@@ -1,22 +1,14 @@
-import { execFile } from 'node:child_process';
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { runToEnd } from '../helpers/program.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 
-function run(...args: string[]) {
-  const program = join(ROOT, 'tools/decisions/decisions.ts');
-  return new Promise<{ status: number | null; stdout: string; stderr: string }>((resolve) => {
-    const child = execFile(
-      process.execPath,
-      ['--import', 'tsx', program, ...args],
-      (_, stdout, stderr) => resolve({ status: child.exitCode, stdout, stderr }),
-    );
-  });
-}
+const PROGRAM = join(ROOT, 'tools/decisions/decisions.ts');
+const run = (...args: string[]) => runToEnd(PROGRAM, ...args);
 
 /** A copy of the source, where one text is another one. */
 function copyWith(file: string, text: string, other: string): string {

@@ -1,6 +1,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
+import { compiled } from '../../test/helpers/program.ts';
 import { send, type WireMessage } from '../../test/helpers/raw.ts';
 import type { ServerName } from './plan.ts';
 import type { Column } from './servers/mounts.ts';
@@ -33,10 +34,9 @@ export class ExampleServer {
     signal: AbortSignal,
   ): Promise<ExampleServer> {
     const child = fork(
-      fileURLToPath(new URL('servers/server.ts', import.meta.url)),
+      await compiled(fileURLToPath(new URL('servers/server.ts', import.meta.url))),
       [server, column],
       {
-        execArgv: ['--import', 'tsx'],
         stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
         signal,
         killSignal: 'SIGKILL',

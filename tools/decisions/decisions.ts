@@ -10,6 +10,7 @@ import { availableParallelism, tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import { compiled } from '../../test/helpers/program.ts';
 import { REASONS } from '../../test/helpers/reasons.ts';
 import { drawCase } from './cases.ts';
 import { type Compared, differing, keeping, type Range, textOf } from './compare.ts';
@@ -119,6 +120,7 @@ async function playAll(
   mode: readonly 'observe'[] = [],
 ): Promise<readonly Compared[]> {
   const rest = [...ranges];
+  const program = await compiled(fileURLToPath(new URL('./worker.ts', import.meta.url)));
   const done: Compared[] = [];
   const began = performance.now();
   const cases = ranges.reduce((sum, { count }) => sum + count, 0);
@@ -131,8 +133,7 @@ async function playAll(
   };
   const work = async (): Promise<void> => {
     while (rest.length > 0) {
-      const program = fileURLToPath(new URL('./worker.ts', import.meta.url));
-      const worker = fork(program, [newer, older, ...mode], { execArgv: ['--import', 'tsx'] });
+      const worker = fork(program, [newer, older, ...mode], { execArgv: [] });
       const ended = once(worker, 'exit').then(() => {
         throw new Error('a process that plays cases has ended');
       });
@@ -147,7 +148,7 @@ async function playAll(
       worker.disconnect();
     }
   };
-  await Promise.all(Array.from({ length: jobs }, work));
+  await Promise.all(Array.from({ length: Math.min(jobs, ranges.length) }, work));
   console.log(`${cases} cases, ${perSecond(cases, performance.now() - began)} a second`);
   return done.sort((one, other) => one.range.from - other.range.from);
 }

@@ -1,6 +1,8 @@
 /** One of the two decisions that are compared: the package's source in a folder. */
+import { createRequire } from 'node:module';
 import { join } from 'node:path';
-import { pathToFileURL } from 'node:url';
+import { runInThisContext } from 'node:vm';
+import { build } from 'esbuild';
 
 /** What a case needs of the package. Both sides must still have it. */
 export type Side = Pick<
@@ -21,10 +23,24 @@ export type Side = Pick<
 > &
   Pick<typeof import('../../src/fetch.ts'), 'gateFetch'>;
 
-/** Loads a module graph of its own: the folder is part of each module's name. */
+/** Loads a module graph of its own. */
 export async function loadSide(folder: string): Promise<Side> {
-  const load = (file: string): Promise<unknown> =>
-    import(pathToFileURL(join(folder, 'src', file)).href);
-  const [index, fetch] = await Promise.all([load('index.ts'), load('fetch.ts')]);
-  return { ...(index as object), ...(fetch as object) } as Side;
+  const contents = "export * from './src/index.ts'; export * from './src/fetch.ts';";
+  const { outputFiles } = await build({
+    stdin: { contents, resolveDir: folder },
+    bundle: true,
+    write: false,
+    platform: 'node',
+    target: 'node20',
+    format: 'cjs',
+    packages: 'external',
+    // A script without a file cannot import.
+    supported: { 'dynamic-import': false },
+    // Cases tell the names of errors.
+    keepNames: true,
+  });
+  const side = { exports: {} };
+  const load = runInThisContext(`(module, require) => {${outputFiles[0]?.text}\n}`);
+  load(side, createRequire(join(folder, 'package.json')));
+  return side.exports as Side;
 }

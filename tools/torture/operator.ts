@@ -2,6 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { compiled } from '../../test/helpers/program.ts';
 import { now, type OutsideCall, type SwitchCall } from '../checker/evidence.ts';
 import { SWITCH_MS } from '../checker/freezes.ts';
 import type { Random } from '../checker/random.ts';
@@ -237,10 +238,9 @@ class OperatorProcess {
 
   static async start(store: StoreAddress): Promise<OperatorProcess> {
     const child = fork(
-      fileURLToPath(new URL('operator-process.ts', import.meta.url)),
+      await compiled(fileURLToPath(new URL('operator-process.ts', import.meta.url))),
       [JSON.stringify(store)],
       {
-        execArgv: ['--import', 'tsx'],
         stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
         // Out of reach of a Ctrl-C in the terminal; it ends when its channel to this process does.
         detached: true,

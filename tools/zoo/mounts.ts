@@ -213,7 +213,9 @@ export async function behindTheCommand(): Promise<Place> {
     .setProtectedHeader({ alg: 'ES256' })
     .setExpirationTime('1h')
     .sign(privateKey);
-  const command = fileURLToPath(new URL('../../packages/cli/dist/main.js', import.meta.url));
+  const command = await compiled(
+    fileURLToPath(new URL('../../packages/cli/dist/main.js', import.meta.url)),
+  );
   const door = ['--jwks', issuer.url.href, '--issuer', 'https://issuer.example'];
   return {
     name: 'behind the command',

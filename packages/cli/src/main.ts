@@ -3,13 +3,9 @@
 import { InterlockError } from 'mcp-interlock';
 import { rightNames } from '../../../src/names.ts';
 import manifest from '../package.json' with { type: 'json' };
-import { CHECK, check } from './check-command.ts';
+import type { CheckReport } from './check-command.ts';
 import { type CommandSpec, Failure, helpOf, UsageError, usageOf } from './command-line.ts';
-import { FREEZE, FROZEN, runFreeze, runFrozen, runUnfreeze, UNFREEZE } from './freeze-command.ts';
-import { GATE, runGate } from './gate-command.ts';
 import { painted } from './log.ts';
-import { REPLAY, runReplay } from './replay-command.ts';
-import { runSuggest, SUGGEST } from './suggest-command.ts';
 
 interface Command {
   readonly spec: CommandSpec;
@@ -17,37 +13,60 @@ interface Command {
   readonly run: (args: readonly string[]) => Promise<number>;
 }
 
-const COMMANDS: Readonly<Record<string, Command>> = {
-  gate: { spec: GATE, run: runGate },
-  check: { spec: CHECK, run: runCheck },
-  replay: { spec: REPLAY, run: runReplay },
-  suggest: { spec: SUGGEST, run: runSuggest },
-  freeze: { spec: FREEZE, run: runFreeze },
-  unfreeze: { spec: UNFREEZE, run: runUnfreeze },
-  frozen: { spec: FROZEN, run: runFrozen },
+/** Each is loaded where it is meant: a gate's packages take longer than a whole check. */
+const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
+  gate: async () => {
+    const { GATE, runGate } = await import('./gate-command.ts');
+    return { spec: GATE, run: runGate };
+  },
+  check: async () => {
+    const { CHECK, check } = await import('./check-command.ts');
+    return { spec: CHECK, run: async (args) => printCheck(await check(args)) };
+  },
+  replay: async () => {
+    const { REPLAY, runReplay } = await import('./replay-command.ts');
+    return { spec: REPLAY, run: runReplay };
+  },
+  suggest: async () => {
+    const { SUGGEST, runSuggest } = await import('./suggest-command.ts');
+    return { spec: SUGGEST, run: runSuggest };
+  },
+  freeze: async () => {
+    const { FREEZE, runFreeze } = await import('./freeze-command.ts');
+    return { spec: FREEZE, run: runFreeze };
+  },
+  unfreeze: async () => {
+    const { runUnfreeze, UNFREEZE } = await import('./freeze-command.ts');
+    return { spec: UNFREEZE, run: runUnfreeze };
+  },
+  frozen: async () => {
+    const { FROZEN, runFrozen } = await import('./freeze-command.ts');
+    return { spec: FROZEN, run: runFrozen };
+  },
 };
 
-const HELP = `Usage: mcp-interlock <command> [options]
+async function help(): Promise<string> {
+  const commands = await Promise.all(Object.values(COMMANDS).map((load) => load()));
+  return `Usage: mcp-interlock <command> [options]
 
-${Object.values(COMMANDS)
-  .map(({ spec }) => usageOf(spec.usage))
-  .join('\n')}
+${commands.map(({ spec }) => usageOf(spec.usage)).join('\n')}
 
 mcp-interlock <command> --help says more.
 `;
+}
 
 async function main([name, ...args]: readonly string[]): Promise<number> {
   if (name === '--version') return print(`${manifest.version}\n`);
-  if (name === undefined || name === '--help' || name === 'help') return print(HELP);
-  const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
-  if (command === undefined)
+  if (name === undefined || name === '--help' || name === 'help') return print(await help());
+  const load = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
+  if (load === undefined)
     throw new UsageError(`unknown command ${name}, ${rightNames(name, Object.keys(COMMANDS))}`);
+  const command = await load();
   if (args.includes('--help')) return print(helpOf(command.spec));
   return command.run(args);
 }
 
-async function runCheck(args: readonly string[]): Promise<number> {
-  const { out, err, status, failure } = await check(args);
+function printCheck({ out, err, status, failure }: CheckReport): number {
   process.stdout.write(painted(out, process.stdout));
   process.stderr.write(painted(err, process.stderr));
   if (failure !== undefined) throw failure;

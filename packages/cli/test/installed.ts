@@ -1,11 +1,8 @@
-import { readFileSync } from 'node:fs';
+import { cpSync } from 'node:fs';
 import { join } from 'node:path';
-import { Consumer, ROOT } from '../../../test/helpers/consumer.ts';
+import { Consumer } from '../../../test/helpers/consumer.ts';
 import { ADDRESS, type Program, runToEnd, startProgram } from '../../../test/helpers/program.ts';
-
-const { dependencies } = JSON.parse(
-  readFileSync(join(ROOT, 'packages/cli/package.json'), 'utf8'),
-) as { dependencies: Record<string, string> };
+import { sharedCommand } from '../../../test/services/shared.ts';
 
 /** A gate that serves, in a process of its own. */
 export interface Gate extends Program {
@@ -27,9 +24,8 @@ export class Installed {
   readonly #consumer = new Consumer();
 
   async install(): Promise<void> {
-    const { 'mcp-interlock': _, ...others } = dependencies;
-    this.#consumer.link(...Object.keys(others));
-    await this.#consumer.install('.', 'packages/cli');
+    const options = { recursive: true, verbatimSymlinks: true };
+    cpSync(await sharedCommand(), this.#consumer.folder, options);
   }
 
   /** Another package of the repository's, installed beside them. */
