@@ -4,6 +4,7 @@ import { type JSX, render } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { Diagram } from './diagram.tsx';
 import { Inspector } from './inspector.ts';
+import { areKeysOn, Keys } from './keys.tsx';
 import { Icon, type IconName } from './parts.tsx';
 import { Run } from './run.tsx';
 import { Runs } from './runs.tsx';
@@ -90,7 +91,7 @@ function onPageKey(event: KeyboardEvent, inspector: Inspector): void {
   const { key, target, defaultPrevented } = event;
   if (defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
   const isTyping = target instanceof Element && target.closest('input, select, textarea, dialog');
-  if (isTyping) return;
+  if (isTyping || (!areKeysOn.value && key !== 'Escape')) return;
   const rows = document.querySelector<HTMLElement>('.rows');
   if (key === '/') {
     event.preventDefault();
@@ -149,6 +150,7 @@ function Header({ inspector }: { readonly inspector: Inspector }): JSX.Element {
       </nav>
       <StopCalls inspector={inspector} />
       <Connection inspector={inspector} />
+      <Keys />
       <ThemeSwitch />
     </header>
   );

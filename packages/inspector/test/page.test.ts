@@ -331,6 +331,26 @@ describe('the page of the inspector', () => {
     await seesHeld(page);
   });
 
+  it('names its single keys, and can do without them', async () => {
+    const store = memoryStore();
+    const { url } = await shop.instance({ store });
+    await put(store, 'ann-1', 'payment');
+    const { page } = await open(url);
+    await page.locator('.row').first().waitFor();
+    await page.getByRole('button', { name: 'Keys' }).click();
+    await page.getByRole('definition').filter({ hasText: 'search' }).waitFor();
+    expect(await seriousFaults(page)).toEqual([]);
+    await page.getByRole('checkbox').uncheck();
+    await page.getByRole('button', { name: 'Close' }).click();
+    await page.evaluate('document.activeElement.blur()');
+    await page.keyboard.press('/');
+    expect(await page.evaluate(NAME_OF_FOCUSED)).not.toMatch(/^Search runs/);
+    await page.reload();
+    await page.locator('.row').first().waitFor();
+    await page.keyboard.press('/');
+    expect(await page.evaluate(NAME_OF_FOCUSED)).not.toMatch(/^Search runs/);
+  });
+
   it('folds refusals in a row', async () => {
     const instance = await shop.instance({ refusals: true });
     const { page } = await open(instance.url);
