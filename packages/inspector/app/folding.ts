@@ -51,9 +51,11 @@ export function useDrawn(wanted: Wanted): { readonly drawn?: Drawn; readonly fau
   const latest = useRef(wanted);
   latest.current = wanted;
   const missing = pinned.filter((id) => known !== undefined && !known.chart.states.has(id));
-  const [asked, setAsked] = useState('');
-  // What is missing asks once: it stays asked for while it is drawn.
-  if (missing.length > 0 && missing.join() !== asked) setAsked(missing.join());
+  const [round, setRound] = useState(0);
+  const lacks = missing.join();
+  useEffect(() => {
+    if (lacks !== '') setRound((each) => each + 1);
+  }, [lacks]);
   useEffect(() => {
     if (size === undefined) return;
     let isWanted = true;
@@ -64,7 +66,7 @@ export function useDrawn(wanted: Wanted): { readonly drawn?: Drawn; readonly fau
     return () => {
       isWanted = false;
     };
-  }, [graph, size?.width, size?.height, isWhole, asked]);
+  }, [graph, size?.width, size?.height, isWhole, round]);
   return {
     ...(known !== undefined && { drawn: known }),
     ...(fault !== undefined && { fault }),

@@ -213,6 +213,8 @@ describe('the diagram of a workflow', () => {
     expect(all.letters).toBeGreaterThanOrEqual(10.99);
     await whole.click();
     await expect.poll(async () => (await seen(page)).folded).toEqual(before.folded);
+    await page.locator('.state.folded', { hasText: 'inspection_scheduled' }).click();
+    await expect.poll(ids).toContain('inspection_scheduled');
   });
 
   it('shows where a picked run is, though that was folded', async () => {
