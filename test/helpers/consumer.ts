@@ -141,7 +141,11 @@ export class Consumer {
       '--types',
       'node',
     ];
-    const others = ['--allowImportingTsExtensions', '--skipLibCheck', String(skipLibCheck)];
+    // One thread: several check what they share once each.
+    const others = [
+      ...['--allowImportingTsExtensions', '--skipLibCheck', String(skipLibCheck)],
+      '--singleThreaded',
+    ];
     return this.node(
       join(ROOT, 'node_modules/typescript/bin/tsc'),
       ...options,
