@@ -56,7 +56,8 @@ export interface RunList {
 }
 
 export interface Notice {
-  readonly kind: 'done' | 'error';
+  /** `offline`: the server did not answer. It is gone once the server does. */
+  readonly kind: 'done' | 'error' | 'offline';
   readonly text: string;
 }
 
@@ -387,8 +388,12 @@ export class Inspector {
       await what();
       return true;
     } catch (error) {
-      this.notice.value = { kind: 'error', text: wordsOf(error) };
-      if (error instanceof RequestFailed && error.code === 'conflict') this.#renewRun.call();
+      const code = error instanceof RequestFailed ? error.code : undefined;
+      this.notice.value =
+        code === 'offline'
+          ? { kind: code, text: `${wordsOf(error)} Look again before you act again.` }
+          : { kind: 'error', text: wordsOf(error) };
+      if (code === 'conflict') this.#renewRun.call();
       return false;
     }
   }
@@ -407,6 +412,8 @@ export class Inspector {
       on: {
         hello: ({ resumed, delayMs }) => {
           this.delayMs.value = delayMs;
+          // What could not be asked can be asked again.
+          if (this.notice.value?.kind === 'offline') this.notice.value = undefined;
           if (!resumed) void this.#renew();
         },
         workflow: ({ workflow }) => {

@@ -34,7 +34,7 @@ export function Runs({ inspector }: { readonly inspector: Inspector }): JSX.Elem
       stuck,
       stuckAfterMs === undefined ? 'Not moved for long' : `Not moved for ${inWords(stuckAfterMs)}`,
     ],
-    ['open', 'All', runs, 'All runs that have not ended, the longest unmoved first'],
+    ['open', 'Open', runs, 'All runs that have not ended, the longest unmoved first'],
     ['resolved', 'Resolved', resolved, 'What a person said of held steps, the newest first'],
   ];
   return (
@@ -121,6 +121,11 @@ function SearchRuns(props: {
   const [text, setText] = useState('');
   const [within, setWithin] = useState('');
   const withinMs = within === '' ? undefined : Number(within);
+  useEffect(() => {
+    if (search !== undefined) return;
+    setText('');
+    setWithin('');
+  }, [search]);
   const leave = (): void => {
     setText('');
     setWithin('');
@@ -184,6 +189,14 @@ function ResolveChosen({ inspector }: { readonly inspector: Inspector }): JSX.El
     if (note.trim() === '') noted.current?.focus();
     else setAsked(outcome);
   };
+  // The second tap of a double one is no answer: the button stands where the first one hit.
+  const [isReady, setReady] = useState(false);
+  useEffect(() => {
+    setReady(false);
+    if (asked === undefined) return;
+    const timer = setTimeout(() => setReady(true), BEFORE_YES_MS);
+    return () => clearTimeout(timer);
+  }, [asked]);
   const resolve = async (outcome: Outcome): Promise<void> => {
     setBusy(true);
     if (await inspector.resolveChosen(outcome, note.trim())) setNote('');
@@ -246,7 +259,7 @@ function ResolveChosen({ inspector }: { readonly inspector: Inspector }): JSX.El
             {asked === 'failed'
               ? `Say that ${many(count, 'call')} failed? Models may call them again.`
               : `Say that ${many(count, 'call')} succeeded?`}{' '}
-            It cannot be undone.
+            It cannot be undone. Note: “{note.trim()}”
           </p>
           <div class="buttons">
             <button type="button" onClick={() => setAsked(undefined)}>
@@ -255,7 +268,7 @@ function ResolveChosen({ inspector }: { readonly inspector: Inspector }): JSX.El
             <button
               type="button"
               class="primary"
-              disabled={isBusy}
+              disabled={isBusy || !isReady}
               onClick={() => void resolve(asked)}
             >
               Yes, {count} {asked}
@@ -267,6 +280,7 @@ function ResolveChosen({ inspector }: { readonly inspector: Inspector }): JSX.El
   );
 }
 
+const BEFORE_YES_MS = 700;
 /** So many amounts have room. */
 const MOST_AMOUNTS = 6;
 
@@ -379,7 +393,7 @@ function Rows({ inspector, list, total }: RowsProps): JSX.Element {
       {rows.length === 0 && isLoading && <Skeleton />}
       {rows.length === 0 && !isLoading && error === undefined && (
         <p class="empty" role="presentation">
-          {EMPTY[kind]}
+          {inspector.hearing.value === 'lost' ? LOST : EMPTY[kind]}
         </p>
       )}
       {error !== undefined && (
@@ -394,7 +408,7 @@ function Rows({ inspector, list, total }: RowsProps): JSX.Element {
 const NAMES: Readonly<Record<ListKind, string>> = {
   held: 'Held',
   stuck: 'Stuck',
-  open: 'All',
+  open: 'Open',
   resolved: 'Resolved',
   found: 'Found',
 };
@@ -406,6 +420,8 @@ const EMPTY: Readonly<Record<ListKind, string>> = {
   resolved: 'No run was resolved since this server started, while the page was open.',
   found: 'No run was found.',
 };
+
+const LOST = 'There is no connection: whether runs are here is not known.';
 
 function Skeleton(): JSX.Element {
   return (
@@ -471,7 +487,7 @@ function Row({ inspector, row, index, size, isActive, canChoose, onPick }: RowPr
       <span class="where" title={run.state}>
         {amount !== undefined && <strong>{amount}</strong>}
         {amount !== undefined && ' · '}
-        {resolved === undefined ? inspector.placeOf(run) : `${resolved.tool} ${resolved.outcome}`}
+        {resolved === undefined ? inspector.placeOf(run) : `${resolved.outcome}: ${resolved.tool}`}
       </span>
       <Status
         run={run}

@@ -248,6 +248,7 @@ describe('the page of the inspector', () => {
     // A slip of the finger is no outcome.
     await several.getByRole('button', { name: '3 failed …' }).click();
     await several.getByText('Say that 3 calls failed?').waitFor();
+    expect(await several.getByRole('button', { name: 'Yes, 3 failed' }).isDisabled()).toBe(true);
     await several.getByRole('button', { name: 'Back' }).click();
     await several.getByRole('button', { name: '3 succeeded …' }).click();
     await several.getByRole('button', { name: 'Yes, 3 succeeded' }).click();
@@ -261,7 +262,9 @@ describe('the page of the inspector', () => {
     // What has ended is in no other list, and is found by its amount all the same.
     await page.getByRole('button', { name: 'Resolved' }).click();
     await expect.poll(() => page.locator('.row').count()).toBe(3);
-    expect(await row(40).textContent()).toMatch(/40\.00 EUR · cart\.pay succeeded.*kim, \d+ s ago/);
+    expect(await row(40).textContent()).toMatch(
+      /40\.00 EUR · succeeded: cart\.pay.*kim, \d+ s ago/,
+    );
     await page.getByLabel(/^Search runs/).fill('50.00');
     await page.getByRole('button', { name: 'Find' }).click();
     await expect.poll(() => page.locator('.row').count()).toBe(1);
