@@ -5,7 +5,7 @@
 import type { JSX } from 'preact';
 import type { ObservedHour, ObservedRule, ObservedRuns } from '../src/api.ts';
 import type { Inspector } from './inspector.ts';
-import { Icon } from './parts.tsx';
+import { Icon, Time } from './parts.tsx';
 import { atTime, counted, many, shareInWords } from './words.ts';
 
 const HOUR_MS = 3_600_000;
@@ -29,8 +29,7 @@ export function Observed({ inspector }: { readonly inspector: Inspector }): JSX.
       </summary>
       <p>
         {counted(refused)} of {many(runs, 'run')} and {many(calls, 'call')} that this process has
-        observed since{' '}
-        <time dateTime={new Date(since).toISOString()}>{atTime(since, Date.now())}</time>.
+        observed since <Time at={since} now={Date.now()} />.
         {unjudged > 0 && ` Not judged: ${many(unjudged, 'call')}.`}
       </p>
       <Hours hours={hours} />

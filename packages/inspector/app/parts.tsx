@@ -1,6 +1,7 @@
 /** Small things that several parts of the page are made of. */
 import type { ComponentChildren, JSX } from 'preact';
 import type { Json } from '../src/api.ts';
+import { atTime, wholeDate } from './words.ts';
 
 const ICONS = {
   plus: 'M8 3v10M3 8h10',
@@ -45,6 +46,15 @@ export function Badge(props: {
   readonly children: ComponentChildren;
 }): JSX.Element {
   return <span class={`badge ${props.tone}`}>{props.children}</span>;
+}
+
+/** When something happened: in short, and whole in the tooltip. */
+export function Time({ at, now }: { readonly at: number; readonly now: number }): JSX.Element {
+  return (
+    <time dateTime={new Date(at).toISOString()} title={wholeDate(at)}>
+      {atTime(at, now)}
+    </time>
+  );
 }
 
 /**

@@ -4,7 +4,7 @@ import type { ComponentChildren, JSX } from 'preact';
 import { useRef, useState } from 'preact/hooks';
 import type { ResolutionChoice, RunDetail, StepNow, TrailItem } from '../src/api.ts';
 import type { Inspector, Seen } from './inspector.ts';
-import { Badge, Icon, type IconName, SharedData } from './parts.tsx';
+import { Badge, Icon, type IconName, SharedData, Time } from './parts.tsx';
 import { Tools } from './standing.tsx';
 import { AskedButton } from './stops.tsx';
 import { atTime, inWords, many } from './words.ts';
@@ -517,7 +517,7 @@ function Entry({ inspector, entry, older, now }: EntryProps): JSX.Element {
           {older !== undefined && entry.at - older.at >= 1000 && (
             <span class="after">{inWords(entry.at - older.at)} later</span>
           )}
-          <time dateTime={new Date(entry.at).toISOString()}>{atTime(entry.at, now)}</time>
+          <Time at={entry.at} now={now} />
         </p>
         {to === undefined || to === from ? (
           <p class="says">{entry.says}</p>

@@ -6,8 +6,7 @@ import type { ComponentChildren, JSX } from 'preact';
 import { useRef, useState } from 'preact/hooks';
 import type { StoppedCalls, WorkflowSummary } from '../src/api.ts';
 import type { Inspector } from './inspector.ts';
-import { Icon } from './parts.tsx';
-import { atTime } from './words.ts';
+import { Icon, Time } from './parts.tsx';
 
 interface AskedProps {
   /** What the button says. */
@@ -168,8 +167,7 @@ function Stop({ inspector, workflow, stopped }: StopProps): JSX.Element {
       <p role="alert">
         <strong>{what[0]?.toUpperCase() + what.slice(1)} are stopped</strong>{' '}
         <span>
-          since <time dateTime={new Date(at).toISOString()}>{atTime(at, Date.now())}</time> by{' '}
-          {actor}
+          since <Time at={at} now={Date.now()} /> by {actor}
           {tool !== undefined && `, in ${workflow.id}`}
         </span>
         <span class="why">{note}</span>

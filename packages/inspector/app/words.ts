@@ -32,6 +32,17 @@ export function atTime(at: number, now: number): string {
   return DAY.format(at) === DAY.format(now) ? time : `${DAY.format(at)}, ${time}`;
 }
 
+const WHOLE = new Intl.DateTimeFormat(undefined, {
+  dateStyle: 'full',
+  timeStyle: 'long',
+  hourCycle: 'h23',
+});
+
+/** The whole date, with the year and the time zone: logs of other machines may be in another. */
+export function wholeDate(at: number): string {
+  return WHOLE.format(at);
+}
+
 const COUNT = new Intl.NumberFormat('en');
 
 /** `12,034` */

@@ -38,6 +38,8 @@ export interface Look {
   readonly height?: number;
   readonly colorScheme?: 'light' | 'dark';
   readonly reducedMotion?: 'reduce' | 'no-preference';
+  readonly locale?: string;
+  readonly timezoneId?: string;
 }
 
 /**

@@ -134,6 +134,18 @@ describe('the page of the inspector', () => {
     expect(await page.locator('.label.newest').textContent()).toContain('cart.checkout');
   });
 
+  it('has the whole date of a time in its tooltip, with the time zone', async () => {
+    const timeZone = 'Asia/Kolkata';
+    const { page } = await open(here.url, { locale: 'en-US', timezoneId: timeZone });
+    const client = await runAt('has_items');
+    await find(page, client);
+    const time = page.locator('.trail time').first();
+    const at = new Date((await time.getAttribute('datetime')) ?? '');
+    const date = at.toLocaleDateString('en-US', { timeZone, dateStyle: 'full' });
+    const clock = at.toLocaleTimeString('en-GB', { timeZone });
+    expect(await time.getAttribute('title')).toBe(`${date} at ${clock} GMT+5:30`);
+  });
+
   it('says of tools that the gate does not bind what lists have shown', async () => {
     const instance = await shop.instance();
     const { page } = await open(instance.url);
