@@ -11,7 +11,7 @@ export interface FoldOptions {
    * inside stands for those in which it begins, unless one of these is named too.
    */
   readonly near: readonly string[];
-  /** So many nodes stay, without counting those around them. At least 1. */
+  /** So many nodes stay, without counting those around them. Less than 1 counts as 1. */
   readonly most: number;
 }
 
@@ -77,8 +77,9 @@ export function orderProgress(
  */
 export function foldGraph(graph: WorkflowGraph, { near, most }: FoldOptions): WorkflowGraph {
   const tree = new Tree(graph);
-  if (tree.leaves.length <= most) return graph;
-  const kept = tree.nearest(near).slice(0, Math.max(1, most));
+  const count = most >= 1 ? Math.floor(most) : 1;
+  if (tree.leaves.length <= count) return graph;
+  const kept = tree.nearest(near).slice(0, count);
   return folded(graph, tree, new Set(kept.flatMap((id) => tree.chainOf(id))));
 }
 

@@ -45,6 +45,11 @@ describe('foldGraph()', () => {
     );
   });
 
+  it.each([0, -3, Number.NaN])('keeps one node where `most` is %d', (most) => {
+    const folded = foldGraph(chain(4), { near: ['s2'], most });
+    expect(shapeOf(folded).nodes).toEqual(['2 more states', 's2', 's3']);
+  });
+
   it('folds within the state around, and a whole state to one box', () => {
     const graph = workflowGraph(new StateMachineGate(orderMachine, { onAction: () => {} }));
     const folded = foldGraph(graph, { near: ['placed.billing.due'], most: 1 });

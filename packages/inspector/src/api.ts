@@ -441,8 +441,8 @@ export interface Found {
 /** Which runs are looked for. One of `text` and `withinMs` is needed. */
 export interface SearchRequest {
   /**
-   * Each word must begin the digest, or be a part of the state, the step's tool, its arguments and
-   * its amount as they are shown, or who called it. With `keys` also of the key.
+   * Each word must begin the digest, or be a part of the state, or of the step's tool, arguments,
+   * amount or caller. With `keys` also of the key.
    */
   readonly text?: string;
   /** Only runs that have moved, or whose step has begun, within so many milliseconds. */

@@ -1,6 +1,8 @@
 /** A real browser that looks at the page, and remembers what must never happen there. */
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
 import { binary } from '../../../test/services/binaries.ts';
 
@@ -15,7 +17,17 @@ const ARGUMENTS = [
   '--disable-sync',
 ];
 
+/** The page is served as it was built, so a change of it needs `npm run build`. */
+function assertBuilt(): void {
+  const at = (folder: string) => fileURLToPath(new URL(`../${folder}/`, import.meta.url));
+  const times = (folder: string) =>
+    readdirSync(folder).map((name) => statSync(join(folder, name)).mtimeMs);
+  if (Math.max(...times(at('app'))) > Math.max(...times(at('dist/app/assets'))))
+    throw new Error('packages/inspector/app has changed since its build: run `npm run build`');
+}
+
 export async function openBrowser(): Promise<Browser> {
+  assertBuilt();
   return chromium.launch({
     executablePath: process.env.CHROMIUM_PATH ?? binary('chromium', 'chromium'),
     // As root, as in a container, Chromium starts in no other way.

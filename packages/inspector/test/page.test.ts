@@ -173,7 +173,7 @@ describe('the page of the inspector', () => {
     const instance = await shop.instance({ store, authorize });
     const { page } = await open(instance.url, { width, height: 800 });
     if (width < 900) await page.getByRole('button', { name: 'Runs', exact: true }).click();
-    await page.getByRole('button', { name: /^All/ }).click();
+    await page.getByRole('button', { name: /^Open/ }).click();
     await expect.poll(() => page.locator('.rows').getByRole('option').count()).toBe(5);
     await page.screenshot({ path: `${SCREENSHOTS}rows-${width}.png`, animations: 'disabled' });
     const read: string[] = JSON.parse(String(await page.evaluate(SHOWN_NAMES)));
