@@ -9,4 +9,4 @@ it('brings a gate into an app in seven steps, with the numbers of the docs', asy
   const { stdout, stderr } = await runToEnd(PROGRAM);
   expect(stderr).toBe('');
   expect(new Page('docs/operate/roll-out.md').blocks('text')).toContain(stdout);
-}, 60_000);
+}, 180_000);
