@@ -48,25 +48,43 @@ export function toMermaid<S extends string, E extends string>(
 ): string {
   const { state, most } = parseOptions('toMermaid()', optionsSchema, options);
   const whole = workflowGraph(gate);
-  const workflow = gate.clone().compile();
-  if (state !== undefined && !workflow.hasState(state))
-    throw new InterlockError(
-      'ERR_INTERLOCK_CONFIG',
-      `toMermaid() got the state ${showValue(state)}, which ${showValue(whole.id)} ` +
-        `does not have; give it as runs.read() does, such as ${showValue(workflow.initial)}`,
-    );
-  const active = state === undefined ? [] : activeNodes(gate, state);
-  const near = [...whole.initial, ...active];
+  const standing = state === undefined ? undefined : standingIn(gate, state);
+  const near = [...whole.initial, ...(standing?.active ?? [])];
   const graph = most === undefined ? whole : foldGraph(whole, { near, most });
   const lines = graph.kind === 'order' ? flowchart(graph) : new StateDiagram(graph).lines();
-  if (state === undefined) return `${lines.join('\n')}\n`;
-  const available = workflow.available(state);
-  const { done, of, next } = orderProgress(whole, { active, available });
-  const marked = graph.kind === 'order' ? { done, next } : { here: active };
+  if (standing === undefined) return `${lines.join('\n')}\n`;
+  if (graph.kind !== 'order')
+    return `${[...lines, ...classesOf(graph, { here: standing.active })].join('\n')}\n`;
+  const { done, of, next } = orderProgress(whole, standing);
   const after = next.length > 0 ? next.join(', ') : 'nothing';
-  const head = `${done.length} of ${of} done, next: ${after}`;
-  const title = graph.kind === 'order' ? ['---', `title: ${JSON.stringify(head)}`, '---'] : [];
-  return `${[...title, ...lines, ...classesOf(graph, marked)].join('\n')}\n`;
+  const title = JSON.stringify(`${done.length} of ${of} done, next: ${after}`);
+  const marks = classesOf(graph, { done, next });
+  return `${['---', `title: ${title}`, '---', ...lines, ...marks].join('\n')}\n`;
+}
+
+/** What is active and available in a stored state. @throws InterlockError where it is none */
+function standingIn<S extends string, E extends string>(
+  gate: StateMachineGate<S, E>,
+  state: string,
+): { readonly active: readonly string[]; readonly available: readonly string[] } {
+  const workflow = gate.clone().compile();
+  if (workflow.hasState(state))
+    return { active: activeNodes(gate, state), available: workflow.available(state) };
+  throw new InterlockError(
+    'ERR_INTERLOCK_CONFIG',
+    `toMermaid() got the state ${showValue(state)}, which ${showValue(workflow.id)} ` +
+      `does not have; give it as runs.read() does, such as ${showValue(workflow.initial)}`,
+  );
+}
+
+/** Identifiers for the diagram, since a node may have any name. */
+function idsOf({ nodes }: WorkflowGraph): ReadonlyMap<string, string> {
+  return new Map(nodes.map(({ id }, at) => [id, `s${at}`]));
+}
+
+/** What happens within a folded node is not told, nor how a run leaves it. */
+function untoldIn({ nodes }: WorkflowGraph): ReadonlySet<string> {
+  return new Set(nodes.flatMap(({ id, type }) => (type === 'folded' ? [id] : [])));
 }
 
 const COLOURS = {
@@ -77,13 +95,14 @@ const COLOURS = {
 
 /** Mermaid gives no colours to a state with others inside. */
 function classesOf(
-  { nodes }: WorkflowGraph,
+  graph: WorkflowGraph,
   marked: Partial<Record<keyof typeof COLOURS, readonly string[]>>,
 ): string[] {
-  const around = new Set(nodes.map(({ parent }) => parent));
-  return Object.entries(marked).flatMap(([name, ids]) => {
-    const boxes = nodes.flatMap(({ id }, at) =>
-      ids.includes(id) && !around.has(id) ? [`s${at}`] : [],
+  const around = new Set(graph.nodes.map(({ parent }) => parent));
+  const ids = [...idsOf(graph)];
+  return Object.entries(marked).flatMap(([name, nodes]) => {
+    const boxes = ids.flatMap(([node, id]) =>
+      nodes.includes(node) && !around.has(node) ? [id] : [],
     );
     if (boxes.length === 0) return [];
     const colours = COLOURS[name as keyof typeof COLOURS];
@@ -92,8 +111,10 @@ function classesOf(
 }
 
 /** For rules of order: what needs what. */
-function flowchart({ nodes, edges, tools }: WorkflowGraph): string[] {
-  const ids = new Map(nodes.map(({ id }, at) => [id, `s${at}`]));
+function flowchart(graph: WorkflowGraph): string[] {
+  const { nodes, edges, tools } = graph;
+  const ids = idsOf(graph);
+  const untold = untoldIn(graph);
   const boxes = nodes.map((node) => {
     const { id, label, type, once } = node;
     if (type === 'folded') return `${ids.get(id)}[["${shownName(label)}"]]`;
@@ -105,10 +126,9 @@ function flowchart({ nodes, edges, tools }: WorkflowGraph): string[] {
     return `${ids.get(id)}["${shownName(`${label}${mark}`)}${said}"]`;
   });
   const arrows = edges.map((edge) => {
-    const isTold = nodes.find(({ id }) => id === edge.from)?.type !== 'folded';
     const says = edge.type === 'event' ? takersOf(edge) : (edge.says ?? []).map(escaped).join(', ');
     const line = LINES[edge.type] ?? '-->';
-    const said = says === '' || !isTold ? '' : `|"${says}"|`;
+    const said = says === '' || untold.has(edge.from) ? '' : `|"${says}"|`;
     return `${ids.get(edge.from)} ${line}${said} ${ids.get(edge.to)}`;
   });
   return ['flowchart LR', ...[...boxes, ...new Set(arrows)].map(indented)];
@@ -132,12 +152,13 @@ function takersOf(edge: GraphEdge): string {
 
 class StateDiagram {
   readonly #graph: WorkflowGraph;
-  /** Identifiers for the diagram, since a state may have any name. */
   readonly #ids: ReadonlyMap<string, string>;
+  readonly #untold: ReadonlySet<string>;
 
   constructor(graph: WorkflowGraph) {
     this.#graph = graph;
-    this.#ids = new Map(graph.nodes.map(({ id }, at) => [id, `s${at}`]));
+    this.#ids = idsOf(graph);
+    this.#untold = untoldIn(graph);
   }
 
   lines(): string[] {
@@ -214,8 +235,8 @@ class StateDiagram {
       const arrow = `${this.#id(edge.from)} --> ${this.#id(edge.to)}`;
       const known = labels.get(arrow) ?? new Set();
       labels.set(arrow, known);
-      const isTold = this.#graph.nodes.find(({ id }) => id === edge.from)?.type !== 'folded';
-      for (const label of isTold ? this.#labelsOf(edge) : []) known.add(label);
+      if (this.#untold.has(edge.from)) continue;
+      for (const label of this.#labelsOf(edge)) known.add(label);
     }
     return [...labels].map(([arrow, [...texts]]) => {
       const named = texts.filter((text) => text !== '');

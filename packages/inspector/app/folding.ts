@@ -94,11 +94,11 @@ async function drawnFor(
   if (isWhole) return draw(all);
   let few = Math.max(1, Math.min(all, new Set(pinned).size + more));
   let many = Math.min(all, MOST_STATES);
-  let best = await draw(all <= MOST_STATES / 2 ? all : few);
   if (all <= MOST_STATES / 2) {
-    if (best.fits) return best;
-    best = await draw(few);
+    const whole = await draw(all);
+    if (whole.fits) return whole;
   }
+  let best = await draw(few);
   while (few < many && isWanted()) {
     const middle = Math.ceil((few + many) / 2);
     const next = await draw(middle);

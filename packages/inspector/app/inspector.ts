@@ -101,7 +101,10 @@ export class Inspector {
   readonly #places: ReadonlySignal<Places>;
 
   readonly #renewRun = new Soon(250, () => this.#loadRun());
-  readonly #renewList = new Soon(1500, () => this.#renewRows());
+  readonly #renewList = new Soon(1500, async () => {
+    // A search is a walk through the store: it is made again where a person asks for it.
+    if (this.list.value.kind !== 'found') await this.#renewRows();
+  });
 
   constructor() {
     this.walk = new WhatIfWalk(this.#server);
@@ -212,9 +215,15 @@ export class Inspector {
         first === undefined
           ? { kind: 'done', text: done }
           : { kind: 'error', text: `${done} ${first.error.message}` };
-      this.#renewRun.call();
-      await this.#renewRows(true);
+      await this.#renewAfterDeed();
     });
+  }
+
+  /** What a person did is seen in a search too. */
+  async #renewAfterDeed(): Promise<void> {
+    this.#renewRun.call();
+    if (this.list.value.kind === 'found') await this.#renewRows();
+    else this.#renewList.call();
   }
 
   async #loadWorkflow({ key, counts }: WorkflowSummary): Promise<void> {
@@ -272,11 +281,9 @@ export class Inspector {
   }
 
   /** Brings the rows up to date that are likely to be on the screen. */
-  async #renewRows(isAsked = false): Promise<void> {
+  async #renewRows(): Promise<void> {
     const { rows, isLoading } = this.list.value;
     if (isLoading || rows.length > MOST_RENEWED) return;
-    // A search is a walk through the store: it is made again where a person asks for it.
-    if (this.list.value.kind === 'found' && !isAsked) return;
     const asked = ++this.#asked.list;
     try {
       const page = await this.#page(Math.max(PAGE, Math.min(MOST_RENEWED, rows.length)));
@@ -368,8 +375,7 @@ export class Inspector {
       await this.#server.post<Done>(this.#path(`runs/${id}/${deed}`), body);
       this.notice.value = { kind: 'done', text: says };
       if (deed === 'delete') this.chooseRun(undefined);
-      this.#renewRun.call();
-      await this.#renewRows(true);
+      await this.#renewAfterDeed();
     });
   }
 

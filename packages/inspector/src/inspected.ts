@@ -45,7 +45,14 @@ import type {
 import { type HeldSteps, shownArgs } from './held-step.ts';
 import { HttpFailure } from './http.ts';
 import type { Seal } from './seal.ts';
-import { amountFacts, type SearchedQuery, searchRuns, underWay, wordsIn } from './search.ts';
+import {
+  amountFacts,
+  missingOf,
+  type SearchedQuery,
+  searchRuns,
+  underWay,
+  wordsIn,
+} from './search.ts';
 
 /** What `share` is given of a run, and of a what-if. */
 export interface SharedRun {
@@ -364,7 +371,7 @@ export class Inspected {
     const runs: RunSummary[] = [];
     for (const [run, amount] of [...this.#resolved].reverse()) {
       const view = await this.runs.read(run);
-      const by = view && (await this.#resolutionOf(run));
+      const by = view && (await this.resolutionOf(run));
       if (view === undefined || by === undefined) continue;
       const { at, note, ...said } = by;
       const agoMs = Math.max(0, nowOf(view) - at);
@@ -383,13 +390,8 @@ export class Inspected {
     return new Map(runs.flatMap(({ run, claim }) => (claim ? [[run, stepId(claim)]] : [])));
   }
 
-  /** Who has resolved it, where that is one of the newest things that happened to it. */
-  async resolvedBy(run: string): Promise<ResolvedBy | undefined> {
-    const { at: _, note: __, ...said } = (await this.#resolutionOf(run)) ?? {};
-    return 'tool' in said ? said : undefined;
-  }
-
-  async #resolutionOf(
+  /** Who has resolved it, when and why, where that is one of the newest things that happened. */
+  async resolutionOf(
     run: string,
   ): Promise<(ResolvedBy & Pick<TrailEntry, 'at' | 'note'>) | undefined> {
     const entries = await this.runs.history(run, NEWEST);
@@ -653,9 +655,7 @@ function fits(
     return false;
   const { tool, outcome, actor, amount, note } = resolved ?? {};
   const facts = [key, state, tool, outcome, actor, note, ...amountFacts(amount)];
-  return wordsIn(text).every(
-    (word) => digest.startsWith(word) || facts.some((fact) => fact?.toLowerCase().includes(word)),
-  );
+  return missingOf(wordsIn(text), digest, facts).length === 0;
 }
 
 /** Names a claim without its token, which could settle it. */

@@ -259,12 +259,12 @@ export class Live {
       if (performance.now() - at > HEARD_MS) this.#heardResolved.delete(place);
     for (const [run] of gone.slice(0, MOST_RESOLVED_A_LOOK)) {
       if (this.#heardResolved.has(placeOf(workflow, run))) continue;
-      const resolved = await workflow.resolvedBy(run);
+      const resolved = await workflow.resolutionOf(run);
       if (isOver()) return;
       // Its call may have ended by itself, and what is full at 200 may have pushed it out.
       if (resolved === undefined || this.#heardResolved.has(placeOf(workflow, run))) continue;
       workflow.noteResolved(run);
-      const change = { ...changeOf(workflow, run, 'changed'), resolved };
+      const change = { ...changeOf(workflow, run, 'changed'), resolved: resolvedOf(resolved) };
       this.#tell('run', change, { workflow: workflow.key });
     }
   }
@@ -351,7 +351,7 @@ function resolvedOf({
   tool,
   outcome,
   actor,
-}: Extract<InterlockEvent, { type: 'run.resolved' }>): ResolvedBy {
+}: Pick<ResolvedBy, 'tool' | 'outcome'> & { readonly actor?: string | undefined }): ResolvedBy {
   return { tool, outcome, ...(actor !== undefined && { actor }) };
 }
 

@@ -70,6 +70,18 @@ export function wordsIn(text: string): readonly string[] {
   return text.toLowerCase().split(/\s+/).filter(Boolean);
 }
 
+/** The words that neither begin the run's digest nor are a part of a fact. */
+export function missingOf(
+  words: readonly string[],
+  digest: string,
+  facts: readonly (string | undefined)[],
+): readonly string[] {
+  const known = facts.map((fact) => fact?.toLowerCase());
+  return words.filter(
+    (word) => !digest.startsWith(word) && !known.some((fact) => fact?.includes(word)),
+  );
+}
+
 /** An amount as it is shown, and without what parts its thousands. */
 export function amountFacts(amount: string | undefined): readonly string[] {
   return amount === undefined ? [] : [amount, amount.replaceAll(/(?<=\d),(?=\d)/g, '')];
@@ -105,10 +117,7 @@ export async function searchRuns(
       const issuer = issuerIn(view.run);
       if (issuer !== undefined) issuers.add(issuer);
       const facts = factsOf(view, can, amountOf(view));
-      const digest = runDigest(view.run);
-      const missing = words.filter(
-        (word) => !digest.startsWith(word) && !facts.some((fact) => fact.includes(word)),
-      );
+      const missing = missingOf(words, runDigest(view.run), facts);
       if (missing.length === 0 || (await trails.have(view.run, missing))) add(view);
     }
     if (looked >= MOST_LOOKED_AT || found.size >= MOST_FOUND) break;
@@ -198,15 +207,15 @@ function isWithin({ snapshot, claim, unmovedForMs, heldForMs }: RunView, withinM
   return now - newest <= withinMs || (heldForMs !== undefined && heldForMs <= withinMs);
 }
 
-/** In small letters. A visitor without `keys` could guess a key piece by piece. */
+/** A visitor without `keys` could guess a key piece by piece. */
 function factsOf(
   { run, state, status, claim }: RunView,
   { keys }: Abilities,
   amount: string | undefined,
-): readonly string[] {
+): readonly (string | undefined)[] {
   const step = status === 'idle' ? undefined : claim;
   const { actor, args } = step?.entry ?? {};
-  const facts = [
+  return [
     state,
     ...amountFacts(amount),
     step?.tool,
@@ -214,7 +223,6 @@ function factsOf(
     args === undefined ? undefined : JSON.stringify(args),
     keys ? run : undefined,
   ];
-  return facts.flatMap((fact) => (fact === undefined ? [] : [fact.toLowerCase()]));
 }
 
 /** Of a principal's own run: whose subject is looked for is known under the same issuers. */
