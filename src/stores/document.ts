@@ -4,6 +4,8 @@ import { functionOption, lazyOptions, parseOptions } from '../options.ts';
 import { DocumentStore } from './document/document-store.ts';
 import type { Documents, IndexedDocuments } from './document/documents.ts';
 import { IndexedDocumentStore } from './document/indexed-store.ts';
+import type { RunDocuments } from './document/run-parts.ts';
+import { WholeRuns } from './document/whole-runs.ts';
 import type {
   AtomicStateStore,
   HeldQuery,
@@ -106,13 +108,19 @@ export function documentStore(
   const settings = parseOptions('documentStore() options', optionsSchema, options);
   const missing = METHODS.filter((name) => typeof documents?.[name] !== 'function');
   if (missing.length > 0) throw notDocuments(missing);
-  return isIndexed(documents)
-    ? new IndexedDocumentStore(documents, settings)
-    : new DocumentStore(documents, settings);
+  return storeOf(new WholeRuns(documents, settings), settings.now, settings.chainTrail);
 }
 
-function isIndexed(documents: Documents): documents is IndexedDocuments {
-  return documents.find !== undefined;
+/** The store on a backend that keeps runs in parts, or as whole documents. */
+export function storeOf(
+  documents: RunDocuments,
+  now: () => number,
+  chainTrail: boolean,
+): DocumentStateStore {
+  const { index } = documents;
+  return index === undefined
+    ? new DocumentStore(documents, now, chainTrail)
+    : new IndexedDocumentStore(Object.assign(documents, { index }), now, chainTrail);
 }
 
 function notDocuments(missing: readonly string[]): InterlockError {

@@ -6,7 +6,7 @@ import {
   type ScriptedStoreOptions,
   scriptedStore,
   scriptedStoreOptions,
-} from './redis/scripted-store.ts';
+} from './redis.ts';
 
 /** What the store uses of `@upstash/redis`. */
 export interface UpstashClient {
@@ -37,7 +37,7 @@ export function upstashStore(options: UpstashStoreOptions): ScriptedStateStore {
     return scriptedStore(
       ({ source, sha1 }, bySource, keys, args) =>
         bySource ? redis.eval(source, keys, args) : redis.evalsha(sha1, keys, args),
-      { ...rest, joinsBuckets: true },
+      rest,
     );
   });
 }

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterAll, describe, expect, it } from 'vitest';
 import { InterlockError } from '../../src/errors.ts';
-import { keyOfRun, keyOfSwitch } from '../../src/stores/document/run-text.ts';
+import { keyOfRun, keyOfSwitch, LAYOUT } from '../../src/stores/document/run-text.ts';
 import type { FoundDocument } from '../../src/stores/document.ts';
 import {
   attemptOf,
@@ -387,7 +387,7 @@ describe('documentStore() and its backend', () => {
   const faulty: Readonly<Record<string, (found: FoundDocument, other: string) => FoundDocument>> = {
     'has another layout': (found) => ({
       ...found,
-      document: String(found.document).replace('"layout":2', '"layout":3'),
+      document: String(found.document).replace(`"layout":${LAYOUT}`, `"layout":${LAYOUT + 1}`),
     }),
     'is of another key': (found, document) => ({ ...found, document }),
     'has no revision': ({ document }) => ({ document }),
@@ -487,8 +487,8 @@ describe('documentStore() and its backend', () => {
     expect(await store.history({ run: 'run', ...KEY })).toHaveLength(20);
     const before = left();
     database.exec(`UPDATE workflow_documents
-      SET document = replace(document, '"layout":2', '"layout":3') WHERE key GLOB 'trail-*'`);
-    const refused = expect.stringMatching(/layout 3.*knows layout 2/);
+      SET document = replace(document, '"layout":${LAYOUT}', '"layout":${LAYOUT + 1}') WHERE key GLOB 'trail-*'`);
+    const refused = expect.stringMatching(`layout ${LAYOUT + 1}.*knows layout ${LAYOUT}`);
     const history = start().store.history({ run: 'run', ...KEY });
     await expect(history).rejects.toMatchObject({ message: refused });
     expect(left()).toEqual(before);
@@ -507,7 +507,7 @@ describe('documentStore() and its backend', () => {
     expect(await opens(second, 'c')).toEqual([3, 'read']);
     expect(await opens(second, 'd')).toEqual([1]);
     const note = database.prepare("SELECT document FROM workflow_documents WHERE key = 'layout'");
-    expect(note.get()).toMatchObject({ document: '{"layout":2}' });
+    expect(note.get()).toMatchObject({ document: JSON.stringify({ layout: LAYOUT }) });
   });
 
   it('gives of what a late index names only what is true of the run itself', async () => {

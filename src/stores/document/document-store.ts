@@ -1,47 +1,31 @@
 /**
- * The rulebook on documents that can be compared and swapped. Hides which document a write goes by,
- * what becomes of lost answers, and where older entries of a trail are.
+ * The rulebook on runs that can be compared and swapped. Hides which run a write goes by, what
+ * becomes of lost answers and lost races, and what this process keeps.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { putNewest } from '../../clock.ts';
 import { InterlockError } from '../../errors.ts';
 import { anonymousKey } from '../../names.ts';
 import { KeyedQueue } from '../keyed-queue.ts';
 import { appending, type Guess, type Operation, RulebookStore } from '../rulebook.ts';
-import { anonymized, isKnown, lastEntries, neverExpires, type RunState } from '../run-state.ts';
+import { anonymized, isKnown, type RunState } from '../run-state.ts';
 import type { RunKey, SwitchRecord, TrailDraft, TrailEntry } from '../store.ts';
-import type { Documents, IndexEntry, NextDocument, Swapped } from './documents.ts';
 import {
-  indexOfRun,
-  keyOfOlder,
-  keyOfRun,
-  keyOfSwitch,
-  keysOfOlder,
-  LISTS,
-  NOTE,
-  newRevision,
-  OLDER,
-  OLDER_AT_ONCE,
-  type OlderEntries,
-  ofThisLayout,
-  olderOfText,
-  partBefore,
-  removableAt,
-  removed,
-  revised,
-  runOfText,
-  type StoredRun,
-  switchOfText,
-  TRAIL_FULL,
-  textOfNote,
-  textOfOlder,
-  textOfRun,
-  textOfSwitch,
-} from './run-text.ts';
+  type FoundRun,
+  hasWritten,
+  type KeptRun,
+  type RunDocuments,
+  type RunWrite,
+  type TrailQuery,
+  type WrittenRun,
+} from './run-parts.ts';
+import { newRevision, type StoredRun } from './run-text.ts';
 import { BackendTime, WRONG_MS } from './time.ts';
 
-/** How many runs a process keeps, to write their next revision without reading them first. */
-const RUNS_KEPT = 500;
+/** How many bytes of runs a process keeps, to write their next revision without a read. */
+const BYTES_KEPT = 32_000_000;
+
+/** What a run takes in memory beside its texts. */
+const BYTES_OF_RUN = 1_000;
 
 /** How long before its expiry a run is read first, also where this process knows it. */
 const NEAR_EXPIRY_MS = 60_000;
@@ -53,77 +37,33 @@ const MOST_TRIES = 100;
 const PAUSED_FROM = 3;
 const LONGEST_PAUSE_MS = 50;
 
-const DAY_MS = 24 * 3_600_000;
-
-/** How long the backend keeps older entries beyond the run's expiry, and when it must get more. */
-const OLDER_MS = 30 * DAY_MS;
-const OLDER_SOON_MS = 15 * DAY_MS;
-
-/** How much of the room a claim may fill, so that its commit finds some. */
-const ROOM_OF_CLAIMS = 0.75;
-
-/** A document as a process found or wrote it, and what it knows of the older entries. */
-interface Kept {
-  /** The backend's name of it. */
-  readonly revision: string;
-  readonly run: StoredRun;
-  /** By workflow: the newest document of older entries that is there for certain. */
-  readonly parts: Map<string, number>;
-  /** Until when all of these documents are kept. */
-  olderUntil: number;
-}
-
 /** What an operation goes by. */
 export interface Found {
-  readonly kept: Kept | undefined;
+  readonly kept: KeptRun | undefined;
   readonly now: number;
+  readonly entries?: FoundRun['entries'];
 }
 
-/** One revision to write. */
-interface Write {
-  readonly key: string;
-  readonly run: string;
-  /** What it replaces. */
-  readonly kept: Kept | undefined;
-  /** Whether that is another run, which is unknown by now. */
-  readonly isNew: boolean;
-  /** Whether nothing of the run stays, not even its older entries. */
-  readonly isRemoved?: boolean;
-  readonly next: RunState & Partial<Pick<StoredRun, 'movesTo'>>;
+/** A write whose answer was lost, and whether it removes the run. */
+interface Sent<Result> {
   readonly revision: string;
-  /** How many bytes the document may have. */
-  readonly room: number;
+  readonly result: Result;
+  readonly removes: boolean;
 }
 
-export interface DocumentStoreSettings {
-  readonly now: () => number;
-  readonly maxBytes: number;
-  readonly chainTrail: boolean;
-  readonly trailLimit: number;
-}
+type Next = RunState & Partial<Pick<StoredRun, 'movesTo'>>;
 
 export class DocumentStore extends RulebookStore {
-  readonly #documents: Documents;
+  protected readonly documents: RunDocuments;
   readonly #time: BackendTime;
-  readonly #maxBytes: number;
-  /** How many documents of older entries a trail has at most. */
-  readonly #mostOlder: number;
   readonly #queue = new KeyedQueue();
-  /** In the order of their last use. */
-  readonly #kept = new Map<string, Kept>();
+  readonly #kept = new KeptRuns();
   /** Entries of refused calls that wait for their turn to be written, by run. */
   readonly #refused = new Map<string, Refused>();
-  /** Whether the backend's note is known to name this layout. */
-  #isNoted = false;
-  /** Shared, since many first runs may come at once. */
-  #noting: Promise<void> | undefined;
 
-  constructor(documents: Documents, settings: DocumentStoreSettings) {
-    const { now, maxBytes, chainTrail, trailLimit } = settings;
+  constructor(documents: RunDocuments, now: () => number, chainTrail: boolean) {
     super(chainTrail);
-    this.#documents = documents;
-    this.#maxBytes = maxBytes;
-    this.#mostOlder = Math.ceil(trailLimit / OLDER_AT_ONCE);
+    this.documents = documents;
     this.#time = new BackendTime({ now, monotonic: () => performance.now() });
   }
 
@@ -133,10 +73,13 @@ export class DocumentStore extends RulebookStore {
     guess: Guess,
   ): Promise<Result> {
     if (guess.isLook) {
-      const { result, next } = made(await this.find(keyOfRun(run)), operation);
+      const { result, next } = made(await this.find(this.documents.keyOf(run)), operation);
       if (next === undefined) return result;
     }
-    return this.#queue.run(run, () => this.#change(run, operation, guess));
+    // The workflows of a run wait for each other only where they share one text.
+    const own = this.documents.isWhole ? undefined : guess.step?.workflow;
+    const line = own === undefined ? run : JSON.stringify([run, own]);
+    return this.#queue.run(line, () => this.#change(run, operation, guess));
   }
 
   /** Entries that come while another operation of the run is at work are written together. */
@@ -151,7 +94,8 @@ export class DocumentStore extends RulebookStore {
       this.#refused.delete(run);
       for (const name of new Set(entries.map(([each]) => each))) {
         const drafts = entries.filter(([each]) => each === name).map(([, draft]) => draft);
-        await this.#change(run, appending(name, drafts), {});
+        for (let at = 0; at < drafts.length; at += APPENDED_AT_ONCE)
+          await this.#change(run, appending(name, drafts.slice(at, at + APPENDED_AT_ONCE)), {});
       }
     };
     const written = this.#queue.run(run, write);
@@ -161,23 +105,10 @@ export class DocumentStore extends RulebookStore {
     return written;
   }
 
-  async history({ run, workflow: name }: RunKey, limit = 50): Promise<TrailEntry[]> {
-    const found = await this.find(keyOfRun(run));
-    const stored = knownOf(found);
-    const workflow = stored?.workflows.get(name);
-    if (stored === undefined || workflow === undefined) return [];
-    const newest = partBefore(workflow);
-    const wanted = Math.ceil((limit - workflow.trail.length) / OLDER_AT_ONCE);
-    const count = Math.max(0, Math.min(wanted, this.#mostOlder, newest + 1));
-    const parts = Array.from({ length: count }, (_, at) => newest - count + 1 + at);
-    const older = await Promise.all(
-      parts.map(async (part) => {
-        const answer = await this.#documents.read(keyOfOlder(stored, name, part));
-        return olderOfText(answer?.document)?.entries ?? [];
-      }),
-    );
-    const trail = [...older.flat(), ...workflow.trail];
-    return lastEntries({ ...workflow, trail }, limit);
+  async history({ run, workflow }: RunKey, limit = 50): Promise<TrailEntry[]> {
+    const most = Math.max(0, Math.min(Math.trunc(limit), Number.MAX_SAFE_INTEGER));
+    const found = await this.find(this.documents.keyOf(run), { workflow, limit: most });
+    return knownOf(found) === undefined ? [] : [...(found.entries ?? [])];
   }
 
   /**
@@ -185,27 +116,28 @@ export class DocumentStore extends RulebookStore {
    * moves, so a second try after a crash makes no second copy.
    */
   anonymize(run: string): Promise<string | undefined> {
-    const key = keyOfRun(run);
+    const key = this.documents.keyOf(run);
     return this.#queue.run(run, async () => {
       /** Which run moves, and to where. */
       let birth: string | undefined;
       let unnamed: string | undefined;
       let wasLost = false;
-      /** Whether it is certain that it was written. */
-      const write = async (next: Omit<Write, 'revision' | 'room'>): Promise<boolean> => {
+      /** Whether it is certain that it was done. */
+      const certainly = async (done: () => Promise<boolean>): Promise<boolean> => {
         try {
-          const revision = newRevision();
-          return (await this.#write({ ...next, revision, room: this.#maxBytes })).swapped;
+          return await done();
         } catch (error) {
           if (wasLost || error instanceof InterlockError) throw error;
           wasLost = true;
           return false;
         }
       };
+      const write = (name: string, found: Found, next: Next, isNew: boolean) =>
+        certainly(async () => (await this.#write(name, found, next, { isNew })).swapped);
       for (let tries = 1; tries <= MOST_TRIES; tries++) {
         // Before the old run: while that is there, no person has resolved the copy.
-        const place = unnamed === undefined ? undefined : keyOfRun(unnamed);
-        const copy = place === undefined ? undefined : (await this.find(place)).kept;
+        const copy =
+          unnamed === undefined ? undefined : await this.find(this.documents.keyOf(unnamed));
         const found = await this.find(key);
         const known = knownOf(found);
         if (known === undefined) await this.#clear(key, found.kept);
@@ -215,26 +147,24 @@ export class DocumentStore extends RulebookStore {
         const to = known.movesTo ?? anonymousKey();
         const unowned = anonymized(known, to, found.now);
         if (unowned === undefined) {
-          if (place !== undefined) await this.#clear(place, copy);
+          if (unnamed !== undefined) await this.#clear(this.documents.keyOf(unnamed), copy?.kept);
           return undefined;
         }
-        const old = { key, run, kept: found.kept, isNew: false };
-        if (known.movesTo === undefined) await write({ ...old, next: { ...known, movesTo: to } });
-        else if (place === undefined) [birth, unnamed] = [known.birth, to];
+        if (known.movesTo === undefined) await write(run, found, { ...known, movesTo: to }, false);
+        else if (unnamed === undefined) [birth, unnamed] = [known.birth, to];
         else {
           const next = { ...unowned, expiresAt: found.now };
-          if (!(await write({ key: place, run: to, kept: copy, isNew: true, next }))) continue;
-          if (!(await write({ ...old, isRemoved: true, next: removed(known) }))) continue;
-          await this.#clear(key, this.#kept.get(key));
-          return to;
+          const before = { kept: copy?.kept, now: found.now };
+          if (!(await write(to, before, next, true))) continue;
+          if (await certainly(() => this.#clear(key, found.kept))) return to;
         }
       }
       throw outrun();
     });
   }
 
-  async readSwitch(workflow: string): Promise<SwitchRecord | undefined> {
-    return (await this.#switch(workflow)).found;
+  readSwitch(workflow: string): Promise<SwitchRecord | undefined> {
+    return this.documents.readSwitch(workflow);
   }
 
   async swapSwitch(
@@ -242,21 +172,16 @@ export class DocumentStore extends RulebookStore {
     expected: string | undefined,
     next: SwitchRecord,
   ): Promise<boolean> {
-    const document = textOfSwitch(workflow, next);
-    this.#assertRoom(document, this.#maxBytes);
-    const index = { index: [], put: [], drop: [] };
     let failure: unknown;
     for (let tries = 1; tries <= MOST_TRIES; tries++) {
-      const { key, revision, found } = await this.#switch(workflow);
+      const found = await this.readSwitch(workflow);
       if (found?.revision === next.revision) return true;
       const isOther = found?.revision !== expected;
       if (isOther && failure === undefined) return false;
       // It may have been there, before another write came.
       if (isOther) throw failure;
-      const written = { document, revision: newRevision(), expiresAt: undefined, ...index };
       try {
-        if (revision === undefined) await this.assertLayout(true);
-        if (hasSwapped(await this.#documents.swap(key, revision, written))) return true;
+        if (await this.documents.swapSwitch(workflow, expected, next)) return true;
       } catch (error) {
         // Once more, since the answer may have been lost. A second time the backend is away.
         if (failure !== undefined || error instanceof InterlockError) throw error;
@@ -266,107 +191,35 @@ export class DocumentStore extends RulebookStore {
     throw outrun('switch');
   }
 
-  async #switch(workflow: string): Promise<{
-    readonly key: string;
-    readonly revision?: string;
-    readonly found?: SwitchRecord;
-  }> {
-    const key = keyOfSwitch(workflow);
-    const { document, revision } = (await this.#documents.read(key)) ?? {};
-    if (document === undefined || document === null) {
-      // Another layout may keep its switches under other keys.
-      await this.assertLayout();
-      return { key };
-    }
-    if (typeof revision !== 'string') throw unnamed();
-    return { key, revision, found: switchOfText(workflow, document) };
-  }
-
   /** The run under a key of documents, and the backend's time. */
-  protected async find(key: string): Promise<Found> {
+  protected async find(key: string, trail?: TrailQuery): Promise<Found> {
     const askedAt = this.#time.asked();
     const before = this.#kept.get(key);
-    const { document, revision, now: told } = (await this.#documents.read(key)) ?? {};
-    const now = this.#time.told(told, askedAt);
+    const found = await this.documents.read(key, trail);
     // What a write has kept meanwhile is newer.
-    const isNewest = this.#kept.get(key) === before;
-    if (document === undefined || document === null) {
-      if (isNewest) this.#kept.delete(key);
-      // Another layout may keep its runs under other keys.
-      await this.assertLayout();
-      return { kept: undefined, now };
-    }
-    if (typeof revision !== 'string') throw unnamed();
-    const run = runOfText(key, document);
-    const isSame = before?.run.birth === run.birth;
-    const kept: Kept = {
-      ...{ revision, run },
-      parts: isSame ? before.parts : new Map(),
-      olderUntil: Math.max(run.olderUntil, isSame ? before.olderUntil : 0),
-    };
-    if (isNewest) putNewest(this.#kept, key, kept, RUNS_KEPT);
-    // Nothing writes a held or frozen run, but people look at it, as long as it takes.
-    if (neverExpires(run) && isSoonOver(kept, now)) {
-      await this.#prolongAll(kept, Math.ceil(now) + OLDER_MS).catch(() => {});
-    }
-    return { kept, now: notBefore(now, run) };
+    if (this.#kept.get(key) === before) this.#kept.put(key, found.kept);
+    return this.#seen(found, askedAt);
+  }
+
+  #seen({ kept, now, entries }: FoundRun, askedAt: number): Found {
+    const time = this.#time.told(now, askedAt);
+    return { kept, now: kept ? notBefore(time, kept.run) : time, entries };
+  }
+
+  /** Runs that an index names. */
+  protected async findAll(keys: readonly string[]): Promise<Found[]> {
+    if (keys.length === 0 || this.documents.index === undefined) return [];
+    const askedAt = this.#time.asked();
+    const found = await this.documents.index.readAll(keys);
+    return found.map((each) => this.#seen(each, askedAt));
   }
 
   /** What time it is for the backend. */
   protected async now(): Promise<number> {
-    return this.#time.estimate() ?? this.#readNote();
-  }
-
-  /**
-   * All documents of a backend have one layout, which a note says. Processes of two layouts could
-   * not share it: no list of either would be whole.
-   *
-   * @param notes whether to write the note where none is there, since a run is about to be made
-   * @throws InterlockError `ERR_INTERLOCK_STORE` where the note names another layout
-   */
-  protected async assertLayout(notes = false): Promise<void> {
-    if (this.#isNoted) return;
-    if (notes) {
-      this.#noting ??= this.#note().finally(() => {
-        this.#noting = undefined;
-      });
-      await this.#noting;
-    } else await this.#readNote();
-  }
-
-  async #note(): Promise<void> {
-    await this.#readNote();
-    if (this.#isNoted) return;
-    const note = { document: textOfNote(), revision: newRevision(), expiresAt: undefined };
-    const { swapped } = await this.#documents.swap(NOTE, undefined, { ...note, ...NO_INDEX });
-    // Where another process was faster, its note counts.
-    if (swapped) this.#isNoted = true;
-    else await this.#readNote();
-  }
-
-  /** Reads the note, and with it the time. */
-  async #readNote(): Promise<number> {
+    const known = this.#time.estimate();
+    if (known !== undefined) return known;
     const askedAt = this.#time.asked();
-    const { document, now } = (await this.#documents.read(NOTE)) ?? {};
-    if (typeof document === 'string') {
-      ofThisLayout(document);
-      this.#isNoted = true;
-    }
-    return this.#time.told(now, askedAt);
-  }
-
-  /** Removes a document of the list of removable ones; whether it was a run that is unknown. */
-  protected async sweep(key: string): Promise<boolean> {
-    if (key.startsWith(OLDER)) {
-      const { document, revision } = (await this.#documents.read(key)) ?? {};
-      const older = olderOfText(document);
-      if (older && revision !== undefined && older.expiresAt <= (await this.now()))
-        await this.#remove(key, OLDER_LISTS, revision);
-      return false;
-    }
-    const found = await this.find(key);
-    if (found.kept === undefined || knownOf(found) !== undefined) return false;
-    return this.#clear(key, found.kept);
+    return this.#time.told(await this.documents.now(), askedAt);
   }
 
   /**
@@ -375,52 +228,47 @@ export class DocumentStore extends RulebookStore {
    * that turns on time.
    */
   async #change<Result>(run: string, operation: Operation<Result>, guess: Guess): Promise<Result> {
-    const key = keyOfRun(run);
-    const isClaim = guess.step !== undefined && guess.isLease === true;
-    const room = this.#maxBytes * (isClaim ? ROOM_OF_CLAIMS : 1);
-    /** A write whose answer was lost, and which run it removes, if it does. */
-    let sent:
-      | { readonly revision: string; readonly result: Result; readonly removes: Kept | undefined }
-      | undefined;
-    let guessed = this.#guess(key, guess);
+    const key = this.documents.keyOf(run);
+    let sent: Sent<Result> | undefined;
     let isTimeWrong = false;
+    let known = this.#guess(key, guess);
+    let isGuess = known !== undefined;
     for (let tries = 1; tries <= MOST_TRIES; tries++) {
-      const found = guessed ?? (await this.find(key));
+      const found = known ?? (await this.find(key));
       const { kept, now } = found;
-      const isUnknown = knownOf(found) === undefined;
       // The backend may have forgotten a removed run by now.
-      const isGone = isUnknown && sent?.removes !== undefined;
-      if (sent && (isGone || kept?.run.revisions.includes(sent.revision))) {
-        if (isGone) await this.#clear(key, kept ?? sent.removes);
+      const isGone = sent?.removes === true && knownOf(found) === undefined;
+      if (sent && (isGone || (kept && hasWritten(kept, sent.revision)))) {
+        if (isGone) await this.#clear(key, kept);
         return sent.result;
       }
-      const { result, next, isRemoved = false } = made(found, operation);
-      if (next === undefined) {
-        if (guessed === undefined) {
-          if (isRemoved) await this.#clear(key, kept);
-          return result;
-        }
-        guessed = undefined;
+      const { result, next, isRemoved, flow } = made(found, operation);
+      known = undefined;
+      if (next === undefined && isGuess) {
+        isGuess = false;
         continue;
       }
-      guessed = undefined;
+      isGuess = false;
+      if (next === undefined && !isRemoved) return result;
       const revision = newRevision();
-      let answer: Swapped;
+      let answer: WrittenRun;
       try {
-        const write = { key, run, kept, isNew: isUnknown, isRemoved, next, revision, room };
-        answer = await this.#write(write);
+        answer = next
+          ? await this.#write(run, found, next, { guess, flow, revision })
+          : { swapped: kept === undefined || (await this.#clear(key, kept)) };
       } catch (error) {
-        this.#kept.delete(key);
+        this.#kept.put(key, undefined);
         // Once more, since the answer may have been lost. A second time the backend is away.
         if (sent !== undefined || error instanceof InterlockError) throw error;
-        sent = { revision, result, removes: isRemoved ? kept : undefined };
+        sent = { revision, result, removes: isRemoved };
         continue;
       }
       if (!answer.swapped) {
         if (tries >= PAUSED_FROM) await sleep(Math.random() * Math.min(tries, LONGEST_PAUSE_MS));
+        else if (answer.kept && answer.now !== undefined)
+          known = { kept: answer.kept, now: notBefore(answer.now, answer.kept.run) };
         continue;
       }
-      if (isRemoved) await this.#clear(key, this.#kept.get(key));
       // The lease would end by a time that is not the backend's: it begins again, with its token.
       if (guess.isLease && !isTimeWrong && Math.abs((answer.now ?? now) - now) > WRONG_MS) {
         isTimeWrong = true;
@@ -445,140 +293,89 @@ export class DocumentStore extends RulebookStore {
     return { kept, now: notBefore(now, kept.run) };
   }
 
-  /** Writes the next revision, and beside it what leaves the document with a later one. */
-  async #write(write: Write): Promise<Swapped> {
-    const { key, run, kept, isNew, isRemoved = false, next, revision, room } = write;
-    const before = isNew ? undefined : kept;
-    const said = before && { ...before.run, olderUntil: before.olderUntil };
-    const stored = revised(run, before ? shortened(next, before.parts) : next, said, revision);
-    const expiresAt = removableAt(stored);
-    const document = textOfRun(stored);
-    this.#assertRoom(document, room);
-    const index = indexOfRun(stored);
-    const changes = changesOf(kept && indexOfRun(kept.run), index);
-    if (isNew) await this.assertLayout(true);
-    const askedAt = this.#time.asked();
-    const [answer] = await Promise.all([
-      this.#documents.swap(key, kept?.revision, { document, revision, expiresAt, ...changes }),
-      before && !isRemoved && this.#age(before, stored.expiresAt),
-    ]);
-    const isWritten = hasSwapped(answer);
-    if (answer.now !== undefined) this.#time.told(answer.now, askedAt);
-    if (!isWritten) {
-      this.#kept.delete(key);
-      return answer;
-    }
-    const written: Kept = {
-      ...{ revision: answer.revision ?? revision, run: stored },
-      parts: before?.parts ?? new Map(),
-      olderUntil: before?.olderUntil ?? 0,
+  async #write(
+    run: string,
+    found: Found,
+    next: Next,
+    how: {
+      readonly guess?: Guess;
+      /** The only workflow that changes. Absent: all of them may. */
+      readonly flow?: string | undefined;
+      readonly isNew?: boolean;
+      readonly revision?: string;
+    },
+  ): Promise<WrittenRun> {
+    const { guess = {}, flow, isNew = knownOf(found) === undefined } = how;
+    const key = this.documents.keyOf(run);
+    const before = found.kept;
+    const old = isNew ? undefined : before?.run;
+    const { session, openedBy, workflows, expiresAt, sessionEnded, movesTo } = next;
+    const birth = old?.birth ?? newRevision();
+    const write: RunWrite = {
+      ...{ key, before, isNew, revision: how.revision ?? newRevision() },
+      next: { run, birth, session, openedBy, workflows, expiresAt, sessionEnded, movesTo },
+      life:
+        expiresAt !== old?.expiresAt ||
+        sessionEnded !== old.sessionEnded ||
+        movesTo !== old.movesTo,
+      flows: flow === undefined ? (old ? [] : [...workflows.keys()]) : [flow],
+      judgesAll: guess.step === undefined,
+      isClaim: guess.step !== undefined && guess.isLease === true,
     };
-    putNewest(this.#kept, key, written, RUNS_KEPT);
-    // They expire by themselves, if this fails.
-    if (isNew && kept !== undefined) await this.#dropOlder(kept.run).catch(() => {});
+    const askedAt = this.#time.asked();
+    const answer = await this.documents.swap(write);
+    if (answer.now !== undefined) this.#time.told(answer.now, askedAt);
+    const current = this.#kept.get(key);
+    const isNewest = !answer.swapped || current === before || answer.kept === undefined;
+    this.#kept.put(key, isNewest ? answer.kept : joined(current, answer.kept, write));
     return answer;
   }
 
-  /** @throws InterlockError `ERR_INTERLOCK_STORE` where the document has more bytes than `room` */
-  #assertRoom(document: string, room: number): void {
-    // A character has at most three bytes: most documents need no count.
-    if (document.length * 3 <= room) return;
-    const bytes = Buffer.byteLength(document);
-    if (bytes > room) throw tooLarge(bytes, this.#maxBytes, room);
-  }
-
-  /**
-   * Copies the oldest entries of full trails into documents of their own; the run's document drops
-   * them once that is known. Failures do not count: the next write tries again.
-   */
-  async #age(kept: Kept, expiresAt: number): Promise<void> {
-    const { run, parts } = kept;
-    const until = Math.ceil(expiresAt) + OLDER_MS;
-    const writes: Promise<void>[] = [];
-    for (const [name, workflow] of run.workflows) {
-      const part = partBefore(workflow) + 1;
-      if (workflow.trail.length < TRAIL_FULL || parts.get(name) === part) continue;
-      const entries = workflow.trail.filter(({ seq }) => seq <= OLDER_AT_ONCE * (part + 1));
-      const older = { run: run.run, workflow: name, entries, expiresAt: until };
-      const noted = this.#writeOlder(keyOfOlder(run, name, part), older).then(() => {
-        parts.set(name, part);
-        kept.olderUntil ||= until;
-      });
-      writes.push(noted);
-      // Nothing waits for it: what stays expires by itself.
-      const oldest = part - this.#mostOlder;
-      if (oldest >= 0) this.#remove(keyOfOlder(run, name, oldest), OLDER_LISTS).catch(() => {});
-    }
-    if (isSoonOver(kept, expiresAt)) writes.push(this.#prolongAll(kept, until));
-    await Promise.allSettled(writes);
-  }
-
-  async #writeOlder(key: string, older: OlderEntries): Promise<void> {
-    const { swapped } = await this.#documents.swap(key, undefined, documentOfOlder(older));
-    // The run drops them once they are kept, so it must be certain that they are.
-    if (!swapped && !(await this.#prolongOlder(key, older.expiresAt)))
-      throw faulty('older entries of a trail could not be written');
-  }
-
-  async #prolongAll(kept: Kept, until: number): Promise<void> {
-    const keys = keysOfOlder(kept.run, this.#mostOlder);
-    await Promise.all(keys.map((key) => this.#prolongOlder(key, until)));
-    kept.olderUntil = until;
-  }
-
-  /** Whether there is such a document. */
-  async #prolongOlder(key: string, expiresAt: number): Promise<boolean> {
-    const { document, revision } = (await this.#documents.read(key)) ?? {};
-    const older = olderOfText(document);
-    if (older === undefined) return false;
-    if (older.expiresAt >= expiresAt) return true;
-    const next = documentOfOlder({ ...older, expiresAt });
-    const { swapped } = await this.#documents.swap(key, revision, next);
-    if (!swapped) throw faulty('older entries of a trail could not be kept for longer');
-    return true;
-  }
-
-  async #dropOlder(run: StoredRun): Promise<void> {
-    await Promise.all(
-      keysOfOlder(run, this.#mostOlder).map((key) => this.#remove(key, OLDER_LISTS)),
-    );
-  }
-
-  /**
-   * Removes a document of this revision, or of any, and tries once more. Whether it did, as far as
-   * it knows.
-   */
-  async #remove(key: string, lists: readonly string[], known?: string): Promise<boolean> {
-    let wasLost = false;
-    for (let tries = 1; tries <= 2; tries++) {
-      const isFirst = tries === 1 && known !== undefined;
-      const revision = isFirst ? known : (await this.#documents.read(key))?.revision;
-      if (revision === undefined) return wasLost;
-      if (known !== undefined && revision !== known) return false;
-      try {
-        if (await this.#documents.remove(key, revision, lists)) return true;
-      } catch (error) {
-        if (tries === 2) throw error;
-        wasLost = true;
-      }
-    }
-    return false;
-  }
-
-  /** Removes a run that is unknown by now, with the older entries of its trails. */
-  async #clear(key: string, kept: Kept | undefined): Promise<boolean> {
+  /** Removes a run that is unknown from then on, with its trails. */
+  async #clear(key: string, kept: KeptRun | undefined): Promise<boolean> {
     if (kept === undefined) return false;
-    await this.#dropOlder(kept.run);
-    this.#kept.delete(key);
-    const lists = indexOfRun(kept.run).map(({ list }) => list);
-    return this.#remove(key, lists, kept.revision);
+    this.#kept.put(key, undefined);
+    return this.documents.remove(key, kept);
   }
 }
+
+/** No more than a trail keeps in memory, or the first ones would be lost. */
+const APPENDED_AT_ONCE = 50;
 
 /** Entries of refused calls of one run, by workflow. */
 interface Refused {
   readonly entries: (readonly [workflow: string, entry: TrailDraft])[];
   readonly written: Promise<void>;
+}
+
+/** The runs that a process keeps, in the order of their last use. */
+class KeptRuns {
+  readonly #runs = new Map<string, { readonly kept: KeptRun; readonly bytes: number }>();
+  #bytes = 0;
+
+  get(key: string): KeptRun | undefined {
+    return this.#runs.get(key)?.kept;
+  }
+
+  put(key: string, kept: KeptRun | undefined): void {
+    this.#drop(key);
+    if (kept === undefined) return;
+    let bytes = BYTES_OF_RUN + kept.life.bytes;
+    for (const flow of kept.flows.values()) bytes += flow.bytes;
+    this.#runs.set(key, { kept, bytes });
+    this.#bytes += bytes;
+    for (const oldest of this.#runs.keys()) {
+      if (this.#bytes <= BYTES_KEPT) return;
+      this.#drop(oldest);
+    }
+  }
+
+  #drop(key: string): void {
+    const known = this.#runs.get(key);
+    if (known === undefined) return;
+    this.#bytes -= known.bytes;
+    this.#runs.delete(key);
+  }
 }
 
 /** The run that was found, where it is known. */
@@ -590,40 +387,44 @@ export function knownOf({ kept, now }: Found): StoredRun | undefined {
 function made<Result>(
   found: Found,
   operation: Operation<Result>,
-): { readonly result: Result; readonly next?: RunState; readonly isRemoved?: boolean } {
+): {
+  readonly result: Result;
+  readonly next?: Next;
+  readonly flow?: string | undefined;
+  readonly isRemoved: boolean;
+} {
   const known = knownOf(found);
-  const {
-    result,
-    made: fresh,
-    workflow,
-    next,
-    life,
-    isRemoved = false,
-  } = operation(known, found.now);
-  if (isRemoved) return known ? { result, next: removed(known), isRemoved } : { result, isRemoved };
-  let run: RunState | undefined = fresh ?? known;
-  if (run && next && workflow !== undefined)
-    run = { ...run, workflows: new Map(run.workflows).set(workflow, next) };
+  const { result, made: fresh, workflow, next, life, isRemoved } = operation(known, found.now);
+  if (isRemoved) return { result, isRemoved };
+  let run: Next | undefined = fresh ?? known;
+  const flow = next && workflow;
+  if (run && next && flow !== undefined)
+    run = { ...run, workflows: new Map(run.workflows).set(flow, next) };
   if (run && life) run = { ...run, ...life };
-  return run === undefined || run === known ? { result } : { result, next: run };
+  const isSame = run === undefined || run === known;
+  return isSame
+    ? { result, isRemoved: false }
+    : { result, next: run as Next, flow, isRemoved: false };
 }
 
-/** Whether the older entries would go soon after that time. */
-function isSoonOver({ olderUntil }: Kept, time: number): boolean {
-  return olderUntil > 0 && olderUntil < time + OLDER_SOON_MS;
-}
-
-/** Without the entries that lie elsewhere for certain. */
-function shortened(run: RunState, parts: ReadonlyMap<string, number>): RunState {
-  if (parts.size === 0) return run;
-  const workflows = new Map(run.workflows);
-  for (const [name, part] of parts) {
-    const workflow = workflows.get(name);
-    if (workflow === undefined) continue;
-    const trail = workflow.trail.filter(({ seq }) => seq > OLDER_AT_ONCE * (part + 1));
-    workflows.set(name, { ...workflow, trail });
+/** What this process wrote of one workflow, beside what it wrote of others meanwhile. */
+function joined(
+  current: KeptRun | undefined,
+  written: KeptRun,
+  { life, flows }: RunWrite,
+): KeptRun | undefined {
+  if (current === undefined || current.run.birth !== written.run.birth) return undefined;
+  const marks = new Map(current.flows);
+  const workflows = new Map(current.run.workflows);
+  for (const name of flows) {
+    const state = written.run.workflows.get(name);
+    const mark = written.flows.get(name);
+    if (state === undefined || mark === undefined) return undefined;
+    workflows.set(name, state);
+    marks.set(name, mark);
   }
-  return { ...run, workflows };
+  const base = life ? written : current;
+  return { run: { ...base.run, workflows }, life: base.life, flows: marks };
 }
 
 /**
@@ -636,47 +437,9 @@ function notBefore(now: number, { workflows }: RunState): number {
   return latest - now < WRONG_MS ? latest : now;
 }
 
-const OLDER_LISTS = [LISTS.removable];
-
-const NO_INDEX = { index: [], put: [], drop: [] };
-
-function documentOfOlder(older: OlderEntries): NextDocument {
-  const { expiresAt } = older;
-  const index = [{ list: LISTS.removable, label: '', score: expiresAt }];
-  const changes = { index, put: index, drop: [] };
-  return { document: textOfOlder(older), revision: newRevision(), expiresAt, ...changes };
-}
-
-function changesOf(
-  before: readonly IndexEntry[] = [],
-  index: readonly IndexEntry[],
-): Pick<NextDocument, 'index' | 'put' | 'drop'> {
-  const put = index.filter((entry) => {
-    const same = before.find(({ list }) => list === entry.list);
-    return same?.score !== entry.score || same.label !== entry.label;
-  });
-  const dropped = before.filter(({ list }) => !index.some((entry) => entry.list === list));
-  return { index, put, drop: dropped.map(({ list }) => list) };
-}
-
-function hasSwapped(answer: Swapped): boolean {
-  if (typeof answer?.swapped !== 'boolean') throw faulty('swap() did not say whether it wrote');
-  return answer.swapped;
-}
-
-function unnamed(): InterlockError {
-  return faulty('read() gave a document without its revision');
-}
-
-function faulty(fault: string): InterlockError {
-  return new InterlockError('ERR_INTERLOCK_STORE', `documentStore(): ${fault}`);
-}
-
 function outrun(what: 'run' | 'switch' = 'run'): InterlockError {
-  return faulty(`other processes wrote the ${what} ${MOST_TRIES} times before this one could`);
-}
-
-function tooLarge(bytes: number, most: number, room: number): InterlockError {
-  const rest = room < most ? `, of which a claim leaves a quarter to its commit` : '';
-  return faulty(`the document has ${bytes} bytes, and maxBytes is ${most}${rest}`);
+  return new InterlockError(
+    'ERR_INTERLOCK_STORE',
+    `documentStore(): other processes wrote the ${what} ${MOST_TRIES} times before this one could`,
+  );
 }

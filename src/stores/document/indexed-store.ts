@@ -1,6 +1,6 @@
 /**
- * Documents that can be found: which runs are held, stuck, or a person's. Hides that a list may lag
- * behind its documents, so that each run is read before it is given.
+ * Runs that can be found: which are held, stuck, or a person's. Hides that a list may lag behind
+ * its runs, so that each run is read before it is given.
  */
 import {
   hasSessionEnded,
@@ -21,20 +21,20 @@ import type {
   RunsQuery,
   StuckQuery,
 } from '../store.ts';
-import { DocumentStore, type DocumentStoreSettings, knownOf } from './document-store.ts';
-import type {
-  Documents,
-  IndexEntry,
-  IndexedDocuments,
-  IndexPlace,
-  IndexQuery,
-} from './documents.ts';
-import { indexOfRun, LISTS, type StoredRun } from './run-text.ts';
+import { DocumentStore, knownOf } from './document-store.ts';
+import {
+  type IndexPlace,
+  indexOfRun,
+  type RunDocuments,
+  type RunsFind,
+  type RunsIndex,
+} from './run-parts.ts';
+import type { StoredRun } from './run-text.ts';
 
 const SWEPT_AT_ONCE = 100;
 
 /** A list, and which of its entries are meant. */
-type Source = Pick<IndexQuery, 'list' | 'label'>;
+type Source = Pick<RunsFind, 'kind' | 'of' | 'label'>;
 
 /** A run that a list named, as it is now. */
 interface Listed {
@@ -48,42 +48,48 @@ interface ListedPage {
 }
 
 export class IndexedDocumentStore extends DocumentStore {
-  readonly #documents: IndexedDocuments;
+  readonly #index: RunsIndex;
   /** Absent where the backend does not count: it never goes through all runs instead. */
   readonly count?: (query: CountQuery) => Promise<RunsCount>;
 
-  constructor(documents: IndexedDocuments, settings: DocumentStoreSettings) {
-    super(documents, settings);
-    this.#documents = documents;
-    const { count } = documents;
-    if (count !== undefined) this.count = (query) => this.#count(count.bind(documents), query);
+  constructor(
+    documents: RunDocuments & { readonly index: RunsIndex },
+    now: () => number,
+    chainTrail: boolean,
+  ) {
+    super(documents, now, chainTrail);
+    this.#index = documents.index;
+    const { count } = documents.index;
+    if (count !== undefined) this.count = (query) => this.#count(count, query);
   }
 
   held({ workflow, ...page }: HeldQuery): Promise<RunsPage> {
-    const source = { list: LISTS.claimed(workflow), label: 'hold' };
+    const source: Source = { kind: 'claimed', of: workflow, label: 'hold' };
     return this.#page([source], 0, page, workflow, ({ claim }, now) => {
       return claim?.uncertain === 'hold' && claim.leaseEnd <= now;
     });
   }
 
   stuck({ workflow, states, forMs, ...page }: StuckQuery): Promise<RunsPage> {
-    const list = LISTS.open(workflow);
-    const sources = states?.map((state) => ({ list, label: encodeText(state) })) ?? [{ list }];
+    const open: Source = { kind: 'open', of: workflow };
+    const sources = states?.map((state) => ({ ...open, label: encodeText(state) })) ?? [open];
     return this.#page(sources, forMs, page, workflow, ({ snapshot, ended }, now) => {
       const { state, updatedAt } = snapshot;
       return !ended && updatedAt <= now - forMs && (states?.includes(state) ?? true);
     });
   }
 
-  async *runs({ workflow: name, state, forMs = 0 }: RunsQuery): AsyncGenerator<string> {
+  async *runs({ workflow: of, state, forMs = 0 }: RunsQuery): AsyncGenerator<string> {
     const label = encodeText(state);
-    const lists = [LISTS.open(name), LISTS.ended(name)];
-    const sources = lists.map((list) => ({ list, label }));
+    const sources: Source[] = [
+      { kind: 'open', of, label },
+      { kind: 'ended', of, label },
+    ];
     let next: IndexPlace | undefined;
     do {
       const upTo = (await this.now()) - forMs;
       const page = await this.#find(sources, upTo, next, SWEPT_AT_ONCE, ({ workflows }, now) => {
-        const snapshot = workflows.get(name)?.snapshot;
+        const snapshot = workflows.get(of)?.snapshot;
         return snapshot?.state === state && snapshot.updatedAt <= now - forMs;
       });
       for (const { run } of page.listed) yield run.run;
@@ -92,31 +98,15 @@ export class IndexedDocumentStore extends DocumentStore {
   }
 
   async list({ principal, limit, after }: ListQuery): Promise<KeysPage> {
-    const sources = [{ list: LISTS.owned(principal) }];
-    const { listed, next } = await this.#find(
-      sources,
-      0,
-      placeOf(after),
-      limit,
-      ({ session }) => session.principal === principal,
-    );
+    const sources: Source[] = [{ kind: 'owned', of: principal }];
+    const isMeant = ({ session }: RunState) => session.principal === principal;
+    const { listed, next } = await this.#find(sources, 0, placeOf(after), limit, isMeant);
     const runs = listed.map(({ run }) => run.run);
     return { runs, ...(next && { next: JSON.stringify(next) }) };
   }
 
   async purge({ principal }: PurgeQuery = {}): Promise<number> {
-    const list = principal === undefined ? LISTS.removable : LISTS.owned(principal);
-    await this.assertLayout();
-    let purged = 0;
-    let after: IndexPlace | undefined;
-    for (;;) {
-      const upTo = principal === undefined ? await this.now() : 0;
-      const places = await this.#documents.find({ list, upTo, after, limit: SWEPT_AT_ONCE });
-      const swept = await Promise.all(places.map(({ key }) => this.sweep(key)));
-      purged += swept.filter(Boolean).length;
-      after = places.at(-1);
-      if (after === undefined) return purged;
-    }
+    return this.#index.purge(principal, await this.now());
   }
 
   async #page(
@@ -153,19 +143,18 @@ export class IndexedDocumentStore extends DocumentStore {
     limit: number,
     isMeant: (run: RunState, now: number) => boolean,
   ): Promise<ListedPage> {
-    await this.assertLayout();
     const listed: Listed[] = [];
     let after = place;
     for (;;) {
       const wanted = limit - listed.length;
       const query = { upTo, after, limit: wanted + 1 };
       const named = sources.map(async (source) => {
-        const found = await this.#documents.find({ ...source, ...query });
-        return found.map((each) => ({ ...each, list: source.list }));
+        const found = await this.#index.find({ ...source, ...query });
+        return found.map((each) => ({ ...each, ...source }));
       });
       const places = (await Promise.all(named)).flat().sort(byPlace);
       const given = places.slice(0, wanted);
-      const found = await Promise.all(given.map(({ key }) => this.find(key)));
+      const found = await this.findAll(given.map(({ key }) => key));
       for (const [at, each] of found.entries()) {
         const run = knownOf(each);
         // An entry that is over would give the run a second time.
@@ -174,24 +163,20 @@ export class IndexedDocumentStore extends DocumentStore {
       }
       after = given.at(-1) ?? after;
       if (places.length <= wanted) return { listed, next: undefined };
-      if (listed.length === limit) return { listed, next: after };
+      if (listed.length === limit) return { listed, next: after && placeOnly(after) };
     }
   }
 
   async #count(
-    count: NonNullable<Documents['count']>,
-    { workflow, forMs }: CountQuery,
+    count: NonNullable<RunsIndex['count']>,
+    { workflow: of, forMs }: CountQuery,
   ): Promise<RunsCount> {
-    await this.assertLayout();
     const now = await this.now();
+    const latest = Number.MAX_SAFE_INTEGER;
     const [open, claimed, [oldest]] = await Promise.all([
-      count({ list: LISTS.open(workflow), now, upTo: now - forMs }),
-      count({ list: LISTS.claimed(workflow), now, upTo: now }),
-      this.#documents.find({
-        list: LISTS.since(workflow),
-        upTo: Number.MAX_SAFE_INTEGER,
-        limit: 1,
-      }),
+      count({ kind: 'open', of, now, upTo: now - forMs }),
+      count({ kind: 'claimed', of, now, upTo: now }),
+      this.#index.find({ kind: 'since', of, upTo: latest, limit: 1 }),
     ]);
     const states = open.map(({ label, entries, upTo }) => {
       return { state: decodeText(label), runs: entries, stuck: upTo };
@@ -206,8 +191,15 @@ function placeOf(after: string | undefined): IndexPlace | undefined {
   return after === undefined ? undefined : (JSON.parse(after) as IndexPlace);
 }
 
-function isAt(entry: IndexEntry, place: Pick<IndexEntry, 'list' | 'score'> | undefined): boolean {
-  return entry.list === place?.list && entry.score === place.score;
+function placeOnly({ score, key }: IndexPlace): IndexPlace {
+  return { score, key };
+}
+
+function isAt(
+  entry: Pick<RunsFind, 'kind' | 'of'> & Pick<IndexPlace, 'score'>,
+  place: (Source & IndexPlace) | undefined,
+): boolean {
+  return entry.kind === place?.kind && entry.of === place.of && entry.score === place.score;
 }
 
 function byPlace(a: IndexPlace, b: IndexPlace): number {

@@ -6,35 +6,36 @@ import { createHash } from 'node:crypto';
 import { InterlockError } from '../../errors.ts';
 import { newToken } from '../../names.ts';
 import { neverExpires, type RunState, type WorkflowState } from '../run-state.ts';
-import { encodeText } from '../sql-text.ts';
 import type { Json, SwitchRecord, TrailEntry } from '../store.ts';
 import { digestOfName, freezeDeeply } from '../trail.ts';
 import type { IndexEntry } from './documents.ts';
+import { indexOfRun, type RunIndexEntry } from './run-parts.ts';
 
-/** A run, with what the document says of itself. */
+/** A run, with what its document says of itself. */
 export interface StoredRun extends RunState {
   /** Its key, as the gate knows it. */
   readonly run: string;
   /** Made with the run: an earlier run under the same key had another one. */
   readonly birth: string;
-  /** The last revisions, the newest last: so a process knows its own write, also a later one's. */
+  /** Under which key a copy is made that names no person; this one is removed then. */
+  readonly movesTo?: string | undefined;
+}
+
+/** A run as one text. */
+export interface RunText extends StoredRun {
   readonly revisions: readonly string[];
   /** Until when the backend keeps the older entries of the trails at least. */
   readonly olderUntil: number;
-  /** Under which key a copy is made that names no person; this one is removed then. */
-  readonly movesTo?: string | undefined;
 }
 
 /**
  * Changes with each change of the texts, the keys or the lists that another version of this package
  * cannot work with.
  */
-const LAYOUT = 2;
-
-const REVISIONS_KEPT = 8;
+export const LAYOUT = 4;
 
 /** In characters of base64url: 72 random bits. */
-const REVISION_LENGTH = 12;
+export const REVISION_LENGTH = 12;
 
 /** How many entries go into a document of their own, once there are `TRAIL_FULL` in the run's. */
 export const OLDER_AT_ONCE = 8;
@@ -64,35 +65,37 @@ export function keyOfOlder(
 }
 
 /** The members of the text, in its order. A workflow may be called `__proto__`, hence the pairs. */
-interface RunText {
+interface Written extends Omit<RunText, 'workflows'> {
   readonly layout: number;
-  readonly run: string;
-  readonly birth: string;
-  readonly revisions: readonly string[];
-  readonly session: RunState['session'];
-  readonly openedBy?: string | undefined;
-  readonly expiresAt: number;
-  readonly sessionEnded?: boolean | undefined;
-  readonly olderUntil: number;
-  readonly movesTo?: string | undefined;
   readonly workflows: readonly (readonly [name: string, workflow: WorkflowText])[];
 }
 
 interface WorkflowText extends Omit<WorkflowState, 'settled'> {
-  /** A token that was released has no version. */
-  readonly settled: readonly (readonly [token: string, version?: number])[];
+  readonly settled: SettledText;
 }
 
-export function textOfRun(stored: StoredRun): string {
+/** A token that was released has no version. */
+export type SettledText = readonly (readonly [token: string, version?: number])[];
+
+export function pairsOf(settled: WorkflowState['settled']): SettledText {
+  return settled.map(({ token, version }) =>
+    version === undefined ? ([token] as const) : ([token, version] as const),
+  );
+}
+
+export function tokensOf(settled: SettledText): WorkflowState['settled'] {
+  return settled.map(([token, version]) =>
+    version === undefined ? { token } : { token, version },
+  );
+}
+
+export function textOfRun(stored: RunText): string {
   const { run, birth, revisions, session, openedBy, expiresAt, sessionEnded } = stored;
   const { olderUntil, movesTo } = stored;
   const workflows = [...stored.workflows].map(([name, workflow]) => {
-    const settled = workflow.settled.map(({ token, version }) =>
-      version === undefined ? ([token] as const) : ([token, version] as const),
-    );
-    return [name, { ...workflow, settled }] as const;
+    return [name, { ...workflow, settled: pairsOf(workflow.settled) }] as const;
   });
-  const text: RunText = {
+  const text: Written = {
     ...{ layout: LAYOUT, run, birth, revisions, session, openedBy },
     ...{ expiresAt, sessionEnded: sessionEnded || undefined, olderUntil, movesTo },
     workflows,
@@ -104,16 +107,13 @@ export function textOfRun(stored: StoredRun): string {
  * @throws InterlockError `ERR_INTERLOCK_STORE` where the text is none of this key's run, or has
  * another layout
  */
-export function runOfText(key: string, document: string): StoredRun {
-  const { workflows, layout: _, ...rest } = ofThisLayout(document) as unknown as RunText;
+export function runOfText(key: string, document: string): RunText {
+  const { workflows, layout: _, ...rest } = ofThisLayout(document) as unknown as Written;
   if (keyOfRun(rest.run) !== key) throw otherKey();
   freezeDeeply(rest as unknown as Json);
   const states = workflows.map(([key, { settled, ...workflow }]) => {
     freezeDeeply(workflow as unknown as Json);
-    const tokens = settled.map(([token, version]) =>
-      version === undefined ? { token } : { token, version },
-    );
-    return [key, { ...workflow, settled: tokens }] as const;
+    return [key, { ...workflow, settled: tokensOf(settled) }] as const;
   });
   return { ...rest, openedBy: rest.openedBy, workflows: new Map(states) };
 }
@@ -130,7 +130,7 @@ export function ofThisLayout(document: string, what: 'run' | 'switch' = 'run'): 
   );
 }
 
-function otherKey(): InterlockError {
+export function otherKey(): InterlockError {
   return new InterlockError(
     'ERR_INTERLOCK_STORE',
     'documentStore(): read() gave the document of another key. Nothing was changed',
@@ -152,25 +152,8 @@ export function textOfNote(): string {
   return JSON.stringify({ layout: LAYOUT });
 }
 
-/** A run as its next revision is written; without the one before it is a new run. */
-export function revised(
-  name: string,
-  run: RunState & Partial<Pick<StoredRun, 'movesTo'>>,
-  before: Pick<StoredRun, 'birth' | 'revisions' | 'olderUntil'> | undefined,
-  revision: string,
-): StoredRun {
-  const { session, openedBy, workflows, expiresAt, sessionEnded, movesTo } = run;
-  const revisions = [...(before?.revisions.slice(1 - REVISIONS_KEPT) ?? []), revision];
-  return {
-    ...{ run: name, session, openedBy, workflows, expiresAt, sessionEnded, movesTo },
-    revisions,
-    birth: before?.birth ?? newRevision(),
-    olderUntil: before?.olderUntil ?? 0,
-  };
-}
-
 /** What is left of a run until its older entries are removed: it expired, and names no person. */
-export function removed(run: StoredRun): StoredRun {
+export function removed<Run extends StoredRun>(run: Run): Run {
   const workflows = [...run.workflows].map(([name, workflow]) => {
     const { state, updatedAt } = workflow.snapshot;
     const bare = {
@@ -242,37 +225,20 @@ export function keysOfOlder(run: StoredRun, most: number): string[] {
   });
 }
 
-/** The lists in which a run can be found. */
-export const LISTS = {
-  /** By state, as encoded text; the score is when it came there. */
-  open: (workflow: string) => `open-${short(workflow)}`,
-  ended: (workflow: string) => `ended-${short(workflow)}`,
-  /** Runs with a claim, by `uncertain`; the score is the end of its lease. */
-  claimed: (workflow: string) => `claimed-${short(workflow)}`,
-  /** The same; the score is when the claim was taken. */
-  since: (workflow: string) => `since-${short(workflow)}`,
-  owned: (principal: string) => `of-${short(principal)}`,
-  /** All documents; the score is when the backend may remove it, unless it is pinned or frozen. */
-  removable: 'removable',
-} as const;
+/** The list of all documents; the score is when the backend may remove them. */
+export const REMOVABLE = 'removable';
 
-export function indexOfRun(run: RunState): readonly IndexEntry[] {
+export function listOf({ kind, of }: Pick<RunIndexEntry, 'kind' | 'of'>): string {
+  return `${kind}-${short(of)}`;
+}
+
+export function documentIndexOf(run: RunState): readonly IndexEntry[] {
   // Also where it is pinned or frozen: the entry would come and go with each step.
-  const entries: IndexEntry[] = [
-    { list: LISTS.removable, label: '', score: Math.ceil(run.expiresAt) },
-  ];
-  const { principal } = run.session;
-  if (principal !== undefined) entries.push({ list: LISTS.owned(principal), label: '', score: 0 });
-  for (const [name, { snapshot, claim, ended }] of run.workflows) {
-    const list = ended ? LISTS.ended(name) : LISTS.open(name);
-    const score = Math.floor(snapshot.updatedAt);
-    entries.push({ list, label: encodeText(snapshot.state), score });
-    if (claim === undefined) continue;
-    const { uncertain: label, leaseEnd, since } = claim;
-    entries.push({ list: LISTS.claimed(name), label, score: Math.floor(leaseEnd) });
-    entries.push({ list: LISTS.since(name), label, score: Math.floor(since) });
-  }
-  return entries;
+  const removable = { list: REMOVABLE, label: '', score: Math.ceil(run.expiresAt) };
+  const rest = indexOfRun(run).map((entry) => {
+    return { list: listOf(entry), label: entry.label, score: entry.score };
+  });
+  return [removable, ...rest];
 }
 
 function short(name: string): string {
@@ -281,11 +247,14 @@ function short(name: string): string {
 
 /** The newest digests, since each step asks several times for those of its run and its workflow. */
 const digests = new Map<string, string>();
+const LONGEST_NAME = 200;
 
 function digestOf(name: string): string {
   let digest = digests.get(name);
   if (digest === undefined) {
     digest = digestOfName(name);
+    // A client may choose the name, and its length.
+    if (name.length > LONGEST_NAME) return digest;
     if (digests.size >= 1_000) digests.clear();
     digests.set(name, digest);
   }

@@ -1,0 +1,362 @@
+/**
+ * What a built-in backend keeps of a run: its parts, and what a write changes of them. Hides the
+ * text of each part, and which index entries and trail entries belong to it.
+ *
+ * The parts are the *life*, which all workflows of the run share, and for each workflow its *head*
+ * (position, claim and tokens), its *data* (the context) and its trail entries. Each of the first
+ * two has a revision. A write judges and replaces only the parts that it needs, so that a renewal
+ * sends no facts, and the workflows of a run do not wait for each other.
+ */
+
+import { neverExpires, type RunState, type WorkflowState } from '../run-state.ts';
+import { encodeText } from '../sql-text.ts';
+import type { Json, SwitchRecord, TrailEntry } from '../store.ts';
+import { freezeDeeply } from '../trail.ts';
+import {
+  LAYOUT,
+  ofThisLayout,
+  otherKey,
+  pairsOf,
+  REVISION_LENGTH,
+  type SettledText,
+  type StoredRun,
+  tokensOf,
+} from './run-text.ts';
+
+/** A part as a process found or wrote it. */
+export interface Mark {
+  /** The last ones, the newest last: so a process knows its own write, also behind a later one. */
+  readonly revisions: readonly string[];
+  /** About how much memory it takes. */
+  readonly bytes: number;
+}
+
+/** A run as a process found or wrote it. */
+export interface KeptRun {
+  readonly run: StoredRun;
+  readonly life: Mark;
+  readonly flows: ReadonlyMap<string, Mark>;
+}
+
+/** What a backend answers about a run. */
+export interface FoundRun {
+  /** Absent: there is none. */
+  readonly kept?: KeptRun | undefined;
+  /** The backend's time, in milliseconds since the epoch; absent where it has no clock. */
+  readonly now?: number | undefined;
+  /** The part of the trail that was asked for, oldest first. */
+  readonly entries?: readonly TrailEntry[] | undefined;
+}
+
+/** A part of a run's trail: the newest `limit` entries of one workflow. */
+export interface TrailQuery {
+  readonly workflow: string;
+  readonly limit: number;
+}
+
+/** One write of a run. */
+export interface RunWrite {
+  /** The key of the run's document. */
+  readonly key: string;
+  /** What the writer went by; `undefined` where it knows of no run. */
+  readonly before: KeptRun | undefined;
+  /** Whether nothing of `before` stays: the next run is another one. */
+  readonly isNew: boolean;
+  readonly next: StoredRun;
+  /** Unguessable, made for this one write. */
+  readonly revision: string;
+  /** Whether the life changes, and which workflows do. */
+  readonly life: boolean;
+  readonly flows: readonly string[];
+  /**
+   * Whether each part must be as it was in `before`, with no other beside them. Otherwise the life
+   * and the workflows that change.
+   */
+  readonly judgesAll: boolean;
+  /** A claim leaves room for its commit, where the backend has a limit. */
+  readonly isClaim: boolean;
+}
+
+export interface WrittenRun extends FoundRun {
+  /** `kept` is what is there now, or absent where the loser must read. */
+  readonly swapped: boolean;
+}
+
+/** In which order an index gives its entries. */
+export interface IndexPlace {
+  readonly score: number;
+  readonly key: string;
+}
+
+/**
+ * - `open`, `ended`: runs by state, of a workflow; the score is when they came there.
+ * - `claimed`: runs with a claim, by `hold` or `retry`; the score is the end of the lease.
+ * - `since`: the same; the score is when the claim was taken.
+ * - `owned`: the runs of a principal.
+ */
+export type IndexKind = 'open' | 'ended' | 'claimed' | 'since' | 'owned';
+
+export interface RunIndexEntry {
+  readonly kind: IndexKind;
+  /** The workflow, or the principal. */
+  readonly of: string;
+  /** Text that a database can keep. */
+  readonly label: string;
+  /** A whole number. */
+  readonly score: number;
+}
+
+export interface RunsFind {
+  readonly kind: IndexKind;
+  readonly of: string;
+  /** Absent: entries with any label. */
+  readonly label?: string | undefined;
+  readonly upTo: number;
+  readonly after?: IndexPlace | undefined;
+  readonly limit: number;
+}
+
+export interface RunsTally {
+  readonly label: string;
+  readonly entries: number;
+  /** How many of them have at most the score `upTo`. */
+  readonly upTo: number;
+}
+
+/** A backend of runs in parts. Each method is one atomic operation of it. */
+export interface RunDocuments {
+  /** Whether a run is one text, so that its writers wait for each other. */
+  readonly isWhole?: boolean;
+  /** Under which key the backend keeps a run. No two runs share one. */
+  keyOf(run: string): string;
+  /** The newest write anywhere, never one of a replica that may lag. */
+  read(key: string, trail?: TrailQuery): Promise<FoundRun>;
+  /**
+   * Writes the parts that change, if the judged ones still have the revisions of `before`. Of many
+   * who expect the same, exactly one gets `true`. What it answers is never older than the loss.
+   */
+  swap(write: RunWrite): Promise<WrittenRun>;
+  /** Removes the run with its trail, if each part of it is still as it was kept. */
+  remove(key: string, kept: KeptRun): Promise<boolean>;
+  readSwitch(workflow: string): Promise<SwitchRecord | undefined>;
+  swapSwitch(workflow: string, expected: string | undefined, next: SwitchRecord): Promise<boolean>;
+  /** What time it is, where no answer has said so yet. */
+  now(): Promise<number | undefined>;
+  /** The operations below come together; `count` may be missing beside the others. */
+  readonly index?: RunsIndex | undefined;
+}
+
+export interface RunsIndex {
+  /** Several runs at once, in the order of the keys. */
+  readAll(keys: readonly string[]): Promise<readonly FoundRun[]>;
+  /** In the order of scores and, of one score, of keys. May name runs that are gone. */
+  find(query: RunsFind): Promise<readonly IndexPlace[]>;
+  /** Counts by label; expired runs do not count. */
+  count?(
+    query: Pick<RunsFind, 'kind' | 'of' | 'upTo'> & { readonly now: number },
+  ): Promise<readonly RunsTally[]>;
+  /** Removes what is left of runs that expired before `now`, of one principal or of all. */
+  purge(principal: string | undefined, now: number): Promise<number>;
+}
+
+/** A part as text, with what else the backend keeps of it. */
+export interface PartText {
+  readonly text: string;
+  /** Until when the run stays for its sake; `undefined`: it must not go. */
+  readonly expiresAt: number | undefined;
+  readonly index: readonly RunIndexEntry[];
+  /** The entries of the part before. */
+  readonly indexBefore: readonly RunIndexEntry[];
+}
+
+export interface FlowText extends PartText {
+  readonly workflow: string;
+  readonly state: WorkflowState;
+  /** `undefined`: as before. `null`: none. */
+  readonly data: string | null | undefined;
+  /** The new entries of the trail. */
+  readonly entries: readonly TrailEntry[];
+}
+
+/** What a write puts. */
+export interface PartTexts {
+  readonly life: PartText | undefined;
+  readonly flows: readonly FlowText[];
+  /** The run as it is once this is written. */
+  readonly kept: KeptRun;
+}
+
+const REVISIONS_KEPT = 8;
+
+export function revisionOf(mark: Mark | undefined): string | undefined {
+  return mark?.revisions.at(-1);
+}
+
+/** Whether a part is this write's, or has been since. */
+export function hasWritten({ life, flows }: KeptRun, revision: string): boolean {
+  if (life.revisions.includes(revision)) return true;
+  for (const mark of flows.values()) if (mark.revisions.includes(revision)) return true;
+  return false;
+}
+
+/** The parts that a write changes, as texts. */
+export function partTexts({ before, isNew, next, revision, life, flows }: RunWrite): PartTexts {
+  const known = isNew ? undefined : before;
+  const marks = new Map(known?.flows);
+  const workflows = new Map(next.workflows);
+  const flowTexts = flows.map((name): FlowText => {
+    const state = next.workflows.get(name) as WorkflowState;
+    const old = known?.run.workflows.get(name);
+    const { context } = state.snapshot;
+    const revisions = appended(known?.flows.get(name), revision);
+    const text = revision + textOfHead(name, state, revisions);
+    const isSame = old !== undefined && old.snapshot.context === context;
+    const data = isSame ? undefined : context === undefined ? null : JSON.stringify(context);
+    const bytes = isSame ? (known?.flows.get(name)?.bytes ?? 0) : text.length + (data?.length ?? 0);
+    marks.set(name, { revisions, bytes });
+    // The backend has the entries; no rule reads more than the head of the trail.
+    workflows.set(name, { ...state, trail: [] });
+    return {
+      ...{ workflow: name, state, text, data },
+      expiresAt: expiryOfFlow(state),
+      entries: state.trail,
+      index: indexOfFlow(name, state),
+      indexBefore: old === undefined ? [] : indexOfFlow(name, old),
+    };
+  });
+  const lifeMark = life || known === undefined ? appended(known?.life, revision) : undefined;
+  const text = lifeMark && revision + textOfLife(next, lifeMark);
+  return {
+    life:
+      text === undefined
+        ? undefined
+        : {
+            text,
+            expiresAt: Math.ceil(next.expiresAt),
+            index: indexOfLife(next),
+            indexBefore: known === undefined ? [] : indexOfLife(known.run),
+          },
+    flows: flowTexts,
+    kept: {
+      run: { ...next, workflows },
+      life: lifeMark ? { revisions: lifeMark, bytes: text?.length ?? 0 } : (known as KeptRun).life,
+      flows: marks,
+    },
+  };
+}
+
+function appended(mark: Mark | undefined, revision: string): readonly string[] {
+  return [...(mark?.revisions.slice(1 - REVISIONS_KEPT) ?? []), revision];
+}
+
+/** A part's text behind its revision, as a backend gives it back. */
+export interface FoundFlow {
+  readonly head: string;
+  readonly data?: string | null | undefined;
+}
+
+/**
+ * @throws InterlockError `ERR_INTERLOCK_STORE` where a text is none of this key's run, or has
+ * another layout
+ */
+export function runOfParts(
+  documents: Pick<RunDocuments, 'keyOf'>,
+  key: string,
+  life: string,
+  flows: readonly FoundFlow[],
+): KeptRun {
+  const { layout: _, revisions, ...rest } = parsedPart(life) as LifeText;
+  if (documents.keyOf(rest.run) !== key) throw otherKey();
+  const workflows = new Map<string, WorkflowState>();
+  const marks = new Map<string, Mark>();
+  for (const { head, data } of flows) {
+    const {
+      layout: __,
+      workflow,
+      revisions,
+      settled,
+      state,
+      updatedAt,
+      version,
+      ...more
+    } = parsedPart(head) as HeadText;
+    const context = data == null ? undefined : (JSON.parse(data) as Json);
+    if (context !== undefined) freezeDeeply(context);
+    const snapshot = Object.freeze(
+      context === undefined
+        ? { state, updatedAt, version }
+        : { state, updatedAt, version, context },
+    );
+    workflows.set(workflow, { ...more, snapshot, settled: tokensOf(settled), trail: [] });
+    marks.set(workflow, { revisions, bytes: head.length + (data?.length ?? 0) });
+  }
+  const run = { ...rest, openedBy: rest.openedBy, workflows };
+  return { run, life: { revisions, bytes: life.length }, flows: marks };
+}
+
+interface LifeText extends Omit<StoredRun, 'workflows'> {
+  readonly layout: number;
+  readonly revisions: readonly string[];
+}
+
+interface HeadText extends Omit<WorkflowState, 'snapshot' | 'trail' | 'settled'> {
+  readonly layout: number;
+  readonly workflow: string;
+  readonly revisions: readonly string[];
+  readonly state: string;
+  readonly updatedAt: number;
+  readonly version: number;
+  readonly settled: SettledText;
+}
+
+function textOfLife(run: StoredRun, revisions: readonly string[]): string {
+  const { workflows: _, sessionEnded, ...rest } = run;
+  return JSON.stringify({
+    layout: LAYOUT,
+    revisions,
+    ...rest,
+    sessionEnded: sessionEnded || undefined,
+  });
+}
+
+function textOfHead(
+  workflow: string,
+  { snapshot, trail: _, settled, ...rest }: WorkflowState,
+  revisions: readonly string[],
+): string {
+  const { state, updatedAt, version } = snapshot;
+  const position = { layout: LAYOUT, workflow, revisions, state, updatedAt, version };
+  return JSON.stringify({ ...position, ...rest, settled: pairsOf(settled) });
+}
+
+function parsedPart(text: string): object {
+  const part = ofThisLayout(text.slice(REVISION_LENGTH));
+  freezeDeeply(part as Json);
+  return part;
+}
+
+function expiryOfFlow(state: WorkflowState): number | undefined {
+  if (neverExpires({ workflows: new Map([['', state]]) })) return undefined;
+  return Math.ceil(state.claim?.leaseEnd ?? 0);
+}
+
+function indexOfLife({ session: { principal } }: RunState): RunIndexEntry[] {
+  return principal === undefined ? [] : [{ kind: 'owned', of: principal, label: '', score: 0 }];
+}
+
+function indexOfFlow(of: string, { snapshot, claim, ended }: WorkflowState): RunIndexEntry[] {
+  const kind = ended ? 'ended' : 'open';
+  const score = Math.floor(snapshot.updatedAt);
+  const entries: RunIndexEntry[] = [{ kind, of, label: encodeText(snapshot.state), score }];
+  if (claim === undefined) return entries;
+  const { uncertain: label, leaseEnd, since } = claim;
+  entries.push({ kind: 'claimed', of, label, score: Math.floor(leaseEnd) });
+  entries.push({ kind: 'since', of, label, score: Math.floor(since) });
+  return entries;
+}
+
+/** Under what a run can be found. */
+export function indexOfRun(run: RunState): RunIndexEntry[] {
+  const flows = [...run.workflows].flatMap(([name, state]) => indexOfFlow(name, state));
+  return [...indexOfLife(run), ...flows];
+}

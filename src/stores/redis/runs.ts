@@ -1,0 +1,524 @@
+/**
+ * Runs in Redis. Hides the keys, the arguments of the scripts, and that the index is in buckets.
+ */
+import { createHash } from 'node:crypto';
+import { InterlockError } from '../../errors.ts';
+import type {
+  FoundRun,
+  IndexPlace,
+  KeptRun,
+  Mark,
+  PartText,
+  RunDocuments,
+  RunIndexEntry,
+  RunsFind,
+  RunsIndex,
+  RunsTally,
+  RunWrite,
+  TrailQuery,
+  WrittenRun,
+} from '../document/run-parts.ts';
+import { type FoundFlow, partTexts, revisionOf, runOfParts } from '../document/run-parts.ts';
+import { LAYOUT, newRevision } from '../document/run-text.ts';
+import type { Json, SwitchRecord, TrailEntry } from '../store.ts';
+import * as scripts from './scripts.ts';
+import { LAST_TIME, type Script } from './scripts.ts';
+
+/** Lets the server run a script by its digest or, with `bySource`, by its text. One round trip. */
+export type Evaluate = (
+  script: Script,
+  bySource: boolean,
+  keys: string[],
+  args: string[],
+) => Promise<unknown>;
+
+export interface RedisRunsSettings {
+  readonly prefix: string;
+  readonly trailLimit: number;
+}
+
+interface Reply {
+  readonly status: string;
+  readonly lines: readonly string[];
+}
+
+/** Every run is in one bucket, together with that bucket's index, so that one script writes both. */
+const BUCKETS = 64;
+const READABLE = /^[\w.:-]{1,64}$/;
+
+/** In characters of base64url: 96 bits of a digest. */
+const ID_LENGTH = 16;
+
+/** For how long the store trusts an answer that no server evicts its index, in milliseconds. */
+const POLICY_MS = 60_000;
+
+export class RedisRuns implements RunDocuments {
+  readonly index: RunsIndex = {
+    readAll: (keys) => this.#readAll(keys),
+    find: (query) => this.#find(query),
+    count: (query) => this.#count(query),
+    purge: (principal) => this.#purge(principal),
+  };
+  readonly #evaluate: Evaluate;
+  readonly #settings: RedisRunsSettings;
+  /** By number of its bucket, what its keys begin with. */
+  readonly #starts: readonly string[];
+  /** Whether one script may have keys of several buckets, which a cluster refuses. */
+  #joinsBuckets = true;
+  #policy: Promise<void> | undefined;
+  #policySeenAt = 0;
+
+  constructor(evaluate: Evaluate, settings: RedisRunsSettings) {
+    this.#evaluate = evaluate;
+    this.#settings = settings;
+    // Redis Cluster hashes only the text in braces.
+    const start = (bucket: number) => `${settings.prefix}:{b${String(bucket).padStart(2, '0')}}:`;
+    this.#starts = allBuckets().map(start);
+  }
+
+  /**
+   * A short name of harmless characters stays readable. Any other becomes a digest of its UTF-16
+   * units, because UTF-8 cannot hold half a surrogate pair.
+   */
+  keyOf(run: string): string {
+    return READABLE.test(run) ? run : `#${digestOf(run)}`;
+  }
+
+  async read(key: string, trail?: TrailQuery): Promise<FoundRun> {
+    const [found = {}] = await this.#readAll([key], trail);
+    return found;
+  }
+
+  async swap(write: RunWrite): Promise<WrittenRun> {
+    const { key, before, isNew, judgesAll } = write;
+    const { life, flows, kept } = partTexts(write);
+    const puts = flows.flatMap((flow) => {
+      const data = flow.data === null ? '-' : (flow.data ?? '');
+      return putArguments(key, idOf(flow.workflow), flow, data, flow.entries);
+    });
+    if (life) puts.push(...putArguments(key, 'life', life, '', []));
+    // What replaces a run of another birth judges all of it.
+    const judged = judgesAll || isNew ? [...(before?.flows.keys() ?? [])] : write.flows;
+    const args = [
+      ...[key, judgesAll || isNew ? String(judged.length) : '', isNew ? '1' : '0'],
+      String(this.#settings.trailLimit),
+      ...expectations(before, judged),
+      String(flows.length + (life ? 1 : 0)),
+      ...puts,
+    ];
+    const asked = () => this.#ask(scripts.SWAP, this.#keysOf('run', key), args);
+    let reply = await asked();
+    if (reply.status === 'unnoted') {
+      await this.#note();
+      reply = await asked();
+    }
+    const now = Number(reply.lines[0]);
+    if (expectStatus('swap', reply, 'swapped', 'lost') === 'swapped')
+      return { swapped: true, kept, now };
+    return { swapped: false, kept: this.#parsed(key, reply.lines.slice(1)), now };
+  }
+
+  async remove(key: string, kept: KeptRun): Promise<boolean> {
+    const judged = [...kept.flows.keys()];
+    const args = [key, String(judged.length), ...expectations(kept, judged)];
+    const reply = await this.#ask(scripts.REMOVE, this.#keysOf('run', key), args);
+    return expectStatus('remove', reply, 'removed', 'lost') === 'removed';
+  }
+
+  async readSwitch(workflow: string): Promise<SwitchRecord | undefined> {
+    const keys = this.#keysOf('switch', this.keyOf(workflow));
+    const reply = await this.#ask(scripts.READ_SWITCH, keys, []);
+    if (expectStatus('switch', reply, 'switch', 'none') === 'none') return undefined;
+    const [revision, name, value] = reply.lines.map((line) => JSON.parse(line) as Json);
+    if (name !== workflow) throw faulty('a key has the switch of another workflow');
+    return { revision: revision as string, value: value as Json };
+  }
+
+  async swapSwitch(
+    workflow: string,
+    expected: string | undefined,
+    { revision, value }: SwitchRecord,
+  ): Promise<boolean> {
+    const next = [revision, workflow, value].map((each) => JSON.stringify(each));
+    const args = [expected === undefined ? '' : JSON.stringify(expected), ...next];
+    const keys = this.#keysOf('switch', this.keyOf(workflow));
+    const reply = await this.#ask(scripts.SWAP_SWITCH, keys, args);
+    if (expectStatus('switch', reply, 'swapped', 'kept', 'unnoted') !== 'unnoted')
+      return reply.status === 'swapped';
+    await this.#note();
+    return this.swapSwitch(workflow, expected, { revision, value });
+  }
+
+  async now(): Promise<number> {
+    const { lines } = await this.#ask(scripts.READ, this.#keysOf('run', '').slice(0, 1), ['', '0']);
+    return Number(lines[0]);
+  }
+
+  /**
+   * Writes the index anew. It goes through all keys of each server; lists reject until it is done.
+   * Resolves to how many runs it found.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_STORE` where a run or an index has another layout
+   */
+  async rebuild(): Promise<number> {
+    const servers = await this.#servers();
+    // First of all, because it changes nothing where a run has another layout.
+    for (const { bucket } of servers)
+      for await (const names of this.#scan(bucket)) await this.#readAll(names);
+    await this.#inBuckets(scripts.RESET, []);
+    let count = 0;
+    for (const { bucket } of servers)
+      for await (const names of this.#scan(bucket)) {
+        const written = await Promise.all(names.map((name) => this.#reindex(name)));
+        count += written.filter(Boolean).length;
+      }
+    await this.#inBuckets(scripts.COMPLETE, []);
+    return count;
+  }
+
+  /** Writes all parts of a run as they are, and with them its index; whether there is one. */
+  async #reindex(key: string): Promise<boolean> {
+    for (;;) {
+      const { kept } = await this.read(key);
+      if (kept === undefined) return false;
+      const flows = [...kept.flows.keys()];
+      const rest = { isNew: false, life: true, judgesAll: true, isClaim: false };
+      const write = { key, before: kept, next: kept.run, revision: newRevision(), flows, ...rest };
+      if ((await this.swap(write)).swapped) return true;
+    }
+  }
+
+  async #readAll(keys: readonly string[], trail?: TrailQuery): Promise<FoundRun[]> {
+    const found = new Map<string, FoundRun>();
+    const args = trail ? [idOf(trail.workflow), String(trail.limit)] : ['', '0'];
+    const readPart = async (part: readonly string[]): Promise<void> => {
+      const runs = part.map((key) => this.#keysOf('run', key)[0] as string);
+      const reply = await this.#ask(scripts.READ, runs, args);
+      expectStatus('read', reply, 'runs');
+      const now = Number(reply.lines[0]);
+      let at = 1;
+      for (const key of part) {
+        const end = at + 1 + Number(reply.lines[at]);
+        const lines = reply.lines.slice(at + 1, end);
+        at = end;
+        const kept = this.#parsed(key, lines);
+        const entries = trail && lines.slice(3 + 2 * Number(lines[2])).map(parseEntry);
+        found.set(key, { kept, now, entries });
+      }
+    };
+    await this.#together(keys, (key) => bucketOf(key), readPart);
+    return keys.map((key) => found.get(key) ?? {});
+  }
+
+  /** Reads the lines of a run: layout, life, how many workflows, then head and data of each. */
+  #parsed(key: string, lines: readonly string[]): KeptRun | undefined {
+    const [layout = '', life = '', count] = lines;
+    if (layout === '' && life === '') return undefined;
+    checkLayout(layout);
+    const flows = Array.from({ length: Number(count) }, (_, at): FoundFlow => {
+      const [head = '', data = ''] = lines.slice(3 + 2 * at, 5 + 2 * at);
+      return { head, data: data === '' ? undefined : data };
+    });
+    return runOfParts(this, key, life, flows);
+  }
+
+  async #find({ kind, of, label, upTo, after, limit }: RunsFind): Promise<IndexPlace[]> {
+    const list = `${kind}:${idOf(of)}`;
+    const isAll = label === undefined && kind !== 'owned';
+    const start = `${list}:${isAll ? 'LABEL' : labelId(label ?? '')}:`;
+    const from = after ? `(${start}${timeText(after.score)}:${after.key}` : `[${start}`;
+    const to = `[${start}${timeText(upTo)};`;
+    const policy = this.#checkPolicy();
+    const args = [from, to, String(limit), isAll ? list : ''];
+    const replies = await this.#inBuckets(scripts.FIND, args, 'found');
+    await policy;
+    const places = replies.flatMap(({ lines }) => lines.map(placeOf));
+    return places.sort(byPlace).slice(0, limit);
+  }
+
+  async #count({ kind, of, upTo }: Pick<RunsFind, 'kind' | 'of' | 'upTo'>): Promise<RunsTally[]> {
+    const tallies = new Map<string, { label: string; entries: number; upTo: number }>();
+    const policy = this.#checkPolicy();
+    const args = [`${kind}:${idOf(of)}`, String(upTo)];
+    for (const { lines } of await this.#inBuckets(scripts.COUNT, args, 'counts')) {
+      for (let at = 0; at < lines.length; at += 3) {
+        const label = JSON.parse(lines[at + 2] ?? '') as string;
+        const tally = tallies.get(label) ?? { label, entries: 0, upTo: 0 };
+        tally.entries += Number(lines[at]);
+        tally.upTo += Number(lines[at + 1]);
+        tallies.set(label, tally);
+      }
+    }
+    await policy;
+    return [...tallies.values()];
+  }
+
+  async #purge(principal: string | undefined): Promise<number> {
+    const owned = principal === undefined ? '' : `owned:${idOf(principal)}::`;
+    let purged = 0;
+    for (let isDone = false; !isDone; ) {
+      const replies = await this.#inBuckets(scripts.PURGE, [owned], 'purged');
+      for (const { lines } of replies) purged += Number(lines[0]);
+      isDone = replies.every(({ lines }) => lines[1] === '0');
+    }
+    return purged;
+  }
+
+  /**
+   * Makes the layout of the buckets that have none this one. One bucket decides, where processes of
+   * two layouts come at once.
+   */
+  async #note(): Promise<void> {
+    await this.#servers();
+    await this.#ask(scripts.NOTE, this.#bucketKeys(0), []);
+    await this.#inBuckets(scripts.NOTE, []);
+  }
+
+  /** Rejects where a server may evict a part of the index, which the store would not notice. */
+  #checkPolicy(): Promise<void> {
+    const now = Date.now();
+    if (this.#policy !== undefined && Math.abs(now - this.#policySeenAt) < POLICY_MS)
+      return this.#policy;
+    this.#policySeenAt = now;
+    const checked = this.#servers().then((servers) => {
+      for (const { memory, policy } of servers)
+        if (policy.startsWith('allkeys') && Number(memory) > 0) throw evictingServer(policy);
+    });
+    checked.catch(() => {
+      this.#policy = undefined;
+    });
+    this.#policy = checked;
+    return checked;
+  }
+
+  /** Each server once: a bucket that it has, its limit of memory and its eviction policy. */
+  async #servers(): Promise<
+    readonly { readonly bucket: number; readonly memory: string; readonly policy: string }[]
+  > {
+    const servers = new Map<string, { bucket: number; memory: string; policy: string }>();
+    const askServer = async (buckets: readonly number[]): Promise<void> => {
+      const [bucket = 0] = buckets;
+      const keys = buckets.flatMap((each) => this.#bucketKeys(each));
+      const reply = await this.#ask(scripts.SERVER, keys, []);
+      expectStatus('server', reply, 'server');
+      const [id = '-', memory = '-', policy = '-'] = reply.lines;
+      servers.set(id === '-' ? `bucket ${bucket}` : id, { bucket, memory, policy });
+    };
+    await this.#together(allBuckets(), (bucket) => bucket, askServer);
+    return [...servers.values()];
+  }
+
+  /** The names of the runs on one server, some at a time. */
+  async *#scan(bucket: number): AsyncGenerator<readonly string[]> {
+    const start = `${this.#settings.prefix}:{b`;
+    const pattern = `${start.replace(/[\\*?[\]]/g, '\\$&')}[0-9][0-9]}:run:*`;
+    let cursor = '0';
+    do {
+      const reply = await this.#ask(scripts.SCAN, this.#bucketKeys(bucket), [cursor, pattern]);
+      expectStatus('scan', reply, 'keys');
+      const [next = '0', ...keys] = reply.lines;
+      cursor = next;
+      yield keys.map((each) => each.slice(start.length + '00}:run:'.length));
+    } while (cursor !== '0');
+  }
+
+  #inBuckets(script: Script, args: string[], status = 'ok'): Promise<readonly Reply[]> {
+    const replies: Reply[] = [];
+    const askPart = async (buckets: readonly number[]): Promise<void> => {
+      const keys = buckets.flatMap((bucket) => this.#bucketKeys(bucket));
+      let reply = await this.#ask(script, keys, args);
+      // Many expired runs leave the index first.
+      while (reply.status === 'again') reply = await this.#ask(script, keys, args);
+      if (reply.status === 'lostindex') throw lostIndex();
+      expectStatus('index', reply, status);
+      replies.push(reply);
+    };
+    return this.#together(allBuckets(), (bucket) => bucket, askPart).then(() => replies);
+  }
+
+  /** Asks about all of them by one script, or by one for each bucket where a cluster is met. */
+  async #together<T>(
+    all: readonly T[],
+    bucketOf: (each: T) => number,
+    ask: (part: readonly T[]) => Promise<void>,
+  ): Promise<void> {
+    if (this.#joinsBuckets) {
+      try {
+        await ask(all);
+        return;
+      } catch (error) {
+        if (!isError(error, 'CROSSSLOT') || all.length === 1) throw error;
+        this.#joinsBuckets = false;
+      }
+    }
+    const parts = new Map<number, T[]>();
+    for (const each of all) {
+      const bucket = bucketOf(each);
+      const part = parts.get(bucket);
+      if (part === undefined) parts.set(bucket, [each]);
+      else part.push(each);
+    }
+    await Promise.all([...parts.values()].map(ask));
+  }
+
+  async #ask(script: Script, keys: string[], args: string[]): Promise<Reply> {
+    try {
+      return parseReply(await this.#evaluate(script, false, keys, args));
+    } catch (error) {
+      if (!isError(error, 'NOSCRIPT')) throw error;
+      return parseReply(await this.#evaluate(script, true, keys, args));
+    }
+  }
+
+  #keysOf(kind: 'run' | 'switch', key: string): string[] {
+    const bucket = bucketOf(key);
+    return [`${this.#starts[bucket]}${kind}:${key}`, ...this.#bucketKeys(bucket)];
+  }
+
+  #bucketKeys(bucket: number): string[] {
+    const start = this.#starts[bucket];
+    return [`${start}index`, `${start}members`, `${start}numbers`];
+  }
+}
+
+function allBuckets(): number[] {
+  return Array.from({ length: BUCKETS }, (_, bucket) => bucket);
+}
+
+/** FNV-1a, folded: it spreads even names that only count up. */
+function bucketOf(key: string): number {
+  let hash = 0x811c9dc5;
+  for (let i = 0; i < key.length; i += 1) hash = Math.imul(hash ^ key.charCodeAt(i), 0x01000193);
+  return ((hash >>> 16) ^ (hash >>> 8) ^ hash) & (BUCKETS - 1);
+}
+
+function digestOf(text: string): string {
+  return createHash('sha256').update(text, 'utf16le').digest('base64url');
+}
+
+/** The newest ids of workflows and principals, since each step asks for some. */
+const ids = new Map<string, string>();
+
+function idOf(name: string): string {
+  let id = ids.get(name);
+  if (id !== undefined) return id;
+  id = digestOf(name).slice(0, ID_LENGTH);
+  if (ids.size >= 1_000) ids.clear();
+  // A client may choose the name, and its length.
+  if (name.length <= 200) ids.set(name, id);
+  return id;
+}
+
+function labelId(label: string): string {
+  return label === '' ? '' : idOf(label);
+}
+
+function timeText(time: number): string {
+  return String(Math.min(Math.max(time, 0), LAST_TIME)).padStart(15, '0');
+}
+
+function memberOf(key: string, { kind, of, label, score }: RunIndexEntry): string {
+  return `${kind}:${idOf(of)}:${labelId(label)}:${timeText(score)}:${key}`;
+}
+
+const PLACE = /^[a-z]+:[^:]*:[^:]*:(\d{15}):(.*)$/su;
+
+function placeOf(member: string): IndexPlace {
+  const [, time, key = ''] = PLACE.exec(member) ?? [];
+  return { score: Number(time), key };
+}
+
+/** As Redis sorts them: names are ASCII, so their order is the same. */
+function byPlace(a: IndexPlace, b: IndexPlace): number {
+  return a.score - b.score || (a.key < b.key ? -1 : 1);
+}
+
+function putArguments(
+  key: string,
+  part: string,
+  { text, expiresAt, index }: PartText,
+  data: string,
+  entries: readonly TrailEntry[],
+): string[] {
+  const labels = index.filter(({ label }) => label !== '');
+  return [
+    ...[part, text, expiresAt === undefined ? 'never' : String(expiresAt), data],
+    ...[String(entries.length), String(entries[0]?.seq ?? 0)],
+    ...entries.map((entry) => JSON.stringify(entry)),
+    String(labels.length),
+    ...labels.flatMap(({ kind, of, label }) => {
+      return [`${kind}:${idOf(of)}:${labelId(label)}`, JSON.stringify(label)];
+    }),
+    index.map((entry) => memberOf(key, entry)).join('\t'),
+  ];
+}
+
+/** The fields of the judged parts with their revisions; an empty one where none may be there. */
+function expectations(before: KeptRun | undefined, flows: readonly string[]): string[] {
+  const of = (mark: Mark | undefined): string => revisionOf(mark) ?? '';
+  const judged = flows.flatMap((name) => [`h:${idOf(name)}`, of(before?.flows.get(name))]);
+  return [String(flows.length + 1), 'life', of(before?.life), ...judged];
+}
+
+function parseEntry(line: string): TrailEntry {
+  return JSON.parse(line) as TrailEntry;
+}
+
+/**
+ * A reply is text, which some drivers give as bytes. Any other value comes from a driver that could
+ * not ask the server, and must not count as an answer.
+ */
+function parseReply(raw: unknown): Reply {
+  const text = Buffer.isBuffer(raw) ? raw.toString() : raw;
+  if (typeof text !== 'string')
+    throw new TypeError(`The store's script replied with ${typeof raw}, not with text`);
+  const [status = '', ...lines] = text.split('\n');
+  if (status === 'format') checkLayout(lines[0] ?? '');
+  return { status, lines };
+}
+
+function expectStatus<Status extends string>(
+  operation: string,
+  reply: Reply,
+  ...known: readonly Status[]
+): Status {
+  const status = known.find((each) => each === reply.status);
+  if (status !== undefined) return status;
+  const given = JSON.stringify(reply.status.slice(0, 40));
+  throw new Error(`The store's ${operation} script gave an unknown reply: ${given}`);
+}
+
+function checkLayout(layout: string): void {
+  if (layout === String(LAYOUT)) return;
+  throw faulty(
+    `what Redis has under this prefix is in format ${layout || '0'}, by another version of ` +
+      `mcp-interlock; this version knows format ${LAYOUT} alone. All is left as it is: ` +
+      'let processes of that version serve it, or give this one another prefix',
+  );
+}
+
+function lostIndex(): InterlockError {
+  return faulty(
+    'the index of the runs lacks keys that were evicted or deleted, or is being made anew: ' +
+      'call rebuildIndex() of the store once, and await it',
+  );
+}
+
+function evictingServer(policy: string): InterlockError {
+  return faulty(
+    `the server evicts keys of any kind (maxmemory-policy ${policy}), ` +
+      'so the index may lack held runs without a sign of it. ' +
+      'Set noeviction, or volatile-lru or another volatile one, ' +
+      'and call rebuildIndex() of the store once',
+  );
+}
+
+function faulty(message: string): InterlockError {
+  return new InterlockError('ERR_INTERLOCK_STORE', message);
+}
+
+/** Looks at the beginning only: some drivers append the command, and so texts of the client's. */
+function isError(error: unknown, code: 'NOSCRIPT' | 'CROSSSLOT'): boolean {
+  if (!(error instanceof Error)) return false;
+  return new RegExp(`^(Command failed: )?(ReplyError: )?(ERR )?${code}\\b`).test(error.message);
+}
