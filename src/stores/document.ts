@@ -116,7 +116,7 @@ export function storeOf(
   documents: RunDocuments,
   now: () => number,
   chainTrail: boolean,
-): DocumentStateStore {
+): DocumentStore {
   const { index } = documents;
   return index === undefined
     ? new DocumentStore(documents, now, chainTrail)

@@ -1,6 +1,7 @@
 import * as z from 'zod/mini';
 import { atCaller } from '../errors.ts';
 import { hasMethods, lazily, lazyOptions, parseOptions } from '../options.ts';
+import type { DocumentStore } from './document/document-store.ts';
 import { storeOf } from './document.ts';
 import { type Evaluate, RedisRuns } from './redis/runs.ts';
 import type { AtomicStateStore } from './store.ts';
@@ -42,7 +43,7 @@ export function scriptedStore(
   { chainTrail, ...settings }: { prefix: string; trailLimit: number; chainTrail: boolean },
 ): ScriptedStateStore {
   const runs = new RedisRuns(evaluate, settings);
-  const store = storeOf(runs, Date.now, chainTrail) as Required<AtomicStateStore>;
+  const store = storeOf(runs, Date.now, chainTrail) as DocumentStore & Required<AtomicStateStore>;
   return Object.assign(store, { rebuildIndex: () => runs.rebuild() });
 }
 

@@ -123,12 +123,15 @@ export abstract class RulebookStore implements AtomicStateStore {
 
   commit(request: CommitRequest): Promise<CommitResult> {
     const { run, workflow, token } = request;
-    const commit: Operation<CommitResult> = (known, now) => {
+    return this.change(run, this.committing(request), { step: { workflow, token } });
+  }
+
+  protected committing(request: CommitRequest): Operation<CommitResult> {
+    return (known, now) => {
       if (!known) return { result: { status: 'unknown' } };
       const { result, next, life } = commitStep(known, request, now, this.#rules.enough);
-      return { result, workflow, next, life };
+      return { result, workflow: request.workflow, next, life };
     };
-    return this.change(run, commit, { step: { workflow, token } });
   }
 
   record(request: RecordRequest): Promise<RecordResult> {

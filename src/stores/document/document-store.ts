@@ -8,7 +8,14 @@ import { anonymousKey } from '../../names.ts';
 import { KeyedQueue } from '../keyed-queue.ts';
 import { appending, type Guess, type Operation, RulebookStore } from '../rulebook.ts';
 import { anonymized, isKnown, type RunState } from '../run-state.ts';
-import type { RunKey, SwitchRecord, TrailDraft, TrailEntry } from '../store.ts';
+import type {
+  CommitRequest,
+  CommitResult,
+  RunKey,
+  SwitchRecord,
+  TrailDraft,
+  TrailEntry,
+} from '../store.ts';
 import {
   type FoundRun,
   hasWritten,
@@ -103,6 +110,20 @@ export class DocumentStore extends RulebookStore {
     this.#refused.set(run, { entries, written });
     written.catch(() => this.#refused.delete(run));
     return written;
+  }
+
+  /**
+   * Commits in a transaction of the app's. What it wrote may be rolled back, so this process keeps
+   * nothing of it. It extends no life, whose row other workflows of the run would wait for.
+   */
+  async commitThrough(request: CommitRequest, swap: RunDocuments['swap']): Promise<CommitResult> {
+    const { run, workflow, token } = request;
+    const guess = { step: { workflow, token } };
+    try {
+      return await this.#change(run, this.committing(request), guess, swap);
+    } finally {
+      this.#kept.put(this.documents.keyOf(run), undefined);
+    }
   }
 
   async history({ run, workflow }: RunKey, limit = 50): Promise<TrailEntry[]> {
@@ -227,17 +248,24 @@ export class DocumentStore extends RulebookStore {
    * write fails where that is no longer true. But no answer comes from it without a write, and none
    * that turns on time.
    */
-  async #change<Result>(run: string, operation: Operation<Result>, guess: Guess): Promise<Result> {
+  async #change<Result>(
+    run: string,
+    operation: Operation<Result>,
+    guess: Guess,
+    swapIn?: RunDocuments['swap'],
+  ): Promise<Result> {
     const key = this.documents.keyOf(run);
     let sent: Sent<Result> | undefined;
+    let wasLost = false;
     let isTimeWrong = false;
     let known = this.#guess(key, guess);
     let isGuess = known !== undefined;
     for (let tries = 1; tries <= MOST_TRIES; tries++) {
       const found = known ?? (await this.find(key));
       const { kept, now } = found;
-      // The backend may have forgotten a removed run by now.
-      const isGone = sent?.removes === true && knownOf(found) === undefined;
+      // A driver that asked twice was told of its own first write. And the backend may have
+      // forgotten a removed run by now.
+      const isGone = wasLost && sent?.removes === true && knownOf(found) === undefined;
       if (sent && (isGone || (kept && hasWritten(kept, sent.revision)))) {
         if (isGone) await this.#clear(key, kept);
         return sent.result;
@@ -251,16 +279,17 @@ export class DocumentStore extends RulebookStore {
       isGuess = false;
       if (next === undefined && !isRemoved) return result;
       const revision = newRevision();
+      sent = { revision, result, removes: isRemoved };
       let answer: WrittenRun;
       try {
         answer = next
-          ? await this.#write(run, found, next, { guess, flow, revision })
+          ? await this.#write(run, found, next, { guess, flow, revision, swapIn })
           : { swapped: kept === undefined || (await this.#clear(key, kept)) };
       } catch (error) {
         this.#kept.put(key, undefined);
         // Once more, since the answer may have been lost. A second time the backend is away.
-        if (sent !== undefined || error instanceof InterlockError) throw error;
-        sent = { revision, result, removes: isRemoved };
+        if (wasLost || swapIn || error instanceof InterlockError) throw error;
+        wasLost = true;
         continue;
       }
       if (!answer.swapped) {
@@ -303,9 +332,10 @@ export class DocumentStore extends RulebookStore {
       readonly flow?: string | undefined;
       readonly isNew?: boolean;
       readonly revision?: string;
+      readonly swapIn?: RunDocuments['swap'] | undefined;
     },
   ): Promise<WrittenRun> {
-    const { guess = {}, flow, isNew = knownOf(found) === undefined } = how;
+    const { guess = {}, flow, isNew = knownOf(found) === undefined, swapIn } = how;
     const key = this.documents.keyOf(run);
     const before = found.kept;
     const old = isNew ? undefined : before?.run;
@@ -315,15 +345,15 @@ export class DocumentStore extends RulebookStore {
       ...{ key, before, isNew, revision: how.revision ?? newRevision() },
       next: { run, birth, session, openedBy, workflows, expiresAt, sessionEnded, movesTo },
       life:
-        expiresAt !== old?.expiresAt ||
-        sessionEnded !== old.sessionEnded ||
-        movesTo !== old.movesTo,
+        (expiresAt !== old?.expiresAt && swapIn === undefined) ||
+        sessionEnded !== old?.sessionEnded ||
+        movesTo !== old?.movesTo,
       flows: flow === undefined ? (old ? [] : [...workflows.keys()]) : [flow],
       judgesAll: guess.step === undefined,
       isClaim: guess.step !== undefined && guess.isLease === true,
     };
     const askedAt = this.#time.asked();
-    const answer = await this.documents.swap(write);
+    const answer = await (swapIn?.(write) ?? this.documents.swap(write));
     if (answer.now !== undefined) this.#time.told(answer.now, askedAt);
     const current = this.#kept.get(key);
     const isNewest = !answer.swapped || current === before || answer.kept === undefined;

@@ -1,14 +1,12 @@
-/**
- * What all functions of the store share: the names of the tables and functions, the format of the
- * tables, and some SQL.
- */
+/** The names of the tables and functions, the format of the tables, and some SQL. */
 import { InterlockError } from '../../errors.ts';
+import { LAYOUT } from '../document/run-text.ts';
 
 /**
- * The format of what this version stores. It grows with a change that processes of other versions
- * cannot work with. Any other change is only a new version of the schema.
+ * The format of the tables: the layout of the texts in them. Any other change is only a new version
+ * of the schema.
  */
-export const POSTGRES_FORMAT = 3;
+export const POSTGRES_FORMAT = LAYOUT;
 
 /** What the store uses of a client of `pg`. */
 export interface PostgresClient {
@@ -34,39 +32,15 @@ const SUFFIXES = {
   events: 'workflow_events',
   switches: 'workflow_switches',
   migrations: 'workflow_migrations',
-  open: 'workflow_open',
-  makeRun: 'workflow_make_run',
-  lockRun: 'workflow_lock_run',
-  nextExpiry: 'workflow_next_expiry',
-  expireRun: 'workflow_expire_run',
-  touchRun: 'workflow_touch_run',
-  keepEvidence: 'workflow_keep_evidence',
-  readRun: 'workflow_read_run',
-  endRun: 'workflow_end_run',
-  deleteRun: 'workflow_delete_run',
-  anonymize: 'workflow_anonymize',
-  sweepRuns: 'workflow_sweep_runs',
-  purgeEvents: 'workflow_purge_events',
-  toJson: 'workflow_to_json',
-  begin: 'workflow_begin',
-  judge: 'workflow_judge_claim',
-  claim: 'workflow_claim',
-  commit: 'workflow_commit',
-  record: 'workflow_record',
-  freeze: 'workflow_freeze',
-  renew: 'workflow_renew',
-  release: 'workflow_release',
   format: 'workflow_format',
-  entryText: 'workflow_entry_text',
-  addEntry: 'workflow_add_entry',
-  append: 'workflow_append',
-  trail: 'workflow_trail',
-  inState: 'workflow_runs_in_state',
-  held: 'workflow_held',
-  stuck: 'workflow_stuck',
+  look: 'workflow_look',
+  read: 'workflow_read',
+  swap: 'workflow_swap',
+  remove: 'workflow_remove',
+  sweep: 'workflow_sweep',
+  forget: 'workflow_forget',
+  find: 'workflow_find',
   count: 'workflow_count',
-  list: 'workflow_list',
-  readSwitch: 'workflow_read_switch',
   swapSwitch: 'workflow_swap_switch',
 } as const;
 
@@ -102,9 +76,14 @@ export function otherPostgresFormat(
   return new InterlockError('ERR_INTERLOCK_STORE', message);
 }
 
-/** SQL for a time as milliseconds since the epoch. */
+/** SQL for a time as whole milliseconds since the epoch. */
 export function milliseconds(time: string): string {
   return `floor(extract(epoch FROM ${time}) * 1000)`;
+}
+
+/** SQL for whole milliseconds since the epoch as a time. */
+export function timeOf(ms: string): string {
+  return `to_timestamp(${ms} / 1000.0)`;
 }
 
 /** SQL for the time of an answer: after the look at the tables, which may have had to wait. */
@@ -116,31 +95,11 @@ export function hashed(name: string): string {
 }
 
 /**
- * SQL for whether a run stays though its session is over. So it does where a `hold` step has a
- * claim in it, the lease of a claim lives, or an operator has stopped it. The `OFFSET` keeps the
- * planner from reading the claims of all runs.
+ * SQL for whether a part needs the run in the row `r` for longer than its life. The `OFFSET` keeps
+ * the planner from reading the workflows of all runs.
  */
-export function needed({ workflows }: PostgresNames, run: string, moment: string): string {
+export function needed({ workflows }: PostgresNames, moment: string): string {
   return `EXISTS (
-      SELECT FROM ${workflows} p
-       WHERE p.run = ${run}
-         AND (p.claim_uncertain = 'hold' OR p.lease_until > ${moment} OR p.frozen IS NOT NULL)
-      OFFSET 0
+      SELECT FROM ${workflows} p WHERE p.run = r.run AND p.needed_until > ${moment} OFFSET 0
     )`;
-}
-
-/** SQL for whether the run in the row `r` is known. */
-export function known(names: PostgresNames, moment: string): string {
-  return `(r.expires_at > ${moment} OR ${needed(names, 'r.run', moment)})`;
-}
-
-/** SQL for whether the session is over that named the run in the row `r`. */
-export function sessionEnded(moment: string): string {
-  return `(r.session_ended OR r.expires_at <= ${moment})`;
-}
-
-/** SQL for the anchor of a chain, of two digests, as in trail.ts; NULL where one of them is. */
-export function anchor(runDigest: string, workflowDigest: string): string {
-  return `('sha256:' || encode(sha256(convert_to(
-        '["' || ${runDigest} || '","' || ${workflowDigest} || '"]', 'UTF8')), 'hex'))`;
 }

@@ -1,0 +1,530 @@
+/**
+ * The tables and functions. No function holds a rule of a workflow: they compare revisions, write
+ * what they are given, and tell the time.
+ */
+import {
+  FIXED_PATH,
+  hashed,
+  milliseconds,
+  NOW,
+  needed,
+  POSTGRES_FORMAT,
+  type PostgresNames,
+  timeOf,
+} from './names.ts';
+
+/**
+ * The tables. A context and an entry must come back as the caller saved them. So they are `json`:
+ * `jsonb` reorders keys, rewrites numbers and refuses the escape for NUL. A query can still use
+ * `context::jsonb`.
+ */
+export function createTables({ runs, workflows, events, switches }: PostgresNames): string {
+  return `
+CREATE TABLE ${runs} (
+  run            text COLLATE "C" PRIMARY KEY,
+  principal      text,
+  created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+  expires_at     timestamptz NOT NULL,
+  revision       text NOT NULL,
+  life           json NOT NULL
+) WITH (fillfactor = 70);
+
+COMMENT ON TABLE ${runs} IS
+  'One row for each run: a client''s session, or what else names a run.';
+COMMENT ON COLUMN ${runs}.run IS
+  'The run key. Here and in every other text column a backslash is doubled, and NUL and half '
+  'surrogate pairs are written \\uXXXX. A key over 1000 bytes is its beginning and a SHA-256 '
+  'digest.';
+COMMENT ON COLUMN ${runs}.principal IS 'Who may use the run. NULL: unauthenticated callers.';
+COMMENT ON COLUMN ${runs}.expires_at IS
+  'From then on the session is over. The run stays known while a workflow of it is needed. Any '
+  'other run is unknown then, also while its row is here.';
+COMMENT ON COLUMN ${runs}.revision IS 'Names the last write of the row.';
+COMMENT ON COLUMN ${runs}.life IS
+  'The session, the token that opened it, whether it has ended, and its last revisions.';
+CREATE INDEX ON ${runs} (expires_at);
+CREATE INDEX ON ${runs} (${hashed('principal')}, run) WHERE principal IS NOT NULL;
+
+CREATE TABLE ${workflows} (
+  id               bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  run              text COLLATE "C" NOT NULL REFERENCES ${runs} ON DELETE CASCADE,
+  workflow_type    text COLLATE "C" NOT NULL,
+  context          json,
+  created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+  state            text COLLATE "C" NOT NULL,
+  version          bigint NOT NULL,
+  updated_at       timestamptz NOT NULL,
+  ended            boolean,
+  frozen           json,
+  claim_uncertain  text,
+  claim_tool       text,
+  claimed_at       timestamptz,
+  lease_until      timestamptz,
+  needed_until     timestamptz NOT NULL,
+  revision         text NOT NULL,
+  head             json NOT NULL
+) WITH (fillfactor = 70);
+
+-- A name may be longer than an entry of an index, so they hold its hash and its beginning.
+CREATE UNIQUE INDEX ON ${workflows} (run, ${hashed('workflow_type')});
+CREATE INDEX ON ${workflows} (left(state, 250), updated_at, run);
+CREATE INDEX ON ${workflows} (${hashed('workflow_type')}, claim_uncertain, lease_until, run)
+  WHERE lease_until IS NOT NULL;
+CREATE INDEX ON ${workflows} (${hashed('workflow_type')}, updated_at, run) WHERE ended IS NOT TRUE;
+
+COMMENT ON TABLE ${workflows} IS
+  'Where each run is in each of its workflows. The store reads context and head; the other columns '
+  'are for its lists, and for queries.';
+COMMENT ON COLUMN ${workflows}.workflow_type IS 'The gate''s id.';
+COMMENT ON COLUMN ${workflows}.context IS
+  'What the workflow carries along. NULL: nothing, which is not the JSON value null.';
+COMMENT ON COLUMN ${workflows}.version IS 'How many moves were saved.';
+COMMENT ON COLUMN ${workflows}.ended IS
+  'Whether the last commit said that the workflow has come to its end. NULL: no commit yet.';
+COMMENT ON COLUMN ${workflows}.frozen IS
+  'Who has stopped the run, and why: {"actor", "note"}. NULL: it goes on.';
+COMMENT ON COLUMN ${workflows}.claim_uncertain IS
+  'What follows once the lease has run out without a commit. hold: the run waits to be resolved, '
+  'and stays until then. retry: the next step may take over. NULL: there is no claim.';
+COMMENT ON COLUMN ${workflows}.claim_tool IS 'The tool whose step has the claim.';
+COMMENT ON COLUMN ${workflows}.claimed_at IS 'When the claim was taken.';
+COMMENT ON COLUMN ${workflows}.lease_until IS 'When the lease of the claim ends.';
+COMMENT ON COLUMN ${workflows}.needed_until IS
+  'Until when the run stays for the sake of this workflow, whatever its session does.';
+COMMENT ON COLUMN ${workflows}.revision IS 'Names the last write of the row.';
+COMMENT ON COLUMN ${workflows}.head IS
+  'All that the store knows of the workflow beside its context: state, claim, tokens, its trail.';
+
+CREATE TABLE ${events} (
+  workflow_id       bigint NOT NULL,
+  seq               bigint NOT NULL,
+  run               text COLLATE "C" NOT NULL,
+  principal         text,
+  workflow_type     text COLLATE "C" NOT NULL,
+  version           bigint NOT NULL,
+  attempt           bigint NOT NULL,
+  from_state        text NOT NULL,
+  to_state          text,
+  event             text,
+  outcome           text,
+  kind              text,
+  tool              text,
+  actor             text,
+  occurred_at       timestamptz NOT NULL,
+  entry             json NOT NULL,
+  PRIMARY KEY (workflow_id, seq)
+);
+
+CREATE INDEX ON ${events} (run, occurred_at DESC);
+CREATE INDEX ON ${events} (${hashed('principal')}) WHERE principal IS NOT NULL;
+
+COMMENT ON TABLE ${events} IS
+  'The trail of each workflow: every attempt and every move, appended and never changed. It '
+  'outlives its run, as an audit log. docs/operate/stores.md says how to keep it for a time and no '
+  'longer, and how to remove what is left of a person.';
+COMMENT ON COLUMN ${events}.workflow_id IS
+  'The id of the workflow''s row, which goes when the run ends. A run that begins anew under its '
+  'old key gets new ones.';
+COMMENT ON COLUMN ${events}.seq IS
+  'The place in the workflow''s trail: 1, 2, 3 and so on without gaps.';
+COMMENT ON COLUMN ${events}.principal IS
+  'Whom the run belonged to, also once it is gone. NULL: unauthenticated callers.';
+COMMENT ON COLUMN ${events}.version IS
+  'The workflow''s version after it: one more than before where to_state is there.';
+COMMENT ON COLUMN ${events}.attempt IS
+  'How many attempts there were since the last move, this one included.';
+COMMENT ON COLUMN ${events}.to_state IS 'NULL: nothing was committed.';
+COMMENT ON COLUMN ${events}.event IS 'NULL: a step that succeeded without sending one.';
+COMMENT ON COLUMN ${events}.outcome IS
+  'What became of the call: succeeded, failed, input_required, not_run, unknown, refused. NULL: it '
+  'was no call.';
+COMMENT ON COLUMN ${events}.kind IS 'What kind of outcome, such as tool_error or taken_over.';
+COMMENT ON COLUMN ${events}.actor IS 'Who made the call or the move.';
+COMMENT ON COLUMN ${events}.entry IS
+  'The whole entry, as history() gives it and as its hash covers it. The other columns are copies '
+  'of its members, for queries.';
+
+CREATE TABLE ${switches} (
+  workflow_type  text COLLATE "C" PRIMARY KEY,
+  value          json NOT NULL,
+  revision       text NOT NULL,
+  changed_at     timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+COMMENT ON TABLE ${switches} IS
+  'What operators have set for all runs of a workflow, such as a freeze. A row never expires.';
+COMMENT ON COLUMN ${switches}.workflow_type IS
+  'The gate''s id. One over 1000 bytes is its beginning and a SHA-256 digest.';
+COMMENT ON COLUMN ${switches}.revision IS 'Names the last write of the row.';
+`;
+}
+
+/** How many expired runs go whenever one is made. */
+const SWEPT_BY_NEW = 2;
+
+export function createFunctions(names: PostgresNames): string {
+  return [...[format, look, read, sweep, forget, swap, remove], ...[find, count, swapSwitch]]
+    .map((create) => create(names))
+    .join('');
+}
+
+/** The planner knows the answer of an immutable function, so asking for it costs nothing. */
+const format = ({ format }: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${format}() RETURNS integer
+LANGUAGE plpgsql IMMUTABLE ${FIXED_PATH} AS 'BEGIN RETURN ${POSTGRES_FORMAT}; END';
+COMMENT ON FUNCTION ${format} IS
+  'The format of these tables. A process that knows another one changes nothing.';
+`;
+
+const look = ({ look, runs, workflows, events }: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${look}(wanted text, trail text, at_most bigint) RETURNS json
+LANGUAGE sql ${FIXED_PATH} AS $$
+  SELECT json_build_object(
+    'life', r.revision || r.life::text,
+    'flows', (
+      SELECT coalesce(json_agg(json_build_array(w.revision || w.head::text, w.context::text)), '[]')
+        FROM ${workflows} w WHERE w.run = r.run
+    ),
+    'entries', CASE WHEN trail IS NOT NULL THEN (
+      SELECT coalesce(json_agg(newest.entry ORDER BY newest.seq), '[]')
+        FROM (
+          SELECT e.seq, e.entry::text AS entry FROM ${events} e
+           WHERE e.workflow_id = (
+             SELECT w.id FROM ${workflows} w
+              WHERE w.run = r.run AND ${hashed('w.workflow_type')} = ${hashed('trail')}
+                AND w.workflow_type = trail
+           ) ORDER BY e.seq DESC LIMIT at_most
+        ) newest
+    ) END
+  ) FROM ${runs} r WHERE r.run = wanted
+$$;
+COMMENT ON FUNCTION ${look} IS
+  'The parts of a run, each with its revision in front; and the newest entries of one trail.';
+`;
+
+const read = ({ read, look }: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${read}(request json) RETURNS json
+LANGUAGE sql ${FIXED_PATH} AS $$
+  SELECT json_build_object('runs', coalesce(json_agg(
+           ${look}(key, request ->> 'trail', (request ->> 'limit')::bigint) ORDER BY place
+         ), '[]'), 'now', ${NOW})
+    FROM json_array_elements_text(request -> 'keys') WITH ORDINALITY AS asked(key, place)
+$$;
+COMMENT ON FUNCTION ${read} IS 'The parts of several runs.';
+`;
+
+/**
+ * A writer first locks the row of the run, if it changes or judges that or adds a workflow, and
+ * then the rows of workflows. So two of them never wait for each other, and a commit in a long
+ * transaction holds only the row of its own workflow.
+ */
+const locks = ({ runs, workflows }: PostgresNames) => `
+  IF request ->> 'whole' IS NOT NULL THEN
+    PERFORM FROM ${runs} r WHERE r.run = key FOR UPDATE;
+    PERFORM FROM ${workflows} w WHERE w.run = key ORDER BY w.id FOR UPDATE;
+  ELSIF request -> 'life' IS NOT NULL THEN
+    PERFORM FROM ${runs} r WHERE r.run = key FOR NO KEY UPDATE;
+  ELSIF (request ->> 'adds')::boolean THEN
+    PERFORM FROM ${runs} r WHERE r.run = key FOR KEY SHARE;
+  END IF;
+  FOR part IN SELECT * FROM json_array_elements(request -> 'judged') LOOP
+    SELECT w.revision INTO revised FROM ${workflows} w
+     WHERE w.run = key AND ${hashed('w.workflow_type')} = ${hashed("(part ->> 'workflow')")}
+       AND w.workflow_type = part ->> 'workflow' FOR NO KEY UPDATE;
+    is_lost := is_lost OR revised IS DISTINCT FROM (part ->> 'revision');
+  END LOOP;
+  -- A statement of its own: after all waiting it sees what is there.
+  SELECT r.revision INTO revised FROM ${runs} r WHERE r.run = key;
+  is_lost := is_lost OR revised IS DISTINCT FROM (request ->> 'expected');
+  IF request ->> 'whole' IS NOT NULL THEN
+    is_lost := is_lost OR (request ->> 'whole')::bigint
+      <> (SELECT count(*) FROM ${workflows} w WHERE w.run = key);
+  END IF;`;
+
+const swap = (names: PostgresNames) => {
+  const { swap, look, runs, workflows, events, sweep } = names;
+  return `
+CREATE OR REPLACE FUNCTION ${swap}(request json) RETURNS json
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
+DECLARE
+  key      text := request ->> 'key';
+  revised  text;
+  is_lost  boolean := false;
+  part     json;
+  flow     bigint;
+BEGIN${locks(names)}
+  IF NOT is_lost AND (request ->> 'isNew')::boolean THEN
+    DELETE FROM ${runs} r WHERE r.run = key;
+    INSERT INTO ${runs} (run, principal, expires_at, revision, life)
+    VALUES (key, request ->> 'principal', to_timestamp(0), '', '{}')
+        ON CONFLICT DO NOTHING;
+    is_lost := NOT FOUND;
+  END IF;
+  IF is_lost THEN
+    RETURN json_build_object('swapped', false, 'run', ${look}(key, NULL, 0), 'now', ${NOW});
+  END IF;
+  part := request -> 'life';
+  IF part IS NOT NULL THEN
+    UPDATE ${runs} r
+       SET principal = request ->> 'principal',
+           expires_at = ${timeOf("(part ->> 'expires')::float8")},
+           revision = request ->> 'revision', life = (part ->> 'text')::json
+     WHERE r.run = key;
+  END IF;
+  FOR part IN SELECT * FROM json_array_elements(request -> 'flows') LOOP
+    UPDATE ${workflows} w
+       SET (state, version, updated_at, ended, frozen, claim_uncertain, claim_tool, claimed_at,
+            lease_until, needed_until, revision, head)
+         = (SELECT n.state, n.version, ${timeOf('n.updated')}, n.ended, n.frozen::json, n.uncertain,
+                   n.tool, ${timeOf('n.since')}, ${timeOf('n.lease')},
+                   coalesce(${timeOf('n.needed')}, 'infinity'), request ->> 'revision',
+                   n.head::json
+              FROM json_to_record(part) AS n(
+                state text, version bigint, updated float8, ended boolean, frozen text,
+                uncertain text, tool text, since float8, lease float8, needed float8, head text
+              )),
+           context = CASE WHEN (part ->> 'isSame')::boolean THEN w.context
+                          ELSE (part ->> 'data')::json END
+     WHERE w.run = key AND ${hashed('w.workflow_type')} = ${hashed("(part ->> 'workflow')")}
+       AND w.workflow_type = part ->> 'workflow'
+    RETURNING w.id INTO flow;
+    IF NOT FOUND THEN
+      INSERT INTO ${workflows} (
+        run, workflow_type, context, state, version, updated_at, ended, frozen, claim_uncertain,
+        claim_tool, claimed_at, lease_until, needed_until, revision, head
+      )
+      SELECT key, part ->> 'workflow', (part ->> 'data')::json, n.state, n.version,
+             ${timeOf('n.updated')}, n.ended, n.frozen::json, n.uncertain, n.tool, ${timeOf('n.since')},
+             ${timeOf('n.lease')}, coalesce(${timeOf('n.needed')}, 'infinity'),
+             request ->> 'revision', n.head::json
+        FROM json_to_record(part) AS n(
+          state text, version bigint, updated float8, ended boolean, frozen text,
+          uncertain text, tool text, since float8, lease float8, needed float8, head text
+        )
+      RETURNING id INTO flow;
+    END IF;
+    INSERT INTO ${events} (
+      workflow_id, seq, run, principal, workflow_type, version, attempt, from_state, to_state,
+      event, outcome, kind, tool, actor, occurred_at, entry
+    )
+    SELECT flow, e.seq, key, request ->> 'principal', part ->> 'workflow', e.version, e.attempt,
+           e."from", e."to", e.event, e.outcome, e.kind, e.tool, e.actor, ${timeOf('e.at')},
+           e.entry::json
+      FROM json_to_recordset(part -> 'entries') AS e(
+        seq bigint, version bigint, attempt bigint, "from" text, "to" text, event text,
+        outcome text, kind text, tool text, actor text, at float8, entry text
+      );
+  END LOOP;
+  IF (request ->> 'isNew')::boolean THEN
+    PERFORM ${sweep}(${SWEPT_BY_NEW}, NULL);
+  END IF;
+  RETURN json_build_object('swapped', true, 'now', ${NOW});
+END
+$$;
+COMMENT ON FUNCTION ${swap} IS
+  'Writes parts of a run if those that are judged have the expected revisions.';
+`;
+};
+
+const remove = (names: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${names.remove}(request json) RETURNS boolean
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
+DECLARE
+  key      text := request ->> 'key';
+  revised  text;
+  is_lost  boolean := false;
+  part     json;
+BEGIN${locks(names)}
+  IF is_lost THEN
+    RETURN false;
+  END IF;
+  DELETE FROM ${names.runs} r WHERE r.run = key;
+  RETURN FOUND;
+END
+$$;
+COMMENT ON FUNCTION ${names.remove} IS
+  'Removes a run if each part has the expected revision. Its trail stays, as an audit log.';
+`;
+
+const sweep = (names: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${names.sweep}(at_most integer, owner text)
+RETURNS json LANGUAGE plpgsql ${FIXED_PATH} AS $$
+DECLARE
+  moment   timestamptz := clock_timestamp();
+  gone     text[];
+  removed  bigint;
+BEGIN
+  -- One at a time is enough: a run that another writer has is left to the next sweep.
+  SELECT array_agg(expired.run) INTO gone FROM (
+    SELECT r.run FROM ${names.runs} r
+     WHERE r.expires_at <= moment AND NOT ${needed(names, 'moment')}
+       AND (owner IS NULL
+            OR (${hashed('r.principal')} = ${hashed('owner')} AND r.principal = owner))
+     ORDER BY r.expires_at LIMIT at_most FOR UPDATE SKIP LOCKED
+  ) expired;
+  -- A claim may have come while the rows were read.
+  DELETE FROM ${names.runs} r
+   WHERE r.run = ANY (gone) AND r.expires_at <= moment AND NOT ${needed(names, 'moment')};
+  GET DIAGNOSTICS removed = ROW_COUNT;
+  RETURN json_build_object('looked', coalesce(array_length(gone, 1), 0), 'removed', removed);
+END
+$$;
+COMMENT ON FUNCTION ${names.sweep} IS
+  'Removes some of the runs that have expired, of one principal or of all.';
+`;
+
+const forget = ({ forget, workflows, events }: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${forget}(owner text, at_most integer) RETURNS integer
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
+DECLARE
+  removed  integer;
+BEGIN
+  DELETE FROM ${events} WHERE ctid = ANY (ARRAY(
+    SELECT e.ctid FROM ${events} e
+     WHERE e.principal IS NOT NULL
+       AND ${hashed('e.principal')} = ${hashed('owner')} AND e.principal = owner
+       AND NOT EXISTS (SELECT FROM ${workflows} w WHERE w.id = e.workflow_id)
+     LIMIT at_most
+  ));
+  GET DIAGNOSTICS removed = ROW_COUNT;
+  RETURN removed;
+END
+$$;
+COMMENT ON FUNCTION ${forget} IS
+  'Removes some of the trails of a person''s runs that are gone, and says how many entries.';
+`;
+
+/** By kind of list, which rows it has, in the order of which column, and with which label. */
+const LISTS = {
+  open: { column: 'updated_at', where: 'w.ended IS NOT TRUE', label: 'w.state' },
+  ended: { column: 'updated_at', where: 'w.ended', label: 'w.state' },
+  claimed: {
+    column: 'lease_until',
+    where: 'w.lease_until IS NOT NULL',
+    label: 'w.claim_uncertain',
+  },
+  since: { column: 'claimed_at', where: 'w.lease_until IS NOT NULL', label: 'w.claim_uncertain' },
+} as const;
+
+const OF_WORKFLOW = `${hashed('w.workflow_type')} = ${hashed('asked.of')}
+           AND w.workflow_type = asked.of`;
+
+const find = ({ find, runs, workflows }: PostgresNames) => {
+  const page = (rows: string) => `
+    RETURN (
+      SELECT coalesce(json_agg(json_build_object('key', page.key, 'score', page.score)), '[]')
+        FROM (${rows}) page
+    );`;
+  const pages = Object.entries(LISTS).map(([kind, { column, where, label }]) => {
+    // The index on states has their beginnings.
+    const isMeant =
+      label === 'w.state'
+        ? `(left(w.state, 250) = left(asked.label, 250) AND w.state = asked.label)`
+        : `${label} = asked.label`;
+    const rows = (labelled: string) =>
+      page(`
+        SELECT w.run AS key, ${milliseconds(`w.${column}`)} AS score FROM ${workflows} w
+         WHERE ${OF_WORKFLOW} AND ${where}${labelled}
+           AND w.${column} <= ${timeOf('asked."upTo"')}
+           AND (w.${column}, w.run) > (${timeOf('asked.score')}, asked.key)
+         ORDER BY w.${column}, w.run LIMIT asked."limit"`);
+    return `
+  ELSIF asked.kind = '${kind}' AND asked.label IS NULL THEN${rows('')}
+  ELSIF asked.kind = '${kind}' THEN${rows(` AND ${isMeant}`)}`;
+  });
+  return `
+CREATE OR REPLACE FUNCTION ${find}(request json) RETURNS json
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
+DECLARE
+  asked  record;
+BEGIN
+  SELECT * INTO asked FROM json_to_record(request) AS r(
+    kind text, of text, label text, "upTo" float8, score float8, key text, "limit" bigint
+  );
+  IF asked.kind = 'owned' THEN${page(`
+        SELECT r.run AS key, 0 AS score FROM ${runs} r
+         WHERE r.principal IS NOT NULL AND ${hashed('r.principal')} = ${hashed('asked.of')}
+           AND r.principal = asked.of AND r.run > asked.key
+         ORDER BY r.run LIMIT asked."limit"`)}${pages.join('')}
+  END IF;
+END
+$$;
+COMMENT ON FUNCTION ${find} IS 'The next rows of a list, in its order.';
+`;
+};
+
+/** Up to so many expired runs, a count leaves them out by a list of them, which is cheaper. */
+const FEW_EXPIRED = 1000;
+
+const count = (names: PostgresNames) => {
+  const { count, runs, workflows } = names;
+  const isGone = `r.expires_at <= moment AND NOT ${needed(names, 'moment')}`;
+  const byLook = `NOT EXISTS (SELECT FROM ${runs} r WHERE r.run = w.run AND ${isGone})`;
+  const byList = `NOT EXISTS (
+             SELECT FROM (
+               SELECT r.run FROM ${runs} r WHERE ${isGone}
+                ORDER BY r.expires_at LIMIT ${FEW_EXPIRED}
+             ) gone WHERE gone.run = w.run
+           )`;
+  const tally = ({ column, where, label }: (typeof LISTS)['open' | 'claimed'], known: string) => `
+    RETURN (
+      SELECT coalesce(json_agg(json_build_object(
+               'label', tally.label, 'entries', tally.entries, 'upTo', tally.up_to
+             )), '[]')
+        FROM (
+          SELECT ${label} AS label, count(*) AS entries,
+                 count(*) FILTER (WHERE w.${column} <= ${timeOf('asked."upTo"')}) AS up_to
+            FROM ${workflows} w
+           WHERE ${OF_WORKFLOW} AND ${where} AND ${known}
+           GROUP BY 1
+        ) tally
+    );`;
+  return `
+CREATE OR REPLACE FUNCTION ${count}(request json) RETURNS json
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
+DECLARE
+  asked   record;
+  moment  timestamptz;
+BEGIN
+  SELECT * INTO asked
+    FROM json_to_record(request) AS r(kind text, of text, "upTo" float8, now float8);
+  moment := ${timeOf('asked.now')};
+  IF asked.kind = 'claimed' THEN${tally(LISTS.claimed, byLook)}
+  END IF;
+  PERFORM FROM ${runs} WHERE expires_at <= moment ORDER BY expires_at OFFSET ${FEW_EXPIRED} LIMIT 1;
+  IF FOUND THEN${tally(LISTS.open, byLook)}
+  ELSE${tally(LISTS.open, byList)}
+  END IF;
+END
+$$;
+COMMENT ON FUNCTION ${count} IS
+  'How many runs of a list there are, by label. Expired ones do not count.';
+`;
+};
+
+const swapSwitch = ({ switches, swapSwitch }: PostgresNames) => `
+CREATE OR REPLACE FUNCTION ${swapSwitch}(request json) RETURNS boolean
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
+DECLARE
+  asked  record;
+BEGIN
+  SELECT * INTO asked
+    FROM json_to_record(request) AS r(workflow text, expected text, revision text, value text);
+  -- Of several writers the first wins: the others wait for its row, and find another revision.
+  IF asked.expected IS NULL THEN
+    INSERT INTO ${switches} (workflow_type, value, revision)
+    VALUES (asked.workflow, asked.value::json, asked.revision)
+        ON CONFLICT (workflow_type) DO NOTHING;
+  ELSE
+    UPDATE ${switches}
+       SET (value, revision, changed_at)
+         = (asked.value::json, asked.revision, clock_timestamp())
+     WHERE workflow_type = asked.workflow AND revision = asked.expected;
+  END IF;
+  RETURN FOUND;
+END
+$$;
+COMMENT ON FUNCTION ${swapSwitch} IS
+  'Replaces the switch of a workflow that has the expected revision, or makes it where none is '
+  'expected.';
+`;
