@@ -29,7 +29,6 @@
  *   --bodies     bodies of 4 MiB in every shape, against JSON.parse
  *   --renew-leaf-helpers   only renews the list of leaf helpers
  */
-import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, cpus, tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -75,7 +74,7 @@ import {
   type StoreName,
   type Workload,
 } from './setups.ts';
-import { wayOf } from './way.ts';
+import { meanWay, type Way } from './way.ts';
 
 const { values } = parseArgs({
   options: {
@@ -262,34 +261,18 @@ async function trace(servers: Servers, workload: Workload, print: Print): Promis
   };
 }
 
-/**
- * The way of the row's requests through the functions of ours; where it has several, the mean of
- * their ways. The first ones fill caches. Each later one must go the same way again.
- */
-async function walk(workload: Workload): Promise<Row> {
+async function walk(workload: Workload): Promise<Way> {
   const given = { ...options, connections: 1, isWalked: true };
   const server = await ServerProcess.start('gated', workload, given);
-  const inTurn = async (): Promise<readonly (readonly string[])[]> => {
-    const taken: (readonly string[])[] = [];
-    for (const _ of workload.requests) taken.push(await server.walk());
-    return taken;
-  };
   try {
-    for (let round = 0; round < 20; round++) await inTurn();
-    const ways = await inTurn();
-    for (let round = 0; round < 3; round++) assert.deepEqual(await inTurn(), ways);
+    const ways = await server.ways(workload, 20);
     if (values.ways !== undefined) {
       mkdirSync(values.ways, { recursive: true });
       const name = workload.name.replaceAll('/', '-');
       for (const [at, way] of ways.entries())
         writeFileSync(join(values.ways, `${name} ${at + 1}.txt`), `${way.join('\n')}\n`);
     }
-    const [first = {}, ...others] = ways.map((way): Row => ({ ...wayOf(way) }));
-    const mean = ([column, value]: [string, number]): [string, number] => {
-      const sum = others.reduce((sum, way) => sum + (way[column] ?? 0), value);
-      return [column, Math.round(sum / ways.length)];
-    };
-    return Object.fromEntries(Object.entries(first).map(mean));
+    return meanWay(ways);
   } finally {
     await server.stop();
   }

@@ -1,9 +1,10 @@
+import assert from 'node:assert/strict';
 import { type ChildProcess, execFileSync, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { Caller, quantile } from './load.ts';
-import type { Setup, Workload } from './setups.ts';
+import type { Sent, Setup, Workload } from './setups.ts';
 
 /** What one turn under load came to. */
 export interface Turn {
@@ -98,9 +99,7 @@ export class ServerProcess {
     const load = { sdk, requests, isSideBySide, isRefused: isRefused && variant !== 'bare' };
     const length = isSideBySide ? 1 : connections;
     const callers = Array.from({ length }, () => new Caller(port, load));
-    for (const caller of callers) await caller.open();
-    const [first] = callers;
-    for (let round = 0; round < 100; round++) for (const sent of before) await first?.call(sent);
+    for (const [at, caller] of callers.entries()) await begin(caller, at === 0 ? before : []);
     const server = new ServerProcess(child, port, callers);
     server.#counted = await server.ask('cpu');
     return server;
@@ -132,11 +131,34 @@ export class ServerProcess {
     return (await this.#ask<number>('counted')) / requests;
   }
 
-  /** The functions of ours that one request enters. The server must have been started for it. */
-  async walk(): Promise<readonly string[]> {
-    await this.#ask('walk');
-    await this.#callers[0]?.callOnce();
-    return this.#ask<readonly string[]>('walked');
+  /**
+   * The functions of ours that each request of a workload enters, sent by a client of its own. The
+   * first rounds fill caches, and each later one must go the same way again. The server must have
+   * been started for it.
+   */
+  async ways(
+    { sdk, requests, before = [], isRefused = false }: Workload,
+    warmUps: number,
+  ): Promise<readonly (readonly string[])[]> {
+    const caller = new Caller(this.port, { sdk, requests, isRefused });
+    const round = async (): Promise<readonly (readonly string[])[]> => {
+      const taken: (readonly string[])[] = [];
+      for (const _ of requests) {
+        await this.#ask('walk');
+        await caller.callOnce();
+        taken.push(await this.#ask<readonly string[]>('walked'));
+      }
+      return taken;
+    };
+    try {
+      await begin(caller, before);
+      for (let each = 0; each < warmUps; each++) await round();
+      const ways = await round();
+      for (let each = 0; each < 3; each++) assert.deepEqual(await round(), ways);
+      return ways;
+    } finally {
+      caller.close();
+    }
   }
 
   /** Microseconds of its CPU so far, or the bytes that it keeps. */
@@ -162,6 +184,11 @@ export class ServerProcess {
     const [answer] = await answered;
     return answer;
   }
+}
+
+async function begin(caller: Caller, before: readonly Sent[]): Promise<void> {
+  await caller.open();
+  for (let round = 0; round < 100; round++) for (const sent of before) await caller.call(sent);
 }
 
 /** Microseconds of CPU for a request, over all of these turns. */

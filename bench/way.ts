@@ -42,6 +42,16 @@ export function wayOf(entered: readonly string[]): Way {
   };
 }
 
+/** What a row has: the mean of the ways of its requests. */
+export function meanWay(ways: readonly (readonly string[])[]): Way {
+  const [first, ...others] = ways.map(wayOf);
+  if (first === undefined) throw new Error('there is no request');
+  const mean = (column: keyof Way): number =>
+    Math.round(others.reduce((sum, way) => sum + way[column], first[column]) / ways.length);
+  const columns = Object.keys(first) as (keyof Way)[];
+  return Object.fromEntries(columns.map((each) => [each, mean(each)])) as unknown as Way;
+}
+
 function fileOf(entered: string): string {
   return entered.slice(0, entered.indexOf(':'));
 }

@@ -1,6 +1,6 @@
 import * as z from 'zod/mini';
 import { InterlockError } from './errors.ts';
-import { type Middleware, type MountedStage, type See, stageOf } from './middleware.ts';
+import { distinct, type Middleware, type MountedStage, type See, stageOf } from './middleware.ts';
 import {
   functionOption,
   isGate,
@@ -103,7 +103,7 @@ async function watchInFetch(
     });
   };
   const asked = { req: requestPort(request, auth), stages, notes: {} };
-  for (const stage of new Set(stages)) {
+  for (const stage of stages) {
     try {
       if ((await stage.watches?.(asked)) !== true) left.push(stage);
       else await stage.watch?.(asked, see);
@@ -133,12 +133,10 @@ type Stages = readonly [MountedStage, ...MountedStage[]];
 
 function stagesOf(middlewares: unknown): Stages {
   if (!Array.isArray(middlewares)) throw wrong('the middlewares must be an array', middlewares);
-  const [first, ...others] = middlewares.map(ownStage);
+  const [first, ...others] = distinct(middlewares.map(ownStage));
   if (first === undefined) throw wrong('there must be a middleware', middlewares);
   const stages: Stages = [first, ...others];
-  // A stage that the list has twice acts once, at its first place.
-  const acting = [...new Set(stages)];
-  for (const [i, stage] of acting.entries()) stage.assertBehind?.(acting.slice(0, i));
+  for (const [i, stage] of stages.entries()) stage.assertBehind?.(stages.slice(0, i));
   return stages;
 }
 

@@ -197,6 +197,11 @@ export function stageOf(middleware: unknown): MountedStage | undefined {
   return isOurs ? ((middleware as Middleware)[STAGE] as MountedStage) : undefined;
 }
 
+/** A stage that a route has twice acts once, at its first place. */
+export function distinct(stages: readonly MountedStage[]): readonly MountedStage[] {
+  return [...new Set(stages)];
+}
+
 /** Remembers the observers for each `sessionStore()` in front. */
 export function inheriting(own: CommonConfig): Stage['observersBehind'] {
   const behind = new WeakMap<Observers, Observers>();
@@ -213,7 +218,8 @@ function stagesOnRoute(req: IncomingMessage): readonly MountedStage[] {
   if (!Array.isArray(route?.stack)) return [];
   const known = stagesByRoute.get(route);
   if (known !== undefined) return known;
-  const stages = route.stack.flatMap(({ handle }) => stageOf(handle) ?? []);
+  // A route of `all()` has each middleware once for each of HTTP's 35 methods.
+  const stages = distinct(route.stack.flatMap(({ handle }) => stageOf(handle) ?? []));
   stagesByRoute.set(route, stages);
   return stages;
 }

@@ -1,8 +1,11 @@
-import express, { type RequestHandler } from 'express';
+import express, { type Request, type RequestHandler, type Response } from 'express';
+import express4 from 'express4';
 import request from 'supertest';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import manifest from '../package.json' with { type: 'json' };
 import { fsmGate, type Middleware, sessionStore, stateSync } from '../src/index.ts';
+import { withExchange } from '../src/middleware.ts';
+import { DEFAULT_LIMITS } from '../src/wire/exchange.ts';
 import { checkoutGate } from './helpers/checkout.ts';
 import { callOf, INITIALIZE } from './helpers/raw.ts';
 
@@ -39,6 +42,28 @@ it('`engines` says from which Node on the middlewares can be made', () => {
   expect(sessionStore).not.toThrow();
   runsOn({ node: `${Number(oldest) - 1}.99.0` });
   expect(() => sessionStore()).toThrow('ERR_INTERLOCK_NODE');
+});
+
+describe.each([
+  ['Express 4', express4],
+  ['Express 5', express],
+])('a route of all() in %s', (_, create) => {
+  it('has each middleware once, although the route has it once for each method', async () => {
+    const seen: number[] = [];
+    const watching = withExchange(DEFAULT_LIMITS, () => true, {
+      watches({ stages }) {
+        seen.push(stages.length);
+        return true;
+      },
+    });
+    const app = create();
+    const others = [sessionStore(), fsmGate(checkoutGate())] as readonly Middleware[];
+    const chain = [watching, ...others] as readonly RequestHandler[];
+    app.all('/mcp', ...chain, (_req: Request, res: Response) => void res.end());
+    await request(app).options('/mcp').expect(200);
+    await request(app).options('/mcp').expect(200);
+    expect(seen).toEqual([3, 3]);
+  });
 });
 
 describe('a request, as Express hands it to the middlewares', () => {

@@ -220,7 +220,7 @@ function readStream(req: IncomingMessage, limit: number): MaybePromise<Buffer | 
         // A witness lets it pass unread.
         putBack(req, Buffer.concat(chunks));
         finish(tooLarge(limit));
-      } else if (req.complete && size > 0) {
+      } else if (hasAll(req) && size > 0) {
         // In this very tick: Node is about to emit `end`, and does not where there are bytes again.
         const bytes = Buffer.concat(chunks);
         putBack(req, bytes);
@@ -270,8 +270,18 @@ function takeAll(req: IncomingMessage): Buffer | undefined {
   return typeof taken === 'string' ? Buffer.from(taken, req.readableEncoding ?? 'utf8') : taken;
 }
 
+/**
+ * Whether no more bytes come. Hosts that fake a request may leave `complete` out, and then only the
+ * stream's own state says so before `end`.
+ */
+function hasAll(req: IncomingMessage & { _readableState?: { ended?: unknown } }): boolean {
+  return req.complete || req._readableState?.ended === true;
+}
+
 function putBack(req: IncomingMessage, bytes: Buffer): void {
   const { readableEncoding } = req;
+  // serverless-express declares a request read as soon as its app returns, and parsers go by that.
+  if (!req.readable && !req.destroyed) req.readable = true;
   if (readableEncoding === null) req.unshift(bytes);
   else req.unshift(bytes.toString(readableEncoding), readableEncoding);
 }

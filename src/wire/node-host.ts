@@ -120,8 +120,9 @@ export class NodeHost implements Host, Originals, ResponsePort {
   destroyed: boolean;
   readonly res: ServerResponse;
   /**
-   * A middleware in front is at work. Where we answered before the upstream gave its head, the two
-   * differ about `headersSent`: a compressing one would write the head once more.
+   * A middleware or host in front is at work: what it calls on the response is not the upstream's.
+   * Where we answered before the upstream gave its head, the two differ about `headersSent`: a
+   * compressing one would write the head once more.
    */
   isInFront = false;
   /** The status of the answer, once the upstream has given its head. */
@@ -395,6 +396,7 @@ const METHODS = {
     const host = this[PATCH];
     const bytes = toBytes(chunk, encoding);
     const done = callbackIn(undefined, encoding, callback);
+    if (host.isInFront) return host.before.write.call(this, bytes, done);
     if (host.sink.ended) return refuseWrite('ERR_STREAM_WRITE_AFTER_END', done);
     host.needHead();
     return host.sink.write(bytes, done);
@@ -422,14 +424,21 @@ const METHODS = {
     const host = this[PATCH];
     if (event === 'close' && host.sink.close()) return false;
     if (event === 'drain') host.sink.drained();
-    return host.emit(event, ...args);
+    const isHeard = host.emit(event, ...args);
+    // Node closes a finished response in the next tick. Hosts that fake one may never close it.
+    if (event === 'finish') process.nextTick(closeFinished, host.sink);
+    return isHeard;
   },
   destroy(this: Patched, error?: Error) {
     const host = this[PATCH];
-    host.sink.destroy();
+    if (!host.isInFront) host.sink.destroy();
     return host.before.destroy.call(this, error);
   },
 };
+
+function closeFinished(sink: ResponseSink): void {
+  sink.close();
+}
 
 /** The headers of `writeHead`: an object, a flat list of names and values, or a list of pairs. */
 type HeaderList =

@@ -5,6 +5,7 @@ import { redisStore } from '../../src/stores/redis.ts';
 import { step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
 import { expectSameAnswers, inMemory } from '../helpers/agreement.ts';
+import { itOf } from '../helpers/expected-failures.ts';
 import { type Connection, DRIVERS, driverNamed } from '../helpers/redis-drivers.ts';
 import { startRedisCluster } from '../services/redis-cluster.ts';
 
@@ -28,7 +29,7 @@ describeStateStore(
     };
     return { store: await reopen(), reopen, close };
   },
-  { describe: describe.concurrent, it },
+  { describe: describe.concurrent, it: itOf('redis') },
 );
 
 describe.each(DRIVERS)('redisStore() on a cluster through $name', (driver) => {

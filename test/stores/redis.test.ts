@@ -9,6 +9,7 @@ import { claimOf, commitOf, HOUR, oneTaken, repeated, step } from '../../src/tes
 import { freezeOf } from '../../src/testing/freezes.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
 import { expectSameAnswers, inMemory } from '../helpers/agreement.ts';
+import { itOf } from '../helpers/expected-failures.ts';
 import { everyOperation } from '../helpers/operations.ts';
 import { type Connection, DRIVERS, driverNamed } from '../helpers/redis-drivers.ts';
 import { commandsDuring } from '../helpers/redis-monitor.ts';
@@ -31,7 +32,7 @@ afterAll(async () => {
  * whose promises are those of the scripts, runs through one driver of each family, without and with
  * a chained trail. What each driver may break is asked through each of them, below.
  */
-const runner = { describe: describe.concurrent, it };
+const runner = { describe: describe.concurrent, it: itOf('redis') };
 
 describeStateStore(
   'redisStore()',

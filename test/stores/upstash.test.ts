@@ -7,6 +7,7 @@ import { upstashStore } from '../../src/stores/upstash.ts';
 import { claimOf, commitOf, HOUR, repeated, step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
 import { expectSameAnswers, inMemory } from '../helpers/agreement.ts';
+import { itOf } from '../helpers/expected-failures.ts';
 import { everyOperation } from '../helpers/operations.ts';
 import { withWrongClock } from '../helpers/wrong-clock.ts';
 import { startRedis } from '../services/redis.ts';
@@ -30,7 +31,7 @@ describeStateStore(
     const reopenWithClock = async (offMs: number) => withWrongClock(await reopen(), offMs);
     return { store: await reopen(), reopen, reopenWithClock, close: async () => {} };
   },
-  { describe: describe.concurrent, it },
+  { describe: describe.concurrent, it: itOf('redis') },
 );
 
 /** Each setting that changes what the client makes of a reply, alone and together. */
