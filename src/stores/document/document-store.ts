@@ -339,11 +339,13 @@ export class DocumentStore extends RulebookStore {
     const key = this.documents.keyOf(run);
     const before = found.kept;
     const old = isNew ? undefined : before?.run;
-    const { session, openedBy, workflows, expiresAt, sessionEnded, movesTo } = next;
+    const { session, openedBy, workflows, sessionEnded, movesTo } = next;
+    // JSON has no infinity.
+    const expiresAt = Math.min(next.expiresAt, Number.MAX_SAFE_INTEGER);
     const birth = old?.birth ?? newRevision();
     const write: RunWrite = {
       ...{ key, before, isNew, revision: how.revision ?? newRevision() },
-      next: { run, birth, session, openedBy, workflows, expiresAt, sessionEnded, movesTo },
+      next: { run, birth, session, openedBy, workflows, sessionEnded, movesTo, expiresAt },
       life:
         (expiresAt !== old?.expiresAt && swapIn === undefined) ||
         sessionEnded !== old?.sessionEnded ||

@@ -34,7 +34,7 @@ import type { StoredRun } from './run-text.ts';
 const SWEPT_AT_ONCE = 100;
 
 /** A list, and which of its entries are meant. */
-type Source = Pick<RunsFind, 'kind' | 'of' | 'label'>;
+type Source = Pick<RunsFind, 'kind' | 'of' | 'labels'>;
 
 /** A run that a list named, as it is now. */
 interface Listed {
@@ -64,26 +64,25 @@ export class IndexedDocumentStore extends DocumentStore {
   }
 
   held({ workflow, ...page }: HeldQuery): Promise<RunsPage> {
-    const source: Source = { kind: 'claimed', of: workflow, label: 'hold' };
+    const source: Source = { kind: 'claimed', of: workflow, labels: ['hold'] };
     return this.#page([source], 0, page, workflow, ({ claim }, now) => {
       return claim?.uncertain === 'hold' && claim.leaseEnd <= now;
     });
   }
 
   stuck({ workflow, states, forMs, ...page }: StuckQuery): Promise<RunsPage> {
-    const open: Source = { kind: 'open', of: workflow };
-    const sources = states?.map((state) => ({ ...open, label: encodeText(state) })) ?? [open];
-    return this.#page(sources, forMs, page, workflow, ({ snapshot, ended }, now) => {
+    const open: Source = { kind: 'open', of: workflow, labels: states?.map(encodeText) };
+    return this.#page([open], forMs, page, workflow, ({ snapshot, ended }, now) => {
       const { state, updatedAt } = snapshot;
       return !ended && updatedAt <= now - forMs && (states?.includes(state) ?? true);
     });
   }
 
   async *runs({ workflow: of, state, forMs = 0 }: RunsQuery): AsyncGenerator<string> {
-    const label = encodeText(state);
+    const labels = [encodeText(state)];
     const sources: Source[] = [
-      { kind: 'open', of, label },
-      { kind: 'ended', of, label },
+      { kind: 'open', of, labels },
+      { kind: 'ended', of, labels },
     ];
     let next: IndexPlace | undefined;
     do {
@@ -155,6 +154,8 @@ export class IndexedDocumentStore extends DocumentStore {
       const places = (await Promise.all(named)).flat().sort(byPlace);
       const given = places.slice(0, wanted);
       const found = await this.findAll(given.map(({ key }) => key));
+      const gone = given.filter((_, at) => found[at]?.kept === undefined);
+      await Promise.all(gone.map(({ key }) => this.#index.forget?.(key)));
       for (const [at, each] of found.entries()) {
         const run = knownOf(each);
         // An entry that is over would give the run a second time.

@@ -110,7 +110,7 @@ export interface RunsFind {
   readonly kind: IndexKind;
   readonly of: string;
   /** Absent: entries with any label. */
-  readonly label?: string | undefined;
+  readonly labels?: readonly string[] | undefined;
   readonly upTo: number;
   readonly after?: IndexPlace | undefined;
   readonly limit: number;
@@ -155,6 +155,8 @@ export interface RunsIndex {
   count?(
     query: Pick<RunsFind, 'kind' | 'of' | 'upTo'> & { readonly now: number },
   ): Promise<readonly RunsTally[]>;
+  /** A list has named a run that is not there; for a backend that may evict runs by itself. */
+  forget?(key: string): Promise<void>;
   /** Removes what is left of runs that expired before `now`, of one principal or of all. */
   purge(principal: string | undefined, now: number): Promise<number>;
 }

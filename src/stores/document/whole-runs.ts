@@ -10,7 +10,6 @@ import type {
   FoundRun,
   KeptRun,
   RunDocuments,
-  RunsFind,
   RunsIndex,
   RunWrite,
   TrailQuery,
@@ -340,7 +339,12 @@ export class WholeRuns implements RunDocuments {
       readAll: (keys) => Promise.all(keys.map((key) => this.read(key))),
       find: async (query) => {
         await this.#assertLayout();
-        return find(queryOf(query));
+        const { labels = [undefined], upTo, after, limit } = query;
+        const list = listOf(query);
+        const found = await Promise.all(
+          labels.map((label) => find({ list, label, upTo, after, limit })),
+        );
+        return found.flat();
       },
       ...(count && {
         count: async ({ now, ...query }) => {
@@ -378,12 +382,6 @@ export class WholeRuns implements RunDocuments {
     return false;
   }
 }
-
-function queryOf({ label, upTo, after, limit, ...list }: RunsFind): IndexQueryText {
-  return { list: listOf(list), label, upTo, after, limit };
-}
-
-type IndexQueryText = Parameters<NonNullable<Documents['find']>>[0];
 
 function revised(run: StoredRun, before: KeptDocument | undefined, revision: string): RunText {
   const revisions = [...(before?.run.revisions.slice(1 - REVISIONS_KEPT) ?? []), revision];

@@ -150,9 +150,9 @@ export class PostgresRuns implements RunDocuments {
     return runOfParts(this, key, row.life, flows);
   }
 
-  #find({ kind, of, label, upTo, after, limit }: RunsFind): Promise<IndexPlace[]> {
+  #find({ kind, of, labels, upTo, after, limit }: RunsFind): Promise<IndexPlace[]> {
     return this.#ask<IndexPlace[]>(`${this.#names.find}($1::pg_catalog.json)`, {
-      ...{ kind, of: encodeText(of), label, limit, upTo: bounded(upTo) },
+      ...{ kind, of: encodeText(of), labels, limit, upTo: bounded(upTo) },
       score: bounded(after?.score ?? -LAST_MS),
       key: after?.key ?? '',
     });

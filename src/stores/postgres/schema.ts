@@ -419,8 +419,8 @@ const find = ({ find, runs, workflows }: PostgresNames) => {
     // The index on states has their beginnings.
     const isMeant =
       label === 'w.state'
-        ? `(left(w.state, 250) = left(asked.label, 250) AND w.state = asked.label)`
-        : `${label} = asked.label`;
+        ? 'left(w.state, 250) = ANY (beginnings) AND w.state = ANY (asked.labels)'
+        : `${label} = ANY (asked.labels)`;
     const rows = (labelled: string) =>
       page(`
         SELECT w.run AS key, ${milliseconds(`w.${column}`)} AS score FROM ${workflows} w
@@ -429,18 +429,20 @@ const find = ({ find, runs, workflows }: PostgresNames) => {
            AND (w.${column}, w.run) > (${timeOf('asked.score')}, asked.key)
          ORDER BY w.${column}, w.run LIMIT asked."limit"`);
     return `
-  ELSIF asked.kind = '${kind}' AND asked.label IS NULL THEN${rows('')}
+  ELSIF asked.kind = '${kind}' AND asked.labels IS NULL THEN${rows('')}
   ELSIF asked.kind = '${kind}' THEN${rows(` AND ${isMeant}`)}`;
   });
   return `
 CREATE OR REPLACE FUNCTION ${find}(request json) RETURNS json
 LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
-  asked  record;
+  asked       record;
+  beginnings  text[];
 BEGIN
   SELECT * INTO asked FROM json_to_record(request) AS r(
-    kind text, of text, label text, "upTo" float8, score float8, key text, "limit" bigint
+    kind text, of text, labels text[], "upTo" float8, score float8, key text, "limit" bigint
   );
+  beginnings := ARRAY(SELECT left(label, 250) FROM unnest(asked.labels) label);
   IF asked.kind = 'owned' THEN${page(`
         SELECT r.run AS key, 0 AS score FROM ${runs} r
          WHERE r.principal IS NOT NULL AND ${hashed('r.principal')} = ${hashed('asked.of')}

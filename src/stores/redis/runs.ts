@@ -43,7 +43,7 @@ interface Reply {
 }
 
 /** Every run is in one bucket, together with that bucket's index, so that one script writes both. */
-const BUCKETS = 64;
+export const BUCKETS = 64;
 const READABLE = /^[\w.:-]{1,64}$/;
 
 /** In characters of base64url: 96 bits of a digest. */
@@ -58,6 +58,9 @@ export class RedisRuns implements RunDocuments {
     find: (query) => this.#find(query),
     count: (query) => this.#count(query),
     purge: (principal) => this.#purge(principal),
+    forget: async (key) => {
+      await this.#ask(scripts.FORGET, this.#keysOf('run', key), [key]);
+    },
   };
   readonly #evaluate: Evaluate;
   readonly #settings: RedisRunsSettings;
@@ -150,7 +153,7 @@ export class RedisRuns implements RunDocuments {
   }
 
   async now(): Promise<number> {
-    const { lines } = await this.#ask(scripts.READ, this.#keysOf('run', '').slice(0, 1), ['', '0']);
+    const { lines } = await this.#ask(scripts.READ, [], ['', '0']);
     return Number(lines[0]);
   }
 
@@ -192,8 +195,11 @@ export class RedisRuns implements RunDocuments {
     const found = new Map<string, FoundRun>();
     const args = trail ? [idOf(trail.workflow), String(trail.limit)] : ['', '0'];
     const readPart = async (part: readonly string[]): Promise<void> => {
-      const runs = part.map((key) => this.#keysOf('run', key)[0] as string);
-      const reply = await this.#ask(scripts.READ, runs, args);
+      const keys = part.flatMap((key) => {
+        const [run = '', , , numbers = ''] = this.#keysOf('run', key);
+        return [run, numbers];
+      });
+      const reply = await this.#ask(scripts.READ, keys, args);
       expectStatus('read', reply, 'runs');
       const now = Number(reply.lines[0]);
       let at = 1;
@@ -222,14 +228,14 @@ export class RedisRuns implements RunDocuments {
     return runOfParts(this, key, life, flows);
   }
 
-  async #find({ kind, of, label, upTo, after, limit }: RunsFind): Promise<IndexPlace[]> {
+  async #find({ kind, of, labels, upTo, after, limit }: RunsFind): Promise<IndexPlace[]> {
     const list = `${kind}:${idOf(of)}`;
-    const isAll = label === undefined && kind !== 'owned';
-    const start = `${list}:${isAll ? 'LABEL' : labelId(label ?? '')}:`;
+    const start = `${list}:${kind === 'owned' ? '' : 'LABEL'}:`;
     const from = after ? `(${start}${timeText(after.score)}:${after.key}` : `[${start}`;
     const to = `[${start}${timeText(upTo)};`;
     const policy = this.#checkPolicy();
-    const args = [from, to, String(limit), isAll ? list : ''];
+    const wanted = labels?.map(labelId) ?? ['*'];
+    const args = [from, to, String(limit), kind === 'owned' ? '' : list, ...wanted];
     const replies = await this.#inBuckets(scripts.FIND, args, 'found');
     await policy;
     const places = replies.flatMap(({ lines }) => lines.map(placeOf));
@@ -386,7 +392,7 @@ function allBuckets(): number[] {
 }
 
 /** FNV-1a, folded: it spreads even names that only count up. */
-function bucketOf(key: string): number {
+export function bucketOf(key: string): number {
   let hash = 0x811c9dc5;
   for (let i = 0; i < key.length; i += 1) hash = Math.imul(hash ^ key.charCodeAt(i), 0x01000193);
   return ((hash >>> 16) ^ (hash >>> 8) ^ hash) & (BUCKETS - 1);

@@ -141,7 +141,10 @@ end
 
 local function lost_index(index, numbers)
   local noted = call('HMGET', numbers, '#format', '#lost')
-  return noted[2] or (noted[1] and not call('ZSCORE', index, '!'))
+  if noted[1] then
+    return noted[2] or not call('ZSCORE', index, '!')
+  end
+  return call('EXISTS', index) == 1
 end
 
 local function labels_of(numbers, list)
@@ -191,15 +194,23 @@ local function look(lines, run, trail, limit)
 end
 `;
 
-/** Keys: runs. Arguments: the workflow and the number of entries that are asked for of each. */
+/**
+ * Keys: for each run its own and the numbers of its bucket. Arguments: of which workflow how many
+ * entries are asked for.
+ */
 export const READ = script(
   LOOK +
     lua`
 local trail, limit = arg(), tonumber(arg())
 local lines = {'runs', now()}
-for _, run in ipairs(KEYS) do
+for i = 1, #KEYS, 2 do
   local from = #lines + 1
-  look(lines, run, trail, limit)
+  look(lines, KEYS[i], trail, limit)
+  -- Another layout may keep its runs under other keys.
+  local other = other_layout(KEYS[i + 1])
+  if other then
+    return 'format\n' .. other
+  end
   table.insert(lines, from, #lines - from + 1)
 end
 return table.concat(lines, '\n')
@@ -346,11 +357,15 @@ end
 }
 
 /**
- * The first members between two. Where all labels are meant, of each of them: the members have
- * `LABEL` in its place then.
+ * The first members between two, of each label that is wanted (`*`: all of them), which the bounds
+ * have as `LABEL`.
  */
 export const FIND = indexScript(lua`
 local from, to, limit, list = arg(), arg(), arg(), arg()
+local wanted = {}
+for i = position + 1, #ARGV do
+  wanted[ARGV[i]] = true
+end
 local lines = {'found'}
 for i = 1, #KEYS, 3 do
   local index, numbers = KEYS[i], KEYS[i + 2]
@@ -359,9 +374,11 @@ for i = 1, #KEYS, 3 do
   end
   local labels = list == '' and {''} or labels_of(numbers, list)
   for _, label in ipairs(labels) do
-    local first, last = string.gsub(from, 'LABEL', label), string.gsub(to, 'LABEL', label)
-    for _, member in ipairs(call('ZRANGEBYLEX', index, first, last, 'LIMIT', 0, limit)) do
-      lines[#lines + 1] = member
+    if list == '' or wanted['*'] or wanted[label] then
+      local first, last = string.gsub(from, 'LABEL', label), string.gsub(to, 'LABEL', label)
+      for _, member in ipairs(call('ZRANGEBYLEX', index, first, last, 'LIMIT', 0, limit)) do
+        lines[#lines + 1] = member
+      end
     end
   end
 end
@@ -394,6 +411,14 @@ for i = 1, #KEYS, 3 do
   end
 end
 return table.concat(lines, '\n')
+`);
+
+/** Keys as of a swap. Takes a run out of the index that Redis has evicted. */
+export const FORGET = script(lua`
+if call('EXISTS', KEYS[1]) == 0 and not other_layout(KEYS[4]) then
+  forget(KEYS[2], KEYS[3], ARGV[1])
+end
+return 'ok'
 `);
 
 /** Drops runs that are gone: some of any, or a principal's. How many, and whether to ask again. */

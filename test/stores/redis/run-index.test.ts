@@ -3,13 +3,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis as Upstash } from '@upstash/redis';
 import { Cluster, Redis } from 'ioredis';
 import { afterAll, describe, expect, it } from 'vitest';
-import { BUCKETS, Keys } from '../../../src/stores/redis/format.ts';
-import { REDIS_FORMAT } from '../../../src/stores/redis/scripts.ts';
+import { LAYOUT } from '../../../src/stores/document/run-text.ts';
 import { redisStore } from '../../../src/stores/redis.ts';
 import type { RunsPage } from '../../../src/stores/store.ts';
 import { upstashStore } from '../../../src/stores/upstash.ts';
 import { claimOf, commitOf, HOUR, recordingOf, step } from '../../../src/testing/fixtures.ts';
 import { freezeOf } from '../../../src/testing/freezes.ts';
+import { RedisKeys } from '../../helpers/redis-keys.ts';
 import { startRedis } from '../../services/redis.ts';
 import { startRedisCluster } from '../../services/redis-cluster.ts';
 import { sharedRedis } from '../../services/shared.ts';
@@ -31,7 +31,7 @@ const checkout = { workflow: 'checkout', limit: 100 };
 
 function openStore() {
   const prefix = `test-${randomUUID()}`;
-  const keys = new Keys(prefix);
+  const keys = new RedisKeys(prefix);
   return { prefix, keys, store: redisStore({ client: redis, prefix }) };
 }
 
@@ -44,7 +44,7 @@ const SERVERS = {
   'a cluster': () => {
     const prefix = `test-${randomUUID()}`;
     const store = redisStore({ client: nodes, prefix });
-    return { prefix, keys: new Keys(prefix), store, client: nodes };
+    return { prefix, keys: new RedisKeys(prefix), store, client: nodes };
   },
   Upstash: () => {
     const opened = openStore();
@@ -116,7 +116,7 @@ describe.each(Object.entries(SERVERS))('the index on %s', (_name, open) => {
     const before = await contents();
     expect(before.held).toHaveLength(13);
     expect(before.owned).toContain('frozen');
-    for (const [index, numbers] of keys.indexes) await client.unlink(index, numbers);
+    for (const all of keys.indexes) await client.unlink(...all);
     expect(await store.rebuildIndex()).toBe(42);
     expect(await contents()).toEqual(before);
   });
@@ -124,13 +124,13 @@ describe.each(Object.entries(SERVERS))('the index on %s', (_name, open) => {
 
 describe('an index that lost keys', () => {
   it.each([
-    ['its members', 0],
-    ['its numbers', 1],
+    ['its order', 0],
+    ['its note', 2],
   ] as const)('of %s rejects until it is made anew, and steps go on', async (_what, which) => {
     const { store, keys } = openStore();
     const { run } = claimOf('run-1');
     await store.claim(claimOf(run, HELD));
-    await redis.del(keys.index(keys.of(run).bucket)[which]);
+    await redis.del(keys.index(keys.bucket(run))[which]);
     const operations = [
       () => store.held(checkout),
       () => store.count({ workflow: 'checkout', forMs: 0 }),
@@ -163,16 +163,18 @@ describe('a run that was evicted', () => {
     const { store, keys } = openStore();
     await store.claim(claimOf('gone', HELD));
     await store.claim(claimOf('there', HELD));
-    await redis.del(keys.of('gone').keys[0]);
+    await redis.del(keys.run('gone'));
     expect(keysOn(await store.held(checkout))).toEqual(['there']);
     expect(await store.count({ workflow: 'checkout', forMs: 0 })).toMatchObject({ held: 1 });
-    expect((await redis.zrange(keys.of('gone').keys[1], '0', '-1')).join()).not.toContain('gone');
+    expect(
+      (await redis.zrange(keys.index(keys.bucket('gone'))[0], '0', '-1')).join(),
+    ).not.toContain('gone');
   });
 
   it('leaves it when a run of its name is made, even for another principal', async () => {
     const { store, keys } = openStore();
     await store.claim(claimOf('run', { ...HELD, create: { principal: 'alice' } }));
-    await redis.del(keys.of('run').keys[0]);
+    await redis.del(keys.run('run'));
     await store.open('run', { principal: 'bob' }, HOUR);
     expect((await store.held(checkout)).runs).toEqual([]);
     expect((await store.list({ principal: 'alice', limit: 10 })).runs).toEqual([]);
@@ -184,57 +186,25 @@ describe('runs that expired', () => {
   it('leave the index as new runs come into their bucket, so that it stays small', async () => {
     const { store, keys } = openStore();
     const few = Array.from({ length: 50_000 }, (_, index) => `run-${index}`)
-      .filter((run) => keys.of(run).bucket === 0)
+      .filter((run) => keys.bucket(run) === 0)
       .slice(0, 300);
     // Without a time to live, each run is gone at once, and leaves two members behind.
     for (const run of few) await store.open(run, { principal: 'alice' }, 0);
     expect(await redis.zcard(keys.index(0)[0])).toBeLessThan(300);
   });
 
-  it('leave it with a list, even if they are many', async () => {
+  it('leave it with a count, even if they are many', async () => {
     const { store, keys } = openStore();
     await store.claim(claimOf('there', HELD));
-    const [index] = keys.index(3);
     await store.open('some', {}, HOUR);
-    const expired = Array.from({ length: 1_700 }, (_, i) => ['1', `e:expired-${i}`]).flat();
-    const there = Array.from({ length: BUCKETS * 20 }, (_, i) => `more-${i}`);
-    for (const run of there) if (keys.of(run).bucket === 3) await store.open(run, {}, HOUR);
-    const size = await redis.zcard(index);
-    await redis.zadd(index, ...expired);
-    expect(keysOn(await store.held(checkout))).toEqual(['there']);
-    expect(await redis.zcard(index)).toBe(size);
-  });
-});
-
-describe('more states than there are numbers', () => {
-  it('share the last one, and are listed and counted like the others', async () => {
-    const { store, keys } = openStore();
-    const names = Array.from({ length: 5_000 }, (_, index) => `run-${index}`);
-    const runs = names.filter((run) => keys.of(run).bucket === 5).slice(0, 6);
-    await step(store, runs[0] as string, { create: {} }, { snapshot: { state: 'first' } });
-    await redis.hset(keys.index(5)[1], { '#states': 2_046 });
-    for (const [i, run] of runs.slice(1).entries()) {
-      await step(store, run, { create: {} }, { snapshot: { state: `state-${i % 2}` } });
-      await step(store, run, { workflow: 'approval' }, { snapshot: { state: 'state-1' } });
-    }
-    const { states } = await store.count({ workflow: 'checkout', forMs: 0 });
-    expect(states.toSorted((a, b) => (a.state < b.state ? -1 : 1))).toEqual([
-      { state: 'first', runs: 1, stuck: 1 },
-      { state: 'state-0', runs: 3, stuck: 3 },
-      { state: 'state-1', runs: 2, stuck: 2 },
-    ]);
-    const stuck = await store.stuck({ ...checkout, states: ['state-1'], forMs: 0 });
-    expect(keysOn(stuck)).toEqual([runs[2], runs[4]].sort());
-    expect((await store.stuck({ ...checkout, forMs: 0 })).runs).toHaveLength(6);
-  });
-
-  it('are workflows that a store refuses by name', async () => {
-    const { store, keys } = openStore();
-    await step(store, 'run', { create: {} });
-    await redis.hset(keys.of('run').keys[2], { '#workflows': 682 });
-    const claim = claimOf('run', { workflow: 'one too many' });
-    await expect(store.claim(claim)).rejects.toThrow(/682 workflows.*another prefix/);
-    expect(await store.read('run', HOUR)).toMatchObject({ workflows: { checkout: {} } });
+    const [index, members] = keys.index(3);
+    const gone = Array.from({ length: 1_700 }, (_, i) => `expired-${i}`);
+    const entry = (run: string) => `gone:000000000000001:${run}`;
+    await redis.zadd(index, ...gone.flatMap((run) => ['0', entry(run)]));
+    await redis.hset(members, ...gone.flatMap((run) => [run, '', `${run} gone`, entry(run)]));
+    expect(await store.count({ workflow: 'checkout', forMs: 0 })).toMatchObject({ held: 1 });
+    expect(await redis.zrange(index, '0', '-1')).not.toContain(entry('expired-0'));
+    expect(await redis.hlen(members)).toBeLessThan(100);
   });
 });
 
@@ -262,6 +232,7 @@ describe('what is left of runs that are gone', () => {
     expect(ofBob + ofAll).toBeLessThanOrEqual(30);
     expect(await store.purge()).toBe(0);
     const after = await size();
+    // When it goes, whose it is, its state, and of its claim the lease and the beginning.
     expect(after).toBe(before - 5 * (ofBob + ofAll));
     expect((await store.list({ principal: 'alice', limit: 100 })).runs).toEqual(['held']);
     expect(keysOn(await store.held(checkout))).toEqual(['held']);
@@ -295,32 +266,31 @@ describe('another format', () => {
   };
   const refusedWith = (format: string) => ({
     code: 'ERR_INTERLOCK_STORE',
-    message: expect.stringMatching(
-      new RegExp(`format ${format}, .*knows format ${REDIS_FORMAT} alone`),
-    ),
+    message: expect.stringMatching(new RegExp(`format ${format}, .*knows format ${LAYOUT} alone`)),
   });
 
-  it.each(['0', '2', '4'])(
+  it.each(['0', '2', '5'])(
     '%s of a run is refused, and the run does not change',
     async (format) => {
       const { store, keys } = openStore();
       await store.claim(claimOf('run', HELD));
-      const all = keys.of('run').keys;
-      await redis.hset(all[0], { format });
+      const all = [keys.run('run'), ...keys.index(keys.bucket('run'))];
+      await redis.hset(keys.run('run'), { layout: format });
       const dump = () => Promise.all(all.map((key) => redis.dump(key)));
       const before = await dump();
       for (const [name, operation] of Object.entries(operationsOn(store)))
         await expect(operation(), name).rejects.toMatchObject(refusedWith(format));
       await expect(store.rebuildIndex(), 'rebuildIndex').rejects.toMatchObject(refusedWith(format));
       expect(await dump()).toEqual(before);
-      expect(await redis.pttl(all[0])).toBe(-1);
+      expect(await redis.pttl(keys.run('run'))).toBe(-1);
     },
   );
 
   it('of a run that has none of our fields is refused, and the run stays in the index', async () => {
     const { store, keys } = openStore();
     await store.claim(claimOf('run', HELD));
-    const [run, index] = keys.of('run').keys;
+    const run = keys.run('run');
+    const [index] = keys.index(keys.bucket('run'));
     await redis.del(run);
     await redis.hset(run, { format: '1' });
     const before = await redis.dump(index);
@@ -332,7 +302,7 @@ describe('another format', () => {
   it('in one bucket is that of all, so that no process makes runs of two formats', async () => {
     for (const open of Object.values(SERVERS)) {
       const { store, keys, client } = open();
-      const [, numbers] = keys.index(63);
+      const [, , numbers] = keys.index(63);
       await client.hset(numbers, { '#format': '1' });
       const runs = Array.from({ length: 10 }, (_, at) => `run ${at}`);
       for (const run of runs) {
@@ -341,19 +311,19 @@ describe('another format', () => {
         const recording = recordingOf(run, 0, 'seen', { create: {} });
         await expect(store.record(recording)).rejects.toMatchObject(refusedWith('1'));
       }
-      const made = [...keys.indexes.flat(), ...runs.map((run) => keys.of(run).keys[0])];
+      const made = [...keys.indexes.flat(), ...runs.map((run) => keys.run(run))];
       const kept = await Promise.all(made.map((key) => client.exists(key)));
       expect(made.filter((_, at) => kept[at] === 1)).toEqual([numbers]);
     }
   });
 
-  it.each(['0', '2', '4'])('%s of an index is refused, and nothing changes', async (format) => {
+  it.each(['0', '2', '5'])('%s of an index is refused, and nothing changes', async (format) => {
     for (const open of Object.values(SERVERS)) {
       const { store, keys, client } = open();
       await store.claim(claimOf('run', HELD));
       await step(store, 'another', { create: {} });
-      await client.hset(keys.of('run').keys[2], { '#format': format });
-      const all = [...keys.indexes.flat(), keys.of('run').keys[0], keys.of('another').keys[0]];
+      await client.hset(keys.index(keys.bucket('run'))[2], { '#format': format });
+      const all = [...keys.indexes.flat(), keys.run('run'), keys.run('another')];
       const dump = () => Promise.all(all.map((key) => client.dump(key)));
       const before = await dump();
       const operations = {
