@@ -15,12 +15,17 @@ import {
 export interface NodeRedisClient {
   evalSha(sha1: string, options: { keys: string[]; arguments: string[] }): Promise<unknown>;
   eval(script: string, options: { keys: string[]; arguments: string[] }): Promise<unknown>;
+  /** A client of one server has it. */
+  info?(section?: string): Promise<unknown>;
 }
 
 /** What the store uses of ioredis: a `Redis` or a `Cluster`. */
 export interface IoredisClient {
   evalsha(sha1: string, keyCount: number, ...keysAndArguments: string[]): Promise<unknown>;
   eval(script: string, keyCount: number, ...keysAndArguments: string[]): Promise<unknown>;
+  info?(section: string): Promise<unknown>;
+  /** A cluster has it. */
+  nodes?(role: 'master'): readonly Pick<IoredisClient, 'info'>[];
 }
 
 export interface RedisStoreOptions extends ScriptedStoreOptions {
@@ -49,11 +54,27 @@ const schema = lazyOptions(() => ({
 export function redisStore(options: RedisStoreOptions): ScriptedStateStore {
   return atCaller(redisStore, () => {
     const { client, ...rest } = parseOptions('redisStore() options', schema, options);
-    return scriptedStore(isNodeRedis(client) ? throughNodeRedis(client) : throughIoredis(client), {
-      ...rest,
-      joinsBuckets: false,
-    });
+    const evaluate = isNodeRedis(client) ? throughNodeRedis(client) : throughIoredis(client);
+    const evictedKeys = (): Promise<number | undefined> => evictedKeysOf(client);
+    return scriptedStore(evaluate, { ...rest, joinsBuckets: false, evictedKeys });
   });
+}
+
+/** Those of each server. `undefined` where one does not say. */
+async function evictedKeysOf(client: RedisStoreOptions['client']): Promise<number | undefined> {
+  const servers = 'nodes' in client ? (client.nodes?.('master') ?? []) : [client];
+  const counts = servers.map(async (server) => {
+    try {
+      const said = await server.info?.('stats');
+      return Number(/^evicted_keys:(\d+)/m.exec(String(said))?.[1]);
+    } catch (error) {
+      // This user may not ask, or a proxy does not know the command.
+      if (/^(NOPERM|ERR unknown command)/.test(String((error as Error).message))) return Number.NaN;
+      throw error;
+    }
+  });
+  const sum = (await Promise.all(counts)).reduce((all, each) => all + each, 0);
+  return servers.length === 0 || Number.isNaN(sum) ? undefined : sum;
 }
 
 function throughNodeRedis(client: NodeRedisClient): Evaluate {

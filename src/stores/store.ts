@@ -769,6 +769,12 @@ export interface AtomicStateStore {
   purge?(query?: PurgeQuery): Promise<number>;
 
   /**
+   * How many keys the server has evicted since it began, of any program. `undefined` where it does
+   * not say. A store whose backend evicts nothing leaves this out.
+   */
+  evictedKeys?(): Promise<number | undefined>;
+
+  /**
    * The switch of a workflow, as the last write anywhere left it; `undefined` where there was none.
    * It never expires, and belongs to no run. A store has both operations on switches or none.
    */

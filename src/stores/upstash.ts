@@ -37,7 +37,8 @@ export function upstashStore(options: UpstashStoreOptions): ScriptedStateStore {
     return scriptedStore(
       ({ source, sha1 }, bySource, keys, args) =>
         bySource ? redis.eval(source, keys, args) : redis.evalsha(sha1, keys, args),
-      { ...rest, joinsBuckets: true },
+      // Its REST interface does not say.
+      { ...rest, joinsBuckets: true, evictedKeys: async () => undefined },
     );
   });
 }

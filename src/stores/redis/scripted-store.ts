@@ -80,6 +80,7 @@ export const scriptedStoreOptions = lazily(() => ({
 interface ScriptedStoreSettings extends RunIndexOptions {
   readonly trailLimit: number;
   readonly chainTrail: boolean;
+  readonly evictedKeys: Required<AtomicStateStore>['evictedKeys'];
 }
 
 export function scriptedStore(
@@ -120,6 +121,7 @@ export function scriptedStore(
   const index = new RunIndex(ask, keys, settings);
   return {
     contract: 1,
+    evictedKeys: settings.evictedKeys,
 
     async open(runKey, session, ttlMs, token = randomUUID()) {
       const args = [

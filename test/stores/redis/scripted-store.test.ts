@@ -346,6 +346,7 @@ describe('what is not an answer of the script', () => {
       trailLimit: 1000,
       chainTrail: false,
       joinsBuckets: false,
+      evictedKeys: async () => undefined,
     });
 
   it.each([
