@@ -745,10 +745,7 @@ export interface AtomicStateStore {
   /** The runs that have not ended and have not moved for `forMs`, oldest snapshot first. */
   stuck?(query: StuckQuery): Promise<RunsPage>;
 
-  /**
-   * How many runs of a workflow are in each state, held, and running. A store that would have to go
-   * through them leaves it out.
-   */
+  /** How many runs of a workflow are in each state, held and running, without a walk over them. */
   count?(query: CountQuery): Promise<RunsCount>;
 
   /** The keys of a principal's runs with any workflows, in no order. */
@@ -768,10 +765,7 @@ export interface AtomicStateStore {
    */
   purge?(query?: PurgeQuery): Promise<number>;
 
-  /**
-   * How many keys the server has evicted since it began, of any program. `undefined` where it does
-   * not say. A store whose backend evicts nothing leaves this out.
-   */
+  /** How many keys the server has evicted, of any program. `undefined`: it does not say. */
   evictedKeys?(): Promise<number | undefined>;
 
   /**

@@ -64,8 +64,11 @@ async function onSmallDisk() {
 /** Each commit writes so much, which fits in no page that is there already. */
 const begin = () => ({ data: randomBytes(30_000).toString('base64') });
 
+/** A database cluster is made for each test. */
+const LONG = { timeout: 120_000 };
+
 // Only root can make a disk.
-describe.runIf(process.getuid?.() === 0)('while the disk of PostgreSQL is full', () => {
+describe.runIf(process.getuid?.() === 0)('while the disk of PostgreSQL is full', LONG, () => {
   async function shop() {
     const disk = await onSmallDisk();
     const app = await scene({
