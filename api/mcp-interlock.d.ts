@@ -67,6 +67,7 @@ export interface AtomicStateStore {
     list?(query: ListQuery): Promise<KeysPage>;
     anonymize?(run: string): Promise<string | undefined>;
     purge?(query?: PurgeQuery): Promise<number>;
+    evictedKeys?(): Promise<number | undefined>;
     readSwitch?(workflow: string): Promise<SwitchRecord | undefined>;
     swapSwitch?(workflow: string, expected: string | undefined, next: SwitchRecord): Promise<boolean>;
 }
@@ -567,8 +568,9 @@ export interface HealthHandler {
 }
 
 export interface HealthReport {
-    readonly status: 'ok' | 'failing';
+    readonly status: 'ok' | 'degraded' | 'failing';
     readonly failing: readonly (FailOn | 'store' | 'ending' | 'index')[];
+    readonly degraded?: readonly 'evictions'[];
     readonly bus?: 'hears' | 'deaf';
     readonly workflows: readonly WorkflowHealth[];
 }
@@ -1586,7 +1588,8 @@ export type WhenEnded = 'keep' | 'restart';
 
 export interface WorkflowHealth extends Partial<RunsUnderWay> {
     readonly workflow: string;
-    readonly store: 'ok' | 'unavailable';
+    readonly store: 'ok' | 'failing';
+    readonly evictions?: 'rising' | 'hidden';
     readonly index: 'ok' | 'uncounted' | 'unavailable' | 'none';
     readonly frozen?: 'workflow' | 'tools';
     readonly stopped?: readonly Stopped[];

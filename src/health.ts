@@ -42,19 +42,21 @@ export interface WorkflowHealthOptions {
   failOn?: readonly FailOn[] | undefined;
   /** How long an answer is used again without asking the store, in milliseconds. Default 1,000. */
   maxAgeMs?: number | undefined;
-  /** Told why a store could not be asked. Default: that of the first of `runs`. */
+  /** Told why a store could not be asked, and that it evicts keys. Default: that of the first of `runs`. */
   onError?: ((error: unknown) => void) | undefined;
 }
 
 /** The answer to a probe. */
 export interface HealthReport {
-  /** `ok` comes with 200, `failing` with 503. */
-  readonly status: 'ok' | 'failing';
+  /** `ok` and `degraded` come with 200, `failing` with 503. */
+  readonly status: 'ok' | 'degraded' | 'failing';
   /**
-   * Why it is failing. `store`: a store grants no claims. `ending`: this process takes no new
+   * Why it is failing. `store`: a store takes no writes. `ending`: this process takes no new
    * steps, after `close()`. `index`: the runs cannot be counted for which `failOn` asks.
    */
   readonly failing: readonly (FailOn | 'store' | 'ending' | 'index')[];
+  /** What a person should look at, though steps go on. Absent: nothing. */
+  readonly degraded?: readonly 'evictions'[];
   /**
    * Whether this process hears what it sends itself over its bus, and so the others. Absent where
    * it has no bus.
@@ -68,8 +70,13 @@ export interface HealthReport {
 export interface WorkflowHealth extends Partial<RunsUnderWay> {
   /** The gate's id. */
   readonly workflow: string;
-  /** Whether the store grants claims, and so steps can run. */
-  readonly store: 'ok' | 'unavailable';
+  /** Whether the store takes writes, and so steps can run. */
+  readonly store: 'ok' | 'failing';
+  /**
+   * `rising`: the server has evicted keys within the last hour. They may be those of another
+   * program, or live runs. `hidden`: the server does not say. Absent: neither.
+   */
+  readonly evictions?: 'rising' | 'hidden';
   /**
    * Whether its runs can be counted. `none`: the store keeps no index of them. `uncounted`: it
    * lists them only, and `held` and `stuck` are how many it lists, up to 50.
@@ -130,9 +137,15 @@ const optionsSchema = lazyOptions(() => ({
 /** The most runs in a list. */
 const LISTED = 50;
 
+/** A prober may wait for a second. What a store has not answered by then counts as failed. */
+const ANSWER_MS = 800;
+
+/** For how long evicted keys are an alarm, in milliseconds. */
+const EVICTION_MS = 60 * 60_000;
+
 /**
  * Says whether the process and its runs are well: `app.get('/health', workflowHealth({ runs,
- * stuckAfterMs }))`. It answers 200, or 503 where a store grants no claims or the process ends,
+ * stuckAfterMs }))`. It answers 200, or 503 where a store takes no writes or the process ends,
  * with a {@link HealthReport} as JSON. A store that counts no runs takes no process out. The
  * handler never throws. Held runs that it meets are told as events, as by `runs.held()`.
  *
@@ -167,7 +180,7 @@ export function workflowHealth(options: WorkflowHealthOptions): HealthHandler {
     if (!isLook(req)) return NOT_ALLOWED;
     const workflows = await ((await isAuthorized(req)) ? lists : counts)();
     const report = reportOf(movers, workflows, rules.failOn);
-    return answerOf(report.status === 'ok' ? 200 : 503, report);
+    return answerOf(report.status === 'failing' ? 503 : 200, report);
   };
   const handler = (req: IncomingMessage, res: ServerResponse): void =>
     void answer(req)
@@ -194,38 +207,67 @@ function checkFailOn(mover: RunsMover, failOn: readonly FailOn[]): void {
   );
 }
 
-/** Asks whether the store works, and how the runs of one workflow are. */
+/** Asks whether the store takes writes, and how the runs of one workflow are. */
 async function lookAt(
   mover: RunsMover,
   forMs: number,
   withKeys: boolean,
   tell: (error: unknown) => void,
 ): Promise<WorkflowHealth> {
-  const proven = mover.store.prove().then(
-    () => 'ok' as const,
-    (error: unknown) => {
+  const inTime = <T>(asked: Promise<T>, late: T): Promise<T> =>
+    new Promise((resolve) => {
+      const stop = mover.clock.after(ANSWER_MS, () => resolve(late));
+      void asked.then(resolve).finally(stop);
+    });
+  const or = <T>(asked: Promise<T>, failed: T): Promise<T> =>
+    asked.catch((error: unknown) => {
       tell(error);
-      return 'unavailable' as const;
-    },
-  );
-  const set = mover.store.switchOf(mover.workflow.id);
-  const read = set?.read().catch((error: unknown) => {
-    tell(error);
-    return undefined;
-  });
-  const counting = countedIn(mover, forMs, withKeys, tell);
-  const [store, found, freeze] = await Promise.all([proven, counting, read]);
+      return failed;
+    });
+  const { store, workflow } = mover;
+  const proven = store.prove().then(() => 'ok' as const);
+  const switched = Promise.resolve(store.switchOf(workflow.id)?.read());
+  const [state, found, freeze, evicting] = await Promise.all([
+    inTime(or<WorkflowHealth['store']>(proven, 'failing'), 'failing'),
+    inTime(countedIn(mover, forMs, withKeys, tell), { index: 'unavailable' }),
+    inTime(or(switched, undefined), undefined),
+    inTime(or(evictionsIn(mover, tell), undefined), undefined),
+  ]);
   const stopped = freeze ? listStopped(freeze) : [];
-  const observations = observationsOf(mover.workflow).report;
+  const observations = observationsOf(workflow).report;
   const observed = observations && shortened(observations);
   return {
-    ...{ workflow: mover.workflow.id, store },
+    ...{ workflow: workflow.id, store: state },
+    ...(evicting && { evictions: evicting }),
     ...(stopped.length > 0 && { frozen: freeze?.all ? ('workflow' as const) : ('tools' as const) }),
     ...(stopped.length > 0 && withKeys && { stopped }),
     ...(observed && { observed }),
     ...(observations && withKeys && { observations }),
     ...found,
   };
+}
+
+/** What each store's server said of its evictions, and when they rose last. */
+const evicted = new WeakMap<RunsMover['store'], { keys: number; roseAt: number }>();
+
+async function evictionsIn(
+  { store, clock }: RunsMover,
+  tell: (error: unknown) => void,
+): Promise<WorkflowHealth['evictions']> {
+  if (store.evictedKeys === undefined) return undefined;
+  const keys = await store.evictedKeys();
+  if (keys === undefined) return 'hidden';
+  // What was evicted before this process looked may be long ago.
+  const known = evicted.get(store) ?? { keys, roseAt: Number.NEGATIVE_INFINITY };
+  evicted.set(store, known);
+  const more = keys - known.keys;
+  // A server that began again counts from zero.
+  known.keys = keys;
+  if (more > 0) {
+    known.roseAt = clock.now();
+    tell(new Error(`the server of the store has evicted ${more} keys: runs may be lost`));
+  }
+  return Math.abs(clock.now() - known.roseAt) < EVICTION_MS ? 'rising' : undefined;
 }
 
 function shortened({ since, runs, refused, calls }: Observed): WorkflowHealth['observed'] {
@@ -296,9 +338,12 @@ function reportOf(
     ],
   ];
   const failing = faults.filter(([, isFault]) => isFault).map(([name]) => name);
+  const isEvicting = workflows.some(({ evictions }) => evictions === 'rising');
+  const well = isEvicting ? 'degraded' : 'ok';
   return {
-    status: failing.length === 0 ? 'ok' : 'failing',
+    status: failing.length === 0 ? well : 'failing',
     failing,
+    ...(isEvicting && { degraded: ['evictions'] as const }),
     ...(heard.length > 0 && { bus: isDeaf ? 'deaf' : 'hears' }),
     workflows,
   };

@@ -148,7 +148,7 @@ describe('workflowHealth()', () => {
     expect(reportIn(answer)).toEqual({
       status: 'failing',
       failing: ['store'],
-      workflows: [{ ...COUNTED, store: 'unavailable' }],
+      workflows: [{ ...COUNTED, store: 'failing' }],
     });
     expect(errors).toContainEqual(expect.objectContaining({ name: 'StoreUnavailable' }));
     store.heal();
@@ -182,7 +182,7 @@ describe('workflowHealth()', () => {
     clock.advance(2_000);
     await ask();
     expect(store.times('claim')).toBe(1);
-    expect(store.times('release')).toBe(1);
+    expect(store.times('delete')).toBe(1);
   });
 
   it('tests the store at most each ten seconds, by a run that no list or count has', async () => {
@@ -348,7 +348,7 @@ describe('the health of runs in a store that keeps no index', () => {
     away.texts.failures.set(asked, new Error('ECONNREFUSED'));
     expect(await get(away.health)).toMatchObject({
       status: 503,
-      report: { workflows: [{ ...known, store: 'unavailable' }] },
+      report: { workflows: [{ ...known, store: 'failing' }] },
     });
     expect(away.errors).toHaveLength(1);
   });
@@ -372,7 +372,7 @@ it('asks several gates, each in its own store', async () => {
     failing: ['store'],
     workflows: [
       { store: 'ok', runs: 1 },
-      { store: 'unavailable', index: 'ok' },
+      { store: 'failing', index: 'ok' },
     ],
   });
 });

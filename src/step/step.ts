@@ -828,7 +828,7 @@ export class Step {
     const save = (made: StepMove): Promise<CommitResult> => {
       const request = this.#commitOf(made, options.settles);
       return this.#run.store
-        .commit(request)
+        .commit(request, this.snapshot)
         .catch((error) => this.#commitAgain(error, request, askedAt + times.leaseMs, isForwarded));
     };
     return save(move).then((result) =>
@@ -893,7 +893,7 @@ export class Step {
       this.#mayHaveSaved = true;
       tell(error);
     };
-    const save = (): Promise<CommitResult> => this.#run.store.commit(request);
+    const save = (): Promise<CommitResult> => this.#run.store.commit(request, this.snapshot);
     try {
       return await callAgain(failure, save, { clock, until, onError });
     } catch (error) {

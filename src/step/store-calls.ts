@@ -5,29 +5,27 @@
 import type { Clock } from '../clock.ts';
 import { InterlockError } from '../errors.ts';
 import type { Events } from '../events.ts';
-import { newToken } from '../names.ts';
 import type {
   AtomicStateStore,
   ClaimRequest,
   ClaimResult,
+  CommitRequest,
+  CommitResult,
+  FsmSnapshot,
   ReleaseOptions,
   RunKey,
   TransactionalStateStore,
 } from '../stores/store.ts';
+import { ClaimWithheld, StoreProof, StoreUnavailable } from './store-proof.ts';
 import { WorkflowSwitch } from './switch.ts';
+
+export { StoreUnavailable };
 
 /** The call did not run, or waits for an input: the next try gets the same idempotency key. */
 export const KEEPS_KEY = { settles: false } as const;
 
 /** How long to wait before each further try, in milliseconds. */
 const RETRY_MS = [50, 100, 200, 400, 800, 1600] as const;
-
-/**
- * A store failed, or did not answer in time. Its own error is the `cause`, and no client sees it.
- */
-export class StoreUnavailable extends Error {
-  override readonly name = 'StoreUnavailable';
-}
 
 type CommitIn = TransactionalStateStore<unknown>['commitIn'];
 
@@ -36,21 +34,19 @@ export interface GuardedStore extends AtomicStateStore {
   readonly commitIn?: CommitIn;
   /** The switch of a workflow; `undefined` where the store keeps none. */
   switchOf(workflow: string): WorkflowSwitch | undefined;
+  /** @param before the snapshot from which the next one was made: the store has taken it */
+  commit(request: CommitRequest, before?: FsmSnapshot): Promise<CommitResult>;
   /**
-   * Resolves if the store grants claims. One that was granted in the last ten seconds is proof
-   * enough. Else this process asks for one in a run of its own, once for all callers, and keeps the
-   * answer as long. Rejects where the store refuses it or fails.
+   * Resolves if the store takes writes, and rejects if not: by its newest answers, or else by a
+   * trial.
    */
   prove(): Promise<void>;
 }
 
-/** How long a granted claim proves that a store grants claims, in milliseconds. */
-const PROOF_MS = 10_000;
-
-/** The run in which processes test a store. No client can name it, and no gate counts it. */
-const PROBE = { run: 'mcp-interlock probe', workflow: 'mcp-interlock probe' } as const;
-const PROBE_LEASE_MS = PROOF_MS / 2;
-const PROBE_LIFE_MS = 60_000;
+/** The operations whose failure puts the store in doubt. Lists may fail for their index alone. */
+const TELLING: ReadonlySet<string> = new Set<keyof AtomicStateStore>([
+  ...(['open', 'read', 'claim', 'commit', 'renew', 'record', 'release'] as const),
+]);
 
 /** A call that takes longer than this, or than half of its deadline, is told of as slow. */
 const SLOW_MS = 1_000;
@@ -73,6 +69,7 @@ export function guardStore(
     operation: string,
     askedAt: number | undefined,
   ): void => {
+    if (TELLING.has(operation)) proof.doubt();
     if (askedAt !== undefined) {
       const durationMs = clock.now() - askedAt;
       events.publish({ type: 'store.failed', operation, durationMs, error });
@@ -83,12 +80,14 @@ export function guardStore(
     operation: string,
     call: () => Promise<T>,
     onAnswer?: (value: T, isLate: boolean) => void,
+    onFailure?: () => void,
   ): Promise<T> =>
     new Promise((resolve, reject) => {
       let late = false;
       const askedAt = events.isOn ? clock.now() : undefined;
       const stop = clock.after(deadlineMs, () => {
         late = true;
+        onFailure?.();
         const error = new StoreUnavailable(
           `the store did not answer ${operation} within ${deadlineMs} ms`,
         );
@@ -105,6 +104,7 @@ export function guardStore(
       const fail = (cause: unknown): void => {
         stop();
         if (late) return;
+        onFailure?.();
         // Ours tell a developer's mistake, and logs often have the text of an error alone.
         const why = cause instanceof InterlockError ? `: ${cause.message}` : '';
         const error = new StoreUnavailable(`the store failed to ${operation}${why}`, { cause });
@@ -122,18 +122,26 @@ export function guardStore(
           bounded('commit', () => store.commitIn(...args)),
       }
     : {};
-  /** When the store granted a claim last, and when this process tested it last. */
-  let grantedAt = Number.NEGATIVE_INFINITY;
-  let proof: { readonly askedAt: number; readonly answer: Promise<void> } | undefined;
-  // A clock may go back.
-  const isFresh = (at: number): boolean => Math.abs(clock.now() - at) < PROOF_MS;
   const { runs, append, held, stuck, count, list, purge, anonymize } = store;
-  const { readSwitch, swapSwitch } = store;
-  // Without a note of the claim: a probe that fails to release must not prove that all is well.
-  const own: Parameters<typeof claimProbe>[0] = {
-    claim: (request) => bounded('claim', () => store.claim(request)),
-    release: (...args) => bounded('release', () => store.release(...args)),
-  };
+  const { readSwitch, swapSwitch, evictedKeys } = store;
+  const proof = new StoreProof(
+    {
+      claim: (request) => bounded('claim', () => store.claim(request)),
+      delete: (run) => bounded('delete', () => store.delete(run)),
+    },
+    clock,
+  );
+  const askClaim = (request: ClaimRequest): Promise<ClaimResult> =>
+    bounded<ClaimResult>(
+      'claim',
+      () => store.claim(request),
+      // A store of the app's own may answer anything.
+      (result: ClaimResult | undefined, isLate) => {
+        if (result?.status !== 'claimed') return;
+        if (isLate) letGoLate(guarded, request, clock);
+        else proof.claimed();
+      },
+    );
   const switches = new Map<string, WorkflowSwitch>();
   const guarded: GuardedStore = {
     contract: store.contract,
@@ -149,6 +157,9 @@ export function guardStore(
     ...(stuck && { stuck: (query) => bounded('stuck', () => stuck.call(store, query)) }),
     ...(count && { count: (query) => bounded('count', () => count.call(store, query)) }),
     ...(list && { list: (query) => bounded('list', () => list.call(store, query)) }),
+    ...(evictedKeys && {
+      evictedKeys: () => bounded('evictedKeys', () => evictedKeys.call(store)),
+    }),
     ...(readSwitch && {
       readSwitch: (name) => bounded('readSwitch', () => readSwitch.call(store, name)),
     }),
@@ -158,16 +169,7 @@ export function guardStore(
     open: (...args) => bounded('open', () => store.open(...args)),
     read: (...args) => bounded('read', () => store.read(...args)),
     claim: (request) =>
-      bounded<ClaimResult>(
-        'claim',
-        () => store.claim(request),
-        // A store of the app's own may answer anything.
-        (result: ClaimResult | undefined, isLate) => {
-          if (result?.status !== 'claimed') return;
-          grantedAt = clock.now();
-          if (isLate) letGoLate(guarded, request, clock);
-        },
-      ),
+      proof.isAwaited ? proof.admit().then(() => askClaim(request)) : askClaim(request),
     switchOf: (workflow) => {
       const known = switches.get(workflow);
       const { readSwitch: read, swapSwitch: swap } = guarded;
@@ -176,13 +178,16 @@ export function guardStore(
       switches.set(workflow, made);
       return made;
     },
-    prove: () => {
-      if (isFresh(grantedAt)) return Promise.resolve();
-      if (proof === undefined || !isFresh(proof.askedAt))
-        proof = { askedAt: clock.now(), answer: claimProbe(own) };
-      return proof.answer;
-    },
-    commit: (request) => bounded('commit', () => store.commit(request)),
+    prove: () => proof.prove(),
+    commit: (request, before) =>
+      bounded<CommitResult>(
+        'commit',
+        () => store.commit(request),
+        (result: CommitResult | undefined) => {
+          if (result?.status === 'committed' && !result.repeated) proof.committed(request);
+        },
+        () => proof.uncommitted(request, before),
+      ),
     renew: (...args) => bounded('renew', () => store.renew(...args)),
     record: (...args) => bounded('record', () => store.record(...args)),
     freeze: (request) => bounded('freeze', () => store.freeze(request)),
@@ -192,23 +197,6 @@ export function guardStore(
     history: (...args) => bounded('history', () => store.history(...args)),
   };
   return guarded;
-}
-
-/** Claims and releases the run of processes' own. Another process's live claim proves as much. */
-async function claimProbe(store: Pick<GuardedStore, 'claim' | 'release'>): Promise<void> {
-  const token = newToken();
-  const { status } = await store.claim({
-    ...PROBE,
-    token,
-    step: { tool: '', digest: '', uncertain: 'retry' },
-    states: undefined,
-    initial: { state: '', updatedAt: 0 },
-    create: {},
-    leaseMs: PROBE_LEASE_MS,
-    ttlMs: PROBE_LIFE_MS,
-  });
-  if (status === 'claimed') await store.release(PROBE, token);
-  else if (status !== 'busy') throw new StoreUnavailable(`the store answers a claim: ${status}`);
 }
 
 /**
@@ -336,6 +324,7 @@ const NO_CONNECTION: readonly unknown[] = ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGA
  * down may be that of a later try, after one that arrived.
  */
 function wasNeverSent(failure: unknown): boolean {
+  if (failure instanceof ClaimWithheld) return true;
   const cause = failure instanceof StoreUnavailable ? failure.cause : undefined;
   return cause instanceof Error && 'code' in cause && NO_CONNECTION.includes(cause.code);
 }

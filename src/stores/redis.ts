@@ -44,7 +44,10 @@ export function scriptedStore(
 ): ScriptedStateStore {
   const runs = new RedisRuns(evaluate, settings);
   const store = storeOf(runs, Date.now, chainTrail) as DocumentStore & Required<AtomicStateStore>;
-  return Object.assign(store, { rebuildIndex: () => runs.rebuild() });
+  return Object.assign(store, {
+    evictedKeys: () => runs.evictedKeys(),
+    rebuildIndex: () => runs.rebuild(),
+  });
 }
 
 /**

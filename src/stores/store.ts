@@ -745,10 +745,7 @@ export interface AtomicStateStore {
   /** The runs that have not ended and have not moved for `forMs`, oldest snapshot first. */
   stuck?(query: StuckQuery): Promise<RunsPage>;
 
-  /**
-   * How many runs of a workflow are in each state, held, and running. A store that would have to go
-   * through them leaves it out.
-   */
+  /** How many runs of a workflow are in each state, held and running, without a walk over them. */
   count?(query: CountQuery): Promise<RunsCount>;
 
   /** The keys of a principal's runs with any workflows, in no order. */
@@ -767,6 +764,9 @@ export interface AtomicStateStore {
    * forgets them by itself has nothing to do.
    */
   purge?(query?: PurgeQuery): Promise<number>;
+
+  /** How many keys the server has evicted, of any program. `undefined`: it does not say. */
+  evictedKeys?(): Promise<number | undefined>;
 
   /**
    * The switch of a workflow, as the last write anywhere left it; `undefined` where there was none.

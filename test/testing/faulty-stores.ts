@@ -32,7 +32,7 @@ export interface ProcessClock {
 }
 
 /** A store with all operations, the optional ones too. */
-export type WholeStore = Required<AtomicStateStore>;
+export type WholeStore = Required<Omit<AtomicStateStore, 'evictedKeys'>>;
 
 /** Stores that each break the contract in one way, by their faults. */
 export const FAULTS: Readonly<Record<string, Fault>> = {

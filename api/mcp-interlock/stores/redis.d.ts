@@ -3,6 +3,8 @@
 export interface IoredisClient {
     evalsha(sha1: string, keyCount: number, ...keysAndArguments: string[]): Promise<unknown>;
     eval(script: string, keyCount: number, ...keysAndArguments: string[]): Promise<unknown>;
+    info?(section: string): Promise<unknown>;
+    nodes?(role: 'master'): readonly Pick<IoredisClient, 'info'>[];
 }
 
 export interface NodeRedisClient {
@@ -14,6 +16,7 @@ export interface NodeRedisClient {
         keys: string[];
         arguments: string[];
     }): Promise<unknown>;
+    info?(section?: string): Promise<unknown>;
 }
 
 export interface RedisStoreOptions extends ScriptedStoreOptions {

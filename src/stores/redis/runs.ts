@@ -42,6 +42,14 @@ interface Reply {
   readonly lines: readonly string[];
 }
 
+/** One server, by a bucket that it has. A dash is what it does not say. */
+interface Server {
+  readonly bucket: number;
+  readonly memory: string;
+  readonly policy: string;
+  readonly evicted: string;
+}
+
 /** Every run is in one bucket, together with that bucket's index, so that one script writes both. */
 export const BUCKETS = 64;
 const READABLE = /^[\w.:-]{1,64}$/;
@@ -297,18 +305,22 @@ export class RedisRuns implements RunDocuments {
     return checked;
   }
 
-  /** Each server once: a bucket that it has, its limit of memory and its eviction policy. */
-  async #servers(): Promise<
-    readonly { readonly bucket: number; readonly memory: string; readonly policy: string }[]
-  > {
-    const servers = new Map<string, { bucket: number; memory: string; policy: string }>();
+  /** How many keys all servers have evicted; `undefined` where one does not say. */
+  async evictedKeys(): Promise<number | undefined> {
+    const servers = await this.#servers();
+    const sum = servers.reduce((all, { evicted }) => all + Number(evicted), 0);
+    return Number.isNaN(sum) ? undefined : sum;
+  }
+
+  async #servers(): Promise<readonly Server[]> {
+    const servers = new Map<string, Server>();
     const askServer = async (buckets: readonly number[]): Promise<void> => {
       const [bucket = 0] = buckets;
       const keys = buckets.flatMap((each) => this.#bucketKeys(each));
       const reply = await this.#ask(scripts.SERVER, keys, []);
       expectStatus('server', reply, 'server');
-      const [id = '-', memory = '-', policy = '-'] = reply.lines;
-      servers.set(id === '-' ? `bucket ${bucket}` : id, { bucket, memory, policy });
+      const [id = '-', memory = '-', policy = '-', evicted = '-'] = reply.lines;
+      servers.set(id === '-' ? `bucket ${bucket}` : id, { bucket, memory, policy, evicted });
     };
     await this.#together(allBuckets(), (bucket) => bucket, askServer);
     return [...servers.values()];

@@ -453,7 +453,7 @@ local function ask(section, what)
   return type(info) == 'string' and string.match(info, what) or '-'
 end
 return table.concat({'server', ask('server', 'run_id:(%S+)'), ask('memory', 'maxmemory:(%d+)'),
-  ask('memory', 'maxmemory_policy:(%S+)')}, '\n')
+  ask('memory', 'maxmemory_policy:(%S+)'), ask('stats', 'evicted_keys:(%d+)')}, '\n')
 `);
 
 /**
