@@ -200,12 +200,13 @@ interface Kept {
   readonly workflows: Map<string, WorkflowState>;
   /** Workflows whose last save failed. It may have arrived all the same: overwrite it. */
   readonly unsure: Set<string>;
+  released: RunState['released'];
   expiresAt: number;
   readonly sessionEnded: boolean | undefined;
 }
 
 /** A run during one operation: what the store saved, and what this process keeps. */
-interface AdaptedRun extends Omit<Kept, keyof Life>, RunState {
+interface AdaptedRun extends Omit<Kept, keyof Life | 'released'>, RunState {
   readonly key: string;
   readonly workflows: Map<string, WorkflowState>;
   /** `undefined` where this operation makes the run. */
@@ -277,9 +278,10 @@ class AdaptedStore extends RulebookStore {
     return this.#inTurn(key, async () => {
       const kept = this.#kept.get(key);
       if (!kept) return;
-      const { next, life } = releaseStep(kept, name, token, options, this.#now());
+      const { next, released, life } = releaseStep(kept, name, token, options, this.#now());
       // Read before: without its claim, a run whose session has ended would be unknown.
       const run = life && (await this.#load(key));
+      if (released) kept.released = released;
       if (next) (run ?? kept).workflows.set(name, next);
       if (run) await this.#keep(run, life);
     });
@@ -358,9 +360,9 @@ class AdaptedStore extends RulebookStore {
   async #keep(run: AdaptedRun, life?: Life): Promise<void> {
     const kept = life === undefined ? run : { ...run, ...life };
     if (!isSaved(run) || life !== undefined) await this.#save(kept);
-    const { workflows, unsure, expiresAt, sessionEnded } = kept;
+    const { workflows, unsure, released, expiresAt, sessionEnded } = kept;
     run.saved = kept.saved;
-    this.#kept.set(run.key, { workflows, unsure, expiresAt, sessionEnded });
+    this.#kept.set(run.key, { workflows, unsure, released, expiresAt, sessionEnded });
   }
 
   /**
@@ -434,6 +436,7 @@ function newRun(
     saved: undefined,
     workflows: new Map(),
     unsure: new Set(),
+    released: undefined,
     expiresAt,
   };
 }
@@ -447,6 +450,7 @@ function merge(key: string, { session, snapshots }: SavedRun, kept: Kept | undef
     saved: session,
     sessionEnded,
     unsure: new Set(kept?.unsure),
+    released: kept?.released,
   };
   for (const [name, saved] of snapshots) {
     const known = kept?.workflows.get(name);

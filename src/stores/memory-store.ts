@@ -39,6 +39,7 @@ export interface MemoryStoreSettings {
 
 interface KeptRun extends RunState {
   readonly workflows: Map<string, WorkflowState>;
+  released: RunState['released'];
   expiresAt: number;
   sessionEnded: boolean | undefined;
 }
@@ -62,11 +63,12 @@ export class MemoryStore extends RulebookStore {
   protected async change<Result>(key: string, operation: Operation<Result>): Promise<Result> {
     const known = this.#runs.get(key);
     const changed = operation(known, this.#now());
-    const { made, workflow, next, life } = changed;
+    const { made, workflow, next, released, life } = changed;
     if (changed.isRemoved) this.#runs.delete(key);
     const run = made ? this.#make(key, made) : known;
     if (run === undefined) return changed.result;
     if (next && workflow !== undefined) run.workflows.set(workflow, next);
+    if (released) run.released = released;
     if (life) {
       run.expiresAt = life.expiresAt;
       run.sessionEnded = life.sessionEnded;
@@ -82,7 +84,8 @@ export class MemoryStore extends RulebookStore {
     if (!changed) return undefined;
     this.#runs.delete(key);
     const workflows = new Map(changed.workflows);
-    this.#runs.set(unnamed, { ...run, ...changed, workflows, sessionEnded: true, expiresAt: now });
+    const life = { sessionEnded: true, expiresAt: now };
+    this.#runs.set(unnamed, { ...run, ...changed, released: undefined, workflows, ...life });
     return unnamed;
   }
 
@@ -217,7 +220,8 @@ export class MemoryStore extends RulebookStore {
   }
 
   #make(key: string, { session, openedBy, expiresAt }: RunState): KeptRun {
-    const run = { session, openedBy, workflows: new Map(), expiresAt, sessionEnded: undefined };
+    const life = { expiresAt, sessionEnded: undefined };
+    const run = { session, openedBy, workflows: new Map(), released: undefined, ...life };
     this.#runs.set(key, run);
     return run;
   }

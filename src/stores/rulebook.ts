@@ -175,8 +175,7 @@ export abstract class RulebookStore implements AtomicStateStore {
   release({ run, workflow }: RunKey, token: string, options: ReleaseOptions = {}): Promise<void> {
     const release: Operation<void> = (known, now) => {
       if (!known) return { result: undefined };
-      const { result, next, life } = releaseStep(known, workflow, token, options, now);
-      return { result, workflow, next, life };
+      return { workflow, ...releaseStep(known, workflow, token, options, now) };
     };
     return this.change(run, release, { step: { workflow, token } });
   }

@@ -61,12 +61,19 @@ interface SettledToken {
   readonly version?: number;
 }
 
+interface ReleasedToken {
+  readonly workflow: string;
+  readonly token: string;
+}
+
 /** A run with its workflows during one operation. */
 export interface RunState {
   readonly session: SessionRecord;
   /** The token that opened it; `undefined` where a claim made it. */
   readonly openedBy: string | undefined;
   readonly workflows: ReadonlyMap<string, WorkflowState>;
+  /** Tokens that were released in a workflow without any claim so far, oldest first. */
+  readonly released?: readonly ReleasedToken[] | undefined;
   /**
    * When its session ends without further use or, once the session has ended, until when the run
    * can be read. Milliseconds since the epoch, by the store's clock.
@@ -76,7 +83,7 @@ export interface RunState {
   readonly sessionEnded?: boolean | undefined;
 }
 
-type Workflows = Pick<RunState, 'workflows'>;
+type Workflows = Pick<RunState, 'workflows' | 'released'>;
 
 /** How long a run lives. */
 export type Life = Pick<RunState, 'expiresAt' | 'sessionEnded'>;
@@ -89,6 +96,8 @@ export interface Operated<Result> {
   readonly result: Result;
   /** The workflow afterwards. */
   readonly next?: WorkflowState | undefined;
+  /** As {@link RunState.released}, where that has changed. */
+  readonly released?: readonly ReleasedToken[] | undefined;
   /** How long the run lives from now on. */
   readonly life?: Life | undefined;
 }
@@ -100,8 +109,8 @@ const FRESH_ENOUGH = 0.9;
 const READABLE_MS = 24 * 3_600_000;
 
 const TRAIL_KEPT = 50;
-/** The contract's 16, with room for tokens that were released without ever claiming. */
-const TOKENS_KEPT = 32;
+/** How many settled tokens each workflow of a run remembers. */
+export const TOKENS_KEPT = 32;
 const KEYS_KEPT = 16;
 
 /** The answer to opening a run that is there already. */
@@ -298,12 +307,11 @@ export function freezeStep(
   { isChained = false, enough }: { isChained?: boolean; enough?: number | undefined } = {},
 ): Operated<FreezeResult> {
   const { token, freeze, create, entry } = request;
-  const known = run.workflows.get(request.workflow);
+  const workflow = knownOrNew(run, request, now, isChained);
   // Also after a thaw that was the last to need a run whose session is over.
-  const isRepeated = known !== undefined && findSettled(known, token) !== undefined;
+  const isRepeated = findSettled(workflow, token) !== undefined;
   const isOver = create === undefined && hasSessionEnded(run, now);
   if (isOver && !isRepeated && !isNeeded(run, now)) return { result: { status: 'unknown' } };
-  const workflow = knownOrNew(run, request, now, isChained);
   const { snapshot, ended } = workflow;
   const isChange = !isRepeated && (workflow.frozen === undefined) !== (freeze === undefined);
   const frozen = isChange
@@ -320,18 +328,20 @@ export function freezeStep(
 }
 
 function knownOrNew(
-  { workflows }: Workflows,
+  { workflows, released }: Workflows,
   request: RunKey & Pick<ClaimRequest, 'initial'>,
   now: number,
   isChained: boolean,
 ): WorkflowState {
   const known = workflows.get(request.workflow);
   if (known !== undefined) return known;
-  return workflowAt(
+  const made = workflowAt(
     { ...request.initial, updatedAt: now },
     undefined,
     newTrail(request, isChained),
   );
+  const own = released?.filter(({ workflow }) => workflow === request.workflow) ?? NONE;
+  return own.length === 0 ? made : { ...made, settled: own.map(({ token }) => ({ token })) };
 }
 
 /** The workflow with a later end of its lease; `false` where the claim is not the token's. */
@@ -351,7 +361,10 @@ export function renewStep(
   return { result: true, next, life: newLife(run, now, { next }) };
 }
 
-/** The workflow without the claim and with the token spent. */
+/**
+ * The workflow without the claim and with the token spent. So a claim with it that was refused, or
+ * that arrives only now, is never granted.
+ */
 export function releaseStep(
   run: LivingRun,
   name: string,
@@ -370,7 +383,14 @@ export function releaseStep(
     const next = entry === undefined ? left : withTrailEntry(left, entry, now);
     return { result: undefined, next, life: settledLife(run, now) };
   }
-  if (workflow === undefined || findSettled(workflow, token)) return { result: undefined };
+  if (workflow === undefined) {
+    const known = run.released ?? NONE;
+    if (known.some((each) => each.token === token && each.workflow === name))
+      return { result: undefined };
+    const released = appended(known, { workflow: name, token }, TOKENS_KEPT);
+    return { result: undefined, released };
+  }
+  if (findSettled(workflow, token)) return { result: undefined };
   return {
     result: undefined,
     next: { ...workflow, settled: spend(workflow.settled, { token }) },
@@ -399,7 +419,7 @@ export function anonymized(
   { workflows }: Workflows,
   run: string,
   now: number,
-): Pick<RunState, 'session' | 'openedBy' | 'workflows' | 'sessionEnded'> | undefined {
+): Omit<RunState, 'expiresAt'> | undefined {
   if (!isPinned({ workflows }) || liveUntil(workflows.values(), now) > now) return undefined;
   const unnamed = new Map<string, WorkflowState>();
   for (const [name, { claim, head, ...workflow }] of workflows) {
@@ -411,7 +431,8 @@ export function anonymized(
       head: newTrail({ run, workflow: name }, head.hash !== undefined),
     });
   }
-  return { session: {}, openedBy: undefined, workflows: unnamed, sessionEnded: true };
+  const unowned = { session: {}, openedBy: undefined, released: undefined };
+  return { ...unowned, workflows: unnamed, sessionEnded: true };
 }
 
 /** Whether a `hold` step has a claim in it: then nothing takes the run away. */
@@ -496,7 +517,8 @@ interface Use {
 
 /**
  * How long a run lives after a use; `undefined` where that stays as it is. The expiry never comes
- * before the end of a live lease and, while a key is unsettled, never earlier than it was.
+ * before the end of a live lease. Only a commit moves it to an earlier time, and none does while a
+ * key is unsettled: a clock that was set back and is right again would forget the run.
  */
 export function newLife(
   run: LivingRun,
@@ -507,18 +529,18 @@ export function newLife(
   const isOver = hasSessionEnded(run, now);
   if (isOver && !revives) return undefined;
   let least = now;
-  let hasKeys = false;
+  let isKept = replaces === undefined;
   const consider = (workflow: WorkflowState): void => {
     if (workflow === replaces) return;
     const { claim, unsettled } = workflow;
     least = Math.max(least, claim?.leaseEnd ?? now);
-    hasKeys ||= unsettled.length > 0 || claim?.uncertain === 'retry';
+    isKept ||= unsettled.length > 0 || claim?.uncertain === 'retry';
   };
   workflows.forEach(consider);
   if (next !== undefined) consider(next);
   let wanted = expiresAt;
   if (ttlMs !== undefined && !isFresh(expiresAt, now, Math.max(ttlMs, keyMs), enough))
-    wanted = Math.max(now + Math.max(ttlMs, keyMs), hasKeys ? expiresAt : 0);
+    wanted = Math.max(now + Math.max(ttlMs, keyMs), isKept ? expiresAt : 0);
   wanted = Math.max(wanted, least);
   return wanted === expiresAt && !isOver ? undefined : { expiresAt: wanted, sessionEnded: false };
 }

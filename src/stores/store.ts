@@ -236,7 +236,7 @@ export interface ClaimRequest extends RunKey {
   /**
    * The caller makes it, unguessable, for one claim only. A driver may retry: while the claim is
    * this token's, asking again gives the same answer and restarts the lease. A token that was
-   * committed or released gets `state`.
+   * committed or released gets `state`, also where it was released before its claim came.
    */
   readonly token: string;
   readonly step: StepDescription;
@@ -262,8 +262,9 @@ export interface ClaimRequest extends RunKey {
   /** How long the claim lives without being renewed, in milliseconds by the store's clock. */
   readonly leaseMs: number;
   /**
-   * How long the run lives from now on, in milliseconds, with any answer; longer where one of its
-   * claims lives longer. A store may leave the expiry as it is while nine tenths of this remain. A
+   * How long the run lives from now on at least, in milliseconds, with any answer. No claim, read
+   * or renewal makes its expiry earlier: only a commit does, `end`, and a held step that is settled.
+   * A store may leave the expiry as it is while nine tenths of this remain. A
    * claim of an ended workflow moves the expiry only to the end of its own lease.
    */
   readonly ttlMs: number;
@@ -326,7 +327,7 @@ export type ClaimResult =
 export interface CommitRequest extends RunKey {
   /**
    * The claim's token. A second commit with it changes nothing, and its answer is `repeated`. A
-   * store remembers at least the last 16 tokens that were committed or released in each workflow of
+   * store remembers at least the last 32 tokens that were committed or released in each workflow of
    * a run.
    */
   readonly token: string;

@@ -205,6 +205,25 @@ function tokenPromises(promises: Promises): void {
       assert.equal(await claimStatus(store, run), 'claimed');
     },
   );
+
+  promises(
+    'a token that was released takes no lease, also where no claim has begun its workflow',
+    async (stage) => {
+      const { store } = stage;
+      const run = await opened(stage);
+      const [refused, overtaken] = [claimOf(run), claimOf(run)];
+      assert.equal((await store.claim({ ...refused, states: ['paid'] })).status, 'state');
+      for (const { token } of [refused, overtaken, overtaken]) await store.release(refused, token);
+      assert.deepEqual(Object.keys((await store.read(run, HOUR))?.workflows ?? {}), []);
+      assert.equal((await store.claim(refused)).status, 'state');
+      assert.equal((await store.claim(overtaken)).status, 'state');
+      assert.deepEqual(await store.commit(commitOf(overtaken)), { status: 'lost' });
+      const elsewhere = { ...overtaken, workflow: 'approval' };
+      assert.equal((await store.claim(elsewhere)).status, 'claimed');
+      assert.equal(await claimStatus(store, run), 'claimed');
+      assert.equal((await store.claim(refused)).status, 'state');
+    },
+  );
 }
 
 function racePromises(promises: Promises): void {

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { TOKENS_KEPT } from '../stores/run-state.ts';
 import type { AtomicStateStore, CommitResult } from '../stores/store.ts';
 import {
   claimed,
@@ -171,16 +172,30 @@ function tokenPromises(promises: Promises): void {
     assert.equal((await store.history(request)).length, 1);
   });
 
-  promises('the last 16 tokens that committed are remembered', async (stage) => {
+  promises(`the last ${TOKENS_KEPT} tokens that committed are remembered`, async (stage) => {
     const { store } = stage;
     const run = await opened(stage);
-    const requests = Array.from({ length: 16 }, () => claimOf(run));
+    const requests = Array.from({ length: TOKENS_KEPT }, () => claimOf(run));
     for (const request of requests) {
       await claimed(store, request);
       await store.commit(commitOf(request));
     }
     for (const [index, request] of requests.entries()) {
       assert.deepEqual(await store.commit(commitOf(request)), repeated(index + 1));
+      assert.equal((await store.claim(request)).status, 'state');
+    }
+  });
+
+  promises(`the last ${TOKENS_KEPT} tokens that were released are remembered`, async (stage) => {
+    const { store } = stage;
+    const run = await opened(stage);
+    const requests = Array.from({ length: TOKENS_KEPT }, () => claimOf(run));
+    for (const request of requests) {
+      await claimed(store, request);
+      await store.release(request, request.token);
+    }
+    for (const request of requests) {
+      assert.deepEqual(await store.commit(commitOf(request)), { status: 'lost' });
       assert.equal((await store.claim(request)).status, 'state');
     }
   });

@@ -235,6 +235,32 @@ function expiryPromises(promises: Promises): void {
     assert.equal((await store.read(run, HOUR))?.session.principal, 'bob');
   });
 
+  promises('no read, claim or renewal moves the expiry to an earlier time', async (stage) => {
+    const { store, run } = stage;
+    const soon = { leaseMs: SHORT, ttlMs: SHORT, step: { uncertain: 'retry' } } as const;
+    const runs = ['read', 'claim', 'refused', 'renewed'].map((end) => `${run}-${end}`);
+    const [read, claim, refused, renewed] = runs;
+    assert.ok(read && claim && refused && renewed);
+    for (const key of runs) await step(store, key, { create: { principal: 'alice' } });
+    await store.read(read, SHORT);
+    for (const key of [claim, renewed]) {
+      const request = claimOf(key, soon);
+      await claimed(store, request);
+      if (key === renewed) await store.renew(request, request.token, SHORT);
+      await store.release(request, request.token);
+    }
+    assert.equal(await claimStatus(store, refused, { ...soon, states: [] }), 'state');
+    await stage.wait(2 * SHORT);
+    for (const key of runs) {
+      const found = await store.read(key, HOUR);
+      same(
+        [found?.sessionEnded, found?.workflows.checkout?.snapshot.state],
+        [undefined, 'has_items'],
+        key,
+      );
+    }
+  });
+
   promises(
     'reading, claiming and committing each push the expiry out, refused or not',
     async (stage) => {

@@ -57,6 +57,16 @@ describe.each(['memory', 'SQLite'] as const)('where the clock of a store jumps (
     expect((await app.runs.read(client.run))?.snapshot.version).toBe(0);
   });
 
+  it('back and then right again, a call that was refused meanwhile has not shortened the run', async () => {
+    const { app, storeClock, client } = await jumping(kind);
+    await client.calls('cart.view');
+    storeClock.advance(-25 * HOUR);
+    expect(await claimStatus(app.data, client.run, { ttlMs: 24 * HOUR, states: [] })).toBe('state');
+    expect((await client.raw.tools()).length).toBeGreaterThan(0);
+    storeClock.advance(25 * HOUR);
+    await app.run(client.run).isIn('has_items');
+  });
+
   it('back, a live step commits, and a dead one blocks its run for longer', async () => {
     const { app, storeClock, client } = await jumping(kind);
     const held = await begins(app, 'cart.view', () => client.raw.call('cart.view'));

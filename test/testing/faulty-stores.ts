@@ -284,6 +284,46 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
       if (holder) await store.release(key, holder.token, options);
     },
   }),
+  'lets a read or a claim make the expiry earlier': (store) => {
+    const short = new Set<string>();
+    return {
+      read: async (run, ttlMs, ...rest) => {
+        const isShort = short.has(run);
+        if (ttlMs < 100) short.add(run);
+        return isShort && ttlMs === HOUR ? undefined : store.read(run, ttlMs, ...rest);
+      },
+    };
+  },
+  'forgets a token that was released before its workflow began': (store) => ({
+    release: async (key, ...rest) => {
+      const { workflows = {} } = (await store.read(key.run, HOUR)) ?? {};
+      if (Object.hasOwn(workflows, key.workflow)) await store.release(key, ...rest);
+    },
+  }),
+  'remembers the last 16 tokens that committed': (store) => {
+    const tokens: string[] = [];
+    return {
+      commit: (request) => {
+        tokens.push(request.token);
+        const isOld = tokens.indexOf(request.token) < tokens.length - 17;
+        return store.commit({ ...request, ...(isOld && { token: randomUUID() }) });
+      },
+    };
+  },
+  'remembers the last 16 tokens that were released': (store) => {
+    const tokens: string[] = [];
+    return {
+      release: (key, token, ...rest) => {
+        tokens.push(token);
+        return store.release(key, token, ...rest);
+      },
+      claim: (request) => {
+        const at = tokens.indexOf(request.token);
+        const isOld = at >= 0 && at < tokens.length - 16;
+        return store.claim({ ...request, ...(isOld && { token: randomUUID() }) });
+      },
+    };
+  },
   'forgets released tokens': (store) => ({
     release: async (key, token, options) => {
       const holder = (await store.read(key.run, HOUR))?.workflows[key.workflow]?.claim;

@@ -339,17 +339,21 @@ export class DocumentStore extends RulebookStore {
     const key = this.documents.keyOf(run);
     const before = found.kept;
     const old = isNew ? undefined : before?.run;
-    const { session, openedBy, workflows, sessionEnded, movesTo } = next;
+    const { session, openedBy, workflows, released, sessionEnded, movesTo } = next;
     // JSON has no infinity.
     const expiresAt = Math.min(next.expiresAt, Number.MAX_SAFE_INTEGER);
     const birth = old?.birth ?? newRevision();
     const write: RunWrite = {
       ...{ key, before, isNew, revision: how.revision ?? newRevision() },
-      next: { run, birth, session, openedBy, workflows, sessionEnded, movesTo, expiresAt },
+      next: {
+        ...{ run, birth, session, openedBy, workflows, released },
+        ...{ expiresAt, sessionEnded, movesTo },
+      },
       life:
         (expiresAt !== old?.expiresAt && swapIn === undefined) ||
         sessionEnded !== old?.sessionEnded ||
-        movesTo !== old?.movesTo,
+        movesTo !== old?.movesTo ||
+        released !== old?.released,
       flows: flow === undefined ? (old ? [] : [...workflows.keys()]) : [flow],
       judgesAll: guess.step === undefined,
       isClaim: guess.step !== undefined && guess.isLease === true,
@@ -426,12 +430,14 @@ function made<Result>(
   readonly isRemoved: boolean;
 } {
   const known = knownOf(found);
-  const { result, made: fresh, workflow, next, life, isRemoved } = operation(known, found.now);
+  const changed = operation(known, found.now);
+  const { result, made: fresh, workflow, next, released, life, isRemoved } = changed;
   if (isRemoved) return { result, isRemoved };
   let run: Next | undefined = fresh ?? known;
   const flow = next && workflow;
   if (run && next && flow !== undefined)
     run = { ...run, workflows: new Map(run.workflows).set(flow, next) };
+  if (run && released) run = { ...run, released };
   if (run && life) run = { ...run, ...life };
   const isSame = run === undefined || run === known;
   return isSame

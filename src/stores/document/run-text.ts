@@ -90,13 +90,13 @@ export function tokensOf(settled: SettledText): WorkflowState['settled'] {
 }
 
 export function textOfRun(stored: RunText): string {
-  const { run, birth, revisions, session, openedBy, expiresAt, sessionEnded } = stored;
-  const { olderUntil, movesTo } = stored;
+  const { run, birth, revisions, session, openedBy, released, expiresAt } = stored;
+  const { sessionEnded, olderUntil, movesTo } = stored;
   const workflows = [...stored.workflows].map(([name, workflow]) => {
     return [name, { ...workflow, settled: pairsOf(workflow.settled) }] as const;
   });
   const text: Written = {
-    ...{ layout: LAYOUT, run, birth, revisions, session, openedBy },
+    ...{ layout: LAYOUT, run, birth, revisions, session, openedBy, released },
     ...{ expiresAt, sessionEnded: sessionEnded || undefined, olderUntil, movesTo },
     workflows,
   };
@@ -164,8 +164,9 @@ export function removed<Run extends StoredRun>(run: Run): Run {
     };
     return [name, { ...workflow, ...bare, unsettled: [], settled: [], trail: [] }] as const;
   });
-  const gone = { session: {}, openedBy: undefined, expiresAt: 0, sessionEnded: true };
-  return { ...run, ...gone, movesTo: undefined, workflows: new Map(workflows) };
+  const gone = { session: {}, openedBy: undefined, released: undefined };
+  const life = { expiresAt: 0, sessionEnded: true };
+  return { ...run, ...gone, ...life, movesTo: undefined, workflows: new Map(workflows) };
 }
 
 /** From when on the backend may remove the run; `undefined` while it is pinned or frozen. */
