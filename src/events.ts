@@ -92,14 +92,21 @@ export type CallAnswer =
   | 'unanswered';
 
 /**
- * Reads what a call brought: its arguments, or what rules read of its result. On both events of a
- * call, for `recordCalls()`. Not enumerable, so that no logger writes it.
+ * What a call brought: its arguments, or what rules read of its result. On both events of a call,
+ * for `recordCalls()`. Not enumerable, so that no logger writes it.
  */
 export const SENT: unique symbol = Symbol('mcp-interlock.sent');
 
+/** Both are read later, so that a call does not wait for it. */
+export interface Sent {
+  readonly value: () => unknown;
+  /** The tool's JSON Schema of it; `undefined` where no list has shown one yet. */
+  readonly schema: () => unknown;
+}
+
 /** In both events about a whole `tools/call`. */
 interface OfWholeCall extends Partial<NamedRun> {
-  readonly [SENT]?: (() => unknown) | undefined;
+  readonly [SENT]?: Sent | undefined;
   /** Unique in this process, and the same in each event about the call. */
   readonly call: number;
   readonly tool: string;

@@ -57,6 +57,14 @@ export function asciiText(text: string): string {
   );
 }
 
+/**
+ * The beginning of a text that a client or an upstream has sent, to keep beyond its request. V8
+ * makes `slice()` a view, which keeps the whole text in memory: this is a copy.
+ */
+export function beginningOf(text: string, most: number): string {
+  return Buffer.from(text.slice(0, most), 'utf16le').toString('utf16le');
+}
+
 /** A key as a careless parser reads it: regardless of case, and cut at a NUL, as in C. */
 export function foldKey(key: string): string {
   const end = key.indexOf('\0');

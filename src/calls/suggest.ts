@@ -4,7 +4,14 @@
  * Precedence, at most once and conditions on data are templates of Declare. That support alone says
  * little, and that a rule which another one implies is dropped, is as in MINERful.
  */
-import { byTime, type CallLine, callIn, parseCallLine, type RecordedValues } from './calls.ts';
+import {
+  byTime,
+  type CallLine,
+  callIn,
+  HIDDEN_NAME,
+  parseCallLine,
+  type RecordedValues,
+} from './calls.ts';
 
 /** Options of {@link suggestRules}. */
 export interface SuggestOptions {
@@ -178,13 +185,17 @@ function confirmsAt(place: number): boolean {
   return (place * 0.618_033_988_749_895) % 1 < 0.3;
 }
 
-/** The values that rules can compare. */
+/** The values that rules can compare, and name. */
 function valuesOf(recorded: RecordedValues | undefined): Values {
   const values = new Map<string, readonly string[]>();
   for (const [pointer, hmac] of Object.entries(recorded?.hmacs ?? {})) {
     const members = typeof hmac === 'string' ? [hmac] : hmac;
     // Of an object its members are compared; of true and false nothing is learnt.
-    if (members.length > 0 && !members.some((each) => /^[obz]/.test(each)))
+    if (
+      members.length > 0 &&
+      !pointer.includes(HIDDEN_NAME) &&
+      !members.some((each) => /^[obz]/.test(each))
+    )
       values.set(pointer, members);
   }
   return values;

@@ -3,6 +3,7 @@
  * shield's count, the guards. Lets go of the claim where the call is refused.
  */
 import { isPrincipalRun } from '../names.ts';
+import { showValue } from '../options.ts';
 import type { Run } from '../session/run.ts';
 import { type CallUse, moveTo, type StepMove } from '../step/outcome.ts';
 import type { Step } from '../step/step.ts';
@@ -91,7 +92,7 @@ function warnOfReset(
   if (bound === undefined || isPrincipalRun(run.run)) return;
   const what = bound.limits.length > 0 ? 'a limit' : '"notAfter"';
   warnOnce(
-    `tool ${JSON.stringify(step.tool)} of workflow "${workflow.id}" has ${what}, and its run is ` +
+    `tool ${showValue(workflow.keyOf(step.tool))} of workflow "${workflow.id}" has ${what}, and its run is ` +
       'none of a principal: a client that begins anew has a new run, which knows of no earlier ' +
       'call. Give sessionStore({ key: principalKey() }) where clients sign in.',
   );

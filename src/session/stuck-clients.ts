@@ -2,7 +2,7 @@
  * Clients that sessions do not serve: those that open one for each call, and those that keep the id
  * of one that is over. Hides how each is noticed, and which line serves it.
  */
-import { type Clock, putNewest } from '../clock.ts';
+import { type Clock, putNewest, Told } from '../clock.ts';
 import { asciiText } from '../names.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { requestHeader } from '../wire/headers.ts';
@@ -48,7 +48,7 @@ export class LoneCalls {
   /** The last sessions of each caller, the least recently seen caller first. */
   readonly #sessions = new Map<string, readonly LiveSession[]>();
   /** Each cure is told once: clients choose their names, and could fill a log. */
-  readonly #told = new Set<string>();
+  readonly #told = new Told();
 
   private constructor(config: StuckClientsConfig) {
     this.#config = config;
@@ -92,8 +92,7 @@ export class LoneCalls {
       hasPrincipal,
       lone.some(({ hasId }) => hasId),
     );
-    if (this.#told.has(cure)) return;
-    this.#told.add(cure);
+    if (!this.#told.isNew(cure)) return;
     this.#config.onWarning(
       `the client ${asciiText(name)} opened ${TELLING} sessions with a single call in each, so ` +
         `each of its calls begins a new run. ${cure}; ` +
@@ -132,7 +131,7 @@ export class KeptIds {
   readonly #config: StuckClientsConfig;
   /** By the session's id, the one that ended first in front. */
   readonly #over = new Map<string, OverSession>();
-  readonly #told = new Set<string>();
+  readonly #told = new Told(MOST_TOLD);
 
   private constructor(config: StuckClientsConfig) {
     this.#config = config;
@@ -159,10 +158,9 @@ export class KeptIds {
     const { name } = over;
     const calls = over.calls + 1;
     this.#over.set(run, { name, calls, calledAt: now });
-    if (calls !== TELLING_KEPT || this.#told.size >= MOST_TOLD) return;
+    if (calls !== TELLING_KEPT) return;
     const quoted = asciiText((name ?? '').slice(0, 100));
-    if (this.#told.has(quoted)) return;
-    this.#told.add(quoted);
+    if (!this.#told.isNew(quoted)) return;
     const cure = 'sessionStore({ key: principalKey() })';
     this.#config.onWarning(
       `the client ${quoted} called ${TELLING_KEPT} times with the id of a session that is over. ` +
