@@ -57,12 +57,16 @@ export function asciiText(text: string): string {
   );
 }
 
+/** V8 copies a shorter part of a text anyway. */
+const SHORTEST_VIEW = 13;
+
 /**
- * The beginning of a text that a client or an upstream has sent, to keep beyond its request. V8
- * makes `slice()` a view, which keeps the whole text in memory: this is a copy.
+ * A copy of a text or of its beginning, to keep beyond the request that it came with. V8 makes most
+ * parts of a text views of it, as `slice()` or a match: to keep one keeps the whole body in memory.
  */
-export function beginningOf(text: string, most: number): string {
-  return Buffer.from(text.slice(0, most), 'utf16le').toString('utf16le');
+export function ownText(text: string, most = text.length): string {
+  const part = text.slice(0, most);
+  return part.length < SHORTEST_VIEW ? part : Buffer.from(part, 'utf16le').toString('utf16le');
 }
 
 /** A key as a careless parser reads it: regardless of case, and cut at a NUL, as in C. */

@@ -6,7 +6,7 @@ import { createHmac } from 'node:crypto';
 import * as z from 'zod/mini';
 import { digestOf } from '../digest.ts';
 import { type EventListener, type InterlockEvent, SENT, type Sent } from '../events.ts';
-import { beginningOf, isPrincipalRun, newToken } from '../names.ts';
+import { isPrincipalRun, newToken, ownText } from '../names.ts';
 import { ExactNumber } from '../numbers.ts';
 import { functionOption, isTable, lazyOptions, type ParsedBy, parseOptions } from '../options.ts';
 import type { Json } from '../stores/store.ts';
@@ -153,7 +153,7 @@ class Recorder {
   take(event: InterlockEvent): void {
     if (event.type === 'call.started') {
       const { at, call, run, client } = event;
-      const tool = beginningOf(event.tool, LONGEST_TOOL);
+      const tool = ownText(event.tool, LONGEST_TOOL);
       const isPrincipal = event.runKey !== undefined && isPrincipalRun(event.runKey);
       const line = {
         ...({ type: 'start', at, call, tool } as const),
@@ -164,7 +164,7 @@ class Recorder {
       this.#add({ line, tool, part: 'args', sent: event[SENT] });
     } else if (event.type === 'call.ended') {
       const { at, call, outcome, reason, code, left } = event;
-      const tool = beginningOf(event.tool, LONGEST_TOOL);
+      const tool = ownText(event.tool, LONGEST_TOOL);
       const line = {
         ...({ type: 'end', at, call, outcome } as const),
         ...(reason !== undefined && { reason }),

@@ -4,7 +4,7 @@
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { type Placed, Told, UseOrder } from '../clock.ts';
-import { beginningOf } from '../names.ts';
+import { ownText } from '../names.ts';
 import { wrongAnswer } from '../options.ts';
 import type { ClientInfo } from '../stores/store.ts';
 import type { Filter } from '../wire/filter.ts';
@@ -71,7 +71,7 @@ const MOST_NAME = 100;
 export function clientInfoIn(said: unknown): ClientInfo | undefined {
   if (!isObject(said)) return undefined;
   const { name, version } = said;
-  const text = (value: unknown) => (typeof value === 'string' ? beginningOf(value, MOST_NAME) : '');
+  const text = (value: unknown) => (typeof value === 'string' ? ownText(value, MOST_NAME) : '');
   return { name: text(name), version: text(version) };
 }
 

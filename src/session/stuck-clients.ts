@@ -3,7 +3,7 @@
  * of one that is over. Hides how each is noticed, and which line serves it.
  */
 import { type Clock, putNewest, Told } from '../clock.ts';
-import { asciiText } from '../names.ts';
+import { asciiText, ownText } from '../names.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { requestHeader } from '../wire/headers.ts';
 import { isObject } from '../wire/json-rpc.ts';
@@ -22,6 +22,8 @@ const APART_MS = 250;
 const MOST_OVER = 1_000;
 /** Longer ids are not remembered: a client that makes them up could fill the memory. */
 const MOST_ID = 256;
+/** So much of a user agent's name is remembered. */
+const MOST_NAME = 100;
 /** The operator is told of so many names. Clients choose them, and could fill a log. */
 const MOST_TOLD = 100;
 /** How many callers to remember at most. The least recently seen is forgotten. */
@@ -145,7 +147,8 @@ export class KeptIds {
   /** A session is over: calls that still name it are its client's. */
   ended(run: string, name: string | undefined): void {
     if (run.length > MOST_ID || this.#over.has(run)) return;
-    const over = { name, calls: 0, calledAt: Number.NEGATIVE_INFINITY };
+    const kept = name && ownText(name, MOST_NAME);
+    const over = { name: kept, calls: 0, calledAt: Number.NEGATIVE_INFINITY };
     putNewest(this.#over, run, over, MOST_OVER);
   }
 
@@ -159,7 +162,7 @@ export class KeptIds {
     const calls = over.calls + 1;
     this.#over.set(run, { name, calls, calledAt: now });
     if (calls !== TELLING_KEPT) return;
-    const quoted = asciiText((name ?? '').slice(0, 100));
+    const quoted = asciiText(name ?? '');
     if (!this.#told.isNew(quoted)) return;
     const cure = 'sessionStore({ key: principalKey() })';
     this.#config.onWarning(

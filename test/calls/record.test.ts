@@ -1,12 +1,21 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
-import { expect, it } from 'vitest';
+import type { RequestHandler } from 'express';
+import { expect, it, onTestFinished } from 'vitest';
 import * as z from 'zod';
 import { type CallLine, parseCallLine } from '../../src/calls/calls.ts';
-import { type RecordCallsOptions, recordCalls } from '../../src/index.ts';
+import {
+  fsmGate,
+  type Middleware,
+  type RecordCallsOptions,
+  recordCalls,
+  sessionStore,
+} from '../../src/index.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
 import { collect } from '../helpers/collect.ts';
-import type { RawSession } from '../helpers/raw.ts';
+import { RawSession } from '../helpers/raw.ts';
 import { scene } from '../helpers/scene.ts';
 import { toolServer } from '../helpers/tool-server.ts';
+import { startUpstream } from '../helpers/upstream.ts';
 
 const KEY = 'a key of sixteen bytes';
 
@@ -258,4 +267,43 @@ it('gives a serverless host what it has to wait for', async () => {
 
 it('refuses a key that could be guessed', () => {
   expect(() => recordCalls({ write: () => {}, key: 'short' })).toThrow(/at least 16/);
+});
+
+const gate = (enforce: boolean) => fsmGate(checkoutGate(), { enforce }) as RequestHandler;
+
+it.each<[string, boolean, boolean | undefined]>([
+  ['a gate', true, undefined],
+  ['an observing gate', false, undefined],
+  ['an observing gate, and passes all', false, false],
+])('records calls where sessionStore() under app.use() has %s', async (_, enforces, enforce) => {
+  for (const place of ['before', 'behind'] as const) {
+    const { recorder, lines } = recording();
+    const sessions = sessionStore({ onEvent: recorder, enforce });
+    onTestFinished(() => sessions.close());
+    const both = [sessions as RequestHandler, gate(enforces)];
+    const app = await startUpstream(
+      place === 'before'
+        ? { before: both }
+        : { before: both.slice(0, 1), middlewares: [both[1] as Middleware] },
+    );
+    onTestFinished(() => app.close());
+    const opened = await RawSession.begin(app.url);
+    await opened.call('cart.add_item');
+    const types = (await lines()).map(({ type }) => type);
+    expect(types, place).toEqual(['recording', 'start', 'end']);
+  }
+});
+
+it('says at once where no gate tells of calls', async () => {
+  const { recorder, lines } = recording();
+  const warnings: string[] = [];
+  const onWarning = (warning: string) => void warnings.push(warning);
+  const sessions = sessionStore({ onEvent: recorder, onWarning });
+  onTestFinished(() => sessions.close());
+  const app = await startUpstream({ before: [sessions as RequestHandler] });
+  onTestFinished(() => app.close());
+  const opened = await RawSession.begin(app.url);
+  for (let i = 0; i < 2; i++) await opened.call('cart.add_item');
+  expect(await lines()).toEqual([]);
+  expect(warnings).toEqual([expect.stringContaining('sessionStore({ onEvent }) hears of no call')]);
 });
