@@ -298,7 +298,7 @@ export class Observer {
     const { workflow, listed } = this.#config;
     const asked: AskedCall = askedCall(incoming, tool, run);
     const noted = workflow.rules.ledger === undefined ? NOTHING : notedOf(this.#config, asked);
-    const { args, exactArguments, id } = incoming;
+    const { args, roundedText, id } = incoming;
     const digest = digestOf(incoming.sentArguments ?? {});
     const requestId = isRequestId(id) ? id : undefined;
     const note = { tool, digest, actor: run.actor, requestId, workflowVersion: workflow.version };
@@ -306,7 +306,7 @@ export class Observer {
       asked,
       digest,
       note,
-      args: { args: isObject(args) ? args : {}, argsText: exactArguments?.text },
+      args: { args: isObject(args) ? args : {}, argsText: roundedText },
       noted: 'reason' in noted ? NOTHING : noted,
       isDeep: incoming.isDeep,
       isFaulty: () => 'reason' in noted || argumentFault(incoming, asked.args) !== undefined,

@@ -212,8 +212,8 @@ function saidOf({ kind: outcome, result, errors, isNotOk }: Outcome): Said {
  * @param argsText their JSON text, where JavaScript rounds a number in them
  */
 function askedOf(args: unknown, argsText: string | undefined): AskedArguments {
-  const exact = argsText === undefined ? undefined : exactJson(argsText);
-  return new AskedArguments(exact === undefined ? args : exact.value);
+  if (argsText === undefined) return new AskedArguments(args);
+  return AskedArguments.later(() => exactJson(argsText, args)?.value ?? args);
 }
 
 /** A watch on the numbers of an answer that JavaScript rounds; `undefined` where it rounds none. */
@@ -261,7 +261,7 @@ function readOf(
   if (typeof text !== 'string' || text.length > MOST_TEXT) return undefined;
   try {
     const parsed: unknown = JSON.parse(text);
-    return exactJson(text)?.value ?? parsed;
+    return exactJson(text, parsed)?.value ?? parsed;
   } catch {
     return undefined;
   }

@@ -267,7 +267,7 @@ export interface RoundedNumber {
  * JavaScript rounds, so it watches which of them are read.
  */
 export class AskedArguments {
-  readonly #args: unknown;
+  #given: { readonly args: unknown } | (() => unknown);
   #views: WeakMap<object, object> | undefined;
   readonly #spellings = new Map<object, Map<string, string>>();
   #ambiguous: string | undefined;
@@ -275,7 +275,19 @@ export class AskedArguments {
 
   /** @param args may have an {@link ExactNumber} in place of a number, at any depth */
   constructor(args: unknown) {
-    this.#args = args;
+    this.#given = { args };
+  }
+
+  /** The same, with arguments that are not made before something reads them. */
+  static later(make: () => unknown): AskedArguments {
+    const asked = new AskedArguments(undefined);
+    asked.#given = make;
+    return asked;
+  }
+
+  get #args(): unknown {
+    if (typeof this.#given === 'function') this.#given = { args: this.#given() };
+    return this.#given.args;
   }
 
   /** What the functions read: an object only where the arguments are one. */
