@@ -922,8 +922,9 @@ export type ReadRefusalReason = Extract<RefusalReason, 'state' | 'guard' | 'unav
 export interface RecordCallsOptions {
     write: (lines: string) => unknown;
     key: string | Uint8Array;
-    clear?: ((value: RecordedValue) => boolean) | undefined;
+    clear?: ((value: RecordedValue) => boolean | 'name') | undefined;
     maxQueued?: number | undefined;
+    maxQueuedBytes?: number | undefined;
     waitUntil?: ((writing: Promise<unknown>) => void) | undefined;
     onError?: ((error: unknown) => void) | undefined;
 }
@@ -1829,7 +1830,7 @@ interface OfUnknown extends OfStep {
 }
 
 interface OfWholeCall extends Partial<NamedRun> {
-    readonly [SENT]?: (() => unknown) | undefined;
+    readonly [SENT]?: SentValue | undefined;
     readonly call: number;
     readonly tool: string;
     readonly requestId: string | number;
@@ -1842,6 +1843,11 @@ interface RefusedPart {
     readonly withinMs?: number | undefined;
     readonly retryAfterMs?: number | undefined;
     readonly says: string;
+}
+
+interface SentValue {
+    readonly value: () => unknown;
+    readonly schema: () => unknown;
 }
 
 interface Started {

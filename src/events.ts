@@ -98,7 +98,7 @@ export type CallAnswer =
 export const SENT: unique symbol = Symbol('mcp-interlock.sent');
 
 /** Both are read later, so that a call does not wait for it. */
-export interface Sent {
+export interface SentValue {
   readonly value: () => unknown;
   /** The tool's JSON Schema of it; `undefined` where no list has shown one yet. */
   readonly schema: () => unknown;
@@ -106,7 +106,7 @@ export interface Sent {
 
 /** In both events about a whole `tools/call`. */
 interface OfWholeCall extends Partial<NamedRun> {
-  readonly [SENT]?: Sent | undefined;
+  readonly [SENT]?: SentValue | undefined;
   /** Unique in this process, and the same in each event about the call. */
   readonly call: number;
   readonly tool: string;

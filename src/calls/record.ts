@@ -5,7 +5,7 @@
 import { createHmac } from 'node:crypto';
 import * as z from 'zod/mini';
 import { digestOf } from '../digest.ts';
-import { type EventListener, type InterlockEvent, SENT, type Sent } from '../events.ts';
+import { type EventListener, type InterlockEvent, SENT, type SentValue } from '../events.ts';
 import { isPrincipalRun, newToken, ownText } from '../names.ts';
 import { ExactNumber } from '../numbers.ts';
 import { functionOption, isTable, lazyOptions, type ParsedBy, parseOptions } from '../options.ts';
@@ -121,7 +121,7 @@ interface Fresh {
   readonly line: LineBody;
   readonly tool: string;
   readonly part: 'args' | 'result';
-  readonly sent: Sent | undefined;
+  readonly sent: SentValue | undefined;
 }
 
 class Recorder {

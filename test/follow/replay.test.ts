@@ -1,12 +1,12 @@
 import { expect, it } from 'vitest';
 import { replayCalls } from '../../src/check/index.ts';
-import { SENT, type Sent } from '../../src/events.ts';
+import { SENT, type SentValue } from '../../src/events.ts';
 import { type InterlockEvent, recordCalls, StateMachineGate } from '../../src/index.ts';
 import { judge, type RulesHistory } from '../../tools/checker/rules.ts';
 import { type RulesCase, randomCases } from '../../tools/checker/rules-random.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 
-const sentOf = (value: unknown): Sent => ({ value: () => value, schema: () => undefined });
+const sentOf = (value: unknown): SentValue => ({ value: () => value, schema: () => undefined });
 
 /** A recording as an app makes it, of calls that the test makes up. */
 class Tape {

@@ -155,7 +155,9 @@ describe('a glob in bindTool()', () => {
     const app = await office(desk().bindTool('help_*', 'out', limited));
     const session = await app.session();
     for (let i = 0; i < 20; i++) await session.call(`help_${i}`);
-    expect(app.warnings).toEqual([expect.stringContaining('tool "help_*" of workflow "desk" has a')]);
+    expect(app.warnings).toEqual([
+      expect.stringContaining('tool "help_*" of workflow "desk" has a'),
+    ]);
   });
 
   it('lets a call of another tool wait that it may lead on', async () => {
