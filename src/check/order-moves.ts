@@ -204,7 +204,7 @@ export class OrderMoves {
     let position: Position = this.#workflow.start;
     for (const step of steps) {
       const { by, tool = '', outcome, event, times = 1 } = step;
-      if (by !== 'call') {
+      if (by !== 'call' || outcome === 'refused') {
         if (event !== undefined) position = this.#workflow.next(position, event).position;
         continue;
       }
@@ -266,18 +266,21 @@ export function isNever({ times, when }: CheckedLimit): boolean {
   return times === 0 && when === undefined;
 }
 
-/** Whether a way has more calls of a tool than its limits let through in any case. */
+/** Whether a way has a call of a tool that its limits refuse in any case. */
 export function isBeyond(
   limits: readonly CheckedLimit[],
   tool: string,
   steps: readonly ProofStep[],
 ): boolean {
-  return limits.some(({ times = FOR_EVER, outcome }) => {
-    const counted = steps.filter((step) => {
-      if (step.tool !== tool) return false;
-      return outcome === 'any' || (outcome === 'failed') === (step.outcome === 'failure');
-    });
-    return counted.reduce((all, step) => all + (step.times ?? 1), 0) > times;
+  return limits.some(({ times = FOR_EVER, outcome: asked }) => {
+    let counted = 0;
+    for (const { tool: called, outcome, times: made = 1 } of steps) {
+      if (called !== tool || outcome === 'refused') continue;
+      const isCounted = asked === 'any' || (asked === 'failed') === (outcome === 'failure');
+      if (counted + (isCounted ? made : 1) > times) return true;
+      if (isCounted) counted += made;
+    }
+    return false;
   });
 }
 
