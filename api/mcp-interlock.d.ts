@@ -112,6 +112,7 @@ export interface Binding<S extends string = string, E extends string = string, T
 export interface BindingOptions<E extends string = string, X = Json | undefined, S extends string = string, T extends string = string> {
     readonly success?: EventSource<E, SucceededCall<X, S, T>> | undefined;
     readonly failure?: EventSource<E, FailedCall<X, S, T>> | undefined;
+    readonly sends?: readonly E[] | undefined;
     readonly retries?: number | undefined;
     readonly errors?: ErrorRule | undefined;
     readonly ok?: Condition | ResultTest | undefined;

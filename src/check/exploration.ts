@@ -4,8 +4,8 @@
  */
 import {
   type AnyBinding,
-  type AnyEventSource,
   eventNamed,
+  eventsSent,
   isChosen,
   kindOfCalls,
 } from '../workflow/binding.ts';
@@ -317,8 +317,8 @@ export class Exploration {
     const turnsOn = turns.length === 0 ? {} : { turnsOn: turns };
     let isSure = false;
     for (const outcome of OUTCOMES) {
-      for (const { source, times, isGuarded } of this.#sendersOf(tool, outcome, state)) {
-        for (const event of this.#eventsOf(source, state)) {
+      for (const { events, times, isGuarded } of this.#sendersOf(tool, outcome, state)) {
+        for (const event of events) {
           isSure ||= !isGuarded;
           const [lead] = event === undefined ? [] : this.#leads(from, event, event === tool);
           const to = lead?.to.state ?? state;
@@ -352,8 +352,8 @@ export class Exploration {
   ): Generator<{ step: ProofStep; to: Position }> {
     const turns = this.#turnsOf(tool, from.state);
     if (turns === undefined) return;
-    for (const { source, times, isGuarded } of this.#sendersOf(tool, outcome, from.state)) {
-      for (const event of this.#eventsOf(source, from.state)) {
+    for (const { events, times, isGuarded } of this.#sendersOf(tool, outcome, from.state)) {
+      for (const event of events) {
         if (event === undefined || moves.counts?.(tool, outcome, event) === false) continue;
         for (const lead of this.#callLeads(from, { tool, outcome, event })) {
           const step: ProofStep = {
@@ -413,9 +413,14 @@ export class Exploration {
     for (const binding of bindings) {
       const source = binding[outcome];
       if (source === undefined || !workflow.allows(state, binding)) continue;
+      // A function may choose any of these events, or none.
+      const named = eventsSent(binding, outcome);
+      const events: readonly (string | undefined)[] = isChosen(source)
+        ? [...(named ?? this.#named(this.#takenIn(state))), undefined]
+        : (named ?? []);
       const tries = outcome === 'failure' ? (binding.retries ?? 0) + 1 : 1;
       found.push({
-        source,
+        events,
         times: tries === 1 ? {} : { times: tries },
         isGuarded:
           isGuarded ||
@@ -428,13 +433,6 @@ export class Exploration {
       if (binding.when === undefined) break;
     }
     return found;
-  }
-
-  /** A function may choose any event, or none. */
-  #eventsOf(source: AnyEventSource, state: string): readonly (string | undefined)[] {
-    const named = eventNamed(source);
-    if (named !== undefined) return [named];
-    return [...this.#named(this.#takenIn(state)), undefined];
   }
 
   /** Where a transition waits for no event, one that no state handles wakes it too. */
@@ -497,7 +495,8 @@ export class Exploration {
 
 /** What a call may send. */
 interface Sender {
-  readonly source: AnyEventSource;
+  /** `undefined`: none. */
+  readonly events: readonly (string | undefined)[];
   readonly times: Pick<ProofStep, 'times'>;
   readonly isGuarded: boolean;
 }

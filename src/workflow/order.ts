@@ -181,27 +181,28 @@ export class Order {
       return once || undoneBy.length > 0 || asked.has(name) || isFallback;
     });
     this.#marks = new Marks(all, plain);
+    const undoneBy = new Map<string, string[]>();
+    for (const each of all)
+      for (const undoer of each.undoneBy)
+        undoneBy.set(undoer, [...(undoneBy.get(undoer) ?? []), each.tool]);
     const effects = this.names.map((name): [string, Effect] => {
-      const marks = this.#marks.of(name);
-      const consuming = leavesOf(rules.get(name)?.after).filter(
-        ({ consumes }) => consumes !== 'never',
-      );
-      const effect = {
-        undoes: all.filter(({ undoneBy }) => undoneBy.includes(name)).map(({ tool }) => tool),
-        adds: marks.filter(({ leaf }) => leaf.outcome !== 'failed'),
-        uses: consuming.flatMap(({ tool }) =>
-          this.#marks.of(tool).filter(({ leaf }) => leaf.consumes !== 'never'),
-        ),
-      };
-      return [name, effect];
+      const using = leavesOf(rules.get(name)?.after).filter((each) => each.consumes !== 'never');
+      const ofCalls = using.filter(({ consumes }) => consumes === 'calls');
+      const namesOf = (leaves: readonly Leaf[]): string[] => [
+        ...new Set(leaves.map(({ tool }) => tool)),
+      ];
+      const undoes = undoneBy.get(name) ?? [];
+      return [name, { undoes, uses: namesOf(using), usesOfCalls: namesOf(ofCalls) }];
     });
     // What an unknown outcome may have undone depends on when it was done.
     const isDoneForGood = (leaf: Leaf): boolean =>
       isPlain(leaf) && (rules.get(leaf.tool)?.undoneBy.length ?? 0) === 0;
     const ledger = Ledger.of([...all, ...plain.map(plainDemand)], isDoneForGood);
     const counting = effects.filter(
-      ([name, { undoes, adds, uses }]) =>
-        undoes.length + adds.length + uses.length > 0 || ledger.keeps(name),
+      ([name, { undoes, uses }]) =>
+        undoes.length + uses.length > 0 ||
+        ledger.keeps(name) ||
+        this.#marks.of(name).some(({ leaf }) => leaf.outcome !== 'failed'),
     );
     const marks = this.names.flatMap((name) => this.#marks.of(name));
     this.model = new OrderModel(id, this.names, marks, new Map(counting), ledger);

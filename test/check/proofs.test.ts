@@ -197,6 +197,37 @@ describe('proofs of a flat machine', () => {
     await t.close();
   });
 
+  it('follow only the events that a binding lists, and another event holds the run', async () => {
+    const gate = (sends?: readonly ('QUOTE' | 'PAY')[], sent: 'QUOTE' | 'PAY' = 'QUOTE') =>
+      new StateMachineGate({
+        initial: 'idle',
+        states: { idle: { on: { QUOTE: 'quoted', PAY: 'paid' } }, quoted: {}, paid: {} },
+      })
+        .bindTool('get_quote', 'idle', { success: () => sent, ...(sends && { sends }) })
+        .bindTool('receipt', 'paid');
+    expect(never(gate(), 'receipt', { in: 'paid' })).toMatchObject({ holds: false });
+    expect(never(gate(['QUOTE']), 'receipt', { in: 'paid' })).toEqual(PROVEN);
+    const listed = gate(['QUOTE']).compile();
+    expect(listed.wayTo(['quoted'], listed.start)).toEqual({
+      path: ['get_quote'],
+      foreseen: true,
+    });
+    expect(listed.wayTo(['paid'], listed.start)).toEqual({ path: undefined, foreseen: true });
+    const t = testGate(gate(['QUOTE'], 'PAY'));
+    expect(await t.call('get_quote')).toMatchObject({ outcome: 'unknown', ran: true });
+    expect(await t.state()).toBe('idle');
+    expect(JSON.stringify(t.errors.map((each) => String((each as Error).cause)))).toMatch(
+      /returned .*PAY.*"sends\\*" does not list; expected .*QUOTE.*ERR_INTERLOCK_EVENT/,
+    );
+    await t.close();
+    const named = { success: 'QUOTE', sends: ['QUOTE'] } as const;
+    expect(() => gate().bindTool('again', 'idle', named)).toThrow(
+      /"sends" lists what a function may send.*ERR_INTERLOCK_CONFIG/s,
+    );
+    const unknown = { success: () => 'QUOTE' as const, sends: ['QUOT' as 'QUOTE'] };
+    expect(() => gate().bindTool('again', 'idle', unknown)).toThrow(/QUOT.*ERR_INTERLOCK_EVENT/s);
+  });
+
   it('prefer a way without guards', () => {
     const gate = new StateMachineGate({
       initial: 'a',

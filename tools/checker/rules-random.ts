@@ -267,11 +267,11 @@ function randomTable(random: Random, names: readonly string[]): { readonly [name
   return members;
 }
 
-const randomArgs = (random: Random) =>
+export const randomArgs = (random: Random) =>
   randomTable(random, ['id', 'kind', 'amount', 'tags', 'deep']);
 
 /** `undefined`: the server answered in words. */
-function randomResult(random: Random): Json | undefined {
+export function randomResult(random: Random): Json | undefined {
   if (random.chance(0.1)) return random.pick([undefined, undefined, [], 'done', null]);
   return randomTable(random, ['id', 'status', 'by', 'tags']);
 }
