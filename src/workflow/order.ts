@@ -175,10 +175,10 @@ export class Order {
     const all = [...rules.values()];
     this.#steps = new Map(all.flatMap(stepsMadeBy));
     this.names = Object.freeze([...new Set(all.flatMap(namesIn))]);
+    const fallbacks = new Set(all.map(({ failure }) => failure));
     const plain = this.names.filter((name) => {
       const { once = false, undoneBy = [] } = rules.get(name) ?? {};
-      const isFallback = all.some(({ failure }) => failure === name);
-      return once || undoneBy.length > 0 || asked.has(name) || isFallback;
+      return once || undoneBy.length > 0 || asked.has(name) || fallbacks.has(name);
     });
     this.#marks = new Marks(all, plain);
     const undoneBy = new Map<string, string[]>();
@@ -356,10 +356,19 @@ export class Order {
   /** @throws InterlockError where some tool could never be called */
   #assertPossible(what: string): void {
     const possible = new Set(this.names.filter((name) => this.#rules.get(name) === undefined));
-    for (let before = -1; before < possible.size; ) {
-      before = possible.size;
-      for (const { tool, after } of this.#rules.values())
-        if (isPossible(after, possible)) possible.add(tool);
+    // What needs a tool is asked again once that is possible.
+    const needing = new Map<string, Rule[]>();
+    for (const rule of this.#rules.values())
+      for (const { tool } of leavesOf(rule.after)) {
+        const known = needing.get(tool);
+        if (known === undefined) needing.set(tool, [rule]);
+        else known.push(rule);
+      }
+    const open = [...this.#rules.values()];
+    for (const { tool, after } of open) {
+      if (possible.has(tool) || !isPossible(after, possible)) continue;
+      possible.add(tool);
+      open.push(...(needing.get(tool) ?? []));
     }
     const stuck = this.names.find((name) => !possible.has(name));
     if (stuck === undefined) return;

@@ -289,13 +289,22 @@ export function stateFault(model: Model, state: BoundState): string | undefined 
   for (const atom of atomsOf(state)) {
     const [name, known, kind] =
       typeof atom === 'string' ? [atom, model.names, 'state'] : [atom.tag, model.tags, 'tag'];
-    if (known.includes(name) || atom === ANY_STATE) continue;
+    if (atom === ANY_STATE || isAmong(name, known)) continue;
     const fault = `${showValue(name)}, which is no ${kind} of workflow "${model.id}"`;
     return `${fault}, ${rightNames(name, known)}`;
   }
   const isAtom = typeof state === 'string' || 'tag' in state;
   if (isAtom || model.canBeIn([state], [ANY_STATE])) return undefined;
   return `${showState(state)}, which is true in no state of workflow "${model.id}"`;
+}
+
+/** The names of each machine, which are many where rules are. */
+const sets = new WeakMap<readonly string[], ReadonlySet<string>>();
+
+function isAmong(name: string, names: readonly string[]): boolean {
+  const set = sets.get(names) ?? new Set(names);
+  sets.set(names, set);
+  return set.has(name);
 }
 
 /** An expression in words for developers. */
