@@ -223,9 +223,18 @@ export type Resolution =
   | { readonly resolved: true; readonly state: string }
   | { readonly resolved: false; readonly reason: 'unknown-run' | 'not-held' | 'running' };
 
-/** What `send()` did. `unhandled`: the run's state does not know the event. */
+/**
+ * What `send()` did. `unhandled`: the run's state does not know the event. `lacks`: the values that
+ * rules ask of such a call and were not given, such as `arguments.order_id`. It counts for no rule
+ * that asks for one of them.
+ */
 export type Sent =
-  | { readonly sent: true; readonly changed: boolean; readonly state: string }
+  | {
+      readonly sent: true;
+      readonly changed: boolean;
+      readonly state: string;
+      readonly lacks?: readonly string[];
+    }
   | { readonly sent: false; readonly reason: NotMoved | 'unhandled' };
 
 /**

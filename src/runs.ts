@@ -259,12 +259,14 @@ export class Runs<E extends string = string, Q = StateExpression> {
         'send() was called inside a step of the same run: bind the event to its call instead',
       );
     const workflow = this.#workflow;
+    let lacks: readonly string[] = [];
     const moved = await moveFromOutside(
       this.#mover,
       run,
       { name: `send ${name}`, payload: [payload ?? null, args ?? null, result ?? null] },
       (from, isFirst, at) => {
         const call = workflow.rules.toldCall(name, run, at, { args, result });
+        lacks = workflow.rules.lacking(call);
         const { position, handled, actions } = workflow.next(from, name, payload, call);
         if (!handled) return undefined;
         const due = workflow.dueActions(isFirst);
@@ -275,7 +277,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
     if (moved === 'unchanged') return { sent: false, reason: 'unhandled' };
     if (typeof moved === 'string') return { sent: false, reason: moved };
     const { from, to } = moved.trail;
-    return { sent: true, changed: from !== to, state: to };
+    return { sent: true, changed: from !== to, state: to, ...(lacks.length > 0 && { lacks }) };
   }
 
   /**
