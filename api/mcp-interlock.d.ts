@@ -1239,6 +1239,7 @@ export type Sent = {
     readonly sent: true;
     readonly changed: boolean;
     readonly state: string;
+    readonly lacks?: readonly string[];
 } | {
     readonly sent: false;
     readonly reason: NotMoved | 'unhandled';
