@@ -15,7 +15,7 @@ import { type Random, seeded } from '../../tools/checker/random.ts';
 
 /** How many machines are played, from which seed on: 5,000 where this code changes. */
 const MACHINES = Number(process.env.DEADLINE_MACHINES ?? 150);
-const SEED = Number(process.env.DEADLINE_SEED ?? Math.floor(Math.random() * 1e9));
+const SEED = Number(process.env.DEADLINE_SEED ?? 1);
 
 const STATES = ['a', 'b', 'c', 'd'] as const;
 const EVENTS = ['GO', 'BACK', 'BROKE'] as const;
