@@ -288,6 +288,8 @@ export interface SuggestedRule {
     };
     readonly runs: number;
     readonly exceptions: number;
+    readonly confidence: number;
+    readonly isHabit: boolean;
     readonly examples: readonly string[];
 }
 
