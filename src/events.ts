@@ -299,7 +299,11 @@ type EventBody =
    * it leads, or the run went on without it. `isHeld`: a person must resolve it, unless it is saved
    * late. Else a person must compare the tool's effect with the run.
    */
-  | ({ readonly type: 'step.unrecorded' } & OfUnknown)
+  | ({
+      readonly type: 'step.unrecorded';
+      /** What the tool answered, where it did: apart from what the store made of it. */
+      readonly answered?: 'succeeded' | 'failed' | 'input_required' | undefined;
+    } & OfUnknown)
   /**
    * This process met a claim that another one left behind, which holds its run. Once for each claim
    * in each process. `sinceMs`: how long ago its lease ended, where the store says so. `kind`: why

@@ -17,7 +17,7 @@ import { withRecorded } from '../workflow/stored.ts';
 import type { GateConfig } from './config.ts';
 import { type AskedCall, refusedByGuards, ruled, unforeseen } from './consult.ts';
 import { decide, isStopped, type RefusedCall } from './decide.ts';
-import { Standing } from './standing.ts';
+import { noteRead, Standing } from './standing.ts';
 
 /** The trail's event where the loop shield moves a run to a state. */
 const LOOP = 'loop';
@@ -54,6 +54,7 @@ export function admit(config: GateConfig, claimed: Claimed): MaybePromise<Admitt
   try {
     if (step.understood === undefined) {
       config.onError(step.fault);
+      noteRead(config.workflow, run.run, step.grantedAt, step.fault);
       return letGo(step, { reason: 'unreadable' });
     }
     const standing = Standing.ofStep(config, run, step, step.understood.position);

@@ -7,8 +7,14 @@ import type { DescribeStateStoreOptions } from '../../src/testing/index.ts';
 
 type Broken = 'redis' | 'postgres';
 
+const SERVERS = ['redis', 'postgres'] as const;
+
 /** By the promise's title, as the contract registers it; `redis` is Upstash's store too. */
-const EXPECTED_FAILURES: Readonly<Record<string, readonly Broken[]>> = {};
+const EXPECTED_FAILURES: Readonly<Record<string, readonly Broken[]>> = {
+  'a run, a list and a refused claim show its unsettled steps as a granted claim does': SERVERS,
+  'a person settles an unsettled step by its key, once, with a move': SERVERS,
+  'the runs with unsettled steps are given, the oldest first, and no others': SERVERS,
+};
 
 /** Vitest's `it` for one of these stores. A promise that is kept, though listed, fails its test. */
 export function itOf(store: Broken): DescribeStateStoreOptions['it'] {

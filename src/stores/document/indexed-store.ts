@@ -5,6 +5,7 @@
 import {
   hasSessionEnded,
   type RunState,
+  unsettledIn,
   type WorkflowState,
   workflowRecord,
 } from '../run-state.ts';
@@ -64,6 +65,17 @@ export class IndexedDocumentStore extends DocumentStore {
     return this.#page([source], 0, page, workflow, ({ claim }, now) => {
       return claim?.uncertain === 'hold' && claim.leaseEnd <= now;
     });
+  }
+
+  unsettled({ workflow, ...page }: HeldQuery): Promise<RunsPage> {
+    const source = { list: LISTS.unsettled(workflow) };
+    return this.#page(
+      [source],
+      0,
+      page,
+      workflow,
+      (each, now) => unsettledIn(each, now).length > 0,
+    );
   }
 
   stuck({ workflow, states, forMs, ...page }: StuckQuery): Promise<RunsPage> {
@@ -184,9 +196,10 @@ export class IndexedDocumentStore extends DocumentStore {
   ): Promise<RunsCount> {
     await this.assertLayout();
     const now = await this.now();
-    const [open, claimed, [oldest]] = await Promise.all([
+    const [open, claimed, unknown, [oldest]] = await Promise.all([
       count({ list: LISTS.open(workflow), now, upTo: now - forMs }),
       count({ list: LISTS.claimed(workflow), now, upTo: now }),
+      count({ list: LISTS.unsettled(workflow), now, upTo: now }),
       this.#documents.find({
         list: LISTS.since(workflow),
         upTo: Number.MAX_SAFE_INTEGER,
@@ -198,7 +211,15 @@ export class IndexedDocumentStore extends DocumentStore {
     });
     const over = claimed.find(({ label }) => label === 'hold')?.upTo ?? 0;
     const running = claimed.reduce((sum, { entries, upTo }) => sum + entries - upTo, 0);
-    return { states, held: over, running, ...(oldest && { oldestClaim: oldest.score }), now };
+    const unsettled = unknown.reduce((sum, { upTo }) => sum + upTo, 0);
+    return {
+      states,
+      held: over,
+      unsettled,
+      running,
+      ...(oldest && { oldestClaim: oldest.score }),
+      now,
+    };
   }
 }
 

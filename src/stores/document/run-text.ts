@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import { InterlockError } from '../../errors.ts';
 import { newToken } from '../../names.ts';
-import { neverExpires, type RunState, type WorkflowState } from '../run-state.ts';
+import { neverExpires, type RunState, unsettledSince, type WorkflowState } from '../run-state.ts';
 import { encodeText } from '../sql-text.ts';
 import type { Json, SwitchRecord, TrailEntry } from '../store.ts';
 import { digestOfName, freezeDeeply } from '../trail.ts';
@@ -251,6 +251,8 @@ export const LISTS = {
   claimed: (workflow: string) => `claimed-${short(workflow)}`,
   /** The same; the score is when the claim was taken. */
   since: (workflow: string) => `since-${short(workflow)}`,
+  /** Runs with unsettled steps, or whose claim may become one; the score is when it does. */
+  unsettled: (workflow: string) => `unsettled-${short(workflow)}`,
   owned: (principal: string) => `of-${short(principal)}`,
   /** All documents; the score is when the backend may remove it, unless it is pinned or frozen. */
   removable: 'removable',
@@ -263,14 +265,18 @@ export function indexOfRun(run: RunState): readonly IndexEntry[] {
   ];
   const { principal } = run.session;
   if (principal !== undefined) entries.push({ list: LISTS.owned(principal), label: '', score: 0 });
-  for (const [name, { snapshot, claim, ended }] of run.workflows) {
+  for (const [name, workflow] of run.workflows) {
+    const { snapshot, claim, ended } = workflow;
+    const since = unsettledSince(workflow);
+    if (since !== undefined)
+      entries.push({ list: LISTS.unsettled(name), label: '', score: Math.floor(since) });
     const list = ended ? LISTS.ended(name) : LISTS.open(name);
     const score = Math.floor(snapshot.updatedAt);
     entries.push({ list, label: encodeText(snapshot.state), score });
     if (claim === undefined) continue;
-    const { uncertain: label, leaseEnd, since } = claim;
+    const { uncertain: label, leaseEnd } = claim;
     entries.push({ list: LISTS.claimed(name), label, score: Math.floor(leaseEnd) });
-    entries.push({ list: LISTS.since(name), label, score: Math.floor(since) });
+    entries.push({ list: LISTS.since(name), label, score: Math.floor(claim.since) });
   }
   return entries;
 }

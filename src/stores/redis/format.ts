@@ -227,7 +227,7 @@ export function parseSwitch(reply: Reply): SwitchRecord | undefined {
   return { value: JSON.parse(value) as Json, revision: JSON.parse(revision) as string };
 }
 
-function parseSeen({ lines }: Reply): Required<SeenSnapshot> {
+function parseSeen({ lines }: Reply): Required<Omit<SeenSnapshot, 'unsettled'>> {
   const [state = '', context = '', version, updatedAt, now] = lines;
   return { snapshot: snapshotOf(state, context, version, updatedAt), now: Number(now) };
 }

@@ -56,7 +56,7 @@ export interface ScriptedStoreOptions {
 }
 
 /** The store of `redisStore()` and of `upstashStore()`. */
-export type ScriptedStateStore = Required<AtomicStateStore> & {
+export type ScriptedStateStore = Required<Omit<AtomicStateStore, 'unsettled'>> & {
   /**
    * Makes the index anew, after its keys were evicted or deleted. Goes through all keys of the
    * server, and of each server of a cluster. Until the index is complete, steps go on, and `held`,
