@@ -112,6 +112,7 @@ export interface Binding<S extends string = string, E extends string = string, T
 export interface BindingOptions<E extends string = string, X = Json | undefined, S extends string = string, T extends string = string> {
     readonly success?: EventSource<E, SucceededCall<X, S, T>> | undefined;
     readonly failure?: EventSource<E, FailedCall<X, S, T>> | undefined;
+    readonly sends?: readonly E[] | undefined;
     readonly retries?: number | undefined;
     readonly errors?: ErrorRule | undefined;
     readonly ok?: Condition | ResultTest | undefined;
@@ -922,8 +923,9 @@ export type ReadRefusalReason = Extract<RefusalReason, 'state' | 'guard' | 'unav
 export interface RecordCallsOptions {
     write: (lines: string) => unknown;
     key: string | Uint8Array;
-    clear?: ((value: RecordedValue) => boolean) | undefined;
+    clear?: ((value: RecordedValue) => boolean | 'name') | undefined;
     maxQueued?: number | undefined;
+    maxQueuedBytes?: number | undefined;
     waitUntil?: ((writing: Promise<unknown>) => void) | undefined;
     onError?: ((error: unknown) => void) | undefined;
 }
@@ -1237,6 +1239,7 @@ export type Sent = {
     readonly sent: true;
     readonly changed: boolean;
     readonly state: string;
+    readonly lacks?: readonly string[];
 } | {
     readonly sent: false;
     readonly reason: NotMoved | 'unhandled';
@@ -1829,7 +1832,7 @@ interface OfUnknown extends OfStep {
 }
 
 interface OfWholeCall extends Partial<NamedRun> {
-    readonly [SENT]?: (() => unknown) | undefined;
+    readonly [SENT]?: SentValue | undefined;
     readonly call: number;
     readonly tool: string;
     readonly requestId: string | number;
@@ -1842,6 +1845,11 @@ interface RefusedPart {
     readonly withinMs?: number | undefined;
     readonly retryAfterMs?: number | undefined;
     readonly says: string;
+}
+
+interface SentValue {
+    readonly value: () => unknown;
+    readonly schema: () => unknown;
 }
 
 interface Started {

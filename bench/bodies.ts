@@ -11,6 +11,7 @@ import { digestOf } from '../src/digest.ts';
 import { StateMachineGate } from '../src/index.ts';
 import { parseBody } from '../src/wire/body.ts';
 import { readCalls } from '../src/wire/call.ts';
+import { exactJson } from '../src/wire/exact-json.ts';
 import { AskedArguments } from '../src/workflow/bound-tools.ts';
 import type { Rows } from './report.ts';
 
@@ -62,6 +63,11 @@ const SHAPES = {
   integers: () => `{"a":[${counted((i) => String(mixed(i)))}]}`,
   'short decimals': () => `{"a":[${counted((i) => String(mixed(i) / 1e5))}]}`,
   'long decimals': () => `{"a":[${counted((i) => String(Math.sin(i)))}]}`,
+  'numbers of 19 digits': () => `{"a":[${counted((i) => `1${String(i).padStart(18, '7')}`)}]}`,
+  'numbers of 17 digits': () => `{"a":[${counted((i) => Math.sin(i + 1).toPrecision(17))}]}`,
+  'numbers beyond 1e308': () => `{"a":[${repeated('1e400')}]}`,
+  'many keys, long numbers': () => `{${counted((i) => `"k${i}":1234567890123456789`)}}`,
+  'many short keys': () => `{${counted((i) => `"${i.toString(36)}":1`)},"n":1234567890123456789}`,
   'true,true,…': () => `{"a":[${repeated('true')}]}`,
 } satisfies Record<string, () => string>;
 
@@ -117,6 +123,8 @@ export function measureBody(shape: Shape): Rows {
     if ('status' in incoming) throw new Error(JSON.stringify(incoming.body));
   });
   const value: unknown = JSON.parse(args);
+  // Only where a rule, a digest or a condition reads a number that JavaScript rounds.
+  const exact = least(() => exactJson(args, value));
   const digest = least(() => digestOf(value));
   const rule = least(() => ledger?.note('pay', 'args', new AskedArguments(value).read, 'a run'));
   const hash = least(() => createHash('sha256').update(bytes).digest());
@@ -126,6 +134,9 @@ export function measureBody(shape: Shape): Rows {
     'read ms': short(read, 1),
     'read ratio': short(read / parse, 2),
     over: read > 2 * parse + ALLOWANCE ? 1 : 0,
+    'exact ms': short(exact, 1),
+    'exact ratio': short(exact / parse, 2),
+    exactOver: exact > 2 * parse + ALLOWANCE ? 1 : 0,
     'digest ms': short(digest, 1),
     'digest ratio': short(digest / parse, 2),
     'rule ms': short(rule, 1),

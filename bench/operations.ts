@@ -23,7 +23,7 @@ interface Filling {
 }
 
 interface Filled {
-  readonly store: Required<AtomicStateStore>;
+  readonly store: Required<Omit<AtomicStateStore, 'unsettled'>>;
   close(): Promise<void>;
 }
 
@@ -51,7 +51,7 @@ const filling = {
   held: Number(values.held),
 };
 
-async function measure(store: Required<AtomicStateStore>) {
+async function measure(store: Required<Omit<AtomicStateStore, 'unsettled'>>) {
   const stuck = { workflow: WORKFLOW, forMs: 0 };
   const asked: Readonly<Record<string, () => Promise<unknown>>> = {
     'held({ limit: 100 })': () => store.held({ workflow: WORKFLOW, limit: 100 }),
@@ -76,7 +76,7 @@ async function measure(store: Required<AtomicStateStore>) {
 }
 
 /** What is measured must be there. */
-async function checkCounts(store: Required<AtomicStateStore>): Promise<void> {
+async function checkCounts(store: Required<Omit<AtomicStateStore, 'unsettled'>>): Promise<void> {
   const { states, held } = await store.count({ workflow: WORKFLOW, forMs: 0 });
   const open = states.reduce((sum, { runs }) => sum + runs, 0);
   if (open !== filling.open || held !== filling.held)
@@ -241,7 +241,7 @@ async function filledPostgres(filling: Filling): Promise<Filled> {
   await pool.query(`DELETE FROM ${schema}.workflow_runs WHERE run !~ '^run-'`);
   await pool.query('VACUUM ANALYZE');
   return {
-    store: store as unknown as Required<AtomicStateStore>,
+    store: store as unknown as Required<Omit<AtomicStateStore, 'unsettled'>>,
     async close() {
       await pool.end();
       await server.stop();

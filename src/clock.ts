@@ -83,6 +83,26 @@ export function putNewest<K, V>(map: Map<K, V>, key: K, value: V, most: number):
   }
 }
 
+/**
+ * What was told already. It tells of so many things at most: clients choose the names in some of
+ * them, and could fill the log and the memory.
+ */
+export class Told {
+  readonly #told = new Set<string>();
+  readonly #most: number;
+
+  constructor(most = 1_000) {
+    this.#most = most;
+  }
+
+  /** Whether it is still to be told. From now on it counts as told. */
+  isNew(what: string): boolean {
+    if (this.#told.size >= this.#most || this.#told.has(what)) return false;
+    this.#told.add(what);
+    return true;
+  }
+}
+
 /** A thing in an order of use, with its neighbours there. Only the order writes them. */
 export interface Placed<P> {
   older?: P | undefined;

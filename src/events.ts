@@ -92,14 +92,21 @@ export type CallAnswer =
   | 'unanswered';
 
 /**
- * Reads what a call brought: its arguments, or what rules read of its result. On both events of a
- * call, for `recordCalls()`. Not enumerable, so that no logger writes it.
+ * What a call brought: its arguments, or what rules read of its result. On both events of a call,
+ * for `recordCalls()`. Not enumerable, so that no logger writes it.
  */
 export const SENT: unique symbol = Symbol('mcp-interlock.sent');
 
+/** Both are read later, so that a call does not wait for it. */
+export interface SentValue {
+  readonly value: () => unknown;
+  /** The tool's JSON Schema of it; `undefined` where no list has shown one yet. */
+  readonly schema: () => unknown;
+}
+
 /** In both events about a whole `tools/call`. */
 interface OfWholeCall extends Partial<NamedRun> {
-  readonly [SENT]?: (() => unknown) | undefined;
+  readonly [SENT]?: SentValue | undefined;
   /** Unique in this process, and the same in each event about the call. */
   readonly call: number;
   readonly tool: string;
@@ -292,7 +299,11 @@ type EventBody =
    * it leads, or the run went on without it. `isHeld`: a person must resolve it, unless it is saved
    * late. Else a person must compare the tool's effect with the run.
    */
-  | ({ readonly type: 'step.unrecorded' } & OfUnknown)
+  | ({
+      readonly type: 'step.unrecorded';
+      /** What the tool answered, where it did: apart from what the store made of it. */
+      readonly answered?: 'succeeded' | 'failed' | 'input_required' | undefined;
+    } & OfUnknown)
   /**
    * This process met a claim that another one left behind, which holds its run. Once for each claim
    * in each process. `sinceMs`: how long ago its lease ended, where the store says so. `kind`: why

@@ -26,7 +26,7 @@ import type { Workflow } from './workflow/workflow.ts';
  * windows of rules and limits; without it, the snapshot's.
  */
 export type ExplainedRun = Pick<RunView, 'snapshot'> &
-  Partial<Pick<RunView, 'run' | 'claim' | 'available' | 'frozen' | 'unmovedForMs'>>;
+  Partial<Pick<RunView, 'run' | 'claim' | 'unsettled' | 'available' | 'frozen' | 'unmovedForMs'>>;
 
 /** What a model sees of one bound tool. */
 export interface ExplainedTool {
@@ -136,9 +136,9 @@ function standingAt(
 ): Standing {
   const rules = { workflow, whenEnded, onError: () => {} };
   const viewpoint = { run: at?.run ?? '', actor: undefined };
-  const { claim, frozen } = at ?? {};
+  const { claim, unsettled, frozen } = at ?? {};
   const now = updatedAt + (at?.unmovedForMs ?? 0);
-  const parts = { updatedAt, version, claim, frozen, now };
+  const parts = { updatedAt, version, claim, unsettled, frozen, now };
   const stood = new Standing(rules, viewpoint, position, parts);
   const isMoved = stood.state !== position.state;
   const seen = (isMoved ? undefined : at?.available) ?? workflow.available(stood.state);

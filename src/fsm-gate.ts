@@ -4,7 +4,7 @@
  */
 import type { IncomingMessage } from 'node:http';
 import * as z from 'zod/mini';
-import { type Clock, systemClock } from './clock.ts';
+import { type Clock, systemClock, Told } from './clock.ts';
 import { atCaller, InterlockError } from './errors.ts';
 import { observeAll, observeCall, WatchedRequest, type WatchNotes } from './follow/watch.ts';
 import {
@@ -290,7 +290,11 @@ export function fsmGate<S extends string, E extends string>(
     const configOf = (observers: Observers): GateConfig => {
       const known = configs.get(observers);
       if (known !== undefined) return known;
-      const config = { ...shared, ...observers, warnOnce: once(observers.onWarning) };
+      const told = new Told();
+      const warnOnce = (warning: string): void => {
+        if (told.isNew(warning)) observers.onWarning(warning);
+      };
+      const config = { ...shared, ...observers, warnOnce };
       configs.set(observers, config);
       return config;
     };
@@ -360,13 +364,4 @@ function assertEnforced({ id, toolNames }: Workflow, enforce: Enforced): void {
     `fsmGate(): enforce: ${showValue(wrong)} matches no tool that "${id}" binds, ` +
       rightNames(wrong, toolNames),
   );
-}
-
-function once(onWarning: (warning: string) => void): (warning: string) => void {
-  const given = new Set<string>();
-  return (warning) => {
-    if (given.has(warning)) return;
-    given.add(warning);
-    onWarning(warning);
-  };
 }

@@ -10,7 +10,14 @@ import type { Observed } from './follow/observations.ts';
 import { observationsOf } from './follow/observer.ts';
 import { safely } from './middleware.ts';
 import { functionOption, lazyOptions, parseOptions } from './options.ts';
-import { countInStore, hasIndex, heldRuns, indexOf, stuckRuns } from './run-views.ts';
+import {
+  countInStore,
+  hasIndex,
+  heldRuns,
+  indexOf,
+  stuckRuns,
+  unsettledRuns,
+} from './run-views.ts';
 import { Runs } from './runs.ts';
 import { MOVER, type RunsMover, type RunsUnderWay, type RunView } from './runs-options.ts';
 import type { CallerRequest } from './session/callers.ts';
@@ -22,7 +29,7 @@ interface Authorizes {
 }
 
 /** What else may make an answer 503. */
-type FailOn = 'held' | 'stuck' | 'unreadable' | 'bus';
+type FailOn = 'held' | 'unsettled' | 'stuck' | 'unreadable' | 'bus';
 
 /** Options of {@link workflowHealth}. */
 export interface WorkflowHealthOptions {
@@ -92,6 +99,8 @@ export interface WorkflowHealth extends Partial<RunsUnderWay> {
   readonly observations?: Observed;
   /** The longest held runs. Only for a request that may see keys. */
   readonly heldRuns?: readonly ListedRun[];
+  /** The oldest runs with unsettled steps. Only for a request that may see keys. */
+  readonly unsettledRuns?: readonly ListedRun[];
   /** The oldest stuck runs. Only for a request that may see keys. */
   readonly stuckRuns?: readonly ListedRun[];
 }
@@ -100,7 +109,7 @@ export interface WorkflowHealth extends Partial<RunsUnderWay> {
 export interface ListedRun
   extends Pick<
     RunView,
-    'run' | 'state' | 'status' | 'frozen' | 'heldForMs' | 'unmovedForMs' | 'fault'
+    'run' | 'state' | 'status' | 'frozen' | 'unsettled' | 'heldForMs' | 'unmovedForMs' | 'fault'
   > {
   /** The tool of the step that is running or held. */
   readonly tool?: string;
@@ -129,7 +138,10 @@ const optionsSchema = lazyOptions(() => ({
     .check(z.minLength(1, 'expected what runsOf() returned, once at least')),
   stuckAfterMs: z.number().check(z.minimum(0)),
   authorize: z.optional(functionOption<Authorizes['authorize']>()),
-  failOn: z._default(z.array(z.enum(['held', 'stuck', 'unreadable', 'bus'])), () => []),
+  failOn: z._default(
+    z.array(z.enum(['held', 'unsettled', 'stuck', 'unreadable', 'bus'])),
+    () => [],
+  ),
   maxAgeMs: z._default(z.number().check(z.minimum(0)), 1_000),
   onError: z.optional(functionOption<(error: unknown) => void>()),
 }));
@@ -284,13 +296,15 @@ async function countedIn(
   try {
     const counted = mover.store.count && (await countInStore(mover, { forMs }));
     const page = { limit: LISTED };
-    const [held, stuck] = await Promise.all([
+    const [held, unsettled, stuck] = await Promise.all([
       // Also where no key may be seen: the list tells of held runs as events.
       counted?.held === 0 ? NONE : heldRuns(mover, page),
+      withKeys && counted?.unsettled ? unsettledRuns(mover, page) : NONE,
       counted && (!withKeys || counted.stuck === 0) ? NONE : stuckRuns(mover, { forMs, ...page }),
     ]);
     const listed = withKeys && {
       heldRuns: held.runs.map(listedRun),
+      ...(unsettled.runs.length > 0 && { unsettledRuns: unsettled.runs.map(listedRun) }),
       stuckRuns: stuck.runs.map(listedRun),
     };
     if (counted) return { index: 'ok', ...counted, ...listed };
@@ -304,12 +318,13 @@ async function countedIn(
 const NONE = { runs: [] } as const;
 
 function listedRun(view: RunView): ListedRun {
-  const { run, state, status, frozen, heldForMs, unmovedForMs, fault, claim } = view;
+  const { run, state, status, frozen, unsettled, heldForMs, unmovedForMs, fault, claim } = view;
   return {
     run,
     state,
     status,
     ...(frozen && { frozen }),
+    ...(unsettled && { unsettled }),
     ...(heldForMs !== undefined && { heldForMs }),
     ...(unmovedForMs !== undefined && { unmovedForMs }),
     ...(fault !== undefined && { fault }),
@@ -331,6 +346,10 @@ function reportOf(
     ['bus', isDeaf && failOn.includes('bus')],
     ['index', isBlind && failOn.some((each) => each !== 'bus')],
     ['held', workflows.some(({ held = 0 }) => held > 0) && failOn.includes('held')],
+    [
+      'unsettled',
+      workflows.some(({ unsettled = 0 }) => unsettled > 0) && failOn.includes('unsettled'),
+    ],
     ['stuck', workflows.some(({ stuck = 0 }) => stuck > 0) && failOn.includes('stuck')],
     [
       'unreadable',

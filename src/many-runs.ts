@@ -2,7 +2,7 @@
  * What a person does to many runs at once: settles them after an outage, or erases those of a
  * principal. Hides the pages of a list, and the runs that move meanwhile.
  */
-import { heldRuns, indexOf } from './run-views.ts';
+import { heldRuns, indexOf, unsettledRuns } from './run-views.ts';
 import {
   type Deleted,
   type Erased,
@@ -19,15 +19,16 @@ import {
 } from './runs-options.ts';
 import { principalText } from './session/run-key.ts';
 import { StoreUnavailable } from './step/store-calls.ts';
+import type { ClaimView, UnsettledStep, WorkflowRecord } from './stores/store.ts';
 
 const AT_ONCE = 100;
 
-/** The held runs of a gate, the longest held first. */
-async function* allHeld(mover: RunsMover): AsyncGenerator<HeldRun> {
+/** The runs of all parts of a list. */
+async function* allOf(mover: RunsMover, list: typeof heldRuns): AsyncGenerator<RunView> {
   let after: string | undefined;
   do {
-    const { runs, next } = await heldRuns(mover, { limit: AT_ONCE, after });
-    for (const run of runs) if (isHeld(run)) yield run;
+    const { runs, next } = await list(mover, { limit: AT_ONCE, after });
+    yield* runs;
     after = next;
   } while (after !== undefined);
 }
@@ -36,14 +37,41 @@ function isHeld(view: RunView): view is HeldRun {
   return view.claim !== undefined;
 }
 
-/** The held run whose step has that key; `undefined` where none has it. */
-export async function heldUnder(
+/** The run with the step of unknown outcome that has that key; `undefined` where none has it. */
+export async function runUnder(
   mover: RunsMover,
   idempotencyKey: string,
-): Promise<HeldRun | undefined> {
-  for await (const held of allHeld(mover))
-    if (held.claim.idempotencyKey === idempotencyKey) return held;
+): Promise<string | undefined> {
+  for await (const { run, claim } of allOf(mover, heldRuns))
+    if (claim?.idempotencyKey === idempotencyKey) return run;
+  if (mover.store.unsettled === undefined) return undefined;
+  for await (const { run, unsettled = [] } of allOf(mover, unsettledRuns))
+    if (unsettled.some((each) => each.idempotencyKey === idempotencyKey)) return run;
   return undefined;
+}
+
+/**
+ * The step of unknown outcome that a person means; else why there is none to resolve.
+ *
+ * @param named by the claim's token or its key. Default: the claim, else the only unsettled step
+ */
+export function stepToResolve(
+  { claim, unsettled = [] }: Pick<WorkflowRecord, 'claim' | 'unsettled'>,
+  named: { readonly token?: string | undefined; readonly idempotencyKey?: string | undefined },
+): ClaimView | UnsettledStep | 'not-held' | 'running' | 'several' {
+  const { token, idempotencyKey } = named;
+  const others = unsettled.filter((each) => each.idempotencyKey !== claim?.idempotencyKey);
+  const isNamed = (key: string): boolean => idempotencyKey === undefined || idempotencyKey === key;
+  if (
+    claim !== undefined &&
+    isNamed(claim.idempotencyKey) &&
+    (token ?? claim.token) === claim.token
+  )
+    return claim.live ? 'running' : claim;
+  if (token !== undefined) return 'not-held';
+  const [step, ...more] = others.filter((each) => isNamed(each.idempotencyKey));
+  if (more.length > 0) return 'several';
+  return step ?? 'not-held';
 }
 
 /** @param resolve settles the step that the view shows, and no later one */
@@ -53,46 +81,51 @@ export async function resolveHeld(
   resolve: (held: HeldRun, outcome: 'succeeded' | 'failed') => Promise<Resolution>,
 ): Promise<ResolvedAll> {
   const runs: ResolvedRun[] = [];
-  for await (const held of allHeld(mover)) {
+  const attempt = oneByOne(mover);
+  for await (const held of allOf(mover, heldRuns)) {
+    if (!isHeld(held)) continue;
     const { run, claim } = held;
     // A run that this deployment cannot read stays held.
     const isMeant = claim.tool === tool && (claim.since ?? since) >= since;
     if (!isMeant || held.fault !== undefined) continue;
-    const found = typeof outcome === 'function' ? await asked(mover, outcome, held) : outcome;
+    const found =
+      typeof outcome !== 'function'
+        ? outcome
+        : await attempt(async () =>
+            parseOutcome('resolveAll(): outcome()', await outcome(held), undefined),
+          );
     const known = { run, idempotencyKey: claim.idempotencyKey, outcome: found };
     const isLeft = dryRun || found === undefined;
-    const resolution = isLeft ? undefined : await resolved(mover, () => resolve(held, found));
+    const resolution = isLeft ? undefined : await attempt(() => resolve(held, found));
     runs.push({ ...known, ...(resolution && { resolution }) });
   }
   return { resolved: runs.filter(({ resolution }) => resolution?.resolved).length, runs };
 }
 
-/** One run whose outcome the app cannot find out must not leave the others held. */
-async function asked(
-  { onError }: RunsMover,
-  outcome: Exclude<ResolveAllOptions['outcome'], string>,
-  held: HeldRun,
-): Promise<'succeeded' | 'failed' | undefined> {
-  try {
-    return parseOutcome('resolveAll(): outcome()', await outcome(held), undefined);
-  } catch (error) {
-    onError(error);
-    return undefined;
-  }
-}
+/** After so many runs in a row of which the store fails, it is away, and not one of them broken. */
+const AWAY = 3;
 
-/** One run that cannot be resolved must not leave the others held. The store's failure ends it. */
-async function resolved(
-  { onError }: RunsMover,
-  resolve: () => Promise<Resolution>,
-): Promise<Resolution | undefined> {
-  try {
-    return await resolve();
-  } catch (error) {
-    if (error instanceof StoreUnavailable) throw error;
-    onError(error);
-    return undefined;
-  }
+/**
+ * What is done to many runs, one after another. One run's fault is told, and the others are done.
+ *
+ * @returns asks for one run; it gives `undefined` for a fault, and rejects where the store is away
+ */
+export function oneByOne({
+  onError,
+}: Pick<RunsMover, 'onError'>): <T>(act: () => Promise<T>) => Promise<T | undefined> {
+  let failures = 0;
+  return async (act) => {
+    try {
+      const done = await act();
+      failures = 0;
+      return done;
+    } catch (error) {
+      failures = error instanceof StoreUnavailable ? failures + 1 : 0;
+      if (failures >= AWAY) throw error;
+      onError(error);
+      return undefined;
+    }
+  };
 }
 
 /**
@@ -110,25 +143,29 @@ export async function eraseOf(
   const principal = principalText(owner);
   let deleted = 0;
   const pinned: string[] = [];
+  const failed: string[] = [];
+  const attempt = oneByOne(mover);
   const anonymized: { run: string; freed: string }[] = [];
   let after: string | undefined;
   do {
     const page = await list({ principal, limit: AT_ONCE, after });
     for (const run of page.runs) {
-      const result = await remove(run);
-      if (result.deleted) deleted++;
-      else if (result.reason === 'pinned') {
+      const isDone = await attempt(async () => {
+        const result = await remove(run);
+        if (result.deleted) deleted++;
+        if (result.deleted || result.reason !== 'pinned') return true;
         const unnamed = held === 'anonymize' ? await store.anonymize?.(run) : undefined;
-        if (unnamed === undefined) {
-          pinned.push(run);
-          continue;
+        if (unnamed === undefined) pinned.push(run);
+        else {
+          anonymized.push({ run: unnamed, freed: run });
+          leave(run);
         }
-        anonymized.push({ run: unnamed, freed: run });
-        leave(run);
-      }
+        return true;
+      });
+      if (isDone === undefined) failed.push(run);
     }
     after = page.next;
   } while (after !== undefined);
   await store.purge?.({ principal });
-  return { deleted, anonymized, pinned };
+  return { deleted, anonymized, pinned, ...(failed.length > 0 && { failed }) };
 }

@@ -57,6 +57,18 @@ export function asciiText(text: string): string {
   );
 }
 
+/** V8 copies a shorter part of a text anyway. */
+const SHORTEST_VIEW = 13;
+
+/**
+ * A copy of a text or of its beginning, to keep beyond the request that it came with. V8 makes most
+ * parts of a text views of it, as `slice()` or a match: to keep one keeps the whole body in memory.
+ */
+export function ownText(text: string, most = text.length): string {
+  const part = text.slice(0, most);
+  return part.length < SHORTEST_VIEW ? part : Buffer.from(part, 'utf16le').toString('utf16le');
+}
+
 /** A key as a careless parser reads it: regardless of case, and cut at a NUL, as in C. */
 export function foldKey(key: string): string {
   const end = key.indexOf('\0');

@@ -13,6 +13,20 @@
 /** Longer literals are not compared by value, and a gate refuses a call that has one. */
 export const LONGEST_LITERAL = 1_000;
 
+/** Whether a literal in a JSON text may be longer than that. `true` also for what is in a string. */
+export function mayHaveLong(text: string): boolean {
+  const isIn = (at: number): boolean => /[\d.eE+-]/.test(text.charAt(at));
+  // A place in each stretch of that length is in it.
+  for (let at = LONGEST_LITERAL; at < text.length; at += LONGEST_LITERAL) {
+    if (!isIn(at)) continue;
+    let [from, to] = [at, at + 1];
+    while (from > 0 && isIn(from - 1)) from--;
+    while (to < text.length && isIn(to)) to++;
+    if (to - from > LONGEST_LITERAL) return true;
+  }
+  return false;
+}
+
 /** A literal of fewer digits and the point is its double, but for a longer exponent. */
 const ODD_DIGITS = 16;
 const ODD_EXPONENT = 3;
@@ -64,29 +78,46 @@ export function mayRound(codes: Uint16Array, from = 0, to = codes.length): boole
   return false;
 }
 
+/** Beyond so many digits JavaScript writes a whole number with an exponent. */
+const MOST_WHOLE = 21;
+
 /** A number that is not the double which JavaScript reads. */
 export class ExactNumber {
   readonly double: number;
-  /** In the one form of all literals of this value; a literal beyond the limit is as it came. */
-  readonly text: string;
+  readonly #literal: string;
+  #text: string | undefined;
 
   /** `undefined` where the literal stands for its double. */
   static of(literal: string): ExactNumber | undefined {
     const double = Number(literal);
-    if (literal.length > LONGEST_LITERAL) return new ExactNumber(double, literal);
+    if (literal.length > LONGEST_LITERAL || !Number.isFinite(double))
+      return new ExactNumber(double, literal);
     const shown = String(double);
     if (shown === literal) return undefined;
+    const isWhole = Number.isInteger(double);
+    // Both are written in digits alone, so they differ. It saves most of the time of such numbers.
+    const isLong = literal.length >= ODD_DIGITS && literal.length <= MOST_WHOLE;
+    if (isWhole && isLong && isDigits(literal) && isDigits(shown))
+      return new ExactNumber(double, literal);
+    if (!isWhole && double.toPrecision(17) === literal) return undefined;
     const text = decimalOf(literal);
-    if (!Number.isFinite(double)) return new ExactNumber(double, text);
     if (text === decimalOf(shown)) return undefined;
     // Whole numbers are often ids, where each digit counts.
-    const isSame = !Number.isInteger(double) && text === decimalOf(double.toPrecision(17));
-    return isSame ? undefined : new ExactNumber(double, text);
+    const isSame = !isWhole && text === decimalOf(double.toPrecision(17));
+    return isSame ? undefined : new ExactNumber(double, literal, text);
   }
 
-  private constructor(double: number, text: string) {
+  private constructor(double: number, literal: string, text?: string) {
     this.double = double;
-    this.text = text;
+    this.#literal = literal;
+    this.#text = text;
+  }
+
+  /** In the one form of all literals of this value; a literal beyond the limit is as it came. */
+  get text(): string {
+    const literal = this.#literal;
+    this.#text ??= literal.length > LONGEST_LITERAL ? literal : decimalOf(literal);
+    return this.#text;
   }
 
   /**
@@ -98,21 +129,34 @@ export class ExactNumber {
   }
 }
 
+/** Whether a JSON number has neither a point nor an exponent. */
+function isDigits(literal: string): boolean {
+  for (let at = literal.charCodeAt(0) === MINUS ? 1 : 0; at < literal.length; at++) {
+    const code = literal.charCodeAt(at);
+    if (code < ZERO || code > NINE) return false;
+  }
+  return true;
+}
+
 /** The digits of a JSON number without zeros at either end, and the exponent that belongs to it. */
 function decimalOf(literal: string): string {
   const from = literal.startsWith('-') ? 1 : 0;
-  const mark = literal.search(/[eE]/);
+  const lower = literal.indexOf('e');
+  const mark = lower === -1 ? literal.indexOf('E') : lower;
   const end = mark === -1 ? literal.length : mark;
-  const point = literal.slice(0, end).indexOf('.');
-  const digits = literal.slice(from, end).replace('.', '');
+  const point = literal.indexOf('.');
+  const digits =
+    point === -1
+      ? literal.slice(from, end)
+      : literal.slice(from, point) + literal.slice(point + 1, end);
   let first = 0;
   let last = digits.length;
-  while (digits[first] === '0') first++;
+  while (first < last && digits.charCodeAt(first) === ZERO) first++;
   if (first === last) return '0';
-  while (digits[last - 1] === '0') last--;
+  while (digits.charCodeAt(last - 1) === ZERO) last--;
   const places = point === -1 ? 0 : end - point - 1;
-  // Its digits are few enough for a BigInt, but may be too many for a double.
-  const exponent = mark === -1 ? 0n : BigInt(literal.slice(mark + 1));
-  const shifted = exponent + BigInt(digits.length - last - places);
+  const shift = digits.length - last - places;
+  // The exponent's digits are few enough for a BigInt, but may be too many for a double.
+  const shifted = mark === -1 ? shift : BigInt(literal.slice(mark + 1)) + BigInt(shift);
   return `${literal.slice(0, from)}${digits.slice(first, last)}e${shifted}`;
 }

@@ -5,7 +5,7 @@
  */
 import { InterlockError } from './errors.ts';
 import { markOf, type ObservedMark, type RunMark } from './gate/mode.ts';
-import { Standing } from './gate/standing.ts';
+import { countUnread, Standing } from './gate/standing.ts';
 import type { RunsMover, RunsUnderWay, RunView, RunViews, StuckOptions } from './runs-options.ts';
 import { tellIfHeld } from './step/unknown-outcome.ts';
 import type {
@@ -33,18 +33,14 @@ export function viewOfRun(
   now: number,
 ): RunView {
   const rules = { workflow, whenEnded: 'keep', onError } as const;
-  const { snapshot, claim, frozen } = found;
-  const record = snapshot && {
-    snapshot,
-    ...(claim && { claim }),
-    ...(frozen && { frozen }),
-  };
+  const { snapshot, ...more } = found;
+  const record = snapshot && { ...more, snapshot };
   return viewOf(found, Standing.of(rules, { run: found.run, actor: principal }, record, now));
 }
 
 function viewOf({ run, sessionEnded }: ViewedRun, standing: Standing): RunView {
   const { workflow, reached, parts, underWay, available, stopped } = standing;
-  const { claim, now, updatedAt, version } = parts;
+  const { claim, unsettled, now, updatedAt, version } = parts;
   const shown = shownSnapshot({ ...reached, updatedAt, ...(updatedAt > 0 && { version }) });
   const { context, state } = shown;
   const heldSince = underWay === 'held' ? claim?.until : undefined;
@@ -62,6 +58,7 @@ function viewOf({ run, sessionEnded }: ViewedRun, standing: Standing): RunView {
     ...(context !== undefined && { context }),
     ...(sessionEnded && { sessionEnded }),
     ...(claim && { claim }),
+    ...(unsettled && { unsettled }),
     ...(heldSince !== undefined && { heldForMs: Math.max(0, now - heldSince) }),
     ...(!ended && updatedAt > 0 && { unmovedForMs: Math.max(0, now - updatedAt) }),
   };
@@ -77,6 +74,16 @@ function observedBy({ enforced, refused, strayed }: RunMark): ObservedMark {
 export async function heldRuns(mover: RunsMover, page: PageQuery): Promise<RunViews> {
   const { held } = indexOf(mover, 'held()');
   return viewsOf(mover, await held({ workflow: mover.workflow.id, ...page }));
+}
+
+/** A part of the runs with unsettled steps, the oldest first. */
+export async function unsettledRuns(mover: RunsMover, page: PageQuery): Promise<RunViews> {
+  const { store, workflow } = mover;
+  indexOf(mover, 'unsettled()');
+  if (store.unsettled !== undefined)
+    return viewsOf(mover, await store.unsettled({ workflow: workflow.id, ...page }));
+  const message = 'unsettled(): this store lists its runs, and not those with unsettled steps';
+  throw new InterlockError('ERR_INTERLOCK_STORE', message);
 }
 
 /** A part of the runs that have not moved for `forMs`, the oldest first. */
@@ -114,6 +121,11 @@ async function storedStates(
   return states.map(({ state }) => state).filter((name) => workflow.standsIn(name, asked));
 }
 
+/** No count tells which versions saved the runs, so the oldest are looked at, once a minute. */
+const LOOKS = 200;
+const LOOK_MS = 60_000;
+const looked = new WeakMap<RunsMover, number>();
+
 /** Counts the runs that have not ended. */
 export async function countInStore(
   mover: RunsMover,
@@ -126,7 +138,12 @@ export async function countInStore(
     throw new InterlockError('ERR_INTERLOCK_STORE', message);
   }
   const counted = await count({ workflow: workflow.id, forMs: forMs ?? 0 });
-  const { states, held, running, oldestClaim, now = clock.now() } = counted;
+  const lookedAt = looked.get(mover);
+  if (lookedAt === undefined || Math.abs(clock.now() - lookedAt) >= LOOK_MS) {
+    looked.set(mover, clock.now());
+    await stuckRuns(mover, { forMs: 0, limit: LOOKS });
+  }
+  const { states, held, unsettled, running, oldestClaim, now = clock.now() } = counted;
   const sum = (key: 'runs' | 'stuck'): number => states.reduce((all, each) => all + each[key], 0);
   const isAsked = forMs !== undefined;
   // Only a run's data tell where a `migrate` takes it, and the counts have none.
@@ -135,8 +152,12 @@ export async function countInStore(
     runs: sum('runs'),
     states: states.map(({ state, runs, stuck }) => ({ state, runs, ...(isAsked && { stuck }) })),
     ...(isAsked && { stuck: sum('stuck') }),
-    unreadable: stranded.reduce((all, { runs }) => all + runs, 0),
+    unreadable: Math.max(
+      stranded.reduce((all, { runs }) => all + runs, 0),
+      countUnread(workflow, now),
+    ),
     held,
+    ...(unsettled !== undefined && { unsettled }),
     running,
     ...(oldestClaim !== undefined && { oldestClaimMs: Math.max(0, now - oldestClaim) }),
   };
@@ -179,10 +200,10 @@ function viewOfFound(mover: RunsMover, found: FoundRun, now: number): RunView {
   } catch (error) {
     const fault = error instanceof Error ? error.message : String(error);
     const { workflow, onError } = mover;
-    const { run, snapshot, claim, ended = false } = found;
+    const { run, snapshot, claim, unsettled, ended = false } = found;
     const { updatedAt, version = 0, ...position } = snapshot;
     const rules = { workflow, whenEnded: 'keep', onError } as const;
-    const parts = { updatedAt, version, claim, now };
+    const parts = { updatedAt, version, claim, unsettled, now };
     const standing = new Standing(rules, { run, actor: undefined }, position, parts);
     return { ...viewOf(found, standing), ended, fault };
   }

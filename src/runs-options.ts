@@ -23,7 +23,14 @@ import { type Begin, firstData } from './step/claim.ts';
 import { guardStore } from './step/store-calls.ts';
 import { Turns } from './step/turns.ts';
 import { resolveStore } from './stores/adapt.ts';
-import type { ClaimView, Freeze, FsmSnapshot, Json, StateStore } from './stores/store.ts';
+import type {
+  ClaimView,
+  Freeze,
+  FsmSnapshot,
+  Json,
+  StateStore,
+  UnsettledStep,
+} from './stores/store.ts';
 import { parseEvent } from './workflow/binding.ts';
 import { parseExpression, type StateExpression } from './workflow/position.ts';
 import { jsonOf } from './workflow/stored.ts';
@@ -62,6 +69,11 @@ export interface RunView {
   readonly sessionEnded?: true;
   /** The step that is running or held. */
   readonly claim?: ClaimView;
+  /**
+   * The steps of unknown outcome that may be repeated, the oldest first. Until one succeeds or is
+   * resolved, rules count what it would use. Absent where there are none, or the store cannot say.
+   */
+  readonly unsettled?: readonly UnsettledStep[];
   /** Who has stopped it by `freeze()`, and why. Absent where it goes on. */
   readonly frozen?: Freeze;
   /**
@@ -81,7 +93,7 @@ export interface RunView {
   readonly fault?: string;
 }
 
-/** A part of what `held()` and `stuck()` find. */
+/** A part of what `held()`, `unsettled()` and `stuck()` find. */
 export interface RunViews {
   readonly runs: readonly RunView[];
   /** Give it as `after` to get the next part. Absent: there are no more. */
@@ -101,12 +113,15 @@ export interface RunsUnderWay {
   /** The sum over all states. */
   readonly stuck?: number;
   /**
-   * Runs in a state that this deployment does not have, where the gate has no `migrate`. It refuses
-   * their calls as `unreadable`. A count does not see the versions that saved the runs.
+   * Runs that this deployment cannot read, so that it refuses their calls as `unreadable`. Counted
+   * are those in a state that it does not have, or all that this process met in the last hour: it
+   * looks at the 200 that have not moved for longest, once a minute. There may be more.
    */
   readonly unreadable: number;
   /** Runs that a person must resolve. */
   readonly held: number;
+  /** Runs with unsettled steps. Absent where the store cannot count them. */
+  readonly unsettled?: number;
   /** Running steps. */
   readonly running: number;
   /** The age of the oldest claim, in milliseconds. */
@@ -173,6 +188,11 @@ export interface Erased {
   readonly anonymized: readonly { readonly run: string; readonly freed: string }[];
   /** The runs that are still the person's: a step that must not be repeated is running or held. */
   readonly pinned: readonly string[];
+  /**
+   * The runs that are still the person's since they could not be erased; `onError` is told why.
+   * Absent where there are none.
+   */
+  readonly failed?: readonly string[];
 }
 
 /** A run with the step that a person must resolve. */
@@ -218,14 +238,29 @@ export interface ResolvedAll {
   readonly runs: readonly ResolvedRun[];
 }
 
-/** What `resolve()` did. */
+/**
+ * What `resolve()` did. `several`: the run has several unsettled steps, so name one by its
+ * idempotency key.
+ */
 export type Resolution =
   | { readonly resolved: true; readonly state: string }
-  | { readonly resolved: false; readonly reason: 'unknown-run' | 'not-held' | 'running' };
+  | {
+      readonly resolved: false;
+      readonly reason: 'unknown-run' | 'not-held' | 'running' | 'several';
+    };
 
-/** What `send()` did. `unhandled`: the run's state does not know the event. */
+/**
+ * What `send()` did. `unhandled`: the run's state does not know the event. `lacks`: the values that
+ * rules ask of such a call and were not given, such as `arguments.order_id`. It counts for no rule
+ * that asks for one of them.
+ */
 export type Sent =
-  | { readonly sent: true; readonly changed: boolean; readonly state: string }
+  | {
+      readonly sent: true;
+      readonly changed: boolean;
+      readonly state: string;
+      readonly lacks?: readonly string[];
+    }
   | { readonly sent: false; readonly reason: NotMoved | 'unhandled' };
 
 /**

@@ -20,9 +20,16 @@ import {
 } from './gate/outside.ts';
 import { isFromOutside, storedIn } from './gate/standing.ts';
 import { isStableEverywhere } from './gate/visibility.ts';
-import { eraseOf, heldUnder, resolveHeld } from './many-runs.ts';
+import { eraseOf, oneByOne, resolveHeld, runUnder, stepToResolve } from './many-runs.ts';
 import { isSession, newToken } from './names.ts';
-import { countInStore, heldRuns, indexOf, stuckRuns, viewOfRun } from './run-views.ts';
+import {
+  countInStore,
+  heldRuns,
+  indexOf,
+  stuckRuns,
+  unsettledRuns,
+  viewOfRun,
+} from './run-views.ts';
 import {
   type AllFrozen,
   type AllUnfrozen,
@@ -167,6 +174,16 @@ export class Runs<E extends string = string, Q = StateExpression> {
   }
 
   /**
+   * The runs with unsettled steps: calls of unknown outcome that may be repeated, and that rules
+   * count until one of them succeeds or `resolve()` settles it. The oldest come first.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_STORE` as {@link held}
+   */
+  async unsettled(options?: PageOptions): Promise<RunViews> {
+    return unsettledRuns(this.#mover, parseQuery.held(options));
+  }
+
+  /**
    * The runs that have not ended, and have not moved for `forMs`. The oldest come first. It goes by
    * the saved state: `sweep()` before, where states have deadlines. Where the gate has a `migrate`,
    * a part may have fewer runs than `limit` although there is a `next`.
@@ -259,12 +276,14 @@ export class Runs<E extends string = string, Q = StateExpression> {
         'send() was called inside a step of the same run: bind the event to its call instead',
       );
     const workflow = this.#workflow;
+    let lacks: readonly string[] = [];
     const moved = await moveFromOutside(
       this.#mover,
       run,
       { name: `send ${name}`, payload: [payload ?? null, args ?? null, result ?? null] },
       (from, isFirst, at) => {
         const call = workflow.rules.toldCall(name, run, at, { args, result });
+        lacks = workflow.rules.lacking(call);
         const { position, handled, actions } = workflow.next(from, name, payload, call);
         if (!handled) return undefined;
         const due = workflow.dueActions(isFirst);
@@ -275,7 +294,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
     if (moved === 'unchanged') return { sent: false, reason: 'unhandled' };
     if (typeof moved === 'string') return { sent: false, reason: moved };
     const { from, to } = moved.trail;
-    return { sent: true, changed: from !== to, state: to };
+    return { sent: true, changed: from !== to, state: to, ...(lacks.length > 0 && { lacks }) };
   }
 
   /**
@@ -477,13 +496,14 @@ export class Runs<E extends string = string, Q = StateExpression> {
   }
 
   /**
-   * Ends the wait of a held run, once a person knows the outcome of its step. `succeeded` moves the
+   * Ends the wait of a held run, once a person knows the outcome of its step. It settles an
+   * unsettled step too, which holds no run. `succeeded` moves the
    * run as the call's success would have. `failed` moves it as the failure would have, or not at
    * all where no failure event is bound. Where the step commits late, the first of the two decides.
    *
    * @param held the run's key. Or the step's idempotency key, for a provider's webhook that knows
-   * no session: it is looked for among the held runs. Where none has it, the answer is `not-held`:
-   * the step may still be running, so the webhook should come again.
+   * no session: it is looked for among the held runs and those with unsettled steps. Where none has
+   * it, the answer is `not-held`: the step may still be running, so the webhook should come again.
    * @throws InterlockError `ERR_INTERLOCK_EVENT` where the event depends on the call, so that it
    * must be given; `ERR_INTERLOCK_CONFIG` for another outcome; `ERR_INTERLOCK_STORE` as {@link
    * held} for an idempotency key
@@ -496,9 +516,10 @@ export class Runs<E extends string = string, Q = StateExpression> {
     const name = parseHeldName(held);
     const request = parseResolve(outcome, options);
     if (typeof name === 'string') return this.#resolve(name, outcome, request);
-    const found = await heldUnder(this.#mover, name.idempotencyKey);
-    if (found === undefined) return { resolved: false, reason: 'not-held' };
-    return this.#resolve(found.run, outcome, { token: found.claim.token, ...request });
+    const { idempotencyKey } = name;
+    const run = await runUnder(this.#mover, idempotencyKey);
+    if (run === undefined) return { resolved: false, reason: 'not-held' };
+    return this.#resolve(run, outcome, { ...request, idempotencyKey });
   }
 
   /**
@@ -544,19 +565,17 @@ export class Runs<E extends string = string, Q = StateExpression> {
   async #resolve(
     run: string,
     outcome: 'succeeded' | 'failed',
-    asked: ReturnType<typeof parseResolve>,
+    asked: ReturnType<typeof parseResolve> & { readonly idempotencyKey?: string },
   ): Promise<Resolution> {
-    const { event: chosen, token, ...request } = asked;
+    const { event: chosen, ...request } = asked;
     const found = await this.#look(run);
     if (found === undefined) return { resolved: false, reason: 'unknown-run' };
-    const { snapshot, claim } = found.record ?? {};
-    if (
-      snapshot === undefined ||
-      claim === undefined ||
-      (token !== undefined && token !== claim.token)
-    )
-      return { resolved: false, reason: 'not-held' };
-    if (claim.live) return { resolved: false, reason: 'running' };
+    const { record } = found;
+    const claim = record === undefined ? 'not-held' : stepToResolve(record, asked);
+    if (record === undefined || typeof claim === 'string')
+      return { resolved: false, reason: typeof claim === 'string' ? claim : 'not-held' };
+    const { snapshot } = record;
+    const token = 'token' in claim ? claim.token : undefined;
     const { store, ttlMs } = this.#mover;
     const key = { run, workflow: this.#workflow.id };
     const { updatedAt, version = 0 } = snapshot;
@@ -570,7 +589,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
       decided === undefined ? eventOfHeld(this.#workflow, claim, stored.state, outcome) : decided;
     const { actor, note } = request;
     const tool = isFromOutside(claim) ? undefined : claim.tool;
-    const { actor: calledBy, ...called } = claim.entry ?? { tool };
+    const { actor: calledBy, ...called } = ('entry' in claim && claim.entry) || { tool };
     const entry = {
       ...called,
       actor,
@@ -582,8 +601,9 @@ export class Runs<E extends string = string, Q = StateExpression> {
     };
     const now = found.now ?? this.#mover.clock.now();
     const call = ruledCallOfHeld(this.#workflow, stored, claim, outcome, now);
-    if (outcome === 'failed' && event === null && counted === undefined && call === undefined) {
-      await store.release(key, claim.token, {
+    const isMove = outcome === 'succeeded' || event !== null || counted || call;
+    if (!isMove && token !== undefined) {
+      await store.release(key, token, {
         entry: { ...entry, from: stored.state, event: null },
       });
       const { state } = viewOfRun(this.#mover, { run, ...found.record }, undefined, found.now);
@@ -597,18 +617,22 @@ export class Runs<E extends string = string, Q = StateExpression> {
     const from = { ...held, ...this.#workflow.begunWith(held, { data: begun?.data }) };
     const move = moveOfHeld(this.#workflow, from, event, entry, call, now);
     const { actions, ...saved } = move;
-    const result = await store.commit({
-      ...key,
-      ...saved,
-      token: claim.token,
-      from: stored.version,
-      as: newToken(),
-      ttlMs,
-    });
-    // A call that runs beside others was recorded since, and must not be lost.
+    const own = newToken();
+    const next = { ...key, ...saved, from: stored.version, ttlMs };
+    const { idempotencyKey } = claim;
+    const result =
+      token !== undefined
+        ? await store.commit({ ...next, token, as: own })
+        : await store.record({
+            ...next,
+            token: own,
+            initial: snapshot,
+            settlesKey: idempotencyKey,
+          });
+    // A call was recorded since, and must not be lost. Or the step was settled, or is tried again.
     if (result.status === 'moved')
-      return this.#resolve(run, outcome, { ...asked, token: claim.token });
-    if (result.status !== 'committed') {
+      return this.#resolve(run, outcome, { ...asked, idempotencyKey, ...(token && { token }) });
+    if (result.status !== 'committed' && result.status !== 'recorded') {
       return { resolved: false, reason: result.status === 'unknown' ? 'unknown-run' : 'not-held' };
     }
     const { to: state } = move.trail;
@@ -629,8 +653,8 @@ export class Runs<E extends string = string, Q = StateExpression> {
 
   /**
    * Moves the runs whose state's deadline (`after`) has passed: these runs, or all that the store
-   * finds. It may find a run later that was saved again within its state. Resolves to the number of
-   * runs that moved.
+   * finds. It may find a run later that was saved again within its state. A run that cannot be
+   * moved is told to `onError`, and the others are moved. Resolves to the number of runs that moved.
    *
    * @throws InterlockError `ERR_INTERLOCK_STORE` where no runs are given, and the store cannot list
    * any
@@ -638,8 +662,9 @@ export class Runs<E extends string = string, Q = StateExpression> {
   async sweep(runs?: Iterable<string> | AsyncIterable<string>): Promise<number> {
     assertRuns(runs);
     let moved = 0;
+    const attempt = oneByOne(this.#mover);
     for await (const run of runs ?? overdueRuns(this.#mover))
-      if (await expireFromOutside(this.#mover, run)) moved++;
+      if (await attempt(() => expireFromOutside(this.#mover, run))) moved++;
     return moved;
   }
 

@@ -20,7 +20,8 @@ import { guardStore } from './step/store-calls.ts';
 import { resolveStore } from './stores/adapt.ts';
 import { isMemoryStore, memoryStore } from './stores/memory.ts';
 import type { StateStore } from './stores/store.ts';
-import type { Enter } from './wire/exchange.ts';
+import type { Call } from './wire/call.ts';
+import type { Enter, Exchange } from './wire/exchange.ts';
 import { after, type MaybePromise } from './wire/task-line.ts';
 
 /** Options of {@link sessionStore}. */
@@ -215,8 +216,21 @@ export function sessionStore(options?: SessionStoreOptions): SessionMiddleware {
       if (earlier?.owner === sessions) return true;
       if (earlier !== undefined) throw misplaced();
       exchange.observers = observers;
+      if (!isHeard && config.onEvent !== undefined)
+        for (const call of exchange.requests)
+          if (call.method === 'tools/call') lookout(exchange, call);
       return sessions.enter(exchange);
     };
+    // Gates tell of calls, so without one `onEvent` hears of none.
+    let isHeard = false;
+    const lookout = (exchange: Exchange, call: Call): void =>
+      exchange.join({
+        stage: 'session',
+        onHead() {
+          if (!isHeard && call.number === undefined) observersOf(config).onWarning(UNHEARD);
+          isHeard = true;
+        },
+      });
     const middleware = withExchange(config, enter, {
       watches: (request) => watchesAll(config.enforce, sessions, request),
       assertBehind(earlier) {
@@ -319,6 +333,11 @@ export function aloneInMemory(env: NodeJS.ProcessEnv, isWorker: boolean): string
     'the same one, and where runs may be lost'
   );
 }
+
+const UNHEARD =
+  'sessionStore({ onEvent }) hears of no call: gates tell of calls, and a call came that passed ' +
+  'none. Mount fsmGate() behind it; one that binds nothing is enough, see ' +
+  'mcp-interlock/docs/operate/roll-out.md#record';
 
 function misplaced(): InterlockError {
   return new InterlockError(

@@ -6,6 +6,7 @@
 import { InterlockError } from './errors.ts';
 import { runDigest } from './events.ts';
 import { isFromOutside, statusOf } from './gate/standing.ts';
+import { ownText } from './names.ts';
 import { showValue } from './options.ts';
 import { indexOf } from './run-views.ts';
 import type { RunsMover } from './runs-options.ts';
@@ -213,7 +214,7 @@ function wordsOf(error: unknown): string {
   const end = error instanceof InterlockError ? message.lastIndexOf(` (${error.code}`) : -1;
   const words = end < 0 ? message : message.slice(0, end);
   const why = cause instanceof Error ? cause.message : cause;
-  return (why === undefined ? words : `${words}: ${why}`).slice(0, LONGEST);
+  return ownText(why === undefined ? words : `${words}: ${why}`, LONGEST);
 }
 
 /** The step of a run whose tool the gate does not bind. One that may be tried again is none. */

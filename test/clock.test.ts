@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import { systemClock } from '../src/clock.ts';
+import { systemClock, Told } from '../src/clock.ts';
 
 const DAY = 24 * 60 * 60 * 1000;
 
@@ -12,4 +12,10 @@ it('waits 24 days at most, and does not fire at once for a time too long for tim
   const set = vi.spyOn(globalThis, 'setTimeout');
   systemClock.after(30 * DAY, () => {});
   expect(set.mock.lastCall?.[1]).toBe(2 ** 31 - 1);
+});
+
+it('tells each thing once, and of so many things at most', () => {
+  const told = new Told(2);
+  const tells = ['a', 'a', 'b', 'c', 'b', 'c'].map((what) => told.isNew(what));
+  expect(tells).toEqual([true, false, true, false, false, false]);
 });

@@ -46,7 +46,7 @@ const EVENTS: Readonly<Record<InterlockEventType, readonly string[]>> = {
   'step.failed': [...END, 'kind'],
   'step.released': [...END, 'why'],
   'step.unknown': [...END, 'why', 'isHeld', 'idempotencyKey'],
-  'step.unrecorded': [...END, 'why', 'isHeld', 'idempotencyKey'],
+  'step.unrecorded': [...END, 'why', 'answered', 'isHeld', 'idempotencyKey'],
   'step.held': [...RUN, 'tool', 'requestId', 'state', 'actor', 'idempotencyKey', 'sinceMs', 'kind'],
   'run.begun': [...RUN, 'state', 'actor'],
   'run.moved': [...RUN, 'from', 'to', 'event', 'tool', 'actor'],

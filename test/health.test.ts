@@ -69,6 +69,7 @@ const COUNTED = {
   unreadable: 0,
   held: 1,
   running: 0,
+  unsettled: 0,
   oldestClaimMs: LEASE + 1_000,
 };
 

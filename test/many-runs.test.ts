@@ -1,7 +1,14 @@
 import { describe, expect, it } from 'vitest';
-import { InterlockError, memoryStore, principalKey, runsOf } from '../src/index.ts';
+import {
+  InterlockError,
+  memoryStore,
+  principalKey,
+  runsOf,
+  StateMachineGate,
+} from '../src/index.ts';
 import { claimed, claimOf, HOUR, step } from '../src/testing/fixtures.ts';
 import { checkoutGate } from './helpers/checkout.ts';
+import { FaultyStore } from './helpers/faulty-store.ts';
 import { JsonStateStore } from './helpers/json-state-store.ts';
 import { ManualClock } from './helpers/manual-clock.ts';
 import { callOf } from './helpers/raw.ts';
@@ -260,4 +267,49 @@ it('purge() removes what has expired, and leaves what is pinned', async () => {
   expect(await runs.purge()).toBe(1);
   expect(await runs.purge()).toBe(0);
   expect((await runs.held()).runs).toMatchObject([{ run: 'held', sessionEnded: true }]);
+});
+
+describe('a batch over runs', () => {
+  it('goes on past a run that throws, and says so', async () => {
+    const clock = new ManualClock();
+    const store = memoryStore({ now: clock.now });
+    const errors: unknown[] = [];
+    const gate = new StateMachineGate({
+      id: 'checkout',
+      initial: 'empty',
+      states: { empty: { after: { 1000: 'late' } }, late: {} },
+    }).bindTool('cart.pay', 'empty');
+    const broken = new Error('the app knows no such run');
+    const runs = runsOf(gate, {
+      store,
+      onError: (error) => void errors.push(error),
+      begin: ({ run }) => {
+        if (run === 'run-0') throw broken;
+        return {};
+      },
+    });
+    for (let index = 0; index < 4; index++) {
+      const request = claimOf(`run-${index}`, { create: {} });
+      await claimed(store, request);
+      await store.release(request, request.token);
+      clock.advance(1);
+    }
+    clock.advance(1_000);
+    expect(await runs.sweep()).toBe(3);
+    expect(errors).toEqual([broken]);
+    expect((await runs.read('run-3'))?.state).toBe('late');
+  });
+
+  it('names the runs of a person that could not be erased, and erases the others', async () => {
+    const { store, lose } = shop();
+    for (const run of ['one', 'two', 'three']) {
+      await store.open(run, { principal: 'bob' }, HOUR);
+      await step(store, run);
+    }
+    await lose('of ann');
+    const failing = new FaultyStore(store);
+    failing.fail('delete', 1);
+    const erased = await runsOf(checkoutGate(), { store: failing, onError() {} }).erase('bob');
+    expect(erased).toMatchObject({ deleted: 2, pinned: [], failed: [expect.any(String)] });
+  });
 });

@@ -1,5 +1,7 @@
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
+import { build as esbuild } from 'esbuild';
+import { rolldown } from 'rolldown';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import manifest from '../package.json' with { type: 'json' };
 import { ENTRIES } from '../scripts/entries.ts';
@@ -349,6 +351,22 @@ describe('the packed tarball, installed into an empty folder', () => {
   it('type-checks as a bundler resolves it', async () => {
     consumer.write('bundled.ts', USE);
     expect(await consumer.typeCheck(['bundled.ts'], { forBundler: true })).toBe('');
+  }, 60_000);
+
+  it('is bundled without its optional peers, and then finds no XState', async () => {
+    const code =
+      "import { initFsmEngine } from 'mcp-interlock'; console.log(await initFsmEngine());";
+    consumer.write('in.mjs', code);
+    const input = join(consumer.folder, 'in.mjs');
+    const options = { format: 'esm', platform: 'node', bundle: true, logLevel: 'silent' } as const;
+    const outfile = join(consumer.folder, 'out.mjs');
+    const { errors, warnings } = await esbuild({ ...options, entryPoints: [input], outfile });
+    expect([errors, warnings]).toEqual([[], []]);
+    expect(await consumer.node('out.mjs')).toBe('false\n');
+    const built = await rolldown({ input, platform: 'node', logLevel: 'silent' });
+    await built.write({ dir: join(consumer.folder, 'out'), format: 'esm' });
+    await built.close();
+    expect(await consumer.node('out/in.js')).toBe('false\n');
   }, 60_000);
 
   it('has declarations of each entry that need no dependency of ours', async () => {

@@ -244,6 +244,7 @@ describe('count()', () => {
       ],
       held: 1,
       running: 1,
+      unsettled: 0,
       unreadable: 0,
       oldestClaimMs: 60_000,
     });
@@ -264,6 +265,7 @@ describe('count()', () => {
       stuck: 0,
       held: 0,
       running: 0,
+      unsettled: 0,
       unreadable: 0,
     });
   });

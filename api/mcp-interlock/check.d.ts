@@ -2,7 +2,7 @@
 
 export type CallKind = 'step' | 'recorded' | 'free';
 
-export type CallOutcome = 'success' | 'failure';
+export type CallOutcome = 'success' | 'failure' | 'refused';
 
 export interface CheckOptions {
     readonly tools?: readonly (string | ListedTool)[] | undefined;
@@ -288,6 +288,8 @@ export interface SuggestedRule {
     };
     readonly runs: number;
     readonly exceptions: number;
+    readonly confidence: number;
+    readonly isHabit: boolean;
     readonly examples: readonly string[];
 }
 

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import * as z from 'zod/mini';
+import { Told } from '../clock.ts';
 import {
   BusListeners,
   BusUnavailable,
@@ -147,7 +148,7 @@ export class StandingLink {
   /** Resolves once a heartbeat has come back for the first time. */
   readonly listening: Promise<void>;
   readonly #options: StandingLinkOptions;
-  readonly #reported = new Set<string>();
+  #reported = new Told();
   #markListening = (): void => {};
   #link: Link | undefined;
   /** The server has taken the link's subscription. */
@@ -202,7 +203,7 @@ export class StandingLink {
       this.#awaited = undefined;
       this.#hears = true;
       this.#failures = 0;
-      this.#reported.clear();
+      this.#reported = new Told();
       this.#markListening();
       this.#later(this.#options.heartbeatMs, () => this.#beat(link));
     }
@@ -256,8 +257,7 @@ export class StandingLink {
   /** Reports a server that is away for an hour once, and not for each try. */
   #report(cause: unknown): void {
     this.#hears = false;
-    if (this.#reported.has(String(cause))) return;
-    this.#reported.add(String(cause));
+    if (!this.#reported.isNew(String(cause))) return;
     const message =
       'the bus does not hear itself: until it does, hints between instances may be lost';
     this.#options.onError(new BusUnavailable(message, { cause }));

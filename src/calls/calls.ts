@@ -5,6 +5,9 @@
 import { isTable } from '../options.ts';
 import type { Json } from '../stores/store.ts';
 
+/** No JSON Pointer has it: there `0` or `1` follows a `~` (RFC 6901). */
+export const HIDDEN_NAME = '~h';
+
 /** In the first line that each recording process writes. */
 export const CALLS_FORMAT = 'mcp-interlock/calls';
 /** Of the lines. A reader refuses a file of another version. */
@@ -18,7 +21,8 @@ export interface RecordedValues {
   /**
    * By pointer: the first letter of the value's JSON type (`s`, `n`, `b`, `o`; `z` for null; `r`
    * for a number that JavaScript rounds), and its HMAC. Of a list an array of its members' ones.
-   * Equal values have equal texts, under any name.
+   * Equal values have equal texts, under any name. In a pointer, {@link HIDDEN_NAME} and an HMAC
+   * stand for a name that neither the tool's schema nor the app lets through.
    */
   readonly hmacs: Readonly<Record<string, string | readonly string[]>>;
   /** By pointer: the values that the app lets through in clear. */

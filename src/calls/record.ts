@@ -5,14 +5,20 @@
 import { createHmac } from 'node:crypto';
 import * as z from 'zod/mini';
 import { digestOf } from '../digest.ts';
-import { type EventListener, type InterlockEvent, SENT } from '../events.ts';
-import { isPrincipalRun, newToken } from '../names.ts';
+import { type EventListener, type InterlockEvent, SENT, type SentValue } from '../events.ts';
+import { isPrincipalRun, newToken, ownText } from '../names.ts';
 import { ExactNumber } from '../numbers.ts';
 import { functionOption, isTable, lazyOptions, type ParsedBy, parseOptions } from '../options.ts';
 import type { Json } from '../stores/store.ts';
-import { pointerTo } from '../workflow/condition.ts';
+import { keysOfPointer, MISSING, pointerTo, readerOf } from '../workflow/condition.ts';
 import { DIGEST_LENGTH, type Digest, membersOf } from '../workflow/values.ts';
-import { CALLS_FORMAT, CALLS_VERSION, type CallLine, type RecordedValues } from './calls.ts';
+import {
+  CALLS_FORMAT,
+  CALLS_VERSION,
+  type CallLine,
+  HIDDEN_NAME,
+  type RecordedValues,
+} from './calls.ts';
 
 /** A value that may be let through in clear. */
 export interface RecordedValue {
@@ -20,6 +26,7 @@ export interface RecordedValue {
   readonly part: 'args' | 'result';
   /** A JSON Pointer (RFC 6901), such as `/amount`. */
   readonly pointer: string;
+  /** `null` also for an object, a list with one, or a number that JavaScript rounds. */
   readonly value: Json;
 }
 
@@ -32,10 +39,16 @@ export interface RecordCallsOptions {
   write: (lines: string) => unknown;
   /** The key of the HMACs, of at least 16 bytes. Keep it apart from the file. */
   key: string | Uint8Array;
-  /** Whether a value is recorded in clear. Where it throws, it is not. Default: none is. */
-  clear?: ((value: RecordedValue) => boolean) | undefined;
+  /**
+   * What is recorded in clear: `true` lets a value through with its name, and `'name'` its name
+   * alone. Names that the tool's listed schema has always stand in clear. Where it throws, neither
+   * does. Default: no value.
+   */
+  clear?: ((value: RecordedValue) => boolean | 'name') | undefined;
   /** How many lines may wait to be written. Beyond that they are dropped. Default 10,000. */
   maxQueued?: number | undefined;
+  /** How many bytes of lines may wait, likewise. Default 16 MiB. */
+  maxQueuedBytes?: number | undefined;
   /**
    * Is given the promise of what is being written, so that a serverless host lets it end. Default:
    * that of Vercel, where it is there.
@@ -57,6 +70,11 @@ const SHORTEST_KEY = 16;
 const LINES_AT_ONCE = 500;
 const MOST_POINTERS = 64;
 const DEEPEST = 5;
+/** In characters: of a tool's name, and of what a line has of values and their names. */
+const LONGEST_TOOL = 256;
+const LONGEST_VALUES = 32_768;
+/** How much of a tool's schema is read. */
+const MOST_NODES = 10_000;
 
 const optionsSchema = lazyOptions(() => ({
   write: functionOption<RecordCallsOptions['write']>(),
@@ -68,6 +86,7 @@ const optionsSchema = lazyOptions(() => ({
   ),
   clear: z.optional(functionOption<NonNullable<RecordCallsOptions['clear']>>()),
   maxQueued: z._default(z.int().check(z.minimum(1)), 10_000),
+  maxQueuedBytes: z._default(z.int().check(z.minimum(1)), 16 * 1024 * 1024),
   waitUntil: z.optional(functionOption<NonNullable<RecordCallsOptions['waitUntil']>>()),
   onError: z.optional(functionOption<(error: unknown) => void>()),
 }));
@@ -97,12 +116,12 @@ type LineBody = CallLine extends infer Each
     : never
   : never;
 
-/** A line that waits, and what is to be added to it. */
-interface Waiting {
-  readonly line: LineBody & { readonly seq: number };
+/** A line that is not written as JSON yet, and what is to be added to it. */
+interface Fresh {
+  readonly line: LineBody;
   readonly tool: string;
   readonly part: 'args' | 'result';
-  readonly sent: (() => unknown) | undefined;
+  readonly sent: SentValue | undefined;
 }
 
 class Recorder {
@@ -111,9 +130,14 @@ class Recorder {
   readonly #instance = newToken().slice(0, 8);
   readonly #digest: Digest;
   readonly #print: string;
-  #waiting: Waiting[] = [];
+  /** What came in this turn of the event loop, with the values as they came. */
+  #fresh: Fresh[] = [];
+  /** What waits to be written, without the values, and how long it is. */
+  #lines: string[] = [];
+  #length = 0;
   #seq = 0;
   #droppedSince = 0;
+  #digesting: Promise<void> | undefined;
   #writing: Promise<void> | undefined;
 
   constructor(options: ParsedBy<typeof optionsSchema>) {
@@ -128,28 +152,27 @@ class Recorder {
 
   take(event: InterlockEvent): void {
     if (event.type === 'call.started') {
-      const { at, call, tool, run, client } = event;
+      const { at, call, run, client } = event;
+      const tool = ownText(event.tool, LONGEST_TOOL);
       const isPrincipal = event.runKey !== undefined && isPrincipalRun(event.runKey);
-      this.#add(
-        {
-          ...{ type: 'start', at, call, tool },
-          ...(run !== undefined && { run }),
-          ...(isPrincipal && { isPrincipal }),
-          ...(client !== undefined && { client }),
-        },
-        { tool, part: 'args', sent: event[SENT] },
-      );
+      const line = {
+        ...({ type: 'start', at, call, tool } as const),
+        ...(run !== undefined && { run }),
+        ...(isPrincipal && { isPrincipal }),
+        ...(client !== undefined && { client }),
+      };
+      this.#add({ line, tool, part: 'args', sent: event[SENT] });
     } else if (event.type === 'call.ended') {
-      const { at, call, tool, outcome, reason, code, left } = event;
-      this.#add(
-        {
-          ...{ type: 'end', at, call, outcome },
-          ...(reason !== undefined && { reason }),
-          ...(code !== undefined && { code }),
-          ...(left !== undefined && { left }),
-        },
-        { tool, part: 'result', sent: outcome === 'refused' ? undefined : event[SENT] },
-      );
+      const { at, call, outcome, reason, code, left } = event;
+      const tool = ownText(event.tool, LONGEST_TOOL);
+      const line = {
+        ...({ type: 'end', at, call, outcome } as const),
+        ...(reason !== undefined && { reason }),
+        ...(code !== undefined && { code }),
+        ...(left !== undefined && { left }),
+      };
+      const sent = outcome === 'refused' ? undefined : event[SENT];
+      this.#add({ line, tool, part: 'result', sent });
     }
   }
 
@@ -157,88 +180,132 @@ class Recorder {
     while (this.#writing !== undefined) await this.#writing;
   }
 
-  #add(body: LineBody, about: Omit<Waiting, 'line'>): void {
-    const { at } = body;
-    if (this.#seq === 0) {
-      const of = { format: CALLS_FORMAT, version: CALLS_VERSION, clock: 'process' } as const;
-      this.#push({ type: 'recording', ...of, key: this.#print, at }, { ...about, sent: undefined });
-    }
-    if (this.#waiting.length >= this.#options.maxQueued) {
-      this.dropped += 1;
-      this.#droppedSince += 1;
+  #add(fresh: Fresh): void {
+    if (this.#fresh.length + this.#lines.length >= this.#options.maxQueued) {
+      this.#drop(1);
       return;
     }
-    if (this.#droppedSince > 0) {
-      this.#push({ type: 'dropped', at, lines: this.#droppedSince }, { ...about, sent: undefined });
-      this.#droppedSince = 0;
-    }
-    this.#push(body, about);
+    this.#fresh.push(fresh);
+    this.#digesting ??= this.#digestLater();
     if (this.#writing !== undefined) return;
     this.#writing = this.#write();
     (this.#options.waitUntil ?? waitUntilOfHost())?.(this.#writing);
   }
 
-  #push(body: LineBody, about: Omit<Waiting, 'line'>): void {
-    this.#waiting.push({ ...about, line: { ...body, seq: ++this.#seq } });
+  #drop(lines: number): void {
+    this.dropped += lines;
+    this.#droppedSince += lines;
   }
 
-  /** Writes all that waits, behind the calls. Never rejects. */
-  async #write(): Promise<void> {
-    const { write, onError = console.error } = this.#options;
-    while (this.#waiting.length > 0) {
-      await new Promise<void>((resolve) => void setImmediate(resolve));
-      const lines = this.#waiting.splice(0, LINES_AT_ONCE);
-      try {
-        await write(lines.map((each) => `${this.#textOf(each)}\n`).join(''));
-      } catch (error) {
-        this.dropped += lines.length;
-        this.#droppedSince += lines.length;
-        try {
-          onError(error);
-        } catch {}
+  /** Behind the calls of this turn, and never behind `write`: so no call's values wait for it. */
+  async #digestLater(): Promise<void> {
+    await new Promise<void>((resolve) => void setImmediate(resolve));
+    this.#digesting = undefined;
+    for (const fresh of this.#fresh.splice(0)) this.#digestOne(fresh);
+  }
+
+  #digestOne(fresh: Fresh): void {
+    const { at } = fresh.line;
+    try {
+      if (this.#seq === 0) {
+        const of = { format: CALLS_FORMAT, version: CALLS_VERSION, clock: 'process' } as const;
+        this.#push({ type: 'recording', ...of, key: this.#print, at });
       }
+      if (this.#length >= this.#options.maxQueuedBytes) {
+        this.#drop(1);
+        return;
+      }
+      if (this.#droppedSince > 0) this.#push({ type: 'dropped', at, lines: this.#droppedSince });
+      this.#droppedSince = 0;
+      this.#push(fresh.line, fresh);
+    } catch (error) {
+      this.#drop(1);
+      this.#tell(error);
+    }
+  }
+
+  #tell(error: unknown): void {
+    const { onError = console.error } = this.#options;
+    try {
+      onError(error);
+    } catch {}
+  }
+
+  #push({ type, at, ...rest }: LineBody, fresh?: Fresh): void {
+    const value = fresh?.sent?.value();
+    const values =
+      value === undefined || fresh === undefined ? undefined : this.#valuesOf(value, fresh);
+    const text = JSON.stringify({
+      ...{ type, instance: this.#instance, seq: ++this.#seq, at },
+      ...rest,
+      ...(values !== undefined && fresh !== undefined && { [fresh.part]: values }),
+    });
+    this.#lines.push(`${text}\n`);
+    this.#length += text.length;
+  }
+
+  /** Writes all that waits. Never rejects. */
+  async #write(): Promise<void> {
+    const { write } = this.#options;
+    while (this.#digesting !== undefined || this.#lines.length > 0) {
+      await this.#digesting;
+      const lines = this.#lines.splice(0, LINES_AT_ONCE);
+      const text = lines.join('');
+      try {
+        if (text !== '') await write(text);
+      } catch (error) {
+        this.#drop(lines.length);
+        this.#tell(error);
+      }
+      this.#length -= text.length - lines.length;
     }
     this.#writing = undefined;
   }
 
-  #textOf({ line, tool, part, sent }: Waiting): string {
-    const { seq, type, at, ...rest } = line;
-    const value = sent?.();
-    const values = value === undefined ? undefined : this.#valuesOf(value, tool, part);
-    return JSON.stringify({
-      ...{ type, instance: this.#instance, seq, at },
-      ...rest,
-      ...(values !== undefined && { [part]: values }),
-    });
-  }
-
-  #valuesOf(whole: unknown, tool: string, part: 'args' | 'result'): RecordedValues | undefined {
+  #valuesOf(whole: unknown, { tool, part, sent }: Fresh): RecordedValues | undefined {
+    const named = namesIn(sent?.schema());
     const hmacs: Record<string, string | readonly string[]> = Object.create(null);
     const clear: Record<string, Json> = Object.create(null);
     let isCut = false;
     let count = 0;
-    const rest: [pointer: string, value: unknown, depth: number][] = [['', whole, 0]];
+    let length = 0;
+    const rest: Member[] = [{ own: '', shown: '', name: undefined, value: whole, depth: 0 }];
     for (let next = rest.shift(); next !== undefined; next = rest.shift()) {
-      const [pointer, value, depth] = next;
+      const { own, name, value, depth } = next;
+      let { shown } = next;
       const isObject = isTable(value) && !(value instanceof ExactNumber);
-      if (pointer !== '' || !isObject) {
-        if (++count > MOST_POINTERS) {
+      if (own !== '' || !isObject) {
+        const open = this.#isClear(tool, part, own, value);
+        if (name !== undefined)
+          shown +=
+            open === false && !named.has(own)
+              ? `/${HIDDEN_NAME}${this.#digest(name)}`
+              : pointerTo([name]);
+        const members = membersOf(value, this.#digest);
+        const isEmpty = Array.isArray(value) && value.length === 0;
+        const said = isObject && Array.isArray(members) ? (members[0] ?? '') : members;
+        length += shown.length + String(said).length;
+        if (++count > MOST_POINTERS || length > LONGEST_VALUES) {
           isCut = true;
           break;
         }
-        const members = membersOf(value, this.#digest);
-        if (members !== undefined)
-          hmacs[pointer] = isObject && Array.isArray(members) ? (members[0] ?? '') : members;
-        else if (Array.isArray(value) && value.length === 0) hmacs[pointer] = [];
+        if (said !== undefined || isEmpty) hmacs[shown] = said ?? [];
         else isCut = true;
-        if (!isObject && this.#isClear({ tool, part, pointer, value: value as Json }))
-          clear[pointer] = value as Json;
+        if (open === true) {
+          length += JSON.stringify(value).length;
+          if (length <= LONGEST_VALUES) clear[shown] = value as Json;
+        }
       }
       if (!isObject) continue;
-      if (depth >= DEEPEST) isCut ||= Object.keys(value).length > 0;
+      const keys = Object.keys(value);
+      if (depth >= DEEPEST) isCut ||= keys.length > 0;
+      // One more than are recorded tells that it has more.
       else
-        for (const [key, inner] of Object.entries(value))
-          rest.push([`${pointer}${pointerTo([key])}`, inner, depth + 1]);
+        for (const key of keys.slice(0, MOST_POINTERS + 1))
+          rest.push({
+            ...{ own: `${own}${pointerTo([key])}`, shown, name: key },
+            ...{ value: value[key], depth: depth + 1 },
+          });
     }
     if (count === 0 && !isCut) return undefined;
     return {
@@ -248,16 +315,68 @@ class Recorder {
     };
   }
 
-  #isClear(value: RecordedValue): boolean {
+  /** What the app lets through: the value with its name, the name alone, or neither. */
+  #isClear(
+    tool: string,
+    part: 'args' | 'result',
+    pointer: string,
+    value: unknown,
+  ): boolean | 'name' {
+    const members: readonly unknown[] = Array.isArray(value) ? value : [value];
     // A number that JavaScript rounds cannot be written as it came.
-    const members: readonly unknown[] = Array.isArray(value.value) ? value.value : [value.value];
-    if (members.some((each) => typeof each === 'object' && each !== null)) return false;
+    const isPlain = members.every((each) => typeof each !== 'object' || each === null);
     try {
-      return this.#options.clear?.(value) === true;
+      const given = isPlain ? (value as Json) : null;
+      const said = this.#options.clear?.({ tool, part, pointer, value: given });
+      if (said === true) return isPlain || 'name';
+      return said === 'name' ? said : false;
     } catch {
       return false;
     }
   }
+}
+
+/** A member whose name is not shown yet. */
+interface Member {
+  /** Its own pointer, and what stands in the line for that of what it is in. */
+  readonly own: string;
+  readonly shown: string;
+  readonly name: string | undefined;
+  readonly value: unknown;
+  readonly depth: number;
+}
+
+/** Keywords whose schemas are about the same value. */
+const BESIDE = ['allOf', 'anyOf', 'oneOf'] as const;
+
+/** By schema, the pointers of the members that it names. */
+const namesOf = new WeakMap<object, ReadonlySet<string>>();
+
+function namesIn(schema: unknown): ReadonlySet<string> {
+  if (!isTable(schema)) return new Set();
+  const known = namesOf.get(schema);
+  if (known !== undefined) return known;
+  const names = new Set<string>();
+  const rest: [node: unknown, pointer: string, depth: number][] = [[schema, '', 0]];
+  for (let seen = 0; rest.length > 0 && seen < MOST_NODES; seen++) {
+    const [node, pointer, depth] = rest.pop() as (typeof rest)[0];
+    if (!isTable(node)) continue;
+    for (const keyword of BESIDE)
+      if (Array.isArray(node[keyword]))
+        for (const each of node[keyword]) rest.push([each, pointer, depth]);
+    if (typeof node.$ref === 'string' && node.$ref.startsWith('#/')) {
+      const found = readerOf(schema)(keysOfPointer(node.$ref.slice(1)));
+      if (found !== MISSING) rest.push([found, pointer, depth]);
+    }
+    if (!isTable(node.properties) || depth >= DEEPEST) continue;
+    for (const [key, inner] of Object.entries(node.properties)) {
+      const own = `${pointer}${pointerTo([key])}`;
+      names.add(own);
+      rest.push([inner, own, depth + 1]);
+    }
+  }
+  namesOf.set(schema, names);
+  return names;
 }
 
 /** As `@vercel/functions` finds it. */

@@ -4,7 +4,14 @@
  * Precedence, at most once and conditions on data are templates of Declare. That support alone says
  * little, and that a rule which another one implies is dropped, is as in MINERful.
  */
-import { byTime, type CallLine, callIn, parseCallLine, type RecordedValues } from './calls.ts';
+import {
+  byTime,
+  type CallLine,
+  callIn,
+  HIDDEN_NAME,
+  parseCallLine,
+  type RecordedValues,
+} from './calls.ts';
 
 /** Options of {@link suggestRules}. */
 export interface SuggestOptions {
@@ -34,6 +41,13 @@ export interface SuggestedRule {
   readonly runs: number;
   /** How many of them break it. */
   readonly exceptions: number;
+  /** The share of the runs that keep it, from 0 to 1. */
+  readonly confidence: number;
+  /**
+   * Whether only habit shows it: no call was seen that would break it and failed. Then the server
+   * may well allow what no run did. A value that is carried on is no habit.
+   */
+  readonly isHabit: boolean;
   /** Some of those, by their digests. */
   readonly examples: readonly string[];
 }
@@ -87,6 +101,7 @@ interface Candidate {
   readonly rule: Pick<SuggestedRule, 'kind' | 'tool' | 'after' | 'same'>;
   readonly tried: readonly { readonly run: Run; readonly isKept: boolean }[];
   readonly p: number;
+  readonly isHabit: boolean;
 }
 
 /**
@@ -178,13 +193,17 @@ function confirmsAt(place: number): boolean {
   return (place * 0.618_033_988_749_895) % 1 < 0.3;
 }
 
-/** The values that rules can compare. */
+/** The values that rules can compare, and name. */
 function valuesOf(recorded: RecordedValues | undefined): Values {
   const values = new Map<string, readonly string[]>();
   for (const [pointer, hmac] of Object.entries(recorded?.hmacs ?? {})) {
     const members = typeof hmac === 'string' ? [hmac] : hmac;
     // Of an object its members are compared; of true and false nothing is learnt.
-    if (members.length > 0 && !members.some((each) => /^[obz]/.test(each)))
+    if (
+      members.length > 0 &&
+      !pointer.includes(HIDDEN_NAME) &&
+      !members.some((each) => /^[obz]/.test(each))
+    )
       values.set(pointer, members);
   }
   return values;
@@ -214,7 +233,11 @@ function orderOf(runs: readonly Run[], tool: string, after: string): Candidate |
     const shuffled = earlier.length / (earlier.length + own.length);
     byChance.push(Math.max(shuffled, someAmong(run.calls.length - 1, earlier.length, before)));
   }
-  return candidate({ kind: 'order', tool, after }, tried, byChance);
+  const isTested = runs.some((run) => {
+    const done = Math.min(...goodCalls(run, after).map(({ endedAt }) => endedAt));
+    return run.calls.some((each) => each.tool === tool && !each.isGood && each.startedAt < done);
+  });
+  return candidate({ kind: 'order', tool, after }, tried, byChance, !isTested);
 }
 
 /** How likely some of so many are among the first ones, in any order. */
@@ -280,7 +303,7 @@ function sameOf(
     }
     byChance.push((hits + 1) / (asked + 2));
   }
-  return candidate(rule, tried, byChance);
+  return candidate(rule, tried, byChance, false);
 }
 
 function onceOf(runs: readonly Run[], tool: string): Candidate | undefined {
@@ -296,19 +319,24 @@ function onceOf(runs: readonly Run[], tool: string): Candidate | undefined {
     const kinds = new Set(run.calls.map((each) => each.tool)).size;
     if (!run.confirms) byChance.push((1 - 1 / kinds) ** later);
   }
-  return candidate({ kind: 'once', tool }, tried, byChance);
+  const isTested = runs.some((run) => {
+    const done = goodCalls(run, tool)[0]?.endedAt ?? Number.POSITIVE_INFINITY;
+    return run.calls.some((each) => each.tool === tool && !each.isGood && each.startedAt > done);
+  });
+  return candidate({ kind: 'once', tool }, tried, byChance, !isTested);
 }
 
 function candidate(
   rule: Candidate['rule'],
   tried: Candidate['tried'],
   byChance: readonly number[],
+  isHabit: boolean,
 ): Candidate | undefined {
   if (tried.length < FEWEST_RUNS) return undefined;
   const learnt = tried.filter(({ run }) => !run.confirms);
   const kept = learnt.filter(({ isKept }) => isKept).length;
   if (kept < KEPT * learnt.length) return undefined;
-  return { rule, tried, p: atLeast(kept, byChance) };
+  return { rule, tried, p: atLeast(kept, byChance), isHabit };
 }
 
 /** How likely at least so many of these happen: exact, but for very many of them. */
@@ -382,12 +410,14 @@ function isBetter({ rule, tried }: Candidate, than: Candidate): boolean {
   return own < other || (own === other && isNamesake(rule) && !isNamesake(than.rule));
 }
 
-function suggested({ rule, tried }: Candidate): SuggestedRule {
+function suggested({ rule, tried, isHabit }: Candidate): SuggestedRule {
   const broken = tried.filter(({ isKept }) => !isKept);
   return {
     ...rule,
     runs: tried.length,
     exceptions: broken.length,
+    confidence: 1 - broken.length / tried.length,
+    isHabit,
     examples: broken.slice(0, EXAMPLES).map(({ run }) => run.digest),
   };
 }

@@ -2,7 +2,13 @@
  * Every position that a run can come to: hides which moves exist, and what is not known of them.
  * Guards, the data they read, a `when` and an event function may each answer anything.
  */
-import { type AnyBinding, type AnyEventSource, eventNamed, isChosen } from '../workflow/binding.ts';
+import {
+  type AnyBinding,
+  eventNamed,
+  eventsSent,
+  isChosen,
+  kindOfCalls,
+} from '../workflow/binding.ts';
 import { covers } from '../workflow/chart.ts';
 import type { Position } from '../workflow/position.ts';
 import type { CheckedLimit } from '../workflow/rules.ts';
@@ -14,12 +20,15 @@ import type { CallOutcome, ProofStep, ProofTurn } from './proof-step.ts';
 /** More would take seconds, and a machine with more usually has millions. */
 export const MAX_POSITIONS = 5000;
 
+/** How a call ends that was forwarded. */
+type Ending = Exclude<CallOutcome, 'refused'>;
+
 /** The moves that a search takes. */
 export interface SearchMoves {
   /** The events that `runs.send()` may send; `true` for all that the machine handles. */
   readonly outside: readonly string[] | boolean;
   /** Whether to take a call's move. Default: yes. */
-  readonly counts?: (tool: string, outcome: CallOutcome, event: string) => boolean;
+  readonly counts?: (tool: string, outcome: Ending, event: string) => boolean;
   /** Whether to take only moves that need no guard, argument, function or data to be right. */
   readonly unguarded?: boolean;
   /** Whether to take only moves that turn on no values, windows, counts and limits. */
@@ -70,10 +79,7 @@ export class Exploration {
   find(moves: SearchMoves, isGoal: (position: Position) => boolean): Found {
     const { start, starts } = this.workflow;
     const reached = new Map<string, Arrival>([
-      [
-        this.#mayBegin(moves) ? positionKey(start) : NOT_BEGUN,
-        { position: start, last: undefined },
-      ],
+      [this.#keyOf(start, true), { position: start, last: undefined }],
     ]);
     // Such a run is saved as it begins, so a deadline of its state runs at once.
     for (const state of starts) {
@@ -89,8 +95,8 @@ export class Exploration {
         return this.#found({
           gap: `it has more than ${moves.maxPositions} positions, which are not all looked at`,
         });
-      for (const { step, to } of this.#movesAt(position, moves, key !== NOT_BEGUN)) {
-        const next = positionKey(to);
+      for (const { step, to } of this.#movesAt(position, moves, key.startsWith(UNSAVED))) {
+        const next = this.#keyOf(to, step.by === 'deadline');
         if (!reached.has(next)) reached.set(next, { position: to, last: { step, from: key } });
       }
     }
@@ -157,35 +163,75 @@ export class Exploration {
     return isLeftOut;
   }
 
-  /** Whether the time of the first state may run before a call was made. */
-  #mayBegin({ outside }: SearchMoves): boolean {
-    const { start } = this.workflow;
-    return outside !== false || this.workflow.leavesAt({ ...start, updatedAt: 0 }) === undefined;
+  /** @param isUnsaved whether nothing was saved in the position: only its deadline asks for that */
+  #keyOf(position: Position, isUnsaved: boolean): string {
+    const isTimed = this.workflow.leavesAt({ ...position, updatedAt: 0 }) !== undefined;
+    return `${isUnsaved && isTimed ? UNSAVED : ''}${positionKey(position)}`;
   }
 
-  /** A run is saved first by an event. Until then its deadline does not run. */
+  /** A run whose position is not saved leaves it by no deadline: its time has not begun. */
   *#movesAt(
     from: Position,
     moves: SearchMoves,
-    hasBegun: boolean,
+    isUnsaved: boolean,
   ): Generator<{ step: ProofStep; to: Position }> {
+    if (isUnsaved) yield* this.#beginnings(from, moves);
     for (const move of this.movesFrom(from, moves)) {
-      if (hasBegun || move.step.by !== 'deadline') yield move;
+      if (!isUnsaved || move.step.by !== 'deadline') yield move;
     }
-    if (hasBegun) return;
-    for (const tool of this.workflow.toolNames) {
-      for (const step of this.#endingsOf(tool, from)) {
-        const { event, outcome = 'success', to } = step;
-        const isSaved = event !== undefined && this.workflow.handles(from.state, event);
-        if (!isSaved || to !== from.state || this.#isLeftOut(moves, step)) continue;
-        if (moves.counts?.(tool, outcome, event) !== false) yield { step, to: from };
-      }
+  }
+
+  /**
+   * How a run is saved where it stands: at its beginning, or where a deadline has taken it. Each
+   * claim saves it, also that of a call which is refused then, or ends without a move. So does the
+   * app, with `runs.begin()`, `runs.update()` or `runs.freeze()`.
+   */
+  *#beginnings(from: Position, moves: SearchMoves): Generator<{ step: ProofStep; to: Position }> {
+    const { workflow } = this;
+    const ends = { from: from.state, to: from.state };
+    for (const tool of workflow.claiming) {
+      const bindings = workflow.bindingsOf(tool);
+      if (!bindings.some((each) => this.#isClaimed(each)) || bindings.some(isVeiled)) continue;
+      if (this.#limitsOf(tool).some(isNever)) continue;
+      const open = bindings.filter((each) => workflow.allows(from.state, each));
+      const outcome = open.length === 0 ? 'refused' : this.#staying(from, tool, open, moves);
+      if (outcome === undefined) continue;
+      const isGuarded = open.length > 0 && bindings.some(isAsked);
+      const step: ProofStep = { by: 'call', tool, outcome, ...ends, isGuarded };
+      if (!this.#isLeftOut(moves, step)) yield { step, to: from };
     }
+    const step: ProofStep = { by: 'outside', ...ends, isGuarded: moves.outside === false };
+    if (!this.#isLeftOut(moves, step)) yield { step, to: from };
+  }
+  /** Whether each call of the tool takes the claim because of this binding. */
+  #isClaimed(binding: AnyBinding): boolean {
+    const { shield } = this.workflow;
+    return binding.when === undefined && (shield !== undefined || kindOfCalls(binding) === 'step');
+  }
+
+  /** How a call that these bindings let through ends without a move; `undefined`: not for sure. */
+  #staying(
+    from: Position,
+    tool: string,
+    open: readonly AnyBinding[],
+    { counts }: SearchMoves,
+  ): Ending | undefined {
+    if (open.every(({ failure, retries = 0 }) => failure === undefined || retries > 0))
+      return 'failure';
+    const isStill = open.every(({ success }) => {
+      const event = eventNamed(success);
+      if (event === undefined) return success === undefined;
+      return (
+        counts?.(tool, 'success', event) !== false && this.#leads(from, event, false).length === 0
+      );
+    });
+    return isStill ? 'success' : undefined;
   }
 
   /** The moves to other positions. A call that leads back to where it began is none. */
   *movesFrom(from: Position, moves: SearchMoves): Generator<{ step: ProofStep; to: Position }> {
     const { workflow } = this;
+    yield* this.#fallsFrom(from, moves);
     if (workflow.hasEnded(from.state)) return;
     for (const tool of workflow.toolNames) {
       for (const outcome of OUTCOMES) yield* this.#callsOf(tool, outcome, from, moves);
@@ -207,6 +253,38 @@ export class Exploration {
       const says = { isGuarded: false, turnsOn };
       if (this.#isLeftOut(moves, says)) continue;
       yield { step: { by: 'deadline', from: from.state, to: to.state, ...says }, to };
+    }
+  }
+
+  /** Where the loop shield takes a run whose client repeats a call too often: also an ended one. */
+  *#fallsFrom(from: Position, moves: SearchMoves): Generator<{ step: ProofStep; to: Position }> {
+    const { workflow } = this;
+    const { shield } = workflow;
+    if (shield === undefined) return;
+    const event = shield.fallbackEvent;
+    const fallen = { to: withoutTime(shield.fallBack(from, 0).position), isGuarded: false };
+    const leads: readonly Lead[] = event === undefined ? [fallen] : this.#leads(from, event, false);
+    for (const { to, ...says } of leads) {
+      if (to.state === from.state) continue;
+      for (const tool of workflow.toolNames) {
+        const bindings = workflow.bindingsOf(tool);
+        const open = bindings.filter((each) => workflow.allows(from.state, each));
+        if (open.length === 0) continue;
+        const stays = !bindings.some(isSaid) && this.#staying(from, tool, open, moves);
+        const isSure = stays !== false && stays !== undefined && this.#limitsOf(tool).length === 0;
+        const step: ProofStep = {
+          by: 'call',
+          tool,
+          outcome: 'refused',
+          times: shield.max + 1,
+          ...(event !== undefined && { event }),
+          from: from.state,
+          to: to.state,
+          ...says,
+          isGuarded: says.isGuarded || !isSure,
+        };
+        if (!this.#isLeftOut(moves, step)) yield { step, to };
+      }
     }
   }
 
@@ -239,8 +317,8 @@ export class Exploration {
     const turnsOn = turns.length === 0 ? {} : { turnsOn: turns };
     let isSure = false;
     for (const outcome of OUTCOMES) {
-      for (const { source, times, isGuarded } of this.#sendersOf(tool, outcome, state)) {
-        for (const event of this.#eventsOf(source, state)) {
+      for (const { events, times, isGuarded } of this.#sendersOf(tool, outcome, state)) {
+        for (const event of events) {
           isSure ||= !isGuarded;
           const [lead] = event === undefined ? [] : this.#leads(from, event, event === tool);
           const to = lead?.to.state ?? state;
@@ -268,14 +346,14 @@ export class Exploration {
 
   *#callsOf(
     tool: string,
-    outcome: CallOutcome,
+    outcome: Ending,
     from: Position,
     moves: SearchMoves,
   ): Generator<{ step: ProofStep; to: Position }> {
     const turns = this.#turnsOf(tool, from.state);
     if (turns === undefined) return;
-    for (const { source, times, isGuarded } of this.#sendersOf(tool, outcome, from.state)) {
-      for (const event of this.#eventsOf(source, from.state)) {
+    for (const { events, times, isGuarded } of this.#sendersOf(tool, outcome, from.state)) {
+      for (const event of events) {
         if (event === undefined || moves.counts?.(tool, outcome, event) === false) continue;
         for (const lead of this.#callLeads(from, { tool, outcome, event })) {
           const step: ProofStep = {
@@ -309,7 +387,7 @@ export class Exploration {
   /** Where a call that sends the event leads. By rules, a failure counts beside its event. */
   *#callLeads(
     from: Position,
-    { tool, outcome, event }: Required<Pick<ProofStep, 'tool' | 'outcome' | 'event'>>,
+    { tool, outcome, event }: { tool: string; outcome: Ending; event: string },
   ): Generator<Lead> {
     if (this.#order === undefined || outcome === 'success') {
       yield* this.#leads(from, event, event === tool);
@@ -325,7 +403,7 @@ export class Exploration {
    * What a call may send in a state. The first binding that is about the call decides, so those
    * after one without a `when` are not looked at.
    */
-  #sendersOf(tool: string, outcome: CallOutcome, state: string): Sender[] {
+  #sendersOf(tool: string, outcome: Ending, state: string): Sender[] {
     const { workflow } = this;
     const found: Sender[] = [];
     const bindings = workflow.bindingsOf(tool);
@@ -335,22 +413,26 @@ export class Exploration {
     for (const binding of bindings) {
       const source = binding[outcome];
       if (source === undefined || !workflow.allows(state, binding)) continue;
+      // A function may choose any of these events, or none.
+      const named = eventsSent(binding, outcome);
+      const events: readonly (string | undefined)[] = isChosen(source)
+        ? [...(named ?? this.#named(this.#takenIn(state))), undefined]
+        : (named ?? []);
       const tries = outcome === 'failure' ? (binding.retries ?? 0) + 1 : 1;
       found.push({
-        source,
+        events,
         times: tries === 1 ? {} : { times: tries },
-        isGuarded: isGuarded || isChosen(source) || isSaid(binding) || found.length > 0,
+        isGuarded:
+          isGuarded ||
+          isChosen(source) ||
+          isSaid(binding) ||
+          found.length > 0 ||
+          // Only with other arguments, or in time, the loop shield lets so many through.
+          tries > (workflow.shield?.max ?? tries),
       });
       if (binding.when === undefined) break;
     }
     return found;
-  }
-
-  /** A function may choose any event, or none. */
-  #eventsOf(source: AnyEventSource, state: string): readonly (string | undefined)[] {
-    const named = eventNamed(source);
-    if (named !== undefined) return [named];
-    return [...this.#named(this.#takenIn(state)), undefined];
   }
 
   /** Where a transition waits for no event, one that no state handles wakes it too. */
@@ -413,7 +495,8 @@ export class Exploration {
 
 /** What a call may send. */
 interface Sender {
-  readonly source: AnyEventSource;
+  /** `undefined`: none. */
+  readonly events: readonly (string | undefined)[];
   readonly times: Pick<ProofStep, 'times'>;
   readonly isGuarded: boolean;
 }
@@ -429,14 +512,18 @@ function turnsOf(...all: readonly (readonly ProofTurn[] | undefined)[]): Pick<Le
   return turnsOn.length === 0 ? {} : { turnsOn };
 }
 
-/** The key of the first position while nothing is saved of a run. */
-const NOT_BEGUN = ' not begun';
+/** Before the key of a position that is not saved yet. */
+const UNSAVED = 'unsaved ';
 
 const OUTCOMES = ['success', 'failure'] as const;
 
+function isVeiled({ visible }: AnyBinding): boolean {
+  return visible !== undefined;
+}
+
 /** Whether a function of the binding may refuse a call. */
-function isAsked({ guard, visible }: AnyBinding): boolean {
-  return guard !== undefined || visible !== undefined;
+function isAsked(binding: AnyBinding): boolean {
+  return binding.guard !== undefined || isVeiled(binding);
 }
 
 /** Whether the binding may refuse a call, or be about other calls. */

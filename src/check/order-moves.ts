@@ -6,16 +6,10 @@
 import { readerOf } from '../workflow/condition.ts';
 import { type DecidedCall, NOTHING } from '../workflow/facts.ts';
 import type { Order } from '../workflow/order.ts';
-import type { Mark } from '../workflow/order-model.ts';
+import type { Changes } from '../workflow/order-model.ts';
 import { callWith, noteOwn } from '../workflow/own-call.ts';
 import { atomsOf, type Position } from '../workflow/position.ts';
-import {
-  type CheckedLimit,
-  isLeaf,
-  type Leaf,
-  leavesOf,
-  type Requirement,
-} from '../workflow/rules.ts';
+import { type CheckedLimit, isLeaf, type Leaf, type Requirement } from '../workflow/rules.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { ProofStep, ProofTurn } from './proof-step.ts';
 
@@ -23,14 +17,6 @@ import type { ProofStep, ProofTurn } from './proof-step.ts';
 export interface OrderMove {
   readonly to: Position;
   readonly turnsOn: readonly ProofTurn[];
-}
-
-/** A name in a state that may hold afterwards or not. */
-interface Open {
-  readonly name: string;
-  /** How it is where nothing but the order of calls has a say, or the call is closed soonest. */
-  readonly isUsual: boolean;
-  readonly turn: ProofTurn;
 }
 
 /** So many names that may hold or not are looked at both ways. */
@@ -73,40 +59,22 @@ export class OrderMoves {
    * @param isOwn whether the tool itself was called, else a call of another tool counts as it
    */
   succeeded(state: string, tool: string, isOwn: boolean): readonly OrderMove[] {
-    const { model } = this.#order;
-    const { adds, uses, undoes } = model.effects.get(tool) ?? { adds: [], uses: [], undoes: [] };
-    const done = new Set(model.doneIn(state));
-    const open: Open[] = [];
-    for (const { name, leaf } of undoes.flatMap((undone) => model.marksOf(undone))) {
-      if (!done.has(name) || leaf.outcome === 'failed') continue;
-      // An undone success leaves the calls that failed.
-      if (leaf.outcome === 'any') open.push({ name, isUsual: true, turn: 'a count' });
-      else done.delete(name);
-    }
-    for (const { name } of isOwn ? uses : [])
-      if (done.has(name)) open.push({ name, isUsual: false, turn: 'a count' });
-    this.#add(adds, done, open);
-    return this.#cases(done, open);
+    return this.#cases(state, this.#order.model.changesOf(tool, isOwn ? 'succeeded' : 'sent'));
   }
 
   /** Where a failure leads, beside any event that it sends. */
   failed(state: string, tool: string): readonly OrderMove[] {
     const { model } = this.#order;
-    const done = new Set(model.doneIn(state));
-    const open: Open[] = [];
-    const using = leavesOf(this.#order.ruleOf(tool)?.after).filter((b) => b.consumes === 'calls');
-    for (const used of new Set(using.map((each) => each.tool)))
-      for (const { name, leaf } of model.marksOf(used))
-        if (leaf.consumes !== 'never' && done.has(name))
-          open.push({ name, isUsual: false, turn: 'a count' });
-    const marks = model.marksOf(tool).filter(({ leaf }) => leaf.outcome !== 'succeeded');
-    this.#add(marks, done, open);
-    const cases = this.#cases(done, open);
+    const cases = this.#cases(state, model.changesOf(tool, 'failed'));
     // While its outcome is unknown, the call is made, and has not failed.
-    const called = marks.filter(({ leaf, kind }) => leaf.outcome === 'any' && kind === 'after');
+    const { adds } = model.changesOf(tool, 'failed');
+    const called = model
+      .marksOf(tool)
+      .filter(
+        ({ name, leaf, kind }) => leaf.outcome === 'any' && kind === 'after' && adds.includes(name),
+      );
     if (called.length === 0) return cases;
-    const unknown = new Set(model.doneIn(state));
-    this.#add(called, unknown, []);
+    const unknown = new Set([...(model.doneIn(state) ?? []), ...called.map(({ name }) => name)]);
     const to = { state: model.stateOf(unknown) };
     return [...cases, { to, turnsOn: ['an unknown outcome'] }];
   }
@@ -123,21 +91,20 @@ export class OrderMoves {
     });
   }
 
-  #add(marks: readonly Mark[], done: Set<string>, open: Open[]): void {
-    for (const { name, leaf, kind } of marks) {
-      const { times, distinct, tests } = leaf;
-      if (tests.length === 0 && times === 1 && distinct === undefined) done.add(name);
-      else if (!done.has(name)) {
-        const turn = tests.length > 0 || distinct !== undefined ? 'values' : 'a count';
-        open.push({ name, isUsual: kind === 'notAfter', turn });
-      }
-    }
-  }
-
-  #cases(done: ReadonlySet<string>, open: readonly Open[]): readonly OrderMove[] {
+  #cases(state: string, changes: Changes): readonly OrderMove[] {
     const { model } = this.#order;
-    // A name may be there twice: undone or used up, and added again.
-    const tried = open.filter(({ name }, i) => open.findIndex((b) => b.name === name) === i);
+    const done = new Set(model.doneIn(state));
+    for (const name of changes.removes) done.delete(name);
+    const open = [
+      ...changes.mayRemove.filter(({ name }) => done.has(name)),
+      ...changes.mayAdd.filter(({ name }) => !done.has(name)),
+    ];
+    for (const name of changes.adds) done.add(name);
+    // A name may be there twice: used up, and added again.
+    const tried = open.filter(
+      ({ name }, i) =>
+        !changes.adds.includes(name) && open.findIndex((each) => each.name === name) === i,
+    );
     if (tried.length > MOST_OPEN)
       this.#gap ??= `a call has more than ${MOST_OPEN} effects that turn on values or counts`;
     const looked = tried.slice(0, MOST_OPEN);
@@ -204,7 +171,7 @@ export class OrderMoves {
     let position: Position = this.#workflow.start;
     for (const step of steps) {
       const { by, tool = '', outcome, event, times = 1 } = step;
-      if (by !== 'call') {
+      if (by !== 'call' || outcome === 'refused') {
         if (event !== undefined) position = this.#workflow.next(position, event).position;
         continue;
       }
@@ -266,18 +233,21 @@ export function isNever({ times, when }: CheckedLimit): boolean {
   return times === 0 && when === undefined;
 }
 
-/** Whether a way has more calls of a tool than its limits let through in any case. */
+/** Whether a way has a call of a tool that its limits refuse in any case. */
 export function isBeyond(
   limits: readonly CheckedLimit[],
   tool: string,
   steps: readonly ProofStep[],
 ): boolean {
-  return limits.some(({ times = FOR_EVER, outcome }) => {
-    const counted = steps.filter((step) => {
-      if (step.tool !== tool) return false;
-      return outcome === 'any' || (outcome === 'failed') === (step.outcome === 'failure');
-    });
-    return counted.reduce((all, step) => all + (step.times ?? 1), 0) > times;
+  return limits.some(({ times = FOR_EVER, outcome: asked }) => {
+    let counted = 0;
+    for (const { tool: called, outcome, times: made = 1 } of steps) {
+      if (called !== tool || outcome === 'refused') continue;
+      const isCounted = asked === 'any' || (asked === 'failed') === (outcome === 'failure');
+      if (counted + (isCounted ? made : 1) > times) return true;
+      if (isCounted) counted += made;
+    }
+    return false;
   });
 }
 

@@ -35,8 +35,9 @@ import {
 } from './followed-run.ts';
 import { Observations } from './observations.ts';
 
-/** How many calls may wait to be judged. Beyond that they pass unjudged. */
+/** How many calls may wait to be judged, and how long they may be together. Others pass unjudged. */
 const MOST_WAITING = 10_000;
+const MOST_WAITING_CHARACTERS = 64 * 1024 * 1024;
 /** How often a run that others move too is read again. */
 const MOST_TRIES = 8;
 
@@ -144,6 +145,7 @@ export class Observer {
   readonly #config: GateConfig;
   readonly #runs = new Map<string, Entry>();
   #waiting = 0;
+  #length = 0;
   #number = 0;
   /** Random, so that a counter behind it makes tokens of its own. */
   readonly #tokens = newToken();
@@ -174,7 +176,8 @@ export class Observer {
       this.seen.passed('no-run');
       return undefined;
     }
-    if (this.#waiting >= MOST_WAITING) {
+    const { length } = incoming.message.text;
+    if (this.#waiting >= MOST_WAITING || this.#length + length > MOST_WAITING_CHARACTERS) {
       this.seen.passed('crowded');
       return undefined;
     }
@@ -183,7 +186,12 @@ export class Observer {
     const now = clock.now();
     let isOver = false;
     entry.calls += 1;
-    void this.#queue(entry, run, () => this.#start(entry, number, incoming, tool, run, now));
+    this.#length += length;
+    void this.#queue(entry, run, async () => {
+      await this.#start(entry, number, incoming, tool, run, now);
+    }).then(() => {
+      this.#length -= length;
+    });
     const over = (task: () => Promise<void> | void): Promise<void> => {
       if (isOver) return entry.last ?? Promise.resolve();
       isOver = true;
@@ -290,7 +298,7 @@ export class Observer {
     const { workflow, listed } = this.#config;
     const asked: AskedCall = askedCall(incoming, tool, run);
     const noted = workflow.rules.ledger === undefined ? NOTHING : notedOf(this.#config, asked);
-    const { args, exactArguments, id } = incoming;
+    const { args, roundedText, id } = incoming;
     const digest = digestOf(incoming.sentArguments ?? {});
     const requestId = isRequestId(id) ? id : undefined;
     const note = { tool, digest, actor: run.actor, requestId, workflowVersion: workflow.version };
@@ -298,7 +306,7 @@ export class Observer {
       asked,
       digest,
       note,
-      args: { args: isObject(args) ? args : {}, argsText: exactArguments?.text },
+      args: { args: isObject(args) ? args : {}, argsText: roundedText },
       noted: 'reason' in noted ? NOTHING : noted,
       isDeep: incoming.isDeep,
       isFaulty: () => 'reason' in noted || argumentFault(incoming, asked.args) !== undefined,

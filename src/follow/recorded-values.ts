@@ -2,7 +2,7 @@
  * The values of a recorded call, as rules read them. Hides that most of them are HMACs: rules can
  * compare those, and read nothing else of them.
  */
-import type { RecordedValues } from '../calls/calls.ts';
+import { HIDDEN_NAME, type RecordedValues } from '../calls/calls.ts';
 import type { Json } from '../stores/store.ts';
 import { AskedArguments } from '../workflow/bound-tools.ts';
 import {
@@ -86,8 +86,12 @@ export class RecordedReader {
   #isBeyond(keys: Path): boolean {
     const { hmacs, isCut } = this.#values;
     if (isCut) return true;
-    for (let length = keys.length - 1; length >= 0; length--)
-      if (Array.isArray(hmacs[pointerTo(keys.slice(0, length))])) return true;
+    for (let length = keys.length - 1; length >= 0; length--) {
+      const around = pointerTo(keys.slice(0, length));
+      if (Array.isArray(hmacs[around])) return true;
+      const hidden = `${around}/${HIDDEN_NAME}`;
+      if (Object.keys(hmacs).some((each) => each.startsWith(hidden))) return true;
+    }
     return false;
   }
 }

@@ -241,6 +241,7 @@ export const observeCall: ObserveCall = (config, exchange, incoming, run, isAwai
 
 /** Judges all bound calls of a request that passes a gate as it is. */
 export function observeAll(config: GateConfig, exchange: Exchange, admission: Admission): void {
+  if (config.events.isOn) ToldRequests.join(config, exchange, admission);
   for (const call of exchange.forwardable) {
     if (call.method !== 'tools/call' || call.kind !== 'request') continue;
     const tool = call.named;

@@ -3,6 +3,7 @@
  * shield's count, the guards. Lets go of the claim where the call is refused.
  */
 import { isPrincipalRun } from '../names.ts';
+import { showValue } from '../options.ts';
 import type { Run } from '../session/run.ts';
 import { type CallUse, moveTo, type StepMove } from '../step/outcome.ts';
 import type { Step } from '../step/step.ts';
@@ -16,7 +17,7 @@ import { withRecorded } from '../workflow/stored.ts';
 import type { GateConfig } from './config.ts';
 import { type AskedCall, refusedByGuards, ruled, unforeseen } from './consult.ts';
 import { decide, isStopped, type RefusedCall } from './decide.ts';
-import { Standing } from './standing.ts';
+import { noteRead, Standing } from './standing.ts';
 
 /** The trail's event where the loop shield moves a run to a state. */
 const LOOP = 'loop';
@@ -53,6 +54,7 @@ export function admit(config: GateConfig, claimed: Claimed): MaybePromise<Admitt
   try {
     if (step.understood === undefined) {
       config.onError(step.fault);
+      noteRead(config.workflow, run.run, step.grantedAt, step.fault);
       return letGo(step, { reason: 'unreadable' });
     }
     const standing = Standing.ofStep(config, run, step, step.understood.position);
@@ -91,7 +93,7 @@ function warnOfReset(
   if (bound === undefined || isPrincipalRun(run.run)) return;
   const what = bound.limits.length > 0 ? 'a limit' : '"notAfter"';
   warnOnce(
-    `tool ${JSON.stringify(step.tool)} of workflow "${workflow.id}" has ${what}, and its run is ` +
+    `tool ${showValue(workflow.keyOf(step.tool))} of workflow "${workflow.id}" has ${what}, and its run is ` +
       'none of a principal: a client that begins anew has a new run, which knows of no earlier ' +
       'call. Give sessionStore({ key: principalKey() }) where clients sign in.',
   );

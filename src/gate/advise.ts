@@ -11,7 +11,7 @@ import { partWords } from '../workflow/rule-words.ts';
 import type { GateConfig } from './config.ts';
 import type { RefusedCall } from './decide.ts';
 import { type Demand, Gates } from './gates.ts';
-import type { Standing } from './standing.ts';
+import { mendOfUnread, type Standing } from './standing.ts';
 
 /** Where the refused thing is available, and what the other gates ask of it. */
 interface Goal {
@@ -73,5 +73,6 @@ export function detailsOf(
   const passed = reason === 'state' ? (left ?? standing?.left) : undefined;
   const { isOrder } = workflow;
   const rules = partWords(parts, reason === 'state');
-  return { heldTool, words, cause, anew, left: passed, stops, isOrder, rules };
+  const mend = reason === 'unreadable' && run && mendOfUnread(workflow, run.run);
+  return { heldTool, words: mend || words, cause, anew, left: passed, stops, isOrder, rules };
 }

@@ -294,12 +294,19 @@ export function unboundTools<S extends string, E extends string>(
   return names && [...names];
 }
 
+/** A tool's JSON Schemas, as a list has them. */
+interface ToolSchemas {
+  readonly args: unknown;
+  readonly result: unknown;
+}
+
 /** What this process knows of the upstream's tools from their lists. */
 export class ListedTools {
   readonly #names: ListedNames;
   readonly #missing: MissingTools;
   readonly #hints = new ToolHints();
   readonly #mirrored = new Map<string, MirroredArguments>();
+  readonly #schemas = new Map<string, ToolSchemas>();
   readonly #workflow: Workflow;
   /** No client can call a glob, so no advice names one. */
   readonly #untold: ReadonlySet<string>;
@@ -336,6 +343,8 @@ export class ListedTools {
     unbound.set(this.#workflow, others);
     for (const tool of page) {
       if (!isObject(tool) || typeof tool.name !== 'string') continue;
+      if (this.#schemas.size < MAX_NAMES || this.#schemas.has(tool.name))
+        this.#schemas.set(tool.name, { args: tool.inputSchema, result: tool.outputSchema });
       if (!this.#workflow.isBound(tool.name)) {
         if (others.size < MAX_NAMES) others.add(tool.name);
         continue;
@@ -348,6 +357,11 @@ export class ListedTools {
     }
     if (part !== undefined && this.#missing.note(bound, part)) this.#changes++;
     this.#names.note(page, isLastPage, warn);
+  }
+
+  /** What the list says of a tool's arguments and result, for who records its calls. */
+  schemasOf(tool: string): ToolSchemas | undefined {
+    return this.#schemas.get(tool);
   }
 
   /** What the tool's annotations allow after an unknown outcome; `hold` until a list has them. */

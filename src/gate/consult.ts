@@ -28,23 +28,23 @@ export interface AskedCall extends Pick<GuardedCall, 'run' | 'tool' | 'principal
 }
 
 export function askedCall(
-  { sentArguments }: Call,
+  incoming: Call,
   tool: string,
   { run, actor }: Pick<Run, 'run' | 'actor'>,
 ): AskedCall {
-  const args = new AskedArguments(sentArguments);
+  const args = AskedArguments.later(() => incoming.sentArguments);
   return { run, tool, args, principal: actor, own: callWith(args.read, run) };
 }
 
 /** What is wrong with the arguments of any bound call, in words. */
 export function argumentFault(
-  { isDeep, namesPrototype, exactArguments }: Call,
+  { isDeep, namesPrototype, hasLongLiteral }: Call,
   args: AskedArguments,
 ): string | undefined {
   if (isDeep) return `they are nested deeper than ${MOST_DEPTH} objects and lists`;
   if (namesPrototype)
     return 'no key in them may be "__proto__", which some parsers read as a prototype';
-  if (exactArguments?.hasLongLiteral)
+  if (hasLongLiteral)
     return `a number in them has more than ${LONGEST_LITERAL} characters, which some cut`;
   return unclearWords(args);
 }

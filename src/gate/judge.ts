@@ -135,7 +135,7 @@ export class Judge {
     // The upstream's tools have no argument for a handle that the middleware made.
     if (managed !== undefined && incoming.message.at(...ARGUMENTS, managed.argument) !== undefined)
       incoming.message.remove(ARGUMENTS, managed.argument);
-    const args = new AskedArguments(incoming.sentArguments);
+    const args = AskedArguments.later(() => incoming.sentArguments);
     // No function of the app reads arguments that are too deep: the client has chosen their depth.
     const binding =
       workflow.matchAlways(tool) ?? (incoming.isDeep ? 'failed' : this.#match(tool, args));
@@ -604,6 +604,6 @@ function isMadeUp(tool: string, { workflow }: GateConfig): boolean {
 }
 
 /** Plain data: a task's ticket keeps them in the store. */
-function argumentsOf({ args, exactArguments }: Call): Pick<CallOrigin, 'args' | 'argsText'> {
-  return { args: isObject(args) ? args : {}, argsText: exactArguments?.text };
+function argumentsOf({ args, roundedText }: Call): Pick<CallOrigin, 'args' | 'argsText'> {
+  return { args: isObject(args) ? args : {}, argsText: roundedText };
 }

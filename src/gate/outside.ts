@@ -364,7 +364,7 @@ export function failureOfHeld(
 export function ruledCallOfHeld(
   workflow: Workflow,
   { updatedAt: _, version: __, ...position }: FsmSnapshot,
-  claim: ClaimView,
+  claim: Pick<ClaimView, 'tool' | 'digest' | 'use' | 'since'>,
   outcome: 'succeeded' | 'failed',
   now: number,
 ): DecidedCall | undefined {

@@ -27,7 +27,7 @@ import {
   showReads,
 } from './lists.ts';
 import { askForAlias, invalidParams, resultOf } from './replies.ts';
-import { type Absent, type Standing, standingNow } from './standing.ts';
+import { type Absent, mendOfUnread, type Standing, standingNow } from './standing.ts';
 import { keepsSecrets } from './visibility.ts';
 
 /** The methods that name one resource by its URI. The last two are of the extension for skills. */
@@ -361,7 +361,12 @@ export class ReadFilter implements Filter {
       ...found,
     };
     const data = { [`${META_PREFIX}refusal`]: refusal };
-    const text = readRefusalFor(refusal, { words, foreseen, isOrder: workflow.isOrder });
+    const mend = reason === 'unreadable' && listed ? mendOfUnread(workflow, listed.run) : undefined;
+    const text = readRefusalFor(refusal, {
+      words: mend ?? words,
+      foreseen,
+      isOrder: workflow.isOrder,
+    });
     await incoming.answerWith(invalidParams(incoming, text, data));
     return 'answered';
   }

@@ -3,7 +3,7 @@
  * store or this very request, a saved snapshot or the data that the run would begin with.
  */
 import { quoteNames } from '../errors.ts';
-import type { StopReason } from '../events.ts';
+import { runDigest, type StopReason } from '../events.ts';
 import type { Admission, Run } from '../session/run.ts';
 import { askBegin } from '../step/claim.ts';
 import { beginsAnew, shownPosition, type WhenEnded } from '../step/outcome.ts';
@@ -23,6 +23,7 @@ import type { ListKind } from '../wire/json-rpc.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import { notedFrom } from '../workflow/facts.ts';
 import type { Next, Position } from '../workflow/position.ts';
+import { unreadableKind } from '../workflow/stored.ts';
 import type { Stand } from '../workflow/together.ts';
 import type { Part, Past, UnknownCall } from '../workflow/verdict.ts';
 import type { Sight, Veil } from '../workflow/visible.ts';
@@ -74,6 +75,47 @@ interface Parts {
 }
 
 const NONE: ReadonlySet<string> = new Set();
+
+/** The runs that this process could not read lately: when, and whether a newer version may. */
+interface UnreadRun {
+  readonly at: number;
+  readonly isNewer: boolean;
+}
+
+/** By workflow and by the digest of the run's key. */
+const unread = new WeakMap<Workflow, Map<string, UnreadRun>>();
+const UNREAD_MS = 3_600_000;
+const MOST_UNREAD = 10_000;
+
+/** Notes that a run cannot be read, for counts and words; without an error, that it can. */
+export function noteRead(workflow: Workflow, run: string, now: number, error?: unknown): void {
+  const noted = unread.get(workflow);
+  if (error === undefined) {
+    if (noted !== undefined && noted.size > 0) noted.delete(runDigest(run));
+    return;
+  }
+  const kind = unreadableKind(error);
+  const runs = noted ?? new Map<string, UnreadRun>();
+  unread.set(workflow, runs);
+  const digest = runDigest(run);
+  runs.delete(digest);
+  runs.set(digest, { at: now, isNewer: kind === 'newer-version' || kind === 'newer-package' });
+  if (runs.size > MOST_UNREAD) for (const first of runs.keys()) return void runs.delete(first);
+}
+
+/** How many runs this process met in the last hour that it could not read. */
+export function countUnread(workflow: Workflow, now: number): number {
+  const noted = unread.get(workflow);
+  for (const [digest, { at }] of noted ?? []) if (now - at > UNREAD_MS) noted?.delete(digest);
+  return noted?.size ?? 0;
+}
+
+/** What ends that a run is unreadable, where a person need not repair it. */
+export function mendOfUnread(workflow: Workflow, run: string): string | undefined {
+  return unread.get(workflow)?.get(runDigest(run))?.isNewer
+    ? 'A newer version of this server has saved it, so try again in a minute'
+    : undefined;
+}
 
 /** Where a run stands. */
 export class Standing implements Stand {
@@ -131,12 +173,16 @@ export class Standing implements Stand {
     const { workflow } = rules;
     if (record === undefined)
       return new Standing(rules, viewpoint, workflow.start, { updatedAt: 0, version: 0, now });
-    const { snapshot, claim, frozen } = record;
+    const { snapshot, claim, frozen, unsettled } = record;
     const { updatedAt, version = 0 } = snapshot;
-    const position = workflow.rules.standAt(workflow.adopt(snapshot), updatedAt, now);
+    const position = workflow.rules.standAt(
+      adopted(workflow, viewpoint, snapshot, now),
+      updatedAt,
+      now,
+    );
     // Nothing moves a stopped run, not even its deadline.
     const expiry = frozen ? undefined : workflow.overdue({ ...position, updatedAt }, now);
-    const parts = { updatedAt, version, claim, frozen, now, expiry };
+    const parts = { updatedAt, version, claim, frozen, now, expiry, unsettled };
     return new Standing(rules, viewpoint, position, parts);
   }
 
@@ -295,6 +341,23 @@ export class Standing implements Stand {
   }
 }
 
+/** @throws InterlockError `ERR_INTERLOCK_SNAPSHOT`, which is noted */
+function adopted(
+  workflow: Workflow,
+  { run }: Viewpoint,
+  snapshot: FsmSnapshot,
+  now: number,
+): Position {
+  try {
+    const position = workflow.adopt(snapshot);
+    noteRead(workflow, run, now);
+    return position;
+  } catch (error) {
+    noteRead(workflow, run, now, error);
+    throw error;
+  }
+}
+
 const NO_CALLS: readonly UnknownCall[] = Object.freeze([]);
 
 /** The calls whose outcome is unknown: those that may be tried again, and one that is held. */
@@ -302,7 +365,8 @@ function unknownCalls(
   workflow: Workflow,
   { claim, unsettled = [] }: Pick<Parts, 'claim' | 'unsettled'>,
 ): readonly UnknownCall[] {
-  const isHeld = claim !== undefined && !claim.live && claim.since !== undefined;
+  const isOver = claim !== undefined && !claim.live && claim.since !== undefined;
+  const isHeld = isOver && unsettled.every((each) => each.idempotencyKey !== claim.idempotencyKey);
   if (workflow.rules.ledger === undefined || !(isHeld || unsettled.length > 0)) return NO_CALLS;
   const held = isHeld ? [claim] : [];
   return [...unsettled, ...held].map(({ tool, since = 0, idempotencyKey, use }) => ({
@@ -393,7 +457,7 @@ export function standingIn(
 export function standingOfRefused(
   rules: StandingRules & Pick<GateConfig, 'clock'>,
   viewpoint: Viewpoint,
-  { snapshot, held, freeze, now }: Refused,
+  { snapshot, held, freeze, unsettled, now }: Refused,
 ): Standing | 'unreadable' | undefined {
   if (snapshot === undefined) return undefined;
   try {
@@ -401,6 +465,7 @@ export function standingOfRefused(
       snapshot,
       ...(held && { claim: held }),
       ...(freeze && { frozen: freeze }),
+      ...(unsettled && { unsettled }),
     };
     return Standing.of(rules, viewpoint, record, now ?? rules.clock.now());
   } catch (error) {

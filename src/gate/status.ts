@@ -23,6 +23,7 @@ import {
   asBegun,
   asShown,
   isToolStopped,
+  mendOfUnread,
   type Standing,
   standingIn,
   storedIn,
@@ -77,7 +78,9 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
   const { workflow } = gate;
   const found = standingIn(gate, run, record);
   if (typeof found === 'string')
-    return statusWithout(gate, found === 'unreadable' ? found : 'unavailable');
+    return found === 'unreadable'
+      ? statusWithout(gate, found, [], mendOfUnread(workflow, run.run))
+      : statusWithout(gate, 'unavailable');
   const isRead = gate.status?.summary !== undefined;
   const standing = await (isRead ? asBegun : asShown)(gate, run, found);
   if (standing === 'unavailable') return statusWithout(gate, standing);

@@ -65,10 +65,12 @@ export class ToldRequests implements Filter {
   readonly stage = 'sync';
   readonly #events: Events;
   readonly #now: () => number;
+  readonly #listed: GateConfig['listed'];
   readonly #open = new Map<RequestId, OpenRequest>();
 
-  private constructor({ events, clock }: Pick<GateConfig, 'events' | 'clock'>) {
+  private constructor({ events, clock, listed }: GateConfig) {
     this.#events = events;
+    this.#listed = listed;
     this.#now = () => clock.now();
   }
 
@@ -121,7 +123,10 @@ export class ToldRequests implements Filter {
       this.#events.publish({
         ...{ type: 'call.started', ...own, ...started },
         client: session.record.clientInfo?.name,
-        [SENT]: () => incoming.sentArguments,
+        [SENT]: {
+          value: () => incoming.sentArguments,
+          schema: () => config.listed.schemasOf(String(tool))?.args,
+        },
       });
     } else {
       this.#open.set(requestId, { named, incoming, startedAt });
@@ -184,7 +189,12 @@ export class ToldRequests implements Filter {
       const result = answer?.result;
       this.#events.publish({
         ...{ type: 'call.ended', ...named, ...end, durationMs },
-        ...(isObject(result) && { [SENT]: () => valueOfAnswer(result, text) }),
+        ...(isObject(result) && {
+          [SENT]: {
+            value: () => valueOfAnswer(result, text),
+            schema: () => this.#listed.schemasOf(named.tool)?.result,
+          },
+        }),
       });
     } else {
       const end = { ...otherEnd(named.method, answer), ...(shown !== undefined && { shown }) };

@@ -2,7 +2,7 @@
  * What a gate's lists show each client. Hides which clients are known not to list again, what the
  * app says of each, and when the operator hears of one.
  */
-import { putNewest } from '../clock.ts';
+import { putNewest, Told } from '../clock.ts';
 import { asciiText } from '../names.ts';
 import { wrongAnswer } from '../options.ts';
 import type { LiveSession } from '../session/live-session.ts';
@@ -96,7 +96,7 @@ export interface ListingRules extends Observers {
 /** What is known of the clients of one mounted gate. */
 export class ListingClients {
   readonly #chosen = new WeakMap<ClientInfo, Visibility>();
-  readonly #told = new Set<string>();
+  readonly #told = new Told(MOST_TOLD);
   /** By name, the last sessions that were told of a new list; the least recent name first. */
   readonly #sessions = new Map<string, readonly LiveSession[]>();
 
@@ -130,7 +130,7 @@ export class ListingClients {
   noteTold(session: LiveSession, config: ListingRules): void {
     const { name } = session.record.clientInfo ?? UNNAMED;
     const last = this.#sessions.get(name) ?? [];
-    if (this.#told.has(name) || last.includes(session)) return;
+    if (last.includes(session)) return;
     putNewest(this.#sessions, name, [...last, session].slice(-LAST_SESSIONS), MOST_TOLD);
     const ended = last.filter(
       ({ isOver, callsSinceTold }) => isOver && callsSinceTold !== undefined,
@@ -150,8 +150,7 @@ export class ListingClients {
     by: 'calls' | 'sessions',
   ): void {
     const { name } = record.clientInfo ?? UNNAMED;
-    if (this.#told.size >= MOST_TOLD || this.#told.has(name)) return;
-    this.#told.add(name);
+    if (!this.#told.isNew(name)) return;
     const quoted = asciiText(name);
     const line =
       typeof visibility === 'function'

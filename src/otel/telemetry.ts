@@ -133,6 +133,7 @@ const CLIENT_FAULTS: readonly number[] = [-32700, -32600, -32601, -32602, -32002
 /** Clients choose these names, and each makes a series of metrics, so their number is limited. */
 const MOST_TOOLS = 1_000;
 const MOST_VERSIONS = 16;
+const LONGEST_NAME = 256;
 /** An app's errors may have any code or name. */
 const MOST_ERRORS = 100;
 
@@ -407,7 +408,7 @@ function ofTool(event: { readonly workflow: string; readonly tool: string }): At
   return { [OWN.workflow]: event.workflow, [TOOL]: event.tool };
 }
 
-/** Names that clients have sent and that exist, up to a number. */
+/** Names that clients have sent and that exist, up to a number and a length. */
 class KnownNames {
   readonly #names = new Set<string>();
   readonly #most: number;
@@ -421,6 +422,6 @@ class KnownNames {
   }
 
   learn(name: string): void {
-    if (this.#names.size < this.#most) this.#names.add(name);
+    if (this.#names.size < this.#most && name.length <= LONGEST_NAME) this.#names.add(name);
   }
 }

@@ -4,6 +4,7 @@
  */
 import { putNewest } from '../clock.ts';
 import type { Events } from '../events.ts';
+import { ownText } from '../names.ts';
 import { LateResponses } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { type Filter, TOOLS_MARK } from '../wire/filter.ts';
@@ -236,10 +237,7 @@ export function invalidationText(causedBy: string, patterns: readonly string[]):
 
 /** A name without unsafe characters, cut to length: a cut may leave half of a surrogate pair. */
 function legible(name: string): string {
-  return name
-    .replace(UNSAFE, '')
-    .slice(0, LONGEST_NAME)
-    .replace(/\p{Cs}$/u, '');
+  return ownText(name.replace(UNSAFE, ''), LONGEST_NAME).replace(/\p{Cs}$/u, '');
 }
 
 /** The resource that stands for a stale pattern, such as `interlock://stale/sprints.*`. */

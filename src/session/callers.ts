@@ -3,7 +3,8 @@
  * name, how a weak one is noticed, and which session makes way for a new one.
  */
 import type { IncomingHttpHeaders } from 'node:http';
-import { type Placed, UseOrder } from '../clock.ts';
+import { type Placed, Told, UseOrder } from '../clock.ts';
+import { ownText } from '../names.ts';
 import { wrongAnswer } from '../options.ts';
 import type { ClientInfo } from '../stores/store.ts';
 import type { Filter } from '../wire/filter.ts';
@@ -70,7 +71,7 @@ const MOST_NAME = 100;
 export function clientInfoIn(said: unknown): ClientInfo | undefined {
   if (!isObject(said)) return undefined;
   const { name, version } = said;
-  const text = (value: unknown) => (typeof value === 'string' ? value.slice(0, MOST_NAME) : '');
+  const text = (value: unknown) => (typeof value === 'string' ? ownText(value, MOST_NAME) : '');
   return { name: text(name), version: text(version) };
 }
 
@@ -116,7 +117,7 @@ export function clientNamed(
 export class Callers {
   readonly #principal: PrincipalOf | undefined;
   readonly #onWarning: (warning: string) => void;
-  readonly #given = new Set<string>();
+  readonly #told = new Told();
   #isUnfoundTold = false;
   #isLateTold = false;
 
@@ -180,9 +181,7 @@ export class Callers {
   }
 
   #warnOnce(warning: string): void {
-    if (this.#given.has(warning)) return;
-    this.#given.add(warning);
-    this.#onWarning(warning);
+    if (this.#told.isNew(warning)) this.#onWarning(warning);
   }
 }
 

@@ -25,6 +25,7 @@ import {
   type JsonObject,
   type ListKind,
 } from '../wire/json-rpc.ts';
+import { memberAt } from '../wire/message.ts';
 import type { Tap } from '../wire/tap.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import { type ClientOf, clientNamed, type Identity, type Owner } from './callers.ts';
@@ -494,11 +495,12 @@ function withoutHandle({ message }: Call, key: HandleKey | ManagedHandle): NoRun
  */
 function handleIn(call: Call, argument: string): string | null | undefined {
   if (isAmbiguous(call, ['params', 'arguments'], argument)) return null;
-  // A number that JavaScript rounds names no run: an `ExactNumber` is no handle.
-  const { sentArguments: args } = call;
+  const { args } = call;
   const value = isObject(args) && Object.hasOwn(args, argument) ? args[argument] : undefined;
   if (value === undefined) return undefined;
-  return isHandle(value) ? String(value) : null;
+  // A number that JavaScript rounds names no run: an `ExactNumber` is no handle.
+  const sent = typeof value === 'number' ? memberAt(call.sentArguments, [argument]) : value;
+  return isHandle(sent) ? String(sent) : null;
 }
 
 /** The answer to a request that is not let in. */

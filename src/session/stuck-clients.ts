@@ -2,8 +2,8 @@
  * Clients that sessions do not serve: those that open one for each call, and those that keep the id
  * of one that is over. Hides how each is noticed, and which line serves it.
  */
-import { type Clock, putNewest } from '../clock.ts';
-import { asciiText } from '../names.ts';
+import { type Clock, putNewest, Told } from '../clock.ts';
+import { asciiText, ownText } from '../names.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { requestHeader } from '../wire/headers.ts';
 import { isObject } from '../wire/json-rpc.ts';
@@ -22,6 +22,8 @@ const APART_MS = 250;
 const MOST_OVER = 1_000;
 /** Longer ids are not remembered: a client that makes them up could fill the memory. */
 const MOST_ID = 256;
+/** So much of a user agent's name is remembered. */
+const MOST_NAME = 100;
 /** The operator is told of so many names. Clients choose them, and could fill a log. */
 const MOST_TOLD = 100;
 /** How many callers to remember at most. The least recently seen is forgotten. */
@@ -48,7 +50,7 @@ export class LoneCalls {
   /** The last sessions of each caller, the least recently seen caller first. */
   readonly #sessions = new Map<string, readonly LiveSession[]>();
   /** Each cure is told once: clients choose their names, and could fill a log. */
-  readonly #told = new Set<string>();
+  readonly #told = new Told();
 
   private constructor(config: StuckClientsConfig) {
     this.#config = config;
@@ -92,8 +94,7 @@ export class LoneCalls {
       hasPrincipal,
       lone.some(({ hasId }) => hasId),
     );
-    if (this.#told.has(cure)) return;
-    this.#told.add(cure);
+    if (!this.#told.isNew(cure)) return;
     this.#config.onWarning(
       `the client ${asciiText(name)} opened ${TELLING} sessions with a single call in each, so ` +
         `each of its calls begins a new run. ${cure}; ` +
@@ -132,7 +133,7 @@ export class KeptIds {
   readonly #config: StuckClientsConfig;
   /** By the session's id, the one that ended first in front. */
   readonly #over = new Map<string, OverSession>();
-  readonly #told = new Set<string>();
+  readonly #told = new Told(MOST_TOLD);
 
   private constructor(config: StuckClientsConfig) {
     this.#config = config;
@@ -146,7 +147,8 @@ export class KeptIds {
   /** A session is over: calls that still name it are its client's. */
   ended(run: string, name: string | undefined): void {
     if (run.length > MOST_ID || this.#over.has(run)) return;
-    const over = { name, calls: 0, calledAt: Number.NEGATIVE_INFINITY };
+    const kept = name && ownText(name, MOST_NAME);
+    const over = { name: kept, calls: 0, calledAt: Number.NEGATIVE_INFINITY };
     putNewest(this.#over, run, over, MOST_OVER);
   }
 
@@ -159,10 +161,9 @@ export class KeptIds {
     const { name } = over;
     const calls = over.calls + 1;
     this.#over.set(run, { name, calls, calledAt: now });
-    if (calls !== TELLING_KEPT || this.#told.size >= MOST_TOLD) return;
-    const quoted = asciiText((name ?? '').slice(0, 100));
-    if (this.#told.has(quoted)) return;
-    this.#told.add(quoted);
+    if (calls !== TELLING_KEPT) return;
+    const quoted = asciiText(name ?? '');
+    if (!this.#told.isNew(quoted)) return;
     const cure = 'sessionStore({ key: principalKey() })';
     this.#config.onWarning(
       `the client ${quoted} called ${TELLING_KEPT} times with the id of a session that is over. ` +

@@ -212,8 +212,8 @@ function saidOf({ kind: outcome, result, errors, isNotOk }: Outcome): Said {
  * @param argsText their JSON text, where JavaScript rounds a number in them
  */
 function askedOf(args: unknown, argsText: string | undefined): AskedArguments {
-  const exact = argsText === undefined ? undefined : exactJson(argsText);
-  return new AskedArguments(exact === undefined ? args : exact.value);
+  if (argsText === undefined) return new AskedArguments(args);
+  return AskedArguments.later(() => exactJson(argsText, args)?.value ?? args);
 }
 
 /** A watch on the numbers of an answer that JavaScript rounds; `undefined` where it rounds none. */
@@ -261,7 +261,7 @@ function readOf(
   if (typeof text !== 'string' || text.length > MOST_TEXT) return undefined;
   try {
     const parsed: unknown = JSON.parse(text);
-    return exactJson(text)?.value ?? parsed;
+    return exactJson(text, parsed)?.value ?? parsed;
   } catch {
     return undefined;
   }
@@ -274,7 +274,7 @@ function quoted(path: string): string {
 /** What a binding says of where its calls lead. */
 export type MovingBinding = Pick<
   CallBinding,
-  'eventIn' | 'retriesIn' | 'errorsIn' | 'oksIn' | 'results'
+  'eventIn' | 'sendsIn' | 'retriesIn' | 'errorsIn' | 'oksIn' | 'results'
 >;
 
 /** The gate's rules, as far as moves need them. */
@@ -531,8 +531,7 @@ export class Moves {
   /** Leads nowhere, and saves the data that the run carries along. */
   #stays(said: Said): StepMove {
     const reached = { position: this.current, actions: this.#due };
-    const { outcome, kind, errors } = said;
-    const entry = { event: null, outcome, kind, errors };
+    const entry = { ...said, event: null };
     return moveTo(this.#workflow, this.found, reached, entry, this.origin.note);
   }
 
@@ -581,7 +580,7 @@ export class Moves {
     const sent =
       typeof source === 'string'
         ? { type: source, payload: undefined }
-        : this.#choose(source, outcome);
+        : this.#choose(source, outcome, how.outcome === 'succeeded' ? 'success' : 'failure');
     UnclearArguments.throwIf(this.origin.tool, this.#asked);
     if (sent === undefined) return undefined;
     const { type, payload } = sent;
@@ -591,8 +590,7 @@ export class Moves {
     const { position, actions } = this.#workflow.next(this.current, type, payload, call);
     const due = this.#due;
     const reached = { position, actions: due.length === 0 ? actions : [...due, ...actions] };
-    const { errors } = how;
-    const entry = { event: type, outcome: how.outcome, kind: how.kind, payload, errors };
+    const entry = { ...how, event: type, payload };
     const move = moveTo(this.#workflow, this.found, reached, entry, this.origin.note);
     return this.#withLists(move, call);
   }
@@ -601,10 +599,12 @@ export class Moves {
   #choose(
     source: Exclude<AnyEventSource, string>,
     { textOfAnswer, read: _, ...ended }: EndedWithText,
+    as: 'success' | 'failure',
   ): EventWithPayload | undefined {
     const watch = watchOf(ended, textOfAnswer);
     const read = watch === undefined ? ended : { ...watch.members };
-    const sent = this.#workflow.eventFrom(source, { ...this.#told, ...read });
+    const sends = this.#binding.sendsIn?.(this.#allowedIn, as);
+    const sent = this.#workflow.eventFrom(source, { ...this.#told, ...read }, sends);
     if (watch?.rounded !== undefined) throw new RoundedAnswer(this.origin.tool, watch.rounded.name);
     return sent;
   }

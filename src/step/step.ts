@@ -120,6 +120,8 @@ export interface Refused {
   readonly reason: RefusalReason | 'cancelled' | 'unknown';
   /** The position that the store tested the call against, if it did. */
   readonly snapshot?: FsmSnapshot | undefined;
+  /** The steps of the run whose outcome is unknown, and that may be tried again. */
+  readonly unsettled?: readonly UnsettledStep[] | undefined;
   /** The claim of the step whose outcome is unknown, where the run is held. */
   readonly held?: ClaimView | undefined;
   /** Who has stopped the run; else what operators have stopped of all runs. */
@@ -720,6 +722,8 @@ export class Step {
     isLast: boolean,
   ): Promise<Settled> {
     const isLate = this.#state === 'unsettled';
+    const { outcome } = made.trail;
+    const answered = isCommitted(outcome) ? outcome : undefined;
     let move = made;
     const commit = (isLate?: boolean): Promise<CommitStatus> => {
       const anew = (): StepMove | undefined => {
@@ -730,8 +734,10 @@ export class Step {
       return this.#commit(move, anew, options, onMoved, isLate);
     };
     const unsaved = (status: CommitStatus | 'failed'): Settled => {
-      const why = isLate ? `its result came late: ${status}` : status;
-      this.tellUnknown(why, { ran: true, waits: status === 'failed' });
+      // "failed" alone would read as what the tool came to.
+      const made = status === 'failed' ? 'the store did not save it' : status;
+      const why = isLate ? `its result came late: ${made}` : made;
+      this.tellUnknown(why, { ran: true, waits: status === 'failed', answered });
       return 'unsaved';
     };
     return commit().then(
@@ -748,7 +754,8 @@ export class Step {
         if (isLast) {
           const tell = (status: CommitStatus): void => {
             if (status !== 'lost' && status !== 'unknown') return;
-            this.tellUnknown(`its result came late: ${status}`, { ran: true, waits: false });
+            const why = `its result came late: ${status}`;
+            this.tellUnknown(why, { ran: true, waits: false, answered });
           };
           this.#tryLater(() => commit(true).then(tell));
         }
@@ -1001,8 +1008,10 @@ export class Step {
     // So that this process does not tell of it again when it meets the claim later.
     events.noteUnknown(this.token);
     events.fail(new UnknownOutcome(this, why, said), () => {
-      const type = said.ran ? 'step.unrecorded' : 'step.unknown';
-      return { type, ...this.#ending, why, isHeld, idempotencyKey };
+      const of = { ...this.#ending, why, isHeld, idempotencyKey };
+      const { ran, answered } = said;
+      if (!ran) return { type: 'step.unknown', ...of };
+      return { type: 'step.unrecorded', ...of, ...(answered && { answered }) };
     });
   }
 
@@ -1073,11 +1082,12 @@ export function calledOff(
 
 function refusal(result: ClaimResult): Refused {
   if (result.status === 'unknown') return { reason: 'unknown' };
-  const { status, snapshot, now } = result;
-  if (status === 'held') return { reason: 'held', snapshot, held: result.claim, now };
-  if (status === 'frozen') return { reason: 'frozen', snapshot, freeze: result.freeze, now };
-  if (status === 'unsettled') return { reason: 'too-many-held', snapshot, now };
-  return { reason: status === 'state' ? 'state' : 'busy', snapshot, now };
+  const { status, snapshot, now, unsettled } = result;
+  const seen = { snapshot, now, unsettled };
+  if (status === 'held') return { reason: 'held', held: result.claim, ...seen };
+  if (status === 'frozen') return { reason: 'frozen', freeze: result.freeze, ...seen };
+  if (status === 'unsettled') return { reason: 'too-many-held', ...seen };
+  return { reason: status === 'state' ? 'state' : 'busy', ...seen };
 }
 
 /** Whether that outcome ends a step: a move of a call that was not forwarded has no such one. */

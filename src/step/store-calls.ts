@@ -122,7 +122,7 @@ export function guardStore(
           bounded('commit', () => store.commitIn(...args)),
       }
     : {};
-  const { runs, append, held, stuck, count, list, purge, anonymize } = store;
+  const { runs, append, held, unsettled, stuck, count, list, purge, anonymize } = store;
   const { readSwitch, swapSwitch, evictedKeys } = store;
   const proof = new StoreProof(
     {
@@ -154,6 +154,9 @@ export function guardStore(
     }),
     ...(append && { append: (...args) => bounded('append', () => append.apply(store, args)) }),
     ...(held && { held: (query) => bounded('held', () => held.call(store, query)) }),
+    ...(unsettled && {
+      unsettled: (query) => bounded('unsettled', () => unsettled.call(store, query)),
+    }),
     ...(stuck && { stuck: (query) => bounded('stuck', () => stuck.call(store, query)) }),
     ...(count && { count: (query) => bounded('count', () => count.call(store, query)) }),
     ...(list && { list: (query) => bounded('list', () => list.call(store, query)) }),

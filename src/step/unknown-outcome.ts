@@ -12,10 +12,21 @@ type UnknownStep = Pick<ClaimView, 'tool' | 'idempotencyKey' | 'uncertain'> & {
   readonly key: RunKey;
 };
 
+/** What a tool's answer says of its call. */
+export type Answered = 'succeeded' | 'failed' | 'input_required';
+
+const ANSWERS = {
+  succeeded: 'The tool answered that it succeeded',
+  failed: 'The tool answered that it failed',
+  input_required: 'The tool asked for input',
+} as const satisfies Record<Answered, string>;
+
 /** What is known of an unknown outcome. */
 export interface KnownOfUnknown {
   /** Whether the tool surely ran, and only its outcome is not recorded. */
   readonly ran: boolean;
+  /** What the tool answered, where it did: apart from what the store made of it. */
+  readonly answered?: Answered | undefined;
   /** Whether the claim stays, so that the run may be held. */
   readonly waits: boolean;
   /** What the app's code threw. */
@@ -43,14 +54,17 @@ export class UnknownOutcome extends Error {
   constructor(
     { key, tool, idempotencyKey, uncertain }: UnknownStep,
     why: string,
-    { ran, waits, cause }: KnownOfUnknown,
+    { ran, waits, answered, cause }: KnownOfUnknown,
   ) {
     const call = `a call of ${JSON.stringify(tool)}`;
     const outcome = ran
       ? `${call} ran, and its outcome is not recorded (${why})`
       : `the outcome of ${call} is unknown (${why})`;
-    const message =
-      waits && uncertain === 'hold' ? `${outcome}. ${remedy(key, idempotencyKey)}` : outcome;
+    const message = [
+      outcome,
+      ...(answered === undefined ? [] : [ANSWERS[answered]]),
+      ...(waits && uncertain === 'hold' ? [remedy(key, idempotencyKey)] : []),
+    ].join('. ');
     super(message, cause === undefined ? undefined : { cause });
     Object.defineProperty(this, 'run', { value: key.run });
     this.digest = runDigest(key.run);

@@ -65,6 +65,7 @@ export interface DocumentStateStore extends AtomicStateStore {
 export interface IndexedDocumentStateStore extends DocumentStateStore {
   runs(query: RunsQuery): AsyncIterable<string>;
   held(query: HeldQuery): Promise<RunsPage>;
+  unsettled(query: HeldQuery): Promise<RunsPage>;
   stuck(query: StuckQuery): Promise<RunsPage>;
   list(query: ListQuery): Promise<KeysPage>;
   purge(query?: PurgeQuery): Promise<number>;

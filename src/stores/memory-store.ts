@@ -11,6 +11,8 @@ import {
   isNeeded,
   lastEntries,
   type RunState,
+  unsettledIn,
+  unsettledSince,
   type WorkflowState,
   workflowRecord,
 } from './run-state.ts';
@@ -133,6 +135,13 @@ export class MemoryStore extends RulebookStore {
     });
   }
 
+  async unsettled({ workflow, ...page }: HeldQuery): Promise<RunsPage> {
+    const now = this.#now();
+    return this.#page(page, now, workflow, (each) =>
+      unsettledIn(each, now).length > 0 ? unsettledSince(each) : undefined,
+    );
+  }
+
   async stuck({ workflow, states, forMs, ...page }: StuckQuery): Promise<RunsPage> {
     const now = this.#now();
     return this.#page(page, now, workflow, ({ snapshot: { state, updatedAt }, ended }) => {
@@ -145,12 +154,14 @@ export class MemoryStore extends RulebookStore {
     const now = this.#now();
     const states = new Map<string, { runs: number; stuck: number }>();
     let held = 0;
+    let unsettled = 0;
     let running = 0;
     let oldestClaim: number | undefined;
     for (const [, { workflows }] of this.#runs.entries()) {
       const workflow = workflows.get(name);
       if (workflow === undefined) continue;
       const { snapshot, claim, ended } = workflow;
+      if (unsettledIn(workflow, now).length > 0) unsettled++;
       if (claim !== undefined) {
         if (claim.leaseEnd > now) running++;
         else if (claim.uncertain === 'hold') held++;
@@ -165,6 +176,7 @@ export class MemoryStore extends RulebookStore {
     return {
       states: [...states].map(([state, counts]) => ({ state, ...counts })),
       held,
+      unsettled,
       running,
       ...(oldestClaim !== undefined && { oldestClaim }),
       now,

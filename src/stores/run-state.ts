@@ -177,24 +177,22 @@ function claimWorkflow(
 ): Operated<ClaimResult> {
   const { snapshot, claim, frozen } = workflow;
   const { token, states, step } = request;
-  if (findSettled(workflow, token)) return refuse({ status: 'state', snapshot, now });
-  if (frozen && claim?.token !== token)
-    return refuse({ status: 'frozen', freeze: frozen, snapshot, now });
-  if (claim && claim.token !== token) {
-    if (isLive(claim, now)) {
-      return refuse({ status: 'busy', snapshot, now, remainingMs: claim.leaseEnd - now });
-    }
-    if (claim.uncertain === 'hold') {
-      return refuse({ status: 'held', snapshot, now, claim: viewOf(claim, now) });
-    }
-  }
   const isOwn = claim?.token === token;
-  if (states && !states.includes(snapshot.state)) return refuse({ status: 'state', snapshot, now });
+  const unsettled = isOwn ? workflow.unsettled : unsettledIn(workflow, now);
+  const seen = { snapshot, now, ...(unsettled.length > 0 && { unsettled: [...unsettled] }) };
+  if (findSettled(workflow, token)) return refuse({ status: 'state', ...seen });
+  if (frozen && !isOwn) return refuse({ status: 'frozen', freeze: frozen, ...seen });
+  if (claim && !isOwn) {
+    if (isLive(claim, now))
+      return refuse({ status: 'busy', remainingMs: claim.leaseEnd - now, ...seen });
+    if (claim.uncertain === 'hold')
+      return refuse({ status: 'held', claim: viewOf(claim, now), ...seen });
+  }
+  if (states && !states.includes(snapshot.state)) return refuse({ status: 'state', ...seen });
 
-  const unsettled = claim && !isOwn ? remember(workflow.unsettled, claim) : workflow.unsettled;
   const known = isOwn ? claim.idempotencyKey : findKey(unsettled, step);
   if (known === undefined && step.uncertain === 'retry' && unsettled.length >= KEYS_KEPT)
-    return refuse({ status: 'unsettled', snapshot, now });
+    return refuse({ status: 'unsettled', ...seen });
   const idempotencyKey = known ?? newKey();
   const leaseEnd = now + request.leaseMs;
   const { tool, digest, uncertain } = step;
@@ -217,9 +215,8 @@ function claimWorkflow(
     isOwn || claim?.entry === undefined
       ? workflow
       : withTrailEntry(workflow, takenOver(snapshot.state, claim.entry), now);
-  const granted = { status: 'claimed', snapshot, now, idempotencyKey } as const;
   return {
-    result: unsettled.length === 0 ? granted : { ...granted, unsettled: [...unsettled] },
+    result: { status: 'claimed', idempotencyKey, ...seen },
     next: { snapshot, claim: taken, frozen, ended, unsettled, settled, trail, head },
   };
 }
@@ -279,19 +276,22 @@ export function recordStep(
     return { result: { status: 'unknown' } };
   const workflow = knownOrNew(run, request, now, isChained);
   const { snapshot, ended } = workflow;
-  const { token, from, snapshot: made, trail, ended: ends = ended } = request;
+  const { token, from, snapshot: made, trail, ended: ends = ended, settlesKey } = request;
   const ttlMs = ended ? undefined : request.ttlMs;
   const life = newLife(run, now, { ttlMs, enough, revives: true });
   const before = findSettled(workflow, token)?.version;
   if (before !== undefined)
     return { result: { status: 'recorded', version: before, repeated: true }, life };
-  if (from !== snapshot.version) return { result: { status: 'moved', snapshot, now }, life };
+  const unsettled = withoutKey(workflow, settlesKey);
+  if (from !== snapshot.version || unsettled === undefined)
+    return { result: { status: 'moved', snapshot, now }, life };
   const version = from + 1;
   const entry = stampEntry(workflow.head, snapshot, trail, now);
   const next: WorkflowState = {
     ...workflow,
     snapshot: copySnapshot({ ...made, updatedAt: now, version }),
     ended: ends,
+    unsettled,
     settled: spend(workflow.settled, { token, version }),
     trail: appended(workflow.trail, entry, TRAIL_KEPT),
     head: headAt(entry),
@@ -474,18 +474,13 @@ export function recordOf(run: RunState, now: number, seenAt = now): RunRecord {
 }
 
 /** One workflow as a caller sees it. */
-export function workflowRecord(
-  {
-    snapshot,
-    claim,
-    frozen,
-    ended,
-  }: Pick<WorkflowState, 'snapshot' | 'claim' | 'frozen' | 'ended'>,
-  now: number,
-): WorkflowRecord {
+export function workflowRecord(workflow: WorkflowState, now: number): WorkflowRecord {
+  const { snapshot, claim, frozen, ended } = workflow;
+  const unsettled = unsettledIn(workflow, now);
   return {
     snapshot,
     ...(claim && { claim: viewOf(claim, now) }),
+    ...(unsettled.length > 0 && { unsettled: [...unsettled] }),
     ...(frozen && { frozen }),
     ...(ended !== undefined && { ended }),
   };
@@ -631,6 +626,37 @@ function findSettled({ settled }: WorkflowState, token: string): SettledToken | 
   for (let at = settled.length - 1; at >= 0; at--)
     if (settled[at]?.token === token) return settled[at];
   return undefined;
+}
+
+/** Without the step of that key; `undefined` where there is none, or a claim has the key. */
+function withoutKey(
+  { claim, unsettled }: WorkflowState,
+  key: string | undefined,
+): readonly UnsettledStep[] | undefined {
+  if (key === undefined) return unsettled;
+  const left = unsettled.filter(({ idempotencyKey }) => idempotencyKey !== key);
+  const isThere = left.length < unsettled.length && claim?.idempotencyKey !== key;
+  return isThere ? left : undefined;
+}
+
+/** The steps of unknown outcome that may be repeated, with a claim whose lease has ended. */
+export function unsettledIn(
+  { claim, unsettled }: Pick<WorkflowState, 'claim' | 'unsettled'>,
+  now: number,
+): readonly UnsettledStep[] {
+  const isOver = claim?.uncertain === 'retry' && !isLive(claim, now);
+  return isOver ? remember(unsettled, claim) : unsettled;
+}
+
+/**
+ * From when on a run has been among those with unsettled steps, or will be where nothing comes of
+ * its claim; `undefined` for neither.
+ */
+export function unsettledSince({
+  claim,
+  unsettled: [oldest],
+}: Pick<WorkflowState, 'claim' | 'unsettled'>): number | undefined {
+  return oldest?.since ?? (claim?.uncertain === 'retry' ? claim.leaseEnd : undefined);
 }
 
 function remember(unsettled: readonly UnsettledStep[], claim: Claim): readonly UnsettledStep[] {

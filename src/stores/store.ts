@@ -73,7 +73,7 @@ export interface StepDescription {
   readonly use?: Json | undefined;
 }
 
-/** A step of unknown outcome whose claim another claim has taken over. */
+/** A step of unknown outcome that may be repeated, and whose lease has ended. */
 export interface UnsettledStep {
   readonly tool: string;
   readonly digest: string;
@@ -111,6 +111,8 @@ export interface Freeze {
 export interface WorkflowRecord {
   readonly snapshot: FsmSnapshot;
   readonly claim?: ClaimView;
+  /** As in {@link SeenSnapshot}. */
+  readonly unsettled?: readonly UnsettledStep[];
   /** Who has frozen it by {@link AtomicStateStore.freeze}. Absent where it goes on. */
   readonly frozen?: Freeze;
   /** Whether its last commit ended it. Absent where no commit said so, as in older versions. */
@@ -286,6 +288,14 @@ export interface SeenSnapshot {
    * store without a clock leaves it out, and the caller goes by its own.
    */
   readonly now?: number;
+  /**
+   * In a record, and in each answer to a claim: the steps of this workflow in this run whose
+   * outcome is unknown and whose keys the store keeps, oldest first. A `retry` step whose lease has
+   * ended is one of them, and so is the claim that a granted one has just taken over. So is an
+   * earlier try of the claimed step, which has the same `idempotencyKey`. Absent where there are
+   * none.
+   */
+  readonly unsettled?: readonly UnsettledStep[];
 }
 
 export type ClaimResult =
@@ -294,13 +304,6 @@ export type ClaimResult =
       readonly status: 'claimed';
       /** New, or that of an earlier try of unknown outcome. */
       readonly idempotencyKey: string;
-      /**
-       * The earlier steps of this workflow in this run whose outcome is unknown and whose keys the
-       * store keeps, oldest first. The claim that this one has just taken over is one of them. So
-       * is an earlier try of this step, which has the same `idempotencyKey`. Absent where there are
-       * none.
-       */
-      readonly unsettled?: readonly UnsettledStep[];
     } & SeenSnapshot)
   /** The run's state does not allow the step, or the token is spent. Nothing has changed. */
   | ({ readonly status: 'state' } & SeenSnapshot)
@@ -400,12 +403,21 @@ export interface RecordRequest extends RunKey {
   readonly ended?: boolean | undefined;
   /** Saved in the same atomic operation as the snapshot. */
   readonly trail: MoveDraft;
+  /**
+   * The idempotency key of an unsettled step whose outcome a person has found out: the store
+   * forgets the step with this move. Absent: none.
+   */
+  readonly settlesKey?: string | undefined;
   /** As {@link ClaimRequest.ttlMs}. */
   readonly ttlMs: number;
 }
 
 export type RecordResult =
   | { readonly status: 'recorded'; readonly version: number; readonly repeated?: true }
+  /**
+   * The workflow has another version than `from`. Or no step has the `settlesKey`, or a claim has
+   * it. Nothing has changed.
+   */
   | ({ readonly status: 'moved' } & SeenSnapshot)
   /** As the `unknown` of a claim. */
   | { readonly status: 'unknown' };
@@ -484,7 +496,7 @@ export interface PageQuery {
   readonly after?: string | undefined;
 }
 
-/** Which runs {@link AtomicStateStore.held} gives. */
+/** Which runs {@link AtomicStateStore.held} and {@link AtomicStateStore.unsettled} give. */
 export interface HeldQuery extends PageQuery {
   /** The gate's id. */
   readonly workflow: string;
@@ -574,6 +586,8 @@ export interface RunsCount {
   }[];
   /** Runs whose step ended with an unknown outcome and must be resolved. */
   readonly held: number;
+  /** Runs with unsettled steps. Absent where the store cannot count them. */
+  readonly unsettled?: number;
   /** Runs with a live claim. */
   readonly running: number;
   /** When the oldest claim that is still there was taken, by the store's clock. */
@@ -742,6 +756,9 @@ export interface AtomicStateStore {
    * ended first come first.
    */
   held?(query: HeldQuery): Promise<RunsPage>;
+
+  /** The runs with unsettled steps, as {@link SeenSnapshot} names them: the oldest first. */
+  unsettled?(query: HeldQuery): Promise<RunsPage>;
 
   /** The runs that have not ended and have not moved for `forMs`, oldest snapshot first. */
   stuck?(query: StuckQuery): Promise<RunsPage>;

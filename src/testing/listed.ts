@@ -157,6 +157,16 @@ export function heldIn(store: Indexed, workflow: string, limit = 10): Promise<st
   return keysOn((page) => store.held({ workflow, ...page }), limit);
 }
 
+export function unsettledIn(
+  store: Pick<AtomicStateStore, 'unsettled'>,
+  workflow: string,
+  limit = 10,
+): Promise<string[]> {
+  const { unsettled } = store;
+  assert.ok(unsettled, 'no unsettled()');
+  return keysOn((page) => unsettled.call(store, { workflow, ...page }), limit);
+}
+
 export function stuckIn(
   store: Indexed,
   query: Omit<StuckQuery, keyof PageQuery>,

@@ -34,6 +34,7 @@ import {
   paged,
   stand,
   stuckIn,
+  unsettledIn,
   whereIndexed,
 } from './listed.ts';
 
@@ -119,6 +120,28 @@ function heldPromises(promises: IndexPromises): void {
     await stage.wait(stage.soon);
     assert.deepEqual((await heldIn(store, workflow)).sort(), [renewed, again].sort());
   });
+
+  promises(
+    'the runs with unsettled steps are given, the oldest first, and no others',
+    async (stage) => {
+      const { store, run: workflow } = stage;
+      const [old, late, live, held] = keysOf(workflow, 4);
+      assert.ok(old && late && live && held);
+      const retried = { step: { uncertain: 'retry' } } as const;
+      for (const run of [late, old]) await stand(store, run, workflow, 'payment');
+      await hold(store, old, workflow, 1, retried);
+      await stage.wait(SHORT);
+      await step(store, old, { workflow, step: { digest: 'other' } });
+      const request = await hold(store, late, workflow, 1, retried);
+      await hold(store, live, workflow, LONG, retried);
+      await hold(store, held, workflow, 1);
+      await stage.wait(SHORT);
+      assert.deepEqual(await unsettledIn(store, workflow), [old, late]);
+      assert.deepEqual(await unsettledIn(store, workflow, 1), [old, late]);
+      await store.commit(commitOf(request));
+      assert.deepEqual(await unsettledIn(store, workflow), [old]);
+    },
+  );
 
   promises(
     'a run that was resolved, by a person or its holder, is held no longer',
@@ -221,7 +244,7 @@ function countPromises(promises: IndexPromises): void {
     async (stage) => {
       const { store, run: workflow } = stage;
       if (store.count === undefined) return;
-      const empty = await store.count({ workflow, forMs: 0 });
+      const { unsettled: _, ...empty } = await store.count({ workflow, forMs: 0 });
       same({ ...empty, now: 0 }, { states: [], held: 0, running: 0, now: 0 });
       const keys = keysOf(workflow, 7);
       for (const [index, run] of keys.entries()) {

@@ -3,6 +3,7 @@
  * steps of unknown outcome.
  */
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import type { AtomicStateStore, Json, UnsettledStep } from '../stores/store.ts';
 import {
   type ClaimChanges,
@@ -10,6 +11,7 @@ import {
   claimOf,
   claimStatus,
   commitOf,
+  HOUR,
   LONG,
   opened,
   type Promises,
@@ -28,6 +30,7 @@ const USE: Json = { payments: [{ of: 'sha256:ab', amount: 19.99 }], calls: 1 };
 export function usePromises(promises: Promises): void {
   keptPromises(promises);
   toldPromises(promises);
+  shownPromises(promises);
   settledPromises(promises);
 }
 
@@ -151,6 +154,69 @@ function toldPromises(promises: Promises): void {
   });
 }
 
+function shownPromises(promises: Promises): void {
+  promises(
+    'a run, a list and a refused claim show its unsettled steps as a granted claim does',
+    async (stage) => {
+      const { store, run } = stage;
+      const key = { workflow: run };
+      const first = await unsettle(stage, run, { digest: 'a', use: 1 }, run);
+      const steps = [first, await unsettle(stage, run, { digest: 'b' }, run)];
+      const assertShown = async (expected: readonly UnsettledStep[] | undefined) => {
+        same((await store.read(run, HOUR))?.workflows[run]?.unsettled, expected);
+        const page = await store.unsettled?.({ workflow: run, limit: 10 });
+        if (page === undefined) return;
+        same(
+          page.runs.map((each) => each.unsettled),
+          expected === undefined ? [] : [expected],
+        );
+        if (store.count === undefined) return;
+        const { unsettled } = await store.count({ workflow: run, forMs: 0 });
+        assert.equal(unsettled, expected === undefined ? 0 : 1);
+      };
+      await assertShown(steps);
+      const refused = await store.claim(claimOf(run, { ...key, states: ['paid'] }));
+      assert.ok(refused.status === 'state', refused.status);
+      same(refused.unsettled, steps);
+      const other = claimOf(run, key);
+      await claimed(store, other);
+      await assertShown(steps);
+      await store.commit(commitOf(other));
+      await assertShown(steps);
+      await step(store, run, key, { settles: 'all' });
+      await assertShown(undefined);
+    },
+  );
+
+  promises('a person settles an unsettled step by its key, once, with a move', async (stage) => {
+    const { store, run } = stage;
+    const key = { workflow: run };
+    const steps = [
+      await unsettle(stage, run, { digest: 'a' }, run),
+      await unsettle(stage, run, { digest: 'b' }, run),
+    ];
+    await step(store, run, key);
+    const [first, second] = steps;
+    const settling = (settlesKey = '', token = randomUUID()) =>
+      recordingOf(run, 1, 'paid', { ...key, token, settlesKey });
+    assert.equal((await store.record(settling('no such key'))).status, 'moved');
+    const request = settling(first?.idempotencyKey);
+    same(await store.record(request), { status: 'recorded', version: 2 });
+    same(await store.record(request), { status: 'recorded', version: 2, repeated: true });
+    const { unsettled } = (await store.read(run, HOUR))?.workflows[run] ?? {};
+    same(unsettled, [second]);
+    const again = { ...settling(first?.idempotencyKey), from: 2 };
+    assert.equal((await store.record(again)).status, 'moved');
+    // A step that is tried again at this moment is its caller's.
+    const tried = retryOf(run, { digest: 'b' }, LONG, run);
+    await claimed(store, tried);
+    const meanwhile = { ...settling(second?.idempotencyKey), from: 2 };
+    assert.equal((await store.record(meanwhile)).status, 'moved');
+    await store.commit(commitOf(tried));
+    assert.equal((await store.read(run, HOUR))?.workflows[run]?.unsettled, undefined);
+  });
+}
+
 function settledPromises(promises: Promises): void {
   promises('each claim is told of a step until a commit or a release settles it', async (stage) => {
     const { store } = stage;
@@ -210,8 +276,8 @@ export function sharedUsePromises(promises: Promises): void {
 }
 
 /** A step that may be repeated, whose lease is over after a wait of `SHORT`. */
-function retryOf(run: string, asked: ClaimChanges['step'], leaseMs = SHORT) {
-  return claimOf(run, { leaseMs, step: { ...asked, uncertain: 'retry' } });
+function retryOf(run: string, asked: ClaimChanges['step'], leaseMs = SHORT, workflow = 'checkout') {
+  return claimOf(run, { workflow, create: {}, leaseMs, step: { ...asked, uncertain: 'retry' } });
 }
 
 /** A step with an unknown outcome, as claims after it are told of it. */
@@ -219,10 +285,12 @@ async function unsettle(
   stage: StoreStage,
   run: string,
   asked: ClaimChanges['step'],
+  workflow = 'checkout',
 ): Promise<UnsettledStep> {
-  const request = retryOf(run, asked, 1);
+  const request = retryOf(run, asked, 1, workflow);
   const { idempotencyKey } = await claimed(stage.store, request);
-  const { since = Number.NaN } = await readClaim({ store: stage.store, run });
+  const record = (await stage.store.read(run, HOUR))?.workflows[workflow];
+  const since = record?.claim?.since ?? Number.NaN;
   await stage.wait(1);
   const { tool, digest, use } = request.step;
   return { tool, digest, idempotencyKey, since, ...(use !== undefined && { use }) };

@@ -1,4 +1,5 @@
 import { foldKey } from '../names.ts';
+import { mayHaveLong } from '../numbers.ts';
 import { isContainer } from '../options.ts';
 import { type ExactJson, exactJson } from './exact-json.ts';
 import { type Outline, outlinesOf } from './json-outline.ts';
@@ -129,9 +130,21 @@ export class Call {
     const { edits } = this.message;
     if (this.#exact?.edits !== edits) {
       const text = this.message.textAt(ARGUMENTS);
-      this.#exact = { json: text === undefined ? undefined : exactJson(text), edits };
+      this.#exact = { json: text === undefined ? undefined : exactJson(text, this.args), edits };
     }
     return this.#exact.json;
+  }
+
+  /** Their JSON text, where JavaScript may round a number in them. */
+  get roundedText(): string | undefined {
+    return this.mayRound ? this.message.textAt(ARGUMENTS) : undefined;
+  }
+
+  /** Whether a number in the arguments is longer than `LONGEST_LITERAL`. */
+  get hasLongLiteral(): boolean {
+    const text = this.roundedText;
+    // What stands in a string may look like one.
+    return text !== undefined && mayHaveLong(text) && this.exactArguments?.hasLongLiteral === true;
   }
 
   /** The same with an `ExactNumber` for each number that is not its double. */

@@ -5,13 +5,15 @@ import {
   COMMA,
   ExactNumber,
   LONGEST_LITERAL,
+  MINUS,
   mayRound,
   NINE,
   OPEN_ARRAY,
   OPEN_OBJECT,
   QUOTE,
+  SHORTEST_ODD,
 } from '../numbers.ts';
-import type { JsonObject } from './json-rpc.ts';
+import { isObject, type JsonObject } from './json-rpc.ts';
 import { codesOf, skipValue } from './json-text.ts';
 
 /** JSON with numbers that JavaScript would round. */
@@ -28,79 +30,172 @@ export interface ExactJson {
  * client decides how deep the text is, so this does not recurse.
  *
  * @param text as `JSON.parse` has accepted it
+ * @param parsed what that made of it: what has no such number is shared with it
  */
-export function exactJson(text: string): ExactJson | undefined {
-  return mayRound(codesOf(text)) ? new Reader(text).read() : undefined;
+export function exactJson(text: string, parsed?: unknown): ExactJson | undefined {
+  const codes = codesOf(text);
+  if (!mayRound(codes)) return undefined;
+  return new Reader(text, codes).read(parsed === undefined ? JSON.parse(text) : parsed);
+}
+
+type Container = JsonObject | unknown[];
+
+/** An object or a list that is open in the text. */
+interface Frame {
+  /** What `JSON.parse` made of it; `undefined` where an equal key came later, and won. */
+  readonly own: Container | undefined;
+  readonly isArray: boolean;
+  /** Made for the first number in it that is not its double. */
+  copy: Container | undefined;
+  /** Of a list, the place of the next element. */
+  index: number;
+  /** Of an object, the place of the last key; whether a key is next. */
+  keyFrom: number;
+  keyEnd: number;
+  isAtKey: boolean;
 }
 
 class Reader {
   readonly #text: string;
-  /** The containers around the next value, and the key that it gets in the innermost one. */
-  readonly #open: (JsonObject | unknown[])[] = [];
-  #key: string | undefined;
+  readonly #codes: Uint16Array;
+  readonly #around: Frame[] = [];
+  #frame: Frame | undefined;
   #root: unknown;
   #isExact = false;
   #hasLongLiteral = false;
 
-  constructor(text: string) {
+  constructor(text: string, codes: Uint16Array) {
     this.#text = text;
+    this.#codes = codes;
   }
 
-  read(): ExactJson | undefined {
+  read(parsed: unknown): ExactJson | undefined {
     const text = this.#text;
-    for (let at = 0; at < text.length; ) {
-      const code = text.charCodeAt(at);
+    const codes = this.#codes;
+    this.#root = parsed;
+    for (let at = 0; at < codes.length; ) {
+      const code = codes[at] ?? 0;
       if (code <= 32 || code === COMMA || code === COLON) at++;
       else if (code === OPEN_OBJECT || code === OPEN_ARRAY) {
-        const container = code === OPEN_ARRAY ? [] : {};
-        this.#put(container);
-        this.#open.push(container);
+        this.#enter(code === OPEN_ARRAY);
         at++;
       } else if (code === CLOSE_OBJECT || code === CLOSE_ARRAY) {
-        this.#open.pop();
+        this.#leave();
         at++;
-      } else {
+      } else if (code === QUOTE) {
         const end = skipValue(text, at);
-        this.#take(text.slice(at, end), code === QUOTE);
+        this.#passString(at, end);
+        at = end;
+      } else {
+        const end = this.#endOfScalar(at);
+        this.#passScalar(code, at, end);
         at = end;
       }
     }
-    return this.#isExact
-      ? { text, value: this.#root, hasLongLiteral: this.#hasLongLiteral }
-      : undefined;
+    if (!this.#isExact) return undefined;
+    return { text, value: this.#root, hasLongLiteral: this.#hasLongLiteral };
   }
 
-  /** Takes a key, or a value without members. */
-  #take(text: string, isString: boolean): void {
-    const around = this.#open.at(-1);
-    if (isString) {
-      const read = text.includes('\\') ? String(JSON.parse(text)) : text.slice(1, -1);
-      const isKey = around !== undefined && !Array.isArray(around) && this.#key === undefined;
-      if (isKey) this.#key = read;
-      else this.#put(read);
+  #enter(isArray: boolean): void {
+    const outer = this.#frame;
+    const value = outer === undefined ? this.#root : this.#parsedHere(outer);
+    const isSame = isArray ? Array.isArray(value) : isObject(value);
+    if (outer !== undefined) this.#around.push(outer);
+    const own = isSame ? (value as Container) : undefined;
+    this.#frame = {
+      ...{ own, isArray, copy: undefined, index: 0, keyFrom: 0, keyEnd: 0, isAtKey: !isArray },
+    };
+  }
+
+  #leave(): void {
+    const left = this.#frame;
+    this.#frame = this.#around.pop();
+    if (left?.copy !== undefined) this.#put(left.copy);
+    else this.#keep();
+  }
+
+  #passString(at: number, end: number): void {
+    const frame = this.#frame;
+    if (frame?.isAtKey !== true) {
+      this.#keep();
       return;
     }
-    const exact = isNumber(text) ? ExactNumber.of(text) : undefined;
-    if (exact !== undefined) this.#isExact = true;
-    if (text.length > LONGEST_LITERAL) this.#hasLongLiteral = true;
-    this.#put(exact ?? JSON.parse(text));
+    frame.keyFrom = at + 1;
+    frame.keyEnd = end - 1;
+    frame.isAtKey = false;
+  }
+
+  #passScalar(code: number, at: number, end: number): void {
+    const isOdd =
+      (code === MINUS || code <= NINE) &&
+      end - at >= SHORTEST_ODD &&
+      mayRound(this.#codes, at, end);
+    const exact = isOdd ? ExactNumber.of(this.#text.slice(at, end)) : undefined;
+    if (exact === undefined) {
+      this.#keep();
+      return;
+    }
+    this.#isExact = true;
+    if (end - at > LONGEST_LITERAL) this.#hasLongLiteral = true;
+    this.#put(exact);
+  }
+
+  #endOfScalar(at: number): number {
+    const codes = this.#codes;
+    let i = at + 1;
+    for (; i < codes.length; i++) {
+      const code = codes[i] ?? 0;
+      if (code === COMMA || code === CLOSE_OBJECT || code === CLOSE_ARRAY || code <= 32) break;
+    }
+    return i;
+  }
+
+  /** The next value is as `JSON.parse` has it. An equal key may have come before it. */
+  #keep(): void {
+    const frame = this.#frame;
+    if (frame === undefined) return;
+    if (frame.copy !== undefined && !frame.isArray)
+      setOwn(frame.copy, this.#keyOf(frame), this.#parsedHere(frame));
+    this.#goOn(frame);
   }
 
   #put(value: unknown): void {
-    const around = this.#open.at(-1);
-    const key = this.#key;
-    this.#key = undefined;
-    if (around === undefined) this.#root = value;
-    else if (Array.isArray(around)) around.push(value);
-    else if (key === '__proto__')
-      Object.defineProperty(around, key, {
-        ...{ value, enumerable: true, configurable: true, writable: true },
-      });
-    else if (key !== undefined) around[key] = value;
+    const frame = this.#frame;
+    if (frame === undefined) {
+      this.#root = value;
+      return;
+    }
+    if (frame.own !== undefined) {
+      frame.copy ??= frame.isArray ? [...(frame.own as unknown[])] : { ...frame.own };
+      if (frame.isArray) (frame.copy as unknown[])[frame.index] = value;
+      else setOwn(frame.copy, this.#keyOf(frame), value);
+    }
+    this.#goOn(frame);
+  }
+
+  #goOn(frame: Frame): void {
+    if (frame.isArray) frame.index++;
+    else frame.isAtKey = true;
+  }
+
+  #parsedHere(frame: Frame): unknown {
+    const { own, index } = frame;
+    if (own === undefined) return undefined;
+    if (Array.isArray(own)) return own[index];
+    const key = this.#keyOf(frame);
+    return Object.hasOwn(own, key) ? own[key] : undefined;
+  }
+
+  #keyOf({ keyFrom, keyEnd }: Frame): string {
+    const key = this.#text.slice(keyFrom, keyEnd);
+    return key.includes('\\') ? String(JSON.parse(`"${key}"`)) : key;
   }
 }
 
-/** Whether a value that is no string and no container is a number. */
-function isNumber(text: string): boolean {
-  return text.charCodeAt(0) <= NINE;
+function setOwn(container: Container, key: string, value: unknown): void {
+  if (key === '__proto__')
+    Object.defineProperty(container, key, {
+      ...{ value, enumerable: true, configurable: true, writable: true },
+    });
+  else (container as JsonObject)[key] = value;
 }

@@ -135,6 +135,22 @@ export const RESPONSE_FAULTS = {
   both: 'an answer of the upstream has both a result and an error: send one of them',
 };
 
+/** A response, or an event of one, has more bytes than the middlewares read. */
+export class ResponseTooLarge extends Error {
+  /** The same for the client, which knows of no option. */
+  readonly said: string;
+
+  /** @param bytes how many have come, or are announced */
+  constructor(what: string, bytes: number, limit: number) {
+    super(
+      `${what} has ${bytes} bytes or more, and "maxMessageBytes" is ${limit}: send less, or give ` +
+        'the middleware that is mounted first a higher { maxMessageBytes }',
+    );
+    this.name = 'ResponseTooLarge';
+    this.said = `the server's response has ${bytes} bytes or more, and may have ${limit}`;
+  }
+}
+
 /** For the developer: why a body is `unreadable`. */
 export function whyUnreadable(res: HeadPort): string {
   const said = ['content-type', 'content-encoding'].map((name) => {

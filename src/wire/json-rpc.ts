@@ -74,8 +74,8 @@ export function errorResponse(
 const UNREADABLE = 'the upstream sent a response that the middleware cannot read';
 
 /** The error for a request whose response cannot be read. */
-export function unreadable(id: unknown): JsonObject {
-  return errorResponse(isRequestId(id) ? id : null, JSON_RPC.INTERNAL_ERROR, UNREADABLE);
+export function unreadable(id: unknown, why = UNREADABLE): JsonObject {
+  return errorResponse(isRequestId(id) ? id : null, JSON_RPC.INTERNAL_ERROR, why);
 }
 
 export function notification(method: string, params?: JsonObject): JsonObject {

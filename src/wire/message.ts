@@ -139,7 +139,7 @@ export class Message {
 
   /** The characters of the value at `path`. */
   textAt(path: readonly string[]): string | undefined {
-    const span = spanAt(this.text, path);
+    const span = this.#spanOf(path);
     return span && this.text.slice(span.start, span.end);
   }
 

@@ -16,6 +16,7 @@ import {
   errorOfStatus,
   RESPONSE_FAULTS,
   type RequestPort,
+  ResponseTooLarge,
   requestHeader,
   setRequestHeader,
   stateLength,
@@ -322,7 +323,7 @@ export class Tap implements ResponseSink {
     if (this.#phase !== 'ended') this.mode = 'unreadable';
     if (wasEarly) this.releaseClose();
     try {
-      await this.#refuse(isStream);
+      await this.#refuse(isStream, error instanceof ResponseTooLarge ? error.said : undefined);
     } catch (second) {
       this.#asked.onError(second);
       this.res.destroy();
@@ -572,8 +573,9 @@ export class Tap implements ResponseSink {
 
   #limit(bytes: number, what: string): void {
     const { maxMessageBytes } = this.#asked;
-    if (bytes > maxMessageBytes)
-      throw new Error(`${what} is larger than maxMessageBytes, ${maxMessageBytes}: raise it`);
+    if (bytes <= maxMessageBytes) return;
+    const announced = this.mode === 'json' ? Number(this.res.getHeader('content-length') ?? 0) : 0;
+    throw new ResponseTooLarge(what, Math.max(bytes, announced), maxMessageBytes);
   }
 
   // --- To the filters ----------------------------------------------------------------------------
@@ -712,7 +714,7 @@ export class Tap implements ResponseSink {
   }
 
   /** Answers with errors. A JSON body that has begun has no place for them: it just ends. */
-  async #refuse(isStream: boolean): Promise<void> {
+  async #refuse(isStream: boolean, why: string | undefined): Promise<void> {
     if (this.#phase === 'ended') return;
     const hasBegun = this.#isSent;
     for (const filter of this.#asked.filters) {
@@ -722,9 +724,9 @@ export class Tap implements ResponseSink {
         this.#asked.onError(error);
       }
     }
-    const told = [...this.#takeAnswers(), ...this.unanswered.map(({ id }) => unreadable(id))];
+    const told = [...this.#takeAnswers(), ...this.unanswered.map(({ id }) => unreadable(id, why))];
     if (hasBegun) return this.#finishStream(isStream ? told : []);
-    await this.#give(502, this.#inShape(told.length > 0 ? told : [unreadable(null)]));
+    await this.#give(502, this.#inShape(told.length > 0 ? told : [unreadable(null, why)]));
   }
 
   /** Our messages in place of an error answer, of which only answers to the requests stay. */

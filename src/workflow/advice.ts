@@ -45,7 +45,7 @@ export interface Refusal {
 export interface RefusalDetails {
   /**
    * For `'guard'` the guard's own words, for `'arguments'` what is wrong with them, for `'no-run'`
-   * how to come to a run.
+   * how to come to a run, for `'unreadable'` what ends it. Default for that: a person.
    */
   readonly words?: string | undefined;
   /** For `'state'` where the run has ended: how to come to a new one. */
@@ -256,10 +256,9 @@ const STATUS_SENTENCES: Record<Status, (facts: StatusFacts) => string[]> = {
     `The state of ${name(workflow)} cannot be read now.`,
     'Try again later.',
   ],
-  unreadable: ({ workflow }) => [
+  unreadable: ({ workflow, words }) => [
     `This server cannot read where ${name(workflow)} stands.`,
-    afterOperator(workflow),
-    'Do not call its tools until then.',
+    ...afterOperator(workflow, words, 'Do not call its tools until then.'),
   ],
 };
 
@@ -446,10 +445,9 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
     notRun(tool, `${cause ?? `the state of ${name(workflow)} cannot be read now`}.`),
     'Try again later.',
   ],
-  unreadable: ({ tool, workflow }) => [
+  unreadable: ({ tool, workflow }, { words }) => [
     notRun(tool, `this server cannot read where ${name(workflow)} stands.`),
-    afterOperator(workflow),
-    'Do not repeat the call.',
+    ...afterOperator(workflow, words, 'Do not repeat the call.'),
   ],
 };
 
@@ -471,10 +469,9 @@ const READ_SENTENCES: Record<
     `${subject} was not given, because the state of ${name(workflow)} cannot be read now.`,
     'Try again later.',
   ],
-  unreadable: (subject, { workflow }) => [
+  unreadable: (subject, { workflow }, { words }) => [
     `${subject} was not given, because this server cannot read where ${name(workflow)} stands.`,
-    afterOperator(workflow),
-    'Do not ask for it again.',
+    ...afterOperator(workflow, words, 'Do not ask for it again.'),
   ],
   'no-run': (subject, { workflow }, { words }) => [
     `${subject} was not given, because nothing in the request names a run of ${name(workflow)}.`,
@@ -508,9 +505,14 @@ function untilThawed(workflow: string): string {
   return `Only the operator can let it go on. Do not try ${name(workflow)} again until then.`;
 }
 
-/** No wait helps: another deployment must come, or the operator must end the run. */
-function afterOperator(workflow: string): string {
-  return `The operator must repair that before ${name(workflow)} goes on.`;
+/**
+ * No wait helps: another deployment must come, or the operator must end the run.
+ *
+ * @param mend what helps all the same, such as the end of a deploy
+ */
+function afterOperator(workflow: string, mend: string | undefined, until: string): string[] {
+  if (mend !== undefined) return [sentence(mend)];
+  return [`The operator must repair that before ${name(workflow)} goes on.`, until];
 }
 
 function notRun(tool: string, because: string): string {

@@ -111,6 +111,16 @@ export function isChosen(source: AnyEventSource | undefined): boolean {
   return source !== undefined && eventNamed(source) === undefined;
 }
 
+/** The events that an outcome may send; `undefined` where a function may choose any. */
+export function eventsSent(
+  { sends, ...sources }: Pick<AnyBinding, 'success' | 'failure' | 'sends'>,
+  outcome: 'success' | 'failure',
+): readonly string[] | undefined {
+  const source = sources[outcome];
+  if (source === undefined) return [];
+  return typeof source === 'string' ? [source] : sends;
+}
+
 /** @throws InterlockError `ERR_INTERLOCK_EVENT` unless it is a non-empty string. */
 export function parseEvent(what: string, event: unknown): string {
   if (typeof event === 'string' && event !== '') return event;
@@ -229,6 +239,12 @@ export interface BindingOptions<
    * is an error. Default: none, so the run stays where it is.
    */
   readonly failure?: EventSource<E, FailedCall<X, S, T>> | undefined;
+  /**
+   * The events that `success` and `failure` may send where they are functions. Ways and proofs then
+   * follow these alone. A function that returns another event holds the run. Default: any event
+   * that the state handles.
+   */
+  readonly sends?: readonly E[] | undefined;
   /**
    * How many failures of the tool leave the run where it is, before the next one sends `failure`.
    * The count starts anew whenever the run changes its state; for a statechart, whenever the text
@@ -392,6 +408,7 @@ const optionsSchema = lazyOptions(() => ({
   ...okOptions(),
   success: z.optional(z.unknown()),
   failure: z.optional(z.unknown()),
+  sends: z.optional(z.array(z.string()).check(z.minLength(1))),
   retries: z.optional(z.int().check(z.minimum(1))),
   errors: errorsOption(),
   guard: z.optional(functionOption<Guard>()),
@@ -418,6 +435,12 @@ export function parseBinding(name: unknown, states: unknown, event: unknown): An
     const message = `binding of ${what}: "retries" counts the failures before "failure" is sent`;
     throw new InterlockError('ERR_INTERLOCK_CONFIG', `${message}; give "failure" too`);
   }
+  if (rest.sends !== undefined && ![success, failure].some((each) => typeof each === 'function'))
+    throw new InterlockError(
+      'ERR_INTERLOCK_CONFIG',
+      `binding of ${what}: "sends" lists what a function may send; give a function as "success" ` +
+        'or "failure", or leave "sends" out',
+    );
   if (rest.whileHeld && (success !== undefined || failure !== undefined)) {
     const sent = success !== undefined ? 'success' : 'failure';
     const reads = `binding of ${what}: "whileHeld" lets reads through`;
@@ -491,8 +514,8 @@ export function parseToolName(name: unknown): string {
 }
 
 /** The events of a binding that are known before any call. */
-function namedEvents({ success, failure }: AnyBinding): string[] {
-  return [success, failure].flatMap((source) => eventNamed(source) ?? []);
+function namedEvents(binding: AnyBinding): string[] {
+  return [...(eventsSent(binding, 'success') ?? []), ...(eventsSent(binding, 'failure') ?? [])];
 }
 
 function parseEventOrOptions(

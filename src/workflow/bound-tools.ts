@@ -37,6 +37,11 @@ export interface CallBinding {
    * `'success'` by default.
    */
   eventIn(state: string, outcome?: 'success' | 'failure'): AnyEventSource | undefined;
+  /** The events that a function may choose there. Absent where no binding lists them. */
+  readonly sendsIn?: (
+    state: string,
+    outcome: 'success' | 'failure',
+  ) => readonly string[] | undefined;
   /** How many failures leave the run in `state`, before the next one sends its event. */
   retriesIn(state: string): number;
   /** What the bindings that are available in `state` say of errors. */
@@ -72,6 +77,10 @@ export function combine(model: Pick<Model, 'isIn'>, bindings: readonly AnyBindin
     kind: strictestKind(bindings),
     eventIn: (state: string, outcome: 'success' | 'failure' = 'success') =>
       senderIn(model, bindings, state, outcome)?.[outcome],
+    ...(bindings.some(({ sends }) => sends !== undefined) && {
+      sendsIn: (state: string, outcome: 'success' | 'failure') =>
+        senderIn(model, bindings, state, outcome)?.sends,
+    }),
     retriesIn: (state: string) => senderIn(model, bindings, state, 'failure')?.retries ?? 0,
     errorsIn: (state: string) =>
       bindings.flatMap(({ errors, states }) =>
@@ -225,12 +234,14 @@ export function senderIn(
 /**
  * The event that a call sends.
  *
- * @throws InterlockError `ERR_INTERLOCK_EVENT` where the function returns no event, or a promise;
- * Error where it throws one, or where its payload is not JSON
+ * @param sends the events that the function may choose. Default: any
+ * @throws InterlockError `ERR_INTERLOCK_EVENT` where the function returns none of these, no event,
+ * or a promise; Error where it throws one, or where its payload is not JSON
  */
 export function eventFrom(
   source: AnyEventSource,
   call: SucceededCall | FailedCall,
+  sends?: readonly string[],
 ): EventWithPayload | undefined {
   if (typeof source === 'string') return { type: source };
   const sent: unknown = source(call as never);
@@ -243,6 +254,12 @@ export function eventFrom(
   }
   const { type, payload } = isTable(sent) ? sent : { type: sent, payload: undefined };
   const event = parseEvent('a function of a binding', type);
+  if (sends?.includes(event) === false)
+    throw new InterlockError(
+      'ERR_INTERLOCK_EVENT',
+      `a function of a binding returned ${showValue(event)}, which its "sends" does not list; ` +
+        `expected ${sends.map(showValue).join(' or ')}`,
+    );
   return payload === undefined
     ? { type: event }
     : { type: event, payload: jsonOf(payload, `the payload of "${event}"`) };
@@ -267,7 +284,7 @@ export interface RoundedNumber {
  * JavaScript rounds, so it watches which of them are read.
  */
 export class AskedArguments {
-  readonly #args: unknown;
+  #given: { readonly args: unknown } | (() => unknown);
   #views: WeakMap<object, object> | undefined;
   readonly #spellings = new Map<object, Map<string, string>>();
   #ambiguous: string | undefined;
@@ -275,7 +292,19 @@ export class AskedArguments {
 
   /** @param args may have an {@link ExactNumber} in place of a number, at any depth */
   constructor(args: unknown) {
-    this.#args = args;
+    this.#given = { args };
+  }
+
+  /** The same, with arguments that are not made before something reads them. */
+  static later(make: () => unknown): AskedArguments {
+    const asked = new AskedArguments(undefined);
+    asked.#given = make;
+    return asked;
+  }
+
+  get #args(): unknown {
+    if (typeof this.#given === 'function') this.#given = { args: this.#given() };
+    return this.#given.args;
   }
 
   /** What the functions read: an object only where the arguments are one. */

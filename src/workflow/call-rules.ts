@@ -133,6 +133,11 @@ export class CallRules {
     return { ...made, noted: ledger.note(tool, 'result', answer, run, noted) };
   }
 
+  /** The values that rules ask of a call that the app has told, and do not find. */
+  lacking(call: DecidedCall | undefined): readonly string[] {
+    return call === undefined ? [] : (this.ledger?.lacking(call.tool, call.noted) ?? []);
+  }
+
   /** What its rule asks of each call of a tool; `undefined` where it asks nothing. */
   demandsOf(tool: string): Demands | undefined {
     return this.#demands.get(this.#keyOf(tool));

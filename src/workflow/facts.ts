@@ -39,6 +39,8 @@ interface Column {
   /** The same in each deployment that keeps the same. */
   readonly key: string;
   readonly from: PartOfCall;
+  /** Where a value must be, as an app gives it to `send()`. Absent where a condition is kept. */
+  readonly path?: string;
   noted(read: Reader, salt: string): Value;
 }
 
@@ -256,6 +258,15 @@ export class Ledger {
   /** The values of a call as its facts have them. */
   valuesOf(tool: string, { k, v }: Noted): readonly Value[] {
     return this.#tools.get(tool)?.columns.map(({ key }) => v[k.indexOf(key)] ?? null) ?? [];
+  }
+
+  /** The paths of a call at which rules ask for a value and find none. */
+  lacking(tool: string, noted: Noted): readonly string[] {
+    const values = this.valuesOf(tool, noted);
+    const { columns = [] } = this.#tools.get(tool) ?? {};
+    return columns.flatMap(({ path }, at) =>
+      path !== undefined && values[at] === null ? [path] : [],
+    );
   }
 
   /** The facts with a decided call, what it has used up, and without what it has undone. */
@@ -525,7 +536,8 @@ function memberColumn(source: Source): Column {
     const members = membersAt(read, keys, salt);
     return typeof members === 'symbol' ? null : (members ?? null);
   };
-  return { key: columnOfSource(source), from, noted };
+  const path = `${from === 'args' ? 'arguments' : from}.${source.path}`;
+  return { key: columnOfSource(source), from, path, noted };
 }
 
 function testColumn(from: PartOfCall, asked: Test): Column {

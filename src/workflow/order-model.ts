@@ -26,14 +26,35 @@ export interface Mark {
   readonly kind: 'after' | 'notAfter';
 }
 
-/** What a success of a tool changes. */
+/** Which calls a success of a tool undoes, and which of those before it uses up. */
 export interface Effect {
   /** The tools whose success it undoes. */
   readonly undoes: readonly string[];
-  /** The marks that it makes hold, surely or perhaps. */
-  readonly adds: readonly Mark[];
-  /** The marks that do not hold any more afterwards, or may not: it uses up what they count. */
-  readonly uses: readonly Mark[];
+  /** The tools whose calls a success uses up. */
+  readonly uses: readonly string[];
+  /** Those whose calls a failure uses up, too. */
+  readonly usesOfCalls: readonly string[];
+}
+
+/** How a call ended. `sent`: an event from outside, or the failure of another tool, counts as it. */
+export type EndOfCall = 'succeeded' | 'failed' | 'sent';
+
+/** What may hold or not after a call. */
+export interface MayChange {
+  readonly name: string;
+  readonly turn: 'values' | 'a count';
+  /** How it is where nothing but the order of calls has a say, or a call is closed soonest. */
+  readonly isUsual: boolean;
+}
+
+/** What the end of a call does to what holds: all that is known of it without the run's facts. */
+export interface Changes {
+  /** What surely holds afterwards. */
+  readonly adds: readonly string[];
+  readonly mayAdd: readonly MayChange[];
+  /** What surely does not, unless it is in `adds`. */
+  readonly removes: readonly string[];
+  readonly mayRemove: readonly MayChange[];
 }
 
 /** With more names than this, their combinations are too many to try out. */
@@ -48,13 +69,14 @@ export class OrderModel implements Model {
   readonly isFlat = false;
   readonly events: readonly string[];
   readonly deadlines = [];
-  /** By tool. A tool whose success changes nothing has no entry. */
+  /** By tool. One whose success changes nothing has no entry. */
   readonly effects: ReadonlyMap<string, Effect>;
   readonly ledger: Ledger;
   readonly #tools: ReadonlySet<string>;
   readonly #places: ReadonlyMap<string, number>;
   readonly #marks: ReadonlyMap<string, readonly Mark[]>;
   readonly #named: ReadonlyMap<string, Mark>;
+  readonly #changes = new Map<string, Changes>();
 
   /** @param tools in the order of the rules */
   constructor(
@@ -125,12 +147,13 @@ export class OrderModel implements Model {
     const done = readText(state);
     if (done === undefined) return [];
     return this.events.filter((event) => {
-      const { adds, uses, undoes } = this.#effect(event);
+      const { adds, mayAdd, removes, mayRemove } = this.changesOf(event, 'succeeded');
       return (
-        adds.some(({ name }) => !done.has(name)) ||
-        uses.some(({ name }) => done.has(name)) ||
         this.ledger.keeps(event) ||
-        undoes.some((tool) => this.#marks.get(tool)?.some(({ name }) => done.has(name)))
+        adds.some((name) => !done.has(name)) ||
+        mayAdd.some(({ name }) => !done.has(name)) ||
+        removes.some((name) => done.has(name)) ||
+        mayRemove.some(({ name }) => done.has(name))
       );
     });
   }
@@ -154,18 +177,47 @@ export class OrderModel implements Model {
     return false;
   }
 
-  effectOf(event: string): {
-    readonly adds: readonly string[];
-    readonly removes: readonly string[];
-    readonly uses: readonly string[];
-  } {
-    const { adds, uses, undoes } = this.#effect(event);
-    const undone = undoes.flatMap((tool) => this.#marks.get(tool) ?? []);
-    return {
-      adds: adds.map(({ name }) => name),
-      removes: undone.map(({ name }) => name),
-      uses: uses.map(({ name }) => name),
-    };
+  changesOf(tool: string, end: EndOfCall): Changes {
+    const key = `${end} ${tool}`;
+    const known = this.#changes.get(key);
+    if (known !== undefined) return known;
+    const changes = this.#changesOf(tool, end);
+    this.#changes.set(key, changes);
+    return changes;
+  }
+
+  /** `Ledger.decided()` does the same to the facts of a run, once they are known. */
+  #changesOf(tool: string, end: EndOfCall): Changes {
+    const { undoes, uses, usesOfCalls } = this.#effect(tool);
+    const isFailure = end === 'failed';
+    const adds: string[] = [];
+    const mayAdd: MayChange[] = [];
+    for (const { name, leaf, kind } of this.marksOf(tool)) {
+      if (leaf.outcome === (isFailure ? 'succeeded' : 'failed')) continue;
+      const { times, distinct, tests } = leaf;
+      // A call without a value there is none of different values.
+      if (tests.length === 0 && times === 1 && distinct === undefined) adds.push(name);
+      else {
+        const turn = tests.length > 0 || distinct !== undefined ? 'values' : 'a count';
+        mayAdd.push({ name, turn, isUsual: kind === 'notAfter' });
+      }
+    }
+    const removes: string[] = [];
+    const mayRemove: MayChange[] = [];
+    // An undone success leaves the calls that failed.
+    for (const { name, leaf } of isFailure ? [] : undoes.flatMap((each) => this.marksOf(each)))
+      if (leaf.outcome === 'succeeded') removes.push(name);
+      else if (leaf.outcome === 'any') mayRemove.push({ name, turn: 'a count', isUsual: true });
+    const used = end === 'succeeded' ? uses : isFailure ? usesOfCalls : [];
+    // A run may have several calls of what is used up, so that some are left.
+    for (const { name, leaf } of used.flatMap((each) => this.marksOf(each)))
+      if (leaf.consumes !== 'never') mayRemove.push({ name, turn: 'a count', isUsual: false });
+    return { adds, mayAdd, removes, mayRemove };
+  }
+
+  /** A name that is none here may have had a window in another deployment. */
+  isTimed(name: string): boolean {
+    return this.#named.get(name)?.leaf.withinMs !== Number.POSITIVE_INFINITY;
   }
 
   undoneBy(tool: string): readonly string[] {
@@ -204,12 +256,12 @@ export class OrderModel implements Model {
 
   decided(position: Position, call: DecidedCall): Position {
     const { tool, outcome, decidedAt: now } = call;
-    const { undoes, adds } = outcome === 'succeeded' ? this.#effect(tool) : NO_EFFECT;
+    const { undoes } = outcome === 'succeeded' ? this.#effect(tool) : NO_EFFECT;
+    const { adds, removes } = this.changesOf(tool, outcome);
     const done = new Set(readText(position.state));
-    for (const undone of undoes)
-      for (const { name } of this.#marks.get(undone) ?? []) done.delete(name);
     // Where no fact is kept, the state says all.
-    if (!this.ledger.keeps(tool)) for (const { name } of adds) done.add(name);
+    for (const name of removes) done.delete(name);
+    if (!this.ledger.keeps(tool)) for (const name of adds) done.add(name);
     const facts = this.ledger.decided(this.#factsOf(position, now), call, undoes);
     const state = this.#stateOf(this.#textOf(done), facts, now);
     return this.ledger.write({ ...position, state }, facts, now);
@@ -276,26 +328,26 @@ export class OrderModel implements Model {
   mayBecome(before: string, after: string, move?: MoveOfCall): boolean {
     const [from, to] = [readText(before), readText(after)];
     if (from === undefined || to === undefined) return false;
-    const { event = null, tool = '' } = move ?? {};
-    const { adds, uses, undoes } = this.#effect(event ?? '');
-    const undone = undoes.flatMap((each) => this.#marks.get(each) ?? []);
-    // A call that fails may use calls up, too, and some rules count it.
-    const own = [...(this.#marks.get(tool) ?? []), ...this.#effect(tool).uses];
-    const open = new Set(
-      [...uses, ...own.filter(({ leaf }) => !isSure(leaf) || leaf.consumes !== 'never')].map(
-        ({ name }) => name,
-      ),
-    );
     const expected = new Set(from);
-    for (const { name } of undone) expected.delete(name);
-    for (const { name, leaf } of adds)
-      if (isSure(leaf)) expected.add(name);
-      else open.add(name);
-    const isTimed = (name: string): boolean =>
-      this.#named.get(name)?.leaf.withinMs !== Number.POSITIVE_INFINITY;
+    const open = new Set<string>();
+    for (const { adds, mayAdd, removes, mayRemove } of this.#changesBy(move)) {
+      for (const name of removes) expected.delete(name);
+      for (const name of adds) expected.add(name);
+      for (const { name } of [...mayAdd, ...mayRemove]) open.add(name);
+    }
     return [...new Set([...expected, ...to])].every(
-      (name) => expected.has(name) === to.has(name) || open.has(name) || isTimed(name),
+      (name) => expected.has(name) === to.has(name) || open.has(name) || this.isTimed(name),
     );
+  }
+
+  /** What a move may have changed, in order. A failure may count as another tool's success. */
+  #changesBy({ event, tool, outcome }: MoveOfCall = { event: null }): readonly Changes[] {
+    const isOwn = tool !== undefined && event === tool;
+    const sent = event === null || isOwn ? [] : [this.changesOf(event, 'sent')];
+    if (tool === undefined || (outcome !== undefined && outcome !== 'failed'))
+      return isOwn ? [this.changesOf(tool, 'succeeded')] : sent;
+    if (isOwn) return [this.changesOf(tool, 'succeeded')];
+    return [this.changesOf(tool, 'failed'), ...sent];
   }
 
   #effect(event: string): Effect {
@@ -303,7 +355,7 @@ export class OrderModel implements Model {
   }
 }
 
-const NO_EFFECT: Effect = { undoes: [], adds: [], uses: [] };
+const NO_EFFECT: Effect = { undoes: [], uses: [], usesOfCalls: [] };
 
 const BARE_FACT = Object.freeze({
   outcome: 'succeeded',
@@ -311,13 +363,6 @@ const BARE_FACT = Object.freeze({
   isUndone: false,
   count: 1,
 } as const);
-
-/** Whether one success is enough for the mark. */
-function isSure({ times, distinct, tests, outcome }: Leaf): boolean {
-  const isAny = tests.length === 0 && outcome !== 'failed';
-  // A call without a value there is none of different values.
-  return isAny && times === 1 && distinct === undefined;
-}
 
 function groupByTool(marks: readonly Mark[]): ReadonlyMap<string, readonly Mark[]> {
   const groups = new Map<string, Mark[]>();

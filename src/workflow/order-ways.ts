@@ -3,29 +3,37 @@
  * are too many.
  */
 import { type AnyBinding, eventNamed, isChosen } from './binding.ts';
-import { type BoundState, holds, type Model, type Position } from './position.ts';
+import type { Changes, EndOfCall } from './order-model.ts';
+import type { BoundState, Model, Position } from './position.ts';
 import { NOT_KNOWN, type Way } from './ways.ts';
 
-/** A call that is allowed where `when` is true, and what its success changes. */
+/** A call that is allowed where `when` is true, and what its end changes. */
 interface Action {
   readonly tool: string;
   readonly when: BoundState;
-  readonly adds: readonly string[];
-  readonly removes: readonly string[];
-  /** What else it removes, if it uses up the last one. */
-  readonly uses: readonly string[];
+  readonly changes: Pick<Changes, 'adds' | 'removes'> & {
+    readonly mayAdd: readonly string[];
+    readonly mayRemove: readonly string[];
+  };
 }
 
-/** A tool that is to be done, or is not to be. */
+/** A name that is to hold, or is not to. */
 interface Literal {
   readonly name: string;
   readonly isDone: boolean;
 }
 
-type Done = ReadonlySet<string>;
+/** What holds, by name: surely, or perhaps. What is not in it does not. */
+type Known = ReadonlyMap<string, 'surely' | 'perhaps'>;
+
+/** Whether what is asked must be so in any case, or may be so. */
+type Trust = 'must' | 'may';
 
 /** How many sets the search for the shortest way visits. Beyond that, any way will do. */
 const MOST_SETS = 1_000;
+
+/** So many names are compared in all sets together: with more names, fewer sets are visited. */
+const MOST_COMPARED = 100_000;
 
 /** A way with more calls than this for each action goes round in circles. */
 const MOST_CALLS_EACH = 3;
@@ -38,7 +46,12 @@ const NO_WAY: Way = Object.freeze({ path: undefined, foreseen: true });
 /** The ways of one workflow that is made of rules of order. */
 export class OrderWays {
   readonly #model: Model;
-  readonly #actions: readonly Action[];
+  /** What successes change, in binding order. */
+  readonly #successes: readonly Action[];
+  /** The same, where the values are as needed, few calls bar nothing, and no use is left over. */
+  readonly #likely: readonly Action[];
+  /** What failures change. */
+  readonly #failures: readonly Action[];
   /** Whether the effect of each call is known beforehand. */
   readonly #isWhole: boolean;
   readonly #ways = new Map<string, WeakMap<readonly BoundState[], Way>>();
@@ -46,12 +59,27 @@ export class OrderWays {
   constructor(model: Model, tools: ReadonlyMap<string, readonly AnyBinding[]>) {
     this.#model = model;
     const bindings = [...tools.values()].flat();
-    this.#actions = bindings.flatMap(({ tool, states, success }): Action[] => {
-      const event = eventNamed(success);
-      const effect = event === undefined ? undefined : model.effectOf?.(event);
-      return effect === undefined ? [] : [{ tool, when: { any: states }, ...effect }];
+    const actionOf = (binding: AnyBinding, event: string, end: EndOfCall): Possible[] => {
+      const changes = model.changesOf?.(event, end);
+      const { tool, states } = binding;
+      return changes === undefined ? [] : [{ tool, when: { any: states }, changes }];
+    };
+    const successes = bindings.flatMap((each) => {
+      const event = eventNamed(each.success);
+      if (event === undefined) return [];
+      return actionOf(each, event, event === each.tool ? 'succeeded' : 'sent');
     });
-    this.#isWhole = !bindings.some(({ success }) => isChosen(success));
+    this.#successes = successes.map(named);
+    this.#likely = successes.map(likely);
+    const failures = bindings.flatMap((each) => {
+      const event = eventNamed(each.failure);
+      const sent = event === undefined ? [] : actionOf(each, event, 'sent');
+      return [...actionOf(each, each.tool, 'failed'), ...sent];
+    });
+    this.#failures = failures.map(named);
+    this.#isWhole = !bindings.some(
+      ({ success, failure }) => isChosen(success) || isChosen(failure),
+    );
   }
 
   /** The tools to call, in order, until one of `states` is true. */
@@ -59,77 +87,143 @@ export class OrderWays {
     const ways = this.#ways.get(state) ?? new WeakMap<readonly BoundState[], Way>();
     const known = ways.get(states);
     if (known !== undefined) return known;
-    const way = this.#find({ any: states }, new Set(this.#model.doneIn?.(state)));
+    const way = this.#find({ any: states }, this.#model.doneIn?.(state) ?? []);
     if (this.#ways.size >= MOST_STATES_KEPT) this.#ways.clear();
     this.#ways.set(state, ways.set(states, way));
     return way;
   }
 
-  #find(goal: BoundState, from: Done): Way {
-    if (isTrue(goal, from)) return { path: Object.freeze([]), foreseen: true };
-    const actions = helping(goal, this.#actions);
-    // The costs assume that nothing is ever undone. So a goal of infinite cost is out of reach.
-    const costs = new Costs(actions, from);
-    if (costs.of(goal) === Number.POSITIVE_INFINITY) return this.#isWhole ? NO_WAY : NOT_KNOWN;
-    const found = shortest(goal, actions, from);
-    if (found === 'none') {
-      // A run may have several successes of what is used up, so that a way leaves some.
-      const isSure = shortest(goal, actions.flatMap(withLeft), from) === 'none';
-      return this.#isWhole && isSure ? NO_WAY : NOT_KNOWN;
+  /**
+   * A way that leads there in any case goes before one that likely does. That there is none is said
+   * only where no call can open one, even one that fails, and where no window can close.
+   */
+  #find(goal: BoundState, done: readonly string[]): Way {
+    const from: Known = new Map(done.map((name) => [name, 'surely']));
+    if (meets(goal, from, 'must')) return { path: Object.freeze([]), foreseen: true };
+    for (const actions of [this.#successes, this.#likely]) {
+      const found = this.#search(goal, from, actions, 'must');
+      if (Array.isArray(found)) return { path: Object.freeze(found), foreseen: true };
     }
-    const path = found === 'too far' ? stepByStep(goal, actions, from) : found;
-    return path === undefined ? NOT_KNOWN : { path: Object.freeze(path), foreseen: true };
+    if (!this.#isWhole) return NOT_KNOWN;
+    const inTime: Known = new Map(
+      done.map((name) => [name, this.#model.isTimed?.(name) ? 'perhaps' : 'surely']),
+    );
+    const all = [...this.#successes, ...this.#failures].map((each) => this.#inTime(each));
+    if (meets(goal, inTime, 'may')) return NOT_KNOWN;
+    return this.#search(goal, inTime, all, 'may') === 'none' ? NO_WAY : NOT_KNOWN;
+  }
+
+  /** The same, where what it adds for a time may be gone again. */
+  #inTime({ changes, ...action }: Action): Action {
+    const isTimed = (name: string): boolean => this.#model.isTimed?.(name) === true;
+    const adds = changes.adds.filter((name) => !isTimed(name));
+    const mayAdd = [...changes.mayAdd, ...changes.adds.filter(isTimed)];
+    return { ...action, changes: { ...changes, adds, mayAdd } };
+  }
+
+  #search(
+    goal: BoundState,
+    from: Known,
+    all: readonly Action[],
+    trust: Trust,
+  ): string[] | 'none' | 'unknown' {
+    const actions = helping(goal, all, trust);
+    // The costs assume that nothing is ever undone. So a goal of infinite cost is out of reach.
+    const costs = new Costs(actions, from, trust);
+    if (costs.of(goal) === Number.POSITIVE_INFINITY) return 'none';
+    const found = shortest(goal, actions, from, trust);
+    if (found !== 'too far') return found;
+    return stepByStep(goal, actions, from, trust) ?? 'unknown';
   }
 }
 
+interface Possible extends Omit<Action, 'changes'> {
+  readonly changes: Changes;
+}
+
+function named({ changes, ...action }: Possible): Action {
+  const { adds, removes } = changes;
+  const [mayAdd = [], mayRemove = []] = [changes.mayAdd, changes.mayRemove].map((all) =>
+    all.map(({ name }) => name),
+  );
+  return { ...action, changes: { adds, mayAdd, removes, mayRemove } };
+}
+
+function likely({ changes, ...action }: Possible): Action {
+  const [added = [], removed = []] = [changes.mayAdd, changes.mayRemove].map((all) =>
+    all.flatMap(({ name, isUsual }) => (isUsual ? [] : [name])),
+  );
+  const adds = [...changes.adds, ...added];
+  const removes = [...changes.removes, ...removed];
+  return { ...action, changes: { adds, removes, mayAdd: [], mayRemove: [] } };
+}
+
 /** The actions that make true what the goal needs, or what another such action needs. */
-function helping(goal: BoundState, actions: readonly Action[]): readonly Action[] {
+function helping(goal: BoundState, actions: readonly Action[], trust: Trust): readonly Action[] {
+  const makers = makersOf(actions, trust);
   const needed = new Set<string>();
   const chosen = new Set<Action>();
   const goals = [goal];
   for (let each = goals.pop(); each !== undefined; each = goals.pop()) {
-    for (const literal of literalsOf(each, true)) needed.add(literalKey(literal));
-    for (const action of actions) {
-      if (chosen.has(action) || !outcomes(action).some((each) => needed.has(literalKey(each))))
-        continue;
-      chosen.add(action);
-      goals.push(action.when);
+    for (const literal of literalsOf(each, true)) {
+      const key = literalKey(literal);
+      if (needed.has(key)) continue;
+      needed.add(key);
+      for (const action of makers.get(key) ?? []) {
+        if (chosen.has(action)) continue;
+        chosen.add(action);
+        goals.push(action.when);
+      }
     }
   }
   // Binding order decides among equally short ways.
   return actions.filter((action) => chosen.has(action));
 }
 
-/** The action, and the same one where it leaves some of what it uses. */
-function withLeft(action: Action): readonly Action[] {
-  return action.uses.length === 0 ? [action] : [action, { ...action, uses: [] }];
+/** By what each makes true. */
+function makersOf(
+  actions: readonly Action[],
+  trust: Trust,
+): ReadonlyMap<string, readonly Action[]> {
+  const makers = new Map<string, Action[]>();
+  for (const action of actions)
+    for (const literal of outcomes(action, trust)) {
+      const key = literalKey(literal);
+      const known = makers.get(key);
+      if (known === undefined) makers.set(key, [action]);
+      else known.push(action);
+    }
+  return makers;
 }
 
 /** Searches breadth first, as long as there are few sets. */
 function shortest(
   goal: BoundState,
   actions: readonly Action[],
-  from: Done,
+  from: Known,
+  trust: Trust,
 ): string[] | 'none' | 'too far' {
   interface Node {
-    readonly done: Done;
+    readonly known: Known;
     readonly last: { readonly tool: string; readonly node: Node } | undefined;
   }
   // Other names make no difference.
-  const names = [...new Set(actions.flatMap((each) => outcomes(each).map(({ name }) => name)))];
-  const keyOfSet = (done: Done): string => names.map((name) => (done.has(name) ? 1 : 0)).join('');
+  const names = [...new Set(actions.flatMap(namesOf))];
+  const keyOfSet = (known: Known): string =>
+    names.map((name) => known.get(name)?.[0] ?? '-').join('');
+  const most = Math.min(MOST_SETS, MOST_COMPARED / (names.length + 1));
   const seen = new Set([keyOfSet(from)]);
-  const nodes: Node[] = [{ done: from, last: undefined }];
+  const nodes: Node[] = [{ known: from, last: undefined }];
   for (const node of nodes) {
     for (const action of actions) {
-      if (!isTrue(action.when, node.done)) continue;
-      const done = doneAfter(action, node.done);
-      const key = keyOfSet(done);
+      if (!meets(action.when, node.known, trust)) continue;
+      const known = knownAfter(action, node.known);
+      const key = keyOfSet(known);
       if (seen.has(key)) continue;
       seen.add(key);
-      const next = { done, last: { tool: action.tool, node } };
-      if (isTrue(goal, done)) return toolsTo(next);
-      if (nodes.length >= MOST_SETS) return 'too far';
+      const next = { known, last: { tool: action.tool, node } };
+      if (meets(goal, known, trust)) return toolsTo(next);
+      if (nodes.length >= most) return 'too far';
       nodes.push(next);
     }
   }
@@ -149,36 +243,44 @@ function shortest(
 function stepByStep(
   goal: BoundState,
   actions: readonly Action[],
-  from: Done,
+  from: Known,
+  trust: Trust,
 ): string[] | undefined {
+  const makers = makersOf(actions, trust);
   const path: string[] = [];
-  let done = from;
-  while (!isTrue(goal, done)) {
+  let known = from;
+  while (!meets(goal, known, trust)) {
     if (path.length > MOST_CALLS_EACH * actions.length) return undefined;
-    const costs = new Costs(actions, done);
-    const action = nextAction(goal, new Set(), { actions, done, costs });
+    const costs = new Costs(actions, known, trust);
+    const action = nextAction(goal, new Set(), { makers, known, costs, trust });
     if (action === undefined) return undefined;
     path.push(action.tool);
-    done = doneAfter(action, done);
+    known = knownAfter(action, known);
   }
   return path;
+}
+
+interface Standpoint {
+  readonly makers: ReadonlyMap<string, readonly Action[]>;
+  readonly known: Known;
+  readonly costs: Costs;
+  readonly trust: Trust;
 }
 
 function nextAction(
   goal: BoundState,
   above: ReadonlySet<string>,
-  at: { readonly actions: readonly Action[]; readonly done: Done; readonly costs: Costs },
+  at: Standpoint,
 ): Action | undefined {
-  for (const literal of missing(goal, true, at.done, at.costs)) {
+  for (const literal of missing(goal, true, at)) {
     const key = literalKey(literal);
     if (above.has(key)) continue;
-    const makers = at.actions
-      .filter((action) => outcomes(action).some((each) => literalKey(each) === key))
+    const makers = (at.makers.get(key) ?? [])
       .map((action) => ({ action, cost: at.costs.of(action.when) }))
       .filter(({ cost }) => cost < Number.POSITIVE_INFINITY)
       .sort((a, b) => a.cost - b.cost);
     for (const { action } of makers) {
-      if (isTrue(action.when, at.done)) return action;
+      if (meets(action.when, at.known, at.trust)) return action;
       const first = nextAction(action.when, new Set([...above, key]), at);
       if (first !== undefined) return first;
     }
@@ -189,14 +291,14 @@ function nextAction(
 /**
  * What is missing to make the expression true, or false where that is wanted, in the cheapest way.
  */
-function missing(goal: BoundState, wanted: boolean, done: Done, costs: Costs): readonly Literal[] {
-  if (isTrue(goal, done) === wanted) return [];
+function missing(goal: BoundState, wanted: boolean, at: Standpoint): readonly Literal[] {
+  if (meets(goal, at.known, at.trust, wanted)) return [];
   const [kind, parts] = partsOf(goal, wanted);
   if (kind === 'literal') return literalsOf(goal, wanted);
-  if (kind === 'not') return missing(parts[0] ?? goal, !wanted, done, costs);
-  if (kind === 'all') return parts.flatMap((each) => missing(each, wanted, done, costs));
-  const [cheapest] = [...parts].sort((a, b) => costs.of(a, wanted) - costs.of(b, wanted));
-  return cheapest === undefined ? [] : missing(cheapest, wanted, done, costs);
+  if (kind === 'not') return missing(parts[0] ?? goal, !wanted, at);
+  if (kind === 'all') return parts.flatMap((each) => missing(each, wanted, at));
+  const [cheapest] = [...parts].sort((a, b) => at.costs.of(a, wanted) - at.costs.of(b, wanted));
+  return cheapest === undefined ? [] : missing(cheapest, wanted, at);
 }
 
 /**
@@ -205,20 +307,33 @@ function missing(goal: BoundState, wanted: boolean, done: Done, costs: Costs): r
  */
 class Costs {
   readonly #costs = new Map<string, number>();
-  readonly #from: Done;
+  readonly #from: Known;
+  readonly #trust: Trust;
 
-  constructor(actions: readonly Action[], from: Done) {
+  constructor(actions: readonly Action[], from: Known, trust: Trust) {
     this.#from = from;
-    for (let isBetter = true; isBetter; ) {
-      isBetter = false;
-      for (const action of actions) {
+    this.#trust = trust;
+    // Only what asks for a name that became cheaper is looked at again.
+    const asking = new Map<string, Action[]>();
+    for (const action of actions)
+      for (const literal of literalsOf(action.when, true)) {
+        const key = literalKey(literal);
+        const known = asking.get(key);
+        if (known === undefined) asking.set(key, [action]);
+        else known.push(action);
+      }
+    let open = new Set(actions);
+    while (open.size > 0) {
+      const next = new Set<Action>();
+      for (const action of open) {
         const cost = this.of(action.when) + 1;
-        for (const literal of outcomes(action)) {
+        for (const literal of outcomes(action, trust)) {
           if (cost >= this.#ofLiteral(literal)) continue;
           this.#costs.set(literalKey(literal), cost);
-          isBetter = true;
+          for (const each of asking.get(literalKey(literal)) ?? []) next.add(each);
         }
       }
+      open = next;
     }
   }
 
@@ -238,7 +353,7 @@ class Costs {
   }
 
   #ofLiteral(literal: Literal): number {
-    if (this.#from.has(literal.name) === literal.isDone) return 0;
+    if (isSo(literal, this.#from, this.#trust)) return 0;
     return this.#costs.get(literalKey(literal)) ?? Number.POSITIVE_INFINITY;
   }
 }
@@ -265,23 +380,53 @@ function literalsOf(goal: BoundState, wanted: boolean): readonly Literal[] {
   return ('all' in goal ? goal.all : goal.any).flatMap((each) => literalsOf(each, wanted));
 }
 
-/** What an action may change. */
-function outcomes({ adds, removes, uses }: Action): readonly Literal[] {
-  const removed = [...removes, ...uses].map((name) => ({ name, isDone: false }));
-  return [...removed, ...adds.map((name) => ({ name, isDone: true }))];
+/** What an action makes true: in any case, or perhaps. */
+function outcomes({ changes }: Action, trust: Trust): readonly Literal[] {
+  const { adds, mayAdd, removes, mayRemove } = changes;
+  const [added, removed] =
+    trust === 'must'
+      ? [adds, removes.filter((name) => !mayAdd.includes(name))]
+      : [
+          [...adds, ...mayAdd],
+          [...removes, ...mayRemove],
+        ];
+  return [
+    ...removed.map((name) => ({ name, isDone: false })),
+    ...added.map((name) => ({ name, isDone: true })),
+  ];
 }
 
-function doneAfter({ adds, removes, uses }: Action, before: Done): Done {
-  const done = new Set(before);
-  for (const name of [...removes, ...uses]) done.delete(name);
-  for (const name of adds) done.add(name);
-  return done;
+function namesOf({ changes }: Action): readonly string[] {
+  const { adds, mayAdd, removes, mayRemove } = changes;
+  return [...adds, ...mayAdd, ...removes, ...mayRemove];
+}
+
+function knownAfter({ changes }: Action, before: Known): Known {
+  const { adds, mayAdd, removes, mayRemove } = changes;
+  const known = new Map(before);
+  for (const name of removes) known.delete(name);
+  for (const name of adds) known.set(name, 'surely');
+  for (const name of mayAdd) if (!known.has(name)) known.set(name, 'perhaps');
+  for (const name of mayRemove)
+    if (known.has(name) && !adds.includes(name)) known.set(name, 'perhaps');
+  return known;
 }
 
 function literalKey({ name, isDone }: Literal): string {
   return `${isDone ? '+' : '-'}${name}`;
 }
 
-function isTrue(expression: BoundState, done: Done): boolean {
-  return holds(expression, (atom) => typeof atom === 'string' && done.has(atom));
+function isSo({ name, isDone }: Literal, known: Known, trust: Trust): boolean {
+  const holds = known.get(name);
+  return holds === 'perhaps' ? trust === 'may' : (holds === 'surely') === isDone;
+}
+
+/** Whether an expression is true, or false where that is wanted. */
+function meets(expression: BoundState, known: Known, trust: Trust, wanted = true): boolean {
+  const [kind, parts] = partsOf(expression, wanted);
+  if (kind === 'not') return meets(parts[0] ?? expression, known, trust, !wanted);
+  if (kind === 'all') return parts.every((each) => meets(each, known, trust, wanted));
+  if (kind === 'any') return parts.some((each) => meets(each, known, trust, wanted));
+  const [literal] = literalsOf(expression, wanted);
+  return literal === undefined ? wanted : isSo(literal, known, trust);
 }

@@ -175,33 +175,34 @@ export class Order {
     const all = [...rules.values()];
     this.#steps = new Map(all.flatMap(stepsMadeBy));
     this.names = Object.freeze([...new Set(all.flatMap(namesIn))]);
+    const fallbacks = new Set(all.map(({ failure }) => failure));
     const plain = this.names.filter((name) => {
       const { once = false, undoneBy = [] } = rules.get(name) ?? {};
-      const isFallback = all.some(({ failure }) => failure === name);
-      return once || undoneBy.length > 0 || asked.has(name) || isFallback;
+      return once || undoneBy.length > 0 || asked.has(name) || fallbacks.has(name);
     });
     this.#marks = new Marks(all, plain);
+    const undoneBy = new Map<string, string[]>();
+    for (const each of all)
+      for (const undoer of each.undoneBy)
+        undoneBy.set(undoer, [...(undoneBy.get(undoer) ?? []), each.tool]);
     const effects = this.names.map((name): [string, Effect] => {
-      const marks = this.#marks.of(name);
-      const consuming = leavesOf(rules.get(name)?.after).filter(
-        ({ consumes }) => consumes !== 'never',
-      );
-      const effect = {
-        undoes: all.filter(({ undoneBy }) => undoneBy.includes(name)).map(({ tool }) => tool),
-        adds: marks.filter(({ leaf }) => leaf.outcome !== 'failed'),
-        uses: consuming.flatMap(({ tool }) =>
-          this.#marks.of(tool).filter(({ leaf }) => leaf.consumes !== 'never'),
-        ),
-      };
-      return [name, effect];
+      const using = leavesOf(rules.get(name)?.after).filter((each) => each.consumes !== 'never');
+      const ofCalls = using.filter(({ consumes }) => consumes === 'calls');
+      const namesOf = (leaves: readonly Leaf[]): string[] => [
+        ...new Set(leaves.map(({ tool }) => tool)),
+      ];
+      const undoes = undoneBy.get(name) ?? [];
+      return [name, { undoes, uses: namesOf(using), usesOfCalls: namesOf(ofCalls) }];
     });
     // What an unknown outcome may have undone depends on when it was done.
     const isDoneForGood = (leaf: Leaf): boolean =>
       isPlain(leaf) && (rules.get(leaf.tool)?.undoneBy.length ?? 0) === 0;
     const ledger = Ledger.of([...all, ...plain.map(plainDemand)], isDoneForGood);
     const counting = effects.filter(
-      ([name, { undoes, adds, uses }]) =>
-        undoes.length + adds.length + uses.length > 0 || ledger.keeps(name),
+      ([name, { undoes, uses }]) =>
+        undoes.length + uses.length > 0 ||
+        ledger.keeps(name) ||
+        this.#marks.of(name).some(({ leaf }) => leaf.outcome !== 'failed'),
     );
     const marks = this.names.flatMap((name) => this.#marks.of(name));
     this.model = new OrderModel(id, this.names, marks, new Map(counting), ledger);
@@ -355,10 +356,19 @@ export class Order {
   /** @throws InterlockError where some tool could never be called */
   #assertPossible(what: string): void {
     const possible = new Set(this.names.filter((name) => this.#rules.get(name) === undefined));
-    for (let before = -1; before < possible.size; ) {
-      before = possible.size;
-      for (const { tool, after } of this.#rules.values())
-        if (isPossible(after, possible)) possible.add(tool);
+    // What needs a tool is asked again once that is possible.
+    const needing = new Map<string, Rule[]>();
+    for (const rule of this.#rules.values())
+      for (const { tool } of leavesOf(rule.after)) {
+        const known = needing.get(tool);
+        if (known === undefined) needing.set(tool, [rule]);
+        else known.push(rule);
+      }
+    const open = [...this.#rules.values()];
+    for (const { tool, after } of open) {
+      if (possible.has(tool) || !isPossible(after, possible)) continue;
+      possible.add(tool);
+      open.push(...(needing.get(tool) ?? []));
     }
     const stuck = this.names.find((name) => !possible.has(name));
     if (stuck === undefined) return;

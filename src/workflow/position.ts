@@ -5,9 +5,10 @@
 import { InterlockError, type InterlockErrorCode } from '../errors.ts';
 import { rightNames } from '../names.ts';
 import { isTable, showValue } from '../options.ts';
-import type { Json } from '../stores/store.ts';
+import type { Json, TrailOutcome } from '../stores/store.ts';
 import type { ChartTree } from './chart.ts';
 import type { DecidedCall, Ledger } from './facts.ts';
+import type { Changes, EndOfCall } from './order-model.ts';
 import type { Past } from './verdict.ts';
 
 /** Where a run stands: its snapshot without what the store keeps beside it. */
@@ -133,15 +134,10 @@ export interface Model {
   readonly ledger?: Ledger | undefined;
   /** For rules only: what holds in a state; `undefined` for an unknown state. */
   doneIn?(state: string): readonly string[] | undefined;
-  /**
-   * For rules only: the names that an event makes hold, and those that it takes away. Of what it
-   * uses up there may be some left.
-   */
-  effectOf?(event: string): {
-    readonly adds: readonly string[];
-    readonly removes: readonly string[];
-    readonly uses: readonly string[];
-  };
+  /** For rules only: what the end of a call does to the names that hold. */
+  changesOf?(tool: string, end: EndOfCall): Changes;
+  /** For rules only: whether a name in a state may come to hold, or not, by time alone. */
+  isTimed?(name: string): boolean;
   /**
    * For rules only: whether a state may have become another one by a move, or without one by time
    * alone. What depends on values, counts and times may hold afterwards or not.
@@ -161,6 +157,7 @@ export interface Model {
 export interface MoveOfCall {
   readonly event: string | null;
   readonly tool?: string | undefined;
+  readonly outcome?: TrailOutcome | undefined;
 }
 
 /** When a run leaves a state by itself, and to which state. */
@@ -292,13 +289,22 @@ export function stateFault(model: Model, state: BoundState): string | undefined 
   for (const atom of atomsOf(state)) {
     const [name, known, kind] =
       typeof atom === 'string' ? [atom, model.names, 'state'] : [atom.tag, model.tags, 'tag'];
-    if (known.includes(name) || atom === ANY_STATE) continue;
+    if (atom === ANY_STATE || isAmong(name, known)) continue;
     const fault = `${showValue(name)}, which is no ${kind} of workflow "${model.id}"`;
     return `${fault}, ${rightNames(name, known)}`;
   }
   const isAtom = typeof state === 'string' || 'tag' in state;
   if (isAtom || model.canBeIn([state], [ANY_STATE])) return undefined;
   return `${showState(state)}, which is true in no state of workflow "${model.id}"`;
+}
+
+/** The names of each machine, which are many where rules are. */
+const sets = new WeakMap<readonly string[], ReadonlySet<string>>();
+
+function isAmong(name: string, names: readonly string[]): boolean {
+  const set = sets.get(names) ?? new Set(names);
+  sets.set(names, set);
+  return set.has(name);
 }
 
 /** An expression in words for developers. */

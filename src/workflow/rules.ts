@@ -230,6 +230,13 @@ export function parseDuration(what: string, value: unknown): number {
     (typeof value === 'string' && /^(\d{1,15})(ms|s|m|h|d)$/.exec(value)) || [];
   const ms =
     typeof value === 'number' ? value : count === '' ? Number.NaN : Number(count) * unitOf(unit);
+  if (typeof value === 'number' && value > 0 && value < UNITS.s) {
+    // Who writes 600 means seconds or minutes, and would get 0.6 s.
+    throw fault(
+      what,
+      `${value} without a unit would be ms: write "${value}ms", "${value}s" or "${value}m"`,
+    );
+  }
   if (Number.isSafeInteger(ms) && ms > 0 && ms <= LONGEST_WITHIN) return ms;
   throw fault(
     what,

@@ -3,7 +3,7 @@
  */
 import * as z from 'zod/mini';
 import { InterlockError } from '../errors.ts';
-import { rightNames } from '../names.ts';
+import { ownText, rightNames } from '../names.ts';
 import {
   isTable,
   lazily,
@@ -328,7 +328,8 @@ export function jsonOf(value: unknown, where: string): Json {
 }
 
 function copy(value: unknown, where: string, above: ReadonlySet<unknown>): Json {
-  if (value === null || typeof value === 'string' || typeof value === 'boolean') return value;
+  if (typeof value === 'string') return ownText(value);
+  if (value === null || typeof value === 'boolean') return value;
   if (typeof value === 'number' && Number.isFinite(value)) return value;
   if (above.has(value)) throw new Error(`${where} contains itself`);
   const inside = new Set([...above, value]);

@@ -2,7 +2,7 @@
  * Ways from state to state by calls of bound tools: hides how the shortest one is found, and what
  * is kept of each search.
  */
-import { type AnyBinding, eventNamed } from './binding.ts';
+import { type AnyBinding, eventsSent, isChosen } from './binding.ts';
 import type { BoundState, Model, Position } from './position.ts';
 
 /** How calls reach a state: by the last tool of a shortest way, and the state before it. */
@@ -33,6 +33,8 @@ export interface Leads {
   readonly to: readonly Position[];
   /** Whether it may also leave the run in its state. */
   readonly mayStay: boolean;
+  /** Those of `to` where the only event leads that a success may send. */
+  readonly sure: ReadonlySet<string>;
 }
 
 /**
@@ -141,21 +143,44 @@ export class Ways {
     return reach;
   }
 
-  /** Searches breadth first, along the events that calls of bound tools send. */
+  /**
+   * Searches breadth first, along the events that calls of bound tools send. A way on which fewer
+   * calls may send another event goes before a shorter one.
+   */
   #search(from: Position): Reach['arrivals'] {
     const start = this.#model.isFlat ? { state: from.state } : from;
     const reach = new Map<string, Arrival>([[start.state, { position: start, last: undefined }]]);
-    // A map also iterates over what is added meanwhile, so it serves as the queue.
-    for (const [from, { position }] of reach) {
-      if (!this.#model.isFlat && reach.size > MOST_COMBINATIONS) break;
-      for (const [state, { position: next, tool }] of this.#exitsOf(position)) {
-        if (!reach.has(state)) reach.set(state, { position: next, last: { tool, from } });
+    for (let level = [start.state]; level.length > 0; ) {
+      const open: (readonly [from: string, state: string, exit: Exit])[] = [];
+      // A list also iterates over what is added meanwhile, so it serves as the queue.
+      for (const from of level) {
+        const { position } = reach.get(from) ?? { position: start };
+        for (const [state, exit] of this.#exitsOf(position)) {
+          if (!exit.isSure) open.push([from, state, exit]);
+          else if (this.#arrive(reach, from, state, exit)) level.push(state);
+        }
       }
+      level = open.flatMap(([from, state, exit]) =>
+        this.#arrive(reach, from, state, exit) ? [state] : [],
+      );
     }
     return reach;
   }
 
-  /** The other states that one call can lead to, each with the first tool that leads there. */
+  /** Whether the state is a new one, of no more than are worth looking at. */
+  #arrive(
+    reach: Map<string, Arrival>,
+    from: string,
+    state: string,
+    { position, tool }: Exit,
+  ): boolean {
+    if (reach.has(state)) return false;
+    if (!this.#model.isFlat && reach.size > MOST_COMBINATIONS) return false;
+    reach.set(state, { position, last: { tool, from } });
+    return true;
+  }
+
+  /** The other states that one call can lead to, each with the first and surest tool. */
   #exitsOf(from: Position): ReadonlyMap<string, Exit> {
     const known = this.#exits.get(from.state);
     if (known !== undefined) return known;
@@ -163,8 +188,12 @@ export class Ways {
     const at = isFlat ? { state: from.state } : from;
     const exits = new Map<string, Exit>();
     for (const [tool, bindings] of this.#openIn(at.state)) {
-      for (const position of leadsOf(this.#model, bindings, at)?.to ?? []) {
-        if (!exits.has(position.state)) exits.set(position.state, { position, tool });
+      const { to = [], sure } = leadsOf(this.#model, bindings, at) ?? {};
+      for (const position of to) {
+        const isSure = sure?.has(position.state) === true;
+        const other = exits.get(position.state);
+        if (other === undefined || (isSure && !other.isSure))
+          exits.set(position.state, { position, tool, isSure });
       }
     }
     if (isFlat) this.#exits.set(from.state, exits);
@@ -175,6 +204,8 @@ export class Ways {
 interface Exit {
   readonly position: Position;
   readonly tool: string;
+  /** Whether only the event that leads there may be sent. */
+  readonly isSure: boolean;
 }
 
 const NO_TOOLS: ReadonlyMap<string, readonly AnyBinding[]> = new Map();
@@ -204,28 +235,31 @@ function leadsOf(model: Model, bindings: readonly AnyBinding[], from: Position):
   const decisive = senders.findIndex(({ when }) => when === undefined);
   const possible = decisive === -1 ? senders : senders.slice(0, decisive + 1);
   const to: Position[] = [];
+  const sure = new Set<string>();
   let mayStay = decisive === -1 && senders.length < open.length;
-  for (const { success } of possible) {
-    const named = eventNamed(success);
-    const isNamed = named !== undefined;
+  for (const binding of possible) {
+    const events = eventsSent(binding, 'success') ?? model.eventsIn(from.state);
+    const isNamed = !isChosen(binding.success);
     mayStay ||= !isNamed;
-    for (const event of isNamed ? [named] : model.eventsIn(from.state)) {
+    for (const event of events) {
       const next = positionAfter(model, from, event, isNamed);
       if (next === 'stays') mayStay = true;
-      else if (next !== undefined) to.push(next);
+      else if (next !== undefined) {
+        to.push(next);
+        if (isNamed || binding.sends?.length === 1) sure.add(next.state);
+      }
     }
   }
-  return to.length > 0 || mayStay ? { to, mayStay } : undefined;
+  return to.length > 0 || mayStay ? { to, mayStay, sure } : undefined;
 }
 
 /** The other states to which a call may lead by this binding, whether it succeeds or fails. */
 function outcomesOf(model: Model, binding: AnyBinding, from: Position): readonly Position[] {
   if (!model.isIn(from.state, binding.states)) return [];
-  return [binding.success, binding.failure].flatMap((source) => {
-    if (source === undefined) return [];
-    const named = eventNamed(source);
-    const events = named === undefined ? model.eventsIn(from.state) : [named];
-    const leads = events.map((event) => positionAfter(model, from, event, named !== undefined));
+  return (['success', 'failure'] as const).flatMap((outcome) => {
+    const events = eventsSent(binding, outcome) ?? model.eventsIn(from.state);
+    const isKnown = !isChosen(binding[outcome]);
+    const leads = events.map((event) => positionAfter(model, from, event, isKnown));
     return leads.filter((to): to is Position => typeof to === 'object');
   });
 }

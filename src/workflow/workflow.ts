@@ -2,7 +2,6 @@
  * A gate as the middlewares use it. It hides what is worked out once, from machine and bindings, so
  * that a request needs little more than its run's state.
  */
-
 import { InterlockError } from '../errors.ts';
 import { Globs, isGlob } from '../glob.ts';
 import { rightNames } from '../names.ts';
@@ -14,8 +13,8 @@ import {
   type CallKind,
   type EventWithPayload,
   eventNamed,
+  eventsSent,
   type FailedCall,
-  isChosen,
   type Oddity,
   type RunFacts,
   type SucceededCall,
@@ -159,7 +158,7 @@ export class Workflow {
     this.globs = this.#globs.texts;
     this.#views = new ToolViews(model, this.#tools);
     this.#ways = new Ways(model, this.#tools);
-    this.#orderWays = model.effectOf && new OrderWays(model, this.#tools);
+    this.#orderWays = model.changesOf && new OrderWays(model, this.#tools);
     this.reads = reads;
     this.#veiled = veiledTools(this.#tools);
     this.hides = this.#veiled.size > 0 || reads.veilsPrompts || reads.veilsResources;
@@ -171,9 +170,9 @@ export class Workflow {
     this.onlyAtEnd = Object.freeze(atEnd.map(({ name }) => name));
     this.oddities = Object.freeze([...oddities]);
     this.foresees =
-      (model.isFlat || model.effectOf !== undefined) &&
+      (model.isFlat || model.changesOf !== undefined) &&
       this.#veiled.size === 0 &&
-      ![...this.#tools.values()].flat().some(({ success }) => isChosen(success));
+      [...this.#tools.values()].flat().every((each) => eventsSent(each, 'success') !== undefined);
     this.#unconditional = combineUnconditional(model, this.#tools);
     this.rules = new CallRules(model, this.#tools, (tool) => this.keyOf(tool));
     // A loop shield counts each call, so each of them takes the claim.
@@ -303,9 +302,12 @@ export class Workflow {
     const all = [...this.#tools.values()].flat();
     // Rules of order take each tool's event in any state.
     const open = this.isOrder ? all : all.filter((each) => this.allows(state, each));
-    const sources = open.flatMap(({ success, failure }) => [success, failure]);
-    if (sources.some(isChosen)) return [];
-    const sent = sources.flatMap((source) => eventNamed(source) ?? []);
+    const lists = open.flatMap((each) => [
+      eventsSent(each, 'success'),
+      eventsSent(each, 'failure'),
+    ]);
+    if (lists.includes(undefined)) return [];
+    const sent = lists.flatMap((each) => each ?? []);
     return this.eventsIn(state).filter((event) => !sent.some((each) => covers(event, each)));
   }
 
@@ -330,16 +332,16 @@ export class Workflow {
   eventFrom(
     source: AnyEventSource,
     call: SucceededCall | FailedCall,
+    sends?: readonly string[],
   ): EventWithPayload | undefined {
-    const sent = eventFrom(source, call);
+    const sent = eventFrom(source, call, sends);
     if (
       sent === undefined ||
       typeof source === 'string' ||
       this.#model.handlers(sent.type).length > 0
     )
       return sent;
-    const got = showValue(sent.type);
-    const fault = `a function of a binding returned ${got}, which no state handles`;
+    const fault = `a function of a binding returned ${showValue(sent.type)}, which no state handles`;
     const right = rightNames(sent.type, this.#model.events);
     throw new InterlockError('ERR_INTERLOCK_EVENT', `workflow "${this.id}": ${fault}; ${right}`);
   }
@@ -400,7 +402,7 @@ export class Workflow {
 
   /** For rules of order: whether runs remember that the tool is done. */
   remembers(tool: string): boolean {
-    return this.#model.effectOf?.(tool).adds.includes(tool) === true;
+    return this.#model.changesOf?.(tool, 'succeeded').adds.includes(tool) === true;
   }
 
   /** The nested states of a statechart; `undefined` for other machines. */

@@ -205,21 +205,26 @@ let engine: Promise<boolean> | undefined;
 
 /**
  * Loads the optional peer `xstate`, to tell whether an app can make machines with it. No gate needs
- * that, since a machine brings all the code that runs it.
+ * that, since a machine brings all the code that runs it. In a bundle it says whether XState was
+ * installed when the bundle was made.
  *
  * @returns `false` where it is not installed, or too old to have `transition()` as a pure function
  */
 export function initFsmEngine(): Promise<boolean> {
-  engine ??= canLoad(() => import('xstate'));
+  engine ??= loadXState();
   return engine;
 }
 
-/** Whether `load` resolves to a module with pure transitions. Never rejects. */
-export async function canLoad(load: () => Promise<object>): Promise<boolean> {
+/** Bundlers take an import for optional where it is written out, and within `try`. */
+async function loadXState(): Promise<boolean> {
   try {
-    const module = await load();
-    return 'transition' in module && 'initialTransition' in module;
+    return hasPureTransitions(await import('xstate'));
   } catch {
     return false;
   }
+}
+
+/** Whether it is a version of XState that a gate's machines can come from. */
+export function hasPureTransitions(module: object): boolean {
+  return 'transition' in module && 'initialTransition' in module;
 }

@@ -1,9 +1,21 @@
-import { expect, it } from 'vitest';
+import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
+import type { RequestHandler } from 'express';
+import { expect, it, onTestFinished } from 'vitest';
+import * as z from 'zod';
 import { type CallLine, parseCallLine } from '../../src/calls/calls.ts';
-import { type RecordCallsOptions, recordCalls } from '../../src/index.ts';
-import type { RawSession } from '../helpers/raw.ts';
+import {
+  fsmGate,
+  type Middleware,
+  type RecordCallsOptions,
+  recordCalls,
+  sessionStore,
+} from '../../src/index.ts';
+import { checkoutGate } from '../helpers/checkout.ts';
+import { collect } from '../helpers/collect.ts';
+import { RawSession } from '../helpers/raw.ts';
 import { scene } from '../helpers/scene.ts';
 import { toolServer } from '../helpers/tool-server.ts';
+import { startUpstream } from '../helpers/upstream.ts';
 
 const KEY = 'a key of sixteen bytes';
 
@@ -36,7 +48,7 @@ async function bank(onEvent: ReturnType<typeof recordCalls>, gate = {}) {
 }
 
 it('writes a line for the start and the end of each call, bound or not', async () => {
-  const { recorder, lines, text } = recording();
+  const { recorder, lines, text } = recording({ clear: () => 'name' });
   const app = await bank(recorder);
   const user = await app.client();
   await user.calls('find', { name: 'DE-89', when: null });
@@ -106,6 +118,80 @@ it('writes in clear only what the app lets through', async () => {
   expect(start?.args).toMatchObject({ clear: { '/name': 'open' } });
   expect(JSON.stringify(start)).not.toContain('shut');
   expect(end?.result).toMatchObject({ clear: { '/account': 'open', '/amounts': [1, 2] } });
+});
+
+it('shows of names only those that the listed schema has or the app lets through', async () => {
+  const { recorder, lines, text } = recording({
+    clear: ({ pointer, value }) => pointer === '/map/let-through' && value === 'v' && 'name',
+  });
+  const app = await scene({
+    session: { onEvent: recorder },
+    makeServer: () => {
+      const server = new McpServer({ name: 'names', version: '1.0.0' });
+      const inputSchema = z.looseObject({ map: z.looseObject({ known: z.string().optional() }) });
+      server.registerTool('find', { inputSchema }, () => ({
+        content: [{ type: 'text', text: '{"bob@x.example":1}' }],
+      }));
+      return server;
+    },
+  });
+  const user = await app.client();
+  const args = {
+    'alice@x.example': 1,
+    map: { sk_live_1: 'v', known: 'w', 'let-through': 'v' },
+    'mallory@x.example': { known: 2 },
+  };
+  const names = async (): Promise<string[]> => {
+    const all = (await lines()) as unknown as { type: string; args: { hmacs: object } }[];
+    return Object.keys(all.findLast(({ type }) => type === 'start')?.args.hmacs ?? {});
+  };
+  await user.calls('find', args);
+  const hidden = expect.stringMatching(/^(\/~h[\w-]{21})+$/);
+  const [first] = await names();
+  expect(await names()).toEqual([
+    ...[first, hidden, hidden, hidden, hidden],
+    expect.stringMatching(/^\/~h[\w-]{21}\/let-through$/),
+    hidden,
+  ]);
+  await user.raw.tools();
+  await user.calls('find', args);
+  // Equal names have equal HMACs, and a schema knows a name in its place alone.
+  const under = expect.stringMatching(/^\/map\/~h[\w-]{21}$/);
+  const shown = [first, '/map', hidden, under, '/map/known', '/map/let-through', hidden];
+  expect(await names()).toEqual(shown);
+  expect(text()).not.toMatch(/alice|bob|mallory|sk_live/);
+});
+
+it('writes lines of a largest size, whatever the names and values are', async () => {
+  const { recorder, text } = recording({ clear: () => true });
+  const app = await bank(recorder);
+  const opened = await app.session();
+  const long = 'x'.repeat(1_000_000);
+  await opened.call('find', { [long]: 1, ok: long, ...Object.fromEntries([[`a${long}`, {}]]) });
+  await opened.call(long);
+  await recorder.flush();
+  const lengths = text()
+    .split('\n')
+    .map(({ length }) => length);
+  expect(lengths.length).toBeGreaterThan(4);
+  expect(Math.max(...lengths)).toBeLessThan(40_000);
+});
+
+it('keeps no values while lines wait to be written, and bounds the lines in bytes', {
+  timeout: 60_000,
+}, async () => {
+  const stalled = new Promise<void>(() => {});
+  const { recorder } = recording({ write: () => stalled, maxQueuedBytes: 4_000 });
+  const app = await bank(recorder);
+  const opened = await app.session();
+  const call = () => opened.call('find', { secret: 'x'.repeat(1_300_000) });
+  await call();
+  collect();
+  const before = process.memoryUsage().heapUsed;
+  for (let i = 0; i < 40; i++) await call();
+  collect();
+  expect(process.memoryUsage().heapUsed - before).toBeLessThan(10_000_000);
+  expect(recorder.dropped).toBeGreaterThan(40);
 });
 
 it('bounds what it takes of one call, and says so', async () => {
@@ -181,4 +267,43 @@ it('gives a serverless host what it has to wait for', async () => {
 
 it('refuses a key that could be guessed', () => {
   expect(() => recordCalls({ write: () => {}, key: 'short' })).toThrow(/at least 16/);
+});
+
+const gate = (enforce: boolean) => fsmGate(checkoutGate(), { enforce }) as RequestHandler;
+
+it.each<[string, boolean, boolean | undefined]>([
+  ['a gate', true, undefined],
+  ['an observing gate', false, undefined],
+  ['an observing gate, and passes all', false, false],
+])('records calls where sessionStore() under app.use() has %s', async (_, enforces, enforce) => {
+  for (const place of ['before', 'behind'] as const) {
+    const { recorder, lines } = recording();
+    const sessions = sessionStore({ onEvent: recorder, enforce });
+    onTestFinished(() => sessions.close());
+    const both = [sessions as RequestHandler, gate(enforces)];
+    const app = await startUpstream(
+      place === 'before'
+        ? { before: both }
+        : { before: both.slice(0, 1), middlewares: [both[1] as Middleware] },
+    );
+    onTestFinished(() => app.close());
+    const opened = await RawSession.begin(app.url);
+    await opened.call('cart.add_item');
+    const types = (await lines()).map(({ type }) => type);
+    expect(types, place).toEqual(['recording', 'start', 'end']);
+  }
+});
+
+it('says at once where no gate tells of calls', async () => {
+  const { recorder, lines } = recording();
+  const warnings: string[] = [];
+  const onWarning = (warning: string) => void warnings.push(warning);
+  const sessions = sessionStore({ onEvent: recorder, onWarning });
+  onTestFinished(() => sessions.close());
+  const app = await startUpstream({ before: [sessions as RequestHandler] });
+  onTestFinished(() => app.close());
+  const opened = await RawSession.begin(app.url);
+  for (let i = 0; i < 2; i++) await opened.call('cart.add_item');
+  expect(await lines()).toEqual([]);
+  expect(warnings).toEqual([expect.stringContaining('sessionStore({ onEvent }) hears of no call')]);
 });

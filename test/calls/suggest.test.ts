@@ -156,3 +156,25 @@ it('finds the same rules in the same traffic, whatever its sessions were named',
   }
   expect([...found]).toEqual([expect.stringContaining('order t1 t0')]);
 });
+
+it('marks what only habit shows, with the evidence of each rule', async () => {
+  const runs = Array.from({ length: 120 }, (_, at) => [
+    { tool: 'view', id: `${at}` },
+    { tool: 'add_item', id: `item${at}` },
+    ...Array.from({ length: 6 }, (__, more) => ({ tool: 'look', id: `${at} ${more}` })),
+  ]);
+  const asHabit = (await suggestRules(linesOf(runs), { reached: ['add_item'] })).rules;
+  expect(asHabit.filter(({ tool }) => tool === 'add_item')).not.toEqual([]);
+  expect(asHabit.filter(({ isHabit }) => !isHabit)).toEqual([]);
+  expect(asHabit[0]).toMatchObject({ runs: 120, exceptions: 0, confidence: 1 });
+  // In one run the second item failed.
+  const of = { instance: 'one', at: 0, call: 9_999, tool: 'add_item' };
+  const run = (JSON.parse(linesOf(runs)[0] ?? '{}') as { run: string }).run;
+  const failed = [
+    { type: 'start', seq: 90_001, ...of, run, args: { hmacs: {} } },
+    { type: 'end', seq: 90_002, ...of, outcome: 'tool_error' },
+  ].map((line) => JSON.stringify(line));
+  const { rules } = await suggestRules([...linesOf(runs), ...failed], { reached: ['add_item'] });
+  const once = rules.filter(({ kind, tool }) => kind === 'once' && tool === 'add_item');
+  expect(once).toEqual([expect.objectContaining({ isHabit: false })]);
+});

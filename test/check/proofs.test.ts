@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { assign, createMachine, enqueueActions, raise, setup } from 'xstate';
 import {
+  checkWorkflow,
   never,
   type Proof,
   type ProofStep,
@@ -117,28 +118,114 @@ describe('proofs of a flat machine', () => {
     expect(never(partial, { tool: 'pay', event: 'PAY' }, { in: 'paid' })).toEqual(PROVEN);
   });
 
-  it('know that the first deadline runs once a call was saved', async () => {
-    const gate = () =>
-      new StateMachineGate({
-        initial: 'idle',
-        states: { idle: { on: { STAY: 'idle' }, after: { 1000: 'late' } }, late: {} },
-      }).bindTool('look', 'idle');
-    expect(reaches(gate(), 'late')).toEqual({ holds: false });
-    expect(reaches(gate(), 'late', { outside: true })).toMatchObject({ holds: true });
-    const saved = gate().bindTool('stay', 'idle', 'STAY');
-    expect(reaches(saved, 'late')).toMatchObject({
-      example: [{ tool: 'stay', to: 'idle' }, { by: 'deadline' }],
+  it('know that the first deadline counts once the run is saved, by a call or by the app', async () => {
+    const machine = {
+      initial: 'idle',
+      states: { idle: { on: { STAY: 'idle', GO: 'late' }, after: { 1000: 'late' } }, late: {} },
+    } as const;
+    const looked = new StateMachineGate(machine).bindTool('look', 'idle');
+    // Nothing is saved of such a call, so only the app begins the run.
+    expect(reaches(looked, 'late')).toMatchObject({
+      holds: true,
+      ifGuardsAllow: true,
+      example: [{ by: 'outside', from: 'idle', to: 'idle' }, { by: 'deadline' }],
     });
-    for (const [tool, state] of [
-      ['look', 'idle'],
-      ['stay', 'late'],
-    ] as const) {
-      const t = testGate(saved);
-      await t.call(tool);
-      await t.clock.advance(2000);
-      expect(await t.state()).toBe(state);
+    const t = testGate(looked);
+    await t.call('look');
+    await t.clock.advance(2000);
+    expect(await t.state()).toBe('idle');
+    await t.runs().begin(await t.run());
+    await t.clock.advance(2000);
+    expect(await t.state()).toBe('late');
+    await t.close();
+  });
+
+  it('know that a call which fails, is refused or is only counted makes the first deadline count', async () => {
+    const machine = {
+      initial: 'idle',
+      states: {
+        idle: { on: { STAY: 'idle', GO: 'gone' }, after: { 1000: 'late' } },
+        late: { on: { GO: 'gone' } },
+        gone: {},
+      },
+    } as const;
+    const shield = { max: 3, fallback: { state: 'gone' } } as const;
+    const gates = {
+      failure: new StateMachineGate(machine).bindTool('try', 'idle', 'GO'),
+      refused: new StateMachineGate(machine).bindTool('try', 'late', 'GO'),
+      success: new StateMachineGate(machine).bindTool('try', 'idle', {
+        success: 'STAY',
+        failure: 'GO',
+      }),
+      counted: new StateMachineGate(machine, { loopShield: shield }).bindTool('try', 'idle'),
+    };
+    for (const [name, gate] of Object.entries(gates)) {
+      gate.bindTool('mourn', 'late');
+      const outcome = name === 'counted' ? 'failure' : name;
+      expect(never(gate, 'mourn', { in: 'late' })).toMatchObject({
+        holds: false,
+        isCertain: true,
+        counterExample: [
+          { tool: 'try', outcome, from: 'idle', to: 'idle' },
+          { by: 'deadline', to: 'late' },
+          { tool: 'mourn' },
+        ],
+      });
+      const t = testGate(gate);
+      await t.call('try', {}, outcome === 'failure' ? new Error('no') : undefined);
+      await t.clock.advance(1000);
+      expect(await t.call('mourn')).toMatchObject({ ran: true });
       await t.close();
     }
+  });
+
+  it('know where the loop shield takes a run', async () => {
+    const gate = new StateMachineGate(
+      { initial: 'idle', states: { idle: {}, stuck: {} } },
+      { loopShield: { max: 2, fallback: { state: 'stuck' } } },
+    )
+      .bindTool('look', 'idle')
+      .bindTool('ask_a_person', 'stuck');
+    expect(never(gate, 'ask_a_person', { in: 'stuck' })).toMatchObject({
+      isCertain: true,
+      counterExample: [{ tool: 'look', outcome: 'refused', times: 3 }, { tool: 'ask_a_person' }],
+    });
+    expect([...checkWorkflow(gate)].map(({ code }) => code)).not.toContain('state-unreachable');
+    const t = testGate(gate);
+    for (let made = 0; made < 3; made++) await t.call('look');
+    expect(await t.call('ask_a_person')).toMatchObject({ ran: true });
+    await t.close();
+  });
+
+  it('follow only the events that a binding lists, and another event holds the run', async () => {
+    const gate = (sends?: readonly ('QUOTE' | 'PAY')[], sent: 'QUOTE' | 'PAY' = 'QUOTE') =>
+      new StateMachineGate({
+        initial: 'idle',
+        states: { idle: { on: { QUOTE: 'quoted', PAY: 'paid' } }, quoted: {}, paid: {} },
+      })
+        .bindTool('get_quote', 'idle', { success: () => sent, ...(sends && { sends }) })
+        .bindTool('receipt', 'paid');
+    expect(never(gate(), 'receipt', { in: 'paid' })).toMatchObject({ holds: false });
+    expect(never(gate(['QUOTE']), 'receipt', { in: 'paid' })).toEqual(PROVEN);
+    const listed = gate(['QUOTE']).compile();
+    expect(listed.wayTo(['quoted'], listed.start)).toEqual({
+      path: ['get_quote'],
+      foreseen: true,
+    });
+    expect(listed.wayTo(['paid'], listed.start)).toEqual({ path: undefined, foreseen: true });
+    const t = testGate(gate(['QUOTE'], 'PAY'));
+    expect(await t.call('get_quote')).toMatchObject({ outcome: 'unknown', ran: true });
+    expect(await t.state()).toBe('idle');
+    expect(JSON.stringify(t.errors.map((each) => String((each as Error).cause)))).toMatch(
+      /returned .*PAY.*"sends\\*" does not list; expected .*QUOTE.*ERR_INTERLOCK_EVENT/,
+    );
+    await t.close();
+    const named = { success: 'QUOTE', sends: ['QUOTE'] } as const;
+    expect(() => gate().bindTool('again', 'idle', named)).toThrow(
+      /"sends" lists what a function may send.*ERR_INTERLOCK_CONFIG/s,
+    );
+    const unknown = { success: () => 'QUOTE' as const, sends: ['QUOT' as 'QUOTE'] };
+    expect(() => gate().bindTool('again', 'idle', unknown)).toThrow(/QUOT.*ERR_INTERLOCK_EVENT/s);
   });
 
   it('prefer a way without guards', () => {

@@ -37,6 +37,23 @@ it('follows a run that no call is held back from', async () => {
   expect(app.errors).toEqual([]);
 });
 
+it('lets calls pass unjudged where too long ones wait for a store that stalls', {
+  timeout: 60_000,
+}, async () => {
+  const workflow = checkoutGate();
+  const app = await scene({ workflow, gate: OBSERVES, shape: { mode: 'stateless' } });
+  const opened = await app.session();
+  await opened.call('cart.add_item');
+  await expect.poll(() => app.runs.observed?.calls).toBe(1);
+  app.store.fail('read', Number.POSITIVE_INFINITY, 'late');
+  for (let i = 0; i < 20; i++) await opened.call('cart.add_item', { note: 'x'.repeat(3_900_000) });
+  app.store.heal();
+  for (const answer of app.store.late.splice(0)) answer();
+  const seen = () => app.runs.observed;
+  await expect.poll(() => seen()?.calls).toBe(18);
+  expect(seen()?.unjudged).toEqual({ crowded: 3 });
+});
+
 it('counts a run that came to its end no more among those that are open', async () => {
   const app = await scene({ gate: OBSERVES });
   const user = await app.client();

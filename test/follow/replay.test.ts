@@ -1,10 +1,12 @@
 import { expect, it } from 'vitest';
 import { replayCalls } from '../../src/check/index.ts';
-import { SENT } from '../../src/events.ts';
+import { SENT, type SentValue } from '../../src/events.ts';
 import { type InterlockEvent, recordCalls, StateMachineGate } from '../../src/index.ts';
 import { judge, type RulesHistory } from '../../tools/checker/rules.ts';
 import { type RulesCase, randomCases } from '../../tools/checker/rules-random.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
+
+const sentOf = (value: unknown): SentValue => ({ value: () => value, schema: () => undefined });
 
 /** A recording as an app makes it, of calls that the test makes up. */
 class Tape {
@@ -18,18 +20,18 @@ class Tape {
         this.#text += lines;
       },
       key: 'a key of sixteen bytes',
-      ...(isClear && { clear: () => true }),
+      clear: () => isClear || 'name',
     });
   }
 
   start(run: string, tool: string, args: unknown = {}, at = 0): number {
     const call = ++this.#call;
-    this.#take({ type: 'call.started', at, call, tool, run, [SENT]: () => args });
+    this.#take({ type: 'call.started', at, call, tool, run, [SENT]: sentOf(args) });
     return call;
   }
 
   end(call: number, outcome = 'ok', result?: unknown, at = 0): void {
-    this.#take({ type: 'call.ended', at, call, tool: '', outcome, [SENT]: () => result });
+    this.#take({ type: 'call.ended', at, call, tool: '', outcome, [SENT]: sentOf(result) });
   }
 
   /** One call after another. */

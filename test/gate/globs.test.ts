@@ -150,6 +150,16 @@ describe('a glob in bindTool()', () => {
     await app.run(session.id).isIn('gone');
   });
 
+  it('warns once of a limit that begins anew, whatever names its clients make up', async () => {
+    const limited = { limit: { times: 100, within: '1h' } } as const;
+    const app = await office(desk().bindTool('help_*', 'out', limited));
+    const session = await app.session();
+    for (let i = 0; i < 20; i++) await session.call(`help_${i}`);
+    expect(app.warnings).toEqual([
+      expect.stringContaining('tool "help_*" of workflow "desk" has a'),
+    ]);
+  });
+
   it('lets a call of another tool wait that it may lead on', async () => {
     const gate = desk().bindTool('admin.*', 'out', 'WIPE').bindTool('help', 'gone');
     const app = await office(gate);

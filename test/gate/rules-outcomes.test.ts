@@ -1,6 +1,12 @@
 import { describe, expect, it } from 'vitest';
 import { createMachine } from 'xstate';
-import { currentStep, memoryStore, type OrderRules, StateMachineGate } from '../../src/index.ts';
+import {
+  currentStep,
+  explain,
+  memoryStore,
+  type OrderRules,
+  StateMachineGate,
+} from '../../src/index.ts';
 import { FaultyStore } from '../helpers/faulty-store.ts';
 import { latch } from '../helpers/latch.ts';
 import { type Caller, type RulesApp, refusalOf, rulesApp } from '../helpers/rules-app.ts';
@@ -80,6 +86,68 @@ describe('a call of unknown outcome', () => {
     lost.finish();
     expect(app.ran('pay')).toBe(2);
     expect(await caller.moves()).toEqual(['pay']);
+  });
+
+  it('is known to lists, reads and operators as to calls, after another call too', async () => {
+    const gate = order({
+      pay: { limit: { times: 1, within: '1h' }, uncertain: 'retry' },
+      refund: { after: 'pay' },
+      calm: { notAfter: 'pay' },
+      other: { limit: { times: 99 } },
+    });
+    const app = await rulesApp(gate, SHORT);
+    const caller = await app.begin();
+    const lost = await lose(app, caller, 'pay', { id: 'A' });
+    const before = await caller.tools();
+    expect(before).not.toContain('calm');
+    await caller.may('other');
+    expect(await caller.tools()).toEqual(before);
+    await caller.mayNot('calm', 'state');
+    await caller.mayNot('pay', 'limit', { id: 'B' });
+
+    const view = await app.runs.read(caller.run);
+    expect(view).toMatchObject({ status: 'idle', unsettled: [{ tool: 'pay' }] });
+    expect(view?.available).not.toContain('calm');
+    const says = explain(gate, view).tools.find(({ tool }) => tool === 'calm');
+    expect(says).toMatchObject({ shown: false, refusal: { reason: 'state' } });
+    const [listed, ...more] = (await app.runs.unsettled()).runs;
+    expect([listed?.run, more]).toEqual([caller.run, []]);
+    expect(await app.runs.count()).toMatchObject({ held: 0, unsettled: 1 });
+
+    const [{ idempotencyKey = '' } = {}] = view?.unsettled ?? [];
+    const by = { actor: 'ann', note: 'asked the bank' };
+    expect(await app.runs.resolve({ idempotencyKey }, 'succeeded', by)).toMatchObject({
+      resolved: true,
+    });
+    expect(await app.runs.unsettled()).toEqual({ runs: [] });
+    expect(await app.runs.resolve({ idempotencyKey }, 'failed', by)).toMatchObject({
+      resolved: false,
+      reason: 'not-held',
+    });
+    expect((await app.runs.history(caller.run)).at(-1)).toMatchObject({
+      tool: 'pay',
+      outcome: 'succeeded',
+      kind: 'resolved',
+      ...by,
+    });
+    await caller.may('refund');
+    await caller.mayNot('pay', 'limit', { id: 'B' });
+    lost.finish();
+  });
+
+  it('frees what it would use once a person says by the run alone that it failed', async () => {
+    const app = await rulesApp(
+      order({ pay: { limit: { times: 1 }, uncertain: 'retry' }, other: { limit: { times: 9 } } }),
+      SHORT,
+    );
+    const caller = await app.begin();
+    const lost = await lose(app, caller, 'pay', { id: 'A' });
+    await caller.may('other');
+    await caller.mayNot('pay', 'limit', { id: 'B' });
+    expect(await app.runs.resolve(caller.run, 'failed')).toMatchObject({ resolved: true });
+    expect(await app.runs.resolve(caller.run, 'failed')).toMatchObject({ reason: 'not-held' });
+    await caller.may('pay', { id: 'B' });
+    lost.finish();
   });
 
   it('of a process that died counts in another one', async () => {

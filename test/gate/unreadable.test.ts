@@ -195,10 +195,36 @@ describe('what an operator sees', () => {
     };
     const seen = await ask([]);
     expect(seen.status).toBe(200);
-    expect(seen.report.workflows).toMatchObject([{ unreadable: 1, held: 3 }]);
+    expect(seen.report.workflows).toMatchObject([{ unreadable: 2, held: 3 }]);
     expect(await ask(['unreadable'])).toMatchObject({
       status: 503,
       report: { status: 'failing', failing: ['unreadable'] },
     });
+  });
+});
+
+describe('a run that only another version can read', () => {
+  it('is counted, and rings the alarm, whatever the version', async () => {
+    const store = memoryStore();
+    for (const run of ['one', 'two', 'three']) await step(store, run, { create: {} });
+    const next = runsOf(renamedGate({ version: 1 }), { store, onError() {} }) as Runs;
+    expect(await next.count()).toMatchObject({ runs: 3, unreadable: 3 });
+    const health = workflowHealth({ runs: [next], stuckAfterMs: HOUR, failOn: ['unreadable'] });
+    const answer = await health.fetch(new Request('http://localhost/health'));
+    expect(answer.status).toBe(503);
+    expect((await answer.json()) as HealthReport).toMatchObject({ failing: ['unreadable'] });
+  });
+
+  it('is no fault to repair while a deploy replaces this version: a client tries again', async () => {
+    const { app } = await afterDeployment(
+      renamedGate({ version: 1 }),
+      renamedGate({ version: 2 }),
+      ['cart.add_item'],
+    );
+    const { text } = await (await app.client('ann')).isRefused('cart.pay', 'unreadable');
+    expect(text).toBe(
+      '[System: cart.pay was not run, because this server cannot read where checkout stands. ' +
+        'A newer version of this server has saved it, so try again in a minute.]',
+    );
   });
 });

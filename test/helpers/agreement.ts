@@ -59,7 +59,7 @@ const play = fc.record({
 });
 type Play = typeof play extends fc.Arbitrary<infer T> ? T : never;
 
-type WholeStore = Required<AtomicStateStore>;
+type WholeStore = Required<Omit<AtomicStateStore, 'unsettled'>>;
 
 /** The store with which most others are compared. */
 export const inMemory = (chainTrail: boolean): WholeStore =>
@@ -104,14 +104,16 @@ async function answersOf(
   const keys: string[] = [];
   const runs = [first];
   const workflows = ['checkout', other];
-  const comparable = (name: string, value: unknown) => {
+  // Redis shows unsettled steps only in claims that it grants, until it stands on documents.
+  function comparable(this: { readonly status?: unknown }, name: string, value: unknown) {
+    if (name === 'unsettled' && this.status !== 'claimed') return undefined;
     if (TIMES.includes(name) || HASHES.includes(name)) return 0;
     const place = typeof value === 'string' ? runs.indexOf(value) : 0;
     if (place > 0) return `anonymous ${place}`;
     if (name !== 'idempotencyKey') return value;
     if (!keys.includes(String(value))) keys.push(String(value));
     return keys.indexOf(String(value));
-  };
+  }
   const answers: unknown[] = [];
   const say = (answer: unknown): void => {
     const written = JSON.stringify(answer, comparable);

@@ -138,7 +138,8 @@ export class ControlledDocuments implements Required<Documents> {
   }
 }
 
-export type WholeDocumentStore = Required<AtomicStateStore>;
+export type WholeDocumentStore = Required<Omit<AtomicStateStore, 'unsettled'>> &
+  Pick<AtomicStateStore, 'unsettled'>;
 
 interface ProcessOptions extends Omit<DocumentStoreOptions, 'now'> {
   /** By how many milliseconds the clock of the process is off. */

@@ -20,10 +20,12 @@ export class FaultyStore implements AtomicStateStore {
 
   constructor(inner: AtomicStateStore) {
     this.#inner = inner;
-    const { held, stuck, count, list, anonymize, purge, readSwitch, swapSwitch } = inner;
+    const { held, unsettled, stuck, count, list, anonymize, purge, readSwitch, swapSwitch } = inner;
     if (anonymize)
       this.anonymize = (run) => this.#call('anonymize', () => anonymize.call(inner, run));
     if (purge) this.purge = (query) => this.#call('purge', () => purge.call(inner, query));
+    if (unsettled)
+      this.unsettled = (query) => this.#call('unsettled', () => unsettled.call(inner, query));
     if (held) this.held = (query) => this.#call('held', () => held.call(inner, query));
     if (stuck) this.stuck = (query) => this.#call('stuck', () => stuck.call(inner, query));
     if (count) this.count = (query) => this.#call('count', () => count.call(inner, query));
@@ -76,6 +78,7 @@ export class FaultyStore implements AtomicStateStore {
     this.#call('delete', () => this.#inner.delete(...args));
   history: AtomicStateStore['history'] = (...args) =>
     this.#call('history', () => this.#inner.history(...args));
+  readonly unsettled?: NonNullable<AtomicStateStore['unsettled']>;
   readonly held?: NonNullable<AtomicStateStore['held']>;
   readonly stuck?: NonNullable<AtomicStateStore['stuck']>;
   readonly count?: NonNullable<AtomicStateStore['count']>;

@@ -14,6 +14,8 @@ export interface QuickStart {
   readonly packages: readonly string[];
   /** What the page has the reader save, and what the reader has already, by path. */
   readonly files: Readonly<Record<string, string>>;
+  /** What runs before the command. */
+  readonly build?: string;
   /** As printed, but for the ports. */
   command(port: number, target: string): string;
   /** The command of the MCP server behind the gate, where it is another one. */
@@ -156,9 +158,37 @@ export const QUICK_STARTS: readonly QuickStart[] = [
   },
 ];
 
+const NEXT_LAYOUT = `
+export default function Layout({ children }: { children: React.ReactNode }) {
+  return <html><body>{children}</body></html>;
+}
+`;
+
+/**
+ * The page's route in a Next.js project of its own, which these build and serve. They take minutes
+ * and 400 MB of packages, so `npm test` has only other bundlers.
+ */
+export const NEXT_BUILDS: readonly QuickStart[] = ['--turbopack', '--webpack'].map((bundler) => ({
+  page: `docs/start/fetch.md, built by next build ${bundler}`,
+  packages: [
+    ...fetch.installed(0),
+    ...['@modelcontextprotocol/server', 'next', 'react', 'react-dom'],
+    ...['typescript@5', '@types/node', '@types/react', '@types/express'],
+  ],
+  files: {
+    ...fetch.saved('gate.ts', 'app/mcp/route.ts'),
+    'tools.ts': NEXT_TOOLS,
+    'app/layout.tsx': NEXT_LAYOUT,
+  },
+  build: `NEXT_TELEMETRY_DISABLED=1 npx next build ${bundler}`,
+  command: (port) => `npx next start --port ${port}`,
+  play: playOrder,
+}));
+
 /** Saves the files, runs the command, and plays it with a client of the SDK. */
 export async function tryOut(quickStart: QuickStart, project: Consumer): Promise<string> {
   for (const [path, text] of Object.entries(quickStart.files)) project.write(path, text);
+  if (quickStart.build !== undefined) await project.run('bash', '-c', quickStart.build);
   const behind =
     quickStart.upstream === undefined
       ? undefined

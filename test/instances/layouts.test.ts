@@ -115,7 +115,7 @@ async function makePlaces(folder: string) {
   };
   writeFileSync(places.ledger, '');
   const opened = (path: string) => sqliteStore({ database: new Database(path) });
-  const stores = (): Record<Kind, ReturnType<typeof sqliteStore>> => ({
+  const stores = (): Record<Kind, Omit<ReturnType<typeof sqliteStore>, 'unsettled'>> => ({
     redis: redisStore({ client: redis, prefix: places.redis.prefix }),
     postgres: postgresStore({ pool: schema.connect(), schema: schema.schema }),
     sqlite: opened(places.sqlite),

@@ -1,13 +1,9 @@
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { describe, expect, it } from 'vitest';
+import { collect } from '../helpers/collect.ts';
 import { ListEventStore } from '../helpers/event-store.ts';
 import { latch } from '../helpers/latch.ts';
 import { callOf } from '../helpers/raw.ts';
 import { pass, scene } from '../helpers/scene.ts';
-
-setFlagsFromString('--expose-gc');
-const collect = runInNewContext('gc') as () => void;
 
 describe('a step on a server of the SDK, whose client timed out', () => {
   it.each(['json', 'sse'] as const)(

@@ -26,7 +26,7 @@ const [otherStores, otherDocuments] = await Promise.all([
   builds.make('documents', ['documents']),
 ]);
 
-type Store = Required<AtomicStateStore>;
+type Store = Required<Omit<AtomicStateStore, 'unsettled'>>;
 
 /** One store as this build opens it, and as one with the next layout does. */
 interface Place {

@@ -232,6 +232,7 @@ function operationsOf(store: WholeStore): WholeStore {
     append: (...args) => store.append(...args),
     runs: (query) => store.runs(query),
     held: (query) => store.held(query),
+    ...(store.unsettled && { unsettled: store.unsettled.bind(store) }),
     stuck: (query) => store.stuck(query),
     count: (query) => store.count(query),
     list: (query) => store.list(query),

@@ -32,7 +32,8 @@ export interface ProcessClock {
 }
 
 /** A store with all operations, the optional ones too. */
-export type WholeStore = Required<Omit<AtomicStateStore, 'evictedKeys'>>;
+export type WholeStore = Required<Omit<AtomicStateStore, 'unsettled' | 'evictedKeys'>> &
+  Pick<AtomicStateStore, 'unsettled'>;
 
 /** Stores that each break the contract in one way, by their faults. */
 export const FAULTS: Readonly<Record<string, Fault>> = {

@@ -371,7 +371,7 @@ describe('consumes', () => {
     ];
     const two: Rule = { after: { tool: 'otp', times: 2, consumes: true } };
     expect(verdictOf(two, history, { at: 100 })).toEqual([1, 2]);
-    const young: Rule = { after: { tool: 'otp', within: 75, consumes: true } };
+    const young: Rule = { after: { tool: 'otp', within: '75ms', consumes: true } };
     expect(verdictOf(young, history, { at: 100 })).toEqual([2]);
   });
 
@@ -466,13 +466,13 @@ describe('notAfter', () => {
   });
 
   it('holds a fact for current that is later than now, since the clock was set back', () => {
-    const rule: Rule = { notAfter: { tool: 'reject', within: 1 } };
+    const rule: Rule = { notAfter: { tool: 'reject', within: '1ms' } };
     expect(verdictOf(rule, [call('reject', { claimedAt: 5_000 })])).toBe('order');
   });
 
   it('takes what is undecided for each outcome and in each window', () => {
     for (const outcome of ['succeeded', 'failed', 'any'] as const) {
-      const rule: Rule = { notAfter: { tool: 'reject', outcome, within: 1 } };
+      const rule: Rule = { notAfter: { tool: 'reject', outcome, within: '1ms' } };
       expect(verdictOf(rule, [undecided('reject')], { at: 9_999 })).toBe('order');
     }
     const failure: Rule = { notAfter: { tool: 'reject', outcome: 'failed' } };

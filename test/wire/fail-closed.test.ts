@@ -45,8 +45,11 @@ function refusedIds({ body, headers }: Answer): unknown[] {
 async function expectRefusal(
   upstream: Upstream,
   filters: Filter[] = [ONLOOKER],
-  limits = {},
 ): Promise<unknown[]> {
+  return (await refusal(upstream, filters)).errors;
+}
+
+async function refusal(upstream: Upstream, filters: Filter[], limits = {}) {
   const { url, errors } = await serve(upstream, { filters: () => filters, limits });
   const answer = await ask(url, { body: LIST });
   expect(answer.body.toString()).not.toContain('secret');
@@ -56,7 +59,7 @@ async function expectRefusal(
     'application/json',
     undefined,
   ]);
-  return errors;
+  return { answer, errors };
 }
 
 describe('a response that cannot be inspected is refused:', () => {
@@ -91,9 +94,14 @@ describe('a response that cannot be inspected is refused:', () => {
       'an event that never ends',
       sending(SSE_TYPE, `data: ${LISTED}`, ' '.repeat(500), ' '.repeat(2_000)),
     ],
-  ])('%s that is larger than the limit', async (_, upstream) => {
-    const errors = await expectRefusal(upstream, [ONLOOKER], { maxMessageBytes: 1_000 });
-    expect(String(errors[0])).toContain('larger than maxMessageBytes, 1000');
+  ])('%s that is larger than the limit, with both in words', async (_, upstream) => {
+    const { answer, errors } = await refusal(upstream, [ONLOOKER], { maxMessageBytes: 1_000 });
+    const [, bytes] = /has (\d{4}) bytes or more, and "maxMessageBytes" is 1000: send less/.exec(
+      String(errors[0]),
+    ) as RegExpExecArray;
+    expect(Number(bytes)).toBeGreaterThan(2_000);
+    const words = `the server's response has ${bytes} bytes or more, and may have 1000`;
+    expect(JSON.parse(answer.body.toString()).error.message).toBe(words);
   });
 
   it('but not a body of just that size', async () => {

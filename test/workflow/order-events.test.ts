@@ -36,3 +36,35 @@ it('counts the event of a failure from when it is known, also where a person say
     await t.close();
   }
 });
+
+it('says which values of a sent call the rules ask for and were not given', async () => {
+  const t = testGate(
+    StateMachineGate.fromOrder({
+      approve: {},
+      deploy: { after: { tool: 'approve', same: { release: 'release', who: { result: 'by' } } } },
+    }),
+  );
+  await t.list();
+  const run = await t.run();
+  expect(await t.runs().send(run, 'approve')).toMatchObject({
+    sent: true,
+    lacks: ['arguments.release', 'result.by'],
+  });
+  const given = { arguments: { release: 'v1' }, result: { by: 'ann' } };
+  expect(await t.runs().send(run, 'approve', given)).not.toHaveProperty('lacks');
+  expect((await t.call('deploy', { release: 'v1', who: 'ann' })).ran).toBe(true);
+  await t.close();
+});
+
+it.each([1, 600, 999])('asks for the unit of a window that is the number %i', (within) => {
+  const make = (given: number | string) =>
+    StateMachineGate.fromOrder({
+      otp: {},
+      ship: { after: { tool: 'otp', within: given as '1s' } },
+    });
+  expect(() => make(within)).toThrow(
+    new RegExp(`${within} without a unit .* write "${within}ms", "${within}s" or "${within}m"`),
+  );
+  expect(() => make(`${within}ms`)).not.toThrow();
+  expect(() => make(1_000)).not.toThrow();
+});

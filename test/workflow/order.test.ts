@@ -273,6 +273,17 @@ describe('rules of order', () => {
     expect(make).toThrow(/order "shop".*ERR_INTERLOCK_CONFIG/s);
   });
 
+  it('may be thousands in a row, in any order', () => {
+    const chain = Array.from({ length: 8_000 }, (_, i) => [
+      `tool ${i}`,
+      i === 0 ? {} : { after: `tool ${i - 1}` },
+    ]);
+    for (const rules of [chain, chain.toReversed()]) {
+      const workflow = StateMachineGate.fromOrder(Object.fromEntries(rules)).compile();
+      expect(workflow.available(workflow.initial)).toEqual(['tool 0']);
+    }
+  });
+
   it('may have a circle that another tool opens', () => {
     const gate = StateMachineGate.fromOrder({
       a: { after: { any: ['b', 'start'] } },

@@ -1,8 +1,18 @@
 import { describe, expect, it } from 'vitest';
-import { judge } from '../../tools/checker/rules.ts';
+import { seeded } from '../../tools/checker/random.ts';
+import { judge, type RulesHistory } from '../../tools/checker/rules.ts';
 import { compareRules } from '../../tools/checker/rules-compare.ts';
-import type { RulesCase } from '../../tools/checker/rules-random.ts';
-import { judgeOfGate } from './rules-gate.ts';
+import {
+  type RulesCase,
+  randomArgs,
+  randomCases,
+  randomResult,
+} from '../../tools/checker/rules-random.ts';
+import { judgeOfGate, standingAt } from './rules-gate.ts';
+
+/** How many refusals are looked at, from which seed on: 10,000 where this code changes. */
+const REFUSALS = Number(process.env.REFUSALS ?? 400);
+const REFUSALS_SEED = Number(process.env.REFUSALS_SEED ?? Math.floor(Math.random() * 1e9));
 
 describe('a gate of rules, and an evaluator that reads the whole history at each call', () => {
   it('say the same of any rules and any history, also where the clock jumps', () => {
@@ -33,3 +43,57 @@ describe('a gate of rules, and an evaluator that reads the whole history at each
     expect(judgeOfGate(lost.rules, lost.history, lost.call)?.verdict).toBe('order');
   });
 });
+
+describe('the words of a refusal, and the same evaluator', () => {
+  it(
+    'never say that calls cannot open a tool which some calls open',
+    () => {
+      const wrong: unknown[] = [];
+      let [refusals, denials] = [0, 0];
+      for (let seed = REFUSALS_SEED; refusals < REFUSALS; seed++) {
+        let cases = 0;
+        for (const { wanted, ...each } of randomCases(seed)) {
+          if (++cases > 60 || refusals === REFUSALS) break;
+          if (wanted.verdict !== 'order') continue;
+          const standing = standingAt(each.rules, each.history, each.call);
+          if (standing === undefined) continue;
+          const { workflow, position } = standing;
+          const states = workflow.matchAlways(each.call.tool)?.states ?? [];
+          if (workflow.allows(position.state, { states })) continue;
+          refusals++;
+          const { path, foreseen } = workflow.wayTo(states, position);
+          if (path !== undefined || !foreseen) continue;
+          denials++;
+          const opened = openedBy(each, seed);
+          if (opened !== undefined) wrong.push({ seed, ...each, opened });
+        }
+      }
+      expect(wrong).toEqual([]);
+      expect(denials).toBeGreaterThan(0);
+    },
+    1_000 * REFUSALS,
+  );
+});
+
+/** Calls, made at random, after which the tool may be called; `undefined` where none was found. */
+function openedBy({ rules, history, call }: RulesCase, seed: number): RulesHistory | undefined {
+  const random = seeded(seed, 'opened');
+  const tools = Object.keys(rules.rules);
+  for (let tries = 0; tries < 12; tries++) {
+    const made = [...history];
+    for (let calls = 0; calls < 5; calls++) {
+      const at = call.at + calls;
+      const idempotencyKey = `opening ${calls}`;
+      const last = { tool: call.tool, args: randomArgs(random), at, idempotencyKey };
+      if (judge(rules, made, last).verdict === 'allowed') return made.slice(history.length);
+      const next = { ...last, tool: random.pick(tools) };
+      if (judge(rules, made, next).verdict !== 'allowed') continue;
+      const { tool, args } = next;
+      const outcome = random.chance(0.7) ? 'succeeded' : 'failed';
+      const result = randomResult(random);
+      const ended = { tool, args, claimedAt: at, decidedAt: at, idempotencyKey, outcome } as const;
+      made.push({ ...ended, ...(result !== undefined && { result }) });
+    }
+  }
+  return undefined;
+}

@@ -41,10 +41,20 @@ function isSound(set: RuleSet): boolean {
   }
 }
 
-/** The gate's own judgement of a call after a history, by its pure functions. */
-export const judgeOfGate: JudgeOfGate = (set, history, call) => {
+/** Where a gate's run stands at a call; `undefined` where it takes no such rules. */
+export function standingAt(
+  set: RuleSet,
+  history: RulesHistory,
+  call: NextCall,
+): { readonly workflow: Workflow; readonly position: Position } | undefined {
   if (!isSound(set)) return undefined;
   const workflow = workflowOf(set);
+  const last = positionsOf(workflow, history).at(-1) ?? workflow.start;
+  const unknown = unknownIn(workflow, history, call);
+  return { workflow, position: workflow.rules.standAt(last, 0, call.at, unknown) };
+}
+
+function positionsOf(workflow: Workflow, history: RulesHistory): readonly Position[] {
   const positions: Position[] = [workflow.start];
   for (const [i, each] of history.entries()) {
     const before = positions[i] as Position;
@@ -52,6 +62,14 @@ export const judgeOfGate: JudgeOfGate = (set, history, call) => {
       'send' in each ? sent(workflow, before, each) : ended(workflow, positions, history, i),
     );
   }
+  return positions;
+}
+
+/** The gate's own judgement of a call after a history, by its pure functions. */
+export const judgeOfGate: JudgeOfGate = (set, history, call) => {
+  if (!isSound(set)) return undefined;
+  const workflow = workflowOf(set);
+  const positions = positionsOf(workflow, history);
   if (isForgotten(workflow, positions, history, call)) return undefined;
   // Another process judges the call, from what the store has.
   const last: Position = JSON.parse(JSON.stringify(positions[history.length]));

@@ -9,6 +9,9 @@ import {
   type TrailEntry,
   trailToPrompts,
 } from '../../src/index.ts';
+import { testGate } from '../../src/testing/index.ts';
+import { seeded } from '../../tools/checker/random.ts';
+import { randomRules } from '../../tools/checker/rules-random.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { scene } from '../helpers/scene.ts';
 import { orderMachine } from './charts.ts';
@@ -80,6 +83,38 @@ describe('replayTrail()', () => {
       expect.objectContaining({ index: 1, fault }),
     ]);
   });
+
+  it("finds no fault in a gate's own trail, under any rules", async () => {
+    const gates = [
+      { a: { undoneBy: 'b' }, b: {}, c: { after: { tool: 'a', outcome: 'any' } } },
+      { a: { undoneBy: 'b' }, b: {}, c: { notAfter: { tool: 'a', outcome: 'failed' } } },
+      { a: {}, c: { after: { tool: 'a', outcome: 'failed', times: 2 } } },
+    ];
+    const first = Math.floor(Math.random() * 1e9);
+    const drawn = Array.from({ length: 25 }, (_, i) => randomRules(seeded(first + i, 'trails')));
+    for (const [i, { rules, needs = {} }] of [...gates.map((each) => ({ rules: each })), ...drawn]
+      .map((each) => each as { rules: object; needs?: object })
+      .entries()) {
+      let gate: StateMachineGate;
+      try {
+        gate = StateMachineGate.fromOrder(rules as never, { needs } as never) as never;
+      } catch {
+        continue;
+      }
+      const { pick, chance, between } = seeded(first + i, 'calls');
+      const tools = gate.clone().compile().toolNames;
+      const t = testGate(gate);
+      for (let made = 0; made < 20; made++) {
+        if (chance(0.2)) await t.clock.advance(pick([1_000, 60_000]));
+        const args = { id: between(1, 2), kind: pick(['a', 'b']), amount: pick([0.1, 5]) };
+        await t.call(pick(tools), args, { content: [], isError: chance(0.4) });
+      }
+      const trail = await t.history();
+      const { faults } = replayTrail(gate, trail);
+      expect({ seed: first + i, rules, faults }).toEqual({ seed: first + i, rules, faults: [] });
+      await t.close();
+    }
+  }, 120_000);
 
   it('knows where a deadline and a restart lead', () => {
     const gate = new StateMachineGate({

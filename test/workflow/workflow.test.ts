@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { createMachine } from 'xstate';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import type { Move } from '../../src/workflow/position.ts';
 import type { Workflow } from '../../src/workflow/workflow.ts';
@@ -358,6 +359,30 @@ describe('wayTo', () => {
       })
       .compile();
     expect(workflow.wayTo(['payment'], { state: 'empty' }).path).toEqual(['cart', 'cart']);
+  });
+
+  it('takes a call whose event is known before one whose function may choose it', () => {
+    const config = {
+      id: 'hotel',
+      initial: 'idle',
+      states: {
+        idle: { on: { QUOTE: 'quoted' } },
+        quoted: { on: { QUOTE: 'quoted', RESERVE: 'reserved' } },
+        reserved: { on: { PAY: 'paid' } },
+        paid: {},
+      },
+    } as const;
+    for (const gate of [
+      new StateMachineGate(config),
+      new StateMachineGate(createMachine(config as never)),
+    ] as StateMachineGate[]) {
+      const workflow = gate
+        .bindTool('get_quote', ['idle', 'quoted'], { success: () => ({ type: 'QUOTE' }) })
+        .bindTool('reserve', 'quoted', 'RESERVE')
+        .bindTool('pay', 'reserved', 'PAY')
+        .compile();
+      expect(workflow.wayTo(['reserved'], workflow.start).path).toEqual(['get_quote', 'reserve']);
+    }
   });
 
   it('leaves out an event where an earlier binding always sends another one', () => {

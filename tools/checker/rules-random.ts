@@ -68,7 +68,7 @@ const OWN_PATHS = [
 ];
 const RESULT_PATHS = ['id', 'status', 'by', 'tags', '/tags/0'];
 /** Not in order of length, since a short one is what closes most often. */
-const WINDOWS: readonly Duration[] = ['1s', '30s', '1m', '5m', '1h', '1d', 1, '500ms', 2_000];
+const WINDOWS: readonly Duration[] = ['1s', '30s', '1m', '5m', '1h', '1d', '1ms', '500ms', 2_000];
 
 /** Three to six tools. What a tool needs comes before it, so that each can be reached. */
 export function randomRules(random: Random): RuleSet {
@@ -267,11 +267,11 @@ function randomTable(random: Random, names: readonly string[]): { readonly [name
   return members;
 }
 
-const randomArgs = (random: Random) =>
+export const randomArgs = (random: Random) =>
   randomTable(random, ['id', 'kind', 'amount', 'tags', 'deep']);
 
 /** `undefined`: the server answered in words. */
-function randomResult(random: Random): Json | undefined {
+export function randomResult(random: Random): Json | undefined {
   if (random.chance(0.1)) return random.pick([undefined, undefined, [], 'done', null]);
   return randomTable(random, ['id', 'status', 'by', 'tags']);
 }

@@ -1,16 +1,22 @@
 /**
  * Tries the packed packages as users will have them. On each Node it imports every entry and plays
- * each door's quick start. It also tries each peer at both ends of its range, and an upgrade with
- * the way back on each store. Everything comes from the registry, into temporary folders. `--help`
+ * each door's quick start. It also tries each peer at both ends of its range, each bundler without
+ * the optional peers, and an upgrade with the way back on each store. Everything comes from the registry, into temporary folders. `--help`
  * says how.
  */
+import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { parseArgs, promisify } from 'node:util';
 import manifest from '../../package.json' with { type: 'json' };
 import { ENTRIES } from '../../scripts/entries.ts';
 import { Consumer, ROOT } from '../../test/helpers/consumer.ts';
-import { QUICK_STARTS, type QuickStart, tryOut } from '../../test/helpers/quick-starts.ts';
+import {
+  NEXT_BUILDS,
+  QUICK_STARTS,
+  type QuickStart,
+  tryOut,
+} from '../../test/helpers/quick-starts.ts';
 import { DriverServers } from './driver-servers.ts';
 import { fetchNodes, type NodeBinary } from './nodes.ts';
 import { packLater, ROLLBACKS, rollBack } from './rollback.ts';
@@ -18,7 +24,7 @@ import { packLater, ROLLBACKS, rollBack } from './rollback.ts';
 const HELP = `npm run release-check -- [options]
 
   --only TEXT   only the cells whose name has the text in it: node, "Node 24", peer, express, pg,
-                rollback
+                rollback, bundler
   --suite       also runs tests of the gate and of steps on each Node
 `;
 
@@ -113,6 +119,60 @@ async function peerCells(servers: DriverServers): Promise<Cell[]> {
   return (await Promise.all(cells)).flat();
 }
 
+const BUNDLED = `import { initFsmEngine } from 'mcp-interlock';
+import { gateFetch } from 'mcp-interlock/fetch';
+console.log(typeof gateFetch, await initFsmEngine());`;
+
+/** How each of them is told to bundle `in.mjs` into `out.mjs`, in a project without XState. */
+const BUNDLERS: Readonly<Record<string, { packages: readonly string[]; command: string }>> = {
+  webpack: {
+    packages: ['webpack', 'webpack-cli'],
+    command:
+      'npx webpack --mode production --target node20 --entry ./in.mjs --output-path . ' +
+      '--output-filename out.mjs --experiments-output-module --output-library-type module',
+  },
+  Rollup: {
+    packages: ['rollup', '@rollup/plugin-node-resolve'],
+    command: 'npx rollup in.mjs --plugin node-resolve --format es --file out.mjs',
+  },
+  esbuild: {
+    packages: ['esbuild'],
+    command: 'npx esbuild in.mjs --bundle --platform=node --format=esm --outfile=out.mjs',
+  },
+  Wrangler: {
+    packages: ['wrangler'],
+    command:
+      'npx wrangler deploy in.mjs --dry-run --name x --outdir built ' +
+      '--compatibility-date 2026-01-01 --compatibility-flags nodejs_compat && cp built/in.js out.mjs',
+  },
+  'the tracer of Vercel': {
+    packages: ['@vercel/nft'],
+    command: 'npx nft print in.mjs | grep mcp-interlock/dist/index.js && cp in.mjs out.mjs',
+  },
+};
+
+/** Builds without the optional peers, which each bundler must take for optional too. */
+function bundlerCells(): Cell[] {
+  const bundled = Object.entries(BUNDLERS).map(
+    ([name, { packages, command }]): Cell => ({
+      name: `bundler ${name}`,
+      async try() {
+        const project = await projectWith(packages);
+        project.write('in.mjs', BUNDLED);
+        await project.run('bash', '-c', command);
+        assert.equal(await project.node('out.mjs'), 'function false\n');
+      },
+    }),
+  );
+  const built = NEXT_BUILDS.map(
+    (start): Cell => ({
+      name: `bundler of ${start.page}`,
+      try: async () => tryOut(start, await projectOf(start)),
+    }),
+  );
+  return [...bundled, ...built];
+}
+
 const STORE_DRIVERS = ['libsql', 'redis', 'pg', '@upstash/redis'];
 
 /** An upgrade with runs alive and the way back, on each store. */
@@ -167,7 +227,7 @@ async function releaseCheck(only: string, withSuite: boolean): Promise<number> {
   const faults: string[] = [];
   try {
     const cells = [...nodeCells(nodes, withSuite), ...(await peerCells(servers))];
-    cells.push(...rollbackCells(servers));
+    cells.push(...rollbackCells(servers), ...bundlerCells());
     const chosen = cells.filter(({ name }) => name.toLowerCase().includes(only.toLowerCase()));
     if (chosen.length === 0) throw new Error(`--only: no cell has "${only}" in its name`);
     for (const cell of chosen) {

@@ -2,7 +2,7 @@
  * `mcp-interlock gate`: a gate in front of a server that one does not own. Hides how it is put
  * together, how it begins and how it ends.
  */
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { appendFile } from 'node:fs/promises';
@@ -20,6 +20,7 @@ import {
   recordCalls,
   runsOf,
   type SessionMiddleware,
+  type SessionStoreOptions,
   StateMachineGate,
   sessionKey,
   sessionStore,
@@ -43,7 +44,7 @@ import { mountInspector } from './inspect.ts';
 import { LOG_FORMATS, Log } from './log.ts';
 import { mcpProxy } from './proxy.ts';
 import { type OpenStore, storeNamed } from './stores.ts';
-import { connectionFault } from './upstream.ts';
+import { targetFault } from './upstream.ts';
 import { loadWorkflows, type WorkflowFile } from './workflow-file.ts';
 
 const VISIBILITIES = ['hide', 'stable', 'auto'] as const;
@@ -74,13 +75,19 @@ export const GATE = {
       many: true,
       help:
         'what names a run, in order of preference. Default conversation session. ' +
-        'Each is session, principal or conversation (both need --jwks), handle:ARGUMENT=TOOL ' +
+        'Each is session, principal or conversation (both need --jwks or --principal), handle:ARGUMENT=TOOL ' +
         'where TOOL of the server hands handles out, or managed:ARGUMENT=TOOL where the gate ' +
         'adds TOOL and does so',
     },
     jwks: { takes: 'URL', help: 'asks for a JWT, signed with one of these keys' },
     issuer: { takes: 'URL', help: 'who has to have issued it' },
     audience: { takes: 'NAME', help: 'whom it has to be for, such as the public URL of the gate' },
+    principal: {
+      takes: 'header:NAME',
+      help:
+        'names callers by this header, such as header:x-api-key. Whatever stands in front has to ' +
+        'check it, or set it and drop what clients send',
+    },
     'allow-host': { takes: 'NAME', many: true, help: 'a DNS name by which clients reach the gate' },
     'allow-origin': {
       takes: 'ORIGIN',
@@ -180,14 +187,19 @@ function settingsOf(given: GateOptions) {
         `--allow-origin: expected scheme, host and port alone, got ${JSON.stringify(origin)}`,
       );
   const token = tokenOf(given);
+  const principal = principalOf(given);
+  if (token !== undefined && principal !== undefined)
+    throw new UsageError('--principal and --jwks both say who calls: give one of them');
+  const isNamed = token !== undefined || principal !== undefined;
   return {
     target: targetOf(given.target),
     port: portOf('port', given.port ?? '8080'),
     host: given.host ?? '127.0.0.1',
     path,
     openStore: storeNamed(given.store ?? 'sqlite:runs.db'),
-    keys: given.key.length === 0 ? undefined : given.key.map((key) => strategyNamed(key, token)),
+    keys: given.key.length === 0 ? undefined : given.key.map((key) => strategyNamed(key, isNamed)),
     token,
+    principal,
     hosts: given['allow-host'],
     origins: given['allow-origin'],
     visibility: choiceOf('visibility', given.visibility ?? 'auto', VISIBILITIES),
@@ -238,11 +250,28 @@ function tokenOf({ jwks, issuer, audience }: GateOptions): Token | undefined {
   return { jwks: urlOf('jwks', jwks), issuer, audience };
 }
 
-function strategyNamed(key: string, token: Token | undefined): RunKeyStrategy {
+/** Names callers by the digest of a header: it may be a credential, and no store gets one. */
+export function principalOf({
+  principal,
+}: Pick<GateOptions, 'principal'>): SessionStoreOptions['principal'] {
+  if (principal === undefined) return undefined;
+  const [, name] = /^header:([\w!#$%&'*+.^`|~-]+)$/.exec(principal) ?? [];
+  if (name === undefined)
+    throw new UsageError(
+      `--principal: expected header:NAME, such as header:x-api-key, got ${JSON.stringify(principal)}`,
+    );
+  return ({ headers }) => {
+    const value = headers[name.toLowerCase()];
+    if (typeof value !== 'string' || value === '') return undefined;
+    return createHash('sha256').update(`mcp-interlock principal ${value}`).digest('base64url');
+  };
+}
+
+function strategyNamed(key: string, isNamed: boolean): RunKeyStrategy {
   if (key === 'session') return sessionKey();
   if (key === 'principal' || key === 'conversation') {
-    if (token !== undefined) return key === 'principal' ? principalKey() : conversationKey();
-    throw new UsageError(`--key ${key} needs --jwks: nothing else says who calls`);
+    if (isNamed) return key === 'principal' ? principalKey() : conversationKey();
+    throw new UsageError(`--key ${key} needs --jwks or --principal: nothing else says who calls`);
   }
   const [, kind, argument = '', tool = ''] = /^(handle|managed):([^=]+)=(.+)$/.exec(key) ?? [];
   if (kind === 'handle') return handleKey(argument, { createdBy: tool });
@@ -266,6 +295,7 @@ async function makeApp(
     store,
     bus,
     key: settings.keys,
+    principal: settings.principal,
     withoutSession: settings.withoutSession,
     idleMs: settings.idleMs,
     onEvent: (event) => {
@@ -295,6 +325,7 @@ async function makeApp(
   app.all(
     path,
     ...(token === undefined ? [] : [checkToken({ ...token, onFault })]),
+    ...(settings.principal === undefined ? [] : [checkNamed(settings.principal)]),
     (req, res, next) => {
       if (req.method === 'GET') streams.add(res.once('close', () => streams.delete(res)));
       next();
@@ -315,6 +346,12 @@ async function makeApp(
     inspector?.close();
   };
   return { app, sessions, inspector, endStreams };
+}
+
+/** What stands in front names each caller: a request without a name came round it. */
+function checkNamed(principal: SessionStoreOptions['principal']): express.RequestHandler {
+  return (req, res, next) =>
+    principal?.(req) === undefined ? refuse(res, 401, 'The request names no caller') : next();
 }
 
 /** One line for each HTTP request, without its query. */
@@ -356,7 +393,7 @@ async function listen(app: Express, { host, port }: Settings): Promise<Server> {
 
 function announce(
   server: Server,
-  { host, path, target, token }: Settings,
+  { host, path, target, token, principal }: Settings,
   { gates }: WorkflowFile,
   { name }: OpenStore,
   log: Log,
@@ -368,14 +405,14 @@ function announce(
   log.say(
     'gate.listening',
     { url, target: behind, workflows, store: name },
-    `${url} stands in front of ${behind}. Workflow: ${workflows.join(', ')}. Runs: ${name}.`,
+    `${url} listens. Target: ${behind}. Workflow: ${workflows.join(', ')}. Runs: ${name}.`,
   );
-  if (token === undefined && !/^(127\.|::1$)/.test(address))
-    log.warn(`${address} is reached from other machines, and no token is asked for: see --jwks`);
+  if (token === undefined && principal === undefined && !/^(127\.|::1$)/.test(address))
+    log.warn(`${address} is reached from other machines, and nothing says who calls: see --jwks`);
   for (const gate of gates) gate.warnings.forEach(log.warn);
-  void connectionFault(target).then((code) => {
-    if (code !== undefined)
-      log.warn(`${behind} cannot be reached yet: ${code}. Until it can, clients get 502`);
+  void targetFault(target).then((fault) => {
+    if (fault !== undefined) log.warn(`${behind} ${fault}`);
+    else log.say('gate.target', { target: behind }, `${behind} answers as an MCP server.`);
   });
 }
 

@@ -33,6 +33,40 @@ export function painted(text: string, to: NodeJS.WriteStream): string {
   );
 }
 
+const AUTHENTICATE = 'Ask for tokens by --jwks, or name callers by --principal';
+
+/** What the library calls its options, and how the user of the command gives them. */
+const OWN_WORDS: readonly (readonly [library: RegExp, own: string])[] = [
+  // The command has no such key.
+  [/; or, where the id is a secret that suffices, give sessionStore\(.*? \}\)/g, ''],
+  [/give sessionStore\(\{ key: (.+?) \}\)(?=[;:,. ]|$)/g, 'start the gate with $1'],
+  [/sessionStore\(\{ key: (.+?) \}\)(?=[;:,. ]|$)/g, '$1'],
+  [/\[((?:\w+Key\(\)(?:, )?)+)\]/g, '$1'],
+  [/managedHandle\(\{ start: '(\w+)', argument: '(\w+)' \}\)/g, '--key managed:$2=$1'],
+  [/another key than sessionKey\(\)/g, 'another --key than session'],
+  [/\b(session|principal|conversation)Key\(\),?/g, '--key $1'],
+  [
+    /give fsmGate\(gate, \{ visibility: .*? : '\w+' \}\)/g,
+    'start the gate with --visibility stable',
+  ],
+  [
+    /Give sessionStore\(\{ store \}\) a store that (.*?), such as redisStore\(\) or postgresStore\(\)/g,
+    'Give a --store that $1, such as redis://… or postgres://…',
+  ],
+  [/Mount authentication in front(?: that [\w ]+?(?: in req\.auth)?)?(?=[,.;]|$)/gi, AUTHENTICATE],
+  [/, or give sessionStore\(\{ principal \}\)/g, ''],
+  [/sessionStore\(\{ principal \}\)/g, '--principal'],
+  [/: runsOf\(gate, \{ store \}\)\.resolve\(.*?, 'succeeded'\), or 'failed'/g, ''],
+  [/more sessions than maxSessionsPerPrincipal or maxSessionsPerClient/g, 'too many sessions'],
+  [/\bmaxStepMs\b/g, '--max-step'],
+  [/\bidleMs\b/g, '--idle'],
+];
+
+/** Advice that a user of the command can follow. */
+export function inOwnWords(text: string): string {
+  return OWN_WORDS.reduce((all, [library, own]) => all.replace(library, own), text);
+}
+
 /** Writes the log to standard output. Runs are named by digests: a key is a credential. */
 export class Log {
   readonly #format: LogFormat;
@@ -44,11 +78,12 @@ export class Log {
   /** For `sessionStore({ onEvent })`. */
   readonly event = (event: InterlockEvent): void => {
     const { at, type, ...said } = event;
-    this.#write(at, type, said);
+    const isSaid = 'message' in said && typeof said.message === 'string';
+    this.#write(at, type, isSaid ? { ...said, message: inOwnWords(said.message) } : said);
   };
 
   /** A likely mistake. */
-  readonly warn = (message: string): void => this.say('warning', { message });
+  readonly warn = (message: string): void => this.say('warning', { message: inOwnWords(message) });
 
   /** Something that is no event of the middlewares. `text`: how people read it. */
   say(type: string, said: Readonly<Record<string, unknown>>, text?: string): void {

@@ -18,13 +18,34 @@ import { Failure } from './command-line.ts';
  *
  * @throws Failure naming line and column
  */
-export function parseJson(json: string): unknown {
+export function parseJson(text: string): unknown {
+  // Editors on Windows put it in front.
+  const json = text.replace(/^\uFEFF/, '');
+  checkDepth(json);
   const mistakes: ParseError[] = [];
   const tree = parseTree(json, mistakes, { disallowComments: true });
   const [first] = mistakes;
   if (first !== undefined) throw new Failure(inWords(json, first));
   if (tree !== undefined) checkNames(json, tree);
   return JSON.parse(json);
+}
+
+/** Deeper than any gate, and far from what a parser that calls itself could take. */
+const DEEPEST = 200;
+
+function checkDepth(json: string): void {
+  const scanner = createScanner(json, true);
+  let depth = 0;
+  while (scanner.getPosition() < json.length) {
+    scanner.scan();
+    const begins = json[scanner.getTokenOffset()];
+    if (begins === '{' || begins === '[') depth += 1;
+    if (begins === '}' || begins === ']') depth -= 1;
+    if (depth > DEEPEST)
+      throw new Failure(
+        `${placeAt(json, scanner.getTokenOffset())}: more than ${DEEPEST} brackets are open here`,
+      );
+  }
 }
 
 type Code = ReturnType<typeof printParseErrorCode>;

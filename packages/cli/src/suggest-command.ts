@@ -18,6 +18,8 @@ export const SUGGEST = {
       takes: 'FILE',
       help: 'the result of tools/list, in JSON: no rule is suggested for what only reads',
     },
+    habits: { help: 'writes also what only habit shows: no call that breaks it was seen to fail' },
+    json: { help: 'prints what was found, each rule with its evidence, and no gate' },
     id: { takes: 'NAME', help: 'the id of the gate. Default suggested' },
   },
 } as const satisfies CommandSpec;
@@ -42,7 +44,18 @@ export async function runSuggest(args: readonly string[]): Promise<number> {
     console.error('mcp-interlock: the good runs keep no rule that is not kept by chance');
     return 1;
   }
-  process.stdout.write(`${JSON.stringify(gateOf(given.id ?? 'suggested', rules), null, 2)}\n`);
+  if (given.json) {
+    process.stdout.write(`${JSON.stringify(found, null, 2)}\n`);
+    return 0;
+  }
+  const written = rules.filter(({ isHabit }) => given.habits || !isHabit);
+  if (written.length < rules.length)
+    console.error(`${rules.length - written.length} rules are left out: give --habits for them`);
+  if (written.length === 0) {
+    console.error('mcp-interlock: only habit shows a rule, which is no reason for a gate');
+    return 1;
+  }
+  process.stdout.write(`${JSON.stringify(gateOf(given.id ?? 'suggested', written), null, 2)}\n`);
   return 0;
 }
 
@@ -56,12 +69,15 @@ function readOnlyIn(path: string): readonly string[] {
   );
 }
 
-function inWords({ kind, tool, after, same, runs, exceptions, examples }: SuggestedRule): string {
+function inWords(suggested: SuggestedRule): string {
+  const { kind, tool, after, same, runs, exceptions, confidence, isHabit, examples } = suggested;
   const value = same && ` with ${same.argument} as ${same.earlier} of its ${same.from}`;
   const rule = kind === 'once' ? `${tool} once` : `${tool} after ${after}${value ?? ''}`;
   const broken = exceptions === 0 ? 'no exception' : `${exceptions} exceptions`;
   const such = examples.length === 0 ? '' : `, such as ${examples.join(', ')}`;
-  return `${rule}: ${runs} runs, ${broken}${such}`;
+  const habit = isHabit ? '; only habit shows it' : '';
+  const share = `${Math.floor(confidence * 1_000) / 10} %`;
+  return `${rule}: ${runs} runs, ${broken}, ${share}${such}${habit}`;
 }
 
 type Earlier = string | { tool: string; same: Record<string, Record<string, string>> };

@@ -100,6 +100,8 @@ function nounOf(value: unknown): string {
 /** The message, and the line of the user's file that it came from. */
 function describe(error: unknown, file: string): string {
   if (!(error instanceof Error)) return String(error);
+  if (error instanceof RangeError && error.message.startsWith('Maximum call stack'))
+    return 'something in it is nested too deeply, such as `any` or `not` in a condition';
   const frame = error.stack?.split('\n').find((line) => line.includes(file));
   const [, place] = /:(\d+:\d+)\)?$/.exec(frame ?? '') ?? [];
   return place === undefined || error instanceof Failure

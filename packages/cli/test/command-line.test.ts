@@ -4,15 +4,17 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
 import { Page } from '../../../test/helpers/markdown.ts';
+import { serve } from '../../../test/helpers/serve.ts';
 import { sharedPostgres, sharedRedis } from '../../../test/services/shared.ts';
 import { CHECK } from '../src/check-command.ts';
 import { helpOf, usageOf } from '../src/command-line.ts';
 import { FREEZE, FROZEN, UNFREEZE } from '../src/freeze-command.ts';
-import { GATE, runGate } from '../src/gate-command.ts';
+import { GATE, principalOf, runGate } from '../src/gate-command.ts';
 import { parseWorkflows } from '../src/json-gate.ts';
 import { REPLAY } from '../src/replay-command.ts';
 import { storeNamed } from '../src/stores.ts';
 import { SUGGEST } from '../src/suggest-command.ts';
+import { targetFault } from '../src/upstream.ts';
 import { loadWorkflows } from '../src/workflow-file.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'interlock-cli-'));
@@ -35,6 +37,33 @@ it.each(Object.entries({ GATE, CHECK, REPLAY, SUGGEST, FREEZE, UNFREEZE, FROZEN 
     expect(long(usageOf(spec.usage))).toEqual([]);
   },
 );
+
+it('names a caller by the digest of a header, and by nothing where it is missing', () => {
+  const name = principalOf({ principal: 'header:X-Api-Key' });
+  const of = (headers: Record<string, string>) => name?.({ headers } as never);
+  expect(of({ 'x-api-key': 'secret' })).toMatch(/^[\w-]{43}$/);
+  expect(of({ 'x-api-key': 'secret' })).not.toBe(of({ 'x-api-key': 'other' }));
+  expect([of({}), of({ 'x-api-key': '' })]).toEqual([undefined, undefined]);
+  expect(() => principalOf({ principal: 'x-api-key' })).toThrow('expected header:NAME');
+});
+
+it('says what stands at a target', async () => {
+  const { url } = await serve((req, res) => {
+    if (req.url === '/mcp') return void res.writeHead(400).end('{"jsonrpc":"2.0","id":null}');
+    if (req.url === '/sse' && req.method === 'GET')
+      return void res
+        .writeHead(200, { 'content-type': 'text/event-stream' })
+        .write('event: endpoint\ndata: /messages\n\n');
+    res.writeHead(404).end('Cannot POST');
+  });
+  const at = (path: string) => targetFault(new URL(path, url));
+  expect(await at('/mcp')).toBeUndefined();
+  expect(await at('/')).toBe(
+    `answers 404, and not as an MCP server. Did you mean --target ${new URL('/mcp', url).href}?`,
+  );
+  expect(await at('/sse')).toContain('serves HTTP with SSE');
+  expect(await targetFault(new URL('http://127.0.0.1:1/mcp'))).toContain('ECONNREFUSED');
+});
 
 describe('a wrong command line', () => {
   it.each<[args: string[], message: string]>([
@@ -64,8 +93,11 @@ describe('a wrong command line', () => {
       ['a.ts', ...TARGET, '--key', 'user'],
       '--key: expected session, principal, conversation, handle:',
     ],
-    [['a.ts', ...TARGET, '--key', 'principal'], '--key principal needs --jwks'],
-    [['a.ts', ...TARGET, '--key', 'conversation'], '--key conversation needs --jwks'],
+    [['a.ts', ...TARGET, '--key', 'principal'], '--key principal needs --jwks or --principal'],
+    [
+      ['a.ts', ...TARGET, '--key', 'conversation'],
+      '--key conversation needs --jwks or --principal',
+    ],
     [['a.ts', ...TARGET, '--issuer', 'me'], '--jwks, --issuer and --audience belong together'],
     [['a.ts', ...TARGET, '--allow-origin', 'http://a/'], 'expected scheme, host and port alone'],
     [

@@ -90,6 +90,11 @@ it("takes the machine's own events, and transitions that enter a state again", a
     expect(() => read(wrong)).toThrow(/STOP/);
 });
 
+it('reads the byte order mark of an editor', () => {
+  const text = '{ "id": "x", "initial": "a", "states": { "a": {} } }';
+  expect(parseWorkflows(`\uFEFF${text}`).gates.map(({ id }) => id)).toEqual(['x']);
+});
+
 it('makes several gates of an array, with the policies of all', () => {
   const { gates, sync } = read([CHECKOUT, { ...CHECKOUT, id: 'second' }]);
   expect(gates.map(({ id }) => id)).toEqual(['checkout', 'second']);
@@ -407,6 +412,7 @@ describe('a file that is no JSON', () => {
     ['{\n  "tools": { "pay": "a", "pay": "b" } }', 'line 2, column 26: "pay" is there twice'],
     ['[{ "id": "a" }, { "id": "a",\n "id": "b" }]', 'line 2, column 2: "id" is there twice'],
     ['7', 'expected an object, got 7'],
+    [`{ "ok": ${'{"any":['.repeat(50_000)}`, 'more than 200 brackets are open here'],
     ['[]', 'expected a workflow, got an empty array'],
     ['[{}, 5]', 'workflow 1 of the file: id: expected string'],
   ])('is told by line and column: %j', (text, message) => {

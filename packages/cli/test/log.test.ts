@@ -1,5 +1,6 @@
 import { expect, it, onTestFinished, vi } from 'vitest';
-import { Log } from '../src/log.ts';
+import { aloneInMemory } from '../../../src/session-store.ts';
+import { inOwnWords, Log } from '../src/log.ts';
 
 function printed(write: (log: Log) => void): string {
   const lines: string[] = [];
@@ -33,4 +34,29 @@ it.each([...ODD, '\ud800', '\u001b[2J'])('escapes what a name must not hold: %j'
 it('leaves the letters of all languages as they are', () => {
   const tool = 'zahlen-für-日本-é';
   expect(printed((log) => log.say('call.refused', { tool }))).toContain(`tool="${tool}"`);
+});
+
+it.each([
+  [aloneInMemory({ NODE_ENV: 'production' }, false) ?? '', '--store'],
+  [
+    "If it never lists again, give fsmGate(gate, { visibility: (client) => client.name === \"a }) b\" ? 'stable' : 'auto' }); see",
+    '--visibility stable',
+  ],
+  [
+    'give sessionStore({ key: [conversationKey(), principalKey()] })',
+    '--key conversation --key principal',
+  ],
+  [
+    "for any number sessionStore({ key: managedHandle({ start: 'begin', argument: 'run' }) }); see",
+    '--key managed:run=begin',
+  ],
+  [
+    'mount authentication in front, and give sessionStore({ key: principalKey() }): no call',
+    '--jwks',
+  ],
+  ['Else let idleMs be long, and keep runs', '--idle'],
+  ['Clients that open one for each call need another key than sessionKey()', '--key'],
+])('says %j in the words of the command', (text, own) => {
+  expect(inOwnWords(text)).toContain(own);
+  expect(inOwnWords(text)).not.toMatch(/(?:Store|Gate|Key|Handle)\(|\w+Ms\b/);
 });

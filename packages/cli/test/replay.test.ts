@@ -95,8 +95,7 @@ it('suggests a gate that check passes, and that a replay refuses nothing by', as
   expect(JSON.parse(out)).toEqual({
     id: 'suggested',
     order: {
-      find: { once: true },
-      pay: { after: [{ tool: 'find', same: { '/id': { args: '/id' } } }], once: true },
+      pay: { after: [{ tool: 'find', same: { '/id': { args: '/id' } } }] },
     },
   });
   const gate = installed.write('suggested.json', out);

@@ -5,6 +5,7 @@
 import {
   hasSessionEnded,
   type RunState,
+  unsettledIn,
   type WorkflowState,
   workflowRecord,
 } from '../run-state.ts';
@@ -68,6 +69,17 @@ export class IndexedDocumentStore extends DocumentStore {
     return this.#page([source], 0, page, workflow, ({ claim }, now) => {
       return claim?.uncertain === 'hold' && claim.leaseEnd <= now;
     });
+  }
+
+  unsettled({ workflow, ...page }: HeldQuery): Promise<RunsPage> {
+    const source: Source = { kind: 'unsettled', of: workflow };
+    return this.#page(
+      [source],
+      0,
+      page,
+      workflow,
+      (each, now) => unsettledIn(each, now).length > 0,
+    );
   }
 
   stuck({ workflow, states, forMs, ...page }: StuckQuery): Promise<RunsPage> {
@@ -174,9 +186,10 @@ export class IndexedDocumentStore extends DocumentStore {
   ): Promise<RunsCount> {
     const now = await this.now();
     const latest = Number.MAX_SAFE_INTEGER;
-    const [open, claimed, [oldest]] = await Promise.all([
+    const [open, claimed, unknown, [oldest]] = await Promise.all([
       count({ kind: 'open', of, now, upTo: now - forMs }),
       count({ kind: 'claimed', of, now, upTo: now }),
+      count({ kind: 'unsettled', of, now, upTo: now }),
       this.#index.find({ kind: 'since', of, upTo: latest, limit: 1 }),
     ]);
     const states = open.map(({ label, entries, upTo }) => {
@@ -184,7 +197,15 @@ export class IndexedDocumentStore extends DocumentStore {
     });
     const over = claimed.find(({ label }) => label === 'hold')?.upTo ?? 0;
     const running = claimed.reduce((sum, { entries, upTo }) => sum + entries - upTo, 0);
-    return { states, held: over, running, ...(oldest && { oldestClaim: oldest.score }), now };
+    const unsettled = unknown.reduce((sum, { upTo }) => sum + upTo, 0);
+    return {
+      states,
+      held: over,
+      unsettled,
+      running,
+      ...(oldest && { oldestClaim: oldest.score }),
+      now,
+    };
   }
 }
 

@@ -8,7 +8,7 @@
  * sends no facts, and the workflows of a run do not wait for each other.
  */
 
-import { neverExpires, type RunState, type WorkflowState } from '../run-state.ts';
+import { neverExpires, type RunState, unsettledSince, type WorkflowState } from '../run-state.ts';
 import { encodeText } from '../sql-text.ts';
 import type { Json, SwitchRecord, TrailEntry } from '../store.ts';
 import { freezeDeeply } from '../trail.ts';
@@ -92,9 +92,10 @@ export interface IndexPlace {
  * - `open`, `ended`: runs by state, of a workflow; the score is when they came there.
  * - `claimed`: runs with a claim, by `hold` or `retry`; the score is the end of the lease.
  * - `since`: the same; the score is when the claim was taken.
+ * - `unsettled`: runs with unsettled steps, or whose claim may become one; the score is when.
  * - `owned`: the runs of a principal.
  */
-export type IndexKind = 'open' | 'ended' | 'claimed' | 'since' | 'owned';
+export type IndexKind = 'open' | 'ended' | 'claimed' | 'since' | 'unsettled' | 'owned';
 
 export interface RunIndexEntry {
   readonly kind: IndexKind;
@@ -346,10 +347,14 @@ function indexOfLife({ session: { principal } }: RunState): RunIndexEntry[] {
   return principal === undefined ? [] : [{ kind: 'owned', of: principal, label: '', score: 0 }];
 }
 
-function indexOfFlow(of: string, { snapshot, claim, ended }: WorkflowState): RunIndexEntry[] {
+function indexOfFlow(of: string, workflow: WorkflowState): RunIndexEntry[] {
+  const { snapshot, claim, ended } = workflow;
   const kind = ended ? 'ended' : 'open';
   const score = Math.floor(snapshot.updatedAt);
   const entries: RunIndexEntry[] = [{ kind, of, label: encodeText(snapshot.state), score }];
+  const unsettled = unsettledSince(workflow);
+  if (unsettled !== undefined)
+    entries.push({ kind: 'unsettled', of, label: 'retry', score: Math.floor(unsettled) });
   if (claim === undefined) return entries;
   const { uncertain: label, leaseEnd, since } = claim;
   entries.push({ kind: 'claimed', of, label, score: Math.floor(leaseEnd) });

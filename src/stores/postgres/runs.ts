@@ -17,6 +17,7 @@ import {
   type WrittenRun,
 } from '../document/run-parts.ts';
 import { REVISION_LENGTH } from '../document/run-text.ts';
+import { unsettledSince } from '../run-state.ts';
 import { decodeText, encodeKey, encodeText, textOrNull } from '../sql-text.ts';
 import type { Json, SwitchRecord, TrailEntry } from '../store.ts';
 import {
@@ -236,6 +237,7 @@ function flowRow({ workflow, state, text, data, entries, expiresAt }: FlowText):
     ...{ state: encodeText(snapshot.state), version: snapshot.version ?? 0 },
     updated: snapshot.updatedAt,
     frozen: frozen && JSON.stringify(frozen),
+    unsettled: unsettledSince(state),
     ...(claim && {
       ...{ uncertain: claim.uncertain, tool: encodeText(claim.tool) },
       ...{ since: claim.since, lease: bounded(claim.leaseEnd) },

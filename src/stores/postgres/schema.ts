@@ -60,6 +60,7 @@ CREATE TABLE ${workflows} (
   claim_tool       text,
   claimed_at       timestamptz,
   lease_until      timestamptz,
+  unsettled_since  timestamptz,
   needed_until     timestamptz NOT NULL,
   revision         text NOT NULL,
   head             json NOT NULL
@@ -71,6 +72,8 @@ CREATE INDEX ON ${workflows} (left(state, 250), updated_at, run);
 CREATE INDEX ON ${workflows} (${hashed('workflow_type')}, claim_uncertain, lease_until, run)
   WHERE lease_until IS NOT NULL;
 CREATE INDEX ON ${workflows} (${hashed('workflow_type')}, updated_at, run) WHERE ended IS NOT TRUE;
+CREATE INDEX ON ${workflows} (${hashed('workflow_type')}, unsettled_since, run)
+  WHERE unsettled_since IS NOT NULL;
 
 COMMENT ON TABLE ${workflows} IS
   'Where each run is in each of its workflows. The store reads context and head; the other columns '
@@ -89,6 +92,9 @@ COMMENT ON COLUMN ${workflows}.claim_uncertain IS
 COMMENT ON COLUMN ${workflows}.claim_tool IS 'The tool whose step has the claim.';
 COMMENT ON COLUMN ${workflows}.claimed_at IS 'When the claim was taken.';
 COMMENT ON COLUMN ${workflows}.lease_until IS 'When the lease of the claim ends.';
+COMMENT ON COLUMN ${workflows}.unsettled_since IS
+  'Since when the run has had steps of unknown outcome that may be repeated, or from when on it '
+  'will where nothing comes of its claim. NULL: neither.';
 COMMENT ON COLUMN ${workflows}.needed_until IS
   'Until when the run stays for the sake of this workflow, whatever its session does.';
 COMMENT ON COLUMN ${workflows}.revision IS 'Names the last write of the row.';
@@ -274,14 +280,15 @@ BEGIN${locks(names)}
   FOR part IN SELECT * FROM json_array_elements(request -> 'flows') LOOP
     UPDATE ${workflows} w
        SET (state, version, updated_at, ended, frozen, claim_uncertain, claim_tool, claimed_at,
-            lease_until, needed_until, revision, head)
+            lease_until, unsettled_since, needed_until, revision, head)
          = (SELECT n.state, n.version, ${timeOf('n.updated')}, n.ended, n.frozen::json, n.uncertain,
-                   n.tool, ${timeOf('n.since')}, ${timeOf('n.lease')},
+                   n.tool, ${timeOf('n.since')}, ${timeOf('n.lease')}, ${timeOf('n.unsettled')},
                    coalesce(${timeOf('n.needed')}, 'infinity'), request ->> 'revision',
                    n.head::json
               FROM json_to_record(part) AS n(
                 state text, version bigint, updated float8, ended boolean, frozen text,
-                uncertain text, tool text, since float8, lease float8, needed float8, head text
+                uncertain text, tool text, since float8, lease float8, unsettled float8,
+                needed float8, head text
               )),
            context = CASE WHEN (part ->> 'isSame')::boolean THEN w.context
                           ELSE (part ->> 'data')::json END
@@ -291,15 +298,16 @@ BEGIN${locks(names)}
     IF NOT FOUND THEN
       INSERT INTO ${workflows} (
         run, workflow_type, context, state, version, updated_at, ended, frozen, claim_uncertain,
-        claim_tool, claimed_at, lease_until, needed_until, revision, head
+        claim_tool, claimed_at, lease_until, unsettled_since, needed_until, revision, head
       )
       SELECT key, part ->> 'workflow', (part ->> 'data')::json, n.state, n.version,
              ${timeOf('n.updated')}, n.ended, n.frozen::json, n.uncertain, n.tool, ${timeOf('n.since')},
-             ${timeOf('n.lease')}, coalesce(${timeOf('n.needed')}, 'infinity'),
+             ${timeOf('n.lease')}, ${timeOf('n.unsettled')}, coalesce(${timeOf('n.needed')}, 'infinity'),
              request ->> 'revision', n.head::json
         FROM json_to_record(part) AS n(
           state text, version bigint, updated float8, ended boolean, frozen text,
-          uncertain text, tool text, since float8, lease float8, needed float8, head text
+          uncertain text, tool text, since float8, lease float8, unsettled float8,
+                needed float8, head text
         )
       RETURNING id INTO flow;
     END IF;
@@ -403,6 +411,11 @@ const LISTS = {
     where: 'w.lease_until IS NOT NULL',
     label: 'w.claim_uncertain',
   },
+  unsettled: {
+    column: 'unsettled_since',
+    where: 'w.unsettled_since IS NOT NULL',
+    label: `'retry'`,
+  },
   since: { column: 'claimed_at', where: 'w.lease_until IS NOT NULL', label: 'w.claim_uncertain' },
 } as const;
 
@@ -468,7 +481,10 @@ const count = (names: PostgresNames) => {
                 ORDER BY r.expires_at LIMIT ${FEW_EXPIRED}
              ) gone WHERE gone.run = w.run
            )`;
-  const tally = ({ column, where, label }: (typeof LISTS)['open' | 'claimed'], known: string) => `
+  const tally = (
+    { column, where, label }: (typeof LISTS)['open' | 'claimed' | 'unsettled'],
+    known: string,
+  ) => `
     RETURN (
       SELECT coalesce(json_agg(json_build_object(
                'label', tally.label, 'entries', tally.entries, 'upTo', tally.up_to
@@ -492,6 +508,7 @@ BEGIN
     FROM json_to_record(request) AS r(kind text, of text, "upTo" float8, now float8);
   moment := ${timeOf('asked.now')};
   IF asked.kind = 'claimed' THEN${tally(LISTS.claimed, byLook)}
+  ELSIF asked.kind = 'unsettled' THEN${tally(LISTS.unsettled, byLook)}
   END IF;
   PERFORM FROM ${runs} WHERE expires_at <= moment ORDER BY expires_at OFFSET ${FEW_EXPIRED} LIMIT 1;
   IF FOUND THEN${tally(LISTS.open, byLook)}
