@@ -7,9 +7,9 @@ import { parseArgs } from 'node:util';
 import { Redis } from 'ioredis';
 import { Pool } from 'pg';
 import { postgresStore } from '../src/stores/postgres.ts';
-import { Keys } from '../src/stores/redis/format.ts';
 import { redisStore } from '../src/stores/redis.ts';
 import type { AtomicStateStore, ClaimRequest } from '../src/stores/store.ts';
+import { RedisKeys } from '../test/helpers/redis-keys.ts';
 import { startPostgres } from '../test/services/postgres.ts';
 import { startRedis } from '../test/services/redis.ts';
 
@@ -250,7 +250,7 @@ async function filledPostgres(filling: Filling): Promise<Filled> {
 }
 
 function keyOf(run: string): string {
-  return new Keys('interlock').of(run).keys[0];
+  return new RedisKeys('interlock').run(run);
 }
 
 for (const [name, fill] of Object.entries(STORES)) {

@@ -8,10 +8,9 @@ const REPOSITORY = fileURLToPath(new URL('../..', import.meta.url));
 
 /** Where the source says the number of each layout. */
 const NUMBERS = {
-  redis: ['src/stores/redis/scripts.ts', 'REDIS_FORMAT'],
-  postgres: ['src/stores/postgres/names.ts', 'POSTGRES_FORMAT'],
+  /** Of the texts of a run, and so of documents, Redis and PostgreSQL. */
+  texts: ['src/stores/document/run-text.ts', 'LAYOUT'],
   sqlite: ['src/stores/sqlite/database.ts', 'SQLITE_FORMAT'],
-  documents: ['src/stores/document/run-text.ts', 'LAYOUT'],
 } as const;
 
 const ENTRIES = ['stores/redis', 'stores/postgres', 'stores/sqlite', 'stores/document'];

@@ -9,9 +9,8 @@ import Database from 'libsql';
 import { createClient } from 'redis';
 import { expect, it, onTestFinished } from 'vitest';
 import { runsOf } from '../../src/index.ts';
-import { POSTGRES_FORMAT } from '../../src/stores/postgres/names.ts';
+import { LAYOUT } from '../../src/stores/document/run-text.ts';
 import { postgresStore } from '../../src/stores/postgres.ts';
-import { REDIS_FORMAT } from '../../src/stores/redis/scripts.ts';
 import { redisStore } from '../../src/stores/redis.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
@@ -233,8 +232,8 @@ it('a rolling deployment to another layout and back repeats no step and loses no
   address.to(third);
   const told = (what: string, own: number): RegExp =>
     new RegExp(`${what} format ${own}.*knows format ${own + 1}`);
-  expect(third.logged()).toMatch(told('Redis has under this prefix is in', REDIS_FORMAT));
-  expect(third.logged()).toMatch(told('schema .* has', POSTGRES_FORMAT));
+  expect(third.logged()).toMatch(told('Redis has under this prefix is in', LAYOUT));
+  expect(third.logged()).toMatch(told('schema .* has', LAYOUT));
   expect(third.logged()).toMatch(/a document has layout 2.*knows layout 3/);
   const before = readFileSync(places.ledger, 'utf8');
   for (const shopper of shoppers) {

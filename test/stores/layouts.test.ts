@@ -22,8 +22,8 @@ afterAll(() => {
   builds.remove();
 });
 const [otherStores, otherDocuments] = await Promise.all([
-  builds.make('other', ['redis', 'postgres', 'sqlite']),
-  builds.make('documents', ['documents']),
+  builds.make('other', ['texts', 'sqlite']),
+  builds.make('documents', ['texts']),
 ]);
 
 type Store = Required<Omit<AtomicStateStore, 'unsettled'>>;
