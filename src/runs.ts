@@ -600,7 +600,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
       note,
     };
     const now = found.now ?? this.#mover.clock.now();
-    const call = ruledCallOfHeld(this.#workflow, stored, claim, outcome, now);
+    const call = ruledCallOfHeld(this.#workflow, claim, outcome, now);
     const isMove = outcome === 'succeeded' || event !== null || counted || call;
     if (!isMove && token !== undefined) {
       await store.release(key, token, {

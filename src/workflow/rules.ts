@@ -216,6 +216,11 @@ export function leavesOf(requirement: Requirement | undefined): readonly Leaf[] 
   return ('all' in requirement ? requirement.all : requirement.any).flatMap(leavesOf);
 }
 
+/** Whether a call uses earlier ones up. */
+export function usesCalls({ after }: Demands): boolean {
+  return leavesOf(after).some(({ consumes }) => consumes !== 'never');
+}
+
 const UNITS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
 
 /** The store's times are safe integers, so a window may be this long. */

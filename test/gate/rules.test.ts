@@ -84,6 +84,49 @@ describe('no store evaluates a rule', () => {
   });
 });
 
+describe('requirements that use earlier calls up', () => {
+  const role = (tool: string, of?: string) =>
+    ({ tool, consumes: true, ...(of !== undefined && { args: { role: of } }) }) as const;
+  const deploys = (...after: OrderRules['x']['after'][]) =>
+    StateMachineGate.fromOrder({ deploy: { after: after as never } }, { id: 'w' });
+
+  it.each([[['manager', 'clerk']], [['clerk', 'manager']], [['manager', 'manager']]])(
+    'share %s out among them, in any order',
+    async (roles) => {
+      const app = await rulesApp(deploys(role('approve'), role('approve', 'manager')));
+      const caller = await app.begin();
+      for (const each of roles) await caller.may('approve', { role: each });
+      await caller.may('deploy');
+      await caller.mayNot('deploy', 'state');
+    },
+  );
+
+  it('take the alternative that leaves enough for the others', async () => {
+    const app = await rulesApp(
+      deploys(
+        { any: [role('approve', 'manager'), role('approve', 'clerk')] },
+        role('approve', 'manager'),
+      ),
+    );
+    const caller = await app.begin();
+    for (const each of ['manager', 'clerk']) await caller.may('approve', { role: each });
+    await caller.may('deploy');
+    await caller.mayNot('deploy', 'state');
+  });
+
+  it('say how many calls they need together, and how many there are', async () => {
+    const app = await rulesApp(deploys(role('approve'), role('approve', 'manager')));
+    const caller = await app.begin();
+    await caller.may('approve', { role: 'manager' });
+    const refusal = refusalOf(await caller.call('deploy'));
+    expect(refusal.text).toContain(
+      'call approve once more: 2 calls of it are needed, and 1 is there',
+    );
+    await caller.may('approve', { role: 'clerk' });
+    await caller.may('deploy');
+  });
+});
+
 describe('facts are added by an operation', () => {
   it('what is recorded between claim and commit of a step survives, and so does the step', async () => {
     const gate = StateMachineGate.fromOrder(
