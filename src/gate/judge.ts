@@ -233,6 +233,14 @@ export class Judge {
       made ??= askedCall(incoming, tool, run);
       return made;
     };
+    const { workflow, warnOnce } = this.#config;
+    const cause = run.store.isMemory
+      ? undefined
+      : workflow.rules.ledger?.faultOfNames(workflow.keyOf(tool));
+    if (cause !== undefined) {
+      warnOnce(`workflow "${workflow.id}": ${cause}`);
+      return this.#refuser.refuse(incoming, tool, { reason: 'unavailable', cause }, []);
+    }
     const noted =
       this.#config.workflow.rules.ledger === undefined ? NOTHING : notedOf(this.#config, asked());
     if ('reason' in noted) return this.#refuser.refuse(incoming, tool, noted, binding.states, run);

@@ -8,7 +8,7 @@ import type { FsmSnapshot, Json } from '../stores/store.ts';
 import type { PartOfCall, Reader } from './condition.ts';
 import { decimalOf, plus, showDecimal } from './decimal.ts';
 import { openContext, sealContext } from './envelope.ts';
-import { type Demands, type Leaf, leavesOf, type Source, type Test } from './rules.ts';
+import { type Demands, hasUnnamed, type Leaf, leavesOf, type Source, type Test } from './rules.ts';
 import {
   amountOf,
   MOST_MEMBERS,
@@ -43,6 +43,8 @@ interface Column {
   readonly from: PartOfCall;
   /** Where a value must be, as an app gives it to `send()`. Absent where a condition is kept. */
   readonly path?: string;
+  /** Whether its values are amounts, which add up. */
+  readonly isAmount?: true;
   noted(read: Reader, salt: string): Value;
 }
 
@@ -72,6 +74,8 @@ interface Kept {
   readonly isCounted: boolean;
   /** Whether the two oldest may become one, where they are too many. */
   readonly isMerged: boolean;
+  /** Whether a column has what a function without a name said. */
+  readonly isUnnamed: boolean;
 }
 
 /** What is known of a call: a text for each column, and its value. */
@@ -195,7 +199,8 @@ export class Ledger {
       const own = [...columns.values()];
       const of = { args: columnsFrom(own, 'args'), result: columnsFrom(own, 'result') };
       const places = new Map(own.map(({ key }, i) => [key, i]));
-      return [[tool, { columns: own, places, of, askers, isCounted, isMerged }]];
+      const isUnnamed = hasUnnamed(tool, all.flatMap(testsOf));
+      return [[tool, { columns: own, places, of, askers, isCounted, isMerged, isUnnamed }]];
     });
     return new Ledger(new Map(tools));
   }
@@ -229,6 +234,21 @@ export class Ledger {
   /** The tools of which a run keeps facts. */
   get tools(): Iterable<string> {
     return this.#tools.keys();
+  }
+
+  /**
+   * Why only a memory store may keep calls of a tool, or of any: another deployment may have another
+   * function where one without a name is asked. `undefined` where there is none.
+   */
+  faultOfNames(only?: string): string | undefined {
+    const unnamed = [...this.#tools].find(
+      ([tool, { isUnnamed }]) => isUnnamed && tool === (only ?? tool),
+    );
+    return (
+      unnamed &&
+      `rules ask calls of ${JSON.stringify(unnamed[0])} by a function without a name, and only a ` +
+        'memory store may keep what it says: give it one beside it, as: "…"'
+    );
   }
 
   keeps(tool: string): boolean {
@@ -428,9 +448,9 @@ export class Ledger {
   /** Two facts as one that is never too late, and counts as both. */
   #merged(tool: string, one: Fact, other: Fact): Fact {
     const { columns = [] } = this.#tools.get(tool) ?? {};
-    const values = columns.map(({ key }, i): Value => {
+    const values = columns.map(({ isAmount }, i): Value => {
       const [a = null, b = null] = [one.values[i], other.values[i]];
-      if (!key.includes('$')) return sameValue(a, b) ? a : null;
+      if (!isAmount) return sameValue(a, b) ? a : null;
       const [x, y] = [amountOf(a), amountOf(b)];
       return x === undefined || y === undefined ? null : showDecimal(plus(x, y));
     });
@@ -549,6 +569,12 @@ function columnsOf(asked: Leaf | Demands['limits'][number]): readonly Column[] {
   ];
 }
 
+/** The conditions that a run keeps the truth of. */
+function testsOf(asked: Leaf | Demands['limits'][number]): readonly Leaf['tests'][number][] {
+  if (!('sum' in asked)) return asked.tests;
+  return asked.when === undefined ? [] : [{ ...asked.when, from: 'args' }];
+}
+
 function columnsFrom(all: readonly Column[], part: PartOfCall): ColumnsOfPart {
   const columns = all.filter(({ from }) => from === part);
   return { columns, keys: Object.freeze(columns.map(({ key }) => key)) };
@@ -574,7 +600,7 @@ function amountColumn(source: Source, isText: boolean): Column {
     const amount = decimalOf(read(source.keys), isText);
     return amount === undefined ? null : showDecimal(amount);
   };
-  return { key: columnOfAmount(source, isText), from: 'args', noted };
+  return { key: columnOfAmount(source, isText), from: 'args', isAmount: true, noted };
 }
 
 /** Whether it needs a call, and for a time only. */
