@@ -1,4 +1,4 @@
-import { atCaller } from './errors.ts';
+import { atCaller, InterlockError } from './errors.ts';
 import type { EventDraft } from './events.ts';
 import type { Observed } from './follow/observations.ts';
 import { observationsOf } from './follow/observer.ts';
@@ -600,7 +600,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
       note,
     };
     const now = found.now ?? this.#mover.clock.now();
-    const call = ruledCallOfHeld(this.#workflow, stored, claim, outcome, now);
+    const call = ruledCallOfHeld(this.#workflow, claim, outcome, now);
     const isMove = outcome === 'succeeded' || event !== null || counted || call;
     if (!isMove && token !== undefined) {
       await store.release(key, token, {
@@ -718,6 +718,14 @@ export function runsOf<S extends string, E extends string, T extends string, C e
 ): Runs<E, StateExpression<S, T> | C> {
   return atCaller(runsOf, () => {
     assertGate('runsOf()', gate);
-    return new Runs(gate, { workflow: gate.compile(), ...keptBy(options) });
+    const workflow = gate.compile();
+    const kept = keptBy(options);
+    const fault = kept.store.isMemory ? undefined : workflow.rules.ledger?.faultOfNames();
+    if (fault !== undefined)
+      throw new InterlockError(
+        'ERR_INTERLOCK_CONFIG',
+        `runsOf(): workflow "${workflow.id}": ${fault}`,
+      );
+    return new Runs(gate, { workflow, ...kept });
   });
 }

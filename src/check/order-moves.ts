@@ -4,10 +4,10 @@
  * tried out.
  */
 import { readerOf } from '../workflow/condition.ts';
-import { type DecidedCall, NOTHING } from '../workflow/facts.ts';
+import { type DecidedCall, NOTHING, usedBy } from '../workflow/facts.ts';
 import type { Order } from '../workflow/order.ts';
 import type { Changes } from '../workflow/order-model.ts';
-import { callWith, noteOwn } from '../workflow/own-call.ts';
+import { callWith } from '../workflow/own-call.ts';
 import { atomsOf, type Position } from '../workflow/position.ts';
 import { type CheckedLimit, isLeaf, type Leaf, type Requirement } from '../workflow/rules.ts';
 import type { Workflow } from '../workflow/workflow.ts';
@@ -209,15 +209,10 @@ export class OrderMoves {
       if (verdict.reason === 'arguments') return 'values';
       return verdict.reason === 'limit' ? 'a limit' : 'a count';
     }
-    const { uses = [], usesOfCalls = [] } = verdict ?? {};
     const noted = workflow.rules.ledger?.note(tool, 'args', read, '') ?? NOTHING;
-    return {
-      tool,
-      outcome: isSuccess ? 'succeeded' : 'failed',
-      ...{ claimedAt: 0, decidedAt: 0 },
-      noted: noteOwn(demands, own, noted),
-      uses: isSuccess ? uses : usesOfCalls,
-    };
+    const outcome = isSuccess ? 'succeeded' : 'failed';
+    const uses = usedBy(outcome, verdict?.uses ?? []);
+    return { tool, outcome, claimedAt: 0, decidedAt: 0, noted, uses };
   }
 }
 

@@ -11,13 +11,14 @@ import type {
   CallNote,
   ClaimView,
   FsmSnapshot,
+  Json,
   Uncertain,
   UnsettledStep,
 } from '../stores/store.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
-import { claimedUse, type Noted } from '../workflow/facts.ts';
+import { type Noted, savedGrant } from '../workflow/facts.ts';
 import type { Position } from '../workflow/position.ts';
-import { leavesOf } from '../workflow/rules.ts';
+import { usesCalls } from '../workflow/rules.ts';
 import { mending, type Part } from '../workflow/verdict.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { NotRecorded } from './recorded-values.ts';
@@ -271,7 +272,7 @@ export class FollowedRun {
       toolsOf(parts).some((each) => this.#doubtful.has(each));
     if (parts.length > 0 && isDoubtful) {
       // Which earlier calls it has used up is not known either.
-      if (usesCalls(binding)) this.#lost = 'values';
+      if (binding.demands?.some(usesCalls)) this.#lost = 'values';
       return this.#unknown('values');
     }
     return refused(reason, standing, parts);
@@ -314,7 +315,7 @@ export class FollowedRun {
     if (past === undefined) return undefined;
     const { run, tool } = call.asked;
     if (!this.#workflow.isOrder && !past.ledger.keeps(this.#workflow.keyOf(tool))) return undefined;
-    const none = { claimedAt: now, noted: call.noted, uses: [], usesOfCalls: [], salt: run };
+    const none = { claimedAt: now, noted: call.noted, uses: [], salt: run };
     return { ...(found === undefined || 'reason' in found ? none : found), grantedAt: now };
   }
 
@@ -433,16 +434,17 @@ export class FollowedRun {
     const isOwn = isStepOf(open.call);
     const others = unsettled.filter((each) => !isOwn(each));
     const step = { tool: asked.tool, digest, idempotencyKey: digest, since: open.startedAt };
-    const kept = [...others, { ...step, ...claimedUse(open.call.noted) }].slice(-KEYS_KEPT);
+    const kept = [...others, { ...step, ...grantOfOpen(open) }].slice(-KEYS_KEPT);
     this.#at = { ...this.#at, unsettled: kept };
   }
 
-  #hold({ call, startedAt }: OpenCall, now: number): void {
+  #hold(open: OpenCall, now: number): void {
+    const { call, startedAt } = open;
     const { asked, digest } = call;
     const held: ClaimView = {
       ...{ token: digest, tool: asked.tool, digest, uncertain: 'hold', idempotencyKey: digest },
       ...{ since: startedAt, until: now, live: false },
-      ...claimedUse(call.noted),
+      ...grantOfOpen(open),
     };
     this.#at = { ...this.#at, held };
   }
@@ -514,11 +516,6 @@ function refused(
   return { says: 'refused', reason, state, parts };
 }
 
-/** Whether a call uses earlier ones up. */
-function usesCalls({ demands = [] }: CallBinding): boolean {
-  return demands.some(({ after }) => leavesOf(after).some(({ consumes }) => consumes !== 'never'));
-}
-
 /** The tools whose calls the parts are about. */
 function toolsOf(parts: readonly Part[]): readonly string[] {
   return parts.flatMap((each): readonly string[] => {
@@ -527,4 +524,10 @@ function toolsOf(parts: readonly Part[]): readonly string[] {
     if (each.part === 'limit') return [each.limit.tool];
     return each.part === 'arguments' ? [] : [each.leaf.tool];
   });
+}
+
+/** What the gate would have saved with its claim. */
+function grantOfOpen({ call: { noted }, use }: OpenCall): { readonly use?: Json } {
+  const saved = savedGrant({ noted, uses: use?.uses ?? [] });
+  return saved === undefined ? {} : { use: saved };
 }

@@ -12,7 +12,7 @@ import { MOST_DEPTH } from '../wire/json-rpc.ts';
 import type { Guard, GuardedCall } from '../workflow/binding.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
 import { NOTHING, type Noted } from '../workflow/facts.ts';
-import { callWith, noteOwn, type OwnCall } from '../workflow/own-call.ts';
+import { callWith, type OwnCall } from '../workflow/own-call.ts';
 import type { GateConfig } from './config.ts';
 import type { RefusedCall } from './decide.ts';
 import { asBegun, type Standing } from './standing.ts';
@@ -75,16 +75,12 @@ export function unforeseen(
 /** What rules may ask of a call's arguments later; a refusal where they read them in two ways. */
 export function notedOf(
   { workflow }: Pick<GateConfig, 'workflow'>,
-  { run, tool, args, own }: AskedCall,
+  { run, tool, args }: AskedCall,
 ): Noted | RefusedCall {
   const { ledger } = workflow.rules;
   const key = workflow.keyOf(tool);
   if (ledger === undefined) return NOTHING;
-  const noted = noteOwn(
-    workflow.rules.demandsOf(tool),
-    own,
-    ledger.note(key, 'args', args.read, run),
-  );
+  const noted = ledger.note(key, 'args', args.read, run);
   const words = unclearWords(args);
   return words === undefined ? noted : { reason: 'arguments', words };
 }
@@ -117,8 +113,7 @@ export function ruled(
   }
   // Of a machine, only the calls of a limited tool matter.
   if (!workflow.isOrder && !ledger.keeps(workflow.keyOf(tool))) return undefined;
-  const { uses = [], usesOfCalls = [] } = verdict ?? {};
-  return { claimedAt, noted, uses, usesOfCalls, salt: run };
+  return { claimedAt, noted, uses: verdict?.uses ?? [], salt: run };
 }
 
 /**

@@ -8,15 +8,16 @@ import { beginsAnew, type CallOrigin, Moves } from '../step/outcome.ts';
 import { calledOff, type Refused, Step } from '../step/step.ts';
 import type { WorkflowFreeze } from '../step/switch.ts';
 import { pauseBefore, turnKey } from '../step/turns.ts';
-import type { FsmSnapshot } from '../stores/store.ts';
+import type { FsmSnapshot, Json } from '../stores/store.ts';
 import { ARGUMENTS, type Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { argumentsFault, headerFault } from '../wire/headers.ts';
 import { isObject, isRequestId, type RequestId } from '../wire/json-rpc.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
-import { claimedUse, NOTHING, type Noted } from '../workflow/facts.ts';
+import { NOTHING, type Noted, savedGrant } from '../workflow/facts.ts';
 import type { Position } from '../workflow/position.ts';
+import { usesCalls } from '../workflow/rules.ts';
 import { AFTER } from '../workflow/stored.ts';
 import { mending } from '../workflow/verdict.ts';
 import { type Admitted, admit } from './admit.ts';
@@ -232,6 +233,14 @@ export class Judge {
       made ??= askedCall(incoming, tool, run);
       return made;
     };
+    const { workflow, warnOnce } = this.#config;
+    const cause = run.store.isMemory
+      ? undefined
+      : workflow.rules.ledger?.faultOfNames(workflow.keyOf(tool));
+    if (cause !== undefined) {
+      warnOnce(`workflow "${workflow.id}": ${cause}`);
+      return this.#refuser.refuse(incoming, tool, { reason: 'unavailable', cause }, []);
+    }
     const noted =
       this.#config.workflow.rules.ledger === undefined ? NOTHING : notedOf(this.#config, asked());
     if ('reason' in noted) return this.#refuser.refuse(incoming, tool, noted, binding.states, run);
@@ -402,9 +411,14 @@ export class Judge {
       closed = standing;
       return false;
     };
+    const usesUp = binding.demands?.some(usesCalls) === true;
+    const known = usesUp ? standingAsRead(this.#config, run) : undefined;
+    const guess = typeof known === 'object' ? this.#grantIn(asked, known) : undefined;
+    const use = guess ?? savedGrant({ noted: asked.noted, uses: [] });
     const wanted = {
       run,
-      description: { tool, digest: '', uncertain, ...claimedUse(asked.noted) },
+      description: { tool, digest: '', uncertain, ...(use !== undefined && { use }) },
+      grant: usesUp ? (step: Step) => this.#grantOf(asked, step) : undefined,
       digest: () => digestOfCall(incoming),
       note: noteOf(this.#config, incoming, run, tool),
       number: incoming.number,
@@ -464,6 +478,21 @@ export class Judge {
         typeof now === 'object' && isOpenWhileHeld(now.state) ? this.#test(asked, now) : refuse(),
       );
     });
+  }
+
+  /** What a call is granted where its run stands; `undefined` where it is refused. */
+  #grantIn({ binding, asked, noted }: BoundCall, standing: Standing): Json | undefined {
+    const found = ruled(binding, standing, asked, noted);
+    if (found !== undefined && 'reason' in found) return undefined;
+    return savedGrant({ noted, uses: found?.uses ?? [] });
+  }
+
+  /** What the claim of a step is to save; as it was asked with, where the step will not go on. */
+  #grantOf(asked: BoundCall, step: Step): Json | undefined {
+    const { understood, description } = step;
+    if (understood === undefined || understood.expiry !== undefined) return description.use;
+    const standing = Standing.ofStep(this.#config, asked.run, step, understood.position);
+    return this.#grantIn(asked, standing) ?? description.use;
   }
 
   /** The runs that the caller has left with an unknown outcome. */

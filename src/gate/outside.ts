@@ -26,7 +26,7 @@ import type {
 } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
-import { bareCall, type DecidedCall, notedFrom } from '../workflow/facts.ts';
+import { bareCall, type DecidedCall, grantOf } from '../workflow/facts.ts';
 import type { Position } from '../workflow/position.ts';
 import { countFailure, FREEZE, UNFREEZE } from '../workflow/stored.ts';
 import type { Beginning, Workflow } from '../workflow/workflow.ts';
@@ -363,20 +363,16 @@ export function failureOfHeld(
  */
 export function ruledCallOfHeld(
   workflow: Workflow,
-  { updatedAt: _, version: __, ...position }: FsmSnapshot,
   claim: Pick<ClaimView, 'tool' | 'digest' | 'use' | 'since'>,
   outcome: 'succeeded' | 'failed',
   now: number,
 ): DecidedCall | undefined {
   if (isFromOutside(claim)) return undefined;
-  const { tool, use, since = now } = claim;
+  const { tool, since = now } = claim;
   const { ledger } = workflow.rules;
   const isAsked = outcome === 'succeeded' || ledger?.keepsFailures(workflow.keyOf(tool)) === true;
-  const times = { claimedAt: since, decidedAt: Math.max(since, now) };
-  const call = workflow.rules.heldCall(tool, outcome, position, {
-    noted: notedFrom(use),
-    ...times,
-  });
+  const made = { outcome, claimedAt: since, decidedAt: Math.max(since, now) };
+  const call = workflow.rules.heldCall(tool, grantOf(claim), made);
   return isAsked || (call?.uses.length ?? 0) > 0 ? call : undefined;
 }
 

@@ -21,7 +21,7 @@ import type {
 } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
-import { notedFrom } from '../workflow/facts.ts';
+import { grantOf } from '../workflow/facts.ts';
 import type { Next, Position } from '../workflow/position.ts';
 import { unreadableKind } from '../workflow/stored.ts';
 import type { Stand } from '../workflow/together.ts';
@@ -369,13 +369,12 @@ function unknownCalls(
   const isHeld = isOver && unsettled.every((each) => each.idempotencyKey !== claim.idempotencyKey);
   if (workflow.rules.ledger === undefined || !(isHeld || unsettled.length > 0)) return NO_CALLS;
   const held = isHeld ? [claim] : [];
-  return [...unsettled, ...held].map(({ tool, since = 0, idempotencyKey, use }) => ({
-    tool: workflow.keyOf(tool),
-    claimedAt: since,
-    idempotencyKey,
-    noted: notedFrom(use),
-    demands: workflow.rules.demandsOf(tool),
-    undoes: workflow.rules.undoneBy(tool),
+  return [...unsettled, ...held].map((each) => ({
+    ...grantOf(each),
+    tool: workflow.keyOf(each.tool),
+    claimedAt: each.since ?? 0,
+    idempotencyKey: each.idempotencyKey,
+    undoes: workflow.rules.undoneBy(each.tool),
   }));
 }
 

@@ -20,7 +20,7 @@ import type {
 } from '../workflow/binding.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
 import { type ConditionTest, type Reader, readerOf } from '../workflow/condition.ts';
-import { bareCall, type DecidedCall, type Noted, type Used } from '../workflow/facts.ts';
+import { bareCall, type DecidedCall, type Grant, usedBy } from '../workflow/facts.ts';
 import type { FsmAction, Next, Position } from '../workflow/position.ts';
 import { countFailure, withRecorded } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
@@ -74,16 +74,11 @@ export interface CallOrigin {
   readonly use?: CallUse | undefined;
 }
 
-/** What rules ask of a call that goes on, and what it uses up. Plain data. */
-export interface CallUse {
+/** What rules granted a call that goes on. Plain data. */
+export interface CallUse extends Grant {
   /** When the store granted its claim, by the store's clock, and by that of this process. */
   readonly claimedAt: number;
   readonly grantedAt: number;
-  /** What its arguments say. */
-  readonly noted: Noted;
-  /** The facts that a success uses up, and that a failure does. */
-  readonly uses: readonly Used[];
-  readonly usesOfCalls: readonly Used[];
   /** With which the values of the run's facts are digested. */
   readonly salt: string;
 }
@@ -429,13 +424,13 @@ export class Moves {
     const { ledger } = this.#workflow.rules;
     if (use === undefined || ledger === undefined) return undefined;
     const key = this.#workflow.keyOf(tool);
-    const { claimedAt, salt, uses, usesOfCalls } = use;
+    const { claimedAt, salt } = use;
     const { result } = ended;
     const read = result && resultReader({ ...ended, result }, this.#results);
     const noted = ledger.note(key, 'result', read, salt, use.noted);
     const decidedAt = this.#endedAt(use);
-    const used = outcome === 'succeeded' ? uses : usesOfCalls;
-    return { tool: key, outcome, claimedAt, decidedAt, noted, uses: used };
+    const uses = usedBy(outcome, use.uses);
+    return { tool: key, outcome, claimedAt, decidedAt, noted, uses };
   }
 
   get #results(): Success['results'] {
@@ -516,7 +511,9 @@ export class Moves {
     const { use, tool } = this.origin;
     const { ledger } = this.#workflow.rules;
     if (use === undefined || ledger === undefined) return false;
-    return use.usesOfCalls.length > 0 || ledger.keepsFailures(this.#workflow.keyOf(tool));
+    return (
+      usedBy('failed', use.uses).length > 0 || ledger.keepsFailures(this.#workflow.keyOf(tool))
+    );
   }
 
   /** Of a failure that is saved already, as far as rules ask for it. */

@@ -91,6 +91,11 @@ export interface StepRun {
 /** The call that is to become a step. */
 export interface StepCall {
   readonly description: StepDescription;
+  /**
+   * Gives what the claim is to save of the call, judged where the store has found its run. Default:
+   * what the description has.
+   */
+  readonly grant?: ((step: Step) => Json | undefined) | undefined;
   /** Gives the digest that the others lack, once the store is asked: a large one takes time. */
   readonly digest?: (() => string) | undefined;
   /** What the trail says of the call; `undefined` for a move from outside, which has no call. */
@@ -215,6 +220,12 @@ type Remake = (step: Step) => StepMove | undefined | Promise<StepMove | undefine
 /** How often a move is made anew. Each time, another call was recorded in between. */
 export const MOST_REMADE = 1_000;
 
+/**
+ * How often a claim is asked for until it saves what the call is granted. Each time, another process
+ * moved the run in between.
+ */
+const MOST_GRANTS = 16;
+
 const nothing = (): void => {};
 
 const NONE: readonly never[] = Object.freeze([]);
@@ -231,7 +242,7 @@ export const NO_REQUEST: StepCall['request'] = {
 export class Step {
   readonly key: RunKey;
   /** The claim's token. A process that has it can settle the step. */
-  readonly token: string;
+  token: string;
   /** As in {@link StepCall}, with the digest once the store is asked. */
   description: StepDescription;
   note: CallNote | undefined;
@@ -276,6 +287,7 @@ export class Step {
   readonly #rules: StepRules;
   readonly #run: StepRun;
   #digest: StepCall['digest'];
+  readonly #grant: StepCall['grant'];
   readonly #request: StepCall['request'];
   readonly #onTooLong: () => void;
   readonly #held: StepCall['held'];
@@ -319,6 +331,7 @@ export class Step {
     this.token = token;
     this.description = call.description;
     this.#digest = call.digest;
+    this.#grant = call.grant;
     this.note = call.note;
     this.#number = call.number;
   }
@@ -416,6 +429,7 @@ export class Step {
     const deadline = this.#askedAt + waitMs;
     let leave: (() => void) | undefined;
     let hasAsked = false;
+    let asksAgain = this.#grant === undefined ? 0 : MOST_GRANTS;
     try {
       const taken = turns.take(turnKey(this.key), followed, waitMs, request, waiting);
       this.#hasWaited = isPromise(taken);
@@ -425,12 +439,18 @@ export class Step {
         const askedAt = clock.now();
         hasAsked = true;
         const result = await this.#run.store.claim(this.#claimOf(states, askedAt));
-        hasAsked = false;
         if (events.isOn) this.#storeMs += clock.now() - askedAt;
+        const isSaved = result.status !== 'claimed' || this.#standAt(result);
+        hasAsked = false;
         if (result.status === 'claimed') {
-          if (!turns.isOff(request, waiting)) return this.#granted(result, askedAt);
+          const isOff = turns.isOff(request, waiting);
+          if (!isOff && isSaved) return this.#granted(askedAt);
           await releaseClaim(this.#ownClaim, KEEPS_KEY);
-          break;
+          if (isOff) break;
+          // The store keeps what a claim was asked with: it is asked again, with the right grant.
+          this.token = newToken();
+          asksAgain--;
+          if (asksAgain <= 0) return this.#refuse({ reason: 'busy', snapshot: result.snapshot });
         } else if (result.status === 'busy' && clock.now() < deadline) {
           leave ??= this.#turn.wait(request, waiting);
           if (leave === undefined) return this.#refuse(refusal(result));
@@ -477,7 +497,8 @@ export class Step {
     };
   }
 
-  #granted(claimed: Extract<ClaimResult, { status: 'claimed' }>, askedAt: number): undefined {
+  /** Whether the claim was asked with what it is to save of the call. */
+  #standAt(claimed: Extract<ClaimResult, { status: 'claimed' }>): boolean {
     const { clock, workflow } = this.#rules;
     const { snapshot, idempotencyKey, unsettled, now } = claimed;
     this.snapshot = snapshot;
@@ -491,13 +512,21 @@ export class Step {
     } catch (error) {
       this.fault = error;
     }
+    if (this.#grant === undefined) return true;
+    const use = this.#grant(this);
+    const isSaved = JSON.stringify(use) === JSON.stringify(this.description.use);
+    if (!isSaved) this.description = { ...this.description, ...(use !== undefined && { use }) };
+    return isSaved;
+  }
+
+  #granted(askedAt: number): undefined {
     if (this.#turn !== undefined) this.#turn.step = this;
     // The result may come on another stream: the request's id stays in flight until then.
     this.#endRequest = this.#request.beginStep(this.uncertain === 'hold');
     this.#become('claimed');
     if (this.#held !== undefined) this.#request.onCancel(() => this.#held?.left(this));
     this.#startClocks(askedAt);
-    if (this.#hasWaited) this.#tellWaited(true, snapshot.state);
+    if (this.#hasWaited) this.#tellWaited(true, this.snapshot.state);
   }
 
   /** A move from outside waits even while the process ends. */

@@ -5,6 +5,7 @@
 import type { Clock } from '../clock.ts';
 import { InterlockError } from '../errors.ts';
 import type { Events } from '../events.ts';
+import { isMemoryStore } from '../stores/memory.ts';
 import type {
   AtomicStateStore,
   ClaimRequest,
@@ -32,6 +33,8 @@ type CommitIn = TransactionalStateStore<unknown>['commitIn'];
 /** A store whose calls have deadlines. It has `commitIn` where the store has it. */
 export interface GuardedStore extends AtomicStateStore {
   readonly commitIn?: CommitIn;
+  /** Whether it loses its runs with this process. */
+  readonly isMemory: boolean;
   /** The switch of a workflow; `undefined` where the store keeps none. */
   switchOf(workflow: string): WorkflowSwitch | undefined;
   /** @param before the snapshot from which the next one was made: the store has taken it */
@@ -144,6 +147,7 @@ export function guardStore(
     );
   const switches = new Map<string, WorkflowSwitch>();
   const guarded: GuardedStore = {
+    isMemory: isMemoryStore(store),
     contract: store.contract,
     ...inTransaction,
     // No deadline: these take as long as there is something to do.

@@ -6,7 +6,7 @@ import type { Json } from '../stores/store.ts';
 import type { AnyBinding } from './binding.ts';
 import type { CallBinding } from './bound-tools.ts';
 import { readerOf } from './condition.ts';
-import { type DecidedCall, Ledger, NOTHING } from './facts.ts';
+import { type DecidedCall, type Grant, Ledger, NOTHING, usedBy } from './facts.ts';
 import type { OwnCall } from './own-call.ts';
 import type { Model, Position } from './position.ts';
 import type { CheckedLimit, Demands } from './rules.ts';
@@ -16,7 +16,6 @@ import {
   type Part,
   type Past,
   partsAgainstAll,
-  usesOf,
   type Verdict,
 } from './verdict.ts';
 
@@ -102,18 +101,14 @@ export class CallRules {
     return verdict;
   }
 
-  /** What a held call used up, and what it says of itself, where rules ask for such calls. */
+  /** A call whose outcome an operator gives; `undefined` where no rule asks for any call. */
   heldCall(
     tool: string,
-    outcome: 'succeeded' | 'failed',
-    position: Position,
-    { noted, claimedAt, decidedAt }: Pick<DecidedCall, 'noted' | 'claimedAt' | 'decidedAt'>,
+    { noted, uses }: Grant,
+    made: Pick<DecidedCall, 'outcome' | 'claimedAt' | 'decidedAt'>,
   ): DecidedCall | undefined {
-    const past = this.pastOf(position, claimedAt);
-    if (past === undefined) return undefined;
-    const { uses, usesOfCalls } = usesOf(this.demandsOf(tool), past, noted);
-    const used = outcome === 'succeeded' ? uses : usesOfCalls;
-    return { tool: this.#keyOf(tool), outcome, claimedAt, decidedAt, noted, uses: used };
+    if (this.ledger === undefined) return undefined;
+    return { ...made, tool: this.#keyOf(tool), noted, uses: usedBy(made.outcome, uses) };
   }
 
   /** A call that was made elsewhere, as the app tells of it. */

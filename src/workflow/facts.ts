@@ -8,7 +8,7 @@ import type { FsmSnapshot, Json } from '../stores/store.ts';
 import type { PartOfCall, Reader } from './condition.ts';
 import { decimalOf, plus, showDecimal } from './decimal.ts';
 import { openContext, sealContext } from './envelope.ts';
-import { type Demands, type Leaf, leavesOf, type Source, type Test } from './rules.ts';
+import { type Demands, hasUnnamed, type Leaf, leavesOf, type Source, type Test } from './rules.ts';
 import {
   amountOf,
   MOST_MEMBERS,
@@ -21,6 +21,8 @@ import {
 
 /** A call whose outcome was decided, or is unknown. */
 export interface Fact {
+  /** Its own in the run, never given again: what a claim was granted names its facts by it. */
+  readonly id: number;
   readonly outcome: 'succeeded' | 'failed' | 'unknown';
   /** When it was claimed, by the store's clock. */
   readonly claimedAt: number;
@@ -41,6 +43,8 @@ interface Column {
   readonly from: PartOfCall;
   /** Where a value must be, as an app gives it to `send()`. Absent where a condition is kept. */
   readonly path?: string;
+  /** Whether its values are amounts, which add up. */
+  readonly isAmount?: true;
   noted(read: Reader, salt: string): Value;
 }
 
@@ -70,9 +74,11 @@ interface Kept {
   readonly isCounted: boolean;
   /** Whether the two oldest may become one, where they are too many. */
   readonly isMerged: boolean;
+  /** Whether a column has what a function without a name said. */
+  readonly isUnnamed: boolean;
 }
 
-/** What is known of a call: a text for each column, and its value. Plain data, kept with claims. */
+/** What is known of a call: a text for each column, and its value. */
 export interface Noted {
   readonly k: readonly string[];
   readonly v: readonly Value[];
@@ -85,11 +91,27 @@ export interface DecidedCall {
   readonly claimedAt: number;
   readonly decidedAt: number;
   readonly noted: Noted;
-  /** The facts that it uses up, as {@link idOf} names them. */
+  /** The facts that it uses up. */
   readonly uses: readonly Used[];
 }
 
-export type Used = readonly [tool: string, id: string];
+/** A fact that a call uses up if it succeeds, or also if it fails. */
+export type Used = readonly [tool: string, id: number, alsoByFailure: boolean];
+
+/**
+ * What a call was granted at its claim, saved with the claim. What is asked of the call later, while
+ * its outcome is unknown or when an operator gives one, is read from here and never derived again.
+ */
+export interface Grant {
+  /** What rules ask of its arguments later: what it adds to limits is part of it. */
+  readonly noted: Noted;
+  readonly uses: readonly Used[];
+}
+
+/** Of what a call was granted, what it uses up with its outcome. */
+export function usedBy(outcome: 'succeeded' | 'failed', uses: Grant['uses']): readonly Used[] {
+  return outcome === 'succeeded' ? uses : uses.filter(([, , alsoByFailure]) => alsoByFailure);
+}
 
 /** A success at a time, of whose arguments and result nothing is known. */
 export function bareCall(tool: string, at: number): DecidedCall {
@@ -177,7 +199,8 @@ export class Ledger {
       const own = [...columns.values()];
       const of = { args: columnsFrom(own, 'args'), result: columnsFrom(own, 'result') };
       const places = new Map(own.map(({ key }, i) => [key, i]));
-      return [[tool, { columns: own, places, of, askers, isCounted, isMerged }]];
+      const isUnnamed = hasUnnamed(tool, all.flatMap(testsOf));
+      return [[tool, { columns: own, places, of, askers, isCounted, isMerged, isUnnamed }]];
     });
     return new Ledger(new Map(tools));
   }
@@ -211,6 +234,21 @@ export class Ledger {
   /** The tools of which a run keeps facts. */
   get tools(): Iterable<string> {
     return this.#tools.keys();
+  }
+
+  /**
+   * Why only a memory store may keep calls of a tool, or of any: another deployment may have another
+   * function where one without a name is asked. `undefined` where there is none.
+   */
+  faultOfNames(only?: string): string | undefined {
+    const unnamed = [...this.#tools].find(
+      ([tool, { isUnnamed }]) => isUnnamed && tool === (only ?? tool),
+    );
+    return (
+      unnamed &&
+      `rules ask calls of ${JSON.stringify(unnamed[0])} by a function without a name, and only a ` +
+        'memory store may keep what it says: give it one beside it, as: "…"'
+    );
   }
 
   keeps(tool: string): boolean {
@@ -273,16 +311,10 @@ export class Ledger {
   decided(facts: Facts, call: DecidedCall, undoes: readonly string[]): Facts {
     const { tool, outcome, claimedAt, decidedAt, noted, uses } = call;
     let all = facts;
-    for (const [from, id] of uses) {
-      let isFound = false;
+    for (const [from, id] of uses)
       all = all.with(from, (each) =>
-        each.map((fact) => {
-          if (isFound || fact.isUsed || idOf(fact) !== id) return fact;
-          isFound = true;
-          return { ...fact, isUsed: true };
-        }),
+        each.map((fact) => (fact.id === id ? { ...fact, isUsed: true } : fact)),
       );
-    }
     for (const undone of undoes)
       if (all.tools.has(undone))
         all = all.with(undone, (each) =>
@@ -290,8 +322,7 @@ export class Ledger {
         );
     if (!this.keeps(tool) || (outcome === 'failed' && !this.keepsFailures(tool))) return all;
     const values = this.valuesOf(tool, noted);
-    const fact = { ...NEW_FACT, outcome, claimedAt, decidedAt, values };
-    return all.with(tool, (each) => [...each, fact]);
+    return all.adding(tool, { ...NEW_FACT, outcome, claimedAt, decidedAt, values });
   }
 
   /** What a store may have is anything: what is no fact is skipped. */
@@ -302,6 +333,7 @@ export class Ledger {
     if (known !== undefined) return known;
     const tools = new Map<string, FactsOfTool>();
     const others: string[] = [];
+    const [nextId] = texts;
     for (const text of texts as readonly Json[]) {
       if (typeof text !== 'string') continue;
       const [tool, facts] = this.#known.get(text) ?? this.#parsed(text);
@@ -309,7 +341,7 @@ export class Ledger {
       if (facts === undefined) others.push(text);
       else tools.set(tool, facts);
     }
-    const facts = new Facts(tools, others);
+    const facts = new Facts(tools, others, typeof nextId === 'number' ? nextId : 1);
     this.#read.set(texts, facts);
     return facts;
   }
@@ -346,16 +378,18 @@ export class Ledger {
     facts: Facts,
     now: number,
   ): Pick<FsmSnapshot, 'state' | 'context'> {
+    const { others, nextId } = facts;
     const left = new Map<string, FactsOfTool>();
-    const texts: Json[] = [];
+    // It outlives the facts: a claim may name one that is gone.
+    const texts: Json[] = nextId === 1 ? [] : [nextId];
     for (const [tool, all] of facts.tools) {
       const kept = this.#bounded(tool, all, now);
       if (kept.facts.length === 0 && kept.lostAt === undefined) continue;
       left.set(tool, kept);
       texts.push(this.#texts.get(kept) ?? this.#written(tool, kept));
     }
-    texts.push(...facts.others);
-    this.#read.set(texts, new Facts(left, facts.others));
+    texts.push(...others);
+    this.#read.set(texts, new Facts(left, others, nextId));
     const own = texts.length === 0 ? undefined : texts;
     const { context } = sealContext({ ...openContext(position.context), [FACTS]: own });
     return { state: position.state, context };
@@ -414,14 +448,15 @@ export class Ledger {
   /** Two facts as one that is never too late, and counts as both. */
   #merged(tool: string, one: Fact, other: Fact): Fact {
     const { columns = [] } = this.#tools.get(tool) ?? {};
-    const values = columns.map(({ key }, i): Value => {
+    const values = columns.map(({ isAmount }, i): Value => {
       const [a = null, b = null] = [one.values[i], other.values[i]];
-      if (!key.includes('$')) return sameValue(a, b) ? a : null;
+      if (!isAmount) return sameValue(a, b) ? a : null;
       const [x, y] = [amountOf(a), amountOf(b)];
       return x === undefined || y === undefined ? null : showDecimal(plus(x, y));
     });
     const later = laterTime(one) > laterTime(other) ? one : other;
     return {
+      id: other.id,
       outcome: one.outcome,
       claimedAt: Math.max(one.claimedAt, other.claimedAt),
       decidedAt: later.decidedAt,
@@ -440,30 +475,36 @@ const MOST_CHARACTERS_KNOWN = 1_000_000;
 
 export const NOTHING: Noted = Object.freeze({ k: [], v: [] });
 
-/** What a store keeps of a claimed call. */
-export function claimedUse(noted: Noted): { readonly use?: Json } {
-  return noted === NOTHING ? {} : { use: noted as unknown as Json };
+/** A grant as a store keeps it with the claim; `undefined` where there is nothing to keep. */
+export function savedGrant({ noted, uses }: Grant): Json | undefined {
+  if (noted.k.length === 0 && uses.length === 0) return undefined;
+  return { k: [...noted.k], v: [...(noted.v as Json[])], u: uses.map((each) => [...each]) };
 }
 
-/** What a store has of a claimed call, which may be anything. */
-export function notedFrom(use: Json | undefined): Noted {
-  if (!isTable(use)) return NOTHING;
-  const { k, v } = use;
-  if (!Array.isArray(k) || !Array.isArray(v)) return NOTHING;
-  return { k: k.map(String), v: v.map(valueFrom) };
+/** What a claim was granted. What a store has of it may be anything. */
+export function grantOf({ use }: { readonly use?: Json | undefined }): Grant {
+  const { k, v, u } = isTable(use) ? use : {};
+  const isNoted = Array.isArray(k) && Array.isArray(v);
+  const uses = (Array.isArray(u) ? u : []).flatMap((each: unknown): Used[] => {
+    const [tool, id, alsoByFailure] = Array.isArray(each) ? each : [];
+    return typeof id === 'number' ? [[String(tool), id, alsoByFailure === true]] : [];
+  });
+  return { noted: isNoted ? { k: k.map(String), v: v.map(valueFrom) } : NOTHING, uses };
 }
 
 /** The facts of one run. They never change. */
 export class Facts {
-  static readonly NONE = new Facts(new Map(), []);
+  static readonly NONE = new Facts(new Map(), [], 1);
 
   readonly tools: ReadonlyMap<string, FactsOfTool>;
   /** Those of tools that no rule of this deployment asks for, as they came. */
   readonly others: readonly string[];
+  readonly nextId: number;
 
-  constructor(tools: ReadonlyMap<string, FactsOfTool>, others: readonly string[]) {
+  constructor(tools: ReadonlyMap<string, FactsOfTool>, others: readonly string[], nextId: number) {
     this.tools = tools;
     this.others = others;
+    this.nextId = nextId;
   }
 
   of(tool: string): FactsOfTool {
@@ -478,21 +519,24 @@ export class Facts {
     return newest;
   }
 
+  /** The same facts, and a new one. */
+  adding(tool: string, made: Omit<Fact, 'id'>): Facts {
+    const { nextId } = this;
+    const { tools, others } = this.with(tool, (each) => [...each, { ...made, id: nextId }]);
+    return new Facts(tools, others, nextId + 1);
+  }
+
   /** The same facts, but for those of one tool. */
   with(tool: string, change: (facts: readonly Fact[]) => readonly Fact[]): Facts {
     const { facts, lostAt } = this.of(tool);
-    return new Facts(new Map(this.tools).set(tool, { facts: change(facts), lostAt }), this.others);
+    const tools = new Map(this.tools).set(tool, { facts: change(facts), lostAt });
+    return new Facts(tools, this.others, this.nextId);
   }
 }
 
 /** The later of a fact's two times. */
 export function laterTime({ claimedAt, decidedAt }: Fact): number {
   return Math.max(claimedAt, decidedAt);
-}
-
-/** The same for the same fact, as long as a run has it. Facts of one id are alike. */
-export function idOf({ outcome, claimedAt, decidedAt, values }: Fact): string {
-  return JSON.stringify([outcome, claimedAt, decidedAt, values]);
 }
 
 export function columnOfSource({ from, path }: Source): string {
@@ -525,6 +569,12 @@ function columnsOf(asked: Leaf | Demands['limits'][number]): readonly Column[] {
   ];
 }
 
+/** The conditions that a run keeps the truth of. */
+function testsOf(asked: Leaf | Demands['limits'][number]): readonly Leaf['tests'][number][] {
+  if (!('sum' in asked)) return asked.tests;
+  return asked.when === undefined ? [] : [{ ...asked.when, from: 'args' }];
+}
+
 function columnsFrom(all: readonly Column[], part: PartOfCall): ColumnsOfPart {
   const columns = all.filter(({ from }) => from === part);
   return { columns, keys: Object.freeze(columns.map(({ key }) => key)) };
@@ -550,7 +600,7 @@ function amountColumn(source: Source, isText: boolean): Column {
     const amount = decimalOf(read(source.keys), isText);
     return amount === undefined ? null : showDecimal(amount);
   };
-  return { key: columnOfAmount(source, isText), from: 'args', noted };
+  return { key: columnOfAmount(source, isText), from: 'args', isAmount: true, noted };
 }
 
 /** Whether it needs a call, and for a time only. */
@@ -597,16 +647,16 @@ const UNDONE = 8;
 const COUNT = 16;
 
 /** How many members of a text a fact has before its values. */
-const FACT_HEAD = 3;
+const FACT_HEAD = 4;
 
 function pushFact(all: Json[], fact: Fact, base: number): void {
-  const { outcome, claimedAt, decidedAt, isUsed, isUndone, count, values } = fact;
+  const { id, outcome, claimedAt, decidedAt, isUsed, isUndone, count, values } = fact;
   const flags =
     (outcome === 'failed' ? FAILED : outcome === 'unknown' ? UNKNOWN : 0) +
     (isUsed ? USED : 0) +
     (isUndone ? UNDONE : 0) +
     COUNT * (count - 1);
-  all.push(claimedAt - base, decidedAt - claimedAt, flags, ...(values as Json[]));
+  all.push(id, claimedAt - base, decidedAt - claimedAt, flags, ...(values as Json[]));
 }
 
 function factFrom(
@@ -615,13 +665,12 @@ function factFrom(
   base: number,
   places: readonly number[],
 ): Fact | undefined {
-  const since = written[at];
-  const took = written[at + 1];
-  const flags = written[at + 2];
-  if (typeof since !== 'number' || typeof took !== 'number' || typeof flags !== 'number')
-    return undefined;
+  const head = written.slice(at, at + FACT_HEAD);
+  if (!head.every((each) => typeof each === 'number')) return undefined;
+  const [id = 0, since = 0, took = 0, flags = 0] = head;
   const claimedAt = base + since;
   return {
+    id,
     outcome: flags & FAILED ? 'failed' : flags & UNKNOWN ? 'unknown' : 'succeeded',
     claimedAt,
     decidedAt: claimedAt + took,

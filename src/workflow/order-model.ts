@@ -295,8 +295,7 @@ export class OrderModel implements Model {
       const tool = this.#named.get(name)?.leaf.tool;
       if (tool === undefined || !ledger.keeps(tool) || facts.tools.has(tool)) continue;
       const values = ledger.valuesOf(tool, NOTHING);
-      const fact = { ...BARE_FACT, claimedAt: at, decidedAt: at, values };
-      facts = facts.with(tool, () => [fact]);
+      facts = facts.adding(tool, { ...BARE_FACT, claimedAt: at, decidedAt: at, values });
     }
     return facts;
   }

@@ -126,8 +126,9 @@ function argumentWords(paths: readonly string[], why: 'when' | 'same' | 'sum'): 
 }
 
 /** What is needed of an earlier call: `call approve_transfer first`. */
-function afterWords({ leaf, near, count }: Extract<Part, { part: 'after' }>): string {
+function afterWords({ leaf, near, count, needed }: Extract<Part, { part: 'after' }>): string {
   const { tool, withinMs, times, distinct, tests, outcome } = leaf;
+  if (needed !== undefined) return shortageWords(leaf, needed, count);
   if (outcome === 'failed')
     return `${tool} must have failed ${times > 1 ? `${times} times ` : ''}before`;
   const window = windowWords(withinMs);
@@ -146,6 +147,18 @@ function afterWords({ leaf, near, count }: Extract<Part, { part: 'after' }>): st
   const also = [...(values === '' ? [] : [valuesNeeded(leaf, 'it')]), ...lasting];
   const more = also.length === 0 ? '' : `: ${also.join(', and ')}`;
   return `call ${tool}${sameWords(leaf)} first${often}${different}${tested.join('')}${made}${more}`;
+}
+
+/** What is needed where one call cannot serve two requirements. */
+function shortageWords(leaf: Leaf, needed: number, count: number): string {
+  const { tool, tests } = leaf;
+  const tested = testWords(tests).map((each) => `, with ${each},`);
+  const often = needed - count === 1 ? 'once more' : `${needed - count} times more`;
+  const there = `${count} ${count === 1 ? 'is' : 'are'} there`;
+  return (
+    `call ${tool}${sameWords(leaf)}${tested.join('')} ${often}: ` +
+    `${needed} calls of it are needed, and ${there}`
+  );
 }
 
 /** `with the same order_id`; empty where the two calls name their values otherwise. */

@@ -62,6 +62,12 @@ export interface PastCall<N extends string = string> {
   readonly outcome?: 'succeeded' | 'failed' | 'any' | undefined;
   /** How many such calls, 1 to 1,000. Default 1. */
   readonly times?: number | undefined;
+  /**
+   * The name of the function in `args` or `result`: a run keeps under it what the function said of
+   * each call. A changed meaning takes a new name. Default: none, which only a memory store takes,
+   * and only of a tool with one function.
+   */
+  readonly as?: string | undefined;
   /** Counts different values only, beside `times`: two approvals by different people. */
   readonly distinct?: EarlierValue | undefined;
 }
@@ -101,6 +107,8 @@ interface LimitedCalls {
   readonly same?: readonly string[] | undefined;
   /** The calls that it judges and counts. Default: all. */
   readonly when?: ArgumentsCondition | undefined;
+  /** The name of the function in `when`, as in {@link PastCall}. */
+  readonly as?: string | undefined;
   /** Which calls it counts. One whose outcome is unknown always counts. Default `'succeeded'`. */
   readonly outcome?: 'succeeded' | 'failed' | 'any' | undefined;
 }
@@ -136,9 +144,10 @@ export interface Source {
   readonly keys: Path;
 }
 
-/** A condition, checked. Its key is the same for the same condition. */
+/** A condition, checked. */
 export interface Test {
   readonly test: ConditionTest;
+  /** The same for the same condition. Of a function it is its name: its source says nothing. */
   readonly key: string;
   /** As the author gave it. */
   readonly said: unknown;
@@ -216,6 +225,11 @@ export function leavesOf(requirement: Requirement | undefined): readonly Leaf[] 
   return ('all' in requirement ? requirement.all : requirement.any).flatMap(leavesOf);
 }
 
+/** Whether a call uses earlier ones up. */
+export function usesCalls({ after }: Demands): boolean {
+  return leavesOf(after).some(({ consumes }) => consumes !== 'never');
+}
+
 const UNITS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
 
 /** The store's times are safe integers, so a window may be this long. */
@@ -261,6 +275,7 @@ function pastShape() {
     when: z.optional(z.unknown()),
     args: z.optional(z.unknown()),
     result: z.optional(z.unknown()),
+    as: z.optional(z.string().check(z.minLength(1))),
     outcome: outcomes(),
     times: z.optional(z.int().check(z.minimum(1), z.maximum(MOST_TIMES))),
     distinct: z.optional(z.unknown()),
@@ -287,6 +302,7 @@ const limitSchema = lazyOptions(() => ({
   within: z.optional(z.unknown()),
   same: z.optional(z.array(z.string()).check(z.minLength(1))),
   when: z.optional(z.unknown()),
+  as: z.optional(z.string().check(z.minLength(1))),
   outcome: outcomes(),
 }));
 const sumSchema = lazyOptions(() => ({ path: z.string(), text: z._default(z.boolean(), false) }));
@@ -378,9 +394,10 @@ function parsePast(what: string, value: unknown, mayConsume: boolean): Leaf {
   if (distinct !== undefined && count === undefined)
     throw fault(what, '"distinct" says which calls "times" counts; give "times" too');
   const tests = (['args', 'result'] as const).flatMap((from): PastTest[] => {
-    const test = parseTest(`${what}: ${from}`, given[from], from);
+    const test = parseTest(`${what}: ${from}`, given[from], from, given.as);
     return test === undefined ? [] : [{ ...test, from }];
   });
+  assertNames(what, given.as, [given.args, given.result], '"args" or "result"');
   return leaf({
     tool,
     outcome,
@@ -441,7 +458,7 @@ function sourceOf(what: string, value: unknown): Source {
 }
 
 /** @throws InterlockError `ERR_INTERLOCK_CONFIG` for what is neither a condition nor a function */
-function parseTest(what: string, given: unknown, of: PartOfCall): Test | undefined {
+function parseTest(what: string, given: unknown, of: PartOfCall, name?: string): Test | undefined {
   if (given === undefined) return undefined;
   if (typeof given !== 'function') {
     const test = parseCondition(what, given, of);
@@ -462,7 +479,43 @@ function parseTest(what: string, given: unknown, of: PartOfCall): Test | undefin
     unknown?.('');
     return undefined;
   };
-  return Object.freeze({ test, key: digestOf(String(given)).slice(0, 12), said: given });
+  return Object.freeze({ test, key: name === undefined ? UNNAMED : `=${name}`, said: given });
+}
+
+/** The key of a function without a name. A digest has no such character. */
+const UNNAMED = '=';
+
+function assertNames(what: string, name: unknown, named: readonly unknown[], where: string): void {
+  if (name === undefined || named.some((each) => typeof each === 'function')) return;
+  throw fault(`${what}: as`, `it names the function in ${where}, and there is none`);
+}
+
+/**
+ * Whether the function of a kept condition has no name.
+ *
+ * @param tests the conditions of all rules on the calls of one tool
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` where a run would keep two of them as one
+ */
+export function hasUnnamed(
+  tool: string,
+  tests: readonly (Test & { readonly from: PartOfCall })[],
+): boolean {
+  const functions = tests.filter(({ said }) => typeof said === 'function');
+  for (const [i, { from, key, said }] of functions.entries())
+    for (const other of functions.slice(i + 1)) {
+      if (other.said === said && other.from === from) continue;
+      if (key === UNNAMED || other.key === UNNAMED)
+        throw fault(
+          `rules on ${showValue(tool)}`,
+          `several functions are asked of its calls: give each a name beside it, as: "…"`,
+        );
+      if (key === other.key && from === other.from)
+        throw fault(
+          `rules on ${showValue(tool)}`,
+          `as: ${showValue(key.slice(1))} names two functions; give each a name of its own`,
+        );
+    }
+  return functions.some(({ key }) => key === UNNAMED);
 }
 
 /** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
@@ -487,6 +540,7 @@ function parseLimit(what: string, tool: string, value: unknown): CheckedLimit {
     within,
     same,
     when,
+    as: name,
     outcome,
   } = parseOptions(what, limitSchema, value);
   if ((count === undefined) === (sum === undefined))
@@ -495,6 +549,7 @@ function parseLimit(what: string, tool: string, value: unknown): CheckedLimit {
     throw fault(what, '"max" and "below" bound a "sum"; for calls say "times" alone');
   if (sum !== undefined && (max === undefined) === (below === undefined))
     throw fault(what, 'a "sum" has one of "max" and "below"');
+  assertNames(what, name, [when], '"when"');
   return Object.freeze({
     tool,
     times: count,
@@ -502,7 +557,7 @@ function parseLimit(what: string, tool: string, value: unknown): CheckedLimit {
     outcome,
     withinMs: withinOf(what, within),
     same: parseSame(`${what}: same`, same),
-    when: parseTest(`${what}: when`, when, 'args'),
+    when: parseTest(`${what}: when`, when, 'args', name),
   });
 }
 

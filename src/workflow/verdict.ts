@@ -10,15 +10,14 @@ import {
   columnOfTest,
   type Fact,
   type Facts,
-  idOf,
+  type Grant,
   isFull,
   type Ledger,
   laterTime,
   MOST_FACTS,
-  type Noted,
   type Used,
 } from './facts.ts';
-import { notedCall, type OwnCall } from './own-call.ts';
+import type { OwnCall } from './own-call.ts';
 import {
   type CheckedLimit,
   type CheckedSum,
@@ -29,16 +28,14 @@ import {
   type Requirement,
   type Test,
 } from './rules.ts';
-import { alike, amountOf, differing, NULL_LETTER, readValue, type Value } from './values.ts';
+import { isShared, type Plan, type Shortage, shareOut } from './shares.ts';
+import { alike, amountOf, differing, type Value } from './values.ts';
 
-/** A call whose outcome is not known. */
-export interface UnknownCall {
+/** A call whose outcome is not known, with what its claim was granted. */
+export interface UnknownCall extends Grant {
   readonly tool: string;
   readonly claimedAt: number;
   readonly idempotencyKey: string;
-  readonly noted: Noted;
-  /** What its tool's rules ask. */
-  readonly demands: Demands | undefined;
   /** The tools whose success it undoes, if it succeeded. */
   readonly undoes: readonly string[];
 }
@@ -52,21 +49,6 @@ export interface Past {
   /** By the store's clock. */
   readonly now: number;
   readonly unknown: readonly UnknownCall[];
-}
-
-/** What a call that was let through at its claim used up, as far as its note tells. */
-export function usesOf(
-  demands: Demands | undefined,
-  past: Past,
-  noted: Noted,
-): { readonly uses: readonly Used[]; readonly usesOfCalls: readonly Used[] } {
-  if (demands?.after === undefined) return NO_USES;
-  const verdict = judge(
-    { ...demands, notAfter: [], limits: [], once: false },
-    past,
-    notedCall(noted),
-  );
-  return verdict.allows ? verdict : NO_USES;
 }
 
 /** Why a call is not allowed: one part of its tool's rules. */
@@ -83,6 +65,8 @@ export type Part =
       readonly count: number;
       /** What there is besides: a call that counts no more, or one that differs. */
       readonly near: 'none' | 'late' | 'used' | 'other';
+      /** How many calls are needed together with other parts, where each part alone has enough. */
+      readonly needed?: number;
     }
   | { readonly part: 'any'; readonly parts: readonly Part[] }
   /** An earlier call of the tool succeeded, or may have, and it may only once. */
@@ -105,7 +89,7 @@ export type Part =
     };
 
 export type Verdict =
-  | { readonly allows: true; readonly uses: readonly Used[]; readonly usesOfCalls: readonly Used[] }
+  | { readonly allows: true; readonly uses: readonly Used[] }
   | {
       readonly allows: false;
       readonly reason: 'arguments' | 'order' | 'limit';
@@ -176,35 +160,23 @@ class Judgement {
   readonly #call: OwnCall | undefined;
   /** With the calls of unknown outcome, by tool; made where there are some. */
   #withUnknown: Map<string, readonly Fact[]> | undefined;
-  /** The facts that unknown calls, and requirements before, use up. */
-  #taken: ReadonlySet<Fact> = NONE_TAKEN;
-  readonly #uses: { readonly used: Used; readonly ofCalls: boolean }[] = [];
+  /** The facts that calls of unknown outcome were granted: no other call may use them up. */
+  readonly #granted: ReadonlySet<number>;
 
   constructor(past: Past, call: OwnCall | undefined) {
     this.#past = past;
     this.#call = call;
-    for (const { demands, claimedAt, noted } of past.unknown) {
-      if (demands === undefined) continue;
-      // What such a call uses up, no other call may.
-      const { uses } = usesOf(demands, { ...past, now: claimedAt, unknown: [] }, noted);
-      for (const [tool, id] of uses) {
-        const found = past.facts
-          .of(tool)
-          .facts.find((each) => !this.#taken.has(each) && idOf(each) === id);
-        if (found !== undefined) this.#take(found);
-      }
-    }
-  }
-
-  /** Most judgements take nothing. */
-  #take(fact: Fact): void {
-    this.#taken = new Set(this.#taken).add(fact);
+    this.#granted =
+      past.unknown.length === 0
+        ? NONE_GRANTED
+        : new Set(past.unknown.flatMap(({ uses }) => uses.map(([, id]) => id)));
   }
 
   of({ tool, after, notAfter, limits, once }: Demands): Verdict {
     const unclear = this.#unclear(after, notAfter, limits);
     if (unclear.length > 0) return { allows: false, reason: 'arguments', parts: unclear };
-    const missing = after === undefined ? [] : this.#missing(after, false);
+    const { parts, uses } = this.#asked(after);
+    const missing = [...parts];
     for (const each of notAfter) {
       if (this.#isLetOff(each)) continue;
       const part = this.#barred(each);
@@ -219,10 +191,7 @@ class Judgement {
       if (part !== undefined) spent.push(part);
     }
     if (spent.length > 0) return { allows: false, reason: 'limit', parts: spent };
-    if (this.#uses.length === 0) return NOTHING_USED;
-    const uses = this.#uses.map(({ used }) => used);
-    const usesOfCalls = this.#uses.flatMap(({ used, ofCalls }) => (ofCalls ? [used] : []));
-    return { allows: true, uses, usesOfCalls };
+    return uses.length === 0 ? NOTHING_USED : { allows: true, uses };
   }
 
   /** Whether the call's values are none that it is about. Without a call some may be. */
@@ -368,7 +337,7 @@ class Judgement {
     return (fact) => {
       if (fact.isUndone || !isOfOutcome(fact, outcome, isNeeded)) return false;
       if (undoers !== undefined && isShaky(fact)) return false;
-      const isFree = fact.outcome !== 'unknown' && !fact.isUsed && !this.#taken.has(fact);
+      const isFree = fact.outcome !== 'unknown' && !fact.isUsed && !this.#granted.has(fact.id);
       if (consumes !== 'never' && !isFree) return false;
       if (isNeeded ? !isRecent(fact, withinMs, now) : !isCurrent(fact, withinMs, now)) return false;
       if (places === undefined) return true;
@@ -416,28 +385,41 @@ class Judgement {
     );
   }
 
-  /** What is missing of a requirement; nothing where it is met. Takes what it uses up. */
-  #missing(requirement: Requirement, isAlternative: boolean): Part[] {
+  /** What is missing of a requirement; where nothing is, what it uses up. */
+  #asked(after: Requirement | undefined): {
+    readonly parts: readonly Part[];
+    readonly uses: readonly Used[];
+  } {
+    if (after === undefined) return NOTHING_MISSING;
+    const met = this.#metOf(after);
+    if (Array.isArray(met)) return { parts: met, uses: [] };
+    const shared = shareOut(met);
+    if (!isShared(shared)) return { parts: [shortageOf(shared)], uses: [] };
+    const uses = [...shared].flatMap(([{ leaf }, facts]) =>
+      facts.map(({ id }): Used => [leaf.tool, id, leaf.consumes === 'calls']),
+    );
+    return { parts: [], uses };
+  }
+
+  /** What may be used up, where each part of a requirement alone is met; else what is missing. */
+  #metOf(requirement: Requirement): Plan | Part[] {
     const { when } = requirement;
-    if (when !== undefined && this.#truth(when) === false) return [];
-    if (isLeaf(requirement)) return this.#missingLeaf(requirement);
-    if ('all' in requirement) {
-      const before = isAlternative ? this.#taken : undefined;
-      const used = this.#uses.length;
-      const parts = requirement.all.flatMap((each) => this.#missing(each, isAlternative));
-      if (before !== undefined && parts.length > 0) this.#giveBack(before, used);
-      return parts;
-    }
-    const open = requirement.any.filter((each) => !this.#isLeftOut(each));
-    if (open.length === 0) return [];
+    if (when !== undefined && this.#truth(when) === false) return NOTHING_PLANNED;
+    if (isLeaf(requirement)) return this.#metLeaf(requirement);
+    const isAll = 'all' in requirement;
+    const asked = isAll
+      ? requirement.all
+      : requirement.any.filter((each) => !this.#isLeftOut(each));
+    if (asked.length === 0) return NOTHING_PLANNED;
+    const met: Plan[] = [];
     const missing: Part[] = [];
-    let isMet = false;
-    for (const each of open) {
-      const parts = this.#missing(each, true);
-      if (parts.length === 0) isMet = true;
-      missing.push(...parts);
+    for (const each of asked) {
+      const found = this.#metOf(each);
+      if (Array.isArray(found)) missing.push(...found);
+      else met.push(found);
     }
-    return isMet ? [] : [{ part: 'any', parts: missing }];
+    if (isAll) return missing.length === 0 ? { all: met } : missing;
+    return met.length > 0 ? { any: met } : [{ part: 'any', parts: missing }];
   }
 
   /** Whether a requirement is not about this call, nor any part of it. */
@@ -449,50 +431,16 @@ class Judgement {
     return parts.every((each) => this.#isLeftOut(each));
   }
 
-  /** An alternative of which a part is missing uses nothing up. */
-  #giveBack(before: ReadonlySet<Fact>, used: number): void {
-    this.#taken = before;
-    this.#uses.length = used;
-  }
-
-  #missingLeaf(leaf: Leaf): Part[] {
-    const { tool, times, distinct, consumes } = leaf;
+  #metLeaf(leaf: Leaf): Plan | Part[] {
+    const { tool, distinct, consumes } = leaf;
     const all = this.counting(leaf, 'after');
     const facts = this.#agreeing(leaf, all, true);
     if (!this.isReached(leaf, facts))
       return [{ part: 'after', leaf, count: facts.length, near: this.#nearOf(leaf, all) }];
-    if (consumes === 'never') return [];
+    if (consumes === 'never') return NOTHING_PLANNED;
     const place =
       distinct === undefined ? -1 : this.#past.ledger.placeOf(tool, columnOfSource(distinct));
-    const seen = new Set<Value>();
-    const letter = place === -1 ? '' : this.#letterFor(leaf, facts, place);
-    // Those that expire first: all of a leaf live for the same time.
-    const first = [...facts].sort((a, b) => a.decidedAt - b.decidedAt);
-    let left = times;
-    for (const fact of first) {
-      if (left === 0) break;
-      const value = readValue(fact.values[place]);
-      const isOfType = typeof value === 'string' && value.startsWith(letter);
-      if (distinct !== undefined && (!isOfType || seen.has(value))) continue;
-      seen.add(value);
-      left--;
-      this.#take(fact);
-      this.#uses.push({ used: [tool, idOf(fact)], ofCalls: consumes === 'calls' });
-    }
-    return [];
-  }
-
-  /** The JSON type of which there are enough different values; of several, the first one. */
-  #letterFor({ times }: Leaf, facts: readonly Fact[], place: number): string {
-    const first = [...facts].sort((a, b) => a.decidedAt - b.decidedAt);
-    const values = valuesAt(first, place).map(readValue);
-    const letters = values.flatMap((value) => (typeof value === 'string' ? [value[0] ?? ''] : []));
-    const isEnough = (letter: string): boolean =>
-      differing(
-        values.filter((value) => String(value ?? '').startsWith(letter)),
-        true,
-      ) >= times;
-    return letters.find((each) => each !== NULL_LETTER && isEnough(each)) ?? '';
+    return { leaf, facts, place };
   }
 
   #nearOf(leaf: Leaf, counting: readonly Fact[]): 'none' | 'late' | 'used' | 'other' {
@@ -606,7 +554,15 @@ class Judgement {
   }
 }
 
-const NEW = Object.freeze({ isUsed: false, isUndone: false, count: 1 });
+/** Each part alone has enough calls, and one call cannot serve two of them. */
+function shortageOf({ leaves, needed, count }: Shortage): Part {
+  const asks = ({ tests, same }: Leaf): number => tests.length + same.length;
+  // A call that serves any of them will do.
+  const leaf = leaves.reduce((least, each) => (asks(each) < asks(least) ? each : least));
+  return { part: 'after', leaf, count, near: 'used', needed };
+}
+
+const NEW = Object.freeze({ id: 0, isUsed: false, isUndone: false, count: 1 });
 
 /** Of a tool of which a run knows only that it is done. */
 const PLAIN: readonly Fact[] = Object.freeze([
@@ -615,13 +571,15 @@ const PLAIN: readonly Fact[] = Object.freeze([
 
 const NO_FACTS: readonly Fact[] = Object.freeze([]);
 
-const NONE_TAKEN: ReadonlySet<Fact> = new Set();
+const NONE_GRANTED: ReadonlySet<number> = new Set();
 
 const NEVER = (): boolean => false;
 
-const NO_USES = Object.freeze({ uses: [], usesOfCalls: [] });
+const NOTHING_MISSING = Object.freeze({ parts: [], uses: [] });
 
-const NOTHING_USED: Verdict = Object.freeze({ allows: true, ...NO_USES });
+const NOTHING_PLANNED: Plan = Object.freeze({ all: [] });
+
+const NOTHING_USED: Verdict = Object.freeze({ allows: true, uses: [] });
 
 /** How many calls they stand for. */
 function callsIn(facts: readonly Fact[]): number {

@@ -182,6 +182,86 @@ describe('a call of unknown outcome', () => {
     await passUntil(died.clock, lost.answer);
   });
 
+  it.each(['1', '2', '3'])(
+    'keeps the approval that it was granted, beside %s others',
+    async (n) => {
+      const approve = { tool: 'approve', consumes: true };
+      const gate = order({ transfer: { after: approve, uncertain: 'retry' } });
+      const app = await rulesApp(gate, SHORT);
+      const caller = await app.begin();
+      const ids = Array.from({ length: Number(n) + 1 }, (_, id) => id);
+      for (const id of ids) await caller.may('approve', { id });
+      const lost: HeldCall<unknown>[] = [];
+      for (const id of ids) lost.push(await lose(app, caller, 'transfer', { id }));
+      await caller.mayNot('transfer', 'state', { id: 99 });
+      // A retry is the same use.
+      for (const id of ids) await caller.may('transfer', { id });
+      await caller.mayNot('transfer', 'state', { id: 99 });
+      await caller.may('approve', { id: 99 });
+      await caller.may('transfer', { id: 99 });
+      for (const each of lost) each.finish();
+    },
+  );
+
+  it('keeps no other approval once the one that it was granted is forgotten', async () => {
+    const gate = order({
+      transfer: {
+        after: { tool: 'approve', within: '10m', consumes: true },
+        uncertain: 'retry',
+      },
+      other: { once: true },
+    });
+    const app = await rulesApp(gate, { ...SHORT, session: { idleMs: 60 * MINUTE } });
+    const caller = await app.begin();
+    await caller.may('approve', { id: 1 });
+    await pass(app.clock, 5 * MINUTE, MINUTE);
+    await caller.may('approve', { id: 2 });
+    await pass(app.clock, MINUTE, MINUTE);
+    const lost = await lose(app, caller, 'transfer', { id: 1 });
+    await pass(app.clock, 5 * MINUTE, MINUTE);
+    await caller.may('other');
+    await caller.may('transfer', { id: 2 });
+    await caller.mayNot('transfer', 'state', { id: 3 });
+    await caller.may('approve', { id: 3 });
+    await caller.may('transfer', { id: 3 });
+    lost.finish();
+  });
+
+  it('uses up what it was granted where a person says that it succeeded, also much later', async () => {
+    const gate = order({
+      transfer: { after: { tool: 'approve', within: '10m', consumes: true } },
+      see: { after: 'find' },
+    });
+    const app = await rulesApp(gate, { ...SHORT, session: { idleMs: 60 * MINUTE } });
+    const caller = await app.begin();
+    await caller.may('approve', { id: 1 });
+    await pass(app.clock, 5 * MINUTE, MINUTE);
+    await caller.may('approve', { id: 2 });
+    await pass(app.clock, MINUTE, MINUTE);
+    const lost = await lose(app, caller, 'transfer', { id: 1 });
+    await pass(app.clock, 5 * MINUTE, MINUTE);
+    // A lookup is recorded beside the held step, and what no window has any more is forgotten.
+    await caller.may('find');
+    await app.runs.resolve(caller.run, 'succeeded');
+    await caller.may('transfer', { id: 2 });
+    await caller.mayNot('transfer', 'state', { id: 3 });
+    lost.finish();
+  });
+
+  it('is claimed again where another call took the approval that it was to have', async () => {
+    const gate = order({ transfer: { after: { tool: 'approve', consumes: true } } });
+    const app = await rulesApp(gate, SHORT);
+    const caller = await app.begin();
+    for (const id of [1, 2, 3]) await caller.may('approve', { id });
+    app.store.take();
+    const calls = [1, 2, 3, 4].map((id) => caller.call('transfer', { id }));
+    const answers = await Promise.all(calls);
+    expect(answers.filter(({ result }) => result.isError !== true)).toHaveLength(3);
+    const claims = app.store.take().filter((each) => each === 'claim');
+    expect(claims.length).toBeLessThanOrEqual(8);
+    expect(app.errors).toEqual([]);
+  });
+
   it('counts as one that happened for `notAfter`, and as none for `after`', async () => {
     const gate = order({
       pay: { uncertain: 'retry', limit: { times: 9 } },

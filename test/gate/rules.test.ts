@@ -5,6 +5,7 @@ import {
   memoryStore,
   type OrderRules,
   replayTrail,
+  runsOf,
   StateMachineGate,
   whatIf,
 } from '../../src/index.ts';
@@ -81,6 +82,101 @@ describe('no store evaluates a rule', () => {
     const answers = await passUntil(both as never, Promise.all(calls));
     expect(one.ran('pay') + other.ran('pay')).toBe(1);
     expect(answers.filter(({ result }) => result.isError !== true)).toHaveLength(1);
+  });
+});
+
+describe('a function in a condition', () => {
+  const above = (least: number) => (args: Readonly<Record<string, unknown>>) =>
+    Number(args.amount) > least;
+  const approved = (least: number, as?: string) =>
+    ({ tool: 'approve', args: above(least), ...(as !== undefined && { as }) }) as const;
+  const gateOf = (small?: string, large?: string) =>
+    StateMachineGate.fromOrder(
+      { gift: { after: approved(10, small) }, transfer: { after: approved(10_000, large) } },
+      { id: 'w' },
+    );
+
+  it('has the column of its name, whatever its source says', async () => {
+    const app = await rulesApp(gateOf('above-10', 'above-10000'), { data: memoryStore() });
+    const caller = await app.begin();
+    await caller.may('approve', { amount: 50 });
+    await caller.may('gift');
+    await caller.mayNot('transfer', 'state');
+    await caller.may('approve', { amount: 50_000 });
+    await caller.may('transfer');
+  });
+
+  it('shares its name with no other one on a tool', () => {
+    expect(() => gateOf('above', 'above')).toThrow(/"above" names two functions/);
+    expect(() => gateOf()).toThrow(/several functions are asked of its calls/);
+    expect(() => gateOf('above')).toThrow(/several functions are asked of its calls/);
+    const one = above(10);
+    const asked = { tool: 'approve', args: one, as: 'above-10' };
+    const twice = { gift: { after: asked }, transfer: { after: asked } };
+    expect(StateMachineGate.fromOrder(twice, { id: 'w' })).toBeDefined();
+    const limits = [1, 2].map((n) => ({ times: n, when: above(n) }));
+    expect(() => StateMachineGate.fromOrder({ pay: { limit: limits } }, { id: 'w' })).toThrow(
+      /several functions are asked of its calls/,
+    );
+  });
+
+  it('needs its name on any store but memory', async () => {
+    const gate = () => StateMachineGate.fromOrder({ gift: { after: approved(10) } }, { id: 'w' });
+    const file = makeSqliteFile();
+    onTestFinished(() => file.remove());
+    const store = sqliteStore({ database: file.connect() });
+    expect(() => runsOf(gate(), { store })).toThrow(/a function without a name/);
+    expect(() => runsOf(gate(), { store: memoryStore() })).not.toThrow();
+  });
+
+  it('is what its name is for', () => {
+    const after = { tool: 'approve', args: { amount: { gt: 1 } }, as: 'above' };
+    expect(() => StateMachineGate.fromOrder({ gift: { after } }, { id: 'w' })).toThrow(
+      /it names the function in "args" or "result"/,
+    );
+  });
+});
+
+describe('requirements that use earlier calls up', () => {
+  const role = (tool: string, of?: string) =>
+    ({ tool, consumes: true, ...(of !== undefined && { args: { role: of } }) }) as const;
+  const deploys = (...after: OrderRules['x']['after'][]) =>
+    StateMachineGate.fromOrder({ deploy: { after: after as never } }, { id: 'w' });
+
+  it.each([[['manager', 'clerk']], [['clerk', 'manager']], [['manager', 'manager']]])(
+    'share %s out among them, in any order',
+    async (roles) => {
+      const app = await rulesApp(deploys(role('approve'), role('approve', 'manager')));
+      const caller = await app.begin();
+      for (const each of roles) await caller.may('approve', { role: each });
+      await caller.may('deploy');
+      await caller.mayNot('deploy', 'state');
+    },
+  );
+
+  it('take the alternative that leaves enough for the others', async () => {
+    const app = await rulesApp(
+      deploys(
+        { any: [role('approve', 'manager'), role('approve', 'clerk')] },
+        role('approve', 'manager'),
+      ),
+    );
+    const caller = await app.begin();
+    for (const each of ['manager', 'clerk']) await caller.may('approve', { role: each });
+    await caller.may('deploy');
+    await caller.mayNot('deploy', 'state');
+  });
+
+  it('say how many calls they need together, and how many there are', async () => {
+    const app = await rulesApp(deploys(role('approve'), role('approve', 'manager')));
+    const caller = await app.begin();
+    await caller.may('approve', { role: 'manager' });
+    const refusal = refusalOf(await caller.call('deploy'));
+    expect(refusal.text).toContain(
+      'call approve once more: 2 calls of it are needed, and 1 is there',
+    );
+    await caller.may('approve', { role: 'clerk' });
+    await caller.may('deploy');
   });
 });
 

@@ -397,14 +397,15 @@ describe('consumes', () => {
     expect(verdictOf(either, [call('otp')])).toEqual([0]);
   });
 
-  it('lets each leaf choose among what those before it left', () => {
+  it('shares facts out among leaves, in any order', () => {
     const any = { tool: 'otp', consumes: true };
     const good = { ...any, args: { id: 1 } };
     const [one, two] = [call('otp', { args: { id: 1 } }), call('otp', { args: { id: 2 } })];
     expect(verdictOf({ after: [any, any] }, [one])).toBe('order');
     expect(verdictOf({ after: [any, any] }, [one, two])).toEqual([0, 1]);
     expect(verdictOf({ after: [good, any] }, [one, two])).toEqual([0, 1]);
-    expect(verdictOf({ after: [any, good] }, [one, two])).toBe('order');
+    expect(verdictOf({ after: [any, good] }, [one, two])).toEqual([0, 1]);
+    expect(verdictOf({ after: [good, good] }, [one, two])).toBe('order');
   });
 
   it('chooses at the claim, whatever happens until the call is decided', () => {

@@ -1,7 +1,13 @@
 import { StateMachineGate } from '../../src/index.ts';
 import { readerOf } from '../../src/workflow/condition.ts';
-import { type DecidedCall, NOTHING, type Noted } from '../../src/workflow/facts.ts';
-import { callWith, noteOwn } from '../../src/workflow/own-call.ts';
+import {
+  type DecidedCall,
+  NOTHING,
+  type Noted,
+  type Used,
+  usedBy,
+} from '../../src/workflow/facts.ts';
+import { callWith } from '../../src/workflow/own-call.ts';
 import type { Position } from '../../src/workflow/position.ts';
 import type { UnknownCall, Verdict } from '../../src/workflow/verdict.ts';
 import type { Workflow } from '../../src/workflow/workflow.ts';
@@ -49,43 +55,53 @@ export function standingAt(
 ): { readonly workflow: Workflow; readonly position: Position } | undefined {
   if (!isSound(set)) return undefined;
   const workflow = workflowOf(set);
-  const last = positionsOf(workflow, history).at(-1) ?? workflow.start;
-  const unknown = unknownIn(workflow, history, call);
+  const past = playedOf(workflow, history);
+  const last = past.positions.at(-1) ?? workflow.start;
+  const unknown = unknownIn(past, history.length, call);
   return { workflow, position: workflow.rules.standAt(last, 0, call.at, unknown) };
 }
 
-function positionsOf(workflow: Workflow, history: RulesHistory): readonly Position[] {
-  const positions: Position[] = [workflow.start];
+function playedOf(workflow: Workflow, history: RulesHistory): Played {
+  const past: Played = { workflow, positions: [workflow.start], history, grants: [] };
+  const { positions } = past;
   for (const [i, each] of history.entries()) {
     const before = positions[i] as Position;
-    positions.push(
-      'send' in each ? sent(workflow, before, each) : ended(workflow, positions, history, i),
-    );
+    positions.push('send' in each ? sent(workflow, before, each) : ended(past, i));
   }
-  return positions;
+  return past;
 }
 
 /** The gate's own judgement of a call after a history, by its pure functions. */
 export const judgeOfGate: JudgeOfGate = (set, history, call) => {
   if (!isSound(set)) return undefined;
   const workflow = workflowOf(set);
-  const positions = positionsOf(workflow, history);
+  const past = playedOf(workflow, history);
+  const { positions } = past;
   if (isForgotten(workflow, positions, history, call)) return undefined;
   // Another process judges the call, from what the store has.
   const last: Position = JSON.parse(JSON.stringify(positions[history.length]));
   const { isAllowed, verdict } = asked(
     compile(set),
     last,
-    unknownIn(workflow, history, call),
+    unknownIn(past, history.length, call),
     call,
   );
   if (verdict?.allows === false && verdict.reason === 'arguments') return { verdict: 'arguments' };
   if (!isAllowed) return { verdict: 'order' };
   if (verdict === undefined) return { verdict: 'allowed', uses: [] };
   if (!verdict.allows) return { verdict: verdict.reason };
-  const used = indexesOf(workflow, history, verdict.uses);
-  return used && { verdict: 'allowed', uses: used };
+  return { verdict: 'allowed', uses: verdict.uses.map(([, id]) => indexOf(past, id)) };
 };
+
+/** A history as a gate has it. */
+interface Played {
+  readonly workflow: Workflow;
+  /** Before each happening, and after the last one. */
+  readonly positions: Position[];
+  readonly history: RulesHistory;
+  /** What each call was granted at its claim, as it was saved with that. */
+  readonly grants: (readonly Used[])[];
+}
 
 /**
  * Whether the clock was set back behind a time at which a run forgot what no window counted any
@@ -146,26 +162,22 @@ function noteOf(workflow: Workflow, tool: string, args: Json): Noted {
   const { ledger } = workflow.rules;
   if (ledger === undefined) return NOTHING;
   const read = readerOf(args);
-  const noted = ledger.note(tool, 'args', read, SALT);
-  return noteOwn(workflow.rules.demandsOf(tool), callWith(read, SALT), noted);
+  return ledger.note(tool, 'args', read, SALT);
 }
 
 /** The position after a call has ended: it made its move from where it stands by then. */
-function ended(
-  workflow: Workflow,
-  positions: readonly Position[],
-  history: RulesHistory,
-  index: number,
-): Position {
+function ended(past: Played, index: number): Position {
+  const { workflow, positions, history } = past;
   const before = positions[index] as Position;
   const call = history[index] as ForwardedCall;
   const { tool, args, result, outcome, claimedAt, decidedAt = claimedAt, seen = index } = call;
-  if (outcome === 'unknown') return before;
   const found = positions[seen] as Position;
   const at = { tool, args, at: claimedAt, idempotencyKey: call.idempotencyKey };
-  const unknown = unknownIn(workflow, history.slice(0, seen), at);
+  const unknown = unknownIn(past, seen, at);
   const { verdict } = asked(workflow, found, unknown, at);
-  const { uses = [], usesOfCalls = [] } = verdict?.allows === true ? verdict : {};
+  const uses = verdict?.allows === true ? verdict.uses : [];
+  past.grants[index] = uses;
+  if (outcome === 'unknown') return before;
   const { ledger } = workflow.rules;
   const read = result === undefined ? undefined : readerOf(result);
   const noted = noteOf(workflow, tool, args);
@@ -175,20 +187,21 @@ function ended(
     claimedAt,
     decidedAt,
     noted: ledger?.note(tool, 'result', read, SALT, noted) ?? NOTHING,
-    uses: outcome === 'succeeded' ? uses : usesOfCalls,
+    uses: usedBy(outcome, uses),
   };
   const stands = workflow.rules.standAt(before, 0, decidedAt);
   if (outcome === 'succeeded') return workflow.next(stands, tool, undefined, decided).position;
-  const isAsked = usesOfCalls.length > 0 || ledger?.keepsFailures(tool) === true;
+  const isAsked = usedBy('failed', uses).length > 0 || ledger?.keepsFailures(tool) === true;
   return isAsked ? workflow.rules.decided(stands, decided) : before;
 }
 
-/** The calls whose outcome is unknown after a history, but for the very call. */
+/** The calls whose outcome is unknown after so many happenings, but for the very call. */
 function unknownIn(
-  workflow: Workflow,
-  history: RulesHistory,
+  { workflow, history: all, grants }: Played,
+  count: number,
   own: { readonly tool: string; readonly idempotencyKey?: string | undefined },
 ): readonly UnknownCall[] {
+  const history = all.slice(0, count);
   const isThis = (one: ForwardedCall, tool: string, key: string | undefined): boolean =>
     one.tool === tool && key !== undefined && one.idempotencyKey === key;
   return history.flatMap((each, i): UnknownCall[] => {
@@ -205,38 +218,15 @@ function unknownIn(
         claimedAt,
         idempotencyKey,
         noted: noteOf(workflow, tool, args),
-        demands: workflow.rules.demandsOf(tool),
+        uses: grants[i] ?? [],
         undoes: workflow.rules.undoneBy(tool),
       },
     ];
   });
 }
 
-/** Which happenings the used facts are. */
-function indexesOf(
-  workflow: Workflow,
-  history: RulesHistory,
-  uses: readonly (readonly [tool: string, id: string])[],
-): readonly number[] | undefined {
-  const found: number[] = [];
-  for (const [tool, id] of uses) {
-    const alike = history.flatMap((each, i) => {
-      const [own, claimedAt, decidedAt] =
-        'send' in each
-          ? [each.send, each.at, each.at]
-          : [each.tool, each.claimedAt, each.decidedAt ?? each.claimedAt];
-      if (own !== tool || (!('send' in each) && each.outcome === 'unknown')) return [];
-      const { ledger } = workflow.rules;
-      const result = each.result === undefined ? undefined : readerOf(each.result);
-      const noted = noteOf(workflow, tool, each.args ?? {});
-      const values = ledger?.valuesOf(tool, ledger.note(tool, 'result', result, SALT, noted));
-      const outcome = 'send' in each ? 'succeeded' : each.outcome;
-      return id === JSON.stringify([outcome, claimedAt, decidedAt, values]) ? [i] : [];
-    });
-    const [index = -1, ...others] = alike;
-    // Of two that are alike in all that a run keeps, either may be used.
-    if (others.length > 0) return undefined;
-    found.push(index);
-  }
-  return found;
+/** Which happening made a fact: the first after which the run has its id. */
+function indexOf({ workflow, positions }: Played, id: number): number {
+  const nextId = (position: Position): number => workflow.rules.ledger?.read(position).nextId ?? 1;
+  return positions.findIndex((each) => nextId(each) > id) - 1;
 }

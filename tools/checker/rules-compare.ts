@@ -51,7 +51,7 @@ export function compareRules(options: {
   let compared = 0;
   for (const seed of seeds) {
     let number = 0;
-    for (const { wanted, ...each } of randomCases(seed)) {
+    for (const { wanted, ...each } of randomCases(seed, true)) {
       if (number === count || disagreements.length === most) break;
       number += 1;
       const got = answerOf(judgeOfGate, each);

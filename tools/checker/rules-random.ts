@@ -31,12 +31,18 @@ const TRIES = 30;
 /**
  * Cases without end. Each history grows by the calls that the evaluator allows, and by nothing that
  * a gate would not forward. Each try is a case, so a history is judged from its beginning.
+ *
+ * @param isRetried whether in every second history steps of unknown outcome hold nothing up, as with
+ * `uncertain: 'retry'`, so that there may be several
  */
-export function* randomCases(seed: number): Generator<RulesCase & { readonly wanted: Verdict }> {
+export function* randomCases(
+  seed: number,
+  isRetried = false,
+): Generator<RulesCase & { readonly wanted: Verdict }> {
   for (let number = 0; ; number++) {
     const random = seeded(seed, `rules ${number}`);
     const rules = randomRules(random);
-    const play = new Play(random, rules);
+    const play = new Play(random, rules, isRetried && number % 2 === 1);
     for (let tries = 0; tries < TRIES; tries++) {
       play.pass();
       const call = play.nextCall();
@@ -285,13 +291,15 @@ class Play {
   readonly #random: Random;
   readonly #rules: RuleSet;
   readonly #steps: ReadonlySet<string>;
+  readonly #isRetried: boolean;
   readonly history: (ForwardedCall | OutsideEvent)[] = [];
   #now = 100_000_000;
   #keys = 0;
 
-  constructor(random: Random, rules: RuleSet) {
+  constructor(random: Random, rules: RuleSet, isRetried: boolean) {
     this.#random = random;
     this.#rules = rules;
+    this.#isRetried = isRetried;
     this.#steps = stepsOf(rules);
   }
 
@@ -302,7 +310,8 @@ class Play {
     else if (chance(0.3)) this.#goToAnEdge();
     else this.#now += pick(STEPS);
     if (chance(this.#held ? 0.4 : 0.15)) this.#send();
-    if (this.#undecided >= 0 && chance(0.15)) this.#settle();
+    // Where others went on meanwhile, only a later try says how it ended.
+    if (!this.#isRetried && this.#undecided >= 0 && chance(0.15)) this.#settle();
   }
 
   nextCall(): NextCall {
@@ -337,10 +346,11 @@ class Play {
     const { tool, args, at, idempotencyKey = '' } = call;
     const isStep = this.#steps.has(tool);
     const held = this.#held;
-    if (held && isStep && held.idempotencyKey !== idempotencyKey) return;
+    const isOther = held && held.idempotencyKey !== idempotencyKey;
+    if (isOther && isStep && !this.#isRetried) return;
     const claim = { tool, args, claimedAt: at, idempotencyKey };
-    if (isStep && chance(0.08)) {
-      if (held) this.history.splice(this.#undecided, 1);
+    if (isStep && chance(this.#isRetried ? 0.3 : 0.08)) {
+      if (held && !this.#isRetried) this.history.splice(this.#undecided, 1);
       this.history.push({ ...claim, outcome: 'unknown' });
       return;
     }

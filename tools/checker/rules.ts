@@ -127,15 +127,15 @@ export function judge(set: RuleSet, history: RulesHistory, call: NextCall): Verd
 
   if (faultsInArguments(rule, asked)) return { verdict: 'arguments' };
 
-  const after = standingOf({ all: listOf(rule.after) }, asked, []);
-  if (after.standing === 'unmet') return { verdict: 'order' };
+  const taken = takenBy(rule, asked);
+  if (taken === undefined) return { verdict: 'order' };
   if (rule.once && facts.some((fact) => fact.tool === call.tool && isLiveSuccess(fact)))
     return { verdict: 'order' };
   if (listOf(rule.notAfter).some((leaf) => forbids(leafOf(leaf), asked)))
     return { verdict: 'order' };
 
   if (listOf(rule.limit).some((limit) => isReached(limit, asked))) return { verdict: 'limit' };
-  const uses = after.taken.map(({ fact }) => fact.index).sort((one, other) => one - other);
+  const uses = taken.map(({ fact }) => fact.index).sort((one, other) => one - other);
   return { verdict: 'allowed', uses };
 }
 
@@ -187,7 +187,7 @@ function factsOf(set: RuleSet, history: RulesHistory): Fact[] {
 
     const found = seen === undefined ? facts : factsOf(set, history.slice(0, seen));
     const asked = { set, facts: withoutItself(found, call), call };
-    const { taken } = standingOf({ all: listOf(ownMember(set.rules, tool)?.after) }, asked, []);
+    const taken = takenBy(ownMember(set.rules, tool) ?? {}, asked) ?? [];
     const used = taken.filter((each) => outcome !== 'failed' || each.evenByFailure);
     const mark = { by: index, isCertain: isDecided };
     facts = facts.map((fact) =>
@@ -314,60 +314,151 @@ interface Taken {
   readonly evenByFailure: boolean;
 }
 
-interface Standing {
-  readonly standing: 'met' | 'unmet' | 'left out';
-  /** All that was taken so far, in the order written. */
-  readonly taken: readonly Taken[];
+/** A requirement that uses facts up: so many of these, the oldest first. */
+interface Want {
+  readonly times: number;
+  readonly facts: readonly Fact[];
+  /** No two facts of it may have the same. */
+  readonly valueIn: ((fact: Fact) => Json | undefined) | undefined;
+  readonly evenByFailure: boolean;
 }
 
-function standingOf(requirement: Requirement, asked: Asked, taken: readonly Taken[]): Standing {
+type Wanted =
+  | 'met'
+  | 'unmet'
+  | 'left out'
+  | { readonly want: readonly Want[] }
+  | { readonly all: readonly Wanted[] }
+  | { readonly any: readonly Wanted[] };
+
+/** What a call would use up; `undefined` where something is missing. */
+function takenBy(rule: Rule, asked: Asked): readonly Taken[] | undefined {
+  const wanted = wantedBy({ all: listOf(rule.after) }, asked);
+  if (wanted === 'left out') return [];
+  for (const way of waysOf(wanted)) {
+    const taken = shared(way);
+    if (taken !== undefined) return withAlternatives(wanted, way, taken);
+  }
+  return undefined;
+}
+
+function wantedBy(requirement: Requirement, asked: Asked): Wanted {
   const part = typeof requirement === 'string' ? leafOf(requirement) : requirement;
-  if (whenOf(part, asked.call.args) === false) return { standing: 'left out', taken };
-  if ('need' in part) return standingOf({ all: needOf(asked.set, part.need) }, asked, taken);
+  if (whenOf(part, asked.call.args) === false) return 'left out';
+  if ('need' in part) return wantedBy({ all: needOf(asked.set, part.need) }, asked);
   if ('any' in part) {
-    let now = taken;
-    const standings = part.any.map((alternative) => {
-      const { standing, taken: next } = standingOf(alternative, asked, now);
-      now = next;
-      return standing;
-    });
-    if (standings.every((each) => each === 'left out')) return { standing: 'left out', taken };
-    return { standing: standings.includes('met') ? 'met' : 'unmet', taken: now };
+    const about = part.any
+      .map((each) => wantedBy(each, asked))
+      .filter((each) => each !== 'left out');
+    if (about.length === 0) return 'left out';
+    const any = about.filter((each) => each !== 'unmet');
+    return any.length === 0 ? 'unmet' : { any };
   }
   if ('all' in part) {
-    let now = taken;
-    const standings = part.all.map((member) => {
-      const { standing, taken: next } = standingOf(member, asked, now);
-      now = next;
-      return standing;
-    });
-    // What is not met takes nothing, so that the next alternative may choose it.
-    if (standings.includes('unmet')) return { standing: 'unmet', taken };
+    const all = part.all.map((each) => wantedBy(each, asked));
+    if (all.includes('unmet')) return 'unmet';
     // Of which nothing is asked cannot satisfy the `any` around it.
-    if (standings.every((each) => each === 'left out')) return { standing: 'left out', taken };
-    return { standing: 'met', taken: now };
+    return all.every((each) => each === 'left out') ? 'left out' : { all };
   }
   const { times = 1, distinct, consumes = false } = part;
-  const free = (fact: Fact): boolean =>
-    fact.usedBy.length === 0 && !taken.some((each) => each.fact.index === fact.index);
-  const counting = asked.facts
+  const facts = asked.facts
     .filter((fact) => supports(part, fact, asked.call))
-    .filter((fact) => !consumes || free(fact))
-    .sort((one, other) => startOf(one) - startOf(other) || one.index - other.index);
-  const chosen =
-    distinct === undefined
-      ? counting.slice(0, times)
-      : // Values of two types may be one value, so they are all of one; `null` is nobody.
-        (counting
-          .map((fact) => typeof (scalarAt(fact, distinct) ?? undefined))
-          .filter((type) => type !== 'undefined')
-          .map((type) => differing(counting, distinct, type).slice(0, times))
-          .find((enough) => enough.length === times) ?? []);
-  if (chosen.length < times) return { standing: 'unmet', taken };
-  if (!consumes) return { standing: 'met', taken };
-  const own = chosen.map((fact) => ({ fact, evenByFailure: consumes === 'calls' }));
-  return { standing: 'met', taken: [...taken, ...own] };
+    .filter((fact) => !consumes || fact.usedBy.length === 0)
+    .sort(olderFirst);
+  const want = { times, evenByFailure: consumes === 'calls' };
+  if (distinct === undefined) {
+    if (facts.length < times) return 'unmet';
+    return consumes ? { want: [{ ...want, facts, valueIn: undefined }] } : 'met';
+  }
+  // Values of two types may be one value, so they are all of one; `null` is nobody.
+  const types = new Set(facts.map((fact) => typeof (scalarAt(fact, distinct) ?? undefined)));
+  types.delete('undefined');
+  const enough = [...types].filter((type) => differing(facts, distinct, type).length >= times);
+  if (enough.length === 0) return 'unmet';
+  if (!consumes) return 'met';
+  const valueIn = (fact: Fact) => scalarAt(fact, distinct);
+  return {
+    want: enough.map((type) => {
+      const ofType = facts.filter((fact) => typeof (valueIn(fact) ?? undefined) === type);
+      return { ...want, facts: ofType, valueIn };
+    }),
+  };
 }
+
+/** What may be wanted together: of each choice one. */
+function waysOf(wanted: Wanted): (readonly Want[])[] {
+  if (wanted === 'unmet') return [];
+  if (typeof wanted === 'string') return [[]];
+  if ('want' in wanted) return wanted.want.map((each) => [each]);
+  if ('any' in wanted) return wanted.any.flatMap(waysOf);
+  return wanted.all.reduce<(readonly Want[])[]>(
+    (ways, each) => ways.flatMap((way) => waysOf(each).map((more) => [...way, ...more])),
+    [[]],
+  );
+}
+
+/** An alternative for which something is left is used up, too. */
+function withAlternatives(
+  wanted: Wanted,
+  way: readonly Want[],
+  first: readonly Taken[],
+): readonly Taken[] {
+  let chosen = way;
+  let taken = first;
+  const add = (each: Wanted): boolean => {
+    if (typeof each === 'string') return each !== 'unmet';
+    if ('any' in each) return each.any.map(add).includes(true);
+    if ('want' in each)
+      return (
+        each.want.some((one) => chosen.includes(one)) ||
+        each.want.some((one) => {
+          const more = shared([...chosen, one]);
+          if (more === undefined) return false;
+          chosen = [...chosen, one];
+          taken = more;
+          return true;
+        })
+      );
+    const before = { chosen, taken };
+    if (each.all.every(add)) return true;
+    ({ chosen, taken } = before);
+    return false;
+  };
+  add(wanted);
+  return taken;
+}
+
+/** The oldest facts that can be dealt out so that each requirement has its number. */
+function shared(wants: readonly Want[]): readonly Taken[] | undefined {
+  const needed = wants.reduce((all, { times }) => all + times, 0);
+  let used: readonly Fact[] = [];
+  for (const fact of [...new Set(wants.flatMap(({ facts }) => facts))].sort(olderFirst))
+    if (dealt([...used, fact], wants) !== undefined) used = [...used, fact];
+  return used.length < needed ? undefined : dealt(used, wants);
+}
+
+/** Every way is tried to give each of these facts to a requirement that has room for it. */
+function dealt(
+  [fact, ...others]: readonly Fact[],
+  wants: readonly Want[],
+  given: readonly (readonly Fact[])[] = wants.map(() => []),
+): readonly Taken[] | undefined {
+  if (fact === undefined)
+    return wants.flatMap(({ evenByFailure }, at) =>
+      (given[at] ?? []).map((each) => ({ fact: each, evenByFailure })),
+    );
+  for (const [at, { times, facts, valueIn }] of wants.entries()) {
+    const own = given[at] ?? [];
+    if (own.length === times || !facts.includes(fact)) continue;
+    if (valueIn && own.some((each) => valueIn(each) === valueIn(fact))) continue;
+    const all = dealt(others, wants, given.with(at, [...own, fact]));
+    if (all !== undefined) return all;
+  }
+  return undefined;
+}
+
+const olderFirst = (one: Fact, other: Fact): number =>
+  startOf(one) - startOf(other) || one.index - other.index;
 
 /** From when on a fact is old for `after`. */
 const startOf = (fact: Fact): number => fact.decidedAt ?? fact.claimedAt;
