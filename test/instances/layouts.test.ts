@@ -158,8 +158,8 @@ it('a rolling deployment to another layout and back repeats no step and loses no
   onTestFinished(() => builds.remove());
   const [own, other, otherDocuments] = await Promise.all([
     builds.make('own', [], [INSTANCE]),
-    builds.make('other', ['redis', 'postgres', 'sqlite'], [INSTANCE]),
-    builds.make('documents', ['documents']),
+    builds.make('other', ['texts', 'sqlite'], [INSTANCE]),
+    builds.make('documents', ['texts']),
   ]);
   const { places, stores } = await makePlaces(builds.folder);
   const startOwn = () => start(own, own, places);
