@@ -62,6 +62,7 @@ export interface AtomicStateStore {
     history(key: RunKey, limit?: number): Promise<TrailEntry[]>;
     runs?(query: RunsQuery): AsyncIterable<string>;
     held?(query: HeldQuery): Promise<RunsPage>;
+    unsettled?(query: HeldQuery): Promise<RunsPage>;
     stuck?(query: StuckQuery): Promise<RunsPage>;
     count?(query: CountQuery): Promise<RunsCount>;
     list?(query: ListQuery): Promise<KeysPage>;
@@ -180,7 +181,6 @@ export interface ClaimRequest extends RunKey {
 export type ClaimResult = ({
     readonly status: 'claimed';
     readonly idempotencyKey: string;
-    readonly unsettled?: readonly UnsettledStep[];
 } & SeenSnapshot) | ({
     readonly status: 'state';
 } & SeenSnapshot) | ({
@@ -360,6 +360,7 @@ export interface Erased {
         readonly freed: string;
     }[];
     readonly pinned: readonly string[];
+    readonly failed?: readonly string[];
 }
 
 export interface ErrorAnswer {
@@ -393,7 +394,7 @@ export interface Explained {
     readonly version?: number;
 }
 
-export type ExplainedRun = Pick<RunView, 'snapshot'> & Partial<Pick<RunView, 'run' | 'claim' | 'available' | 'frozen' | 'unmovedForMs'>>;
+export type ExplainedRun = Pick<RunView, 'snapshot'> & Partial<Pick<RunView, 'run' | 'claim' | 'unsettled' | 'available' | 'frozen' | 'unmovedForMs'>>;
 
 export interface ExplainedTool {
     readonly tool: string;
@@ -654,7 +655,7 @@ export interface ListQuery extends PageQuery {
     readonly principal: string;
 }
 
-export interface ListedRun extends Pick<RunView, 'run' | 'state' | 'status' | 'frozen' | 'heldForMs' | 'unmovedForMs' | 'fault'> {
+export interface ListedRun extends Pick<RunView, 'run' | 'state' | 'status' | 'frozen' | 'unsettled' | 'heldForMs' | 'unmovedForMs' | 'fault'> {
     readonly tool?: string;
     readonly idempotencyKey?: string;
 }
@@ -938,6 +939,7 @@ export interface RecordRequest extends RunKey {
     readonly snapshot: Pick<FsmSnapshot, 'state' | 'context'>;
     readonly ended?: boolean | undefined;
     readonly trail: MoveDraft;
+    readonly settlesKey?: string | undefined;
     readonly ttlMs: number;
 }
 
@@ -1014,7 +1016,7 @@ export type Resolution = {
     readonly state: string;
 } | {
     readonly resolved: false;
-    readonly reason: 'unknown-run' | 'not-held' | 'running';
+    readonly reason: 'unknown-run' | 'not-held' | 'running' | 'several';
 };
 
 export interface ResolveAllOptions {
@@ -1118,6 +1120,7 @@ export interface RunView {
     readonly available: readonly string[];
     readonly sessionEnded?: true;
     readonly claim?: ClaimView;
+    readonly unsettled?: readonly UnsettledStep[];
     readonly frozen?: Freeze;
     readonly heldForMs?: number;
     readonly unmovedForMs?: number;
@@ -1136,6 +1139,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
     get workflow(): string;
     read(run: string): Promise<RunView | undefined>;
     held(options?: PageOptions): Promise<RunViews>;
+    unsettled(options?: PageOptions): Promise<RunViews>;
     stuck(options: StuckOptions<NoInfer<Q>>): Promise<RunViews>;
     count(options?: CountOptions): Promise<RunsUnderWay>;
     check(): Promise<CheckedRuns>;
@@ -1171,6 +1175,7 @@ export interface RunsCount {
         readonly stuck: number;
     }[];
     readonly held: number;
+    readonly unsettled?: number;
     readonly running: number;
     readonly oldestClaim?: number;
     readonly now?: number;
@@ -1184,6 +1189,7 @@ export interface RunsInState {
 export interface RunsOptions {
     sessions?: SessionMiddleware | undefined;
     store?: StateStore | undefined;
+    service?: string | undefined;
     idleMs?: number | undefined;
     begin?: Begin | undefined;
     storeDeadlineMs?: number | undefined;
@@ -1214,6 +1220,7 @@ export interface RunsUnderWay {
     readonly stuck?: number;
     readonly unreadable: number;
     readonly held: number;
+    readonly unsettled?: number;
     readonly running: number;
     readonly oldestClaimMs?: number;
 }
@@ -1223,6 +1230,7 @@ export type Scalar = string | number | boolean | null;
 export interface SeenSnapshot {
     readonly snapshot: FsmSnapshot;
     readonly now?: number;
+    readonly unsettled?: readonly UnsettledStep[];
 }
 
 export interface SendOptions {
@@ -1263,6 +1271,7 @@ export interface SessionRecord {
 
 export interface SessionStoreOptions extends CommonOptions {
     store?: StateStore | undefined;
+    service?: string | undefined;
     key?: RunKeyStrategy | readonly RunKeyStrategy[] | undefined;
     withoutSession?: 'refuse' | 'pass' | undefined;
     enforce?: boolean | undefined;
@@ -1521,7 +1530,7 @@ export class UnknownOutcome extends Error {
     readonly tool: string;
     readonly idempotencyKey: string;
     readonly help = "https://www.npmjs.com/package/mcp-interlock#when-the-outcome-is-unknown";
-    constructor({ key, tool, idempotencyKey, uncertain }: UnknownStep, why: string, { ran, waits, cause }: KnownOfUnknown);
+    constructor({ key, tool, idempotencyKey, uncertain }: UnknownStep, why: string, { ran, waits, answered, cause }: KnownOfUnknown);
 }
 
 export type UnreadableKind = 'unknown-state' | 'older-version' | 'newer-version' | 'newer-package' | 'migrate-threw' | 'migrate-returned' | 'malformed';
@@ -1599,6 +1608,7 @@ export interface WorkflowHealth extends Partial<RunsUnderWay> {
     readonly observed?: Pick<Observed, 'since' | 'runs' | 'refused' | 'calls'>;
     readonly observations?: Observed;
     readonly heldRuns?: readonly ListedRun[];
+    readonly unsettledRuns?: readonly ListedRun[];
     readonly stuckRuns?: readonly ListedRun[];
 }
 
@@ -1622,6 +1632,7 @@ export interface WorkflowMode {
 export interface WorkflowRecord {
     readonly snapshot: FsmSnapshot;
     readonly claim?: ClaimView;
+    readonly unsettled?: readonly UnsettledStep[];
     readonly frozen?: Freeze;
     readonly ended?: boolean;
 }
@@ -1778,6 +1789,7 @@ interface Failure {
 
 interface KnownOfUnknown {
     readonly ran: boolean;
+    readonly answered?: Answered | undefined;
     readonly waits: boolean;
     readonly cause?: unknown;
 }
@@ -1892,6 +1904,8 @@ interface WidenedConfig<S extends string, E extends string, N extends string> {
     };
 }
 
+type Answered = 'succeeded' | 'failed' | 'input_required';
+
 type AsJson<T> = unknown extends T ? Json : T extends string | number | boolean | null ? T : T extends bigint | symbol | undefined | ((...args: never) => unknown) ? never : T extends readonly unknown[] ? {
     -readonly [I in keyof T]: AsJson<T[I]>;
 } : string extends keyof T ? {
@@ -1979,6 +1993,7 @@ type EventBody = ({
     readonly type: 'step.unknown';
 } & OfUnknown) | ({
     readonly type: 'step.unrecorded';
+    readonly answered?: 'succeeded' | 'failed' | 'input_required' | undefined;
 } & OfUnknown) | ({
     readonly type: 'step.held';
     readonly idempotencyKey: string;
@@ -2053,7 +2068,7 @@ type EventBody = ({
     readonly type: 'error';
 } & Failure);
 
-type FailOn = 'held' | 'stuck' | 'unreadable' | 'bus';
+type FailOn = 'held' | 'unsettled' | 'stuck' | 'unreadable' | 'bus';
 
 type FailureKind = 'tool_error' | 'rpc_error' | 'not_ok';
 

@@ -305,10 +305,13 @@ export function fsmGate<S extends string, E extends string>(
       const config = configOf(observers);
       if (!passGate(exchange, config)) return true;
       const enter = (admission: Admission): MaybePromise<boolean> => {
-        const { store } = (admission.owner as Sessions).config;
-        return after(passesAll(enforce, store, workflow), (passes) => {
+        const sessions = admission.owner as Sessions;
+        const fault = sessions.faultOf(workflow);
+        return after(passesAll(enforce, sessions.config.store, workflow), (passes) => {
+          if (!passes && fault !== undefined) throw fault;
           if (!passes) return enterGate(config, exchange, admission);
-          observeAll(config, exchange, admission);
+          if (fault === undefined) observeAll(config, exchange, admission);
+          else tellOnce(fault, config);
           return true;
         });
       };
@@ -336,6 +339,9 @@ export function fsmGate<S extends string, E extends string>(
           const known = notes as WatchNotes;
           const sessions = known.sessions ?? ownSessionsNow();
           const config = configOf(behind(sessions.config));
+          const fault = sessions.faultOf(workflow);
+          // A gate that only observes changes nothing, and so refuses nothing.
+          if (fault !== undefined) return tellOnce(fault, config);
           if (known.watched !== undefined) {
             known.watched.add(config);
             return;
@@ -364,4 +370,12 @@ function assertEnforced({ id, toolNames }: Workflow, enforce: Enforced): void {
     `fsmGate(): enforce: ${showValue(wrong)} matches no tool that "${id}" binds, ` +
       rightNames(wrong, toolNames),
   );
+}
+
+const told = new WeakSet<InterlockError>();
+
+/** Tells why a gate that observes judges no call. */
+function tellOnce(fault: InterlockError, { onError }: Observers): void {
+  if (!told.has(fault)) onError(fault);
+  told.add(fault);
 }

@@ -160,11 +160,12 @@ export function isNamedRun(run: string): boolean {
   return run.startsWith(NAMED_RUN);
 }
 
-/**
- * A new key for a run without an owner. It has a space, so no client can name it.
- */
+/** Begins the key of a run without an owner. It has a space, so no client can name it. */
+export const ANONYMOUS_RUN = 'anonymous ';
+
+/** A new key for a run without an owner. */
 export function anonymousKey(): string {
-  return `anonymous ${newToken()}`;
+  return `${ANONYMOUS_RUN}${newToken()}`;
 }
 
 /** Whether the key is that of a principal's run. */

@@ -16,13 +16,14 @@ import {
   showValue,
 } from './options.ts';
 import { type CurrentStep, isCurrentStep } from './session/current-step.ts';
-import type { IssuedPrincipal } from './session/run-key.ts';
+import { type IssuedPrincipal, lifeOf } from './session/run-key.ts';
 import type { Sessions } from './session/sessions.ts';
 import { type SessionMiddleware, sessionsOf } from './session-store.ts';
 import { type Begin, firstData } from './step/claim.ts';
 import { guardStore } from './step/store-calls.ts';
 import { Turns } from './step/turns.ts';
 import { resolveStore } from './stores/adapt.ts';
+import { faultOfKeeping, inService, keepingOf } from './stores/service.ts';
 import type {
   ClaimView,
   Freeze,
@@ -32,6 +33,7 @@ import type {
   UnsettledStep,
 } from './stores/store.ts';
 import { parseEvent } from './workflow/binding.ts';
+import { workflowId } from './workflow/flat-machine.ts';
 import { parseExpression, type StateExpression } from './workflow/position.ts';
 import { jsonOf } from './workflow/stored.ts';
 import type { Workflow } from './workflow/workflow.ts';
@@ -399,6 +401,8 @@ export interface RunsOptions {
    * a move when they list again.
    */
   store?: StateStore | undefined;
+  /** As that of `sessionStore()`, beside `store`. Default: none. */
+  service?: string | undefined;
   /**
    * How long a run lives after it was read, in milliseconds. Default: as in `sessions`, else 24
    * hours.
@@ -435,15 +439,11 @@ const optionsSchema = lazyOptions(() => ({
   store: z.optional(
     z.custom<StateStore>(isContainer, 'expected a store, such as redisStore({ client })'),
   ),
+  service: z.optional(workflowId()),
   idleMs: z.optional(z.number().check(z.positive())),
   begin: z.optional(functionOption<Begin>()),
   storeDeadlineMs: z._default(z.number().check(z.positive()), 2_000),
-  onError: z.optional(
-    z.custom<(error: unknown) => void>(
-      (value) => typeof value === 'function',
-      'expected a function',
-    ),
-  ),
+  onError: z.optional(functionOption<(error: unknown) => void>()),
   onWarning: z.optional(functionOption<(warning: string) => void>()),
   onEvent: z.optional(functionOption<EventListener>()),
 }));
@@ -459,17 +459,24 @@ export interface RunsMover extends OutsideMover {
 }
 
 /** @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_STORE` */
-export function keptBy(given: RunsOptions): Omit<RunsMover, 'workflow'> {
+export function keptBy(workflow: Workflow, given: RunsOptions): RunsMover {
   if (typeof given === 'function') throw neitherNorBoth();
   const options = parseOptions('runsOf()', optionsSchema, given);
-  const { sessions: middleware, store, idleMs, begin, storeDeadlineMs, ...own } = options;
+  const { sessions: middleware, store: stores, service, idleMs, begin, ...more } = options;
+  const { storeDeadlineMs: deadlineMs, ...own } = more;
   const sessions = middleware && sessionsOf(middleware);
-  if ((sessions === undefined) === (store === undefined)) throw neitherNorBoth();
+  if ((sessions === undefined) === (stores === undefined)) throw neitherNorBoth();
+  const { longestWindow } = workflow.rules;
   if (sessions !== undefined) {
+    if (service !== undefined) throw configError('runsOf(): service: it is that of { sessions }');
     const { config, keeper } = sessions;
+    const fault = sessions.faultOf(workflow);
+    if (fault !== undefined) throw fault;
     return {
+      workflow,
       store: config.store,
-      ttlMs: idleMs ?? config.idleMs,
+      ttlOf: (run) =>
+        idleMs === undefined ? keeper.ttlOf(run) : lifeOf(run, idleMs, longestWindow),
       clock: config.clock,
       turns: keeper.turns,
       begin,
@@ -479,15 +486,14 @@ export function keptBy(given: RunsOptions): Omit<RunsMover, 'workflow'> {
     };
   }
   const observers = observersOf(own);
-  const { events } = observers;
+  const { events, onWarning } = observers;
+  const store = resolveStore(stores as StateStore, { deadlineMs, onWarning });
+  const fault = faultOfKeeping(workflow, keepingOf(store), onWarning);
+  if (fault !== undefined) throw fault;
   return {
-    store: guardStore(
-      resolveStore(store as StateStore, { deadlineMs: storeDeadlineMs }),
-      storeDeadlineMs,
-      systemClock,
-      events,
-    ),
-    ttlMs: idleMs ?? DEFAULT_IDLE_MS,
+    workflow,
+    store: guardStore(inService(store, service), deadlineMs, systemClock, events),
+    ttlOf: (run) => lifeOf(run, idleMs ?? DEFAULT_IDLE_MS, longestWindow),
     clock: systemClock,
     turns: new Turns(systemClock),
     begin,
@@ -602,8 +608,7 @@ export function parseBegin(options: unknown): ParsedBy<typeof beginSchema> {
   return { actor, state, ...(data !== undefined && { data: firstData(data) }) };
 }
 
-/** A payload must be JSON: it is digested and stored as that. */
-/** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
+/** A payload must be JSON, as which it is stored. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
 function jsonIn(what: string, value: unknown, name: string): Json {
   try {
     return jsonOf(value, name);

@@ -153,8 +153,8 @@ export class Runs<E extends string = string, Q = StateExpression> {
 
   /** What the store has of the run; `undefined` where there is none. */
   async #look(run: string): Promise<Stored | undefined> {
-    const { store, ttlMs, clock, workflow } = this.#mover;
-    const found = await store.read(run, ttlMs, workflow.id);
+    const { store, ttlOf, clock, workflow } = this.#mover;
+    const found = await store.read(run, ttlOf(run), workflow.id);
     if (found === undefined) return undefined;
     const { session, sessionEnded, now = clock.now() } = found;
     const record = storedIn(found, workflow.id);
@@ -469,8 +469,8 @@ export class Runs<E extends string = string, Q = StateExpression> {
 
   /**
    * Has the workflow's gates enforce, also where their option `enforce` is `false`. They do so in
-   * runs that begin from now on, and with `living` in those that were observed before. Gates whose
-   * option names tools enforce these.
+   * runs that begin from now on and in those of principals. With `living` they do so in all that
+   * were observed before, but for those that strayed. Gates whose option names tools enforce these.
    *
    * @throws InterlockError as {@link observe}
    */
@@ -576,7 +576,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
       return { resolved: false, reason: typeof claim === 'string' ? claim : 'not-held' };
     const { snapshot } = record;
     const token = 'token' in claim ? claim.token : undefined;
-    const { store, ttlMs } = this.#mover;
+    const { store, ttlOf } = this.#mover;
     const key = { run, workflow: this.#workflow.id };
     const { updatedAt, version = 0 } = snapshot;
     const stored = { ...this.#workflow.stand(snapshot), updatedAt, version };
@@ -618,7 +618,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
     const move = moveOfHeld(this.#workflow, from, event, entry, call, now);
     const { actions, ...saved } = move;
     const own = newToken();
-    const next = { ...key, ...saved, from: stored.version, ttlMs };
+    const next = { ...key, ...saved, from: stored.version, ttlMs: ttlOf(run) };
     const { idempotencyKey } = claim;
     const result =
       token !== undefined
@@ -719,13 +719,13 @@ export function runsOf<S extends string, E extends string, T extends string, C e
   return atCaller(runsOf, () => {
     assertGate('runsOf()', gate);
     const workflow = gate.compile();
-    const kept = keptBy(options);
+    const kept = keptBy(workflow, options);
     const fault = kept.store.isMemory ? undefined : workflow.rules.ledger?.faultOfNames();
     if (fault !== undefined)
       throw new InterlockError(
         'ERR_INTERLOCK_CONFIG',
         `runsOf(): workflow "${workflow.id}": ${fault}`,
       );
-    return new Runs(gate, { workflow, ...kept });
+    return new Runs(gate, kept);
   });
 }

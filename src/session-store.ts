@@ -19,15 +19,23 @@ import { Sessions } from './session/sessions.ts';
 import { guardStore } from './step/store-calls.ts';
 import { resolveStore } from './stores/adapt.ts';
 import { isMemoryStore, memoryStore } from './stores/memory.ts';
+import { faultOfKeeping, inService, keepingOf } from './stores/service.ts';
 import type { StateStore } from './stores/store.ts';
 import type { Call } from './wire/call.ts';
 import type { Enter, Exchange } from './wire/exchange.ts';
 import { after, type MaybePromise } from './wire/task-line.ts';
+import { workflowId } from './workflow/flat-machine.ts';
 
 /** Options of {@link sessionStore}. */
 export interface SessionStoreOptions extends CommonOptions {
   /** Keeps the runs. Default: the memory of this process, with at most `maxSessions` of them. */
   store?: StateStore | undefined;
+  /**
+   * Names the service: 1 to 64 letters, digits, `_`, `.` or `-`. The store keeps runs and switches
+   * under it, so that two services may share a store. All instances of one service give the same.
+   * Default: none, and then each other service on the store must give one.
+   */
+  service?: string | undefined;
   /**
    * What names the run of a call: `sessionKey()`, `principalKey()`, `conversationKey()`,
    * `runKey()`, `handleKey()`, `managedHandle()`, or a list of them in order of preference. The
@@ -59,7 +67,8 @@ export interface SessionStoreOptions extends CommonOptions {
   principal?: PrincipalOf | undefined;
   /**
    * How long a session, or another run, lives after its last use, in milliseconds. Default 24
-   * hours.
+   * hours. A run of a principal, handle or conversation lives at least as long as the longest window
+   * of its rules; it is an error to set less.
    */
   idleMs?: number | undefined;
   /**
@@ -190,6 +199,7 @@ const optionsSchema = lazyOptions(() => ({
     z.custom<Clock>((value) => typeof value === 'object' && value !== null, 'expected a clock'),
     () => systemClock,
   ),
+  service: z.optional(workflowId()),
   ...commonShape(),
 }));
 
@@ -285,7 +295,8 @@ export function createSessions(what: string, options: SessionStoreOptions | unde
           onWarning: observers.onWarning,
           deadlineMs: config.storeDeadlineMs,
         });
-  const guarded = guardStore(store, config.storeDeadlineMs, clock, observers.events);
+  const kept = inService(store, config.service);
+  const guarded = guardStore(kept, config.storeDeadlineMs, clock, observers.events);
   return {
     config,
     sessions: new Sessions({
@@ -296,6 +307,8 @@ export function createSessions(what: string, options: SessionStoreOptions | unde
       clientOf: config.clientOf,
       bus: config.bus,
       store: guarded,
+      isIdleSet: options?.idleMs !== undefined,
+      faultOfKeeping: (gate) => faultOfKeeping(gate, keepingOf(store), observers.onWarning),
       storeWarning: isMemoryStore(store) ? aloneInMemory(process.env, cluster.isWorker) : undefined,
     }),
   };

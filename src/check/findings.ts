@@ -24,6 +24,7 @@ import { type NamesRuns, RULE_CODES, ruleFaults } from './rule-findings.ts';
 
 /** What {@link checkWorkflow} looks for, and how severe each finding is. */
 export const FINDING_CODES = {
+  'gate-unnamed': 'note',
   'state-unreachable': 'error',
   'tool-unavailable': 'error',
   'tool-not-listed': 'error',
@@ -209,6 +210,7 @@ class Check {
   }
 
   findings(): readonly Finding[] {
+    this.#name();
     this.#states();
     this.#tools();
     this.#events();
@@ -217,6 +219,18 @@ class Check {
     this.#policies();
     this.#rules();
     return this.#findings;
+  }
+
+  #name(): void {
+    if (this.#workflow.isNamed) return;
+    const { id } = this.#workflow;
+    this.#add(
+      'gate-unnamed',
+      id,
+      `the gate has no id, so a store keeps its runs and switches as those of "${id}", as it does ` +
+        'for each other gate without one',
+      'Give the gate an id of its own. Without one it runs on no store but memory.',
+    );
   }
 
   #states(): void {

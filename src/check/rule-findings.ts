@@ -14,6 +14,7 @@ import {
   type Leaf,
   leavesOf,
   type Requirement,
+  windowsOf,
 } from '../workflow/rules.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import { isNever } from './order-moves.ts';
@@ -269,11 +270,11 @@ function outliving(
   { idleMs }: RuleSurroundings,
 ): readonly RuleFault[] {
   if (idleMs === undefined) return [];
-  const windows = boundsOf(workflow, tool)
-    .map(({ withinMs }) => withinMs)
-    .filter((each) => each !== FOR_EVER && each > idleMs);
-  if (windows.length === 0) return [];
-  const longest = Math.max(...windows);
+  const longest = Math.max(
+    0,
+    ...workflow.bindingsOf(tool).flatMap(({ demands }) => (demands ? windowsOf(demands) : [])),
+  );
+  if (longest <= idleMs) return [];
   return [
     {
       code: 'window-outlives-run',

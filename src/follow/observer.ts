@@ -404,7 +404,7 @@ export class Observer {
   #enforcedFrom(run: Run, { at, mark }: Found): readonly string[] {
     if (mark !== undefined) return mark.enforced ?? [];
     const known = run.store.switchOf(this.#config.workflow.id)?.known;
-    const enforced = enforcedIn(this.#config.enforce, known, at.snapshot);
+    const enforced = enforcedIn(this.#config.enforce, known, run.run, at.snapshot);
     return typeof enforced === 'boolean' ? [] : enforced;
   }
 

@@ -190,7 +190,10 @@ export class Judge {
   /** What is enforced of a run, as it was found. */
   #enforcedOf(run: Run, snapshot: FsmSnapshot | undefined): Enforced {
     const known = run.store.switchOf(this.#config.workflow.id)?.known;
-    return enforcedIn(this.#config.enforce, known, snapshot);
+    const { enforce, workflow, warnOnce } = this.#config;
+    const enforced = enforcedIn(enforce, known, run.run, snapshot);
+    if (enforced === false) warnOnce(stillObserved(workflow.id));
+    return enforced;
   }
 
   #judgeUnbound(incoming: Call, tool: string): MaybePromise<Verdict> {
@@ -635,4 +638,13 @@ function isMadeUp(tool: string, { workflow }: GateConfig): boolean {
 /** Plain data: a task's ticket keeps them in the store. */
 function argumentsOf({ args, roundedText }: Call): Pick<CallOrigin, 'args' | 'argsText'> {
   return { args: isObject(args) ? args : {}, argsText: roundedText };
+}
+
+/** Only runs that began while the gate observed come to this: else no call is judged. */
+function stillObserved(workflow: string): string {
+  return (
+    `runs of "${workflow}" that began while the gate observed are still observed. ` +
+    'runs.enforce({ living: true }) or "mcp-interlock enforce --living" ends that, but for ' +
+    'runs that strayed: those need runs.restart()'
+  );
 }

@@ -189,7 +189,11 @@ export class ShownTools {
       if (typeof standing !== 'object') return undefined;
       const { state, hidden, snapshot } = standing;
       const known = this.#admission.store.switchOf(this.#config.workflow.id)?.known;
-      return { state, hidden, enforced: enforcedIn(this.#config.enforce, known, snapshot) };
+      return {
+        state,
+        hidden,
+        enforced: enforcedIn(this.#config.enforce, known, standing.viewpoint.run, snapshot),
+      };
     });
   }
 }

@@ -1,8 +1,10 @@
 /**
  * Whether a gate enforces a call of a run, or only observes it. Hides who has said so: the gate's
- * option, an operator, or the run itself, which keeps what held at its first call.
+ * option, an operator, or the run itself. A run that ends by itself keeps what held at its first
+ * call. The run of a principal does not end, so it goes by what holds now.
  */
 import { matchGlob } from '../glob.ts';
+import { isPrincipalRun } from '../names.ts';
 import { isTable } from '../options.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
 import type { SetMode, WorkflowFreeze } from '../step/switch.ts';
@@ -65,6 +67,7 @@ export function modeNow(option: Enforced, mode: SetMode | undefined): Enforced {
 export function enforcedIn(
   option: Enforced,
   known: WorkflowFreeze | 'unread' | undefined,
+  run: string,
   snapshot: Pick<FsmSnapshot, 'context' | 'version'> | undefined,
 ): Enforced {
   const mode = known === 'unread' ? undefined : known?.mode;
@@ -72,7 +75,9 @@ export function enforcedIn(
   if (now === false || snapshot === undefined || (snapshot.version ?? 0) === 0) return now;
   const mark = markOf(snapshot);
   if (mark === undefined) return true;
-  if (mode?.living === true && mark.strayed !== true) return now;
+  // Where it stands may be wrong, so that nothing would lead on.
+  const isKnown = mark.strayed !== true;
+  if (isKnown && (mode?.living === true || isPrincipalRun(run))) return now;
   return mark.enforced ?? false;
 }
 

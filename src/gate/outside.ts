@@ -39,7 +39,8 @@ import { isStableEverywhere } from './visibility.ts';
 export interface OutsideMover {
   readonly workflow: Workflow;
   readonly store: GuardedStore;
-  readonly ttlMs: number;
+  /** How long a run lives after its last use. */
+  readonly ttlOf: (run: string) => number;
   readonly clock: Clock;
   readonly turns: Turns;
   readonly events: Events;
@@ -72,13 +73,13 @@ interface OutsideCall extends Pick<CommitRequest, 'settles'> {
 
 /** Asks the app how a run begins; `undefined` where that is as the machine says. */
 export function outsideBeginning(
-  { begin, workflow, store, ttlMs, clock }: OutsideMover,
+  { begin, workflow, store, ttlOf, clock }: OutsideMover,
   run: string,
 ): (() => Promise<Beginning>) | undefined {
   const asked = begin ?? mountedBegin(workflow);
   if (asked === undefined) return undefined;
   return async () => {
-    const record = await store.read(run, ttlMs, workflow.id);
+    const record = await store.read(run, ttlOf(run), workflow.id);
     const about = { run, principal: record?.session.principal };
     return askBegin(asked, about, { workflow, clock });
   };
@@ -112,7 +113,7 @@ export async function moveFromOutside(
     at: number,
   ) => StepMove | undefined | Promise<StepMove | undefined>,
 ): Promise<StepMove | NotMoved | 'unchanged'> {
-  const { workflow, store, ttlMs, turns, clock, events, onError } = mover;
+  const { workflow, store, ttlOf, turns, clock, events, onError } = mover;
   const stops = (): MaybePromise<Refused | undefined> =>
     after(whileStopped ? undefined : store.switchOf(workflow.id)?.now(), (stopped) => {
       if (stopped === 'unread') return { reason: 'unavailable' };
@@ -130,7 +131,7 @@ export async function moveFromOutside(
   const digest = `${OUTSIDE}${digestOf(payload)}`;
   const claim = (uncertain: 'retry' | 'hold'): Promise<Step | Refused> => {
     const wanted = {
-      run: { run, store, ttlMs, turns, create },
+      run: { run, store, ttlMs: ttlOf(run), turns, create },
       description: { tool: name, digest, uncertain },
       note: undefined,
       states: undefined,
@@ -195,7 +196,8 @@ export async function freezeFromOutside(
   said: Freeze,
   create?: SessionRecord,
 ): Promise<{ readonly isChanged: boolean; readonly state: string } | 'unknown-run'> {
-  const { workflow, store, ttlMs, clock, events, onError, tell } = mover;
+  const { workflow, store, clock, events, onError, tell } = mover;
+  const ttlMs = mover.ttlOf(run);
   const token = newToken();
   const lasting = { clock, forMs: TIMES.leaseMs, onError };
   const record = await persist(() => store.read(run, ttlMs, workflow.id), lasting);
@@ -231,13 +233,13 @@ export function switchOf({ workflow, store }: OutsideMover): WorkflowSwitch {
  * then; `undefined` where the store cannot be asked.
  */
 export async function stateAfterStep(
-  { workflow, store, ttlMs, clock, onError }: OutsideMover,
+  { workflow, store, ttlOf, clock, onError }: OutsideMover,
   run: string,
 ): Promise<string | undefined> {
   const deadline = clock.now() + TIMES.waitMs;
   try {
     for (let attempt = 0; ; attempt++) {
-      const stored = storedIn(await store.read(run, ttlMs, workflow.id), workflow.id);
+      const stored = storedIn(await store.read(run, ttlOf(run), workflow.id), workflow.id);
       const left = deadline - clock.now();
       if (stored?.claim?.live !== true || left <= 0) return stored?.snapshot.state;
       await new Promise<void>((resolve) => {
@@ -289,7 +291,7 @@ export async function* overdueRuns({ store, workflow }: OutsideMover): AsyncIter
  */
 export async function expireFromOutside(mover: OutsideMover, run: string): Promise<boolean> {
   const { id } = mover.workflow;
-  const record = await mover.store.read(run, mover.ttlMs, id);
+  const record = await mover.store.read(run, mover.ttlOf(run), id);
   const entry = storedIn(record, id);
   if (entry === undefined) return false;
   tellIfHeld({ key: { run, workflow: id }, ...entry, now: record?.now }, mover);

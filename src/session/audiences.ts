@@ -56,7 +56,7 @@ export class Audiences {
 /** What {@link MissedLists} needs. */
 export interface MissedListsConfig {
   readonly store: Pick<GuardedStore, 'read'>;
-  readonly ttlMs: number;
+  readonly ttlOf: (run: string) => number;
   readonly clock: Clock;
   /** How many runs to remember at most. One more, and the oldest is forgotten. */
   readonly maxRuns: number;
@@ -133,9 +133,9 @@ export class MissedLists {
   async #ask(): Promise<void> {
     const [run] = this.#runs.keys();
     if (run === undefined) return;
-    const { store, ttlMs } = this.#config;
+    const { store, ttlOf } = this.#config;
     this.#isAsking = true;
-    const isBack = await store.read(run, ttlMs).then(
+    const isBack = await store.read(run, ttlOf(run)).then(
       () => true,
       () => false,
     );

@@ -69,7 +69,7 @@ export async function serveHandles(
 
 /** Makes the run where there is none. A claim that no state allows does that, and nothing else. */
 async function ensureRun(
-  { store, ttlMs }: RunKeeper,
+  { store, ttlOf }: RunKeeper,
   run: string,
   principal: string | undefined,
 ): Promise<void> {
@@ -82,7 +82,7 @@ async function ensureRun(
     initial: { state: '', updatedAt: 0 },
     create: { principal },
     leaseMs: 1,
-    ttlMs,
+    ttlMs: ttlOf(run),
   });
 }
 
@@ -161,8 +161,9 @@ async function startRun(
 ): Promise<JsonObject> {
   const id = call.id ?? null;
   const handle = randomBytes(24).toString('base64url');
+  const run = managed.runKey(handle, identity.binding);
   try {
-    await ensureRun(keeper, managed.runKey(handle, identity.binding), identity.binding);
+    await ensureRun(keeper, run, identity.binding);
   } catch (error) {
     keeper.onError(error);
     return errorResponse(
@@ -173,7 +174,7 @@ async function startRun(
   }
   const given = { [managed.argument]: handle };
   const use = `Pass ${JSON.stringify(given)} to each tool that asks for it.`;
-  const text = `${use} ${lifetime(keeper.ttlMs)}`;
+  const text = `${use} ${lifetime(keeper.ttlOf(run))}`;
   const result = {
     content: [{ type: 'text', text }],
     structuredContent: given,
@@ -195,13 +196,18 @@ class StartToolList implements Filter {
     this.#keeper = keeper;
   }
 
+  /** That of any handle's run. */
+  get #ttlMs(): number {
+    return this.#keeper.ttlOf(this.#managed.runKey('', undefined));
+  }
+
   wants(): boolean {
     return true;
   }
 
   pageKey(): string {
     const isFirst = this.#exchange.requests.some(isFirstPage);
-    return isFirst ? JSON.stringify([this.#managed, this.#keeper.ttlMs]) : 'later page';
+    return isFirst ? JSON.stringify([this.#managed, this.#ttlMs]) : 'later page';
   }
 
   onMessage(message: Message): void {
@@ -214,7 +220,7 @@ class StartToolList implements Filter {
       return;
     const { start } = this.#managed;
     if (!tools.some((tool) => isObject(tool) && tool.name === start)) {
-      message.insert(['result', 'tools'], startTool(this.#managed, this.#keeper.ttlMs), 'start');
+      message.insert(['result', 'tools'], startTool(this.#managed, this.#ttlMs), 'start');
       return;
     }
     this.#keeper.onError(

@@ -15,7 +15,7 @@ export interface HeldLimits {
   /** The most of all callers. It bars only callers without a principal. */
   readonly maxHeld: number;
   readonly store: GuardedStore;
-  readonly idleMs: number;
+  readonly ttlOf: (run: string) => number;
   readonly onError: (error: unknown) => void;
 }
 
@@ -70,9 +70,9 @@ export class HeldRuns {
 
   /** Whether the step with that token still has the run's claim; `true` where the store fails. */
   async #isHeld(token: string, { run, workflow }: RunKey): Promise<boolean> {
-    const { store, idleMs, onError } = this.#limits;
+    const { store, ttlOf, onError } = this.#limits;
     try {
-      const record = await store.read(run, idleMs, workflow);
+      const record = await store.read(run, ttlOf(run), workflow);
       return Object.entries(record?.workflows ?? {}).some(
         ([name, { claim }]) => name === workflow && claim?.token === token,
       );

@@ -5,7 +5,7 @@
 import * as z from 'zod/mini';
 import { digestOf } from '../digest.ts';
 import { InterlockError } from '../errors.ts';
-import { isNamedRun, isPrincipalRun, NAMED_RUN, PRINCIPAL_RUN } from '../names.ts';
+import { isNamedRun, isPrincipalRun, isSession, NAMED_RUN, PRINCIPAL_RUN } from '../names.ts';
 import { functionOption, lazily, lazyOptions, parseOptions, showValue } from '../options.ts';
 import type { SessionRecord } from '../stores/store.ts';
 import type { CallerRequest } from './callers.ts';
@@ -368,6 +368,18 @@ export function ownerOf(run: string): SessionRecord | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** A store leaves an expiry as it is while nine tenths of a run's time to live remain. */
+const LEAST_LEFT = 0.9;
+
+/**
+ * How long a run lives after its last use, in milliseconds. A session's ends with the session. Each
+ * other run is there as long as its rules look back.
+ */
+export function lifeOf(run: string, idleMs: number, longestWindow: number): number {
+  if (isSession(run) || longestWindow <= idleMs * LEAST_LEFT) return idleMs;
+  return Math.ceil(longestWindow / LEAST_LEFT);
 }
 
 /** A principal as runs are bound to it. */

@@ -51,7 +51,8 @@ import {
 export interface RunKeeper {
   readonly keys: readonly RunKeyStrategy[];
   readonly store: GuardedStore;
-  readonly ttlMs: number;
+  /** How long a run lives after its last use. */
+  readonly ttlOf: (run: string) => number;
   readonly clock: Clock;
   readonly turns: Turns;
   readonly events: Events;
@@ -126,7 +127,7 @@ export class Run implements StepRun {
   }
 
   get ttlMs(): number {
-    return this.#keeper.ttlMs;
+    return this.#keeper.ttlOf(this.run);
   }
 
   /** A session's client tries again while it lives; a person or a handle comes back later. */

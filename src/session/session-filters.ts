@@ -2,7 +2,9 @@
  * What requests do to a session: a handshake opens it, a POST puts ids in flight, a GET listens, a
  * DELETE ends it. Hides the statuses and headers that say so.
  */
+
 import type { Clock } from '../clock.ts';
+import type { InterlockError } from '../errors.ts';
 import { newSessionId, SESSION_HEADER } from '../names.ts';
 import type { NotificationBus } from '../notify/bus.ts';
 import { keepAlive } from '../notify/relay.ts';
@@ -33,6 +35,13 @@ import { CROWDED, type Denial, type Run } from './run.ts';
 import type { RunKeyStrategy } from './run-key.ts';
 import type { OpeningCaller } from './stuck-clients.ts';
 
+/** What sessions need to know of a gate. */
+export interface KeptGate {
+  readonly id: string;
+  readonly isNamed: boolean;
+  readonly rules: { readonly longestWindow: number };
+}
+
 /** How the sessions of one mounted middleware are kept. */
 export interface SessionsConfig extends Observers {
   readonly store: GuardedStore;
@@ -44,6 +53,10 @@ export interface SessionsConfig extends Observers {
   readonly principal: PrincipalOf | undefined;
   readonly clientOf: ClientOf | undefined;
   readonly idleMs: number;
+  /** Whether the app has set it. */
+  readonly isIdleSet: boolean;
+  /** Why the store cannot keep the runs of a gate; `undefined` where it can. */
+  readonly faultOfKeeping: (gate: KeptGate) => InterlockError | undefined;
   readonly sessionCacheMs: number;
   readonly maxSessions: number;
   readonly maxSessionsPerPrincipal: number;

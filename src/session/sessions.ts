@@ -2,6 +2,7 @@
  * The door of session/: lets each request in or denies it. Hides in which order a request's era,
  * its caller and its session are looked at, what the store is asked, and how the process ends.
  */
+import { InterlockError } from '../errors.ts';
 import type { RunEnd } from '../events.ts';
 import { newToken, SESSION_HEADER } from '../names.ts';
 import type { NotificationBus } from '../notify/bus.ts';
@@ -45,10 +46,11 @@ import {
   UNKNOWN_SESSION,
   unfitRequest,
 } from './run.ts';
-import type { NoRun } from './run-key.ts';
+import { lifeOf, type NoRun } from './run-key.ts';
 import {
   GetStream,
   Handshake,
+  type KeptGate,
   Post,
   type SessionKeeper,
   type SessionOpener,
@@ -104,6 +106,11 @@ export class Sessions implements SessionKeeper {
   /** The sessions that were watched to begin, and that are not saved yet. */
   readonly #opening = new Map<string, Promise<unknown>>();
   #storeWarning: string | undefined;
+  /** The longest time that a rule of a gate of these sessions looks back on. */
+  #longestWindow = 0;
+  /** Why a gate cannot use these sessions; `undefined` where it can. */
+  readonly #faults = new WeakMap<KeptGate, InterlockError | undefined>();
+  readonly #ttlOf = (run: string): number => lifeOf(run, this.config.idleMs, this.#longestWindow);
   /** The requests that named unknown sessions since the last event about them. */
   #unknown: { readonly requests: number; readonly lost: number; readonly since: number };
   #stopTelling: (() => void) | undefined;
@@ -119,7 +126,7 @@ export class Sessions implements SessionKeeper {
     this.#unknown = { requests: 0, lost: 0, since: config.clock.now() };
     this.#missed = new MissedLists({
       ...config,
-      ttlMs: config.idleMs,
+      ttlOf: this.#ttlOf,
       maxRuns: config.maxSessions,
       tell: (run, lists) => this.tellListChanged(run, lists),
     });
@@ -132,12 +139,12 @@ export class Sessions implements SessionKeeper {
     this.#keeper = {
       keys: config.keys,
       store: config.store,
-      ttlMs: config.idleMs,
+      ttlOf: this.#ttlOf,
       clock: config.clock,
       onError: config.onError,
       turns: new Turns(config.clock),
       events: config.events,
-      held: new HeldRuns(config),
+      held: new HeldRuns({ ...config, ttlOf: this.#ttlOf }),
       conversations: this.#conversations,
       clientOf: config.clientOf,
       tell: (run, lists, except?: LiveSession) => {
@@ -229,6 +236,22 @@ export class Sessions implements SessionKeeper {
       return typeof found === 'string' ? alone() : admit(found.session, true);
     };
     return find();
+  }
+
+  /** Why a gate cannot use these sessions. From now on their runs live as its rules need it. */
+  faultOf(workflow: KeptGate): InterlockError | undefined {
+    if (this.#faults.has(workflow)) return this.#faults.get(workflow);
+    const { keys, idleMs, isIdleSet, faultOfKeeping } = this.config;
+    const { longestWindow } = workflow.rules;
+    const isShort = isIdleSet && idleMs < longestWindow;
+    const fault =
+      faultOfKeeping(workflow) ??
+      (isShort && keys.some(({ kind }) => kind !== 'session')
+        ? tooShort(workflow.id, idleMs, longestWindow)
+        : undefined);
+    this.#faults.set(workflow, fault);
+    if (fault === undefined) this.#longestWindow = Math.max(this.#longestWindow, longestWindow);
+    return fault;
   }
 
   /** Whether some run is that of a session, so that an `initialize` needs an id. */
@@ -648,6 +671,16 @@ export class Sessions implements SessionKeeper {
       else if (session.inFlight(cancelled)?.mustEnd) incoming.drop();
     }
   }
+}
+
+function tooShort(workflow: string, idleMs: number, longestWindow: number): InterlockError {
+  return new InterlockError(
+    'ERR_INTERLOCK_CONFIG',
+    `sessionStore(): idleMs: got ${idleMs}, and a rule of "${workflow}" looks back ` +
+      `${longestWindow} ms: a run of a principal, handle or conversation would be forgotten ` +
+      'before. Give at least as much, or leave idleMs out: then such a run lives as long as its ' +
+      'longest window',
+  );
 }
 
 /** Stands for a session where requests have none. */

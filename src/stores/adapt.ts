@@ -195,6 +195,11 @@ function emitWarning(warning: string): void {
   process.emitWarning(warning, 'InterlockWarning');
 }
 
+/** Whether the store is the adapter of one with only `load` and `save`. */
+export function isAdaptedStore(store: AtomicStateStore): boolean {
+  return store instanceof AdaptedStore;
+}
+
 /** What only this process knows of a run: claims, keys, tokens and trail. */
 interface Kept {
   readonly workflows: Map<string, WorkflowState>;

@@ -9,7 +9,7 @@ import { readerOf } from './condition.ts';
 import { type DecidedCall, type Grant, Ledger, NOTHING, usedBy } from './facts.ts';
 import type { OwnCall } from './own-call.ts';
 import type { Model, Position } from './position.ts';
-import type { CheckedLimit, Demands } from './rules.ts';
+import { type CheckedLimit, type Demands, windowsOf } from './rules.ts';
 import {
   exhausted,
   judge,
@@ -22,6 +22,8 @@ import {
 export class CallRules {
   /** What they have runs keep of calls; `undefined` where they keep nothing. */
   readonly ledger: Ledger | undefined;
+  /** The longest time that a rule or a limit looks back on, in milliseconds; 0: none does. */
+  readonly longestWindow: number;
   readonly #model: Model;
   readonly #keyOf: (tool: string) => string;
   /** By tool, or by glob. A tool of which nothing is asked has no entry. */
@@ -47,6 +49,7 @@ export class CallRules {
     );
     this.ledger =
       model.ledger ?? (all.length > 0 ? Ledger.of(all.map(([, each]) => each)) : undefined);
+    this.longestWindow = Math.max(0, ...all.flatMap(([, each]) => windowsOf(each)));
     // Of several bindings the first one's.
     this.#demands = new Map([...all].reverse());
     const limits = new Map<string, readonly CheckedLimit[]>();

@@ -136,11 +136,16 @@ export class Definition {
 
   readonly #options: ParsedBy<typeof gateOptionsSchema>;
 
+  /** Whether the app has given an id. Stores keep runs under it. */
+  readonly isNamed: boolean;
+
   private constructor(
+    isNamed: boolean,
     model: Model,
     order: Order | undefined,
     options: ParsedBy<typeof gateOptionsSchema>,
   ) {
+    this.isNamed = isNamed;
     const { loopShield, now, onError, onAction: _, starts, ...deployment } = options;
     this.model = model;
     this.order = order;
@@ -157,7 +162,8 @@ export class Definition {
     const model = isXStateMachine(machine)
       ? statechartModel(machine, options.onAction !== undefined)
       : flatModel(machine);
-    return new Definition(model, undefined, options);
+    const { id } = (isXStateMachine(machine) ? machine.config : machine) as { id?: unknown };
+    return new Definition(id !== undefined, model, undefined, options);
   }
 
   static ofOrder(rules: unknown, given: unknown): Definition {
@@ -167,14 +173,15 @@ export class Definition {
       given,
     );
     const order = Order.parse(id, rules, { needs, results });
-    return new Definition(order.model, order, { ...options, starts: [] });
+    const isNamed = (given as OrderOptions | undefined)?.id !== undefined;
+    return new Definition(isNamed, order.model, order, { ...options, starts: [] });
   }
 
   /** The definition with further tools for a run to remember; itself where it has them already. */
   remembering(names: readonly string[]): Definition {
     const order = this.order?.remembering(names);
     if (order === undefined || order === this.order) return this;
-    return new Definition(order.model, order, this.#options);
+    return new Definition(this.isNamed, order.model, order, this.#options);
   }
 
   /**

@@ -230,6 +230,13 @@ export function usesCalls({ after }: Demands): boolean {
   return leavesOf(after).some(({ consumes }) => consumes !== 'never');
 }
 
+/** The times that rules look back on, in milliseconds. What counts for ever has none. */
+export function windowsOf({ after, notAfter, limits }: Demands): readonly number[] {
+  return [...leavesOf(after), ...notAfter, ...limits]
+    .map(({ withinMs }) => withinMs)
+    .filter((each) => each !== Number.POSITIVE_INFINITY);
+}
+
 const UNITS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
 
 /** The store's times are safe integers, so a window may be this long. */

@@ -96,8 +96,9 @@ export interface Beginning {
 /** A gate for every request of every run. It never changes, and has no current state of its own. */
 export class Workflow {
   readonly id: string;
+  readonly isNamed: boolean;
   readonly initial: string;
-  /** The states of a flat machine, or the paths of a statechart's, in the definition's order. */
+  /** Of a flat machine, or the paths of a statechart's, in the definition's order. */
   readonly states: readonly string[];
   /** Every bound tool's name or glob, in binding order. */
   readonly toolNames: readonly string[];
@@ -108,7 +109,7 @@ export class Workflow {
   readonly start: Position;
   /** The other states in which a run may begin, as stores name them. */
   readonly starts: readonly string[];
-  /** The tools, prompts and patterns that are bound to final states only. */
+  /** What is bound to final states only. */
   readonly onlyAtEnd: readonly string[];
   /**
    * Whether every way between states is known. Not where a way may depend on a machine's guards, on
@@ -143,6 +144,7 @@ export class Workflow {
     const { definition, tools, oddities, listeners, reads } = parts;
     const { model, deployment, shield } = definition;
     this.id = model.id;
+    this.isNamed = definition.isNamed;
     this.initial = model.start.state;
     this.start = Object.freeze(stamped(model.start, deployment));
     this.starts = definition.starts;

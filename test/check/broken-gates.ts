@@ -58,6 +58,12 @@ const twins = createMachine({
 
 export const BROKEN_GATES: readonly BrokenGate[] = [
   {
+    code: 'gate-unnamed',
+    place: 'workflow',
+    gate: () => StateMachineGate.fromOrder({ pay: {} }) as StateMachineGate,
+    says: /the gate has no id, so a store keeps its runs and switches as those of "workflow"/,
+  },
+  {
     code: 'rule-unmeetable',
     place: 'pay',
     gate: () =>
@@ -102,7 +108,7 @@ export const BROKEN_GATES: readonly BrokenGate[] = [
         pay: { limit: { times: 5, within: '24h' }, after: { tool: 'look', within: '7d' } },
       }) as StateMachineGate,
     options: { idleMs: 3_600_000 },
-    says: /looks back 1 day, and a run is forgotten after an idleMs of 3600000 ms/,
+    says: /looks back 7 days, and a run is forgotten after an idleMs of 3600000 ms/,
   },
   {
     code: 'guesses-unlimited',

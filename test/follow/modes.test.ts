@@ -3,7 +3,9 @@ import {
   currentStep,
   type FsmGateOptions,
   type InterlockEvent,
+  principalKey,
   StateMachineGate,
+  sessionKey,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { RawSession } from '../helpers/raw.ts';
@@ -97,6 +99,40 @@ it('keeps a run observed that began so, after a deployment that enforces', async
   expect(await there.tools()).toEqual(ALL);
   const other = await enforcing.session();
   expect((await other.call('cart.pay')).result.isError).toBe(true);
+});
+
+it('enforces the runs of principals too, from the next call on, but for those that strayed', async () => {
+  const session = { key: [principalKey(), sessionKey()] };
+  const observing = await shop({ enforce: false }, { session });
+  const [ann, bob] = [{ 'x-user': 'ann' }, { 'x-user': 'bob' }];
+  await (await observing.session(ann)).call('cart.add_item');
+  await (await observing.session(bob)).call('cart.pay');
+  const marks = async () => {
+    const { runs } = await observing.runs.stuck({ forMs: 0 });
+    return runs.map(({ state, observed }) => [state, observed?.strayed]).sort();
+  };
+  await expect.poll(marks).toEqual([
+    ['empty', true],
+    ['has_items', false],
+  ]);
+
+  const enforcing = await shop({}, { session, beside: observing });
+  const anns = await enforcing.session(ann);
+  const refused = await anns.call('cart.pay');
+  expect([refused, enforcing.errors]).toMatchObject([{ result: { isError: true } }, []]);
+  expect((await anns.call('cart.checkout')).result.isError).toBeFalsy();
+  expect((await anns.call('cart.pay')).result.isError).toBeFalsy();
+  const bobs = await enforcing.session(bob);
+  expect((await bobs.call('cart.pay')).result.isError).toBeFalsy();
+  expect(enforcing.warnings).toContainEqual(expect.stringContaining('are still observed'));
+
+  const some = await shop({ enforce: ['cart.checkout'] }, { session, beside: observing });
+  const again = await some.session(ann);
+  expect((await again.call('cart.pay')).result.isError).toBeFalsy();
+
+  await enforcing.runs.observe(BY);
+  await pass(enforcing.clock, 1_000);
+  expect((await anns.call('cart.pay')).result.isError).toBeFalsy();
 });
 
 it('enforces some tools, and records what they depend on before its client goes on', async () => {

@@ -1,4 +1,5 @@
 import type { AtomicStateStore } from '../../src/index.ts';
+import { MemoryStore } from '../../src/stores/memory-store.ts';
 
 type Operation = keyof AtomicStateStore;
 
@@ -34,6 +35,20 @@ export class FaultyStore implements AtomicStateStore {
       this.readSwitch = (name) => this.#call('readSwitch', () => readSwitch.call(inner, name));
     if (swapSwitch)
       this.swapSwitch = (...args) => this.#call('swapSwitch', () => swapSwitch.apply(inner, args));
+    // Gates need no id on a store in memory, and this one is as much in memory as the real one.
+    // biome-ignore lint/correctness/noConstructorReturn: it is this store, as a store in memory
+    if (inner instanceof MemoryStore) return this.#inMemory(inner);
+  }
+
+  #inMemory(inner: AtomicStateStore): this {
+    return new Proxy(inner as this, {
+      get: (_, name) => {
+        const value: unknown = Reflect.get(this, name);
+        return typeof value === 'function' ? value.bind(this) : value;
+      },
+      set: (_, name, value) => Reflect.set(this, name, value),
+      has: (_, name) => Reflect.has(this, name),
+    });
   }
 
   fail(operation: Operation, times = Number.POSITIVE_INFINITY, when: Fault = 'lost'): void {

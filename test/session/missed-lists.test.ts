@@ -199,7 +199,7 @@ describe('the runs whose lists were missed', () => {
     const missed = new MissedLists({
       clock,
       maxRuns,
-      ttlMs: 1,
+      ttlOf: () => 1,
       store: {
         read: async () => {
           asked.push(clock.now());

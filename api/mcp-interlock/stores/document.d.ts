@@ -62,6 +62,7 @@ export interface IndexQuery {
 export interface IndexedDocumentStateStore extends DocumentStateStore {
     runs(query: RunsQuery): AsyncIterable<string>;
     held(query: HeldQuery): Promise<RunsPage>;
+    unsettled(query: HeldQuery): Promise<RunsPage>;
     stuck(query: StuckQuery): Promise<RunsPage>;
     list(query: ListQuery): Promise<KeysPage>;
     purge(query?: PurgeQuery): Promise<number>;

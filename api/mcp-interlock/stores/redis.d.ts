@@ -33,6 +33,6 @@ interface ScriptedStoreOptions {
     readonly chainTrail?: boolean | undefined;
 }
 
-type ScriptedStateStore = Required<AtomicStateStore> & {
+type ScriptedStateStore = Required<Omit<AtomicStateStore, 'unsettled'>> & {
     rebuildIndex(): Promise<number>;
 };

@@ -1,5 +1,5 @@
 /**
- * `mcp-interlock freeze`, `unfreeze` and `frozen`: the switch for a night without a page. Hides
+ * `mcp-interlock freeze`, `unfreeze`, `frozen`, `enforce` and `observe`: the switch for a night without a page. Hides
  * which workflows of a file are meant, and in which words an operator reads what was done.
  */
 import { type FreezeOptions, InterlockError, type Runs, runDigest, runsOf } from 'mcp-interlock';
@@ -16,8 +16,10 @@ import { doubtOf, type OpenStore, STORE_HELP, storeFailure, storeOfGates } from 
 import { loadWorkflows } from './workflow-file.ts';
 
 const STORE = { takes: 'URL', help: `${STORE_HELP}. Default sqlite:runs.db` } as const;
+const SERVICE = { takes: 'NAME', help: 'the --service of the gates. Default: none' } as const;
 const OPTIONS = {
   store: STORE,
+  service: SERVICE,
   actor: { takes: 'NAME', help: 'who does it, for the operators who look later; needed' },
   note: { takes: 'WHY', help: 'why, for the same; needed' },
   tool: { takes: 'NAME', help: 'one tool alone, or a glob as the file binds it' },
@@ -50,12 +52,54 @@ export const FROZEN = {
   about: 'Says what is stopped, since when, by whom and why. It changes nothing.',
   options: {
     store: STORE,
+    service: SERVICE,
     run: { takes: 'KEY', help: 'says it of one run, by its key' },
     workflow: OPTIONS.workflow,
     idle: OPTIONS.idle,
     json: OPTIONS.json,
   },
 } as const satisfies CommandSpec;
+
+const MODE_OPTIONS = {
+  store: STORE,
+  service: SERVICE,
+  actor: OPTIONS.actor,
+  note: OPTIONS.note,
+  workflow: OPTIONS.workflow,
+  json: OPTIONS.json,
+} as const;
+
+export const ENFORCE = {
+  usage: 'mcp-interlock enforce ./gate.ts --store URL --actor NAME --note WHY [options]',
+  about:
+    'Has the gates of a file enforce, on all instances that share the store: within a second, in ' +
+    'runs that begin from now on and in those of principals. A gate whose option names tools ' +
+    'enforces these.',
+  options: {
+    ...MODE_OPTIONS,
+    living: { help: 'also in all other runs that were observed before, unless they strayed' },
+  },
+} as const satisfies CommandSpec;
+
+export const OBSERVE = {
+  usage: 'mcp-interlock observe ./gate.ts --store URL --actor NAME --note WHY [options]',
+  about:
+    'Has the gates of a file observe and refuse nothing, on all instances that share the store: ' +
+    'within a second, in all runs, until `enforce`.',
+  options: MODE_OPTIONS,
+} as const satisfies CommandSpec;
+
+/** Has gates enforce. Resolves to the status 0. */
+export async function runEnforce(args: readonly string[]): Promise<number> {
+  const { file, given } = parseCommand(ENFORCE, args);
+  return setMode(file, given, { enforce: true, living: given.living === true });
+}
+
+/** Has gates observe. Resolves to the status 0. */
+export async function runObserve(args: readonly string[]): Promise<number> {
+  const { file, given } = parseCommand(OBSERVE, args);
+  return setMode(file, given, { enforce: false, living: false });
+}
 
 /** Stops what the arguments name. Resolves to the status 0. */
 export async function runFreeze(args: readonly string[]): Promise<number> {
@@ -99,7 +143,13 @@ interface Report {
   readonly stopped: readonly StoppedThing[];
 }
 
-function parseBy({ actor, note, tool, run }: Given<typeof OPTIONS>): FreezeOptions {
+function parseBy({
+  actor,
+  note,
+  tool,
+  run,
+}: Given<typeof MODE_OPTIONS> &
+  Partial<Pick<Given<typeof OPTIONS>, 'tool' | 'run'>>): FreezeOptions {
   if (actor === undefined) throw new UsageError('--actor is needed: who does it');
   if (note === undefined) throw new UsageError('--note is needed: why');
   if (tool !== undefined && run !== undefined)
@@ -108,20 +158,14 @@ function parseBy({ actor, note, tool, run }: Given<typeof OPTIONS>): FreezeOptio
 }
 
 async function throwSwitch(path: string, asked: Asked, deed: Deed): Promise<number> {
-  const { store: url = 'sqlite:runs.db', workflow, run, json } = asked;
+  const { store: url = 'sqlite:runs.db', service, workflow, run, json } = asked;
   const open = storeOfGates(url);
   const idleMs = durationOf('idle', asked.idle ?? '24h');
-  const { gates } = await loadWorkflows(path);
-  const meant = gates.filter(({ id }) => workflow === undefined || id === workflow);
-  if (meant.length === 0)
-    throw new UsageError(
-      `--workflow: ${path} has ${gates.map(({ id }) => id).join(', ')}, ` +
-        `and no ${JSON.stringify(workflow)}`,
-    );
+  const meant = await gatesMeant(path, workflow);
   const store = await open((message) => console.error(`mcp-interlock: ${message}`));
   const reports: Report[] = [];
   try {
-    const all = meant.map((gate) => runsOf(gate, { store: store.store, idleMs }));
+    const all = meant.map((gate) => runsOf(gate, { store: store.store, service, idleMs }));
     const again = `mcp-interlock unfreeze ${path} --store ${store.name}`;
     for await (const report of run === undefined
       ? ofWorkflows(all, asked.tool, deed)
@@ -139,6 +183,49 @@ async function throwSwitch(path: string, asked: Asked, deed: Deed): Promise<numb
       printLine(`To let it go on: ${[again, ...which, '--actor NAME --note WHY'].join(' ')}`);
     }
     if (deed.verb === 'freeze' && run === undefined) await doubt(all, store);
+  } finally {
+    if (json) process.stdout.write(`${JSON.stringify({ workflows: reports }, null, 2)}\n`);
+    await store.close();
+  }
+  return 0;
+}
+
+/** @throws UsageError where the file has no such workflow */
+async function gatesMeant(path: string, workflow: string | undefined) {
+  const { gates } = await loadWorkflows(path);
+  const meant = gates.filter(({ id }) => workflow === undefined || id === workflow);
+  if (meant.length > 0) return meant;
+  throw new UsageError(
+    `--workflow: ${path} has ${gates.map(({ id }) => id).join(', ')}, ` +
+      `and no ${JSON.stringify(workflow)}`,
+  );
+}
+
+async function setMode(
+  path: string,
+  given: Given<typeof MODE_OPTIONS>,
+  { enforce, living }: { readonly enforce: boolean; readonly living: boolean },
+): Promise<number> {
+  const { store: url = 'sqlite:runs.db', service, workflow, json } = given;
+  const by = parseBy(given);
+  const open = storeOfGates(url);
+  const meant = await gatesMeant(path, workflow);
+  const store = await open((message) => console.error(`mcp-interlock: ${message}`));
+  const reports: object[] = [];
+  try {
+    const all = meant.map((gate) => runsOf(gate, { store: store.store, service }));
+    for (const runs of all) {
+      const set = enforce ? runs.enforce({ ...by, living }) : runs.observe(by);
+      const { changed } = await set.catch((error: unknown) => {
+        throw storeFailure(error);
+      });
+      reports.push({ workflow: runs.workflow, changed, enforce, living });
+      const which = living ? 'enforces, also in runs that were observed' : 'enforces';
+      const what = enforce ? which : 'observes, and refuses nothing';
+      const since = changed ? `from now on, by ${by.actor}: ${by.note}` : 'as it was said before';
+      if (!json) printLine(`${runs.workflow}: ${what}, ${since}.`);
+    }
+    await doubt(all, store);
   } finally {
     if (json) process.stdout.write(`${JSON.stringify({ workflows: reports }, null, 2)}\n`);
     await store.close();

@@ -117,6 +117,10 @@ export const GATE = {
       takes: 'TIME',
       help: 'the longest that a call of a bound tool takes. Default 10m',
     },
+    service: {
+      takes: 'NAME',
+      help: 'names this service where others keep runs in the same store. Default: none',
+    },
     idle: { takes: 'TIME', help: 'how long a run is kept that nothing touches. Default 24h' },
     'stuck-after': { takes: 'TIME', help: 'when /health counts a run as stuck. Default 1h' },
     drain: { takes: 'TIME', help: 'how long SIGTERM waits for calls that run. Default 20s' },
@@ -216,7 +220,8 @@ function settingsOf(given: GateOptions) {
     enforce: !given.observe,
     recorder: recorderOf(given),
     maxStepMs: durationOf('max-step', given['max-step'] ?? '10m'),
-    idleMs: durationOf('idle', given.idle ?? '24h'),
+    service: given.service,
+    idleMs: given.idle === undefined ? undefined : durationOf('idle', given.idle),
     stuckAfterMs: durationOf('stuck-after', given['stuck-after'] ?? '1h'),
     drainMs: durationOf('drain', given.drain ?? '20s'),
     log: choiceOf('log', given.log ?? 'text', LOG_FORMATS),
@@ -297,6 +302,7 @@ async function makeApp(
     key: settings.keys,
     principal: settings.principal,
     withoutSession: settings.withoutSession,
+    service: settings.service,
     idleMs: settings.idleMs,
     onEvent: (event) => {
       log.event(event);

@@ -39,6 +39,14 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
     const { runUnfreeze, UNFREEZE } = await import('./freeze-command.ts');
     return { spec: UNFREEZE, run: runUnfreeze };
   },
+  enforce: async () => {
+    const { ENFORCE, runEnforce } = await import('./freeze-command.ts');
+    return { spec: ENFORCE, run: runEnforce };
+  },
+  observe: async () => {
+    const { OBSERVE, runObserve } = await import('./freeze-command.ts');
+    return { spec: OBSERVE, run: runObserve };
+  },
   frozen: async () => {
     const { FROZEN, runFrozen } = await import('./freeze-command.ts');
     return { spec: FROZEN, run: runFrozen };

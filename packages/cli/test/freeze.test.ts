@@ -284,3 +284,26 @@ it.each([
   });
   expect(rows.map(([option]) => option)).toEqual(known);
 });
+
+it('has gates enforce that observed, and observe again', async () => {
+  const file = installed.path('gate.json');
+  const store = `sqlite:${installed.path('mode.db')}`;
+  const gate = await installed.gate(file, '--target', target, '--store', store, '--observe');
+  onTestFinished(gate.kill9);
+  const pay = async (): Promise<string> => {
+    const client = await connect(gate.url);
+    onTestFinished(client.close);
+    return (await client.call('cart_pay')).text;
+  };
+  expect(await pay()).toBe('did cart_pay');
+  const enforced = await command('enforce', file, '--store', store, ...ANN, '--living');
+  expect(enforced).toMatchObject({ status: 0 });
+  expect(enforced.out).toMatch(
+    /: enforces, also in runs that were observed, from now on, by ann: /,
+  );
+  await expect.poll(pay).toContain('cart_pay is not available');
+  const observed = await command('observe', file, '--store', store, ...ANN);
+  expect(observed.out).toMatch(/: observes, and refuses nothing, from now on, by ann: /);
+  await expect.poll(pay).toBe('did cart_pay');
+  expect(await command('enforce', file, '--store', store)).toMatchObject({ status: 2 });
+});
