@@ -885,6 +885,7 @@ export interface PastCall<N extends string = string> {
     readonly result?: ResultCondition | undefined;
     readonly outcome?: 'succeeded' | 'failed' | 'any' | undefined;
     readonly times?: number | undefined;
+    readonly as?: string | undefined;
     readonly distinct?: EarlierValue | undefined;
 }
 
@@ -1798,6 +1799,7 @@ interface LimitedCalls {
     readonly within?: Duration | undefined;
     readonly same?: readonly string[] | undefined;
     readonly when?: ArgumentsCondition | undefined;
+    readonly as?: string | undefined;
     readonly outcome?: 'succeeded' | 'failed' | 'any' | undefined;
 }
 

@@ -196,7 +196,12 @@ class Surface {
       const { parent } = ts.isVariableDeclaration(declaration)
         ? declaration.parent.parent
         : declaration;
-      return ts.isSourceFile(parent) && parent.fileName.startsWith(`${this.#dist}/`);
+      // A file that another names as a whole has no parent.
+      return (
+        parent !== undefined &&
+        ts.isSourceFile(parent) &&
+        parent.fileName.startsWith(`${this.#dist}/`)
+      );
     });
   }
 }

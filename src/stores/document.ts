@@ -1,10 +1,8 @@
 import * as z from 'zod/mini';
 import { InterlockError, quoteNames } from '../errors.ts';
 import { functionOption, lazyOptions, parseOptions } from '../options.ts';
-import { DocumentStore } from './document/document-store.ts';
 import type { Documents, IndexedDocuments } from './document/documents.ts';
-import { IndexedDocumentStore } from './document/indexed-store.ts';
-import type { RunDocuments } from './document/run-parts.ts';
+import { storeOf } from './document/indexed-store.ts';
 import { WholeRuns } from './document/whole-runs.ts';
 import type {
   AtomicStateStore,
@@ -110,18 +108,6 @@ export function documentStore(
   const missing = METHODS.filter((name) => typeof documents?.[name] !== 'function');
   if (missing.length > 0) throw notDocuments(missing);
   return storeOf(new WholeRuns(documents, settings), settings.now, settings.chainTrail);
-}
-
-/** The store on a backend that keeps runs in parts, or as whole documents. */
-export function storeOf(
-  documents: RunDocuments,
-  now: () => number,
-  chainTrail: boolean,
-): DocumentStore {
-  const { index } = documents;
-  return index === undefined
-    ? new DocumentStore(documents, now, chainTrail)
-    : new IndexedDocumentStore(Object.assign(documents, { index }), now, chainTrail);
 }
 
 function notDocuments(missing: readonly string[]): InterlockError {

@@ -2,11 +2,11 @@ import * as z from 'zod/mini';
 import { atCaller } from '../errors.ts';
 import { isPool, lazyOptions, parseOptions } from '../options.ts';
 import type { DocumentStore } from './document/document-store.ts';
-import { storeOf } from './document.ts';
+import { storeOf } from './document/indexed-store.ts';
 import { migrate } from './postgres/migrate.ts';
 import { type PostgresClient, type PostgresPool, postgresNames } from './postgres/names.ts';
 import { PostgresRuns } from './postgres/runs.ts';
-import type { AtomicStateStore, CommitRequest, CommitResult } from './store.ts';
+import type { AtomicStateStore, CommitRequest, CommitResult, PurgeQuery } from './store.ts';
 
 export type { PostgresClient, PostgresPool, PostgresPoolClient } from './postgres/names.ts';
 
@@ -29,7 +29,7 @@ export interface PostgresStoreOptions {
   readonly chainTrail?: boolean | undefined;
 }
 
-export interface PostgresStore extends Required<AtomicStateStore> {
+export interface PostgresStore extends Required<Omit<AtomicStateStore, 'evictedKeys'>> {
   /**
    * Makes the tables and functions or brings them up to date. Call it before you use the store, as
    * often as you like and from several processes at once. Where they are up to date, it needs only
@@ -56,7 +56,7 @@ export interface PostgresStore extends Required<AtomicStateStore> {
    * in any case, and each new run removes two of them. With a principal it also removes the trails
    * of that person's runs that are gone.
    */
-  purge(query?: { readonly principal?: string | undefined }): Promise<number>;
+  purge(query?: PurgeQuery): Promise<number>;
 }
 
 const optionsSchema = lazyOptions(() => ({

@@ -1,54 +1,13 @@
 import * as z from 'zod/mini';
 import { atCaller } from '../errors.ts';
-import { hasMethods, lazily, lazyOptions, parseOptions } from '../options.ts';
-import type { DocumentStore } from './document/document-store.ts';
-import { storeOf } from './document.ts';
-import { type Evaluate, RedisRuns } from './redis/runs.ts';
-import type { AtomicStateStore } from './store.ts';
-
-/** The options that both `redisStore()` and `upstashStore()` have. */
-export interface ScriptedStoreOptions {
-  /** Begins every key of the store; without braces. Default `'interlock'`. */
-  readonly prefix?: string | undefined;
-  /** How many trail entries each workflow of a run keeps, at least 50. Default 1,000. */
-  readonly trailLimit?: number | undefined;
-  /** Chains the trail of each run by hashes, which `verifyTrail()` checks. Default `false`. */
-  readonly chainTrail?: boolean | undefined;
-}
-
-/** The store of `redisStore()` and of `upstashStore()`. */
-export type ScriptedStateStore = Required<AtomicStateStore> & {
-  /**
-   * Makes the index anew, after its keys were evicted or deleted. Goes through all keys of the
-   * server, and of each server of a cluster. Until the index is complete, steps go on, and `held`,
-   * `stuck`, `count`, `list` and `runs` reject. Resolves to how many runs it found.
-   *
-   * @throws InterlockError `ERR_INTERLOCK_STORE` where a run or an index has another layout.
-   */
-  rebuildIndex(): Promise<number>;
-};
-
-export const scriptedStoreOptions = lazily(() => ({
-  prefix: z._default(
-    z.string().check(z.regex(/^[^{}]*$/, 'expected a prefix without braces')),
-    'interlock',
-  ),
-  trailLimit: z._default(z.int().check(z.minimum(50)), 1000),
-  chainTrail: z._default(z.boolean(), false),
-}));
-
-/** The store on any server that runs Redis' Lua. */
-export function scriptedStore(
-  evaluate: Evaluate,
-  { chainTrail, ...settings }: { prefix: string; trailLimit: number; chainTrail: boolean },
-): ScriptedStateStore {
-  const runs = new RedisRuns(evaluate, settings);
-  const store = storeOf(runs, Date.now, chainTrail) as DocumentStore & Required<AtomicStateStore>;
-  return Object.assign(store, {
-    evictedKeys: () => runs.evictedKeys(),
-    rebuildIndex: () => runs.rebuild(),
-  });
-}
+import { hasMethods, lazyOptions, parseOptions } from '../options.ts';
+import type { Evaluate } from './redis/runs.ts';
+import {
+  type ScriptedStateStore,
+  type ScriptedStoreOptions,
+  scriptedStore,
+  scriptedStoreOptions,
+} from './redis/scripted-store.ts';
 
 /**
  * What the store uses of node-redis: of `createClient()`, `createCluster()` or a pool of clients.

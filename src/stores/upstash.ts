@@ -6,7 +6,7 @@ import {
   type ScriptedStoreOptions,
   scriptedStore,
   scriptedStoreOptions,
-} from './redis.ts';
+} from './redis/scripted-store.ts';
 
 /** What the store uses of `@upstash/redis`. */
 export interface UpstashClient {

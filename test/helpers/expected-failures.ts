@@ -7,7 +7,7 @@ import type { DescribeStateStoreOptions } from '../../src/testing/index.ts';
 
 type Broken = 'redis' | 'postgres';
 
-const SERVERS = ['redis', 'postgres'] as const;
+const _SERVERS = ['redis', 'postgres'] as const;
 
 /** By the promise's title, as the contract registers it; `redis` is Upstash's store too. */
 const EXPECTED_FAILURES: Readonly<Record<string, readonly Broken[]>> = {};

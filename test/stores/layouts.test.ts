@@ -55,7 +55,7 @@ const places: readonly [string, () => Promise<Place>][] = [
       onTestFinished(() => place.drop());
       const options = { pool: place.connect(), schema: place.schema };
       const copy = await of<typeof postgresStore>(otherStores, 'postgres.js', 'postgresStore');
-      const opened = async (make: typeof postgresStore) => make(options) as Store;
+      const opened = async (make: typeof postgresStore) => make(options) as unknown as Store;
       return { own: () => opened(postgresStore), other: () => opened(copy) };
     },
   ],

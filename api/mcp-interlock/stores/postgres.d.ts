@@ -14,19 +14,10 @@ export interface PostgresPoolClient extends PostgresClient {
     release(error?: Error | boolean): void;
 }
 
-export interface PostgresStore extends TransactionalStateStore<PostgresClient> {
+export interface PostgresStore extends Required<Omit<AtomicStateStore, 'evictedKeys'>> {
     migrate(): Promise<void>;
     commitIn(client: PostgresClient, request: CommitRequest): Promise<CommitResult>;
     purge(query?: PurgeQuery): Promise<number>;
-    append(key: RunKey, entry: TrailDraft): Promise<void>;
-    runs(query: RunsQuery): AsyncIterable<string>;
-    held(query: HeldQuery): Promise<RunsPage>;
-    stuck(query: StuckQuery): Promise<RunsPage>;
-    count(query: CountQuery): Promise<RunsCount>;
-    list(query: ListQuery): Promise<KeysPage>;
-    anonymize(run: string): Promise<string | undefined>;
-    readSwitch(workflow: string): Promise<SwitchRecord | undefined>;
-    swapSwitch(workflow: string, expected: string | undefined, next: SwitchRecord): Promise<boolean>;
 }
 
 export interface PostgresStoreOptions {

@@ -3,8 +3,6 @@
 export interface IoredisClient {
     evalsha(sha1: string, keyCount: number, ...keysAndArguments: string[]): Promise<unknown>;
     eval(script: string, keyCount: number, ...keysAndArguments: string[]): Promise<unknown>;
-    info?(section: string): Promise<unknown>;
-    nodes?(role: 'master'): readonly Pick<IoredisClient, 'info'>[];
 }
 
 export interface NodeRedisClient {
@@ -16,7 +14,6 @@ export interface NodeRedisClient {
         keys: string[];
         arguments: string[];
     }): Promise<unknown>;
-    info?(section?: string): Promise<unknown>;
 }
 
 export interface RedisStoreOptions extends ScriptedStoreOptions {
@@ -33,6 +30,6 @@ interface ScriptedStoreOptions {
     readonly chainTrail?: boolean | undefined;
 }
 
-type ScriptedStateStore = Required<Omit<AtomicStateStore, 'unsettled'>> & {
+type ScriptedStateStore = Required<AtomicStateStore> & {
     rebuildIndex(): Promise<number>;
 };

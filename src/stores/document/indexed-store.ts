@@ -209,6 +209,18 @@ export class IndexedDocumentStore extends DocumentStore {
   }
 }
 
+/** The store on a backend that keeps runs in parts, or as whole documents. */
+export function storeOf(
+  documents: RunDocuments,
+  now: () => number,
+  chainTrail: boolean,
+): DocumentStore {
+  const { index } = documents;
+  return index === undefined
+    ? new DocumentStore(documents, now, chainTrail)
+    : new IndexedDocumentStore(Object.assign(documents, { index }), now, chainTrail);
+}
+
 function placeOf(after: string | undefined): IndexPlace | undefined {
   return after === undefined ? undefined : (JSON.parse(after) as IndexPlace);
 }
