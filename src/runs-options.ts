@@ -488,11 +488,13 @@ export function keptBy(workflow: Workflow, given: RunsOptions): RunsMover {
   const observers = observersOf(own);
   const { events, onWarning } = observers;
   const store = resolveStore(stores as StateStore, { deadlineMs, onWarning });
-  const fault = faultOfKeeping(workflow, keepingOf(store), onWarning);
+  const keeping = keepingOf(store);
+  const fault = faultOfKeeping(workflow, keeping, onWarning);
   if (fault !== undefined) throw fault;
+  const kept = inService(store, service);
   return {
     workflow,
-    store: guardStore(inService(store, service), deadlineMs, systemClock, events),
+    store: guardStore(kept, deadlineMs, systemClock, events, keeping === 'memory'),
     ttlOf: (run) => lifeOf(run, idleMs ?? DEFAULT_IDLE_MS, longestWindow),
     clock: systemClock,
     turns: new Turns(systemClock),

@@ -18,7 +18,7 @@ import { defaultKeys, parseKeys, type RunKeyStrategy } from './session/run-key.t
 import { Sessions } from './session/sessions.ts';
 import { guardStore } from './step/store-calls.ts';
 import { resolveStore } from './stores/adapt.ts';
-import { isMemoryStore, memoryStore } from './stores/memory.ts';
+import { memoryStore } from './stores/memory.ts';
 import { faultOfKeeping, inService, keepingOf } from './stores/service.ts';
 import type { StateStore } from './stores/store.ts';
 import type { Call } from './wire/call.ts';
@@ -296,7 +296,8 @@ export function createSessions(what: string, options: SessionStoreOptions | unde
           deadlineMs: config.storeDeadlineMs,
         });
   const kept = inService(store, config.service);
-  const guarded = guardStore(kept, config.storeDeadlineMs, clock, observers.events);
+  const isMemory = keepingOf(store) === 'memory';
+  const guarded = guardStore(kept, config.storeDeadlineMs, clock, observers.events, isMemory);
   return {
     config,
     sessions: new Sessions({
@@ -309,7 +310,7 @@ export function createSessions(what: string, options: SessionStoreOptions | unde
       store: guarded,
       isIdleSet: options?.idleMs !== undefined,
       faultOfKeeping: (gate) => faultOfKeeping(gate, keepingOf(store), observers.onWarning),
-      storeWarning: isMemoryStore(store) ? aloneInMemory(process.env, cluster.isWorker) : undefined,
+      storeWarning: isMemory ? aloneInMemory(process.env, cluster.isWorker) : undefined,
     }),
   };
 }

@@ -5,7 +5,6 @@
 import type { Clock } from '../clock.ts';
 import { InterlockError } from '../errors.ts';
 import type { Events } from '../events.ts';
-import { isMemoryStore } from '../stores/memory.ts';
 import type {
   AtomicStateStore,
   ClaimRequest,
@@ -57,12 +56,15 @@ const SLOW_MS = 1_000;
 /**
  * Puts a deadline on every call, so that a store that hangs does not hang a request. The events
  * tell of calls that fail, and of slow ones.
+ *
+ * @param isMemory see {@link GuardedStore.isMemory}
  */
 export function guardStore(
   store: AtomicStateStore,
   deadlineMs: number,
   clock: Clock,
   events: Events,
+  isMemory = false,
 ): GuardedStore {
   const slowMs = Math.min(SLOW_MS, deadlineMs / 2);
   /** One for all calls: each call would make a closure of it that it hardly ever needs. */
@@ -147,7 +149,7 @@ export function guardStore(
     );
   const switches = new Map<string, WorkflowSwitch>();
   const guarded: GuardedStore = {
-    isMemory: isMemoryStore(store),
+    isMemory,
     contract: store.contract,
     ...inTransaction,
     // No deadline: these take as long as there is something to do.

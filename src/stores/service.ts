@@ -47,8 +47,8 @@ export function faultOfKeeping(
 export function inService(store: AtomicStateStore, service: string | undefined): AtomicStateStore {
   if (service === undefined) return store;
   const names = new ServiceNames(service);
-  const { append, runs, held, stuck, count, list, anonymize, purge } = store;
-  const { readSwitch, swapSwitch } = store;
+  const { append, runs, held, unsettled, stuck, count, list, anonymize, purge } = store;
+  const { readSwitch, swapSwitch, evictedKeys } = store;
   const commitIn = 'commitIn' in store ? (store as TransactionalStateStore<unknown>).commitIn : 0;
   return {
     contract: store.contract,
@@ -81,6 +81,9 @@ export function inService(store: AtomicStateStore, service: string | undefined):
       },
     }),
     ...(held && { held: async (query) => names.page(await held.call(store, names.query(query))) }),
+    ...(unsettled && {
+      unsettled: async (query) => names.page(await unsettled.call(store, names.query(query))),
+    }),
     ...(stuck && {
       stuck: async (query) => names.page(await stuck.call(store, names.query(query))),
     }),
@@ -98,6 +101,7 @@ export function inService(store: AtomicStateStore, service: string | undefined):
     }),
     ...(anonymize && { anonymize: (run) => anonymize.call(store, names.run(run)) }),
     ...(purge && { purge: (query) => purge.call(store, query) }),
+    ...(evictedKeys && { evictedKeys: () => evictedKeys.call(store) }),
     ...(readSwitch && { readSwitch: (name) => readSwitch.call(store, names.workflow(name)) }),
     ...(swapSwitch && {
       swapSwitch: (name, ...rest) => swapSwitch.call(store, names.workflow(name), ...rest),

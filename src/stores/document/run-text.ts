@@ -8,8 +8,6 @@ import { newToken } from '../../names.ts';
 import { neverExpires, type RunState, type WorkflowState } from '../run-state.ts';
 import type { Json, SwitchRecord, TrailEntry } from '../store.ts';
 import { digestOfName, freezeDeeply } from '../trail.ts';
-import type { IndexEntry } from './documents.ts';
-import { indexOfRun, type RunIndexEntry } from './run-parts.ts';
 
 /** A run, with what its document says of itself. */
 export interface StoredRun extends RunState {
@@ -226,31 +224,11 @@ export function keysOfOlder(run: StoredRun, most: number): string[] {
   });
 }
 
-/** The list of all documents; the score is when the backend may remove them. */
-export const REMOVABLE = 'removable';
-
-export function listOf({ kind, of }: Pick<RunIndexEntry, 'kind' | 'of'>): string {
-  return `${kind}-${short(of)}`;
-}
-
-export function documentIndexOf(run: RunState): readonly IndexEntry[] {
-  // Also where it is pinned or frozen: the entry would come and go with each step.
-  const removable = { list: REMOVABLE, label: '', score: Math.ceil(run.expiresAt) };
-  const rest = indexOfRun(run).map((entry) => {
-    return { list: listOf(entry), label: entry.label, score: entry.score };
-  });
-  return [removable, ...rest];
-}
-
-function short(name: string): string {
-  return digestOf(name).slice(0, 32);
-}
-
 /** The newest digests, since each step asks several times for those of its run and its workflow. */
 const digests = new Map<string, string>();
 const LONGEST_NAME = 200;
 
-function digestOf(name: string): string {
+export function digestOf(name: string): string {
   let digest = digests.get(name);
   if (digest === undefined) {
     digest = digestOfName(name);

@@ -3,25 +3,26 @@
  * how large they may be, and where older entries of a trail are.
  */
 import { InterlockError } from '../../errors.ts';
-import { lastEntries } from '../run-state.ts';
+import { lastEntries, type RunState } from '../run-state.ts';
 import type { SwitchRecord, TrailEntry } from '../store.ts';
 import type { Documents, IndexEntry, NextDocument, Swapped } from './documents.ts';
-import type {
-  FoundRun,
-  KeptRun,
-  RunDocuments,
-  RunsIndex,
-  RunWrite,
-  TrailQuery,
-  WrittenRun,
+import {
+  type FoundRun,
+  indexOfRun,
+  type KeptRun,
+  type RunDocuments,
+  type RunIndexEntry,
+  type RunsIndex,
+  type RunWrite,
+  type TrailQuery,
+  type WrittenRun,
 } from './run-parts.ts';
 import {
-  documentIndexOf,
+  digestOf,
   keyOfOlder,
   keyOfRun,
   keyOfSwitch,
   keysOfOlder,
-  listOf,
   NOTE,
   newRevision,
   OLDER,
@@ -30,7 +31,6 @@ import {
   ofThisLayout,
   olderOfText,
   partBefore,
-  REMOVABLE,
   type RunText,
   removableAt,
   removed,
@@ -381,6 +381,26 @@ export class WholeRuns implements RunDocuments {
       await this.#remove(key, [REMOVABLE], revision);
     return false;
   }
+}
+
+/** The list of all documents; the score is when the backend may remove them. */
+const REMOVABLE = 'removable';
+
+function listOf({ kind, of }: Pick<RunIndexEntry, 'kind' | 'of'>): string {
+  return `${kind}-${short(of)}`;
+}
+
+function documentIndexOf(run: RunState): readonly IndexEntry[] {
+  // Also where it is pinned or frozen: the entry would come and go with each step.
+  const removable = { list: REMOVABLE, label: '', score: Math.ceil(run.expiresAt) };
+  const rest = indexOfRun(run).map((entry) => {
+    return { list: listOf(entry), label: entry.label, score: entry.score };
+  });
+  return [removable, ...rest];
+}
+
+function short(name: string): string {
+  return digestOf(name).slice(0, 32);
 }
 
 function revised(run: StoredRun, before: KeptDocument | undefined, revision: string): RunText {
