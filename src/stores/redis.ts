@@ -41,7 +41,8 @@ const schema = lazyOptions(() => ({
 
 /**
  * Keeps runs in Redis 5 or later, alone or as a cluster, so that steps are exact across processes.
- * Every operation on a run is one script and one round trip, and goes by the server's clock.
+ * A step takes two round trips, or three where this process does not know the run, and goes by the
+ * server's clock.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for a client that is neither node-redis nor
  * ioredis.

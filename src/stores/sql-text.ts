@@ -24,11 +24,6 @@ export function textOrNull(text: string | null | undefined): string | null {
   return text == null ? null : encodeText(text);
 }
 
-/** JSON as text. A missing value is not the value `null`, whose text is `'null'`. */
-export function jsonOrNull(value: unknown): string | null {
-  return value === undefined ? null : JSON.stringify(value);
-}
-
 /** The string that {@link encodeText} was given. */
 export function decodeText(text: string): string {
   return text.replace(ESCAPED, (_, code?: string) =>

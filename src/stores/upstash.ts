@@ -26,8 +26,8 @@ const schema = lazyOptions(() => ({
 
 /**
  * Keeps runs in Upstash Redis over its REST interface, which serverless functions can use too.
- * Every operation on a run is one script and one HTTP request. The client may retry by itself and
- * may parse replies: the answers stay the same.
+ * A step takes two HTTP requests, or three where this process does not know the run. The client may
+ * retry by itself and may parse replies: the answers stay the same.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for another client.
  */

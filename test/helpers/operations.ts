@@ -35,6 +35,16 @@ export function everyOperation(
   };
 }
 
+/**
+ * How many scripts or requests {@link everyOperation} takes on Redis and Upstash, where the process
+ * knows the run and the server's time. A run whose session is over is read first, for `release`.
+ */
+export const TRIPS: Readonly<Record<string, number>> = {
+  ...{ open: 1, read: 1, claim: 1, renew: 1, commit: 1, record: 1, freeze: 2, thaw: 2 },
+  ...{ history: 1, 'another claim': 1, end: 2, release: 2, delete: 2 },
+  ...{ swapSwitch: 2, readSwitch: 1 },
+};
+
 /** The operations that each store has, and no others. */
 export const plainStore = (store: AtomicStateStore): AtomicStateStore => ({
   contract: 1,

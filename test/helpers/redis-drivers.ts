@@ -12,8 +12,6 @@ export interface Connection {
 
 export interface Driver {
   readonly name: string;
-  /** Whether it repeats a command by itself when the connection breaks before the answer. */
-  readonly resends: boolean;
   connect(url: string): Promise<Connection>;
   connectCluster(urls: readonly string[]): Promise<Connection>;
 }
@@ -22,27 +20,23 @@ export interface Driver {
 export const DRIVERS: readonly Driver[] = [
   {
     name: 'node-redis 6',
-    resends: false,
     connect: (url) => connected(createClient6({ url })),
     connectCluster: (urls) =>
       connected(createCluster6({ rootNodes: urls.map((url) => ({ url })) })),
   },
   {
     name: 'node-redis 5',
-    resends: false,
     connect: (url) => connected(createClient5({ url })),
     connectCluster: (urls) =>
       connected(createCluster5({ rootNodes: urls.map((url) => ({ url })) })),
   },
   {
     name: 'ioredis 6',
-    resends: true,
     connect: (url) => ready(new Redis6(url)),
     connectCluster: (urls) => ready(new Cluster6([...urls])),
   },
   {
     name: 'ioredis 5',
-    resends: true,
     connect: (url) => ready(new Redis5(url)),
     connectCluster: (urls) => ready(new Cluster5([...urls])),
   },

@@ -5,7 +5,6 @@ import { InterlockError } from '../../src/errors.ts';
 import { type PostgresPool, type PostgresStore, postgresStore } from '../../src/stores/postgres.ts';
 import { claimed, claimOf, claimStatus, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../src/testing/index.ts';
-import { itOf } from '../helpers/expected-failures.ts';
 import { everyOperation } from '../helpers/operations.ts';
 import { makePostgresSchema } from '../helpers/postgres-schema.ts';
 import { withWrongClock } from '../helpers/wrong-clock.ts';
@@ -32,7 +31,7 @@ async function makeStore() {
 
 describeStateStore('postgresStore()', makeStore, {
   describe: describe.concurrent,
-  it: itOf('postgres'),
+  it,
   chainTrail: true,
 });
 

@@ -252,7 +252,8 @@ export class RedisRuns implements RunDocuments {
 
   async #count({ kind, of, upTo }: Pick<RunsFind, 'kind' | 'of' | 'upTo'>): Promise<RunsTally[]> {
     const tallies = new Map<string, { label: string; entries: number; upTo: number }>();
-    const policy = this.#checkPolicy();
+    // First, because it changes nothing where a bucket of a cluster has another layout.
+    await this.#checkPolicy();
     const args = [`${kind}:${idOf(of)}`, String(upTo)];
     for (const { lines } of await this.#inBuckets(scripts.COUNT, args, 'counts')) {
       for (let at = 0; at < lines.length; at += 3) {
@@ -263,7 +264,6 @@ export class RedisRuns implements RunDocuments {
         tallies.set(label, tally);
       }
     }
-    await policy;
     return [...tallies.values()];
   }
 
