@@ -4,6 +4,7 @@
  */
 import { type Clock, putNewest, Told } from '../clock.ts';
 import { asciiText, ownText } from '../names.ts';
+import type { NotificationBus } from '../notify/bus.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { requestHeader } from '../wire/headers.ts';
 import { isObject } from '../wire/json-rpc.ts';
@@ -40,6 +41,8 @@ export interface OpeningCaller {
 
 interface StuckClientsConfig {
   readonly keys: readonly RunKeyStrategy[];
+  readonly bus: NotificationBus | undefined;
+  readonly store: { readonly isMemory: boolean };
   readonly clock: Clock;
   readonly onWarning: (warning: string) => void;
 }
@@ -56,9 +59,13 @@ export class LoneCalls {
     this.#config = config;
   }
 
-  /** `undefined` where calls have runs that need no session, or may have. */
+  /**
+   * `undefined` where calls have runs that need no session, or may have. Also where another
+   * instance may serve a session's calls without a word: stores do not keep each call.
+   */
   static of(config: StuckClientsConfig): LoneCalls | undefined {
-    const { keys } = config;
+    const { keys, bus, store } = config;
+    if (bus === undefined && !store.isMemory) return undefined;
     const hasOwn = keys.some(({ kind }) => kind === 'session');
     const isAlone = keys.every(({ kind }) => kind === 'session' || kind === 'request');
     return hasOwn && isAlone ? new LoneCalls(config) : undefined;

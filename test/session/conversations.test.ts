@@ -4,6 +4,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import {
   type AtomicStateStore,
   conversationKey,
+  localBus,
   memoryStore,
   principalKey,
   type RunKeyRequest,
@@ -553,7 +554,7 @@ describe('a client that opens a session for each call', () => {
     headers: Record<string, string>,
     meta?: Record<string, unknown>,
   ) {
-    const app = await scene({ session });
+    const app = await scene({ session: { bus: localBus(), ...session } });
     for (let time = 0; time < 4; time++)
       await rawCall(await app.session(headers), 'cart.add_item', meta);
     return app;
@@ -578,7 +579,7 @@ describe('a client that opens a session for each call', () => {
   });
 
   it('is not taken for one that calls more, or that has a call under way', async () => {
-    const app = await scene();
+    const app = await scene({ session: { bus: localBus() } });
     for (let time = 0; time < 4; time++) {
       const session = await app.session(ALICES);
       await rawCall(session, 'cart.view');
@@ -596,7 +597,7 @@ describe('a client that opens a session for each call', () => {
   });
 
   it('is named in at most 100 characters, none of which can break a log', async () => {
-    const app = await scene();
+    const app = await scene({ session: { bus: localBus() } });
     const name = `\u202e"\n\u0085${'x'.repeat(200)}`;
     for (let time = 0; time < 4; time++) {
       const { headers } = await send(app.url, {

@@ -1,5 +1,5 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { localBus, type NotificationBus, principalKey } from '../../src/index.ts';
+import { localBus, memoryStore, type NotificationBus, principalKey } from '../../src/index.ts';
 import { callOf, RawSession, send } from '../helpers/raw.ts';
 import { type Scene, scene } from '../helpers/scene.ts';
 
@@ -57,6 +57,27 @@ describe('a client that opens a session for each call, on several instances', ()
     }
     await a.session(ALICES);
     expect([a, b, c].flatMap(({ warnings }) => warnings)).toEqual([]);
+  });
+
+  it('is not told of by instances that share a store without a bus: others may serve more', async () => {
+    const shape = { mode: 'stateless', answers: 'json' } as const;
+    const first = await scene({ shape });
+    const apps = [first, await scene({ shape, beside: first })] as const;
+    const [a, b] = apps;
+    for (let time = 0; time < 3; time++) {
+      const session = await a.session(ALICES);
+      await session.call('cart.add_item');
+      for (let call = 0; call < 3; call++) await on(b, session).call('cart.view');
+    }
+    await a.session(ALICES);
+    expect(apps.flatMap(({ warnings }) => warnings)).toEqual([]);
+  });
+
+  it('is told without a bus where one process has the runs in its memory', async () => {
+    const data = memoryStore();
+    const app = await scene({ data, session: { store: data } });
+    for (let time = 0; time < 4; time++) await (await app.session(ALICES)).call('cart.add_item');
+    expect(app.warnings).toEqual([expect.stringContaining('with a single call in each')]);
   });
 
   it('is not one that listens on another instance', async () => {
