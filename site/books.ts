@@ -51,6 +51,7 @@ export const BOOKS: readonly Book[] = [
     title: 'Operate',
     pages: {
       'docs/operate/operations': 'Runbook',
+      'docs/operate/mistakes': 'Mistakes that show late',
       'docs/operate/roll-out': 'Roll-out',
       'docs/operate/guarantees': 'Guarantees',
       'docs/operate/measured': 'How it was measured',

@@ -334,8 +334,8 @@ export function aloneInMemory(env: NodeJS.ProcessEnv, isWorker: boolean): string
   const where = isWorker ? 'node:cluster' : host && `${host} (${set} is set)`;
   const danger =
     where !== undefined
-      ? `${where} may send the next request of a session to another one, which answers ` +
-        '"Session not found"'
+      ? `${where} may send the next request of a client to another one, which answers ` +
+        '"Session not found", or counts a limit of its principal anew'
       : env.NODE_ENV === 'production' &&
         'NODE_ENV is production: they are lost when it ends, and a second process answers ' +
           '"Session not found" to their requests';

@@ -23,6 +23,7 @@ import { isNever } from './order-moves.ts';
 export const RULE_CODES = {
   'rule-unmeetable': 'error',
   'limit-too-low': 'error',
+  'argument-not-listed': 'warning',
   'limit-resettable': 'warning',
   'window-outlives-run': 'warning',
   'guesses-unlimited': 'warning',
@@ -62,6 +63,7 @@ export function ruleFaults(workflow: Workflow, around: RuleSurroundings): readon
     return [
       ...(order === undefined ? [] : unmeetable(workflow, order, tool, around)),
       ...limits.flatMap((limit) => tooLow(tool, limit, around)),
+      ...absent(workflow, tool, around),
       ...resettable(workflow, tool, around),
       ...outliving(workflow, tool, around),
       ...(order === undefined ? [] : unlimited(workflow, order, tool)),
@@ -204,6 +206,24 @@ function tooLow(
       remedy: "Raise the limit, or correct the tool's schema.",
     },
   ];
+}
+
+/** What rules read of a tool's arguments, and its schema lacks. */
+function absent(
+  workflow: Workflow,
+  tool: string,
+  { tools }: RuleSurroundings,
+): readonly RuleFault[] {
+  const listed = tools.find(({ name }) => name === tool);
+  const paths = workflow.rules.absentArguments(tool, listed?.inputSchema);
+  return paths.map((path) => ({
+    code: 'argument-not-listed',
+    place: tool,
+    message:
+      `a rule reads the argument ${showValue(path)} of tool ${showValue(tool)}, which is not in ` +
+      "the tool's input schema",
+    remedy: "Correct the path, or add the argument to the tool's schema.",
+  }));
 }
 
 interface Least {

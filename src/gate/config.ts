@@ -5,6 +5,7 @@
 import { putNewest } from '../clock.ts';
 import { isGlob, matchGlob } from '../glob.ts';
 import { nearestName, PRINCIPAL_RUN } from '../names.ts';
+import { showValue } from '../options.ts';
 import type { Run } from '../session/run.ts';
 import type { NoRun } from '../session/run-key.ts';
 import type { Begin } from '../step/claim.ts';
@@ -154,6 +155,9 @@ export function mountedBegin(workflow: Workflow): Begin | undefined {
 /** An upstream may keep making up names: more than this are not remembered. */
 const MAX_NAMES = 10_000;
 
+/** So many names that may stand for a missing one are told. */
+const MOST_NAMED = 5;
+
 /** How deep in a schema mirrored arguments are looked for. */
 const DEEPEST = 16;
 
@@ -197,10 +201,16 @@ export class ListedNames {
     const meant = nearestName(bound, open);
     const nearest = meant ?? nearestName(bound, this.#names);
     const ungated = meant === undefined ? '' : ` This gate does not gate "${meant}" now.`;
+    const others = open.slice(0, MOST_NAMED).map((name) => showValue(name));
+    const more = open.length > MOST_NAMED ? ' and others' : '';
+    const renamed =
+      others.length === 0
+        ? '.'
+        : `. If the server renamed it: this gate does not gate ${others.join(', ')}${more} now.`;
     return (
       `the gate "${this.#gate}" binds "${bound}", which the upstream does not list. ` +
       'No request meets this binding, and what waits for it stays unavailable' +
-      (nearest === undefined ? '.' : `. Did you mean "${nearest}"?${ungated}`)
+      (nearest === undefined ? renamed : `. Did you mean "${nearest}"?${ungated}`)
     );
   }
 }
@@ -343,6 +353,7 @@ export class ListedTools {
     unbound.set(this.#workflow, others);
     for (const tool of page) {
       if (!isObject(tool) || typeof tool.name !== 'string') continue;
+      if (!this.#schemas.has(tool.name)) this.#warnOfArguments(tool.name, tool.inputSchema, warn);
       if (this.#schemas.size < MAX_NAMES || this.#schemas.has(tool.name))
         this.#schemas.set(tool.name, { args: tool.inputSchema, result: tool.outputSchema });
       if (!this.#workflow.isBound(tool.name)) {
@@ -357,6 +368,16 @@ export class ListedTools {
     }
     if (part !== undefined && this.#missing.note(bound, part)) this.#changes++;
     this.#names.note(page, isLastPage, warn);
+  }
+
+  #warnOfArguments(tool: string, schema: unknown, warn: Warn): void {
+    const { id, rules } = this.#workflow;
+    if (this.#schemas.size >= MAX_NAMES || !this.#workflow.isBound(tool)) return;
+    for (const path of rules.absentArguments(tool, schema))
+      warn(
+        `the gate "${id}" reads the argument ${showValue(path)} of ${showValue(tool)}, which is ` +
+          "not in the tool's input schema. Correct the path in its rule, or add the argument",
+      );
   }
 
   /** What the list says of a tool's arguments and result, for who records its calls. */

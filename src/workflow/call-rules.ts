@@ -2,14 +2,15 @@
  * What the rules and limits of a workflow say of calls. Hides what they have runs keep of earlier
  * calls, and which tools have which limits. Pure.
  */
+import { isTable } from '../options.ts';
 import type { Json } from '../stores/store.ts';
 import type { AnyBinding } from './binding.ts';
 import type { CallBinding } from './bound-tools.ts';
-import { readerOf } from './condition.ts';
+import { type Path, readerOf } from './condition.ts';
 import { type DecidedCall, type Grant, Ledger, NOTHING, usedBy } from './facts.ts';
 import type { OwnCall } from './own-call.ts';
 import type { Model, Position } from './position.ts';
-import { type CheckedLimit, type Demands, windowsOf } from './rules.ts';
+import { type CheckedLimit, type Demands, leavesOf, type Source, windowsOf } from './rules.ts';
 import {
   exhausted,
   judge,
@@ -141,6 +142,13 @@ export class CallRules {
     return this.#demands.get(this.#keyOf(tool));
   }
 
+  /** The arguments that rules and limits read of a tool, and that its input schema lacks. */
+  absentArguments(tool: string, schema: unknown): readonly string[] {
+    const key = this.#keyOf(tool);
+    const read = [...this.#demands.values()].flatMap((each) => argumentsRead(each, key));
+    return [...new Set(read.filter(({ keys }) => lacks(schema, keys)).map(({ path }) => path))];
+  }
+
   /** For rules: the tools whose success a tool undoes. */
   undoneBy(tool: string): readonly string[] {
     return this.#model.undoneBy?.(tool) ?? [];
@@ -218,6 +226,35 @@ export class CallRules {
     // No time has passed yet that any call of it would be too old for.
     return ledger.write(start, ledger.read(before), 0);
   }
+}
+
+/** The arguments of a tool that the demands read: of its own call, or of an earlier one. */
+function argumentsRead(demands: Demands, tool: string): readonly Source[] {
+  const { after, notAfter, limits } = demands;
+  return [...leavesOf(after), ...notAfter, ...limits].flatMap((each) => {
+    const own = demands.tool === tool ? each.same.map((pair) => pair.own) : [];
+    if (each.tool !== tool) return own;
+    const earlier = each.same.map((pair) => pair.earlier);
+    const counted = 'sum' in each ? each.sum?.source : each.distinct;
+    const all = [...own, ...earlier, ...(counted === undefined ? [] : [counted])];
+    return all.filter(({ from }) => from === 'args');
+  });
+}
+
+/** What lets a schema take members that its `properties` do not name. */
+const OPENING = ['$ref', 'allOf', 'anyOf', 'oneOf', 'if', 'patternProperties', 'dependentSchemas'];
+
+/** Whether a schema names the members of each object on the way, and not this one. */
+function lacks(schema: unknown, path: Path): boolean {
+  let found = schema;
+  for (const key of path) {
+    if (!isTable(found) || !isTable(found.properties)) return false;
+    const { properties, additionalProperties: more, ...rest } = found;
+    if (more === true || isTable(more) || OPENING.some((each) => each in rest)) return false;
+    if (!Object.hasOwn(found.properties, key)) return true;
+    found = found.properties[key];
+  }
+  return false;
 }
 
 const NO_PARTS: ReadonlyMap<string, Part> = new Map();

@@ -94,6 +94,20 @@ export const BROKEN_GATES: readonly BrokenGate[] = [
     says: /no call of tool "pay" .*"cart.amount" may add up to less than 1, .* no less than 1/,
   },
   {
+    code: 'argument-not-listed',
+    place: 'pay',
+    gate: () =>
+      StateMachineGate.fromOrder({
+        pay: { limit: { sum: 'amuont', max: 1, same: ['order'] } },
+      }) as StateMachineGate,
+    options: {
+      tools: [
+        { name: 'pay', inputSchema: { type: 'object', properties: { amount: {}, order: {} } } },
+      ],
+    },
+    says: /a rule reads the argument "amuont" of tool "pay", which is not in the tool's input/,
+  },
+  {
     code: 'limit-resettable',
     place: 'pay',
     gate: () => StateMachineGate.fromOrder({ pay: { limit: { times: 5 } } }) as StateMachineGate,

@@ -289,6 +289,22 @@ describe('a bound tool that the upstream never lists', () => {
   });
 });
 
+describe('the first list of tools', () => {
+  it('warns of arguments that rules read and no schema has, and of what a renamed tool may be', async () => {
+    const workflow = StateMachineGate.fromOrder({
+      'cart.add_item': { limit: { sum: 'amount', max: 5, same: ['sku'] } },
+      settle_invoice: {},
+    });
+    const { client, warnings } = await visit({ workflow });
+    await client.raw.tools();
+    await client.raw.tools();
+    expect(warnings).toEqual([
+      expect.stringContaining('reads the argument "amount" of "cart.add_item", which is not in'),
+      expect.stringMatching(/binds "settle_invoice".+this gate does not gate "cart\./),
+    ]);
+  });
+});
+
 describe('onError and onWarning of sessionStore()', () => {
   interface Told {
     readonly errors: string[];
