@@ -301,6 +301,7 @@ export class DocumentStore extends RulebookStore {
       // The lease would end by a time that is not the backend's: it begins again, with its token.
       if (guess.isLease && !isTimeWrong && Math.abs((answer.now ?? now) - now) > WRONG_MS) {
         isTimeWrong = true;
+        sent = undefined;
         continue;
       }
       return result;
