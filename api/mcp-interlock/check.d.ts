@@ -41,6 +41,7 @@ export interface EdgeTool {
 export const FINDING_CODES: {
     readonly 'rule-unmeetable': 'error';
     readonly 'limit-too-low': 'error';
+    readonly 'argument-not-listed': 'warning';
     readonly 'limit-resettable': 'warning';
     readonly 'window-outlives-run': 'warning';
     readonly 'guesses-unlimited': 'warning';
