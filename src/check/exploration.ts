@@ -77,7 +77,9 @@ export class Exploration {
 
   /** The nearest position for which `isGoal` says yes. */
   find(moves: SearchMoves, isGoal: (position: Position) => boolean): Found {
-    const { start, starts } = this.workflow;
+    const { starts } = this.workflow;
+    // A machine without a chart moves by its state alone, so no move leads back to an equal start.
+    const start = this.#chart ? this.workflow.start : withoutTime(this.workflow.start);
     const reached = new Map<string, Arrival>([
       [this.#keyOf(start, true), { position: start, last: undefined }],
     ]);
@@ -196,7 +198,7 @@ export class Exploration {
       const open = bindings.filter((each) => workflow.allows(from.state, each));
       const outcome = open.length === 0 ? 'refused' : this.#staying(from, tool, open, moves);
       if (outcome === undefined) continue;
-      const isGuarded = open.length > 0 && bindings.some(isAsked);
+      const isGuarded = open.length > 0 && bindings.some(isSaid);
       const step: ProofStep = { by: 'call', tool, outcome, ...ends, isGuarded };
       if (!this.#isLeftOut(moves, step)) yield { step, to: from };
     }
