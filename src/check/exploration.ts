@@ -196,7 +196,7 @@ export class Exploration {
       if (!bindings.some((each) => this.#isClaimed(each)) || bindings.some(isVeiled)) continue;
       if (this.#limitsOf(tool).some(isNever)) continue;
       const open = bindings.filter((each) => workflow.allows(from.state, each));
-      const outcome = open.length === 0 ? 'refused' : this.#staying(from, tool, open, moves);
+      const outcome = open.length === 0 ? 'refused' : this.#staying(from, tool, open, moves, 1);
       if (outcome === undefined) continue;
       const isGuarded = open.length > 0 && bindings.some(isSaid);
       const step: ProofStep = { by: 'call', tool, outcome, ...ends, isGuarded };
@@ -211,14 +211,17 @@ export class Exploration {
     return binding.when === undefined && (shield !== undefined || kindOfCalls(binding) === 'step');
   }
 
-  /** How a call that these bindings let through ends without a move; `undefined`: not for sure. */
+  /**
+   * How so many calls that these bindings let through end without a move; `undefined`: not for sure.
+   */
   #staying(
     from: Position,
     tool: string,
     open: readonly AnyBinding[],
     { counts }: SearchMoves,
+    calls: number,
   ): Ending | undefined {
-    if (open.every(({ failure, retries = 0 }) => failure === undefined || retries > 0))
+    if (open.every(({ failure, retries = 0 }) => failure === undefined || retries >= calls))
       return 'failure';
     const isStill = open.every(({ success }) => {
       const event = eventNamed(success);
@@ -272,7 +275,7 @@ export class Exploration {
         const bindings = workflow.bindingsOf(tool);
         const open = bindings.filter((each) => workflow.allows(from.state, each));
         if (open.length === 0) continue;
-        const stays = !bindings.some(isSaid) && this.#staying(from, tool, open, moves);
+        const stays = !bindings.some(isSaid) && this.#staying(from, tool, open, moves, shield.max);
         const isSure = stays !== false && stays !== undefined && this.#limitsOf(tool).length === 0;
         const step: ProofStep = {
           by: 'call',
