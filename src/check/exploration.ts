@@ -77,7 +77,9 @@ export class Exploration {
 
   /** The nearest position for which `isGoal` says yes. */
   find(moves: SearchMoves, isGoal: (position: Position) => boolean): Found {
-    const { start, starts } = this.workflow;
+    const { starts } = this.workflow;
+    // A machine without a chart moves by its state alone, so no move leads back to an equal start.
+    const start = this.#chart ? this.workflow.start : withoutTime(this.workflow.start);
     const reached = new Map<string, Arrival>([
       [this.#keyOf(start, true), { position: start, last: undefined }],
     ]);
@@ -194,9 +196,9 @@ export class Exploration {
       if (!bindings.some((each) => this.#isClaimed(each)) || bindings.some(isVeiled)) continue;
       if (this.#limitsOf(tool).some(isNever)) continue;
       const open = bindings.filter((each) => workflow.allows(from.state, each));
-      const outcome = open.length === 0 ? 'refused' : this.#staying(from, tool, open, moves);
+      const outcome = open.length === 0 ? 'refused' : this.#staying(from, tool, open, moves, 1);
       if (outcome === undefined) continue;
-      const isGuarded = open.length > 0 && bindings.some(isAsked);
+      const isGuarded = open.length > 0 && bindings.some(isSaid);
       const step: ProofStep = { by: 'call', tool, outcome, ...ends, isGuarded };
       if (!this.#isLeftOut(moves, step)) yield { step, to: from };
     }
@@ -209,14 +211,17 @@ export class Exploration {
     return binding.when === undefined && (shield !== undefined || kindOfCalls(binding) === 'step');
   }
 
-  /** How a call that these bindings let through ends without a move; `undefined`: not for sure. */
+  /**
+   * How so many calls that these bindings let through end without a move; `undefined`: not for sure.
+   */
   #staying(
     from: Position,
     tool: string,
     open: readonly AnyBinding[],
     { counts }: SearchMoves,
+    calls: number,
   ): Ending | undefined {
-    if (open.every(({ failure, retries = 0 }) => failure === undefined || retries > 0))
+    if (open.every(({ failure, retries = 0 }) => failure === undefined || retries >= calls))
       return 'failure';
     const isStill = open.every(({ success }) => {
       const event = eventNamed(success);
@@ -270,7 +275,7 @@ export class Exploration {
         const bindings = workflow.bindingsOf(tool);
         const open = bindings.filter((each) => workflow.allows(from.state, each));
         if (open.length === 0) continue;
-        const stays = !bindings.some(isSaid) && this.#staying(from, tool, open, moves);
+        const stays = !bindings.some(isSaid) && this.#staying(from, tool, open, moves, shield.max);
         const isSure = stays !== false && stays !== undefined && this.#limitsOf(tool).length === 0;
         const step: ProofStep = {
           by: 'call',

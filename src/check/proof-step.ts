@@ -22,7 +22,8 @@ export interface ProofStep {
   readonly outcome?: CallOutcome;
   /**
    * For a failure with `retries`: how many calls it takes to send the event. Of the loop shield:
-   * how many calls it takes until one is refused.
+   * how many calls it takes until one is refused. Those before it fail or succeed, so that the run
+   * stays.
    */
   readonly times?: number;
   /** Absent where no event is sent: for a deadline, and for what moves nothing. */

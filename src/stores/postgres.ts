@@ -11,7 +11,10 @@ import type { AtomicStateStore, CommitRequest, CommitResult, PurgeQuery } from '
 export type { PostgresClient, PostgresPool, PostgresPoolClient } from './postgres/names.ts';
 
 export interface PostgresStoreOptions {
-  /** A `Pool` of `pg`. The caller makes it, listens to its `error` events and ends it. */
+  /**
+   * A `Pool` of `pg`. The caller makes it, listens to its `error` events and ends it. Give the store
+   * one of its own: where handlers hold all connections, no lease can be renewed.
+   */
   readonly pool: PostgresPool;
   /**
    * The schema for the tables and functions. Default `'public'`; `migrate()` makes one that does
@@ -23,8 +26,8 @@ export interface PostgresStoreOptions {
    */
   readonly tablePrefix?: string | undefined;
   /**
-   * Chains the trail of each workflow that begins from now on by hashes (SHA-256, made by the
-   * database), which `verifyTrail()` checks. Default `false`.
+   * Chains the trail of each workflow that begins from now on by hashes (SHA-256), which
+   * `verifyTrail()` checks. Default `false`.
    */
   readonly chainTrail?: boolean | undefined;
 }
@@ -43,8 +46,8 @@ export interface PostgresStore extends Required<Omit<AtomicStateStore, 'evictedK
 
   /**
    * Commits in the transaction that is open on the caller's client. Let it be the last statement
-   * before the `COMMIT`: until then other callers see the claim, and all that would change the run
-   * wait. After any answer but `committed`, roll back.
+   * before the `COMMIT`: until then other callers see the claim, and what would change this workflow
+   * waits. Other workflows of the run go on. After any answer but `committed`, roll back.
    *
    * A transaction stricter than READ COMMITTED rejects with SQLSTATE 40001 if the lease was renewed
    * during it. Then roll back and run the whole transaction again.
@@ -74,8 +77,8 @@ const optionsSchema = lazyOptions(() => ({
 
 /**
  * Keeps runs in PostgreSQL (12 or later), in the tables `workflow_runs`, `workflows`,
- * `workflow_events` and `workflow_switches`. Each operation is one round trip, which calls a
- * function that `migrate()` has made, and goes by the database's clock. The trail of a deleted or
+ * `workflow_events` and `workflow_switches`. It goes by the database's clock. Each part of a step is
+ * one round trip where this process knows the run; else a read comes before it. The trail of a deleted or
  * expired run is gone from `history()`, but stays in `workflow_events` as an audit log.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown.
@@ -87,9 +90,45 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
   const names = postgresNames(schema, tablePrefix);
   const runs = new PostgresRuns(pool, names);
   const store = storeOf(runs, Date.now, chainTrail);
+  const renew = watchedRenewals(store, pool);
   return Object.assign(store as DocumentStore & Required<AtomicStateStore>, {
+    renew,
     commitIn: (client: PostgresClient, request: CommitRequest): Promise<CommitResult> =>
       store.commitThrough(request, (write) => runs.swapIn(client, write)),
     migrate: () => migrate(pool, names),
   });
+}
+
+type Renew = AtomicStateStore['renew'];
+
+/** Says once that a renewal was starved, since then a step that runs looks as if it were dead. */
+function watchedRenewals(store: DocumentStore, pool: PostgresPool): Renew {
+  const renew: Renew = store.renew.bind(store);
+  let isSaid = false;
+  return async (key, token, leaseMs, options) => {
+    const { max = Number.POSITIVE_INFINITY } = pool.options ?? {};
+    const { totalCount = 0, idleCount = 0 } = pool;
+    const mustWait = totalCount >= max && idleCount === 0;
+    const askedAt = performance.now();
+    let isRefused = true;
+    try {
+      const isRenewed = await renew(key, token, leaseMs, options);
+      isRefused = false;
+      return isRenewed;
+    } finally {
+      const isLate = isRefused || performance.now() - askedAt >= leaseMs / 3;
+      if (mustWait && isLate && !isSaid) {
+        isSaid = true;
+        process.emitWarning(starved(max), 'InterlockWarning');
+      }
+    }
+  };
+}
+
+function starved(max: number): string {
+  return (
+    `postgresStore(): the lease of a step was not renewed in time, since no connection of the pool ` +
+    `was free (max: ${max}). Another call may take the step for dead. Give the store a pool of its ` +
+    'own, which no handler uses'
+  );
 }

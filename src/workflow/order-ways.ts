@@ -2,7 +2,7 @@
  * Ways through rules of order. It hides how one is found without a look at all sets of tools, which
  * are too many.
  */
-import { type AnyBinding, eventNamed, isChosen } from './binding.ts';
+import { type AnyBinding, eventsSent } from './binding.ts';
 import type { Changes, EndOfCall } from './order-model.ts';
 import type { BoundState, Model, Position } from './position.ts';
 import { NOT_KNOWN, type Way } from './ways.ts';
@@ -46,13 +46,16 @@ const NO_WAY: Way = Object.freeze({ path: undefined, foreseen: true });
 /** The ways of one workflow that is made of rules of order. */
 export class OrderWays {
   readonly #model: Model;
-  /** What successes change, in binding order. */
+  /** What successes change whose event is known beforehand, in binding order. */
   readonly #successes: readonly Action[];
-  /** The same, where the values are as needed, few calls bar nothing, and no use is left over. */
+  /**
+   * What successes change where functions choose so, the values are as needed, few calls bar
+   * nothing, and no use is left over.
+   */
   readonly #likely: readonly Action[];
-  /** What failures change. */
-  readonly #failures: readonly Action[];
-  /** Whether the effect of each call is known beforehand. */
+  /** All that a call's end may change. */
+  readonly #possible: readonly Action[];
+  /** Whether it is known which events each call may send. */
   readonly #isWhole: boolean;
   readonly #ways = new Map<string, WeakMap<readonly BoundState[], Way>>();
 
@@ -64,21 +67,24 @@ export class OrderWays {
       const { tool, states } = binding;
       return changes === undefined ? [] : [{ tool, when: { any: states }, changes }];
     };
-    const successes = bindings.flatMap((each) => {
-      const event = eventNamed(each.success);
-      if (event === undefined) return [];
-      return actionOf(each, event, event === each.tool ? 'succeeded' : 'sent');
-    });
-    this.#successes = successes.map(named);
-    this.#likely = successes.map(likely);
+    const successesOf = (each: AnyBinding): Possible[] =>
+      (eventsSent(each, 'success') ?? []).flatMap((event) =>
+        actionOf(each, event, event === each.tool ? 'succeeded' : 'sent'),
+      );
+    const successes = bindings.flatMap(successesOf);
     const failures = bindings.flatMap((each) => {
-      const event = eventNamed(each.failure);
-      const sent = event === undefined ? [] : actionOf(each, event, 'sent');
-      return [...actionOf(each, each.tool, 'failed'), ...sent];
+      const sent = eventsSent(each, 'failure') ?? [];
+      return [
+        ...actionOf(each, each.tool, 'failed'),
+        ...sent.flatMap((event) => actionOf(each, event, 'sent')),
+      ];
     });
-    this.#failures = failures.map(named);
-    this.#isWhole = !bindings.some(
-      ({ success, failure }) => isChosen(success) || isChosen(failure),
+    const sure = bindings.filter((each) => eventsSent(each, 'success')?.length === 1);
+    this.#successes = sure.flatMap(successesOf).map(named);
+    this.#likely = successes.map(likely);
+    this.#possible = [...successes, ...failures].map(named);
+    this.#isWhole = bindings.every(
+      (each) => eventsSent(each, 'success') && eventsSent(each, 'failure'),
     );
   }
 
@@ -108,7 +114,7 @@ export class OrderWays {
     const inTime: Known = new Map(
       done.map((name) => [name, this.#model.isTimed?.(name) ? 'perhaps' : 'surely']),
     );
-    const all = [...this.#successes, ...this.#failures].map((each) => this.#inTime(each));
+    const all = this.#possible.map((each) => this.#inTime(each));
     if (meets(goal, inTime, 'may')) return NOT_KNOWN;
     return this.#search(goal, inTime, all, 'may') === 'none' ? NO_WAY : NOT_KNOWN;
   }

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import { NO_ANSWER, testGate } from '../../src/testing/index.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
+import type { BoundState } from '../../src/workflow/position.ts';
 
 const rules = {
   approve: { failure: 'reject' },
@@ -68,3 +69,41 @@ it.each([1, 600, 999])('asks for the unit of a window that is the number %i', (w
   expect(() => make(`${within}ms`)).not.toThrow();
   expect(() => make(1_000)).not.toThrow();
 });
+
+it('leads by a function that says which events it sends, and says where no call opens a tool', () => {
+  const { approve, submit } = { approve: { after: 'submit' }, submit: { once: true } } as const;
+  const wayOf = (states: readonly BoundState[], sends?: readonly ['approve']) => {
+    const gate = StateMachineGate.fromOrder({ approve, submit, pay: { after: 'approve' } });
+    const workflow = gate
+      .bindTool('fast_track', '*', { success: () => 'approve', ...(sends && { sends }) })
+      .compile();
+    const { position } = workflow.next(workflow.start, 'submit');
+    return {
+      toPay: workflow.wayTo(workflow.matchAlways('pay')?.states ?? [], workflow.start).path,
+      back: workflow.wayTo(states, position).foreseen,
+    };
+  };
+  expect(wayOf([{ not: 'submit' }])).toEqual({ toPay: ['submit', 'approve'], back: false });
+  expect(wayOf([{ not: 'submit' }], ['approve'])).toEqual({ toPay: ['fast_track'], back: true });
+});
+
+it.each([
+  ['few calls', {}, { notAfter: { tool: 'verify_pin', times: 4, within: '1h' } }],
+  ['a failure', { undoneBy: 'lock' }, { after: [{ tool: 'verify_pin', outcome: 'failed' }] }],
+  ['any outcome', { undoneBy: 'lock' }, { after: [{ tool: 'verify_pin', outcome: 'any' }] }],
+] as const)(
+  'never says that calls cannot open what one call opens: %s',
+  async (kind, pin, rule) => {
+    const after = kind === 'few calls' ? { after: 'verify_pin' } : {};
+    const rules = { verify_pin: pin, lock: {}, withdraw: { ...rule, ...after } };
+    const t = testGate(StateMachineGate.fromOrder(rules as never));
+    await t.call('lock');
+    const refused = await t.call('withdraw');
+    expect(refused.outcome).toBe('refused');
+    expect(refused.text).not.toContain('cannot be reached');
+    const result = kind === 'a failure' ? { content: [], isError: true } : undefined;
+    await t.call('verify_pin', {}, result);
+    expect((await t.call('withdraw')).ran).toBe(true);
+    await t.close();
+  },
+);

@@ -7,6 +7,11 @@ export interface PostgresClient {
 }
 
 export interface PostgresPool extends PostgresClient {
+    readonly totalCount?: number;
+    readonly idleCount?: number;
+    readonly options?: {
+        readonly max?: number;
+    };
     connect(): Promise<PostgresPoolClient>;
 }
 

@@ -356,7 +356,8 @@ export class DocumentStore extends RulebookStore {
         movesTo !== old?.movesTo ||
         released !== old?.released,
       flows: flow === undefined ? (old ? [] : [...workflows.keys()]) : [flow],
-      judgesAll: guess.step === undefined,
+      // A look judges the life alone, which each claim extends for itself.
+      judgesAll: guess.step === undefined && !guess.isLook,
       isClaim: guess.step !== undefined && guess.isLease === true,
     };
     const askedAt = this.#time.asked();

@@ -15,6 +15,9 @@ export interface PostgresClient {
 
 /** What the store uses of a `Pool` of `pg`. */
 export interface PostgresPool extends PostgresClient {
+  readonly totalCount?: number;
+  readonly idleCount?: number;
+  readonly options?: { readonly max?: number };
   connect(): Promise<PostgresPoolClient>;
 }
 
@@ -76,9 +79,12 @@ export function otherPostgresFormat(
   return new InterlockError('ERR_INTERLOCK_STORE', message);
 }
 
-/** SQL for a time as whole milliseconds since the epoch. */
+/**
+ * SQL for a time as whole milliseconds since the epoch. Before PostgreSQL 14 it is computed with
+ * floats, which may fall a little short.
+ */
 export function milliseconds(time: string): string {
-  return `floor(extract(epoch FROM ${time}) * 1000)`;
+  return `floor(extract(epoch FROM ${time}) * 1000 + 0.0005)`;
 }
 
 /** SQL for whole milliseconds since the epoch as a time. */

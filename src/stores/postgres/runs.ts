@@ -228,19 +228,24 @@ function expectations(
   };
 }
 
+/** A time as it stands in a column: whole, or a list could not go on behind its row. */
+function timeOf(ms: number | undefined): number | undefined {
+  return ms === undefined ? undefined : Math.floor(bounded(ms));
+}
+
 function flowRow({ workflow, state, text, data, entries, expiresAt }: FlowText): object {
   const { snapshot, claim, frozen, ended } = state;
   return {
     workflow: encodeText(workflow),
     ...{ head: jsonOf(text), data, isSame: data === undefined, ended },
-    needed: expiresAt && bounded(expiresAt),
+    needed: timeOf(expiresAt),
     ...{ state: encodeText(snapshot.state), version: snapshot.version ?? 0 },
-    updated: snapshot.updatedAt,
+    updated: timeOf(snapshot.updatedAt),
     frozen: frozen && JSON.stringify(frozen),
-    unsettled: unsettledSince(state),
+    unsettled: timeOf(unsettledSince(state)),
     ...(claim && {
       ...{ uncertain: claim.uncertain, tool: encodeText(claim.tool) },
-      ...{ since: claim.since, lease: bounded(claim.leaseEnd) },
+      ...{ since: timeOf(claim.since), lease: timeOf(claim.leaseEnd) },
     }),
     entries: entries.map((entry) => {
       const { seq, version, attempt, at, from, to, event, outcome, kind, tool, actor } = entry;

@@ -136,6 +136,23 @@ describe('commitIn()', { timeout: 60_000 }, () => {
     expect(await renewed).toBe(false);
   });
 
+  it('holds only its own workflow: other gates of the run and lookups go on meanwhile', async () => {
+    const { run, request, client } = await orderWritten();
+    await store.commitIn(client, commitOf(request));
+    // As in another process, which knows nothing of the run.
+    const other = postgresStore({ pool: database.connect(), schema: database.schema });
+    const second = claimOf(run, { workflow: 'approval', ttlMs: 3 * HOUR });
+    expect(await claimStatus(other, run, second)).toBe('claimed');
+    expect(await other.renew(second, second.token, HOUR)).toBe(true);
+    expect(await other.commit(commitOf(second))).toMatchObject({ status: 'committed' });
+    // The use is written down, and waits for no workflow.
+    expect((await other.read(run, 9 * HOUR))?.workflows.approval?.snapshot.version).toBe(1);
+    const lookup = { ...commitOf(second), token: randomUUID(), initial: second.initial, from: 1 };
+    expect(await other.record(lookup)).toMatchObject({ status: 'recorded' });
+    await client.query('COMMIT');
+    expect((await other.read(run, HOUR))?.workflows.checkout?.snapshot.version).toBe(1);
+  });
+
   it('rejects in a stricter transaction after a renewal, and changes nothing', async () => {
     const { request, client } = await orderWritten();
     await client.query('ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { postgresStore } from '../../../src/stores/postgres.ts';
 import type { RunsPage } from '../../../src/stores/store.ts';
 import { claimed, claimOf, commitOf, HOUR } from '../../../src/testing/fixtures.ts';
-import { makePostgresSchema } from '../../helpers/postgres-schema.ts';
+import { insertRuns, makePostgresSchema } from '../../helpers/postgres-schema.ts';
 
 const database = await makePostgresSchema();
 afterAll(() => database.drop());
@@ -19,24 +19,16 @@ const workflow = 'checkout';
 beforeAll(async () => {
   await store.migrate();
   // Every two-hundredth run is under way; the others have ended.
-  await pool.query(`
-    INSERT INTO ${schema}.workflow_runs (run, principal, expires_at)
-    SELECT 'run-' || i, 'principal-' || i % 1000, clock_timestamp() + interval '1 day'
-      FROM generate_series(1, ${RUNS}) i;
-    INSERT INTO ${schema}.workflows
-      (run, workflow_type, state, version, updated_at, ended, committed)
-    SELECT 'run-' || i, '${workflow}', CASE WHEN i % 200 = 0 THEN 'payment' ELSE 'done' END, 1,
-           clock_timestamp() - i * interval '1 second', i % 200 <> 0, '{}'
-      FROM generate_series(1, ${RUNS}) i;
-    -- The session of a held run is over.
-    UPDATE ${schema}.workflow_runs SET expires_at = clock_timestamp() - interval '1 hour'
-     WHERE substr(run, 5)::int % 2000 = 0;
-    UPDATE ${schema}.workflows
-       SET (claim_token, claim_tool, claim_digest, claim_uncertain, idempotency_key)
-         = ('t', 'cart.pay', 'd', 'hold', 'k'),
-           (lease_until, claimed_at)
-         = (clock_timestamp() - interval '1 minute', clock_timestamp())
-     WHERE id % 2000 = 0;
+  const rows = `
+    SELECT 'run-' || i AS run, 'principal-' || i % 1000 AS principal,
+           -- The session of a held run is over.
+           now() + CASE WHEN i % 2000 = 0 THEN -interval '1 hour' ELSE interval '1 day' END
+             AS expires_at,
+           CASE WHEN i % 200 = 0 THEN 'payment' ELSE 'done' END AS state,
+           date_trunc('milliseconds', now()) - i * interval '1 second' AS updated_at, i % 200 <> 0 AS ended,
+           CASE WHEN i % 2000 = 0 THEN date_trunc('second', now()) - interval '1 minute' END AS lease_until
+      FROM generate_series(1, ${RUNS}) i`;
+  await pool.query(`${insertRuns(`${schema}.`, workflow, rows)};
     ANALYZE ${schema}.workflow_runs, ${schema}.workflows`);
 });
 
@@ -95,6 +87,20 @@ describe('the listings of postgresStore()', { timeout: 60_000 }, () => {
     });
   });
 
+  it('go on behind a run whose lease ended within a millisecond', async () => {
+    const names = ['fraction-1', 'fraction-2', 'fraction-3'];
+    for (const run of names)
+      await claimed(store, claimOf(run, { create: {}, workflow: 'fraction', leaseMs: 0.5 }));
+    const seen: string[] = [];
+    let after: string | undefined;
+    for (let pages = 0; pages < names.length; pages += 1) {
+      const page = await store.held({ workflow: 'fraction', limit: 1, after });
+      seen.push(...page.runs.map(({ run }) => run));
+      after = page.next;
+    }
+    expect(seen).toEqual(names);
+  });
+
   it('leave out expired runs, even before a purge', async () => {
     const own = claimOf('expiring', {
       create: { principal: 'gone' },
@@ -118,15 +124,13 @@ describe('the listings of postgresStore()', { timeout: 60_000 }, () => {
     const prefix = 'expired_';
     const counted = postgresStore({ pool: own, schema, tablePrefix: prefix });
     await counted.migrate();
-    await own.query(`
-      INSERT INTO ${schema}.${prefix}workflow_runs (run, expires_at)
-      SELECT 'run-' || i, clock_timestamp() + (i % 10) * interval '1 day'
-        FROM generate_series(1, 20000) i;
-      INSERT INTO ${schema}.${prefix}workflows
-        (run, workflow_type, state, version, updated_at, ended)
-      SELECT 'run-' || i, '${workflow}', 'payment', 1,
-             clock_timestamp() - interval '1 hour', i % 2 = 0
-        FROM generate_series(1, 20000) i`);
+    const rows = `
+      SELECT 'run-' || i AS run, NULL AS principal,
+             clock_timestamp() + (i % 10) * interval '1 day' AS expires_at, 'payment' AS state,
+             now() - interval '1 hour' AS updated_at, i % 2 = 0 AS ended,
+             NULL::timestamptz AS lease_until
+        FROM generate_series(1, 20000) i`;
+    await own.query(insertRuns(`${schema}.${prefix}`, workflow, rows));
     const expire = (share: number) =>
       own.query(`UPDATE ${schema}.${prefix}workflow_runs SET expires_at = clock_timestamp()
                   WHERE substr(run, 5)::int % 20 < ${share}`);

@@ -193,10 +193,6 @@ afterAll(() => database.drop());
 const pool = database.connect();
 const store = postgresStore({ pool, schema: database.schema });
 await store.migrate();
-// A sweep lets a step that runs after its session live longer than the store in memory does.
-await pool.query(`CREATE OR REPLACE FUNCTION
-  ${database.schema}.workflow_sweep_runs(at_most integer, spared text, owner text)
-  RETURNS json LANGUAGE sql AS 'SELECT NULL::json'`);
 
 describe('postgresStore() beside the store in memory', () => {
   it('gives the same answers to any sequence of operations', { timeout: 60_000 }, async () => {

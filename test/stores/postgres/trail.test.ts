@@ -57,7 +57,7 @@ describe('the chained trail of postgresStore()', { timeout: 60_000 }, () => {
         const initial = { state: from, updatedAt: 0 };
         const retried = { step: { uncertain: 'retry' }, initial, leaseMs: 0, entry: call } as const;
         await claimed(chained, claimOf(run, { ...retried, create: {} }));
-        // The database itself writes the attempt of the claim that is taken over.
+        // The store itself writes the attempt of the claim that is taken over.
         const second = claimOf(run, { initial });
         await claimed(chained, second);
         const failed = { from, event: null, outcome: 'failed', kind, ...call, ...said } as const;
@@ -104,7 +104,8 @@ describe('the chained trail of postgresStore()', { timeout: 60_000 }, () => {
     const faults = async () =>
       verifyTrail(await chained.history(from), { from }).map(({ seq, fault }) => `${seq} ${fault}`);
     const change = (sql: string) => pool.query(`${sql} WHERE run = $1 AND seq = 3`, [run]);
-    await change(`UPDATE ${schema}.workflow_events SET actor = 'mallory'`);
+    await change(`UPDATE ${schema}.workflow_events
+      SET entry = jsonb_set(entry::jsonb, '{actor}', '"mallory"')::json`);
     expect(await faults()).toEqual(['3 altered']);
     await change(`DELETE FROM ${schema}.workflow_events`);
     expect(await faults()).toEqual(['4 missing']);
