@@ -1,6 +1,6 @@
 /**
- * `mcp-interlock freeze`, `unfreeze`, `frozen`, `enforce` and `observe`: the switch for a night without a page. Hides
- * which workflows of a file are meant, and in which words an operator reads what was done.
+ * `mcp-interlock freeze`, `unfreeze`, `frozen`, `enforce` and `observe`: the switch for a night
+ * without a page. Hides which workflows of a file are meant, and in which words an operator reads what was done.
  */
 import { type FreezeOptions, InterlockError, type Runs, runDigest, runsOf } from 'mcp-interlock';
 import {
@@ -17,7 +17,7 @@ import { loadWorkflows } from './workflow-file.ts';
 
 const STORE = { takes: 'URL', help: `${STORE_HELP}. Default sqlite:runs.db` } as const;
 const SERVICE = { takes: 'NAME', help: 'the --service of the gates. Default: none' } as const;
-const OPTIONS = {
+export const OPTIONS = {
   store: STORE,
   service: SERVICE,
   actor: { takes: 'NAME', help: 'who does it, for the operators who look later; needed' },
@@ -157,15 +157,36 @@ function parseBy({
   return { actor, note };
 }
 
-async function throwSwitch(path: string, asked: Asked, deed: Deed): Promise<number> {
-  const { store: url = 'sqlite:runs.db', service, workflow, run, json } = asked;
+/** Opens the store of gates that serve, for what a command does with the runs of their file. */
+export async function withRuns(
+  path: string,
+  { store: url = 'sqlite:runs.db', service, workflow, idle = '24h' }: Partial<Asked>,
+  act: (all: readonly Runs[], store: OpenStore) => Promise<void>,
+): Promise<void> {
   const open = storeOfGates(url);
-  const idleMs = durationOf('idle', asked.idle ?? '24h');
-  const meant = await gatesMeant(path, workflow);
+  const idleMs = durationOf('idle', idle);
+  const { gates } = await loadWorkflows(path);
+  const meant = gates.filter(({ id }) => workflow === undefined || id === workflow);
+  if (meant.length === 0)
+    throw new UsageError(
+      `--workflow: ${path} has ${gates.map(({ id }) => id).join(', ')}, ` +
+        `and no ${JSON.stringify(workflow)}`,
+    );
   const store = await open((message) => console.error(`mcp-interlock: ${message}`));
-  const reports: Report[] = [];
   try {
-    const all = meant.map((gate) => runsOf(gate, { store: store.store, service, idleMs }));
+    await act(
+      meant.map((gate) => runsOf(gate, { store: store.store, service, idleMs })),
+      store,
+    );
+  } finally {
+    await store.close();
+  }
+}
+
+async function throwSwitch(path: string, asked: Asked, deed: Deed): Promise<number> {
+  const { workflow, run, json } = asked;
+  const reports: Report[] = [];
+  const act = async (all: readonly Runs[], store: OpenStore): Promise<void> => {
     const again = `mcp-interlock unfreeze ${path} --store ${store.name}`;
     for await (const report of run === undefined
       ? ofWorkflows(all, asked.tool, deed)
@@ -183,22 +204,13 @@ async function throwSwitch(path: string, asked: Asked, deed: Deed): Promise<numb
       printLine(`To let it go on: ${[again, ...which, '--actor NAME --note WHY'].join(' ')}`);
     }
     if (deed.verb === 'freeze' && run === undefined) await doubt(all, store);
+  };
+  try {
+    await withRuns(path, asked, act);
   } finally {
     if (json) process.stdout.write(`${JSON.stringify({ workflows: reports }, null, 2)}\n`);
-    await store.close();
   }
   return 0;
-}
-
-/** @throws UsageError where the file has no such workflow */
-async function gatesMeant(path: string, workflow: string | undefined) {
-  const { gates } = await loadWorkflows(path);
-  const meant = gates.filter(({ id }) => workflow === undefined || id === workflow);
-  if (meant.length > 0) return meant;
-  throw new UsageError(
-    `--workflow: ${path} has ${gates.map(({ id }) => id).join(', ')}, ` +
-      `and no ${JSON.stringify(workflow)}`,
-  );
 }
 
 async function setMode(
@@ -206,14 +218,9 @@ async function setMode(
   given: Given<typeof MODE_OPTIONS>,
   { enforce, living }: { readonly enforce: boolean; readonly living: boolean },
 ): Promise<number> {
-  const { store: url = 'sqlite:runs.db', service, workflow, json } = given;
   const by = parseBy(given);
-  const open = storeOfGates(url);
-  const meant = await gatesMeant(path, workflow);
-  const store = await open((message) => console.error(`mcp-interlock: ${message}`));
   const reports: object[] = [];
-  try {
-    const all = meant.map((gate) => runsOf(gate, { store: store.store, service }));
+  const act = async (all: readonly Runs[], store: OpenStore): Promise<void> => {
     for (const runs of all) {
       const set = enforce ? runs.enforce({ ...by, living }) : runs.observe(by);
       const { changed } = await set.catch((error: unknown) => {
@@ -223,12 +230,14 @@ async function setMode(
       const which = living ? 'enforces, also in runs that were observed' : 'enforces';
       const what = enforce ? which : 'observes, and refuses nothing';
       const since = changed ? `from now on, by ${by.actor}: ${by.note}` : 'as it was said before';
-      if (!json) printLine(`${runs.workflow}: ${what}, ${since}.`);
+      if (!given.json) printLine(`${runs.workflow}: ${what}, ${since}.`);
     }
     await doubt(all, store);
+  };
+  try {
+    await withRuns(path, given, act);
   } finally {
-    if (json) process.stdout.write(`${JSON.stringify({ workflows: reports }, null, 2)}\n`);
-    await store.close();
+    if (given.json) process.stdout.write(`${JSON.stringify({ workflows: reports }, null, 2)}\n`);
   }
   return 0;
 }

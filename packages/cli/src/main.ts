@@ -51,6 +51,18 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
     const { FROZEN, runFrozen } = await import('./freeze-command.ts');
     return { spec: FROZEN, run: runFrozen };
   },
+  runs: async () => {
+    const { RUNS, runRuns } = await import('./runs-command.ts');
+    return { spec: RUNS, run: runRuns };
+  },
+  held: async () => {
+    const { HELD, runHeld } = await import('./runs-command.ts');
+    return { spec: HELD, run: runHeld };
+  },
+  resolve: async () => {
+    const { RESOLVE, runResolve } = await import('./runs-command.ts');
+    return { spec: RESOLVE, run: runResolve };
+  },
 };
 
 async function help(): Promise<string> {
