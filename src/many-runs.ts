@@ -53,7 +53,8 @@ export async function runUnder(
 /**
  * The step of unknown outcome that a person means; else why there is none to resolve.
  *
- * @param named by the claim's token or its key. Default: the claim, else the only unsettled step
+ * @param named by the claim's token or its key. Default: a held claim, else the only
+ * step of unknown outcome
  */
 export function stepToResolve(
   { claim, unsettled = [] }: Pick<WorkflowRecord, 'claim' | 'unsettled'>,
@@ -66,8 +67,13 @@ export function stepToResolve(
     claim !== undefined &&
     isNamed(claim.idempotencyKey) &&
     (token ?? claim.token) === claim.token
-  )
-    return claim.live ? 'running' : claim;
+  ) {
+    if (claim.live) return 'running';
+    // One that may be repeated is no more meant than the steps that it stands beside.
+    const isMeant =
+      claim.uncertain === 'hold' || token !== undefined || idempotencyKey !== undefined;
+    return isMeant || others.length === 0 ? claim : 'several';
+  }
   if (token !== undefined) return 'not-held';
   const [step, ...more] = others.filter((each) => isNamed(each.idempotencyKey));
   if (more.length > 0) return 'several';

@@ -1,8 +1,16 @@
 /**
  * `mcp-interlock freeze`, `unfreeze`, `frozen`, `enforce` and `observe`: the switch for a night
- * without a page. Hides which workflows of a file are meant, and in which words an operator reads what was done.
+ * without a page. Hides which workflows of a file are meant, and in which words an operator reads
+ * what was done.
  */
-import { type FreezeOptions, InterlockError, type Runs, runDigest, runsOf } from 'mcp-interlock';
+import {
+  type FreezeOptions,
+  InterlockError,
+  type Runs,
+  runDigest,
+  runsOf,
+  UnknownOutcome,
+} from 'mcp-interlock';
 import {
   type CommandSpec,
   durationOf,
@@ -174,13 +182,19 @@ export async function withRuns(
     );
   const store = await open((message) => console.error(`mcp-interlock: ${message}`));
   try {
+    const options = { store: store.store, service, idleMs, onError };
     await act(
-      meant.map((gate) => runsOf(gate, { store: store.store, service, idleMs })),
+      meant.map((gate) => runsOf(gate, options)),
       store,
     );
   } finally {
     await store.close();
   }
+}
+
+/** The commands list calls of unknown outcome themselves. */
+function onError(error: unknown): void {
+  if (!(error instanceof UnknownOutcome)) console.error(`mcp-interlock: ${String(error)}`);
 }
 
 async function throwSwitch(path: string, asked: Asked, deed: Deed): Promise<number> {
