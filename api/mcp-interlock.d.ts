@@ -572,7 +572,7 @@ export interface HealthHandler {
 export interface HealthReport {
     readonly status: 'ok' | 'degraded' | 'failing';
     readonly failing: readonly (FailOn | 'store' | 'ending' | 'index')[];
-    readonly degraded?: readonly 'evictions'[];
+    readonly degraded?: readonly ('evictions' | 'switch')[];
     readonly bus?: 'hears' | 'deaf';
     readonly workflows: readonly WorkflowHealth[];
 }
@@ -1603,6 +1603,7 @@ export interface WorkflowHealth extends Partial<RunsUnderWay> {
     readonly workflow: string;
     readonly store: 'ok' | 'failing';
     readonly evictions?: 'rising' | 'hidden';
+    readonly switch?: 'restored';
     readonly index: 'ok' | 'uncounted' | 'unavailable' | 'none';
     readonly frozen?: 'workflow' | 'tools';
     readonly stopped?: readonly Stopped[];
@@ -2013,6 +2014,10 @@ type EventBody = ({
     readonly living?: boolean;
     readonly actor: string;
     readonly note: string;
+} | {
+    readonly type: 'workflow.restored';
+    readonly workflow: string;
+    readonly found: 'none' | 'older';
 } | ({
     readonly type: 'run.frozen' | 'run.unfrozen';
     readonly state: string;

@@ -335,6 +335,15 @@ type EventBody =
       readonly actor: string;
       readonly note: string;
     }
+  /**
+   * The store had lost the workflow's switch, or had an older one, and this process wrote back what
+   * it knew: what operators said holds on. The store may have lost runs too.
+   */
+  | {
+      readonly type: 'workflow.restored';
+      readonly workflow: string;
+      readonly found: 'none' | 'older';
+    }
   /** A person has stopped the run by `freeze()`, or has let it go on. */
   | ({
       readonly type: 'run.frozen' | 'run.unfrozen';

@@ -63,7 +63,7 @@ export interface HealthReport {
    */
   readonly failing: readonly (FailOn | 'store' | 'ending' | 'index')[];
   /** What a person should look at, though steps go on. Absent: nothing. */
-  readonly degraded?: readonly 'evictions'[];
+  readonly degraded?: readonly ('evictions' | 'switch')[];
   /**
    * Whether this process hears what it sends itself over its bus, and so the others. Absent where
    * it has no bus.
@@ -84,6 +84,11 @@ export interface WorkflowHealth extends Partial<RunsUnderWay> {
    * program, or live runs. `hidden`: the server does not say. Absent: neither.
    */
   readonly evictions?: 'rising' | 'hidden';
+  /**
+   * `restored`: within the last hour the store had lost the workflow's switch, and this process
+   * wrote it back. Live runs may be lost. Absent: it has not.
+   */
+  readonly switch?: 'restored';
   /**
    * Whether its runs can be counted. `none`: the store keeps no index of them. `uncounted`: it
    * lists them only, and `held` and `stuck` are how many it lists, up to 50.
@@ -152,8 +157,8 @@ const LISTED = 50;
 /** A prober may wait for a second. What a store has not answered by then counts as failed. */
 const ANSWER_MS = 800;
 
-/** For how long evicted keys are an alarm, in milliseconds. */
-const EVICTION_MS = 60 * 60_000;
+/** For how long what a store has lost is an alarm, in milliseconds. */
+const LOSS_MS = 60 * 60_000;
 
 /**
  * Says whether the process and its runs are well: `app.get('/health', workflowHealth({ runs,
@@ -238,19 +243,22 @@ async function lookAt(
     });
   const { store, workflow } = mover;
   const proven = store.prove().then(() => 'ok' as const);
-  const switched = Promise.resolve(store.switchOf(workflow.id)?.read());
+  const own = store.switchOf(workflow.id);
+  const switched = Promise.resolve(own?.read());
   const [state, found, freeze, evicting] = await Promise.all([
     inTime(or<WorkflowHealth['store']>(proven, 'failing'), 'failing'),
     inTime(countedIn(mover, forMs, withKeys, tell), { index: 'unavailable' }),
     inTime(or(switched, undefined), undefined),
     inTime(or(evictionsIn(mover, tell), undefined), undefined),
   ]);
+  const isRestored = own !== undefined && Math.abs(mover.clock.now() - own.restoredAt) < LOSS_MS;
   const stopped = freeze ? listStopped(freeze) : [];
   const observations = observationsOf(workflow).report;
   const observed = observations && shortened(observations);
   return {
     ...{ workflow: workflow.id, store: state },
     ...(evicting && { evictions: evicting }),
+    ...(isRestored && { switch: 'restored' as const }),
     ...(stopped.length > 0 && { frozen: freeze?.all ? ('workflow' as const) : ('tools' as const) }),
     ...(stopped.length > 0 && withKeys && { stopped }),
     ...(observed && { observed }),
@@ -279,7 +287,7 @@ async function evictionsIn(
     known.roseAt = clock.now();
     tell(new Error(`the server of the store has evicted ${more} keys: runs may be lost`));
   }
-  return Math.abs(clock.now() - known.roseAt) < EVICTION_MS ? 'rising' : undefined;
+  return Math.abs(clock.now() - known.roseAt) < LOSS_MS ? 'rising' : undefined;
 }
 
 function shortened({ since, runs, refused, calls }: Observed): WorkflowHealth['observed'] {
@@ -357,12 +365,15 @@ function reportOf(
     ],
   ];
   const failing = faults.filter(([, isFault]) => isFault).map(([name]) => name);
-  const isEvicting = workflows.some(({ evictions }) => evictions === 'rising');
-  const well = isEvicting ? 'degraded' : 'ok';
+  const degraded = [
+    ...(workflows.some(({ evictions }) => evictions === 'rising') ? ['evictions' as const] : []),
+    ...(workflows.some((each) => each.switch === 'restored') ? ['switch' as const] : []),
+  ];
+  const well = degraded.length > 0 ? 'degraded' : 'ok';
   return {
     status: failing.length === 0 ? well : 'failing',
     failing,
-    ...(isEvicting && { degraded: ['evictions'] as const }),
+    ...(degraded.length > 0 && { degraded }),
     ...(heard.length > 0 && { bus: isDeaf ? 'deaf' : 'hears' }),
     workflows,
   };

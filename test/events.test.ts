@@ -5,15 +5,18 @@ import fc from 'fast-check';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { Events } from '../src/events.ts';
 import {
+  type AtomicStateStore,
   EVENT_CHANNEL,
   type InterlockEvent,
   type InterlockEventType,
+  memoryStore,
   principalKey,
   runDigest,
   StateMachineGate,
 } from '../src/index.ts';
 import { checkoutGate } from './helpers/checkout.ts';
 import { Page } from './helpers/markdown.ts';
+import { plainStore } from './helpers/operations.ts';
 import { callOf, RawSession } from './helpers/raw.ts';
 import {
   begins,
@@ -56,6 +59,7 @@ const EVENTS: Readonly<Record<InterlockEventType, readonly string[]>> = {
   'workflow.unfrozen': ['workflow', 'tool', 'actor', 'note'],
   'workflow.observed': ['workflow', 'actor', 'note'],
   'workflow.enforced': ['workflow', 'living', 'actor', 'note'],
+  'workflow.restored': ['workflow', 'found'],
   'run.frozen': [...RUN, 'state', 'actor', 'note'],
   'run.unfrozen': [...RUN, 'state', 'actor', 'note'],
   'run.resolved': [...RUN, 'tool', 'outcome', 'state', 'actor', 'note'],
@@ -579,6 +583,23 @@ describe('the stream of events', () => {
       { runKey: client.run, state: 'has_items', actor: 'bob', note: 'look at it' },
     ]);
     expect(only(told, 'run.unfrozen')).toMatchObject([{ actor: 'eve', note: 'it is well' }]);
+  });
+
+  it('tells that this process wrote back a switch, which the store had lost', async () => {
+    let switches = memoryStore() as Required<AtomicStateStore>;
+    const app = await heard({
+      data: {
+        ...plainStore(memoryStore()),
+        readSwitch: (...args) => switches.readSwitch(...args),
+        swapSwitch: (...args) => switches.swapSwitch(...args),
+      },
+    });
+    await app.runs.freezeAll({ actor: 'bob', note: 'look at it' });
+    switches = memoryStore() as Required<AtomicStateStore>;
+    expect(await app.runs.frozen()).toMatchObject([{ actor: 'bob' }]);
+    expect(only(app.take(), 'workflow.restored')).toMatchObject([
+      { workflow: 'checkout', found: 'none' },
+    ]);
   });
 
   it('tells what a call made stale', async () => {

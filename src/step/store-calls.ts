@@ -183,7 +183,15 @@ export function guardStore(
       const known = switches.get(workflow);
       const { readSwitch: read, swapSwitch: swap } = guarded;
       if (known !== undefined || read === undefined || swap === undefined) return known;
-      const made = new WorkflowSwitch(workflow, { readSwitch: read, swapSwitch: swap }, clock);
+      const own = { readSwitch: read, swapSwitch: swap };
+      const made = new WorkflowSwitch(workflow, own, clock, (found) => {
+        const had = found === 'none' ? 'had lost the switch' : 'had an older switch';
+        const error = new Error(
+          `the store ${had} of ${JSON.stringify(workflow)}, and this process wrote its own back: ` +
+            'the store may have lost runs too',
+        );
+        events.fail(error, () => ({ type: 'workflow.restored', workflow, found }));
+      });
       switches.set(workflow, made);
       return made;
     },

@@ -7,7 +7,7 @@ import type { Clock } from '../clock.ts';
 import { InterlockError } from '../errors.ts';
 import { newToken } from '../names.ts';
 import { isTable } from '../options.ts';
-import type { AtomicStateStore, Freeze, Json } from '../stores/store.ts';
+import type { AtomicStateStore, Freeze, Json, SwitchRecord } from '../stores/store.ts';
 import { isPromise, type MaybePromise } from '../wire/task-line.ts';
 
 /** Who has stopped a tool or a whole workflow, and when. */
@@ -55,29 +55,50 @@ const SOON_MS = 250;
 /** How often an operator's word is written anew where others write too. */
 const MOST_TRIES = 20;
 
-const NOTHING: WorkflowFreeze = Object.freeze({ tools: new Map() });
+/** A switch as the store has it, or as this process knows it. */
+interface Known {
+  readonly freeze: WorkflowFreeze;
+  /**
+   * Grows with each write, and is never below its writer's time. So a word that is said to a store
+   * that lost its switch outranks each word from before.
+   */
+  readonly count: number;
+  /** Also what another version wrote. */
+  readonly value: { readonly [Name in string]: Json };
+  readonly revision: string | undefined;
+}
 
 type SwitchStore = Required<Pick<AtomicStateStore, 'readSwitch' | 'swapSwitch'>>;
+
+/** What the store had in place of a later switch that it has lost. */
+export type FoundSwitch = 'none' | 'older';
 
 export class WorkflowSwitch {
   readonly #workflow: string;
   readonly #store: SwitchStore;
   readonly #clock: Clock;
-  /** What the last answer said. */
-  #known: WorkflowFreeze | 'unread' = 'unread';
+  readonly #onRestored: (found: FoundSwitch) => void;
+  /** The switch with the highest count that this process has met. */
+  #known: Known | undefined;
   /** When the store was asked last, and when for the answer that is known. */
   #askedAt = Number.NEGATIVE_INFINITY;
   #knownSince = Number.NEGATIVE_INFINITY;
   #asking: Promise<WorkflowFreeze | 'unread'> | undefined;
   /** Whether the store failed when it was asked last. */
   #isAway = false;
-  /** How often this process has set it: an answer from before says nothing of that. */
-  #writes = 0;
+  #restoredAt = Number.NEGATIVE_INFINITY;
 
-  constructor(workflow: string, store: SwitchStore, clock: Clock) {
+  /** @param onRestored told when this process has written back a switch that the store had lost */
+  constructor(
+    workflow: string,
+    store: SwitchStore,
+    clock: Clock,
+    onRestored: (found: FoundSwitch) => void,
+  ) {
     this.#workflow = workflow;
     this.#store = store;
     this.#clock = clock;
+    this.#onRestored = onRestored;
   }
 
   /**
@@ -88,9 +109,9 @@ export class WorkflowSwitch {
   now(): MaybePromise<WorkflowFreeze | 'unread'> {
     const now = this.#clock.now();
     // A clock may go back.
-    if (Math.abs(now - this.#knownSince) < KNOWN_MS) return this.#known;
+    if (Math.abs(now - this.#knownSince) < KNOWN_MS) return this.known;
     if (this.#asking !== undefined) return this.#asking;
-    if (Math.abs(now - this.#askedAt) < KNOWN_MS) return this.#known;
+    if (Math.abs(now - this.#askedAt) < KNOWN_MS) return this.known;
     this.#asking = this.#ask().finally(() => {
       this.#asking = undefined;
     });
@@ -99,7 +120,12 @@ export class WorkflowSwitch {
 
   /** What the last answer said, however old it is. Asks nothing. */
   get known(): WorkflowFreeze | 'unread' {
-    return this.#known;
+    return this.#known?.freeze ?? 'unread';
+  }
+
+  /** When this process last wrote back a switch that the store had lost. */
+  get restoredAt(): number {
+    return this.#restoredAt;
   }
 
   /**
@@ -108,20 +134,20 @@ export class WorkflowSwitch {
    */
   soon(): MaybePromise<WorkflowFreeze | 'unread'> {
     const now = this.now();
-    if (!isPromise(now) || this.#isAway) return this.#known;
+    if (!isPromise(now) || this.#isAway) return this.known;
     let stop = (): void => {};
     const late = new Promise<void>((resolve) => {
       stop = this.#clock.after(SOON_MS, resolve);
     });
     return Promise.race([now, late]).then(() => {
       stop();
-      return this.#known;
+      return this.known;
     });
   }
 
   /** @throws what the store throws; InterlockError `ERR_INTERLOCK_STORE` for what is no switch */
   async read(): Promise<WorkflowFreeze> {
-    return freezeOf(this.#workflow, (await this.#store.readSwitch(this.#workflow))?.value);
+    return (await this.#look()).freeze;
   }
 
   /**
@@ -147,29 +173,63 @@ export class WorkflowSwitch {
     });
   }
 
+  /** A word that changes nothing is written too: it must outrank what a restored store says. */
   async #change(change: (before: WorkflowFreeze) => WorkflowFreeze | undefined): Promise<boolean> {
     for (let tries = 1; tries <= MOST_TRIES; tries++) {
-      const found = await this.#store.readSwitch(this.#workflow);
-      const before = freezeOf(this.#workflow, found?.value);
-      const next = change(before);
-      if (next === undefined) return false;
-      const revision = newToken();
-      const others = isTable(found?.value) ? (found.value as Record<string, Json>) : {};
-      const value = { ...others, ...jsonOfFreeze(next) };
-      const writes = this.#writes;
+      const before = await this.#look();
+      const changed = change(before.freeze);
+      const freeze = changed ?? before.freeze;
+      const count = Math.max(before.count + 1, Math.ceil(this.#clock.now()));
+      const value = { ...before.value, ...jsonOfFreeze(freeze), count };
       const askedAt = this.#clock.now();
-      const swap = (): Promise<boolean> =>
-        this.#store.swapSwitch(this.#workflow, found?.revision, { value, revision });
-      // Once more where the answer may have been lost: the store knows the write by its revision.
-      if (!(await swap().catch(swap))) continue;
-      // Of two writes of this process, either may be answered first.
-      const isLast = writes === this.#writes;
-      this.#writes += 1;
-      if (isLast) this.#known = next;
-      this.#knownSince = isLast ? askedAt : Number.NEGATIVE_INFINITY;
-      return true;
+      const revision = await this.#write(before.revision, value);
+      if (revision === undefined) continue;
+      this.#learn({ freeze, count, value, revision }, askedAt);
+      return changed !== undefined;
     }
-    throw new InterlockError(
+    throw this.#outrun();
+  }
+
+  /**
+   * The switch in the store. If the store has none, or one that is older than this process knows,
+   * this process writes back what it knows.
+   */
+  async #look(): Promise<Known> {
+    for (let tries = 1; tries <= MOST_TRIES; tries++) {
+      // What the process learns while it waits says nothing of this answer.
+      const known = this.#known;
+      const askedAt = this.#clock.now();
+      const record = await this.#store.readSwitch(this.#workflow);
+      const found = knownOf(this.#workflow, record);
+      if (known === undefined || found.count >= known.count) return this.#learn(found, askedAt);
+      const revision = await this.#write(found.revision, known.value);
+      if (revision === undefined) continue;
+      this.#restoredAt = this.#clock.now();
+      this.#onRestored(record === undefined ? 'none' : 'older');
+      return this.#learn({ ...known, revision }, askedAt);
+    }
+    throw this.#outrun();
+  }
+
+  /** @returns the new revision; `undefined` where the switch was another one */
+  async #write(expected: string | undefined, value: Known['value']): Promise<string | undefined> {
+    const revision = newToken();
+    const swap = (): Promise<boolean> =>
+      this.#store.swapSwitch(this.#workflow, expected, { value, revision });
+    // Once more where the answer may have been lost: the store knows the write by its revision.
+    return (await swap().catch(swap)) ? revision : undefined;
+  }
+
+  /** @returns the switch that is known from then on: answers may come in any order */
+  #learn(found: Known, askedAt: number): Known {
+    if (this.#known !== undefined && found.count < this.#known.count) return this.#known;
+    this.#known = found;
+    this.#knownSince = askedAt;
+    return found;
+  }
+
+  #outrun(): InterlockError {
+    return new InterlockError(
       'ERR_INTERLOCK_STORE',
       `the switch of ${JSON.stringify(this.#workflow)} was written ${MOST_TRIES} times by others ` +
         'before this process could',
@@ -179,21 +239,17 @@ export class WorkflowSwitch {
   /** A second time where the first answer took so long that it counts no more. */
   async #ask(): Promise<WorkflowFreeze | 'unread'> {
     for (let tries = 1; tries <= 2; tries++) {
-      const writes = this.#writes;
       this.#askedAt = this.#clock.now();
       try {
-        const found = await this.read();
+        await this.#look();
         this.#isAway = false;
-        if (writes !== this.#writes) break;
-        this.#known = found;
-        this.#knownSince = this.#askedAt;
       } catch {
         this.#isAway = true;
         // The events of the store have told of it.
       }
       if (Math.abs(this.#clock.now() - this.#askedAt) < KNOWN_MS) break;
     }
-    return this.#known;
+    return this.known;
   }
 }
 
@@ -210,7 +266,7 @@ function changed(
 ): WorkflowFreeze | undefined {
   if (tool === undefined) {
     if (by !== undefined) return all === undefined ? { all: by, tools, ...kept } : undefined;
-    return all === undefined && tools.size === 0 ? undefined : { ...NOTHING, ...kept };
+    return all === undefined && tools.size === 0 ? undefined : { tools: new Map(), ...kept };
   }
   if (tools.has(tool) === (by !== undefined)) return undefined;
   const next = new Map(tools);
@@ -226,11 +282,13 @@ function jsonOfFreeze({ all, tools, mode }: WorkflowFreeze): { readonly [Name in
   return { frozen, ...(mode !== undefined && { mode: { ...mode } }) };
 }
 
-function freezeOf(workflow: string, value: Json | undefined): WorkflowFreeze {
-  if (value === undefined) return NOTHING;
+function knownOf(workflow: string, record: SwitchRecord | undefined): Known {
+  if (record === undefined)
+    return { freeze: { tools: new Map() }, count: 0, value: {}, revision: undefined };
+  const { value, revision } = record;
   const frozen = isTable(value) ? (value.frozen ?? { tools: [] }) : undefined;
   const pairs = isTable(frozen) && Array.isArray(frozen.tools) ? frozen.tools : undefined;
-  if (pairs === undefined || !isTable(frozen))
+  if (pairs === undefined || !isTable(frozen) || !isTable(value))
     throw new InterlockError(
       'ERR_INTERLOCK_STORE',
       `the store has no switch of ${JSON.stringify(workflow)} that this version of mcp-interlock ` +
@@ -241,8 +299,8 @@ function freezeOf(workflow: string, value: Json | undefined): WorkflowFreeze {
     return [String(tool), setFreezeOf(by)];
   });
   const { all } = frozen;
-  const { mode } = value as { readonly mode?: Json };
-  return {
+  const { mode, count } = value;
+  const freeze = {
     ...(all !== undefined && { all: setFreezeOf(all) }),
     tools: new Map(tools),
     ...(isTable(mode) && {
@@ -253,6 +311,7 @@ function freezeOf(workflow: string, value: Json | undefined): WorkflowFreeze {
       },
     }),
   };
+  return { freeze, count: Number.isFinite(count) ? Number(count) : 0, value, revision };
 }
 
 /** What another version has written in its place stops the tool too. */

@@ -223,8 +223,8 @@ export interface TrailEntry extends TrailDraft {
    */
   readonly previous?: string;
   /**
-   * `sha256:` or `sha1:` and, in hex, the hash of all other members of this entry. Absent unless
-   * the store chains its trail.
+   * `sha256:` and, in hex, the hash of all other members of this entry. Absent unless the store
+   * chains its trail.
    */
   readonly hash?: string;
 }

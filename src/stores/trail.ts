@@ -57,7 +57,7 @@ export function stampEntry(
   if (entry.errors !== undefined) entry.errors = copyJson(entry.errors);
   if (head.hash !== undefined) {
     entry.previous = head.hash;
-    entry.hash = linkOf('sha256', head.hash, entry, draftText(draft));
+    entry.hash = linkOf(head.hash, entry, draftText(draft));
   }
   return Object.freeze(entry);
 }
@@ -76,17 +76,14 @@ export function digestOfName(name: string): string {
   return createHash('sha256').update(name, 'utf16le').digest('hex');
 }
 
-type HashName = 'sha256' | 'sha1';
-
-/** The hash of an entry in a chain. Scripts in Lua and SQL make the same hash of it. */
+/** The hash of an entry in a chain. */
 export function linkOf(
-  name: HashName,
   before: string,
   { seq, version, attempt, at }: Stamps,
   text: string,
 ): string {
   const linked = `${before}\n${seq} ${version} ${attempt} ${at}\n${text}`;
-  return `${name}:${createHash(name).update(linked).digest('hex')}`;
+  return `sha256:${createHash('sha256').update(linked).digest('hex')}`;
 }
 
 type Writable<T> = { -readonly [Key in keyof T]: T[Key] };
@@ -196,11 +193,10 @@ function faultOf(
   from: RunKey,
 ): TrailFault['fault'] | undefined {
   const { seq, hash = '', previous } = entry;
-  const name = /^(sha256|sha1):[0-9a-f]+$/.exec(hash)?.[1] as HashName | undefined;
-  if (name === undefined || previous === undefined) return 'unchained';
+  if (!/^sha256:[0-9a-f]+$/.test(hash) || previous === undefined) return 'unchained';
   if (before !== undefined && seq <= before.seq) return 'order';
   if (before !== undefined && seq !== before.seq + 1) return 'missing';
-  if (linkOf(name, previous, entry, hashedText(entry)) !== hash) return 'altered';
+  if (linkOf(previous, entry, hashedText(entry)) !== hash) return 'altered';
   if (seq === 1) return previous === anchorOf(from) ? undefined : 'foreign';
   // The entry before was written anew, together with its own hash.
   return before === undefined || before.hash === previous ? undefined : 'altered';

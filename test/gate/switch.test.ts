@@ -1,20 +1,25 @@
-import { describe, expect, it } from 'vitest';
+import { Redis } from 'ioredis';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import {
   type AtomicStateStore,
+  type HealthReport,
   InterlockError,
+  type InterlockEvent,
   memoryStore,
   principalKey,
   runsOf,
   StateMachineGate,
   workflowHealth,
 } from '../../src/index.ts';
-import { claimOf } from '../../src/testing/fixtures.ts';
+import { redisStore } from '../../src/stores/redis.ts';
+import { claimOf, HOUR } from '../../src/testing/fixtures.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { latch } from '../helpers/latch.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { plainStore } from '../helpers/operations.ts';
 import { callOf, send } from '../helpers/raw.ts';
 import { begins, pass, passUntil, type SceneOptions, scene, settle } from '../helpers/scene.ts';
+import { startRedis } from '../services/redis.ts';
 
 const NIGHT = { actor: 'night shift', note: 'the provider charges twice' };
 const KNOWN_MS = 500;
@@ -557,3 +562,133 @@ describe('what operators see of it', () => {
     ]);
   });
 });
+
+describe('a switch that the store has lost', () => {
+  it('is written back by a process that knew it, with an event and an alarm', async () => {
+    const { flush, app, told, health } = await onRedis();
+    await app.runs.freezeAll({ tool: 'cart.pay', ...NIGHT });
+    await flush();
+    const session = await app.session();
+    app.clock.advance(KNOWN_MS);
+    expect((await session.call('cart.pay')).result).toMatchObject(refusal('frozen'));
+    app.clock.advance(KNOWN_MS);
+    expect((await session.call('cart.pay')).result).toMatchObject(refusal('frozen'));
+    expect(app.ledger.calls).toEqual([]);
+    expect(told.filter(({ type }) => type === 'workflow.restored')).toMatchObject([
+      { workflow: 'checkout', found: 'none' },
+    ]);
+    expect(app.errors.map(String)).toEqual([
+      'Error: the store had lost the switch of "checkout", and this process wrote its own back: ' +
+        'the store may have lost runs too',
+    ]);
+    expect(await health()).toMatchObject({
+      status: 'degraded',
+      degraded: ['switch'],
+      workflows: [{ frozen: 'tools', switch: 'restored' }],
+    });
+    app.clock.advance(60 * 60_000);
+    expect(await health()).toMatchObject({ status: 'ok' });
+    expect((await health()).workflows[0]).not.toHaveProperty('switch');
+    const fresh = await scene({ workflow: shopGate(), beside: app });
+    expect(await fresh.runs.frozen()).toMatchObject([{ tool: 'cart.pay', ...NIGHT }]);
+  });
+
+  it('is written back where an older one was restored, stopped or not', async () => {
+    const { saved, restore, app, told } = await onRedis();
+    await app.runs.freezeAll({ tool: 'cart.view', ...NIGHT });
+    await app.runs.unfreezeAll(NIGHT);
+    const open = await saved();
+    await app.runs.freezeAll(NIGHT);
+    const stopped = await saved();
+    const session = await app.session();
+    await restore(open);
+    app.clock.advance(KNOWN_MS);
+    expect((await session.call('cart.view')).result).toMatchObject(refusal('frozen'));
+    await app.runs.unfreezeAll(NIGHT);
+    await restore(stopped);
+    app.clock.advance(KNOWN_MS);
+    expect((await session.call('cart.view')).result).toMatchObject(done('cart.view'));
+    expect(await app.runs.frozen()).toEqual([]);
+    expect(told.filter(({ type }) => type === 'workflow.restored')).toMatchObject([
+      { found: 'older' },
+      { found: 'older' },
+    ]);
+  });
+
+  it('is outranked by what an operator says after the loss, also where that changes nothing', async () => {
+    const { flush, saved, restore, app } = await onRedis();
+    await app.runs.freezeAll(NIGHT);
+    const stopped = await saved();
+    await flush();
+    // The operator's process has never read a switch.
+    const operator = await scene({ workflow: shopGate(), beside: app });
+    app.clock.advance(1);
+    expect(await operator.runs.unfreezeAll(NIGHT)).toEqual({
+      unfrozen: false,
+      reason: 'not-frozen',
+    });
+    app.clock.advance(KNOWN_MS);
+    const other = await app.session();
+    expect((await other.call('cart.view')).result).toMatchObject(done('cart.view'));
+    await restore(stopped);
+    const second = await scene({ workflow: shopGate(), beside: app });
+    expect(await second.runs.freezeAll(NIGHT)).toEqual({ frozen: false, reason: 'frozen' });
+    app.clock.advance(KNOWN_MS);
+    expect((await other.call('cart.view')).result).toMatchObject(refusal('frozen'));
+  });
+
+  it('is written back once, by whichever process is first, and a later word is not undone', async () => {
+    const { flush, app, session, told } = await onRedis();
+    const there = await scene({ workflow: shopGate(), beside: app, session });
+    await app.runs.freezeAll({ tool: 'cart.pay', ...NIGHT });
+    expect(await there.runs.frozen()).toHaveLength(1);
+    await flush();
+    await Promise.all([app.runs.frozen(), there.runs.freezeAll(NIGHT), app.runs.frozen()]);
+    expect(await app.runs.frozen()).toMatchObject([NIGHT, { tool: 'cart.pay', ...NIGHT }]);
+    expect(told.filter(({ type }) => type === 'workflow.restored')).toHaveLength(1);
+  });
+
+  it('is known on where the store refuses to take it back', async () => {
+    const { flush, app, told } = await onRedis();
+    await app.runs.freezeAll(NIGHT);
+    await flush();
+    const session = await app.session();
+    app.clock.advance(KNOWN_MS);
+    app.store.fail('swapSwitch');
+    expect((await session.call('cart.view')).result).toMatchObject(refusal('frozen'));
+    expect(told.filter(({ type }) => type === 'workflow.restored')).toEqual([]);
+    app.store.heal();
+    app.clock.advance(KNOWN_MS);
+    expect((await session.call('cart.view')).result).toMatchObject(refusal('frozen'));
+    expect(told.filter(({ type }) => type === 'workflow.restored')).toHaveLength(1);
+  });
+});
+
+/** A process whose store is a Redis that the test empties, or restores to an earlier switch. */
+async function onRedis() {
+  const server = await startRedis();
+  onTestFinished(() => server.stop());
+  const client = new Redis(server.url);
+  onTestFinished(() => client.disconnect());
+  const told: InterlockEvent[] = [];
+  const session = { onEvent: (event: InterlockEvent) => void told.push(event) };
+  const app = await scene({ workflow: shopGate(), data: redisStore({ client }), session });
+  const key = async () => String((await client.keys('*:switch:*'))[0]);
+  const handler = workflowHealth({ runs: [app.runs], stuckAfterMs: HOUR, maxAgeMs: 0 });
+  return {
+    app,
+    session,
+    told,
+    flush: () => client.flushall(),
+    async saved() {
+      const dumped = await client.dumpBuffer(await key());
+      if (dumped === null) throw new Error('there is no switch');
+      return dumped;
+    },
+    restore: async (dumped: Buffer) => client.restore(await key(), 0, dumped, 'REPLACE'),
+    async health() {
+      const answer = await handler.fetch(new Request('http://127.0.0.1/health'));
+      return (await answer.json()) as HealthReport;
+    },
+  };
+}

@@ -595,12 +595,12 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
   'chains each entry to nothing': (store) =>
     withEntries(store, (entry) => ({
       ...entry,
-      hash: linkOf('sha256', '', entry, draftText(entry)),
+      hash: linkOf('', entry, draftText(entry)),
     })),
   'begins its chain anew at times': (store) =>
     withEntries(store, (entry) => {
       const isFirst = entry.seq % 40 === 0;
-      return isFirst ? { ...entry, hash: linkOf('sha256', '', entry, draftText(entry)) } : entry;
+      return isFirst ? { ...entry, hash: linkOf('', entry, draftText(entry)) } : entry;
     }),
   'has an index without a list': () => ({ list: undefined as never }),
   'has no index on the other side': (store) => {
@@ -1112,7 +1112,7 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
   'hashes no payloads': (store) =>
     withEntries(store, (entry) => {
       const { payload: _, previous = '', ...rest } = entry;
-      return { ...entry, hash: linkOf('sha256', previous, entry, draftText(rest)) };
+      return { ...entry, hash: linkOf(previous, entry, draftText(rest)) };
     }),
   'freezes nothing': (store) => ({
     freeze: async (request) => {
@@ -1662,7 +1662,7 @@ function withAnchor(store: WholeStore, anchor: (key: RunKey) => string): Partial
       let previous = anchorOf({ run: '', workflow: anchor(key) });
       return trail.map((entry) => {
         const linked = { ...entry, previous };
-        previous = linkOf('sha256', previous, entry, draftText(entry));
+        previous = linkOf(previous, entry, draftText(entry));
         return { ...linked, hash: previous };
       });
     },

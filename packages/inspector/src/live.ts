@@ -172,7 +172,7 @@ export class Live {
 
   readonly #hear = (message: unknown): void => {
     const event = message as InterlockEvent;
-    if (event.type === 'workflow.frozen' || event.type === 'workflow.unfrozen') this.nudge();
+    if (/^workflow\.(?:frozen|unfrozen|restored)$/.test(event.type)) this.nudge();
     const what = whatOf(event);
     if (what === undefined || !('runKey' in event) || event.runKey === undefined) return;
     const workflow = this.#workflows.find(({ id }) => 'workflow' in event && id === event.workflow);

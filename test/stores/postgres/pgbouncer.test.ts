@@ -4,7 +4,6 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vites
 import { postgresStore } from '../../../src/stores/postgres.ts';
 import { claimOf, commitOf, HOUR, step } from '../../../src/testing/fixtures.ts';
 import { describeStateStore } from '../../../src/testing/index.ts';
-import { itOf } from '../../helpers/expected-failures.ts';
 import { Page } from '../../helpers/markdown.ts';
 import { startTransactionPool } from '../../services/pgbouncer-store.ts';
 import { startPostgres } from '../../services/postgres.ts';
@@ -46,7 +45,7 @@ describeStateStore(
     const reopen = async () => postgresStore({ pool: shared });
     return { store: await reopen(), reopen, close: async () => {} };
   },
-  { describe: describe.concurrent, it: itOf('postgres') },
+  { describe: describe.concurrent, it },
 );
 
 describe('PgBouncer in transaction mode', { timeout: 60_000 }, () => {
