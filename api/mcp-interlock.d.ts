@@ -55,9 +55,7 @@ export interface AtomicStateStore {
     freeze(request: FreezeRequest): Promise<FreezeResult>;
     release(key: RunKey, token: string, options?: ReleaseOptions): Promise<void>;
     append?(key: RunKey, entry: TrailDraft): Promise<void>;
-    end(run: string, options?: {
-        readonly ifUnclaimed?: boolean | undefined;
-    }): Promise<EndResult>;
+    end(run: string, options?: EndOptions): Promise<EndResult>;
     delete(run: string): Promise<DeleteResult>;
     history(key: RunKey, limit?: number): Promise<TrailEntry[]>;
     runs?(query: RunsQuery): AsyncIterable<string>;
@@ -343,7 +341,12 @@ export type EarlierValue = string | {
     readonly result: string;
 };
 
-export type EndResult = 'ended' | 'claimed' | 'unknown';
+export interface EndOptions {
+    readonly ifUnclaimed?: boolean | undefined;
+    readonly evict?: 'unbegun' | 'any' | undefined;
+}
+
+export type EndResult = 'ended' | 'claimed' | 'begun' | 'unknown';
 
 export interface EnforceOptions extends FreezeOptions {
     readonly living?: boolean | undefined;
@@ -1106,7 +1109,7 @@ export type RunKeyStrategy = SessionKey | PrincipalKey | RequestKey | HandleKey 
 export interface RunRecord {
     readonly session: SessionRecord;
     readonly workflows: Readonly<Record<string, WorkflowRecord>>;
-    readonly sessionEnded?: true;
+    readonly sessionEnded?: true | 'evicted';
     readonly now?: number;
 }
 
@@ -1281,6 +1284,7 @@ export interface SessionStoreOptions extends CommonOptions {
     sessionCacheMs?: number | undefined;
     maxSessions?: number | undefined;
     maxSessionsPerPrincipal?: number | undefined;
+    maxConversationsPerCaller?: number | undefined;
     clientOf?: ClientOf | undefined;
     maxSessionsPerClient?: number | undefined;
     maxHeldPerCaller?: number | undefined;

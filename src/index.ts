@@ -218,6 +218,7 @@ export type {
   CommitResult,
   CountQuery,
   DeleteResult,
+  EndOptions,
   EndResult,
   FoundRun,
   Freeze,

@@ -85,14 +85,7 @@ import { ANEW, restartOf } from './step/claim.ts';
 import { moveTo, tellSaved } from './step/outcome.ts';
 import { listStopped, type Stopped } from './step/switch.ts';
 import { tellIfHeld } from './step/unknown-outcome.ts';
-import type {
-  Json,
-  KeysPage,
-  RunRecord,
-  TrailDraft,
-  TrailEntry,
-  WorkflowRecord,
-} from './stores/store.ts';
+import type { Json, KeysPage, TrailDraft, TrailEntry, WorkflowRecord } from './stores/store.ts';
 import { letAllGoOn, setMode, stopAll } from './switches.ts';
 import { type CheckedRuns, checkRuns } from './trial.ts';
 import { parseEvent } from './workflow/binding.ts';
@@ -155,7 +148,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
   async #look(run: string): Promise<Stored | undefined> {
     const { store, ttlOf, clock, workflow } = this.#mover;
     const found = await store.read(run, ttlOf(run), workflow.id);
-    if (found === undefined) return undefined;
+    if (found === undefined || found.sessionEnded === 'evicted') return undefined;
     const { session, sessionEnded, now = clock.now() } = found;
     const record = storedIn(found, workflow.id);
     const { principal } = session;
@@ -683,7 +676,9 @@ export class Runs<E extends string = string, Q = StateExpression> {
 }
 
 /** What the store has of a run for one workflow. */
-interface Stored extends Pick<RunRecord, 'sessionEnded'> {
+interface Stored {
+  /** As {@link RunView.sessionEnded}. */
+  readonly sessionEnded?: true;
   readonly principal: string | undefined;
   /** Absent where no call has claimed the workflow yet. */
   readonly record: WorkflowRecord | undefined;

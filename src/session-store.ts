@@ -88,6 +88,12 @@ export interface SessionStoreOptions extends CommonOptions {
    */
   maxSessionsPerPrincipal?: number | undefined;
   /**
+   * The most runs of one caller that ids in requests name, such as conversations. With one more, one
+   * without a claim makes way, first those that have not begun. A run that has begun is refused from
+   * then on, until it would have expired. Default 1,000.
+   */
+  maxConversationsPerCaller?: number | undefined;
+  /**
    * Names the client of a caller without a principal, so that those are limited too. Where
    * `req.ip` is not a balancer's, it may be that. `undefined`: this caller is not limited. It
    * must return a non-empty string or `undefined`, and no promise: else the request is refused.
@@ -179,6 +185,7 @@ const optionsSchema = lazyOptions(() => ({
   sessionCacheMs: z._default(z.number().check(z.minimum(0)), 5_000),
   maxSessions: z._default(z.int().check(z.minimum(1)), 10_000),
   maxSessionsPerPrincipal: z._default(z.int().check(z.minimum(1)), 1_000),
+  maxConversationsPerCaller: z._default(z.int().check(z.minimum(1)), 1_000),
   clientOf: z.optional(functionOption<ClientOf>()),
   withoutSession: z._default(z.enum(['refuse', 'pass']), 'refuse'),
   enforce: z.optional(z.boolean()),

@@ -412,6 +412,7 @@ export class Observer {
   async #read(run: Run): Promise<Found | undefined> {
     const { workflow } = this.#config;
     const record = await run.store.read(run.run, run.ttlMs, workflow.id);
+    if (record?.sessionEnded === 'evicted') return undefined;
     if ((record === undefined || record.sessionEnded) && run.create === undefined) return undefined;
     const stored = storedIn(record, workflow.id);
     if (stored !== undefined) {

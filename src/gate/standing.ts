@@ -435,7 +435,8 @@ export function standingIn(
   run: Run,
   record: RunRecord | undefined,
 ): Standing | Absent {
-  if (record === undefined && run.create === undefined) return 'unknown';
+  if (record === undefined ? run.create === undefined : record.sessionEnded === 'evicted')
+    return 'unknown';
   const { workflow, clock, onError } = config;
   const stored = storedIn(record, workflow.id);
   if (stored !== undefined) {

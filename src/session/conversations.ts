@@ -7,7 +7,7 @@ import type { Events } from '../events.ts';
 import { isNamedRun, newToken } from '../names.ts';
 import { wrongAnswer } from '../options.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
-import type { FsmSnapshot, RunRecord } from '../stores/store.ts';
+import type { EndResult, FsmSnapshot, RunRecord } from '../stores/store.ts';
 import { type Call, isAmbiguous } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import type { RequestPort } from '../wire/headers.ts';
@@ -17,8 +17,6 @@ import { type Identity, type Owner, ownerKey } from './callers.ts';
 import type { LiveSession, ShownRun } from './live-session.ts';
 import { isRunId, type NoRun, type RequestKey, type RunKeyStrategy } from './run-key.ts';
 
-/** How many such runs a caller has at most: a principal, or else a client. */
-export const MOST_NAMED_RUNS = 1_000;
 /** How long a process goes by what the store last listed of a principal's runs. */
 const LISTED_FOR_MS = 60_000;
 /** How long a caller is refused without asking the store, once each of the runs had a claim. */
@@ -86,6 +84,8 @@ export interface ConversationsConfig {
   readonly idleMs: number;
   /** How many named runs to remember at most, of all callers. */
   readonly maxSessions: number;
+  /** How many named runs a caller has at most: a principal, or else a client. */
+  readonly maxConversationsPerCaller: number;
   /** Follows a run of others for the session's streams, as in {@link LiveSession.follow}. */
   readonly follow: (session: LiveSession, run: string) => void;
 }
@@ -93,6 +93,8 @@ export interface ConversationsConfig {
 /** The named runs of one caller that this process knows, the least recently used first. */
 interface Group {
   readonly runs: Set<string>;
+  /** Those of them that have begun, as the store said. They make way last. */
+  readonly begun: Set<string>;
   /** When the store last listed them; `undefined` before. */
   listedAt: number | undefined;
   /** When each of them had a claim last; `undefined` before. */
@@ -288,10 +290,19 @@ export class Conversations {
     }
   }
 
+  /** Why a call of one more run is refused. */
+  get full(): NoRun {
+    const { maxConversationsPerCaller: most } = this.#config;
+    const advice =
+      `This caller has ${most} conversations with a step under way, and may have no more. ` +
+      'Try again later.';
+    return { advice, warning: undefined };
+  }
+
   /**
    * Makes room for a run that may begin: `false` where the caller has as many as one may have, and
-   * a step of each is at work. The least recently used one without a claim makes way. Rejects where
-   * the store fails.
+   * a step of each is at work. One without a claim makes way: first those that have not begun, and
+   * of those the least recently used one. Rejects where the store fails.
    */
   room(run: string, owner: Owner): MaybePromise<boolean> {
     const caller = ownerKey(owner);
@@ -311,26 +322,36 @@ export class Conversations {
   async #makeRoom(run: string, owner: Owner, group: Group): Promise<boolean> {
     if (group.runs.has(run)) return true;
     if (this.#isRecent(group.fullAt, FULL_FOR_MS)) return false;
-    const { store, events, clock } = this.#config;
+    const { clock, maxConversationsPerCaller } = this.#config;
     if (owner.principal !== undefined && !this.#isRecent(group.listedAt, LISTED_FOR_MS))
       await this.#list(owner.principal, group);
     this.#add(group, run);
-    for (const oldest of [...group.runs]) {
-      if (group.runs.size <= MOST_NAMED_RUNS) return true;
-      if (oldest === run || !group.runs.has(oldest)) continue;
-      const ended = await store.end(oldest, { ifUnclaimed: true }).catch((error: unknown) => {
-        this.#remove(group, run);
-        throw error;
-      });
-      if (ended === 'claimed') continue;
-      this.#remove(group, oldest);
-      if (ended === 'ended' && events.isOn)
-        events.publish({ type: 'run.ended', cause: 'quota', runKey: oldest });
-    }
-    if (group.runs.size <= MOST_NAMED_RUNS) return true;
+    const claimed = new Set([run]);
+    for (const evict of ['unbegun', 'any'] as const)
+      for (const oldest of [...group.runs]) {
+        if (group.runs.size <= maxConversationsPerCaller) return true;
+        const isLater = evict === 'unbegun' && group.begun.has(oldest);
+        if (isLater || claimed.has(oldest) || !group.runs.has(oldest)) continue;
+        const ended = await this.#evict(oldest, evict).catch((error: unknown) => {
+          this.#remove(group, run);
+          throw error;
+        });
+        if (ended === 'claimed') claimed.add(oldest);
+        else if (ended === 'begun') group.begun.add(oldest);
+        else this.#remove(group, oldest);
+      }
+    if (group.runs.size <= maxConversationsPerCaller) return true;
     this.#remove(group, run);
     group.fullAt = clock.now();
     return false;
+  }
+
+  async #evict(run: string, evict: 'unbegun' | 'any'): Promise<EndResult> {
+    const { store, events } = this.#config;
+    const ended = await store.end(run, { evict });
+    if (ended === 'ended' && events.isOn)
+      events.publish({ type: 'run.ended', cause: 'quota', runKey: run });
+    return ended;
   }
 
   /** Where the clock was set back, nothing is recent. */
@@ -353,10 +374,12 @@ export class Conversations {
     } while (after !== undefined);
     group.listedAt = at;
     const known = new Set(group.runs);
+    const begun = [...group.begun];
     for (const run of known) this.#remove(group, run);
     // Of those that this process has not used, nothing says which was used last.
     for (const run of listed) if (!known.has(run)) this.#add(group, run);
     for (const run of known) if (listed.has(run)) this.#add(group, run);
+    for (const run of begun) if (listed.has(run)) group.begun.add(run);
   }
 
   #add(group: Group, run: string): void {
@@ -365,6 +388,7 @@ export class Conversations {
   }
 
   #remove(group: Group, run: string): void {
+    group.begun.delete(run);
     if (group.runs.delete(run) && !group.isForgotten) this.#count--;
   }
 
@@ -372,6 +396,7 @@ export class Conversations {
   #groupOf(caller: string): Group {
     const group: Group = this.#groups.get(caller) ?? {
       runs: new Set(),
+      begun: new Set(),
       listedAt: undefined,
       fullAt: undefined,
       last: Promise.resolve(),

@@ -29,12 +29,7 @@ import { memberAt } from '../wire/message.ts';
 import type { Tap } from '../wire/tap.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import { type ClientOf, clientNamed, type Identity, type Owner } from './callers.ts';
-import {
-  type Conversations,
-  MOST_NAMED_RUNS,
-  type RequestNames,
-  UNASKED,
-} from './conversations.ts';
+import { type Conversations, type RequestNames, UNASKED } from './conversations.ts';
 import type { HeldRuns } from './held-runs.ts';
 import type { LiveSession } from './live-session.ts';
 import {
@@ -144,7 +139,7 @@ export class Run implements StepRun {
    * over then.
    */
   get gone(): string | undefined {
-    return this.#handle && goneAdvice(this.#handle);
+    return this.#handle ? goneAdvice(this.#handle) : this.create && EVICTED;
   }
 
   /** Tells the model what begins another run; `undefined` where no tool does. */
@@ -209,12 +204,10 @@ export const UNCONNECTED: NoRun = {
   warning: undefined,
 };
 
-const FULL: NoRun = {
-  advice:
-    `This caller has ${MOST_NAMED_RUNS} conversations with a step under way, and may have no ` +
-    'more. Try again later.',
-  warning: undefined,
-};
+const EVICTED =
+  'The run of this conversation or user had to make way for newer ones. What was done in it is ' +
+  'no longer known, so none of its calls run again. Tell the user. A new conversation may begin ' +
+  'a new run.';
 
 /** Who created a task: a session, or a caller by what its sessions are bound to. */
 export type TaskOwner = readonly [kind: 'session' | 'principal', name: string | null];
@@ -371,10 +364,11 @@ export class Admission {
   /** Makes room for a run that an id names, which a call may begin; or says why there is none. */
   roomFor(run: Run, req: RequestPort): MaybePromise<Run | NoRun> {
     const { conversations, onError } = this.#keeper;
-    const hasRoom = conversations?.room(run.run, this.ownerOf(req)) ?? true;
-    if (!isPromise(hasRoom)) return hasRoom ? run : FULL;
+    if (conversations === undefined) return run;
+    const hasRoom = conversations.room(run.run, this.ownerOf(req));
+    if (!isPromise(hasRoom)) return hasRoom ? run : conversations.full;
     return hasRoom.then(
-      (has) => (has ? run : FULL),
+      (has) => (has ? run : conversations.full),
       (error: unknown) => {
         onError(error);
         return UNASKED;

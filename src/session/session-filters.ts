@@ -60,6 +60,7 @@ export interface SessionsConfig extends Observers {
   readonly sessionCacheMs: number;
   readonly maxSessions: number;
   readonly maxSessionsPerPrincipal: number;
+  readonly maxConversationsPerCaller: number;
   readonly maxSessionsPerClient: number;
   readonly maxHeld: number;
   readonly maxHeldPerCaller: number;

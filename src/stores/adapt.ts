@@ -207,7 +207,7 @@ interface Kept {
   readonly unsure: Set<string>;
   released: RunState['released'];
   expiresAt: number;
-  readonly sessionEnded: boolean | undefined;
+  readonly sessionEnded: Life['sessionEnded'];
 }
 
 /** A run during one operation: what the store saved, and what this process keeps. */
@@ -242,9 +242,13 @@ class AdaptedStore extends RulebookStore {
     return this.#inTurn(key, async () => {
       const known = await this.#load(key);
       const changed = operation(known, this.#now());
-      const { result, made, workflow: name = '', next, life } = changed;
+      const { result, made, workflow: name = '', next } = changed;
       if (changed.isRemoved && known) await this.#remove(key);
-      const run = made ? newRun(key, made.session, made.expiresAt, made.openedBy) : known;
+      // An evicted run goes on listing its snapshots, or a deletion would not find them.
+      const isEvicting = known !== undefined && made !== undefined;
+      const life = isEvicting ? made : changed.life;
+      const run =
+        made && !isEvicting ? newRun(key, made.session, made.expiresAt, made.openedBy) : known;
       if (run === undefined || changed.isRemoved) return result;
       // A new workflow is saved before its freeze, so that a failed save leaves it unfrozen.
       const before = run.workflows.get(name) ?? (next?.frozen && workflowAt(next.snapshot));

@@ -2,15 +2,18 @@
  * The memory store, and the table in which it keeps runs. Hides their order of use, by which the
  * table makes room for new ones.
  */
-import { type Placed, type UseOrder, YieldOrder } from '../clock.ts';
+import { type Placed, putNewest, UseOrder } from '../clock.ts';
 import { anonymousKey } from '../names.ts';
 import { type Operation, RulebookStore } from './rulebook.ts';
 import {
   anonymized,
+  hasBegun,
   hasSessionEnded,
+  isEvicted,
   isNeeded,
   lastEntries,
   type RunState,
+  tombstone,
   unsettledIn,
   unsettledSince,
   type WorkflowState,
@@ -33,6 +36,9 @@ import type {
 } from './store.ts';
 import { copyJson } from './trail.ts';
 
+/** How many evicted runs the store knows, for each run that it keeps. */
+const EVICTED_SHARE = 10;
+
 export interface MemoryStoreSettings {
   readonly maxRuns: number;
   readonly now: () => number;
@@ -43,7 +49,7 @@ interface KeptRun extends RunState {
   readonly workflows: Map<string, WorkflowState>;
   released: RunState['released'];
   expiresAt: number;
-  sessionEnded: boolean | undefined;
+  sessionEnded: RunState['sessionEnded'];
 }
 
 /** A run here always gets its whole time to live, since writing it costs nothing. */
@@ -54,19 +60,33 @@ export class MemoryStore extends RulebookStore {
   readonly #runs: RunTable<KeptRun>;
   readonly #now: () => number;
   readonly #switches = new Map<string, SwitchRecord>();
+  /** When each evicted run would have expired. */
+  readonly #evicted = new Map<string, number>();
+  readonly #mostEvicted: number;
 
   constructor({ maxRuns, now, chainTrail }: MemoryStoreSettings) {
     super(chainTrail, ALL);
-    const isOwned = ({ session }: KeptRun) => session.principal !== undefined;
-    this.#runs = new RunTable({ maxRuns, now, isNeeded, isOwned });
+    const onEvict = (key: string, run: KeptRun) => {
+      // One that was opened never begins anew.
+      if (run.openedBy === undefined && hasBegun(run)) this.#bury(key, run.expiresAt);
+    };
+    this.#runs = new RunTable({ maxRuns, now, isNeeded, rankOf, onEvict });
     this.#now = now;
+    this.#mostEvicted = maxRuns * EVICTED_SHARE;
   }
 
   protected async change<Result>(key: string, operation: Operation<Result>): Promise<Result> {
-    const known = this.#runs.get(key);
+    const known = this.#runs.get(key) ?? this.#buried(key);
     const changed = operation(known, this.#now());
     const { made, workflow, next, released, life } = changed;
-    if (changed.isRemoved) this.#runs.delete(key);
+    if (changed.isRemoved || made) {
+      this.#runs.delete(key);
+      this.#evicted.delete(key);
+    }
+    if (made && isEvicted(made)) {
+      this.#bury(key, made.expiresAt);
+      return changed.result;
+    }
     const run = made ? this.#make(key, made) : known;
     if (run === undefined) return changed.result;
     if (next && workflow !== undefined) run.workflows.set(workflow, next);
@@ -231,6 +251,23 @@ export class MemoryStore extends RulebookStore {
     };
   }
 
+  #bury(key: string, expiresAt: number): void {
+    putNewest(this.#evicted, key, expiresAt, this.#mostEvicted);
+  }
+
+  /** What is left of an evicted run, until it would have expired. */
+  #buried(key: string): KeptRun | undefined {
+    const expiresAt = this.#evicted.get(key);
+    if (expiresAt === undefined) return undefined;
+    if (expiresAt > this.#now())
+      return {
+        ...tombstone(expiresAt),
+        ...{ workflows: new Map(), released: undefined, sessionEnded: 'evicted' },
+      };
+    this.#evicted.delete(key);
+    return undefined;
+  }
+
   #make(key: string, { session, openedBy, expiresAt }: RunState): KeptRun {
     const life = { expiresAt, sessionEnded: undefined };
     const run = { session, openedBy, workflows: new Map(), released: undefined, ...life };
@@ -245,6 +282,12 @@ function parsePlace(after: string): { readonly score: number; readonly run: stri
   return { score, run };
 }
 
+/** Runs that the next call begins anew as they are make way first, and those of principals last. */
+function rankOf(run: KeptRun): number {
+  if (run.openedBy === undefined && !hasBegun(run)) return 0;
+  return run.session.principal === undefined ? 1 : 2;
+}
+
 /** What the table needs of a run. */
 interface Expiring {
   /** Milliseconds since the epoch, by the table's clock. From then on the run may be unknown. */
@@ -257,17 +300,21 @@ interface RunTableOptions<Run> {
   readonly now: () => number;
   /** Whether the table must keep the run, though it has expired or should make way. */
   readonly isNeeded: (run: Run, now: number) => boolean;
-  /** Whether the run belongs to a principal: the table evicts such runs last. Default: none. */
-  readonly isOwned?: (run: Run) => boolean;
+  /** The table evicts runs of a higher rank later. Below {@link RANKS}. Default 0. */
+  readonly rankOf?: (run: Run) => number;
+  /** The run has made way for another one. */
+  readonly onEvict?: (key: string, run: Run) => void;
 }
 
 interface RunEntry<Run> extends Placed<RunEntry<Run>> {
   readonly key: string;
-  readonly order: UseOrder<RunEntry<Run>>;
+  order: UseOrder<RunEntry<Run>>;
   run: Run;
 }
 
-/** How many runs of each kind an insertion looks at to find one that it may evict. */
+const RANKS = 3;
+
+/** How many runs of each rank an insertion looks at to find one that it may evict. */
 const LOOKS = 8;
 
 /**
@@ -283,7 +330,8 @@ const SWEEP_SHARE = 1 / 4;
 export class RunTable<Run extends Expiring> {
   readonly #entries = new Map<string, RunEntry<Run>>();
   readonly #options: RunTableOptions<Run>;
-  readonly #order = new YieldOrder<RunEntry<Run>>();
+  /** By rank. */
+  readonly #orders = Array.from({ length: RANKS }, () => new UseOrder<RunEntry<Run>>());
   #insertionsSinceSweep = 0;
 
   constructor(options: RunTableOptions<Run>) {
@@ -303,7 +351,7 @@ export class RunTable<Run extends Expiring> {
       this.#remove(entry);
       return undefined;
     }
-    entry.order.touch(entry);
+    this.#place(entry);
     return entry.run;
   }
 
@@ -312,14 +360,14 @@ export class RunTable<Run extends Expiring> {
     const known = this.#entries.get(key);
     if (known !== undefined) {
       known.run = run;
-      known.order.touch(known);
+      this.#place(known);
       return;
     }
     this.#insertionsSinceSweep += 1;
     if (this.#insertionsSinceSweep >= this.size * SWEEP_SHARE) this.sweep();
     this.#evict();
     // With all members from the start, so that all entries have one hidden class.
-    const order = this.#order.of(this.#options.isOwned?.(run) === true);
+    const order = this.#orderOf(run);
     const entry: RunEntry<Run> = { key, run, order, older: undefined, newer: undefined };
     this.#entries.set(key, entry);
     order.touch(entry);
@@ -356,15 +404,30 @@ export class RunTable<Run extends Expiring> {
 
   /** A run that is needed counts as used. If it finds only such runs, the table grows for now. */
   #evict(): void {
-    const { maxRuns, now, isNeeded } = this.#options;
-    for (const order of this.#order.inTurn) {
+    const { maxRuns, now, isNeeded, onEvict } = this.#options;
+    for (const order of this.#orders) {
       for (let looks = 0; looks < LOOKS && this.size >= maxRuns; looks += 1) {
         const { oldest } = order;
         if (oldest === undefined) break;
-        if (isNeeded(oldest.run, now())) order.touch(oldest);
-        else this.#remove(oldest);
+        if (this.#orderOf(oldest.run) !== order) this.#place(oldest);
+        else if (isNeeded(oldest.run, now())) order.touch(oldest);
+        else {
+          this.#remove(oldest);
+          onEvict?.(oldest.key, oldest.run);
+        }
       }
     }
+  }
+
+  #orderOf(run: Run): UseOrder<RunEntry<Run>> {
+    return this.#orders[this.#options.rankOf?.(run) ?? 0] as UseOrder<RunEntry<Run>>;
+  }
+
+  /** Makes it the newest of its rank, which may have changed. */
+  #place(entry: RunEntry<Run>): void {
+    entry.order.remove(entry);
+    entry.order = this.#orderOf(entry.run);
+    entry.order.touch(entry);
   }
 
   #remove(entry: RunEntry<Run>): void {

@@ -28,6 +28,7 @@ import type {
   CommitRequest,
   CommitResult,
   DeleteResult,
+  EndOptions,
   EndResult,
   FreezeRequest,
   FreezeResult,
@@ -45,7 +46,7 @@ import type {
 
 /** What an operation makes of a run. `next` and `life` come on top of what it `made`. */
 export interface Change<Result> extends Operated<Result> {
-  /** The run, where the operation makes it. */
+  /** The run, where the operation makes it. Nothing of a known run stays beside it. */
   readonly made?: RunState | undefined;
   /** Which workflow `next` is. */
   readonly workflow?: string | undefined;
@@ -96,7 +97,7 @@ export abstract class RulebookStore implements AtomicStateStore {
     const open: Operation<OpenResult> = (known, now) =>
       known
         ? { result: openedAgain(known, token) }
-        : { result: { status: 'opened' }, made: newRun(session, now + ttlMs, token) };
+        : { result: { status: 'opened' }, made: newRun(session, now + ttlMs, token ?? '') };
     return this.change(run, open, { isNew: true });
   }
 
@@ -184,11 +185,12 @@ export abstract class RulebookStore implements AtomicStateStore {
     return this.change(run, appending(workflow, [entry]), NO_GUESS);
   }
 
-  end(run: string, options: Parameters<AtomicStateStore['end']>[1] = {}): Promise<EndResult> {
+  end(run: string, options: EndOptions = {}): Promise<EndResult> {
     const end: Operation<EndResult> = (known, now) => {
       if (!known) return { result: 'unknown', isRemoved: true };
-      const { result, life } = endSession(known, options, now);
-      return { result, life, isRemoved: result === 'ended' && life === undefined };
+      const { result, life, made } = endSession(known, options, now);
+      const isRemoved = result === 'ended' && life === undefined && made === undefined;
+      return { result, life, made, isRemoved };
     };
     return this.change(run, end, NO_GUESS);
   }

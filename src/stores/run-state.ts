@@ -5,6 +5,7 @@ import type {
   ClaimView,
   CommitRequest,
   CommitResult,
+  EndOptions,
   EndResult,
   Freeze,
   FreezeRequest,
@@ -69,7 +70,7 @@ interface ReleasedToken {
 /** A run with its workflows during one operation. */
 export interface RunState {
   readonly session: SessionRecord;
-  /** The token that opened it; `undefined` where a claim made it. */
+  /** The token that opened it, or none (`''`); `undefined` where a claim made it. */
   readonly openedBy: string | undefined;
   readonly workflows: ReadonlyMap<string, WorkflowState>;
   /** Tokens that were released in a workflow without any claim so far, oldest first. */
@@ -79,8 +80,11 @@ export interface RunState {
    * can be read. Milliseconds since the epoch, by the store's clock.
    */
   readonly expiresAt: number;
-  /** Whether its session has ended before that time. */
-  readonly sessionEnded?: boolean | undefined;
+  /**
+   * Whether its session has ended before that time. `evicted`: it made way for other runs, and no
+   * claim begins it anew before that time.
+   */
+  readonly sessionEnded?: boolean | 'evicted' | undefined;
 }
 
 type Workflows = Pick<RunState, 'workflows' | 'released'>;
@@ -157,6 +161,7 @@ export function claimStep(
   newKey: () => string,
   { isChained = false, enough }: { isChained?: boolean; enough?: number | undefined } = {},
 ): Operated<ClaimResult> {
+  if (isEvicted(run)) return { result: { status: 'unknown' } };
   const known = run.workflows.get(request.workflow);
   const isOwn = known?.claim?.token === request.token;
   const isOver = request.create === undefined && hasSessionEnded(run, now);
@@ -232,6 +237,7 @@ export function commitStep(
   now: number,
   enough?: number,
 ): Operated<CommitResult> {
+  if (isEvicted(run)) return { result: { status: 'unknown' } };
   const workflow = run.workflows.get(request.workflow);
   const { token, as = token, ended = false, ttlMs } = request;
   const before = workflow && findSettled(workflow, as);
@@ -272,7 +278,7 @@ export function recordStep(
   now: number,
   { isChained = false, enough }: { isChained?: boolean; enough?: number | undefined } = {},
 ): Operated<RecordResult> {
-  if (request.create === undefined && hasSessionEnded(run, now))
+  if (isEvicted(run) || (request.create === undefined && hasSessionEnded(run, now)))
     return { result: { status: 'unknown' } };
   const workflow = knownOrNew(run, request, now, isChained);
   const { snapshot, ended } = workflow;
@@ -306,6 +312,7 @@ export function freezeStep(
   now: number,
   { isChained = false, enough }: { isChained?: boolean; enough?: number | undefined } = {},
 ): Operated<FreezeResult> {
+  if (isEvicted(run)) return { result: { status: 'unknown' } };
   const { token, freeze, create, entry } = request;
   const workflow = knownOrNew(run, request, now, isChained);
   // Also after a thaw that was the last to need a run whose session is over.
@@ -397,21 +404,43 @@ export function releaseStep(
   };
 }
 
-/** How a session ends. Without a `life` in the answer `ended`, the run is gone with its session. */
+/**
+ * How a session ends. Without a `life` in the answer `ended`, the run is gone with its session, but
+ * for what an eviction `made` in its place.
+ */
 export function endSession(
   run: LivingRun,
-  { ifUnclaimed = false }: { readonly ifUnclaimed?: boolean | undefined },
+  { ifUnclaimed = false, evict }: EndOptions,
   now: number,
-): Operated<Exclude<EndResult, 'unknown'>> {
-  if (ifUnclaimed)
+): Operated<Exclude<EndResult, 'unknown'>> & { readonly made?: RunState } {
+  if (ifUnclaimed || evict !== undefined)
     for (const { claim, frozen } of run.workflows.values())
       if (claim || frozen) return { result: 'claimed' };
-  const { expiresAt } = run;
+  const { expiresAt, sessionEnded } = run;
+  if (evict !== undefined && hasBegun(run))
+    return evict === 'any' ? { result: 'ended', made: tombstone(expiresAt) } : { result: 'begun' };
   // It was ended before, and its last step is settled: it can still be read.
-  if (run.sessionEnded) return { result: 'ended', life: { expiresAt, sessionEnded: true } };
+  if (sessionEnded) return { result: 'ended', life: { expiresAt, sessionEnded } };
   return isNeeded(run, now)
     ? { result: 'ended', life: { expiresAt: Math.min(expiresAt, now), sessionEnded: true } }
     : { result: 'ended' };
+}
+
+/** Whether a run had a move or a fact, or a call of unknown outcome: what a new run forgets. */
+export function hasBegun({ workflows }: Workflows): boolean {
+  for (const { snapshot, unsettled } of workflows.values())
+    if ((snapshot.version ?? 0) > 0 || unsettled.length > 0) return true;
+  return false;
+}
+
+/** What an evicted run leaves, which names no person, until the run would have expired. */
+export function tombstone(expiresAt: number): RunState {
+  const sessionEnded = 'evicted';
+  return { session: {}, openedBy: undefined, workflows: new Map(), expiresAt, sessionEnded };
+}
+
+export function isEvicted({ sessionEnded }: Pick<RunState, 'sessionEnded'>): boolean {
+  return sessionEnded === 'evicted';
 }
 
 /** A held run under another key, without what names a person; `undefined` where it is not held. */
@@ -460,7 +489,7 @@ export function isKnown(run: LivingRun, now: number): boolean {
 
 /** Whether the session that named the run is over, by its end or for want of use. */
 export function hasSessionEnded({ expiresAt, sessionEnded }: Life, now: number): boolean {
-  return sessionEnded === true || expiresAt <= now;
+  return Boolean(sessionEnded) || expiresAt <= now;
 }
 
 /** The run as a caller sees it; `seenAt` is when the store found it, if that was after `now`. */
@@ -470,6 +499,7 @@ export function recordOf(run: RunState, now: number, seenAt = now): RunRecord {
   const records: Record<string, WorkflowRecord> = Object.create(null);
   for (const [name, workflow] of workflows) records[name] = workflowRecord(workflow, now);
   const record = { session, workflows: records, now: seenAt };
+  if (isEvicted(run)) return { ...record, sessionEnded: 'evicted' };
   return hasSessionEnded(run, now) ? { ...record, sessionEnded: true } : record;
 }
 
@@ -522,7 +552,7 @@ export function newLife(
 ): Life | undefined {
   const { expiresAt, workflows } = run;
   const isOver = hasSessionEnded(run, now);
-  if (isOver && !revives) return undefined;
+  if (isEvicted(run) || (isOver && !revives)) return undefined;
   let least = now;
   let isKept = replaces === undefined;
   const consider = (workflow: WorkflowState): void => {

@@ -27,7 +27,7 @@ export interface SavedSession {
   /** Who has frozen some of them. */
   readonly frozen?: readonly (Freeze & { readonly workflow: string })[] | undefined;
   /** As in a run's state: whether the session is over, and the run is kept as evidence. */
-  readonly sessionEnded?: boolean | undefined;
+  readonly sessionEnded?: boolean | 'evicted' | undefined;
   /** Milliseconds since the epoch. */
   readonly expiresAt: number;
   /** Members that only a newer version of the package knows. They are saved as they came. */
@@ -68,7 +68,7 @@ const sessionContextSchema = lazily(() =>
     frozen: z.optional(
       z.array(z.object({ workflow: z.string(), actor: z.string(), note: z.string() })),
     ),
-    sessionEnded: z.optional(z.boolean()),
+    sessionEnded: z.optional(z.union([z.boolean(), z.literal('evicted')])),
     expiresAt: z.number(),
   }),
 );
@@ -161,7 +161,7 @@ export class SavedRuns {
     if (openedBy !== undefined) context.openedBy = openedBy;
     if (ended.length > 0) context.ended = [...ended];
     if (frozen.length > 0) context.frozen = frozen.map((each) => ({ ...each }));
-    if (sessionEnded === true) context.sessionEnded = true;
+    if (sessionEnded) context.sessionEnded = sessionEnded;
     await this.#save(keyOfSession(run), keyOfSession(run), {
       state: 'open',
       updatedAt: now,

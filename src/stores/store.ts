@@ -126,9 +126,10 @@ export interface RunRecord {
   /**
    * Set once the session that named the run is over: by {@link AtomicStateStore.end}, or because
    * nothing used the run for its time to live. The run is evidence then, and its client gets the
-   * answer of an unknown session. Absent before.
+   * answer of an unknown session. Absent before. `evicted`: the run made way for others by
+   * {@link EndOptions.evict}; until it would have expired, no claim begins it anew.
    */
-  readonly sessionEnded?: true;
+  readonly sessionEnded?: true | 'evicted';
   /** What time it is for the store, as in {@link SeenSnapshot}. */
   readonly now?: number;
 }
@@ -537,12 +538,27 @@ export interface FoundRun extends WorkflowRecord {
   readonly sessionEnded?: true;
 }
 
+/** Which runs {@link AtomicStateStore.end} leaves alone, and what stays of others. */
+export interface EndOptions {
+  /** Only where no workflow of the run has a claim, in any state, and none is frozen. */
+  readonly ifUnclaimed?: boolean | undefined;
+  /**
+   * The run makes way for others, if `ifUnclaimed` would end it. `any`: where it has begun, which
+   * is with a move, a fact or an unsettled step, it is known as evicted from then on, until it
+   * would have expired. Of its workflows nothing needs to stay. `claim`, `record` and `freeze`
+   * answer `unknown`, also with `create`. `unbegun`: a run that has begun is left alone.
+   */
+  readonly evict?: 'unbegun' | 'any' | undefined;
+}
+
 /** What became of {@link AtomicStateStore.end}. */
 export type EndResult =
   /** The session is over. The run is gone with it, unless it is needed. */
   | 'ended'
   /** A claim or a freeze is there, and the caller asked to leave such a run alone. */
   | 'claimed'
+  /** It has begun, and the caller asked to evict no such run. */
+  | 'begun'
   /** There is no such run. */
   | 'unknown';
 
@@ -720,11 +736,8 @@ export interface AtomicStateStore {
   /**
    * Ends the session that names a run: a client's DELETE, or a quota. The run goes with it, but not
    * while it is needed. What a step that runs comes to is still saved.
-   *
-   * @param options `ifUnclaimed`: only where no workflow of the run has a claim, in any state, and
-   * none is frozen
    */
-  end(run: string, options?: { readonly ifUnclaimed?: boolean | undefined }): Promise<EndResult>;
+  end(run: string, options?: EndOptions): Promise<EndResult>;
 
   /**
    * Removes a run with everything in it, frozen or not, unless it is pinned. From then on `history`

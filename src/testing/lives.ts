@@ -9,10 +9,12 @@ import {
   LONG,
   opened,
   type Promises,
+  recordingOf,
   SHORT,
   same,
   step,
 } from './fixtures.ts';
+import { freezeOf } from './freezes.ts';
 
 const OPENED = { status: 'opened' };
 const TAKEN = { status: 'taken' };
@@ -20,6 +22,7 @@ const TAKEN = { status: 'taken' };
 export function runPromises(promises: Promises): void {
   openPromises(promises);
   endPromises(promises);
+  evictionPromises(promises);
   expiryPromises(promises);
   endedPromises(promises);
   createPromises(promises);
@@ -195,6 +198,66 @@ function endPromises(promises: Promises): void {
     assert.notEqual(fresh.idempotencyKey, idempotencyKey);
     assert.deepEqual(await store.history(dead), []);
   });
+}
+
+function evictionPromises(promises: Promises): void {
+  const create = { principal: 'alice' };
+
+  promises(
+    'an evicted run that has begun is refused until it would have expired',
+    async (stage) => {
+      const { store, run } = stage;
+      const request = claimOf(run, { create, ttlMs: stage.soon, leaseMs: SHORT });
+      await claimed(store, request);
+      const committed = await store.commit(commitOf(request, { ttlMs: stage.soon }));
+      assert.equal(committed.status, 'committed');
+      assert.equal(await store.end(run, { evict: 'unbegun' }), 'begun');
+      assert.equal((await store.read(run, SHORT))?.sessionEnded, undefined);
+      assert.equal(await store.end(run, { evict: 'any' }), 'ended');
+      const refuses = async () => {
+        assert.equal((await store.read(run, HOUR))?.sessionEnded, 'evicted');
+        assert.equal(await claimStatus(store, run, { create }), 'unknown');
+        const recorded = await store.record(recordingOf(run, 0, 'a', { create }));
+        assert.deepEqual(recorded, { status: 'unknown' });
+        assert.deepEqual(await store.freeze(freezeOf(run, { create })), { status: 'unknown' });
+        assert.deepEqual(await store.open(run, {}, HOUR), TAKEN);
+      };
+      await refuses();
+      assert.equal(await store.end(run, { evict: 'any' }), 'ended');
+      assert.equal(await store.end(run), 'ended');
+      await refuses();
+      await stage.wait(stage.soon);
+      assert.equal(await claimStatus(store, run, { create }), 'claimed');
+    },
+  );
+
+  promises(
+    'an evicted run that had not begun is gone, and one with a claim stays',
+    async (stage) => {
+      const { store, run } = stage;
+      const request = claimOf(run, { create, step: { uncertain: 'retry' } });
+      await claimed(store, request);
+      for (const evict of ['unbegun', 'any'] as const)
+        assert.equal(await store.end(run, { evict }), 'claimed');
+      await store.release(request, request.token, { settles: false });
+      assert.equal(await store.end(run, { evict: 'unbegun' }), 'ended');
+      assert.equal(await store.read(run, HOUR), undefined);
+      assert.equal(await claimStatus(store, run, { create }), 'claimed');
+      assert.equal(await store.end(`${run}-2`, { evict: 'any' }), 'unknown');
+    },
+  );
+
+  promises(
+    'a run that was evicted can be deleted, and begins anew then',
+    async ({ store, run }) => {
+      await step(store, run, { create });
+      assert.equal(await store.end(run, { evict: 'any' }), 'ended');
+      assert.equal(await store.delete(run), 'deleted');
+      assert.equal(await store.read(run, HOUR), undefined);
+      assert.equal(await step(store, run, { create }), 1);
+      assert.equal((await store.history({ run, workflow: 'checkout' })).length, 1);
+    },
+  );
 }
 
 function expiryPromises(promises: Promises): void {

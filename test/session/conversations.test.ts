@@ -149,6 +149,28 @@ describe.each(STORES)('a run of a conversation, in %s', (_name, makeData) => {
     await app.run(session.id).isIn('confirmed');
   });
 
+  it('is refused in words once it made way, and never begins anew while it would live', async () => {
+    const app = await start({ session: { maxConversationsPerCaller: 3 } });
+    const session = await app.session(ALICES);
+    const id = (at: number) => `conversation-number-${at}`;
+    const add = (at: number) => rawCall(session, 'cart.add_item', chat(id(at)));
+    for (const at of [0, 1]) expect(reasonOf(await add(at))).toBeUndefined();
+    // A refused call begins nothing, so its run makes way before those that have begun.
+    expect(reasonOf(await rawCall(session, 'cart.pay', chat(id(2))))).toBe('state');
+    for (const at of [3, 4, 5]) expect(reasonOf(await add(at))).toBeUndefined();
+    const { length } = app.ledger.calls;
+    for (const at of [0, 1]) {
+      const refused = await add(at);
+      expect(reasonOf(refused)).toBe('no-run');
+      expect(refused.result.content[0].text).toContain('had to make way');
+      expect(await app.runs.read(keyOf(id(at)))).toBeUndefined();
+    }
+    expect(app.ledger.calls).toHaveLength(length);
+    expect(app.errors).toEqual([]);
+    const listed = await session.ask('tools/list', { _meta: chat(id(0)) });
+    expect(listed.error).toBeUndefined();
+  });
+
   it('is one of at most 1,000: one without a claim makes way for the next', {
     timeout: 60_000,
   }, async () => {

@@ -17,7 +17,7 @@ function makeTable(maxRuns: number) {
     maxRuns,
     now: time.now,
     isNeeded: ({ pinned }) => pinned === true,
-    isOwned: ({ owned }) => owned === true,
+    rankOf: ({ owned }) => (owned ? 1 : 0),
   });
   const lasting = (ms = HOUR, pinned = false): Run => ({ expiresAt: time.now() + ms, pinned });
   return { time, table, lasting };

@@ -110,6 +110,27 @@ describe('a full memoryStore()', () => {
     for (const name of ['a', 'b', 'c']) expect(await store.readSwitch?.(name)).toEqual(set);
   });
 
+  it('refuses an evicted run that had begun: its next claim makes no new one', async () => {
+    const store = memoryStore({ maxRuns: 2 });
+    for (const run of ['begun', 'b', 'c', 'd']) await step(store, run, { create: {} });
+    const begun = claimOf('begun', { create: {} });
+    expect(await store.claim(begun)).toEqual({ status: 'unknown' });
+    expect((await store.read('begun', HOUR))?.sessionEnded).toBe('evicted');
+    expect(await known(store, 'begun', 'b', 'c', 'd')).toEqual(['c', 'd']);
+  });
+
+  it('evicts first what a next claim begins anew without a loss', async () => {
+    const store = memoryStore({ maxRuns: 2 });
+    const create = { principal: 'alice' };
+    await step(store, 'begun', { create });
+    const idle = claimOf('idle', { create });
+    await store.claim(idle);
+    await store.release(idle, idle.token);
+    await store.open('opened', {}, HOUR);
+    expect(await known(store, 'begun', 'idle', 'opened')).toEqual(['begun', 'opened']);
+    expect((await store.claim(idle)).status).toBe('claimed');
+  });
+
   it('makes a new run even where all others have live claims', async () => {
     const store = memoryStore({ maxRuns: 2 });
     const claims = Array.from({ length: 20 }, (_, index) =>
@@ -242,6 +263,9 @@ async function open(store: AtomicStateStore, ...runs: string[]): Promise<void> {
 /** Which of the runs the store knows. Asking counts as use. */
 async function known(store: AtomicStateStore, ...runs: string[]): Promise<string[]> {
   const found: string[] = [];
-  for (const run of runs) if (await store.read(run, HOUR)) found.push(run);
+  for (const run of runs) {
+    const record = await store.read(run, HOUR);
+    if (record && !record.sessionEnded) found.push(run);
+  }
   return found;
 }

@@ -775,7 +775,8 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     },
   }),
   'does not say that a session ended': (store) => {
-    const silent = <T extends { sessionEnded?: true }>({ sessionEnded: _, ...rest }: T) => rest;
+    const silent = <T extends Pick<RunRecord, 'sessionEnded'>>({ sessionEnded: _, ...rest }: T) =>
+      rest;
     return {
       read: async (...args) => {
         const record = await store.read(...args);
@@ -849,6 +850,22 @@ export const FAULTS: Readonly<Record<string, Fault>> = {
     open: async (run, ...rest) => {
       const { sessionEnded } = (await store.read(run, HOUR)) ?? {};
       return sessionEnded ? { status: 'opened' } : store.open(run, ...rest);
+    },
+  }),
+  'ends an evicted run as any other': (store) => ({
+    end: async (run, { ifUnclaimed, evict } = {}) => {
+      if (evict === 'unbegun') return store.end(run, { evict });
+      return store.end(run, { ifUnclaimed: ifUnclaimed || evict !== undefined });
+    },
+  }),
+  'evicts a run that has begun before those that have not': (store) => ({
+    end: (run, options) => store.end(run, { ...options, ...(options?.evict && { evict: 'any' }) }),
+  }),
+  'begins an evicted run anew': (store) => ({
+    claim: async (request) => {
+      const { sessionEnded } = (await store.read(request.run, HOUR)) ?? {};
+      if (request.create && sessionEnded === 'evicted') await store.delete(request.run);
+      return store.claim(request);
     },
   }),
   'ends no session': (store) => ({

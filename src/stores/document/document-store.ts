@@ -270,7 +270,7 @@ export class DocumentStore extends RulebookStore {
         if (isGone) await this.#clear(key, kept);
         return sent.result;
       }
-      const { result, next, isRemoved, flow } = made(found, operation);
+      const { result, next, isNew, isRemoved, flow } = made(found, operation);
       known = undefined;
       if (next === undefined && isGuess) {
         isGuess = false;
@@ -283,7 +283,7 @@ export class DocumentStore extends RulebookStore {
       let answer: WrittenRun;
       try {
         answer = next
-          ? await this.#write(run, found, next, { guess, flow, revision, swapIn })
+          ? await this.#write(run, found, next, { guess, flow, isNew, revision, swapIn })
           : { swapped: kept === undefined || (await this.#clear(key, kept)) };
       } catch (error) {
         this.#kept.put(key, undefined);
@@ -331,7 +331,7 @@ export class DocumentStore extends RulebookStore {
       readonly guess?: Guess;
       /** The only workflow that changes. Absent: all of them may. */
       readonly flow?: string | undefined;
-      readonly isNew?: boolean;
+      readonly isNew?: boolean | undefined;
       readonly revision?: string;
       readonly swapIn?: RunDocuments['swap'] | undefined;
     },
@@ -429,6 +429,8 @@ function made<Result>(
   readonly result: Result;
   readonly next?: Next;
   readonly flow?: string | undefined;
+  /** Whether nothing of a known run stays; `undefined` where no operation said so. */
+  readonly isNew?: true | undefined;
   readonly isRemoved: boolean;
 } {
   const known = knownOf(found);
@@ -444,7 +446,7 @@ function made<Result>(
   const isSame = run === undefined || run === known;
   return isSame
     ? { result, isRemoved: false }
-    : { result, next: run as Next, flow, isRemoved: false };
+    : { result, next: run as Next, flow, isNew: fresh && true, isRemoved: false };
 }
 
 /** What this process wrote of one workflow, beside what it wrote of others meanwhile. */
