@@ -478,19 +478,3 @@ function tooLarge(bytes: number, most: number, room: number): InterlockError {
   const rest = room < most ? `, of which a claim leaves a quarter to its commit` : '';
   return faulty(`the document has ${bytes} bytes, and maxBytes is ${most}${rest}`);
 }
-
-/** The list of all documents; the score is when the backend may remove them. */
-const REMOVABLE = 'removable';
-
-function listOf({ kind, of }: Pick<RunIndexEntry, 'kind' | 'of'>): string {
-  return `${kind}-${digestOf(of).slice(0, 32)}`;
-}
-
-function documentIndexOf(run: RunState): readonly IndexEntry[] {
-  // Also where it is pinned or frozen: the entry would come and go with each step.
-  const removable = { list: REMOVABLE, label: '', score: Math.ceil(run.expiresAt) };
-  const rest = indexOfRun(run).map((entry) => {
-    return { list: listOf(entry), label: entry.label, score: entry.score };
-  });
-  return [removable, ...rest];
-}
