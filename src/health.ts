@@ -19,7 +19,8 @@ import {
   unsettledRuns,
 } from './run-views.ts';
 import { Runs } from './runs.ts';
-import { MOVER, type RunsMover, type RunsUnderWay, type RunView } from './runs-options.ts';
+import { MOVER, type RunsMover } from './runs-mover.ts';
+import type { RunsUnderWay, RunView } from './runs-options.ts';
 import type { CallerRequest } from './session/callers.ts';
 import { listStopped, type Stopped } from './step/switch.ts';
 

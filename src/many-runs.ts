@@ -3,6 +3,7 @@
  * principal. Hides the pages of a list, and the runs that move meanwhile.
  */
 import { heldRuns, indexOf, unsettledRuns } from './run-views.ts';
+import type { RunsMover } from './runs-mover.ts';
 import {
   type Deleted,
   type Erased,
@@ -14,7 +15,6 @@ import {
   type ResolveAllOptions,
   type ResolvedAll,
   type ResolvedRun,
-  type RunsMover,
   type RunView,
 } from './runs-options.ts';
 import { principalText } from './session/run-key.ts';

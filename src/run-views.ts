@@ -6,7 +6,8 @@
 import { InterlockError } from './errors.ts';
 import { markOf, type ObservedMark, type RunMark } from './gate/mode.ts';
 import { countUnread, Standing } from './gate/standing.ts';
-import type { RunsMover, RunsUnderWay, RunView, RunViews, StuckOptions } from './runs-options.ts';
+import type { RunsMover } from './runs-mover.ts';
+import type { RunsUnderWay, RunView, RunViews, StuckOptions } from './runs-options.ts';
 import { tellIfHeld } from './step/unknown-outcome.ts';
 import type {
   AtomicStateStore,

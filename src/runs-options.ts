@@ -1,29 +1,13 @@
 import * as z from 'zod/mini';
-import { DEFAULT_IDLE_MS, systemClock } from './clock.ts';
 import { InterlockError, quoteNames } from './errors.ts';
 import type { EventListener } from './events.ts';
 import type { ObservedMark } from './gate/mode.ts';
-import type { NotMoved, OutsideMover } from './gate/outside.ts';
-import { observersOf } from './middleware.ts';
-import {
-  functionOption,
-  isContainer,
-  isTable,
-  lazily,
-  lazyOptions,
-  type ParsedBy,
-  parseOptions,
-  showValue,
-} from './options.ts';
+import type { NotMoved } from './gate/outside.ts';
+import { isTable, lazily, lazyOptions, type ParsedBy, parseOptions, showValue } from './options.ts';
 import { type CurrentStep, isCurrentStep } from './session/current-step.ts';
-import { type IssuedPrincipal, lifeOf } from './session/run-key.ts';
-import type { Sessions } from './session/sessions.ts';
-import { type SessionMiddleware, sessionsOf } from './session-store.ts';
+import type { IssuedPrincipal } from './session/run-key.ts';
+import type { SessionMiddleware } from './session-store.ts';
 import { type Begin, firstData } from './step/claim.ts';
-import { guardStore } from './step/store-calls.ts';
-import { Turns } from './step/turns.ts';
-import { resolveStore } from './stores/adapt.ts';
-import { faultOfKeeping, inService, keepingOf } from './stores/service.ts';
 import type {
   ClaimView,
   Freeze,
@@ -33,7 +17,6 @@ import type {
   UnsettledStep,
 } from './stores/store.ts';
 import { parseEvent } from './workflow/binding.ts';
-import { workflowId } from './workflow/flat-machine.ts';
 import { parseExpression, type StateExpression } from './workflow/position.ts';
 import { jsonOf } from './workflow/stored.ts';
 import type { Workflow } from './workflow/workflow.ts';
@@ -428,88 +411,6 @@ export interface RunsOptions {
   onEvent?: EventListener | undefined;
 }
 
-const optionsSchema = lazyOptions(() => ({
-  sessions: z.optional(
-    z.custom<SessionMiddleware>(
-      (value) =>
-        typeof value === 'function' && sessionsOf(value as SessionMiddleware) !== undefined,
-      'expected what sessionStore() of this copy of mcp-interlock returned',
-    ),
-  ),
-  store: z.optional(
-    z.custom<StateStore>(isContainer, 'expected a store, such as redisStore({ client })'),
-  ),
-  service: z.optional(workflowId()),
-  idleMs: z.optional(z.number().check(z.positive())),
-  begin: z.optional(functionOption<Begin>()),
-  storeDeadlineMs: z._default(z.number().check(z.positive()), 2_000),
-  onError: z.optional(functionOption<(error: unknown) => void>()),
-  onWarning: z.optional(functionOption<(warning: string) => void>()),
-  onEvent: z.optional(functionOption<EventListener>()),
-}));
-
-/** Holds what runs are moved with, for `workflowHealth()`. */
-export const MOVER: unique symbol = Symbol('mcp-interlock.mover');
-
-/** What runs are moved with, and who is told of likely mistakes. */
-export interface RunsMover extends OutsideMover {
-  readonly onWarning: (warning: string) => void;
-  /** The sessions, where this process serves them. */
-  readonly sessions?: Sessions;
-}
-
-/** @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_STORE` */
-export function keptBy(workflow: Workflow, given: RunsOptions): RunsMover {
-  if (typeof given === 'function') throw neitherNorBoth();
-  const options = parseOptions('runsOf()', optionsSchema, given);
-  const { sessions: middleware, store: stores, service, idleMs, begin, ...more } = options;
-  const { storeDeadlineMs: deadlineMs, ...own } = more;
-  const sessions = middleware && sessionsOf(middleware);
-  if ((sessions === undefined) === (stores === undefined)) throw neitherNorBoth();
-  const { longestWindow } = workflow.rules;
-  if (sessions !== undefined) {
-    if (service !== undefined) throw configError('runsOf(): service: it is that of { sessions }');
-    const { config, keeper } = sessions;
-    const fault = sessions.faultOf(workflow);
-    if (fault !== undefined) throw fault;
-    return {
-      workflow,
-      store: config.store,
-      ttlOf: (run) =>
-        idleMs === undefined ? keeper.ttlOf(run) : lifeOf(run, idleMs, longestWindow),
-      clock: config.clock,
-      turns: keeper.turns,
-      begin,
-      ...observersOf(own, config),
-      tell: (run, lists) => sessions.tellListChanged(run, lists),
-      sessions,
-    };
-  }
-  const observers = observersOf(own);
-  const { events, onWarning } = observers;
-  const store = resolveStore(stores as StateStore, { deadlineMs, onWarning });
-  const keeping = keepingOf(store);
-  const fault = faultOfKeeping(workflow, keeping, onWarning);
-  if (fault !== undefined) throw fault;
-  const kept = inService(store, service);
-  return {
-    workflow,
-    store: guardStore(kept, deadlineMs, systemClock, events, keeping === 'memory'),
-    ttlOf: (run) => lifeOf(run, idleMs ?? DEFAULT_IDLE_MS, longestWindow),
-    clock: systemClock,
-    turns: new Turns(systemClock),
-    begin,
-    ...observers,
-    tell: () => {},
-  };
-}
-
-function neitherNorBoth(): InterlockError {
-  return configError(
-    'runsOf(): give either { sessions }, which sessionStore() returned, or { store }, and not both',
-  );
-}
-
 const requestSchema = lazyOptions(() => ({
   actor: z.optional(z.string()),
   payload: z.optional(z.custom<Json>(() => true)),
@@ -732,6 +633,6 @@ export function assertRuns(runs: unknown): void {
     throw configError(`sweep(): expected a list of runs, got ${showValue(runs)}`);
 }
 
-function configError(message: string): InterlockError {
+export function configError(message: string): InterlockError {
   return new InterlockError('ERR_INTERLOCK_CONFIG', message);
 }

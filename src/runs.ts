@@ -1,4 +1,4 @@
-import { atCaller, InterlockError } from './errors.ts';
+import { atCaller } from './errors.ts';
 import type { EventDraft } from './events.ts';
 import type { Observed } from './follow/observations.ts';
 import { observationsOf } from './follow/observer.ts';
@@ -30,6 +30,7 @@ import {
   unsettledRuns,
   viewOfRun,
 } from './run-views.ts';
+import { keptBy, MOVER, type RunsMover } from './runs-mover.ts';
 import {
   type AllFrozen,
   type AllUnfrozen,
@@ -45,9 +46,7 @@ import {
   type FreezeAllOptions,
   type FreezeOptions,
   type Frozen,
-  keptBy,
   type ListOptions,
-  MOVER,
   type ModeSet,
   type PageOptions,
   parseBegin,
@@ -67,7 +66,6 @@ import {
   type ResolvedAll,
   type ResolveOptions,
   type Restarted,
-  type RunsMover,
   type RunsOptions,
   type RunsUnderWay,
   type RunView,
@@ -79,7 +77,7 @@ import {
   type Updated,
   type WorkflowMode,
 } from './runs-options.ts';
-import { type CurrentStep, mayBeInside, openStepOf } from './session/current-step.ts';
+import { ownStep } from './session/current-step.ts';
 import { ownerOf, principalText } from './session/run-key.ts';
 import { ANEW, restartOf } from './step/claim.ts';
 import { moveTo, tellSaved } from './step/outcome.ts';
@@ -264,7 +262,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
   async send(run: string, event: E, options?: SendOptions): Promise<Sent> {
     const name = parseEvent('send()', event);
     const { actor, payload, step, arguments: args, result } = parseSend(options);
-    if (this.#ownStep('send()', run, step) !== undefined)
+    if (ownStep('send()', run, step, this.#mover) !== undefined)
       throw new Error(
         'send() was called inside a step of the same run: bind the event to its call instead',
       );
@@ -305,7 +303,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
   ): Promise<Updated> {
     assertChange(change);
     const { actor, step } = parseInside('update()', options);
-    const own = this.#ownStep('update()', run, step);
+    const own = ownStep('update()', run, step, this.#mover);
     if (own !== undefined) return { updated: true, context: own.update(change) };
     const workflow = this.#workflow;
     const moved = await moveFromOutside(this.#mover, run, { name: 'update' }, (from, isFirst) => {
@@ -660,19 +658,6 @@ export class Runs<E extends string = string, Q = StateExpression> {
       if (await attempt(() => expireFromOutside(this.#mover, run))) moved++;
     return moved;
   }
-
-  /** The run's open step that makes the call. A call that does not know it would wait for it. */
-  #ownStep(what: string, run: string, given: CurrentStep | undefined): CurrentStep | undefined {
-    const { id } = this.#workflow;
-    const own = openStepOf(run, id, given);
-    if (own === undefined && given === undefined && !warned.has(this.#workflow)) {
-      if (mayBeInside(run, id)) {
-        warned.add(this.#workflow);
-        this.#mover.onWarning(waitsForStep(what, id));
-      }
-    }
-    return own;
-  }
 }
 
 /** What the store has of a run for one workflow. */
@@ -684,17 +669,6 @@ interface Stored {
   readonly record: WorkflowRecord | undefined;
   /** The time, by the clock that stamps the run. */
   readonly now: number;
-}
-
-/** The workflows for which this warning was given. */
-const warned = new WeakSet<Workflow>();
-
-function waitsForStep(what: string, workflow: string): string {
-  return (
-    `runs.${what} waits for a step of the same run, open in ${JSON.stringify(workflow)}. If that ` +
-    "step's own handler makes the call, they wait for each other. Give it { step: " +
-    'currentStep(extra) }, or import "mcp-interlock/ambient". Otherwise nothing is wrong'
-  );
 }
 
 function said({ actor, payload }: SendOptions): Pick<TrailDraft, 'actor' | 'payload'> {
@@ -713,14 +687,6 @@ export function runsOf<S extends string, E extends string, T extends string, C e
 ): Runs<E, StateExpression<S, T> | C> {
   return atCaller(runsOf, () => {
     assertGate('runsOf()', gate);
-    const workflow = gate.compile();
-    const kept = keptBy(workflow, options);
-    const fault = kept.store.isMemory ? undefined : workflow.rules.ledger?.faultOfNames();
-    if (fault !== undefined)
-      throw new InterlockError(
-        'ERR_INTERLOCK_CONFIG',
-        `runsOf(): workflow "${workflow.id}": ${fault}`,
-      );
-    return new Runs(gate, kept);
+    return new Runs(gate, keptBy(gate.compile(), options));
   });
 }

@@ -3,13 +3,13 @@
  * Hides that each word is saved before it is told.
  */
 import { switchOf } from './gate/outside.ts';
+import type { RunsMover } from './runs-mover.ts';
 import type {
   AllFrozen,
   AllUnfrozen,
   FreezeAllOptions,
   FreezeOptions,
   ModeSet,
-  RunsMover,
 } from './runs-options.ts';
 
 export async function stopAll(

@@ -9,7 +9,7 @@ import { isFromOutside, statusOf } from './gate/standing.ts';
 import { ownText } from './names.ts';
 import { showValue } from './options.ts';
 import { indexOf } from './run-views.ts';
-import type { RunsMover } from './runs-options.ts';
+import type { RunsMover } from './runs-mover.ts';
 import type { FoundRun, FsmSnapshot, PageQuery, RunsPage } from './stores/store.ts';
 import { openContext } from './workflow/envelope.ts';
 import { type UnreadableKind, unreadableKind } from './workflow/stored.ts';

@@ -6,9 +6,8 @@
 import { readerOf } from '../workflow/condition.ts';
 import { type DecidedCall, NOTHING, usedBy } from '../workflow/facts.ts';
 import type { Order } from '../workflow/order.ts';
-import type { Changes } from '../workflow/order-model.ts';
 import { callWith } from '../workflow/own-call.ts';
-import { atomsOf, type Position } from '../workflow/position.ts';
+import { atomsOf, type Changes, type Position } from '../workflow/position.ts';
 import { type CheckedLimit, isLeaf, type Leaf, type Requirement } from '../workflow/rules.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import type { ProofStep, ProofTurn } from './proof-step.ts';

@@ -311,7 +311,7 @@ export function insideStep(exchange: Exchange, task: () => void): void {
  * The open step of this run and gate that the code is in. It belongs to the same call as `given`,
  * or is one that the code is known to run in.
  */
-export function openStepOf(
+function openStepOf(
   run: string,
   workflow: string,
   given: CurrentStep | undefined,
@@ -326,10 +326,43 @@ export function openStepOf(
 }
 
 /** Whether code may be in an open step of this run and gate without being known to. */
-export function mayBeInside(run: string, workflow: string): boolean {
+function mayBeInside(run: string, workflow: string): boolean {
   if (ambient !== undefined) return false;
   for (const held of open.values()) if (held.openStep(run, workflow) !== undefined) return true;
   return false;
+}
+
+/** Who moves runs outside of any request, and is told of likely mistakes. */
+interface Moving {
+  readonly workflow: { readonly id: string };
+  readonly onWarning: (warning: string) => void;
+}
+
+/** The workflows for which this warning was given. */
+const warned = new WeakSet<Moving['workflow']>();
+
+/** The run's open step that makes the call. A call that does not know it would wait for it. */
+export function ownStep(
+  what: string,
+  run: string,
+  given: CurrentStep | undefined,
+  { workflow, onWarning }: Moving,
+): CurrentStep | undefined {
+  const own = openStepOf(run, workflow.id, given);
+  if (own !== undefined || given !== undefined || warned.has(workflow)) return own;
+  if (mayBeInside(run, workflow.id)) {
+    warned.add(workflow);
+    onWarning(waitsForStep(what, workflow.id));
+  }
+  return undefined;
+}
+
+function waitsForStep(what: string, workflow: string): string {
+  return (
+    `runs.${what} waits for a step of the same run, open in ${JSON.stringify(workflow)}. If that ` +
+    "step's own handler makes the call, they wait for each other. Give it { step: " +
+    'currentStep(extra) }, or import "mcp-interlock/ambient". Otherwise nothing is wrong'
+  );
 }
 
 /** Whether it is what {@link currentStep} returned. */

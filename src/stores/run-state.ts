@@ -195,7 +195,9 @@ function claimWorkflow(
   }
   if (states && !states.includes(snapshot.state)) return refuse({ status: 'state', ...seen });
 
-  const known = isOwn ? claim.idempotencyKey : findKey(unsettled, step);
+  const known = isOwn
+    ? claim.idempotencyKey
+    : unsettled.find((each) => isSameStep(each, step))?.idempotencyKey;
   if (known === undefined && step.uncertain === 'retry' && unsettled.length >= KEYS_KEPT)
     return refuse({ status: 'unsettled', ...seen });
   const idempotencyKey = known ?? newKey();
@@ -694,10 +696,6 @@ function remember(unsettled: readonly UnsettledStep[], claim: Claim): readonly U
   const others = unsettled.filter((step) => !isSameStep(step, claim));
   const step = { tool, digest, idempotencyKey, since, ...(use !== undefined && { use }) };
   return appended(others, Object.freeze(step), KEYS_KEPT);
-}
-
-function findKey(unsettled: readonly UnsettledStep[], step: StepDescription): string | undefined {
-  return unsettled.find((each) => isSameStep(each, step))?.idempotencyKey;
 }
 
 function isSameStep(a: Pick<Claim, 'tool' | 'digest'>, b: Pick<Claim, 'tool' | 'digest'>): boolean {

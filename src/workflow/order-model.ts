@@ -9,7 +9,10 @@ import { bareCall, type DecidedCall, type Facts, type Ledger, NOTHING } from './
 import {
   atomsOf,
   type BoundState,
+  type Changes,
+  type EndOfCall,
   holds,
+  type MayChange,
   type Model,
   type MoveOfCall,
   type Next,
@@ -34,27 +37,6 @@ export interface Effect {
   readonly uses: readonly string[];
   /** Those whose calls a failure uses up, too. */
   readonly usesOfCalls: readonly string[];
-}
-
-/** How a call ended. `sent`: an event from outside, or the failure of another tool, counts as it. */
-export type EndOfCall = 'succeeded' | 'failed' | 'sent';
-
-/** What may hold or not after a call. */
-export interface MayChange {
-  readonly name: string;
-  readonly turn: 'values' | 'a count';
-  /** How it is where nothing but the order of calls has a say, or a call is closed soonest. */
-  readonly isUsual: boolean;
-}
-
-/** What the end of a call does to what holds: all that is known of it without the run's facts. */
-export interface Changes {
-  /** What surely holds afterwards. */
-  readonly adds: readonly string[];
-  readonly mayAdd: readonly MayChange[];
-  /** What surely does not, unless it is in `adds`. */
-  readonly removes: readonly string[];
-  readonly mayRemove: readonly MayChange[];
 }
 
 /** With more names than this, their combinations are too many to try out. */

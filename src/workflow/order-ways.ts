@@ -3,8 +3,7 @@
  * are too many.
  */
 import { type AnyBinding, eventsSent } from './binding.ts';
-import type { Changes, EndOfCall } from './order-model.ts';
-import type { BoundState, Model, Position } from './position.ts';
+import type { BoundState, Changes, EndOfCall, Model, Position } from './position.ts';
 import { NOT_KNOWN, type Way } from './ways.ts';
 
 /** A call that is allowed where `when` is true, and what its end changes. */

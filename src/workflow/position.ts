@@ -8,7 +8,6 @@ import { isTable, showValue } from '../options.ts';
 import type { Json, TrailOutcome } from '../stores/store.ts';
 import type { ChartTree } from './chart.ts';
 import type { DecidedCall, Ledger } from './facts.ts';
-import type { Changes, EndOfCall } from './order-model.ts';
 import type { Past } from './verdict.ts';
 
 /** Where a run stands: its snapshot without what the store keeps beside it. */
@@ -158,6 +157,27 @@ export interface MoveOfCall {
   readonly event: string | null;
   readonly tool?: string | undefined;
   readonly outcome?: TrailOutcome | undefined;
+}
+
+/** How a call ended. `sent`: an event from outside, or the failure of another tool, counts as it. */
+export type EndOfCall = 'succeeded' | 'failed' | 'sent';
+
+/** What may hold or not after a call. */
+export interface MayChange {
+  readonly name: string;
+  readonly turn: 'values' | 'a count';
+  /** How it is where nothing but the order of calls has a say, or a call is closed soonest. */
+  readonly isUsual: boolean;
+}
+
+/** What the end of a call does to what holds: all that is known of it without the run's facts. */
+export interface Changes {
+  /** What surely holds afterwards. */
+  readonly adds: readonly string[];
+  readonly mayAdd: readonly MayChange[];
+  /** What surely does not, unless it is in `adds`. */
+  readonly removes: readonly string[];
+  readonly mayRemove: readonly MayChange[];
 }
 
 /** When a run leaves a state by itself, and to which state. */

@@ -301,15 +301,13 @@ export class Workflow {
    * binding chooses the event, since it may choose any.
    */
   outsideEvents(state: string): readonly string[] {
-    const all = [...this.#tools.values()].flat();
-    // Rules of order take each tool's event in any state.
-    const open = this.isOrder ? all : all.filter((each) => this.allows(state, each));
-    const lists = open.flatMap((each) => [
-      eventsSent(each, 'success'),
-      eventsSent(each, 'failure'),
-    ]);
-    if (lists.includes(undefined)) return [];
-    const sent = lists.flatMap((each) => each ?? []);
+    const sent: string[] = [];
+    for (const each of [...this.#tools.values()].flat()) {
+      if (!this.isOrder && !this.allows(state, each)) continue; // Rules take it in any state.
+      const [success, failure] = [eventsSent(each, 'success'), eventsSent(each, 'failure')];
+      if (success === undefined || failure === undefined) return [];
+      sent.push(...success, ...failure);
+    }
     return this.eventsIn(state).filter((event) => !sent.some((each) => covers(event, each)));
   }
 
