@@ -9,15 +9,11 @@ import {
   isNeeded,
   isPinned,
   type Life,
-  lastEntries,
   neverExpires,
   type RunState,
-  releaseStep,
-  renewStep,
   type WorkflowState,
-  withTrailEntry,
-  workflowAt,
-} from './run-state.ts';
+} from './run-life.ts';
+import { lastEntries, releaseStep, renewStep, withTrailEntry, workflowAt } from './run-state.ts';
 import {
   type SavedRun,
   SavedRuns,

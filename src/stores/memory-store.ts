@@ -6,17 +6,19 @@ import { type Placed, putNewest, UseOrder } from '../clock.ts';
 import { anonymousKey } from '../names.ts';
 import { type Operation, RulebookStore } from './rulebook.ts';
 import {
-  anonymized,
   hasBegun,
   hasSessionEnded,
   isEvicted,
   isNeeded,
-  lastEntries,
   type RunState,
+  type WorkflowState,
+} from './run-life.ts';
+import {
+  anonymized,
+  lastEntries,
   tombstone,
   unsettledIn,
   unsettledSince,
-  type WorkflowState,
   workflowRecord,
 } from './run-state.ts';
 import type {

@@ -4,21 +4,18 @@
  * one run at a time.
  */
 import { randomUUID } from 'node:crypto';
+import { isPinned, newLife, type RunState, ttlOfLook } from './run-life.ts';
 import {
   claimStep,
   commitStep,
   endSession,
   freezeStep,
-  isPinned,
-  newLife,
   type Operated,
   openedAgain,
-  type RunState,
   recordOf,
   recordStep,
   releaseStep,
   renewStep,
-  ttlOfLook,
   withTrailEntry,
 } from './run-state.ts';
 import type {

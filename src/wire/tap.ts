@@ -115,7 +115,6 @@ export class Tap implements ResponseSink {
   #waiting = 0;
   /** Callbacks of writes that did not go out, because the connection broke. */
   readonly #broken: NonNullable<OnSent>[] = [];
-
   #answersTaken = false;
   /** Requests whose responses were sent on the stream. */
   readonly #responded: Call[] = [];
@@ -572,10 +571,10 @@ export class Tap implements ResponseSink {
   }
 
   #limit(bytes: number, what: string): void {
-    const { maxMessageBytes } = this.#asked;
-    if (bytes <= maxMessageBytes) return;
-    const announced = this.mode === 'json' ? Number(this.res.getHeader('content-length') ?? 0) : 0;
-    throw new ResponseTooLarge(what, Math.max(bytes, announced), maxMessageBytes);
+    if (bytes <= this.#asked.maxMessageBytes) return;
+    const announced = this.mode === 'json' && this.res.getHeader('content-length');
+    const size = Math.max(bytes, Number(announced || 0));
+    throw new ResponseTooLarge(what, size, this.#asked.maxMessageBytes);
   }
 
   // --- To the filters ----------------------------------------------------------------------------

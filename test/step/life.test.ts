@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { Events } from '../../src/events.ts';
 import { memoryStore, StateMachineGate } from '../../src/index.ts';
-import { NO_REQUEST, STEP_LIFE, Step, type StepState } from '../../src/step/step.ts';
+import { NO_REQUEST, Step } from '../../src/step/step.ts';
+import { STEP_LIFE, type StepState } from '../../src/step/step-life.ts';
 import { guardStore } from '../../src/step/store-calls.ts';
 import { Turns } from '../../src/step/turns.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';

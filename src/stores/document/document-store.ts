@@ -7,7 +7,8 @@ import { InterlockError } from '../../errors.ts';
 import { anonymousKey } from '../../names.ts';
 import { KeyedQueue } from '../keyed-queue.ts';
 import { appending, type Guess, type Operation, RulebookStore } from '../rulebook.ts';
-import { anonymized, isKnown, type RunState } from '../run-state.ts';
+import { isKnown, type RunState } from '../run-life.ts';
+import { anonymized } from '../run-state.ts';
 import type {
   CommitRequest,
   CommitResult,

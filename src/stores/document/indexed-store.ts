@@ -2,13 +2,8 @@
  * Runs that can be found: which are held, stuck, or a person's. Hides that a list may lag behind
  * its runs, so that each run is read before it is given.
  */
-import {
-  hasSessionEnded,
-  type RunState,
-  unsettledIn,
-  type WorkflowState,
-  workflowRecord,
-} from '../run-state.ts';
+import { hasSessionEnded, type RunState, type WorkflowState } from '../run-life.ts';
+import { unsettledIn, workflowRecord } from '../run-state.ts';
 import { decodeText, encodeText } from '../sql-text.ts';
 import type {
   CountQuery,

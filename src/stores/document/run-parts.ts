@@ -8,7 +8,8 @@
  * sends no facts, and the workflows of a run do not wait for each other.
  */
 
-import { neverExpires, type RunState, unsettledSince, type WorkflowState } from '../run-state.ts';
+import { neverExpires, type RunState, type WorkflowState } from '../run-life.ts';
+import { unsettledSince } from '../run-state.ts';
 import { encodeText } from '../sql-text.ts';
 import type { Json, SwitchRecord, TrailEntry } from '../store.ts';
 import { freezeDeeply } from '../trail.ts';

@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import { InterlockError } from '../../errors.ts';
 import { newToken } from '../../names.ts';
-import { neverExpires, type RunState, type WorkflowState } from '../run-state.ts';
+import { neverExpires, type RunState, type WorkflowState } from '../run-life.ts';
 import type { Json, SwitchRecord, TrailEntry } from '../store.ts';
 import { digestOfName, freezeDeeply } from '../trail.ts';
 

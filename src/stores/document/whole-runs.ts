@@ -3,7 +3,8 @@
  * how large they may be, and where older entries of a trail are.
  */
 import { InterlockError } from '../../errors.ts';
-import { lastEntries, type RunState } from '../run-state.ts';
+import type { RunState } from '../run-life.ts';
+import { lastEntries } from '../run-state.ts';
 import type { SwitchRecord, TrailEntry } from '../store.ts';
 import type { Documents, IndexEntry, NextDocument, Swapped } from './documents.ts';
 import {

@@ -4,7 +4,8 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { anonymousKey } from '../../../src/names.ts';
 import { documentStore } from '../../../src/stores/document.ts';
 import { type Operation, RulebookStore } from '../../../src/stores/rulebook.ts';
-import { anonymized, isKnown, lastEntries, type RunState } from '../../../src/stores/run-state.ts';
+import { isKnown, type RunState } from '../../../src/stores/run-life.ts';
+import { anonymized, lastEntries } from '../../../src/stores/run-state.ts';
 import type {
   RunKey,
   StepDescription,
