@@ -118,7 +118,6 @@ export class Tap implements ResponseSink {
   #answersTaken = false;
   /** Requests whose responses were sent on the stream. */
   readonly #responded: Call[] = [];
-
   /** A JSON body so far; or events that wait for the first response, as it decides the headers. */
   #buffered: Buffer[] | undefined;
   #bufferedBytes = 0;

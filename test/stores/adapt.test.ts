@@ -43,7 +43,10 @@ describe('what adaptStateStore() saves', () => {
     expect(plain.saved('session:run')).toEqual({
       state: 'open',
       updatedAt: time.now(),
-      context: { format: 1, principal: 'alice', minted: true, workflows: ['checkout'], expiresAt },
+      context: {
+        ...{ format: 1, principal: 'alice', minted: true, openedBy: '' },
+        ...{ workflows: ['checkout'], expiresAt },
+      },
     });
     expect(plain.saved('checkout:run')).toEqual({
       state: 'payment',

@@ -165,7 +165,7 @@ class PinLane {
     }
   }
 
-  async #commit(key: RunKey, fact: string): Promise<void> {
+  async #commit(key: RunKey, fact: string, ttlMs = HOUR): Promise<void> {
     const view = this.#view;
     const claim = claimOf(key, 'hold', fact);
     for (;;) {
@@ -181,7 +181,7 @@ class PinLane {
           ...move,
           token: claim.token,
           from,
-          ttlMs: HOUR,
+          ttlMs,
         });
         if (result.status === 'committed') return;
         if (result.status !== 'moved') throw new Error(`a commit of ${key.run}: ${result.status}`);
@@ -234,8 +234,8 @@ class PinLane {
       ]);
     } else {
       await leave();
-      const short = { ...claim, ttlMs: 1, leaseMs: 1 };
-      await this.#view.claim(short);
+      // Only a commit makes an expiry earlier.
+      await this.#commit({ run, workflow: 'last' }, 'last', 1);
       await delay(5);
     }
     await leave();
