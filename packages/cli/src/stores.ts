@@ -3,6 +3,7 @@ import { closeSync, existsSync, openSync } from 'node:fs';
 import {
   type AtomicStateStore,
   InterlockError,
+  localBus,
   memoryStore,
   type NotificationBus,
   type StateStore,
@@ -113,7 +114,9 @@ async function openSqlite(name: string, _: unknown, making: Making): Promise<Ope
     if (isEmpty) throw new Failure(`${file} holds no runs: give the --store of your gates`);
   }
   const database = new Database(file);
-  return { store: sqliteStore({ database }), name, close: async () => void database.close() };
+  const store = sqliteStore({ database });
+  // One process serves the gate on a file, and so it hears of each call.
+  return { store, bus: localBus(), name, close: async () => void database.close() };
 }
 
 async function openRedis(url: string, onFault: (message: string) => void): Promise<OpenStore> {
