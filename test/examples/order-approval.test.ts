@@ -74,7 +74,10 @@ async function stateOf(client: TestClient): Promise<string> {
 async function age(order: string, interval: string): Promise<void> {
   const { schema } = database;
   await pool.query(
-    `UPDATE ${schema}.workflows SET updated_at = updated_at - $1::interval
+    `UPDATE ${schema}.workflows
+        SET updated_at = updated_at - $1::interval,
+            head = jsonb_set(head::jsonb, '{updatedAt}', to_jsonb(floor(
+              extract(epoch FROM updated_at - $1::interval) * 1000)::bigint))::json
       WHERE run = (SELECT run FROM ${schema}.orders WHERE id = $2)`,
     [interval, order],
   );

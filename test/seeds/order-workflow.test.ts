@@ -154,6 +154,7 @@ describe('a workflow in Postgres that its tools name by workflow_id', () => {
   it('stays where it is when the charge does not succeed, and moves when it does', async () => {
     const statuses = ['requires_action', 'succeeded'];
     const gate = new StateMachineGate<string, string>({
+      id: 'order',
       initial: 'payment_authorized',
       states: {
         payment_authorized: { on: { capture_payment: 'payment_captured' } },

@@ -1,5 +1,8 @@
+import Database from 'libsql';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { localBus, memoryStore, type NotificationBus, principalKey } from '../../src/index.ts';
+import { sqliteStore } from '../../src/stores/sqlite.ts';
+import { ManualClock } from '../helpers/manual-clock.ts';
 import { callOf, RawSession, send } from '../helpers/raw.ts';
 import { type Scene, scene } from '../helpers/scene.ts';
 
@@ -61,8 +64,10 @@ describe('a client that opens a session for each call, on several instances', ()
 
   it('is not told of by instances that share a store without a bus: others may serve more', async () => {
     const shape = { mode: 'stateless', answers: 'json' } as const;
-    const first = await scene({ shape });
-    const apps = [first, await scene({ shape, beside: first })] as const;
+    const file = new Database(':memory:');
+    onTestFinished(() => void file.close());
+    const beside = { clock: new ManualClock(), data: sqliteStore({ database: file }) };
+    const apps = [await scene({ shape, beside }), await scene({ shape, beside })] as const;
     const [a, b] = apps;
     for (let time = 0; time < 3; time++) {
       const session = await a.session(ALICES);

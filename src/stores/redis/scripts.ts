@@ -246,9 +246,11 @@ if is_lost then
 end
 if is_new then
   forget(index, members, name)
-  call('DEL', run)
+  -- A full server refuses a script that has not written yet, and no other.
+  if call('EXISTS', run) == 1 then
+    call('DEL', run)
+  end
   flows = ''
-  sweep(index, members, time, ${SWEPT_BY_NEW})
 end
 
 local fields, old_entries = {'layout', ${LAYOUT}}, {}
@@ -317,6 +319,9 @@ in_parts('ZREM', index, drop)
 in_parts('ZADD', index, put, 0)
 in_parts('HSET', members, noted)
 in_parts('HSET', numbers, labels)
+if is_new then
+  sweep(index, members, time, ${SWEPT_BY_NEW})
+end
 return 'swapped\n' .. time
 `,
 );
