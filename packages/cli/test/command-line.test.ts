@@ -172,7 +172,7 @@ describe('a store', () => {
   };
 
   it.each([
-    ['SQLite', async () => `sqlite:${join(folder, 'runs.db')}`, false],
+    ['SQLite', async () => `sqlite:${join(folder, 'runs.db')}`, true],
     ['memory', async () => 'memory', false],
     ['Redis', sharedRedis, true],
     ['PostgreSQL', sharedPostgres, true],
