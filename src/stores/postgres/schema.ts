@@ -260,7 +260,10 @@ DECLARE
   flow     bigint;
 BEGIN${locks(names)}
   IF NOT is_lost AND (request ->> 'isNew')::boolean THEN
-    DELETE FROM ${runs} r WHERE r.run = key;
+    -- Only the row that is locked and judged: another writer may have made one since.
+    IF request ->> 'expected' IS NOT NULL THEN
+      DELETE FROM ${runs} r WHERE r.run = key;
+    END IF;
     INSERT INTO ${runs} (run, principal, expires_at, revision, life)
     VALUES (key, request ->> 'principal', to_timestamp(0), '', '{}')
         ON CONFLICT DO NOTHING;
