@@ -11,6 +11,7 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { createClient } from 'redis';
 import { runsOf } from '../../src/index.ts';
+import { REVISION_LENGTH } from '../../src/stores/document/run-text.ts';
 import { redisStore } from '../../src/stores/redis.ts';
 import { Progress } from '../../test/helpers/progress.ts';
 import { startRedis } from '../../test/services/redis.ts';
@@ -186,7 +187,7 @@ export async function soak({
     await play(now() + LAST_MS, 'last');
     await delay(parts.expiry.ms);
     const after = await measureAfter(before, () => fleet.measure());
-    const keysLeft = await keysOfRuns(client, SHOP.id);
+    const keysLeft = await keysOfRuns(client);
     onPart();
     return {
       chapters,
@@ -253,14 +254,13 @@ type RedisKeys = Parameters<typeof redisStore>[0]['client'] & {
  * How many keys are left of runs that should be gone, once a listing has taken what has expired out
  * of the index. Runs that are kept on purpose are first deleted, so that nothing of them counts.
  */
-async function keysOfRuns(client: RedisKeys, workflow: string): Promise<number> {
+async function keysOfRuns(client: RedisKeys): Promise<number> {
   const store = redisStore({ client });
-  await store.held?.({ workflow, limit: 1 });
+  await store.purge();
   const keys = (await client.keys('*')).filter((key) => !key.endsWith(':numbers'));
   for (const key of keys.filter((each) => each.includes(':run:'))) {
-    const fields = await client.hGetAll(key);
-    if (isKept(fields, Date.now()))
-      await store.delete(fields.key === undefined ? nameIn(key) : JSON.parse(fields.key));
+    const { life, unsettled } = partsOf(await client.hGetAll(key));
+    if (isKept(life, unsettled, Date.now())) await store.delete(life.run);
   }
   const left = (await client.keys('*')).filter((key) => !key.endsWith(':numbers'));
   // Each index has one member of its own.
@@ -274,16 +274,23 @@ const DAY_MS = 86_400_000;
  * Whether a run outlives its idle time on purpose: it keeps the idempotency key of a `retry` step
  * for a later try (30 days), or it is the settled evidence of a session that has ended (24 h).
  */
-function isKept(fields: Record<string, string>, at: number): boolean {
-  const leftMs = Number(fields.expires) - at;
-  if (Object.keys(fields).some((field) => field.startsWith('unfinished:')))
-    return leftMs <= 30 * DAY_MS;
-  return fields.sessionEnded === '1' && leftMs <= DAY_MS;
+function isKept({ expiresAt, sessionEnded }: LifeText, unsettled: boolean, at: number): boolean {
+  const leftMs = expiresAt - at;
+  return unsettled ? leftMs <= 30 * DAY_MS : sessionEnded === true && leftMs <= DAY_MS;
 }
 
-/** A short run key is its run's name in Redis. */
-function nameIn(key: string): string {
-  return key.slice(key.indexOf(':run:') + ':run:'.length);
+interface LifeText {
+  readonly run: string;
+  readonly expiresAt: number;
+  readonly sessionEnded?: boolean;
+}
+
+/** A part's text stands behind its revision. */
+function partsOf(fields: Record<string, string>) {
+  const parse = (text: string) => JSON.parse(text.slice(REVISION_LENGTH));
+  const heads = Object.entries(fields).filter(([name]) => name.startsWith('h:'));
+  const unsettled = heads.some(([, text]) => parse(text).unsettled.length > 0);
+  return { life: parse(fields.life ?? '') as LifeText, unsettled };
 }
 
 /** The ledger's lines by run; those of runs that are over are of no use any more. */
