@@ -259,7 +259,7 @@ async function keysOfRuns(client: RedisKeys): Promise<number> {
   await store.purge();
   const keys = (await client.keys('*')).filter((key) => !key.endsWith(':numbers'));
   for (const key of keys.filter((each) => each.includes(':run:'))) {
-    const { life, unsettled } = partsOf(await client.hGetAll(key));
+    const { life, unsettled } = textsOf(await client.hGetAll(key));
     if (isKept(life, unsettled, Date.now())) await store.delete(life.run);
   }
   const left = (await client.keys('*')).filter((key) => !key.endsWith(':numbers'));
@@ -286,7 +286,7 @@ interface LifeText {
 }
 
 /** A part's text stands behind its revision. */
-function partsOf(fields: Record<string, string>) {
+function textsOf(fields: Record<string, string>) {
   const parse = (text: string) => JSON.parse(text.slice(REVISION_LENGTH));
   const heads = Object.entries(fields).filter(([name]) => name.startsWith('h:'));
   const unsettled = heads.some(([, text]) => parse(text).unsettled.length > 0);
