@@ -257,6 +257,8 @@ type RedisKeys = Parameters<typeof redisStore>[0]['client'] & {
 async function keysOfRuns(client: RedisKeys): Promise<number> {
   const store = redisStore({ client });
   await store.purge();
+  // The run in which processes try the store.
+  await store.delete('mcp-interlock probe');
   const keys = (await client.keys('*')).filter((key) => !key.endsWith(':numbers'));
   for (const key of keys.filter((each) => each.includes(':run:'))) {
     const { life, unsettled } = textsOf(await client.hGetAll(key));
@@ -276,7 +278,9 @@ const DAY_MS = 86_400_000;
  */
 function isKept({ expiresAt, sessionEnded }: LifeText, unsettled: boolean, at: number): boolean {
   const leftMs = expiresAt - at;
-  return unsettled ? leftMs <= 30 * DAY_MS : sessionEnded === true && leftMs <= DAY_MS;
+  // Once a failure has settled the key, only a commit makes the expiry earlier.
+  if (unsettled || leftMs > DAY_MS) return leftMs <= 30 * DAY_MS;
+  return sessionEnded === true;
 }
 
 interface LifeText {
