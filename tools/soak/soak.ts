@@ -11,7 +11,6 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { createClient } from 'redis';
 import { runsOf } from '../../src/index.ts';
-import { REVISION_LENGTH } from '../../src/stores/document/run-text.ts';
 import { redisStore } from '../../src/stores/redis.ts';
 import { Progress } from '../../test/helpers/progress.ts';
 import { startRedis } from '../../test/services/redis.ts';
@@ -291,7 +290,7 @@ interface LifeText {
 
 /** A part's text stands behind its revision. */
 function textsOf(fields: Record<string, string>) {
-  const parse = (text: string) => JSON.parse(text.slice(REVISION_LENGTH));
+  const parse = (text: string) => JSON.parse(text.slice(text.indexOf('{')));
   const heads = Object.entries(fields).filter(([name]) => name.startsWith('h:'));
   const unsettled = heads.some(([, text]) => parse(text).unsettled.length > 0);
   return { life: parse(fields.life ?? '') as LifeText, unsettled };
