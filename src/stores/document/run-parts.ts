@@ -169,8 +169,6 @@ export interface PartText {
   /** Until when the run stays for its sake; `undefined`: it must not go. */
   readonly expiresAt: number | undefined;
   readonly index: readonly RunIndexEntry[];
-  /** The entries of the part before. */
-  readonly indexBefore: readonly RunIndexEntry[];
 }
 
 export interface FlowText extends PartText {
@@ -225,7 +223,6 @@ export function partTexts({ before, isNew, next, revision, life, flows }: RunWri
       expiresAt: expiryOfFlow(state),
       entries: state.trail,
       index: indexOfFlow(name, state),
-      indexBefore: old === undefined ? [] : indexOfFlow(name, old),
     };
   });
   const lifeMark = life || known === undefined ? appended(known?.life, revision) : undefined;
@@ -238,7 +235,6 @@ export function partTexts({ before, isNew, next, revision, life, flows }: RunWri
             text,
             expiresAt: Math.ceil(next.expiresAt),
             index: indexOfLife(next),
-            indexBefore: known === undefined ? [] : indexOfLife(known.run),
           },
     flows: flowTexts,
     kept: {
