@@ -70,7 +70,7 @@ export class BackendTime {
     const wall = this.#clocks.now();
     if (this.#isClockless) return wall;
     const known = this.#known && this.#since(this.#known, this.#clocks.monotonic(), wall);
-    return known && this.#notBefore(Math.round(known.now));
+    return known && this.#notBefore(Math.floor(known.now));
   }
 
   /** What an answer says of now, or `undefined` where it is too old or a clock has jumped. */
