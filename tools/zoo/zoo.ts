@@ -183,8 +183,8 @@ export interface Row extends Outcome {
   readonly told?: boolean;
 }
 
-/** What serves a client that is stuck, as the gate names it to an operator. */
-const A_CURE = /principalKey\(|managedHandle\(|conversationKey\(|visibility|\.resolve\(/;
+/** What serves a client that is stuck, as the gate or the command names it to an operator. */
+const A_CURE = /principalKey\(|managedHandle\(|conversationKey\(|--key |visibility|\.resolve\(/;
 
 /** Whether a line of what the operator was told names what serves this client. */
 const servesIn = (told: string, era: Era, name: string): boolean =>

@@ -218,11 +218,11 @@ describe('what is left of runs that are gone', () => {
     for (let i = 0; i < 30; i += 1) {
       const create = { principal: i % 3 ? 'alice' : 'bob' };
       await store.claim(
-        claimOf(`run-${i}`, { create, leaseMs: 0, ttlMs: 0, step: { uncertain: 'retry' } }),
+        claimOf(`run-${i}`, { create, leaseMs: 0, ttlMs: 20, step: { uncertain: 'retry' } }),
       );
     }
     await store.claim(claimOf('held', { ...HELD, ttlMs: 0, create: { principal: 'alice' } }));
-    await sleep(5);
+    await sleep(40);
     const before = await size();
     const ofBob = await store.purge({ principal: 'bob' });
     const ofAll = await store.purge();

@@ -36,7 +36,8 @@ describe('what the store keeps in Redis', () => {
     expect(await redis.keys(`*${run}*`)).toEqual([keyOf(run)]);
     const rest = await redis.pttl(keyOf(run));
     expect(rest).toBeGreaterThan(29_000);
-    expect(rest).toBeLessThanOrEqual(30_000);
+    // The process estimates the server's time between two answers.
+    expect(rest).toBeLessThanOrEqual(30_000 + 250);
     const { expiresAt } = (await partOf(run, 'life')) as { expiresAt: number };
     expect(await redis.pexpiretime(keyOf(run))).toBe(expiresAt);
   });
