@@ -64,7 +64,7 @@ export interface HealthReport {
    */
   readonly failing: readonly (FailOn | 'store' | 'ending' | 'index')[];
   /** What a person should look at, though steps go on. Absent: nothing. */
-  readonly degraded?: readonly ('evictions' | 'switch')[];
+  readonly degraded?: readonly ('evictions' | 'switch' | 'strayed')[];
   /**
    * Whether this process hears what it sends itself over its bus, and so the others. Absent where
    * it has no bus.
@@ -369,6 +369,7 @@ function reportOf(
   const degraded = [
     ...(workflows.some(({ evictions }) => evictions === 'rising') ? ['evictions' as const] : []),
     ...(workflows.some((each) => each.switch === 'restored') ? ['switch' as const] : []),
+    ...(workflows.some(({ strayed = 0 }) => strayed > 0) ? ['strayed' as const] : []),
   ];
   const well = degraded.length > 0 ? 'degraded' : 'ok';
   return {

@@ -4,7 +4,14 @@
  * meets is told as an event.
  */
 import { InterlockError } from './errors.ts';
-import { markOf, type ObservedMark, type RunMark } from './gate/mode.ts';
+import { mountedAs } from './gate/config.ts';
+import {
+  isStillObserved,
+  markOf,
+  type ObservedMark,
+  type RunMark,
+  stillObserved,
+} from './gate/mode.ts';
 import { countUnread, Standing } from './gate/standing.ts';
 import type { RunsMover } from './runs-mover.ts';
 import type { RunsUnderWay, RunView, RunViews, StuckOptions } from './runs-options.ts';
@@ -17,6 +24,9 @@ import type {
   WorkflowRecord,
 } from './stores/store.ts';
 import { shownSnapshot } from './workflow/envelope.ts';
+
+/** What it takes to look at runs. */
+type Viewer = Pick<RunsMover, 'workflow' | 'store' | 'clock' | 'events' | 'onError'>;
 
 /** A run in a listing, or as it was read. */
 type ViewedRun = Partial<WorkflowRecord> & Pick<FoundRun, 'run' | 'sessionEnded'>;
@@ -122,10 +132,49 @@ async function storedStates(
   return states.map(({ state }) => state).filter((name) => workflow.standsIn(name, asked));
 }
 
-/** No count tells which versions saved the runs, so the oldest are looked at, once a minute. */
-const LOOKS = 200;
+/** No count tells what runs have saved, so the oldest are looked at, by parts, once a minute. */
+const PART = 1_000;
+const MOST_PARTS = 5;
 const LOOK_MS = 60_000;
-const looked = new WeakMap<RunsMover, number>();
+const looked = new WeakMap<RunsMover, { readonly at: number; readonly found: Promise<Oldest> }>();
+
+/** How many of the oldest runs are observed though the gate enforces. */
+type Oldest = Required<Pick<RunsUnderWay, 'unenforced' | 'strayed'>>;
+
+/** Notes also which of them cannot be read. */
+async function lookAtOldest(mover: Viewer, parts: number): Promise<Oldest> {
+  const { workflow, store } = mover;
+  const { stuck } = indexOf(mover, 'count()');
+  const { enforce } = mountedAs(workflow);
+  // From then on the mode is known.
+  await store.switchOf(workflow.id)?.soon();
+  let [unenforced, strayed] = [0, 0];
+  let after: string | undefined;
+  for (let part = 1; part <= parts; part++) {
+    const page = await stuck({ workflow: workflow.id, forMs: 0, limit: PART, after });
+    viewsOf(mover, page);
+    for (const { run, snapshot } of page.runs) {
+      if (!isStillObserved({ enforce, workflow }, { run, store }, snapshot)) continue;
+      unenforced += 1;
+      if (markOf(snapshot)?.strayed === true) strayed += 1;
+    }
+    after = page.next;
+    if (after === undefined) break;
+  }
+  return { unenforced, strayed };
+}
+
+/** Warns of runs that are observed though the gate enforces. It looks at the 1,000 oldest. */
+export async function warnOfObserved(
+  mover: Viewer & { readonly warnOnce: (warning: string) => void },
+): Promise<void> {
+  if (!hasIndex(mover)) return;
+  // The events of the store tell of a failure.
+  const found = await lookAtOldest(mover, 1).catch(() => undefined);
+  if (found === undefined || found.unenforced === 0) return;
+  const count = `: ${found.unenforced} at least, of which ${found.strayed} strayed`;
+  mover.warnOnce(stillObserved(mover.workflow.id, count));
+}
 
 /** Counts the runs that have not ended. */
 export async function countInStore(
@@ -139,11 +188,13 @@ export async function countInStore(
     throw new InterlockError('ERR_INTERLOCK_STORE', message);
   }
   const counted = await count({ workflow: workflow.id, forMs: forMs ?? 0 });
-  const lookedAt = looked.get(mover);
-  if (lookedAt === undefined || Math.abs(clock.now() - lookedAt) >= LOOK_MS) {
-    looked.set(mover, clock.now());
-    await stuckRuns(mover, { forMs: 0, limit: LOOKS });
+  let look = looked.get(mover);
+  if (look === undefined || Math.abs(clock.now() - look.at) >= LOOK_MS) {
+    look = { at: clock.now(), found: lookAtOldest(mover, MOST_PARTS) };
+    looked.set(mover, look);
+    look.found.catch(() => looked.delete(mover));
   }
+  const { unenforced, strayed } = await look.found;
   const { states, held, unsettled, running, oldestClaim, now = clock.now() } = counted;
   const sum = (key: 'runs' | 'stuck'): number => states.reduce((all, each) => all + each[key], 0);
   const isAsked = forMs !== undefined;
@@ -157,6 +208,7 @@ export async function countInStore(
       stranded.reduce((all, { runs }) => all + runs, 0),
       countUnread(workflow, now),
     ),
+    ...(unenforced > 0 && { unenforced, strayed }),
     held,
     ...(unsettled !== undefined && { unsettled }),
     running,
@@ -183,7 +235,7 @@ export function indexOf(mover: Pick<RunsMover, 'store'>, what: string): Index {
   );
 }
 
-function viewsOf(mover: RunsMover, { runs, next, now = mover.clock.now() }: RunsPage): RunViews {
+function viewsOf(mover: Viewer, { runs, next, now = mover.clock.now() }: RunsPage): RunViews {
   const { workflow } = mover;
   for (const { run, ...found } of runs)
     tellIfHeld({ key: { run, workflow: workflow.id }, ...found, now }, mover);
@@ -194,7 +246,7 @@ function viewsOf(mover: RunsMover, { runs, next, now = mover.clock.now() }: Runs
 }
 
 /** A run that the gate does not understand must not hide the others. */
-function viewOfFound(mover: RunsMover, found: FoundRun, now: number): RunView {
+function viewOfFound(mover: Viewer, found: FoundRun, now: number): RunView {
   try {
     // A list does not say whose runs they are.
     return viewOfRun(mover, found, undefined, now);

@@ -100,9 +100,16 @@ export interface RunsUnderWay {
   /**
    * Runs that this deployment cannot read, so that it refuses their calls as `unreadable`. Counted
    * are those in a state that it does not have, or all that this process met in the last hour: it
-   * looks at the 200 that have not moved for longest, once a minute. There may be more.
+   * looks at the 5,000 that have not moved for longest, once a minute. There may be more.
    */
   readonly unreadable: number;
+  /**
+   * Runs that are observed, at least in part, though the gate enforces: they began or strayed while
+   * it observed. Counted are those among the same 5,000. Absent: none of them is.
+   */
+  readonly unenforced?: number;
+  /** Those of them that strayed: they stay observed until `runs.restart()`. */
+  readonly strayed?: number;
   /** Runs that a person must resolve. */
   readonly held: number;
   /** Runs with unsettled steps. Absent where the store cannot count them. */

@@ -403,8 +403,7 @@ export class Observer {
   /** What a run keeps of what is enforced: from its first call on that is not. */
   #enforcedFrom(run: Run, { at, mark }: Found): readonly string[] {
     if (mark !== undefined) return mark.enforced ?? [];
-    const known = run.store.switchOf(this.#config.workflow.id)?.known;
-    const enforced = enforcedIn(this.#config.enforce, known, run.run, at.snapshot);
+    const enforced = enforcedIn(this.#config, run, at.snapshot);
     return typeof enforced === 'boolean' ? [] : enforced;
   }
 

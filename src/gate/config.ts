@@ -139,17 +139,19 @@ export interface GateConfig extends ListingRules, StepRules {
 }
 
 /** What a gate's runs begin with, as its last mount in this process says. */
-const beginnings = new WeakMap<Workflow, Begin>();
+const mountings = new WeakMap<Workflow, Pick<GateConfig, 'begin' | 'enforce'>>();
 
-/** Remembers what runs begin with, for moves that no request is about. */
-export function noteBegin(workflow: Workflow, begin: Begin | undefined): void {
-  if (begin === undefined) beginnings.delete(workflow);
-  else beginnings.set(workflow, begin);
+/** Remembers how a workflow is mounted, for what no request is about. */
+export function noteMounted(
+  workflow: Workflow,
+  mounting: Pick<GateConfig, 'begin' | 'enforce'>,
+): void {
+  mountings.set(workflow, mounting);
 }
 
-/** What runs of this workflow begin with where this process mounts it. */
-export function mountedBegin(workflow: Workflow): Begin | undefined {
-  return beginnings.get(workflow);
+/** How this process mounts the workflow. Where it does not, the gate is taken to enforce. */
+export function mountedAs(workflow: Workflow): Pick<GateConfig, 'begin' | 'enforce'> {
+  return mountings.get(workflow) ?? { begin: undefined, enforce: true };
 }
 
 /** An upstream may keep making up names: more than this are not remembered. */

@@ -8,8 +8,12 @@ import type { ReadRefusalReason } from '../workflow/advice.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { BoundRead } from '../workflow/reads.ts';
 import type { Part } from '../workflow/verdict.ts';
-import { markOf } from './mode.ts';
 import type { Absent, Standing } from './standing.ts';
+
+/** For these nothing passes, also not where the gate only observes. */
+export const NEVER_PASSED: ReadonlySet<Refused['reason']> = new Set([
+  ...(['frozen', 'cancelled', 'unknown'] as const),
+]);
 
 /**
  * What is asked of a run: a call of a tool. With `binding`, one with its arguments: if it needs the
@@ -49,15 +53,18 @@ export function decide(
   return always !== undefined && isStopped(standing, always) ? 'guard' : undefined;
 }
 
-/** The first reason against a prompt or a resource, each of whose bindings must allow it. */
+/**
+ * The first reason against a prompt or a resource, each of whose bindings must allow it. A list of
+ * what is enforced names tools alone.
+ */
 export function decideRead(
   standing: Standing | Absent,
   bound: readonly BoundRead[],
+  isEnforced: boolean,
 ): ReadRefusalReason | 'unknown' | undefined {
   const barred = barredAt(standing);
+  if (!isEnforced && (barred === undefined || !NEVER_PASSED.has(barred))) return undefined;
   if (barred !== undefined || typeof standing === 'string') return barred;
-  // Of a run that is not enforced as a whole, only tools are.
-  if (markOf(standing.position) !== undefined) return undefined;
   return bound.every((each) => standing.opens(each.name, each)) ? undefined : 'state';
 }
 

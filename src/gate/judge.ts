@@ -33,10 +33,18 @@ import {
   ruled,
   unforeseen,
 } from './consult.ts';
-import { decide, type RefusedCall, whyHidden } from './decide.ts';
+import { decide, NEVER_PASSED, type RefusedCall, whyHidden } from './decide.ts';
 import { isBoundBy, isRefusedUnbound } from './gates.ts';
 import { tellMoved, tellOfTime } from './list-changes.ts';
-import { type Enforced, enforcedIn, enforces, isStepFor, modeNow, withMark } from './mode.ts';
+import {
+  type Enforced,
+  enforcedIn,
+  enforces,
+  isStepFor,
+  modeNow,
+  stillObserved,
+  withMark,
+} from './mode.ts';
 import { PassedCall, RecordedCall } from './recorded-call.ts';
 import { digestOfCall, type NotLetIn, noteOf, Refuser, verdictAfter } from './refuser.ts';
 import { invalidParams, LONGEST_NAME } from './replies.ts';
@@ -189,9 +197,8 @@ export class Judge {
 
   /** What is enforced of a run, as it was found. */
   #enforcedOf(run: Run, snapshot: FsmSnapshot | undefined): Enforced {
-    const known = run.store.switchOf(this.#config.workflow.id)?.known;
-    const { enforce, workflow, warnOnce } = this.#config;
-    const enforced = enforcedIn(enforce, known, run.run, snapshot);
+    const { workflow, warnOnce } = this.#config;
+    const enforced = enforcedIn(this.#config, run, snapshot);
     if (enforced === false) warnOnce(stillObserved(workflow.id));
     return enforced;
   }
@@ -618,11 +625,6 @@ export class Judge {
   }
 }
 
-/** For these no call passes, also not where the gate only observes. */
-const NEVER_PASSED: ReadonlySet<RefusedCall['reason']> = new Set([
-  ...(['frozen', 'cancelled', 'unknown'] as const),
-]);
-
 function at(standing: Standing | Absent | undefined): Pick<RefusedCall, 'standing'> {
   return typeof standing === 'object' ? { standing } : {};
 }
@@ -638,13 +640,4 @@ function isMadeUp(tool: string, { workflow }: GateConfig): boolean {
 /** Plain data: a task's ticket keeps them in the store. */
 function argumentsOf({ args, roundedText }: Call): Pick<CallOrigin, 'args' | 'argsText'> {
   return { args: isObject(args) ? args : {}, argsText: roundedText };
-}
-
-/** Only runs that began while the gate observed come to this: else no call is judged. */
-function stillObserved(workflow: string): string {
-  return (
-    `runs of "${workflow}" that began while the gate observed are still observed. ` +
-    'runs.enforce({ living: true }) or "mcp-interlock enforce --living" ends that, but for ' +
-    'runs that strayed: those need runs.restart()'
-  );
 }

@@ -187,13 +187,9 @@ export class ShownTools {
     if (this.#config.workflow.toolNames.length === 0) return NOTHING_HIDDEN;
     return after(standingForLists(this.#config, this.#admission, ['tools']), (standing) => {
       if (typeof standing !== 'object') return undefined;
-      const { state, hidden, snapshot } = standing;
-      const known = this.#admission.store.switchOf(this.#config.workflow.id)?.known;
-      return {
-        state,
-        hidden,
-        enforced: enforcedIn(this.#config.enforce, known, standing.viewpoint.run, snapshot),
-      };
+      const { state, hidden, snapshot, viewpoint } = standing;
+      const run = { run: viewpoint.run, store: this.#admission.store };
+      return { state, hidden, enforced: enforcedIn(this.#config, run, snapshot) };
     });
   }
 }
@@ -364,13 +360,16 @@ function describing(gates: Gates, sight: Sight | undefined): Edit {
 async function hiding(config: GateConfig, admission: Admission, member: string): Promise<Edit> {
   const kind = member === 'prompts' ? 'prompts' : 'resources';
   const standing = await standingForLists(config, admission, [kind]);
+  const snapshot = typeof standing === 'object' ? standing.snapshot : undefined;
+  const { listed } = admission;
+  const isEnforced = listed === undefined || enforcedIn(config, listed, snapshot) === true;
   return (_, bound) => {
     if (bound === 'unclear') {
       config.warnOnce(NEVER_SHOWN);
       return 'drop';
     }
     if (bound.length === 0) return 'keep';
-    return decideRead(standing, bound) === undefined ? 'keep' : 'drop';
+    return decideRead(standing, bound, isEnforced) === undefined ? 'keep' : 'drop';
   };
 }
 

@@ -17,6 +17,12 @@ import type { Workflow } from '../workflow/workflow.ts';
 /** `true`: each tool. `false`: none. A list: those that one of its names or globs matches. */
 export type Enforced = boolean | readonly string[];
 
+/** A gate, and what its option enforces. */
+interface EnforcingGate {
+  readonly enforce: Enforced;
+  readonly workflow: Workflow;
+}
+
 /** What a run keeps, where not all of its tools are enforced. */
 export interface RunMark {
   /** The tools that are enforced, as the option had them at the run's first call. */
@@ -61,17 +67,16 @@ export function modeNow(option: Enforced, mode: SetMode | undefined): Enforced {
 /**
  * What a gate enforces of a run.
  *
- * @param known what operators have said; `unread`: this process never learned it
  * @param snapshot the run as its store has it; `undefined`: it has none of it yet
  */
 export function enforcedIn(
-  option: Enforced,
-  known: WorkflowFreeze | 'unread' | undefined,
-  run: string,
+  { enforce, workflow }: EnforcingGate,
+  { run, store }: { readonly run: string; readonly store: GuardedStore },
   snapshot: Pick<FsmSnapshot, 'context' | 'version'> | undefined,
 ): Enforced {
+  const known = store.switchOf(workflow.id)?.known;
   const mode = known === 'unread' ? undefined : known?.mode;
-  const now = modeNow(option, mode);
+  const now = modeNow(enforce, mode);
   if (now === false || snapshot === undefined || (snapshot.version ?? 0) === 0) return now;
   const mark = markOf(snapshot);
   if (mark === undefined) return true;
@@ -79,6 +84,26 @@ export function enforcedIn(
   const isKnown = mark.strayed !== true;
   if (isKnown && (mode?.living === true || isPrincipalRun(run))) return now;
   return mark.enforced ?? false;
+}
+
+/** Whether a gate enforces less of a run than of one that begins now. */
+export function isStillObserved(
+  gate: EnforcingGate,
+  run: Parameters<typeof enforcedIn>[1],
+  snapshot: FsmSnapshot,
+): boolean {
+  const [now, enforced] = [enforcedIn(gate, run, undefined), enforcedIn(gate, run, snapshot)];
+  if (now === false || enforced === true || enforced === now) return false;
+  return now === true || !now.every((each) => enforced !== false && enforced.includes(each));
+}
+
+/** The warning of such runs. */
+export function stillObserved(workflow: string, count = ''): string {
+  return (
+    `runs of "${workflow}" that began while the gate observed are still observed${count}. ` +
+    'runs.enforce({ living: true }) or "mcp-interlock enforce --living" ends that, but for ' +
+    'runs that strayed: those need runs.restart()'
+  );
 }
 
 /**
@@ -102,7 +127,7 @@ export function passesAll(
 
 /** Whether lists are the server's own, as far as this process knows. */
 export function listsAll(
-  { enforce, workflow }: { readonly enforce: Enforced; readonly workflow: Workflow },
+  { enforce, workflow }: EnforcingGate,
   { store }: { readonly store: GuardedStore },
 ): boolean {
   const known = store.switchOf(workflow.id)?.known ?? 'unread';

@@ -30,7 +30,7 @@ import { bareCall, type DecidedCall, grantOf } from '../workflow/facts.ts';
 import type { Position } from '../workflow/position.ts';
 import { countFailure, FREEZE, UNFREEZE } from '../workflow/stored.ts';
 import type { Beginning, Workflow } from '../workflow/workflow.ts';
-import { mountedBegin } from './config.ts';
+import { mountedAs } from './config.ts';
 import { boundLists, listsChangedBy } from './list-changes.ts';
 import { isFromOutside, OUTSIDE, Standing, storedIn } from './standing.ts';
 import { isStableEverywhere } from './visibility.ts';
@@ -76,7 +76,7 @@ export function outsideBeginning(
   { begin, workflow, store, ttlOf, clock }: OutsideMover,
   run: string,
 ): (() => Promise<Beginning>) | undefined {
-  const asked = begin ?? mountedBegin(workflow);
+  const asked = begin ?? mountedAs(workflow).begin;
   if (asked === undefined) return undefined;
   return async () => {
     const record = await store.read(run, ttlOf(run), workflow.id);

@@ -26,6 +26,7 @@ import {
   readListsOf,
   showReads,
 } from './lists.ts';
+import { enforcedIn } from './mode.ts';
 import { askForAlias, invalidParams, resultOf } from './replies.ts';
 import { type Absent, mendOfUnread, type Standing, standingNow } from './standing.ts';
 import { keepsSecrets } from './visibility.ts';
@@ -299,17 +300,20 @@ export class ReadFilter implements Filter {
 
   #testAt(found: Found, bound: MatchedReads): Tested {
     if (bound === 'unclear') return { reason: 'unclear' };
-    if (found === 'no-run') {
-      const { unconnected } = this.#admission;
-      if (unconnected !== undefined) return { reason: found, words: unconnected.advice };
+    const { listed, unconnected } = this.#admission;
+    if (found === 'no-run' || listed === undefined) {
+      if (unconnected !== undefined) return { reason: 'no-run', words: unconnected.advice };
       const [read] = bound;
       this.#config.warnOnce(
         `a request for ${JSON.stringify(read?.name)} was refused: ${NAME_RUNS}`,
       );
-      return { reason: found };
+      return { reason: 'no-run' };
     }
-    const reason = decideRead(found, bound);
-    return typeof found === 'object' ? { reason, standing: found } : { reason };
+    const standing = typeof found === 'object' ? found : undefined;
+    const isEnforced = enforcedIn(this.#config, listed, standing?.snapshot) === true;
+    const reason = decideRead(found, bound, isEnforced);
+    // Without a standing, no guard is asked.
+    return isEnforced || reason !== undefined ? { reason, standing } : {};
   }
 
   /** Asks the guards about a read that the state allows; `undefined` where they let it through. */

@@ -6,11 +6,13 @@ import {
   principalKey,
   StateMachineGate,
   sessionKey,
+  workflowHealth,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { RawSession } from '../helpers/raw.ts';
 import { pass, scene } from '../helpers/scene.ts';
 import { toolServer } from '../helpers/tool-server.ts';
+import type { Ledger } from '../helpers/upstream.ts';
 
 const BY = { actor: 'ann', note: 'roll-out' };
 const ALL = ['cart.add_item', 'cart.checkout', 'cart.pay', 'cart.view'];
@@ -133,6 +135,75 @@ it('enforces the runs of principals too, from the next call on, but for those th
   await enforcing.runs.observe(BY);
   await pass(enforcing.clock, 1_000);
   expect((await anns.call('cart.pay')).result.isError).toBeFalsy();
+});
+
+it('follows the same rule for prompts and resources', async () => {
+  const makeServer = (ledger: Ledger) => {
+    const server = toolServer(ALL)(ledger);
+    server.registerPrompt('summary', {}, () => ({ messages: [] }));
+    server.registerResource('receipt', 'docs://receipt', {}, ({ href: uri }) => ({
+      contents: [{ uri, text: 'paid' }],
+    }));
+    return server;
+  };
+  const workflow = checkoutGate()
+    .bindPrompt('summary', 'payment')
+    .bindResource('docs://receipt', ['empty', 'has_items'], { guard: () => false });
+  const server = { session: { key: [principalKey(), sessionKey()] }, workflow, makeServer };
+  const observing = await shop({ enforce: false }, server);
+  const asks = async (app: typeof observing, user: string) => {
+    const { client } = (await app.client(user)).raw;
+    const isGiven = (asked: Promise<unknown>) => asked.then(...[() => true, () => false]);
+    return [
+      (await client.listPrompts()).prompts.length,
+      await isGiven(client.getPrompt({ name: 'summary' })),
+      await isGiven(client.readResource({ uri: 'docs://receipt' })),
+    ];
+  };
+  await (await observing.client('ann')).calls('cart.add_item');
+  await (await observing.client('bob')).calls('cart.pay');
+  const moved = async () => (await observing.runs.stuck({ forMs: 0 })).runs.length;
+  await expect.poll(moved).toBe(2);
+  const enforcing = await shop({}, { ...server, beside: observing });
+  expect(await asks(enforcing, 'ann')).toEqual([0, false, false]);
+  expect(await asks(enforcing, 'bob')).toEqual([1, true, true]);
+  // A list names tools alone, also for a run that begins.
+  const some = await shop({ enforce: ['cart.pay'] }, { ...server, beside: observing });
+  expect(await asks(some, 'ann')).toEqual([1, true, true]);
+  expect(await asks(some, 'cleo')).toEqual([1, true, true]);
+});
+
+it('counts the runs that are observed still, and warns of them at the start', async () => {
+  const observing = await shop({ enforce: false });
+  const [opened, strayed] = [await observing.session(), await observing.session()];
+  await opened.call('cart.add_item');
+  await strayed.call('cart.pay');
+  const moved = async () => (await observing.runs.stuck({ forMs: 0 })).runs.length;
+  await expect.poll(moved).toBe(2);
+  // While a gate observes, none of its runs is behind.
+  expect(await observing.runs.count()).not.toHaveProperty('unenforced');
+
+  const enforcing = await shop({}, { beside: observing });
+  const health = workflowHealth({ runs: [enforcing.runs], stuckAfterMs: 1_000, maxAgeMs: 0 });
+  const probe = async () => (await health.fetch(new Request('http://test/health'))).json();
+  await enforcing.session();
+  await expect
+    .poll(() => enforcing.warnings)
+    .toEqual([expect.stringContaining('are still observed: 2 at least, of which 1 strayed.')]);
+  expect(await enforcing.runs.count()).toMatchObject({ runs: 2, unenforced: 2, strayed: 1 });
+  expect(await probe()).toMatchObject({
+    ...{ status: 'degraded', degraded: ['strayed'] },
+    workflows: [{ unenforced: 2, strayed: 1 }],
+  });
+  await enforcing.runs.enforce({ ...BY, living: true });
+  await pass(enforcing.clock, 60_000);
+  expect(await enforcing.runs.count()).toMatchObject({ unenforced: 1, strayed: 1 });
+  await enforcing.runs.restart(strayed.id);
+  await pass(enforcing.clock, 60_000);
+  const counted = await enforcing.runs.count();
+  expect(counted.runs).toBe(2);
+  expect(counted).not.toHaveProperty('unenforced');
+  expect(await probe()).toMatchObject({ status: 'ok' });
 });
 
 it('enforces some tools, and records what they depend on before its client goes on', async () => {

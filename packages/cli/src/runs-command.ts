@@ -63,10 +63,12 @@ export async function runRuns(args: readonly string[]): Promise<number> {
       all.map(async (runs) => ({ workflow: runs.workflow, ...(await told(runs.count())) })),
     );
     if (given.json) return printJson({ workflows: counts });
-    for (const { workflow, runs, states, running, held, unsettled = 0, unreadable } of counts) {
+    for (const { workflow, runs, states, running, held, ...few } of counts) {
+      const { unsettled = 0, unreadable, unenforced = 0 } = few;
       printLine(
         `${workflow}: ${many(runs)} not ended; ${running} running, ${held} held, ` +
-          `${unsettled} with unsettled calls, ${unreadable} unreadable`,
+          `${unsettled} with unsettled calls, ${unreadable} unreadable` +
+          (unenforced > 0 ? `, ${unenforced} still observed` : ''),
       );
       for (const each of states) printLine(`  ${each.state}: ${each.runs}`);
       if (runs === 0) console.error(doubtOf(opened, workflow));
