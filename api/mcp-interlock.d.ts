@@ -9,98 +9,17 @@ export interface ActionContext {
     readonly context?: Json | undefined;
 }
 
-export type ActionListener = (action: FsmAction, context: ActionContext) => void | Promise<void>;
-
-export interface AdaptOptions {
-    readonly now?: (() => number) | undefined;
-    readonly onWarning?: ((warning: string) => void) | undefined;
-    readonly deadlineMs?: number | undefined;
-}
-
-export type AllFrozen = {
-    readonly frozen: true;
-} | {
-    readonly frozen: false;
-    readonly reason: 'frozen';
-};
-
-export type AllUnfrozen = {
-    readonly unfrozen: true;
-} | {
-    readonly unfrozen: false;
-    readonly reason: 'not-frozen';
-};
-
 export interface AnsweredError {
     readonly code: number;
     readonly message: string;
     readonly data?: unknown;
 }
 
-export type ArgumentsCondition = Condition | ((args: Readonly<Record<string, unknown>>) => boolean);
-
-export interface ArgumentsSchema {
-    readonly type: 'object';
-    readonly [keyword: string]: unknown;
-}
-
-export interface AtomicStateStore {
-    readonly contract: 1;
-    open(run: string, session: SessionRecord, ttlMs: number, token?: string): Promise<OpenResult>;
-    read(run: string, ttlMs: number, about?: string): Promise<RunRecord | undefined>;
-    claim(request: ClaimRequest): Promise<ClaimResult>;
-    commit(request: CommitRequest): Promise<CommitResult>;
-    renew(key: RunKey, token: string, leaseMs: number, options?: RenewOptions): Promise<boolean>;
-    record(request: RecordRequest): Promise<RecordResult>;
-    freeze(request: FreezeRequest): Promise<FreezeResult>;
-    release(key: RunKey, token: string, options?: ReleaseOptions): Promise<void>;
-    append?(key: RunKey, entry: TrailDraft): Promise<void>;
-    end(run: string, options?: EndOptions): Promise<EndResult>;
-    delete(run: string): Promise<DeleteResult>;
-    history(key: RunKey, limit?: number): Promise<TrailEntry[]>;
-    runs?(query: RunsQuery): AsyncIterable<string>;
-    held?(query: HeldQuery): Promise<RunsPage>;
-    unsettled?(query: HeldQuery): Promise<RunsPage>;
-    stuck?(query: StuckQuery): Promise<RunsPage>;
-    count?(query: CountQuery): Promise<RunsCount>;
-    list?(query: ListQuery): Promise<KeysPage>;
-    anonymize?(run: string): Promise<string | undefined>;
-    purge?(query?: PurgeQuery): Promise<number>;
-    evictedKeys?(): Promise<number | undefined>;
-    readSwitch?(workflow: string): Promise<SwitchRecord | undefined>;
-    swapSwitch?(workflow: string, expected: string | undefined, next: SwitchRecord): Promise<boolean>;
-}
-
 export type Begin = (run: BeginningRun) => Json | BeginsIn | undefined | Promise<Json | BeginsIn | undefined>;
-
-export interface BeginOptions {
-    readonly data?: Json | undefined;
-    readonly state?: string | undefined;
-    readonly actor?: string | undefined;
-}
 
 export interface BeginningRun {
     readonly run: string;
     readonly principal: string | undefined;
-}
-
-export class BeginsIn {
-    readonly state: string;
-    readonly data: Json | undefined;
-}
-
-export type Begun = {
-    readonly begun: true;
-    readonly state: string;
-    readonly context: Json | undefined;
-} | {
-    readonly begun: false;
-    readonly reason: NotMoved | 'begun';
-};
-
-export interface BindableTool<S extends string = string, E extends string = string, T extends string = never, X = Json | undefined> {
-    readonly name: string;
-    readonly bindings: readonly Binding<S, E, T, X>[];
 }
 
 export interface Binding<S extends string = string, E extends string = string, T extends string = never, X = Json | undefined> extends BindingOptions<E, X> {
@@ -131,21 +50,10 @@ export class BusUnavailable extends Error {
 
 export type CacheDirective = 'no-store' | 'immutable';
 
-export interface CallNote {
-    readonly tool?: string | undefined;
-    readonly digest?: string | undefined;
-    readonly args?: Json | undefined;
-    readonly actor?: string | undefined;
-    readonly requestId?: string | number | undefined;
-    readonly workflowVersion?: number | undefined;
-}
-
 export interface CallRecorder extends EventListener {
     flush(): Promise<void>;
     readonly dropped: number;
 }
-
-export type CallTest = (args: Record<string, unknown>) => boolean;
 
 export interface CallerRequest {
     readonly method?: string | undefined;
@@ -154,94 +62,10 @@ export interface CallerRequest {
     readonly auth?: unknown;
 }
 
-export interface CheckedRuns {
-    readonly runs: number;
-    readonly states: readonly RunsInState[];
-    readonly unreadable: number;
-    readonly faults: readonly UnreadableRuns[];
-    readonly migrated: readonly MigratedRuns[];
-    readonly unbound: readonly UnboundSteps[];
-    readonly isCut: boolean;
-}
-
-export interface ClaimRequest extends RunKey {
-    readonly token: string;
-    readonly step: StepDescription;
-    readonly entry?: CallNote | undefined;
-    readonly states: readonly string[] | undefined;
-    readonly initial: FsmSnapshot;
-    readonly create?: SessionRecord | undefined;
-    readonly leaseMs: number;
-    readonly ttlMs: number;
-    readonly keyMs?: number | undefined;
-}
-
-export type ClaimResult = ({
-    readonly status: 'claimed';
-    readonly idempotencyKey: string;
-} & SeenSnapshot) | ({
-    readonly status: 'state';
-} & SeenSnapshot) | ({
-    readonly status: 'frozen';
-    readonly freeze: Freeze;
-} & SeenSnapshot) | ({
-    readonly status: 'busy';
-    readonly remainingMs: number;
-} & SeenSnapshot) | ({
-    readonly status: 'held';
-    readonly claim: ClaimView;
-} & SeenSnapshot) | ({
-    readonly status: 'unsettled';
-} & SeenSnapshot) | {
-    readonly status: 'unknown';
-};
-
-export interface ClaimView extends StepDescription {
-    readonly token: string;
-    readonly idempotencyKey: string;
-    readonly live: boolean;
-    readonly since?: number;
-    readonly until?: number;
-    readonly entry?: CallNote;
-    readonly kind?: string;
-}
-
-export interface ClientInfo {
-    readonly name: string;
-    readonly version: string;
-}
-
 export interface Clock {
     now(): number;
     after(ms: number, task: () => void): () => void;
 }
-
-export interface CloseOptions {
-    drainMs?: number | undefined;
-}
-
-export interface CommitRequest extends RunKey {
-    readonly token: string;
-    readonly as?: string | undefined;
-    readonly snapshot: Pick<FsmSnapshot, 'state' | 'context'>;
-    readonly trail: MoveDraft;
-    readonly ttlMs: number;
-    readonly ended?: boolean | undefined;
-    readonly settles?: boolean | 'all' | undefined;
-    readonly from?: number | undefined;
-}
-
-export type CommitResult = {
-    readonly status: 'committed';
-    readonly version: number;
-    readonly repeated?: true;
-} | {
-    readonly status: 'lost';
-} | ({
-    readonly status: 'moved';
-} & SeenSnapshot) | {
-    readonly status: 'unknown';
-};
 
 export interface CommonOptions {
     maxBodyBytes?: number | undefined;
@@ -252,35 +76,10 @@ export interface CommonOptions {
     onEvent?: EventListener | undefined;
 }
 
-export interface Comparison {
-    readonly eq?: Scalar | undefined;
-    readonly ne?: Scalar | undefined;
-    readonly gt?: number | undefined;
-    readonly gte?: number | undefined;
-    readonly lt?: number | undefined;
-    readonly lte?: number | undefined;
-    readonly in?: readonly Scalar[] | undefined;
-    readonly exists?: boolean | undefined;
-}
-
 export interface Condition {
     readonly any?: readonly Condition[] | undefined;
     readonly not?: Condition | undefined;
     readonly [path: string]: Scalar | Comparison | Condition | readonly Condition[] | undefined;
-}
-
-export interface ConversationKeyOptions {
-    names?: readonly string[] | undefined;
-    anonymous?: boolean | undefined;
-}
-
-export interface CountOptions {
-    readonly forMs?: number | undefined;
-}
-
-export interface CountQuery {
-    readonly workflow: string;
-    readonly forMs: number;
 }
 
 export interface CurrentStep {
@@ -300,17 +99,6 @@ export interface CurrentStepOptions {
         readonly id: string;
     } | undefined;
 }
-
-export type DeleteResult = 'deleted' | 'pinned' | 'unknown';
-
-export type Deleted = {
-    readonly deleted: true;
-} | {
-    readonly deleted: false;
-    readonly reason: 'unknown-run' | 'pinned';
-};
-
-export type Doubt = 'guard' | 'values' | 'outcome' | 'unreadable';
 
 export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`;
 
@@ -335,37 +123,6 @@ export interface EarlierCall<N extends string = string> extends PastCall<N> {
     readonly consumes?: boolean | 'calls' | undefined;
 }
 
-export type EarlierValue = string | {
-    readonly args: string;
-} | {
-    readonly result: string;
-};
-
-export interface EndOptions {
-    readonly ifUnclaimed?: boolean | undefined;
-    readonly evict?: 'unbegun' | 'any' | undefined;
-}
-
-export type EndResult = 'ended' | 'claimed' | 'begun' | 'unknown';
-
-export interface EnforceOptions extends FreezeOptions {
-    readonly living?: boolean | undefined;
-}
-
-export interface EraseOptions {
-    readonly held?: 'anonymize' | undefined;
-}
-
-export interface Erased {
-    readonly deleted: number;
-    readonly anonymized: readonly {
-        readonly run: string;
-        readonly freed: string;
-    }[];
-    readonly pinned: readonly string[];
-    readonly failed?: readonly string[];
-}
-
 export interface ErrorAnswer {
     readonly status: number;
     readonly headers: Readonly<Record<string, string>>;
@@ -373,39 +130,13 @@ export interface ErrorAnswer {
     readonly error: AnsweredError | undefined;
 }
 
-export type ErrorListener = (error: unknown) => void;
-
 export type ErrorRule = 'failed' | 'unknown' | ((result: ToolResult | undefined, error: unknown) => 'failed' | 'unknown');
 
 export type EventListener = (event: InterlockEvent) => void;
 
-export type EventSource<E extends string, Call> = E | ((call: Call) => E | EventWithPayload<E> | undefined);
-
 export interface EventWithPayload<E extends string = string> {
     readonly type: E;
     readonly payload?: Json | undefined;
-}
-
-export interface Explained {
-    readonly state: string;
-    readonly snapshot: FsmSnapshot;
-    readonly context?: Json;
-    readonly ended: boolean;
-    readonly tools: readonly ExplainedTool[];
-    readonly events: readonly string[];
-    readonly leavesAt?: number;
-    readonly version?: number;
-}
-
-export type ExplainedRun = Pick<RunView, 'snapshot'> & Partial<Pick<RunView, 'run' | 'claim' | 'unsettled' | 'available' | 'frozen' | 'unmovedForMs'>>;
-
-export interface ExplainedTool {
-    readonly tool: string;
-    readonly shown: boolean;
-    readonly refusal?: Refusal;
-    readonly says?: string;
-    readonly leadsTo: readonly string[];
-    readonly isPartial: boolean;
 }
 
 export interface FailedAnswer {
@@ -426,49 +157,6 @@ export interface FailedCall<X = Json | undefined, S extends string = string, T e
     readonly result?: ToolResult | undefined;
     readonly error?: unknown;
 }
-
-export interface FoundRun extends WorkflowRecord {
-    readonly run: string;
-    readonly sessionEnded?: true;
-}
-
-export interface Freeze {
-    readonly actor: string;
-    readonly note: string;
-}
-
-export interface FreezeAllOptions extends FreezeOptions {
-    readonly tool?: string | undefined;
-}
-
-export interface FreezeOptions {
-    readonly actor: string;
-    readonly note: string;
-}
-
-export interface FreezeRequest extends RunKey {
-    readonly token: string;
-    readonly freeze: Freeze | undefined;
-    readonly initial: FsmSnapshot;
-    readonly create?: SessionRecord | undefined;
-    readonly entry: TrailDraft;
-    readonly ttlMs: number;
-}
-
-export type FreezeResult = ({
-    readonly status: 'changed' | 'unchanged';
-    readonly frozen?: Freeze;
-} & SeenSnapshot) | {
-    readonly status: 'unknown';
-};
-
-export type Frozen = {
-    readonly frozen: true;
-    readonly state: string;
-} | {
-    readonly frozen: false;
-    readonly reason: Extract<NotMoved, 'unknown-run' | 'frozen'>;
-};
 
 export interface FsmAction {
     readonly type: string;
@@ -552,48 +240,6 @@ export interface GuardedCall<X = Json | undefined, S extends string = string, T 
     readonly args: Readonly<Record<string, unknown>>;
 }
 
-export class HandleKey {
-    readonly kind = "handle";
-    readonly argument: string;
-    readonly createdBy: readonly string[];
-    readonly field: string;
-    constructor(argument: string, createdBy: readonly string[], field: string);
-    runKey(handle: string | number, principal?: string | IssuedPrincipal): string;
-}
-
-export interface HandleKeyOptions {
-    createdBy: string | readonly string[];
-    field?: string | undefined;
-}
-
-export interface HealthHandler {
-    (req: IncomingMessage, res: ServerResponse): void;
-    readonly live: (req: IncomingMessage, res: ServerResponse) => void;
-    readonly fetch: (request: Request) => Promise<Response>;
-}
-
-export interface HealthReport {
-    readonly status: 'ok' | 'degraded' | 'failing';
-    readonly failing: readonly (FailOn | 'store' | 'ending' | 'index')[];
-    readonly degraded?: readonly ('evictions' | 'switch' | 'strayed')[];
-    readonly bus?: 'hears' | 'deaf';
-    readonly workflows: readonly WorkflowHealth[];
-}
-
-export interface HeldOutcome {
-    readonly outcome: 'succeeded' | 'failed';
-    readonly event?: string | null;
-    readonly leadsTo?: string;
-}
-
-export interface HeldQuery extends PageQuery {
-    readonly workflow: string;
-}
-
-export type HeldRun = RunView & {
-    readonly claim: ClaimView;
-};
-
 export class InterlockError extends Error {
     readonly name = "InterlockError";
     readonly code: InterlockErrorCode;
@@ -613,20 +259,6 @@ export interface InvalidationEvent {
     readonly causedBy: string;
     readonly patterns: readonly string[];
     readonly timestamp: string;
-}
-
-export interface IssuedPrincipal {
-    readonly issuer: string;
-    readonly subject: string;
-}
-
-export type Json = string | number | boolean | null | Json[] | {
-    [key: string]: Json;
-};
-
-export interface KeysPage {
-    readonly runs: readonly string[];
-    readonly next?: string;
 }
 
 export type Limit = LimitedCalls & ({
@@ -650,23 +282,6 @@ export interface ListCacheOptions {
     shared?: boolean | undefined;
 }
 
-export interface ListOptions extends PageOptions {
-    readonly principal: string | IssuedPrincipal;
-}
-
-export interface ListQuery extends PageQuery {
-    readonly principal: string;
-}
-
-export interface ListedRun extends Pick<RunView, 'run' | 'state' | 'status' | 'frozen' | 'unsettled' | 'heldForMs' | 'unmovedForMs' | 'fault'> {
-    readonly tool?: string;
-    readonly idempotencyKey?: string;
-}
-
-export interface LocalBusOptions {
-    readonly onError?: ((error: unknown) => void) | undefined;
-}
-
 export interface Loop {
     readonly run: string;
     readonly workflow: string;
@@ -675,8 +290,6 @@ export interface Loop {
     readonly calls: number;
     readonly max: number;
 }
-
-export type LoopListener = (loop: Loop) => void;
 
 export interface LoopShieldOptions {
     readonly max: number;
@@ -691,31 +304,6 @@ export interface LoopShieldOptions {
     readonly onLoop?: LoopListener | undefined;
 }
 
-export class ManagedHandle {
-    readonly kind = "managed";
-    readonly start: string;
-    readonly argument: string;
-    readonly description: string;
-    constructor({ start, argument, description, }: {
-        start: string;
-        argument: string;
-        description: string;
-    });
-    runKey(handle: string, principal?: string | IssuedPrincipal): string;
-}
-
-export interface ManagedHandleOptions {
-    start: string;
-    argument: string;
-    description?: string | undefined;
-}
-
-export interface MemoryStoreOptions {
-    readonly maxRuns?: number | undefined;
-    readonly now?: (() => number) | undefined;
-    readonly chainTrail?: boolean | undefined;
-}
-
 export interface Middleware {
     (req: IncomingMessage, res: ServerResponse, next: (error?: unknown) => void): void;
     readonly [STAGE]: object;
@@ -726,45 +314,9 @@ export type Migrate = (stored: StoredRun) => {
     readonly context?: Json | undefined;
 };
 
-export interface MigratedRuns {
-    readonly from: string;
-    readonly version: number;
-    readonly to: string;
-    readonly runs: number;
-}
-
-export type ModeSet = {
-    readonly changed: true;
-} | {
-    readonly changed: false;
-    readonly reason: 'same';
-};
-
 export interface Move<S extends string = string> extends TransitionResult<S> {
     event: string;
     run?: string;
-}
-
-export interface MoveDraft extends TrailDraft {
-    readonly to: string;
-}
-
-export interface NextToolSchema {
-    readonly type: 'object';
-    readonly oneOf: readonly {
-        readonly properties: {
-            readonly tool: {
-                readonly const: string;
-            };
-            readonly arguments: ArgumentsSchema;
-        };
-        readonly required: readonly [
-            'tool'
-        ] | readonly [
-            'tool',
-            'arguments'
-        ];
-    }[];
 }
 
 export interface NotificationBus {
@@ -772,54 +324,6 @@ export interface NotificationBus {
     subscribe(listener: (message: string) => void, signal?: AbortSignal): Promise<() => Promise<void>>;
     hears?(): boolean;
 }
-
-export interface Observed {
-    readonly since: number;
-    readonly runs: number;
-    readonly refused: number;
-    readonly calls: number;
-    readonly wouldWait: number;
-    readonly strayed: number;
-    readonly unjudged: Readonly<Partial<Record<Unjudged, number>>>;
-    readonly rules: readonly ObservedRule[];
-    readonly hours: readonly ObservedHour[];
-    readonly last?: ObservedRefusal;
-}
-
-export interface ObservedHour {
-    readonly from: number;
-    readonly runs: number;
-    readonly refused: number;
-}
-
-export interface ObservedMark {
-    readonly enforced: readonly string[];
-    readonly refused: boolean;
-    readonly strayed: boolean;
-}
-
-export interface ObservedRefusal {
-    readonly tool: string;
-    readonly reason: string;
-    readonly state: string;
-    readonly says: readonly string[];
-    readonly at: number;
-    readonly run: string;
-}
-
-export interface ObservedRule {
-    readonly tool: string;
-    readonly reason: string;
-    readonly runs: number;
-    readonly calls: number;
-    readonly last: ObservedRefusal;
-}
-
-export type OpenResult = {
-    readonly status: 'opened';
-} | {
-    readonly status: 'taken';
-};
 
 export interface OrderOptions<N extends string = string, D extends string = string> extends Omit<GateOptions, 'onAction' | 'starts'> {
     readonly id?: string | undefined;
@@ -861,22 +365,6 @@ export type OrderRules<K extends string = string, M extends string = string, D e
     readonly [tool in K]: OrderRule<M, D>;
 };
 
-export interface OverlapWarning {
-    readonly shadowingIndex: number;
-    readonly shadowedIndex: number;
-    readonly message: string;
-}
-
-export interface PageOptions {
-    readonly limit?: number | undefined;
-    readonly after?: string | undefined;
-}
-
-export interface PageQuery {
-    readonly limit: number;
-    readonly after?: string | undefined;
-}
-
 export interface PastCall<N extends string = string> {
     readonly tool: N;
     readonly within?: Duration | undefined;
@@ -903,15 +391,6 @@ export class PolicyEngine {
     matchOf(name: string): string | undefined;
 }
 
-export class PrincipalKey {
-    readonly kind = "principal";
-    runKey(principal: string | IssuedPrincipal): string;
-}
-
-export interface PurgeQuery {
-    readonly principal?: string | undefined;
-}
-
 export interface ReadOptions<X = Json | undefined, S extends string = string, T extends string = string> {
     readonly guard?: Guard<X, S, T> | undefined;
     readonly visible?: VisibleTest<X, S, T> | undefined;
@@ -923,8 +402,6 @@ export interface ReadRefusal extends Omit<Refusal, 'tool' | 'reason'> {
     readonly reason: ReadRefusalReason;
 }
 
-export type ReadRefusalReason = Extract<RefusalReason, 'state' | 'guard' | 'unavailable' | 'unreadable' | 'no-run'> | StopReason;
-
 export interface RecordCallsOptions {
     write: (lines: string) => unknown;
     key: string | Uint8Array;
@@ -933,35 +410,6 @@ export interface RecordCallsOptions {
     maxQueuedBytes?: number | undefined;
     waitUntil?: ((writing: Promise<unknown>) => void) | undefined;
     onError?: ((error: unknown) => void) | undefined;
-}
-
-export interface RecordRequest extends RunKey {
-    readonly token: string;
-    readonly from: number;
-    readonly initial: FsmSnapshot;
-    readonly create?: SessionRecord | undefined;
-    readonly snapshot: Pick<FsmSnapshot, 'state' | 'context'>;
-    readonly ended?: boolean | undefined;
-    readonly trail: MoveDraft;
-    readonly settlesKey?: string | undefined;
-    readonly ttlMs: number;
-}
-
-export type RecordResult = {
-    readonly status: 'recorded';
-    readonly version: number;
-    readonly repeated?: true;
-} | ({
-    readonly status: 'moved';
-} & SeenSnapshot) | {
-    readonly status: 'unknown';
-};
-
-export interface RecordedValue {
-    readonly tool: string;
-    readonly part: 'args' | 'result';
-    readonly pointer: string;
-    readonly value: Json;
 }
 
 export interface Refusal {
@@ -979,80 +427,9 @@ export interface Refusal {
 
 export type RefusalReason = 'state' | 'arguments' | 'guard' | 'limit' | 'busy' | 'held' | 'too-many-held' | 'loop' | StopReason | 'unavailable' | 'unreadable' | 'no-run' | 'unbound';
 
-export interface ReleaseOptions {
-    readonly settles?: boolean | undefined;
-    readonly entry?: TrailDraft | undefined;
-}
-
-export interface RenewOptions {
-    readonly hold?: string | undefined;
-}
-
-export interface Replay {
-    readonly state: string;
-    readonly version: number;
-    readonly moves: number;
-    readonly faults: readonly ReplayFault[];
-}
-
-export interface ReplayFault {
-    readonly index: number;
-    readonly seq: number;
-    readonly fault: 'missing' | 'from' | 'state' | 'event';
-}
-
-export class RequestKey {
-    readonly kind = "request";
-    readonly name: string;
-    readonly anonymous: boolean;
-    readonly names: readonly string[];
-    readonly of: RunIdOf | undefined;
-    constructor(name: string, anonymous: boolean, where: {
-        readonly names: readonly string[];
-    } | {
-        readonly of: RunIdOf;
-    });
-    runKey(id: string, principal?: string | IssuedPrincipal): string;
-}
-
-export type Resolution = {
-    readonly resolved: true;
-    readonly state: string;
-} | {
-    readonly resolved: false;
-    readonly reason: 'unknown-run' | 'not-held' | 'running' | 'several';
-};
-
-export interface ResolveAllOptions {
-    readonly tool: string;
-    readonly since?: number | undefined;
-    readonly outcome: Outcome | ((held: HeldRun) => Promise<Outcome | undefined>);
-    readonly actor: string;
-    readonly note: string;
-    readonly dryRun?: boolean | undefined;
-}
-
-export interface ResolveOptions<E extends string = string> extends Pick<SendOptions, 'actor' | 'payload'> {
-    readonly event?: E | null | undefined;
-    readonly note?: string | undefined;
-    readonly token?: string | undefined;
-}
-
-export interface ResolvedAll {
-    readonly resolved: number;
-    readonly runs: readonly ResolvedRun[];
-}
-
 export interface ResolvedPolicy {
     readonly cacheControl?: CacheDirective;
     readonly invalidates?: readonly string[];
-}
-
-export interface ResolvedRun {
-    readonly run: string;
-    readonly idempotencyKey: string;
-    readonly outcome: Outcome | undefined;
-    readonly resolution?: Resolution;
 }
 
 export interface ResourceNotification {
@@ -1062,38 +439,11 @@ export interface ResourceNotification {
     };
 }
 
-export type Restarted = {
-    readonly restarted: true;
-    readonly state: string;
-} | {
-    readonly restarted: false;
-    readonly reason: NotMoved;
-};
-
-export type ResultCondition = Condition | ((result: unknown) => boolean);
-
-export type ResultTest = (result: ToolResult) => boolean;
-
-export type RunEnd = 'final' | 'session' | 'quota' | 'deleted' | 'unknown';
-
 export interface RunFacts<X = Json | undefined, S extends string = string, T extends string = string> {
     readonly state: string;
     readonly context: X;
     readonly principal: string | undefined;
     matches(state: StateExpression<S, T>): boolean;
-}
-
-export type RunIdOf = (request: RunKeyRequest) => string | undefined;
-
-export interface RunKey {
-    readonly run: string;
-    readonly workflow: string;
-}
-
-export interface RunKeyOptions {
-    name: string;
-    of: RunIdOf;
-    anonymous?: boolean | undefined;
 }
 
 export interface RunKeyRequest {
@@ -1106,173 +456,9 @@ export interface RunKeyRequest {
 
 export type RunKeyStrategy = SessionKey | PrincipalKey | RequestKey | HandleKey | ManagedHandle;
 
-export interface RunRecord {
-    readonly session: SessionRecord;
-    readonly workflows: Readonly<Record<string, WorkflowRecord>>;
-    readonly sessionEnded?: true | 'evicted';
-    readonly now?: number;
-}
-
-export interface RunView {
-    readonly run: string;
-    readonly state: string;
-    readonly snapshot: FsmSnapshot;
-    readonly context?: Json | undefined;
-    readonly status: 'idle' | 'running' | 'held';
-    readonly observed?: ObservedMark;
-    readonly ended: boolean;
-    readonly available: readonly string[];
-    readonly sessionEnded?: true;
-    readonly claim?: ClaimView;
-    readonly unsettled?: readonly UnsettledStep[];
-    readonly frozen?: Freeze;
-    readonly heldForMs?: number;
-    readonly unmovedForMs?: number;
-    readonly fault?: string;
-}
-
-export interface RunViews {
-    readonly runs: readonly RunView[];
-    readonly next?: string;
-}
-
-export class Runs<E extends string = string, Q = StateExpression> {
-    #private;
-    readonly gate: StateMachineGate;
-    get hearsBus(): boolean | undefined;
-    get workflow(): string;
-    read(run: string): Promise<RunView | undefined>;
-    held(options?: PageOptions): Promise<RunViews>;
-    unsettled(options?: PageOptions): Promise<RunViews>;
-    stuck(options: StuckOptions<NoInfer<Q>>): Promise<RunViews>;
-    count(options?: CountOptions): Promise<RunsUnderWay>;
-    check(): Promise<CheckedRuns>;
-    list(options: ListOptions): Promise<KeysPage>;
-    delete(run: string): Promise<Deleted>;
-    history(run: string, limit?: number): Promise<TrailEntry[]>;
-    send(run: string, event: E, options?: SendOptions): Promise<Sent>;
-    update(run: string, change: (context: Json | undefined) => Json | undefined, options?: Pick<SendOptions, 'actor' | 'step'>): Promise<Updated>;
-    begin(run: string, options?: BeginOptions): Promise<Begun>;
-    restart(run: string, options?: Pick<SendOptions, 'actor'>): Promise<Restarted>;
-    freeze(run: string, options: FreezeOptions): Promise<Frozen>;
-    unfreeze(run: string, options: FreezeOptions): Promise<Unfrozen>;
-    freezeAll(options: FreezeAllOptions): Promise<AllFrozen>;
-    unfreezeAll(options: FreezeAllOptions): Promise<AllUnfrozen>;
-    frozen(): Promise<readonly Stopped[]>;
-    observe(options: FreezeOptions): Promise<ModeSet>;
-    enforce(options: EnforceOptions): Promise<ModeSet>;
-    mode(): Promise<WorkflowMode>;
-    get observed(): Observed | undefined;
-    resolve(held: string | {
-        readonly idempotencyKey: string;
-    }, outcome: 'succeeded' | 'failed', options?: ResolveOptions<E>): Promise<Resolution>;
-    resolveAll(options: ResolveAllOptions): Promise<ResolvedAll>;
-    erase(principal: ListOptions['principal'], options?: EraseOptions): Promise<Erased>;
-    purge(): Promise<number>;
-    sweep(runs?: Iterable<string> | AsyncIterable<string>): Promise<number>;
-}
-
-export interface RunsCount {
-    readonly states: readonly {
-        readonly state: string;
-        readonly runs: number;
-        readonly stuck: number;
-    }[];
-    readonly held: number;
-    readonly unsettled?: number;
-    readonly running: number;
-    readonly oldestClaim?: number;
-    readonly now?: number;
-}
-
-export interface RunsInState {
-    readonly state: string;
-    readonly runs: number;
-}
-
-export interface RunsOptions {
-    sessions?: SessionMiddleware | undefined;
-    store?: StateStore | undefined;
-    service?: string | undefined;
-    idleMs?: number | undefined;
-    begin?: Begin | undefined;
-    storeDeadlineMs?: number | undefined;
-    onError?: ((error: unknown) => void) | undefined;
-    onWarning?: ((warning: string) => void) | undefined;
-    onEvent?: EventListener | undefined;
-}
-
-export interface RunsPage {
-    readonly runs: readonly FoundRun[];
-    readonly next?: string;
-    readonly now?: number;
-}
-
-export interface RunsQuery {
-    readonly workflow: string;
-    readonly state: string;
-    readonly forMs?: number | undefined;
-}
-
-export interface RunsUnderWay {
-    readonly runs: number;
-    readonly states: readonly {
-        readonly state: string;
-        readonly runs: number;
-        readonly stuck?: number;
-    }[];
-    readonly stuck?: number;
-    readonly unreadable: number;
-    readonly unenforced?: number;
-    readonly strayed?: number;
-    readonly held: number;
-    readonly unsettled?: number;
-    readonly running: number;
-    readonly oldestClaimMs?: number;
-}
-
-export type Scalar = string | number | boolean | null;
-
-export interface SeenSnapshot {
-    readonly snapshot: FsmSnapshot;
-    readonly now?: number;
-    readonly unsettled?: readonly UnsettledStep[];
-}
-
-export interface SendOptions {
-    readonly actor?: string | undefined;
-    readonly payload?: Json | undefined;
-    readonly arguments?: {
-        readonly [name: string]: Json;
-    } | undefined;
-    readonly result?: Json | undefined;
-    readonly step?: CurrentStep | undefined;
-}
-
-export type Sent = {
-    readonly sent: true;
-    readonly changed: boolean;
-    readonly state: string;
-    readonly lacks?: readonly string[];
-} | {
-    readonly sent: false;
-    readonly reason: NotMoved | 'unhandled';
-};
-
-export class SessionKey {
-    readonly kind = "session";
-    runKey(sessionId: string): string;
-}
-
 export interface SessionMiddleware extends Middleware {
     readonly [SESSIONS]: object;
     close(options?: CloseOptions): Promise<void>;
-}
-
-export interface SessionRecord {
-    readonly principal?: string | undefined;
-    readonly minted?: boolean | undefined;
-    readonly clientInfo?: ClientInfo | undefined;
 }
 
 export interface SessionStoreOptions extends CommonOptions {
@@ -1299,10 +485,6 @@ export interface SessionStoreOptions extends CommonOptions {
     clock?: Clock | undefined;
 }
 
-export interface SetFreeze extends Freeze {
-    readonly at: number;
-}
-
 export type StateExpression<S extends string = string, T extends string = string> = S | '*' | StateTag<T> | {
     readonly all: readonly StateExpression<S, T>[];
 } | {
@@ -1314,16 +496,6 @@ export type StateExpression<S extends string = string, T extends string = string
 export type StateMachineGate<S extends string = string, E extends string = string, T extends string = never, C extends string = S, X = Json | undefined> = Gate<S, E, T, C, X>;
 
 export const StateMachineGate: StateMachineGateConstructor;
-
-export interface StateMachineGateConstructor {
-    new <M extends XStateMachine>(machine: M, options?: GateOptions): Gate<XStatePaths<M>, XStateEvents<M>, XStateTags<M>, XStateTexts<M>, XStateContext<M>>;
-    new <S extends string, E extends string, N extends string>(config: WidenedConfig<S, E, N> & (string extends N ? unknown : never), options?: GateOptions): Gate<S, E>;
-    new <S extends string = string, E extends string = string>(config: FsmConfig<S, E>, options?: GateOptions): Gate<S, E>;
-    fromOrder<const K extends string, const M extends string = never, const D extends string = never, const N extends string = never, const P extends string = never>(rules: OrderRules<K, M, D>, options?: OrderOptions<N, D | P>): Gate<K | M | N, K | M | N, never, string>;
-    readonly prototype: Gate;
-}
-
-export type StateStore = FsmStateStore | AtomicStateStore;
 
 export interface StateSyncConfig<D extends string = CacheDirective> {
     readonly policies: readonly SyncPolicy<D>[];
@@ -1338,21 +510,10 @@ export interface StateSyncOptions<D extends string = CacheDirective> extends Sta
     readonly now?: (() => number) | undefined;
 }
 
-export interface StateTag<T extends string = string> {
-    readonly tag: T;
-}
-
 export interface StatusToolOptions {
     name: string;
     description?: string | undefined;
     summary?: ((run: SummarizedRun) => Json) | undefined;
-}
-
-export interface StepDescription {
-    readonly tool: string;
-    readonly digest: string;
-    readonly uncertain: Uncertain;
-    readonly use?: Json | undefined;
 }
 
 export type StepSource = {
@@ -1364,10 +525,6 @@ export type StepSource = {
     };
 } | IncomingMessage | Request;
 
-export interface Stopped extends SetFreeze {
-    readonly tool?: string;
-}
-
 export class StoreUnavailable extends Error {
     readonly name = "StoreUnavailable";
 }
@@ -1378,16 +535,6 @@ export interface StoredRun {
     readonly version: number;
 }
 
-export interface StuckOptions<Q = StateExpression> extends PageOptions {
-    readonly forMs: number;
-    readonly state?: Q | undefined;
-}
-
-export interface StuckQuery extends HeldQuery {
-    readonly states?: readonly string[] | undefined;
-    readonly forMs: number;
-}
-
 export interface SucceededCall<X = Json | undefined, S extends string = string, T extends string = string> extends EndedCall<X, S, T> {
     readonly result: ToolResult;
 }
@@ -1396,11 +543,6 @@ export interface SummarizedRun {
     readonly state: string;
     readonly context: Json | undefined;
     readonly principal: string | undefined;
-}
-
-export interface SwitchRecord {
-    readonly value: Json;
-    readonly revision: string;
 }
 
 export interface SyncPolicy<D extends string = CacheDirective> {
@@ -1429,45 +571,6 @@ export interface ToolResult {
     readonly [property: string]: unknown;
 }
 
-export interface ToolWithSchema {
-    readonly name: string;
-    readonly inputSchema?: Readonly<Record<string, unknown>> | undefined;
-}
-
-export interface TrailDraft extends CallNote {
-    readonly from: string;
-    readonly to?: string | undefined;
-    readonly event: string | null;
-    readonly outcome?: TrailOutcome | undefined;
-    readonly kind?: string | undefined;
-    readonly payload?: Json | undefined;
-    readonly errors?: readonly Json[] | undefined;
-    readonly note?: string | undefined;
-    readonly calledBy?: string | undefined;
-}
-
-export interface TrailEntry extends TrailDraft {
-    readonly seq: number;
-    readonly version: number;
-    readonly attempt: number;
-    readonly at: number;
-    readonly previous?: string;
-    readonly hash?: string;
-}
-
-export interface TrailFault {
-    readonly index: number;
-    readonly seq: number;
-    readonly fault: 'altered' | 'missing' | 'order' | 'unchained' | 'foreign' | 'cut';
-}
-
-export interface TrailMessage {
-    readonly role: 'assistant' | 'user';
-    readonly content: string;
-    readonly seq: number;
-    readonly failure?: TryFailure | undefined;
-}
-
 export interface TrailOptions {
     readonly refusals?: boolean | undefined;
     readonly args?: ((args: Json, call: {
@@ -1479,55 +582,11 @@ export interface TrailOptions {
     }) => Json | readonly Json[] | undefined) | undefined;
 }
 
-export type TrailOutcome = 'succeeded' | 'failed' | 'input_required' | 'not_run' | 'unknown' | 'refused';
-
-export interface TrailPrompts {
-    readonly messages: readonly TrailMessage[];
-    readonly state: string;
-    readonly output: NextToolSchema | undefined;
-}
-
-export interface TrailPromptsOptions {
-    readonly omit?: readonly string[] | ((entry: TrailEntry) => boolean) | undefined;
-    readonly tools?: readonly ToolWithSchema[] | undefined;
-}
-
-export interface TransactionalStateStore<Client> extends AtomicStateStore {
-    commitIn(client: Client, request: CommitRequest): Promise<CommitResult>;
-}
-
-export type TransitionListener<S extends string = string> = (move: Move<S>) => void;
-
 export interface TransitionResult<S extends string = string> {
     changed: boolean;
     previousState: S;
     currentState: S;
 }
-
-export interface TryFailure {
-    readonly type: string;
-    readonly errors: readonly Json[];
-    readonly attempt: number;
-}
-
-export interface UnboundSteps {
-    readonly tool: string;
-    readonly held: number;
-    readonly running: number;
-    readonly run: string;
-}
-
-export type Uncertain = 'hold' | 'retry';
-
-export type Unfrozen = {
-    readonly unfrozen: true;
-    readonly state: string;
-} | {
-    readonly unfrozen: false;
-    readonly reason: Exclude<NotMoved, 'frozen'> | 'not-frozen';
-};
-
-export type Unjudged = 'no-run' | 'unread' | 'crowded' | Doubt;
 
 export class UnknownOutcome extends Error {
     readonly name = "UnknownOutcome";
@@ -1540,15 +599,6 @@ export class UnknownOutcome extends Error {
     constructor({ key, tool, idempotencyKey, uncertain }: UnknownStep, why: string, { ran, waits, answered, cause }: KnownOfUnknown);
 }
 
-export type UnreadableKind = 'unknown-state' | 'older-version' | 'newer-version' | 'newer-package' | 'migrate-threw' | 'migrate-returned' | 'malformed';
-
-export interface UnreadableRuns extends RunsInState {
-    readonly kind: UnreadableKind;
-    readonly version: number;
-    readonly reason: string;
-    readonly run: string;
-}
-
 export class UnrecordedSuccess extends Error {
     readonly name = "UnrecordedSuccess";
     readonly run: string;
@@ -1557,132 +607,21 @@ export class UnrecordedSuccess extends Error {
     constructor(run: string, workflow: string, tool: string, options: ErrorOptions);
 }
 
-export interface UnsettledStep {
-    readonly tool: string;
-    readonly digest: string;
-    readonly idempotencyKey: string;
-    readonly since: number;
-    readonly use?: Json;
-}
-
-export type Updated = {
-    readonly updated: true;
-    readonly context: Json | undefined;
-} | {
-    readonly updated: false;
-    readonly reason: NotMoved;
-};
-
 export interface ViewedRun<X = Json | undefined, S extends string = string, T extends string = string> extends RunFacts<X, S, T> {
     readonly run?: string | undefined;
 }
 
 export type Visibility = 'hide' | 'stable' | 'auto';
 
-export type VisibilityOf = (client: ClientInfo) => Visibility;
-
 export type VisibleTest<X = Json | undefined, S extends string = string, T extends string = string> = (run: ViewedRun<X, S, T>) => boolean;
 
-export interface WhatIf {
-    readonly result: 'moved' | 'stayed' | 'unhandled' | 'refused' | 'choose-event';
-    readonly snapshot: FsmSnapshot;
-    readonly event?: string;
-    readonly refusal?: Refusal;
-    readonly says?: string;
-    readonly actions: readonly string[];
-}
-
-export type WhatIfMove = {
-    readonly tool: string;
-    readonly outcome: 'succeeded' | 'failed';
-    readonly event?: string | undefined;
-} | {
-    readonly event: string;
-    readonly payload?: Json | undefined;
-} | {
-    readonly deadline: true;
-};
-
 export type WhenEnded = 'keep' | 'restart';
-
-export interface WorkflowHealth extends Partial<RunsUnderWay> {
-    readonly workflow: string;
-    readonly store: 'ok' | 'failing';
-    readonly evictions?: 'rising' | 'hidden';
-    readonly switch?: 'restored';
-    readonly index: 'ok' | 'uncounted' | 'unavailable' | 'none';
-    readonly frozen?: 'workflow' | 'tools';
-    readonly stopped?: readonly Stopped[];
-    readonly observed?: Pick<Observed, 'since' | 'runs' | 'refused' | 'calls'>;
-    readonly observations?: Observed;
-    readonly heldRuns?: readonly ListedRun[];
-    readonly unsettledRuns?: readonly ListedRun[];
-    readonly stuckRuns?: readonly ListedRun[];
-}
-
-export interface WorkflowHealthOptions {
-    runs: readonly Runs[];
-    stuckAfterMs: number;
-    authorize?: Authorizes['authorize'] | undefined;
-    failOn?: readonly FailOn[] | undefined;
-    maxAgeMs?: number | undefined;
-    onError?: ((error: unknown) => void) | undefined;
-}
-
-export interface WorkflowMode {
-    readonly enforce?: boolean;
-    readonly living?: boolean;
-    readonly actor?: string;
-    readonly note?: string;
-    readonly at?: number;
-}
-
-export interface WorkflowRecord {
-    readonly snapshot: FsmSnapshot;
-    readonly claim?: ClaimView;
-    readonly unsettled?: readonly UnsettledStep[];
-    readonly frozen?: Freeze;
-    readonly ended?: boolean;
-}
 
 export type XStateContext<M> = M extends {
     getInitialSnapshot(scope: never, input?: never): {
         readonly context: infer Context;
     };
 } ? AsJson<Context> : Json | undefined;
-
-export type XStateEvents<M> = M extends {
-    getTransitionData(snapshot: never, event: infer Event): unknown;
-} ? [
-    Event
-] extends [
-    never
-] ? string : Event extends {
-    readonly type: infer Type extends string;
-} ? Type : never : string;
-
-export interface XStateMachine {
-    readonly id: string;
-    readonly config: object;
-    readonly root: object;
-    readonly implementations: object;
-    getInitialSnapshot(scope: never, input?: never): object;
-    getTransitionData(snapshot: never, event: never): unknown;
-    resolveState(config: never): object;
-    transition(snapshot: never, event: never, scope: never): object;
-}
-
-export type XStatePaths<M> = PathsOf<ValueOf<M>>;
-
-export type XStateTags<M> = M extends {
-    getInitialSnapshot(scope: never, input?: never): {
-        hasTag(tag: infer Tag extends string): boolean;
-    };
-} ? Tag : string;
-
-export type XStateTexts<M> = TextsOf<ValueOf<M>>;
-
-export function adaptStateStore(store: FsmStateStore, options?: AdaptOptions): AtomicStateStore;
 
 export function beginIn(state: string, data?: Json): BeginsIn;
 
@@ -1694,15 +633,9 @@ export function currentStep(): CurrentStep | undefined;
 
 export function detectOverlaps(policies: readonly SyncPolicy<string>[]): OverlapWarning[];
 
-export function entryWords({ tool, event, from, to, outcome, }: Pick<TrailEntry, 'tool' | 'event' | 'from' | 'to' | 'outcome'>): string;
-
-export function explain<S extends string, E extends string>(gate: StateMachineGate<S, E>, at?: ExplainedRun): Explained;
-
 export function fsmGate<S extends string, E extends string>(gate: StateMachineGate<S, E>, options?: FsmGateOptions): Middleware;
 
 export function handleKey(argument: string, options: HandleKeyOptions): HandleKey;
-
-export function heldOutcomes<S extends string, E extends string>(gate: StateMachineGate<S, E>, { snapshot, claim }: ExplainedRun): readonly HeldOutcome[];
 
 export function initFsmEngine(): Promise<boolean>;
 
@@ -1720,13 +653,9 @@ export function principalKey(): PrincipalKey;
 
 export function recordCalls(options: RecordCallsOptions): CallRecorder;
 
-export function replayTrail<S extends string, E extends string>(gate: StateMachineGate<S, E>, entries: readonly TrailEntry[]): Replay;
-
 export function runDigest(run: string): string;
 
 export function runKey(options: RunKeyOptions): RequestKey;
-
-export function runsOf<S extends string, E extends string, T extends string, C extends string, X>(gate: StateMachineGate<S, E, T, C, X>, options: RunsOptions): Runs<E, StateExpression<S, T> | C>;
 
 export function sessionKey(): SessionKey;
 
@@ -1738,17 +667,14 @@ export function stateSync(options: StateSyncOptions): Middleware;
 
 export function tool<X = Json | undefined>(name: string): ToolDeclaration<never, never, never, X>;
 
-export function trailToPrompts<S extends string, E extends string>(gate: StateMachineGate<S, E>, trail: readonly TrailEntry[], { omit, tools }?: TrailPromptsOptions): TrailPrompts;
-
 export function unboundTools<S extends string, E extends string>(gate: StateMachineGate<S, E>): readonly string[] | undefined;
 
-export function verifyTrail(entries: readonly TrailEntry[], { from, newest }: VerifyTrailOptions): TrailFault[];
-
-export function whatIf<S extends string, E extends string>(gate: StateMachineGate<S, E>, at: ExplainedRun | undefined, move: WhatIfMove): WhatIf;
-
-export function workflowHealth(options: WorkflowHealthOptions): HealthHandler;
-
 // Named by the above, and exported by no entry:
+
+class BeginsIn {
+    readonly state: string;
+    readonly data: Json | undefined;
+}
 
 class Gate<S extends string = string, E extends string = string, T extends string = never, C extends string = S, X = Json | undefined> {
     #private;
@@ -1773,14 +699,81 @@ class Gate<S extends string = string, E extends string = string, T extends strin
     dispose(): void;
 }
 
+class HandleKey {
+    readonly kind = "handle";
+    readonly argument: string;
+    readonly createdBy: readonly string[];
+    readonly field: string;
+    constructor(argument: string, createdBy: readonly string[], field: string);
+    runKey(handle: string | number, principal?: string | IssuedPrincipal): string;
+}
+
+class ManagedHandle {
+    readonly kind = "managed";
+    readonly start: string;
+    readonly argument: string;
+    readonly description: string;
+    constructor({ start, argument, description, }: {
+        start: string;
+        argument: string;
+        description: string;
+    });
+    runKey(handle: string, principal?: string | IssuedPrincipal): string;
+}
+
+class PrincipalKey {
+    readonly kind = "principal";
+    runKey(principal: string | IssuedPrincipal): string;
+}
+
+class RequestKey {
+    readonly kind = "request";
+    readonly name: string;
+    readonly anonymous: boolean;
+    readonly names: readonly string[];
+    readonly of: RunIdOf | undefined;
+    constructor(name: string, anonymous: boolean, where: {
+        readonly names: readonly string[];
+    } | {
+        readonly of: RunIdOf;
+    });
+    runKey(id: string, principal?: string | IssuedPrincipal): string;
+}
+
+class SessionKey {
+    readonly kind = "session";
+    runKey(sessionId: string): string;
+}
+
 const SENT: unique symbol;
 
 const SESSIONS: unique symbol;
 
 const STAGE: unique symbol;
 
-interface Authorizes {
-    authorize(req: CallerRequest): boolean | Promise<boolean>;
+interface BindableTool<S extends string = string, E extends string = string, T extends string = never, X = Json | undefined> {
+    readonly name: string;
+    readonly bindings: readonly Binding<S, E, T, X>[];
+}
+
+interface CloseOptions {
+    drainMs?: number | undefined;
+}
+
+interface Comparison {
+    readonly eq?: Scalar | undefined;
+    readonly ne?: Scalar | undefined;
+    readonly gt?: number | undefined;
+    readonly gte?: number | undefined;
+    readonly lt?: number | undefined;
+    readonly lte?: number | undefined;
+    readonly in?: readonly Scalar[] | undefined;
+    readonly exists?: boolean | undefined;
+}
+
+interface ConversationKeyOptions {
+    names?: readonly string[] | undefined;
+    anonymous?: boolean | undefined;
 }
 
 interface EndedCall<X, S extends string, T extends string> extends RunFacts<X, S, T> {
@@ -1793,6 +786,16 @@ interface Failure {
     readonly code?: string | undefined;
     readonly causedBy?: string | undefined;
     readonly error: unknown;
+}
+
+interface HandleKeyOptions {
+    createdBy: string | readonly string[];
+    field?: string | undefined;
+}
+
+interface IssuedPrincipal {
+    readonly issuer: string;
+    readonly subject: string;
 }
 
 interface KnownOfUnknown {
@@ -1808,6 +811,16 @@ interface LimitedCalls {
     readonly when?: ArgumentsCondition | undefined;
     readonly as?: string | undefined;
     readonly outcome?: 'succeeded' | 'failed' | 'any' | undefined;
+}
+
+interface LocalBusOptions {
+    readonly onError?: ((error: unknown) => void) | undefined;
+}
+
+interface ManagedHandleOptions {
+    start: string;
+    argument: string;
+    description?: string | undefined;
 }
 
 interface NamedCall {
@@ -1859,6 +872,19 @@ interface OfWholeCall extends Partial<NamedRun> {
     readonly requestId: string | number;
 }
 
+interface OverlapWarning {
+    readonly shadowingIndex: number;
+    readonly shadowedIndex: number;
+    readonly message: string;
+}
+
+interface RecordedValue {
+    readonly tool: string;
+    readonly part: 'args' | 'result';
+    readonly pointer: string;
+    readonly value: Json;
+}
+
 interface RefusedPart {
     readonly part: 'arguments' | 'after' | 'notAfter' | 'once' | 'limit';
     readonly tool?: string | undefined;
@@ -1866,6 +892,12 @@ interface RefusedPart {
     readonly withinMs?: number | undefined;
     readonly retryAfterMs?: number | undefined;
     readonly says: string;
+}
+
+interface RunKeyOptions {
+    name: string;
+    of: RunIdOf;
+    anonymous?: boolean | undefined;
 }
 
 interface SentValue {
@@ -1879,6 +911,18 @@ interface Started {
     readonly trace?: TraceContext | undefined;
 }
 
+interface StateMachineGateConstructor {
+    new <M extends XStateMachine>(machine: M, options?: GateOptions): Gate<XStatePaths<M>, XStateEvents<M>, XStateTags<M>, XStateTexts<M>, XStateContext<M>>;
+    new <S extends string, E extends string, N extends string>(config: WidenedConfig<S, E, N> & (string extends N ? unknown : never), options?: GateOptions): Gate<S, E>;
+    new <S extends string = string, E extends string = string>(config: FsmConfig<S, E>, options?: GateOptions): Gate<S, E>;
+    fromOrder<const K extends string, const M extends string = never, const D extends string = never, const N extends string = never, const P extends string = never>(rules: OrderRules<K, M, D>, options?: OrderOptions<N, D | P>): Gate<K | M | N, K | M | N, never, string>;
+    readonly prototype: Gate;
+}
+
+interface StateTag<T extends string = string> {
+    readonly tag: T;
+}
+
 interface TraceContext {
     readonly traceparent?: string | undefined;
     readonly tracestate?: string | undefined;
@@ -1887,11 +931,6 @@ interface TraceContext {
 
 interface VaryBy {
     vary(req: CallerRequest): string | undefined;
-}
-
-interface VerifyTrailOptions {
-    readonly from: RunKey;
-    readonly newest?: string | undefined;
 }
 
 interface WidenedConfig<S extends string, E extends string, N extends string> {
@@ -1913,7 +952,22 @@ interface WidenedConfig<S extends string, E extends string, N extends string> {
     };
 }
 
+interface XStateMachine {
+    readonly id: string;
+    readonly config: object;
+    readonly root: object;
+    readonly implementations: object;
+    getInitialSnapshot(scope: never, input?: never): object;
+    getTransitionData(snapshot: never, event: never): unknown;
+    resolveState(config: never): object;
+    transition(snapshot: never, event: never, scope: never): object;
+}
+
+type ActionListener = (action: FsmAction, context: ActionContext) => void | Promise<void>;
+
 type Answered = 'succeeded' | 'failed' | 'input_required';
+
+type ArgumentsCondition = Condition | ((args: Readonly<Record<string, unknown>>) => boolean);
 
 type AsJson<T> = unknown extends T ? Json : T extends string | number | boolean | null ? T : T extends bigint | symbol | undefined | ((...args: never) => unknown) ? never : T extends readonly unknown[] ? {
     -readonly [I in keyof T]: AsJson<T[I]>;
@@ -1939,7 +993,17 @@ type BoundStates<S extends string, T extends string> = StateExpression<S, T> | r
 
 type CallAnswer = 'ok' | 'tool_error' | 'rpc_error' | 'refused' | 'unknown' | 'unanswered';
 
+type CallTest = (args: Record<string, unknown>) => boolean;
+
 type ClientOf = NamesCallers['principal'];
+
+type EarlierValue = string | {
+    readonly args: string;
+} | {
+    readonly result: string;
+};
+
+type ErrorListener = (error: unknown) => void;
 
 type EventBody = ({
     readonly type: 'call.started';
@@ -2081,19 +1145,17 @@ type EventBody = ({
     readonly type: 'error';
 } & Failure);
 
-type FailOn = 'held' | 'unsettled' | 'stuck' | 'unreadable' | 'bus';
+type EventSource<E extends string, Call> = E | ((call: Call) => E | EventWithPayload<E> | undefined);
 
 type FailureKind = 'tool_error' | 'rpc_error' | 'not_ok';
 
 type IsVague<V> = string extends V ? true : false;
 
+type LoopListener = (loop: Loop) => void;
+
 type NameIn<A> = A extends string ? Exclude<A, '*'> : never;
 
 type NameOf<B> = NameIn<AtomOf<B>>;
-
-type NotMoved = 'unknown-run' | 'busy' | 'held' | StopReason;
-
-type Outcome = 'succeeded' | 'failed';
 
 type PathsIn<V> = {
     [K in keyof V & string]: K | `${K}.${PathsOf<V[K]>}`;
@@ -2102,6 +1164,18 @@ type PathsIn<V> = {
 type PathsOf<V> = IsVague<V> extends true ? string : V extends string ? V : PathsIn<V>;
 
 type PrincipalOf = NamesCallers['principal'];
+
+type ReadRefusalReason = Extract<RefusalReason, 'state' | 'guard' | 'unavailable' | 'unreadable' | 'no-run'> | StopReason;
+
+type ResultCondition = Condition | ((result: unknown) => boolean);
+
+type ResultTest = (result: ToolResult) => boolean;
+
+type RunEnd = 'final' | 'session' | 'quota' | 'deleted' | 'unknown';
+
+type RunIdOf = (request: RunKeyRequest) => string | undefined;
+
+type Scalar = string | number | boolean | null;
 
 type StopReason = 'frozen';
 
@@ -2123,6 +1197,8 @@ type TextsOf<V> = IsVague<V> extends true ? string : V extends string ? V : Text
 
 type ToldMethod = 'initialize' | 'tools/list' | 'prompts/list' | 'resources/list' | 'resources/templates/list';
 
+type TransitionListener<S extends string = string> = (move: Move<S>) => void;
+
 type UnknownStep = Pick<ClaimView, 'tool' | 'idempotencyKey' | 'uncertain'> & {
     readonly key: RunKey;
 };
@@ -2132,3 +1208,25 @@ type ValueOf<M> = M extends {
         readonly value: infer Value;
     };
 } ? Value : string;
+
+type VisibilityOf = (client: ClientInfo) => Visibility;
+
+type XStateEvents<M> = M extends {
+    getTransitionData(snapshot: never, event: infer Event): unknown;
+} ? [
+    Event
+] extends [
+    never
+] ? string : Event extends {
+    readonly type: infer Type extends string;
+} ? Type : never : string;
+
+type XStatePaths<M> = PathsOf<ValueOf<M>>;
+
+type XStateTags<M> = M extends {
+    getInitialSnapshot(scope: never, input?: never): {
+        hasTag(tag: infer Tag extends string): boolean;
+    };
+} ? Tag : string;
+
+type XStateTexts<M> = TextsOf<ValueOf<M>>;

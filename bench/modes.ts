@@ -3,7 +3,8 @@
  * instance is asked: by a call that an enforcing gate refuses, in a run of its own.
  */
 import { setTimeout as delay } from 'node:timers/promises';
-import { runsOf, StateMachineGate } from 'mcp-interlock';
+import { StateMachineGate } from 'mcp-interlock';
+import { runsOf } from 'mcp-interlock/runs';
 import { Caller, quantile } from './load.ts';
 import type { Row } from './report.ts';
 import { ServerProcess } from './server-process.ts';

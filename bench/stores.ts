@@ -1,5 +1,5 @@
 /** The stores of the benchmark, and what a handler without a gate does on the same server. */
-import type { AtomicStateStore } from 'mcp-interlock';
+import type { AtomicStateStore } from 'mcp-interlock/stores';
 import { postgresStore } from 'mcp-interlock/stores/postgres';
 import { redisStore } from 'mcp-interlock/stores/redis';
 import { sqliteStore } from 'mcp-interlock/stores/sqlite';

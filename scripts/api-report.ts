@@ -9,21 +9,27 @@ import { argv } from 'node:process';
 import { fileURLToPath } from 'node:url';
 import ts from '@typescript/typescript6';
 import manifest from '../package.json' with { type: 'json' };
+import check from '../packages/check/package.json' with { type: 'json' };
 import cli from '../packages/cli/package.json' with { type: 'json' };
 import inspector from '../packages/inspector/package.json' with { type: 'json' };
+import testing from '../packages/testing/package.json' with { type: 'json' };
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 
 interface Manifest {
   readonly name: string;
-  readonly exports: Readonly<Record<string, string | { readonly types: string }>>;
+  readonly exports: Readonly<
+    Record<string, string | { readonly default: string; readonly types?: string }>
+  >;
 }
 
 /** Each package, by its folder. */
 const PACKAGES: Readonly<Record<string, Manifest>> = {
   '': manifest,
+  'packages/check': check,
   'packages/cli': cli,
   'packages/inspector': inspector,
+  'packages/testing': testing,
 };
 
 export interface PublicEntry {
@@ -77,7 +83,7 @@ function readSurface(): PublicSurface {
   const packages = Object.entries(PACKAGES).map(([folder, { name, exports }]) => ({
     dist: join(ROOT, folder, 'dist'),
     entries: Object.entries(exports).flatMap(([path, to]): PublicEntry[] => {
-      if (typeof to === 'string') return [];
+      if (typeof to === 'string' || to.types === undefined) return [];
       return [{ specifier: name + path.slice(1), file: join(ROOT, folder, to.types) }];
     }),
   }));

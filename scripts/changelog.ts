@@ -14,7 +14,11 @@ import { transformSync } from 'esbuild';
 const FILE = 'CHANGELOG.md';
 const HEADING = '## Unreleased\n';
 const SURFACE = 'api/';
-const CODE = ['src/', 'packages/cli/src/', 'packages/inspector/src/', 'packages/inspector/app/'];
+const CODE = [
+  'src/',
+  ...['check', 'testing', 'cli', 'inspector'].map((name) => `packages/${name}/src/`),
+  'packages/inspector/app/',
+];
 
 /** The text with what is unreleased as a version. @throws Error where nothing is unreleased */
 export function withVersion(text: string, version: string, date: string): string {

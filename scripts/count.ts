@@ -11,7 +11,10 @@ import ts from '@typescript/old';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const [revision = 'HEAD'] = process.argv.slice(2);
-const PLACES = ['src', 'packages/cli/src', 'packages/inspector/src'];
+const PLACES = [
+  'src',
+  ...['check', 'testing', 'cli', 'inspector'].map((name) => `packages/${name}/src`),
+];
 
 /** A template text of this many characters is a script or a statement. */
 const SCRIPT_LENGTH = 80;

@@ -1,6 +1,7 @@
 /**
  * `npm run release -- VERSION` makes a version of what is unreleased. Hides which files name the
- * version: the three packages are released together, and each takes the others of its version.
+ * version: the packages are released together, and each takes the others of exactly its version,
+ * since they share the inside of the middlewares.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -9,7 +10,10 @@ import { fileURLToPath } from 'node:url';
 import { withVersion } from './changelog.ts';
 
 /** The folders of the packages in the order in which they are published: what others need is first. */
-export const PUBLISHED_IN_ORDER = ['.', 'packages/inspector', 'packages/cli'] as const;
+export const PUBLISHED_IN_ORDER = [
+  '.',
+  ...(['check', 'testing', 'inspector', 'cli'] as const).map((name) => `packages/${name}` as const),
+] as const;
 
 interface Manifest {
   name: string;
@@ -37,7 +41,7 @@ export function release(folder: string, version: string, date: string): string[]
   const raise = (manifest: Manifest): void => {
     manifest.version = version;
     for (const ranges of [manifest.dependencies, manifest.peerDependencies])
-      for (const name of names) if (ranges?.[name] !== undefined) ranges[name] = `^${version}`;
+      for (const name of names) if (ranges?.[name] !== undefined) ranges[name] = version;
   };
   const lock: { version: string; packages: Record<string, Manifest> } = JSON.parse(
     read('package-lock.json'),

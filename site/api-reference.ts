@@ -29,20 +29,22 @@ interface Part {
 
 /** What each entry is for. A new entry needs its line here. */
 const PURPOSES: Readonly<Record<string, string>> = {
-  'mcp-interlock': 'the middlewares, workflows, and runs',
+  'mcp-interlock': 'the middlewares and workflows',
   'mcp-interlock/ambient': 'lets `currentStep()` work without `extra`',
   'mcp-interlock/bus/postgres': 'news among instances by PostgreSQL',
   'mcp-interlock/bus/redis': 'news among instances by Redis',
-  'mcp-interlock/check': 'checks, proofs and diagrams of a workflow',
+  'mcp-interlock-check': 'checks, proofs and diagrams of a workflow',
   'mcp-interlock/fetch': 'the gate for handlers of the Fetch API',
   'mcp-interlock/otel': 'metrics and traces of OpenTelemetry',
+  'mcp-interlock/runs': 'what an operator does with runs, and sees of them',
+  'mcp-interlock/stores': 'what a store is asked and answers',
   'mcp-interlock/stores/document': 'a store on any backend that can compare and swap a document',
   'mcp-interlock/stores/memory': 'the store in memory',
   'mcp-interlock/stores/postgres': 'the store on PostgreSQL',
   'mcp-interlock/stores/redis': 'the store on Redis',
   'mcp-interlock/stores/sqlite': 'the store on SQLite',
   'mcp-interlock/stores/upstash': 'the store on Upstash',
-  'mcp-interlock/testing': 'plays a workflow in your tests, and tests a store of yours',
+  'mcp-interlock-testing': 'plays a workflow in your tests, and tests a store of yours',
   'mcp-interlock-cli/proxy': 'the gating proxy as a function',
   'mcp-interlock-inspector': 'the page for operators',
 };

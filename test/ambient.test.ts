@@ -7,11 +7,11 @@ import {
   fsmGate,
   handleKey,
   memoryStore,
-  runsOf,
   StateMachineGate,
   sessionKey,
   sessionStore,
 } from '../src/index.ts';
+import { runsOf } from '../src/runs/index.ts';
 import { latch } from './helpers/latch.ts';
 import { callOf, RawSession } from './helpers/raw.ts';
 import { startUpstream } from './helpers/upstream.ts';

@@ -5,7 +5,6 @@ import fc from 'fast-check';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { Events } from '../src/events.ts';
 import {
-  type AtomicStateStore,
   EVENT_CHANNEL,
   type InterlockEvent,
   type InterlockEventType,
@@ -14,6 +13,7 @@ import {
   runDigest,
   StateMachineGate,
 } from '../src/index.ts';
+import type { AtomicStateStore } from '../src/stores/index.ts';
 import { checkoutGate } from './helpers/checkout.ts';
 import { Page } from './helpers/markdown.ts';
 import { plainStore } from './helpers/operations.ts';

@@ -1,16 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import {
-  type ClaimView,
-  explain,
-  heldOutcomes,
-  memoryStore,
-  principalKey,
-  type RunView,
-  runsOf,
-  StateMachineGate,
-  whatIf,
-} from '../src/index.ts';
-import { claimed, claimOf, step } from '../src/testing/fixtures.ts';
+import { claimed, claimOf, step } from '../packages/testing/src/fixtures.ts';
+import { memoryStore, principalKey, StateMachineGate } from '../src/index.ts';
+import { explain, heldOutcomes, type RunView, runsOf, whatIf } from '../src/runs/index.ts';
+import type { ClaimView } from '../src/stores/index.ts';
 import { checkoutGate } from './helpers/checkout.ts';
 import { ORDER_APP, orderGate } from './helpers/order-app.ts';
 import { type Scene, scene } from './helpers/scene.ts';

@@ -1,19 +1,16 @@
 import express5, { type RequestHandler } from 'express';
 import express4 from 'express4';
 import { describe, expect, it } from 'vitest';
+import { claimed, claimOf, HOUR, step } from '../packages/testing/src/fixtures.ts';
+import { localBus, memoryStore, type NotificationBus, sessionStore } from '../src/index.ts';
 import {
   type HealthHandler,
   type HealthReport,
-  localBus,
-  memoryStore,
-  type NotificationBus,
   type Runs,
   runsOf,
-  sessionStore,
   type WorkflowHealthOptions,
   workflowHealth,
-} from '../src/index.ts';
-import { claimed, claimOf, HOUR, step } from '../src/testing/fixtures.ts';
+} from '../src/runs/index.ts';
 import { checkoutGate } from './helpers/checkout.ts';
 import { FaultyStore } from './helpers/faulty-store.ts';
 import { JsonStateStore } from './helpers/json-state-store.ts';

@@ -1,12 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import {
-  InterlockError,
-  memoryStore,
-  principalKey,
-  runsOf,
-  StateMachineGate,
-} from '../src/index.ts';
-import { claimed, claimOf, HOUR, step } from '../src/testing/fixtures.ts';
+import { claimed, claimOf, HOUR, step } from '../packages/testing/src/fixtures.ts';
+import { InterlockError, memoryStore, principalKey, StateMachineGate } from '../src/index.ts';
+import { runsOf } from '../src/runs/index.ts';
 import { checkoutGate } from './helpers/checkout.ts';
 import { FaultyStore } from './helpers/faulty-store.ts';
 import { JsonStateStore } from './helpers/json-state-store.ts';

@@ -8,7 +8,7 @@ import { ENTRIES } from '../scripts/entries.ts';
 import { NOTICES, noticesOf } from '../scripts/third-party.ts';
 import { Consumer, ROOT } from './helpers/consumer.ts';
 import { Page } from './helpers/markdown.ts';
-import { sharedTarball } from './services/shared.ts';
+import { sharedTarball, sharedTarballsOfDevelopers } from './services/shared.ts';
 
 /** Every public entry, by what users import. */
 const SPECIFIERS = ENTRIES.map(({ specifier }) => specifier);
@@ -25,7 +25,7 @@ import { postgresStore } from 'mcp-interlock/stores/postgres';
 import { redisStore } from 'mcp-interlock/stores/redis';
 import { sqliteStore } from 'mcp-interlock/stores/sqlite';
 import { upstashStore } from 'mcp-interlock/stores/upstash';
-import { describeStateStore } from 'mcp-interlock/testing';
+import { describeStateStore } from 'mcp-interlock-testing';
 
 for (const wrong of [postgresBus, redisBus, postgresStore, redisStore, sqliteStore, upstashStore]) {
   try {
@@ -82,7 +82,7 @@ const consumer = new Consumer();
 const installed = join(consumer.folder, 'node_modules/mcp-interlock');
 
 beforeAll(async () => {
-  await consumer.installTarballs(await sharedTarball());
+  await consumer.installTarballs(await sharedTarball(), ...(await sharedTarballsOfDevelopers()));
   consumer.link('@opentelemetry/api', 'express', '@types/express', '@types/node');
 }, 120_000);
 
@@ -100,7 +100,9 @@ const files = (): string[] =>
 describe('the entries', () => {
   it('have a source each, a built module, and its declarations', () => {
     expect(ENTRIES.filter(({ source }) => !existsSync(join(ROOT, source)))).toEqual([]);
-    const named = Object.values(manifest.exports).filter((to) => typeof to !== 'string');
+    const named = Object.values(manifest.exports).filter(
+      (to) => typeof to === 'object' && 'types' in to,
+    );
     expect(named).toEqual(
       ENTRIES.map(({ name }) => ({
         types: `./dist/${name}.d.ts`,
@@ -118,6 +120,8 @@ describe('the entries', () => {
 /** What each package bundles, by its folder. */
 const BUNDLED = {
   '.': ['zod'],
+  'packages/check': ['zod'],
+  'packages/testing': ['zod'],
   'packages/cli': [
     ...['@modelcontextprotocol/client', '@modelcontextprotocol/core', 'ajv', 'ajv-formats'],
     ...[
@@ -174,6 +178,8 @@ describe.each(Object.entries(BUNDLED))('the tarball of %s', (folder, bundled) =>
 
   it('has types wherever an ES module or a bundler looks for them', async () => {
     const options = ['--profile', 'esm-only', '--format', 'ascii', '--no-color'];
+    // No app imports that one.
+    if (folder === '.') options.push('--exclude-entrypoints', 'internal', '--');
     const report = await consumer.run(bin('attw'), tarball, ...options);
     expect(report).toContain('node16 (from ESM): 🟢');
   });
@@ -220,7 +226,8 @@ describe('the packed tarball, installed into an empty folder', () => {
     const packages = readdirSync(join(consumer.folder, 'node_modules')).filter(
       (name) => !name.startsWith('.'),
     );
-    expect(packages.sort()).toEqual(['@opentelemetry', '@types', 'express', 'mcp-interlock']);
+    const ours = ['mcp-interlock', 'mcp-interlock-check', 'mcp-interlock-testing'];
+    expect(packages.sort()).toEqual(['@opentelemetry', '@types', 'express', ...ours]);
   });
 
   it('holds every file that its exports name', () => {
@@ -292,7 +299,7 @@ describe('the packed tarball, installed into an empty folder', () => {
   it('names the source and its line in a stack trace, with `--enable-source-maps`', async () => {
     consumer.write(
       'trace.mjs',
-      "import { workflowHealth } from 'mcp-interlock';\nworkflowHealth({ x: 1 });",
+      "import { workflowHealth } from 'mcp-interlock/runs';\nworkflowHealth({ x: 1 });",
     );
     const failed = consumer.node('--enable-source-maps', 'trace.mjs');
     await expect(failed).rejects.toThrow(/at parseOptions \(\S*\/src\/options\.ts:\d+/);

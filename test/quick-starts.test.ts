@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Consumer, ROOT } from './helpers/consumer.ts';
 import { Page } from './helpers/markdown.ts';
 import { QUICK_STARTS, tryOut } from './helpers/quick-starts.ts';
-import { sharedTarball, sharedTarballOfCommand } from './services/shared.ts';
+import { sharedTarball, sharedTarballsOfCommand } from './services/shared.ts';
 
 const { dependencies } = JSON.parse(
   readFileSync(join(ROOT, 'packages/cli/package.json'), 'utf8'),
@@ -20,7 +20,7 @@ describe.each(QUICK_STARTS)('the quick start of $page, from the packed tarball',
   beforeAll(async () => {
     const isCommand = upstream !== undefined;
     project.link(...(isCommand ? Object.keys(ofCommand) : []));
-    const command = isCommand ? [await sharedTarballOfCommand()] : [];
+    const command = isCommand ? await sharedTarballsOfCommand() : [];
     await project.installTarballs(await sharedTarball(), ...command);
     project.link(...packages.filter((name) => !(isCommand && name in ofCommand)));
   }, 60_000);

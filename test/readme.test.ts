@@ -3,9 +3,9 @@ import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import type * as z from 'zod/mini';
 import manifest from '../package.json' with { type: 'json' };
+import { toMermaid } from '../packages/check/src/index.ts';
 import { postgresBus } from '../src/bus/postgres.ts';
 import { redisBus } from '../src/bus/redis.ts';
-import { toMermaid } from '../src/check/index.ts';
 import { ERROR_CODES, InterlockError, type InterlockErrorCode } from '../src/errors.ts';
 import { gateFetch } from '../src/fetch.ts';
 import { unknownOutcomeReply } from '../src/gate/replies.ts';
@@ -13,14 +13,13 @@ import {
   fsmGate,
   memoryStore,
   runKey,
-  runsOf,
   StateMachineGate,
   sessionStore,
   stateSync,
-  workflowHealth,
 } from '../src/index.ts';
 import { commonShape } from '../src/middleware.ts';
 import { parseOptions } from '../src/options.ts';
+import { runsOf, workflowHealth } from '../src/runs/index.ts';
 import { UnknownOutcome } from '../src/step/unknown-outcome.ts';
 import { postgresStore } from '../src/stores/postgres.ts';
 import { redisStore } from '../src/stores/redis.ts';
@@ -221,7 +220,9 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const gate: StateMachineGate, tools: string[], policies: SyncPolicy[];`,
   'docs/operate/roll-out.md': `
     import type { Express, RequestHandler } from 'express';
-    import { fsmGate, type Runs, type StateMachineGate, type StateStore } from 'mcp-interlock';
+    import { fsmGate, type StateMachineGate } from 'mcp-interlock';
+import type { Runs } from 'mcp-interlock/runs';
+import type { StateStore } from 'mcp-interlock/stores';
     declare const app: Express, mcpHandler: RequestHandler, checkout: StateMachineGate;
     declare const store: StateStore, runs: Runs;`,
   'docs/reference/errors.md': `
@@ -232,14 +233,17 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const checkout: StateMachineGate;`,
   'docs/reference/options.md': `
     import type { Express, RequestHandler } from 'express';
-    import { type AtomicStateStore, fsmGate, type StateMachineGate, sessionStore } from 'mcp-interlock';
+    import type { AtomicStateStore } from 'mcp-interlock/stores';
+import { fsmGate, type StateMachineGate, sessionStore } from 'mcp-interlock';
     declare const app: Express, mcpHandler: RequestHandler, checkout: StateMachineGate, store: AtomicStateStore;`,
   'docs/start/express.md': '',
   'docs/build/tasks.md': `
     import type { StateMachineGate } from 'mcp-interlock';
     declare const checkout: StateMachineGate;`,
   'docs/operate/inspector.md': `
-    import { type Runs, type StateStore, StateMachineGate } from 'mcp-interlock';
+    import type { Runs } from 'mcp-interlock/runs';
+import type { StateStore } from 'mcp-interlock/stores';
+import { StateMachineGate } from 'mcp-interlock';
     import type { Authorization } from 'mcp-interlock-inspector';
     declare const store: StateStore;
     declare const runs: Runs;
@@ -249,7 +253,8 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
   'docs/build/steps.md': `
     import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
     import * as z from 'zod';
-    import type { AtomicStateStore, StateMachineGate, StepSource } from 'mcp-interlock';
+    import type { AtomicStateStore } from 'mcp-interlock/stores';
+import type { StateMachineGate, StepSource } from 'mcp-interlock';
     declare const server: McpServer, extra: StepSource;
     declare const provider: { charge(amount: number, options: object): Promise<void> };
     declare const client: { query(text: string): Promise<void> };
@@ -269,14 +274,16 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare const app: Express, mcpHandler: RequestHandler, checkout: StateMachineGate;`,
   'docs/start/providers.md': `
     import type { Express, RequestHandler } from 'express';
-    import type { AtomicStateStore, FsmConfig, StepSource } from 'mcp-interlock';
+    import type { AtomicStateStore } from 'mcp-interlock/stores';
+import type { FsmConfig, StepSource } from 'mcp-interlock';
     declare const app: Express, mcpHandler: RequestHandler, store: AtomicStateStore, run: string, config: FsmConfig;
     declare const extra: StepSource;
     declare const db: { slots: { isAvailable(slot: string): Promise<boolean> } };`,
   'docs/build/rules.md': '',
   'docs/operate/stores.md': '',
   'docs/operate/limits.md': `
-    import { type AtomicStateStore, sessionStore } from 'mcp-interlock';
+    import type { AtomicStateStore } from 'mcp-interlock/stores';
+import { sessionStore } from 'mcp-interlock';
     declare const store: AtomicStateStore;`,
   'docs/build/step-details.md': `
     import type { StateMachineGate } from 'mcp-interlock';
@@ -284,7 +291,8 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
   'docs/reference/glossary.md': '',
   'docs/build/runs.md': `
     import type { Express, RequestHandler } from 'express';
-    import { type AtomicStateStore, type FsmConfig, fsmGate, StateMachineGate } from 'mcp-interlock';
+    import type { AtomicStateStore } from 'mcp-interlock/stores';
+import { type FsmConfig, fsmGate, StateMachineGate } from 'mcp-interlock';
     declare const app: Express, mcpHandler: RequestHandler, store: AtomicStateStore, run: string, definition: FsmConfig;
     declare function alert(tool: string, calls: number): void;
     declare const checkout: StateMachineGate<'payment', 'CANCEL'>;
@@ -293,7 +301,8 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
     declare function limitOf(principal: string | undefined): Promise<number>;`,
   'docs/operate/operations.md': `
     import type { Express, RequestHandler } from 'express';
-    import { type AtomicStateStore, fsmGate, type NotificationBus } from 'mcp-interlock';
+    import type { AtomicStateStore } from 'mcp-interlock/stores';
+import { fsmGate, type NotificationBus } from 'mcp-interlock';
     import type { Server } from 'node:http';
     declare const app: Express, mcpHandler: RequestHandler, store: AtomicStateStore, bus: NotificationBus;
     declare const checkout: StateMachineGate, operatorToken: string, server: Server;
@@ -302,7 +311,8 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
   'docs/operate/payments.md': `
     import type { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
     import type { Express, RequestHandler } from 'express';
-    import { currentStep, type FsmConfig, type Runs, StateMachineGate } from 'mcp-interlock';
+    import { currentStep, type FsmConfig, StateMachineGate } from 'mcp-interlock';
+import type { Runs } from 'mcp-interlock/runs';
     import { z } from 'zod';
     declare const app: Express, server: McpServer, runs: Runs, verifySignature: RequestHandler;
     declare const config: FsmConfig<'payment', 'PAY'>;
@@ -314,7 +324,8 @@ const SURROUNDINGS: Readonly<Record<string, string>> = {
   'docs/operate/trail.md': `
     import type { Client } from '@modelcontextprotocol/sdk/client/index.js';
     import type { Express } from 'express';
-    import type { AtomicStateStore, StateMachineGate } from 'mcp-interlock';
+    import type { AtomicStateStore } from 'mcp-interlock/stores';
+import type { StateMachineGate } from 'mcp-interlock';
     declare const app: Express, client: Client;
     declare const checkout: StateMachineGate, store: AtomicStateStore, run: string;`,
   'docs/build/status-tool.md': `

@@ -39,6 +39,8 @@ describe('a release, in a copy', () => {
   it('moves what is unreleased to a version, and raises the packages and what they take', () => {
     expect(release(folder, next, '2026-12-01')).toEqual([
       'mcp-interlock',
+      'mcp-interlock-check',
+      'mcp-interlock-testing',
       'mcp-interlock-inspector',
       'mcp-interlock-cli',
     ]);
@@ -55,10 +57,10 @@ describe('a release, in a copy', () => {
       expect(changed.length, path).toBeGreaterThan(0);
     }
     const { dependencies, peerDependencies } = JSON.parse(read('packages/cli/package.json'));
-    expect(dependencies['mcp-interlock']).toBe(`^${next}`);
-    expect(peerDependencies['mcp-interlock-inspector']).toBe(`^${next}`);
+    expect(dependencies['mcp-interlock']).toBe(next);
+    expect(peerDependencies['mcp-interlock-inspector']).toBe(next);
     const locked = JSON.parse(read('package-lock.json')).packages['packages/inspector'];
-    expect([locked.version, locked.dependencies['mcp-interlock']]).toEqual([next, `^${next}`]);
+    expect([locked.version, locked.dependencies['mcp-interlock-check']]).toEqual([next, next]);
   });
 
   it.each([
@@ -82,7 +84,7 @@ describe('a release, in a copy', () => {
   });
 });
 
-describe('the three packages', () => {
+describe('the packages', () => {
   const manifests = PUBLISHED_IN_ORDER.map((each) =>
     JSON.parse(readFileSync(join(ROOT, each, 'package.json'), 'utf8')),
   );
@@ -92,7 +94,7 @@ describe('the three packages', () => {
     for (const { version, private: isPrivate, dependencies, peerDependencies } of manifests) {
       expect([version, isPrivate]).toEqual([manifest.version, undefined]);
       for (const [name, range] of Object.entries({ ...dependencies, ...peerDependencies }))
-        if (names.includes(name)) expect([name, range]).toEqual([name, `^${version}`]);
+        if (names.includes(name)) expect([name, range]).toEqual([name, version]);
     }
   });
 

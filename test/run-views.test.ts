@@ -1,17 +1,15 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
+import { claimed, claimOf, HOUR, step } from '../packages/testing/src/fixtures.ts';
 import {
   InterlockError,
   memoryStore,
-  type PageOptions,
   principalKey,
-  type RunViews,
   runDigest,
-  runsOf,
   StateMachineGate,
   sessionKey,
 } from '../src/index.ts';
-import { claimed, claimOf, HOUR, step } from '../src/testing/fixtures.ts';
+import { type PageOptions, type RunViews, runsOf } from '../src/runs/index.ts';
 import { checkoutGate } from './helpers/checkout.ts';
 import { JsonStateStore } from './helpers/json-state-store.ts';
 import { orderGate } from './helpers/order-app.ts';

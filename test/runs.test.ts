@@ -5,12 +5,11 @@ import {
   localBus,
   memoryStore,
   principalKey,
-  type RunsOptions,
-  runsOf,
   StateMachineGate,
   sessionKey,
   sessionStore,
 } from '../src/index.ts';
+import { type RunsOptions, runsOf } from '../src/runs/index.ts';
 import { begins, passUntil, type SceneOptions, scene } from './helpers/scene.ts';
 
 /** An order over a limit waits for an approval. */

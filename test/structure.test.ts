@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ENTRIES } from '../scripts/entries.ts';
+import { LIBRARIES } from '../scripts/entries.ts';
 import { type Import, importCycles, importsOf, sourceFiles } from './helpers/imports.ts';
 import { Page } from './helpers/markdown.ts';
 
@@ -10,12 +10,13 @@ import { Page } from './helpers/markdown.ts';
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   index: [
     ...['top', 'follow', 'calls', 'gate', 'session', 'step', 'notify', 'policy', 'workflow'],
-    ...['stores', 'basics'],
+    ...['stores', 'wire', 'basics'],
   ],
   top: [
     ...['follow', 'gate', 'policy', 'session', 'step', 'notify', 'stores', 'workflow', 'wire'],
     'basics',
   ],
+  runs: ['top', 'follow', 'gate', 'step', 'workflow'],
   follow: ['calls', 'gate', 'session', 'step', 'workflow', 'wire', 'basics'],
   calls: ['step', 'workflow', 'wire', 'basics'],
   gate: ['session', 'step', 'notify', 'workflow', 'wire', 'basics'],
@@ -23,8 +24,6 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   step: ['workflow', 'wire', 'basics'],
   bus: ['notify', 'basics'],
   notify: ['wire', 'basics'],
-  check: ['follow', 'calls', 'workflow', 'policy', 'basics'],
-  testing: ['top', 'session', 'stores', 'workflow', 'wire', 'basics'],
   otel: ['basics'],
   stores: ['workflow', 'basics'],
   workflow: ['basics'],
@@ -44,7 +43,7 @@ const BASICS = [
  * none.
  */
 const MAY_NAME_THE_STORE = [
-  ...['follow', 'calls', 'gate', 'session', 'step', 'notify', 'testing', 'workflow'],
+  ...['follow', 'calls', 'gate', 'session', 'step', 'notify', 'workflow'],
 ];
 
 /** What a policy says of a tool is pure; only the part that tells the client knows of messages. */
@@ -57,7 +56,6 @@ const POLICY_ON_THE_WIRE = 'policy/sync-filter.ts';
 const PURE_PACKAGES: Readonly<Record<string, readonly string[]>> = {
   workflow: ['zod/mini', 'xstate'],
   policy: ['zod/mini'],
-  check: ['zod/mini'],
 };
 
 // Most files have 100 to 400 lines. A gate or a store is one thing, and splitting it would only make
@@ -155,8 +153,31 @@ describe('the structure of src/', () => {
   });
 });
 
-/** What the package publishes, as its own programs import it. */
-const PUBLISHED = ENTRIES.map(({ source }) => source);
+/** What the packages publish, as our own programs import it. */
+const PUBLISHED = LIBRARIES.flatMap(({ entries }) => entries.map(({ source }) => source));
+const INTERNAL = 'src/internal.ts';
+
+describe.each(LIBRARIES.filter(({ folder }) => folder !== ''))(
+  'the package in $folder',
+  ({ folder }) => {
+    const taken = [...sourceFiles(`${folder}src`)].flatMap(([path, text]) =>
+      importsOf(`${folder}src/${path}`, text),
+    );
+
+    it('takes of the middlewares only what they publish, and what stands in one file for it', () => {
+      const outside = taken.filter(({ to, isOurs }) => isOurs && !to.startsWith(folder));
+      expect(outside.filter(({ to }) => !PUBLISHED.includes(to))).toEqual([]);
+      expect(outside.some(({ to }) => to === INTERNAL)).toBe(true);
+    });
+
+    it('has no import cycles, no long file, and does not leave the type system', () => {
+      const texts = [...sourceFiles(`${folder}src`)];
+      expect(importCycles(taken)).toEqual([]);
+      expect(texts.filter(([, text]) => text.split('\n').length > MOST_LINES)).toEqual([]);
+      expect(texts.filter(([, text]) => leavesTypes(text)).map(([path]) => path)).toEqual([]);
+    });
+  },
+);
 
 describe('the programs in tools/', () => {
   const programs = [...sourceFiles('tools')].flatMap(([path, text]) =>
@@ -165,7 +186,7 @@ describe('the programs in tools/', () => {
 
   it('look at the package from outside: they import what it publishes, and nothing of its inside', () => {
     const ofSource = programs.filter(({ to }) => to.startsWith('src/'));
-    const inside = ofSource.filter(({ to }) => !PUBLISHED.includes(to));
+    const inside = ofSource.filter(({ to }) => !PUBLISHED.includes(to) || to === INTERNAL);
     expect(inside.map(({ from, to }) => `${from} → ${to}`)).toEqual([]);
     expect(ofSource.length).toBeGreaterThan(0);
   });
@@ -291,6 +312,6 @@ function leavesTypes(text: string): boolean {
 
 function roomOf(path: string): string {
   if (path.includes('/')) return path.slice(0, path.indexOf('/'));
-  if (path === 'index.ts') return 'index';
+  if (path === 'index.ts' || path === 'internal.ts') return 'index';
   return BASICS.includes(path) ? 'basics' : 'top';
 }

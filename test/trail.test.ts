@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import type { ReplayFault, TrailEntry, TrailFault } from '../src/index.ts';
+import type { TrailReplayFault } from '../packages/check/src/index.ts';
+import type { TrailEntry, TrailFault } from '../src/stores/index.ts';
 import { Page } from './helpers/markdown.ts';
 
 /** The names of a type. The compiler asks for each of them. */
@@ -29,7 +30,7 @@ describe('docs/operate/trail.md', () => {
       ...{ altered: true, missing: true, order: true, unchained: true },
       ...{ foreign: true, cut: true },
     });
-    const astray = namesOf<ReplayFault['fault']>({
+    const astray = namesOf<TrailReplayFault['fault']>({
       ...{ missing: true, from: true, state: true, event: true },
     });
     expect(namesIn('## Whether it was changed')).toEqual(altered);

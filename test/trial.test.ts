@@ -1,22 +1,23 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { claimed, claimOf, HOUR, step } from '../packages/testing/src/fixtures.ts';
 import {
-  type AtomicStateStore,
-  type CheckedRuns,
-  type ClaimRequest,
-  type FoundRun,
   InterlockError,
   type InterlockEvent,
-  type Json,
   type Migrate,
   memoryStore,
-  type RunsPage,
   runDigest,
-  runsOf,
   StateMachineGate,
 } from '../src/index.ts';
+import { type CheckedRuns, runsOf } from '../src/runs/index.ts';
+import type {
+  AtomicStateStore,
+  ClaimRequest,
+  FoundRun,
+  Json,
+  RunsPage,
+} from '../src/stores/index.ts';
 import { sqliteStore } from '../src/stores/sqlite.ts';
-import { claimed, claimOf, HOUR, step } from '../src/testing/fixtures.ts';
 import { checkoutGate } from './helpers/checkout.ts';
 import { sealed } from './helpers/envelope.ts';
 import { FaultyStore } from './helpers/faulty-store.ts';

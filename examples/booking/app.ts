@@ -1,6 +1,7 @@
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import express, { type Express } from 'express';
-import { fsmGate, type StateStore, sessionStore } from 'mcp-interlock';
+import { fsmGate, sessionStore } from 'mcp-interlock';
+import type { StateStore } from 'mcp-interlock/stores';
 import { bookingGate } from './booking.ts';
 import type { Slots } from './slots.ts';
 import { makeServer } from './tools.ts';

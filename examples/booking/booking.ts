@@ -1,4 +1,5 @@
-import { type Json, StateMachineGate } from 'mcp-interlock';
+import { StateMachineGate } from 'mcp-interlock';
+import type { Json } from 'mcp-interlock/stores';
 import type { Slots } from './slots.ts';
 
 /** What the run carries along: the tools write it, and the guard reads it. */

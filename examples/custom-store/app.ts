@@ -1,7 +1,8 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import express, { type Express } from 'express';
-import { fsmGate, StateMachineGate, type StateStore, sessionStore } from 'mcp-interlock';
+import { fsmGate, StateMachineGate, sessionStore } from 'mcp-interlock';
+import type { StateStore } from 'mcp-interlock/stores';
 
 export const approval = new StateMachineGate({
   id: 'approval',

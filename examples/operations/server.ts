@@ -1,13 +1,7 @@
 import type { AddressInfo } from 'node:net';
 import express from 'express';
-import {
-  fsmGate,
-  type InterlockEvent,
-  runsOf,
-  StateMachineGate,
-  sessionStore,
-  workflowHealth,
-} from 'mcp-interlock';
+import { fsmGate, type InterlockEvent, StateMachineGate, sessionStore } from 'mcp-interlock';
+import { runsOf, workflowHealth } from 'mcp-interlock/runs';
 import { postgresStore } from 'mcp-interlock/stores/postgres';
 import { Pool } from 'pg';
 import { mcpHandler } from '../express-checkout/mcp-handler.ts';

@@ -9,8 +9,8 @@ import {
   NodeTracerProvider,
   SimpleSpanProcessor,
 } from '@opentelemetry/sdk-trace-node';
-import type { Runs } from 'mcp-interlock';
 import { instrument } from 'mcp-interlock/otel';
+import type { Runs } from 'mcp-interlock/runs';
 
 /**
  * Writes spans and metrics to the console. Change the two exporters, and nothing else, for OTLP.

@@ -1,6 +1,7 @@
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import express, { type Express } from 'express';
-import { fsmGate, runsOf, sessionStore } from 'mcp-interlock';
+import { fsmGate, sessionStore } from 'mcp-interlock';
+import { runsOf } from 'mcp-interlock/runs';
 import { postgresStore } from 'mcp-interlock/stores/postgres';
 import type { Pool } from 'pg';
 import { bearer, type User, userOf } from './auth.ts';

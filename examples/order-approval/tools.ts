@@ -1,5 +1,6 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
-import { type CurrentStep, currentStep, type Runs, type StepSource } from 'mcp-interlock';
+import { type CurrentStep, currentStep, type StepSource } from 'mcp-interlock';
+import type { Runs } from 'mcp-interlock/runs';
 import * as z from 'zod';
 import type { Orders } from './orders.ts';
 

@@ -1,5 +1,6 @@
 import express, { type Express } from 'express';
-import { fsmGate, StateMachineGate, type StateStore, sessionStore, stateSync } from 'mcp-interlock';
+import { fsmGate, StateMachineGate, sessionStore, stateSync } from 'mcp-interlock';
+import type { StateStore } from 'mcp-interlock/stores';
 import { mcpProxy } from 'mcp-interlock-cli/proxy';
 
 /**

@@ -5,15 +5,9 @@
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import express, { type RequestHandler } from 'express';
-import {
-  fsmGate,
-  memoryStore,
-  recordCalls,
-  runsOf,
-  StateMachineGate,
-  sessionStore,
-} from 'mcp-interlock';
-import { replayCalls, suggestRules } from 'mcp-interlock/check';
+import { fsmGate, memoryStore, recordCalls, StateMachineGate, sessionStore } from 'mcp-interlock';
+import { runsOf } from 'mcp-interlock/runs';
+import { replayCalls, suggestRules } from 'mcp-interlock-check';
 import { type Played, play } from './agents.ts';
 import { shop } from './shop.ts';
 

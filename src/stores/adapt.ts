@@ -157,7 +157,7 @@ function assertPlain(store: StateStore): void {
     'ERR_INTERLOCK_STORE',
     `the store has operations of an AtomicStateStore, and is none: ${faults.join('; ')}. Such a ` +
       'store is never adapted, since its steps would be exact within one process only. ' +
-      'describeStateStore() of mcp-interlock/testing tests the whole contract',
+      'describeStateStore() of mcp-interlock-testing tests the whole contract',
   );
 }
 

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { type SuggestedRule, suggestRules } from '../../src/check/index.ts';
+import { type SuggestedRule, suggestRules } from '../../packages/check/src/index.ts';
 import { type Random, seeded } from '../../tools/checker/random.ts';
 
 const hmac = (value: unknown): string =>

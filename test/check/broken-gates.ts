@@ -1,6 +1,6 @@
 /** A gate for each finding of `checkWorkflow()`, with that fault and no other. */
 import { createMachine } from 'xstate';
-import type { CheckOptions, FindingCode } from '../../src/check/index.ts';
+import type { CheckOptions, FindingCode } from '../../packages/check/src/index.ts';
 import { sessionKey } from '../../src/session/run-key.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 

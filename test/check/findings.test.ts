@@ -1,5 +1,5 @@
 import type { StateMachineGate as PublishedGate } from 'mcp-interlock';
-import { checkWorkflow as checkPublished, workflowGraph } from 'mcp-interlock/check';
+import { checkWorkflow as checkPublished, workflowGraph } from 'mcp-interlock-check';
 import { describe, expect, it } from 'vitest';
 import { bookingGate } from '../../examples/booking/booking.ts';
 import { approval } from '../../examples/custom-store/app.ts';
@@ -11,9 +11,9 @@ import {
   FINDING_CODES,
   type Finding,
   type Findings,
-} from '../../src/check/index.ts';
+} from '../../packages/check/src/index.ts';
+import { testGate } from '../../packages/testing/src/index.ts';
 import { handleKey, principalKey, sessionKey } from '../../src/session/run-key.ts';
-import { testGate } from '../../src/testing/index.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import { seeded } from '../../tools/checker/random.ts';
 import { randomRules } from '../../tools/checker/rules-random.ts';

@@ -8,8 +8,8 @@ import {
   toMermaid,
   type WorkflowGraph,
   workflowGraph,
-} from '../../src/check/index.ts';
-import { testGate } from '../../src/testing/index.ts';
+} from '../../packages/check/src/index.ts';
+import { testGate } from '../../packages/testing/src/index.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import type { StateExpression } from '../../src/workflow/position.ts';
 import { seeded } from '../../tools/checker/random.ts';

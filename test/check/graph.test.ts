@@ -7,7 +7,7 @@ import {
   toMermaid,
   type WorkflowGraph,
   workflowGraph,
-} from '../../src/check/index.ts';
+} from '../../packages/check/src/index.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import { readDiagram } from '../helpers/mermaid.ts';
 import { lightMachine, orderMachine } from '../workflow/charts.ts';

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { toMermaid } from '../../src/check/index.ts';
+import { toMermaid } from '../../packages/check/src/index.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import { Page } from '../helpers/markdown.ts';
 import { type ReadDiagram, readDiagram } from '../helpers/mermaid.ts';

@@ -9,8 +9,8 @@ import {
   precedes,
   type Reachability,
   reaches,
-} from '../../src/check/index.ts';
-import { testGate } from '../../src/testing/index.ts';
+} from '../../packages/check/src/index.ts';
+import { testGate } from '../../packages/testing/src/index.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import { seeded } from '../../tools/checker/random.ts';
 import { randomRules } from '../../tools/checker/rules-random.ts';

@@ -6,8 +6,8 @@ import {
   precedes,
   type Reachability,
   reaches,
-} from '../../src/check/index.ts';
-import { testGate } from '../../src/testing/index.ts';
+} from '../../packages/check/src/index.ts';
+import { testGate } from '../../packages/testing/src/index.ts';
 import type { Binding } from '../../src/workflow/binding.ts';
 import type { FsmConfig } from '../../src/workflow/flat-machine.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';

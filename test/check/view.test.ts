@@ -5,7 +5,7 @@ import {
   orderProgress,
   type WorkflowGraph,
   workflowGraph,
-} from '../../src/check/index.ts';
+} from '../../packages/check/src/index.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import { orderMachine } from '../workflow/charts.ts';
 

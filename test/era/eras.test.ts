@@ -4,10 +4,10 @@ import {
   memoryStore,
   principalKey,
   type RunKeyStrategy,
-  runsOf,
   sessionKey,
   sessionStore,
 } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { connect } from '../helpers/client.ts';
 import { type AnyUpstream, FOUR_UPSTREAMS, type UpstreamKind } from '../helpers/four-upstreams.ts';

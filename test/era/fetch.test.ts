@@ -7,9 +7,9 @@ import {
   fsmGate,
   memoryStore,
   principalKey,
-  runsOf,
   sessionStore,
 } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { latch } from '../helpers/latch.ts';
 import type { WireMessage } from '../helpers/raw.ts';

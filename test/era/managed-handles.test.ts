@@ -2,13 +2,13 @@ import type { Server } from '@modelcontextprotocol/server';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import {
   InterlockError,
-  type ManagedHandleOptions,
   managedHandle,
   type RunKeyStrategy,
   StateMachineGate,
   StoreUnavailable,
   sessionKey,
 } from '../../src/index.ts';
+import type { ManagedHandleOptions } from '../../src/session/run-key.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { connect } from '../helpers/client.ts';
 import { FOUR_UPSTREAMS } from '../helpers/four-upstreams.ts';

@@ -5,9 +5,9 @@ import {
   managedHandle,
   principalKey,
   type RunKeyStrategy,
-  runsOf,
   sessionKey,
 } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { connect } from '../helpers/client.ts';
 import { sceneOfBothEras } from '../helpers/scene.ts';

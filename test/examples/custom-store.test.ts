@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import Database from 'libsql';
 import { documentStore, type NextDocument } from 'mcp-interlock/stores/document';
-import { describeStateStore } from 'mcp-interlock/testing';
+import { describeStateStore } from 'mcp-interlock-testing';
 import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { approvalApp } from '../../examples/custom-store/app.ts';
 import { CLEAN_UP, TABLE, tableDocuments } from '../../examples/custom-store/documents.ts';

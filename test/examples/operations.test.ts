@@ -1,7 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { runsOf, StateMachineGate, verifyTrail } from 'mcp-interlock';
+import { StateMachineGate } from 'mcp-interlock';
+import { runsOf } from 'mcp-interlock/runs';
+import { verifyTrail } from 'mcp-interlock/stores';
 import { postgresStore } from 'mcp-interlock/stores/postgres';
 import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
 import { connect } from '../helpers/client.ts';

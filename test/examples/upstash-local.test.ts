@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { Redis } from '@upstash/redis';
 import { upstashStore } from 'mcp-interlock/stores/upstash';
 import { expect, it, onTestFinished } from 'vitest';
-import { HOUR, step } from '../../src/testing/fixtures.ts';
+import { HOUR, step } from '../../packages/testing/src/fixtures.ts';
 import { Page } from '../helpers/markdown.ts';
 import { startProgram } from '../helpers/program.ts';
 import { sharedRedis } from '../services/shared.ts';

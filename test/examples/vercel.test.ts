@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import { Redis } from '@upstash/redis';
-import { runsOf } from 'mcp-interlock';
+import { runsOf } from 'mcp-interlock/runs';
 import { upstashStore } from 'mcp-interlock/stores/upstash';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { checkout } from '../../examples/vercel/lib/checkout.ts';
-import { HOUR, step } from '../../src/testing/fixtures.ts';
+import { HOUR, step } from '../../packages/testing/src/fixtures.ts';
 import { connect } from '../helpers/client.ts';
 import { type FunctionHost, startFunctionHost } from '../helpers/function-host.ts';
 import { latch } from '../helpers/latch.ts';

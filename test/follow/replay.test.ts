@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { replayCalls } from '../../src/check/index.ts';
+import { replayCalls } from '../../packages/check/src/index.ts';
 import { SENT, type SentValue } from '../../src/events.ts';
 import { type InterlockEvent, recordCalls, StateMachineGate } from '../../src/index.ts';
 import { judge, type RulesHistory } from '../../tools/checker/rules.ts';

@@ -2,17 +2,17 @@ import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { assign, setup } from 'xstate';
+import { NO_ANSWER, testGate } from '../../packages/testing/src/index.ts';
 import {
   type Begin,
   type BeginningRun,
   handleKey,
-  type Json,
   principalKey,
-  runsOf,
   StateMachineGate,
 } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
+import type { Json } from '../../src/stores/index.ts';
 import { redisStore } from '../../src/stores/redis.ts';
-import { NO_ANSWER, testGate } from '../../src/testing/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { latch } from '../helpers/latch.ts';
 import { passUntil, type SceneOptions, scene } from '../helpers/scene.ts';

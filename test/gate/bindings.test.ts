@@ -1,18 +1,18 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { setup } from 'xstate';
+import { replayTrail } from '../../packages/check/src/index.ts';
 import {
   type BindingOptions,
   currentStep,
   type FailedCall,
   type FsmConfig,
   type GuardedCall,
-  type Json,
-  replayTrail,
   StateMachineGate,
   type SucceededCall,
   type ToolResult,
 } from '../../src/index.ts';
+import type { Json } from '../../src/stores/index.ts';
 import { RawSession, reasonOf } from '../helpers/raw.ts';
 import { begins, type SceneOptions, scene } from '../helpers/scene.ts';
 import { createTask, startTasks } from '../helpers/task-server.ts';

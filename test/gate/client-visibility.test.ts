@@ -1,15 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { createClient } from 'redis';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import {
-  type AtomicStateStore,
-  type ClientInfo,
-  type FsmGateOptions,
-  localBus,
-  principalKey,
-  StateMachineGate,
-  type VisibilityOf,
-} from '../../src/index.ts';
+import type { VisibilityOf } from '../../src/gate/visibility.ts';
+import { type FsmGateOptions, localBus, principalKey, StateMachineGate } from '../../src/index.ts';
+import type { AtomicStateStore, ClientInfo } from '../../src/stores/index.ts';
 import { postgresStore } from '../../src/stores/postgres.ts';
 import { redisStore } from '../../src/stores/redis.ts';
 import { connect } from '../helpers/client.ts';

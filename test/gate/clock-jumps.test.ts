@@ -1,7 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { claimOf, claimStatus } from '../../packages/testing/src/fixtures.ts';
 import { memoryStore } from '../../src/index.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
-import { claimOf, claimStatus } from '../../src/testing/fixtures.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { ManualTime } from '../helpers/manual-clock.ts';
 import { begins, pass, scene } from '../helpers/scene.ts';

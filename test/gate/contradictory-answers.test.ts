@@ -1,6 +1,6 @@
 import type { RequestHandler } from 'express';
 import { describe, expect, it } from 'vitest';
-import { runsOf } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { callOf, INITIALIZE, type RawSession, send, type WireMessage } from '../helpers/raw.ts';
 import { type Scene, scene } from '../helpers/scene.ts';

@@ -1,11 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
-import {
-  type FsmConfig,
-  memoryStore,
-  replayTrail,
-  runsOf,
-  StateMachineGate,
-} from '../../src/index.ts';
+import { replayTrail } from '../../packages/check/src/index.ts';
+import { type FsmConfig, memoryStore, StateMachineGate } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { sealed } from '../helpers/envelope.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';

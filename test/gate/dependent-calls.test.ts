@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { createMachine } from 'xstate';
+import { claimed, claimOf } from '../../packages/testing/src/fixtures.ts';
 import { StateMachineGate } from '../../src/index.ts';
-import { claimed, claimOf } from '../../src/testing/fixtures.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { callOf, RawSession, reasonOf, send } from '../helpers/raw.ts';
 import { begins, pass, type SceneOptions, scene } from '../helpers/scene.ts';

@@ -2,19 +2,19 @@ import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import type { RequestHandler } from 'express';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import {
-  type AtomicStateStore,
   type BindingOptions,
   type CurrentStep,
   currentStep,
   fsmGate,
   type InterlockEvent,
   memoryStore,
-  runsOf,
   StateMachineGate,
   type StepSource,
   sessionStore,
   UnknownOutcome,
 } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
+import type { AtomicStateStore } from '../../src/stores/index.ts';
 import { callOf, RawSession } from '../helpers/raw.ts';
 import { begins, pass, type SceneOptions, scene, settle } from '../helpers/scene.ts';
 import { toolServer } from '../helpers/tool-server.ts';

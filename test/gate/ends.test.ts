@@ -2,15 +2,14 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { createMachine } from 'xstate';
 import {
-  type AtomicStateStore,
   type FsmAction,
   managedHandle,
   memoryStore,
   principalKey,
-  type Runs,
-  runsOf,
   StateMachineGate,
 } from '../../src/index.ts';
+import { type Runs, runsOf } from '../../src/runs/index.ts';
+import type { AtomicStateStore } from '../../src/stores/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { plainStore } from '../helpers/operations.ts';

@@ -1,15 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import {
-  explain,
-  InterlockError,
-  principalKey,
-  replayTrail,
-  runsOf,
-  StateMachineGate,
-  whatIf,
-  workflowHealth,
-} from '../../src/index.ts';
-import { claimOf } from '../../src/testing/fixtures.ts';
+import { replayTrail } from '../../packages/check/src/index.ts';
+import { claimOf } from '../../packages/testing/src/fixtures.ts';
+import { InterlockError, principalKey, StateMachineGate } from '../../src/index.ts';
+import { explain, runsOf, whatIf, workflowHealth } from '../../src/runs/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { begins, passUntil, type SceneOptions, scene, settle } from '../helpers/scene.ts';
 

@@ -1,6 +1,8 @@
 import { inspect } from 'node:util';
 import { describe, expect, it } from 'vitest';
-import { type ClaimRequest, runDigest, runsOf, UnknownOutcome } from '../../src/index.ts';
+import { runDigest, UnknownOutcome } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
+import type { ClaimRequest } from '../../src/stores/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { type Scene, type SceneClient, scene } from '../helpers/scene.ts';
 

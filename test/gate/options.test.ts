@@ -9,12 +9,12 @@ import {
   fsmGate,
   type Middleware,
   memoryStore,
-  runsOf,
   StateMachineGate,
   sessionStore,
   stateSync,
   tool,
 } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { connect } from '../helpers/client.ts';

@@ -10,12 +10,11 @@ import {
   memoryStore,
   principalKey,
   type RefusalReason,
-  type Runs,
-  runsOf,
   StateMachineGate,
   sessionKey,
   sessionStore,
 } from '../../src/index.ts';
+import { type Runs, runsOf } from '../../src/runs/index.ts';
 import { FaultyStore } from '../helpers/faulty-store.ts';
 import { type Latch, latch } from '../helpers/latch.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';

@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
+import { replayTrail } from '../../packages/check/src/index.ts';
 import {
   currentStep,
   type InterlockEvent,
   memoryStore,
   type OrderRules,
-  replayTrail,
   StateMachineGate,
   UnrecordedSuccess,
 } from '../../src/index.ts';

@@ -7,11 +7,11 @@ import {
   fsmGate,
   type InterlockEvent,
   memoryStore,
-  runsOf,
   StateMachineGate,
   sessionStore,
   UnknownOutcome,
 } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
 import { CHALLENGES, REJECTIONS } from '../../src/wire/rejections.ts';
 import {
   callOf,

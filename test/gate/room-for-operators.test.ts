@@ -1,11 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import Database from 'libsql';
 import { afterAll, describe, expect, it } from 'vitest';
-import { type AtomicStateStore, memoryStore, principalKey, runsOf } from '../../src/index.ts';
+import { claimOf } from '../../packages/testing/src/fixtures.ts';
+import { memoryStore, principalKey } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
+import type { AtomicStateStore } from '../../src/stores/index.ts';
 import { postgresStore } from '../../src/stores/postgres.ts';
 import { redisStore } from '../../src/stores/redis.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
-import { claimOf } from '../../src/testing/fixtures.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { makePostgresSchema } from '../helpers/postgres-schema.ts';
 import { DRIVERS } from '../helpers/redis-drivers.ts';

@@ -1,12 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { createMachine } from 'xstate';
-import {
-  currentStep,
-  explain,
-  memoryStore,
-  type OrderRules,
-  StateMachineGate,
-} from '../../src/index.ts';
+import { currentStep, memoryStore, type OrderRules, StateMachineGate } from '../../src/index.ts';
+import { explain } from '../../src/runs/index.ts';
 import { FaultyStore } from '../helpers/faulty-store.ts';
 import { latch } from '../helpers/latch.ts';
 import { type Caller, type RulesApp, refusalOf, rulesApp } from '../helpers/rules-app.ts';

@@ -1,14 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
-import {
-  explain,
-  managedHandle,
-  memoryStore,
-  type OrderRules,
-  replayTrail,
-  runsOf,
-  StateMachineGate,
-  whatIf,
-} from '../../src/index.ts';
+import { replayTrail } from '../../packages/check/src/index.ts';
+import { managedHandle, memoryStore, type OrderRules, StateMachineGate } from '../../src/index.ts';
+import { explain, runsOf, whatIf } from '../../src/runs/index.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { callOf, type WireMessage } from '../helpers/raw.ts';

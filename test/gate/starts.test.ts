@@ -1,16 +1,21 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createMachine } from 'xstate';
-import { checkWorkflow, never, precedes, reaches } from '../../src/check/index.ts';
+import {
+  checkWorkflow,
+  never,
+  precedes,
+  reaches,
+  replayTrail,
+} from '../../packages/check/src/index.ts';
+import { NO_ANSWER, testGate } from '../../packages/testing/src/index.ts';
 import {
   type Begin,
   beginIn,
   type FsmAction,
   type GateOptions,
   principalKey,
-  replayTrail,
   StateMachineGate,
 } from '../../src/index.ts';
-import { NO_ANSWER, testGate } from '../../src/testing/index.ts';
 import { scene } from '../helpers/scene.ts';
 
 const ANN = principalKey().runKey({ issuer: 'https://issuer.example', subject: 'ann' });

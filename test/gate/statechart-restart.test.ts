@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, describe, expect, it } from 'vitest';
-import { type AtomicStateStore, runsOf } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
+import type { AtomicStateStore } from '../../src/stores/index.ts';
 import { postgresStore } from '../../src/stores/postgres.ts';
 import { redisStore } from '../../src/stores/redis.ts';
 import { ORDER_APP, orderGate } from '../helpers/order-app.ts';

@@ -3,12 +3,10 @@ import type { Server } from '@modelcontextprotocol/server';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import * as z from 'zod';
 import {
-  type ClaimRequest,
   type FsmGateOptions,
   fsmGate,
   handleKey,
   InterlockError,
-  type ManagedHandleOptions,
   managedHandle,
   principalKey,
   StateMachineGate,
@@ -16,6 +14,8 @@ import {
   sessionKey,
   UnknownOutcome,
 } from '../../src/index.ts';
+import type { ManagedHandleOptions } from '../../src/session/run-key.ts';
+import type { ClaimRequest } from '../../src/stores/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { FOUR_UPSTREAMS } from '../helpers/four-upstreams.ts';
 import { ORDER_APP, orderGate } from '../helpers/order-app.ts';

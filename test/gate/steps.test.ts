@@ -2,11 +2,11 @@ import { describe, expect, it } from 'vitest';
 import {
   currentStep,
   type FsmGateOptions,
-  runsOf,
   StateMachineGate,
   type StepSource,
   UnknownOutcome,
 } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
 import { callOf, RawSession } from '../helpers/raw.ts';
 import { begins, pass, passUntil, scene } from '../helpers/scene.ts';
 import { toolServer } from '../helpers/tool-server.ts';

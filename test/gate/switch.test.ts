@@ -1,18 +1,16 @@
 import { Redis } from 'ioredis';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { claimOf, HOUR } from '../../packages/testing/src/fixtures.ts';
 import {
-  type AtomicStateStore,
-  type HealthReport,
   InterlockError,
   type InterlockEvent,
   memoryStore,
   principalKey,
-  runsOf,
   StateMachineGate,
-  workflowHealth,
 } from '../../src/index.ts';
+import { type HealthReport, runsOf, workflowHealth } from '../../src/runs/index.ts';
+import type { AtomicStateStore } from '../../src/stores/index.ts';
 import { redisStore } from '../../src/stores/redis.ts';
-import { claimOf, HOUR } from '../../src/testing/fixtures.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { latch } from '../helpers/latch.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';

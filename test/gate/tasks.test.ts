@@ -1,6 +1,7 @@
 import { CallToolResultSchema } from '@modelcontextprotocol/sdk/types.js';
 import { describe, expect, it } from 'vitest';
-import { runsOf, StateMachineGate, UnknownOutcome } from '../../src/index.ts';
+import { StateMachineGate, UnknownOutcome } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { ListEventStore } from '../helpers/event-store.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';

@@ -2,14 +2,8 @@ import type { RequestHandler } from 'express';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { errorsWithin, MOST_ERROR_BYTES } from '../../src/gate/try-errors.ts';
-import {
-  fsmGate,
-  type Json,
-  memoryStore,
-  StateMachineGate,
-  type TrailOptions,
-  verifyTrail,
-} from '../../src/index.ts';
+import { fsmGate, memoryStore, StateMachineGate, type TrailOptions } from '../../src/index.ts';
+import { type Json, verifyTrail } from '../../src/stores/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { RawSession } from '../helpers/raw.ts';
 import { type Scene, scene } from '../helpers/scene.ts';

@@ -1,13 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { digestOf } from '../../src/digest.ts';
-import {
-  fsmGate,
-  type Json,
-  memoryStore,
-  notForwarded,
-  StateMachineGate,
-  verifyTrail,
-} from '../../src/index.ts';
+import { fsmGate, memoryStore, notForwarded, StateMachineGate } from '../../src/index.ts';
+import { type Json, verifyTrail } from '../../src/stores/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { plainStore } from '../helpers/operations.ts';
 import { begins, type Scene, scene } from '../helpers/scene.ts';

@@ -1,18 +1,15 @@
 import { describe, expect, it } from 'vitest';
+import { claimed, claimOf, HOUR, step } from '../../packages/testing/src/fixtures.ts';
 import {
-  type HealthReport,
   type InterlockEvent,
-  type Json,
   memoryStore,
   principalKey,
-  type Runs,
-  runsOf,
   type SessionStoreOptions,
   StateMachineGate,
   sessionStore,
-  workflowHealth,
 } from '../../src/index.ts';
-import { claimed, claimOf, HOUR, step } from '../../src/testing/fixtures.ts';
+import { type HealthReport, type Runs, runsOf, workflowHealth } from '../../src/runs/index.ts';
+import type { Json } from '../../src/stores/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { type Scene, scene } from '../helpers/scene.ts';

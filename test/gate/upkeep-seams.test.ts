@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { type GateOptions, memoryStore, runsOf, StateMachineGate } from '../../src/index.ts';
+import { type GateOptions, memoryStore, StateMachineGate } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 
 const MINUTE = 60_000;

@@ -4,12 +4,12 @@ import {
   currentStep,
   type FsmConfig,
   handleKey,
-  type Json,
   principalKey,
   StateMachineGate,
   type ViewedRun,
   type VisibleTest,
 } from '../../src/index.ts';
+import type { Json } from '../../src/stores/index.ts';
 import { reasonOf, type WireMessage } from '../helpers/raw.ts';
 import { begins, type SceneOptions, scene, sceneOfBothEras } from '../helpers/scene.ts';
 import { toolServer } from '../helpers/tool-server.ts';

@@ -1,6 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { explain, type LoopShieldOptions, StateMachineGate } from '../../src/index.ts';
-import { NO_ANSWER, testGate } from '../../src/testing/index.ts';
+import { NO_ANSWER, testGate } from '../../packages/testing/src/index.ts';
+import { type LoopShieldOptions, StateMachineGate } from '../../src/index.ts';
+import { explain } from '../../src/runs/index.ts';
 
 const READ = { readOnly: true, whileHeld: true } as const;
 

@@ -1,11 +1,11 @@
 /** Random operations with hostile words, and whether two stores answer them the same. */
 import fc from 'fast-check';
 import { expect } from 'vitest';
+import { claimOf, commitOf, HOUR } from '../../packages/testing/src/fixtures.ts';
+import { HOSTILE } from '../../packages/testing/src/hostile.ts';
 import { memoryStore } from '../../src/stores/memory.ts';
 import type { AtomicStateStore, CallNote, Json } from '../../src/stores/store.ts';
 import { verifyTrail } from '../../src/stores/trail.ts';
-import { claimOf, commitOf, HOUR } from '../../src/testing/fixtures.ts';
-import { HOSTILE } from '../../src/testing/hostile.ts';
 
 /** Any JavaScript string, halves of surrogate pairs and what scripts split by included. */
 export const anyText = fc.oneof(

@@ -1,4 +1,5 @@
-import { StateMachineGate, type Uncertain } from '../../src/index.ts';
+import { StateMachineGate } from '../../src/index.ts';
+import type { Uncertain } from '../../src/stores/index.ts';
 
 /**
  * The checkout of the README, which most tests play.

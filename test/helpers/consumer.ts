@@ -65,9 +65,11 @@ export class Consumer {
     return join(this.folder, filename);
   }
 
-  /** The package as it is in the working tree, built. */
+  /** The libraries as they are in the working tree, built. */
   linkInterlock(): void {
     this.#link('mcp-interlock', ROOT);
+    for (const name of ['check', 'testing'])
+      this.#link(`mcp-interlock-${name}`, join(ROOT, 'packages', name));
   }
 
   /** What the command printed. @throws with both of its streams in the message where it fails. */

@@ -1,4 +1,4 @@
-import type { Json } from '../../src/index.ts';
+import type { Json } from '../../src/stores/index.ts';
 import { type Envelope, sealContext } from '../../src/workflow/envelope.ts';
 
 /** The context that a gate of this version saves where a run carries these members. */

@@ -1,4 +1,4 @@
-import type { AtomicStateStore } from '../../src/index.ts';
+import type { AtomicStateStore } from '../../src/stores/index.ts';
 import { MemoryStore } from '../../src/stores/memory-store.ts';
 
 type Operation = keyof AtomicStateStore;

@@ -1,9 +1,16 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
+import {
+  claimed,
+  claimOf,
+  claimStatus,
+  commitOf,
+  HOUR,
+  step,
+} from '../../packages/testing/src/fixtures.ts';
+import { freezeOf, thawOf } from '../../packages/testing/src/freezes.ts';
 import type { AtomicStateStore } from '../../src/stores/store.ts';
-import { claimed, claimOf, claimStatus, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
-import { freezeOf, thawOf } from '../../src/testing/freezes.ts';
 import type { StoreProcess } from './store-process.ts';
 
 /** The promises of a durable store about processes that are killed. */

@@ -1,6 +1,6 @@
+import { claimOf, commitOf, HOUR } from '../../packages/testing/src/fixtures.ts';
+import { freezeOf, thawOf } from '../../packages/testing/src/freezes.ts';
 import type { AtomicStateStore } from '../../src/stores/store.ts';
-import { claimOf, commitOf, HOUR } from '../../src/testing/fixtures.ts';
-import { freezeOf, thawOf } from '../../src/testing/freezes.ts';
 
 /** Every operation of a store once, in an order in which each succeeds. */
 export function everyOperation(

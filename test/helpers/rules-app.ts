@@ -1,9 +1,9 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { expect } from 'vitest';
 import * as z from 'zod';
+import { claimed, claimOf, commitOf, HOUR } from '../../packages/testing/src/fixtures.ts';
 import type { Refusal, StateMachineGate, StepSource } from '../../src/index.ts';
 import type { AtomicStateStore } from '../../src/stores/store.ts';
-import { claimed, claimOf, commitOf, HOUR } from '../../src/testing/fixtures.ts';
 import { readerOf } from '../../src/workflow/condition.ts';
 import { bareCall } from '../../src/workflow/facts.ts';
 import { plainStore } from './operations.ts';

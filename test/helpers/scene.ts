@@ -1,14 +1,11 @@
 import type { RequestHandler } from 'express';
 import { expect, onTestFinished } from 'vitest';
 import {
-  type AtomicStateStore,
   type Clock,
   type FsmGateOptions,
   fsmGate,
   type Middleware,
   memoryStore,
-  type Runs,
-  runsOf,
   type SessionMiddleware,
   type SessionStoreOptions,
   StateMachineGate,
@@ -16,6 +13,8 @@ import {
   sessionStore,
   stateSync,
 } from '../../src/index.ts';
+import { type Runs, runsOf } from '../../src/runs/index.ts';
+import type { AtomicStateStore } from '../../src/stores/index.ts';
 import { checkoutGate } from './checkout.ts';
 import { connect, type TestClient, type ToolResult } from './client.ts';
 import { FaultyStore } from './faulty-store.ts';

@@ -1,6 +1,6 @@
+import { claimOf, commitOf } from '../../packages/testing/src/fixtures.ts';
+import { freezeOf, thawOf } from '../../packages/testing/src/freezes.ts';
 import type { AtomicStateStore } from '../../src/stores/store.ts';
-import { claimOf, commitOf } from '../../src/testing/fixtures.ts';
-import { freezeOf, thawOf } from '../../src/testing/freezes.ts';
 
 /**
  * Takes `steps` steps in a run as fast as it can, while other processes do so too. Resolves to the

@@ -8,7 +8,7 @@ import { pipeline } from 'node:stream';
 import Database from 'libsql';
 import { createClient } from 'redis';
 import { expect, it, onTestFinished } from 'vitest';
-import { runsOf } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
 import { LAYOUT } from '../../src/stores/document/run-text.ts';
 import { postgresStore } from '../../src/stores/postgres.ts';
 import { redisStore } from '../../src/stores/redis.ts';

@@ -17,9 +17,8 @@ const SHOP = `
   import { toNodeHandler } from '@modelcontextprotocol/node';
   import { createMcpHandler, McpServer } from '@modelcontextprotocol/server';
   import express from 'express';
-  import {
-    fsmGate, principalKey, runsOf, StateMachineGate, sessionStore, workflowHealth,
-  } from 'mcp-interlock';
+  import { fsmGate, principalKey, StateMachineGate, sessionStore } from 'mcp-interlock';
+import { runsOf, workflowHealth } from 'mcp-interlock/runs';
 
   const checkout = new StateMachineGate({
     id: 'checkout',

@@ -21,7 +21,15 @@ const starters = new Map<string, () => Promise<Made>>([
   ['/etcd', startEtcd],
   ['/tarball', () => startTarball('.')],
   ['/tarball-of-command', () => startTarball('packages/cli')],
-  ['/command', () => startInstall(serviceAt('/tarball'), serviceAt('/tarball-of-command'))],
+  ['/tarball-of-check', () => startTarball('packages/check')],
+  ['/tarball-of-testing', () => startTarball('packages/testing')],
+  [
+    '/command',
+    () =>
+      startInstall(
+        ...['/tarball', '/tarball-of-check', '/tarball-of-command'].map((path) => serviceAt(path)),
+      ),
+  ],
 ]);
 const started = new Map<string, Promise<Made>>();
 let control: Server | undefined;

@@ -13,12 +13,12 @@ export async function startTarball(folder: string): Promise<Made> {
   return { url: await consumer.pack(folder), stop: async () => consumer.remove() };
 }
 
-/** A project with both tarballs, and the packages that the command needs. */
+/** A project with the tarballs, and the packages that the command needs. */
 export async function startInstall(...tarballs: readonly Promise<Made>[]): Promise<Made> {
   const consumer = new Consumer();
   const manifest = readFileSync(join(ROOT, 'packages/cli/package.json'), 'utf8');
   const { dependencies } = JSON.parse(manifest) as { dependencies: Record<string, string> };
-  consumer.link(...Object.keys(dependencies).filter((name) => name !== 'mcp-interlock'));
+  consumer.link(...Object.keys(dependencies).filter((name) => !name.startsWith('mcp-interlock')));
   await consumer.installTarballs(...(await Promise.all(tarballs)).map(({ url }) => url));
   return { url: consumer.folder, stop: async () => consumer.remove() };
 }

@@ -22,8 +22,13 @@ export const sharedEtcd = (): Promise<string> => shared('etcd');
 /** The path of the packed package, which all tests of this run share. */
 export const sharedTarball = (): Promise<string> => madeOnce('tarball');
 
-/** As `sharedTarball`, for `packages/cli`. */
-export const sharedTarballOfCommand = (): Promise<string> => madeOnce('tarball-of-command');
+/** As `sharedTarball`, for the packages of a developer's machine. */
+export const sharedTarballsOfDevelopers = (): Promise<readonly string[]> =>
+  Promise.all(['tarball-of-check', 'tarball-of-testing'].map(madeOnce));
+
+/** As `sharedTarball`, for the command and what it brings along. */
+export const sharedTarballsOfCommand = (): Promise<readonly string[]> =>
+  Promise.all(['tarball-of-check', 'tarball-of-command'].map(madeOnce));
 
 /** The path of a project in which both are installed. Copy it: other tests do too. */
 export const sharedCommand = (): Promise<string> => madeOnce('command');

@@ -2,7 +2,6 @@ import { randomUUID } from 'node:crypto';
 import { createClient } from 'redis';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import {
-  type AtomicStateStore,
   conversationKey,
   localBus,
   memoryStore,
@@ -12,6 +11,7 @@ import {
   type SessionStoreOptions,
   sessionKey,
 } from '../../src/index.ts';
+import type { AtomicStateStore } from '../../src/stores/index.ts';
 import { redisStore } from '../../src/stores/redis.ts';
 import { ListEventStore } from '../helpers/event-store.ts';
 import { latch } from '../helpers/latch.ts';

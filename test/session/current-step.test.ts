@@ -7,11 +7,11 @@ import {
   currentStep,
   handleKey,
   principalKey,
-  runsOf,
   StateMachineGate,
   type StepSource,
   sessionKey,
 } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
 import { type HandlersStep, Try } from '../../src/session/current-step.ts';
 import { callOf, type WireMessage } from '../helpers/raw.ts';
 import { begins, passUntil, type SceneOptions, scene, sceneOfBothEras } from '../helpers/scene.ts';

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { InterlockError, runsOf } from '../../src/index.ts';
+import { InterlockError } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { latch } from '../helpers/latch.ts';
 import {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { runsOf } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import type { FaultyStore } from '../helpers/faulty-store.ts';
 import { callOf, INITIALIZE, type RawResponse, reasonOf, send } from '../helpers/raw.ts';

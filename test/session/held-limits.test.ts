@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { runsOf, type SessionStoreOptions } from '../../src/index.ts';
+import type { SessionStoreOptions } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { callOf, type RawSession, reasonOf } from '../helpers/raw.ts';
 import { begins, type Scene, scene } from '../helpers/scene.ts';

@@ -7,10 +7,10 @@ import {
   fsmGate,
   memoryStore,
   principalKey,
-  runsOf,
   StateMachineGate,
   sessionStore,
 } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { type Latch, latch } from '../helpers/latch.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';

@@ -4,10 +4,10 @@ import {
   localBus,
   memoryStore,
   principalKey,
-  runsOf,
   type SessionStoreOptions,
   sessionKey,
 } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { callOf, INITIALIZE, RawSession, send } from '../helpers/raw.ts';
 import { begins, type Scene, scene } from '../helpers/scene.ts';

@@ -6,11 +6,11 @@ import {
   handleKey,
   memoryStore,
   notForwarded,
-  runsOf,
   StateMachineGate,
   sessionKey,
   sessionStore,
 } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import {
   callOf,

@@ -1,12 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import {
-  type ClaimRequest,
-  handleKey,
-  principalKey,
-  runsOf,
-  StateMachineGate,
-  sessionKey,
-} from '../../src/index.ts';
+import { handleKey, principalKey, StateMachineGate, sessionKey } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
+import type { ClaimRequest } from '../../src/stores/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { callOf, reasonOf } from '../helpers/raw.ts';
 import { begins, pass, type Scene, scene } from '../helpers/scene.ts';

@@ -1,15 +1,15 @@
 import express from 'express';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { checkWorkflow } from '../../src/check/index.ts';
+import { checkWorkflow } from '../../packages/check/src/index.ts';
 import {
-  type AtomicStateStore,
   fsmGate,
   memoryStore,
   principalKey,
-  runsOf,
   StateMachineGate,
   sessionStore,
 } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
+import type { AtomicStateStore } from '../../src/stores/index.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { JsonStateStore } from '../helpers/json-state-store.ts';
 import { INITIALIZE, send } from '../helpers/raw.ts';

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
+import { claimed, claimOf } from '../../packages/testing/src/fixtures.ts';
 import { Events } from '../../src/events.ts';
-import { type AtomicStateStore, memoryStore } from '../../src/index.ts';
+import { memoryStore } from '../../src/index.ts';
 import {
   guardStore,
   KEEPS_KEY,
@@ -8,7 +9,7 @@ import {
   releaseUnanswered,
   StoreUnavailable,
 } from '../../src/step/store-calls.ts';
-import { claimed, claimOf } from '../../src/testing/fixtures.ts';
+import type { AtomicStateStore } from '../../src/stores/index.ts';
 import { FaultyStore } from '../helpers/faulty-store.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { everyOperation } from '../helpers/operations.ts';

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
+import { claimOf, commitOf, HOUR, step } from '../../packages/testing/src/fixtures.ts';
+import { freezeOf, thawOf } from '../../packages/testing/src/freezes.ts';
+import { describeStateStore, testGate } from '../../packages/testing/src/index.ts';
 import { type AdaptOptions, adaptStateStore } from '../../src/stores/adapt.ts';
 import type { AtomicStateStore, FsmSnapshot, FsmStateStore } from '../../src/stores/store.ts';
-import { claimOf, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
-import { freezeOf, thawOf } from '../../src/testing/freezes.ts';
-import { describeStateStore, testGate } from '../../src/testing/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { JsonStateStore } from '../helpers/json-state-store.ts';
 import { ManualTime } from '../helpers/manual-clock.ts';

@@ -1,10 +1,10 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { claimOf, commitOf, HOUR } from '../../packages/testing/src/fixtures.ts';
+import { freezeOf } from '../../packages/testing/src/freezes.ts';
 import { adaptStateStore } from '../../src/stores/adapt.ts';
 import { memoryStore } from '../../src/stores/memory.ts';
 import type { AtomicStateStore, Json } from '../../src/stores/store.ts';
-import { claimOf, commitOf, HOUR } from '../../src/testing/fixtures.ts';
-import { freezeOf } from '../../src/testing/freezes.ts';
 import { JsonStateStore } from '../helpers/json-state-store.ts';
 import { ManualTime } from '../helpers/manual-clock.ts';
 

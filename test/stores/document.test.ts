@@ -1,9 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterAll, describe, expect, it } from 'vitest';
-import { InterlockError } from '../../src/errors.ts';
-import { keyOfRun, keyOfSwitch, LAYOUT } from '../../src/stores/document/run-text.ts';
-import type { FoundDocument } from '../../src/stores/document.ts';
 import {
   attemptOf,
   claimed,
@@ -14,9 +11,12 @@ import {
   LONG,
   recordingOf,
   step,
-} from '../../src/testing/fixtures.ts';
-import { changed, freezeOf, thawOf } from '../../src/testing/freezes.ts';
-import { describeStateStore } from '../../src/testing/index.ts';
+} from '../../packages/testing/src/fixtures.ts';
+import { changed, freezeOf, thawOf } from '../../packages/testing/src/freezes.ts';
+import { describeStateStore } from '../../packages/testing/src/index.ts';
+import { InterlockError } from '../../src/errors.ts';
+import { keyOfRun, keyOfSwitch, LAYOUT } from '../../src/stores/document/run-text.ts';
+import type { FoundDocument } from '../../src/stores/document.ts';
 import {
   documentsOfTest,
   openDocuments,

@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, it } from 'vitest';
 import { dynamodbDocuments, MAX_BYTES } from '../../examples/custom-store/dynamodb-documents.ts';
+import { describeStateStore } from '../../packages/testing/src/index.ts';
 import { documentStore } from '../../src/stores/document.ts';
-import { describeStateStore } from '../../src/testing/index.ts';
 import { dynamodbClient, makeDynamodbTable, startDynamodb } from '../services/dynamodb.ts';
 
 let dynamodb: Awaited<ReturnType<typeof startDynamodb>>;

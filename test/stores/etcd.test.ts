@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { etcdDocuments } from '../../examples/custom-store/etcd-documents.ts';
+import { describeStateStore } from '../../packages/testing/src/index.ts';
 import { documentStore } from '../../src/stores/document.ts';
-import { describeStateStore } from '../../src/testing/index.ts';
 import { sharedEtcd } from '../services/shared.ts';
 
 const url = await sharedEtcd();

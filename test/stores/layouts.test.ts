@@ -2,13 +2,20 @@ import { randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
+import {
+  claimOf,
+  commitOf,
+  HOUR,
+  LONG,
+  recordingOf,
+  step,
+} from '../../packages/testing/src/fixtures.ts';
+import { freezeOf } from '../../packages/testing/src/freezes.ts';
 import { documentStore } from '../../src/stores/document.ts';
 import { type PostgresStore, postgresStore } from '../../src/stores/postgres.ts';
 import { redisStore } from '../../src/stores/redis.ts';
 import { type SqliteDatabase, sqliteStore } from '../../src/stores/sqlite.ts';
 import type { AtomicStateStore } from '../../src/stores/store.ts';
-import { claimOf, commitOf, HOUR, LONG, recordingOf, step } from '../../src/testing/fixtures.ts';
-import { freezeOf } from '../../src/testing/freezes.ts';
 import { documentsOfTest } from '../helpers/controlled-documents.ts';
 import { LayoutBuilds } from '../helpers/other-layout.ts';
 import { makePostgresSchema } from '../helpers/postgres-schema.ts';

@@ -2,8 +2,8 @@ import { randomUUID } from 'node:crypto';
 import { createPool } from 'mariadb';
 import { afterAll, describe, expect, it } from 'vitest';
 import { MARIADB_TABLES, mariadbDocuments } from '../../examples/custom-store/mariadb-documents.ts';
+import { describeStateStore } from '../../packages/testing/src/index.ts';
 import { documentStore, type IndexEntry } from '../../src/stores/document.ts';
-import { describeStateStore } from '../../src/testing/index.ts';
 import { sharedMariadb } from '../services/shared.ts';
 
 const url = await sharedMariadb();

@@ -1,10 +1,10 @@
 import { describe, expect, it, vi } from 'vitest';
+import { claimOf, commitOf, HOUR, step } from '../../packages/testing/src/fixtures.ts';
+import { freezeOf, thawOf } from '../../packages/testing/src/freezes.ts';
+import { describeStateStore } from '../../packages/testing/src/index.ts';
 import { InterlockError } from '../../src/errors.ts';
 import { type MemoryStoreOptions, memoryStore } from '../../src/stores/memory.ts';
 import type { AtomicStateStore } from '../../src/stores/store.ts';
-import { claimOf, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
-import { freezeOf, thawOf } from '../../src/testing/freezes.ts';
-import { describeStateStore } from '../../src/testing/index.ts';
 import { ManualTime } from '../helpers/manual-clock.ts';
 
 describeStateStore(

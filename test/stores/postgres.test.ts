@@ -1,10 +1,17 @@
 import { randomUUID } from 'node:crypto';
 import type { Pool } from 'pg';
 import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest';
+import {
+  claimed,
+  claimOf,
+  claimStatus,
+  commitOf,
+  HOUR,
+  step,
+} from '../../packages/testing/src/fixtures.ts';
+import { describeStateStore } from '../../packages/testing/src/index.ts';
 import { InterlockError } from '../../src/errors.ts';
 import { type PostgresPool, type PostgresStore, postgresStore } from '../../src/stores/postgres.ts';
-import { claimed, claimOf, claimStatus, commitOf, HOUR, step } from '../../src/testing/fixtures.ts';
-import { describeStateStore } from '../../src/testing/index.ts';
 import { Page } from '../helpers/markdown.ts';
 import { everyOperation } from '../helpers/operations.ts';
 import { insertRuns, makePostgresSchema } from '../helpers/postgres-schema.ts';

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { Cluster, Redis } from 'ioredis';
 import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
+import { step } from '../../packages/testing/src/fixtures.ts';
+import { describeStateStore } from '../../packages/testing/src/index.ts';
 import { redisStore } from '../../src/stores/redis.ts';
-import { step } from '../../src/testing/fixtures.ts';
-import { describeStateStore } from '../../src/testing/index.ts';
 import { expectSameAnswers, inMemory } from '../helpers/agreement.ts';
 import { type Connection, DRIVERS, driverNamed } from '../helpers/redis-drivers.ts';
 import { startRedisCluster } from '../services/redis-cluster.ts';

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
+import { claimOf, HOUR } from '../../packages/testing/src/fixtures.ts';
 import { InterlockError } from '../../src/errors.ts';
 import { adaptStateStore, isAtomicStore, resolveStore } from '../../src/stores/adapt.ts';
 import { memoryStore } from '../../src/stores/memory.ts';
 import type { StateStore } from '../../src/stores/store.ts';
-import { claimOf, HOUR } from '../../src/testing/fixtures.ts';
 import { JsonStateStore } from '../helpers/json-state-store.ts';
 
 const quiet = { onWarning: () => {} };

@@ -1,11 +1,18 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import {
+  claimed,
+  claimOf,
+  commitOf,
+  HOUR,
+  recordingOf,
+  step,
+} from '../../packages/testing/src/fixtures.ts';
+import { freezeOf, thawOf } from '../../packages/testing/src/freezes.ts';
+import { describeStateStore } from '../../packages/testing/src/index.ts';
 import { InterlockError } from '../../src/errors.ts';
 import { type SqliteDatabase, sqliteStore } from '../../src/stores/sqlite.ts';
 import { verifyTrail } from '../../src/stores/trail.ts';
-import { claimed, claimOf, commitOf, HOUR, recordingOf, step } from '../../src/testing/fixtures.ts';
-import { freezeOf, thawOf } from '../../src/testing/freezes.ts';
-import { describeStateStore } from '../../src/testing/index.ts';
 import { ManualTime } from '../helpers/manual-clock.ts';
 import { makeSqliteFile } from '../helpers/sqlite-file.ts';
 

@@ -1,9 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { failedStep, step } from '../../packages/testing/src/fixtures.ts';
 import { memoryStore } from '../../src/stores/memory.ts';
 import type { Json, TrailDraft, TrailEntry } from '../../src/stores/store.ts';
 import { verifyTrail } from '../../src/stores/trail.ts';
-import { failedStep, step } from '../../src/testing/fixtures.ts';
 import { ManualTime } from '../helpers/manual-clock.ts';
 
 /** Any text, halves of surrogate pairs too. */

@@ -1,9 +1,9 @@
 import { AssertionError } from 'node:assert';
 import { Hono } from 'hono';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { assertGated } from '../../packages/testing/src/index.ts';
 import { gateFetch } from '../../src/fetch.ts';
 import { fsmGate, principalKey, StateMachineGate, sessionStore } from '../../src/index.ts';
-import { assertGated } from '../../src/testing/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { makeStage, scene, sceneOfBothEras } from '../helpers/scene.ts';
 import { callStateless, startTwoEras } from '../helpers/two-eras.ts';

@@ -1,12 +1,12 @@
 import * as nodeTest from 'node:test';
 import { describe, expect, it } from 'vitest';
-import { memoryStore } from '../../src/stores/memory.ts';
-import type { FsmStateStore } from '../../src/stores/store.ts';
 import {
   type DescribeStateStoreOptions,
   describeStateStore,
   type StoreScope,
-} from '../../src/testing/index.ts';
+} from '../../packages/testing/src/index.ts';
+import { memoryStore } from '../../src/stores/memory.ts';
+import type { FsmStateStore } from '../../src/stores/store.ts';
 import { JsonStateStore } from '../helpers/json-state-store.ts';
 import { ManualTime } from '../helpers/manual-clock.ts';
 import { FAULTS, type Fault, type WholeStore, withoutClock } from './faulty-stores.ts';

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { HOUR } from '../../packages/testing/src/fixtures.ts';
 import { memoryStore } from '../../src/stores/memory.ts';
 import type {
   AtomicStateStore,
@@ -20,7 +21,6 @@ import type {
   WorkflowRecord,
 } from '../../src/stores/store.ts';
 import { anchorOf, draftText, linkOf } from '../../src/stores/trail.ts';
-import { HOUR } from '../../src/testing/fixtures.ts';
 
 /** The operations in which the faulty store differs from the sound one. */
 export type Fault = (sound: WholeStore, clock: ProcessClock) => Partial<AtomicStateStore>;

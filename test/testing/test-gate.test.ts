@@ -1,16 +1,15 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { assign, setup } from 'xstate';
+import { NO_ANSWER, type TestGate, testGate } from '../../packages/testing/src/index.ts';
 import { gateFetch } from '../../src/fetch.ts';
 import {
   fsmGate,
   managedHandle,
   principalKey,
-  runsOf,
   StateMachineGate,
   sessionStore,
-  workflowHealth,
 } from '../../src/index.ts';
-import { NO_ANSWER, type TestGate, testGate } from '../../src/testing/index.ts';
+import { runsOf, workflowHealth } from '../../src/runs/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { latch } from '../helpers/latch.ts';
 

@@ -7,10 +7,10 @@ import * as z from 'zod';
 import {
   type CurrentStep,
   currentStep,
-  type Runs,
   StateMachineGate,
   type StepSource,
 } from '../../src/index.ts';
+import type { Runs } from '../../src/runs/index.ts';
 
 declare const server1: McpServer1, server2: McpServer2, runs: Runs, gate: StateMachineGate;
 const inputSchema = z.object({ sku: z.string() });

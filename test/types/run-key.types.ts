@@ -1,19 +1,22 @@
 /** Only the compiler checks this file, as it does `workflow.types.ts`. */
+
 import {
-  type ConversationKeyOptions,
   conversationKey,
   handleKey,
   managedHandle,
   principalKey,
-  type RequestKey,
-  type RunIdOf,
-  type RunKeyOptions,
   type RunKeyRequest,
   type RunKeyStrategy,
   runKey,
   sessionKey,
   sessionStore,
 } from '../../src/index.ts';
+import type {
+  ConversationKeyOptions,
+  RequestKey,
+  RunIdOf,
+  RunKeyOptions,
+} from '../../src/session/run-key.ts';
 
 const baskets = handleKey('basket_id', { createdBy: 'create_basket' });
 const managed = managedHandle({ start: 'checkout.start', argument: 'workflow_run' });

@@ -2,17 +2,12 @@
  * Only the compiler checks this file. The line under each `@ts-expect-error` must not compile, and
  * all others must.
  */
+
 import { createMachine, setup } from 'xstate';
-import {
-  fsmGate,
-  type Json,
-  runsOf,
-  StateMachineGate,
-  type StateStore,
-  tool,
-  type XStateContext,
-  type XStateMachine,
-} from '../../src/index.ts';
+import { fsmGate, StateMachineGate, tool, type XStateContext } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
+import type { Json, StateStore } from '../../src/stores/index.ts';
+import type { XStateMachine } from '../../src/workflow/xstate.ts';
 import { orderMachine } from '../workflow/charts.ts';
 
 type Same<A, B> =

@@ -2,9 +2,10 @@
  * Only the compiler checks this file. Under each `@ts-expect-error` stands what must not compile.
  */
 import { setup } from 'xstate';
-import { type Json, memoryStore, type Runs, runsOf, StateMachineGate } from '../../src/index.ts';
-
-import { assertGated, NO_ANSWER, testGate } from '../../src/testing/index.ts';
+import { assertGated, NO_ANSWER, testGate } from '../../packages/testing/src/index.ts';
+import { memoryStore, StateMachineGate } from '../../src/index.ts';
+import { type Runs, runsOf } from '../../src/runs/index.ts';
+import type { Json } from '../../src/stores/index.ts';
 
 const store = memoryStore();
 

@@ -1,14 +1,9 @@
 /** Only the compiler checks this file, as it does `workflow.types.ts`. */
 import type { Tool } from '@modelcontextprotocol/client';
 import type { Tool as ToolOfV1 } from '@modelcontextprotocol/sdk/types.js';
-import {
-  fsmGate,
-  type Json,
-  type TrailEntry,
-  type TrailOptions,
-  type TryFailure,
-  trailToPrompts,
-} from '../../src/index.ts';
+import { type TryFailure, trailToPrompts } from '../../packages/check/src/index.ts';
+import { fsmGate, type TrailOptions } from '../../src/index.ts';
+import type { Json, TrailEntry } from '../../src/stores/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 
 const gate = checkoutGate();

@@ -1,5 +1,7 @@
 /** Only the compiler checks this file, as it does `workflow.types.ts`. */
-import { type ClientInfo, fsmGate, type Visibility, type VisibilityOf } from '../../src/index.ts';
+import type { VisibilityOf } from '../../src/gate/visibility.ts';
+import { fsmGate, type Visibility } from '../../src/index.ts';
+import type { ClientInfo } from '../../src/stores/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 
 const gate = checkoutGate();

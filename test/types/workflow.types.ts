@@ -1,4 +1,4 @@
-import type { Json } from '../../src/index.ts';
+import type { Json } from '../../src/stores/index.ts';
 import { tool } from '../../src/tool.ts';
 import type { FsmConfig } from '../../src/workflow/flat-machine.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';

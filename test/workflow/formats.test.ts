@@ -1,12 +1,15 @@
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
 import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest';
-import type { AtomicStateStore, FsmSnapshot } from '../../src/index.ts';
+import * as oursTesting from '../../packages/testing/src/test-gate.ts';
+import type { FsmSnapshot } from '../../src/index.ts';
 import * as ours from '../../src/index.ts';
+import * as oursRuns from '../../src/runs/index.ts';
+import type { AtomicStateStore } from '../../src/stores/index.ts';
+import * as oursStores from '../../src/stores/index.ts';
 import * as oursPostgres from '../../src/stores/postgres.ts';
 import * as oursRedis from '../../src/stores/redis.ts';
 import * as oursSqlite from '../../src/stores/sqlite.ts';
-import * as oursTesting from '../../src/testing/test-gate.ts';
 import type { Envelope } from '../../src/workflow/envelope.ts';
 import { JsonStateStore } from '../helpers/json-state-store.ts';
 import { makePostgresSchema } from '../helpers/postgres-schema.ts';
@@ -16,6 +19,8 @@ import { sharedRedis } from '../services/shared.ts';
 /** The whole package, loaded once as it is and once as a later release may be. */
 interface Build {
   readonly main: typeof ours;
+  readonly runs: typeof oursRuns;
+  readonly stores: typeof oursStores;
   readonly postgres: typeof oursPostgres;
   readonly redis: typeof oursRedis;
   readonly sqlite: typeof oursSqlite;
@@ -24,6 +29,8 @@ interface Build {
 
 const OURS: Build = {
   main: ours,
+  runs: oursRuns,
+  stores: oursStores,
   postgres: oursPostgres,
   redis: oursRedis,
   sqlite: oursSqlite,
@@ -45,10 +52,12 @@ async function newerBuild({ moves }: { readonly moves: number }): Promise<Build>
   });
   return {
     main: await import('../../src/index.ts'),
+    runs: await import('../../src/runs/index.ts'),
+    stores: await import('../../src/stores/index.ts'),
     postgres: await import('../../src/stores/postgres.ts'),
     redis: await import('../../src/stores/redis.ts'),
     sqlite: await import('../../src/stores/sqlite.ts'),
-    testing: await import('../../src/testing/test-gate.ts'),
+    testing: await import('../../packages/testing/src/test-gate.ts'),
   };
 }
 
@@ -93,14 +102,16 @@ const BACKENDS: Readonly<Record<string, MakeBackend>> = {
   'load and save'() {
     const { texts } = new JsonStateStore();
     // Without claims of another process, each build meets what the other one has saved.
-    return ({ main }) => main.adaptStateStore(new JsonStateStore(texts), { onWarning: () => {} });
+    return ({ stores }) =>
+      stores.adaptStateStore(new JsonStateStore(texts), { onWarning: () => {} });
   },
 };
 
 /** One run of a principal, in two processes of different builds. */
 function bothBuilds(backend: Backend, newer: Build) {
   const side = (build: Build) => {
-    const { StateMachineGate, principalKey, runsOf } = build.main;
+    const { StateMachineGate, principalKey } = build.main;
+    const { runsOf } = build.runs;
     const gate = new StateMachineGate(
       {
         id: 'checkout',

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { Json } from '../../src/index.ts';
+import type { Json } from '../../src/stores/index.ts';
 import { flatModel } from '../../src/workflow/flat-machine.ts';
 import { LoopShield, type LoopShieldOptions, uncounted } from '../../src/workflow/loop-shield.ts';
 import type { Position } from '../../src/workflow/position.ts';

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { NO_ANSWER, testGate } from '../../src/testing/index.ts';
+import { NO_ANSWER, testGate } from '../../packages/testing/src/index.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import type { BoundState } from '../../src/workflow/position.ts';
 

@@ -1,13 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { OrderMoves } from '../../src/check/order-moves.ts';
-import {
-  type OrderRequirement,
-  type OrderRules,
-  replayTrail,
-  StateMachineGate,
-  whatIf,
-} from '../../src/index.ts';
+import { replayTrail } from '../../packages/check/src/index.ts';
+import { OrderMoves } from '../../packages/check/src/order-moves.ts';
+import { type OrderRequirement, type OrderRules, StateMachineGate } from '../../src/index.ts';
+import { whatIf } from '../../src/runs/index.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';
 import { availabilityNote } from '../../src/workflow/advice.ts';
 import { readerOf } from '../../src/workflow/condition.ts';

@@ -1,7 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { parseWorkflows } from '../../packages/cli/src/json-gate.ts';
+import { type TestGate, testGate } from '../../packages/testing/src/index.ts';
 import { StateMachineGate } from '../../src/index.ts';
-import { type TestGate, testGate } from '../../src/testing/index.ts';
 import { Page } from '../helpers/markdown.ts';
 
 const page = new Page('docs/build/rules.md');

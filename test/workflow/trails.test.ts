@@ -2,14 +2,10 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { createMachine } from 'xstate';
-import {
-  memoryStore,
-  replayTrail,
-  StateMachineGate,
-  type TrailEntry,
-  trailToPrompts,
-} from '../../src/index.ts';
-import { testGate } from '../../src/testing/index.ts';
+import { replayTrail, trailToPrompts } from '../../packages/check/src/index.ts';
+import { testGate } from '../../packages/testing/src/index.ts';
+import { memoryStore, StateMachineGate } from '../../src/index.ts';
+import type { TrailEntry } from '../../src/stores/index.ts';
 import { seeded } from '../../tools/checker/random.ts';
 import { randomRules } from '../../tools/checker/rules-random.ts';
 import { checkoutGate } from '../helpers/checkout.ts';

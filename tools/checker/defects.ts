@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { RequestHandler } from 'express';
-import type { AtomicStateStore } from '../../src/index.ts';
+import type { AtomicStateStore } from '../../src/stores/index.ts';
 import type { FaultKind } from './check.ts';
 import type { OutsideApi, Surroundings } from './stage.ts';
 

@@ -6,16 +6,15 @@ import { createMcpHandler, McpServer } from '@modelcontextprotocol/server';
 import express, { type Express, type RequestHandler } from 'express';
 import * as z from 'zod';
 import {
-  type AtomicStateStore,
   type FsmSnapshot,
   fsmGate,
   memoryStore,
   principalKey,
-  type Runs,
-  runsOf,
   sessionKey,
   sessionStore,
 } from '../../src/index.ts';
+import { type Runs, runsOf } from '../../src/runs/index.ts';
+import type { AtomicStateStore } from '../../src/stores/index.ts';
 import { check } from './check.ts';
 import {
   type Evidence,

@@ -2,14 +2,10 @@
  * Plays a case on one side, and writes down all that could be seen of it. Hides how clients, their
  * server and the operator speak to the gates.
  */
-import type {
-  AtomicStateStore,
-  InterlockEvent,
-  RunKeyStrategy,
-  Runs,
-  RunView,
-  SessionMiddleware,
-} from '../../src/index.ts';
+
+import type { InterlockEvent, RunKeyStrategy, SessionMiddleware } from '../../src/index.ts';
+import type { Runs, RunView } from '../../src/runs/index.ts';
+import type { AtomicStateStore } from '../../src/stores/index.ts';
 import { type AnyGate, beginOf, makeGate, makeLaterGate } from './build.ts';
 import type { Case, ClientSpec, Deed, KeyName, Message, Operation, RouteSpec } from './cases.ts';
 import type { Side } from './side.ts';

@@ -1,4 +1,5 @@
 /** One of the two decisions that are compared: the package's source in a folder. */
+import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { runInThisContext } from 'node:vm';
@@ -9,23 +10,25 @@ export type Side = Pick<
   typeof import('../../src/index.ts'),
   | 'StateMachineGate'
   | 'currentStep'
-  | 'explain'
   | 'fsmGate'
   | 'handleKey'
-  | 'heldOutcomes'
   | 'managedHandle'
   | 'memoryStore'
   | 'principalKey'
-  | 'runsOf'
   | 'sessionKey'
   | 'sessionStore'
-  | 'whatIf'
 > &
+  Pick<typeof import('../../src/runs/index.ts'), 'explain' | 'heldOutcomes' | 'runsOf' | 'whatIf'> &
   Pick<typeof import('../../src/fetch.ts'), 'gateFetch'>;
 
 /** Loads a module graph of its own. */
 export async function loadSide(folder: string): Promise<Side> {
-  const contents = "export * from './src/index.ts'; export * from './src/fetch.ts';";
+  // Earlier revisions had all of it in one entry.
+  const entries = ['./src/index.ts', './src/runs/index.ts', './src/fetch.ts'];
+  const contents = entries
+    .filter((entry) => existsSync(join(folder, entry)))
+    .map((entry) => `export * from '${entry}';`)
+    .join('\n');
   const { outputFiles } = await build({
     stdin: { contents, resolveDir: folder },
     bundle: true,

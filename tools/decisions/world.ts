@@ -4,7 +4,7 @@
  */
 import crypto from 'node:crypto';
 import { syncBuiltinESMExports } from 'node:module';
-import type { AtomicStateStore } from '../../src/index.ts';
+import type { AtomicStateStore } from '../../src/stores/index.ts';
 
 /** Every third byte of what is drawn here begins so; in base64 it is `qqZZ`, in hex `aaa659`. */
 const MARK = Buffer.from('qqZZ', 'base64');

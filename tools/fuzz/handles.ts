@@ -1,11 +1,5 @@
 import * as fc from 'fast-check';
-import {
-  type HandleKey,
-  handleKey,
-  type ManagedHandle,
-  managedHandle,
-  StateMachineGate,
-} from '../../src/index.ts';
+import { handleKey, managedHandle, StateMachineGate } from '../../src/index.ts';
 import { Door, refusalIn, STATELESS, saysOfItself } from './door.ts';
 import { broken, type OpenTarget, type Target } from './target.ts';
 
@@ -79,7 +73,7 @@ async function playOut({ kind, era, commands }: Play): Promise<void> {
 type State = 'empty' | 'filled' | 'paid';
 
 class Game {
-  readonly #key: HandleKey | ManagedHandle;
+  readonly #key: ReturnType<typeof handleKey> | ReturnType<typeof managedHandle>;
   readonly #era: Play['era'];
   readonly #door: Door;
   /** By user and handle. */

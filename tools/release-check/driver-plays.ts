@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { StateMachineGate } from 'mcp-interlock';
-import { describeStateStore, testGate } from 'mcp-interlock/testing';
+import { describeStateStore, testGate } from 'mcp-interlock-testing';
 import { DRIVERS, type Opened } from './driver-stores.ts';
 
 const [driver = '', address = '', token = ''] = process.argv.slice(2);

@@ -2,7 +2,9 @@
  * Goes into a user's project beside the play that asks for it. Hides how each driver connects, and
  * which store and bus of the package stand on it.
  */
-import type { AtomicStateStore, NotificationBus } from 'mcp-interlock';
+
+import type { NotificationBus } from 'mcp-interlock';
+import type { AtomicStateStore } from 'mcp-interlock/stores';
 
 /** A connection of its own, as another process would have it, and how it is ended. */
 export interface Opened {

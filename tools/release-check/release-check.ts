@@ -53,7 +53,10 @@ async function projectWith(
 const projects: Consumer[] = [];
 
 function projectOf({ upstream, packages }: QuickStart): Promise<Consumer> {
-  return projectWith(packages, upstream === undefined ? ['.'] : ['.', 'packages/cli']);
+  return projectWith(
+    packages,
+    upstream === undefined ? ['.'] : ['.', 'packages/check', 'packages/cli'],
+  );
 }
 
 /** What is installed once is tried on every Node. */

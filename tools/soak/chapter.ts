@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { principalKey, type Runs, StoreUnavailable } from '../../src/index.ts';
+import { principalKey, StoreUnavailable } from '../../src/index.ts';
+import type { Runs } from '../../src/runs/index.ts';
 import { check, type Fault } from '../checker/check.ts';
 import { type Evidence, type LedgerLine, readTrail, type Trail } from '../checker/evidence.ts';
 import type { HandlerArguments } from '../checker/ledger.ts';

@@ -10,7 +10,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { createClient } from 'redis';
-import { runsOf } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
 import { redisStore } from '../../src/stores/redis.ts';
 import { Progress } from '../../test/helpers/progress.ts';
 import { startRedis } from '../../test/services/redis.ts';

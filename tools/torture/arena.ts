@@ -3,16 +3,10 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import {
-  type AtomicStateStore,
-  type Runs,
-  type RunView,
-  replayTrail,
-  runsOf,
-  type StateMachineGate,
-  StoreUnavailable,
-  type TrailEntry,
-} from '../../src/index.ts';
+import { replayTrail } from '../../packages/check/src/index.ts';
+import { type StateMachineGate, StoreUnavailable } from '../../src/index.ts';
+import { type Runs, type RunView, runsOf } from '../../src/runs/index.ts';
+import type { AtomicStateStore, TrailEntry } from '../../src/stores/index.ts';
 import { check } from '../checker/check.ts';
 import { readTrail, type Span, type Trail } from '../checker/evidence.ts';
 import { Ledger } from '../checker/ledger.ts';

@@ -1,4 +1,4 @@
-import type { AtomicStateStore } from '../../src/index.ts';
+import type { AtomicStateStore } from '../../src/stores/index.ts';
 import { DEFECTS as PLANTED, replacing } from '../checker/defects.ts';
 import { seeded } from '../checker/random.ts';
 

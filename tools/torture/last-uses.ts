@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { runsOf } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
 import { seeded } from '../checker/random.ts';
 import { type UsesEvidence, usesFaults } from '../checker/uses.ts';
 import { Arena, type ArenaOptions } from './arena.ts';

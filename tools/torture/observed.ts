@@ -2,7 +2,7 @@
  * Compares what an observing gate says of a run with what the enforcing ones told its client. Hides
  * how far a run of the torture can be compared: until its calls overlap, or something else decides.
  */
-import { replayCalls } from '../../src/check/index.ts';
+import { replayCalls } from '../../packages/check/src/index.ts';
 import { type InterlockEvent, recordCalls, type StateMachineGate } from '../../src/index.ts';
 import type { Exchange } from '../checker/evidence.ts';
 import { answerOf, type Told } from '../checker/reading.ts';

@@ -2,7 +2,9 @@
  * An operator in a process of its own, so that it can be killed in the middle of what it does.
  * Takes its store's address as JSON, then one command after the other, each from its parent.
  */
-import { type Runs, runsOf, StoreUnavailable } from '../../src/index.ts';
+
+import { StoreUnavailable } from '../../src/index.ts';
+import { type Runs, runsOf } from '../../src/runs/index.ts';
 import { now } from '../checker/evidence.ts';
 import { gateOf } from '../checker/machines.ts';
 import { openStore } from './stores.ts';

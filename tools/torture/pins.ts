@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { FsmSnapshot } from '../../src/index.ts';
 import type {
   AtomicStateStore,
   ClaimRequest,
   CommitRequest,
-  FsmSnapshot,
   RunKey,
-} from '../../src/index.ts';
+} from '../../src/stores/index.ts';
 import { type Random, seeded } from '../checker/random.ts';
 import type { Caller } from '../checker/recorder.ts';
 import { Arena, type ArenaOptions } from './arena.ts';

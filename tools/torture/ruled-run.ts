@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Runs } from '../../src/index.ts';
+import type { Runs } from '../../src/runs/index.ts';
 import { now } from '../checker/evidence.ts';
 import type { Random } from '../checker/random.ts';
 import { answerOf, type Told } from '../checker/reading.ts';

@@ -1,7 +1,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import type { AtomicStateStore } from '../../src/index.ts';
+import type { AtomicStateStore } from '../../src/stores/index.ts';
 import { compiled } from '../../test/helpers/program.ts';
 import { Endpoint } from '../checker/recorder.ts';
 import { type AppSettings, startApp } from './app.ts';

@@ -1,8 +1,9 @@
 // Each driver is loaded where its store is opened: to load them all takes a process half a second.
 import type { Cluster, Redis as Ioredis, RedisOptions } from 'ioredis';
 import type { RedisClientOptions } from 'redis';
-import { type AtomicStateStore, memoryStore } from '../../src/index.ts';
+import { memoryStore } from '../../src/index.ts';
 import { documentStore } from '../../src/stores/document.ts';
+import type { AtomicStateStore } from '../../src/stores/index.ts';
 import { postgresStore } from '../../src/stores/postgres.ts';
 import { redisStore } from '../../src/stores/redis.ts';
 import { sqliteStore } from '../../src/stores/sqlite.ts';

@@ -12,7 +12,6 @@ import { fileURLToPath } from 'node:url';
 import type { McpServer } from '@modelcontextprotocol/server';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
 import {
-  type AtomicStateStore,
   conversationKey,
   type FsmGateOptions,
   fsmGate,
@@ -25,6 +24,7 @@ import {
   sessionKey,
   sessionStore,
 } from '../../src/index.ts';
+import type { AtomicStateStore } from '../../src/stores/index.ts';
 import { type Latch, latch } from '../../test/helpers/latch.ts';
 import { ADDRESS, compiled, startProgram } from '../../test/helpers/program.ts';
 import { listen } from '../../test/helpers/serve.ts';

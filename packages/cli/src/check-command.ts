@@ -1,6 +1,7 @@
 /** `mcp-interlock check`: says what is wrong with a gate before a model does, for CI and people. */
 import { existsSync, readFileSync } from 'node:fs';
-import { type CheckedRuns, InterlockError, runsOf, type UnreadableRuns } from 'mcp-interlock';
+import { InterlockError } from 'mcp-interlock';
+import { type CheckedRuns, runsOf, type UnreadableRuns } from 'mcp-interlock/runs';
 import {
   type CheckedTool,
   type CheckOptions,
@@ -8,7 +9,7 @@ import {
   type Finding,
   toMermaid,
   workflowGraph,
-} from 'mcp-interlock/check';
+} from 'mcp-interlock-check';
 import {
   type CommandSpec,
   durationOf,

@@ -3,14 +3,9 @@
  * without a page. Hides which workflows of a file are meant, and in which words an operator reads
  * what was done.
  */
-import {
-  type FreezeOptions,
-  InterlockError,
-  type Runs,
-  runDigest,
-  runsOf,
-  UnknownOutcome,
-} from 'mcp-interlock';
+
+import { InterlockError, runDigest, UnknownOutcome } from 'mcp-interlock';
+import { type FreezeOptions, type Runs, runsOf } from 'mcp-interlock/runs';
 import {
   type CommandSpec,
   durationOf,

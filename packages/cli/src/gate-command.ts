@@ -18,15 +18,14 @@ import {
   principalKey,
   type RunKeyStrategy,
   recordCalls,
-  runsOf,
   type SessionMiddleware,
   type SessionStoreOptions,
   StateMachineGate,
   sessionKey,
   sessionStore,
   stateSync,
-  workflowHealth,
 } from 'mcp-interlock';
+import { runsOf, workflowHealth } from 'mcp-interlock/runs';
 import {
   type CommandSpec,
   choiceOf,

@@ -2,7 +2,7 @@
 import { randomBytes, timingSafeEqual } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import type { Express } from 'express';
-import type { Runs } from 'mcp-interlock';
+import type { Runs } from 'mcp-interlock/runs';
 import { optionalPackage } from './optional-package.ts';
 
 /** Where it is. */

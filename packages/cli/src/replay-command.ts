@@ -1,7 +1,7 @@
 /** `mcp-interlock replay`: what a gate would have made of recorded calls, without a server. */
 import { statSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
-import { type ReplayDifference, type ReplayedCalls, replayCalls } from 'mcp-interlock/check';
+import { type ReplayDifference, type ReplayedCalls, replayCalls } from 'mcp-interlock-check';
 import { type CommandSpec, parseCommand, UsageError } from './command-line.ts';
 import { assertFiles, linesOf } from './recorded-files.ts';
 import { loadWorkflows } from './workflow-file.ts';

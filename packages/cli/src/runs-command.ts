@@ -2,7 +2,9 @@
  * `mcp-interlock runs`, `held` and `resolve`: what waits for a person, and how it is settled from a
  * terminal. Hides which list a step is in, and prints no run's key.
  */
-import { type Runs, type RunView, runDigest } from 'mcp-interlock';
+
+import { runDigest } from 'mcp-interlock';
+import type { Runs, RunView } from 'mcp-interlock/runs';
 import {
   type CommandSpec,
   choiceOf,

@@ -1,15 +1,9 @@
 /** Where runs are kept, by a URL. Hides its driver, and what to do before and after. */
 import { closeSync, existsSync, openSync } from 'node:fs';
-import {
-  type AtomicStateStore,
-  InterlockError,
-  localBus,
-  memoryStore,
-  type NotificationBus,
-  type StateStore,
-} from 'mcp-interlock';
+import { InterlockError, localBus, memoryStore, type NotificationBus } from 'mcp-interlock';
 import { postgresBus } from 'mcp-interlock/bus/postgres';
 import { redisBus } from 'mcp-interlock/bus/redis';
+import type { AtomicStateStore, StateStore } from 'mcp-interlock/stores';
 import { postgresStore } from 'mcp-interlock/stores/postgres';
 import { redisStore } from 'mcp-interlock/stores/redis';
 import { sqliteStore } from 'mcp-interlock/stores/sqlite';

@@ -1,6 +1,6 @@
 /** `mcp-interlock suggest`: a gate of the rules that recorded runs keep. */
 import { readFileSync } from 'node:fs';
-import { type SuggestedRule, suggestRules } from 'mcp-interlock/check';
+import { type SuggestedRule, suggestRules } from 'mcp-interlock-check';
 import { type CommandSpec, parseCommand, UsageError } from './command-line.ts';
 import { assertFiles, linesOf } from './recorded-files.ts';
 import { parseJson } from './strict-json.ts';

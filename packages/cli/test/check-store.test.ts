@@ -1,16 +1,17 @@
 import { randomUUID } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import Database from 'libsql';
-import { type AtomicStateStore, runDigest } from 'mcp-interlock';
+import { runDigest } from 'mcp-interlock';
+import type { AtomicStateStore } from 'mcp-interlock/stores';
 import { postgresStore } from 'mcp-interlock/stores/postgres';
 import { redisStore } from 'mcp-interlock/stores/redis';
 import { sqliteStore } from 'mcp-interlock/stores/sqlite';
 import { Pool } from 'pg';
 import { createClient } from 'redis';
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
-import { claimed, claimOf, HOUR, step } from '../../../src/testing/fixtures.ts';
 import { Page } from '../../../test/helpers/markdown.ts';
 import { sharedPostgres, sharedRedis } from '../../../test/services/shared.ts';
+import { claimed, claimOf, HOUR, step } from '../../testing/src/fixtures.ts';
 import { check } from '../src/check-command.ts';
 import { Installed } from './installed.ts';
 

@@ -1,6 +1,6 @@
 import { Ajv } from 'ajv';
 import type { StateMachineGate } from 'mcp-interlock';
-import { testGate } from 'mcp-interlock/testing';
+import { testGate } from 'mcp-interlock-testing';
 import { describe, expect, it } from 'vitest';
 import { gateJsonSchema, parseWorkflows } from '../src/json-gate.ts';
 

@@ -1,5 +1,6 @@
 import express from 'express';
 import * as built from 'mcp-interlock';
+import { runsOf as builtRunsOf } from 'mcp-interlock/runs';
 import { expect, it, onTestFinished } from 'vitest';
 import { fsmGate, StateMachineGate, sessionStore } from '../../../src/index.ts';
 import { connect } from '../../../test/helpers/client.ts';
@@ -106,7 +107,7 @@ async function toldBehindAnother() {
     .bindTool('cart.add_item', 'open', 'ADD')
     .bindTool('cart.checkout', 'full', 'CHECK');
   const sessions = built.sessionStore({ clock });
-  const runs = built.runsOf(gate, { sessions });
+  const runs = builtRunsOf(gate, { sessions });
   const stages = [sessions, built.fsmGate(gate, { clock }), mcpProxy(target)];
   const { url } = await serve(express().all('/mcp', ...stages));
   const session = await RawSession.begin(url);

@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import Database from 'libsql';
-import { type AtomicStateStore, runDigest } from 'mcp-interlock';
+import { runDigest } from 'mcp-interlock';
+import type { AtomicStateStore } from 'mcp-interlock/stores';
 import { sqliteStore } from 'mcp-interlock/stores/sqlite';
 import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest';
-import { claimed, claimOf, HOUR, step } from '../../../src/testing/fixtures.ts';
 import { Page } from '../../../test/helpers/markdown.ts';
+import { claimed, claimOf, HOUR, step } from '../../testing/src/fixtures.ts';
 import { HELD, RESOLVE, RUNS, runResolve } from '../src/runs-command.ts';
 import { Installed } from './installed.ts';
 

@@ -2,7 +2,7 @@
  * A workflow's graph as boxes and arrows that can be laid out. Hides where a name is broken, and
  * which edges are one arrow. A tool that leads nowhere else stands in its box.
  */
-import type { GraphEdge, GraphNode, WorkflowGraph } from 'mcp-interlock/check';
+import type { GraphEdge, GraphNode, WorkflowGraph } from 'mcp-interlock-check';
 import type { Box, Link } from './picture.ts';
 import { inWords } from './words.ts';
 

@@ -2,7 +2,7 @@
  * A workflow as a picture that can be looked at: hides which part of it is shown, zooming, panning,
  * and what is brought into sight.
  */
-import { type OrderProgress, orderProgress, type WorkflowGraph } from 'mcp-interlock/check';
+import { type OrderProgress, orderProgress, type WorkflowGraph } from 'mcp-interlock-check';
 import type { JSX } from 'preact';
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Standing, StateCount, TrailItem } from '../src/api.ts';

@@ -2,7 +2,7 @@
  * How the parts of a diagram look: states, the ways between them, how many runs are where, and the
  * way that one run took. Hides SVG, and how the arrow keys go from state to state.
  */
-import type { OrderProgress, WorkflowGraph } from 'mcp-interlock/check';
+import type { OrderProgress, WorkflowGraph } from 'mcp-interlock-check';
 import type { JSX } from 'preact';
 import { useMemo, useRef, useState } from 'preact/hooks';
 import type { StateCount, TrailItem } from '../src/api.ts';

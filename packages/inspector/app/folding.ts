@@ -2,7 +2,7 @@
  * Which part of a workflow is drawn. It hides how much fits, and when that is asked anew: not while
  * runs move, or the diagram would move under the eyes of whom it serves.
  */
-import { foldGraph, type WorkflowGraph } from 'mcp-interlock/check';
+import { foldGraph, type WorkflowGraph } from 'mcp-interlock-check';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { type Chart, chartOf } from './chart.ts';
 import type { Picture } from './picture.ts';

@@ -3,7 +3,7 @@
  * stream of events tells since. The parts of the page show its signals and call its methods.
  */
 import { batch, computed, type ReadonlySignal, signal } from '@preact/signals';
-import type { GraphNode, WorkflowGraph } from 'mcp-interlock/check';
+import type { GraphNode, WorkflowGraph } from 'mcp-interlock-check';
 import type {
   Done,
   Found,

@@ -1,5 +1,5 @@
 /** How far a run has come under rules of order, in a line above the diagram. */
-import type { OrderProgress } from 'mcp-interlock/check';
+import type { OrderProgress } from 'mcp-interlock-check';
 import type { JSX } from 'preact';
 
 const MOST_NAMES = 3;

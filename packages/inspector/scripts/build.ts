@@ -13,8 +13,8 @@ import { modulesOf, NOTICES, noticesOf } from '../../../scripts/third-party.ts';
 import { buildServer } from './build-server.ts';
 
 const APP = fileURLToPath(new URL('../app/', import.meta.url));
-/** All that the page takes of `mcp-interlock/check`: that entry brings Node's modules along. */
-const VIEW = fileURLToPath(new URL('../../../src/check/view.ts', import.meta.url));
+/** All that the page takes of `mcp-interlock-check`: that entry brings Node's modules along. */
+const VIEW = fileURLToPath(new URL('../../check/src/view.ts', import.meta.url));
 const DIST = fileURLToPath(new URL('../dist/', import.meta.url));
 /** All files together, as they are sent. */
 const MOST_BYTES = 150_000;
@@ -42,7 +42,7 @@ async function bundle(
     cwd: APP,
     input: join(APP, source),
     platform: 'browser',
-    resolve: { alias: { 'mcp-interlock/check': VIEW } },
+    resolve: { alias: { 'mcp-interlock-check': VIEW } },
     transform: { define },
   });
   const { output } = await build.generate({

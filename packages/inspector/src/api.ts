@@ -36,7 +36,7 @@
  * `x-interlock-token` with {@link SessionInfo.token}. Each answer but 2xx is a {@link Failure}.
  */
 
-import type { WorkflowGraph } from 'mcp-interlock/check';
+import type { WorkflowGraph } from 'mcp-interlock-check';
 
 /** A JSON value. */
 export type Json = string | number | boolean | null | Json[] | { [key: string]: Json };
@@ -208,7 +208,7 @@ export interface StateCount {
 
 /** One workflow as it is drawn. Only `counts` and `store` change while the server runs. */
 export interface WorkflowDetail extends WorkflowSummary {
-  /** What `workflowGraph()` of `mcp-interlock/check` returns, as it is. */
+  /** What `workflowGraph()` of `mcp-interlock-check` returns, as it is. */
   readonly graph: WorkflowGraph;
   /** Every bound tool, in binding order. */
   readonly tools: readonly string[];

@@ -2,24 +2,21 @@
  * One gate and its runs, as the page is told of them. Hides run keys behind sealed ids, how often a
  * store is asked for its counts, and what the app does not share of a run.
  */
+
+import { type FsmSnapshot, type InterlockErrorCode, runDigest, unboundTools } from 'mcp-interlock';
 import {
-  type ClaimView,
   type Explained,
   type ExplainedTool,
   entryWords,
   explain,
-  type FsmSnapshot,
   heldOutcomes,
-  type InterlockErrorCode,
   type Runs,
   type RunView,
-  runDigest,
-  type TrailEntry,
-  unboundTools,
   type WhatIfMove,
   whatIf,
-} from 'mcp-interlock';
-import { activeNodes, type WorkflowGraph, workflowGraph } from 'mcp-interlock/check';
+} from 'mcp-interlock/runs';
+import type { ClaimView, TrailEntry } from 'mcp-interlock/stores';
+import { activeNodes, type WorkflowGraph, workflowGraph } from 'mcp-interlock-check';
 import type {
   Abilities,
   Counts,

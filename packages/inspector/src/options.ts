@@ -1,5 +1,6 @@
 /** The options of `inspector()`, checked. Hides what each may be, and its default. */
-import { InterlockError, type Runs } from 'mcp-interlock';
+import { InterlockError } from 'mcp-interlock';
+import type { Runs } from 'mcp-interlock/runs';
 import type { Authorizes } from './access.ts';
 import type { AmountOf, LookAt } from './held-step.ts';
 import type { Share } from './inspected.ts';

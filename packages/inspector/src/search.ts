@@ -2,7 +2,9 @@
  * A search over the runs of a workflow. Hides what each run is found by, and how far the search
  * goes. It reads a bounded number of runs, and says what it did not reach.
  */
-import { type Runs, type RunView, type RunViews, runDigest } from 'mcp-interlock';
+
+import { runDigest } from 'mcp-interlock';
+import type { Runs, RunView, RunViews } from 'mcp-interlock/runs';
 import type { Abilities, SearchPage, SearchRequest } from './api.ts';
 
 /** What is looked for. */

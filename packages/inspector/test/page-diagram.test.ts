@@ -1,5 +1,6 @@
 import express from 'express';
-import { memoryStore, runsOf, type StateMachineGate, sessionStore } from 'mcp-interlock';
+import { memoryStore, type StateMachineGate, sessionStore } from 'mcp-interlock';
+import { runsOf } from 'mcp-interlock/runs';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { listen, type Served } from '../../../test/helpers/serve.ts';

@@ -5,11 +5,11 @@ import {
   handleKey,
   memoryStore,
   principalKey,
-  runsOf,
   StateMachineGate,
   sessionStore,
 } from 'mcp-interlock';
-import { workflowGraph } from 'mcp-interlock/check';
+import { runsOf } from 'mcp-interlock/runs';
+import { workflowGraph } from 'mcp-interlock-check';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import type { TestClient } from '../../../test/helpers/client.ts';

@@ -1,11 +1,7 @@
 import { randomUUID } from 'node:crypto';
-import {
-  type AtomicStateStore,
-  memoryStore,
-  type Runs,
-  runsOf,
-  StateMachineGate,
-} from 'mcp-interlock';
+import { memoryStore, StateMachineGate } from 'mcp-interlock';
+import { type Runs, runsOf } from 'mcp-interlock/runs';
+import type { AtomicStateStore } from 'mcp-interlock/stores';
 import { postgresStore } from 'mcp-interlock/stores/postgres';
 import { redisStore } from 'mcp-interlock/stores/redis';
 import { sqliteStore } from 'mcp-interlock/stores/sqlite';

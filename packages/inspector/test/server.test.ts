@@ -1,14 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import {
-  type AtomicStateStore,
   type FsmSnapshot,
   InterlockError,
   memoryStore,
   principalKey,
   runDigest,
-  runsOf,
   type StateMachineGate,
 } from 'mcp-interlock';
+import { runsOf } from 'mcp-interlock/runs';
+import type { AtomicStateStore } from 'mcp-interlock/stores';
 import { postgresStore } from 'mcp-interlock/stores/postgres';
 import { redisStore } from 'mcp-interlock/stores/redis';
 import { sqliteStore } from 'mcp-interlock/stores/sqlite';

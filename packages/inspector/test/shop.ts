@@ -5,13 +5,9 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import express, { type Request, type Response } from 'express';
-import {
-  type AtomicStateStore,
-  fsmGate,
-  runsOf,
-  StateMachineGate,
-  sessionStore,
-} from 'mcp-interlock';
+import { fsmGate, StateMachineGate, sessionStore } from 'mcp-interlock';
+import { runsOf } from 'mcp-interlock/runs';
+import type { AtomicStateStore } from 'mcp-interlock/stores';
 import { sqliteStore } from 'mcp-interlock/stores/sqlite';
 import { createMachine } from 'xstate';
 import { connect, type TestClient } from '../../../test/helpers/client.ts';

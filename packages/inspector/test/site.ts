@@ -1,16 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import express, { type Express, type RequestHandler } from 'express';
-import {
-  type AtomicStateStore,
-  fsmGate,
-  memoryStore,
-  type Runs,
-  runsOf,
-  StateMachineGate,
-  type StateStore,
-  sessionStore,
-} from 'mcp-interlock';
+import { fsmGate, memoryStore, StateMachineGate, sessionStore } from 'mcp-interlock';
+import { type Runs, runsOf } from 'mcp-interlock/runs';
+import type { AtomicStateStore, StateStore } from 'mcp-interlock/stores';
 import { onTestFinished } from 'vitest';
 import { RawSession, type RawStream, send, stream } from '../../../test/helpers/raw.ts';
 import { serve } from '../../../test/helpers/serve.ts';

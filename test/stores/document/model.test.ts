@@ -1,6 +1,8 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
+import { claimOf, commitOf, HOUR, LONG } from '../../../packages/testing/src/fixtures.ts';
+import { freezeOf } from '../../../packages/testing/src/freezes.ts';
 import { anonymousKey } from '../../../src/names.ts';
 import { documentStore } from '../../../src/stores/document.ts';
 import { type Operation, RulebookStore } from '../../../src/stores/rulebook.ts';
@@ -12,8 +14,6 @@ import type {
   SwitchRecord,
   TrailEntry,
 } from '../../../src/stores/store.ts';
-import { claimOf, commitOf, HOUR, LONG } from '../../../src/testing/fixtures.ts';
-import { freezeOf } from '../../../src/testing/freezes.ts';
 import {
   openDocuments,
   type WholeDocumentStore,

@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
-import { postgresStore } from '../../../src/stores/postgres.ts';
 import {
   claimed,
   claimOf,
@@ -8,7 +7,8 @@ import {
   commitOf,
   HOUR,
   repeated,
-} from '../../../src/testing/fixtures.ts';
+} from '../../../packages/testing/src/fixtures.ts';
+import { postgresStore } from '../../../src/stores/postgres.ts';
 import { makePostgresSchema } from '../../helpers/postgres-schema.ts';
 
 const database = await makePostgresSchema();

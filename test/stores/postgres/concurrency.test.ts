@@ -1,8 +1,15 @@
 import { randomInt, randomUUID } from 'node:crypto';
 import { afterAll, describe, expect, it } from 'vitest';
+import {
+  claimed,
+  claimOf,
+  commitOf,
+  count,
+  HOUR,
+  step,
+} from '../../../packages/testing/src/fixtures.ts';
+import { freezeOf, thawOf } from '../../../packages/testing/src/freezes.ts';
 import { type PostgresStore, postgresStore } from '../../../src/stores/postgres.ts';
-import { claimed, claimOf, commitOf, count, HOUR, step } from '../../../src/testing/fixtures.ts';
-import { freezeOf, thawOf } from '../../../src/testing/freezes.ts';
 import { describeKills } from '../../helpers/killed-process.ts';
 import { makePostgresSchema, moveExpiry } from '../../helpers/postgres-schema.ts';
 import { startStoreProcess } from '../../helpers/store-process.ts';

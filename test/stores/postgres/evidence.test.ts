@@ -1,9 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, describe, expect, it } from 'vitest';
-import { runsOf } from '../../../src/index.ts';
-import { postgresStore } from '../../../src/stores/postgres.ts';
-import type { StepDescription } from '../../../src/stores/store.ts';
-import { verifyTrail } from '../../../src/stores/trail.ts';
 import {
   attemptOf,
   claimed,
@@ -13,7 +9,11 @@ import {
   HOUR,
   LONG,
   step,
-} from '../../../src/testing/fixtures.ts';
+} from '../../../packages/testing/src/fixtures.ts';
+import { runsOf } from '../../../src/runs/index.ts';
+import { postgresStore } from '../../../src/stores/postgres.ts';
+import type { StepDescription } from '../../../src/stores/store.ts';
+import { verifyTrail } from '../../../src/stores/trail.ts';
 import { checkoutGate } from '../../helpers/checkout.ts';
 import { insertRuns, makePostgresSchema, moveExpiry } from '../../helpers/postgres-schema.ts';
 

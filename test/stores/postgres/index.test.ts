@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { claimed, claimOf, commitOf, HOUR } from '../../../packages/testing/src/fixtures.ts';
 import { postgresStore } from '../../../src/stores/postgres.ts';
 import type { RunsPage } from '../../../src/stores/store.ts';
-import { claimed, claimOf, commitOf, HOUR } from '../../../src/testing/fixtures.ts';
 import { insertRuns, makePostgresSchema } from '../../helpers/postgres-schema.ts';
 
 const database = await makePostgresSchema();

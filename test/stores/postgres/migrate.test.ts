@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { claimOf, commitOf, HOUR, step } from '../../../packages/testing/src/fixtures.ts';
 import { POSTGRES_FORMAT } from '../../../src/stores/postgres/names.ts';
 import { postgresStore } from '../../../src/stores/postgres.ts';
-import { claimOf, commitOf, HOUR, step } from '../../../src/testing/fixtures.ts';
 import { everyOperation } from '../../helpers/operations.ts';
 import { makePostgresSchema, type PostgresSchema } from '../../helpers/postgres-schema.ts';
 import { startStoreProcess } from '../../helpers/store-process.ts';

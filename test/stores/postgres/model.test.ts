@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
+import { claimOf, commitOf, HOUR, LONG } from '../../../packages/testing/src/fixtures.ts';
 import { memoryStore } from '../../../src/stores/memory.ts';
 import { postgresStore } from '../../../src/stores/postgres.ts';
 import type { AtomicStateStore, CallNote, StepDescription } from '../../../src/stores/store.ts';
-import { claimOf, commitOf, HOUR, LONG } from '../../../src/testing/fixtures.ts';
 import { makePostgresSchema } from '../../helpers/postgres-schema.ts';
 
 const TIMES = ['updatedAt', 'at', 'now', 'remainingMs', 'since', 'until'];

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { Pool, type PoolConfig } from 'pg';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { claimOf, commitOf, HOUR, step } from '../../../packages/testing/src/fixtures.ts';
+import { describeStateStore } from '../../../packages/testing/src/index.ts';
 import { postgresStore } from '../../../src/stores/postgres.ts';
-import { claimOf, commitOf, HOUR, step } from '../../../src/testing/fixtures.ts';
-import { describeStateStore } from '../../../src/testing/index.ts';
 import { Page } from '../../helpers/markdown.ts';
 import { startTransactionPool } from '../../services/pgbouncer-store.ts';
 import { startPostgres } from '../../services/postgres.ts';

@@ -2,10 +2,10 @@ import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
+import { claimed, claimOf, commitOf, step } from '../../../packages/testing/src/fixtures.ts';
 import { postgresStore } from '../../../src/stores/postgres.ts';
 import type { CallNote, Json, TrailEntry } from '../../../src/stores/store.ts';
 import { verifyTrail } from '../../../src/stores/trail.ts';
-import { claimed, claimOf, commitOf, step } from '../../../src/testing/fixtures.ts';
 import { makePostgresSchema } from '../../helpers/postgres-schema.ts';
 
 const database = await makePostgresSchema();

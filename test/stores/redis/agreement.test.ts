@@ -2,9 +2,9 @@ import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import { Redis } from 'ioredis';
 import { afterAll, describe, expect, it } from 'vitest';
+import { claimOf, commitOf } from '../../../packages/testing/src/fixtures.ts';
 import { redisStore } from '../../../src/stores/redis.ts';
 import { verifyTrail } from '../../../src/stores/trail.ts';
-import { claimOf, commitOf } from '../../../src/testing/fixtures.ts';
 import { anyNote, anyText, expectSameAnswers, inMemory } from '../../helpers/agreement.ts';
 import { sharedRedis } from '../../services/shared.ts';
 

@@ -3,12 +3,18 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis as Upstash } from '@upstash/redis';
 import { Cluster, Redis } from 'ioredis';
 import { afterAll, describe, expect, it } from 'vitest';
+import {
+  claimOf,
+  commitOf,
+  HOUR,
+  recordingOf,
+  step,
+} from '../../../packages/testing/src/fixtures.ts';
+import { freezeOf } from '../../../packages/testing/src/freezes.ts';
 import { LAYOUT } from '../../../src/stores/document/run-text.ts';
 import { redisStore } from '../../../src/stores/redis.ts';
 import type { RunsPage } from '../../../src/stores/store.ts';
 import { upstashStore } from '../../../src/stores/upstash.ts';
-import { claimOf, commitOf, HOUR, recordingOf, step } from '../../../src/testing/fixtures.ts';
-import { freezeOf } from '../../../src/testing/freezes.ts';
 import { RedisKeys } from '../../helpers/redis-keys.ts';
 import { startRedis } from '../../services/redis.ts';
 import { startRedisCluster } from '../../services/redis-cluster.ts';

@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, describe, expect, it } from 'vitest';
+import { claimOf, count, HOUR, step } from '../../../packages/testing/src/fixtures.ts';
+import { describeStateStore } from '../../../packages/testing/src/index.ts';
 import { sqliteStore } from '../../../src/stores/sqlite.ts';
-import { claimOf, count, HOUR, step } from '../../../src/testing/fixtures.ts';
-import { describeStateStore } from '../../../src/testing/index.ts';
 import { describeKills } from '../../helpers/killed-process.ts';
 import { makeSqliteFile } from '../../helpers/sqlite-file.ts';
 import { startStoreProcess } from '../../helpers/store-process.ts';

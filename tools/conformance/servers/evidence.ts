@@ -1,4 +1,4 @@
-import type { AtomicStateStore } from '../../../src/index.ts';
+import type { AtomicStateStore } from '../../../src/stores/index.ts';
 
 /** Counts what a store is asked: the sign that middlewares stand in the way. */
 export function countCalls(store: AtomicStateStore): {

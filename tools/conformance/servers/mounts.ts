@@ -1,12 +1,12 @@
 import type { RequestHandler } from 'express';
 import {
-  type AtomicStateStore,
   fsmGate,
   type SessionStoreOptions,
   StateMachineGate,
   sessionStore,
   stateSync,
 } from '../../../src/index.ts';
+import type { AtomicStateStore } from '../../../src/stores/index.ts';
 import { NEVER_CALLED } from './tools.ts';
 
 /**

@@ -1,0 +1,352 @@
+/**
+ * What is wrong with rules and limits. Hides how a rule that can never be met is found, and what
+ * must be known of the app for the rest.
+ */
+import {
+  type CheckedLimit,
+  type CheckedSum,
+  compareDecimals,
+  decimalOf,
+  eventNamed,
+  isChosen,
+  isLeaf,
+  isTable,
+  type Leaf,
+  leavesOf,
+  type Order,
+  type Requirement,
+  showDecimal,
+  showValue,
+  type Workflow,
+  windowsOf,
+  windowWords,
+} from '../../../src/internal.ts';
+import { isNever } from './order-moves.ts';
+
+/** The codes of these findings. */
+export const RULE_CODES = {
+  'rule-unmeetable': 'error',
+  'limit-too-low': 'error',
+  'argument-not-listed': 'warning',
+  'limit-resettable': 'warning',
+  'window-outlives-run': 'warning',
+  'guesses-unlimited': 'warning',
+  'tries-unlimited': 'note',
+} as const;
+
+/** What is wrong with one tool's rule. */
+export interface RuleFault {
+  readonly code: keyof typeof RULE_CODES;
+  readonly place: string;
+  readonly message: string;
+  readonly remedy: string;
+}
+
+/** What names runs, as `sessionStore({ key })` takes it. */
+export interface NamesRuns {
+  readonly kind: 'principal' | keyof typeof RUNS_BY;
+}
+
+/** What the gate cannot know of the app. */
+export interface RuleSurroundings {
+  readonly idleMs: number | undefined;
+  /** What names runs. */
+  readonly keys: readonly NamesRuns[];
+  /** The events that `runs.send()` is known to send. */
+  readonly outside: readonly string[];
+  /** The server's tools as `tools/list` returns them. */
+  readonly tools: readonly { readonly name: string; readonly inputSchema?: unknown }[];
+}
+
+const FOR_EVER = Number.POSITIVE_INFINITY;
+
+export function ruleFaults(workflow: Workflow, around: RuleSurroundings): readonly RuleFault[] {
+  const { order } = workflow;
+  return workflow.toolNames.flatMap((tool): readonly RuleFault[] => {
+    const limits = limitsOf(workflow, tool);
+    return [
+      ...(order === undefined ? [] : unmeetable(workflow, order, tool, around)),
+      ...limits.flatMap((limit) => tooLow(tool, limit, around)),
+      ...absent(workflow, tool, around),
+      ...resettable(workflow, tool, around),
+      ...outliving(workflow, tool, around),
+      ...(order === undefined ? [] : unlimited(workflow, order, tool)),
+    ];
+  });
+}
+
+function limitsOf(workflow: Workflow, tool: string): readonly CheckedLimit[] {
+  return workflow.bindingsOf(tool).flatMap(({ demands }) => demands?.limits ?? []);
+}
+
+// --- rules that can never be met ----------------------------------------------------------------
+
+function unmeetable(
+  workflow: Workflow,
+  order: Order,
+  tool: string,
+  { outside }: RuleSurroundings,
+): readonly RuleFault[] {
+  const rule = order.ruleOf(tool);
+  if (rule?.after === undefined) return [];
+  const why = whyNever(rule.after, (leaf) => {
+    const bar = rule.notAfter.find((each) => isBarredBy(leaf, each));
+    if (bar !== undefined) return `it must not come after ${callWords(bar)}, and needs just that`;
+    const isToldOf = outside.includes(leaf.tool) || isSentByOthers(workflow, leaf.tool);
+    return isToldOf ? undefined : tooMany(workflow, order, leaf);
+  });
+  if (why === undefined) return [];
+  return [
+    {
+      code: 'rule-unmeetable',
+      place: tool,
+      message: `tool ${showValue(tool)} can never be called: ${why}`,
+      remedy:
+        'Change one of the two parts. If runs.send() tells of such calls, name the tool in ' +
+        '"outside".',
+    },
+  ];
+}
+
+/** @param fault says why a single earlier call can never be there */
+function whyNever(
+  need: Requirement,
+  fault: (leaf: Leaf) => string | undefined,
+): string | undefined {
+  // It is not about each call.
+  if (need.when !== undefined) return undefined;
+  if (isLeaf(need)) return fault(need);
+  if ('all' in need) {
+    for (const each of need.all) {
+      const why = whyNever(each, fault);
+      if (why !== undefined) return why;
+    }
+    return undefined;
+  }
+  const all = need.any.map((each) => whyNever(each, fault));
+  return all.every((why) => why !== undefined) ? all[0] : undefined;
+}
+
+/** Whether each call that counts for the leaf is one that must not be there. */
+function isBarredBy(leaf: Leaf, bar: Leaf): boolean {
+  const isAbout = bar.when === undefined && bar.same.length === 0 && bar.distinct === undefined;
+  const isSameCall = bar.tool === leaf.tool && [leaf.outcome, 'any'].includes(bar.outcome);
+  const counts = bar.tests.every(({ from, key }) =>
+    leaf.tests.some((each) => each.from === from && each.key === key),
+  );
+  return (
+    isAbout && isSameCall && counts && bar.times <= leaf.times && bar.withinMs >= leaf.withinMs
+  );
+}
+
+/** Why there can never be as many calls as the leaf asks for. */
+function tooMany(workflow: Workflow, order: Order, leaf: Leaf): string | undefined {
+  const { tool, times, outcome, withinMs, consumes } = leaf;
+  const limit = limitsOf(workflow, tool).find(
+    (each) =>
+      each.times !== undefined &&
+      each.times < times &&
+      each.when === undefined &&
+      each.same.length === 0 &&
+      (each.outcome === 'any' || each.outcome === outcome) &&
+      each.withinMs >= withinMs,
+  );
+  const needs = `it needs ${times} calls of ${showValue(tool)}`;
+  if (limit !== undefined)
+    return `${needs}, whose limit is ${limit.times}${windowSuffix(limit.withinMs)}`;
+  const { once = false } = order.ruleOf(tool) ?? {};
+  if (!once || times === 1 || outcome !== 'succeeded') return undefined;
+  // A use makes room for another success, and a used call still counts where nothing is used up.
+  const isUsed = consumes === 'never' && order.consumes(tool);
+  return isUsed ? undefined : `${needs}, which says once`;
+}
+
+/** Whether calls of other tools count as successes of this one. */
+function isSentByOthers(workflow: Workflow, tool: string): boolean {
+  return workflow.toolNames.some(
+    (name) =>
+      name !== tool &&
+      workflow
+        .bindingsOf(name)
+        .some(({ success, failure }) =>
+          [success, failure].some((each) => isChosen(each) || eventNamed(each) === tool),
+        ),
+  );
+}
+
+function callWords({ tool, withinMs }: Leaf): string {
+  return `${showValue(tool)}${windowSuffix(withinMs)}`;
+}
+
+function windowSuffix(withinMs: number): string {
+  return withinMs === FOR_EVER ? '' : ` in ${windowWords(withinMs)}`;
+}
+
+// --- limits ---------------------------------------------------------------------------------
+
+/** A sum that one call goes beyond already, by the least that the tool's schema takes. */
+function tooLow(
+  tool: string,
+  { sum, when }: CheckedLimit,
+  { tools }: RuleSurroundings,
+): readonly RuleFault[] {
+  if (sum === undefined || when !== undefined) return [];
+  const listed = tools.find(({ name }) => name === tool);
+  const least = leastOf(listed?.inputSchema, sum);
+  const number = decimalOf(least?.number, false);
+  if (least === undefined || number === undefined) return [];
+  const order = compareDecimals(number, sum.bound);
+  const isAllowed = order < 0 || (order === 0 && sum.isIncluded && !least.isExcluded);
+  if (isAllowed) return [];
+  const bound = `${sum.isIncluded ? 'at most' : 'less than'} ${showDecimal(sum.bound)}`;
+  return [
+    {
+      code: 'limit-too-low',
+      place: tool,
+      message:
+        `no call of tool ${showValue(tool)} is allowed: ${showValue(sum.source.path)} may add up ` +
+        `to ${bound}, and its schema takes ${least.isExcluded ? 'more than' : 'no less than'} ` +
+        `${least.number}`,
+      remedy: "Raise the limit, or correct the tool's schema.",
+    },
+  ];
+}
+
+/** What rules read of a tool's arguments, and its schema lacks. */
+function absent(
+  workflow: Workflow,
+  tool: string,
+  { tools }: RuleSurroundings,
+): readonly RuleFault[] {
+  const listed = tools.find(({ name }) => name === tool);
+  const paths = workflow.rules.absentArguments(tool, listed?.inputSchema);
+  return paths.map((path) => ({
+    code: 'argument-not-listed',
+    place: tool,
+    message:
+      `a rule reads the argument ${showValue(path)} of tool ${showValue(tool)}, which is not in ` +
+      "the tool's input schema",
+    remedy: "Correct the path, or add the argument to the tool's schema.",
+  }));
+}
+
+interface Least {
+  readonly number: number;
+  readonly isExcluded: boolean;
+}
+
+/** The least amount that a schema takes; `undefined` where it does not say. */
+function leastOf(schema: unknown, { source }: CheckedSum): Least | undefined {
+  let found = schema;
+  for (const key of source.keys) {
+    const properties = isTable(found) ? found.properties : undefined;
+    if (!isTable(properties) || !Object.hasOwn(properties, key)) return undefined;
+    found = properties[key];
+  }
+  if (!isTable(found)) return undefined;
+  const { minimum, exclusiveMinimum } = found;
+  const least = typeof minimum === 'number' ? { number: minimum, isExcluded: false } : undefined;
+  if (typeof exclusiveMinimum !== 'number') return least;
+  const isHigher = least === undefined || exclusiveMinimum >= least.number;
+  return isHigher ? { number: exclusiveMinimum, isExcluded: true } : least;
+}
+
+/** What bounds calls by what a run remembers. */
+function boundsOf(workflow: Workflow, tool: string): readonly (Leaf | CheckedLimit)[] {
+  const notAfter = workflow.bindingsOf(tool).flatMap(({ demands }) => demands?.notAfter ?? []);
+  return [...limitsOf(workflow, tool), ...notAfter];
+}
+
+const RUNS_BY = {
+  session: 'session',
+  request: 'conversation',
+  handle: 'handle',
+  managed: 'handle',
+} as const;
+
+function resettable(
+  workflow: Workflow,
+  tool: string,
+  { keys }: RuleSurroundings,
+): readonly RuleFault[] {
+  const kinds = keys.flatMap(({ kind }) => (kind === 'principal' ? [] : [RUNS_BY[kind]]));
+  const [bound] = boundsOf(workflow, tool);
+  const [kind] = kinds;
+  if (bound === undefined || kind === undefined) return [];
+  const what = 'sum' in bound ? 'a limit' : '"notAfter"';
+  return [
+    {
+      code: 'limit-resettable',
+      place: tool,
+      message:
+        `tool ${showValue(tool)} has ${what}, and a client that begins a new ${kind} has a new ` +
+        'run, which knows of no earlier call',
+      remedy:
+        'Give sessionStore({ key: principalKey() }) where clients sign in, so that the limit is ' +
+        "the principal's.",
+    },
+  ];
+}
+
+function outliving(
+  workflow: Workflow,
+  tool: string,
+  { idleMs }: RuleSurroundings,
+): readonly RuleFault[] {
+  if (idleMs === undefined) return [];
+  const longest = Math.max(
+    0,
+    ...workflow.bindingsOf(tool).flatMap(({ demands }) => (demands ? windowsOf(demands) : [])),
+  );
+  if (longest <= idleMs) return [];
+  return [
+    {
+      code: 'window-outlives-run',
+      place: tool,
+      message:
+        `the rule of tool ${showValue(tool)} looks back ${windowWords(longest)}, and a run is ` +
+        `forgotten after an idleMs of ${idleMs} ms`,
+      remedy: `Give the session store an idleMs of ${longest} ms or more.`,
+    },
+  ];
+}
+
+// --- what may be tried without end ----------------------------------------------------------
+
+function unlimited(workflow: Workflow, order: Order, tool: string): readonly RuleFault[] {
+  const { id } = workflow;
+  const limits = limitsOf(workflow, tool);
+  const failing = limits.some(({ outcome }) => outcome !== 'succeeded');
+  // No client guesses at what is never allowed.
+  if (failing || limits.some(isNever)) return [];
+  const counted = limits.some(({ times }) => times !== undefined);
+  const needing = order.names.find((name) =>
+    leavesOf(order.ruleOf(name)?.after).some(
+      (leaf) => leaf.tool === tool && leaf.outcome === 'succeeded',
+    ),
+  );
+  if (counted && needing !== undefined)
+    return [
+      {
+        code: 'guesses-unlimited',
+        place: tool,
+        message:
+          `the limit of tool ${showValue(tool)} counts successes, and tool ` +
+          `${showValue(needing)} of workflow "${id}" needs one: calls that fail have no limit, ` +
+          'such as guesses of a PIN',
+        remedy: "Count each try: limit: { times, within, outcome: 'any' }.",
+      },
+    ];
+  const used = leavesOf(order.ruleOf(tool)?.after).find(({ consumes }) => consumes === 'successes');
+  if (used === undefined) return [];
+  return [
+    {
+      code: 'tries-unlimited',
+      place: tool,
+      message:
+        `calls of tool ${showValue(tool)} that fail use up no success of ` +
+        `${showValue(used.tool)}, so one is enough for any number of tries`,
+      remedy: "Say consumes: 'calls', or limit the tries: limit: { times, outcome: 'any' }.",
+    },
+  ];
+}

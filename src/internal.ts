@@ -1,0 +1,90 @@
+/**
+ * What the packages beside this one take of its inside. They come with exactly this version of it;
+ * no app may import this entry, which changes with any release.
+ */
+export {
+  byTime,
+  type CallLine,
+  callIn,
+  type EndLine,
+  HIDDEN_NAME,
+  parseCallLine,
+  type RecordedValues,
+  type StartLine,
+} from './calls/calls.ts';
+export { windowWords } from './clock.ts';
+export { quoteNames } from './errors.ts';
+export { type FollowedCall, FollowedRun, type FollowedVerdict } from './follow/followed-run.ts';
+export { NotRecorded, RecordedArguments, RecordedReader } from './follow/recorded-values.ts';
+export { type AskedCall, notedOf } from './gate/consult.ts';
+export type { StandingRules } from './gate/standing.ts';
+export { isGlob } from './glob.ts';
+export { nearestName, newToken, rightNames, SESSION_HEADER } from './names.ts';
+export {
+  functionOption,
+  isTable,
+  lazily,
+  lazyOptions,
+  type ParsedBy,
+  parseOptions,
+  showValue,
+  tableOption,
+} from './options.ts';
+export { parsePolicies } from './policy/engine.ts';
+export { defaultKeys, parseKeys } from './session/run-key.ts';
+export { sessionsOf } from './session-store.ts';
+export type { Outcome } from './step/outcome.ts';
+export { isAtomicStore } from './stores/adapt.ts';
+export { TOKENS_KEPT } from './stores/run-state.ts';
+export {
+  isObject,
+  JSON_RPC,
+  type JsonObject,
+  META_CLAIM,
+  META_CLIENT,
+  META_PREFIX,
+} from './wire/json-rpc.ts';
+export { parseSseEvent, SseSplitter } from './wire/sse.ts';
+export { availabilityNote } from './workflow/advice.ts';
+export {
+  type AnyBinding,
+  type CallKind,
+  eventNamed,
+  eventsSent,
+  isChosen,
+  kindOfCalls,
+} from './workflow/binding.ts';
+export { type ChartNode, type ChartTree, covers, eventsOfNode } from './workflow/chart.ts';
+export { readerOf } from './workflow/condition.ts';
+export { compareDecimals, decimalOf, showDecimal } from './workflow/decimal.ts';
+export { type DecidedCall, NOTHING, usedBy } from './workflow/facts.ts';
+export { assertGate } from './workflow/gate.ts';
+export type { Order } from './workflow/order.ts';
+export type { Mark } from './workflow/order-model.ts';
+export { callWith } from './workflow/own-call.ts';
+export {
+  ANY_STATE,
+  atomsOf,
+  type BoundState,
+  type BoundStates,
+  type Changes,
+  type Model,
+  type Position,
+  showState,
+} from './workflow/position.ts';
+export { partsToTell } from './workflow/rule-words.ts';
+export {
+  type CheckedLimit,
+  type CheckedSum,
+  isLeaf,
+  type Leaf,
+  leavesOf,
+  type Requirement,
+  type Source,
+  type Test,
+  windowsOf,
+} from './workflow/rules.ts';
+export { statechartModel } from './workflow/statechart.ts';
+export { AFTER, BEGIN, FREEZE, RESTART, UNFREEZE } from './workflow/stored.ts';
+export type { Workflow } from './workflow/workflow.ts';
+export type { XMachine, XNode, XSnapshot, XTransition } from './workflow/xstate.ts';
