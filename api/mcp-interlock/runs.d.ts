@@ -118,7 +118,7 @@ export interface HealthHandler {
 export interface HealthReport {
     readonly status: 'ok' | 'degraded' | 'failing';
     readonly failing: readonly (FailOn | 'store' | 'ending' | 'index')[];
-    readonly degraded?: readonly ('evictions' | 'switch')[];
+    readonly degraded?: readonly ('evictions' | 'switch' | 'strayed')[];
     readonly bus?: 'hears' | 'deaf';
     readonly workflows: readonly WorkflowHealth[];
 }
@@ -331,6 +331,8 @@ export interface RunsUnderWay {
     }[];
     readonly stuck?: number;
     readonly unreadable: number;
+    readonly unenforced?: number;
+    readonly strayed?: number;
     readonly held: number;
     readonly unsettled?: number;
     readonly running: number;

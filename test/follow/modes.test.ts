@@ -6,8 +6,8 @@ import {
   principalKey,
   StateMachineGate,
   sessionKey,
-  workflowHealth,
 } from '../../src/index.ts';
+import { workflowHealth } from '../../src/runs/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { RawSession } from '../helpers/raw.ts';
 import { pass, scene } from '../helpers/scene.ts';
