@@ -295,6 +295,7 @@ export interface LoopShieldOptions {
     readonly max: number;
     readonly mode?: 'repeated' | 'consecutive' | undefined;
     readonly sameArguments?: boolean | undefined;
+    readonly unbound?: boolean | undefined;
     readonly window?: number | undefined;
     readonly fallback: {
         readonly state: string;

@@ -43,8 +43,12 @@ export function decide(
 ): RefusalReason | 'unknown' | undefined {
   const barred = barredAt(standing);
   if (barred !== undefined || typeof standing === 'string') return barred;
-  if (binding !== undefined) return standing.opens(tool, binding) ? undefined : 'state';
   const { workflow, underWay } = standing;
+  if (binding !== undefined) {
+    // Only a bound tool begins an ended run anew.
+    const isOver = binding === workflow.shield?.unboundCalls && standing.beginsAnew;
+    return standing.opens(tool, binding) && !isOver ? undefined : 'state';
+  }
   if (underWay === 'running' && workflow.claiming.has(workflow.keyOf(tool))) return 'busy';
   if (underWay === 'held' && standing.closes(tool)) return 'held';
   if (standing.spent.has(workflow.keyOf(tool))) return 'limit';

@@ -538,7 +538,8 @@ function removeClientsKey(incoming: Call): void {
 /** Whether the call needs a judge: its tool is bound, the status tool, none, or may be refused. */
 function needsJudge({ named: tool }: Call, { workflow, status, unbound }: GateConfig): boolean {
   if (typeof tool !== 'string' || unbound === 'refuse') return true;
-  return workflow.isBound(tool) || tool === status?.name;
+  const isCounted = workflow.shield?.unboundCalls !== undefined;
+  return isCounted || workflow.isBound(tool) || tool === status?.name;
 }
 
 /** Whether a gate has let the call through that binds it. */

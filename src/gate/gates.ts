@@ -98,7 +98,7 @@ export function isBoundBy(
 }
 
 /** Whether it is a status tool, or hands out the handles that name runs. */
-function isOwnTool(tool: string, exchange: Exchange, { starters }: Admission): boolean {
+export function isOwnTool(tool: string, exchange: Exchange, { starters }: Admission): boolean {
   for (const { status } of gatesPassed(exchange)) if (status?.name === tool) return true;
   return starters.includes(tool);
 }

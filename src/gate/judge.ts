@@ -34,7 +34,7 @@ import {
   unforeseen,
 } from './consult.ts';
 import { decide, NEVER_PASSED, type RefusedCall, whyHidden } from './decide.ts';
-import { isBoundBy, isRefusedUnbound } from './gates.ts';
+import { isBoundBy, isOwnTool, isRefusedUnbound } from './gates.ts';
 import { tellMoved, tellOfTime } from './list-changes.ts';
 import {
   type Enforced,
@@ -124,7 +124,7 @@ export class Judge {
     if (typeof tool !== 'string')
       return this.#refuser.answer(incoming, invalidParams(incoming, NO_NAME));
     if (!isBoundBy(this.#config, tool, this.#exchange, this.#admission))
-      return this.#judgeUnbound(incoming, tool);
+      return this.#judgeUnbound(incoming, tool, giveUp);
     if (isMadeUp(tool, this.#config))
       return this.#keepsSecrets
         ? this.#refuser.hide(incoming, tool, 'state')
@@ -203,8 +203,9 @@ export class Judge {
     return enforced;
   }
 
-  #judgeUnbound(incoming: Call, tool: string): MaybePromise<Verdict> {
-    if (!isRefusedUnbound(tool, this.#config, this.#exchange, this.#admission)) return 'forward';
+  #judgeUnbound(incoming: Call, tool: string, giveUp: GiveUp): MaybePromise<Verdict> {
+    if (!isRefusedUnbound(tool, this.#config, this.#exchange, this.#admission))
+      return this.#countUnbound(incoming, tool, giveUp);
     // No list has it, also where lists show the tools of all states.
     if (this.#config.refusal === 'unknown-tool')
       return this.#refuser.hide(incoming, tool, 'unbound');
@@ -215,6 +216,23 @@ export class Judge {
     return after(now, (standing) =>
       this.#refuser.refuse(incoming, tool, { reason: 'unbound', ...at(standing) }, [], run),
     );
+  }
+
+  /** Has the loop shield count a call of a tool that is not bound, where it is to. */
+  #countUnbound(incoming: Call, tool: string, giveUp: GiveUp): MaybePromise<Verdict> {
+    const { workflow, listed, enforce } = this.#config;
+    const binding = workflow.shield?.unboundCalls;
+    // Clients make names up, and a status tool is how a model finds its way out of a loop.
+    const isCounted = binding !== undefined && listed.schemasOf(tool) !== undefined;
+    if (!isCounted || isOwnTool(tool, this.#exchange, this.#admission)) return 'forward';
+    const found = this.#admission.runOf(incoming);
+    if (!('run' in found) || modeNow(enforce, this.#saidOf(found)?.mode) !== true) return 'forward';
+    const room = found.isNamed ? this.#admission.roomFor(found, this.#exchange.req) : found;
+    return after(room, (run) => {
+      if (!('run' in run)) return 'forward';
+      const asked = (): AskedCall => askedCall(incoming, tool, run);
+      return this.#decide({ incoming, tool, run, binding, giveUp, asked, noted: NOTHING });
+    });
   }
 
   #route(
@@ -384,13 +402,19 @@ export class Judge {
       return this.#refuseBound(asked, { reason, ...at(standing), parts });
     }
     const { begin, workflow } = this.#config;
-    const isRestarted = beginsAnew(this.#config, run.run);
+    const isRestarted = this.#beginsAnew(asked);
     // Only `begin` says where such a run begins anew: it is asked once it has to.
     const isPlaced = begin !== undefined && workflow.starts.length > 0;
     const restarts = isRestarted && (isPlaced || this.#allowsRestart(asked));
     return isPromise(restarts)
       ? restarts.then((may) => this.#claimRun(asked, id, may))
       : this.#claimRun(asked, id, restarts);
+  }
+
+  /** Whether calls begin an ended run anew. Those of unbound tools begin none. */
+  #beginsAnew({ run, binding }: BoundCall): boolean {
+    const { workflow } = this.#config;
+    return binding !== workflow.shield?.unboundCalls && beginsAnew(this.#config, run.run);
   }
 
   /** Whether the call may begin an ended run anew: the initial state and data must allow it. */
@@ -434,7 +458,7 @@ export class Judge {
       number: incoming.number,
       isAgain: asked.attempt !== undefined,
       waitMs: asked.waitsUntil && Math.max(0, asked.waitsUntil - clock.now()),
-      states: workflow.claimable(binding, beginsAnew(this.#config, run.run)),
+      states: workflow.claimable(binding, this.#beginsAnew(asked)),
       restarts: restarts ? run : undefined,
       begin: beginningOf(this.#config, run),
       stops: () => stoppedByOperators(this.#config, run, tool),
@@ -531,6 +555,8 @@ export class Judge {
   #refuseBound(asked: BoundCall, refused: RefusedCall): MaybePromise<Verdict> {
     const { incoming, tool, run, binding, left } = asked;
     const { standing, snapshot = standing?.snapshot, reason } = refused;
+    const isUnbound = binding === this.#config.workflow.shield?.unboundCalls;
+    if (isUnbound && reason !== 'loop' && reason !== 'cancelled') return 'forward';
     const enforced = NEVER_PASSED.has(reason) ? true : this.#enforcedOf(run, snapshot);
     if (!enforces(enforced, tool))
       return this.#observe(incoming, run, typeof enforced === 'object');

@@ -8,6 +8,7 @@ import { InterlockError } from '../errors.ts';
 import { rightNames } from '../names.ts';
 import { functionOption, lazyOptions, type ParsedBy, parseOptions, showValue } from '../options.ts';
 import type { Json } from '../stores/store.ts';
+import { type CallBinding, combine } from './bound-tools.ts';
 import { openContext, sealContext } from './envelope.ts';
 import { bareCall } from './facts.ts';
 import type { Model, Next, Position } from './position.ts';
@@ -44,6 +45,11 @@ export interface LoopShieldOptions {
    * With `'repeated'`: whether only calls with the same arguments count together. Default `false`.
    */
   readonly sameArguments?: boolean | undefined;
+  /**
+   * Whether calls of tools that the gate does not bind count too, once a list has shown the tool.
+   * Each of them is a step then, and is refused for a loop alone. Default `false`.
+   */
+  readonly unbound?: boolean | undefined;
   /** How long a call counts, in milliseconds. Default: until the next move. */
   readonly window?: number | undefined;
   /**
@@ -77,6 +83,7 @@ const optionsSchema = lazyOptions(() => ({
   max: z.int().check(z.minimum(1), z.maximum(1000)),
   mode: z._default(z.enum(['repeated', 'consecutive']), 'repeated'),
   sameArguments: z._default(z.boolean(), false),
+  unbound: z._default(z.boolean(), false),
   window: z.optional(z.number().check(z.positive())),
   fallback: z
     .strictObject({ state: z.optional(z.string()), event: z.optional(z.string()) })
@@ -95,6 +102,8 @@ const optionsSchema = lazyOptions(() => ({
  */
 export class LoopShield {
   readonly max: number;
+  /** What the gate asks of calls that are only counted; absent where none are. */
+  readonly unboundCalls: CallBinding | undefined;
   readonly onLoop: LoopListener | undefined;
   readonly #options: ParsedBy<typeof optionsSchema>;
   readonly #model: Model;
@@ -107,6 +116,7 @@ export class LoopShield {
     this.#options = parseOptions('loopShield', optionsSchema, options);
     this.#model = model;
     this.max = this.#options.max;
+    if (this.#options.unbound) this.unboundCalls = unboundCalls(model);
     this.onLoop = this.#options.onLoop;
     if (this.#options.mode === 'consecutive' && this.#options.sameArguments)
       throw new InterlockError(
@@ -161,6 +171,15 @@ export class LoopShield {
     if (mode === 'consecutive') return '';
     return sameArguments ? JSON.stringify([tool, digest]) : tool;
   }
+}
+
+/** Any call, in each state but a run's end. */
+function unboundCalls(model: Model): CallBinding {
+  const ends = model.names.filter((name) => model.isFinal(name));
+  const states = model.isFlat
+    ? model.names.filter((name) => !ends.includes(name))
+    : [{ not: { any: ends } }];
+  return { ...combine(model, []), states };
 }
 
 /** The position without a count, as after a move. */

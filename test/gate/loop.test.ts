@@ -1,5 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { type Loop, type LoopShieldOptions, StateMachineGate } from '../../src/index.ts';
+import {
+  type Loop,
+  type LoopShieldOptions,
+  principalKey,
+  StateMachineGate,
+} from '../../src/index.ts';
 import { scene } from '../helpers/scene.ts';
 
 function diagnosisGate(loops: Loop[], loopShield: Partial<LoopShieldOptions> | undefined) {
@@ -134,6 +139,65 @@ describe('the loop shield', () => {
     });
     await client.calls('cart.view');
     await client.isRefused('cart.view', 'loop');
+  });
+});
+
+describe('a tool that is not bound', () => {
+  const search = Array.from({ length: 40 }, () => 'cart.checkout');
+
+  /** What 40 calls of it came to. */
+  async function loop({ client }: Awaited<ReturnType<typeof diagnosis>>) {
+    const results = [];
+    for (const tool of search) results.push(await client.raw.call(tool));
+    return results.map(({ meta }) => meta['mcp-interlock/refusal']);
+  }
+
+  it('is stopped in a loop where the shield counts its calls too', async () => {
+    const app = await diagnosis({ unbound: true });
+    await app.client.sees(['cart.add_item', 'cart.checkout', 'cart.view']);
+    const refusals = await loop(app);
+    const loops = refusals.filter((each) => each !== undefined);
+    expect(app.ledger.calls).toHaveLength(30);
+    expect(loops).toHaveLength(10);
+    expect(loops[0]).toMatchObject({ reason: 'loop', tool: 'cart.checkout', state: 'escalation' });
+    expect(app.loops[0]).toMatchObject({ tool: 'cart.checkout', calls: 4, state: 'diagnosis' });
+    await app.run(app.key).isIn('escalation');
+  });
+
+  it('is not counted without the option, nor before a list has shown it', async () => {
+    const unlisted = await diagnosis({ unbound: true });
+    const without = await diagnosis({});
+    await without.client.sees(['cart.add_item', 'cart.checkout', 'cart.view']);
+    for (const app of [unlisted, without]) {
+      expect((await loop(app)).filter((each) => each !== undefined)).toEqual([]);
+      expect(app.ledger.calls).toHaveLength(40);
+      expect(await app.runs.history(app.key)).toEqual([]);
+    }
+  });
+
+  it('is refused for nothing else: it goes on beside what stops bound tools', async () => {
+    const app = await diagnosis({ unbound: true, max: 1 });
+    await app.client.sees(['cart.add_item', 'cart.checkout', 'cart.view']);
+    const by = { actor: 'ann', note: 'stop' };
+    await app.runs.freeze(app.key, by);
+    await app.client.isRefused('cart.view', 'frozen');
+    for (let call = 0; call < 3; call++) await app.client.calls('cart.checkout');
+    await app.runs.unfreeze(app.key, by);
+    app.store.fail('claim');
+    for (let call = 0; call < 3; call++) await app.client.calls('cart.checkout');
+    expect(app.loops).toEqual([]);
+  });
+
+  it('is not counted in an ended run, and begins none anew', async () => {
+    const workflow = diagnosisGate([], { unbound: true, max: 1 });
+    const app = await scene({ workflow, session: { key: principalKey() } });
+    const client = await app.client('ann');
+    await client.sees(['cart.add_item', 'cart.checkout', 'cart.view']);
+    await client.calls('cart.add_item');
+    for (let call = 0; call < 3; call++) await client.calls('cart.checkout');
+    expect(await app.runs.count()).toMatchObject({ runs: 0 });
+    await client.calls('cart.view');
+    expect(await app.runs.count()).toMatchObject({ runs: 1 });
   });
 });
 
