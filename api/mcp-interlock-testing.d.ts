@@ -46,6 +46,7 @@ export interface StoreUnderTest {
     readonly advance?: ((ms: number) => Promise<void> | void) | undefined;
     readonly reopen?: (() => Promise<StateStore>) | undefined;
     readonly reopenWithClock?: ((offMs: number) => Promise<StateStore>) | undefined;
+    readonly documents?: Documents | undefined;
     close(): Promise<void>;
 }
 

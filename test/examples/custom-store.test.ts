@@ -29,9 +29,11 @@ describeStateStore(
   async () => {
     const database = openTable();
     let time = Date.now();
-    const open = () => documentStore(tableDocuments(database), { now: () => time });
+    const documents = tableDocuments(database);
+    const open = () => documentStore(documents, { now: () => time });
     return {
       store: open(),
+      documents,
       reopen: async () => open(),
       advance: (ms) => {
         time += ms;

@@ -33,9 +33,10 @@ describeStateStore(
   'documentStore() on a backend that tells the time',
   async () => {
     const opened = openDocuments({ tellsTime: true });
-    const open = async (offMs = 0) => opened.start({ offMs, chainTrail: true }).store;
+    const start = (offMs = 0) => opened.start({ offMs, chainTrail: true });
+    const open = async (offMs?: number) => start(offMs).store;
     return {
-      store: await open(),
+      ...start(),
       reopen: () => open(),
       reopenWithClock: open,
       advance: opened.time.advance,

@@ -25,9 +25,11 @@ describeStateStore(
     await makeDynamodbTable(dynamodb.url, table);
     let time = Date.now();
     const options = { now: () => time, maxBytes: MAX_BYTES };
-    const open = () => documentStore(dynamodbDocuments(client, table), options);
+    const documents = dynamodbDocuments(client, table);
+    const open = () => documentStore(documents, options);
     return {
       store: open(),
+      documents,
       reopen: async () => open(),
       advance: (ms) => {
         time += ms;

@@ -10,8 +10,9 @@ const url = await sharedEtcd();
 describeStateStore(
   'documentStore() on etcd',
   async () => {
-    const open = () => documentStore(etcdDocuments(url), { maxBytes: 1_000_000 });
-    return { store: open(), reopen: async () => open(), close: async () => {} };
+    const documents = etcdDocuments(url);
+    const open = () => documentStore(documents, { maxBytes: 1_000_000 });
+    return { store: open(), documents, reopen: async () => open(), close: async () => {} };
   },
   { describe: describe.concurrent, it },
 );

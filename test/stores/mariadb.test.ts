@@ -16,6 +16,7 @@ describeStateStore(
   'documentStore() on MariaDB',
   async () => ({
     store: documentStore(mariadbDocuments(pool)),
+    documents: mariadbDocuments(pool),
     reopen: async () => documentStore(mariadbDocuments(other)),
     close: async () => {},
   }),

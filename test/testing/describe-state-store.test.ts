@@ -4,11 +4,13 @@ import {
   type DescribeStateStoreOptions,
   describeStateStore,
   type StoreScope,
+  type StoreUnderTest,
 } from '../../packages/testing/src/index.ts';
 import { memoryStore } from '../../src/stores/memory.ts';
 import type { FsmStateStore } from '../../src/stores/store.ts';
 import { JsonStateStore } from '../helpers/json-state-store.ts';
 import { ManualTime } from '../helpers/manual-clock.ts';
+import { DRIVER_FAULTS, makeDocumentStore } from './faulty-documents.ts';
 import { FAULTS, type Fault, type WholeStore, withoutClock } from './faulty-stores.ts';
 
 describe('the contract suite', () => {
@@ -121,14 +123,42 @@ describe('the contract suite', () => {
 
   const canBreak = new Set<string>();
 
-  it.each(Object.entries(FAULTS))('catches a store that %s', async (_name, fault) => {
-    const promises = collect(fault, 'processes');
+  async function expectCaught(promises: readonly Collected[]): Promise<void> {
     const fresh = promises.filter(({ name }) => !canBreak.has(name));
     const broken = await brokenOf(fresh);
     for (const promise of broken) canBreak.add(promise);
     // A promise that an earlier store has broken is asked only where no other one is broken.
     const others = promises.filter((each) => !fresh.includes(each));
     if (broken.length === 0) expect(await isAnyBroken(others)).toBe(true);
+  }
+
+  it.each(Object.entries(FAULTS))('catches a store that %s', (_name, fault) =>
+    expectCaught(collect(fault, 'processes')),
+  );
+
+  it('lets a store pass whose driver is sound', async () => {
+    expect(await brokenOf(collectFrom(async () => makeDocumentStore(() => ({}))))).toEqual([]);
+  });
+
+  it.each(Object.entries(DRIVER_FAULTS))('catches a store whose driver %s', (_name, fault) =>
+    expectCaught(collectFrom(async () => makeDocumentStore(fault))),
+  );
+
+  it.each([
+    'removes whatever the revision is',
+    'removes a moment after it compared',
+    'keeps the entries of a loser',
+    'takes the entries of a winner away where it lost',
+  ])('catches a store whose driver %s, though it is not given the driver', async (name) => {
+    const fault = DRIVER_FAULTS[name];
+    const made = async () => ({
+      ...makeDocumentStore(fault ?? (() => ({}))),
+      documents: undefined,
+    });
+    const races = collectFrom(made).filter(({ name }) =>
+      /one side opens while|claim at once/.test(name),
+    );
+    expect(await brokenOf(races)).not.toEqual([]);
   });
 
   it('has no promise that none of these stores breaks', () => {
@@ -154,7 +184,6 @@ function collect(
   scope: StoreScope,
   { made, closed, reopens = true }: Watch = {},
 ): Collected[] {
-  const collected: Collected[] = [];
   const makeStore = async () => {
     const time = new ManualTime();
     const sound = memoryStore({ now: time.now, chainTrail: true }) as WholeStore;
@@ -170,28 +199,32 @@ function collect(
       close: async () => closed?.(),
     };
   };
+  return collectFrom(makeStore, scope);
+}
+
+/** The promises of the suite. */
+function collectFrom(
+  makeStore: () => Promise<StoreUnderTest>,
+  scope: StoreScope = 'processes',
+  chainTrail = true,
+): Collected[] {
+  const collected: Collected[] = [];
   describeStateStore('store', makeStore, {
     describe: (_name, body) => body(),
     it: (name, run) => collected.push({ name, run }),
     scope,
-    chainTrail: true,
+    chainTrail,
   });
   return collected;
 }
 
 /** The promises of the suite for a store of `load` and `save`. */
 function collectOf(scope: StoreScope, make: () => FsmStateStore): Collected[] {
-  const collected: Collected[] = [];
   const makeStore = async () => {
     const store = make();
     return { store, reopen: async () => ({ ...operationsOfPlain(store) }), close: async () => {} };
   };
-  describeStateStore('store', makeStore, {
-    describe: (_name, body) => body(),
-    it: (name, run) => collected.push({ name, run }),
-    scope,
-  });
-  return collected;
+  return collectFrom(makeStore, scope, false);
 }
 
 function operationsOfPlain(store: FsmStateStore): FsmStateStore {

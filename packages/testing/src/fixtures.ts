@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isAtomicStore } from '../../../src/internal.ts';
+import type { Documents } from '../../../src/stores/document.ts';
 import {
   type AtomicStateStore,
   adaptStateStore,
@@ -42,6 +43,8 @@ export interface StoreUnderTest {
    * not ask what a wrong clock does.
    */
   readonly reopenWithClock?: ((offMs: number) => Promise<StateStore>) | undefined;
+  /** The driver of a `documentStore()`: the suite also asks its methods one by one. */
+  readonly documents?: Documents | undefined;
   /** Frees this store and its views. */
   close(): Promise<void>;
 }
@@ -66,6 +69,7 @@ export interface StoreStage {
   reopen(): Promise<AtomicStateStore>;
   /** As {@link StoreUnderTest.reopenWithClock}. */
   readonly reopenWithClock: ((offMs: number) => Promise<AtomicStateStore>) | undefined;
+  readonly documents: Documents | undefined;
 }
 
 /** Registers one test of the contract. */
@@ -83,7 +87,7 @@ export const LATEST = 16_000;
 const TIMER_SLACK = 25;
 
 export function stageFor(
-  { store, advance, reopen, reopenWithClock }: StoreUnderTest,
+  { store, advance, reopen, reopenWithClock, documents }: StoreUnderTest,
   scope: StoreScope,
   isChained: boolean,
   soon = SOON,
@@ -120,6 +124,7 @@ export function stageFor(
       return adapted(await reopen());
     },
     reopenWithClock: reopenWithClock && (async (offMs) => adapted(await reopenWithClock(offMs))),
+    documents,
   };
 }
 

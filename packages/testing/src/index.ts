@@ -2,6 +2,7 @@ import * as z from 'zod/mini';
 import { functionOption, lazyOptions, parseOptions } from '../../../src/internal.ts';
 import { claimPromises, idempotencyPromises } from './claims.ts';
 import { commitPromises } from './commits.ts';
+import { driverPromises } from './drivers.ts';
 import {
   LATEST,
   type Promises,
@@ -128,6 +129,7 @@ export function describeStateStore(
     it(promise, test, timeoutMs);
   };
   describe(`${name} keeps the store contract`, () => {
+    describe('the driver', () => driverPromises(promises));
     describe('runs', () => runPromises(promises));
     describe('claims', () => claimPromises(promises));
     describe('leases', () => leasePromises(promises));

@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
 import type { SeenSnapshot } from '../../../src/stores/index.ts';
 import {
+  attemptOf,
   claimed,
   claimOf,
   claimStatus,
   commitOf,
+  failedStep,
   HOUR,
   LONG,
   oneTaken,
@@ -249,6 +251,10 @@ export function sharedPromises(promises: Promises): void {
     for (let time = 0; time < 10; time++) {
       const run = `${stage.run}-${time}`;
       await stage.store.open(run, { principal: 'alice' }, HOUR);
+      const old = await failedStep(stage.store, run);
+      // The longer its trail, the longer it takes to remove a run.
+      const refusals = Array.from({ length: 12 }, () => stage.store.append?.(old, attemptOf(old)));
+      await Promise.all(refusals);
       const removal = stage.store.delete(run);
       const bob = { principal: 'bob' };
       for (let tries = 0; tries < 1_000; tries++)

@@ -470,7 +470,24 @@ export function sharedListingPromises(all: Promises): void {
     await other.store.delete(run);
     await assertListed(store, run, []);
   });
+
+  whereIndexed(all)('a run that two sides claim at once is listed by the claim', async (stage) => {
+    const { store, run: workflow } = stage;
+    const sides = [store, await stage.reopen()];
+    const runs = keysOf(workflow, RACES);
+    const race = (run: string, at: number) =>
+      (at % 2 === 0 ? sides : sides.toReversed()).map((side, racer) => {
+        const create = { principal: workflow };
+        return side.claim(claimOf(run, { workflow, create, leaseMs: racer * APART + 1 }));
+      });
+    await Promise.all(runs.flatMap(race));
+    await stage.wait(SHORT);
+    await assertListed(store, workflow, runs);
+  });
 }
+
+/** For how many runs two sides race. */
+const RACES = 8;
 
 /** How many runs move meanwhile, and how often. */
 const MOVING = 5;
