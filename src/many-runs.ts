@@ -154,7 +154,11 @@ export async function eraseOf(
   const anonymized: { run: string; freed: string }[] = [];
   let after: string | undefined;
   do {
-    const page = await list({ principal, limit: AT_ONCE, after });
+    const onError = (error: unknown, kept: string): void => {
+      mover.onError(error);
+      failed.push(kept);
+    };
+    const page = await list({ principal, limit: AT_ONCE, after, onError });
     for (const run of page.runs) {
       const isDone = await attempt(async () => {
         const result = await remove(run);

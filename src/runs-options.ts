@@ -181,8 +181,8 @@ export interface Erased {
   /** The runs that are still the person's: a step that must not be repeated is running or held. */
   readonly pinned: readonly string[];
   /**
-   * The runs that are still the person's since they could not be erased; `onError` is told why.
-   * Absent where there are none.
+   * The runs that are still the person's since they could not be erased; `onError` is told why. One
+   * that the store cannot read is named by what it is kept under. Absent where there are none.
    */
   readonly failed?: readonly string[];
 }

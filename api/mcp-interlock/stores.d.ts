@@ -169,6 +169,10 @@ export interface ListQuery extends PageQuery {
     readonly principal: string;
 }
 
+export interface ManyRunsQuery {
+    readonly onError?: ((error: unknown, kept: string) => void) | undefined;
+}
+
 export interface MoveDraft extends TrailDraft {
     readonly to: string;
 }
@@ -179,12 +183,12 @@ export type OpenResult = {
     readonly status: 'taken';
 };
 
-export interface PageQuery {
+export interface PageQuery extends ManyRunsQuery {
     readonly limit: number;
     readonly after?: string | undefined;
 }
 
-export interface PurgeQuery {
+export interface PurgeQuery extends ManyRunsQuery {
     readonly principal?: string | undefined;
 }
 
@@ -250,7 +254,7 @@ export interface RunsPage {
     readonly now?: number;
 }
 
-export interface RunsQuery {
+export interface RunsQuery extends ManyRunsQuery {
     readonly workflow: string;
     readonly state: string;
     readonly forMs?: number | undefined;

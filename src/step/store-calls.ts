@@ -50,6 +50,9 @@ const TELLING: ReadonlySet<string> = new Set<keyof AtomicStateStore>([
   ...(['open', 'read', 'claim', 'commit', 'renew', 'record', 'release'] as const),
 ]);
 
+/** Of so many broken runs it is known that they were told of. */
+const MOST_BROKEN = 1_000;
+
 /** A call that takes longer than this, or than half of its deadline, is told of as slow. */
 const SLOW_MS = 1_000;
 
@@ -147,25 +150,40 @@ export function guardStore(
         else proof.claimed();
       },
     );
+  /** A list that is asked for each second tells of a broken run once. */
+  const broken = new Set<string>();
+  const onError = (error: unknown, kept: string): void => {
+    if (broken.has(kept)) return;
+    if (broken.size >= MOST_BROKEN) broken.clear();
+    broken.add(kept);
+    events.onError(error);
+  };
   const switches = new Map<string, WorkflowSwitch>();
   const guarded: GuardedStore = {
     isMemory,
     contract: store.contract,
     ...inTransaction,
     // No deadline: these take as long as there is something to do.
-    ...(runs && { runs: (query) => runs.call(store, query) }),
-    ...(purge && { purge: (query) => purge.call(store, query) }),
+    ...(runs && { runs: (query) => runs.call(store, { onError, ...query }) }),
+    ...(purge && { purge: (query) => purge.call(store, { onError, ...query }) }),
     ...(anonymize && {
       anonymize: (run) => bounded('anonymize', () => anonymize.call(store, run)),
     }),
     ...(append && { append: (...args) => bounded('append', () => append.apply(store, args)) }),
-    ...(held && { held: (query) => bounded('held', () => held.call(store, query)) }),
-    ...(unsettled && {
-      unsettled: (query) => bounded('unsettled', () => unsettled.call(store, query)),
+    ...(held && {
+      held: (query) => bounded('held', () => held.call(store, { onError, ...query })),
     }),
-    ...(stuck && { stuck: (query) => bounded('stuck', () => stuck.call(store, query)) }),
+    ...(unsettled && {
+      unsettled: (query) =>
+        bounded('unsettled', () => unsettled.call(store, { onError, ...query })),
+    }),
+    ...(stuck && {
+      stuck: (query) => bounded('stuck', () => stuck.call(store, { onError, ...query })),
+    }),
     ...(count && { count: (query) => bounded('count', () => count.call(store, query)) }),
-    ...(list && { list: (query) => bounded('list', () => list.call(store, query)) }),
+    ...(list && {
+      list: (query) => bounded('list', () => list.call(store, { onError, ...query })),
+    }),
     ...(evictedKeys && {
       evictedKeys: () => bounded('evictedKeys', () => evictedKeys.call(store)),
     }),

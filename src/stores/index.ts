@@ -21,6 +21,7 @@ export type {
   Json,
   KeysPage,
   ListQuery,
+  ManyRunsQuery,
   MoveDraft,
   OpenResult,
   PageQuery,

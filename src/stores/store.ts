@@ -401,8 +401,17 @@ export interface ReleaseOptions {
   readonly entry?: TrailDraft | undefined;
 }
 
+/** What looks at many runs. */
+export interface ManyRunsQuery {
+  /**
+   * Told of each run that the store finds and cannot read, and under which key it keeps that. The
+   * others are given. Default: a warning of the process.
+   */
+  readonly onError?: ((error: unknown, kept: string) => void) | undefined;
+}
+
 /** A part of a listing. */
-export interface PageQuery {
+export interface PageQuery extends ManyRunsQuery {
   /** How many runs the page has at most, from 1 to 1,000. */
   readonly limit: number;
   /** The `next` of the page before. Absent: the first page. */
@@ -483,7 +492,7 @@ export type DeleteResult =
   | 'unknown';
 
 /** What {@link AtomicStateStore.purge} removes. */
-export interface PurgeQuery {
+export interface PurgeQuery extends ManyRunsQuery {
   /**
    * Only what is left of this principal's runs, and with it the trails that the backend keeps for
    * audits. Absent: what is left of any run, and no such trail.
@@ -525,7 +534,7 @@ export interface RunsCount {
 }
 
 /** Which runs {@link AtomicStateStore.runs} gives. */
-export interface RunsQuery {
+export interface RunsQuery extends ManyRunsQuery {
   /** The gate's id. */
   readonly workflow: string;
   readonly state: string;

@@ -52,6 +52,7 @@ const TRIES_AT_ONCE = 5;
 /** What an operation goes by. */
 export interface Found {
   readonly kept: KeptRun | undefined;
+  readonly broken?: FoundRun['broken'];
   readonly now: number;
   readonly entries?: FoundRun['entries'];
 }
@@ -222,14 +223,15 @@ export class DocumentStore extends RulebookStore {
     const askedAt = this.#time.asked();
     const before = this.#kept.get(key);
     const found = await this.documents.read(key, trail);
+    if (found.broken) throw found.broken;
     // What a write has kept meanwhile is newer.
     if (this.#kept.get(key) === before) this.#kept.put(key, found.kept);
     return this.#seen(found, askedAt);
   }
 
-  #seen({ kept, now, entries }: FoundRun, askedAt: number): Found {
+  #seen({ kept, broken, now, entries }: FoundRun, askedAt: number): Found {
     const time = this.#time.told(now, askedAt);
-    return { kept, now: kept ? notBefore(time, kept.run) : time, entries };
+    return { kept, broken, now: kept ? notBefore(time, kept.run) : time, entries };
   }
 
   /** Runs that an index names. */

@@ -24,6 +24,7 @@ import {
   type RunDocuments,
   type RunsFind,
   type RunsIndex,
+  warnOfBroken,
 } from './run-parts.ts';
 import type { StoredRun } from './run-text.ts';
 
@@ -85,7 +86,7 @@ export class IndexedDocumentStore extends DocumentStore {
     });
   }
 
-  async *runs({ workflow: of, state, forMs = 0 }: RunsQuery): AsyncGenerator<string> {
+  async *runs({ workflow: of, state, forMs = 0, onError }: RunsQuery): AsyncGenerator<string> {
     const labels = [encodeText(state)];
     const sources: Source[] = [
       { kind: 'open', of, labels },
@@ -94,7 +95,8 @@ export class IndexedDocumentStore extends DocumentStore {
     let next: IndexPlace | undefined;
     do {
       const upTo = (await this.now()) - forMs;
-      const page = await this.#find(sources, upTo, next, SWEPT_AT_ONCE, ({ workflows }, now) => {
+      const some = { limit: SWEPT_AT_ONCE, onError };
+      const page = await this.#find(sources, upTo, next, some, ({ workflows }, now) => {
         const snapshot = workflows.get(of)?.snapshot;
         return snapshot?.state === state && snapshot.updatedAt <= now - forMs;
       });
@@ -103,22 +105,22 @@ export class IndexedDocumentStore extends DocumentStore {
     } while (next !== undefined);
   }
 
-  async list({ principal, limit, after }: ListQuery): Promise<KeysPage> {
+  async list({ principal, after, ...some }: ListQuery): Promise<KeysPage> {
     const sources: Source[] = [{ kind: 'owned', of: principal }];
     const isMeant = ({ session }: RunState) => session.principal === principal;
-    const { listed, next } = await this.#find(sources, 0, placeOf(after), limit, isMeant);
+    const { listed, next } = await this.#find(sources, 0, placeOf(after), some, isMeant);
     const runs = listed.map(({ run }) => run.run);
     return { runs, ...(next && { next: JSON.stringify(next) }) };
   }
 
-  async purge({ principal }: PurgeQuery = {}): Promise<number> {
-    return this.#index.purge(principal, await this.now());
+  async purge({ principal, onError = warnOfBroken }: PurgeQuery = {}): Promise<number> {
+    return this.#index.purge(principal, await this.now(), onError);
   }
 
   async #page(
     sources: readonly Source[],
     forMs: number,
-    { limit, after }: PageQuery,
+    { after, ...some }: PageQuery,
     name: string,
     isMeant: (workflow: WorkflowState, now: number) => boolean,
   ): Promise<RunsPage> {
@@ -127,7 +129,7 @@ export class IndexedDocumentStore extends DocumentStore {
       sources,
       now - forMs,
       placeOf(after),
-      limit,
+      some,
       ({ workflows }, at) => {
         const workflow = workflows.get(name);
         return workflow !== undefined && isMeant(workflow, at);
@@ -146,7 +148,7 @@ export class IndexedDocumentStore extends DocumentStore {
     sources: readonly Source[],
     upTo: number,
     place: IndexPlace | undefined,
-    limit: number,
+    { limit, onError = warnOfBroken }: Pick<PageQuery, 'limit' | 'onError'>,
     isMeant: (run: RunState, now: number) => boolean,
   ): Promise<ListedPage> {
     const listed: Listed[] = [];
@@ -161,9 +163,10 @@ export class IndexedDocumentStore extends DocumentStore {
       const places = (await Promise.all(named)).flat().sort(byPlace);
       const given = places.slice(0, wanted);
       const found = await this.findAll(given.map(({ key }) => key));
-      const gone = given.filter((_, at) => found[at]?.kept === undefined);
+      const gone = given.filter((_, at) => !found[at]?.kept && !found[at]?.broken);
       await Promise.all(gone.map(({ key }) => this.#index.forget?.(key)));
       for (const [at, each] of found.entries()) {
+        if (each.broken) onError(each.broken, given[at]?.key ?? '');
         const run = knownOf(each);
         // An entry that is over would give the run a second time.
         const isEntry = run && indexOfRun(run).some((entry) => isAt(entry, given[at]));

@@ -8,12 +8,15 @@
  * sends no facts, and the workflows of a run do not wait for each other.
  */
 
+import { InterlockError } from '../../errors.ts';
+import { runDigest } from '../../events.ts';
 import { neverExpires, type RunState, type WorkflowState } from '../run-life.ts';
 import { unsettledSince } from '../run-state.ts';
 import { encodeText } from '../sql-text.ts';
-import type { Json, SwitchRecord, TrailEntry } from '../store.ts';
+import type { Json, ManyRunsQuery, SwitchRecord, TrailEntry } from '../store.ts';
 import { freezeDeeply } from '../trail.ts';
 import {
+  BrokenRun,
   LAYOUT,
   ofThisLayout,
   otherKey,
@@ -43,6 +46,8 @@ export interface KeptRun {
 export interface FoundRun {
   /** Absent: there is none. */
   readonly kept?: KeptRun | undefined;
+  /** Why what is there cannot be read. */
+  readonly broken?: BrokenRun | undefined;
   /** The backend's time, in milliseconds since the epoch; absent where it has no clock. */
   readonly now?: number | undefined;
   /** The part of the trail that was asked for, oldest first. */
@@ -160,7 +165,11 @@ export interface RunsIndex {
   /** A list has named a run that is not there; for a backend that may evict runs by itself. */
   forget?(key: string): Promise<void>;
   /** Removes what is left of runs that expired before `now`, of one principal or of all. */
-  purge(principal: string | undefined, now: number): Promise<number>;
+  purge(
+    principal: string | undefined,
+    now: number,
+    onBroken: NonNullable<ManyRunsQuery['onError']>,
+  ): Promise<number>;
 }
 
 /** A part as text, with what else the backend keeps of it. */
@@ -292,6 +301,31 @@ export function runOfParts(
   }
   const run = { ...rest, openedBy: rest.openedBy, workflows };
   return { run, life: { revisions, bytes: life.length }, flows: marks };
+}
+
+/**
+ * A run as it is parsed, or why it cannot be: a list over many goes on past a broken one.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_STORE` where it has another layout, as all of them may
+ */
+export function foundIn<Kept extends KeptRun>(
+  key: string,
+  parse: () => Kept | undefined,
+): { readonly kept?: Kept | undefined; readonly broken?: BrokenRun } {
+  try {
+    return { kept: parse() };
+  } catch (error) {
+    const isBroken = error instanceof BrokenRun;
+    if (error instanceof InterlockError && !isBroken) throw error;
+    // What the parser says has the run's own texts.
+    const fault = isBroken ? error.fault : 'what is kept of a run lacks a part';
+    return { broken: new BrokenRun(fault, runDigest(key)) };
+  }
+}
+
+/** How a list tells of a run that it leaves out, where its caller does not say. */
+export function warnOfBroken(error: unknown): void {
+  process.emitWarning((error as BrokenRun).message, 'InterlockWarning');
 }
 
 interface LifeText extends Omit<StoredRun, 'workflows'> {

@@ -9,6 +9,18 @@ import { neverExpires, type RunState, type WorkflowState } from '../run-life.ts'
 import type { Json, SwitchRecord, TrailEntry } from '../store.ts';
 import { digestOfName, freezeDeeply } from '../trail.ts';
 
+/** One text that cannot be read, which says nothing of the others. */
+export class BrokenRun extends InterlockError {
+  readonly fault: string;
+
+  /** @param run the digest of the key under which the run is kept */
+  constructor(fault: string, run?: string) {
+    const named = run === undefined ? '' : `, of the run with the digest ${run}`;
+    super('ERR_INTERLOCK_STORE', `documentStore(): ${fault}${named}. Nothing was changed`);
+    this.fault = fault;
+  }
+}
+
 /** A run, with what its document says of itself. */
 export interface StoredRun extends RunState {
   /** Its key, as the gate knows it. */
@@ -120,19 +132,18 @@ export function runOfText(key: string, document: string): RunText {
 export function ofThisLayout(document: string, what: 'run' | 'switch' = 'run'): object {
   const text = parsed(document) as { readonly layout?: unknown } | undefined;
   if (text?.layout === LAYOUT) return text;
-  const found = typeof text?.layout === 'number' ? `has layout ${text.layout}` : `is no ${what}`;
-  throw new InterlockError(
-    'ERR_INTERLOCK_STORE',
-    `documentStore(): a document ${found}, and this version of mcp-interlock knows layout ` +
-      `${LAYOUT}: another version or another program wrote it. Nothing was changed`,
-  );
+  const isOther = typeof text?.layout === 'number';
+  const found = isOther ? `has layout ${text.layout}` : `is no ${what}`;
+  const fault =
+    `a document ${found}, and this version of mcp-interlock knows layout ` +
+    `${LAYOUT}: another version or another program wrote it`;
+  if (!isOther) throw new BrokenRun(fault);
+  const words = `documentStore(): ${fault}. Nothing was changed`;
+  throw new InterlockError('ERR_INTERLOCK_STORE', words);
 }
 
 export function otherKey(): InterlockError {
-  return new InterlockError(
-    'ERR_INTERLOCK_STORE',
-    'documentStore(): read() gave the document of another key. Nothing was changed',
-  );
+  return new BrokenRun('read() gave the document of another key');
 }
 
 function parsed(document: string): unknown {

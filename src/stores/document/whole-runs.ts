@@ -9,6 +9,7 @@ import type { SwitchRecord, TrailEntry } from '../store.ts';
 import type { Documents, IndexEntry, NextDocument, Swapped } from './documents.ts';
 import {
   type FoundRun,
+  foundIn,
   indexOfRun,
   type KeptRun,
   type RunDocuments,
@@ -19,6 +20,7 @@ import {
   type WrittenRun,
 } from './run-parts.ts';
 import {
+  BrokenRun,
   digestOf,
   keyOfOlder,
   keyOfRun,
@@ -109,7 +111,10 @@ export class WholeRuns implements RunDocuments {
       return { now };
     }
     if (typeof revision !== 'string') throw unnamed();
-    const kept = keptOf(runOfText(key, document), revision, document.length);
+    const { kept, broken } = foundIn(key, () =>
+      keptOf(runOfText(key, document), revision, document.length),
+    );
+    if (kept === undefined) return { broken, now };
     // No write renews a held or frozen run, but people look at it, as long as it takes.
     const time = Math.ceil(now ?? this.#now());
     if (removableAt(kept.run) === undefined && isSoonOver(kept, time))
@@ -353,14 +358,21 @@ export class WholeRuns implements RunDocuments {
           return count({ list: listOf(query), now, upTo: query.upTo });
         },
       }),
-      purge: async (principal, now) => {
+      purge: async (principal, now, onBroken) => {
         await this.#assertLayout();
         const list = principal === undefined ? REMOVABLE : listOf({ kind: 'owned', of: principal });
         const upTo = principal === undefined ? now : 0;
         let purged = 0;
         for (let after: { score: number; key: string } | undefined; ; ) {
           const places = await find({ list, upTo, after, limit: SWEPT_AT_ONCE });
-          const swept = await Promise.all(places.map(({ key }) => this.#sweep(key, now)));
+          const swept = await Promise.all(
+            places.map(({ key }) =>
+              this.#sweep(key, now).catch((error) => {
+                if (!(error instanceof BrokenRun)) throw error;
+                onBroken(error, key);
+              }),
+            ),
+          );
           purged += swept.filter(Boolean).length;
           after = places.at(-1);
           if (after === undefined) return purged;
@@ -372,7 +384,8 @@ export class WholeRuns implements RunDocuments {
   /** Removes a document that is over; whether it was a run. */
   async #sweep(key: string, now: number): Promise<boolean> {
     if (!key.startsWith(OLDER)) {
-      const { kept } = await this.read(key);
+      const { kept, broken } = await this.read(key);
+      if (broken) throw broken;
       const goneAt = kept && removableAt(kept.run);
       return kept !== undefined && goneAt !== undefined && goneAt <= now && this.remove(key, kept);
     }

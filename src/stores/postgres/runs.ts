@@ -3,6 +3,7 @@ import {
   type FlowText,
   type FoundFlow,
   type FoundRun,
+  foundIn,
   type IndexPlace,
   type KeptRun,
   partTexts,
@@ -141,7 +142,7 @@ export class PostgresRuns implements RunDocuments {
     return keys.map((key, at) => {
       const row = runs[at] ?? null;
       const entries = row?.entries?.map((each) => JSON.parse(each) as TrailEntry);
-      return { kept: this.#parsed(key, row), now, entries };
+      return { ...foundIn(key, () => this.#parsed(key, row)), now, entries };
     });
   }
 

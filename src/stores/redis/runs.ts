@@ -18,7 +18,14 @@ import type {
   TrailQuery,
   WrittenRun,
 } from '../document/run-parts.ts';
-import { type FoundFlow, partTexts, revisionOf, runOfParts } from '../document/run-parts.ts';
+import {
+  type FoundFlow,
+  foundIn,
+  partTexts,
+  revisionOf,
+  runOfParts,
+  warnOfBroken,
+} from '../document/run-parts.ts';
 import { LAYOUT, newRevision } from '../document/run-text.ts';
 import type { Json, SwitchRecord, TrailEntry } from '../store.ts';
 import * as scripts from './scripts.ts';
@@ -167,7 +174,7 @@ export class RedisRuns implements RunDocuments {
 
   /**
    * Writes the index anew. It goes through all keys of each server; lists reject until it is done.
-   * Resolves to how many runs it found.
+   * Resolves to how many runs it found. Warns of one that cannot be read, and leaves it out.
    *
    * @throws InterlockError `ERR_INTERLOCK_STORE` where a run or an index has another layout
    */
@@ -190,7 +197,8 @@ export class RedisRuns implements RunDocuments {
   /** Writes all parts of a run as they are, and with them its index; whether there is one. */
   async #reindex(key: string): Promise<boolean> {
     for (;;) {
-      const { kept } = await this.read(key);
+      const { kept, broken } = await this.read(key);
+      if (broken) warnOfBroken(broken);
       if (kept === undefined) return false;
       const flows = [...kept.flows.keys()];
       const rest = { isNew: false, life: true, judgesAll: true, isClaim: false };
@@ -215,9 +223,9 @@ export class RedisRuns implements RunDocuments {
         const end = at + 1 + Number(reply.lines[at]);
         const lines = reply.lines.slice(at + 1, end);
         at = end;
-        const kept = this.#parsed(key, lines);
+        const run = foundIn(key, () => this.#parsed(key, lines));
         const entries = trail && lines.slice(3 + 2 * Number(lines[2])).map(parseEntry);
-        found.set(key, { kept, now, entries });
+        found.set(key, { ...run, now, entries });
       }
     };
     await this.#together(keys, (key) => bucketOf(key), readPart);
