@@ -1067,7 +1067,7 @@ type EventBody = ({
     readonly type: 'step.unknown';
 } & OfUnknown) | ({
     readonly type: 'step.unrecorded';
-    readonly answered?: 'succeeded' | 'failed' | 'input_required' | undefined;
+    readonly answered?: Answered | undefined;
 } & OfUnknown) | ({
     readonly type: 'step.held';
     readonly idempotencyKey: string;

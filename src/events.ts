@@ -159,6 +159,9 @@ interface OfStep extends OfCall {
   readonly isLate: boolean;
 }
 
+/** What a tool's answer says of its call. */
+export type Answered = 'succeeded' | 'failed' | 'input_required';
+
 /** In both events about an outcome that the run does not have. */
 interface OfUnknown extends OfStep {
   readonly why: string;
@@ -302,7 +305,7 @@ type EventBody =
   | ({
       readonly type: 'step.unrecorded';
       /** What the tool answered, where it did: apart from what the store made of it. */
-      readonly answered?: 'succeeded' | 'failed' | 'input_required' | undefined;
+      readonly answered?: Answered | undefined;
     } & OfUnknown)
   /**
    * This process met a claim that another one left behind, which holds its run. Once for each claim
@@ -452,6 +455,8 @@ interface Common {
   requests: number;
   /** The tokens of claims whose unknown outcome was told, the oldest first. */
   readonly unknown: Set<string>;
+  /** What tools answered whose outcome was not saved, by idempotency key, the oldest first. */
+  readonly answers: Map<string, Answered>;
   /** The errors that an event has told already. */
   readonly failures: WeakSet<object>;
 }
@@ -468,7 +473,12 @@ export class Events {
 
   constructor(
     listeners: EventListeners,
-    common: Common = { requests: 0, unknown: new Set(), failures: new WeakSet() },
+    common: Common = {
+      requests: 0,
+      unknown: new Set(),
+      answers: new Map(),
+      failures: new WeakSet(),
+    },
   ) {
     this.#listeners = listeners;
     this.#common = common;
@@ -516,10 +526,20 @@ export class Events {
   noteUnknown(token: string): boolean {
     const { unknown } = this.#common;
     if (unknown.has(token)) return false;
-    const [oldest = ''] = unknown;
-    if (unknown.size >= MOST_UNKNOWN) unknown.delete(oldest);
+    makeRoomIn(unknown);
     unknown.add(token);
     return true;
+  }
+
+  /** What tools answered whose outcome was not saved, by idempotency key. */
+  get answers(): ReadonlyMap<string, Answered> {
+    return this.#common.answers;
+  }
+
+  noteAnswer(idempotencyKey: string, answered: Answered): void {
+    const { answers } = this.#common;
+    makeRoomIn(answers);
+    answers.set(idempotencyKey, answered);
   }
 
   /** Tells `onError` the error, and the stream an event that says more than it. */
@@ -538,6 +558,11 @@ export class Events {
   #fail(error: unknown): void {
     this.#listeners.onError?.(error);
   }
+}
+
+function makeRoomIn(notes: Set<string> | Map<string, unknown>): void {
+  const [oldest = ''] = notes.keys();
+  if (notes.size >= MOST_UNKNOWN) notes.delete(oldest);
 }
 
 /** What no logger should write by accident. */

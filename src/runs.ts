@@ -479,6 +479,14 @@ export class Runs<E extends string = string, Q = StateExpression> {
   }
 
   /**
+   * What the tool of a call answered though the run has no outcome of it, such as where the store
+   * failed. `undefined` where this process heard no such answer: no store could keep it.
+   */
+  answered(idempotencyKey: string): 'succeeded' | 'failed' | 'input_required' | undefined {
+    return this.#mover.events.answers.get(idempotencyKey);
+  }
+
+  /**
    * What this process has observed of the workflow's runs, and not enforced, since it began.
    * `undefined` where there was nothing.
    */

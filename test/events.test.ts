@@ -519,15 +519,20 @@ describe('the stream of events', () => {
     held.finish();
     await held.answer;
     expect(only(app.take(), 'step.unknown')).toEqual([]);
-    expect(only(app.take(), 'step.unrecorded')).toMatchObject([
+    const told = only(app.take(), 'step.unrecorded');
+    expect(told).toMatchObject([
       {
         why: 'lost',
+        answered: 'succeeded',
         isHeld: false,
         isLate: false,
         tool: 'cart.add_item',
         requestId: expect.anything(),
       },
     ]);
+    // An operator who listens to no event asks later.
+    expect(app.runs.answered(told[0]?.idempotencyKey ?? '')).toBe('succeeded');
+    expect(app.runs.answered('another')).toBeUndefined();
     expect(only(app.take(), 'call.ended')).toMatchObject([{ outcome: 'unknown' }]);
   });
 

@@ -295,6 +295,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
     observe(options: FreezeOptions): Promise<ModeSet>;
     enforce(options: EnforceOptions): Promise<ModeSet>;
     mode(): Promise<WorkflowMode>;
+    answered(idempotencyKey: string): 'succeeded' | 'failed' | 'input_required' | undefined;
     get observed(): Observed | undefined;
     resolve(held: string | {
         readonly idempotencyKey: string;

@@ -997,6 +997,7 @@ export class Step {
     const isHeld = said.waits && uncertain === 'hold';
     // So that this process does not tell of it again when it meets the claim later.
     events.noteUnknown(this.token);
+    if (said.answered !== undefined) events.noteAnswer(idempotencyKey, said.answered);
     events.fail(new UnknownOutcome(this, why, said), () => {
       const of = { ...this.#ending, why, isHeld, idempotencyKey };
       const { ran, answered } = said;

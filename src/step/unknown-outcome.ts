@@ -2,7 +2,7 @@
  * What an app and its operators are told of a step of unknown outcome. Hides the words, and that
  * each process tells of each such step once.
  */
-import { type Events, runDigest } from '../events.ts';
+import { type Answered, type Events, runDigest } from '../events.ts';
 import type { ClaimView, RunKey, WorkflowRecord } from '../stores/store.ts';
 
 const PAGE = 'https://www.npmjs.com/package/mcp-interlock#when-the-outcome-is-unknown';
@@ -11,9 +11,6 @@ const PAGE = 'https://www.npmjs.com/package/mcp-interlock#when-the-outcome-is-un
 type UnknownStep = Pick<ClaimView, 'tool' | 'idempotencyKey' | 'uncertain'> & {
   readonly key: RunKey;
 };
-
-/** What a tool's answer says of its call. */
-export type Answered = 'succeeded' | 'failed' | 'input_required';
 
 const ANSWERS = {
   succeeded: 'The tool answered that it succeeded',
