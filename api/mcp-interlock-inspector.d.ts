@@ -23,6 +23,7 @@ export interface Counts {
     readonly runs: number;
     readonly states: readonly StateCount[];
     readonly held: number;
+    readonly unsettled?: number;
     readonly running: number;
     readonly unreadable: number;
     readonly stuck: number;
@@ -47,14 +48,6 @@ export interface Failure {
 }
 
 export type FailureCode = 'unauthorized' | 'read-only' | 'token' | 'cross-site' | 'bad-request' | 'unknown' | 'method' | 'conflict' | 'too-large' | 'media-type' | 'choose-event' | 'no-index' | 'no-switch' | 'unavailable' | 'internal';
-
-export interface FindRequest {
-    readonly key: string;
-}
-
-export interface Found {
-    readonly id: string;
-}
 
 export interface FreezeCallsRequest extends FreezeRequest {
     readonly tool?: string;
@@ -222,7 +215,6 @@ export interface RunDetail extends RunSummary, Standing {
         readonly actor: string;
         readonly note: string;
     };
-    readonly resolutions?: readonly ResolutionChoice[];
     readonly trail: TrailPage;
 }
 
@@ -232,7 +224,7 @@ export interface RunPage {
 }
 
 export interface RunQuery {
-    readonly list: 'held' | 'open' | 'resolved';
+    readonly list: 'held' | 'unsettled' | 'open' | 'resolved';
     readonly state?: string;
     readonly stuckForMs?: number;
     readonly limit?: number;
@@ -252,6 +244,7 @@ export interface RunSummary {
     readonly unmovedForMs?: number;
     readonly heldForMs?: number;
     readonly step?: StepNow;
+    readonly unsettled?: readonly StepNow[];
     readonly sessionEnded?: true;
     readonly fault?: string;
     readonly resolved?: ResolvedStep;
@@ -321,6 +314,8 @@ export interface StepNow {
     readonly args?: Json;
     readonly amount?: string;
     readonly look?: string;
+    readonly answered?: 'succeeded' | 'failed' | 'input_required';
+    readonly resolutions?: readonly ResolutionChoice[];
 }
 
 export interface StoppedCalls {

@@ -6,7 +6,7 @@ import { batch, computed, type ReadonlySignal, signal } from '@preact/signals';
 import type { GraphNode, WorkflowGraph } from 'mcp-interlock-check';
 import type {
   Done,
-  Found,
+  Failure,
   Overview,
   ResolvedMany,
   RunChanged,
@@ -21,10 +21,10 @@ import type {
   WorkflowDetail,
   WorkflowSummary,
 } from '../src/api.ts';
-import { type Hearing, RequestFailed, Server, Stream, wordsOf } from './server.ts';
+import { asFailure, type Hearing, RequestFailed, Server, Stream, wordsOf } from './server.ts';
 import { WhatIfWalk } from './walk.ts';
 
-export type ListKind = 'held' | 'stuck' | 'open' | 'resolved' | 'found';
+export type ListKind = 'held' | 'unsettled' | 'stuck' | 'open' | 'resolved' | 'found';
 
 /** What is looked for: both must fit. */
 export interface Search {
@@ -40,6 +40,28 @@ export interface Seen<T> {
   readonly at: number;
 }
 
+/** A run of a list. Found runs may be of other workflows than the one that is shown. */
+export interface ListedRun extends Seen<RunSummary> {
+  /** The workflow's key. Several workflows may have one run. */
+  readonly workflow: string;
+}
+
+/** A call of unknown outcome, with its run. */
+export interface ChosenCall {
+  readonly workflow: string;
+  /** The run's. */
+  readonly id: string;
+  readonly step: StepNow;
+}
+
+/** The calls of unknown outcome for which a run is in a list: a held run's, or unsettled ones. */
+export function callsOf(
+  { status, step, unsettled = [] }: RunSummary,
+  kind: ListKind,
+): readonly StepNow[] {
+  return kind !== 'unsettled' && status === 'held' && step !== undefined ? [step] : unsettled;
+}
+
 /** The runs of a list, as far as it was scrolled. */
 export interface RunList {
   readonly kind: ListKind;
@@ -49,10 +71,12 @@ export interface RunList {
   readonly search: Search | undefined;
   /** What the search did not reach, in sentences. */
   readonly unreached: readonly string[];
-  readonly rows: readonly Seen<RunSummary>[];
-  readonly next: string | undefined;
+  readonly rows: readonly ListedRun[];
+  /** Where each workflow has more, by its key. */
+  readonly next: ReadonlyMap<string, string> | undefined;
   readonly isLoading: boolean;
-  readonly error: string | undefined;
+  /** Why it could not be asked for; of found runs, why some workflows could not. */
+  readonly error: RequestFailed | undefined;
 }
 
 export interface Notice {
@@ -67,6 +91,8 @@ export type Deed = 'resolve' | 'send' | 'restart' | 'delete' | 'freeze' | 'unfre
 const PAGE = 100;
 /** A list is brought up to date as far as this; what is below was asked for by scrolling. */
 const MOST_RENEWED = 200;
+/** A list that could not be asked for is asked for again. */
+const AGAIN_MS = 3000;
 
 export class Inspector {
   readonly #server = new Server();
@@ -74,6 +100,7 @@ export class Inspector {
   #hears = '';
   /** Of each thing that is asked for, only the newest answer counts. */
   readonly #asked = { workflow: 0, run: 0, list: 0 };
+  #again: ReturnType<typeof setTimeout> | undefined;
 
   readonly session = signal<SessionInfo | undefined>(undefined);
   /** Why nothing can be shown at all. */
@@ -86,8 +113,8 @@ export class Inspector {
   /** The run that was picked, from the moment when it was. */
   readonly picked = signal<string | undefined>(undefined);
   readonly run = signal<Seen<RunDetail> | undefined>(undefined);
-  /** The held runs that are resolved together, with the step of each that was looked at. */
-  readonly chosen = signal<ReadonlyMap<string, StepNow>>(new Map());
+  /** The calls that are resolved together, as they were looked at. */
+  readonly chosen = signal<ReadonlyMap<string, ChosenCall>>(new Map());
   readonly runError = signal<string | undefined>(undefined);
   /** Older entries than those that came with the run. */
   readonly olderTrail = signal<TrailPage | undefined>(undefined);
@@ -98,6 +125,8 @@ export class Inspector {
   /** Milliseconds since the page was loaded, four times a second. */
   readonly tick = signal(performance.now());
   readonly counts: ReadonlySignal<WorkflowSummary['counts']>;
+  /** Whether a store cannot be asked that what is shown comes from. */
+  readonly isAway: ReadonlySignal<boolean>;
   readonly #places: ReadonlySignal<Places>;
 
   readonly #renewRun = new Soon(250, () => this.#loadRun());
@@ -111,6 +140,12 @@ export class Inspector {
     this.counts = computed(() => {
       const key = this.workflow.value?.key;
       return this.workflows.value.find((each) => each.key === key)?.counts;
+    });
+    this.isAway = computed(() => {
+      const { kind, error } = this.list.value;
+      const key = this.workflow.value?.key;
+      const asked = this.workflows.value.filter((each) => kind === 'found' || each.key === key);
+      return error?.code === 'unavailable' || asked.some(({ store }) => store === 'unavailable');
     });
     this.#places = computed(() => new Places(this.workflow.value?.graph));
     setInterval(() => {
@@ -162,59 +197,85 @@ export class Inspector {
   }
 
   chooseWorkflow(key: string): void {
+    // What was found is of all workflows, and would stay.
+    if (this.list.value.kind === 'found') this.chooseList('open');
     location.hash = `#/${encodeURIComponent(key)}`;
   }
 
-  chooseRun(id: string | undefined): void {
-    const key = this.workflow.value?.key;
+  chooseRun(id: string | undefined, key = this.workflow.value?.key): void {
     if (key === undefined) return;
     const run = id === undefined ? '' : `/${encodeURIComponent(id)}`;
     location.hash = `#/${encodeURIComponent(key)}${run}`;
   }
 
-  /** Picks the run that has this key or digest. */
-  async find(key: string): Promise<void> {
-    await this.#told(async () => {
-      const { id } = await this.#server.post<Found>(this.#path('find'), { key });
-      this.chooseRun(id);
-    });
+  /** Picks the run of the shown workflow that has this digest. */
+  async find(digest: string): Promise<void> {
+    const key = this.workflow.value?.key;
+    await this.search({ text: digest, withinMs: undefined });
+    const row = this.list.value.rows.find(({ workflow }) => workflow === key);
+    if (row !== undefined) this.chooseRun(row.value.id, key);
   }
 
-  /** Shows the runs that fit, and picks the only one. */
+  /** Shows the runs of all workflows that fit, and picks the only one. */
   async search(search: Search): Promise<void> {
     if (this.workflow.value === undefined) return;
     this.#begin({ ...emptyList('found'), search });
     await this.#loadRows();
-    const { kind, rows, next } = this.list.value;
-    const [only] = rows;
-    if (kind === 'found' && rows.length === 1 && next === undefined && only !== undefined)
-      this.chooseRun(only.value.id);
+    const { kind, rows, next, error } = this.list.value;
+    const [only, ...others] = rows;
+    const areAll = next === undefined && error === undefined;
+    if (kind === 'found' && areAll && only !== undefined && others.length === 0)
+      this.chooseRun(only.value.id, only.workflow);
   }
 
-  /** Takes a held run among those that are resolved together, or out of them. */
-  toggle({ id, status, step }: RunSummary): void {
+  /** The calls of a row, by which they are chosen. */
+  callsIn({ value, workflow }: ListedRun): readonly (readonly [string, ChosenCall])[] {
+    const { kind } = this.list.value;
+    return callsOf(value, kind).map((step) => [
+      `${workflow} ${step.id}`,
+      { workflow, id: value.id, step },
+    ]);
+  }
+
+  /** Takes the calls of a row among those that are resolved together, or out of them. */
+  toggle(row: ListedRun): void {
     const chosen = new Map(this.chosen.value);
-    if (!chosen.delete(id) && status === 'held' && step !== undefined) chosen.set(id, step);
+    const calls = this.callsIn(row);
+    const out = calls.filter(([key]) => chosen.delete(key));
+    if (out.length === 0) for (const [key, call] of calls) chosen.set(key, call);
     this.chosen.value = chosen;
+    // On a phone it would cover the buttons that come now.
+    if (this.notice.value?.kind === 'done') this.notice.value = undefined;
   }
 
-  /** Resolves all chosen runs with one note. Those that it could not resolve stay chosen. */
+  /** Resolves all chosen calls with one note. Those that it could not resolve stay chosen. */
   async resolveChosen(outcome: 'succeeded' | 'failed', note: string): Promise<boolean> {
     return this.#told(async () => {
-      const runs = [...this.chosen.value].map(([id, { id: step }]) => ({ id, step }));
-      const body = { outcome, note, runs };
-      const { results } = await this.#server.post<ResolvedMany>(this.#path('resolve'), body);
-      const failed = results.flatMap(({ id, error }) =>
-        error === undefined ? [] : [{ id, error }],
-      );
-      const left = new Set(failed.map(({ id }) => id));
-      this.chosen.value = new Map([...this.chosen.value].filter(([id]) => left.has(id)));
-      const done = `${results.length - failed.length} of ${results.length} resolved as ${outcome}.`;
-      const [first] = failed;
+      const chosen = [...this.chosen.value];
+      const left = new Map<string, ChosenCall>();
+      let first: Failure['error'] | undefined;
+      for (const key of new Set(chosen.map(([, { workflow }]) => workflow))) {
+        const calls = chosen.filter(([, { workflow }]) => workflow === key);
+        const runs = calls.map(([, { id, step }]) => ({ id, step: step.id }));
+        const { results } = await this.#server.post<ResolvedMany>(`workflows/${key}/resolve`, {
+          outcome,
+          note,
+          runs,
+        });
+        for (const [at, call] of calls.entries()) {
+          const error = results[at]?.error;
+          if (error !== undefined) left.set(...call);
+          first ??= error;
+        }
+      }
+      this.chosen.value = left;
+      const done = `${chosen.length - left.size} of ${chosen.length} resolved as ${outcome}.`;
       this.notice.value =
         first === undefined
           ? { kind: 'done', text: done }
-          : { kind: 'error', text: `${done} ${first.error.message}` };
+          : { kind: 'error', text: `${done} ${first.message}` };
+      // The stream tells the counts of the shown workflow alone.
+      await this.#renew();
       await this.#renewAfterDeed();
     });
   }
@@ -230,17 +291,20 @@ export class Inspector {
     const asked = ++this.#asked.workflow;
     const detail = await this.#server.get<WorkflowDetail>(`workflows/${key}`);
     if (asked !== this.#asked.workflow) return;
-    const kind = (counts?.held ?? 0) > 0 ? 'held' : (counts?.stuck ?? 0) > 0 ? 'stuck' : 'open';
+    const kinds = ['held', 'unsettled', 'stuck'] as const;
+    const kind = kinds.find((each) => (counts?.[each] ?? 0) > 0) ?? 'open';
     const isAnother = this.workflow.value !== undefined;
+    // A found run of this workflow was picked, and the others stay in sight.
+    const isFound = this.list.value.kind === 'found';
     batch(() => {
       this.workflow.value = detail;
-      this.#begin(emptyList(kind));
+      if (!isFound) this.#begin(emptyList(kind));
       this.picked.value = undefined;
       this.run.value = undefined;
       this.walk.leave();
       if (isAnother) this.panel.value = 'run';
     });
-    await this.#loadRows();
+    if (!isFound) await this.#loadRows();
   }
 
   #path(rest: string): string {
@@ -262,8 +326,9 @@ export class Inspector {
 
   /** The next page of the list, if there is one and it is not on its way. */
   async loadMore(): Promise<void> {
-    const { next, isLoading, error } = this.list.value;
-    if (next !== undefined && !isLoading && error === undefined) await this.#loadRows();
+    const { next, isLoading, error, kind } = this.list.value;
+    const isWhole = error === undefined || kind === 'found';
+    if (next !== undefined && !isLoading && isWhole) await this.#loadRows();
   }
 
   async #loadRows(): Promise<void> {
@@ -275,57 +340,101 @@ export class Inspector {
       if (asked !== this.#asked.list) return;
       this.list.value = this.#withRows([...rows, ...page.rows], page);
     } catch (error) {
-      if (asked !== this.#asked.list) return;
-      this.list.value = { ...this.list.value, isLoading: false, error: wordsOf(error) };
+      if (asked === this.#asked.list) this.#failRows(error);
     }
+  }
+
+  /** What is there stays, and is not passed off as all there is. */
+  #failRows(failed: unknown): void {
+    const error = asFailure(failed);
+    this.list.value = { ...this.list.value, isLoading: false, error };
+    clearTimeout(this.#again);
+    if (error.code === 'unavailable' || error.code === 'offline')
+      this.#again = setTimeout(() => this.#renewList.call(), AGAIN_MS);
   }
 
   /** Brings the rows up to date that are likely to be on the screen. */
   async #renewRows(): Promise<void> {
-    const { rows, isLoading } = this.list.value;
-    if (isLoading || rows.length > MOST_RENEWED) return;
+    const { rows, isLoading, error: before } = this.list.value;
+    if (isLoading) return;
+    if (rows.length > MOST_RENEWED) {
+      if (before !== undefined) await this.#loadRows();
+      return;
+    }
     const asked = ++this.#asked.list;
     try {
       const page = await this.#page(Math.max(PAGE, Math.min(MOST_RENEWED, rows.length)));
       if (asked === this.#asked.list) this.list.value = this.#withRows(page.rows, page);
-    } catch {
-      // The next event, or the next connection, tries again.
+    } catch (error) {
+      if (asked === this.#asked.list) this.#failRows(error);
     }
   }
 
-  #withRows(rows: readonly Seen<RunSummary>[], { next, unreached }: LoadedPage): RunList {
-    this.#forgetResolved(rows, next === undefined && this.list.value.kind === 'held');
+  #withRows(rows: readonly ListedRun[], page: LoadedPage): RunList {
     // A run that moved between two pages may be on both.
-    const unique = new Map(rows.map((row) => [row.value.id, row]));
-    const loaded = { rows: [...unique.values()], next, unreached };
-    return { ...this.list.value, ...loaded, isLoading: false, error: undefined };
+    const unique = new Map(rows.map((row) => [nameOf(row.workflow, row.value), row]));
+    this.#forgetResolved(unique, page.next === undefined);
+    return { ...this.list.value, ...page, rows: [...unique.values()], isLoading: false };
   }
 
   /** Another operator may have resolved what was chosen here. */
-  #forgetResolved(rows: readonly Seen<RunSummary>[], areAllHeld: boolean): void {
-    const steps = new Map(rows.map(({ value }) => [value.id, value.step?.id]));
-    const isHeld = ([id, { id: step }]: [string, StepNow]) =>
-      steps.has(id) ? steps.get(id) === step : !areAllHeld;
-    const left = [...this.chosen.value].filter(isHeld);
+  #forgetResolved(rows: ReadonlyMap<string, ListedRun>, areAll: boolean): void {
+    const { kind } = this.list.value;
+    const isWhole = areAll && (kind === 'held' || kind === 'unsettled');
+    const calls = new Set(
+      [...rows.values()].flatMap((row) => this.callsIn(row).map(([key]) => key)),
+    );
+    const left = [...this.chosen.value].filter(
+      ([key, call]) => calls.has(key) || !(isWhole || rows.has(nameOf(call.workflow, call))),
+    );
     if (left.length < this.chosen.value.size) this.chosen.value = new Map(left);
   }
 
-  async #page(limit: number, after?: string): Promise<LoadedPage> {
+  async #page(limit: number, after?: RunList['next']): Promise<LoadedPage> {
     const { kind, state, search } = this.list.value;
-    if (search !== undefined) {
-      const { text, withinMs } = search;
-      const body = { ...(text !== '' && { text }), withinMs, after };
-      const found = await this.#server.post<SearchPage>(this.#path('search'), body);
-      return { rows: seen(found.runs), next: found.next, unreached: found.unreached };
-    }
+    if (search !== undefined) return this.#found(search, after);
+    const key = this.workflow.value?.key ?? '';
     const { runs, next } = await this.#server.get<RunPage>(this.#path('runs'), {
-      list: kind === 'held' || kind === 'resolved' ? kind : 'open',
+      list: kind === 'stuck' || kind === 'found' ? 'open' : kind,
       state,
       stuckForMs: kind === 'stuck' ? this.counts.value?.stuckAfterMs : undefined,
       limit,
-      after,
+      after: after?.get(key),
     });
-    return { rows: seen(runs), next, unreached: [] };
+    const more = next === undefined ? undefined : new Map([[key, next]]);
+    return { rows: seen(runs, key), next: more, unreached: [], error: undefined };
+  }
+
+  /** Asks each workflow, the shown one first. None that fails hides what the others have. */
+  async #found({ text, withinMs }: Search, after: RunList['next']): Promise<LoadedPage> {
+    const shown = this.workflow.value?.key;
+    const asked = this.workflows.value
+      .filter(({ key }) => after?.has(key) ?? true)
+      .sort((a, b) => Number(b.key === shown) - Number(a.key === shown));
+    const next = new Map<string, string>();
+    const failed: (readonly [id: string, error: RequestFailed])[] = [];
+    const found = asked.map(async ({ key, id }): Promise<readonly [SearchPage, string][]> => {
+      const body = { ...(text !== '' && { text }), withinMs, after: after?.get(key) };
+      try {
+        const page = await this.#server.post<SearchPage>(`workflows/${key}/search`, body);
+        if (page.next !== undefined) next.set(key, page.next);
+        return [[page, key]];
+      } catch (error) {
+        failed.push([id, asFailure(error)]);
+        return [];
+      }
+    });
+    const pages = (await Promise.all(found)).flat();
+    const [first] = failed;
+    const names = failed.map(([id]) => id).join(', ');
+    return {
+      rows: pages
+        .flatMap(([{ runs }, key]) => seen(key === shown ? runs : runs.filter(hasBegun), key))
+        .sort((a, b) => Number(isHeld(b)) - Number(isHeld(a))),
+      next: next.size > 0 ? next : undefined,
+      unreached: [...new Set(pages.flatMap(([{ unreached }]) => unreached))],
+      error: first && new RequestFailed(first[1].code, `${names}: ${first[1].message}`),
+    };
   }
 
   async #loadRun(): Promise<void> {
@@ -463,7 +572,9 @@ export class Inspector {
       this.list.value = {
         ...list,
         rows: list.rows.map((row) =>
-          row.value.id === id ? { ...row, value: { ...row.value, state, active } } : row,
+          row.value.id === id && row.workflow === workflow
+            ? { ...row, value: { ...row.value, state, active } }
+            : row,
         ),
       };
     this.#renewList.call();
@@ -483,11 +594,25 @@ function emptyList(kind: ListKind, state?: string): RunList {
   };
 }
 
-type LoadedPage = Pick<RunList, 'rows' | 'next' | 'unreached'>;
+type LoadedPage = Pick<RunList, 'rows' | 'next' | 'unreached' | 'error'>;
 
-function seen(runs: readonly RunSummary[]): readonly Seen<RunSummary>[] {
+function seen(runs: readonly RunSummary[], workflow: string): readonly ListedRun[] {
   const at = performance.now();
-  return runs.map((value) => ({ value, at }));
+  return runs.map((value) => ({ value, at, workflow }));
+}
+
+/** Tells runs apart: several workflows may have one and the same. */
+function nameOf(workflow: string, { id }: { readonly id: string }): string {
+  return `${workflow} ${id}`;
+}
+
+/** A session has a run in each workflow, also where no call of it came. */
+function hasBegun({ updatedAt, step, unsettled }: RunSummary): boolean {
+  return [updatedAt, step, unsettled].some((each) => each !== undefined);
+}
+
+function isHeld({ value }: ListedRun): boolean {
+  return value.status === 'held';
 }
 
 function isRefused(error: unknown): boolean {

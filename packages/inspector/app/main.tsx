@@ -44,13 +44,14 @@ function Page({ inspector }: { readonly inspector: Inspector }): JSX.Element {
         </p>
       )}
       <Notice inspector={inspector} />
-      {refusal.value !== undefined && workflow.value === undefined ? (
-        <main class="closed">
-          <h1>Nothing to show</h1>
+      {workflow.value === undefined ? (
+        <main key="closed" class="closed" aria-busy={refusal.value === undefined}>
+          <h1>{refusal.value === undefined ? 'Loading …' : 'Nothing to show'}</h1>
           <p>{refusal.value}</p>
         </main>
       ) : (
-        <main class="parts" data-view={view.value}>
+        // Only now, since the tabs above may take several lines, and would push it down.
+        <main key="parts" class="parts" data-view={view.value}>
           <nav class="views" aria-label="Parts of the page">
             {VIEWS.map(({ title, shown, inside }) => (
               <button
@@ -66,7 +67,7 @@ function Page({ inspector }: { readonly inspector: Inspector }): JSX.Element {
               </button>
             ))}
           </nav>
-          <h1 class="hidden-text">{workflow.value?.id ?? 'Interlock inspector'}</h1>
+          <h1 class="hidden-text">{workflow.value.id}</h1>
           <Runs inspector={inspector} />
           <section class="chart" aria-label="Diagram">
             <Picture inspector={inspector} />
@@ -113,6 +114,19 @@ function skip(): void {
   document.getElementById('panel')?.focus();
 }
 
+/** The width of a tab in px, at most. */
+const MOST_TAB = 240;
+
+/** What is wrong with a workflow: a tab has no room for words. */
+function Sign({ icon, says }: { readonly icon: IconName; readonly says: string }): JSX.Element {
+  return (
+    <span class="badge bad" title={says}>
+      <Icon name={icon} />
+      <span class="hidden-text">{says}</span>
+    </span>
+  );
+}
+
 function Header({ inspector }: { readonly inspector: Inspector }): JSX.Element {
   const { workflows, workflow } = inspector;
   return (
@@ -124,7 +138,11 @@ function Header({ inspector }: { readonly inspector: Inspector }): JSX.Element {
         </svg>
         Interlock
       </p>
-      <nav class="workflows" aria-label="Workflows">
+      <nav
+        class="workflows"
+        aria-label="Workflows"
+        style={{ maxWidth: `${workflows.value.length * MOST_TAB}px` }}
+      >
         {workflows.value.map(({ key, id, counts, store, stopped = [] }) => (
           <button
             type="button"
@@ -135,16 +153,22 @@ function Header({ inspector }: { readonly inspector: Inspector }): JSX.Element {
           >
             <span>{id}</span>
             {(counts?.held ?? 0) > 0 && (
-              <span class="badge held">
+              <span class="badge held" title="Held runs">
                 {counts?.held}
                 <span class="hidden-text"> held</span>
               </span>
             )}
-            {(counts?.unreadable ?? 0) > 0 && (
-              <span class="badge bad">{counts?.unreadable} unreadable</span>
+            {(counts?.unsettled ?? 0) > 0 && (
+              <span class="badge stuck" title="Runs with unsettled calls">
+                {counts?.unsettled}
+                <span class="hidden-text"> unsettled</span>
+              </span>
             )}
-            {stopped.length > 0 && <span class="badge bad">stopped</span>}
-            {store === 'unavailable' && <span class="badge bad">store is away</span>}
+            {(counts?.unreadable ?? 0) > 0 && (
+              <Sign icon="hidden" says={`${counts?.unreadable} unreadable`} />
+            )}
+            {stopped.length > 0 && <Sign icon="stop" says="stopped" />}
+            {store === 'unavailable' && <Sign icon="warning" says="store is away" />}
           </button>
         ))}
       </nav>
@@ -163,11 +187,15 @@ const HEARINGS: Readonly<Record<Hearing, readonly [string, string]>> = {
   refused: ['refused', 'Not allowed'],
 };
 
+const AWAY = ['lost', 'Store is away'] as const;
+
 function Connection({ inspector }: { readonly inspector: Inspector }): JSX.Element {
-  const [kind, says] = HEARINGS[inspector.hearing.value];
-  const { delayMs } = inspector;
+  const { delayMs, hearing, isAway } = inspector;
+  const isLive = hearing.value === 'live' && !isAway.value;
+  // A green lamp beside what could not be asked would vouch for it.
+  const [kind, says] = hearing.value === 'live' && isAway.value ? AWAY : HEARINGS[hearing.value];
   const title =
-    kind === 'live' && delayMs.value > 0
+    isLive && delayMs.value > 0
       ? `What other processes do is seen within ${inWords(Math.max(1000, delayMs.value))}`
       : says;
   return (

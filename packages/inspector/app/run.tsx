@@ -1,6 +1,6 @@
 /** One run: where it stands, what it waits for, how it came there, and what a person can do. */
 import { useComputed } from '@preact/signals';
-import type { ComponentChildren, JSX } from 'preact';
+import { type ComponentChildren, Fragment, type JSX } from 'preact';
 import { useRef, useState } from 'preact/hooks';
 import type { ResolutionChoice, RunDetail, StepNow, TrailItem } from '../src/api.ts';
 import type { Inspector, Seen } from './inspector.ts';
@@ -27,7 +27,8 @@ export function Run({ inspector }: { readonly inspector: Inspector }): JSX.Eleme
     ) : (
       <p class="empty bad">{runError.value}</p>
     );
-  const { value } = run.value;
+  const seen = run.value;
+  const { value } = seen;
   const canWrite = inspector.session.value?.can.write === true;
   return (
     <article class="run" aria-label={`Run ${value.digest}`}>
@@ -37,10 +38,21 @@ export function Run({ inspector }: { readonly inspector: Inspector }): JSX.Eleme
       {value.frozen !== undefined && (
         <Frozen key={value.id} inspector={inspector} by={value.frozen} canWrite={canWrite} />
       )}
-      <Now inspector={inspector} run={run.value} />
+      <Now inspector={inspector} run={seen} />
       {value.status === 'held' && value.step !== undefined && canWrite && (
         <Resolve key={value.step.id} inspector={inspector} run={value} step={value.step} />
       )}
+      {value.unsettled?.map((step) => (
+        <Fragment key={step.id}>
+          <section class="step unsettled" aria-label={`An unsettled call of ${step.tool}`}>
+            <UnknownStep inspector={inspector} run={seen} step={step} />
+          </section>
+          {/* One that is tried again has an outcome soon. */}
+          {canWrite && step.resolutions !== undefined && (
+            <Resolve inspector={inspector} run={value} step={step} />
+          )}
+        </Fragment>
+      ))}
       <section aria-label="Tools">
         <Tools standing={value} />
       </section>
@@ -90,6 +102,7 @@ function Heading({
       <div>
         <h2 title={run.state}>{inspector.placeOf(run)}</h2>
         <RunBadge run={run} />
+        {run.unsettled !== undefined && <Badge tone="stuck">unsettled</Badge>}
         {run.frozen !== undefined && <Badge tone="bad">stopped</Badge>}
         <button
           type="button"
@@ -165,7 +178,7 @@ function Now({ inspector, run }: Omit<StepProps, 'step'>): JSX.Element {
       {step === undefined ? (
         <p class="small">No call has the run now.</p>
       ) : status === 'held' ? (
-        <HeldStep inspector={inspector} run={run} step={step} />
+        <UnknownStep inspector={inspector} run={run} step={step} />
       ) : (
         <RunningStep inspector={inspector} run={run} step={step} />
       )}
@@ -202,18 +215,33 @@ function RunningStep({ inspector, run, step }: StepProps): JSX.Element {
   );
 }
 
-function HeldStep({ inspector, run, step }: StepProps): JSX.Element {
+/** What a tool said whose outcome the run does not have. */
+const ANSWERS = {
+  succeeded: 'that it succeeded; this was not saved',
+  failed: 'that it failed; this was not saved',
+  input_required: 'that it needs input; this was not saved',
+} as const;
+
+/** A call of unknown outcome: the one that holds the run, or one that may be repeated. */
+function UnknownStep({ inspector, run, step }: StepProps): JSX.Element {
   const passed = usePassed(inspector, run.at);
   const { sinceMs, overdueMs, actor, requestId, idempotencyKey, amount, args, look } = step;
+  const { answered } = step;
+  const isHeld = step.id === run.value.step?.id;
   return (
     <>
       <p class="call">
         <Icon name="warning" />
         <span>
-          <code>{step.tool}</code> ended with an unknown outcome
+          <code>{step.tool}</code> ended with an unknown outcome{!isHeld && ', and may be repeated'}
         </span>
       </p>
       <dl>
+        {answered !== undefined && (
+          <Fact name="it answered">
+            <strong>{ANSWERS[answered]}</strong>
+          </Fact>
+        )}
         {amount !== undefined && (
           <Fact name="amount">
             <strong>{amount}</strong>
@@ -225,7 +253,7 @@ function HeldStep({ inspector, run, step }: StepProps): JSX.Element {
           </Fact>
         )}
         {sinceMs !== undefined && <Fact name="called">{inWords(sinceMs + passed)} ago</Fact>}
-        {overdueMs !== undefined && (
+        {isHeld && overdueMs !== undefined && (
           <Fact name="waits for a person">for {inWords(overdueMs + passed)}</Fact>
         )}
         {actor !== undefined && <Fact name="by">{actor}</Fact>}
@@ -289,7 +317,7 @@ function Resolve({ inspector, run, step }: ResolveProps): JSX.Element {
   const [event, setEvent] = useState('');
   const [note, setNote] = useState('');
   const [isBusy, setBusy] = useState(false);
-  const choices = run.resolutions ?? [];
+  const { resolutions: choices = [] } = step;
   const chosen = choices.find((choice) => choice.outcome === outcome);
   const needsEvent = chosen !== undefined && chosen.event === undefined;
   const isReady = chosen !== undefined && !isBusy && (!needsEvent || event !== '');
@@ -307,7 +335,7 @@ function Resolve({ inspector, run, step }: ResolveProps): JSX.Element {
     setBusy(false);
   };
   return (
-    <form class="resolve" aria-label="Resolve the held run" onSubmit={onSubmit}>
+    <form class="resolve" aria-label={`Resolve ${step.tool}`} onSubmit={onSubmit}>
       <fieldset>
         <legend>What did the call come to?</legend>
         {choices.map((choice) => (

@@ -2,8 +2,15 @@
 import { useComputed } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
-import type { RunSummary } from '../src/api.ts';
-import type { Inspector, ListKind, RunList, Search, Seen } from './inspector.ts';
+import type { RunSummary, StepNow } from '../src/api.ts';
+import {
+  callsOf,
+  type Inspector,
+  type ListedRun,
+  type ListKind,
+  type RunList,
+  type Search,
+} from './inspector.ts';
 import { Observed } from './observed.tsx';
 import { Badge, Icon } from './parts.tsx';
 import { counted, countedShort, inWords, keyInWords, many } from './words.ts';
@@ -17,16 +24,23 @@ const SPARE = 6;
 export function Runs({ inspector }: { readonly inspector: Inspector }): JSX.Element {
   const { list, counts, workflow } = inspector;
   const { kind, state, search, unreached } = list.value;
-  const { held = 0, stuck = 0, runs = 0, stuckAfterMs } = counts.value ?? {};
+  const { held = 0, unsettled, stuck = 0, runs = 0, stuckAfterMs } = counts.value ?? {};
   const key = workflow.value?.key;
   const { resolved = 0 } = inspector.workflows.value.find((each) => each.key === key) ?? {};
   const isLost = inspector.hearing.value === 'lost';
-  const kinds: readonly (readonly [ListKind, string, number, string])[] = [
+  const trouble = troubleOf(inspector);
+  const kinds: readonly (readonly [ListKind, string, number | undefined, string])[] = [
     [
       'held',
       'Held',
       held,
       'A step ended with an unknown outcome: a person must say what it came to',
+    ],
+    [
+      'unsettled',
+      'Unsettled',
+      unsettled,
+      'A call has an unknown outcome and may be repeated: its run goes on',
     ],
     [
       'stuck',
@@ -35,7 +49,7 @@ export function Runs({ inspector }: { readonly inspector: Inspector }): JSX.Elem
       stuckAfterMs === undefined ? 'Not moved for long' : `Not moved for ${inWords(stuckAfterMs)}`,
     ],
     ['open', 'Open', runs, 'All runs that have not ended, the longest unmoved first'],
-    ['resolved', 'Resolved', resolved, 'What a person said of held steps, the newest first'],
+    ['resolved', 'Resolved', resolved, 'What a person said of such calls, the newest first'],
   ];
   return (
     <section class="runs" aria-label="Runs">
@@ -44,14 +58,16 @@ export function Runs({ inspector }: { readonly inspector: Inspector }): JSX.Elem
           <button
             type="button"
             key={name}
-            class={`${name} ${count > 0 ? 'some' : ''}`}
+            class={`${name} ${count ? 'some' : ''}`}
             aria-pressed={kind === name}
             title={says}
             onClick={() => inspector.chooseList(name)}
           >
             {title}
             <span class="number">
-              {counts.value === undefined || isLost ? '–' : countedShort(count)}
+              {counts.value === undefined || count === undefined || isLost
+                ? '–'
+                : countedShort(count)}
             </span>
           </button>
         ))}
@@ -78,13 +94,21 @@ export function Runs({ inspector }: { readonly inspector: Inspector }): JSX.Elem
         <Rows
           inspector={inspector}
           list={list.value}
+          trouble={trouble}
           total={kind === 'open' && state === undefined ? runs : undefined}
         />
       )}
+      {trouble !== undefined && list.value.rows.length > 0 && <p class="hint bad">{trouble}</p>}
       {kind === 'held' && held > 0 && (
         <p class="hint">
           No one can tell yet what these calls came to. Look each one up where it had its effect,
           then say it here.
+        </p>
+      )}
+      {kind === 'unsettled' && (unsettled ?? 0) > 0 && (
+        <p class="hint">
+          These runs go on: a model may call again, with the same idempotency key. If it does not,
+          look the call up, then say here what it came to.
         </p>
       )}
       {kind === 'found' && (
@@ -173,7 +197,7 @@ function SearchRuns(props: {
 
 type Outcome = 'succeeded' | 'failed';
 
-/** One note for several held runs: an operator looked them all up in one place. */
+/** One note for several calls: an operator looked them all up in one place. */
 function ResolveChosen({ inspector }: { readonly inspector: Inspector }): JSX.Element {
   const { chosen, session } = inspector;
   const noted = useRef<HTMLTextAreaElement>(null);
@@ -181,9 +205,10 @@ function ResolveChosen({ inspector }: { readonly inspector: Inspector }): JSX.El
   const [isNoteMissing, setNoteMissing] = useState(false);
   const [isBusy, setBusy] = useState(false);
   const [asked, setAsked] = useState<Outcome>();
-  const steps = [...chosen.value.values()];
-  const count = steps.length;
-  const amounts = steps.flatMap(({ amount }) => amount ?? []);
+  const calls = [...chosen.value.values()];
+  const count = calls.length;
+  const runs = new Set(calls.map(({ workflow, id }) => `${workflow} ${id}`)).size;
+  const amounts = calls.flatMap(({ step }) => step.amount ?? []);
   const ask = (outcome: Outcome): void => {
     setNoteMissing(note.trim() === '');
     if (note.trim() === '') noted.current?.focus();
@@ -211,7 +236,10 @@ function ResolveChosen({ inspector }: { readonly inspector: Inspector }): JSX.El
     >
       <p>
         <span>
-          <strong>{many(count, 'run')} chosen</strong>
+          <strong>
+            {many(runs, 'run')}
+            {count > runs && ` with ${many(count, 'call')}`} chosen
+          </strong>
           {amounts.length > 0 && `: ${shownAmounts(amounts)}`}
         </span>
         <button
@@ -293,15 +321,16 @@ function shownAmounts(amounts: readonly string[]): string {
 interface RowsProps {
   readonly inspector: Inspector;
   readonly list: RunList;
+  readonly trouble: string | undefined;
   readonly total: number | undefined;
 }
 
-function Rows({ inspector, list, total }: RowsProps): JSX.Element {
+function Rows({ inspector, list, trouble, total }: RowsProps): JSX.Element {
   const frame = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
   const [height, setHeight] = useState(600);
   const [active, setActive] = useState(0);
-  const { rows, next, isLoading, error, kind, state } = list;
+  const { rows, next, isLoading, kind, state } = list;
   const at = Math.min(active, Math.max(0, rows.length - 1));
   useEffect(() => {
     setActive(0);
@@ -323,7 +352,7 @@ function Rows({ inspector, list, total }: RowsProps): JSX.Element {
   const canChoose = inspector.session.value?.can.write === true;
   const choose = (index: number): void => {
     const row = rows[index];
-    if (row !== undefined) inspector.chooseRun(row.value.id);
+    if (row !== undefined) inspector.chooseRun(row.value.id, row.workflow);
   };
   const onKeyDown = (event: KeyboardEvent): void => {
     if (event.key === 'Enter' || event.key === ' ') {
@@ -333,7 +362,7 @@ function Rows({ inspector, list, total }: RowsProps): JSX.Element {
     }
     if (event.key === 'x' && canChoose) {
       const row = rows[at];
-      if (row !== undefined) inspector.toggle(row.value);
+      if (row !== undefined) inspector.toggle(row);
       return;
     }
     const page = Math.max(1, Math.floor(height / ROW) - 1);
@@ -362,11 +391,14 @@ function Rows({ inspector, list, total }: RowsProps): JSX.Element {
   const loadedHeight = rows.length * ROW;
   const size = next === undefined ? rows.length : (total ?? -1);
   return (
+    // biome-ignore lint/a11y/noStaticElementInteractions: it has a role either way.
+    // biome-ignore lint/a11y/useAriaPropsSupportedByRole: both roles take a name.
     <div
       class="rows"
       ref={frame}
       tabIndex={0}
-      role="listbox"
+      // A list box has options; without any, it says why.
+      role={rows.length > 0 ? 'listbox' : 'status'}
       aria-label={`${NAMES[kind]} runs`}
       aria-busy={isLoading}
       aria-activedescendant={rows.length > 0 ? `row-${at}` : undefined}
@@ -376,13 +408,13 @@ function Rows({ inspector, list, total }: RowsProps): JSX.Element {
       <div class="space" role="presentation" style={{ height: `${Math.max(loadedHeight, 1)}px` }}>
         {inSight.map((row, index) => (
           <Row
-            key={row.value.id}
+            key={`${row.workflow} ${row.value.id}`}
             inspector={inspector}
             row={row}
             index={first + index}
             size={size}
             isActive={first + index === at}
-            canChoose={canChoose && row.value.status === 'held'}
+            canChoose={canChoose}
             onPick={() => {
               setActive(first + index);
               choose(first + index);
@@ -391,14 +423,9 @@ function Rows({ inspector, list, total }: RowsProps): JSX.Element {
         ))}
       </div>
       {rows.length === 0 && isLoading && <Skeleton />}
-      {rows.length === 0 && !isLoading && error === undefined && (
-        <p class="empty" role="presentation">
-          {inspector.hearing.value === 'lost' ? LOST : EMPTY[kind]}
-        </p>
-      )}
-      {error !== undefined && (
-        <p class="empty bad" role="presentation">
-          {error}
+      {rows.length === 0 && !isLoading && (
+        <p class={trouble === undefined ? 'empty' : 'empty bad'} role="presentation">
+          {trouble ?? EMPTY[kind]}
         </p>
       )}
     </div>
@@ -407,6 +434,7 @@ function Rows({ inspector, list, total }: RowsProps): JSX.Element {
 
 const NAMES: Readonly<Record<ListKind, string>> = {
   held: 'Held',
+  unsettled: 'Unsettled',
   stuck: 'Stuck',
   open: 'Open',
   resolved: 'Resolved',
@@ -415,6 +443,7 @@ const NAMES: Readonly<Record<ListKind, string>> = {
 
 const EMPTY: Readonly<Record<ListKind, string>> = {
   held: 'No run waits for a person.',
+  unsettled: 'No call is unsettled.',
   stuck: 'No run is stuck.',
   open: 'No run is under way here.',
   resolved: 'No run was resolved since this server started, while the page was open.',
@@ -422,6 +451,13 @@ const EMPTY: Readonly<Record<ListKind, string>> = {
 };
 
 const LOST = 'There is no connection: whether runs are here is not known.';
+const AWAY = 'The store cannot be asked now: whether runs are here is not known.';
+
+/** Why the list may lack runs, or show what is over. */
+function troubleOf({ hearing, list, isAway }: Inspector): string | undefined {
+  if (hearing.value === 'lost') return LOST;
+  return list.value.error?.message ?? (isAway.value ? AWAY : undefined);
+}
 
 function Skeleton(): JSX.Element {
   return (
@@ -435,7 +471,7 @@ function Skeleton(): JSX.Element {
 
 interface RowProps {
   readonly inspector: Inspector;
-  readonly row: Seen<RunSummary>;
+  readonly row: ListedRun;
   readonly index: number;
   readonly size: number;
   readonly isActive: boolean;
@@ -443,15 +479,21 @@ interface RowProps {
   readonly onPick: () => void;
 }
 
-function Row({ inspector, row, index, size, isActive, canChoose, onPick }: RowProps): JSX.Element {
-  const { value: run, at } = row;
+function Row({ inspector, row, index, size, isActive, onPick, ...may }: RowProps): JSX.Element {
+  const { value: run, at, workflow } = row;
   const passed = useComputed(() => Math.floor((inspector.tick.value - at) / 1000) * 1000).value;
-  const isPicked = inspector.picked.value === run.id;
-  const isChosen = inspector.chosen.value.has(run.id);
+  const isHere = workflow === inspector.workflow.value?.key;
+  const isPicked = isHere && inspector.picked.value === run.id;
+  const chosen = inspector.callsIn(row);
+  const canChoose = may.canChoose && chosen.length > 0;
+  const isChosen = chosen.some(([key]) => inspector.chosen.value.has(key));
   const { resolved } = run;
-  const amount = run.status === 'held' ? run.step?.amount : resolved?.amount;
+  const calls = callsOf(run, inspector.list.value.kind);
+  const amounts = calls.flatMap((call) => call.amount ?? []);
+  const amount = amounts.length > 0 ? shownAmounts(amounts) : resolved?.amount;
   const stuckAfterMs = inspector.counts.value?.stuckAfterMs ?? Number.POSITIVE_INFINITY;
   const unmoved = run.unmovedForMs === undefined ? undefined : run.unmovedForMs + passed;
+  const tools = [...new Set([...calls, ...(run.step ? [run.step] : [])].map(({ tool }) => tool))];
   const who = run.key === undefined ? { first: run.digest, rest: '' } : keyInWords(run.key);
   return (
     // biome-ignore lint/a11y/useKeyWithClickEvents: the listbox around it has the keys.
@@ -478,7 +520,7 @@ function Row({ inspector, row, index, size, isActive, canChoose, onPick }: RowPr
           title="Resolve it together with others (x)"
           onClick={(event) => {
             event.stopPropagation();
-            inspector.toggle(run);
+            inspector.toggle(row);
           }}
         >
           <Icon name="check" />
@@ -487,10 +529,16 @@ function Row({ inspector, row, index, size, isActive, canChoose, onPick }: RowPr
       <span class="where" title={run.state}>
         {amount !== undefined && <strong>{amount}</strong>}
         {amount !== undefined && ' · '}
-        {resolved === undefined ? inspector.placeOf(run) : `${resolved.outcome}: ${resolved.tool}`}
+        {!isHere && `${nameOf(inspector, workflow)} · `}
+        {resolved !== undefined
+          ? `${resolved.outcome}: ${resolved.tool}`
+          : isHere
+            ? inspector.placeOf(run)
+            : run.state}
       </span>
       <Status
         run={run}
+        calls={calls}
         passed={passed}
         isStuck={unmoved !== undefined && unmoved >= stuckAfterMs}
       />
@@ -506,8 +554,8 @@ function Row({ inspector, row, index, size, isActive, canChoose, onPick }: RowPr
           <span title={resolved.note}>
             {resolved.actor ?? 'another process'}, {inWords(resolved.agoMs + passed)} ago
           </span>
-        ) : run.step !== undefined ? (
-          <span class="tool">{run.step.tool}</span>
+        ) : tools.length > 0 ? (
+          <span class="tool">{tools.join(', ')}</span>
         ) : unmoved === undefined ? (
           ''
         ) : (
@@ -518,13 +566,21 @@ function Row({ inspector, row, index, size, isActive, canChoose, onPick }: RowPr
   );
 }
 
+function nameOf({ workflows }: Inspector, workflow: string): string {
+  return workflows.value.find(({ key }) => key === workflow)?.id ?? workflow;
+}
+
 function Status(props: {
   readonly run: RunSummary;
+  readonly calls: readonly StepNow[];
   readonly passed: number;
   readonly isStuck: boolean;
 }): JSX.Element {
-  const { run, passed, isStuck } = props;
+  const { run, calls, passed, isStuck } = props;
+  const [oldest] = calls;
   if (run.fault !== undefined) return <Badge tone="bad">not understood</Badge>;
+  if (oldest !== undefined && oldest.id !== run.step?.id)
+    return <Badge tone="stuck">unsettled {inWords((oldest.sinceMs ?? 0) + passed)}</Badge>;
   if (run.status === 'held')
     return <Badge tone="held">held {inWords((run.heldForMs ?? 0) + passed)}</Badge>;
   if (run.status === 'running') return <Badge tone="running">running</Badge>;

@@ -24,6 +24,11 @@ export function wordsOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
+/** A fault of the page itself counts as one of the server. */
+export function asFailure(error: unknown): RequestFailed {
+  return error instanceof RequestFailed ? error : new RequestFailed('internal', wordsOf(error));
+}
+
 export type Query = Readonly<Record<string, string | number | undefined>>;
 
 export class Server {

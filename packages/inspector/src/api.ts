@@ -14,7 +14,6 @@
  * | `GET api/workflows/:workflow/runs?list=…` | {@link RunPage} |
  * | `GET api/workflows/:workflow/runs/:run` | {@link RunDetail} |
  * | `GET api/workflows/:workflow/runs/:run/trail?before=…&limit=…` | {@link TrailPage} |
- * | `POST api/workflows/:workflow/find` with {@link FindRequest} | {@link Found} |
  * | `POST api/workflows/:workflow/search` with {@link SearchRequest} | {@link SearchPage} |
  * | `POST api/workflows/:workflow/resolve` with {@link ResolveManyRequest} | {@link ResolvedMany} |
  * | `POST api/workflows/:workflow/what-if` with {@link WhatIfRequest} | {@link WhatIf} |
@@ -185,6 +184,11 @@ export interface Counts {
   readonly states: readonly StateCount[];
   /** Runs whose step ended with an unknown outcome: each waits for a person. */
   readonly held: number;
+  /**
+   * Runs with calls of unknown outcome that may be repeated: such runs go on. Absent where the
+   * store cannot count them.
+   */
+  readonly unsettled?: number;
   /** Steps that are under way. */
   readonly running: number;
   /** Runs in a state that this deployment does not have, so that it refuses their calls. */
@@ -271,11 +275,12 @@ export interface Refusal {
 /** Which runs are asked for, as parameters of the URL. */
 export interface RunQuery {
   /**
-   * `held`: those that wait for a person, the longest held first. `open`: all that have not ended,
-   * those that have not moved for longest first. `resolved`: the last 50 that the server has seen
+   * `held`: those that wait for a person, the longest held first. `unsettled`: those with calls of
+   * unknown outcome that may be repeated, the oldest first. `open`: all that have not ended, those
+   * that have not moved for longest first. `resolved`: the last 50 that the server has seen
    * resolved while the page was open anywhere, the newest first; all of them on one page.
    */
-  readonly list: 'held' | 'open' | 'resolved';
+  readonly list: 'held' | 'unsettled' | 'open' | 'resolved';
   /** Of `open`: only those in this state, by its node id or as it is stored. */
   readonly state?: string;
   /** Of `open`: only those that have not moved for so long. */
@@ -316,6 +321,8 @@ export interface RunSummary {
   readonly heldForMs?: number;
   /** The step that is running or held. */
   readonly step?: StepNow;
+  /** The calls of unknown outcome that may be repeated, the oldest first. */
+  readonly unsettled?: readonly StepNow[];
   /** Its client can use it no more: the session ended, or expired. The run is evidence. */
   readonly sessionEnded?: true;
   /** Why the gate does not understand what is stored, such as a state that is no more. */
@@ -332,7 +339,7 @@ export interface ResolvedStep extends ResolvedBy {
   readonly agoMs: number;
 }
 
-/** A call that has the run. */
+/** A call that has the run, or an unsettled one. */
 export interface StepNow {
   /** Names this very step to {@link ResolveRequest}, and tells it from a later one. */
   readonly id: string;
@@ -351,10 +358,17 @@ export interface StepNow {
   readonly idempotencyKey?: string;
   /** The arguments, as the gate's `trail.args` lets them through. Long ones are a text, cut off. */
   readonly args?: Json;
-  /** Of a held step: how much it is about, in the app's words. */
+  /** Of unknown outcome: how much it is about, in the app's words. */
   readonly amount?: string;
-  /** Of a held step: where to look its outcome up, an `http` or `https` URL. With `write` only. */
+  /** Of unknown outcome: where to look that up, an `http` or `https` URL. With `write` only. */
   readonly look?: string;
+  /**
+   * What the tool answered, though the run has no outcome of it. Absent where it did not, or
+   * another process heard it.
+   */
+  readonly answered?: 'succeeded' | 'failed' | 'input_required';
+  /** Of unknown outcome, in a {@link RunDetail}: what each outcome sends. */
+  readonly resolutions?: readonly ResolutionChoice[];
 }
 
 /** All that is to be seen of one run. */
@@ -370,13 +384,11 @@ export interface RunDetail extends RunSummary, Standing {
   readonly beginsAnew?: true;
   /** Who has stopped it by `freeze()`, and why. */
   readonly frozen?: { readonly actor: string; readonly note: string };
-  /** Of a held run: what each outcome sends. */
-  readonly resolutions?: readonly ResolutionChoice[];
   /** The newest entries. */
   readonly trail: TrailPage;
 }
 
-/** One of the two ways to resolve a held run. */
+/** One of the two ways to resolve a call of unknown outcome. */
 export interface ResolutionChoice {
   readonly outcome: 'succeeded' | 'failed';
   /**
@@ -428,21 +440,12 @@ export interface TrailItem {
   readonly workflowVersion?: number;
 }
 
-/** Finds a run. Its key never stands in a URL. */
-export interface FindRequest {
-  /** The key, or the digest that logs name; with `keys` also a part of the key. */
-  readonly key: string;
-}
-
-export interface Found {
-  readonly id: string;
-}
-
 /** Which runs are looked for. One of `text` and `withinMs` is needed. */
 export interface SearchRequest {
   /**
-   * Each word must begin the digest, or be a part of the state, or of the step's tool, arguments,
-   * amount or caller. With `keys` also of the key.
+   * The whole key of a run, which never stands in a URL. Or words: each must begin the digest, or
+   * be a part of the state, or of the step's tool, arguments, amount or caller. With `keys` also
+   * of the key.
    */
   readonly text?: string;
   /** Only runs that have moved, or whose step has begun, within so many milliseconds. */
@@ -462,7 +465,7 @@ export interface SearchPage {
   readonly next?: string;
 }
 
-/** Ends the wait of several held runs. Each is an operation of its own. */
+/** Says of several calls of unknown outcome what they came to. Each is an operation of its own. */
 export interface ResolveManyRequest {
   readonly outcome: 'succeeded' | 'failed';
   /** For the trail of each. From 1 to 2,000 characters. */
@@ -484,7 +487,7 @@ export interface ResolvedOne {
   readonly error?: Failure['error'];
 }
 
-/** Ends the wait of a held run. */
+/** Says of a call of unknown outcome what it came to: so the wait of a held run ends. */
 export interface ResolveRequest {
   /** What a person found out. */
   readonly outcome: 'succeeded' | 'failed';

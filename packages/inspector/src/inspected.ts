@@ -2,8 +2,7 @@
  * One gate and its runs, as the page is told of them. Hides run keys behind sealed ids, how often a
  * store is asked for its counts, and what the app does not share of a run.
  */
-
-import { type FsmSnapshot, type InterlockErrorCode, runDigest, unboundTools } from 'mcp-interlock';
+import { type FsmSnapshot, runDigest, unboundTools } from 'mcp-interlock';
 import {
   type Explained,
   type ExplainedTool,
@@ -15,7 +14,7 @@ import {
   type WhatIfMove,
   whatIf,
 } from 'mcp-interlock/runs';
-import type { ClaimView, TrailEntry } from 'mcp-interlock/stores';
+import type { ClaimView, TrailEntry, UnsettledStep } from 'mcp-interlock/stores';
 import { activeNodes, type WorkflowGraph, workflowGraph } from 'mcp-interlock-check';
 import type {
   Abilities,
@@ -41,15 +40,9 @@ import type {
 } from './api.ts';
 import { type HeldSteps, shownArgs } from './held-step.ts';
 import { HttpFailure } from './http.ts';
+import { isOf } from './options.ts';
 import type { Seal } from './seal.ts';
-import {
-  amountFacts,
-  missingOf,
-  type SearchedQuery,
-  searchRuns,
-  underWay,
-  wordsIn,
-} from './search.ts';
+import { amountFacts, missingOf, type SearchedQuery, searchRuns, wordsIn } from './search.ts';
 
 /** What `share` is given of a run, and of a what-if. */
 export interface SharedRun {
@@ -74,7 +67,7 @@ export interface InspectedOptions {
 
 /** Which runs are asked for. */
 export interface ListedQuery {
-  readonly list: 'held' | 'open' | 'resolved';
+  readonly list: 'held' | 'unsettled' | 'open' | 'resolved';
   readonly state?: string | undefined;
   readonly stuckForMs?: number | undefined;
   readonly limit: number;
@@ -91,9 +84,8 @@ export const COUNTS_MAX_AGE_MS = 250;
 const MOST_ENTRIES = 5_000;
 const TRAIL_PAGE = 50;
 
-/** How many runs one search looks at, and how many it asks a store for at once. */
-const MOST_SEARCHED = 20_000;
-const SEARCHED_PAGE = 200;
+/** So many held runs are compared, to see who resolved them. */
+const MOST_HELD = 200;
 
 /** So many names of tools that the gate does not bind go into each answer. */
 const MOST_UNBOUND = 100;
@@ -104,7 +96,7 @@ const MOST_POSITION = 150_000;
 /** That a run was resolved is among so many of its newest entries, or it is old. */
 const NEWEST = 5;
 
-/** So many runs that were resolved are remembered, and the amounts of so many that are held. */
+/** So many runs that were resolved are remembered, and the amounts of so many. */
 const MOST_RESOLVED = 50;
 const MOST_AMOUNTS = 1_000;
 
@@ -126,7 +118,7 @@ export class Inspected {
   #stopped: { readonly at: number; readonly stopped: Promise<Stopped> } | undefined;
   /** What the store said last of the workflow's switch. */
   #lastStopped: Stopped;
-  /** How much the held step of each run is about that was shown, by the run's key. */
+  /** How much the step of unknown outcome is about that was shown last, by the run's key. */
   readonly #amounts = new Map<string, string>();
   /** The runs that were resolved, the newest last, and how much that was about. */
   readonly #resolved = new Map<string, string | undefined>();
@@ -209,13 +201,15 @@ export class Inspected {
       if (counting.status === 'rejected') throw counting.reason;
       const counted = counting.value;
       this.#isAway = false;
-      const { runs, states, stuck = 0, held, running, unreadable, oldestClaimMs } = counted;
+      const { runs, states, stuck = 0, held, unsettled, running, unreadable } = counted;
+      const { oldestClaimMs } = counted;
       const counts: Counts = {
         runs,
         states: states
           .map((each) => ({ ...each, active: this.active(each.state), stuck: each.stuck ?? 0 }))
           .sort((a, b) => b.runs - a.runs || (a.state < b.state ? -1 : 1)),
         held,
+        ...(unsettled !== undefined && { unsettled }),
         running,
         unreadable,
         stuck,
@@ -266,7 +260,7 @@ export class Inspected {
       throw new HttpFailure('bad-request', 'after: not the "next" of a page.');
     const page = { limit, after };
     const found = await this.#asked(() =>
-      list === 'held' ? this.runs.held(page) : this.runs.stuck({ ...page, state, forMs }),
+      list === 'open' ? this.runs.stuck({ ...page, state, forMs }) : this.runs[list](page),
     );
     return {
       runs: found.runs.map((view) => this.#summaryOf(view, can)),
@@ -282,48 +276,17 @@ export class Inspected {
     const { leavesAt } = explained;
     const now = nowOf(view);
     const data = this.#dataOf(view.context, view.state, runDigest(run));
-    const held = heldOutcomes(gate, view);
     const beginsAnew = view.ended && explained.state !== view.state;
     return {
       ...this.#standing(explained),
-      ...this.#summaryOf(view, can),
+      ...this.#summaryOf(view, can, true),
       now,
       ...(data !== undefined && { data }),
       ...(leavesAt !== undefined && { leavesAt, leavesInMs: leavesAt - now }),
       ...(beginsAnew && { beginsAnew }),
       ...(view.frozen && { frozen: view.frozen }),
-      ...(held.length > 0 && { resolutions: held }),
       trail: await this.trail(run),
     };
-  }
-
-  /**
-   * The run of that key or digest. A visitor who may see keys may also give a part of one, such as
-   * a subject. Only runs that have not ended are searched by digest or part.
-   *
-   * @throws HttpFailure `unknown`, `conflict` where several keys have that part, `unavailable`
-   */
-  async find(text: string, can: Abilities): Promise<string> {
-    return this.#asked(async () => {
-      if ((await this.runs.read(text)) !== undefined) return text;
-      // A store without an index finds runs by their keys alone.
-      if (!(await this.#hasIndex())) throw unknownRun();
-      const parts = new Set<string>();
-      let left = MOST_SEARCHED;
-      for await (const { views } of underWay(this.runs, SEARCHED_PAGE)) {
-        for (const { run } of views) {
-          if (runDigest(run) === text) return run;
-          // Any other visitor could guess a key piece by piece.
-          if (can.keys && run.includes(text)) parts.add(run);
-        }
-        left -= SEARCHED_PAGE;
-        if (left <= 0) break;
-      }
-      const [only, ...others] = parts;
-      if (only === undefined) throw unknownRun();
-      if (others.length === 0) return only;
-      throw new HttpFailure('conflict', `${parts.size} runs have that in their keys: give more.`);
-    });
   }
 
   /** Runs by what is known of them, and what the search did not reach. */
@@ -332,12 +295,11 @@ export class Inspected {
     const place = after === undefined ? undefined : seal.open('search', after);
     if (after !== undefined && place === undefined)
       throw new HttpFailure('bad-request', 'after: not the "next" of a search.');
-    const hasIndex = await this.#hasIndex();
     const tools = this.#graphNow().tools.map(({ name }) => name);
     const amountOf = (view: RunView) =>
       view.status === 'held' ? this.#summaryOf(view, can).step?.amount : undefined;
     return this.#asked(async () => {
-      const searched = { can, hasIndex, tools, amountOf };
+      const searched = { can, tools, amountOf };
       const { views, next, ...found } = await searchRuns(
         this.runs,
         { ...query, after: place },
@@ -383,7 +345,7 @@ export class Inspected {
 
   /** The held steps by their runs' keys, the longest held first; at most 200 of them. */
   async heldSteps(): Promise<ReadonlyMap<string, string>> {
-    const { runs } = await this.runs.held({ limit: SEARCHED_PAGE });
+    const { runs } = await this.runs.held({ limit: MOST_HELD });
     return new Map(runs.flatMap(({ run, claim }) => (claim ? [[run, stepId(claim)]] : [])));
   }
 
@@ -398,10 +360,6 @@ export class Inspected {
     if (outcome !== 'succeeded' && outcome !== 'failed') return undefined;
     const said = { ...(actor !== undefined && { actor }), ...(note !== undefined && { note }) };
     return { tool, outcome, at: entry.at, ...said };
-  }
-
-  async #hasIndex(): Promise<boolean> {
-    return (await this.summary()).store !== 'no-index';
   }
 
   /** The run, which is there. @throws HttpFailure `unknown`, `conflict`, `unavailable` */
@@ -522,9 +480,11 @@ export class Inspected {
     };
   }
 
-  #summaryOf(view: RunView, can: Abilities): RunSummary {
+  /** @param isWhole with what each outcome of a call would send */
+  #summaryOf(view: RunView, can: Abilities, isWhole = false): RunSummary {
     const { run, state, snapshot, status, ended, unmovedForMs, heldForMs, fault, claim } = view;
-    const { sessionEnded } = view;
+    const { sessionEnded, unsettled } = view;
+    const stepOf = (step: ClaimView | UnsettledStep) => this.#stepOf(view, step, can, isWhole);
     return {
       id: this.idOf(run),
       digest: runDigest(run),
@@ -537,17 +497,26 @@ export class Inspected {
       ...(snapshot.updatedAt > 0 && { updatedAt: snapshot.updatedAt }),
       ...(unmovedForMs !== undefined && { unmovedForMs }),
       ...(heldForMs !== undefined && { heldForMs }),
-      ...(status !== 'idle' && claim && { step: this.#stepOf(view, claim, can) }),
+      ...(status !== 'idle' && claim && { step: stepOf(claim) }),
+      ...(unsettled && { unsettled: unsettled.map(stepOf) }),
       ...(sessionEnded && { sessionEnded }),
       ...(fault !== undefined && { fault }),
     };
   }
 
-  #stepOf(view: RunView, claim: ClaimView, can: Abilities): StepNow {
-    const { tool, since, until, live, entry, idempotencyKey } = claim;
+  #stepOf(
+    view: RunView,
+    call: ClaimView | UnsettledStep,
+    can: Abilities,
+    isWhole: boolean,
+  ): StepNow {
+    const { tool, since, idempotencyKey } = call;
+    // Of an unsettled step, more than its key is known while the run still has its claim.
+    const claim = view.claim?.idempotencyKey === idempotencyKey ? view.claim : undefined;
+    const { until, live = false, entry } = claim ?? {};
     const now = nowOf(view);
     const left = until === undefined ? undefined : Math.max(0, live ? until - now : now - until);
-    const id = stepId(claim);
+    const id = stepId(call);
     const args = shownArgs(entry?.args);
     const step = {
       workflow: this.id,
@@ -557,11 +526,13 @@ export class Inspected {
       args: entry?.args,
       ...{ since, actor: entry?.actor, requestId: entry?.requestId },
     };
-    const said = view.status === 'held' ? this.#options.heldSteps.said(id, step, can) : {};
+    const said = live ? {} : this.#options.heldSteps.said(id, step, can);
     if (said.amount !== undefined) {
       if (this.#amounts.size >= MOST_AMOUNTS) this.#amounts.clear();
       this.#amounts.set(view.run, said.amount);
     }
+    const answered = this.runs.answered(idempotencyKey);
+    const held = { token: '', ...call, uncertain: 'hold', live: false } as const;
     return {
       id,
       tool,
@@ -572,6 +543,9 @@ export class Inspected {
       ...(can.write && { idempotencyKey }),
       ...(args !== undefined && { args }),
       ...said,
+      ...(answered && { answered }),
+      ...(isWhole &&
+        !live && { resolutions: heldOutcomes(this.runs.gate, { ...view, claim: held }) }),
     };
   }
 
@@ -655,9 +629,9 @@ function fits(
   return missingOf(wordsIn(text), digest, facts).length === 0;
 }
 
-/** Names a claim without its token, which could settle it. */
-export function stepId({ token }: ClaimView): string {
-  return runDigest(token);
+/** Names a call without what could settle it: a claim's token, or the call's idempotency key. */
+export function stepId(call: ClaimView | UnsettledStep): string {
+  return runDigest('token' in call ? call.token : call.idempotencyKey);
 }
 
 function refusalOf({ refusal, says }: Pick<ExplainedTool, 'refusal' | 'says'>): Refusal {
@@ -670,11 +644,6 @@ function refusalOf({ refusal, says }: Pick<ExplainedTool, 'refusal' | 'says'>): 
 
 function unknownRun(): HttpFailure {
   return new HttpFailure('unknown', 'There is no such run: it was deleted, or it has expired.');
-}
-
-/** By its code: the package may be there twice, and then its classes are not the same. */
-export function isOf(error: unknown, code: InterlockErrorCode): boolean {
-  return error instanceof Error && 'code' in error && error.code === code;
 }
 
 function observedOf({ observed }: Runs): ObservedRuns | undefined {

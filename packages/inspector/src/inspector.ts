@@ -5,7 +5,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { runDigest } from 'mcp-interlock';
 import { Access, assertSameSite, type Visitor } from './access.ts';
-import type { Done, Found, Overview, ResolvedMany, ResolvedOne } from './api.ts';
+import type { Done, Overview, ResolvedMany, ResolvedOne } from './api.ts';
 import { Assets } from './assets.ts';
 import { HeldSteps } from './held-step.ts';
 import {
@@ -34,9 +34,9 @@ export interface Inspector {
  * A page and its data for operators: `app.use('/inspector', inspector({ … }))`.
  *
  * It draws each gate, and shows where its runs stand and which of them need a person. Of a run it
- * shows what its model sees now, and why not the rest. A visitor with `write` may also resolve held
- * runs, send events, restart and delete, and stop runs or all calls of a workflow. It answers every
- * request below its path, and throws nothing.
+ * shows what its model sees now, and why not the rest. A visitor with `write` may also resolve
+ * calls of unknown outcome, send events, restart and delete, and stop runs or all calls of a
+ * workflow. It answers every request below its path, and throws nothing.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown
  */
@@ -173,11 +173,6 @@ class Site {
       const { from, move } = parseRequest.whatIf(await this.#bodyOf(asked));
       return answer(await workflow.whatIf(from, move));
     }
-    if (path.length === 1 && what === 'find') {
-      const { key } = parseRequest.find(await this.#bodyOf(asked));
-      const found: Found = { id: workflow.idOf(await workflow.find(key, visitor.can)) };
-      return answer(found);
-    }
     if (path.length === 1 && what === 'search')
       return answer(
         await workflow.search(parseRequest.search(await this.#bodyOf(asked)), visitor.can),
@@ -225,7 +220,7 @@ class Site {
       try {
         const run = workflow.runOf(id);
         const { state } = await workflow.done(() =>
-          resolveHeld(workflow, run, { ...said, step, actor }),
+          resolveStep(workflow, run, { ...said, step, actor }),
         );
         results.push({ id, ...(state !== undefined && { state }) });
       } catch (error) {
@@ -269,7 +264,7 @@ const CALLS_DEEDS: Readonly<
 type Deed = (workflow: Inspected, run: string, body: unknown, actor: string) => Promise<Done>;
 
 const CONFLICTS: Readonly<Record<string, string>> = {
-  'not-held': 'This call no longer holds the run: a person resolved it, or it ended by itself.',
+  'not-held': 'This call no longer waits: a person said what it came to, or it ended by itself.',
   running: 'A call has the run now.',
   busy: 'A call has the run now. Try again when it is over.',
   held: 'The run is held: resolve it first.',
@@ -282,7 +277,7 @@ const CONFLICTS: Readonly<Record<string, string>> = {
 /** What may be done to a run. */
 const DEEDS: Readonly<Record<string, Deed>> = {
   resolve: (workflow, run, body, actor) =>
-    resolveHeld(workflow, run, { ...parseRequest.resolve(body), actor }),
+    resolveStep(workflow, run, { ...parseRequest.resolve(body), actor }),
   async send(workflow, run, body, actor) {
     const { event, payload, version } = parseRequest.send(body);
     await assertVersion(workflow, run, version);
@@ -320,17 +315,20 @@ const DEEDS: Readonly<Record<string, Deed>> = {
 
 type SaidOutcome = ReturnType<typeof parseRequest.resolve> & { readonly actor: string };
 
-async function resolveHeld(
+async function resolveStep(
   workflow: Inspected,
   run: string,
   { outcome, step, ...said }: SaidOutcome,
 ): Promise<Done> {
-  const { claim, status } = await workflow.viewOf(run);
-  if (claim === undefined || status !== 'held' || stepId(claim) !== step)
-    throw conflict(status === 'running' ? 'running' : 'not-held');
+  const { claim, status, unsettled = [] } = await workflow.viewOf(run);
+  const held = status === 'held' && claim !== undefined ? [claim] : [];
+  const found = [...held, ...unsettled].find((each) => stepId(each) === step);
+  if (found === undefined) throw conflict(status === 'running' ? 'running' : 'not-held');
   if (said.event !== undefined) await workflow.assertEvent(run, said.event);
-  const { token } = claim;
-  const resolved = await workflow.runs.resolve(run, outcome, { ...said, token });
+  const resolved =
+    'token' in found
+      ? await workflow.runs.resolve(run, outcome, { ...said, token: found.token })
+      : await workflow.runs.resolve({ idempotencyKey: found.idempotencyKey }, outcome, said);
   if (!resolved.resolved) throw conflict(resolved.reason);
   return { done: true, state: resolved.state };
 }

@@ -1,5 +1,5 @@
 /** The options of `inspector()`, checked. Hides what each may be, and its default. */
-import { InterlockError } from 'mcp-interlock';
+import { InterlockError, type InterlockErrorCode } from 'mcp-interlock';
 import type { Runs } from 'mcp-interlock/runs';
 import type { Authorizes } from './access.ts';
 import type { AmountOf, LookAt } from './held-step.ts';
@@ -32,12 +32,13 @@ export interface InspectorOptions {
    */
   readonly share?: Share | undefined;
   /**
-   * How much a held step is about, such as `'120.00 EUR'`: operators tell held runs apart by it.
+   * How much a call of unknown outcome is about, such as `'120.00 EUR'`: operators tell runs apart
+   * by it.
    * Default: the argument `amount` or `total`, with `currency`, as `trail.args` lets them through.
    */
   readonly amount?: AmountOf | undefined;
   /**
-   * Where an operator looks up what a held step came to, such as the payment's page at its
+   * Where an operator looks up what such a call came to, such as the payment's page at its
    * provider: an `http` or `https` URL. Only visitors with `write` get the link. If it throws or
    * returns anything else, there is no link, and `onError` is told. Default: no link.
    */
@@ -134,6 +135,11 @@ function nounOf(value: unknown): string {
 
 export function fault(message: string): InterlockError {
   return new InterlockError('ERR_INTERLOCK_CONFIG', `inspector(): ${message}`);
+}
+
+/** By its code: the package may be there twice, and then its classes are not the same. */
+export function isOf(error: unknown, code: InterlockErrorCode): boolean {
+  return error instanceof Error && 'code' in error && error.code === code;
 }
 
 function safely(onError: (error: unknown) => void): (error: unknown) => void {

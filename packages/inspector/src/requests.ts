@@ -5,7 +5,7 @@ import { HttpFailure } from './http.ts';
 import type { ListedQuery } from './inspected.ts';
 import type { SearchedQuery } from './search.ts';
 
-/** So many held runs are resolved with one request. */
+/** So many calls are resolved with one request. */
 const MOST_AT_ONCE = 50;
 
 /** Longer names are no names of ours. */
@@ -28,7 +28,6 @@ const note = z.string().check(z.trim(), z.minLength(1), z.maxLength(2_000));
 const freeze = z.strictObject({ note });
 const freezeCalls = z.strictObject({ note, tool: z.optional(name) });
 const unfreezeCalls = z.strictObject({ note, tool: z.optional(name), at: z.number() });
-const find = z.strictObject({ key: name });
 const id = z.string().check(z.minLength(1), z.maxLength(8_192));
 const resolveMany = z.strictObject({
   outcome,
@@ -36,11 +35,13 @@ const resolveMany = z.strictObject({
   runs: z
     .array(z.strictObject({ id, step: name }))
     .check(z.minLength(1), z.maxLength(MOST_AT_ONCE))
-    .check(z.refine((runs) => new Set(runs.map((run) => run.id)).size === runs.length)),
+    .check(
+      z.refine((runs) => new Set(runs.map((run) => `${run.id} ${run.step}`)).size === runs.length),
+    ),
 });
 const search = z
   .strictObject({
-    text: z.optional(z.string().check(z.trim(), z.minLength(1), z.maxLength(500))),
+    text: z.optional(z.string().check(z.trim(), z.minLength(1), z.maxLength(4_096))),
     withinMs: z.optional(z.int().check(z.minimum(1))),
     after: z.optional(id),
   })
@@ -67,7 +68,7 @@ const count = (most: number) =>
     z.pipe(z.transform(Number), z.int().check(z.minimum(1), z.maximum(most))),
   );
 const list = z.strictObject({
-  list: z._default(z.enum(['held', 'open', 'resolved']), 'open'),
+  list: z._default(z.enum(['held', 'unsettled', 'open', 'resolved']), 'open'),
   state: z.optional(name),
   stuckForMs: z.optional(count(Number.MAX_SAFE_INTEGER)),
   limit: z._default(count(200), 50),
@@ -88,7 +89,6 @@ export const parseRequest = {
   freeze: (body: unknown) => parsed(freeze, body),
   freezeCalls: (body: unknown) => parsed(freezeCalls, body),
   unfreezeCalls: (body: unknown) => parsed(unfreezeCalls, body),
-  find: (body: unknown) => parsed(find, body),
   search: (body: unknown): SearchedQuery => parsed(search, body),
   resolveMany: (body: unknown) => parsed(resolveMany, body),
   whatIf: (body: unknown) => parsed(whatIf, body),

@@ -6,6 +6,7 @@
 import { runDigest } from 'mcp-interlock';
 import type { Runs, RunView, RunViews } from 'mcp-interlock/runs';
 import type { Abilities, SearchPage, SearchRequest } from './api.ts';
+import { isOf } from './options.ts';
 
 /** What is looked for. */
 export interface SearchedQuery {
@@ -20,8 +21,9 @@ interface Searched extends Pick<SearchPage, 'looked' | 'unreached'> {
   readonly next?: string;
 }
 
-/** So many runs are looked at, and so many found, by one search. */
+/** So many runs are looked at, and so many found, by one search; for a whole digest, so many. */
 const MOST_LOOKED_AT = 2_000;
+const MOST_DIGESTS = 20_000;
 const MOST_FOUND = 50;
 const PAGE = 100;
 /** So long a search asks the store for more. */
@@ -42,7 +44,7 @@ interface WalkedPage {
 }
 
 /** The runs that have not ended, page by page, the held ones first; some are there twice. */
-export async function* underWay(
+async function* underWay(
   runs: Runs,
   limit: number,
   from: Place = ['held', undefined],
@@ -60,7 +62,6 @@ export async function* underWay(
 
 interface SearchedWorkflow {
   readonly can: Abilities;
-  readonly hasIndex: boolean;
   /** The tools that the gate binds. */
   readonly tools: readonly string[];
   /** How much a held step is about, as the page shows it. */
@@ -92,7 +93,7 @@ export function amountFacts(amount: string | undefined): readonly string[] {
 export async function searchRuns(
   runs: Runs,
   { text = '', withinMs, after }: SearchedQuery,
-  { can, hasIndex, tools, amountOf }: SearchedWorkflow,
+  { can, tools, amountOf }: SearchedWorkflow,
 ): Promise<Searched> {
   const began = performance.now();
   const words = wordsIn(text);
@@ -103,27 +104,33 @@ export async function searchRuns(
   // The whole key finds a run wherever it stands, and in a store that keeps no index.
   const exact = text === '' || after !== undefined ? undefined : await runs.read(text);
   if (exact !== undefined) add(exact);
-  if (!hasIndex) {
-    const unreached = ['This store keeps no index: a run is found by its whole key alone.'];
-    return { views: [...found.values()], looked: found.size, unreached };
-  }
   const trails = new Trails(runs, tools);
   const issuers = new Set<string>();
+  const isDigest = /^[\da-f]{16}$/.test(text);
+  const most = isDigest ? MOST_DIGESTS : MOST_LOOKED_AT;
   let looked = 0;
   let place: Place | undefined;
   const from = after === undefined ? undefined : placeIn(after);
-  for await (const { views, next } of underWay(runs, PAGE, from)) {
-    looked += views.length;
-    place = next;
-    for (const view of views) {
-      const issuer = issuerIn(view.run);
-      if (issuer !== undefined) issuers.add(issuer);
-      const facts = factsOf(view, can, amountOf(view));
-      const missing = missingOf(words, runDigest(view.run), facts);
-      if (missing.length === 0 || (await trails.have(view.run, missing))) add(view);
+  try {
+    for await (const { views, next } of underWay(runs, PAGE, from)) {
+      looked += views.length;
+      place = next;
+      for (const view of views) {
+        const issuer = issuerIn(view.run);
+        if (issuer !== undefined) issuers.add(issuer);
+        const facts = factsOf(view, can, amountOf(view));
+        const missing = missingOf(words, runDigest(view.run), facts);
+        if (missing.length === 0 || (await trails.have(view.run, missing))) add(view);
+      }
+      // No other run has it, so there is nothing more to look at.
+      if (isDigest && found.size > 0) place = undefined;
+      if (place === undefined || looked >= most || found.size >= MOST_FOUND) break;
+      if (performance.now() - began > MOST_MS) break;
     }
-    if (looked >= MOST_LOOKED_AT || found.size >= MOST_FOUND) break;
-    if (performance.now() - began > MOST_MS) break;
+  } catch (error) {
+    if (!isOf(error, 'ERR_INTERLOCK_STORE')) throw error;
+    const unreached = ['This store keeps no index: a run is found by its whole key alone.'];
+    return { views: [...found.values()], looked, unreached };
   }
   if (can.keys && words.length === 1 && after === undefined)
     await addPrincipals(runs, text, [...issuers].slice(0, MOST_ISSUERS), { found, add });
@@ -211,7 +218,7 @@ function isWithin({ snapshot, claim, unmovedForMs, heldForMs }: RunView, withinM
 
 /** A visitor without `keys` could guess a key piece by piece. */
 function factsOf(
-  { run, state, status, claim }: RunView,
+  { run, state, status, claim, unsettled = [] }: RunView,
   { keys }: Abilities,
   amount: string | undefined,
 ): readonly (string | undefined)[] {
@@ -221,6 +228,7 @@ function factsOf(
     state,
     ...amountFacts(amount),
     step?.tool,
+    ...unsettled.map(({ tool }) => tool),
     actor,
     args === undefined ? undefined : JSON.stringify(args),
     keys ? run : undefined,

@@ -1,7 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js';
 import express, { type Express, type RequestHandler } from 'express';
-import { fsmGate, memoryStore, StateMachineGate, sessionStore } from 'mcp-interlock';
+import {
+  type FsmGateOptions,
+  fsmGate,
+  memoryStore,
+  runDigest,
+  StateMachineGate,
+  sessionStore,
+} from 'mcp-interlock';
 import { type Runs, runsOf } from 'mcp-interlock/runs';
 import type { AtomicStateStore, StateStore } from 'mcp-interlock/stores';
 import { onTestFinished } from 'vitest';
@@ -10,12 +17,12 @@ import { serve } from '../../../test/helpers/serve.ts';
 import { toolServer } from '../../../test/helpers/tool-server.ts';
 import type {
   Failure,
-  Found,
   Json,
   LiveEvent,
   LiveEvents,
   RunDetail,
   RunPage,
+  SearchPage,
   SessionInfo,
 } from '../src/api.ts';
 import { type InspectorOptions, inspector } from '../src/index.ts';
@@ -23,7 +30,7 @@ import { type InspectorOptions, inspector } from '../src/index.ts';
 export const HOUR = 3_600_000;
 const TOOLS = ['cart_add_item', 'cart_checkout', 'cart_pay', 'help'];
 
-export const checkoutGate = () =>
+export const checkoutGate = (uncertain: 'hold' | 'retry' = 'hold') =>
   new StateMachineGate({
     id: 'checkout',
     initial: 'empty',
@@ -36,7 +43,7 @@ export const checkoutGate = () =>
   })
     .bindTool('cart_add_item', ['empty', 'has_items'], 'ADD_ITEM')
     .bindTool('cart_checkout', 'has_items', 'CHECKOUT')
-    .bindTool('cart_pay', 'payment', { success: 'PAY', failure: 'DECLINED' });
+    .bindTool('cart_pay', 'payment', { success: 'PAY', failure: 'DECLINED', uncertain });
 
 export const CHECKOUT = `w${Buffer.from('checkout').toString('base64url')}`;
 const CAN_ALL = { read: true, write: true, keys: true, actor: 'olga' } as const;
@@ -55,7 +62,13 @@ export async function startSite(
     store = memoryStore(),
     gate = checkoutGate(),
     before = [],
-  }: { store?: StateStore; gate?: StateMachineGate; before?: RequestHandler[] } = {},
+    step,
+  }: {
+    store?: StateStore;
+    gate?: StateMachineGate;
+    before?: RequestHandler[];
+    step?: FsmGateOptions;
+  } = {},
 ) {
   const errors: unknown[] = [];
   const onError = (error: unknown): void => void errors.push(error);
@@ -66,7 +79,7 @@ export async function startSite(
   const app: Express = express();
   app.use(...([...before, (_req, _res, next) => next()] as RequestHandler[]));
   app.use('/inspector', page);
-  app.all('/mcp', sessions, fsmGate(gate), async (req, res) => {
+  app.all('/mcp', sessions, fsmGate(gate, step), async (req, res) => {
     if (req.method !== 'POST') return void res.status(405).set('allow', 'POST').end();
     const server = toolServer(TOOLS)({ calls: [], gates: new Map() });
     const transport = new StreamableHTTPServerTransport({ enableJsonResponse: true });
@@ -94,6 +107,10 @@ export async function startSite(
     return answerOf(await send(at(path), { headers: { ...own, ...headers }, body }));
   };
   const of = (path: string): string => `api/workflows/${CHECKOUT}/${path}`;
+  const idOf = async (run: string): Promise<string> => {
+    const { runs: found } = (await post<SearchPage>(of('search'), { text: run })).body;
+    return found.find(({ digest }) => digest === runDigest(run))?.id ?? 'none';
+  };
   return {
     url,
     at,
@@ -106,12 +123,9 @@ export async function startSite(
     of,
     session: () => RawSession.begin(url),
     /** The id by which the page names a run. */
-    async idOf(run: string): Promise<string> {
-      return (await post<Found>(of('find'), { key: run })).body.id;
-    },
+    idOf,
     async look(run: string): Promise<RunDetail> {
-      const { id } = (await post<Found>(of('find'), { key: run })).body;
-      return (await get<RunDetail>(of(`runs/${id}`))).body;
+      return (await get<RunDetail>(of(`runs/${await idOf(run)}`))).body;
     },
     list: (query = '') => get<RunPage>(of(`runs${query}`)),
     watch: (query = '', headers: Record<string, string> = {}) =>
@@ -163,21 +177,31 @@ export async function put(
   await store.commit({ ...key, snapshot: { state, context: { card: '4111' } }, trail, ended });
 }
 
+interface HoldOptions {
+  readonly uncertain?: 'hold' | 'retry';
+  readonly workflow?: string;
+}
+
 /** Leaves a call behind, as a process does that is killed; resolves once its lease is over. */
-export async function hold(store: AtomicStateStore, run: string, tool = 'cart_pay', args?: Json) {
+export async function hold(
+  store: AtomicStateStore,
+  run: string,
+  tool = 'cart_pay',
+  args?: Json,
+  { uncertain = 'hold', workflow = 'checkout' }: HoldOptions = {},
+) {
   await store.claim({
     run,
-    workflow: 'checkout',
+    workflow,
     token: randomUUID(),
     ttlMs: HOUR,
     leaseMs: 1,
     create: {},
     states: undefined,
-    step: { tool, digest: 'd', uncertain: 'hold' },
+    step: { tool, digest: JSON.stringify(args ?? 'd'), uncertain },
     entry: { tool, actor: 'ann', requestId: 7, ...(args !== undefined && { args }) },
     initial: { state: 'empty', updatedAt: 0 },
   });
-  const workflow = 'checkout';
   while ((await store.read(run, HOUR))?.workflows[workflow]?.claim?.live !== false)
     await new Promise((resolve) => setImmediate(resolve));
 }
