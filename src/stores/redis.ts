@@ -50,10 +50,10 @@ const schema = lazyOptions(() => ({
 export function redisStore(options: RedisStoreOptions): ScriptedStateStore {
   return atCaller(redisStore, () => {
     const { client, ...rest } = parseOptions('redisStore() options', schema, options);
-    return scriptedStore(
-      isNodeRedis(client) ? throughNodeRedis(client) : throughIoredis(client),
-      rest,
-    );
+    return scriptedStore(isNodeRedis(client) ? throughNodeRedis(client) : throughIoredis(client), {
+      ...rest,
+      savePoints: () => savePointsOf(client),
+    });
   });
 }
 
@@ -69,6 +69,17 @@ function throughIoredis(client: IoredisClient): Evaluate {
     bySource
       ? client.eval(source, keys.length, ...keys, ...args)
       : client.evalsha(sha1, keys.length, ...keys, ...args);
+}
+
+/** Of one server: those of a cluster have the same settings. */
+async function savePointsOf(client: RedisStoreOptions['client']): Promise<unknown> {
+  const { configGet, config } = client as {
+    configGet?: (name: string) => Promise<object>;
+    config?: (command: string, name: string) => Promise<object>;
+  };
+  // An object of one setting, or a list of its name and its value.
+  const found = await (configGet?.call(client, 'save') ?? config?.call(client, 'GET', 'save'));
+  return found && Object.values(found).at(-1);
 }
 
 function isNodeRedis(client: unknown): client is NodeRedisClient {

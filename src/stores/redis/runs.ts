@@ -42,6 +42,8 @@ export type Evaluate = (
 export interface RedisRunsSettings {
   readonly prefix: string;
   readonly trailLimit: number;
+  /** When the server saves snapshots, as its setting `save` says it. May reject. */
+  readonly savePoints?: (() => Promise<unknown>) | undefined;
 }
 
 interface Reply {
@@ -55,6 +57,7 @@ interface Server {
   readonly memory: string;
   readonly policy: string;
   readonly evicted: string;
+  readonly saves: string;
 }
 
 /** Every run is in one bucket, together with that bucket's index, so that one script writes both. */
@@ -85,6 +88,7 @@ export class RedisRuns implements RunDocuments {
   #joinsBuckets = true;
   #policy: Promise<void> | undefined;
   #policySeenAt = 0;
+  #knowsSavePoints = false;
 
   constructor(evaluate: Evaluate, settings: RedisRunsSettings) {
     this.#evaluate = evaluate;
@@ -327,10 +331,17 @@ export class RedisRuns implements RunDocuments {
       const keys = buckets.flatMap((each) => this.#bucketKeys(each));
       const reply = await this.#ask(scripts.SERVER, keys, []);
       expectStatus('server', reply, 'server');
-      const [id = '-', memory = '-', policy = '-', evicted = '-'] = reply.lines;
-      servers.set(id === '-' ? `bucket ${bucket}` : id, { bucket, memory, policy, evicted });
+      const [id = '-', memory = '-', policy = '-', evicted = '-', saves = '-'] = reply.lines;
+      const server = { bucket, memory, policy, evicted, saves };
+      servers.set(id === '-' ? `bucket ${bucket}` : id, server);
     };
     await this.#together(allBuckets(), (bucket) => bucket, askServer);
+    if (!this.#knowsSavePoints && [...servers.values()].some(({ saves }) => saves === 'ask')) {
+      this.#knowsSavePoints = true;
+      // No script may ask for settings.
+      const saves = await this.#settings.savePoints?.().catch(() => undefined);
+      if (saves === '') process.emitWarning(VOLATILE, 'InterlockWarning');
+    }
     return [...servers.values()];
   }
 
@@ -406,6 +417,11 @@ export class RedisRuns implements RunDocuments {
     return [`${start}index`, `${start}members`, `${start}numbers`];
   }
 }
+
+const VOLATILE =
+  'the Redis of the runs keeps nothing on its disk: it has neither an append-only file nor ' +
+  'snapshots. Restarted, it has lost all runs, with their limits and held steps. Set ' +
+  'appendonly yes and appendfsync always; see mcp-interlock/docs/operate/stores.md#redis';
 
 function allBuckets(): number[] {
   return Array.from({ length: BUCKETS }, (_, bucket) => bucket);

@@ -451,14 +451,21 @@ end
 return table.concat({'purged', purged, again}, '\n')
 `);
 
-/** Which server has a bucket, its limit of memory, its eviction policy and how much it evicted. */
+/**
+ * Which server has a bucket, its limit of memory, its eviction policy and how much it evicted. And
+ * `ask`, where it has no append-only file, and the user may ask when it saves snapshots: who asks
+ * without the right is in its log of alarms.
+ */
 export const SERVER = indexScript(lua`
 local function ask(section, what)
   local info = redis.pcall('INFO', section)
   return type(info) == 'string' and string.match(info, what) or '-'
 end
+local may_ask = redis.acl_check_cmd and redis.acl_check_cmd('CONFIG', 'GET', 'save')
+local appends = ask('persistence', 'aof_enabled:(%d)')
 return table.concat({'server', ask('server', 'run_id:(%S+)'), ask('memory', 'maxmemory:(%d+)'),
-  ask('memory', 'maxmemory_policy:(%S+)'), ask('stats', 'evicted_keys:(%d+)')}, '\n')
+  ask('memory', 'maxmemory_policy:(%S+)'), ask('stats', 'evicted_keys:(%d+)'),
+  appends == '0' and may_ask and 'ask' or '-'}, '\n')
 `);
 
 /**
