@@ -211,9 +211,10 @@ export async function assertListed(
   assert.deepEqual((await stuckIn(store, { workflow: name, forMs: 0 })).sort(), runs);
   assert.deepEqual(await listOf(store, name), runs);
   if (store.count === undefined) return;
-  const { held, states } = await store.count({ workflow: name, forMs: 0 });
+  const { held, states, oldestClaim } = await store.count({ workflow: name, forMs: 0 });
   const counted = states.reduce((sum, each) => sum + each.runs, 0);
   assert.deepEqual([held, counted], [runs.length, runs.length]);
+  assert.equal(oldestClaim !== undefined, runs.length > 0);
 }
 
 export function assertInOrder(times: readonly (number | undefined)[]): void {

@@ -346,11 +346,9 @@ function lifePromises(promises: IndexPromises): void {
     const [deleted, expired] = keysOf(mine, 2);
     assert.ok(deleted && expired);
     const ttlMs = stage.soon;
+    const dead = { create: { principal: mine }, ttlMs, step: { uncertain: 'retry' } } as const;
     for (const run of [deleted, expired])
-      for (const workflow of [mine, `${mine}-2`]) {
-        const request = await hold(store, run, workflow, 1, { create: { principal: mine }, ttlMs });
-        await store.release(request, request.token);
-      }
+      for (const workflow of [mine, `${mine}-2`]) await hold(store, run, workflow, 1, dead);
     assert.deepEqual((await stuckIn(store, { workflow: mine, forMs: 0 })).sort(), [
       deleted,
       expired,

@@ -195,13 +195,15 @@ export class IndexedDocumentStore extends DocumentStore {
     });
     const over = claimed.find(({ label }) => label === 'hold')?.upTo ?? 0;
     const running = claimed.reduce((sum, { entries, upTo }) => sum + entries - upTo, 0);
+    // The list of claims may still name a run that has expired; the counts do not.
+    const hasClaims = claimed.some(({ entries }) => entries > 0);
     const unsettled = unknown.reduce((sum, { upTo }) => sum + upTo, 0);
     return {
       states,
       held: over,
       unsettled,
       running,
-      ...(oldest && { oldestClaim: oldest.score }),
+      ...(oldest && hasClaims && { oldestClaim: oldest.score }),
       now,
     };
   }
