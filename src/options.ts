@@ -321,7 +321,7 @@ export function kindOf(value: unknown): Kind | undefined {
 }
 
 /** Whether it has the methods of a store, of either kind. */
-export function isStore(value: unknown): boolean {
+function isStore(value: unknown): boolean {
   return hasMethods(value, 'load', 'save') || hasMethods(value, 'claim', 'commit');
 }
 

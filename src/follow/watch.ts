@@ -23,7 +23,7 @@ import { type ObservedCall, Observer } from './observer.ts';
 
 const observers = new WeakMap<GateConfig, Observer>();
 
-export function observerOf(config: GateConfig): Observer {
+function observerOf(config: GateConfig): Observer {
   const known = observers.get(config) ?? new Observer(config);
   observers.set(config, known);
   return known;

@@ -377,7 +377,7 @@ function text(value: unknown): string {
   return typeof value === 'string' ? value : '';
 }
 
-export function withNote(description: unknown, note: string): string {
+function withNote(description: unknown, note: string): string {
   return typeof description === 'string' && description !== '' ? `${description}\n\n${note}` : note;
 }
 

@@ -40,7 +40,7 @@ export const OWN = {
 export type Instruments = ReturnType<typeof instrumentsOf>;
 
 /** The metrics that come of events. */
-export function instrumentsOf(meter: Meter) {
+function instrumentsOf(meter: Meter) {
   const duration = (name: string, bounds: number[], description: string) =>
     meter.createHistogram(name, {
       unit: 's',

@@ -110,7 +110,7 @@ export function parsePolicies(policies: unknown): SyncPolicy[] {
   );
 }
 
-export function parseDefaults(defaults: unknown): PolicyDefaults {
+function parseDefaults(defaults: unknown): PolicyDefaults {
   return parseOptions('defaults', defaultsSchema, defaults);
 }
 

@@ -81,10 +81,10 @@ export type Life = Pick<RunState, 'expiresAt' | 'sessionEnded'>;
 export type LivingRun = Workflows & Life;
 
 /** While a greater share of the time to live remains, a store may leave the expiry as it is. */
-export const FRESH_ENOUGH = 0.9;
+const FRESH_ENOUGH = 0.9;
 
 /** How long a run can be read whose session had ended when its last step was settled. */
-export const READABLE_MS = 24 * 3_600_000;
+const READABLE_MS = 24 * 3_600_000;
 
 /** Whether a run had a move or a fact, or a call of unknown outcome: what a new run forgets. */
 export function hasBegun({ workflows }: Workflows): boolean {
@@ -180,7 +180,7 @@ export function newLife(
 }
 
 /** The life of a needed run that has expired: a sweep need not look at it for a while. */
-export function postponed(now: number): Life {
+function postponed(now: number): Life {
   return { expiresAt: now + READABLE_MS, sessionEnded: true };
 }
 
@@ -190,12 +190,7 @@ export function settledLife(run: LivingRun, now: number): Life | undefined {
 }
 
 /** Whether an expiry is near enough to the one that a use of the run would set now. */
-export function isFresh(
-  expiresAt: number,
-  now: number,
-  ttlMs: number,
-  enough = FRESH_ENOUGH,
-): boolean {
+function isFresh(expiresAt: number, now: number, ttlMs: number, enough = FRESH_ENOUGH): boolean {
   return expiresAt >= now + ttlMs * enough && expiresAt <= now + ttlMs;
 }
 

@@ -428,7 +428,7 @@ export function lastEntries(workflow: WorkflowState | undefined, limit: number):
 }
 
 /** A frozen copy. What JSON cannot say is lost or throws, as in the stores on a server. */
-export function copySnapshot({
+function copySnapshot({
   state,
   updatedAt,
   version = 0,

@@ -1,6 +1,6 @@
 /**
  * A trail entry as one text, the same in every store, and the chain of hashes over those texts.
- * Hides the order of the members: scripts in Lua and SQL write them in the same one.
+ * Hides the order of the members, which is the same in every store.
  */
 import { createHash } from 'node:crypto';
 import type { CallNote, FsmSnapshot, Json, RunKey, TrailDraft, TrailEntry } from './store.ts';
@@ -16,11 +16,6 @@ export interface TrailHead {
   readonly attempts: number;
   /** The hash of its newest entry, or the anchor of an empty trail, where it is chained. */
   readonly hash?: string | undefined;
-}
-
-/** The members that a call brings with it, in their order; `{}` if there are none. */
-export function noteText(note: CallNote): string {
-  return JSON.stringify(orderedNote(note));
 }
 
 /** An entry without its stamps. */

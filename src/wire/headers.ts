@@ -302,7 +302,7 @@ export function versionOf(req: RequestPort, call: Call): string | undefined {
 }
 
 /** The protocol version in a message's `_meta`, unchecked. */
-export function claimedVersion({ message }: Call): unknown {
+function claimedVersion({ message }: Call): unknown {
   return message.at('params', '_meta', META_CLAIM);
 }
 

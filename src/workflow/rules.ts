@@ -246,7 +246,7 @@ const LONGEST_WITHIN = 100 * 366 * UNITS.d;
 const MOST_TIMES = 1_000;
 
 /** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
-export function parseDuration(what: string, value: unknown): number {
+function parseDuration(what: string, value: unknown): number {
   const [, count = '', unit = 'ms'] =
     (typeof value === 'string' && /^(\d{1,15})(ms|s|m|h|d)$/.exec(value)) || [];
   const ms =

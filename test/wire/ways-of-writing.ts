@@ -3,13 +3,13 @@ import { pipeline } from 'node:stream/promises';
 import type { Response } from 'express';
 import type { Upstream } from './wire-server.ts';
 
-export const RESULT =
+const RESULT =
   '{"jsonrpc":"2.0", "id":1,"result":{"n":12345678901234567890,"f":1.0,"é":"\\u00e9💶"}}';
 const JSON_TYPE = { 'content-type': 'application/json' };
 const SSE_TYPE = { 'content-type': 'text/event-stream', 'cache-control': 'no-cache, no-transform' };
 
 /** Events, as different servers write them. */
-export const EVENTS =
+const EVENTS =
   ': hello\n\n' +
   'id: 1\ndata: \n\n' +
   'retry: 20\r\nevent: message\r\nid: 2\r\n' +

@@ -4,7 +4,7 @@ import { type OrderRequirement, type OrderRules, StateMachineGate } from '../../
 /** Names of tools, some of which mean something else to a careless program. */
 export const NAMES = ['a', 'b', 'c', 'd', 'e', 'f g', '"', '__proto__'];
 
-export const randomRules: fc.Arbitrary<OrderRules> = fc.letrec<{
+const randomRules: fc.Arbitrary<OrderRules> = fc.letrec<{
   need: OrderRequirement;
   rules: OrderRules;
 }>((tie) => {

@@ -25,7 +25,7 @@ const MOST_SEGMENTS = 256;
 const MOST_LAYERS = 4;
 
 /** The scheme in small letters; `undefined` where there is none: RFC 3986, section 3.1. */
-export function schemeOf(uri: string): string | undefined {
+function schemeOf(uri: string): string | undefined {
   return /^([a-z][a-z\d+.-]*):/i.exec(uri)?.[1]?.toLowerCase();
 }
 
@@ -59,16 +59,16 @@ export function readUri(uri: string): ReadUri | undefined {
 }
 
 /** Texts that some upstream takes for the same become the same text. */
-export function evenedOut(text: string): string {
+function evenedOut(text: string): string {
   return compatible(text).toUpperCase().toLowerCase();
 }
 
-export function withoutEmpty(segments: readonly string[]): string[] {
+function withoutEmpty(segments: readonly string[]): string[] {
   return segments.filter((segment) => segment !== '');
 }
 
 /** Windows ignores dots and spaces at the end of a name. */
-export function withoutTail(segment: string): string {
+function withoutTail(segment: string): string {
   return segment.replace(/[. ]+$/, '');
 }
 
@@ -76,7 +76,7 @@ export function withoutTail(segment: string): string {
  * Percent-decoded until nothing changes; `undefined` where that takes too many rounds. What is no
  * UTF-8 becomes U+FFFD.
  */
-export function fullyDecoded(text: string): string | undefined {
+function fullyDecoded(text: string): string | undefined {
   return layersOf(text)?.at(-1);
 }
 

@@ -6,7 +6,7 @@ import type { Runs } from 'mcp-interlock/runs';
 import { optionalPackage } from './optional-package.ts';
 
 /** Where it is. */
-export const INSPECTOR = '/inspector';
+const INSPECTOR = '/inspector';
 
 /** An inspector that is mounted. */
 export interface MountedInspector {

@@ -10,7 +10,7 @@ import { Failure } from './command-line.ts';
 const CONNECT_MS = 10_000;
 
 /** Why the server cannot be reached, such as `ECONNREFUSED`; `undefined` where it can. */
-export function connectionFault(url: URL): Promise<string | undefined> {
+function connectionFault(url: URL): Promise<string | undefined> {
   const port = Number(url.port || (url.protocol === 'https:' ? 443 : 80));
   const probe = connect(port, url.hostname.replace(/^\[|\]$/g, ''));
   return new Promise<string | undefined>((resolve) => {

@@ -378,7 +378,7 @@ export function linesFrom({ titles }: StateBox): number {
 }
 
 /** How high lines are together. */
-export function heightOf(lines: readonly Line[]): number {
+function heightOf(lines: readonly Line[]): number {
   return lines.reduce((all, { texts }) => all + texts.length, 0) * LINE_HEIGHT;
 }
 

@@ -44,7 +44,7 @@ interface ListedPage {
   readonly next: IndexPlace | undefined;
 }
 
-export class IndexedDocumentStore extends DocumentStore {
+class IndexedDocumentStore extends DocumentStore {
   readonly #index: RunsIndex;
   /** Absent where the backend does not count: it never goes through all runs instead. */
   readonly count?: (query: CountQuery) => Promise<RunsCount>;
