@@ -136,7 +136,7 @@ export function instrument(options?: InstrumentOptions): Instrumentation {
 }
 
 /** Counts runs at each collection, with one `count()` for each workflow. Returns what ends it. */
-function countRuns(meter: Meter, counted: readonly CountedRuns[]): () => void {
+export function countRuns(meter: Meter, counted: readonly CountedRuns[]): () => void {
   if (counted.length === 0) return () => {};
   const gauge = (name: string, unit: string, description: string) =>
     meter.createObservableGauge(name, { unit, description });
