@@ -36,7 +36,6 @@ import {
 } from './middleware.ts';
 import { rightNames } from './names.ts';
 import { functionOption, lazily, lazyOptions, parseOptions, showValue } from './options.ts';
-import { warnOfObserved } from './run-views.ts';
 import { insideStep } from './session/current-step.ts';
 import { type Admission, admissionOf } from './session/run.ts';
 import type { Sessions } from './session/sessions.ts';
@@ -288,7 +287,7 @@ export function fsmGate<S extends string, E extends string>(
     // compares configs, so each stays the same object. Weak: the gate may outlive that
     // `sessionStore()`.
     const configs = new WeakMap<Observers, GateConfig>();
-    const configOf = (observers: Observers, sessions: Sessions | undefined): GateConfig => {
+    const configOf = (observers: Observers): GateConfig => {
       const known = configs.get(observers);
       if (known !== undefined) return known;
       const told = new Told();
@@ -297,15 +296,13 @@ export function fsmGate<S extends string, E extends string>(
       };
       const config = { ...shared, ...observers, warnOnce };
       configs.set(observers, config);
-      if (sessions !== undefined) void warnOfObserved({ ...config, store: sessions.config.store });
       return config;
     };
     let ownSessions: Sessions | undefined;
     const behind = inheriting(parsed);
 
     const join: Enter = (exchange, observers) => {
-      const admission = admissionOf(exchange);
-      const config = configOf(observers, admission?.owner as Sessions | undefined);
+      const config = configOf(observers);
       if (!passGate(exchange, config)) return true;
       const enter = (admission: Admission): MaybePromise<boolean> => {
         const sessions = admission.owner as Sessions;
@@ -318,6 +315,7 @@ export function fsmGate<S extends string, E extends string>(
           return true;
         });
       };
+      const admission = admissionOf(exchange);
       if (admission !== undefined) return enter(admission);
       return after(
         ownSessionsNow().enter(exchange),
@@ -340,7 +338,7 @@ export function fsmGate<S extends string, E extends string>(
         watch: ({ notes }, see) => {
           const known = notes as WatchNotes;
           const sessions = known.sessions ?? ownSessionsNow();
-          const config = configOf(behind(sessions.config), sessions);
+          const config = configOf(behind(sessions.config));
           const fault = sessions.faultOf(workflow);
           // A gate that only observes changes nothing, and so refuses nothing.
           if (fault !== undefined) return tellOnce(fault, config);

@@ -25,9 +25,6 @@ import type {
 } from './stores/store.ts';
 import { shownSnapshot } from './workflow/envelope.ts';
 
-/** What it takes to look at runs. */
-type Viewer = Pick<RunsMover, 'workflow' | 'store' | 'clock' | 'events' | 'onError'>;
-
 /** A run in a listing, or as it was read. */
 type ViewedRun = Partial<WorkflowRecord> & Pick<FoundRun, 'run' | 'sessionEnded'>;
 
@@ -136,13 +133,14 @@ async function storedStates(
 const PART = 1_000;
 const MOST_PARTS = 5;
 const LOOK_MS = 60_000;
+const warned = new WeakSet<RunsMover>();
 const looked = new WeakMap<RunsMover, { readonly at: number; readonly found: Promise<Oldest> }>();
 
 /** How many of the oldest runs are observed though the gate enforces. */
 type Oldest = Required<Pick<RunsUnderWay, 'unenforced' | 'strayed'>>;
 
-/** Notes also which of them cannot be read. */
-async function lookAtOldest(mover: Viewer, parts: number): Promise<Oldest> {
+/** Notes also which of them cannot be read. The first look that finds any warns of them. */
+async function lookAtOldest(mover: RunsMover): Promise<Oldest> {
   const { workflow, store } = mover;
   const { stuck } = indexOf(mover, 'count()');
   const { enforce } = mountedAs(workflow);
@@ -150,7 +148,7 @@ async function lookAtOldest(mover: Viewer, parts: number): Promise<Oldest> {
   await store.switchOf(workflow.id)?.soon();
   let [unenforced, strayed] = [0, 0];
   let after: string | undefined;
-  for (let part = 1; part <= parts; part++) {
+  for (let part = 1; part <= MOST_PARTS; part++) {
     const page = await stuck({ workflow: workflow.id, forMs: 0, limit: PART, after });
     viewsOf(mover, page);
     for (const { run, snapshot } of page.runs) {
@@ -161,19 +159,12 @@ async function lookAtOldest(mover: Viewer, parts: number): Promise<Oldest> {
     after = page.next;
     if (after === undefined) break;
   }
+  if (unenforced > 0 && !warned.has(mover)) {
+    warned.add(mover);
+    const count = `: ${unenforced} at least, of which ${strayed} strayed`;
+    mover.onWarning(stillObserved(workflow.id, count));
+  }
   return { unenforced, strayed };
-}
-
-/** Warns of runs that are observed though the gate enforces. It looks at the 1,000 oldest. */
-export async function warnOfObserved(
-  mover: Viewer & { readonly warnOnce: (warning: string) => void },
-): Promise<void> {
-  if (!hasIndex(mover)) return;
-  // The events of the store tell of a failure.
-  const found = await lookAtOldest(mover, 1).catch(() => undefined);
-  if (found === undefined || found.unenforced === 0) return;
-  const count = `: ${found.unenforced} at least, of which ${found.strayed} strayed`;
-  mover.warnOnce(stillObserved(mover.workflow.id, count));
 }
 
 /** Counts the runs that have not ended. */
@@ -190,7 +181,7 @@ export async function countInStore(
   const counted = await count({ workflow: workflow.id, forMs: forMs ?? 0 });
   let look = looked.get(mover);
   if (look === undefined || Math.abs(clock.now() - look.at) >= LOOK_MS) {
-    look = { at: clock.now(), found: lookAtOldest(mover, MOST_PARTS) };
+    look = { at: clock.now(), found: lookAtOldest(mover) };
     looked.set(mover, look);
     look.found.catch(() => looked.delete(mover));
   }
@@ -235,7 +226,7 @@ export function indexOf(mover: Pick<RunsMover, 'store'>, what: string): Index {
   );
 }
 
-function viewsOf(mover: Viewer, { runs, next, now = mover.clock.now() }: RunsPage): RunViews {
+function viewsOf(mover: RunsMover, { runs, next, now = mover.clock.now() }: RunsPage): RunViews {
   const { workflow } = mover;
   for (const { run, ...found } of runs)
     tellIfHeld({ key: { run, workflow: workflow.id }, ...found, now }, mover);
@@ -246,7 +237,7 @@ function viewsOf(mover: Viewer, { runs, next, now = mover.clock.now() }: RunsPag
 }
 
 /** A run that the gate does not understand must not hide the others. */
-function viewOfFound(mover: Viewer, found: FoundRun, now: number): RunView {
+function viewOfFound(mover: RunsMover, found: FoundRun, now: number): RunView {
   try {
     // A list does not say whose runs they are.
     return viewOfRun(mover, found, undefined, now);

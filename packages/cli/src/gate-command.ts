@@ -149,7 +149,7 @@ export async function runGate(args: readonly string[]): Promise<number> {
   const enforce = path !== '' && settings.enforce;
   const store = await settings.openStore(log.warn);
   try {
-    const { app, sessions, inspector, endStreams } = await makeApp(
+    const { app, sessions, runs, inspector, endStreams } = await makeApp(
       { ...settings, enforce },
       file,
       store,
@@ -157,6 +157,8 @@ export async function runGate(args: readonly string[]): Promise<number> {
     );
     const server = await listen(app, settings);
     announce(server, settings, file, store, log);
+    // Warns of runs that are observed still. A store that is away is an event.
+    if (enforce) for (const each of runs) each.count().catch(() => {});
     // Not into the log: its key is a credential.
     if (inspector !== undefined)
       console.error(`Inspector: http://127.0.0.1:${addressOf(server).port}${inspector.path}`);
@@ -350,7 +352,7 @@ async function makeApp(
     for (const stream of streams) stream.destroy();
     inspector?.close();
   };
-  return { app, sessions, inspector, endStreams };
+  return { app, sessions, runs, inspector, endStreams };
 }
 
 /** What stands in front names each caller: a request without a name came round it. */
