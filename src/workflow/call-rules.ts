@@ -2,7 +2,7 @@
  * What the rules and limits of a workflow say of calls. Hides what they have runs keep of earlier
  * calls, and which tools have which limits. Pure.
  */
-import { isTable } from '../options.ts';
+import { isTable, lazily } from '../options.ts';
 import type { Json } from '../stores/store.ts';
 import type { AnyBinding } from './binding.ts';
 import type { CallBinding } from './bound-tools.ts';
@@ -33,6 +33,8 @@ export class CallRules {
   readonly #limits: ReadonlyMap<string, readonly CheckedLimit[]>;
   /** The tools that a limit of no calls closes. Without facts, no other tool is at its limit. */
   readonly #neverCalled: readonly string[];
+  /** By tool, or by glob. */
+  readonly #argumentsRead = lazily(() => argumentsRead(this.#demands.values()));
 
   /**
    * @param tools the bindings by tool, or by glob
@@ -144,8 +146,7 @@ export class CallRules {
 
   /** The arguments that rules and limits read of a tool, and that its input schema lacks. */
   absentArguments(tool: string, schema: unknown): readonly string[] {
-    const key = this.#keyOf(tool);
-    const read = [...this.#demands.values()].flatMap((each) => argumentsRead(each, key));
+    const read = this.#argumentsRead().get(this.#keyOf(tool)) ?? [];
     return [...new Set(read.filter(({ keys }) => lacks(schema, keys)).map(({ path }) => path))];
   }
 
@@ -228,17 +229,22 @@ export class CallRules {
   }
 }
 
-/** The arguments of a tool that the demands read: of its own call, or of an earlier one. */
-function argumentsRead(demands: Demands, tool: string): readonly Source[] {
-  const { after, notAfter, limits } = demands;
-  return [...leavesOf(after), ...notAfter, ...limits].flatMap((each) => {
-    const own = demands.tool === tool ? each.same.map((pair) => pair.own) : [];
-    if (each.tool !== tool) return own;
-    const earlier = each.same.map((pair) => pair.earlier);
-    const counted = 'sum' in each ? each.sum?.source : each.distinct;
-    const all = [...own, ...earlier, ...(counted === undefined ? [] : [counted])];
-    return all.filter(({ from }) => from === 'args');
-  });
+/** The arguments that demands read of each tool: of its own call, or of an earlier one. */
+function argumentsRead(all: Iterable<Demands>): ReadonlyMap<string, readonly Source[]> {
+  const read = new Map<string, Source[]>();
+  const add = (tool: string, source: Source | undefined): void => {
+    if (source?.from !== 'args') return;
+    const known = read.get(tool);
+    if (known === undefined) read.set(tool, [source]);
+    else known.push(source);
+  };
+  for (const { tool, after, notAfter, limits } of all)
+    for (const each of [...leavesOf(after), ...notAfter, ...limits]) {
+      for (const { own } of each.same) add(tool, own);
+      for (const { earlier } of each.same) add(each.tool, earlier);
+      add(each.tool, 'sum' in each ? each.sum?.source : each.distinct);
+    }
+  return read;
 }
 
 /** What lets a schema take members that its `properties` do not name. */

@@ -290,3 +290,23 @@ describe('rules and limits', () => {
     await signed.close();
   });
 });
+
+it('ends for thousands of rules, also where the server lists none of their tools', () => {
+  const names = Array.from({ length: 10_000 }, (_, at) => `tool_${at}`);
+  const rules = names.map((name, at) => {
+    const after = at === 0 ? {} : { after: { tool: names[at - 1] as string, same: ['id'] } };
+    return [name, { ...after, limit: { times: 3, within: '1m' } }] as const;
+  });
+  const tools = names.map((name) => ({
+    name: name.replace('_', '-'),
+    inputSchema: { properties: {} },
+  }));
+  const gate = StateMachineGate.fromOrder(Object.fromEntries(rules) as never);
+  const found = checkWorkflow(gate, { tools });
+  const missing = found.filter(({ code }) => code === 'tool-not-listed');
+  expect(missing).toHaveLength(10_000);
+  // Only the first ones are compared with each listed name.
+  expect(missing.filter(({ remedy }) => remedy.startsWith('Bind "tool-'))).toHaveLength(10);
+  expect(found.filter(({ code }) => code === 'guesses-unlimited')).toHaveLength(9_999);
+  expect(workflowGraph(gate as never).edges).toHaveLength(9_999);
+});

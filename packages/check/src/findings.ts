@@ -154,6 +154,9 @@ function keyOption(): z.ZodMiniType<NamesRuns> {
   );
 }
 
+/** So many names are compared with one that is missing: a server may list none of thousands. */
+const MOST_COMPARED = 100_000;
+
 /** A person may come back the next day. */
 const A_DAY = 86_400_000;
 
@@ -321,6 +324,8 @@ class Check {
   #tools(): void {
     const { tools } = this.#options;
     const listed = tools?.map((tool) => (typeof tool === 'string' ? tool : tool.name));
+    const names = new Set(listed);
+    let missing = 0;
     for (const tool of this.#workflow.toolNames) {
       if (!isGlob(tool) && !PROVIDER_NAME.test(tool)) {
         const safe = tool.replace(/[^a-zA-Z0-9_-]+/g, '_').slice(0, 64);
@@ -332,18 +337,21 @@ class Check {
           `Call it ${showValue(safe)}, here and in the server.`,
         );
       }
-      if (listed === undefined || listed.includes(tool)) continue;
+      if (listed === undefined || names.has(tool)) continue;
       if (isGlob(tool) && listed.some((name) => matchGlob(tool, name))) continue;
-      const open = listed.filter((name) => !this.#workflow.isBound(name));
+      missing += 1;
+      const known = missing * listed.length > MOST_COMPARED ? [] : listed;
+      const open = known.filter((name) => !this.#workflow.isBound(name));
       const meant = nearestName(tool, open);
-      const nearest = meant ?? nearestName(tool, listed);
+      const nearest = meant ?? nearestName(tool, known);
       const ungated =
         meant === undefined ? '' : `. This gate does not gate ${showValue(meant)} now`;
       this.#add(
         'tool-not-listed',
         tool,
         `the server lists no tool ${showValue(tool)}, ` +
-          `which workflow "${this.#workflow.id}" binds; ${rightNames(tool, listed)}${ungated}`,
+          `which workflow "${this.#workflow.id}" binds` +
+          (known === listed ? `; ${rightNames(tool, listed)}${ungated}` : ''),
         nearest === undefined
           ? 'Add the tool to the server, or take its binding out.'
           : `Bind ${showValue(nearest)} instead.`,
@@ -512,7 +520,7 @@ class Check {
   }
 
   /** The events that calls send. A function may choose any event that its bound states handle. */
-  #sent(): readonly string[] {
+  readonly #sent = lazily((): readonly string[] => {
     const { toolNames } = this.#workflow;
     const bindings = toolNames.flatMap((tool) => this.#workflow.bindingsOf(tool));
     const sent = bindings.flatMap((binding) =>
@@ -524,7 +532,7 @@ class Check {
       }),
     );
     return [...new Set(sent)];
-  }
+  });
 
   #checkEvent(event: string): void {
     if (this.#workflow.handlesSomewhere(event)) return;

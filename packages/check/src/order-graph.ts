@@ -47,8 +47,8 @@ const OUTCOMES = ['success', 'failure'] as const;
 
 /** Each tool of the rules, each further bound tool, and what each of them needs. */
 export function layoutOfOrder(workflow: Workflow, order: Order): Layout {
-  const further = workflow.toolNames.filter((name) => !order.names.includes(name));
-  const names = [...order.names, ...further];
+  const ruled = new Set(order.names);
+  const names = [...new Set([...ruled, ...workflow.toolNames])];
   const tools = names.map((id): GraphNode => {
     const { once = false } = order.ruleOf(id) ?? {};
     return { id, label: id, type: 'tool', ...(once && { once, holds: order.doneAs(id) }) };
@@ -77,7 +77,7 @@ export function layoutOfOrder(workflow: Workflow, order: Order): Layout {
   };
   for (const name of names) {
     const rule = order.ruleOf(name);
-    const bindings = further.includes(name) ? workflow.bindingsOf(name) : [];
+    const bindings = ruled.has(name) ? [] : workflow.bindingsOf(name);
     const needs = bindings.flatMap(({ states }) =>
       states.map((each) => neededFor(order, each, true)),
     );
@@ -86,7 +86,7 @@ export function layoutOfOrder(workflow: Workflow, order: Order): Layout {
     for (const each of rule?.notAfter ?? []) lead(leafNeed(order, each, 'notAfter'), name, 'all');
     for (const from of rule?.undoneBy ?? [])
       edges.push({ from, to: name, type: 'undoes', ...plain, says: ['undoes'] });
-    for (const event of workflow.events) {
+    for (const event of bindings.length > 0 ? workflow.events : []) {
       const takers = OUTCOMES.flatMap((outcome) => takerOf(bindings, outcome, event));
       if (takers.length === 0) continue;
       edges.push({ from: name, to: event, type: 'event', event, isGuarded: false, tools: takers });

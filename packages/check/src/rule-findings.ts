@@ -62,17 +62,48 @@ const FOR_EVER = Number.POSITIVE_INFINITY;
 
 export function ruleFaults(workflow: Workflow, around: RuleSurroundings): readonly RuleFault[] {
   const { order } = workflow;
+  // Each tool is asked of others by an index: there may be thousands of rules.
+  const schemas = new Map(around.tools.map(({ name, inputSchema }) => [name, inputSchema]));
+  const isSentByOthers = sendersOf(workflow);
+  const isSent = (tool: string): boolean => around.outside.includes(tool) || isSentByOthers(tool);
+  const needing = order && needingOf(order);
   return workflow.toolNames.flatMap((tool): readonly RuleFault[] => {
     const limits = limitsOf(workflow, tool);
     return [
-      ...(order === undefined ? [] : unmeetable(workflow, order, tool, around)),
-      ...limits.flatMap((limit) => tooLow(tool, limit, around)),
-      ...absent(workflow, tool, around),
+      ...(order === undefined ? [] : unmeetable(workflow, order, tool, isSent)),
+      ...limits.flatMap((limit) => tooLow(tool, limit, schemas.get(tool))),
+      ...absent(workflow, tool, schemas.get(tool)),
       ...resettable(workflow, tool, around),
       ...outliving(workflow, tool, around),
-      ...(order === undefined ? [] : unlimited(workflow, order, tool)),
+      ...(order === undefined ? [] : unlimited(workflow, order, tool, needing?.get(tool))),
     ];
   });
+}
+
+/** Says whether calls of other tools count as successes of a tool. A function may choose any. */
+function sendersOf(workflow: Workflow): (tool: string) => boolean {
+  const choosing = new Set<string>();
+  const senders = new Map<string | undefined, Set<string>>();
+  for (const name of workflow.toolNames)
+    for (const { success, failure } of workflow.bindingsOf(name))
+      for (const each of [success, failure]) {
+        const event = eventNamed(each);
+        const known = isChosen(each) ? choosing : senders.get(event);
+        if (known === undefined) senders.set(event, new Set([name]));
+        else known.add(name);
+      }
+  const isOther = (names: ReadonlySet<string> | undefined, tool: string): boolean =>
+    names !== undefined && names.size > (names.has(tool) ? 1 : 0);
+  return (tool) => isOther(choosing, tool) || isOther(senders.get(tool), tool);
+}
+
+/** For each tool the first one that needs a success of it. */
+function needingOf(order: Order): ReadonlyMap<string, string> {
+  const needing = new Map<string, string>();
+  for (const name of order.names)
+    for (const { tool, outcome } of leavesOf(order.ruleOf(name)?.after))
+      if (outcome === 'succeeded' && !needing.has(tool)) needing.set(tool, name);
+  return needing;
 }
 
 function limitsOf(workflow: Workflow, tool: string): readonly CheckedLimit[] {
@@ -85,15 +116,14 @@ function unmeetable(
   workflow: Workflow,
   order: Order,
   tool: string,
-  { outside }: RuleSurroundings,
+  isSent: (tool: string) => boolean,
 ): readonly RuleFault[] {
   const rule = order.ruleOf(tool);
   if (rule?.after === undefined) return [];
   const why = whyNever(rule.after, (leaf) => {
     const bar = rule.notAfter.find((each) => isBarredBy(leaf, each));
     if (bar !== undefined) return `it must not come after ${callWords(bar)}, and needs just that`;
-    const isToldOf = outside.includes(leaf.tool) || isSentByOthers(workflow, leaf.tool);
-    return isToldOf ? undefined : tooMany(workflow, order, leaf);
+    return isSent(leaf.tool) ? undefined : tooMany(workflow, order, leaf);
   });
   if (why === undefined) return [];
   return [
@@ -161,19 +191,6 @@ function tooMany(workflow: Workflow, order: Order, leaf: Leaf): string | undefin
   return isUsed ? undefined : `${needs}, which says once`;
 }
 
-/** Whether calls of other tools count as successes of this one. */
-function isSentByOthers(workflow: Workflow, tool: string): boolean {
-  return workflow.toolNames.some(
-    (name) =>
-      name !== tool &&
-      workflow
-        .bindingsOf(name)
-        .some(({ success, failure }) =>
-          [success, failure].some((each) => isChosen(each) || eventNamed(each) === tool),
-        ),
-  );
-}
-
 function callWords({ tool, withinMs }: Leaf): string {
   return `${showValue(tool)}${windowSuffix(withinMs)}`;
 }
@@ -185,14 +202,9 @@ function windowSuffix(withinMs: number): string {
 // --- limits ---------------------------------------------------------------------------------
 
 /** A sum that one call goes beyond already, by the least that the tool's schema takes. */
-function tooLow(
-  tool: string,
-  { sum, when }: CheckedLimit,
-  { tools }: RuleSurroundings,
-): readonly RuleFault[] {
+function tooLow(tool: string, { sum, when }: CheckedLimit, schema: unknown): readonly RuleFault[] {
   if (sum === undefined || when !== undefined) return [];
-  const listed = tools.find(({ name }) => name === tool);
-  const least = leastOf(listed?.inputSchema, sum);
+  const least = leastOf(schema, sum);
   const number = decimalOf(least?.number, false);
   if (least === undefined || number === undefined) return [];
   const order = compareDecimals(number, sum.bound);
@@ -213,13 +225,8 @@ function tooLow(
 }
 
 /** What rules read of a tool's arguments, and its schema lacks. */
-function absent(
-  workflow: Workflow,
-  tool: string,
-  { tools }: RuleSurroundings,
-): readonly RuleFault[] {
-  const listed = tools.find(({ name }) => name === tool);
-  const paths = workflow.rules.absentArguments(tool, listed?.inputSchema);
+function absent(workflow: Workflow, tool: string, schema: unknown): readonly RuleFault[] {
+  const paths = workflow.rules.absentArguments(tool, schema);
   return paths.map((path) => ({
     code: 'argument-not-listed',
     place: tool,
@@ -313,18 +320,18 @@ function outliving(
 
 // --- what may be tried without end ----------------------------------------------------------
 
-function unlimited(workflow: Workflow, order: Order, tool: string): readonly RuleFault[] {
+function unlimited(
+  workflow: Workflow,
+  order: Order,
+  tool: string,
+  needing: string | undefined,
+): readonly RuleFault[] {
   const { id } = workflow;
   const limits = limitsOf(workflow, tool);
   const failing = limits.some(({ outcome }) => outcome !== 'succeeded');
   // No client guesses at what is never allowed.
   if (failing || limits.some(isNever)) return [];
   const counted = limits.some(({ times }) => times !== undefined);
-  const needing = order.names.find((name) =>
-    leavesOf(order.ruleOf(name)?.after).some(
-      (leaf) => leaf.tool === tool && leaf.outcome === 'succeeded',
-    ),
-  );
   if (counted && needing !== undefined)
     return [
       {

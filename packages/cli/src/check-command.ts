@@ -297,6 +297,9 @@ function inWords(
   return `${id}:\n${findings.map(findingInWords).join('')}${told}${rest}${kinds}`;
 }
 
+/** Each one is looked for in the whole file. */
+const MOST_PLACES = 200;
+
 /**
  * Finds the line where a file speaks of a state, a tool or an event: its only key of that name,
  * else its only text. Terminals open `gate.ts:12` in an editor. It gives no line where it is not
@@ -308,7 +311,10 @@ function placesIn(file: string): (name: string) => string {
     const found = lines.flatMap((line, at) => (pattern.test(line) ? [at + 1] : []));
     return found.length === 1 ? found[0] : undefined;
   };
+  let asked = 0;
   return (name) => {
+    asked += 1;
+    if (asked > MOST_PLACES) return `in ${file}`;
     const own = name.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&');
     const line =
       only(new RegExp(`(?<![\\w.-])(['"]?)${own}\\1\\s*:`)) ??
