@@ -241,14 +241,13 @@ export class Ledger {
    * function where one without a name is asked. `undefined` where there is none.
    */
   faultOfNames(only?: string): string | undefined {
-    const unnamed = [...this.#tools].find(
-      ([tool, { isUnnamed }]) => isUnnamed && tool === (only ?? tool),
-    );
-    return (
-      unnamed &&
-      `rules ask calls of ${JSON.stringify(unnamed[0])} by a function without a name, and only a ` +
-        'memory store may keep what it says: give it one beside it, as: "…"'
-    );
+    for (const tool of only === undefined ? this.tools : [only])
+      if (this.#tools.get(tool)?.isUnnamed)
+        return (
+          `rules ask calls of ${JSON.stringify(tool)} by a function without a name, and only a ` +
+          'memory store may keep what it says: give it one beside it, as: "…"'
+        );
+    return undefined;
   }
 
   keeps(tool: string): boolean {

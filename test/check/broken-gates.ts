@@ -135,6 +135,16 @@ export const BROKEN_GATES: readonly BrokenGate[] = [
     says: /the limit of tool "enter_pin" counts successes, and tool "pay" .* such as guesses of a PIN/,
   },
   {
+    code: 'function-unnamed',
+    place: 'find',
+    gate: () =>
+      StateMachineGate.fromOrder(
+        { find: {}, pay: { after: { tool: 'find', args: ({ id }) => id === 1 } } },
+        { id: 'order' },
+      ),
+    says: /function without a name/,
+  },
+  {
     code: 'tries-unlimited',
     place: 'pay',
     gate: () =>

@@ -32,6 +32,7 @@ export const RULE_CODES = {
   'window-outlives-run': 'warning',
   'guesses-unlimited': 'warning',
   'tries-unlimited': 'note',
+  'function-unnamed': 'note',
 } as const;
 
 /** What is wrong with one tool's rule. */
@@ -75,6 +76,7 @@ export function ruleFaults(workflow: Workflow, around: RuleSurroundings): readon
       ...absent(workflow, tool, schemas.get(tool)),
       ...resettable(workflow, tool, around),
       ...outliving(workflow, tool, around),
+      ...unnamed(workflow, tool),
       ...(order === undefined ? [] : unlimited(workflow, order, tool, needing?.get(tool))),
     ];
   });
@@ -316,6 +318,14 @@ function outliving(
       remedy: `Give the session store an idleMs of ${longest} ms or more.`,
     },
   ];
+}
+
+/** Another deployment may have another function there, and takes what this one said. */
+function unnamed({ rules }: Workflow, tool: string): readonly RuleFault[] {
+  const message = rules.ledger?.faultOfNames(tool);
+  if (message === undefined) return [];
+  const remedy = 'Give each function of a condition a name, unless runs are in memory alone.';
+  return [{ code: 'function-unnamed', place: tool, message, remedy }];
 }
 
 // --- what may be tried without end ----------------------------------------------------------
