@@ -67,7 +67,7 @@ const SHAPES = {
   'numbers of 17 digits': () => `{"a":[${counted((i) => Math.sin(i + 1).toPrecision(17))}]}`,
   'numbers beyond 1e308': () => `{"a":[${repeated('1e400')}]}`,
   'many keys, long numbers': () => `{${counted((i) => `"k${i}":1234567890123456789`)}}`,
-  'many short keys': () => `{${counted((i) => `"${i.toString(36)}":1`)},"n":1234567890123456789}`,
+  'many short keys': () => `{${counted((i) => `"${i.toString(36)}":1`)},"N":1234567890123456789}`,
   'true,true,…': () => `{"a":[${repeated('true')}]}`,
 } satisfies Record<string, () => string>;
 
