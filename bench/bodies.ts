@@ -7,7 +7,7 @@
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { digestOf } from '../src/digest.ts';
+import { digestOf } from '../src/basics/digest.ts';
 import { StateMachineGate } from '../src/index.ts';
 import { parseBody } from '../src/wire/body.ts';
 import { readCalls } from '../src/wire/call.ts';

@@ -13,7 +13,7 @@ import { Redis as Upstash } from '@upstash/redis';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import { claimOf, commitOf, LONG } from '../packages/testing/src/fixtures.ts';
-import { gateFetch } from '../src/fetch.ts';
+import { gateFetch } from '../src/doors/fetch.ts';
 import { fsmGate, StateMachineGate, sessionStore, tool } from '../src/index.ts';
 import type { AtomicStateStore } from '../src/stores/index.ts';
 import { postgresStore } from '../src/stores/postgres.ts';

@@ -1,5 +1,9 @@
 // In the order of a request.
-export { type SessionMiddleware, type SessionStoreOptions, sessionStore } from './session-store.ts';
+export {
+  type SessionMiddleware,
+  type SessionStoreOptions,
+  sessionStore,
+} from './doors/session-store.ts';
 export type { CallerRequest } from './session/callers.ts';
 export {
   conversationKey,
@@ -11,7 +15,12 @@ export {
   runKey,
   sessionKey,
 } from './session/run-key.ts';
-export { type AnsweredError, type ErrorAnswer, type FsmGateOptions, fsmGate } from './fsm-gate.ts';
+export {
+  type AnsweredError,
+  type ErrorAnswer,
+  type FsmGateOptions,
+  fsmGate,
+} from './doors/fsm-gate.ts';
 export type { ListCacheOptions } from './gate/list-cache.ts';
 export {
   type FailedAnswer,
@@ -26,8 +35,8 @@ export { beginIn } from './step/claim.ts';
 export { UnrecordedSuccess } from './gate/recorded-call.ts';
 export type { WhenEnded } from './step/outcome.ts';
 export { UnknownOutcome } from './step/unknown-outcome.ts';
-export { type StateSyncOptions, stateSync } from './state-sync.ts';
-export { type CommonOptions, type Middleware, notForwarded } from './middleware.ts';
+export { type StateSyncOptions, stateSync } from './doors/state-sync.ts';
+export { type CommonOptions, type Middleware, notForwarded } from './doors/middleware.ts';
 
 // Workflows, and what is bound to them.
 export { StateMachineGate } from './workflow/gate.ts';
@@ -61,7 +70,7 @@ export type { Loop, LoopShieldOptions } from './workflow/loop-shield.ts';
 export type { ReadRefusal } from './workflow/advice.ts';
 export type { ReadOptions } from './workflow/reads.ts';
 export { initFsmEngine, type XStateContext } from './workflow/xstate.ts';
-export { type ToolDeclaration, tool } from './tool.ts';
+export { type ToolDeclaration, tool } from './doors/tool.ts';
 
 // What agents do, recorded.
 export { type CallRecorder, type RecordCallsOptions, recordCalls } from './calls/record.ts';
@@ -75,7 +84,7 @@ export {
 } from './session/current-step.ts';
 
 // Policies.
-export { matchGlob } from './glob.ts';
+export { matchGlob } from './basics/glob.ts';
 export {
   PolicyEngine,
   type CacheDirective,
@@ -93,7 +102,7 @@ export { memoryStore } from './stores/memory.ts';
 export type { FsmSnapshot, FsmStateStore } from './stores/store.ts';
 export { StoreUnavailable } from './step/store-calls.ts';
 export { BusUnavailable, localBus, type NotificationBus } from './notify/bus.ts';
-export type { Clock } from './clock.ts';
+export type { Clock } from './basics/clock.ts';
 
 // What happens, for logs, metrics and traces.
 export {
@@ -103,6 +112,6 @@ export {
   type InterlockEventType,
   type RefusalReason,
   runDigest,
-} from './events.ts';
+} from './basics/events.ts';
 
-export { ERROR_CODES, InterlockError, type InterlockErrorCode } from './errors.ts';
+export { ERROR_CODES, InterlockError, type InterlockErrorCode } from './basics/errors.ts';

@@ -2,6 +2,21 @@
  * What the packages beside this one take of its inside. They come with exactly this version of it;
  * no app may import this entry, which changes with any release.
  */
+
+export { windowWords } from './basics/clock.ts';
+export { quoteNames } from './basics/errors.ts';
+export { isGlob } from './basics/glob.ts';
+export { nearestName, newToken, rightNames, SESSION_HEADER } from './basics/names.ts';
+export {
+  functionOption,
+  isTable,
+  lazily,
+  lazyOptions,
+  type ParsedBy,
+  parseOptions,
+  showValue,
+  tableOption,
+} from './basics/options.ts';
 export {
   byTime,
   type CallLine,
@@ -12,27 +27,13 @@ export {
   type RecordedValues,
   type StartLine,
 } from './calls/calls.ts';
-export { windowWords } from './clock.ts';
-export { quoteNames } from './errors.ts';
+export { sessionsOf } from './doors/session-store.ts';
 export { type FollowedCall, FollowedRun, type FollowedVerdict } from './follow/followed-run.ts';
 export { NotRecorded, RecordedArguments, RecordedReader } from './follow/recorded-values.ts';
 export { type AskedCall, notedOf } from './gate/consult.ts';
 export type { StandingRules } from './gate/standing.ts';
-export { isGlob } from './glob.ts';
-export { nearestName, newToken, rightNames, SESSION_HEADER } from './names.ts';
-export {
-  functionOption,
-  isTable,
-  lazily,
-  lazyOptions,
-  type ParsedBy,
-  parseOptions,
-  showValue,
-  tableOption,
-} from './options.ts';
 export { parsePolicies } from './policy/engine.ts';
 export { defaultKeys, parseKeys } from './session/run-key.ts';
-export { sessionsOf } from './session-store.ts';
 export type { Outcome } from './step/outcome.ts';
 export { isAtomicStore } from './stores/adapt.ts';
 export { TOKENS_KEPT } from './stores/run-state.ts';

@@ -1,7 +1,7 @@
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import * as z from 'zod';
-import '../src/ambient.ts';
+import '../src/doors/ambient.ts';
 import {
   currentStep,
   fsmGate,

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import { systemClock, Told } from '../src/clock.ts';
+import { systemClock, Told } from '../src/basics/clock.ts';
 
 const DAY = 24 * 60 * 60 * 1000;
 

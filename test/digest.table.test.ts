@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { digestOf } from '../src/digest.ts';
+import { digestOf } from '../src/basics/digest.ts';
 import { exactJson } from '../src/wire/exact-json.ts';
 import { parseJson } from '../src/wire/json-text.ts';
 

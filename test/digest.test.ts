@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { digestOf } from '../src/digest.ts';
+import { digestOf } from '../src/basics/digest.ts';
 
 /**
  * The first version of the digest, whose values stores still have. It recurses, so it is only

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import type { RequestHandler } from 'express';
 import fc from 'fast-check';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { Events } from '../src/events.ts';
+import { Events } from '../src/basics/events.ts';
 import {
   EVENT_CHANNEL,
   type InterlockEvent,

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { ERROR_CODES } from '../src/errors.ts';
+import { ERROR_CODES } from '../src/basics/errors.ts';
 import { ROOT } from './helpers/consumer.ts';
 import { Page } from './helpers/markdown.ts';
 import { kindOfDiagram } from './helpers/mermaid.ts';

@@ -1,6 +1,6 @@
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { globFault, MAX_ITERATIONS, matchGlob } from '../src/glob.ts';
+import { globFault, MAX_ITERATIONS, matchGlob } from '../src/basics/glob.ts';
 import { globOf, oracleMatches } from './helpers/glob-oracle.ts';
 
 const dots = (count: number, segment = 'a') => Array(count).fill(segment).join('.');

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { nearestName, newSessionId, newToken, rightNames } from '../src/names.ts';
+import { nearestName, newSessionId, newToken, rightNames } from '../src/basics/names.ts';
 
 describe('nearestName', () => {
   it.each([

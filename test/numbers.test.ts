@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { digestOf } from '../src/digest.ts';
-import { ExactNumber, LONGEST_LITERAL, mayRound } from '../src/numbers.ts';
+import { digestOf } from '../src/basics/digest.ts';
+import { ExactNumber, LONGEST_LITERAL, mayRound } from '../src/basics/numbers.ts';
 import { exactJson } from '../src/wire/exact-json.ts';
 import { codesOf } from '../src/wire/json-text.ts';
 

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import * as z from 'zod/mini';
-import { InterlockError } from '../src/errors.ts';
+import { InterlockError } from '../src/basics/errors.ts';
 import {
   functionOption,
   lazily,
@@ -8,7 +8,7 @@ import {
   parseOptions,
   showValue,
   tableOption,
-} from '../src/options.ts';
+} from '../src/basics/options.ts';
 
 const schema = lazyOptions(() => ({
   timeoutMs: z._default(z.number().check(z.minimum(1)), 2000),

@@ -1,5 +1,5 @@
 import { afterEach, expect, it, vi } from 'vitest';
-import { consoleLog } from '../src/outage-log.ts';
+import { consoleLog } from '../src/doors/outage-log.ts';
 import { StoreUnavailable } from '../src/step/store-calls.ts';
 
 afterEach(() => {

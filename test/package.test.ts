@@ -113,7 +113,7 @@ describe('the entries', () => {
   });
 
   it('are kept by bundlers where importing them does something', () => {
-    expect(manifest.sideEffects).toEqual(['./dist/ambient.js']);
+    expect(manifest.sideEffects).toEqual(['./dist/doors/ambient.js']);
   });
 });
 

@@ -4,10 +4,12 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import type * as z from 'zod/mini';
 import manifest from '../package.json' with { type: 'json' };
 import { toMermaid } from '../packages/check/src/index.ts';
+import { ERROR_CODES, InterlockError, type InterlockErrorCode } from '../src/basics/errors.ts';
+import { parseOptions } from '../src/basics/options.ts';
 import { postgresBus } from '../src/bus/postgres.ts';
 import { redisBus } from '../src/bus/redis.ts';
-import { ERROR_CODES, InterlockError, type InterlockErrorCode } from '../src/errors.ts';
-import { gateFetch } from '../src/fetch.ts';
+import { gateFetch } from '../src/doors/fetch.ts';
+import { commonShape } from '../src/doors/middleware.ts';
 import { unknownOutcomeReply } from '../src/gate/replies.ts';
 import {
   fsmGate,
@@ -17,8 +19,6 @@ import {
   sessionStore,
   stateSync,
 } from '../src/index.ts';
-import { commonShape } from '../src/middleware.ts';
-import { parseOptions } from '../src/options.ts';
 import { runsOf, workflowHealth } from '../src/runs/index.ts';
 import { UnknownOutcome } from '../src/step/unknown-outcome.ts';
 import { postgresStore } from '../src/stores/postgres.ts';
@@ -32,7 +32,7 @@ import { Page } from './helpers/markdown.ts';
 import { freePort } from './services/ports.ts';
 
 // Watched and not replaced: it is given the schema of every function's options.
-vi.mock('../src/options.ts', { spy: true });
+vi.mock('../src/basics/options.ts', { spy: true });
 
 const PAGES = [
   'README.md',

@@ -5,18 +5,19 @@ import { Page } from './helpers/markdown.ts';
 
 /**
  * Which rooms of `src/` a room may import, beside itself; the first ones of the list are nearest to
- * the user. A room is a folder, or a group of the files at the top.
+ * the user. A room is a folder; `index` are the two files at the top, which only name what is in
+ * the rooms.
  */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   index: [
-    ...['top', 'follow', 'calls', 'gate', 'session', 'step', 'notify', 'policy', 'workflow'],
+    ...['doors', 'follow', 'calls', 'gate', 'session', 'step', 'notify', 'policy', 'workflow'],
     ...['stores', 'wire', 'basics'],
   ],
-  top: [
+  runs: [...['doors', 'follow', 'gate', 'session', 'step', 'stores', 'workflow', 'basics']],
+  doors: [
     ...['follow', 'gate', 'policy', 'session', 'step', 'notify', 'stores', 'workflow', 'wire'],
     'basics',
   ],
-  runs: ['top', 'follow', 'gate', 'step', 'workflow'],
   follow: ['calls', 'gate', 'session', 'step', 'workflow', 'wire', 'basics'],
   calls: ['step', 'workflow', 'wire', 'basics'],
   gate: ['session', 'step', 'notify', 'workflow', 'wire', 'basics'],
@@ -31,12 +32,6 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   wire: ['basics'],
   basics: [],
 };
-
-/** The files at the top that every room may import. */
-const BASICS = [
-  ...['clock.ts', 'digest.ts', 'errors.ts', 'events.ts', 'glob.ts', 'names.ts'],
-  ...['numbers.ts', 'options.ts'],
-];
 
 /**
  * Where the store's types may be named by those who are given a store, or its snapshots, and make
@@ -97,8 +92,8 @@ describe('the structure of src/', () => {
 
   it('makes a context for asynchronous code in the one entry that is imported for it', () => {
     const made = imports.filter(({ to }) => /^(node:)?async_hooks$/.test(to));
-    expect(made.map(({ from }) => from)).toEqual(['ambient.ts']);
-    expect(imports.filter(({ to }) => to === 'ambient.ts')).toEqual([]);
+    expect(made.map(({ from }) => from)).toEqual(['doors/ambient.ts']);
+    expect(imports.filter(({ to }) => to === 'doors/ambient.ts')).toEqual([]);
   });
 
   it('is told room by room in CONTRIBUTING.md, with what each room may import', () => {
@@ -234,8 +229,8 @@ describe('the checks of the structure', () => {
     expect(allowed('policy/engine.ts', 'wire/sse.ts', true)).toBe(false);
     expect(allowed('policy/sync-filter.ts', 'wire/sse.ts', true)).toBe(true);
     expect(allowed('wire/sse.ts', 'step/step.ts', true)).toBe(false);
-    expect(allowed('errors.ts', 'wire/sse.ts')).toBe(false);
-    expect(allowed('new-room/x.ts', 'errors.ts')).toBe(false);
+    expect(allowed('basics/errors.ts', 'wire/sse.ts')).toBe(false);
+    expect(allowed('new-room/x.ts', 'basics/errors.ts')).toBe(false);
   });
 
   it('tell the type `any` from the word', () => {
@@ -282,21 +277,25 @@ function roomsTold(): Room[] {
   const rows = contributing.tableAfter('## The house');
   return rows.flatMap(([folder = '', hides = '', others = '']) => {
     const room = folder.split('/')[1] ?? '';
-    return room === '' ? [] : { room, job: hides.split(':')[0] ?? '', imports: others.split(', ') };
+    return room === ''
+      ? []
+      : { room, job: hides.split(':')[0] ?? '', imports: others.split(', ').filter(Boolean) };
   });
 }
 
 /** What a room may import, in the words of the table. */
 function namesOf(room: string): string[] {
-  return (MAY_IMPORT[room] ?? []).map((other) => (other === 'top' ? 'the doors' : other));
+  return [...(MAY_IMPORT[room] ?? [])];
 }
 
 /** The rooms as a Mermaid diagram: an arrow leads to each room that no other arrow leads to. */
 function pictureOfTheHouse(): string {
-  const jobs = roomsTold().map(({ room, job }) => `  ${room}["<b>src/${room}/</b><br/>${job}"]\n`);
+  const jobs = roomsTold()
+    .filter(({ room }) => room !== 'basics')
+    .map(({ room, job }) => `  ${room}["<b>src/${room}/</b><br/>${job}"]\n`);
   const rooms = Object.keys(MAY_IMPORT).filter((room) => room !== 'index' && room !== 'basics');
   const arrows = rooms.flatMap((from) => nearestRooms(from).map((to) => `  ${from} --> ${to}\n`));
-  return `flowchart TD\n  top["<b>src/</b><br/>the doors"]\n${jobs.join('')}${arrows.join('')}`;
+  return `flowchart TD\n${jobs.join('')}${arrows.join('')}`;
 }
 
 /** What a room may import, without what one of these may import itself. */
@@ -311,7 +310,5 @@ function leavesTypes(text: string): boolean {
 }
 
 function roomOf(path: string): string {
-  if (path.includes('/')) return path.slice(0, path.indexOf('/'));
-  if (path === 'index.ts' || path === 'internal.ts') return 'index';
-  return BASICS.includes(path) ? 'basics' : 'top';
+  return path.includes('/') ? path.slice(0, path.indexOf('/')) : 'index';
 }

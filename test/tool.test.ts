@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { tool } from '../src/tool.ts';
+import { tool } from '../src/doors/tool.ts';
 
 describe('tool()', () => {
   it('begins a declaration that says nothing yet', () => {

@@ -1,6 +1,6 @@
 import * as z from 'zod/mini';
+import { isPool, lazily, parseOptions } from '../basics/options.ts';
 import type { NotificationBus } from '../notify/bus.ts';
-import { isPool, lazily, parseOptions } from '../options.ts';
 import {
   type Link,
   type LinkEvents,

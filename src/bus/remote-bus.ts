@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import * as z from 'zod/mini';
-import { Told } from '../clock.ts';
+import { Told } from '../basics/clock.ts';
+import { lazily } from '../basics/options.ts';
 import {
   BusListeners,
   BusUnavailable,
@@ -9,7 +10,6 @@ import {
   type NotificationBus,
   onErrorOption,
 } from '../notify/bus.ts';
-import { lazily } from '../options.ts';
 
 /** The options of each bus over a network. */
 export interface RemoteBusOptions {

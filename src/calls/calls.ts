@@ -2,7 +2,7 @@
  * Recorded calls: what one line of such a file is. Hides how a line is written and read, and that a
  * file may have been cut, or be of another version.
  */
-import { isTable } from '../options.ts';
+import { isTable } from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
 
 /** No JSON Pointer has it: there `0` or `1` follows a `~` (RFC 6901). */

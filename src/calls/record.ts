@@ -4,11 +4,17 @@
  */
 import { createHmac } from 'node:crypto';
 import * as z from 'zod/mini';
-import { digestOf } from '../digest.ts';
-import { type EventListener, type InterlockEvent, SENT, type SentValue } from '../events.ts';
-import { isPrincipalRun, newToken, ownText } from '../names.ts';
-import { ExactNumber } from '../numbers.ts';
-import { functionOption, isTable, lazyOptions, type ParsedBy, parseOptions } from '../options.ts';
+import { digestOf } from '../basics/digest.ts';
+import { type EventListener, type InterlockEvent, SENT, type SentValue } from '../basics/events.ts';
+import { isPrincipalRun, newToken, ownText } from '../basics/names.ts';
+import { ExactNumber } from '../basics/numbers.ts';
+import {
+  functionOption,
+  isTable,
+  lazyOptions,
+  type ParsedBy,
+  parseOptions,
+} from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
 import { keysOfPointer, MISSING, pointerTo, readerOf } from '../workflow/condition.ts';
 import { DIGEST_LENGTH, type Digest, membersOf } from '../workflow/values.ts';

@@ -2,7 +2,7 @@
  * What a process has observed of the runs of one workflow. Hides how much of it is kept: counts,
  * and those of the last hours.
  */
-import { runDigest } from '../events.ts';
+import { runDigest } from '../basics/events.ts';
 import type { RefusedPart } from '../workflow/rule-words.ts';
 import type { Doubt, FollowedVerdict } from './followed-run.ts';
 

@@ -2,8 +2,10 @@
  * Judges the calls of runs that a gate does not enforce, behind them and never on their way. Hides
  * in which order they are judged, where a followed run is kept, and what is counted.
  */
-import { digestOf } from '../digest.ts';
-import type { RefusalReason } from '../events.ts';
+import { digestOf } from '../basics/digest.ts';
+import type { RefusalReason } from '../basics/events.ts';
+import { newToken } from '../basics/names.ts';
+import { isTable } from '../basics/options.ts';
 import type { GateConfig } from '../gate/config.ts';
 import {
   type AskedCall,
@@ -14,8 +16,6 @@ import {
 } from '../gate/consult.ts';
 import { enforcedIn, markOf, type RunMark, withMark } from '../gate/mode.ts';
 import { beginningOf, storedIn } from '../gate/standing.ts';
-import { newToken } from '../names.ts';
-import { isTable } from '../options.ts';
 import type { CurrentStep, HandlersStep } from '../session/current-step.ts';
 import type { Run } from '../session/run.ts';
 import type { NoRun } from '../session/run-key.ts';

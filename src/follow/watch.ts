@@ -2,11 +2,12 @@
  * Watches the requests of a route whose gates enforce nothing. Hides how a call is joined to its
  * answer, and that nothing of it happens before the client has what it asked for.
  */
+
+import { newSessionId, SESSION_HEADER } from '../basics/names.ts';
 import { outcomeOf } from '../gate/claimed-call.ts';
 import type { GateConfig, ObserveCall } from '../gate/config.ts';
 import { isBoundBy } from '../gate/gates.ts';
 import { ToldRequests } from '../gate/told-requests.ts';
-import { newSessionId, SESSION_HEADER } from '../names.ts';
 import { showObserved } from '../session/current-step.ts';
 import type { Admission, Run } from '../session/run.ts';
 import type { NoRun } from '../session/run-key.ts';

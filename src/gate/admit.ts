@@ -2,8 +2,8 @@
  * What the store cannot test of a claimed call: its state in a statechart, its arguments, the loop
  * shield's count, the guards. Lets go of the claim where the call is refused.
  */
-import { isPrincipalRun } from '../names.ts';
-import { showValue } from '../options.ts';
+import { isPrincipalRun } from '../basics/names.ts';
+import { showValue } from '../basics/options.ts';
 import type { Run } from '../session/run.ts';
 import { type CallUse, moveTo, type StepMove } from '../step/outcome.ts';
 import type { Step } from '../step/step.ts';

@@ -2,10 +2,10 @@
  * A mounted gate: its options, and what it has learnt from the upstream's lists. Hides how it finds
  * out that a bound tool is missing from a client's list.
  */
-import { putNewest } from '../clock.ts';
-import { isGlob, matchGlob } from '../glob.ts';
-import { nearestName, PRINCIPAL_RUN } from '../names.ts';
-import { showValue } from '../options.ts';
+import { putNewest } from '../basics/clock.ts';
+import { isGlob, matchGlob } from '../basics/glob.ts';
+import { nearestName, PRINCIPAL_RUN } from '../basics/names.ts';
+import { showValue } from '../basics/options.ts';
 import type { Run } from '../session/run.ts';
 import type { NoRun } from '../session/run-key.ts';
 import type { Begin } from '../step/claim.ts';

@@ -2,8 +2,8 @@
  * What the app's code says of a call: its guards, and the functions that read its arguments. Hides
  * deadlines, what a function may answer or throw, and arguments that two readers read differently.
  */
-import type { Clock } from '../clock.ts';
-import { LONGEST_LITERAL } from '../numbers.ts';
+import type { Clock } from '../basics/clock.ts';
+import { LONGEST_LITERAL } from '../basics/numbers.ts';
 import type { Run } from '../session/run.ts';
 import type { CallUse } from '../step/outcome.ts';
 import type { Refused } from '../step/step.ts';

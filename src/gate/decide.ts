@@ -2,7 +2,7 @@
  * Whether a run allows something where it stands: a call, a tool in a list, a prompt, a resource.
  * Hides which reason comes first. What stops a run as a whole, each door reads off its standing.
  */
-import type { RefusalReason, StopReason } from '../events.ts';
+import type { RefusalReason, StopReason } from '../basics/events.ts';
 import type { Refused } from '../step/step.ts';
 import type { ReadRefusalReason } from '../workflow/advice.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';

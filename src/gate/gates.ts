@@ -1,5 +1,5 @@
-import { InterlockError } from '../errors.ts';
-import { isGlob } from '../glob.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { isGlob } from '../basics/glob.ts';
 import type { Admission, Run } from '../session/run.ts';
 import { beginsAnew } from '../step/outcome.ts';
 import type { ClaimView, RunRecord } from '../stores/store.ts';

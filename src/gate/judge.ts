@@ -1,4 +1,4 @@
-import { newToken } from '../names.ts';
+import { newToken } from '../basics/names.ts';
 import type { CallersHeld } from '../session/held-runs.ts';
 import { InFlight } from '../session/live-session.ts';
 import type { Admission, Run } from '../session/run.ts';

@@ -1,6 +1,6 @@
-import type { Clock } from '../clock.ts';
-import { digestOf } from '../digest.ts';
-import { wrongAnswer } from '../options.ts';
+import type { Clock } from '../basics/clock.ts';
+import { digestOf } from '../basics/digest.ts';
+import { wrongAnswer } from '../basics/options.ts';
 import type { CallerRequest } from '../session/callers.ts';
 import type { Admission } from '../session/run.ts';
 import type { Exchange } from '../wire/exchange.ts';

@@ -2,7 +2,7 @@
  * Which lists a move changes, and how clients hear of that: on the stream of their call, of their
  * session, or of a subscription.
  */
-import { putNewest } from '../clock.ts';
+import { putNewest } from '../basics/clock.ts';
 import type { Admission, Run } from '../session/run.ts';
 import { beginsAnew, type StepMove } from '../step/outcome.ts';
 import type { Exchange } from '../wire/exchange.ts';

@@ -1,4 +1,4 @@
-import { InterlockError } from '../errors.ts';
+import { InterlockError } from '../basics/errors.ts';
 import type { Admission } from '../session/run.ts';
 import type { ManagedHandle } from '../session/run-key.ts';
 import { type Exchange, Note } from '../wire/exchange.ts';

@@ -3,9 +3,9 @@
  * option, an operator, or the run itself. A run that ends by itself keeps what held at its first
  * call. The run of a principal does not end, so it goes by what holds now.
  */
-import { matchGlob } from '../glob.ts';
-import { isPrincipalRun } from '../names.ts';
-import { isTable } from '../options.ts';
+import { matchGlob } from '../basics/glob.ts';
+import { isPrincipalRun } from '../basics/names.ts';
+import { isTable } from '../basics/options.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
 import type { SetMode, WorkflowFreeze } from '../step/switch.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';

@@ -2,12 +2,12 @@
  * Moves of runs that no request is about: an event of the app's, a deadline, an operator's word on
  * a held call. Hides that each of them is a step too, with a claim, a commit and a trail entry.
  */
-import type { Clock } from '../clock.ts';
-import { digestOf } from '../digest.ts';
-import { InterlockError } from '../errors.ts';
-import type { Events, StopReason } from '../events.ts';
-import { newToken } from '../names.ts';
-import { showValue } from '../options.ts';
+import type { Clock } from '../basics/clock.ts';
+import { digestOf } from '../basics/digest.ts';
+import { InterlockError } from '../basics/errors.ts';
+import type { Events, StopReason } from '../basics/events.ts';
+import { newToken } from '../basics/names.ts';
+import { showValue } from '../basics/options.ts';
 import { askBegin, type Begin, claimRun } from '../step/claim.ts';
 import { moveTo, type StepMove } from '../step/outcome.ts';
 import { NO_REQUEST, type Refused, Step, type StepRules } from '../step/step.ts';

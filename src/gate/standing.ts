@@ -2,8 +2,8 @@
  * Where a run stands in one workflow, for one caller, at one time. Hides where that comes from: the
  * store or this very request, a saved snapshot or the data that the run would begin with.
  */
-import { quoteNames } from '../errors.ts';
-import { runDigest, type StopReason } from '../events.ts';
+import { quoteNames } from '../basics/errors.ts';
+import { runDigest, type StopReason } from '../basics/events.ts';
 import type { Admission, Run } from '../session/run.ts';
 import { askBegin } from '../step/claim.ts';
 import { beginsAnew, shownPosition, type WhenEnded } from '../step/outcome.ts';

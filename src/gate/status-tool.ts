@@ -3,8 +3,8 @@
  * is answered. Hides that several gates of one route share it.
  */
 import * as z from 'zod/mini';
-import { InterlockError } from '../errors.ts';
-import { functionOption, lazily, showValue } from '../options.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { functionOption, lazily, showValue } from '../basics/options.ts';
 import { type Admission, deny, UNKNOWN_SESSION } from '../session/run.ts';
 import { isHandle, startersOf } from '../session/run-key.ts';
 import type { Json } from '../stores/store.ts';

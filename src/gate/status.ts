@@ -2,7 +2,7 @@
  * What the status tool says of one workflow of a run: where it stands, how it goes on, what it
  * waits for. Hides how all of that is read from one record of the store.
  */
-import { isNamedRun, isPrincipalRun } from '../names.ts';
+import { isNamedRun, isPrincipalRun } from '../basics/names.ts';
 import type { Run } from '../session/run.ts';
 import type { Json, RunRecord, TrailEntry } from '../stores/store.ts';
 import {

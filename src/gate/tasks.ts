@@ -2,8 +2,8 @@
  * Calls that created a task, whose steps go on until the task ends. Hides the shapes in which both
  * eras show a task's end, and which process then saves what the step came to.
  */
-import { LONGEST_MS } from '../clock.ts';
-import { digestOf } from '../digest.ts';
+import { LONGEST_MS } from '../basics/clock.ts';
+import { digestOf } from '../basics/digest.ts';
 import type { Admission, Run, TaskOwner } from '../session/run.ts';
 import { type CallOrigin, Moves, type MovingBinding } from '../step/outcome.ts';
 import { type MoveListener, Step } from '../step/step.ts';

@@ -9,7 +9,7 @@ import {
   SENT,
   type ToldMethod,
   type TraceContext,
-} from '../events.ts';
+} from '../basics/events.ts';
 import type { Admission } from '../session/run.ts';
 import { valueOfAnswer } from '../step/outcome.ts';
 import type { Call } from '../wire/call.ts';

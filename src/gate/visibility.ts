@@ -2,9 +2,9 @@
  * What a gate's lists show each client. Hides which clients are known not to list again, what the
  * app says of each, and when the operator hears of one.
  */
-import { putNewest, Told } from '../clock.ts';
-import { asciiText } from '../names.ts';
-import { wrongAnswer } from '../options.ts';
+import { putNewest, Told } from '../basics/clock.ts';
+import { asciiText } from '../basics/names.ts';
+import { wrongAnswer } from '../basics/options.ts';
 import type { LiveSession } from '../session/live-session.ts';
 import type { Admission } from '../session/run.ts';
 import type { ClientInfo } from '../stores/store.ts';

@@ -1,5 +1,5 @@
 import * as z from 'zod/mini';
-import { functionOption, lazily, lazyOptions, parseOptions } from '../options.ts';
+import { functionOption, lazily, lazyOptions, parseOptions } from '../basics/options.ts';
 
 /**
  * Carries hints between the instances of one app. A lost message loses a hint, never a state. So a

@@ -1,7 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import * as z from 'zod/mini';
-import type { Clock } from '../clock.ts';
-import { lazily, type ParsedBy } from '../options.ts';
+import type { Clock } from '../basics/clock.ts';
+import { lazily, type ParsedBy } from '../basics/options.ts';
 import type { JsonObject, ListKind } from '../wire/json-rpc.ts';
 import type { Tap } from '../wire/tap.ts';
 import type { NotificationBus } from './bus.ts';

@@ -14,9 +14,9 @@ import {
   trace,
 } from '@opentelemetry/api';
 import * as z from 'zod/mini';
-import { InterlockError } from '../errors.ts';
-import { EVENT_CHANNEL, type InterlockEvent } from '../events.ts';
-import { lazyOptions, parseOptions } from '../options.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { EVENT_CHANNEL, type InterlockEvent } from '../basics/events.ts';
+import { lazyOptions, parseOptions } from '../basics/options.ts';
 import { OWN, Telemetry } from './telemetry.ts';
 
 /** What `runsOf()` returns, as far as its runs are counted. */

@@ -16,7 +16,7 @@ import {
   type Tracer,
   trace,
 } from '@opentelemetry/api';
-import type { CallAnswer, InterlockEvent } from '../events.ts';
+import type { CallAnswer, InterlockEvent } from '../basics/events.ts';
 
 /** The bounds that the conventions name, in seconds. Steps are faster, and need finer ones. */
 const OPERATION_BOUNDS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300];

@@ -3,9 +3,9 @@
  * names that were asked for.
  */
 import * as z from 'zod/mini';
-import { InterlockError } from '../errors.ts';
-import { globFault, matchSegments, splitName } from '../glob.ts';
-import { lazily, lazyOptions, parseOptions, showValue } from '../options.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { globFault, matchSegments, splitName } from '../basics/glob.ts';
+import { lazily, lazyOptions, parseOptions, showValue } from '../basics/options.ts';
 
 /**
  * Whether the model may use an earlier answer of a tool. `no-store`: it must call the tool again

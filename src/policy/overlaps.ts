@@ -1,4 +1,4 @@
-import { GLOBSTAR, matchSegments } from '../glob.ts';
+import { GLOBSTAR, matchSegments } from '../basics/glob.ts';
 import { type OverlapWarning, parsePolicies, type SyncPolicy } from './engine.ts';
 
 /**

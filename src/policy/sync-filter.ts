@@ -2,9 +2,9 @@
  * Shows policies to the model: directives in the descriptions of tools, and a note in the answer
  * that made data stale. Hides how a note is written once, also where an answer is replayed.
  */
-import { putNewest } from '../clock.ts';
-import type { Events } from '../events.ts';
-import { ownText } from '../names.ts';
+import { putNewest } from '../basics/clock.ts';
+import type { Events } from '../basics/events.ts';
+import { ownText } from '../basics/names.ts';
 import { LateResponses } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { type Filter, TOOLS_MARK } from '../wire/filter.ts';

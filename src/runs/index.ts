@@ -1,4 +1,16 @@
 /** What an operator does with runs, and sees of them. */
+
+export type { Doubt } from '../follow/followed-run.ts';
+export type {
+  Observed,
+  ObservedHour,
+  ObservedRefusal,
+  ObservedRule,
+  Unjudged,
+} from '../follow/observations.ts';
+export type { ObservedMark } from '../gate/mode.ts';
+export type { SetFreeze, Stopped } from '../step/switch.ts';
+export { entryWords } from '../workflow/advice.ts';
 export {
   type Explained,
   type ExplainedRun,
@@ -9,16 +21,7 @@ export {
   type WhatIf,
   type WhatIfMove,
   whatIf,
-} from '../explain.ts';
-export type { Doubt } from '../follow/followed-run.ts';
-export type {
-  Observed,
-  ObservedHour,
-  ObservedRefusal,
-  ObservedRule,
-  Unjudged,
-} from '../follow/observations.ts';
-export type { ObservedMark } from '../gate/mode.ts';
+} from './explain.ts';
 export {
   type HealthHandler,
   type HealthReport,
@@ -26,8 +29,8 @@ export {
   type WorkflowHealth,
   type WorkflowHealthOptions,
   workflowHealth,
-} from '../health.ts';
-export { type Runs, runsOf } from '../runs.ts';
+} from './health.ts';
+export { type Runs, runsOf } from './runs.ts';
 export type {
   AllFrozen,
   AllUnfrozen,
@@ -61,13 +64,11 @@ export type {
   Unfrozen,
   Updated,
   WorkflowMode,
-} from '../runs-options.ts';
-export type { SetFreeze, Stopped } from '../step/switch.ts';
+} from './runs-options.ts';
 export type {
   CheckedRuns,
   MigratedRuns,
   RunsInState,
   UnboundSteps,
   UnreadableRuns,
-} from '../trial.ts';
-export { entryWords } from '../workflow/advice.ts';
+} from './trial.ts';

@@ -2,7 +2,7 @@
  * Who hears in this process that lists of a run changed. Hides how a run's clients are found, and
  * how they are told once a store that was away is back.
  */
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../basics/clock.ts';
 import { topicOf } from '../notify/relay.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
 import type { ListKind } from '../wire/json-rpc.ts';

@@ -3,9 +3,9 @@
  * name, how a weak one is noticed, and which session makes way for a new one.
  */
 import type { IncomingHttpHeaders } from 'node:http';
-import { type Placed, Told, UseOrder } from '../clock.ts';
-import { ownText } from '../names.ts';
-import { wrongAnswer } from '../options.ts';
+import { type Placed, Told, UseOrder } from '../basics/clock.ts';
+import { ownText } from '../basics/names.ts';
+import { wrongAnswer } from '../basics/options.ts';
 import type { ClientInfo } from '../stores/store.ts';
 import type { Filter } from '../wire/filter.ts';
 import { isObject, type JsonObject } from '../wire/json-rpc.ts';

@@ -2,10 +2,10 @@
  * Runs that ids in requests name. Hides where the ids are found and which of them count, which
  * conversation a session shows, and how many of them a caller may have.
  */
-import type { Clock } from '../clock.ts';
-import type { Events } from '../events.ts';
-import { isNamedRun, newToken } from '../names.ts';
-import { wrongAnswer } from '../options.ts';
+import type { Clock } from '../basics/clock.ts';
+import type { Events } from '../basics/events.ts';
+import { isNamedRun, newToken } from '../basics/names.ts';
+import { wrongAnswer } from '../basics/options.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
 import type { EndResult, FsmSnapshot, RunRecord } from '../stores/store.ts';
 import { type Call, isAmbiguous } from '../wire/call.ts';

@@ -3,9 +3,9 @@
  * found again, and the memory of steps that are over.
  */
 import type { IncomingMessage } from 'node:http';
-import { InterlockError } from '../errors.ts';
-import { newToken, SESSION_HEADER } from '../names.ts';
-import { showValue } from '../options.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { newToken, SESSION_HEADER } from '../basics/names.ts';
+import { showValue } from '../basics/options.ts';
 import type { Json, RunKey } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
 import { Exchange, Note, notePlaceOf } from '../wire/exchange.ts';

@@ -3,9 +3,9 @@
  * made the handle or the middleware's own start tool.
  */
 import { randomBytes } from 'node:crypto';
-import { inWords } from '../clock.ts';
-import { InterlockError } from '../errors.ts';
-import { newToken } from '../names.ts';
+import { inWords } from '../basics/clock.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { newToken } from '../basics/names.ts';
 import { persist } from '../step/store-calls.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';

@@ -3,7 +3,7 @@
  * be lost without losing a run. Hides which sessions are forgotten, and when.
  */
 
-import { type Clock, type Placed, type UseOrder, YieldOrder } from '../clock.ts';
+import { type Clock, type Placed, type UseOrder, YieldOrder } from '../basics/clock.ts';
 import { type Relay, Streams, topicOf } from '../notify/relay.ts';
 import type { WaitingCall } from '../step/turns.ts';
 import type { SessionRecord } from '../stores/store.ts';

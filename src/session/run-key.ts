@@ -3,10 +3,16 @@
  * arguments. Hides how a run's key is written, and what a model is told of handles.
  */
 import * as z from 'zod/mini';
-import { digestOf } from '../digest.ts';
-import { InterlockError } from '../errors.ts';
-import { isNamedRun, isPrincipalRun, isSession, NAMED_RUN, PRINCIPAL_RUN } from '../names.ts';
-import { functionOption, lazily, lazyOptions, parseOptions, showValue } from '../options.ts';
+import { digestOf } from '../basics/digest.ts';
+import { InterlockError } from '../basics/errors.ts';
+import {
+  isNamedRun,
+  isPrincipalRun,
+  isSession,
+  NAMED_RUN,
+  PRINCIPAL_RUN,
+} from '../basics/names.ts';
+import { functionOption, lazily, lazyOptions, parseOptions, showValue } from '../basics/options.ts';
 import type { SessionRecord } from '../stores/store.ts';
 import type { CallerRequest } from './callers.ts';
 

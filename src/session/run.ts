@@ -2,9 +2,9 @@
  * A request that is let in, and the runs that it is about; or a request that is denied. Hides which
  * strategy names a run, and in what words a denial is answered.
  */
-import type { Clock } from '../clock.ts';
-import type { Events } from '../events.ts';
-import { SESSION_HEADER } from '../names.ts';
+import type { Clock } from '../basics/clock.ts';
+import type { Events } from '../basics/events.ts';
+import { SESSION_HEADER } from '../basics/names.ts';
 import type { StepRun } from '../step/step.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
 import type { Turns } from '../step/turns.ts';

@@ -3,9 +3,9 @@
  * DELETE ends it. Hides the statuses and headers that say so.
  */
 
-import type { Clock } from '../clock.ts';
-import type { InterlockError } from '../errors.ts';
-import { newSessionId, SESSION_HEADER } from '../names.ts';
+import type { Clock } from '../basics/clock.ts';
+import type { InterlockError } from '../basics/errors.ts';
+import { newSessionId, SESSION_HEADER } from '../basics/names.ts';
 import type { NotificationBus } from '../notify/bus.ts';
 import { keepAlive } from '../notify/relay.ts';
 import type { GuardedStore } from '../step/store-calls.ts';

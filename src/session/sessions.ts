@@ -2,9 +2,9 @@
  * The door of session/: lets each request in or denies it. Hides in which order a request's era,
  * its caller and its session are looked at, what the store is asked, and how the process ends.
  */
-import { InterlockError } from '../errors.ts';
-import type { RunEnd } from '../events.ts';
-import { newToken, SESSION_HEADER } from '../names.ts';
+import { InterlockError } from '../basics/errors.ts';
+import type { RunEnd } from '../basics/events.ts';
+import { newToken, SESSION_HEADER } from '../basics/names.ts';
 import type { NotificationBus } from '../notify/bus.ts';
 import { HeldStreams, Relay } from '../notify/relay.ts';
 import { leftRunning, Turns } from '../step/turns.ts';

@@ -2,8 +2,8 @@
  * Clients that sessions do not serve: those that open one for each call, and those that keep the id
  * of one that is over. Hides how each is noticed, and which line serves it.
  */
-import { type Clock, putNewest, Told } from '../clock.ts';
-import { asciiText, ownText } from '../names.ts';
+import { type Clock, putNewest, Told } from '../basics/clock.ts';
+import { asciiText, ownText } from '../basics/names.ts';
 import type { NotificationBus } from '../notify/bus.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { requestHeader } from '../wire/headers.ts';

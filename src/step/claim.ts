@@ -3,8 +3,8 @@
  * run whose deadline has passed, or that begins anew, first makes a move of its own. Hides how the
  * app is asked how a run begins.
  */
-import type { Clock } from '../clock.ts';
-import { InterlockError } from '../errors.ts';
+import type { Clock } from '../basics/clock.ts';
+import { InterlockError } from '../basics/errors.ts';
 import type { Json } from '../stores/store.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import type { Position } from '../workflow/position.ts';

@@ -2,10 +2,10 @@
  * What a call came to, and what follows for its run: a move, no move, or an unknown outcome. Hides
  * how a binding, a workflow and an outcome together make a move.
  */
-import type { Clock } from '../clock.ts';
-import type { Events } from '../events.ts';
-import { isPrincipalRun } from '../names.ts';
-import { isTable } from '../options.ts';
+import type { Clock } from '../basics/clock.ts';
+import type { Events } from '../basics/events.ts';
+import { isPrincipalRun } from '../basics/names.ts';
+import { isTable } from '../basics/options.ts';
 import type { CallNote, CommitRequest, Json, MoveDraft, TrailDraft } from '../stores/store.ts';
 import { exactJson } from '../wire/exact-json.ts';
 import { isObject, type ListKind } from '../wire/json-rpc.ts';

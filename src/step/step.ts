@@ -2,9 +2,9 @@
  * One step's whole life: it waits for its run, claims it, is forwarded, and saves its outcome.
  * Hides the lease and its renewals, the store's failures, and the events of each stage.
  */
-import type { Clock } from '../clock.ts';
-import type { Events, RefusalReason } from '../events.ts';
-import { newToken } from '../names.ts';
+import type { Clock } from '../basics/clock.ts';
+import type { Events, RefusalReason } from '../basics/events.ts';
+import { newToken } from '../basics/names.ts';
 import type {
   CallNote,
   ClaimRequest,

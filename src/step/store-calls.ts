@@ -2,9 +2,9 @@
  * Calls to a store that may hang or fail. Hides their deadlines, and how often a commit or a
  * release is tried again.
  */
-import type { Clock } from '../clock.ts';
-import { InterlockError } from '../errors.ts';
-import type { Events } from '../events.ts';
+import type { Clock } from '../basics/clock.ts';
+import { InterlockError } from '../basics/errors.ts';
+import type { Events } from '../basics/events.ts';
 import type {
   AtomicStateStore,
   ClaimRequest,

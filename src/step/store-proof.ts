@@ -3,8 +3,8 @@
  * tries it out where it has none.
  */
 import { randomBytes } from 'node:crypto';
-import type { Clock } from '../clock.ts';
-import { newToken } from '../names.ts';
+import type { Clock } from '../basics/clock.ts';
+import { newToken } from '../basics/names.ts';
 import type { AtomicStateStore, CommitRequest, FsmSnapshot } from '../stores/store.ts';
 
 /** A store failed, or did not answer in time. Its own error is the `cause`, and no client sees it. */

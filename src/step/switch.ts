@@ -3,10 +3,10 @@
  * whether its gates enforce. Hides when the store is asked for it, and what holds where the store
  * does not answer.
  */
-import type { Clock } from '../clock.ts';
-import { InterlockError } from '../errors.ts';
-import { newToken } from '../names.ts';
-import { isTable } from '../options.ts';
+import type { Clock } from '../basics/clock.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { newToken } from '../basics/names.ts';
+import { isTable } from '../basics/options.ts';
 import type { AtomicStateStore, Freeze, Json, SwitchRecord } from '../stores/store.ts';
 import { isPromise, type MaybePromise } from '../wire/task-line.ts';
 

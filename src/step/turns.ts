@@ -2,7 +2,7 @@
  * Who may claim a run next: within this process one call at a time, first come, first served. Hides
  * the queues and their limits, pauses between tries, and what `close()` waits for.
  */
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../basics/clock.ts';
 import type { RunKey } from '../stores/store.ts';
 
 const LONGEST_PAUSE_MS = 250;

@@ -2,7 +2,7 @@
  * What an app and its operators are told of a step of unknown outcome. Hides the words, and that
  * each process tells of each such step once.
  */
-import { type Answered, type Events, runDigest } from '../events.ts';
+import { type Answered, type Events, runDigest } from '../basics/events.ts';
 import type { ClaimView, RunKey, WorkflowRecord } from '../stores/store.ts';
 
 const PAGE = 'https://www.npmjs.com/package/mcp-interlock#when-the-outcome-is-unknown';

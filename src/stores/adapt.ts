@@ -1,6 +1,6 @@
 import * as z from 'zod/mini';
-import { InterlockError, quoteNames } from '../errors.ts';
-import { functionOption, kindOf, lazyOptions, parseOptions, showValue } from '../options.ts';
+import { InterlockError, quoteNames } from '../basics/errors.ts';
+import { functionOption, kindOf, lazyOptions, parseOptions, showValue } from '../basics/options.ts';
 import { KeyedQueue } from './keyed-queue.ts';
 import { RunTable } from './memory-store.ts';
 import { type Operation, RulebookStore } from './rulebook.ts';

@@ -1,6 +1,6 @@
 import * as z from 'zod/mini';
-import { InterlockError, quoteNames } from '../errors.ts';
-import { functionOption, lazyOptions, parseOptions } from '../options.ts';
+import { InterlockError, quoteNames } from '../basics/errors.ts';
+import { functionOption, lazyOptions, parseOptions } from '../basics/options.ts';
 import type { Documents, IndexedDocuments } from './document/documents.ts';
 import { storeOf } from './document/indexed-store.ts';
 import { WholeRuns } from './document/whole-runs.ts';

@@ -1,4 +1,4 @@
-import { InterlockError } from '../errors.ts';
+import { InterlockError } from '../basics/errors.ts';
 
 /** How many operations of a key wait or run at most. */
 const MOST_QUEUED = 1_000;

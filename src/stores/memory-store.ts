@@ -2,8 +2,8 @@
  * The memory store, and the table in which it keeps runs. Hides their order of use, by which the
  * table makes room for new ones.
  */
-import { type Placed, putNewest, UseOrder } from '../clock.ts';
-import { anonymousKey } from '../names.ts';
+import { type Placed, putNewest, UseOrder } from '../basics/clock.ts';
+import { anonymousKey } from '../basics/names.ts';
 import { type Operation, RulebookStore } from './rulebook.ts';
 import {
   hasBegun,

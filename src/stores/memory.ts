@@ -1,6 +1,6 @@
 import * as z from 'zod/mini';
-import { atCaller } from '../errors.ts';
-import { functionOption, lazyOptions, parseOptions } from '../options.ts';
+import { atCaller } from '../basics/errors.ts';
+import { functionOption, lazyOptions, parseOptions } from '../basics/options.ts';
 import { MemoryStore } from './memory-store.ts';
 import type { AtomicStateStore } from './store.ts';
 

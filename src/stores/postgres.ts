@@ -1,6 +1,6 @@
 import * as z from 'zod/mini';
-import { atCaller } from '../errors.ts';
-import { isPool, lazyOptions, parseOptions } from '../options.ts';
+import { atCaller } from '../basics/errors.ts';
+import { isPool, lazyOptions, parseOptions } from '../basics/options.ts';
 import type { DocumentStore } from './document/document-store.ts';
 import { storeOf } from './document/indexed-store.ts';
 import { migrate } from './postgres/migrate.ts';

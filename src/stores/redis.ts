@@ -1,6 +1,6 @@
 import * as z from 'zod/mini';
-import { atCaller } from '../errors.ts';
-import { hasMethods, lazyOptions, parseOptions } from '../options.ts';
+import { atCaller } from '../basics/errors.ts';
+import { hasMethods, lazyOptions, parseOptions } from '../basics/options.ts';
 import type { Evaluate } from './redis/runs.ts';
 import {
   type ScriptedStateStore,

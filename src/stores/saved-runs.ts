@@ -1,7 +1,7 @@
 import * as z from 'zod/mini';
-import { systemClock } from '../clock.ts';
-import { InterlockError, quoteNames } from '../errors.ts';
-import { isTable, lazily, type ParsedBy, parseOptions, showValue } from '../options.ts';
+import { systemClock } from '../basics/clock.ts';
+import { InterlockError, quoteNames } from '../basics/errors.ts';
+import { isTable, lazily, type ParsedBy, parseOptions, showValue } from '../basics/options.ts';
 import { parseSnapshot } from '../workflow/stored.ts';
 import type {
   ClientInfo,

@@ -2,8 +2,8 @@
  * What keeps the services apart that share a store. Hides under which names a store has the runs
  * and switches of a service, and on which stores a gate needs an id.
  */
-import { InterlockError } from '../errors.ts';
-import { ANONYMOUS_RUN } from '../names.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { ANONYMOUS_RUN } from '../basics/names.ts';
 import { isAdaptedStore } from './adapt.ts';
 import { isMemoryStore } from './memory.ts';
 import type {

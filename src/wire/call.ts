@@ -1,6 +1,6 @@
-import { foldKey } from '../names.ts';
-import { mayHaveLong } from '../numbers.ts';
-import { isContainer } from '../options.ts';
+import { foldKey } from '../basics/names.ts';
+import { mayHaveLong } from '../basics/numbers.ts';
+import { isContainer } from '../basics/options.ts';
 import { type ExactJson, exactJson } from './exact-json.ts';
 import { type Outline, outlinesOf } from './json-outline.ts';
 import {

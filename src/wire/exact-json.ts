@@ -12,7 +12,7 @@ import {
   OPEN_OBJECT,
   QUOTE,
   SHORTEST_ODD,
-} from '../numbers.ts';
+} from '../basics/numbers.ts';
 import { isObject, type JsonObject } from './json-rpc.ts';
 import { codesOf, skipValue } from './json-text.ts';
 

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Clock } from '../clock.ts';
-import type { Events } from '../events.ts';
+import type { Clock } from '../basics/clock.ts';
+import type { Events } from '../basics/events.ts';
 import type { Amended, BodyFailure, BodyPort } from './body.ts';
 import { answersIn, type Call, type CallsOfBody, readCalls } from './call.ts';
 import { type Answer, AskedPage, type Filter } from './filter.ts';

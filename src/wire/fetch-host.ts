@@ -1,5 +1,5 @@
-import { InterlockError } from '../errors.ts';
-import { showValue } from '../options.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { showValue } from '../basics/options.ts';
 import {
   type Amended,
   type BodyFailure,

@@ -9,7 +9,7 @@ import {
   OPEN_OBJECT,
   QUOTE,
   SHORTEST_ODD,
-} from '../numbers.ts';
+} from '../basics/numbers.ts';
 import { MOST_DEPTH } from './json-rpc.ts';
 import { codesOf, type Span, skipValue } from './json-text.ts';
 

@@ -14,7 +14,7 @@ import {
   OPEN_ARRAY,
   OPEN_OBJECT,
   QUOTE,
-} from '../numbers.ts';
+} from '../basics/numbers.ts';
 
 /** A value's place in the text: `[start, end)`. */
 export interface Span {

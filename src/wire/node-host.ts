@@ -6,7 +6,7 @@ import {
   type ServerResponse,
   STATUS_CODES,
 } from 'node:http';
-import { InterlockError } from '../errors.ts';
+import { InterlockError } from '../basics/errors.ts';
 import { type BodyFailure, type BodyPort, dropRest, NOTHING, RequestBody } from './body.ts';
 import type { HeadPort, RequestPort } from './headers.ts';
 import type { MaybePromise } from './task-line.ts';

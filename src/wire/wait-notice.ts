@@ -2,7 +2,7 @@
  * What a client hears while its call waits for another one. Hides when it is told, whom that could
  * harm, and how the upstream's own progress goes on from ours.
  */
-import type { Clock } from '../clock.ts';
+import type { Clock } from '../basics/clock.ts';
 import type { Call } from './call.ts';
 import type { Filter } from './filter.ts';
 import { acceptsEventStream, type RequestPort, requestHeader } from './headers.ts';

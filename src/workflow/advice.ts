@@ -2,8 +2,8 @@
  * What models are told of a workflow, in words. It hides how refusals, statuses and notes read, and
  * how outside names are made safe.
  */
-import { inWords } from '../clock.ts';
-import type { RefusalReason, StopReason } from '../events.ts';
+import { inWords } from '../basics/clock.ts';
+import type { RefusalReason, StopReason } from '../basics/events.ts';
 import type { TrailEntry, TrailOutcome } from '../stores/store.ts';
 import { type Preposition, stateWords } from './position.ts';
 import type { RefusedPart } from './rule-words.ts';

@@ -3,8 +3,8 @@
  * binding is read, and how it is checked against a workflow.
  */
 import * as z from 'zod/mini';
-import { InterlockError } from '../errors.ts';
-import { rightNames } from '../names.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { rightNames } from '../basics/names.ts';
 import {
   functionOption,
   isTable,
@@ -13,7 +13,7 @@ import {
   type ParsedBy,
   parseOptions,
   showValue,
-} from '../options.ts';
+} from '../basics/options.ts';
 import type { Json, Uncertain } from '../stores/store.ts';
 import { isReserved } from './chart.ts';
 import { type Condition, type ConditionTest, parseCondition } from './condition.ts';

@@ -2,10 +2,10 @@
  * What the bindings of a tool mean for one call of it. It hides how they add up, which event a call
  * sends, and how a guard's reading of the arguments is held to the upstream's.
  */
-import { InterlockError } from '../errors.ts';
-import { foldCase, foldKey } from '../names.ts';
-import { ExactNumber } from '../numbers.ts';
-import { isContainer, isTable, showValue } from '../options.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { foldCase, foldKey } from '../basics/names.ts';
+import { ExactNumber } from '../basics/numbers.ts';
+import { isContainer, isTable, showValue } from '../basics/options.ts';
 import type { Uncertain } from '../stores/store.ts';
 import {
   type AnyBinding,

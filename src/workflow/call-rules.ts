@@ -2,7 +2,7 @@
  * What the rules and limits of a workflow say of calls. Hides what they have runs keep of earlier
  * calls, and which tools have which limits. Pure.
  */
-import { isTable, lazily } from '../options.ts';
+import { isTable, lazily } from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
 import type { AnyBinding } from './binding.ts';
 import type { CallBinding } from './bound-tools.ts';

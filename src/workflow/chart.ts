@@ -2,7 +2,7 @@
  * The states of a statechart. It hides the texts that name the active states, and which parts of a
  * machine no pure transition can run.
  */
-import { isTable, showValue } from '../options.ts';
+import { isTable, showValue } from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
 import {
   inertScope,

@@ -2,9 +2,9 @@
  * Conditions on JSON, such as a tool's result. Hides paths, and how what is missing or of another
  * type is neither true nor false.
  */
-import { InterlockError } from '../errors.ts';
-import { ExactNumber } from '../numbers.ts';
-import { isTable, showValue } from '../options.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { ExactNumber } from '../basics/numbers.ts';
+import { isTable, showValue } from '../basics/options.ts';
 
 /** A value that a member of JSON is compared with. */
 export type Scalar = string | number | boolean | null;

@@ -2,7 +2,7 @@
  * Exact sums of amounts. Hides how a number or a text becomes a decimal: as JavaScript prints a
  * double, so that 0.1 and 0.2 are 0.3.
  */
-import { ExactNumber } from '../numbers.ts';
+import { ExactNumber } from '../basics/numbers.ts';
 
 /** `unscaled` divided by ten to the power of `scale`. Never negative. */
 export interface Decimal {

@@ -3,8 +3,8 @@
  * and how the app's callbacks are called.
  */
 import * as z from 'zod/mini';
-import { InterlockError } from '../errors.ts';
-import { rightNames } from '../names.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { rightNames } from '../basics/names.ts';
 import {
   functionOption,
   isTable,
@@ -12,7 +12,7 @@ import {
   type ParsedBy,
   parseOptions,
   showValue,
-} from '../options.ts';
+} from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
 import { flatModel, workflowId } from './flat-machine.ts';
 import { LoopShield, type LoopShieldOptions } from './loop-shield.ts';

@@ -2,7 +2,7 @@
  * The envelope around a run's shared data: what the gate keeps in a snapshot's `context`. Hides how
  * versions of the package that use one store tell their formats apart.
  */
-import { isTable } from '../options.ts';
+import { isTable } from '../basics/options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import { FORMAT, MOVES } from './format.ts';
 

@@ -3,7 +3,7 @@
  * Hides how they are written into a snapshot, how long one is kept, and what happens where they are
  * too many. A snapshot is copied more often than its facts change, so those of a tool are one text.
  */
-import { isTable } from '../options.ts';
+import { isTable } from '../basics/options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import type { PartOfCall, Reader } from './condition.ts';
 import { decimalOf, plus, showDecimal } from './decimal.ts';

@@ -1,9 +1,16 @@
 /** A flat machine: hides how a definition is read and checked, and how events move a run. */
 
 import * as z from 'zod/mini';
-import { InterlockError } from '../errors.ts';
-import { rightNames } from '../names.ts';
-import { isTable, lazily, lazyOptions, parseOptions, showValue, tableOption } from '../options.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { rightNames } from '../basics/names.ts';
+import {
+  isTable,
+  lazily,
+  lazyOptions,
+  parseOptions,
+  showValue,
+  tableOption,
+} from '../basics/options.ts';
 import { sealContext } from './envelope.ts';
 import {
   ANY_STATE,

@@ -3,9 +3,9 @@
  * middlewares run on.
  */
 
-import { atCaller, InterlockError } from '../errors.ts';
-import { Globs, type matchGlob } from '../glob.ts';
-import { isGate, isRequest, isTable, showValue } from '../options.ts';
+import { atCaller, InterlockError } from '../basics/errors.ts';
+import { Globs, type matchGlob } from '../basics/glob.ts';
+import { isGate, isRequest, isTable, showValue } from '../basics/options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import {
   type AnyBinding,

@@ -4,9 +4,15 @@
  */
 
 import * as z from 'zod/mini';
-import { InterlockError } from '../errors.ts';
-import { rightNames } from '../names.ts';
-import { functionOption, lazyOptions, type ParsedBy, parseOptions, showValue } from '../options.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { rightNames } from '../basics/names.ts';
+import {
+  functionOption,
+  lazyOptions,
+  type ParsedBy,
+  parseOptions,
+  showValue,
+} from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
 import { type CallBinding, combine } from './bound-tools.ts';
 import { openContext, sealContext } from './envelope.ts';

@@ -2,7 +2,7 @@
  * Rules as a machine, whose state is the set of what holds. Hides how such a set is written as a
  * text, and how it follows from the facts of a run and from the time.
  */
-import { windowWords } from '../clock.ts';
+import { windowWords } from '../basics/clock.ts';
 import type { Json } from '../stores/store.ts';
 import { sealContext } from './envelope.ts';
 import { bareCall, type DecidedCall, type Facts, type Ledger, NOTHING } from './facts.ts';

@@ -3,9 +3,15 @@
  * and which bindings make them hold.
  */
 import * as z from 'zod/mini';
-import { InterlockError } from '../errors.ts';
-import { isGlob } from '../glob.ts';
-import { functionOption, isTable, lazyOptions, parseOptions, showValue } from '../options.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { isGlob } from '../basics/glob.ts';
+import {
+  functionOption,
+  isTable,
+  lazyOptions,
+  parseOptions,
+  showValue,
+} from '../basics/options.ts';
 import type { Uncertain } from '../stores/store.ts';
 import {
   type AnyBinding,

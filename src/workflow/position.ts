@@ -2,9 +2,9 @@
  * Where a run stands, and what may be said of that: hides how expressions of states are read,
  * checked, worked out and put into words.
  */
-import { InterlockError, type InterlockErrorCode } from '../errors.ts';
-import { rightNames } from '../names.ts';
-import { isTable, showValue } from '../options.ts';
+import { InterlockError, type InterlockErrorCode } from '../basics/errors.ts';
+import { rightNames } from '../basics/names.ts';
+import { isTable, showValue } from '../basics/options.ts';
 import type { Json, TrailOutcome } from '../stores/store.ts';
 import type { ChartTree } from './chart.ts';
 import type { DecidedCall, Ledger } from './facts.ts';

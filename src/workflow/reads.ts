@@ -3,8 +3,8 @@
  * match a URI or a URI template.
  */
 import * as z from 'zod/mini';
-import { InterlockError } from '../errors.ts';
-import { functionOption, lazyOptions, parseOptions, showValue } from '../options.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { functionOption, lazyOptions, parseOptions, showValue } from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
 import type { Guard, VisibleTest } from './binding.ts';
 import { type BoundState, type Model, parseStates, resolveStates } from './position.ts';

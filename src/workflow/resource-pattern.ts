@@ -2,9 +2,9 @@
  * Globs on the URIs of resources. It hides every way in which an upstream may understand a URI, so
  * that no other spelling gets past a glob.
  */
-import { InterlockError } from '../errors.ts';
-import { starsCover } from '../names.ts';
-import { showValue } from '../options.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { starsCover } from '../basics/names.ts';
+import { showValue } from '../basics/options.ts';
 
 /** Alone between slashes, it stands for zero or more segments. */
 const GLOBSTAR = '**';

@@ -2,7 +2,7 @@
  * What rules ask of a call, in words for models and as facts for programs. Hides how a part of a
  * rule reads.
  */
-import { waitWords, windowWords } from '../clock.ts';
+import { waitWords, windowWords } from '../basics/clock.ts';
 import { type Decimal, showDecimal } from './decimal.ts';
 import type { CheckedLimit, Leaf } from './rules.ts';
 import { MOST_MEMBERS } from './values.ts';

@@ -3,9 +3,9 @@
  * much. Hides how rules are read and checked, names of requirements and durations.
  */
 import * as z from 'zod/mini';
-import { digestOf } from '../digest.ts';
-import { InterlockError } from '../errors.ts';
-import { isTable, lazyOptions, parseOptions, showValue } from '../options.ts';
+import { digestOf } from '../basics/digest.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { isTable, lazyOptions, parseOptions, showValue } from '../basics/options.ts';
 import {
   type Condition,
   type ConditionTest,

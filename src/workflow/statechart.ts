@@ -3,8 +3,8 @@
  * what of them is kept.
  */
 
-import { InterlockError } from '../errors.ts';
-import { showValue } from '../options.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { showValue } from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
 import {
   type ActiveStates,

@@ -2,8 +2,8 @@
  * Runs as stores keep them: hides how the runs of other deployments, and deadlines, are understood.
  */
 import * as z from 'zod/mini';
-import { InterlockError } from '../errors.ts';
-import { ownText, rightNames } from '../names.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { ownText, rightNames } from '../basics/names.ts';
 import {
   isTable,
   lazily,
@@ -11,7 +11,7 @@ import {
   type ParsedBy,
   parseOptions,
   showValue,
-} from '../options.ts';
+} from '../basics/options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import { formatOf, openContext, sealContext } from './envelope.ts';
 import { FORMAT } from './format.ts';

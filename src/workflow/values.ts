@@ -2,9 +2,9 @@
  * The values of calls that rules compare. Hides what a run keeps of each, and when two spellings
  * may be one value. Pure.
  */
-import { digestOf } from '../digest.ts';
-import { ExactNumber } from '../numbers.ts';
-import { isTable } from '../options.ts';
+import { digestOf } from '../basics/digest.ts';
+import { ExactNumber } from '../basics/numbers.ts';
+import { isTable } from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
 import { MISSING, type Path, type Reader, type Truth } from './condition.ts';
 import { parseDecimal } from './decimal.ts';

@@ -3,8 +3,8 @@
  * such a function may answer or throw.
  */
 
-import { InterlockError } from '../errors.ts';
-import { showValue } from '../options.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { showValue } from '../basics/options.ts';
 import type { AnyBinding, RunFacts, ViewedRun, VisibleTest } from './binding.ts';
 import { openContext } from './envelope.ts';
 import {

@@ -2,10 +2,10 @@
  * A gate as the middlewares use it. It hides what is worked out once, from machine and bindings, so
  * that a request needs little more than its run's state.
  */
-import { InterlockError } from '../errors.ts';
-import { Globs, isGlob } from '../glob.ts';
-import { rightNames } from '../names.ts';
-import { showValue } from '../options.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { Globs, isGlob } from '../basics/glob.ts';
+import { rightNames } from '../basics/names.ts';
+import { showValue } from '../basics/options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import {
   type AnyBinding,

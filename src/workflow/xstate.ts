@@ -2,7 +2,7 @@
  * XState as far as a gate needs it: hides how its machines are typed, told from other objects, and
  * run without an actor.
  */
-import { isTable } from '../options.ts';
+import { isTable } from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
 
 /**

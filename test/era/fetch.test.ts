@@ -1,7 +1,7 @@
 import { createMcpHandler, McpServer } from '@modelcontextprotocol/server';
 import { describe, expect, it } from 'vitest';
 import * as z from 'zod';
-import { gateFetch } from '../../src/fetch.ts';
+import { gateFetch } from '../../src/doors/fetch.ts';
 import {
   type FsmGateOptions,
   fsmGate,

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { type FetchHandler, type GateFetchOptions, gateFetch } from '../../src/fetch.ts';
+import { type FetchHandler, type GateFetchOptions, gateFetch } from '../../src/doors/fetch.ts';
 import {
   type CallerRequest,
   currentStep,

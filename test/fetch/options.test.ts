@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { gateFetch } from '../../src/fetch.ts';
+import { gateFetch } from '../../src/doors/fetch.ts';
 import { fsmGate, StateMachineGate, sessionStore, stateSync } from '../../src/index.ts';
 
 const handler = async (): Promise<Response> => new Response();

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { replayCalls } from '../../packages/check/src/index.ts';
-import { SENT, type SentValue } from '../../src/events.ts';
+import { SENT, type SentValue } from '../../src/basics/events.ts';
 import { type InterlockEvent, recordCalls, StateMachineGate } from '../../src/index.ts';
 import { judge, type RulesHistory } from '../../tools/checker/rules.ts';
 import { type RulesCase, randomCases } from '../../tools/checker/rules-random.ts';

@@ -1,6 +1,6 @@
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { isGlob } from '../../src/glob.ts';
+import { isGlob } from '../../src/basics/glob.ts';
 import { managedHandle, matchGlob, StateMachineGate } from '../../src/index.ts';
 import { globOf } from '../helpers/glob-oracle.ts';
 import { latch } from '../helpers/latch.ts';

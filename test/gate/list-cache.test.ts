@@ -1,7 +1,7 @@
 import { ListToolsRequestSchema } from '@modelcontextprotocol/sdk/types.js';
 import type { RequestHandler } from 'express';
 import { describe, expect, it } from 'vitest';
-import { gateFetch } from '../../src/fetch.ts';
+import { gateFetch } from '../../src/doors/fetch.ts';
 import { ListCache } from '../../src/gate/list-cache.ts';
 import {
   type FsmGateOptions,

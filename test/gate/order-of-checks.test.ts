@@ -1,6 +1,6 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { createMachine } from 'xstate';
-import { gateFetch } from '../../src/fetch.ts';
+import { gateFetch } from '../../src/doors/fetch.ts';
 import {
   type BindingOptions,
   type FsmGateOptions,

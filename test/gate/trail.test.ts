@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { digestOf } from '../../src/digest.ts';
+import { digestOf } from '../../src/basics/digest.ts';
 import { fsmGate, memoryStore, notForwarded, StateMachineGate } from '../../src/index.ts';
 import { type Json, verifyTrail } from '../../src/stores/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';

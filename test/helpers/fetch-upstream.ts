@@ -9,7 +9,7 @@ import type { RequestHandler } from 'express';
 import { Hono } from 'hono';
 import { createMcpHandler } from 'mcp-handler';
 import * as z from 'zod';
-import { type GateFetchOptions, gateFetch } from '../../src/fetch.ts';
+import { type GateFetchOptions, gateFetch } from '../../src/doors/fetch.ts';
 import type { Middleware } from '../../src/index.ts';
 import { type Ledger, runCartTool, type UpstreamShape } from './upstream.ts';
 

@@ -3,7 +3,7 @@
  * has one line that is written again and again, a log has a line for each finished part. All of it
  * goes to standard error, so that standard output has the results alone.
  */
-import { type Clock, systemClock, waitWords } from '../../src/clock.ts';
+import { type Clock, systemClock, waitWords } from '../../src/basics/clock.ts';
 
 export interface Part {
   readonly name: string;

@@ -7,7 +7,7 @@ import {
 import express5, { type Express, type Request, type RequestHandler, type Response } from 'express';
 import express4 from 'express4';
 import * as z from 'zod';
-import type { GateFetchOptions } from '../../src/fetch.ts';
+import type { GateFetchOptions } from '../../src/doors/fetch.ts';
 import type { Middleware } from '../../src/index.ts';
 import { fetchRoute } from './fetch-upstream.ts';
 import { listen } from './serve.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ownText } from '../../src/names.ts';
+import { ownText } from '../../src/basics/names.ts';
 import { invalidationText } from '../../src/policy/sync-filter.ts';
 import { clientInfoIn } from '../../src/session/callers.ts';
 import { jsonOf } from '../../src/workflow/stored.ts';

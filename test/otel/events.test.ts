@@ -10,7 +10,7 @@ import {
   Events,
   type InterlockEvent,
   runDigest,
-} from '../../src/events.ts';
+} from '../../src/basics/events.ts';
 import { instrument } from '../../src/otel/index.ts';
 import { Page } from '../helpers/markdown.ts';
 import { observe, remoteTrace } from '../helpers/telemetry.ts';

@@ -1,6 +1,6 @@
 import * as fc from 'fast-check';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import { InterlockError } from '../../src/errors.ts';
+import { InterlockError } from '../../src/basics/errors.ts';
 import { memoise, PolicyEngine, type SyncPolicy } from '../../src/policy/engine.ts';
 import { globOf, oracleMatches } from '../helpers/glob-oracle.ts';
 

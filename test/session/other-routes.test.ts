@@ -3,7 +3,7 @@ import { getRequestListener } from '@hono/node-server';
 import express, { type RequestHandler } from 'express';
 import { Hono } from 'hono';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { gateFetch } from '../../src/fetch.ts';
+import { gateFetch } from '../../src/doors/fetch.ts';
 import {
   fsmGate,
   type Middleware,

@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { describe, expect, it } from 'vitest';
-import { aloneInMemory } from '../../src/session-store.ts';
+import { aloneInMemory } from '../../src/doors/session-store.ts';
 import { ADDRESS, startProgram } from '../helpers/program.ts';
 import { RawSession } from '../helpers/raw.ts';
 import { ask } from '../helpers/two-eras.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { Events } from '../../src/events.ts';
+import { Events } from '../../src/basics/events.ts';
 import { memoryStore, StateMachineGate } from '../../src/index.ts';
 import { NO_REQUEST, Step } from '../../src/step/step.ts';
 import { STEP_LIFE, type StepState } from '../../src/step/step-life.ts';

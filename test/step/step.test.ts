@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { Events } from '../../src/events.ts';
+import { Events } from '../../src/basics/events.ts';
 import {
   type FsmGateOptions,
   memoryStore,

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { claimed, claimOf } from '../../packages/testing/src/fixtures.ts';
-import { Events } from '../../src/events.ts';
+import { Events } from '../../src/basics/events.ts';
 import { memoryStore } from '../../src/index.ts';
 import {
   guardStore,

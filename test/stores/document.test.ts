@@ -14,7 +14,7 @@ import {
 } from '../../packages/testing/src/fixtures.ts';
 import { changed, freezeOf, thawOf } from '../../packages/testing/src/freezes.ts';
 import { describeStateStore } from '../../packages/testing/src/index.ts';
-import { InterlockError } from '../../src/errors.ts';
+import { InterlockError } from '../../src/basics/errors.ts';
 import { keyOfRun, keyOfSwitch, LAYOUT } from '../../src/stores/document/run-text.ts';
 import type { FoundDocument } from '../../src/stores/document.ts';
 import {

@@ -10,7 +10,7 @@ import { Redis } from 'ioredis';
 import { Pool } from 'pg';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { claimed, claimOf, claimStatus, commitOf } from '../../packages/testing/src/fixtures.ts';
-import { Events } from '../../src/events.ts';
+import { Events } from '../../src/basics/events.ts';
 import { type HealthReport, type Runs, runsOf, workflowHealth } from '../../src/runs/index.ts';
 import { guardStore } from '../../src/step/store-calls.ts';
 import { postgresStore } from '../../src/stores/postgres.ts';

@@ -2,7 +2,7 @@ import { describe, expect, it, vi } from 'vitest';
 import { claimOf, commitOf, HOUR, step } from '../../packages/testing/src/fixtures.ts';
 import { freezeOf, thawOf } from '../../packages/testing/src/freezes.ts';
 import { describeStateStore } from '../../packages/testing/src/index.ts';
-import { InterlockError } from '../../src/errors.ts';
+import { InterlockError } from '../../src/basics/errors.ts';
 import { type MemoryStoreOptions, memoryStore } from '../../src/stores/memory.ts';
 import type { AtomicStateStore } from '../../src/stores/store.ts';
 import { ManualTime } from '../helpers/manual-clock.ts';

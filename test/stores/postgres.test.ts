@@ -10,7 +10,7 @@ import {
   step,
 } from '../../packages/testing/src/fixtures.ts';
 import { describeStateStore } from '../../packages/testing/src/index.ts';
-import { InterlockError } from '../../src/errors.ts';
+import { InterlockError } from '../../src/basics/errors.ts';
 import { type PostgresPool, type PostgresStore, postgresStore } from '../../src/stores/postgres.ts';
 import { Page } from '../helpers/markdown.ts';
 import { everyOperation } from '../helpers/operations.ts';

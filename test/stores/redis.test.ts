@@ -6,7 +6,7 @@ import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
 import { claimOf, commitOf, HOUR, oneTaken, step } from '../../packages/testing/src/fixtures.ts';
 import { freezeOf } from '../../packages/testing/src/freezes.ts';
 import { describeStateStore } from '../../packages/testing/src/index.ts';
-import { InterlockError } from '../../src/errors.ts';
+import { InterlockError } from '../../src/basics/errors.ts';
 import { redisStore } from '../../src/stores/redis.ts';
 import { expectSameAnswers, inMemory } from '../helpers/agreement.ts';
 import { everyOperation, TRIPS } from '../helpers/operations.ts';

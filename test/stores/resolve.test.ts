@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { claimOf, HOUR } from '../../packages/testing/src/fixtures.ts';
-import { InterlockError } from '../../src/errors.ts';
+import { InterlockError } from '../../src/basics/errors.ts';
 import { adaptStateStore, isAtomicStore, resolveStore } from '../../src/stores/adapt.ts';
 import { memoryStore } from '../../src/stores/memory.ts';
 import type { StateStore } from '../../src/stores/store.ts';

@@ -10,7 +10,7 @@ import {
 } from '../../packages/testing/src/fixtures.ts';
 import { freezeOf, thawOf } from '../../packages/testing/src/freezes.ts';
 import { describeStateStore } from '../../packages/testing/src/index.ts';
-import { InterlockError } from '../../src/errors.ts';
+import { InterlockError } from '../../src/basics/errors.ts';
 import { type SqliteDatabase, sqliteStore } from '../../src/stores/sqlite.ts';
 import { verifyTrail } from '../../src/stores/trail.ts';
 import { ManualTime } from '../helpers/manual-clock.ts';

@@ -2,7 +2,7 @@ import { AssertionError } from 'node:assert';
 import { Hono } from 'hono';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { assertGated } from '../../packages/testing/src/index.ts';
-import { gateFetch } from '../../src/fetch.ts';
+import { gateFetch } from '../../src/doors/fetch.ts';
 import { fsmGate, principalKey, StateMachineGate, sessionStore } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { makeStage, scene, sceneOfBothEras } from '../helpers/scene.ts';

@@ -1,7 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { assign, setup } from 'xstate';
 import { NO_ANSWER, type TestGate, testGate } from '../../packages/testing/src/index.ts';
-import { gateFetch } from '../../src/fetch.ts';
+import { gateFetch } from '../../src/doors/fetch.ts';
 import {
   fsmGate,
   managedHandle,

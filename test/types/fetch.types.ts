@@ -4,7 +4,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Request as ExpressRequest, RequestHandler } from 'express';
 import { createMcpHandler, withMcpAuth } from 'mcp-handler';
-import { gateFetch } from '../../src/fetch.ts';
+import { gateFetch } from '../../src/doors/fetch.ts';
 import {
   fsmGate,
   type Middleware,

@@ -1,5 +1,5 @@
+import { tool } from '../../src/doors/tool.ts';
 import type { Json } from '../../src/stores/index.ts';
-import { tool } from '../../src/tool.ts';
 import type { FsmConfig } from '../../src/workflow/flat-machine.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { RefusalReason } from '../../src/events.ts';
+import type { RefusalReason } from '../../src/basics/events.ts';
 import { announcement, type Refusal, refusalFor } from '../../src/workflow/advice.ts';
 import { REASONS } from '../helpers/reasons.ts';
 import { checkoutGate } from './machines.ts';

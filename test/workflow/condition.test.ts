@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { InterlockError } from '../../src/errors.ts';
-import { ExactNumber } from '../../src/numbers.ts';
+import { InterlockError } from '../../src/basics/errors.ts';
+import { ExactNumber } from '../../src/basics/numbers.ts';
 import { type Condition, parseCondition, readerOf } from '../../src/workflow/condition.ts';
 
 /** What the condition says of the value: `true`, `false`, or the paths that leave it open. */

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { createMachine, initialTransition, transition } from 'xstate';
-import { InterlockError } from '../../src/errors.ts';
+import { InterlockError } from '../../src/basics/errors.ts';
 import { type FsmConfig, flatModel } from '../../src/workflow/flat-machine.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import { PLAIN_EVENTS, plainMachine } from './machines.ts';

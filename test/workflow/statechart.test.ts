@@ -17,7 +17,7 @@ import {
   spawnChild,
   transition,
 } from 'xstate';
-import { InterlockError } from '../../src/errors.ts';
+import { InterlockError } from '../../src/basics/errors.ts';
 import { type FsmConfig, flatModel } from '../../src/workflow/flat-machine.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import type { Model, Position } from '../../src/workflow/position.ts';

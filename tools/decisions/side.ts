@@ -19,7 +19,7 @@ export type Side = Pick<
   | 'sessionStore'
 > &
   Pick<typeof import('../../src/runs/index.ts'), 'explain' | 'heldOutcomes' | 'runsOf' | 'whatIf'> &
-  Pick<typeof import('../../src/fetch.ts'), 'gateFetch'>;
+  Pick<typeof import('../../src/doors/fetch.ts'), 'gateFetch'>;
 
 /** Loads a module graph of its own. */
 export async function loadSide(folder: string): Promise<Side> {

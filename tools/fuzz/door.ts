@@ -2,7 +2,7 @@
  * A gate in front of an upstream of ours, in this process and without sockets, so that a whole
  * session costs a few milliseconds. Hides how a client speaks to it in either era.
  */
-import { gateFetch } from '../../src/fetch.ts';
+import { gateFetch } from '../../src/doors/fetch.ts';
 import {
   type FsmGateOptions,
   fsmGate,

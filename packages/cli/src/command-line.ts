@@ -3,7 +3,7 @@
  * explained. What comes out is typed, and each value has its unit.
  */
 import { parseArgs } from 'node:util';
-import { nearestName } from '../../../src/names.ts';
+import { nearestName } from '../../../src/basics/names.ts';
 
 /** A mistake in the command line: the command ends with the status 2. */
 export class UsageError extends Error {

@@ -11,8 +11,8 @@ import {
   type StateSyncConfig,
 } from 'mcp-interlock';
 import * as z from 'zod/mini';
-import { rightNames } from '../../../src/names.ts';
-import { isTable, parseOptions, showValue } from '../../../src/options.ts';
+import { rightNames } from '../../../src/basics/names.ts';
+import { isTable, parseOptions, showValue } from '../../../src/basics/options.ts';
 import { Failure } from './command-line.ts';
 import { parseJson } from './strict-json.ts';
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /** The command `mcp-interlock`: finds out which command is meant, and ends with its status. */
 import { InterlockError } from 'mcp-interlock';
-import { rightNames } from '../../../src/names.ts';
+import { rightNames } from '../../../src/basics/names.ts';
 import manifest from '../package.json' with { type: 'json' };
 import type { CheckReport } from './check-command.ts';
 import { type CommandSpec, Failure, helpOf, UsageError, usageOf } from './command-line.ts';

@@ -9,7 +9,7 @@ import {
   parseTree,
   printParseErrorCode,
 } from 'jsonc-parser';
-import { showValue } from '../../../src/options.ts';
+import { showValue } from '../../../src/basics/options.ts';
 import { Failure } from './command-line.ts';
 
 /**

@@ -6,7 +6,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { extname, resolve } from 'node:path';
 import { createJiti } from 'jiti';
 import * as interlock from 'mcp-interlock';
-import { isGate } from '../../../src/options.ts';
+import { isGate } from '../../../src/basics/options.ts';
 import { Failure, UsageError } from './command-line.ts';
 import { parseWorkflows } from './json-gate.ts';
 

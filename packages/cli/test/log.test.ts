@@ -1,5 +1,5 @@
 import { expect, it, onTestFinished, vi } from 'vitest';
-import { aloneInMemory } from '../../../src/session-store.ts';
+import { aloneInMemory } from '../../../src/doors/session-store.ts';
 import { inOwnWords, Log } from '../src/log.ts';
 
 function printed(write: (log: Log) => void): string {

@@ -4,7 +4,7 @@
  */
 
 import * as z from 'zod/mini';
-import { gateFetch } from '../../../src/fetch.ts';
+import { gateFetch } from '../../../src/doors/fetch.ts';
 import {
   type CurrentStep,
   currentStep,

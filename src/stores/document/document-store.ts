@@ -3,8 +3,8 @@
  * becomes of lost answers and lost races, and what this process keeps.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { InterlockError } from '../../errors.ts';
-import { anonymousKey } from '../../names.ts';
+import { InterlockError } from '../../basics/errors.ts';
+import { anonymousKey } from '../../basics/names.ts';
 import { KeyedQueue } from '../keyed-queue.ts';
 import { appending, type Guess, type Operation, RulebookStore } from '../rulebook.ts';
 import { isKnown, type RunState } from '../run-life.ts';

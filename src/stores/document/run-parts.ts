@@ -8,8 +8,8 @@
  * sends no facts, and the workflows of a run do not wait for each other.
  */
 
-import { InterlockError } from '../../errors.ts';
-import { runDigest } from '../../events.ts';
+import { InterlockError } from '../../basics/errors.ts';
+import { runDigest } from '../../basics/events.ts';
 import { neverExpires, type RunState, type WorkflowState } from '../run-life.ts';
 import { unsettledSince } from '../run-state.ts';
 import { encodeText } from '../sql-text.ts';

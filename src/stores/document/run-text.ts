@@ -3,8 +3,8 @@
  * which older entries of a trail lie elsewhere, and how names become keys of any backend.
  */
 import { createHash } from 'node:crypto';
-import { InterlockError } from '../../errors.ts';
-import { newToken } from '../../names.ts';
+import { InterlockError } from '../../basics/errors.ts';
+import { newToken } from '../../basics/names.ts';
 import { neverExpires, type RunState, type WorkflowState } from '../run-life.ts';
 import type { Json, SwitchRecord, TrailEntry } from '../store.ts';
 import { digestOfName, freezeDeeply } from '../trail.ts';

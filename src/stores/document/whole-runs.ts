@@ -2,7 +2,7 @@
  * A run as one document of a backend that knows no parts. Hides that documents have one layout,
  * how large they may be, and where older entries of a trail are.
  */
-import { InterlockError } from '../../errors.ts';
+import { InterlockError } from '../../basics/errors.ts';
 import type { RunState } from '../run-life.ts';
 import { lastEntries } from '../run-state.ts';
 import type { SwitchRecord, TrailEntry } from '../store.ts';

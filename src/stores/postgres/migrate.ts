@@ -1,4 +1,4 @@
-import { InterlockError } from '../../errors.ts';
+import { InterlockError } from '../../basics/errors.ts';
 import {
   FIXED_PATH,
   otherPostgresFormat,

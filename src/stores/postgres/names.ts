@@ -1,5 +1,5 @@
 /** The names of the tables and functions, the format of the tables, and some SQL. */
-import { InterlockError } from '../../errors.ts';
+import { InterlockError } from '../../basics/errors.ts';
 import { LAYOUT } from '../document/run-text.ts';
 
 /**

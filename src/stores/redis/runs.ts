@@ -2,7 +2,7 @@
  * Runs in Redis. Hides the keys, the arguments of the scripts, and that the index is in buckets.
  */
 import { createHash } from 'node:crypto';
-import { InterlockError } from '../../errors.ts';
+import { InterlockError } from '../../basics/errors.ts';
 import type {
   FoundRun,
   IndexPlace,

@@ -1,6 +1,6 @@
 /** The store on any server that runs Redis' Lua. Hides which options both of them have. */
 import * as z from 'zod/mini';
-import { lazily } from '../../options.ts';
+import { lazily } from '../../basics/options.ts';
 import type { DocumentStore } from '../document/document-store.ts';
 import { storeOf } from '../document/indexed-store.ts';
 import type { AtomicStateStore } from '../store.ts';

@@ -3,7 +3,7 @@
  * other, and how the tables are laid out.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { InterlockError } from '../../errors.ts';
+import { InterlockError } from '../../basics/errors.ts';
 
 /** A parameter of a statement. */
 export type SqliteValue = string | number | null;

@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
 import { claimOf, commitOf, HOUR, LONG } from '../../../packages/testing/src/fixtures.ts';
 import { freezeOf } from '../../../packages/testing/src/freezes.ts';
-import { anonymousKey } from '../../../src/names.ts';
+import { anonymousKey } from '../../../src/basics/names.ts';
 import { documentStore } from '../../../src/stores/document.ts';
 import { type Operation, RulebookStore } from '../../../src/stores/rulebook.ts';
 import { isKnown, type RunState } from '../../../src/stores/run-life.ts';

@@ -1,7 +1,7 @@
 import { Redis } from 'ioredis';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { claimed, claimOf } from '../../../packages/testing/src/fixtures.ts';
-import { workflowHealth } from '../../../src/health.ts';
+import { workflowHealth } from '../../../src/runs/health.ts';
 import { runsOf } from '../../../src/runs/index.ts';
 import { redisStore } from '../../../src/stores/redis.ts';
 import { checkoutGate } from '../../helpers/checkout.ts';

@@ -1,6 +1,5 @@
 import * as z from 'zod/mini';
-import { InterlockError } from './errors.ts';
-import { distinct, type Middleware, type MountedStage, type See, stageOf } from './middleware.ts';
+import { InterlockError } from '../basics/errors.ts';
 import {
   functionOption,
   isGate,
@@ -8,10 +7,11 @@ import {
   otherCopyHint,
   parseOptions,
   showValue,
-} from './options.ts';
-import { Exchange } from './wire/exchange.ts';
-import { FetchHost, requestPort, seeFetched } from './wire/fetch-host.ts';
-import { type SeenRequest, watchFetched } from './wire/witness.ts';
+} from '../basics/options.ts';
+import { Exchange } from '../wire/exchange.ts';
+import { FetchHost, requestPort, seeFetched } from '../wire/fetch-host.ts';
+import { type SeenRequest, watchFetched } from '../wire/witness.ts';
+import { distinct, type Middleware, type MountedStage, type See, stageOf } from './middleware.ts';
 
 /** A handler of the Fetch API. `Rest` is what its host gives it beside the request. */
 export type FetchHandler<Rest extends unknown[] = []> = (

@@ -3,17 +3,17 @@
  * move meanwhile, and how findings about very many runs stay few. It only looks: it takes no claim,
  * tells no event, and keeps no run alive.
  */
-import { InterlockError } from './errors.ts';
-import { runDigest } from './events.ts';
-import { isFromOutside, statusOf } from './gate/standing.ts';
-import { ownText } from './names.ts';
-import { showValue } from './options.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { runDigest } from '../basics/events.ts';
+import { ownText } from '../basics/names.ts';
+import { showValue } from '../basics/options.ts';
+import { isFromOutside, statusOf } from '../gate/standing.ts';
+import type { FoundRun, FsmSnapshot, PageQuery, RunsPage } from '../stores/store.ts';
+import { openContext } from '../workflow/envelope.ts';
+import { type UnreadableKind, unreadableKind } from '../workflow/stored.ts';
+import type { Workflow } from '../workflow/workflow.ts';
 import { indexOf } from './run-views.ts';
 import type { RunsMover } from './runs-mover.ts';
-import type { FoundRun, FsmSnapshot, PageQuery, RunsPage } from './stores/store.ts';
-import { openContext } from './workflow/envelope.ts';
-import { type UnreadableKind, unreadableKind } from './workflow/stored.ts';
-import type { Workflow } from './workflow/workflow.ts';
 
 /**
  * What `check()` says: how a gate would take the runs that its store has. The runs with the most in

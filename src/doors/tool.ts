@@ -1,15 +1,15 @@
-import { InterlockError } from './errors.ts';
-import { globFault } from './glob.ts';
-import { showValue } from './options.ts';
-import type { SyncPolicy } from './policy/engine.ts';
-import type { Json } from './stores/store.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { globFault } from '../basics/glob.ts';
+import { showValue } from '../basics/options.ts';
+import type { SyncPolicy } from '../policy/engine.ts';
+import type { Json } from '../stores/store.ts';
 import {
   type Binding,
   type BindingOptions,
   parseBinding,
   parseToolName,
-} from './workflow/binding.ts';
-import type { BoundState, StateTag } from './workflow/position.ts';
+} from '../workflow/binding.ts';
+import type { BoundState, StateTag } from '../workflow/position.ts';
 
 /** The names and tags in an expression, at any depth. */
 type AtomOf<B> = BoundState extends B

@@ -1,7 +1,22 @@
 import cluster from 'node:cluster';
 import * as z from 'zod/mini';
-import { type Clock, DEFAULT_IDLE_MS, systemClock } from './clock.ts';
-import { atCaller, InterlockError } from './errors.ts';
+import { type Clock, DEFAULT_IDLE_MS, systemClock } from '../basics/clock.ts';
+import { atCaller, InterlockError } from '../basics/errors.ts';
+import { functionOption, isBus, lazily, lazyOptions, parseOptions } from '../basics/options.ts';
+import type { NotificationBus } from '../notify/bus.ts';
+import type { ClientOf, PrincipalOf } from '../session/callers.ts';
+import { admissionOf } from '../session/run.ts';
+import { defaultKeys, parseKeys, type RunKeyStrategy } from '../session/run-key.ts';
+import { Sessions } from '../session/sessions.ts';
+import { guardStore } from '../step/store-calls.ts';
+import { resolveStore } from '../stores/adapt.ts';
+import { memoryStore } from '../stores/memory.ts';
+import { faultOfKeeping, inService, keepingOf } from '../stores/service.ts';
+import type { StateStore } from '../stores/store.ts';
+import type { Call } from '../wire/call.ts';
+import type { Enter, Exchange } from '../wire/exchange.ts';
+import { after, type MaybePromise } from '../wire/task-line.ts';
+import { workflowId } from '../workflow/flat-machine.ts';
 import {
   type CommonOptions,
   commonShape,
@@ -10,21 +25,6 @@ import {
   type WatchedBy,
   withExchange,
 } from './middleware.ts';
-import type { NotificationBus } from './notify/bus.ts';
-import { functionOption, isBus, lazily, lazyOptions, parseOptions } from './options.ts';
-import type { ClientOf, PrincipalOf } from './session/callers.ts';
-import { admissionOf } from './session/run.ts';
-import { defaultKeys, parseKeys, type RunKeyStrategy } from './session/run-key.ts';
-import { Sessions } from './session/sessions.ts';
-import { guardStore } from './step/store-calls.ts';
-import { resolveStore } from './stores/adapt.ts';
-import { memoryStore } from './stores/memory.ts';
-import { faultOfKeeping, inService, keepingOf } from './stores/service.ts';
-import type { StateStore } from './stores/store.ts';
-import type { Call } from './wire/call.ts';
-import type { Enter, Exchange } from './wire/exchange.ts';
-import { after, type MaybePromise } from './wire/task-line.ts';
-import { workflowId } from './workflow/flat-machine.ts';
 
 /** Options of {@link sessionStore}. */
 export interface SessionStoreOptions extends CommonOptions {

@@ -3,22 +3,22 @@
  * order in which a call is judged. It reads no store, calls no function of a binding, and saves
  * nothing.
  */
-import { InterlockError } from './errors.ts';
-import { decide } from './gate/decide.ts';
-import { eventOfHeld, failureOfHeld, moveOfHeld, ruledCallOfHeld } from './gate/outside.ts';
-import { Standing, statusOf } from './gate/standing.ts';
-import { rightNames } from './names.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { rightNames } from '../basics/names.ts';
+import { decide } from '../gate/decide.ts';
+import { eventOfHeld, failureOfHeld, moveOfHeld, ruledCallOfHeld } from '../gate/outside.ts';
+import { Standing, statusOf } from '../gate/standing.ts';
+import type { FsmSnapshot, Json } from '../stores/store.ts';
+import { type Refusal, refusalFor } from '../workflow/advice.ts';
+import { eventNamed, isChosen } from '../workflow/binding.ts';
+import { bareContext, snapshotBehind } from '../workflow/envelope.ts';
+import { bareCall, type DecidedCall } from '../workflow/facts.ts';
+import type { StateMachineGate } from '../workflow/gate.ts';
+import type { Next } from '../workflow/position.ts';
+import { partsToTell, partWords, retryOf } from '../workflow/rule-words.ts';
+import { Together } from '../workflow/together.ts';
+import type { Workflow } from '../workflow/workflow.ts';
 import type { RunView } from './runs-options.ts';
-import type { FsmSnapshot, Json } from './stores/store.ts';
-import { type Refusal, refusalFor } from './workflow/advice.ts';
-import { eventNamed, isChosen } from './workflow/binding.ts';
-import { bareContext, snapshotBehind } from './workflow/envelope.ts';
-import { bareCall, type DecidedCall } from './workflow/facts.ts';
-import type { StateMachineGate } from './workflow/gate.ts';
-import type { Next } from './workflow/position.ts';
-import { partsToTell, partWords, retryOf } from './workflow/rule-words.ts';
-import { Together } from './workflow/together.ts';
-import type { Workflow } from './workflow/workflow.ts';
 
 /**
  * Where a run stands: what `runs.read()` returned, or a snapshot alone. Only `available` says which

@@ -5,11 +5,13 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import * as z from 'zod/mini';
-import { InterlockError } from './errors.ts';
-import type { Observed } from './follow/observations.ts';
-import { observationsOf } from './follow/observer.ts';
-import { safely } from './middleware.ts';
-import { functionOption, lazyOptions, parseOptions } from './options.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { functionOption, lazyOptions, parseOptions } from '../basics/options.ts';
+import { safely } from '../doors/middleware.ts';
+import type { Observed } from '../follow/observations.ts';
+import { observationsOf } from '../follow/observer.ts';
+import type { CallerRequest } from '../session/callers.ts';
+import { listStopped, type Stopped } from '../step/switch.ts';
 import {
   countInStore,
   hasIndex,
@@ -21,8 +23,6 @@ import {
 import { Runs } from './runs.ts';
 import { MOVER, type RunsMover } from './runs-mover.ts';
 import type { RunsUnderWay, RunView } from './runs-options.ts';
-import type { CallerRequest } from './session/callers.ts';
-import { listStopped, type Stopped } from './step/switch.ts';
 
 interface Authorizes {
   // A method, so that it also takes functions of a richer request, such as Express's.

@@ -2,6 +2,10 @@
  * What a person does to many runs at once: settles them after an outage, or erases those of a
  * principal. Hides the pages of a list, and the runs that move meanwhile.
  */
+
+import { principalText } from '../session/run-key.ts';
+import { StoreUnavailable } from '../step/store-calls.ts';
+import type { ClaimView, UnsettledStep, WorkflowRecord } from '../stores/store.ts';
 import { heldRuns, indexOf, unsettledRuns } from './run-views.ts';
 import type { RunsMover } from './runs-mover.ts';
 import {
@@ -17,9 +21,6 @@ import {
   type ResolvedRun,
   type RunView,
 } from './runs-options.ts';
-import { principalText } from './session/run-key.ts';
-import { StoreUnavailable } from './step/store-calls.ts';
-import type { ClaimView, UnsettledStep, WorkflowRecord } from './stores/store.ts';
 
 const AT_ONCE = 100;
 

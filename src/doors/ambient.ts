@@ -4,8 +4,8 @@
  * context for that, which costs each step some time, so only this entry makes one.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { turnOnAmbient } from './session/current-step.ts';
+import { turnOnAmbient } from '../session/current-step.ts';
 
 turnOnAmbient(new AsyncLocalStorage());
 
-export { currentStep } from './session/current-step.ts';
+export { currentStep } from '../session/current-step.ts';

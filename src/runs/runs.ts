@@ -1,8 +1,9 @@
-import { atCaller } from './errors.ts';
-import type { EventDraft } from './events.ts';
-import type { Observed } from './follow/observations.ts';
-import { observationsOf } from './follow/observer.ts';
-import { boundLists, readLists } from './gate/list-changes.ts';
+import { atCaller } from '../basics/errors.ts';
+import type { EventDraft } from '../basics/events.ts';
+import { isSession, newToken } from '../basics/names.ts';
+import type { Observed } from '../follow/observations.ts';
+import { observationsOf } from '../follow/observer.ts';
+import { boundLists, readLists } from '../gate/list-changes.ts';
 import {
   eventOfHeld,
   expireFromOutside,
@@ -17,11 +18,22 @@ import {
   switchOf,
   tellMovedOutside,
   tellResolved,
-} from './gate/outside.ts';
-import { isFromOutside, storedIn } from './gate/standing.ts';
-import { isStableEverywhere } from './gate/visibility.ts';
+} from '../gate/outside.ts';
+import { isFromOutside, storedIn } from '../gate/standing.ts';
+import { isStableEverywhere } from '../gate/visibility.ts';
+import { ownStep } from '../session/current-step.ts';
+import { ownerOf, principalText } from '../session/run-key.ts';
+import { ANEW, restartOf } from '../step/claim.ts';
+import { moveTo, tellSaved } from '../step/outcome.ts';
+import { listStopped, type Stopped } from '../step/switch.ts';
+import { tellIfHeld } from '../step/unknown-outcome.ts';
+import type { Json, KeysPage, TrailDraft, TrailEntry, WorkflowRecord } from '../stores/store.ts';
+import { parseEvent } from '../workflow/binding.ts';
+import { assertGate, type StateMachineGate } from '../workflow/gate.ts';
+import type { StateExpression } from '../workflow/position.ts';
+import { BEGIN } from '../workflow/stored.ts';
+import type { Beginning, Workflow } from '../workflow/workflow.ts';
 import { eraseOf, oneByOne, resolveHeld, runUnder, stepToResolve } from './many-runs.ts';
-import { isSession, newToken } from './names.ts';
 import {
   countInStore,
   heldRuns,
@@ -77,20 +89,8 @@ import {
   type Updated,
   type WorkflowMode,
 } from './runs-options.ts';
-import { ownStep } from './session/current-step.ts';
-import { ownerOf, principalText } from './session/run-key.ts';
-import { ANEW, restartOf } from './step/claim.ts';
-import { moveTo, tellSaved } from './step/outcome.ts';
-import { listStopped, type Stopped } from './step/switch.ts';
-import { tellIfHeld } from './step/unknown-outcome.ts';
-import type { Json, KeysPage, TrailDraft, TrailEntry, WorkflowRecord } from './stores/store.ts';
 import { letAllGoOn, setMode, stopAll } from './switches.ts';
 import { type CheckedRuns, checkRuns } from './trial.ts';
-import { parseEvent } from './workflow/binding.ts';
-import { assertGate, type StateMachineGate } from './workflow/gate.ts';
-import type { StateExpression } from './workflow/position.ts';
-import { BEGIN } from './workflow/stored.ts';
-import type { Beginning, Workflow } from './workflow/workflow.ts';
 
 /**
  * The runs of one gate, outside of any request. Made by {@link runsOf}. Each method rejects where

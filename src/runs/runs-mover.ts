@@ -3,24 +3,24 @@
  * the sessions of this process, or made for a store.
  */
 import * as z from 'zod/mini';
-import { DEFAULT_IDLE_MS, systemClock } from './clock.ts';
-import type { InterlockError } from './errors.ts';
-import type { EventListener } from './events.ts';
-import type { OutsideMover } from './gate/outside.ts';
-import { observersOf } from './middleware.ts';
-import { functionOption, isContainer, lazyOptions, parseOptions } from './options.ts';
+import { DEFAULT_IDLE_MS, systemClock } from '../basics/clock.ts';
+import type { InterlockError } from '../basics/errors.ts';
+import type { EventListener } from '../basics/events.ts';
+import { functionOption, isContainer, lazyOptions, parseOptions } from '../basics/options.ts';
+import { observersOf } from '../doors/middleware.ts';
+import { type SessionMiddleware, sessionsOf } from '../doors/session-store.ts';
+import type { OutsideMover } from '../gate/outside.ts';
+import { lifeOf } from '../session/run-key.ts';
+import type { Sessions } from '../session/sessions.ts';
+import type { Begin } from '../step/claim.ts';
+import { guardStore } from '../step/store-calls.ts';
+import { Turns } from '../step/turns.ts';
+import { resolveStore } from '../stores/adapt.ts';
+import { faultOfKeeping, inService, keepingOf } from '../stores/service.ts';
+import type { StateStore } from '../stores/store.ts';
+import { workflowId } from '../workflow/flat-machine.ts';
+import type { Workflow } from '../workflow/workflow.ts';
 import { configError, type RunsOptions } from './runs-options.ts';
-import { lifeOf } from './session/run-key.ts';
-import type { Sessions } from './session/sessions.ts';
-import { type SessionMiddleware, sessionsOf } from './session-store.ts';
-import type { Begin } from './step/claim.ts';
-import { guardStore } from './step/store-calls.ts';
-import { Turns } from './step/turns.ts';
-import { resolveStore } from './stores/adapt.ts';
-import { faultOfKeeping, inService, keepingOf } from './stores/service.ts';
-import type { StateStore } from './stores/store.ts';
-import { workflowId } from './workflow/flat-machine.ts';
-import type { Workflow } from './workflow/workflow.ts';
 
 const optionsSchema = lazyOptions(() => ({
   sessions: z.optional(

@@ -1,10 +1,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import * as z from 'zod/mini';
-import { InterlockError } from './errors.ts';
-import { type EventListener, Events } from './events.ts';
-import type { MountedGate } from './gate/gates.ts';
-import { functionOption, lazily } from './options.ts';
-import { consoleLog } from './outage-log.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { type EventListener, Events } from '../basics/events.ts';
+import { functionOption, lazily } from '../basics/options.ts';
+import type { MountedGate } from '../gate/gates.ts';
 import {
   DEFAULT_LIMITS,
   type Enter,
@@ -14,16 +13,17 @@ import {
   type Observers,
   type Stage,
   type WireLimits,
-} from './wire/exchange.ts';
-import { hasBody, type RequestPort } from './wire/headers.ts';
-import { errorResponse, JSON_RPC } from './wire/json-rpc.ts';
-import { after, isPromise, type MaybePromise } from './wire/task-line.ts';
+} from '../wire/exchange.ts';
+import { hasBody, type RequestPort } from '../wire/headers.ts';
+import { errorResponse, JSON_RPC } from '../wire/json-rpc.ts';
+import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import {
   type ResponseWatcher,
   type SeenRequest,
   seeRequest,
   watchResponse,
-} from './wire/witness.ts';
+} from '../wire/witness.ts';
+import { consoleLog } from './outage-log.ts';
 
 const STAGE: unique symbol = Symbol('mcp-interlock.stage');
 

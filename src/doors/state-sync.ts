@@ -1,7 +1,6 @@
 import * as z from 'zod/mini';
-import { atCaller } from './errors.ts';
-import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
-import { functionOption, lazyOptions, parseOptions } from './options.ts';
+import { atCaller } from '../basics/errors.ts';
+import { functionOption, lazyOptions, parseOptions } from '../basics/options.ts';
 import {
   type CacheDirective,
   type InvalidationEvent,
@@ -10,10 +9,11 @@ import {
   type ResourceNotification,
   type StateSyncConfig,
   type SyncPolicy,
-} from './policy/engine.ts';
-import { LateNotes, type SyncConfig, SyncFilter } from './policy/sync-filter.ts';
+} from '../policy/engine.ts';
+import { LateNotes, type SyncConfig, SyncFilter } from '../policy/sync-filter.ts';
+import { PageMemory, ToolHints } from '../wire/pages.ts';
+import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
 import { ToolDeclaration } from './tool.ts';
-import { PageMemory, ToolHints } from './wire/pages.ts';
 
 /** Options of {@link stateSync} beside the configuration itself. */
 export interface StateSyncOptions<D extends string = CacheDirective>

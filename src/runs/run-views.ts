@@ -3,27 +3,27 @@
  * keeps of a run, and under which names it keeps a statechart's states. A held run that a list
  * meets is told as an event.
  */
-import { InterlockError } from './errors.ts';
-import { mountedAs } from './gate/config.ts';
+import { InterlockError } from '../basics/errors.ts';
+import { mountedAs } from '../gate/config.ts';
 import {
   isStillObserved,
   markOf,
   type ObservedMark,
   type RunMark,
   stillObserved,
-} from './gate/mode.ts';
-import { countUnread, Standing } from './gate/standing.ts';
-import type { RunsMover } from './runs-mover.ts';
-import type { RunsUnderWay, RunView, RunViews, StuckOptions } from './runs-options.ts';
-import { tellIfHeld } from './step/unknown-outcome.ts';
+} from '../gate/mode.ts';
+import { countUnread, Standing } from '../gate/standing.ts';
+import { tellIfHeld } from '../step/unknown-outcome.ts';
 import type {
   AtomicStateStore,
   FoundRun,
   PageQuery,
   RunsPage,
   WorkflowRecord,
-} from './stores/store.ts';
-import { shownSnapshot } from './workflow/envelope.ts';
+} from '../stores/store.ts';
+import { shownSnapshot } from '../workflow/envelope.ts';
+import type { RunsMover } from './runs-mover.ts';
+import type { RunsUnderWay, RunView, RunViews, StuckOptions } from './runs-options.ts';
 
 /** A run in a listing, or as it was read. */
 type ViewedRun = Partial<WorkflowRecord> & Pick<FoundRun, 'run' | 'sessionEnded'>;

@@ -1,13 +1,20 @@
 import * as z from 'zod/mini';
-import { InterlockError, quoteNames } from './errors.ts';
-import type { EventListener } from './events.ts';
-import type { ObservedMark } from './gate/mode.ts';
-import type { NotMoved } from './gate/outside.ts';
-import { isTable, lazily, lazyOptions, type ParsedBy, parseOptions, showValue } from './options.ts';
-import { type CurrentStep, isCurrentStep } from './session/current-step.ts';
-import type { IssuedPrincipal } from './session/run-key.ts';
-import type { SessionMiddleware } from './session-store.ts';
-import { type Begin, firstData } from './step/claim.ts';
+import { InterlockError, quoteNames } from '../basics/errors.ts';
+import type { EventListener } from '../basics/events.ts';
+import {
+  isTable,
+  lazily,
+  lazyOptions,
+  type ParsedBy,
+  parseOptions,
+  showValue,
+} from '../basics/options.ts';
+import type { SessionMiddleware } from '../doors/session-store.ts';
+import type { ObservedMark } from '../gate/mode.ts';
+import type { NotMoved } from '../gate/outside.ts';
+import { type CurrentStep, isCurrentStep } from '../session/current-step.ts';
+import type { IssuedPrincipal } from '../session/run-key.ts';
+import { type Begin, firstData } from '../step/claim.ts';
 import type {
   ClaimView,
   Freeze,
@@ -15,11 +22,11 @@ import type {
   Json,
   StateStore,
   UnsettledStep,
-} from './stores/store.ts';
-import { parseEvent } from './workflow/binding.ts';
-import { parseExpression, type StateExpression } from './workflow/position.ts';
-import { jsonOf } from './workflow/stored.ts';
-import type { Workflow } from './workflow/workflow.ts';
+} from '../stores/store.ts';
+import { parseEvent } from '../workflow/binding.ts';
+import { parseExpression, type StateExpression } from '../workflow/position.ts';
+import { jsonOf } from '../workflow/stored.ts';
+import type { Workflow } from '../workflow/workflow.ts';
 
 /** Where a run stands, for operators and the app's own pages. */
 export interface RunView {

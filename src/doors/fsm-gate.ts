@@ -4,28 +4,41 @@
  */
 import type { IncomingMessage } from 'node:http';
 import * as z from 'zod/mini';
-import { type Clock, systemClock, Told } from './clock.ts';
-import { atCaller, InterlockError } from './errors.ts';
-import { observeAll, observeCall, WatchedRequest, type WatchNotes } from './follow/watch.ts';
+import { type Clock, systemClock, Told } from '../basics/clock.ts';
+import { atCaller, InterlockError } from '../basics/errors.ts';
+import { rightNames } from '../basics/names.ts';
+import { functionOption, lazily, lazyOptions, parseOptions, showValue } from '../basics/options.ts';
+import { observeAll, observeCall, WatchedRequest, type WatchNotes } from '../follow/watch.ts';
 import {
   type GateConfig,
   ListedNames,
   ListedTools,
   noteMounted,
   type TrailOptions,
-} from './gate/config.ts';
-import { enterGate } from './gate/gate-filter.ts';
-import { assertTogether, availabilityNotes, passGate } from './gate/gates.ts';
-import { ListCache, type ListCacheOptions } from './gate/list-cache.ts';
-import { type Enforced, enforces, passesAll } from './gate/mode.ts';
-import { Aliases } from './gate/replies.ts';
-import { type StatusToolOptions, statusToolOf, statusToolOption } from './gate/status-tool.ts';
+} from '../gate/config.ts';
+import { enterGate } from '../gate/gate-filter.ts';
+import { assertTogether, availabilityNotes, passGate } from '../gate/gates.ts';
+import { ListCache, type ListCacheOptions } from '../gate/list-cache.ts';
+import { type Enforced, enforces, passesAll } from '../gate/mode.ts';
+import { Aliases } from '../gate/replies.ts';
+import { type StatusToolOptions, statusToolOf, statusToolOption } from '../gate/status-tool.ts';
 import {
   ListingClients,
   noteListing,
   type Visibility,
   type VisibilityOf,
-} from './gate/visibility.ts';
+} from '../gate/visibility.ts';
+import { insideStep } from '../session/current-step.ts';
+import { type Admission, admissionOf } from '../session/run.ts';
+import type { Sessions } from '../session/sessions.ts';
+import type { Begin } from '../step/claim.ts';
+import type { WhenEnded } from '../step/outcome.ts';
+import { type Enter, Exchange, type Observers } from '../wire/exchange.ts';
+import { PageMemory } from '../wire/pages.ts';
+import type { ErrorAnswer } from '../wire/rejections.ts';
+import { after, type MaybePromise } from '../wire/task-line.ts';
+import { assertGate, type StateMachineGate } from '../workflow/gate.ts';
+import type { Workflow } from '../workflow/workflow.ts';
 import {
   type CommonOptions,
   commonShape,
@@ -34,22 +47,9 @@ import {
   observersOf,
   withExchange,
 } from './middleware.ts';
-import { rightNames } from './names.ts';
-import { functionOption, lazily, lazyOptions, parseOptions, showValue } from './options.ts';
-import { insideStep } from './session/current-step.ts';
-import { type Admission, admissionOf } from './session/run.ts';
-import type { Sessions } from './session/sessions.ts';
 import { createSessions } from './session-store.ts';
-import type { Begin } from './step/claim.ts';
-import type { WhenEnded } from './step/outcome.ts';
-import { type Enter, Exchange, type Observers } from './wire/exchange.ts';
-import { PageMemory } from './wire/pages.ts';
-import type { ErrorAnswer } from './wire/rejections.ts';
-import { after, type MaybePromise } from './wire/task-line.ts';
-import { assertGate, type StateMachineGate } from './workflow/gate.ts';
-import type { Workflow } from './workflow/workflow.ts';
 
-export type { AnsweredError, ErrorAnswer } from './wire/rejections.ts';
+export type { AnsweredError, ErrorAnswer } from '../wire/rejections.ts';
 
 /** Options of {@link fsmGate}. */
 export interface FsmGateOptions extends CommonOptions {
