@@ -302,7 +302,7 @@ describe('the packed tarball, installed into an empty folder', () => {
       "import { workflowHealth } from 'mcp-interlock/runs';\nworkflowHealth({ x: 1 });",
     );
     const failed = consumer.node('--enable-source-maps', 'trace.mjs');
-    await expect(failed).rejects.toThrow(/at parseOptions \(\S*\/src\/options\.ts:\d+/);
+    await expect(failed).rejects.toThrow(/at parseOptions \(\S*\/src\/basics\/options\.ts:\d+/);
     await expect(failed).rejects.toThrow(/at workflowHealth \(\S*\/src\/health\.ts:\d+/);
   });
 
