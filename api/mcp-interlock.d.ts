@@ -9,17 +9,11 @@ export interface ActionContext {
     readonly context?: Json | undefined;
 }
 
-export interface AnsweredError {
-    readonly code: number;
-    readonly message: string;
-    readonly data?: unknown;
-}
-
 export type Begin = (run: BeginningRun) => Json | BeginsIn | undefined | Promise<Json | BeginsIn | undefined>;
 
-export interface BeginningRun {
-    readonly run: string;
-    readonly principal: string | undefined;
+export interface BindableTool<S extends string = string, E extends string = string, T extends string = never, X = Json | undefined> {
+    readonly name: string;
+    readonly bindings: readonly Binding<S, E, T, X>[];
 }
 
 export interface Binding<S extends string = string, E extends string = string, T extends string = never, X = Json | undefined> extends BindingOptions<E, X> {
@@ -67,15 +61,6 @@ export interface Clock {
     after(ms: number, task: () => void): () => void;
 }
 
-export interface CommonOptions {
-    maxBodyBytes?: number | undefined;
-    maxBatch?: number | undefined;
-    maxMessageBytes?: number | undefined;
-    onError?: ((error: unknown) => void) | undefined;
-    onWarning?: ((warning: string) => void) | undefined;
-    onEvent?: EventListener | undefined;
-}
-
 export interface Condition {
     readonly any?: readonly Condition[] | undefined;
     readonly not?: Condition | undefined;
@@ -119,10 +104,6 @@ export const ERROR_CODES: {
 
 export const EVENT_CHANNEL = "mcp-interlock";
 
-export interface EarlierCall<N extends string = string> extends PastCall<N> {
-    readonly consumes?: boolean | 'calls' | undefined;
-}
-
 export interface ErrorAnswer {
     readonly status: number;
     readonly headers: Readonly<Record<string, string>>;
@@ -137,20 +118,6 @@ export type EventListener = (event: InterlockEvent) => void;
 export interface EventWithPayload<E extends string = string> {
     readonly type: E;
     readonly payload?: Json | undefined;
-}
-
-export interface FailedAnswer {
-    readonly content?: readonly {
-        readonly text?: string;
-        readonly [member: string]: Json | undefined;
-    }[];
-    readonly structuredContent?: {
-        readonly [member: string]: Json;
-    };
-    readonly code?: number;
-    readonly message?: string;
-    readonly data?: Json;
-    readonly [member: string]: unknown;
 }
 
 export interface FailedCall<X = Json | undefined, S extends string = string, T extends string = string> extends EndedCall<X, S, T> {
@@ -240,6 +207,15 @@ export interface GuardedCall<X = Json | undefined, S extends string = string, T 
     readonly args: Readonly<Record<string, unknown>>;
 }
 
+export class HandleKey {
+    readonly kind = "handle";
+    readonly argument: string;
+    readonly createdBy: readonly string[];
+    readonly field: string;
+    constructor(argument: string, createdBy: readonly string[], field: string);
+    runKey(handle: string | number, principal?: string | IssuedPrincipal): string;
+}
+
 export class InterlockError extends Error {
     readonly name = "InterlockError";
     readonly code: InterlockErrorCode;
@@ -305,6 +281,19 @@ export interface LoopShieldOptions {
     readonly onLoop?: LoopListener | undefined;
 }
 
+export class ManagedHandle {
+    readonly kind = "managed";
+    readonly start: string;
+    readonly argument: string;
+    readonly description: string;
+    constructor({ start, argument, description, }: {
+        start: string;
+        argument: string;
+        description: string;
+    });
+    runKey(handle: string, principal?: string | IssuedPrincipal): string;
+}
+
 export interface Middleware {
     (req: IncomingMessage, res: ServerResponse, next: (error?: unknown) => void): void;
     readonly [STAGE]: object;
@@ -366,21 +355,6 @@ export type OrderRules<K extends string = string, M extends string = string, D e
     readonly [tool in K]: OrderRule<M, D>;
 };
 
-export interface PastCall<N extends string = string> {
-    readonly tool: N;
-    readonly within?: Duration | undefined;
-    readonly same?: readonly string[] | {
-        readonly [path: string]: EarlierValue;
-    } | undefined;
-    readonly when?: ArgumentsCondition | undefined;
-    readonly args?: ArgumentsCondition | undefined;
-    readonly result?: ResultCondition | undefined;
-    readonly outcome?: 'succeeded' | 'failed' | 'any' | undefined;
-    readonly times?: number | undefined;
-    readonly as?: string | undefined;
-    readonly distinct?: EarlierValue | undefined;
-}
-
 export interface PolicyDefaults<D extends string = CacheDirective> {
     readonly cacheControl?: D | undefined;
 }
@@ -390,6 +364,11 @@ export class PolicyEngine {
     constructor(policies: readonly SyncPolicy<string>[], defaults?: PolicyDefaults<string>);
     resolve(name: string): ResolvedPolicy | undefined;
     matchOf(name: string): string | undefined;
+}
+
+export class PrincipalKey {
+    readonly kind = "principal";
+    runKey(principal: string | IssuedPrincipal): string;
 }
 
 export interface ReadOptions<X = Json | undefined, S extends string = string, T extends string = string> {
@@ -428,6 +407,20 @@ export interface Refusal {
 
 export type RefusalReason = 'state' | 'arguments' | 'guard' | 'limit' | 'busy' | 'held' | 'too-many-held' | 'loop' | StopReason | 'unavailable' | 'unreadable' | 'no-run' | 'unbound';
 
+export class RequestKey {
+    readonly kind = "request";
+    readonly name: string;
+    readonly anonymous: boolean;
+    readonly names: readonly string[];
+    readonly of: RunIdOf | undefined;
+    constructor(name: string, anonymous: boolean, where: {
+        readonly names: readonly string[];
+    } | {
+        readonly of: RunIdOf;
+    });
+    runKey(id: string, principal?: string | IssuedPrincipal): string;
+}
+
 export interface ResolvedPolicy {
     readonly cacheControl?: CacheDirective;
     readonly invalidates?: readonly string[];
@@ -456,6 +449,11 @@ export interface RunKeyRequest {
 }
 
 export type RunKeyStrategy = SessionKey | PrincipalKey | RequestKey | HandleKey | ManagedHandle;
+
+export class SessionKey {
+    readonly kind = "session";
+    runKey(sessionId: string): string;
+}
 
 export interface SessionMiddleware extends Middleware {
     readonly [SESSIONS]: object;
@@ -494,7 +492,8 @@ export type StateExpression<S extends string = string, T extends string = string
     readonly not: StateExpression<S, T>;
 };
 
-export type StateMachineGate<S extends string = string, E extends string = string, T extends string = never, C extends string = S, X = Json | undefined> = Gate<S, E, T, C, X>;
+export interface StateMachineGate<S extends string = string, E extends string = string, T extends string = never, C extends string = S, X = Json | undefined> extends Gate<S, E, T, C, X> {
+}
 
 export const StateMachineGate: StateMachineGateConstructor;
 
@@ -509,6 +508,10 @@ export interface StateSyncOptions<D extends string = CacheDirective> extends Sta
     readonly tools?: readonly ToolDeclaration<string, string>[] | undefined;
     readonly placement?: 'append' | 'prepend' | undefined;
     readonly now?: (() => number) | undefined;
+}
+
+export interface StateTag<T extends string = string> {
+    readonly tag: T;
 }
 
 export interface StatusToolOptions {
@@ -616,8 +619,6 @@ export type Visibility = 'hide' | 'stable' | 'auto';
 
 export type VisibleTest<X = Json | undefined, S extends string = string, T extends string = string> = (run: ViewedRun<X, S, T>) => boolean;
 
-export type WhenEnded = 'keep' | 'restart';
-
 export type XStateContext<M> = M extends {
     getInitialSnapshot(scope: never, input?: never): {
         readonly context: infer Context;
@@ -695,55 +696,9 @@ class Gate<S extends string = string, E extends string = string, T extends strin
     onTransition(callback: TransitionListener<C>): () => void;
     snapshot(): FsmSnapshot;
     restore(snapshot: FsmSnapshot): void;
-    clone(): Gate<S, E, T, C, X>;
+    clone(): StateMachineGate<S, E, T, C, X>;
     init(): Promise<boolean>;
     dispose(): void;
-}
-
-class HandleKey {
-    readonly kind = "handle";
-    readonly argument: string;
-    readonly createdBy: readonly string[];
-    readonly field: string;
-    constructor(argument: string, createdBy: readonly string[], field: string);
-    runKey(handle: string | number, principal?: string | IssuedPrincipal): string;
-}
-
-class ManagedHandle {
-    readonly kind = "managed";
-    readonly start: string;
-    readonly argument: string;
-    readonly description: string;
-    constructor({ start, argument, description, }: {
-        start: string;
-        argument: string;
-        description: string;
-    });
-    runKey(handle: string, principal?: string | IssuedPrincipal): string;
-}
-
-class PrincipalKey {
-    readonly kind = "principal";
-    runKey(principal: string | IssuedPrincipal): string;
-}
-
-class RequestKey {
-    readonly kind = "request";
-    readonly name: string;
-    readonly anonymous: boolean;
-    readonly names: readonly string[];
-    readonly of: RunIdOf | undefined;
-    constructor(name: string, anonymous: boolean, where: {
-        readonly names: readonly string[];
-    } | {
-        readonly of: RunIdOf;
-    });
-    runKey(id: string, principal?: string | IssuedPrincipal): string;
-}
-
-class SessionKey {
-    readonly kind = "session";
-    runKey(sessionId: string): string;
 }
 
 const SENT: unique symbol;
@@ -752,13 +707,28 @@ const SESSIONS: unique symbol;
 
 const STAGE: unique symbol;
 
-interface BindableTool<S extends string = string, E extends string = string, T extends string = never, X = Json | undefined> {
-    readonly name: string;
-    readonly bindings: readonly Binding<S, E, T, X>[];
+interface AnsweredError {
+    readonly code: number;
+    readonly message: string;
+    readonly data?: unknown;
+}
+
+interface BeginningRun {
+    readonly run: string;
+    readonly principal: string | undefined;
 }
 
 interface CloseOptions {
     drainMs?: number | undefined;
+}
+
+interface CommonOptions {
+    maxBodyBytes?: number | undefined;
+    maxBatch?: number | undefined;
+    maxMessageBytes?: number | undefined;
+    onError?: ((error: unknown) => void) | undefined;
+    onWarning?: ((warning: string) => void) | undefined;
+    onEvent?: EventListener | undefined;
 }
 
 interface Comparison {
@@ -777,9 +747,27 @@ interface ConversationKeyOptions {
     anonymous?: boolean | undefined;
 }
 
+interface EarlierCall<N extends string = string> extends PastCall<N> {
+    readonly consumes?: boolean | 'calls' | undefined;
+}
+
 interface EndedCall<X, S extends string, T extends string> extends RunFacts<X, S, T> {
     readonly tool: string;
     readonly args: Readonly<Record<string, unknown>>;
+}
+
+interface FailedAnswer {
+    readonly content?: readonly {
+        readonly text?: string;
+        readonly [member: string]: Json | undefined;
+    }[];
+    readonly structuredContent?: {
+        readonly [member: string]: Json;
+    };
+    readonly code?: number;
+    readonly message?: string;
+    readonly data?: Json;
+    readonly [member: string]: unknown;
 }
 
 interface Failure {
@@ -879,6 +867,21 @@ interface OverlapWarning {
     readonly message: string;
 }
 
+interface PastCall<N extends string = string> {
+    readonly tool: N;
+    readonly within?: Duration | undefined;
+    readonly same?: readonly string[] | {
+        readonly [path: string]: EarlierValue;
+    } | undefined;
+    readonly when?: ArgumentsCondition | undefined;
+    readonly args?: ArgumentsCondition | undefined;
+    readonly result?: ResultCondition | undefined;
+    readonly outcome?: 'succeeded' | 'failed' | 'any' | undefined;
+    readonly times?: number | undefined;
+    readonly as?: string | undefined;
+    readonly distinct?: EarlierValue | undefined;
+}
+
 interface RecordedValue {
     readonly tool: string;
     readonly part: 'args' | 'result';
@@ -913,15 +916,11 @@ interface Started {
 }
 
 interface StateMachineGateConstructor {
-    new <M extends XStateMachine>(machine: M, options?: GateOptions): Gate<XStatePaths<M>, XStateEvents<M>, XStateTags<M>, XStateTexts<M>, XStateContext<M>>;
-    new <S extends string, E extends string, N extends string>(config: WidenedConfig<S, E, N> & (string extends N ? unknown : never), options?: GateOptions): Gate<S, E>;
-    new <S extends string = string, E extends string = string>(config: FsmConfig<S, E>, options?: GateOptions): Gate<S, E>;
-    fromOrder<const K extends string, const M extends string = never, const D extends string = never, const N extends string = never, const P extends string = never>(rules: OrderRules<K, M, D>, options?: OrderOptions<N, D | P>): Gate<K | M | N, K | M | N, never, string>;
+    new <M extends XStateMachine>(machine: M, options?: GateOptions): StateMachineGate<XStatePaths<M>, XStateEvents<M>, XStateTags<M>, XStateTexts<M>, XStateContext<M>>;
+    new <S extends string, E extends string, N extends string>(config: WidenedConfig<S, E, N> & (string extends N ? unknown : never), options?: GateOptions): StateMachineGate<S, E>;
+    new <S extends string = string, E extends string = string>(config: FsmConfig<S, E>, options?: GateOptions): StateMachineGate<S, E>;
+    fromOrder<const K extends string, const M extends string = never, const D extends string = never, const N extends string = never, const P extends string = never>(rules: OrderRules<K, M, D>, options?: OrderOptions<N, D | P>): StateMachineGate<K | M | N, K | M | N, never, string>;
     readonly prototype: Gate;
-}
-
-interface StateTag<T extends string = string> {
-    readonly tag: T;
 }
 
 interface TraceContext {
@@ -1211,6 +1210,8 @@ type ValueOf<M> = M extends {
 } ? Value : string;
 
 type VisibilityOf = (client: ClientInfo) => Visibility;
+
+type WhenEnded = 'keep' | 'restart';
 
 type XStateEvents<M> = M extends {
     getTransitionData(snapshot: never, event: infer Event): unknown;

@@ -7,6 +7,11 @@ export {
 export type { CallerRequest } from './session/callers.ts';
 export {
   conversationKey,
+  type HandleKey,
+  type ManagedHandle,
+  type PrincipalKey,
+  type RequestKey,
+  type SessionKey,
   handleKey,
   managedHandle,
   principalKey,
@@ -16,35 +21,33 @@ export {
   sessionKey,
 } from './session/run-key.ts';
 export {
-  type AnsweredError,
   type ErrorAnswer,
   type FsmGateOptions,
   fsmGate,
 } from './doors/fsm-gate.ts';
 export type { ListCacheOptions } from './gate/list-cache.ts';
 export {
-  type FailedAnswer,
   type SummarizedRun,
   type TrailOptions,
   unboundTools,
 } from './gate/config.ts';
 export type { Visibility } from './gate/visibility.ts';
 export type { StatusToolOptions } from './gate/status-tool.ts';
-export type { Begin, BeginningRun } from './step/claim.ts';
+export type { Begin } from './step/claim.ts';
 export { beginIn } from './step/claim.ts';
 export { UnrecordedSuccess } from './gate/recorded-call.ts';
-export type { WhenEnded } from './step/outcome.ts';
 export { UnknownOutcome } from './step/unknown-outcome.ts';
 export { type StateSyncOptions, stateSync } from './doors/state-sync.ts';
-export { type CommonOptions, type Middleware, notForwarded } from './doors/middleware.ts';
+export { type Middleware, notForwarded } from './doors/middleware.ts';
 
 // Workflows, and what is bound to them.
 export { StateMachineGate } from './workflow/gate.ts';
 export type { GateOptions, OrderOptions } from './workflow/definition.ts';
 export type { OrderRule, OrderRules } from './workflow/order.ts';
-export type { Duration, EarlierCall, Limit, OrderRequirement, PastCall } from './workflow/rules.ts';
+export type { Duration, Limit, OrderRequirement } from './workflow/rules.ts';
 export type { FsmConfig, FsmStateConfig, FsmTransition } from './workflow/flat-machine.ts';
 export type {
+  BindableTool,
   Binding,
   BindingOptions,
   ErrorRule,
@@ -61,7 +64,7 @@ export type {
   SucceededCall,
   ToolResult,
 } from './workflow/binding.ts';
-export type { FsmAction, StateExpression } from './workflow/position.ts';
+export type { FsmAction, StateExpression, StateTag } from './workflow/position.ts';
 export type { ActionContext } from './workflow/definition.ts';
 export type { Migrate, StoredRun } from './workflow/stored.ts';
 export type { Move, TransitionResult } from './workflow/position.ts';

@@ -30,7 +30,7 @@ describe('the public surface', () => {
 
   it('is reported with each type that an export names, and without comments', () => {
     const root = reports.get('api/mcp-interlock.d.ts') ?? '';
-    expect(root).toContain('export type StateMachineGate<');
+    expect(root).toContain('export interface StateMachineGate<');
     expect(root).toMatch(/\n\/\/ Named by the above, and exported by no entry:\n/);
     expect([...reports.values()].join('')).not.toContain('/**');
   });

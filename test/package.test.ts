@@ -78,6 +78,38 @@ export const left: string = gate.currentState satisfies 'open' | 'closed';
 export type Options = UpstashStoreOptions | Parameters<typeof redisStore>[0];
 `;
 
+/** What an app's own library may export. The compiler has to name each type by what is published. */
+const EXPORTED = `
+import * as root from 'mcp-interlock';
+import { explain, runsOf, workflowHealth } from 'mcp-interlock/runs';
+import { adaptStateStore, verifyTrail } from 'mcp-interlock/stores';
+import { checkWorkflow, suggestRules, toMermaid } from 'mcp-interlock-check';
+import { testGate } from 'mcp-interlock-testing';
+
+export const keys = [root.sessionKey(), root.conversationKey()] as const;
+export const principal = root.principalKey();
+export const handle = root.handleKey('basket', { createdBy: 'make' });
+export const managed = root.managedHandle({ start: 'begin', argument: 'run' });
+export const machine = new root.StateMachineGate({
+  id: 'door', initial: 'open', states: { open: { on: { CLOSE: 'closed' } }, closed: {} },
+}).bindTool('door.close', 'open', 'CLOSE');
+export const rules = root.StateMachineGate.fromOrder({ add: {}, pay: { after: 'add' } });
+export const sessions = root.sessionStore({ store: root.memoryStore(), key: [principal] });
+export const mounted = [root.fsmGate(rules), root.stateSync({ policies: [] })] as const;
+export const pay = root.tool('pay').bindState('open');
+export const bus = root.localBus();
+export const begin = root.beginIn('open');
+export const runs = [runsOf(rules, { sessions }), runsOf(machine, { sessions })] as const;
+export const read = () => runs[0].read('x');
+export const health = workflowHealth({ runs, stuckAfterMs: 1_000 });
+export const explained = () => explain(rules);
+export const adapted = () => adaptStateStore({ load: async () => undefined, save: async () => {} });
+export const verified = verifyTrail([], { from: { run: 'a', workflow: 'b' } });
+export const known = [checkWorkflow(rules), toMermaid(machine)] as const;
+export const suggested = () => suggestRules([], { reached: [], readOnly: [] });
+export const played = () => testGate(machine);
+`;
+
 const consumer = new Consumer();
 const installed = join(consumer.folder, 'node_modules/mcp-interlock');
 
@@ -354,6 +386,11 @@ describe('the packed tarball, installed into an empty folder', () => {
     },
     60_000,
   );
+
+  it('names each type that a library exports of it, by what is published', async () => {
+    consumer.write('exported.mts', EXPORTED);
+    expect(await consumer.typeCheck(['exported.mts'], { declares: true })).toBe('');
+  }, 60_000);
 
   it('type-checks as a bundler resolves it', async () => {
     consumer.write('bundled.ts', USE);

@@ -278,7 +278,7 @@ class Gate<
    * takes bindings on its own, and has no callbacks. The middlewares need no clones, since a
    * mounted gate is a template for every run.
    */
-  clone(): Gate<S, E, T, C, X> {
+  clone(): StateMachineGate<S, E, T, C, X> {
     this.#assertUsable('clone');
     const copy = new Gate<S, E, T, C, X>(this.#definition);
     for (const [tool, bindings] of this.#tools) copy.#tools.set(tool, bindings);
@@ -412,14 +412,14 @@ class Gate<
   }
 }
 
-/** A gate; see {@link StateMachineGate}. */
-export type StateMachineGate<
+/** A gate; see {@link StateMachineGate}. An interface, since declarations of an app can name it. */
+export interface StateMachineGate<
   S extends string = string,
   E extends string = string,
   T extends string = never,
   C extends string = S,
   X = Json | undefined,
-> = Gate<S, E, T, C, X>;
+> extends Gate<S, E, T, C, X> {}
 
 /** The ways to make a gate. Each infers the names of its own kind of machine. */
 export interface StateMachineGateConstructor {
@@ -432,7 +432,13 @@ export interface StateMachineGateConstructor {
   new <M extends XStateMachine>(
     machine: M,
     options?: GateOptions,
-  ): Gate<XStatePaths<M>, XStateEvents<M>, XStateTags<M>, XStateTexts<M>, XStateContext<M>>;
+  ): StateMachineGate<
+    XStatePaths<M>,
+    XStateEvents<M>,
+    XStateTags<M>,
+    XStateTexts<M>,
+    XStateContext<M>
+  >;
   /**
    * A gate of a flat machine whose names TypeScript has widened to strings, as in `const config = {
    * … }` or with `satisfies FsmConfig`.
@@ -443,7 +449,7 @@ export interface StateMachineGateConstructor {
   new <S extends string, E extends string, N extends string>(
     config: WidenedConfig<S, E, N> & (string extends N ? unknown : never),
     options?: GateOptions,
-  ): Gate<S, E>;
+  ): StateMachineGate<S, E>;
   /**
    * A gate of a flat machine, which the built-in engine runs.
    *
@@ -453,7 +459,7 @@ export interface StateMachineGateConstructor {
   new <S extends string = string, E extends string = string>(
     config: FsmConfig<S, E>,
     options?: GateOptions,
-  ): Gate<S, E>;
+  ): StateMachineGate<S, E>;
   /**
    * A gate of rules, without a machine: this tool after that one, within two minutes and with the
    * same account. Or five times an hour, or up to an amount. What counts are the calls before. A
@@ -473,7 +479,7 @@ export interface StateMachineGateConstructor {
   >(
     rules: OrderRules<K, M, D>,
     options?: OrderOptions<N, D | P>,
-  ): Gate<K | M | N, K | M | N, never, string>;
+  ): StateMachineGate<K | M | N, K | M | N, never, string>;
   readonly prototype: Gate;
 }
 

@@ -3,14 +3,9 @@ import { Redis } from 'ioredis';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { assign, setup } from 'xstate';
 import { NO_ANSWER, testGate } from '../../packages/testing/src/index.ts';
-import {
-  type Begin,
-  type BeginningRun,
-  handleKey,
-  principalKey,
-  StateMachineGate,
-} from '../../src/index.ts';
+import { type Begin, handleKey, principalKey, StateMachineGate } from '../../src/index.ts';
 import { runsOf } from '../../src/runs/index.ts';
+import type { BeginningRun } from '../../src/step/claim.ts';
 import type { Json } from '../../src/stores/index.ts';
 import { redisStore } from '../../src/stores/redis.ts';
 import { checkoutGate } from '../helpers/checkout.ts';

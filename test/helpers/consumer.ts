@@ -129,13 +129,15 @@ export class Consumer {
   /** Type-checks as a strict user would; by default the declarations of the packages too. */
   typeCheck(
     files: readonly string[],
-    { skipLibCheck = false, forBundler = false } = {},
+    { skipLibCheck = false, forBundler = false, declares = false } = {},
   ): Promise<string> {
     const resolution = forBundler
       ? ['--module', 'esnext', '--moduleResolution', 'bundler']
       : ['--module', 'nodenext'];
     const options = [
-      '--noEmit',
+      ...(declares
+        ? ['--declaration', '--emitDeclarationOnly', '--outDir', 'declared']
+        : ['--noEmit']),
       '--strict',
       '--target',
       'es2022',
