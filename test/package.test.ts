@@ -335,7 +335,7 @@ describe('the packed tarball, installed into an empty folder', () => {
     );
     const failed = consumer.node('--enable-source-maps', 'trace.mjs');
     await expect(failed).rejects.toThrow(/at parseOptions \(\S*\/src\/basics\/options\.ts:\d+/);
-    await expect(failed).rejects.toThrow(/at workflowHealth \(\S*\/src\/health\.ts:\d+/);
+    await expect(failed).rejects.toThrow(/at workflowHealth \(\S*\/src\/runs\/health\.ts:\d+/);
   });
 
   it('has a map for each module, which carries its sources', () => {
