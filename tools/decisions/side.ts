@@ -24,7 +24,10 @@ export type Side = Pick<
 /** Loads a module graph of its own. */
 export async function loadSide(folder: string): Promise<Side> {
   // Earlier revisions had all of it in one entry.
-  const entries = ['./src/index.ts', './src/runs/index.ts', './src/fetch.ts'];
+  const entries = [
+    ...['./src/index.ts', './src/runs/index.ts'],
+    ...['./src/doors/fetch.ts', './src/fetch.ts'],
+  ];
   const contents = entries
     .filter((entry) => existsSync(join(folder, entry)))
     .map((entry) => `export * from '${entry}';`)
