@@ -49,6 +49,8 @@ export interface Change<Result> extends Operated<Result> {
   readonly workflow?: string | undefined;
   /** Whether the run is gone now, or was unknown and nothing of it may stay. */
   readonly isRemoved?: boolean | undefined;
+  /** Whether it turns on all workflows of the run. */
+  readonly judgesAll?: boolean | undefined;
 }
 
 /**
@@ -128,7 +130,9 @@ export abstract class RulebookStore implements AtomicStateStore {
     return (known, now) => {
       if (!known) return { result: { status: 'unknown' } };
       const { result, next, life } = commitStep(known, request, now, this.#rules.enough);
-      return { result, workflow: request.workflow, next, life };
+      // An earlier expiry must wait for the leases and keys of the other workflows.
+      const judgesAll = now + request.ttlMs < known.expiresAt;
+      return { result, workflow: request.workflow, next, life, judgesAll };
     };
   }
 

@@ -309,6 +309,30 @@ export function sharedPromises(promises: Promises): void {
     },
   );
 
+  promises('a commit forgets no key that the other side has just made', async (stage) => {
+    const [run, other] = [await opened(stage), await stage.reopen()];
+    const last = claimOf(run);
+    await claimed(stage.store, last);
+    const dead = claimOf(run, { workflow: 'other', leaseMs: SHORT, step: { uncertain: 'retry' } });
+    const { idempotencyKey } = await claimed(other, dead);
+    await stage.store.commit(commitOf(last, { ended: true, ttlMs: SHORT }));
+    await stage.wait(2 * SHORT);
+    const again = await claimed(stage.store, claimOf(run, { workflow: 'other', step: dead.step }));
+    assert.equal(again.idempotencyKey, idempotencyKey);
+  });
+
+  promises('a commit moves the expiry though a key was there that is settled', async (stage) => {
+    const [run, other] = [await opened(stage), await stage.reopen()];
+    const [last, dead] = [claimOf(run), claimOf(run, { workflow: 'other' })];
+    await claimed(other, { ...dead, step: { ...dead.step, uncertain: 'retry' } });
+    await stage.store.read(run, HOUR);
+    await claimed(stage.store, last);
+    await other.release(dead, dead.token);
+    await stage.store.commit(commitOf(last, { ended: true, ttlMs: SHORT }));
+    await stage.wait(2 * SHORT);
+    assert.equal(await stage.store.read(run, HOUR), undefined);
+  });
+
   promises('a run that one side ends is ended for a claim of the other', async (stage) => {
     const run = await opened(stage);
     const request = claimOf(run, { step: { uncertain: 'retry' } });

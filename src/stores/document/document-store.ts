@@ -278,7 +278,7 @@ export class DocumentStore extends RulebookStore {
         if (isGone) await this.#clear(key, kept);
         return sent.result;
       }
-      const { result, next, isNew, isRemoved, flow } = made(found, operation);
+      const { result, next, isNew, isRemoved, flow, judgesAll } = made(found, operation);
       known = undefined;
       if (next === undefined && isGuess) {
         isGuess = false;
@@ -291,7 +291,10 @@ export class DocumentStore extends RulebookStore {
       let answer: WrittenRun;
       try {
         answer = next
-          ? await this.#write(run, found, next, { guess, flow, isNew, revision, swapIn })
+          ? await this.#write(run, found, next, {
+              ...{ guess, flow, isNew, revision },
+              ...(swapIn ? { swapIn } : { judgesAll }),
+            })
           : { swapped: kept === undefined || (await this.#clear(key, kept)) };
       } catch (error) {
         this.#kept.put(key, undefined);
@@ -343,6 +346,7 @@ export class DocumentStore extends RulebookStore {
       /** The only workflow that changes. Absent: all of them may. */
       readonly flow?: string | undefined;
       readonly isNew?: boolean | undefined;
+      readonly judgesAll?: boolean | undefined;
       readonly revision?: string;
       readonly swapIn?: RunDocuments['swap'] | undefined;
     },
@@ -368,7 +372,8 @@ export class DocumentStore extends RulebookStore {
         released !== old?.released,
       flows: flow === undefined ? (old ? [] : [...workflows.keys()]) : [flow],
       // A look judges the life alone, which each claim extends for itself.
-      judgesAll: guess.step === undefined && !guess.isLook,
+      judgesAll: how.judgesAll || (guess.step === undefined && !guess.isLook),
+      isStep: guess.step !== undefined,
       isClaim: guess.step !== undefined && guess.isLease === true,
     };
     const askedAt = this.#time.asked();
@@ -443,10 +448,11 @@ function made<Result>(
   /** Whether nothing of a known run stays; `undefined` where no operation said so. */
   readonly isNew?: true | undefined;
   readonly isRemoved: boolean;
+  readonly judgesAll?: boolean | undefined;
 } {
   const known = knownOf(found);
   const changed = operation(known, found.now);
-  const { result, made: fresh, workflow, next, released, life, isRemoved } = changed;
+  const { result, made: fresh, workflow, next, released, life, isRemoved, judgesAll } = changed;
   if (isRemoved) return { result, isRemoved };
   let run: Next | undefined = fresh ?? known;
   const flow = next && workflow;
@@ -457,7 +463,7 @@ function made<Result>(
   const isSame = run === undefined || run === known;
   return isSame
     ? { result, isRemoved: false }
-    : { result, next: run as Next, flow, isNew: fresh && true, isRemoved: false };
+    : { result, next: run as Next, flow, isNew: fresh && true, isRemoved: false, judgesAll };
 }
 
 /** What this process wrote of one workflow, beside what it wrote of others meanwhile. */

@@ -79,6 +79,8 @@ export interface RunWrite {
    * and the workflows that change.
    */
   readonly judgesAll: boolean;
+  /** A step of one workflow, which must not wait until other workflows are committed. */
+  readonly isStep: boolean;
   /** A claim leaves room for its commit, where the backend has a limit. */
   readonly isClaim: boolean;
 }

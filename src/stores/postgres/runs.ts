@@ -111,17 +111,21 @@ export class PostgresRuns implements RunDocuments {
   }
 
   async #swap(client: PostgresClient, write: RunWrite): Promise<WrittenRun> {
-    const { key, before, isNew, judgesAll, revision } = write;
+    const { key, before, isNew, judgesAll, isClaim, revision } = write;
     const { life, flows, kept } = partTexts(write);
     // What replaces a run of another birth judges all of it.
     const isWhole = judgesAll || isNew;
-    const judged = isWhole ? [...(before?.flows.keys() ?? [])] : write.flows;
+    const isStep = write.isStep && !isNew;
+    const all = [...(before?.flows.keys() ?? [])];
+    const judged = isWhole && !isStep ? all : write.flows;
+    const others = isWhole ? all.filter((name) => !judged.includes(name)) : [];
     const request = {
-      ...{ key, isNew, revision },
+      ...{ key, isNew, isStep, revision },
       principal: textOrNull(write.next.session.principal),
-      ...(isWhole && { whole: judged.length }),
-      adds: flows.some(({ workflow }) => !before?.flows.has(workflow)),
+      ...(isWhole && { whole: all.length }),
+      joins: isClaim || flows.some(({ workflow }) => !before?.flows.has(workflow)),
       ...expectations(before, judged),
+      seen: expectations(before, others).judged,
       life: life && { expires: bounded(life.expiresAt ?? LAST_MS), text: jsonOf(life.text) },
       flows: flows.map(flowRow),
     };

@@ -220,23 +220,32 @@ COMMENT ON FUNCTION ${read} IS 'The parts of several runs.';
 `;
 
 /**
- * A writer first locks the row of the run, if it changes or judges that or adds a workflow, and
- * then the rows of workflows. So two of them never wait for each other, and a commit in a long
- * transaction holds only the row of its own workflow.
+ * A writer first locks the row of the run, if it changes or judges that, claims or adds a workflow,
+ * and then the rows of workflows. So two of them never wait for each other, and a commit in a long
+ * transaction holds only the row of its own workflow. A step that judges other workflows only reads
+ * them: no claim of theirs comes while it has the row of the run.
  */
 const locks = ({ runs, workflows }: PostgresNames) => `
   IF request ->> 'whole' IS NOT NULL THEN
     PERFORM FROM ${runs} r WHERE r.run = key FOR UPDATE;
-    PERFORM FROM ${workflows} w WHERE w.run = key ORDER BY w.id FOR UPDATE;
+    PERFORM FROM ${workflows} w
+     WHERE w.run = key AND NOT coalesce((request ->> 'isStep')::boolean, false)
+     ORDER BY w.id FOR UPDATE;
   ELSIF request -> 'life' IS NOT NULL THEN
     PERFORM FROM ${runs} r WHERE r.run = key FOR NO KEY UPDATE;
-  ELSIF (request ->> 'adds')::boolean THEN
+  ELSIF (request ->> 'joins')::boolean THEN
     PERFORM FROM ${runs} r WHERE r.run = key FOR KEY SHARE;
   END IF;
   FOR part IN SELECT * FROM json_array_elements(request -> 'judged') LOOP
     SELECT w.revision INTO revised FROM ${workflows} w
      WHERE w.run = key AND ${hashed('w.workflow_type')} = ${hashed("(part ->> 'workflow')")}
        AND w.workflow_type = part ->> 'workflow' FOR NO KEY UPDATE;
+    is_lost := is_lost OR revised IS DISTINCT FROM (part ->> 'revision');
+  END LOOP;
+  FOR part IN SELECT * FROM json_array_elements(request -> 'seen') LOOP
+    SELECT w.revision INTO revised FROM ${workflows} w
+     WHERE w.run = key AND ${hashed('w.workflow_type')} = ${hashed("(part ->> 'workflow')")}
+       AND w.workflow_type = part ->> 'workflow';
     is_lost := is_lost OR revised IS DISTINCT FROM (part ->> 'revision');
   END LOOP;
   -- A statement of its own: after all waiting it sees what is there.

@@ -205,7 +205,7 @@ export class RedisRuns implements RunDocuments {
       if (broken) warnOfBroken(broken);
       if (kept === undefined) return false;
       const flows = [...kept.flows.keys()];
-      const rest = { isNew: false, life: true, judgesAll: true, isClaim: false };
+      const rest = { isNew: false, life: true, judgesAll: true, isStep: false, isClaim: false };
       const write = { key, before: kept, next: kept.run, revision: newRevision(), flows, ...rest };
       if ((await this.swap(write)).swapped) return true;
     }
