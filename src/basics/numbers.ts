@@ -13,7 +13,9 @@
 /** Longer literals are not compared by value, and a gate refuses a call that has one. */
 export const LONGEST_LITERAL = 1_000;
 
-/** Whether a literal in a JSON text may be longer than that. `true` also for what is in a string. */
+/**
+ * Whether a literal in a JSON text may be longer than that. `true` also for what is in a string.
+ */
 export function mayHaveLong(text: string): boolean {
   const isIn = (at: number): boolean => /[\d.eE+-]/.test(text.charAt(at));
   // A place in each stretch of that length is in it.

@@ -67,8 +67,8 @@ export interface SessionStoreOptions extends CommonOptions {
   principal?: PrincipalOf | undefined;
   /**
    * How long a session, or another run, lives after its last use, in milliseconds. Default 24
-   * hours. A run of a principal, handle or conversation lives at least as long as the longest window
-   * of its rules; it is an error to set less.
+   * hours. A run of a principal, handle or conversation lives at least as long as the longest
+   * window of its rules; it is an error to set less.
    */
   idleMs?: number | undefined;
   /**
@@ -88,9 +88,9 @@ export interface SessionStoreOptions extends CommonOptions {
    */
   maxSessionsPerPrincipal?: number | undefined;
   /**
-   * The most runs of one caller that ids in requests name, such as conversations. With one more, one
-   * without a claim makes way, first those that have not begun. A run that has begun is refused from
-   * then on, until it would have expired. Default 1,000.
+   * The most runs of one caller that ids in requests name, such as conversations. With one more,
+   * one without a claim makes way, first those that have not begun. A run that has begun is refused
+   * from then on, until it would have expired. Default 1,000.
    */
   maxConversationsPerCaller?: number | undefined;
   /**

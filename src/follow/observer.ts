@@ -35,7 +35,9 @@ import {
 } from './followed-run.ts';
 import { Observations } from './observations.ts';
 
-/** How many calls may wait to be judged, and how long they may be together. Others pass unjudged. */
+/**
+ * How many calls may wait to be judged, and how long they may be together. Others pass unjudged.
+ */
 const MOST_WAITING = 10_000;
 const MOST_WAITING_CHARACTERS = 64 * 1024 * 1024;
 /** How often a run that others move too is read again. */

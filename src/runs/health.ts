@@ -50,7 +50,10 @@ export interface WorkflowHealthOptions {
   failOn?: readonly FailOn[] | undefined;
   /** How long an answer is used again without asking the store, in milliseconds. Default 1,000. */
   maxAgeMs?: number | undefined;
-  /** Told why a store could not be asked, and that it evicts keys. Default: that of the first of `runs`. */
+  /**
+   * Told why a store could not be asked, and that it evicts keys. Default: that of the first of
+   * `runs`.
+   */
   onError?: ((error: unknown) => void) | undefined;
 }
 

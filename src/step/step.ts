@@ -182,8 +182,8 @@ type Remake = (step: Step) => StepMove | undefined | Promise<StepMove | undefine
 export const MOST_REMADE = 1_000;
 
 /**
- * How often a claim is asked for until it saves what the call is granted. Each time, another process
- * moved the run in between.
+ * How often a claim is asked for until it saves what the call is granted. Each time, another
+ * process moved the run in between.
  */
 const MOST_GRANTS = 16;
 

@@ -7,7 +7,9 @@ import type { Clock } from '../basics/clock.ts';
 import { newToken } from '../basics/names.ts';
 import type { AtomicStateStore, CommitRequest, FsmSnapshot } from '../stores/store.ts';
 
-/** A store failed, or did not answer in time. Its own error is the `cause`, and no client sees it. */
+/**
+ * A store failed, or did not answer in time. Its own error is the `cause`, and no client sees it.
+ */
 export class StoreUnavailable extends Error {
   override readonly name = 'StoreUnavailable';
 }

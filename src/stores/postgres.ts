@@ -12,8 +12,8 @@ export type { PostgresClient, PostgresPool, PostgresPoolClient } from './postgre
 
 export interface PostgresStoreOptions {
   /**
-   * A `Pool` of `pg`. The caller makes it, listens to its `error` events and ends it. Give the store
-   * one of its own: where handlers hold all connections, no lease can be renewed.
+   * A `Pool` of `pg`. The caller makes it, listens to its `error` events and ends it. Give the
+   * store one of its own: where handlers hold all connections, no lease can be renewed.
    */
   readonly pool: PostgresPool;
   /**
@@ -46,8 +46,8 @@ export interface PostgresStore extends Required<Omit<AtomicStateStore, 'evictedK
 
   /**
    * Commits in the transaction that is open on the caller's client. Let it be the last statement
-   * before the `COMMIT`: until then other callers see the claim, and what would change this workflow
-   * waits. Other workflows of the run go on. After any answer but `committed`, roll back.
+   * before the `COMMIT`: until then other callers see the claim, and what would change this
+   * workflow waits. Other workflows of the run go on. After any answer but `committed`, roll back.
    *
    * A transaction stricter than READ COMMITTED rejects with SQLSTATE 40001 if the lease was renewed
    * during it. Then roll back and run the whole transaction again.
@@ -77,9 +77,9 @@ const optionsSchema = lazyOptions(() => ({
 
 /**
  * Keeps runs in PostgreSQL (12 or later), in the tables `workflow_runs`, `workflows`,
- * `workflow_events` and `workflow_switches`. It goes by the database's clock. Each part of a step is
- * one round trip where this process knows the run; else a read comes before it. The trail of a deleted or
- * expired run is gone from `history()`, but stays in `workflow_events` as an audit log.
+ * `workflow_events` and `workflow_switches`. It goes by the database's clock. Each part of a step
+ * is one round trip where this process knows the run; else a read comes before it. The trail of a
+ * deleted or expired run is gone from `history()`, but stays in `workflow_events` as an audit log.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown.
  */

@@ -178,9 +178,9 @@ export interface ClaimRequest extends RunKey {
   readonly leaseMs: number;
   /**
    * How long the run lives from now on at least, in milliseconds, with any answer. No claim, read
-   * or renewal makes its expiry earlier: only a commit does, `end`, and a held step that is settled.
-   * A store may leave the expiry as it is while nine tenths of this remain. A
-   * claim of an ended workflow moves the expiry only to the end of its own lease.
+   * or renewal makes its expiry earlier: only a commit does, `end`, and a held step that is
+   * settled. A store may leave the expiry as it is while nine tenths of this remain. A claim of an
+   * ended workflow moves the expiry only to the end of its own lease.
    */
   readonly ttlMs: number;
   /**

@@ -99,8 +99,9 @@ export interface DecidedCall {
 export type Used = readonly [tool: string, id: number, alsoByFailure: boolean];
 
 /**
- * What a call was granted at its claim, saved with the claim. What is asked of the call later, while
- * its outcome is unknown or when an operator gives one, is read from here and never derived again.
+ * What a call was granted at its claim, saved with the claim. What is asked of the call later,
+ * while its outcome is unknown or when an operator gives one, is read from here and never derived
+ * again.
  */
 export interface Grant {
   /** What rules ask of its arguments later: what it adds to limits is part of it. */
@@ -237,8 +238,8 @@ export class Ledger {
   }
 
   /**
-   * Why only a memory store may keep calls of a tool, or of any: another deployment may have another
-   * function where one without a name is asked. `undefined` where there is none.
+   * Why only a memory store may keep calls of a tool, or of any: another deployment may have
+   * another function where one without a name is asked. `undefined` where there is none.
    */
   faultOfNames(only?: string): string | undefined {
     for (const tool of only === undefined ? this.tools : [only])

@@ -159,7 +159,9 @@ export interface MoveOfCall {
   readonly outcome?: TrailOutcome | undefined;
 }
 
-/** How a call ended. `sent`: an event from outside, or the failure of another tool, counts as it. */
+/**
+ * How a call ended. `sent`: an event from outside, or the failure of another tool, counts as it.
+ */
 export type EndOfCall = 'succeeded' | 'failed' | 'sent';
 
 /** What may hold or not after a call. */

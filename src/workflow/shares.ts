@@ -1,6 +1,7 @@
 /**
- * Which earlier calls a call uses up where several requirements have `consumes`. Hides the matching:
- * one earlier call serves one requirement, and of all ways those calls that expire first. Pure.
+ * Which earlier calls a call uses up where several requirements have `consumes`. Hides the
+ * matching: one earlier call serves one requirement, and of all ways those calls that expire first.
+ * Pure.
  */
 import type { Fact } from './facts.ts';
 import type { Leaf } from './rules.ts';
@@ -190,7 +191,9 @@ class Matching {
     return held.find((each) => readValue(each.values[place]) === value);
   }
 
-  /** The requirements whose calls a lacking one could use, and how many calls there are for them. */
+  /**
+   * The requirements whose calls a lacking one could use, and how many calls there are for them.
+   */
   shortageAt(lacking: number): Shortage {
     const short = new Set([lacking]);
     for (const at of short)

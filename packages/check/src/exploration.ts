@@ -212,7 +212,8 @@ export class Exploration {
   }
 
   /**
-   * How so many calls that these bindings let through end without a move; `undefined`: not for sure.
+   * How so many calls that these bindings let through end without a move; `undefined`: not for
+   * sure.
    */
   #staying(
     from: Position,

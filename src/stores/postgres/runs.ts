@@ -1,4 +1,6 @@
-/** Runs in PostgreSQL. Hides the statements, and that no answer depends on the caller's settings. */
+/**
+ * Runs in PostgreSQL. Hides the statements, and that no answer depends on the caller's settings.
+ */
 import {
   type FlowText,
   type FoundFlow,

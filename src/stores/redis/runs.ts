@@ -60,7 +60,9 @@ interface Server {
   readonly saves: string;
 }
 
-/** Every run is in one bucket, together with that bucket's index, so that one script writes both. */
+/**
+ * Every run is in one bucket, together with that bucket's index, so that one script writes both.
+ */
 export const BUCKETS = 64;
 const READABLE = /^[\w.:-]{1,64}$/;
 
