@@ -653,8 +653,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
   /**
    * Moves the runs whose state's deadline (`after`) has passed: these runs, or all that the store
    * finds. It may find a run later that was saved again within its state. A run that cannot be
-   * moved is told to `onError`, and the others are moved. Resolves to the number of runs that
-   * moved.
+   * moved is told to `onError`, and the others are moved. Resolves to how many have moved.
    *
    * @throws InterlockError `ERR_INTERLOCK_STORE` where no runs are given, and the store cannot list
    * any

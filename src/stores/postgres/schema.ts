@@ -256,6 +256,17 @@ const locks = ({ runs, workflows }: PostgresNames) => `
       <> (SELECT count(*) FROM ${workflows} w WHERE w.run = key);
   END IF;`;
 
+/** What a head has in columns, and the part of a request that they are made of, as `n`. */
+const HEAD_COLUMNS = `state, version, updated_at, ended, frozen, claim_uncertain, claim_tool,
+         claimed_at, lease_until, unsettled_since, needed_until, revision, head`;
+const HEAD_VALUES = `n.state, n.version, ${timeOf('n.updated')}, n.ended, n.frozen::json,
+         n.uncertain, n.tool, ${timeOf('n.since')}, ${timeOf('n.lease')}, ${timeOf('n.unsettled')},
+         coalesce(${timeOf('n.needed')}, 'infinity'), request ->> 'revision', n.head::json`;
+const HEAD_RECORD = `json_to_record(part) AS n(
+         state text, version bigint, updated float8, ended boolean, frozen text, uncertain text,
+         tool text, since float8, lease float8, unsettled float8, needed float8, head text
+       )`;
+
 const swap = (names: PostgresNames) => {
   const { swap, look, runs, workflows, events, sweep } = names;
   return `
@@ -291,36 +302,15 @@ BEGIN${locks(names)}
   END IF;
   FOR part IN SELECT * FROM json_array_elements(request -> 'flows') LOOP
     UPDATE ${workflows} w
-       SET (state, version, updated_at, ended, frozen, claim_uncertain, claim_tool, claimed_at,
-            lease_until, unsettled_since, needed_until, revision, head)
-         = (SELECT n.state, n.version, ${timeOf('n.updated')}, n.ended, n.frozen::json, n.uncertain,
-                   n.tool, ${timeOf('n.since')}, ${timeOf('n.lease')}, ${timeOf('n.unsettled')},
-                   coalesce(${timeOf('n.needed')}, 'infinity'), request ->> 'revision',
-                   n.head::json
-              FROM json_to_record(part) AS n(
-                state text, version bigint, updated float8, ended boolean, frozen text,
-                uncertain text, tool text, since float8, lease float8, unsettled float8,
-                needed float8, head text
-              )),
+       SET (${HEAD_COLUMNS}) = (SELECT ${HEAD_VALUES} FROM ${HEAD_RECORD}),
            context = CASE WHEN (part ->> 'isSame')::boolean THEN w.context
                           ELSE (part ->> 'data')::json END
      WHERE w.run = key AND ${hashed('w.workflow_type')} = ${hashed("(part ->> 'workflow')")}
        AND w.workflow_type = part ->> 'workflow'
     RETURNING w.id INTO flow;
     IF NOT FOUND THEN
-      INSERT INTO ${workflows} (
-        run, workflow_type, context, state, version, updated_at, ended, frozen, claim_uncertain,
-        claim_tool, claimed_at, lease_until, unsettled_since, needed_until, revision, head
-      )
-      SELECT key, part ->> 'workflow', (part ->> 'data')::json, n.state, n.version,
-             ${timeOf('n.updated')}, n.ended, n.frozen::json, n.uncertain, n.tool, ${timeOf('n.since')},
-             ${timeOf('n.lease')}, ${timeOf('n.unsettled')}, coalesce(${timeOf('n.needed')}, 'infinity'),
-             request ->> 'revision', n.head::json
-        FROM json_to_record(part) AS n(
-          state text, version bigint, updated float8, ended boolean, frozen text,
-          uncertain text, tool text, since float8, lease float8, unsettled float8,
-                needed float8, head text
-        )
+      INSERT INTO ${workflows} (run, workflow_type, context, ${HEAD_COLUMNS})
+      SELECT key, part ->> 'workflow', (part ->> 'data')::json, ${HEAD_VALUES} FROM ${HEAD_RECORD}
       RETURNING id INTO flow;
     END IF;
     INSERT INTO ${events} (
