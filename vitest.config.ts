@@ -1,6 +1,8 @@
 import { defineConfig } from 'vitest/config';
+import { unitTests } from './test/helpers/unit.ts';
 
 const TESTS = ['test/**/*.test.ts', 'packages/*/test/**/*.test.ts'];
+const UNIT = unitTests(['test', 'packages/cli/test', 'packages/inspector/test']);
 
 /** Each of these files has its own process, and they begin first. */
 const ALONE = [
@@ -36,8 +38,27 @@ export default defineConfig({
     maxWorkers: 3,
     projects: [
       { test: { ...limits, name: 'alone', include: ALONE } },
-      // These files share two processes, so that each imports the source and the SDKs once.
-      { test: { ...limits, name: 'together', include: TESTS, exclude: ALONE, isolate: false } },
+      // The files of each of the others share processes, so that each imports the source and the SDKs once.
+      {
+        test: {
+          ...limits,
+          name: 'together',
+          include: TESTS,
+          exclude: [...ALONE, ...UNIT],
+          isolate: false,
+        },
+      },
+      {
+        test: {
+          ...limits,
+          name: 'unit',
+          include: UNIT,
+          exclude: ALONE,
+          isolate: false,
+          setupFiles: ['test/helpers/no-process.ts'],
+          provide: { services: 'a unit test starts no service' },
+        },
+      },
     ],
   },
 });
