@@ -3,6 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { digestOf } from '../src/basics/digest.ts';
+import { few } from './helpers/few.ts';
 
 /**
  * The first version of the digest, whose values stores still have. It recurses, so it is only
@@ -59,7 +60,7 @@ describe('a digest of arguments', () => {
       fc.property(value, (each) => {
         expect(digestOf(each)).toBe(firstDigest(each));
       }),
-      { numRuns: 1_000 },
+      few(250),
     );
   });
 
@@ -114,7 +115,7 @@ describe('a digest of arguments', () => {
       fc.property(fc.array(near, { maxLength: 40 }), (list) => {
         expect(digestOf(list)).toBe(firstDigest(list));
       }),
-      { numRuns: 1_000 },
+      few(250),
     );
   });
 

@@ -4,6 +4,7 @@ import { digestOf } from '../src/basics/digest.ts';
 import { ExactNumber, LONGEST_LITERAL, mayRound } from '../src/basics/numbers.ts';
 import { exactJson } from '../src/wire/exact-json.ts';
 import { codesOf } from '../src/wire/json-text.ts';
+import { few } from './helpers/few.ts';
 
 /** A digest as a gate makes it of a literal that came in a body. */
 function digestOfLiteral(literal: string): string {
@@ -93,7 +94,7 @@ describe('two numbers', () => {
       fc.property(literal, literal, (one, other) => {
         expect(digestOfLiteral(one) === digestOfLiteral(other)).toBe(isEqual(one, other));
       }),
-      { numRuns: 2_000 },
+      few(500),
     );
   });
 
@@ -103,7 +104,7 @@ describe('two numbers', () => {
         expect(isSameValue(one, other)).toBe(true);
         expect(digestOfLiteral(other)).toBe(digestOfLiteral(one));
       }),
-      { numRuns: 2_000 },
+      few(500),
     );
   });
 
@@ -152,7 +153,7 @@ describe('a number that may not be its double', () => {
         if (!mayRound(codesOf(text))) expect('double' in ruleOf(text)).toBe(true);
         if (!mayRound(codesOf(text))) expect(ExactNumber.of(text)).toBeUndefined();
       }),
-      { numRuns: 2_000 },
+      few(500),
     );
   });
 

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { BusUnavailable, type NotificationBus } from '../../src/notify/bus.ts';
+import { few } from '../helpers/few.ts';
 import { heardBefore, listenTo } from './hearing.ts';
 
 export interface BusSetup {
@@ -100,7 +101,7 @@ export function describeBus(
           await here.publish(message);
           await expect.poll(() => hearing.heard, { interval: 1 }).toEqual([message]);
         }),
-        { numRuns: 50 },
+        few(15),
       );
     });
 

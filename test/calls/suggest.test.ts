@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { expect, it } from 'vitest';
 import { type SuggestedRule, suggestRules } from '../../packages/check/src/index.ts';
 import { type Random, seeded } from '../../tools/checker/random.ts';
+import { cases } from '../helpers/few.ts';
 
 const hmac = (value: unknown): string =>
   `s${createHash('sha256').update(String(value)).digest('base64url').slice(0, 21)}`;
@@ -100,7 +101,7 @@ it('finds the rules of synthetic traffic, and hardly any other', { timeout: 60_0
   const none = (): [number, number, number] => [0, 0, 0];
   const counts = { order: none(), same: none(), once: none() };
   const wrong: string[] = [];
-  for (let set = 0; set < 20; set++) {
+  for (let set = 0; set < cases(10); set++) {
     const random = seeded(set, 'suggest');
     const rules = trueRules(random);
     const runs = Array.from({ length: 200 }, () => {
@@ -131,7 +132,7 @@ it('finds the rules of synthetic traffic, and hardly any other', { timeout: 60_0
 
 it('finds nothing where calls are drawn by chance', async () => {
   const found: string[] = [];
-  for (let set = 0; set < 5; set++) {
+  for (let set = 0; set < cases(2); set++) {
     const random = seeded(set, 'chance');
     const runs = Array.from({ length: 200 }, () => play(random, new Map()));
     const { rules } = await suggestRules(linesOf(runs), { reached: ['t0'] });
@@ -148,7 +149,7 @@ it('finds the same rules in the same traffic, whatever its sessions were named',
     return random.chance(0.06) ? made.filter(({ tool }) => tool !== 't0') : made;
   });
   const found = new Set<string>();
-  for (let key = 0; key < 40; key++) {
+  for (let key = 0; key < cases(10); key++) {
     const { rules: kept } = await suggestRules(linesOf(runs, `${key}-`), {
       reached: ['t1', 't2', 't3'],
     });

@@ -14,6 +14,7 @@ import { StateMachineGate } from '../../src/workflow/gate.ts';
 import type { StateExpression } from '../../src/workflow/position.ts';
 import { seeded } from '../../tools/checker/random.ts';
 import { randomRules } from '../../tools/checker/rules-random.ts';
+import { few } from '../helpers/few.ts';
 import { readDiagram } from '../helpers/mermaid.ts';
 import { chartOf, EVENTS, type Shape, shapeAt } from '../workflow/charts.ts';
 import { ACTIONS, gateOf, randomWorkflow } from '../workflow/machines.ts';
@@ -93,8 +94,8 @@ describe('the graph says where the gate lets a tool through', () => {
     });
     // A round has not always enough of each.
     const isEnough = () => Math.min(...Object.values(seen)) > 3;
-    for (let round = 0; round === 0 || (round < 9 && !isEnough()); round++)
-      await fc.assert(property, { numRuns: 25 });
+    for (let round = 0; round === 0 || (round < 27 && !isEnough()); round++)
+      await fc.assert(property, few(8, round));
     expect(Math.min(...Object.values(seen))).toBeGreaterThan(3);
   }, 60_000);
 
@@ -172,8 +173,8 @@ describe('the graph says where the gate lets a tool through', () => {
       expect((await readDiagram(toMermaid(gate))).boxes).toHaveLength(graph.nodes.length);
     });
     // A round of 30 charts has not always an edge that is partly taken.
-    for (let round = 0; round === 0 || (round < 9 && !Object.values(seen).every(Boolean)); round++)
-      await fc.assert(property, { numRuns: 30 });
+    for (let round = 0; round === 0 || (round < 27 && !Object.values(seen).every(Boolean)); round++)
+      await fc.assert(property, few(8, round));
     expect(Math.min(...Object.values(seen))).toBeGreaterThan(0);
   }, 300_000);
 
@@ -235,8 +236,8 @@ describe('the graph says where the gate lets a tool through', () => {
     // A round has not always a call that makes a state lose a name.
     const isEnough = () =>
       Object.values(seen).every((each) => each > 5) && said.size === ALL.length;
-    for (let round = 0; round === 0 || (round < 9 && !isEnough()); round++)
-      await fc.assert(property, { numRuns: 40 });
+    for (let round = 0; round === 0 || (round < 27 && !isEnough()); round++)
+      await fc.assert(property, few(10, round));
     expect(Math.min(...Object.values(seen))).toBeGreaterThan(5);
     expect([...said].sort()).toEqual(ALL);
   }, 300_000);

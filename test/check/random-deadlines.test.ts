@@ -12,9 +12,10 @@ import type { Binding } from '../../src/workflow/binding.ts';
 import type { FsmConfig } from '../../src/workflow/flat-machine.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import { type Random, seeded } from '../../tools/checker/random.ts';
+import { cases } from '../helpers/few.ts';
 
 /** How many machines are played, from which seed on: 5,000 where this code changes. */
-const MACHINES = Number(process.env.DEADLINE_MACHINES ?? 150);
+const MACHINES = Number(process.env.DEADLINE_MACHINES ?? cases(40));
 const SEED = Number(process.env.DEADLINE_SEED ?? 1);
 
 const STATES = ['a', 'b', 'c', 'd'] as const;

@@ -16,6 +16,7 @@ import {
 } from '../../tools/checker/rules.ts';
 import { shrink } from '../../tools/checker/rules-compare.ts';
 import { type RulesCase, randomCases } from '../../tools/checker/rules-random.ts';
+import { cases } from '../helpers/few.ts';
 
 const RUN = 'a run';
 
@@ -105,7 +106,7 @@ function endedLater(each: RulesHistory[number]): RulesHistory[number] {
 
 it('says of each call what rules say that read the whole history', { timeout: 60_000 }, () => {
   let compared = 0;
-  for (let seed = 1; seed <= 40; seed++) {
+  for (let seed = 1; seed <= cases(5); seed++) {
     let number = 0;
     for (const { rules, history, call } of randomCases(seed)) {
       if (++number > 120) break;
@@ -116,5 +117,5 @@ it('says of each call what rules say that read the whole history', { timeout: 60
       expect(JSON.stringify(small)).toBe(differenceIn(small));
     }
   }
-  expect(compared).toBeGreaterThan(2_000);
+  expect(compared).toBeGreaterThan(250);
 });

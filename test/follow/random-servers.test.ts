@@ -5,10 +5,11 @@ import { expect, it } from 'vitest';
 import { fsmGate, type InterlockEvent, memoryStore, sessionStore } from '../../src/index.ts';
 import { type Random, seeded } from '../../tools/checker/random.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
+import { cases } from '../helpers/few.ts';
 import { type RawRequest, send } from '../helpers/raw.ts';
 import { listen } from '../helpers/serve.ts';
 
-const SERVERS = 200;
+const SERVERS = cases(50);
 const TOOLS = ['cart.view', 'cart.add_item', 'cart.checkout', 'cart.pay', 'cart.nothing'];
 
 /** A message that a client might send, and some that none should. */

@@ -5,6 +5,7 @@ import { type InterlockEvent, recordCalls, StateMachineGate } from '../../src/in
 import { judge, type RulesHistory } from '../../tools/checker/rules.ts';
 import { type RulesCase, randomCases } from '../../tools/checker/rules-random.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
+import { cases } from '../helpers/few.ts';
 
 const sentOf = (value: unknown): SentValue => ({ value: () => value, schema: () => undefined });
 
@@ -174,7 +175,7 @@ function recorded(history: RulesHistory, call: RulesCase['call'], isClear: boole
 
 it('never says more than rules that read the whole history, and all of it in clear', async () => {
   const said = { clear: 0, open: 0, all: 0 };
-  for (let seed = 1; seed <= 12; seed++) {
+  for (let seed = 1; seed <= cases(4); seed++) {
     let number = 0;
     for (const { rules, history, call } of randomCases(seed)) {
       if (++number > 40) break;
@@ -210,6 +211,6 @@ it('never says more than rules that read the whole history, and all of it in cle
       }
     }
   }
-  expect(said.clear).toBeGreaterThan(50);
-  expect(said.all).toBeGreaterThan(20);
+  expect(said.clear).toBeGreaterThan(10);
+  expect(said.all).toBeGreaterThan(5);
 });

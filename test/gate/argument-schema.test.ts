@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { withArgument } from '../../src/gate/argument-schema.ts';
 import type { JsonObject } from '../../src/wire/json-rpc.ts';
+import { few } from '../helpers/few.ts';
 
 const ARGUMENT = 'workflow_run';
 const ABOUT = { type: 'string', description: 'Names the run.' };
@@ -110,7 +111,7 @@ describe('a schema that asks for one argument more', () => {
           }
         },
       ),
-      { numRuns: 120 },
+      few(30),
     );
   });
 
@@ -121,7 +122,7 @@ describe('a schema that asks for one argument more', () => {
         expect(accepts(asked, instance)).toBe(false);
         expect(accepts(asked, { ...instance, [ARGUMENT]: 7 })).toBe(false);
       }),
-      { numRuns: 50 },
+      few(15),
     );
   });
 

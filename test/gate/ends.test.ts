@@ -11,6 +11,7 @@ import {
 import { type Runs, runsOf } from '../../src/runs/index.ts';
 import type { AtomicStateStore } from '../../src/stores/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
+import { few } from '../helpers/few.ts';
 import { ManualClock } from '../helpers/manual-clock.ts';
 import { plainStore } from '../helpers/operations.ts';
 import { begins, type SceneClient, type SceneOptions, scene } from '../helpers/scene.ts';
@@ -193,7 +194,7 @@ describe('the run of a principal that has ended', () => {
           await model.transition(EVENTS[tool] as 'PAY');
         }
       }),
-      { numRuns: 25 },
+      few(8),
     );
   });
 });

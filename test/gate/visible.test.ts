@@ -10,6 +10,7 @@ import {
   type VisibleTest,
 } from '../../src/index.ts';
 import type { Json } from '../../src/stores/index.ts';
+import { few } from '../helpers/few.ts';
 import { reasonOf, type WireMessage } from '../helpers/raw.ts';
 import { begins, type SceneOptions, scene, sceneOfBothEras } from '../helpers/scene.ts';
 import { toolServer } from '../helpers/tool-server.ts';
@@ -510,7 +511,7 @@ describe('for any caller and any run', () => {
           await app.close();
         },
       ),
-      { numRuns: 40 },
+      few(12),
     );
   });
 });

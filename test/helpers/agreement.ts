@@ -6,6 +6,7 @@ import { HOSTILE } from '../../packages/testing/src/hostile.ts';
 import { memoryStore } from '../../src/stores/memory.ts';
 import type { AtomicStateStore, CallNote, Json } from '../../src/stores/store.ts';
 import { verifyTrail } from '../../src/stores/trail.ts';
+import { few } from './few.ts';
 
 /** Any JavaScript string, halves of surrogate pairs and what scripts split by included. */
 export const anyText = fc.oneof(
@@ -85,7 +86,7 @@ export async function expectSameAnswers(
           expect(verifyTrail(await store.history(from, 1000), { from })).toEqual([]);
         }
     }),
-    { numRuns: plays },
+    few(plays),
   );
 }
 

@@ -1,6 +1,7 @@
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { detectOverlaps } from '../../src/policy/overlaps.ts';
+import { few } from '../helpers/few.ts';
 import { allNames, globOf, oracleMatches } from '../helpers/glob-oracle.ts';
 
 /** The warnings for policies with these patterns, as `[shadowing, shadowed]`. */
@@ -110,7 +111,7 @@ describe('detectOverlaps', () => {
         const unreached = list.flatMap((_, index) => (reached.has(index) ? [] : [index]));
         expect(overlaps(...list).map(([, shadowed]) => shadowed)).toEqual(unreached);
       }),
-      { numRuns: 300 },
+      few(80),
     );
   });
 
@@ -124,7 +125,7 @@ describe('detectOverlaps', () => {
         );
         expect(overlaps(earlier, later)).toEqual(covered ? [[0, 1]] : []);
       }),
-      { numRuns: 400 },
+      few(100),
     );
   });
 

@@ -2,6 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Callers, identityOf, type Owner, Quotas, type Seat } from '../../src/session/callers.ts';
+import { few } from '../helpers/few.ts';
 
 const requestOf = (auth: unknown) => ({ auth, headers: {} }) as unknown as IncomingMessage;
 const identified = (auth: unknown) => identityOf(requestOf(auth));
@@ -234,7 +235,7 @@ describe('the sessions of principals and clients', () => {
           }
         }
       }),
-      { numRuns: 500 },
+      few(125),
     );
   });
 

@@ -5,6 +5,7 @@ import { freezeOf } from '../../packages/testing/src/freezes.ts';
 import { adaptStateStore } from '../../src/stores/adapt.ts';
 import { memoryStore } from '../../src/stores/memory.ts';
 import type { AtomicStateStore, Json } from '../../src/stores/store.ts';
+import { few } from '../helpers/few.ts';
 import { JsonStateStore } from '../helpers/json-state-store.ts';
 import { ManualTime } from '../helpers/manual-clock.ts';
 
@@ -64,7 +65,7 @@ describe('every in-process store', () => {
           await play(memory.store, memory.time, actions),
         );
       }),
-      { numRuns: 300 },
+      few(75),
     );
   });
 
@@ -86,7 +87,7 @@ describe('every in-process store', () => {
           for (const run of RUNS) await checkTrails(store, run);
         }
       }),
-      { numRuns: 300 },
+      few(75),
     );
   });
 });

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { copyJson } from '../../src/stores/trail.ts';
+import { few } from '../helpers/few.ts';
 
 /** JSON values, and what an app may have beside them in a context. */
 const { anyValue } = fc.letrec((tie) => ({
@@ -30,7 +31,7 @@ describe('a copy of what a run carries', () => {
         expect(copy).toStrictEqual(JSON.parse(JSON.stringify(value)));
         expect(isFrozen(copy)).toBe(true);
       }),
-      { numRuns: 2_000 },
+      few(500),
     );
   });
 

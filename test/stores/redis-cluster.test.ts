@@ -37,7 +37,7 @@ describe.each(DRIVERS)('redisStore() on a cluster through $name', (driver) => {
     onTestFinished(close);
     const onCluster = (chainTrail: boolean) =>
       redisStore({ client, prefix: `test-${randomUUID()}`, chainTrail });
-    await expectSameAnswers((chainTrail) => [onCluster(chainTrail), inMemory(chainTrail)], 30);
+    await expectSameAnswers((chainTrail) => [onCluster(chainTrail), inMemory(chainTrail)], 10);
   });
 
   it('lists and counts the runs of each node', async () => {

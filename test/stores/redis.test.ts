@@ -75,7 +75,7 @@ describe.each(DRIVERS)('redisStore() through $name', (driver) => {
     onTestFinished(close);
     const inRedis = (chainTrail: boolean) =>
       redisStore({ client, prefix: `test-${randomUUID()}`, chainTrail });
-    await expectSameAnswers((chainTrail) => [inRedis(chainTrail), inMemory(chainTrail)], 30);
+    await expectSameAnswers((chainTrail) => [inRedis(chainTrail), inMemory(chainTrail)], 10);
   });
 
   it('carries a run of 2 MB there and back, and each of 50 claims at once', async () => {
@@ -244,6 +244,6 @@ describe('redisStore() options', () => {
     onTestFinished(() => bytes.destroy());
     const ofBytes = (chainTrail: boolean) =>
       redisStore({ client: bytes, prefix: `test-${randomUUID()}`, chainTrail });
-    await expectSameAnswers((chainTrail) => [ofBytes(chainTrail), inMemory(chainTrail)], 30);
+    await expectSameAnswers((chainTrail) => [ofBytes(chainTrail), inMemory(chainTrail)], 10);
   });
 });

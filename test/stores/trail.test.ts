@@ -4,6 +4,7 @@ import { failedStep, step } from '../../packages/testing/src/fixtures.ts';
 import { memoryStore } from '../../src/stores/memory.ts';
 import type { Json, TrailDraft, TrailEntry } from '../../src/stores/store.ts';
 import { verifyTrail } from '../../src/stores/trail.ts';
+import { few } from '../helpers/few.ts';
 import { ManualTime } from '../helpers/manual-clock.ts';
 
 /** Any text, halves of surrogate pairs too. */
@@ -50,7 +51,7 @@ async function trailOf(
   return store.history(FROM);
 }
 
-const RUNS = { numRuns: 60 };
+const RUNS = few(20);
 
 describe('verifyTrail()', () => {
   it('finds nothing in an unchanged trail, from any entry on', async () => {

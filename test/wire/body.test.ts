@@ -6,6 +6,7 @@ import fc from 'fast-check';
 import { createProxyMiddleware, fixRequestBody } from 'http-proxy-middleware';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { Exchange } from '../../src/wire/exchange.ts';
+import { few } from '../helpers/few.ts';
 import {
   type Answer,
   ask,
@@ -87,7 +88,7 @@ describe('a body that no parser has read', () => {
           expect(seenIn(await ask(url, { body })).stream).toBe(whole.toString());
         },
       ),
-      { numRuns: 20 },
+      few(8),
     );
   });
 

@@ -5,6 +5,7 @@ import { type Outline, outlinesOf } from '../../src/wire/json-outline.ts';
 import type { JsonObject } from '../../src/wire/json-rpc.ts';
 import { parseJson, spanAt } from '../../src/wire/json-text.ts';
 import { Message } from '../../src/wire/message.ts';
+import { few } from '../helpers/few.ts';
 import { keyText, objectText, type Piece, takeApart, valueText } from './reference-json.ts';
 
 const inner = (piece: Piece): readonly Piece[] => [
@@ -60,7 +61,7 @@ describe('the outline of a message', () => {
         const { plain, outline } = outlined(text);
         expect(outline.doubled !== undefined).toBe(hasDoubled(takeApart(plain)));
       }),
-      { numRuns: 500 },
+      few(125),
     );
   });
 
@@ -104,7 +105,7 @@ describe('the outline of a message', () => {
         const args = expected['params.arguments'];
         expect(outline.namesPrototype).toBe(args !== undefined && namesPrototype(args));
       }),
-      { numRuns: 500 },
+      few(125),
     );
   });
 
@@ -135,7 +136,7 @@ describe('the outline of a message', () => {
         const { outline } = outlined(`{"y":${other},"params":${params}}`);
         expect(outline.mayRound).toBe(isOdd(takeApart(args)));
       }),
-      { numRuns: 500 },
+      few(125),
     );
   });
 
@@ -201,7 +202,7 @@ describe('a message whose parts have known places', () => {
         expect(known.edits).toBe(plainly.edits);
         expect(isDeepStrictEqual(value, JSON.parse(own))).toBe(true);
       }),
-      { numRuns: 500 },
+      few(125),
     );
   });
 

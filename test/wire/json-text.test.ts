@@ -14,6 +14,7 @@ import {
   withValueAt,
 } from '../../src/wire/json-text.ts';
 import { type ElementEdit, jsonTextOf, Message } from '../../src/wire/message.ts';
+import { few } from '../helpers/few.ts';
 import {
   arrayText,
   keyText,
@@ -372,7 +373,7 @@ describe('a value that nests deeply', () => {
         innermost[1].a = value;
         expect(jsonTextOf(deep)).toBe(around(JSON.stringify(value)));
       }),
-      { numRuns: 20 },
+      few(6),
     );
   });
 

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { RefusalReason } from '../../src/basics/events.ts';
 import { announcement, type Refusal, refusalFor } from '../../src/workflow/advice.ts';
+import { few } from '../helpers/few.ts';
 import { REASONS } from '../helpers/reasons.ts';
 import { checkoutGate } from './machines.ts';
 
@@ -190,7 +191,7 @@ describe('a hostile name', () => {
           /^\[System: [^[\]\p{C}\p{Zl}\p{Zp}]*\]$/u,
         );
       }),
-      { numRuns: 500 },
+      few(125),
     );
   });
 });

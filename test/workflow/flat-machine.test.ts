@@ -4,6 +4,7 @@ import { createMachine, initialTransition, transition } from 'xstate';
 import { InterlockError } from '../../src/basics/errors.ts';
 import { type FsmConfig, flatModel } from '../../src/workflow/flat-machine.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
+import { few } from '../helpers/few.ts';
 import { PLAIN_EVENTS, plainMachine } from './machines.ts';
 
 const refuse = (config: unknown): InterlockError => {
@@ -293,7 +294,7 @@ describe('any flat machine', () => {
           position = next.position;
         }
       }),
-      { numRuns: 500 },
+      few(125),
     );
     for (const count of Object.values(seen)) expect(count).toBeGreaterThan(20);
   });

@@ -5,6 +5,7 @@ import { tool } from '../../src/doors/tool.ts';
 import type { FsmConfig } from '../../src/workflow/flat-machine.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import type { Move } from '../../src/workflow/position.ts';
+import { few } from '../helpers/few.ts';
 import { checkoutConfig, checkoutGate, gateOf, randomWorkflow } from './machines.ts';
 
 const thrownWith = (code: string, text = '') =>
@@ -279,7 +280,7 @@ describe('transition', () => {
           }
         },
       ),
-      { numRuns: 100 },
+      few(30),
     );
   });
 
@@ -299,7 +300,7 @@ describe('transition', () => {
           }
         }
       }),
-      { numRuns: 100 },
+      few(30),
     );
   });
 });

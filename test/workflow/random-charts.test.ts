@@ -10,6 +10,7 @@ import {
 } from 'xstate';
 import type { Position } from '../../src/workflow/position.ts';
 import { statechartModel } from '../../src/workflow/statechart.ts';
+import { few } from '../helpers/few.ts';
 import { chartOf, EVENTS, type Guards, type Shape, shapeAt } from './charts.ts';
 
 /**
@@ -85,7 +86,7 @@ describe('any statechart', () => {
           seen.done += snapshot.status === 'done' ? 1 : 0;
         },
       ),
-      { numRuns: 500 },
+      few(120),
     );
     expect(seen.broken).toBeLessThan(seen.steps / 20);
     expect(seen.texts.size).toBeGreaterThan(50);
@@ -124,7 +125,7 @@ describe('the guards of any statechart', () => {
           position = model.next(position, event).position;
         }
       }),
-      { numRuns: 300 },
+      few(75),
     );
     expect(Math.min(...Object.values(seen))).toBeGreaterThan(0);
   });

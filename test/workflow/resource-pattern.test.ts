@@ -6,6 +6,7 @@ import {
   readTemplate,
   readUri,
 } from '../../src/workflow/resource-pattern.ts';
+import { few } from '../helpers/few.ts';
 import { readUri as readByReference } from './reference-uri-readings.ts';
 
 /** How a pattern judges a URI. */
@@ -177,7 +178,7 @@ describe('another spelling of a bound URI', () => {
         expect(held('docs://*/secret', parts.join(''))).not.toBe('free');
         expect(held('docs://vault/**', parts.join(''))).not.toBe('free');
       }),
-      { numRuns: 500 },
+      few(125),
     );
   });
 });
@@ -247,7 +248,7 @@ describe('reading a URI', () => {
           for (const each of written?.readings ?? []) expect(texts).toContain(each.join('\n'));
         },
       ),
-      { numRuns: 1_000 },
+      few(250),
     );
   });
 
@@ -261,7 +262,7 @@ describe('reading a URI', () => {
             matches(pattern, readByReference(uri)),
           ]);
       }),
-      { numRuns: 1_000 },
+      few(250),
     );
   });
 
@@ -275,7 +276,7 @@ describe('reading a URI', () => {
         for (const pattern of PATTERNS)
           expect(matches(pattern, read)).toBe(matches(pattern, before));
       }),
-      { numRuns: 2_000 },
+      few(500),
     );
   });
 

@@ -6,6 +6,7 @@ import { StateMachineGate } from '../../src/workflow/gate.ts';
 import type { Position } from '../../src/workflow/position.ts';
 import { type Goal, type Stand, Together } from '../../src/workflow/together.ts';
 import type { Workflow } from '../../src/workflow/workflow.ts';
+import { few } from '../helpers/few.ts';
 
 const STATES = ['s', 't', 'u'];
 const EVENTS = ['E', 'F'];
@@ -159,7 +160,7 @@ describe('two workflows on one route', () => {
           }
         },
       ),
-      { numRuns: 3000 },
+      few(750),
     );
     expect(Math.min(...Object.values(seen))).toBeGreaterThan(0);
   });
@@ -185,7 +186,7 @@ describe('two workflows on one route', () => {
           } else seen.unknown++;
         },
       ),
-      { numRuns: 3000 },
+      few(750),
     );
     expect(Math.min(...Object.values(seen))).toBeGreaterThan(0);
   });

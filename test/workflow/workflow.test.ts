@@ -5,6 +5,7 @@ import { StateMachineGate } from '../../src/workflow/gate.ts';
 import type { Move } from '../../src/workflow/position.ts';
 import type { Workflow } from '../../src/workflow/workflow.ts';
 import { sealed } from '../helpers/envelope.ts';
+import { few } from '../helpers/few.ts';
 import { ACTIONS, checkoutConfig, checkoutGate, gateOf, randomWorkflow } from './machines.ts';
 
 describe('compile', () => {
@@ -443,7 +444,7 @@ describe('wayTo', () => {
           lengths += path.length;
         }
       }),
-      { numRuns: 300 },
+      few(80),
     );
     expect(lengths).toBeGreaterThan(50);
   });

@@ -20,9 +20,10 @@ import {
   WRITE_FAULTS,
   type WriteFault,
 } from '../../helpers/controlled-documents.ts';
+import { cases } from '../../helpers/few.ts';
 
 /** More sequences, or others: `DOCUMENT_MODEL_RUNS=10000 DOCUMENT_MODEL_SEED=7`. */
-const RUNS = Number(process.env.DOCUMENT_MODEL_RUNS ?? 400);
+const RUNS = Number(process.env.DOCUMENT_MODEL_RUNS ?? cases(100));
 const SEED = Number(process.env.DOCUMENT_MODEL_SEED ?? 29);
 
 /** The pure rules on runs in this process. */

@@ -5,6 +5,7 @@ import { claimOf, commitOf, HOUR, LONG } from '../../../packages/testing/src/fix
 import { memoryStore } from '../../../src/stores/memory.ts';
 import { postgresStore } from '../../../src/stores/postgres.ts';
 import type { AtomicStateStore, CallNote, StepDescription } from '../../../src/stores/store.ts';
+import { few } from '../../helpers/few.ts';
 import { makePostgresSchema } from '../../helpers/postgres-schema.ts';
 
 const TIMES = ['updatedAt', 'at', 'now', 'remainingMs', 'since', 'until'];
@@ -203,7 +204,7 @@ describe('postgresStore() beside the store in memory', () => {
         const expected = await answers(memoryStore(), operations, prefix);
         expect(await answers(store, operations, prefix)).toEqual(expected);
       }),
-      { numRuns: 120 },
+      few(30),
     );
   });
 });

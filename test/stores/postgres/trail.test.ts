@@ -6,6 +6,7 @@ import { claimed, claimOf, commitOf, step } from '../../../packages/testing/src/
 import { postgresStore } from '../../../src/stores/postgres.ts';
 import type { CallNote, Json, TrailEntry } from '../../../src/stores/store.ts';
 import { verifyTrail } from '../../../src/stores/trail.ts';
+import { few } from '../../helpers/few.ts';
 import { makePostgresSchema } from '../../helpers/postgres-schema.ts';
 
 const database = await makePostgresSchema();
@@ -84,7 +85,7 @@ describe('the chained trail of postgresStore()', { timeout: 60_000 }, () => {
           kind: 'taken_over',
         });
       }),
-      { numRuns: 150 },
+      few(40),
     );
   });
 

@@ -16,7 +16,7 @@ const inRedis = (chainTrail: boolean) =>
 
 describe('redisStore() and memoryStore()', () => {
   it('answer any sequence of operations the same, and their trails verify', async () => {
-    await expectSameAnswers((chainTrail) => [inRedis(chainTrail), inMemory(chainTrail)], 300);
+    await expectSameAnswers((chainTrail) => [inRedis(chainTrail), inMemory(chainTrail)], 75);
   }, 60_000);
 
   it('finds a change of any text of an entry', async () => {
