@@ -2,10 +2,11 @@ import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { connect, type TestClient } from '../helpers/client.ts';
+import { cases } from '../helpers/few.ts';
 import { sharedPostgres, sharedRedis } from '../services/shared.ts';
 import { startFleet } from './fleet.ts';
 
-const SESSIONS = 100;
+const SESSIONS = cases(30);
 const AT_ONCE = 20;
 const BACKENDS = [
   { kind: 'redis', url: sharedRedis },

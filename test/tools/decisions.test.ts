@@ -33,7 +33,7 @@ describe('npm run decisions', { timeout: 300_000 }, () => {
   });
 
   it('finds that an observing gate says of each run first what an enforcing one does', async () => {
-    const { status, stdout } = await run('--observe', '--cases', '300');
+    const { status, stdout } = await run('--observe', '--cases', '100');
     expect(stdout).toContain('\nNO DIFFERENCE');
     expect(stdout).toMatch(/call held +\d/);
     expect(status).toBe(0);

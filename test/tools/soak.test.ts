@@ -7,7 +7,7 @@ describe('a soak', () => {
   }, async () => {
     const seed = Math.floor(Math.random() * 1e9);
     console.log(`soak --seed ${seed}`);
-    const result = await soak({ minutes: 0.25, clients: 4, seed, idleMs: 4_000 });
+    const result = await soak({ minutes: 0.12, clients: 4, seed, idleMs: 4_000 });
     expect(result.faults, `seed ${seed}: ${JSON.stringify(result.faults)}`).toEqual([]);
     expect(result.chapters).toBeGreaterThan(0);
     expect(result.tally.done).toBeGreaterThan(0);

@@ -47,9 +47,10 @@ async function onBackend<T>(
   }
 }
 
-function optionsFor({ address }: Backend) {
+/** Each server is a process; two are enough but where more hear an operator. */
+function optionsFor({ address }: Backend, servers = 2) {
   const { signal } = new AbortController();
-  return { store: address, leaseMs: 1000, waitMs: 3000, servers: 3, signal };
+  return { store: address, leaseMs: 1000, waitMs: 3000, servers, signal };
 }
 
 describe('the torture', { timeout: TIMEOUT_MS }, () => {
@@ -123,7 +124,7 @@ describe('the torture', { timeout: TIMEOUT_MS }, () => {
 
   it('sees each process stop what an operator stops, be the operator killed meanwhile', async () => {
     const result = await onBackend('sqlite', 'full', (backend) =>
-      throwSwitches(optionsFor(backend), { throws: 2, clients: 3 }, 1),
+      throwSwitches(optionsFor(backend, 3), { throws: 2, clients: 3 }, 1),
     );
     expect(result.faults).toEqual([]);
     expect(result.did).toBe('2 freezeAll(), 3 servers');
@@ -144,7 +145,7 @@ describe('the torture', { timeout: TIMEOUT_MS }, () => {
 
   it('sees no use too many and none lost, where a process dies meanwhile', async () => {
     const result = await onBackend('sqlite', 'full', (backend) =>
-      raceForLastUses({ ...optionsFor(backend), servers: 2 }, backend, small.rules, 1),
+      raceForLastUses(optionsFor(backend), backend, small.rules, 1),
     );
     expect(result.faults).toEqual([]);
     expect(result.did).toMatch(/^\d runs × 8 callers, [12] kill -9/);
@@ -153,7 +154,7 @@ describe('the torture', { timeout: TIMEOUT_MS }, () => {
 
   it('counts the uses that exceed a limit in races', async () => {
     const result = await onBackend('memory', 'full', (backend) =>
-      raceForUses({ ...optionsFor(backend), servers: 2 }, small.races, 1),
+      raceForUses(optionsFor(backend), small.races, 1),
     );
     expect(result.faults).toEqual([]);
     expect(result.did).toBe('96 uses raced for, 16 callers of a run, 2 servers');
@@ -163,7 +164,7 @@ describe('the torture', { timeout: TIMEOUT_MS }, () => {
   it('reports a store that forgets uses, and one that lets calls race', async () => {
     for (const defect of ['forgets-commits', 'claims-all'] as const) {
       const result = await onBackend('memory', 'full', (backend) =>
-        raceForUses({ ...optionsFor(backend), servers: 2, defect }, small.races, 1),
+        raceForUses({ ...optionsFor(backend), defect }, small.races, 1),
       );
       expect(result.measured).toMatch(/^[1-9]\d* exceeded a limit/);
       expect(result.faults.join('\n')).toContain('exceeded: ');
