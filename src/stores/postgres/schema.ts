@@ -231,9 +231,10 @@ const locks = ({ runs, workflows }: PostgresNames) => `
     PERFORM FROM ${workflows} w
      WHERE w.run = key AND NOT coalesce((request ->> 'isStep')::boolean, false)
      ORDER BY w.id FOR UPDATE;
-  ELSIF request -> 'life' IS NOT NULL THEN
+  ELSIF request -> 'life' IS NOT NULL OR (request ->> 'adds')::boolean THEN
+    -- Who adds a workflow has no row of it to lock: of two, the second must see the first one's.
     PERFORM FROM ${runs} r WHERE r.run = key FOR NO KEY UPDATE;
-  ELSIF (request ->> 'joins')::boolean THEN
+  ELSIF (request ->> 'claims')::boolean THEN
     PERFORM FROM ${runs} r WHERE r.run = key FOR KEY SHARE;
   END IF;
   FOR part IN SELECT * FROM json_array_elements(request -> 'judged') LOOP

@@ -40,6 +40,16 @@ describe('postgresStore() under concurrency', { timeout: 60_000 }, () => {
     }
   });
 
+  it('gives the first claim of a workflow in an open run to one of 8 connections', async () => {
+    const sides = Array.from({ length: 8 }, () => connect(1));
+    for (let race = 0; race < 100; race += 1) {
+      const run = randomUUID();
+      await sides[0]?.open(run, {}, HOUR);
+      const results = await Promise.all(sides.map((side) => side.claim(claimOf(run))));
+      expect(count(results, ({ status }) => status === 'claimed')).toBe(1);
+    }
+  });
+
   it('commits every step of 8 connections that race in one run, without a gap', async () => {
     const run = randomUUID();
     const sides = Array.from({ length: 8 }, () => connect(1));
