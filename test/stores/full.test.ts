@@ -49,6 +49,8 @@ async function onSmallDisk() {
   await admin.query('ALTER DATABASE postgres SET default_tablespace = small');
   await admin.end();
   const pool = new Pool({ connectionString: server.url });
+  // Its `end()` does not wait until the connections are closed, and the server says that it stops.
+  pool.on('error', () => {});
   onTestFinished(() => pool.end());
   const store = postgresStore({ pool });
   await store.migrate();
