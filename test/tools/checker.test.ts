@@ -44,10 +44,14 @@ describe('the checker', { timeout: 60_000 }, () => {
   });
 
   it.each(DEFECT_NAMES)('finds the planted defect %s', async (name) => {
-    // Each event from outside waits ten seconds for a claim that stays.
-    const rounds = name === 'keeps-claims' ? 2 : 12;
-    const { faults } = await playScene({ seed: 1, rounds, surroundings: DEFECTS[name] });
-    expect(faults.map(({ kind }) => kind)).toContain(DEFECTS[name].found);
+    const found = new Set<FaultKind>();
+    // Four rounds find most. An event from outside waits ten seconds for a claim that stays.
+    for (const rounds of name === 'keeps-claims' ? [2] : [4, 12]) {
+      if (found.has(DEFECTS[name].found)) break;
+      const { faults } = await playScene({ seed: 1, rounds, surroundings: DEFECTS[name] });
+      for (const { kind } of faults) found.add(kind);
+    }
+    expect([...found]).toContain(DEFECTS[name].found);
   });
 
   it('is shown a defect of each kind', () => {
