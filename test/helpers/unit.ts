@@ -6,8 +6,12 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { importsOf } from './imports.ts';
 
-/** What starts processes, SQLite, and the package by its name, which is the built one. */
-const HEAVY = /^(?:test\/services\/|(?:node:)?child_process$|libsql$|mcp-interlock)/;
+/**
+ * What starts processes, SQLite, and the package by its name, which is the built one. Proofs,
+ * comparisons with what follows a recording, and hostile clients take a minute of their own.
+ */
+const HEAVY =
+  /^(?:test\/(?:services|check|follow|hostile)\/|(?:node:)?child_process$|libsql$|mcp-interlock)/;
 
 /** The unit tests in a folder of this repository, by their paths. */
 export function unitTests(folders: readonly string[]): string[] {
