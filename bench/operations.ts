@@ -22,8 +22,12 @@ interface Filling {
   readonly held: number;
 }
 
+type FilledStore = Required<Omit<AtomicStateStore, 'evictedKeys'>>;
+
 interface Filled {
-  readonly store: Required<Omit<AtomicStateStore, 'unsettled'>>;
+  readonly store: FilledStore;
+  /** What the server says of its own statements, where it does. */
+  statements?(): Promise<unknown>;
   close(): Promise<void>;
 }
 
@@ -51,15 +55,20 @@ const filling = {
   held: Number(values.held),
 };
 
-async function measure(store: Required<Omit<AtomicStateStore, 'unsettled'>>) {
+async function measure(store: FilledStore) {
   const stuck = { workflow: WORKFLOW, forMs: 0 };
   const asked: Readonly<Record<string, () => Promise<unknown>>> = {
     'held({ limit: 100 })': () => store.held({ workflow: WORKFLOW, limit: 100 }),
     'stuck({ limit: 100 })': () => store.stuck({ ...stuck, limit: 100 }),
     'stuck({ states, limit: 100 })': () => store.stuck({ ...stuck, states: ['cart'], limit: 100 }),
+    'unsettled({ limit: 100 })': () => store.unsettled({ workflow: WORKFLOW, limit: 100 }),
     'count()': () => store.count(stuck),
     'list({ principal, limit: 100 })': () => store.list({ principal: 'user-1', limit: 100 }),
+    'read()': () => store.read(`run-${filling.held}`, 24 * HOUR),
+    'claim() and commit()': () => makeOpen(store, `run-${filling.held}`, steps++),
+    'purge()': () => store.purge(),
   };
+  let steps = 0;
   const table: Record<string, { readonly median: string; readonly slowest: string }> = {};
   for (const [operation, ask] of Object.entries(asked)) {
     const times: number[] = [];
@@ -76,7 +85,7 @@ async function measure(store: Required<Omit<AtomicStateStore, 'unsettled'>>) {
 }
 
 /** What is measured must be there. */
-async function checkCounts(store: Required<Omit<AtomicStateStore, 'unsettled'>>): Promise<void> {
+async function checkCounts(store: FilledStore): Promise<void> {
   const { states, held } = await store.count({ workflow: WORKFLOW, forMs: 0 });
   const open = states.reduce((sum, { runs }) => sum + runs, 0);
   if (open !== filling.open || held !== filling.held)
@@ -144,18 +153,27 @@ function kindOf(index: number, { open, held }: Filling): Kind {
   return index < open ? 'open' : 'ended';
 }
 
+/** The hash of a run. */
+type Fields = Readonly<Record<string, string>>;
+
 /** How many runs of each kind steps make; all others are copies of these. */
 const MODELS = 200;
 
+/** The life of a run says its name, in the same words in each store. */
+function named(run: string): string {
+  return `"run":${JSON.stringify(run)}`;
+}
+
 /**
- * What steps wrote is copied under other names, and the index is made of the copies: a run's hash
- * does not say its name. The tests of the store hold that such an index is equal to that of steps.
+ * What steps wrote is copied under other names, and the index is made of the copies. The tests of
+ * the store hold that such an index is equal to that of steps.
  */
 async function filledRedis(filling: Filling): Promise<Filled> {
   const server = await startRedis();
   const client = new Redis(server.url);
   const store = redisStore({ client });
-  const copies: Record<Kind, { readonly dump: Buffer; readonly expires: string }[]> = {
+  const keys = new RedisKeys('interlock');
+  const copies: Record<Kind, { readonly fields: Fields; readonly run: string }[]> = {
     ended: [],
     open: [],
     held: [],
@@ -164,9 +182,8 @@ async function filledRedis(filling: Filling): Promise<Filled> {
     for (let index = 0; index < MODELS; index += 1) {
       const run = `model-${kind}-${index}`;
       await make(store, run, index);
-      const [key = ''] = await client.keys(`*:run:${run}`);
-      const [dump, expires] = [await client.dumpBuffer(key), await client.hget(key, 'expires')];
-      copies[kind].push({ dump: dump as Buffer, expires: expires ?? '0' });
+      const key = keys.run(run);
+      copies[kind].push({ run, fields: await client.hgetall(key) });
       // Not by the store, which deletes no held run. The index is made anew below.
       await client.unlink(key);
     }
@@ -176,7 +193,9 @@ async function filledRedis(filling: Filling): Promise<Filled> {
     for (let of = 0; of < 5_000 && index < filling.runs; of += 1, index += 1) {
       const copy = copies[kindOf(index, filling)][index % MODELS];
       if (copy === undefined) throw new Error('There is no model of this run');
-      pipeline.restore(keyOf(`run-${index}`), copy.expires, copy.dump, 'ABSTTL');
+      const run = `run-${index}`;
+      const life = (copy.fields.life ?? '').replace(named(copy.run), named(run));
+      pipeline.hset(keys.run(run), { ...copy.fields, life });
     }
     const failed = (await pipeline.exec())?.find(([error]) => error !== null);
     if (failed !== undefined) throw failed[0];
@@ -198,7 +217,11 @@ async function filledRedis(filling: Filling): Promise<Filled> {
 /** What steps wrote is copied under other names, in the tables themselves. */
 async function filledPostgres(filling: Filling): Promise<Filled> {
   const server = await startPostgres();
-  const pool = new Pool({ connectionString: server.url, max: 4 });
+  const options = '-c track_functions=all';
+  // One connection, which knows all statistics.
+  const pool = new Pool({ connectionString: server.url, max: 1, options });
+  // The server says that it stops, before the last connection is closed.
+  pool.on('error', () => {});
   const schema = 'bench';
   const store = postgresStore({ pool, schema });
   await store.migrate();
@@ -215,7 +238,7 @@ async function filledPostgres(filling: Filling): Promise<Filled> {
       .join(', ');
   };
   const [runs, workflows] = [
-    await columnsOf('workflow_runs', ['run', 'principal']),
+    await columnsOf('workflow_runs', ['run', 'principal', 'life']),
     await columnsOf('workflows', ['id', 'run']),
   ];
   const parts: readonly (readonly [Kind, number, number])[] = [
@@ -227,8 +250,10 @@ async function filledPostgres(filling: Filling): Promise<Filled> {
     const model = `'${kind}-' || n % ${MODELS}`;
     const numbers = `generate_series(${from}, ${to - 1}) n`;
     await pool.query(
-      `INSERT INTO ${schema}.workflow_runs (run, principal, ${runs})
-       SELECT 'run-' || n, 'user-' || n % ${MODELS}, ${runs} FROM ${numbers}
+      `INSERT INTO ${schema}.workflow_runs (run, principal, life, ${runs})
+       SELECT 'run-' || n, principal,
+              replace(life::text, '${named("' || r.run || '")}', '${named("run-' || n || '")}')::json,
+              ${runs} FROM ${numbers}
          JOIN ${schema}.workflow_runs r ON r.run = ${model}`,
     );
     await pool.query(
@@ -240,8 +265,19 @@ async function filledPostgres(filling: Filling): Promise<Filled> {
   // Not by the store, which deletes no held run.
   await pool.query(`DELETE FROM ${schema}.workflow_runs WHERE run !~ '^run-'`);
   await pool.query('VACUUM ANALYZE');
+  await pool.query('SELECT pg_stat_reset()');
   return {
-    store: store as unknown as Required<Omit<AtomicStateStore, 'unsettled'>>,
+    store,
+    async statements() {
+      // It publishes them once a second.
+      await pool.query('SELECT pg_sleep(1.1)');
+      const { rows } = await pool.query(
+        `SELECT funcname AS function, calls, round((total_time / nullif(calls, 0))::numeric, 2) AS ms
+           FROM pg_stat_user_functions WHERE schemaname = $1 AND calls > 0 ORDER BY total_time DESC`,
+        [schema],
+      );
+      return rows;
+    },
     async close() {
       await pool.end();
       await server.stop();
@@ -249,14 +285,10 @@ async function filledPostgres(filling: Filling): Promise<Filled> {
   };
 }
 
-function keyOf(run: string): string {
-  return new RedisKeys('interlock').run(run);
-}
-
 for (const [name, fill] of Object.entries(STORES)) {
   if (values.only !== undefined && values.only !== name) continue;
   const began = performance.now();
-  const { store, close } = await fill(filling);
+  const { store, statements, close } = await fill(filling);
   const seconds = Math.round((performance.now() - began) / 1000);
   console.log(
     `${name}: ${filling.runs} runs, ${filling.open} not ended, ${filling.held} held ` +
@@ -265,6 +297,7 @@ for (const [name, fill] of Object.entries(STORES)) {
   try {
     await checkCounts(store);
     console.table(await measure(store));
+    if (statements) console.table(await statements());
   } finally {
     await close();
   }
