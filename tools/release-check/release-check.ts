@@ -1,15 +1,15 @@
 /**
  * Tries the packed packages as users will have them. On each Node it imports every entry and plays
  * each door's quick start. It also tries each peer at both ends of its range, each bundler without
- * the optional peers, and an upgrade with the way back on each store. Everything comes from the registry, into temporary folders. `--help`
- * says how.
+ * the optional peers, and an upgrade with the way back on each store. Everything comes from the
+ * registry, into temporary folders. `--help` says how.
  */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { parseArgs, promisify } from 'node:util';
 import manifest from '../../package.json' with { type: 'json' };
-import { ENTRIES } from '../../scripts/entries.ts';
+import { INTERNAL, LIBRARIES } from '../../scripts/entries.ts';
 import { Consumer, ROOT } from '../../test/helpers/consumer.ts';
 import {
   NEXT_BUILDS,
@@ -51,6 +51,8 @@ async function projectWith(
 }
 
 const projects: Consumer[] = [];
+/** All that is published. */
+const PACKAGES = ['check', 'testing', 'inspector', 'cli'].map((name) => `packages/${name}`);
 
 function projectOf({ upstream, packages }: QuickStart): Promise<Consumer> {
   return projectWith(
@@ -70,7 +72,7 @@ function once<T>(make: () => Promise<T>): () => Promise<T> {
 
 function nodeCells(nodes: readonly NodeBinary[], withSuite: boolean): Cell[] {
   // `mcp-interlock/otel` is the only entry that imports its peer.
-  const empty = once(() => projectWith(['@opentelemetry/api']));
+  const empty = once(() => projectWith(['@opentelemetry/api'], ['.', ...PACKAGES]));
   const started = QUICK_STARTS.map((quickStart) => once(() => projectOf(quickStart)));
   return nodes.flatMap(({ name, path }) => {
     const on = async (project: Consumer): Promise<Consumer> => {
@@ -93,9 +95,12 @@ function nodeCells(nodes: readonly NodeBinary[], withSuite: boolean): Cell[] {
 }
 
 async function importEntries(project: Consumer): Promise<void> {
-  const specifiers = JSON.stringify(ENTRIES.map(({ specifier }) => specifier));
-  project.write('entries.mjs', `for (const entry of ${specifiers}) await import(entry);`);
+  const named = LIBRARIES.flatMap(({ entries }) => entries.map(({ specifier }) => specifier));
+  const apps = named.filter((specifier) => specifier !== INTERNAL);
+  const all = JSON.stringify([...apps, 'mcp-interlock-inspector', 'mcp-interlock-cli/proxy']);
+  project.write('entries.mjs', `for (const entry of ${all}) await import(entry);`);
   await project.node('entries.mjs');
+  assert.match(await project.node('node_modules/.bin/mcp-interlock', '--help'), /mcp-interlock/);
 }
 
 async function runSuite(node: string): Promise<void> {
@@ -118,7 +123,7 @@ async function peerCells(servers: DriverServers): Promise<Cell[]> {
     });
   });
   const playDriver = (installed: string) =>
-    servers.play(installed, () => projectWith([installed, 'tsx']));
+    servers.play(installed, () => projectWith([installed, 'tsx'], ['.', 'packages/testing']));
   return (await Promise.all(cells)).flat();
 }
 
