@@ -177,7 +177,9 @@ export abstract class RulebookStore implements AtomicStateStore {
   release({ run, workflow }: RunKey, token: string, options: ReleaseOptions = {}): Promise<void> {
     const release: Operation<void> = (known, now) => {
       if (!known) return { result: undefined };
-      return { workflow, ...releaseStep(known, workflow, token, options, now) };
+      const changed = releaseStep(known, workflow, token, options, now);
+      // A claim that comes meanwhile makes the workflow that is not there yet.
+      return { workflow, ...changed, judgesAll: changed.released !== undefined };
     };
     return this.change(run, release, { step: { workflow, token } });
   }

@@ -333,6 +333,24 @@ export function sharedPromises(promises: Promises): void {
     assert.equal(await stage.store.read(run, HOUR), undefined);
   });
 
+  promises('a side that refuses a claim goes by what the other side has moved', async (stage) => {
+    const [run, other] = [await opened(stage), await stage.reopen()];
+    await step(other, run);
+    const next = { states: ['has_items'], ttlMs: 3 * HOUR };
+    assert.equal(await claimStatus(stage.store, run, next), 'claimed');
+  });
+
+  promises('one side can release and commit what the other has claimed', async (stage) => {
+    const [run, other] = [await opened(stage), await stage.reopen()];
+    const [released, kept] = [claimOf(run), claimOf(run, { workflow: 'other' })];
+    await claimed(other, released);
+    await stage.store.release(released, released.token);
+    assert.equal(await claimStatus(other, run), 'claimed');
+    await claimed(other, kept);
+    const committed = await stage.store.commit(commitOf(kept, { ttlMs: 3 * HOUR }));
+    assert.deepEqual(committed, { status: 'committed', version: 1 });
+  });
+
   promises('a run that one side ends is ended for a claim of the other', async (stage) => {
     const run = await opened(stage);
     const request = claimOf(run, { step: { uncertain: 'retry' } });

@@ -252,8 +252,8 @@ export class DocumentStore extends RulebookStore {
 
   /**
    * Writes what the operation makes of the run. It may begin with what this process has kept: the
-   * write fails where that is no longer true. But no answer comes from it without a write, and none
-   * that turns on time.
+   * write fails where that is no longer true. But no answer comes from it without a write of the
+   * workflow, and none that turns on time.
    */
   async #change<Result>(
     run: string,
@@ -280,7 +280,7 @@ export class DocumentStore extends RulebookStore {
       }
       const { result, next, isNew, isRemoved, flow, judgesAll } = made(found, operation);
       known = undefined;
-      if (next === undefined && isGuess) {
+      if (isGuess && flow === undefined && !isNew) {
         isGuess = false;
         continue;
       }
