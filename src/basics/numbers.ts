@@ -80,39 +80,49 @@ export function mayRound(codes: Uint16Array, from = 0, to = codes.length): boole
   return false;
 }
 
-/** Beyond so many digits JavaScript writes a whole number with an exponent. */
-const MOST_WHOLE = 21;
+/** No double needs more digits, from the first to the last that is no zero. */
+const MOST_SIGNIFICANT = 17;
 
 /** A number that is not the double which JavaScript reads. */
 export class ExactNumber {
-  readonly double: number;
   readonly #literal: string;
   #text: string | undefined;
 
-  /** `undefined` where the literal stands for its double. */
-  static of(literal: string): ExactNumber | undefined {
-    const double = Number(literal);
-    if (literal.length > LONGEST_LITERAL || !Number.isFinite(double))
-      return new ExactNumber(double, literal);
+  /**
+   * `undefined` where the literal stands for its double.
+   *
+   * @param read the double, where it is known
+   */
+  static of(literal: string, read?: number): ExactNumber | undefined {
+    if (literal.length > LONGEST_LITERAL) return new ExactNumber(literal);
+    // To write a double takes most of the time, so the digits are counted first.
+    const significant = significantIn(literal);
+    if (significant > MOST_SIGNIFICANT) return new ExactNumber(literal);
+    const double = read ?? Number(literal);
+    if (!Number.isFinite(double)) return new ExactNumber(literal);
+    const isWhole = Number.isInteger(double);
+    // Whole numbers are often ids, where each digit counts.
+    if (
+      !isWhole &&
+      significant === MOST_SIGNIFICANT &&
+      double.toPrecision(MOST_SIGNIFICANT) === literal
+    )
+      return undefined;
     const shown = String(double);
     if (shown === literal) return undefined;
-    const isWhole = Number.isInteger(double);
-    // Both are written in digits alone, so they differ. It saves most of the time of such numbers.
-    const isLong = literal.length >= ODD_DIGITS && literal.length <= MOST_WHOLE;
-    if (isWhole && isLong && isDigits(literal) && isDigits(shown))
-      return new ExactNumber(double, literal);
-    if (!isWhole && double.toPrecision(17) === literal) return undefined;
     const text = decimalOf(literal);
     if (text === decimalOf(shown)) return undefined;
-    // Whole numbers are often ids, where each digit counts.
-    const isSame = !isWhole && text === decimalOf(double.toPrecision(17));
-    return isSame ? undefined : new ExactNumber(double, literal, text);
+    const isSame = !isWhole && text === decimalOf(double.toPrecision(MOST_SIGNIFICANT));
+    return isSame ? undefined : new ExactNumber(literal, text);
   }
 
-  private constructor(double: number, literal: string, text?: string) {
-    this.double = double;
+  private constructor(literal: string, text?: string) {
     this.#literal = literal;
     this.#text = text;
+  }
+
+  get double(): number {
+    return Number(this.#literal);
   }
 
   /** In the one form of all literals of this value; a literal beyond the limit is as it came. */
@@ -131,13 +141,22 @@ export class ExactNumber {
   }
 }
 
-/** Whether a JSON number has neither a point nor an exponent. */
-function isDigits(literal: string): boolean {
-  for (let at = literal.charCodeAt(0) === MINUS ? 1 : 0; at < literal.length; at++) {
+/** How many digits a JSON number has from its first to its last that is no zero. */
+function significantIn(literal: string): number {
+  let digits = 0;
+  let zeros = 0;
+  for (let at = 0; at < literal.length; at++) {
     const code = literal.charCodeAt(at);
-    if (code < ZERO || code > NINE) return false;
+    if (code === LOWER_E || code === UPPER_E) break;
+    if (code < ZERO || code > NINE) continue;
+    if (code === ZERO) {
+      if (digits > 0) zeros++;
+    } else {
+      digits += zeros + 1;
+      zeros = 0;
+    }
   }
-  return true;
+  return digits;
 }
 
 /** The digits of a JSON number without zeros at either end, and the exponent that belongs to it. */
