@@ -51,7 +51,8 @@ export function decide(
   }
   if (underWay === 'running' && workflow.claiming.has(workflow.keyOf(tool))) return 'busy';
   if (underWay === 'held' && standing.closes(tool)) return 'held';
-  if (standing.spent.has(workflow.keyOf(tool))) return 'limit';
+  const spent = standing.spent.get(workflow.keyOf(tool));
+  if (spent !== undefined) return reasonOf(spent);
   if (!standing.shows(tool)) return 'state';
   const always = workflow.matchAlways(tool);
   return always !== undefined && isStopped(standing, always) ? 'guard' : undefined;
@@ -78,7 +79,12 @@ export function whyHidden(standing: Standing | Absent, tool: string): RefusalRea
   if (barred !== undefined) return barred === 'unknown' ? 'no-run' : barred;
   if (typeof standing !== 'object') return 'state';
   if (standing.closes(tool)) return 'held';
-  return standing.spent.has(standing.workflow.keyOf(tool)) ? 'limit' : 'state';
+  const spent = standing.spent.get(standing.workflow.keyOf(tool));
+  return spent === undefined ? 'state' : reasonOf(spent);
+}
+
+function reasonOf({ part }: Part): 'limit' | 'guard' {
+  return part === 'limit' ? part : 'guard';
 }
 
 /** Why nothing can be asked of the run at all. */

@@ -159,7 +159,7 @@ function refusalOf(
   const refusal = { workflow: workflow.id, state, tool, available, reason, ...told };
   const rules = partWords(found, reason === 'state');
   if (reason !== 'state')
-    return { refusal, says: refusalFor(refusal, { heldTool: parts.claim?.tool, rules }) };
+    return { refusal, says: refusalFor(refusal, { heldTool: parts.claim?.tool, isOrder, rules }) };
   // The state shows it, and a `visible` hides it from this client: no path changes that.
   if (workflow.isVisible(tool, state))
     return { refusal, says: refusalFor(refusal, { foreseen: false, isOrder, rules }) };

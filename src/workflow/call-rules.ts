@@ -17,6 +17,7 @@ import {
   type Part,
   type Past,
   partsAgainstAll,
+  shortage,
   type Verdict,
 } from './verdict.ts';
 
@@ -34,6 +35,8 @@ export class CallRules {
   /** The tools that a limit of no calls closes. Without facts, no other tool is at its limit. */
   readonly #neverCalled: readonly string[];
   /** By tool, or by glob. */
+  /** What is asked of tools that have several requirements with `consumes`. */
+  readonly #sharing: readonly Demands[];
   readonly #argumentsRead = lazily(() => argumentsRead(this.#demands.values()));
 
   /**
@@ -59,6 +62,9 @@ export class CallRules {
     for (const [tool, each] of all)
       if (each.limits.length > 0) limits.set(tool, [...(limits.get(tool) ?? []), ...each.limits]);
     this.#limits = limits;
+    this.#sharing = [...this.#demands.values()].filter(
+      ({ after }) => leavesOf(after).filter(({ consumes }) => consumes !== 'never').length > 1,
+    );
     this.#neverCalled = [...limits].flatMap(([tool, each]) =>
       each.some(({ times }) => times === 0) ? [tool] : [],
     );
@@ -173,18 +179,24 @@ export class CallRules {
     return this.#limits.get(this.#keyOf(tool)) ?? [];
   }
 
-  /** The tools of which each call is over a limit, with any arguments. */
+  /**
+   * The tools of which each call is over a limit, with any arguments, or needs more calls to use up
+   * than there are, though each of its requirements alone is met.
+   */
   spentTools(past: Past | undefined): ReadonlyMap<string, Part> {
-    if (past === undefined || this.#limits.size === 0) return NO_PARTS;
+    if (past === undefined || (this.#limits.size === 0 && this.#sharing.length === 0))
+      return NO_PARTS;
     const spent = new Map<string, Part>();
     const ask = (tool: string): void => {
-      const limits = this.#limits.get(tool);
-      const part = limits && exhausted(limits, past);
-      if (limits === undefined || part === undefined) return;
+      const demands = this.#sharing.find((each) => each.tool === tool);
+      const partAt = (at: Past): Part | undefined =>
+        exhausted(this.#limits.get(tool) ?? [], at) ?? (demands && shortage(demands, at));
+      const part = partAt(past);
+      if (part === undefined) return;
       // A call of unknown outcome may be tried again, and its retry is the same use.
       const mayRetry = past.unknown.some((own) => {
         const others = past.unknown.filter((each) => each !== own);
-        return own.tool === tool && exhausted(limits, { ...past, unknown: others }) === undefined;
+        return own.tool === tool && partAt({ ...past, unknown: others }) === undefined;
       });
       if (!mayRetry) spent.set(tool, part);
     };
@@ -192,6 +204,7 @@ export class CallRules {
     for (const tool of past.facts.tools.keys()) ask(tool);
     for (const { tool } of past.unknown) ask(tool);
     for (const tool of this.#neverCalled) ask(tool);
+    for (const { tool } of this.#sharing) ask(tool);
     return spent;
   }
 

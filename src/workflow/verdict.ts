@@ -116,6 +116,14 @@ export function partsAgainstAll(demands: Demands, past: Past): readonly Part[] {
   return part === undefined ? [] : [part];
 }
 
+/** Why each call lacks calls to use up, where each requirement alone is met. */
+export function shortage({ tool, after }: Demands, past: Past): Part | undefined {
+  const demands: Demands = { tool, after, notAfter: [], limits: [], once: false };
+  const verdict = new Judgement(past, undefined).of(demands);
+  if (verdict.allows) return undefined;
+  return verdict.parts.find((each) => each.part === 'after' && each.needed !== undefined);
+}
+
 /** Whether a mark of the state holds: what does not depend on a call's arguments. */
 export function marksIn(past: Past): (leaf: Leaf, kind: 'after' | 'notAfter') => boolean {
   const judgement = new Judgement(past, undefined);

@@ -616,6 +616,22 @@ describe('one meaning everywhere', () => {
       'state',
       'pay is not available now: reject succeeded less than 5 minutes ago: again in 5 min.',
     ],
+    'one earlier call where two requirements use one up each': [
+      {
+        pay: {
+          after: [
+            { tool: 'approve', consumes: true },
+            { tool: 'approve', args: { role: 'manager' }, consumes: true },
+          ],
+        },
+      },
+      async (_, caller) => {
+        for (const role of ['clerk', 'manager']) await caller.may('approve', { role });
+        return async () => void (await caller.may('approve', { role: 'manager' }));
+      },
+      'guard',
+      'call approve once more: 2 calls of it are needed, and 1 is there',
+    ],
     'one success that is enough': [
       { pay: { once: true } },
       async () => () => {},
