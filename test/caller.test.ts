@@ -13,8 +13,9 @@ async function printedBy(line: string): Promise<string> {
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
   const from = (path: string) => JSON.stringify(new URL(path, PACKAGE).href);
   const program = `import * as interlock from ${from('index.js')};
+import { runsOf } from ${from('runs/index.js')};
 import { sqliteStore } from ${from('stores/sqlite.js')};
-const { fsmGate, memoryStore, runsOf, sessionStore, StateMachineGate, stateSync } = interlock;
+const { fsmGate, memoryStore, sessionStore, StateMachineGate, stateSync } = interlock;
 const states = { empty: { on: { ADD: 'full' } }, full: {} };
 const gate = new StateMachineGate({ initial: 'empty', states });
 ${line}
@@ -42,8 +43,8 @@ it.each([
 ])("shows the app's own line above a mistake: %s", { timeout: 60_000 }, async (line) => {
   const printed = await printedBy(line);
   const [place, shown, , , message = '', first] = printed.split('\n');
-  expect(place).toMatch(/app\.mjs:6$/);
+  expect(place).toMatch(/app\.mjs:7$/);
   expect(shown).toBe(line);
   expect(message).toContain('ERR_INTERLOCK_');
-  expect(first).toMatch(/^ {4}at .*app\.mjs:6:\d+/);
+  expect(first).toMatch(/^ {4}at .*app\.mjs:7:\d+/);
 });

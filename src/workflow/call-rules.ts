@@ -10,7 +10,14 @@ import { type Path, readerOf } from './condition.ts';
 import { type DecidedCall, type Grant, Ledger, NOTHING, usedBy } from './facts.ts';
 import type { OwnCall } from './own-call.ts';
 import type { Model, Position } from './position.ts';
-import { type CheckedLimit, type Demands, leavesOf, type Source, windowsOf } from './rules.ts';
+import {
+  type CheckedLimit,
+  type Demands,
+  leavesOf,
+  ofAnyValues,
+  type Source,
+  windowsOf,
+} from './rules.ts';
 import {
   exhausted,
   judge,
@@ -62,9 +69,11 @@ export class CallRules {
     for (const [tool, each] of all)
       if (each.limits.length > 0) limits.set(tool, [...(limits.get(tool) ?? []), ...each.limits]);
     this.#limits = limits;
-    this.#sharing = [...this.#demands.values()].filter(
-      ({ after }) => leavesOf(after).filter(({ consumes }) => consumes !== 'never').length > 1,
-    );
+    this.#sharing = [...this.#demands.values()]
+      .filter(
+        ({ after }) => leavesOf(after).filter(({ consumes }) => consumes !== 'never').length > 1,
+      )
+      .map((each) => ({ ...each, after: each.after && ofAnyValues(each.after) }));
     this.#neverCalled = [...limits].flatMap(([tool, each]) =>
       each.some(({ times }) => times === 0) ? [tool] : [],
     );

@@ -225,6 +225,14 @@ export function leavesOf(requirement: Requirement | undefined): readonly Leaf[] 
   return ('all' in requirement ? requirement.all : requirement.any).flatMap(leavesOf);
 }
 
+/** The requirement of a call with any values: what it needs at least. */
+export function ofAnyValues(requirement: Requirement): Requirement {
+  if (isLeaf(requirement)) return { ...requirement, same: [] };
+  return 'all' in requirement
+    ? { ...requirement, all: requirement.all.map(ofAnyValues) }
+    : { ...requirement, any: requirement.any.map(ofAnyValues) };
+}
+
 /** Whether a call uses earlier ones up. */
 export function usesCalls({ after }: Demands): boolean {
   return leavesOf(after).some(({ consumes }) => consumes !== 'never');

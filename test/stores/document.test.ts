@@ -291,6 +291,26 @@ describe('documentStore() and its backend', () => {
     expect(limited.map(({ seq }) => seq)).toEqual(last50(75).slice(-20));
   });
 
+  it.each([
+    [
+      'by four processes in turn',
+      async (stores: readonly WholeDocumentStore[], run: string, at: number) =>
+        stepAt(stores[at % 4] as WholeDocumentStore, run, at),
+    ],
+    [
+      'of freezes, which read first',
+      async ([store]: readonly WholeDocumentStore[], run: string, at: number) =>
+        store?.freeze((at % 2 === 1 ? freezeOf : thawOf)(run, { create: {} })),
+    ],
+  ] as const)('loses no entry of a long trail %s', async (_, change) => {
+    const { start } = documentsOfTest();
+    const stores = [1, 2, 3, 4].map(() => start().store);
+    const run = randomUUID();
+    for (let at = 1; at <= 133; at++) await change(stores, run, at);
+    const trail = await start().store.history({ run, ...KEY }, 1_000);
+    expect(trail.map(({ seq }) => seq)).toEqual(Array.from({ length: 133 }, (_, at) => at + 1));
+  });
+
   it('keeps older entries as long as the run, over months of use, and no longer', async () => {
     const { start, time, left } = documentsOfTest();
     const processes = [start().store, start().store] as const;

@@ -223,19 +223,14 @@ class Model {
     this.#written = Object.fromEntries([...known].map(([tool, rule]) => [tool, ruleFor(rule)]));
   }
 
-  /** Whether a list shows the tool: values count for calls alone. */
+  /** Whether a list shows the tool: values count for calls alone, and what they use up for both. */
   shows(tool: string): boolean {
     const rule = this.#rules.get(tool);
     if (rule?.once === true && this.#isThere({ tool, consumes: true })) return false;
-    const isMet = (needs: Requirement): boolean => {
-      if ('all' in needs) return needs.all.every(isMet);
-      if ('any' in needs) return needs.any.some(isMet);
-      return this.#isThere({ tool: needs.tool, consumes: needs.consumes });
-    };
-    return rule?.after === undefined || isMet(rule.after);
+    return rule?.after === undefined || this.#isThere(withoutValues(rule.after));
   }
 
-  #isThere(after: { tool: string; consumes: boolean }): boolean {
+  #isThere(after: AskedRequirement): boolean {
     return this.#isAllowed({ ...this.#written, probe: { after } }, 'probe', {});
   }
 
@@ -253,6 +248,12 @@ class Model {
     const claimedAt = this.#history.length;
     this.#history.push({ tool: call.tool, args: argsOf({ ...call, fails }), outcome, claimedAt });
   }
+}
+
+function withoutValues(needs: Requirement): AskedRequirement {
+  if ('all' in needs) return { all: needs.all.map(withoutValues) };
+  if ('any' in needs) return { any: needs.any.map(withoutValues) };
+  return { tool: needs.tool, consumes: needs.consumes };
 }
 
 function ruleFor({ after, undoneBy, once }: Rule): AskedRule {

@@ -127,6 +127,9 @@ export class WholeRuns implements RunDocuments {
     const { key, isNew, revision, isClaim } = write;
     const kept = write.before as KeptDocument | undefined;
     const before = isNew ? undefined : kept;
+    // What was copied is known to the process alone, so one that reads anew each time copies first.
+    const isLate = before !== undefined && isOverdue(before.run);
+    if (isLate) await this.#age(before, write.next.expiresAt);
     const run = revised(
       before ? shortened(write.next, before.parts) : write.next,
       before,
@@ -139,7 +142,7 @@ export class WholeRuns implements RunDocuments {
     const next = { document, revision, expiresAt: removableAt(run), ...changes };
     const [answer] = await Promise.all([
       this.#documents.swap(key, kept?.tag, next),
-      before && this.#age(before, run.expiresAt),
+      before && !isLate && this.#age(before, run.expiresAt),
     ]);
     const { now } = answer;
     if (!hasSwapped(answer)) return { swapped: false, now };
@@ -439,6 +442,12 @@ function isRemoved(run: RunText): boolean {
 /** Whether the older entries would go soon after that time. */
 function isSoonOver({ olderUntil }: KeptDocument, time: number): boolean {
   return olderUntil > 0 && olderUntil < time + OLDER_SOON_MS;
+}
+
+/** Whether a trail has twice as many entries as one is copied with: 50 are all that a run keeps. */
+function isOverdue({ workflows }: RunText): boolean {
+  for (const { trail } of workflows.values()) if (trail.length >= 2 * TRAIL_FULL) return true;
+  return false;
 }
 
 /** Without the entries that lie elsewhere for certain. */

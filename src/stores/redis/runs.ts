@@ -297,7 +297,7 @@ export class RedisRuns implements RunDocuments {
    * two layouts come at once.
    */
   async #note(): Promise<void> {
-    await this.#servers();
+    await this.#warnIfVolatile(await this.#servers());
     await this.#ask(scripts.NOTE, this.#bucketKeys(0), []);
     await this.#inBuckets(scripts.NOTE, []);
   }
@@ -322,6 +322,7 @@ export class RedisRuns implements RunDocuments {
   /** How many keys all servers have evicted; `undefined` where one does not say. */
   async evictedKeys(): Promise<number | undefined> {
     const servers = await this.#servers();
+    await this.#warnIfVolatile(servers);
     const sum = servers.reduce((all, { evicted }) => all + Number(evicted), 0);
     return Number.isNaN(sum) ? undefined : sum;
   }
@@ -338,13 +339,16 @@ export class RedisRuns implements RunDocuments {
       servers.set(id === '-' ? `bucket ${bucket}` : id, server);
     };
     await this.#together(allBuckets(), (bucket) => bucket, askServer);
-    if (!this.#knowsSavePoints && [...servers.values()].some(({ saves }) => saves === 'ask')) {
-      this.#knowsSavePoints = true;
-      // No script may ask for settings.
-      const saves = await this.#settings.savePoints?.().catch(() => undefined);
-      if (saves === '') process.emitWarning(VOLATILE, 'InterlockWarning');
-    }
     return [...servers.values()];
+  }
+
+  /** Warns who serves runs, by the first one and by probes, and no one who only lists them. */
+  async #warnIfVolatile(servers: readonly Server[]): Promise<void> {
+    if (this.#knowsSavePoints || !servers.some(({ saves }) => saves === 'ask')) return;
+    this.#knowsSavePoints = true;
+    // No script may ask for settings.
+    const saves = await this.#settings.savePoints?.().catch(() => undefined);
+    if (saves === '') process.emitWarning(VOLATILE, 'InterlockWarning');
   }
 
   /** The names of the runs on one server, some at a time. */

@@ -35,8 +35,17 @@ describe('a Redis that keeps nothing on its disk', () => {
     ['saves snapshots', { settings: { save: '3600 1' } }],
   ] as const)('is none that %s', async (_, options) => {
     const { admin, warnings } = await openServer(options);
-    await redisStore({ client: admin }).count({ workflow: 'checkout', forMs: 0 });
+    await redisStore({ client: admin }).evictedKeys?.();
     expect(warnings()).toEqual([]);
+  });
+
+  it('is told of with the first run, and not to a command that only counts', async () => {
+    const { admin, warnings } = await openServer();
+    const store = redisStore({ client: admin });
+    await store.count({ workflow: 'checkout', forMs: 0 });
+    expect(warnings()).toEqual([]);
+    await claimed(store, claimOf('first', { create: {} }));
+    expect(warnings()).toHaveLength(1);
   });
 
   it.each(['info', 'config|get'])(
@@ -44,7 +53,7 @@ describe('a Redis that keeps nothing on its disk', () => {
     async (right) => {
       const { admin, warnings } = await openServer();
       await admin.acl('SETUSER', 'default', `-${right}`);
-      await redisStore({ client: admin }).count({ workflow: 'checkout', forMs: 0 });
+      await redisStore({ client: admin }).evictedKeys?.();
       expect(warnings()).toEqual([]);
       const denied = (await admin.acl('LOG')) as unknown[];
       expect(denied.flat()).not.toContain('config|get');
