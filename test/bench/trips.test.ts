@@ -19,7 +19,7 @@ const PLACES: Readonly<Record<string, () => Promise<Place>>> = {
 const MOST_BYTES: Readonly<Record<string, { step: number; renewal: number }>> = {
   Redis: { step: 3_000, renewal: 1_800 },
   Upstash: { step: 3_900, renewal: 2_200 },
-  PostgreSQL: { step: 2_800, renewal: 1_450 },
+  PostgreSQL: { step: 2_900, renewal: 1_500 },
 };
 
 // On a busy machine seconds pass between two calls, and then a session is read anew.

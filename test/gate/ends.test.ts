@@ -485,7 +485,13 @@ describe('runs.restart()', () => {
       expect(await runs.restart(ANN)).toEqual({ restarted: false, reason: 'busy' });
     adding.finish();
     await adding.answer;
-    const dead = { run: ANN, workflow: 'checkout', token: 'dead', leaseMs: 1, ttlMs: DAY } as const;
+    const dead = {
+      run: ANN,
+      workflow: 'checkout',
+      token: crypto.randomUUID(),
+      leaseMs: 1,
+      ttlMs: DAY,
+    } as const;
     await app.data.claim({
       ...dead,
       step: { tool: 'cart.pay', digest: '', uncertain: 'hold' },

@@ -346,7 +346,7 @@ describe('freezing', () => {
     const app = await scene({ workflow: shopGate() });
     const session = await app.sessionAt('payment');
     const step = { tool: 'cart.pay', digest: '', uncertain: 'hold' as const };
-    await app.data.claim(claimOf(session.id, { step, leaseMs: 1, token: 'dead' }));
+    await app.data.claim(claimOf(session.id, { step, leaseMs: 1, token: crypto.randomUUID() }));
     app.clock.advance(1);
     expect(await app.runs.freeze(session.id, NIGHT)).toEqual({ frozen: true, state: 'payment' });
     await app.runs.unfreeze(session.id, NIGHT);
@@ -386,7 +386,13 @@ describe('a held run', () => {
     await client.calls('cart.checkout');
     await client.isTold(2);
     const step = { tool: 'cart.pay', digest: '', uncertain: 'hold' as const };
-    const claim = { run: client.run, workflow: 'checkout', token: 'dead', step, states: undefined };
+    const claim = {
+      run: client.run,
+      workflow: 'checkout',
+      token: crypto.randomUUID(),
+      step,
+      states: undefined,
+    };
     const times = { leaseMs: 8_000, ttlMs: 3_600_000 };
     const initial = { state: 'empty', updatedAt: 0 };
     await app.data.claim({ ...claim, ...times, initial });
@@ -405,7 +411,7 @@ describe('a move from outside that a crash has left in the store', () => {
     const app = await scene({ workflow: shopGate(), gate: { statusTool: 'status' } });
     const session = await app.sessionAt('payment');
     const step = { tool: 'send SECRET', digest: 'outside-1', uncertain: 'hold' as const };
-    await app.data.claim(claimOf(session.id, { step, leaseMs: 1_000, token: 'dead' }));
+    await app.data.claim(claimOf(session.id, { step, leaseMs: 1_000, token: crypto.randomUUID() }));
     const answers = [await session.call('status')];
     app.clock.advance(1_000);
     answers.push(await session.call('status'), await session.call('cart.pay'));

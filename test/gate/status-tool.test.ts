@@ -469,7 +469,7 @@ describe('what a run waits for', () => {
     const claim: ClaimRequest = {
       run: app.client.run,
       workflow: 'checkout',
-      token: 'dead',
+      token: crypto.randomUUID(),
       step: { tool: 'cart.add_item', digest: '', uncertain: 'hold' },
       states: undefined,
       initial: { state: 'empty', updatedAt: 0 },

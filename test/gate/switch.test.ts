@@ -114,7 +114,7 @@ describe('a workflow that operators have stopped', () => {
     const other = await here.session();
     expect(await here.runs.begin(other.id)).toEqual({ begun: false, reason: 'frozen' });
     const step = { tool: 'cart.pay', digest: '', uncertain: 'hold' as const };
-    await here.data.claim(claimOf(id, { step, leaseMs: 1, token: 'dead' }));
+    await here.data.claim(claimOf(id, { step, leaseMs: 1, token: crypto.randomUUID() }));
     here.clock.advance(1);
     expect(await here.runs.resolve(id, 'succeeded')).toEqual({
       resolved: true,
