@@ -208,6 +208,16 @@ describe('workflowHealth()', () => {
     expect((await asked).status).toBe(503);
   });
 
+  it('waits for no list of the oldest runs once it has looked at them', async () => {
+    const { ask, clock, store } = await shop();
+    await ask();
+    clock.advance(60_000);
+    store.fail('stuck', Number.POSITIVE_INFINITY, 'hang');
+    const [{ index, held } = {}] = reportIn(await ask()).workflows;
+    expect([index, held]).toEqual(['ok', 1]);
+    expect(store.times('stuck')).toBe(2);
+  });
+
   it('asks the store once for many probes at a time, and once a second', async () => {
     const { ask, clock, store } = await shop();
     store.take();

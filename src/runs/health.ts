@@ -306,7 +306,7 @@ async function countedIn(
 ): Promise<Omit<WorkflowHealth, 'workflow' | 'store'>> {
   if (!hasIndex(mover)) return { index: 'none' };
   try {
-    const counted = mover.store.count && (await countInStore(mover, { forMs }));
+    const counted = mover.store.count && (await countInStore(mover, { forMs }, true));
     const page = { limit: LISTED };
     const [held, unsettled, stuck] = await Promise.all([
       // Also where no key may be seen: the list tells of held runs as events.

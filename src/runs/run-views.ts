@@ -124,9 +124,8 @@ async function storedStates(
   const { workflow } = mover;
   if (asked === undefined || workflow.migrates) return undefined;
   if (workflow.isFlat) return workflow.states.filter((name) => workflow.standsIn(name, asked));
-  if (mover.store.count === undefined) return undefined;
-  const { states } = await countInStore(mover, {});
-  return states.map(({ state }) => state).filter((name) => workflow.standsIn(name, asked));
+  const counted = await mover.store.count?.({ workflow: workflow.id, forMs: 0 });
+  return counted?.states.map(({ state }) => state).filter((name) => workflow.standsIn(name, asked));
 }
 
 /** No count tells what runs have saved, so the oldest are looked at, by parts, once a minute. */
@@ -134,10 +133,17 @@ const PART = 1_000;
 const MOST_PARTS = 5;
 const LOOK_MS = 60_000;
 const warned = new WeakSet<RunsMover>();
-const looked = new WeakMap<RunsMover, { readonly at: number; readonly found: Promise<Oldest> }>();
+const looked = new WeakMap<RunsMover, Look>();
 
 /** How many of the oldest runs are observed though the gate enforces. */
 type Oldest = Required<Pick<RunsUnderWay, 'unenforced' | 'strayed'>>;
+
+interface Look {
+  readonly at: number;
+  readonly found: Promise<Oldest>;
+  /** What this look found, or the one before; absent where there was none. */
+  last: Oldest | undefined;
+}
 
 /** Notes also which of them cannot be read. The first look that finds any warns of them. */
 async function lookAtOldest(mover: RunsMover): Promise<Oldest> {
@@ -167,10 +173,33 @@ async function lookAtOldest(mover: RunsMover): Promise<Oldest> {
   return { unenforced, strayed };
 }
 
-/** Counts the runs that have not ended. */
+/** What the last look found: of a minute ago for a probe, which waits for the first look alone. */
+async function oldestOf(mover: RunsMover, isProbe: boolean): Promise<Oldest> {
+  const now = mover.clock.now();
+  let look = looked.get(mover);
+  if (look === undefined || Math.abs(now - look.at) >= LOOK_MS) {
+    const begun: Look = { at: now, found: lookAtOldest(mover), last: look?.last };
+    look = begun;
+    looked.set(mover, begun);
+    begun.found.then(
+      (found) => {
+        begun.last = found;
+      },
+      () => looked.delete(mover),
+    );
+  }
+  return (isProbe ? look.last : undefined) ?? look.found;
+}
+
+/**
+ * Counts the runs that have not ended.
+ *
+ * @param isProbe whether a prober asks, who waits for no list of thousands
+ */
 export async function countInStore(
   mover: RunsMover,
   { forMs }: { readonly forMs?: number | undefined },
+  isProbe = false,
 ): Promise<RunsUnderWay> {
   const { workflow, clock } = mover;
   const { count } = indexOf(mover, 'count()');
@@ -179,13 +208,7 @@ export async function countInStore(
     throw new InterlockError('ERR_INTERLOCK_STORE', message);
   }
   const counted = await count({ workflow: workflow.id, forMs: forMs ?? 0 });
-  let look = looked.get(mover);
-  if (look === undefined || Math.abs(clock.now() - look.at) >= LOOK_MS) {
-    look = { at: clock.now(), found: lookAtOldest(mover) };
-    looked.set(mover, look);
-    look.found.catch(() => looked.delete(mover));
-  }
-  const { unenforced, strayed } = await look.found;
+  const { unenforced, strayed } = await oldestOf(mover, isProbe);
   const { states, held, unsettled, running, oldestClaim, now = clock.now() } = counted;
   const sum = (key: 'runs' | 'stuck'): number => states.reduce((all, each) => all + each[key], 0);
   const isAsked = forMs !== undefined;
