@@ -41,9 +41,8 @@ export class CallRules {
   readonly #limits: ReadonlyMap<string, readonly CheckedLimit[]>;
   /** The tools that a limit of no calls closes. Without facts, no other tool is at its limit. */
   readonly #neverCalled: readonly string[];
-  /** By tool, or by glob. */
-  /** What is asked of tools that have several requirements with `consumes`. */
-  readonly #sharing: readonly Demands[];
+  /** By tool, or by glob: what is asked of those that have several requirements with `consumes`. */
+  readonly #sharing: ReadonlyMap<string, Demands>;
   readonly #argumentsRead = lazily(() => argumentsRead(this.#demands.values()));
 
   /**
@@ -69,11 +68,11 @@ export class CallRules {
     for (const [tool, each] of all)
       if (each.limits.length > 0) limits.set(tool, [...(limits.get(tool) ?? []), ...each.limits]);
     this.#limits = limits;
-    this.#sharing = [...this.#demands.values()]
-      .filter(
-        ({ after }) => leavesOf(after).filter(({ consumes }) => consumes !== 'never').length > 1,
-      )
-      .map((each) => ({ ...each, after: each.after && ofAnyValues(each.after) }));
+    const sharing = new Map<string, Demands>();
+    for (const each of this.#demands.values())
+      if (leavesOf(each.after).filter(({ consumes }) => consumes !== 'never').length > 1)
+        sharing.set(each.tool, { ...each, after: each.after && ofAnyValues(each.after) });
+    this.#sharing = sharing;
     this.#neverCalled = [...limits].flatMap(([tool, each]) =>
       each.some(({ times }) => times === 0) ? [tool] : [],
     );
@@ -193,11 +192,11 @@ export class CallRules {
    * than there are, though each of its requirements alone is met.
    */
   spentTools(past: Past | undefined): ReadonlyMap<string, Part> {
-    if (past === undefined || (this.#limits.size === 0 && this.#sharing.length === 0))
+    if (past === undefined || (this.#limits.size === 0 && this.#sharing.size === 0))
       return NO_PARTS;
     const spent = new Map<string, Part>();
     const ask = (tool: string): void => {
-      const demands = this.#sharing.find((each) => each.tool === tool);
+      const demands = this.#sharing.get(tool);
       const partAt = (at: Past): Part | undefined =>
         exhausted(this.#limits.get(tool) ?? [], at) ?? (demands && shortage(demands, at));
       const part = partAt(past);
@@ -210,10 +209,10 @@ export class CallRules {
       if (!mayRetry) spent.set(tool, part);
     };
     // Any other tool has no call that counts.
-    for (const tool of past.facts.tools.keys()) ask(tool);
+    for (const tool of past.facts.tools.keys()) if (!this.#sharing.has(tool)) ask(tool);
     for (const { tool } of past.unknown) ask(tool);
     for (const tool of this.#neverCalled) ask(tool);
-    for (const { tool } of this.#sharing) ask(tool);
+    for (const tool of this.#sharing.keys()) ask(tool);
     return spent;
   }
 
