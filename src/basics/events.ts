@@ -4,6 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import diagnosticsChannel from 'node:diagnostics_channel';
+import { putNewest } from './clock.ts';
 
 /** The name of the `diagnostics_channel` on which every event is published. */
 export const EVENT_CHANNEL = 'mcp-interlock';
@@ -526,7 +527,8 @@ export class Events {
   noteUnknown(token: string): boolean {
     const { unknown } = this.#common;
     if (unknown.has(token)) return false;
-    makeRoomIn(unknown);
+    const [oldest = ''] = unknown;
+    if (unknown.size >= MOST_UNKNOWN) unknown.delete(oldest);
     unknown.add(token);
     return true;
   }
@@ -537,9 +539,7 @@ export class Events {
   }
 
   noteAnswer(idempotencyKey: string, answered: Answered): void {
-    const { answers } = this.#common;
-    makeRoomIn(answers);
-    answers.set(idempotencyKey, answered);
+    putNewest(this.#common.answers, idempotencyKey, answered, MOST_UNKNOWN);
   }
 
   /** Tells `onError` the error, and the stream an event that says more than it. */
@@ -558,11 +558,6 @@ export class Events {
   #fail(error: unknown): void {
     this.#listeners.onError?.(error);
   }
-}
-
-function makeRoomIn(notes: Set<string> | Map<string, unknown>): void {
-  const [oldest = ''] = notes.keys();
-  if (notes.size >= MOST_UNKNOWN) notes.delete(oldest);
 }
 
 /** What no logger should write by accident. */

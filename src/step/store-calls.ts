@@ -2,7 +2,7 @@
  * Calls to a store that may hang or fail. Hides their deadlines, and how often a commit or a
  * release is tried again.
  */
-import type { Clock } from '../basics/clock.ts';
+import { type Clock, Told } from '../basics/clock.ts';
 import { InterlockError } from '../basics/errors.ts';
 import type { Events } from '../basics/events.ts';
 import type {
@@ -49,9 +49,6 @@ export interface GuardedStore extends AtomicStateStore {
 const TELLING: ReadonlySet<string> = new Set<keyof AtomicStateStore>([
   ...(['open', 'read', 'claim', 'commit', 'renew', 'record', 'release'] as const),
 ]);
-
-/** Of so many broken runs it is known that they were told of. */
-const MOST_BROKEN = 1_000;
 
 /** A call that takes longer than this, or than half of its deadline, is told of as slow. */
 const SLOW_MS = 1_000;
@@ -151,12 +148,9 @@ export function guardStore(
       },
     );
   /** A list that is asked for each second tells of a broken run once. */
-  const broken = new Set<string>();
+  const broken = new Told();
   const onError = (error: unknown, kept: string): void => {
-    if (broken.has(kept)) return;
-    if (broken.size >= MOST_BROKEN) broken.clear();
-    broken.add(kept);
-    events.onError(error);
+    if (broken.isNew(kept)) events.onError(error);
   };
   const switches = new Map<string, WorkflowSwitch>();
   const guarded: GuardedStore = {
