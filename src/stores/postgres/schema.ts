@@ -219,6 +219,10 @@ $$;
 COMMENT ON FUNCTION ${read} IS 'The parts of several runs.';
 `;
 
+/** The row of the workflow that a part of a request is about. */
+const OF_PART = `w.run = key AND ${hashed('w.workflow_type')} = ${hashed("(part ->> 'workflow')")}
+       AND w.workflow_type = part ->> 'workflow'`;
+
 /**
  * A writer first locks the row of the run, if it changes or judges that, claims or adds a workflow,
  * and then the rows of workflows. So two of them never wait for each other, and a commit in a long
@@ -239,14 +243,12 @@ const locks = ({ runs, workflows }: PostgresNames) => `
   END IF;
   FOR part IN SELECT * FROM json_array_elements(request -> 'judged') LOOP
     SELECT w.revision INTO revised FROM ${workflows} w
-     WHERE w.run = key AND ${hashed('w.workflow_type')} = ${hashed("(part ->> 'workflow')")}
-       AND w.workflow_type = part ->> 'workflow' FOR NO KEY UPDATE;
+     WHERE ${OF_PART} FOR NO KEY UPDATE;
     is_lost := is_lost OR revised IS DISTINCT FROM (part ->> 'revision');
   END LOOP;
   FOR part IN SELECT * FROM json_array_elements(request -> 'seen') LOOP
     SELECT w.revision INTO revised FROM ${workflows} w
-     WHERE w.run = key AND ${hashed('w.workflow_type')} = ${hashed("(part ->> 'workflow')")}
-       AND w.workflow_type = part ->> 'workflow';
+     WHERE ${OF_PART};
     is_lost := is_lost OR revised IS DISTINCT FROM (part ->> 'revision');
   END LOOP;
   -- A statement of its own: after all waiting it sees what is there.
@@ -306,8 +308,7 @@ BEGIN${locks(names)}
        SET (${HEAD_COLUMNS}) = (SELECT ${HEAD_VALUES} FROM ${HEAD_RECORD}),
            context = CASE WHEN (part ->> 'isSame')::boolean THEN w.context
                           ELSE (part ->> 'data')::json END
-     WHERE w.run = key AND ${hashed('w.workflow_type')} = ${hashed("(part ->> 'workflow')")}
-       AND w.workflow_type = part ->> 'workflow'
+     WHERE ${OF_PART}
     RETURNING w.id INTO flow;
     IF NOT FOUND THEN
       INSERT INTO ${workflows} (run, workflow_type, context, ${HEAD_COLUMNS})
