@@ -8,29 +8,9 @@ import { dirname, join } from 'node:path';
 import { argv } from 'node:process';
 import { fileURLToPath } from 'node:url';
 import ts from '@typescript/typescript6';
-import manifest from '../package.json' with { type: 'json' };
-import check from '../packages/check/package.json' with { type: 'json' };
-import cli from '../packages/cli/package.json' with { type: 'json' };
-import inspector from '../packages/inspector/package.json' with { type: 'json' };
-import testing from '../packages/testing/package.json' with { type: 'json' };
+import { manifestOf, PACKAGES } from './entries.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
-
-interface Manifest {
-  readonly name: string;
-  readonly exports: Readonly<
-    Record<string, string | { readonly default: string; readonly types?: string }>
-  >;
-}
-
-/** Each package, by its folder. */
-const PACKAGES: Readonly<Record<string, Manifest>> = {
-  '': manifest,
-  'packages/check': check,
-  'packages/cli': cli,
-  'packages/inspector': inspector,
-  'packages/testing': testing,
-};
 
 export interface PublicEntry {
   /** What users import: `mcp-interlock/stores/redis`. */
@@ -80,13 +60,14 @@ export function publicSurface(): PublicSurface {
 }
 
 function readSurface(): PublicSurface {
-  const packages = Object.entries(PACKAGES).map(([folder, { name, exports }]) => ({
-    dist: join(ROOT, folder, 'dist'),
-    entries: Object.entries(exports).flatMap(([path, to]): PublicEntry[] => {
+  const packages = PACKAGES.map((folder) => {
+    const { name, exports } = manifestOf(folder);
+    const entries = Object.entries(exports).flatMap(([path, to]): PublicEntry[] => {
       if (typeof to === 'string' || to.types === undefined) return [];
       return [{ specifier: name + path.slice(1), file: join(ROOT, folder, to.types) }];
-    }),
-  }));
+    });
+    return { dist: join(ROOT, folder, 'dist'), entries };
+  });
   const files = packages.flatMap(({ entries }) => entries.map(({ file }) => file));
   const program = ts.createProgram(files, {
     module: ts.ModuleKind.NodeNext,

@@ -5,18 +5,18 @@
  */
 import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, posix } from 'node:path';
 import { argv } from 'node:process';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { transformSync } from 'esbuild';
+import { PACKAGES } from './entries.ts';
 
 const FILE = 'CHANGELOG.md';
 const HEADING = '## Unreleased\n';
 const SURFACE = 'api/';
 const CODE = [
-  'src/',
-  ...['check', 'testing', 'cli', 'inspector'].map((name) => `packages/${name}/src/`),
+  ...PACKAGES.map((folder) => `${posix.join(folder, 'src')}/`),
   'packages/inspector/app/',
 ];
 

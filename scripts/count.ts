@@ -6,17 +6,16 @@
  * `npm run count -- REV` counts another revision, by git alone, and leaves out what is built.
  */
 import { execFileSync } from 'node:child_process';
+import { posix } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import ts from '@typescript/old';
 import { build } from 'esbuild';
+import { PACKAGES } from './entries.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const [revision = 'HEAD'] = process.argv.slice(2);
-const PLACES = [
-  'src',
-  ...['check', 'testing', 'cli', 'inspector'].map((name) => `packages/${name}/src`),
-];
+const PLACES = PACKAGES.map((folder) => posix.join(folder, 'src'));
 
 /** A template text of this many characters is a script or a statement. */
 const SCRIPT_LENGTH = 80;

@@ -2,9 +2,20 @@
  * What is published: one entry for each module that the `exports` of a package name. The build, the
  * tests and the rules of the structure read it here, so that no second list goes out of date.
  */
-import manifest from '../package.json' with { type: 'json' };
-import check from '../packages/check/package.json' with { type: 'json' };
-import testing from '../packages/testing/package.json' with { type: 'json' };
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+
+/**
+ * The folders of all packages, from the root of the repository, in the order in which they are
+ * published: what others need is first.
+ */
+export const PACKAGES = [
+  '.',
+  'packages/check',
+  'packages/testing',
+  'packages/inspector',
+  'packages/cli',
+] as const;
 
 export interface Entry {
   /** What users import: `mcp-interlock/stores/redis`. */
@@ -15,18 +26,28 @@ export interface Entry {
   readonly source: string;
 }
 
-/** A package that an app imports: its folder, from the root of the repository, and its entries. */
+/** A package that an app imports. */
 export interface Library {
+  /** As a prefix of its paths: the main package has none. */
   readonly folder: string;
   readonly entries: readonly Entry[];
 }
 
 interface Manifest {
   readonly name: string;
-  readonly exports: Readonly<Record<string, string | { readonly default: string }>>;
+  readonly exports: Readonly<
+    Record<string, string | { readonly default: string; readonly types?: string }>
+  >;
 }
 
-function libraryIn(folder: string, { name: specifier, exports }: Manifest): Library {
+export function manifestOf(folder: (typeof PACKAGES)[number]): Manifest {
+  const path = new URL(`../${folder}/package.json`, import.meta.url);
+  return JSON.parse(readFileSync(fileURLToPath(path), 'utf8'));
+}
+
+function libraryOf(inFolder: (typeof PACKAGES)[number]): Library {
+  const { name: specifier, exports } = manifestOf(inFolder);
+  const folder = inFolder === '.' ? '' : `${inFolder}/`;
   const entries = Object.entries(exports).flatMap(([path, to]) => {
     if (typeof to === 'string') return [];
     const name = to.default.replace(/^\.\/dist\/|\.js$/g, '');
@@ -35,13 +56,13 @@ function libraryIn(folder: string, { name: specifier, exports }: Manifest): Libr
   return { folder, entries };
 }
 
-const MAIN = libraryIn('', manifest);
+const MAIN = libraryOf('.');
 
 /** The middlewares, and the packages that a developer's machine has beside them. */
 export const LIBRARIES: readonly Library[] = [
   MAIN,
-  libraryIn('packages/check/', check),
-  libraryIn('packages/testing/', testing),
+  libraryOf('packages/check'),
+  libraryOf('packages/testing'),
 ];
 
 /** What the packages beside the middlewares take of their inside. Apps do not import it. */

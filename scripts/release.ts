@@ -8,12 +8,7 @@ import { join } from 'node:path';
 import { argv } from 'node:process';
 import { fileURLToPath } from 'node:url';
 import { withVersion } from './changelog.ts';
-
-/** The folders of the packages in the order in which they are published: what others need is first. */
-export const PUBLISHED_IN_ORDER = [
-  '.',
-  ...(['check', 'testing', 'inspector', 'cli'] as const).map((name) => `packages/${name}` as const),
-] as const;
+import { PACKAGES } from './entries.ts';
 
 interface Manifest {
   name: string;
@@ -29,7 +24,7 @@ interface Manifest {
 export function release(folder: string, version: string, date: string): string[] {
   const read = (path: string): string => readFileSync(join(folder, path), 'utf8');
   const written = new Map<string, string>();
-  const paths = PUBLISHED_IN_ORDER.map((each) => join(each, 'package.json'));
+  const paths = PACKAGES.map((each) => join(each, 'package.json'));
   const manifests = paths.map((path): Manifest => JSON.parse(read(path)));
   const names = manifests.map(({ name }) => name);
   const old = manifests[0]?.version ?? '';
@@ -50,8 +45,7 @@ export function release(folder: string, version: string, date: string): string[]
   for (const [at, manifest] of manifests.entries()) {
     raise(manifest);
     written.set(paths[at] ?? '', asJson(manifest));
-    const locked =
-      lock.packages[PUBLISHED_IN_ORDER[at] === '.' ? '' : (PUBLISHED_IN_ORDER[at] ?? '')];
+    const locked = lock.packages[PACKAGES[at] === '.' ? '' : (PACKAGES[at] ?? '')];
     if (locked !== undefined) raise(locked);
   }
   written.set('package-lock.json', asJson(lock));

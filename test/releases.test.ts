@@ -5,7 +5,8 @@ import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import manifest from '../package.json' with { type: 'json' };
 import { untold } from '../scripts/changelog.ts';
-import { PUBLISHED_IN_ORDER, release } from '../scripts/release.ts';
+import { PACKAGES } from '../scripts/entries.ts';
+import { release } from '../scripts/release.ts';
 import { ROOT } from './helpers/consumer.ts';
 
 let folder: string;
@@ -24,7 +25,7 @@ function write(path: string, text: string): void {
 }
 
 describe('a release, in a copy', () => {
-  const MANIFESTS = PUBLISHED_IN_ORDER.map((each) => join(each, 'package.json'));
+  const MANIFESTS = PACKAGES.map((each) => join(each, 'package.json'));
   const OTHERS = ['package-lock.json', 'src/otel/index.ts', 'docs/reference/stability.md'];
   const CHANGELOG = '# Changelog\n\n## Unreleased\n\n- New.\n\n## 0.0.1 - 2026-01-01\n\n- Old.\n';
   const [major, minor] = manifest.version.split('.');
@@ -85,7 +86,7 @@ describe('a release, in a copy', () => {
 });
 
 describe('the packages', () => {
-  const manifests = PUBLISHED_IN_ORDER.map((each) =>
+  const manifests = PACKAGES.map((each) =>
     JSON.parse(readFileSync(join(ROOT, each, 'package.json'), 'utf8')),
   );
 
@@ -101,7 +102,7 @@ describe('the packages', () => {
   it('are published in the order that a release prints', () => {
     const workflow = readFileSync(join(ROOT, '.github/workflows/release.yml'), 'utf8');
     const loops = [...workflow.matchAll(/for folder in (.*); do/g)].map(([, all]) => all);
-    expect(loops.at(-1)).toBe(PUBLISHED_IN_ORDER.join(' '));
+    expect(loops.at(-1)).toBe(PACKAGES.join(' '));
   });
 });
 

@@ -372,7 +372,7 @@ export class Inspector {
 
   #withRows(rows: readonly ListedRun[], page: LoadedPage): RunList {
     // A run that moved between two pages may be on both.
-    const unique = new Map(rows.map((row) => [nameOf(row.workflow, row.value), row]));
+    const unique = new Map(rows.map((row) => [runName(row.workflow, row.value), row]));
     this.#forgetResolved(unique, page.next === undefined);
     return { ...this.list.value, ...page, rows: [...unique.values()], isLoading: false };
   }
@@ -385,7 +385,7 @@ export class Inspector {
       [...rows.values()].flatMap((row) => this.callsIn(row).map(([key]) => key)),
     );
     const left = [...this.chosen.value].filter(
-      ([key, call]) => calls.has(key) || !(isWhole || rows.has(nameOf(call.workflow, call))),
+      ([key, call]) => calls.has(key) || !(isWhole || rows.has(runName(call.workflow, call))),
     );
     if (left.length < this.chosen.value.size) this.chosen.value = new Map(left);
   }
@@ -602,7 +602,7 @@ function seen(runs: readonly RunSummary[], workflow: string): readonly ListedRun
 }
 
 /** Tells runs apart: several workflows may have one and the same. */
-function nameOf(workflow: string, { id }: { readonly id: string }): string {
+export function runName(workflow: string, { id }: { readonly id: string }): string {
   return `${workflow} ${id}`;
 }
 

@@ -9,6 +9,7 @@ import {
   type ListedRun,
   type ListKind,
   type RunList,
+  runName,
   type Search,
 } from './inspector.ts';
 import { Observed } from './observed.tsx';
@@ -207,7 +208,7 @@ function ResolveChosen({ inspector }: { readonly inspector: Inspector }): JSX.El
   const [asked, setAsked] = useState<Outcome>();
   const calls = [...chosen.value.values()];
   const count = calls.length;
-  const runs = new Set(calls.map(({ workflow, id }) => `${workflow} ${id}`)).size;
+  const runs = new Set(calls.map((call) => runName(call.workflow, call))).size;
   const amounts = calls.flatMap(({ step }) => step.amount ?? []);
   const ask = (outcome: Outcome): void => {
     setNoteMissing(note.trim() === '');
@@ -408,7 +409,7 @@ function Rows({ inspector, list, trouble, total }: RowsProps): JSX.Element {
       <div class="space" role="presentation" style={{ height: `${Math.max(loadedHeight, 1)}px` }}>
         {inSight.map((row, index) => (
           <Row
-            key={`${row.workflow} ${row.value.id}`}
+            key={runName(row.workflow, row.value)}
             inspector={inspector}
             row={row}
             index={first + index}
