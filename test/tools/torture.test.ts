@@ -161,7 +161,8 @@ describe('the torture', { timeout: TIMEOUT_MS }, () => {
     expect(result.measured).toMatch(/^0 exceeded a limit, 0 lost, \d\d done$/);
   });
 
-  it('reports a store that forgets uses, and one that lets calls race', async () => {
+  // Whether two calls meet is up to the machine: one race of a few shows it.
+  it('reports a store that forgets uses, and one that lets calls race', { retry: 4 }, async () => {
     for (const defect of ['forgets-commits', 'claims-all'] as const) {
       const result = await onBackend('memory', 'full', (backend) =>
         raceForUses({ ...optionsFor(backend), defect }, small.races, 1),
