@@ -308,7 +308,11 @@ export async function pass(clock: ManualClock, ms: number, bit = 500): Promise<v
 }
 
 /** Lets time pass in parts until the promise has settled. */
-export async function passUntil<T>(clock: ManualClock, settling: Promise<T>): Promise<T> {
+export async function passUntil<T>(
+  clock: ManualClock,
+  settling: Promise<T>,
+  stepMs = 500,
+): Promise<T> {
   let isSettled = false;
   const note = (): void => {
     isSettled = true;
@@ -316,7 +320,7 @@ export async function passUntil<T>(clock: ManualClock, settling: Promise<T>): Pr
   settling.then(note, note);
   await expect
     .poll(() => {
-      if (!isSettled) clock.advance(500);
+      if (!isSettled) clock.advance(stepMs);
       return isSettled;
     })
     .toBe(true);

@@ -126,13 +126,13 @@ describe('the listings of postgresStore()', { timeout: 60_000 }, () => {
     await counted.migrate();
     const rows = `
       SELECT 'run-' || i AS run, NULL AS principal,
-             clock_timestamp() + (i % 10) * interval '1 day' AS expires_at, 'payment' AS state,
+             now() - interval '1 minute' + (i % 10) * interval '1 day' AS expires_at, 'payment' AS state,
              now() - interval '1 hour' AS updated_at, i % 2 = 0 AS ended,
              NULL::timestamptz AS lease_until
         FROM generate_series(1, 20000) i`;
     await own.query(insertRuns(`${schema}.${prefix}`, workflow, rows));
     const expire = (share: number) =>
-      own.query(`UPDATE ${schema}.${prefix}workflow_runs SET expires_at = clock_timestamp()
+      own.query(`UPDATE ${schema}.${prefix}workflow_runs SET expires_at = now() - interval '1 minute'
                   WHERE substr(run, 5)::int % 20 < ${share}`);
     const underWay = async () => {
       const { states } = await counted.count({ workflow, forMs: 0 });
@@ -140,8 +140,10 @@ describe('the listings of postgresStore()', { timeout: 60_000 }, () => {
     };
     expect(await counted.purge()).toBe(2000);
     expect(await underWay()).toEqual([10_000]);
+    // A minute ago: the process only estimates the database's time.
     await own.query(
-      `UPDATE ${schema}.${prefix}workflow_runs SET expires_at = now() WHERE run = 'run-1'`,
+      `UPDATE ${schema}.${prefix}workflow_runs SET expires_at = now() - interval '1 minute'
+        WHERE run = 'run-1'`,
     );
     expect(await underWay()).toEqual([9_999]);
     await expire(4);
