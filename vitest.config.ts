@@ -17,9 +17,8 @@ const ALONE = [
   // Other servers of the Fetch API replace its global classes.
   'test/fetch/gate-fetch.test.ts',
   // They measure their process, or take so long that no worker should begin with one at the end.
-  'test/bench/**/*.test.ts',
   'test/instances/**/*.test.ts',
-  'test/tools/**/*.test.ts',
+  'test/lab/**/*.test.ts',
   'test/quick-starts.test.ts',
 ];
 

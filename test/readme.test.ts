@@ -2,6 +2,7 @@ import { copyFileSync, existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import type * as z from 'zod/mini';
+import { FULL } from '../lab/torture/options.ts';
 import manifest from '../package.json' with { type: 'json' };
 import { toMermaid } from '../packages/check/src/index.ts';
 import { ERROR_CODES, InterlockError, type InterlockErrorCode } from '../src/basics/errors.ts';
@@ -25,7 +26,6 @@ import { postgresStore } from '../src/stores/postgres.ts';
 import { redisStore } from '../src/stores/redis.ts';
 import { sqliteStore } from '../src/stores/sqlite.ts';
 import { upstashStore } from '../src/stores/upstash.ts';
-import { FULL } from '../tools/torture/options.ts';
 import { connect, type TestClient } from './helpers/client.ts';
 import { Consumer, ROOT, type Served } from './helpers/consumer.ts';
 import { Page } from './helpers/markdown.ts';
@@ -483,10 +483,10 @@ describe('the links of the documentation', () => {
 });
 
 /**
- * Readers have the package alone, so no link of its pages may lead to a test, for example. `tools`
+ * Readers have the package alone, so no link of its pages may lead to a test, for example. `lab`
  * has pages for contributors, who have the repository.
  */
-const PUBLISHED = ['README.md', 'LICENSE', 'tools', ...manifest.files];
+const PUBLISHED = ['README.md', 'LICENSE', 'lab', ...manifest.files];
 
 function leadsSomewhere(path: string, link: string): boolean {
   const [file = '', anchor] = link.split('#');

@@ -174,10 +174,10 @@ describe.each(LIBRARIES.filter(({ folder }) => folder !== ''))(
   },
 );
 
-describe('the programs in tools/', () => {
-  const programs = [...sourceFiles('tools')].flatMap(([path, text]) =>
-    importsOf(`tools/${path}`, text),
-  );
+describe('the programs in lab/', () => {
+  const programs = [...sourceFiles('lab')]
+    .filter(([path]) => !path.startsWith('bench/'))
+    .flatMap(([path, text]) => importsOf(`lab/${path}`, text));
 
   it('look at the package from outside: they import what it publishes, and nothing of its inside', () => {
     const ofSource = programs.filter(({ to }) => to.startsWith('src/'));

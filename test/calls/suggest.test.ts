@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { expect, it } from 'vitest';
+import { type Random, seeded } from '../../lab/checker/random.ts';
 import { type SuggestedRule, suggestRules } from '../../packages/check/src/index.ts';
-import { type Random, seeded } from '../../tools/checker/random.ts';
 import { cases } from '../helpers/few.ts';
 
 const hmac = (value: unknown): string =>

@@ -6,6 +6,8 @@ import { approval } from '../../examples/custom-store/app.ts';
 import { EVENTS_OF, orderGate } from '../../examples/order-approval/workflow.ts';
 import { report } from '../../examples/proxy-gate/gate.ts';
 import { checkout } from '../../examples/vercel/lib/checkout.ts';
+import { seeded } from '../../lab/checker/random.ts';
+import { randomRules } from '../../lab/checker/rules-random.ts';
 import {
   checkWorkflow,
   FINDING_CODES,
@@ -15,8 +17,6 @@ import {
 import { testGate } from '../../packages/testing/src/index.ts';
 import { handleKey, principalKey, sessionKey } from '../../src/session/run-key.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
-import { seeded } from '../../tools/checker/random.ts';
-import { randomRules } from '../../tools/checker/rules-random.ts';
 import { orderMachine } from '../workflow/charts.ts';
 import { BROKEN_GATES, sound } from './broken-gates.ts';
 

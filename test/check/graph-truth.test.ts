@@ -1,6 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type AnyStateNode, createMachine, type StateValue } from 'xstate';
+import { seeded } from '../../lab/checker/random.ts';
+import { randomRules } from '../../lab/checker/rules-random.ts';
 import {
   activeNodes,
   type GraphEdge,
@@ -12,8 +14,6 @@ import {
 import { testGate } from '../../packages/testing/src/index.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
 import type { StateExpression } from '../../src/workflow/position.ts';
-import { seeded } from '../../tools/checker/random.ts';
-import { randomRules } from '../../tools/checker/rules-random.ts';
 import { few } from '../helpers/few.ts';
 import { readDiagram } from '../helpers/mermaid.ts';
 import { chartOf, EVENTS, type Shape, shapeAt } from '../workflow/charts.ts';

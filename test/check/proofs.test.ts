@@ -1,6 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { assign, createMachine, enqueueActions, raise, setup } from 'xstate';
+import { seeded } from '../../lab/checker/random.ts';
+import { randomRules } from '../../lab/checker/rules-random.ts';
 import {
   checkWorkflow,
   never,
@@ -12,8 +14,6 @@ import {
 } from '../../packages/check/src/index.ts';
 import { testGate } from '../../packages/testing/src/index.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
-import { seeded } from '../../tools/checker/random.ts';
-import { randomRules } from '../../tools/checker/rules-random.ts';
 import { few } from '../helpers/few.ts';
 import { scene } from '../helpers/scene.ts';
 import { toolServer } from '../helpers/tool-server.ts';

@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest';
+import { type Random, seeded } from '../../lab/checker/random.ts';
 import {
   never,
   type Proof,
@@ -11,7 +12,6 @@ import { testGate } from '../../packages/testing/src/index.ts';
 import type { Binding } from '../../src/workflow/binding.ts';
 import type { FsmConfig } from '../../src/workflow/flat-machine.ts';
 import { StateMachineGate } from '../../src/workflow/gate.ts';
-import { type Random, seeded } from '../../tools/checker/random.ts';
 import { cases } from '../helpers/few.ts';
 
 /** How many machines are played, from which seed on: 5,000 where this code changes. */

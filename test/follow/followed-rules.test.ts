@@ -1,4 +1,13 @@
 import { expect, it } from 'vitest';
+import {
+  type ForwardedCall,
+  judge,
+  type NextCall,
+  type RuleSet,
+  type RulesHistory,
+} from '../../lab/checker/rules.ts';
+import { shrink } from '../../lab/checker/rules-compare.ts';
+import { type RulesCase, randomCases } from '../../lab/checker/rules-random.ts';
 import { FollowedRun, type FollowedVerdict } from '../../src/follow/followed-run.ts';
 import { notedOf } from '../../src/gate/consult.ts';
 import { StateMachineGate } from '../../src/index.ts';
@@ -7,15 +16,6 @@ import { AskedArguments } from '../../src/workflow/bound-tools.ts';
 import { NOTHING } from '../../src/workflow/facts.ts';
 import { callWith } from '../../src/workflow/own-call.ts';
 import type { Workflow } from '../../src/workflow/workflow.ts';
-import {
-  type ForwardedCall,
-  judge,
-  type NextCall,
-  type RuleSet,
-  type RulesHistory,
-} from '../../tools/checker/rules.ts';
-import { shrink } from '../../tools/checker/rules-compare.ts';
-import { type RulesCase, randomCases } from '../../tools/checker/rules-random.ts';
 import { cases } from '../helpers/few.ts';
 
 const RUN = 'a run';

@@ -1,9 +1,9 @@
 import { expect, it } from 'vitest';
+import { judge, type RulesHistory } from '../../lab/checker/rules.ts';
+import { type RulesCase, randomCases } from '../../lab/checker/rules-random.ts';
 import { replayCalls } from '../../packages/check/src/index.ts';
 import { SENT, type SentValue } from '../../src/basics/events.ts';
 import { type InterlockEvent, recordCalls, StateMachineGate } from '../../src/index.ts';
-import { judge, type RulesHistory } from '../../tools/checker/rules.ts';
-import { type RulesCase, randomCases } from '../../tools/checker/rules-random.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
 import { cases } from '../helpers/few.ts';
 

@@ -1,9 +1,9 @@
 import type { RequestHandler } from 'express';
 import { expect, it } from 'vitest';
+import { Client, type Era, type Habit } from '../../lab/zoo/clients.ts';
+import { OpenShop } from '../../lab/zoo/mounts.ts';
+import { CLIENTS } from '../../lab/zoo/zoo.ts';
 import { fsmGate, type Middleware, StateMachineGate, sessionStore } from '../../src/index.ts';
-import { Client, type Era, type Habit } from '../../tools/zoo/clients.ts';
-import { OpenShop } from '../../tools/zoo/mounts.ts';
-import { CLIENTS } from '../../tools/zoo/zoo.ts';
 import { startTwoEras } from '../helpers/two-eras.ts';
 
 /** A gate that would refuse each call of the shop's tools. */

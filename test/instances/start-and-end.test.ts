@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
-import { RestProcess } from '../../tools/torture/rest-process.ts';
+import { RestProcess } from '../../lab/torture/rest-process.ts';
 import { Consumer } from '../helpers/consumer.ts';
 import { Page } from '../helpers/markdown.ts';
 import { ADDRESS, type Program, startProgram } from '../helpers/program.ts';

@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { type ForwardedCall, judge, type RuleSet } from '../../lab/checker/rules.ts';
 import { replayTrail } from '../../packages/check/src/index.ts';
 import { OrderMoves } from '../../packages/check/src/order-moves.ts';
 import { type OrderRequirement, type OrderRules, StateMachineGate } from '../../src/index.ts';
@@ -11,7 +12,6 @@ import { callWith } from '../../src/workflow/own-call.ts';
 import type { Position } from '../../src/workflow/position.ts';
 import type { Verdict } from '../../src/workflow/verdict.ts';
 import type { Workflow } from '../../src/workflow/workflow.ts';
-import { type ForwardedCall, judge, type RuleSet } from '../../tools/checker/rules.ts';
 import { few } from '../helpers/few.ts';
 import { begins, pass, scene, settle } from '../helpers/scene.ts';
 import { makeSqliteFile } from '../helpers/sqlite-file.ts';

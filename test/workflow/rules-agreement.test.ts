@@ -1,13 +1,13 @@
 import { describe, expect, it } from 'vitest';
-import { seeded } from '../../tools/checker/random.ts';
-import { judge, type RulesHistory } from '../../tools/checker/rules.ts';
-import { compareRules } from '../../tools/checker/rules-compare.ts';
+import { seeded } from '../../lab/checker/random.ts';
+import { judge, type RulesHistory } from '../../lab/checker/rules.ts';
+import { compareRules } from '../../lab/checker/rules-compare.ts';
 import {
   type RulesCase,
   randomArgs,
   randomCases,
   randomResult,
-} from '../../tools/checker/rules-random.ts';
+} from '../../lab/checker/rules-random.ts';
 import { cases, firstSeed } from '../helpers/few.ts';
 import { judgeOfGate, standingAt } from './rules-gate.ts';
 

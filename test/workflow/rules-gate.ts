@@ -1,3 +1,11 @@
+import type {
+  ForwardedCall,
+  Json,
+  NextCall,
+  RuleSet,
+  RulesHistory,
+} from '../../lab/checker/rules.ts';
+import type { JudgeOfGate } from '../../lab/checker/rules-compare.ts';
 import { StateMachineGate } from '../../src/index.ts';
 import { readerOf } from '../../src/workflow/condition.ts';
 import {
@@ -11,14 +19,6 @@ import { callWith } from '../../src/workflow/own-call.ts';
 import type { Position } from '../../src/workflow/position.ts';
 import type { UnknownCall, Verdict } from '../../src/workflow/verdict.ts';
 import type { Workflow } from '../../src/workflow/workflow.ts';
-import type {
-  ForwardedCall,
-  Json,
-  NextCall,
-  RuleSet,
-  RulesHistory,
-} from '../../tools/checker/rules.ts';
-import type { JudgeOfGate } from '../../tools/checker/rules-compare.ts';
 
 const SALT = 'a run';
 

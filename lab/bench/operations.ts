@@ -6,12 +6,12 @@
 import { parseArgs } from 'node:util';
 import { Redis } from 'ioredis';
 import { Pool } from 'pg';
-import { postgresStore } from '../src/stores/postgres.ts';
-import { redisStore } from '../src/stores/redis.ts';
-import type { AtomicStateStore, ClaimRequest } from '../src/stores/store.ts';
-import { RedisKeys } from '../test/helpers/redis-keys.ts';
-import { startPostgres } from '../test/services/postgres.ts';
-import { startRedis } from '../test/services/redis.ts';
+import { postgresStore } from '../../src/stores/postgres.ts';
+import { redisStore } from '../../src/stores/redis.ts';
+import type { AtomicStateStore, ClaimRequest } from '../../src/stores/store.ts';
+import { RedisKeys } from '../../test/helpers/redis-keys.ts';
+import { startPostgres } from '../../test/services/postgres.ts';
+import { startRedis } from '../../test/services/redis.ts';
 
 /** How many runs a store is filled with. */
 interface Filling {

@@ -8,9 +8,9 @@ import {
   type Rule,
   type RuleSet,
   type RulesHistory,
-} from '../../tools/checker/rules.ts';
-import { compareRules, isPossible, shrink } from '../../tools/checker/rules-compare.ts';
-import { randomCases } from '../../tools/checker/rules-random.ts';
+} from '../../lab/checker/rules.ts';
+import { compareRules, isPossible, shrink } from '../../lab/checker/rules-compare.ts';
+import { randomCases } from '../../lab/checker/rules-random.ts';
 
 type Details = Partial<Omit<ForwardedCall, 'tool'>>;
 

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { SourceMap } from 'node:module';
 import { fileURLToPath } from 'node:url';
 
-const DIST = new URL('../dist/', import.meta.url).href;
+const DIST = new URL('../../dist/', import.meta.url).href;
 const maps = new Map<string, SourceMap>();
 
 /** Whether a running script is a module that the build made of `src/`. */

@@ -11,18 +11,18 @@ import {
   STATUSES,
   type Status,
   scenarioOf,
-} from '../../tools/conformance/checks.ts';
+} from '../../lab/conformance/checks.ts';
 import {
   byColumn,
   type ColumnResult,
   differencesOf,
   faultsOf,
   type Results,
-} from '../../tools/conformance/comparison.ts';
-import { ExampleServer, mountFaults } from '../../tools/conformance/example-server.ts';
-import { SERVERS, type TestSet } from '../../tools/conformance/plan.ts';
-import { areEqual, describeSet, summaryOf } from '../../tools/conformance/report.ts';
-import { COLUMNS } from '../../tools/conformance/servers/mounts.ts';
+} from '../../lab/conformance/comparison.ts';
+import { ExampleServer, mountFaults } from '../../lab/conformance/example-server.ts';
+import { SERVERS, type TestSet } from '../../lab/conformance/plan.ts';
+import { areEqual, describeSet, summaryOf } from '../../lab/conformance/report.ts';
+import { COLUMNS } from '../../lab/conformance/servers/mounts.ts';
 import { runToEnd } from '../helpers/program.ts';
 
 const SET: TestSet = {
@@ -236,7 +236,7 @@ describe('an example server', () => {
 });
 
 it('ends with status 1 and names the sets where none is meant', async () => {
-  const script = fileURLToPath(new URL('../../tools/conformance/conformance.ts', import.meta.url));
+  const script = fileURLToPath(new URL('../../lab/conformance/conformance.ts', import.meta.url));
   const { status, stderr } = await runToEnd(script, '--only', 'SDK v3');
   expect(status).toBe(1);
   expect(stderr).toContain('SDK v2, 2026-07-28');

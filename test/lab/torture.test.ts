@@ -4,25 +4,25 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
-import { seeded } from '../../tools/checker/random.ts';
-import { type Backend, type Durability, startBackend } from '../../tools/torture/backends.ts';
-import { raceDuplicates } from '../../tools/torture/duplicates.ts';
-import { failStoreOver } from '../../tools/torture/failovers.ts';
-import { killServers } from '../../tools/torture/kills.ts';
-import { raceForLastUses } from '../../tools/torture/last-uses.ts';
-import { parseOptions } from '../../tools/torture/options.ts';
-import { partBus } from '../../tools/torture/partitions.ts';
-import { holdRuns } from '../../tools/torture/pins.ts';
-import { raceForUses } from '../../tools/torture/races.ts';
-import { restartStore } from '../../tools/torture/restarts.ts';
-import { STORE_NAMES, type StoreName } from '../../tools/torture/stores.ts';
-import { throwSwitches } from '../../tools/torture/switches.ts';
+import { seeded } from '../../lab/checker/random.ts';
+import { type Backend, type Durability, startBackend } from '../../lab/torture/backends.ts';
+import { raceDuplicates } from '../../lab/torture/duplicates.ts';
+import { failStoreOver } from '../../lab/torture/failovers.ts';
+import { killServers } from '../../lab/torture/kills.ts';
+import { raceForLastUses } from '../../lab/torture/last-uses.ts';
+import { parseOptions } from '../../lab/torture/options.ts';
+import { partBus } from '../../lab/torture/partitions.ts';
+import { holdRuns } from '../../lab/torture/pins.ts';
+import { raceForUses } from '../../lab/torture/races.ts';
+import { restartStore } from '../../lab/torture/restarts.ts';
+import { STORE_NAMES, type StoreName } from '../../lab/torture/stores.ts';
+import { throwSwitches } from '../../lab/torture/switches.ts';
 import { compiled } from '../helpers/program.ts';
 
 const TIMEOUT_MS = 60_000;
 
 const PROGRAM = await compiled(
-  fileURLToPath(new URL('../../tools/torture/torture.ts', import.meta.url)),
+  fileURLToPath(new URL('../../lab/torture/torture.ts', import.meta.url)),
 );
 
 /** As much of the torture as a test suite has time for. */
@@ -266,7 +266,7 @@ describe('the client settings', () => {
       .replace(/\s+/g, ' ')
       .replace(/,(?= [}\])])/g, '');
   const documented = read('../../docs/operate/limits.md');
-  const measured = read('../../tools/torture/stores.ts');
+  const measured = read('../../lab/torture/stores.ts');
 
   it.each([
     'disableOfflineQueue: true',

@@ -22,14 +22,14 @@ const RULES = {
   pay: { after: { tool: 'checkout', consumes: true }, limit: { times: 5, within: '5m' } },
 };
 
-const CLI = fileURLToPath(new URL('../packages/cli/dist/main.js', import.meta.url));
+const CLI = fileURLToPath(new URL('../../packages/cli/dist/main.js', import.meta.url));
 /** Prints the peak of its memory, in kilobytes. */
 const TELLS_PEAK =
   'process.on("exit", () => console.error("peak", process.resourceUsage().maxRSS))';
 
 export async function measureReplay(runs: number): Promise<Row> {
   // Beside the packages that its gate file imports.
-  const folder = mkdtempSync(fileURLToPath(new URL('../node_modules/.bench-', import.meta.url)));
+  const folder = mkdtempSync(fileURLToPath(new URL('../../node_modules/.bench-', import.meta.url)));
   const calls = join(mkdtempSync(join(tmpdir(), 'interlock-replay-')), 'calls.jsonl');
   try {
     await record(calls, runs);

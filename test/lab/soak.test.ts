@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { soak } from '../../tools/soak/soak.ts';
+import { soak } from '../../lab/soak/soak.ts';
 
 describe('a soak', () => {
   it('finds no lost or extra move, and nothing left of the load', {

@@ -8,7 +8,7 @@ import type { Row, Rows } from './report.ts';
 import { ServerProcess, type StartOptions } from './server-process.ts';
 import { DEFAULT } from './setups.ts';
 
-const ROOT = fileURLToPath(new URL('..', import.meta.url));
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
 /** What is loaded before the package. */
 const BEFORE = {
@@ -43,7 +43,7 @@ export async function* measureCold(
   };
   try {
     await build({
-      entryPoints: [join(ROOT, 'bench/server.ts')],
+      entryPoints: [join(ROOT, 'lab/bench/server.ts')],
       outfile: built,
       bundle: true,
       packages: 'external',

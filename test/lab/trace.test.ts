@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
-import { leafHelpers } from '../../bench/functions.ts';
-import { ServerProcess } from '../../bench/server-process.ts';
-import { DEFAULT, type Workload } from '../../bench/setups.ts';
-import { LEAF_HELPERS, meanWay, wayOf } from '../../bench/way.ts';
-import { noting } from '../../bench/way-loader.ts';
+import { leafHelpers } from '../../lab/bench/functions.ts';
+import { ServerProcess } from '../../lab/bench/server-process.ts';
+import { DEFAULT, type Workload } from '../../lab/bench/setups.ts';
+import { LEAF_HELPERS, meanWay, wayOf } from '../../lab/bench/way.ts';
+import { noting } from '../../lab/bench/way-loader.ts';
 
 describe('a function that notes that it was entered', () => {
   const SOURCE = `

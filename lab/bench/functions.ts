@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 import ts from '@typescript/typescript6';
 import { LEAF_HELPERS } from './way.ts';
 
-const ROOT = fileURLToPath(new URL('..', import.meta.url));
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 /** A longer function does something that is worth the jump to it. */
 const MOST_LINES = 12;
 

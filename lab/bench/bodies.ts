@@ -7,12 +7,12 @@
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { digestOf } from '../src/basics/digest.ts';
-import { StateMachineGate } from '../src/index.ts';
-import { parseBody } from '../src/wire/body.ts';
-import { readCalls } from '../src/wire/call.ts';
-import { exactJson } from '../src/wire/exact-json.ts';
-import { AskedArguments } from '../src/workflow/bound-tools.ts';
+import { digestOf } from '../../src/basics/digest.ts';
+import { StateMachineGate } from '../../src/index.ts';
+import { parseBody } from '../../src/wire/body.ts';
+import { readCalls } from '../../src/wire/call.ts';
+import { exactJson } from '../../src/wire/exact-json.ts';
+import { AskedArguments } from '../../src/workflow/bound-tools.ts';
 import type { Rows } from './report.ts';
 
 /** A tool whose argument a rule compares with that of a later call. */

@@ -1,11 +1,11 @@
 import { deflateSync, gzipSync } from 'node:zlib';
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { DEFECTS } from '../../tools/checker/defects.ts';
-import { everyReading } from '../../tools/fuzz/readers.ts';
-import { sessionsAround } from '../../tools/fuzz/sessions.ts';
-import { broken, type Finding, replayOf, runOnce, type Target } from '../../tools/fuzz/target.ts';
-import { TARGETS } from '../../tools/fuzz/targets.ts';
+import { DEFECTS } from '../../lab/checker/defects.ts';
+import { everyReading } from '../../lab/fuzz/readers.ts';
+import { sessionsAround } from '../../lab/fuzz/sessions.ts';
+import { broken, type Finding, replayOf, runOnce, type Target } from '../../lab/fuzz/target.ts';
+import { TARGETS } from '../../lab/fuzz/targets.ts';
 import { runToEnd } from '../helpers/program.ts';
 
 /** A new one each time; it is in the name of each test that fuzzes by it. */
@@ -164,7 +164,7 @@ function spliced(pay: string): Buffer {
   return Buffer.concat([Buffer.from(before), Buffer.from(pay, 'hex'), Buffer.from(after)]);
 }
 
-const PROGRAM = new URL('../../tools/fuzz/fuzz.ts', import.meta.url).pathname;
+const PROGRAM = new URL('../../lab/fuzz/fuzz.ts', import.meta.url).pathname;
 
 describe('npm run fuzz', { timeout: 60_000 }, () => {
   it('prints its seed and plays one run of a target again', async () => {

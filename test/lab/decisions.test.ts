@@ -7,7 +7,7 @@ import { runToEnd } from '../helpers/program.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 
-const PROGRAM = join(ROOT, 'tools/decisions/decisions.ts');
+const PROGRAM = join(ROOT, 'lab/decisions/decisions.ts');
 const run = (...args: string[]) => runToEnd(PROGRAM, ...args);
 
 /** A copy of the source, where one text is another one. */

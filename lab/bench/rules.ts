@@ -2,11 +2,11 @@
  * What rules cost beside a server: a decision about one call among few rules and among many, and
  * the bytes of a run with many facts. Hides how such runs are made.
  */
-import { StateMachineGate } from '../src/index.ts';
-import { readerOf } from '../src/workflow/condition.ts';
-import { callWith } from '../src/workflow/own-call.ts';
-import type { Position } from '../src/workflow/position.ts';
-import type { Workflow } from '../src/workflow/workflow.ts';
+import { StateMachineGate } from '../../src/index.ts';
+import { readerOf } from '../../src/workflow/condition.ts';
+import { callWith } from '../../src/workflow/own-call.ts';
+import type { Position } from '../../src/workflow/position.ts';
+import type { Workflow } from '../../src/workflow/workflow.ts';
 import { quantile } from './load.ts';
 import type { Row } from './report.ts';
 

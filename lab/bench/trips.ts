@@ -12,14 +12,14 @@ import { type AddressInfo, connect, createServer } from 'node:net';
 import { Redis as Upstash } from '@upstash/redis';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import { claimOf, commitOf, LONG } from '../packages/testing/src/fixtures.ts';
-import { gateFetch } from '../src/doors/fetch.ts';
-import { fsmGate, StateMachineGate, sessionStore, tool } from '../src/index.ts';
-import type { AtomicStateStore } from '../src/stores/index.ts';
-import { postgresStore } from '../src/stores/postgres.ts';
-import { redisStore } from '../src/stores/redis.ts';
-import { upstashStore } from '../src/stores/upstash.ts';
-import { startUpstashRest } from '../test/services/upstash-rest.ts';
+import { claimOf, commitOf, LONG } from '../../packages/testing/src/fixtures.ts';
+import { gateFetch } from '../../src/doors/fetch.ts';
+import { fsmGate, StateMachineGate, sessionStore, tool } from '../../src/index.ts';
+import type { AtomicStateStore } from '../../src/stores/index.ts';
+import { postgresStore } from '../../src/stores/postgres.ts';
+import { redisStore } from '../../src/stores/redis.ts';
+import { upstashStore } from '../../src/stores/upstash.ts';
+import { startUpstashRest } from '../../test/services/upstash-rest.ts';
 
 /** How long a relay holds each piece back, each way. */
 const LATENCY_MS = 0.5;
@@ -327,8 +327,8 @@ async function logOfClaim(connectionString: string): Promise<number> {
 }
 
 async function main(): Promise<void> {
-  const { startRedis } = await import('../test/services/redis.ts');
-  const { startPostgres } = await import('../test/services/postgres.ts');
+  const { startRedis } = await import('../../test/services/redis.ts');
+  const { startPostgres } = await import('../../test/services/postgres.ts');
   const [redis, postgres] = await Promise.all([startRedis(), startPostgres()]);
   const places = {
     Redis: () => redisPlace(redis.url),

@@ -6,7 +6,7 @@ import {
   redisPlace,
   stepTrips,
   upstashPlace,
-} from '../../bench/trips.ts';
+} from '../../lab/bench/trips.ts';
 import { sharedPostgres, sharedRedis } from '../services/shared.ts';
 
 const PLACES: Readonly<Record<string, () => Promise<Place>>> = {

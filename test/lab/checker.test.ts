@@ -2,8 +2,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { check, type FaultKind } from '../../tools/checker/check.ts';
-import { DEFECT_NAMES, DEFECTS } from '../../tools/checker/defects.ts';
+import { check, type FaultKind } from '../../lab/checker/check.ts';
+import { DEFECT_NAMES, DEFECTS } from '../../lab/checker/defects.ts';
 import type {
   Evidence,
   Exchange,
@@ -12,9 +12,9 @@ import type {
   SwitchCall,
   TrailEntry,
   TrailFreeze,
-} from '../../tools/checker/evidence.ts';
-import { SHOP, SHOP_TOOLS } from '../../tools/checker/machines.ts';
-import { playScene } from '../../tools/checker/scene.ts';
+} from '../../lab/checker/evidence.ts';
+import { SHOP, SHOP_TOOLS } from '../../lab/checker/machines.ts';
+import { playScene } from '../../lab/checker/scene.ts';
 import { runToEnd } from '../helpers/program.ts';
 
 /** A new one each time; it is in the name of each test that plays by it. */
@@ -671,7 +671,7 @@ describe('check(), of what operators stop', () => {
   });
 });
 
-const PROGRAM = new URL('../../tools/checker/checker.ts', import.meta.url).pathname;
+const PROGRAM = new URL('../../lab/checker/checker.ts', import.meta.url).pathname;
 const run = (...args: string[]) => runToEnd(PROGRAM, ...args);
 
 describe('npm run checker', { timeout: 60_000 }, () => {

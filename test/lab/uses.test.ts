@@ -1,12 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import type {
-  Exchange,
-  LedgerLine,
-  OutsideCall,
-  TrailEntry,
-} from '../../tools/checker/evidence.ts';
-import type { RuleSet } from '../../tools/checker/rules.ts';
-import { type UsesEvidence, type UsesFaultKind, usesFaults } from '../../tools/checker/uses.ts';
+import type { Exchange, LedgerLine, OutsideCall, TrailEntry } from '../../lab/checker/evidence.ts';
+import type { RuleSet } from '../../lab/checker/rules.ts';
+import { type UsesEvidence, type UsesFaultKind, usesFaults } from '../../lab/checker/uses.ts';
 
 const RULES: RuleSet = {
   rules: {

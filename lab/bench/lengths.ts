@@ -1,4 +1,4 @@
-import { StateMachineGate } from '../src/index.ts';
+import { StateMachineGate } from '../../src/index.ts';
 
 /** Something that a client sends, at any length, and what is done about it. */
 export interface Growing {

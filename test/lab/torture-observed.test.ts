@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest';
-import type { Exchange } from '../../tools/checker/evidence.ts';
-import { gateOf } from '../../tools/checker/machines.ts';
-import { compareObserved, type ObservedTally } from '../../tools/torture/observed.ts';
-import { MACHINES } from '../../tools/torture/workflows.ts';
+import type { Exchange } from '../../lab/checker/evidence.ts';
+import { gateOf } from '../../lab/checker/machines.ts';
+import { compareObserved, type ObservedTally } from '../../lab/torture/observed.ts';
+import { MACHINES } from '../../lab/torture/workflows.ts';
 
 const DONE = { content: [{ type: 'text', text: 'one.1' }] };
 const REFUSED = { _meta: { 'mcp-interlock/refusal': { reason: 'state', state: 'empty' } } };

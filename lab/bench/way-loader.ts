@@ -8,10 +8,10 @@ import type { LoadHook, ResolveHook } from 'node:module';
 import { fileURLToPath } from 'node:url';
 import ts from '@typescript/typescript6';
 import { transformSync } from 'esbuild';
-import { ENTRIES } from '../scripts/entries.ts';
+import { ENTRIES } from '../../scripts/entries.ts';
 import { functionsOf } from './functions.ts';
 
-const ROOT = new URL('..', import.meta.url).href;
+const ROOT = new URL('../..', import.meta.url).href;
 const sources = new Map(ENTRIES.map(({ specifier, source }) => [specifier, ROOT + source]));
 
 export const resolve: ResolveHook = (specifier, context, next) => {

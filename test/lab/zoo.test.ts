@@ -6,7 +6,7 @@ import {
   recordedRows,
   tableOf,
   tableOfPage,
-} from '../../tools/zoo/zoo.ts';
+} from '../../lab/zoo/zoo.ts';
 
 describe('the zoo of clients', () => {
   let played: readonly Row[];
