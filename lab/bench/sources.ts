@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { SourceMap } from 'node:module';
 import { fileURLToPath } from 'node:url';
 
@@ -7,7 +7,7 @@ const maps = new Map<string, SourceMap>();
 
 /** Whether a running script is a module that the build made of `src/`. */
 export function isBuilt(url: string): boolean {
-  return url.startsWith(DIST);
+  return url.startsWith(DIST) && existsSync(mapPath(url));
 }
 
 /** Where in `src/` a place of a built module came from, both counted from 0. */
@@ -25,7 +25,11 @@ export function sourceOf(
 function mapOf(url: string): SourceMap {
   const known = maps.get(url);
   if (known !== undefined) return known;
-  const map = new SourceMap(JSON.parse(readFileSync(`${fileURLToPath(url)}.map`, 'utf8')));
+  const map = new SourceMap(JSON.parse(readFileSync(mapPath(url), 'utf8')));
   maps.set(url, map);
   return map;
+}
+
+function mapPath(url: string): string {
+  return `${fileURLToPath(url)}.map`;
 }
