@@ -25,7 +25,7 @@ const ALONE = [
 const limits = {
   // Real servers and processes on two busy cores: nothing is fast there, and nothing is slow enough to wait for in vain.
   testTimeout: 30_000,
-  expect: { poll: { timeout: 10_000 } },
+  expect: { poll: { timeout: 10_000, interval: 5 } },
   // A database cluster is made from nothing in a hook, on machines that are busy with other test files.
   hookTimeout: 60_000,
 };
