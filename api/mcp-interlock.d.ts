@@ -79,12 +79,6 @@ export interface CurrentStep {
     unknown(words?: string): void;
 }
 
-export interface CurrentStepOptions {
-    gate?: {
-        readonly id: string;
-    } | undefined;
-}
-
 export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`;
 
 export const ERROR_CODES: {
@@ -114,11 +108,6 @@ export interface ErrorAnswer {
 export type ErrorRule = 'failed' | 'unknown' | ((result: ToolResult | undefined, error: unknown) => 'failed' | 'unknown');
 
 export type EventListener = (event: InterlockEvent) => void;
-
-export interface EventWithPayload<E extends string = string> {
-    readonly type: E;
-    readonly payload?: Json | undefined;
-}
 
 export interface FailedCall<X = Json | undefined, S extends string = string, T extends string = string> extends EndedCall<X, S, T> {
     readonly result?: ToolResult | undefined;
@@ -231,6 +220,11 @@ export type InterlockEvent = {
 
 export type InterlockEventType = InterlockEvent['type'];
 
+export interface InterlockOptions<D extends string = CacheDirective> extends SessionStoreOptions {
+    readonly gates: readonly (StateMachineGate<string, string> | GateOfRoute)[];
+    readonly policies?: readonly SyncPolicy<D>[] | StateSyncOptions<D> | undefined;
+}
+
 export interface InvalidationEvent {
     readonly causedBy: string;
     readonly patterns: readonly string[];
@@ -296,7 +290,7 @@ export class ManagedHandle {
 
 export interface Middleware {
     (req: IncomingMessage, res: ServerResponse, next: (error?: unknown) => void): void;
-    readonly [STAGE]: object;
+    readonly [PLAN]: object;
 }
 
 export type Migrate = (stored: StoredRun) => {
@@ -641,6 +635,10 @@ export function handleKey(argument: string, options: HandleKeyOptions): HandleKe
 
 export function initFsmEngine(): Promise<boolean>;
 
+export function interlock<D extends string>(options: InterlockOptions<D> & (string extends D ? unknown : never)): SessionMiddleware;
+
+export function interlock(options: InterlockOptions): SessionMiddleware;
+
 export function localBus(options?: LocalBusOptions): NotificationBus;
 
 export function managedHandle(options: ManagedHandleOptions): ManagedHandle;
@@ -701,11 +699,11 @@ class Gate<S extends string = string, E extends string = string, T extends strin
     dispose(): void;
 }
 
+const PLAN: unique symbol;
+
 const SENT: unique symbol;
 
 const SESSIONS: unique symbol;
-
-const STAGE: unique symbol;
 
 interface AnsweredError {
     readonly code: number;
@@ -747,6 +745,12 @@ interface ConversationKeyOptions {
     anonymous?: boolean | undefined;
 }
 
+interface CurrentStepOptions {
+    gate?: {
+        readonly id: string;
+    } | undefined;
+}
+
 interface EarlierCall<N extends string = string> extends PastCall<N> {
     readonly consumes?: boolean | 'calls' | undefined;
 }
@@ -754,6 +758,11 @@ interface EarlierCall<N extends string = string> extends PastCall<N> {
 interface EndedCall<X, S extends string, T extends string> extends RunFacts<X, S, T> {
     readonly tool: string;
     readonly args: Readonly<Record<string, unknown>>;
+}
+
+interface EventWithPayload<E extends string = string> {
+    readonly type: E;
+    readonly payload?: Json | undefined;
 }
 
 interface FailedAnswer {
@@ -775,6 +784,10 @@ interface Failure {
     readonly code?: string | undefined;
     readonly causedBy?: string | undefined;
     readonly error: unknown;
+}
+
+interface GateOfRoute extends FsmGateOptions {
+    readonly gate: StateMachineGate<string, string>;
 }
 
 interface HandleKeyOptions {

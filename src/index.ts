@@ -1,4 +1,5 @@
 // In the order of a request.
+export { type InterlockOptions, interlock } from './doors/interlock.ts';
 export {
   type SessionMiddleware,
   type SessionStoreOptions,
@@ -59,7 +60,6 @@ export type {
 } from './workflow/binding.ts';
 export type { Condition } from './workflow/condition.ts';
 export type {
-  EventWithPayload,
   FailedCall,
   SucceededCall,
   ToolResult,
@@ -81,7 +81,6 @@ export { type CallRecorder, type RecordCallsOptions, recordCalls } from './calls
 // Steps and runs, from inside of a handler and from outside of any request.
 export {
   type CurrentStep,
-  type CurrentStepOptions,
   currentStep,
   type StepSource,
 } from './session/current-step.ts';

@@ -3,7 +3,7 @@ import express4 from 'express4';
 import request from 'supertest';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import manifest from '../package.json' with { type: 'json' };
-import { withExchange } from '../src/doors/middleware.ts';
+import { mount, stageWith } from '../src/doors/middleware.ts';
 import { fsmGate, type Middleware, sessionStore, stateSync } from '../src/index.ts';
 import { DEFAULT_LIMITS } from '../src/wire/exchange.ts';
 import { checkoutGate } from './helpers/checkout.ts';
@@ -50,12 +50,15 @@ describe.each([
 ])('a route of all() in %s', (_, create) => {
   it('has each middleware once, although the route has it once for each method', async () => {
     const seen: number[] = [];
-    const watching = withExchange(DEFAULT_LIMITS, () => true, {
-      watches({ stages }) {
-        seen.push(stages.length);
-        return true;
-      },
-    });
+    const watching = mount([
+      stageWith(DEFAULT_LIMITS, () => true, {
+        mayWatch: () => true,
+        watches({ stages }) {
+          seen.push(stages.length);
+          return true;
+        },
+      }),
+    ]);
     const app = create();
     const others = [sessionStore(), fsmGate(checkoutGate())] as readonly Middleware[];
     const chain = [watching, ...others] as readonly RequestHandler[];

@@ -11,7 +11,17 @@ import {
 import { Exchange } from '../wire/exchange.ts';
 import { FetchHost, requestPort, seeFetched } from '../wire/fetch-host.ts';
 import { type SeenRequest, watchFetched } from '../wire/witness.ts';
-import { distinct, type Middleware, type MountedStage, type See, stageOf } from './middleware.ts';
+import {
+  assertPlan,
+  distinct,
+  type Middleware,
+  type MountedStage,
+  type Plan,
+  planOf,
+  routeWith,
+  type See,
+  watchBy,
+} from './middleware.ts';
 
 /** A handler of the Fetch API. `Rest` is what its host gives it beside the request. */
 export type FetchHandler<Rest extends unknown[] = []> = (
@@ -61,11 +71,14 @@ export function gateFetch<Rest extends unknown[]>(
   if (typeof handler !== 'function') throw wrong('the handler must be a function', handler);
   const { auth } = parseOptions('gateFetch()', optionsSchema, options);
   const stages = stagesOf(middlewares);
+  const { mayWatch } = routeWith(stages);
   return async (request, ...rest) => {
     // A preflight has no body; an OPTIONS with a body is gated.
     if (request.method === 'OPTIONS' && request.body === null) return handler(request, ...rest);
     const by = await auth(request);
-    const { show, left } = await watchInFetch(request, by, stages);
+    const { show, left } = mayWatch
+      ? await watchInFetch(request, by, stages)
+      : { show: asIs, left: stages };
     const [first, ...others] = left;
     if (first === undefined) {
       if (by !== undefined) Object.assign(request, { auth: by });
@@ -81,19 +94,20 @@ export function gateFetch<Rest extends unknown[]>(
 
 type Show = (response: Response) => Promise<Response>;
 
+const asIs: Show = async (response) => response;
+
 /**
- * Lets the stages watch the request that let it pass as it is. What fails holds nothing up.
+ * Lets the stages watch that only watch.
  *
  * @returns the other stages, and what shows the response to those that watch
  */
 async function watchInFetch(
   request: Request,
   auth: unknown,
-  stages: Stages,
+  stages: Plan,
 ): Promise<{ show: Show; left: readonly MountedStage[] }> {
-  let show: Show = async (response) => response;
-  const left: MountedStage[] = [];
-  const { observers, limits: most } = stages[0];
+  let show = asIs;
+  const [{ limits: most }] = stages;
   let seen: SeenRequest | undefined;
   const see: See = async (limits, onError, watch) => {
     seen ??= await seeFetched(request, auth, most);
@@ -102,48 +116,34 @@ async function watchInFetch(
       show = async (response) => watchFetched(await inner(response), watcher, limits, onError);
     });
   };
-  const asked = { req: requestPort(request, auth), stages, notes: {} };
-  for (const stage of stages) {
-    try {
-      if ((await stage.watches?.(asked)) !== true) left.push(stage);
-      else await stage.watch?.(asked, see);
-    } catch (error) {
-      observers.onError(error);
-    }
-  }
+  const left = await watchBy(stages, { req: requestPort(request, auth), stages, notes: {} }, see);
   return { show, left };
 }
 
-async function run(host: FetchHost, stages: Stages, handle: FetchHandler): Promise<void> {
+async function run(host: FetchHost, stages: Plan, handle: FetchHandler): Promise<void> {
   const [first] = stages;
   const exchange = await Exchange.open(host, first.limits, first.observers.onError);
-  if (exchange === undefined) return;
-  const enter = stages.reduceRight<() => void>(
-    (next, stage) => () => exchange.pass(stage, next),
-    () =>
-      void host.forward((own) => {
-        exchange.noteAs(own);
-        return handle(own);
-      }),
-  );
-  enter();
+  exchange?.passAll(stages, () => {
+    void host.forward((own) => {
+      exchange.noteAs(own);
+      return handle(own);
+    });
+  });
 }
 
-type Stages = readonly [MountedStage, ...MountedStage[]];
-
-function stagesOf(middlewares: unknown): Stages {
+function stagesOf(middlewares: unknown): Plan {
   if (!Array.isArray(middlewares)) throw wrong('the middlewares must be an array', middlewares);
-  const [first, ...others] = distinct(middlewares.map(ownStage));
+  const [first, ...others] = distinct(middlewares.flatMap(ownStages));
   if (first === undefined) throw wrong('there must be a middleware', middlewares);
-  const stages: Stages = [first, ...others];
-  for (const [i, stage] of stages.entries()) stage.assertBehind?.(stages.slice(0, i));
+  const stages: Plan = [first, ...others];
+  assertPlan(stages);
   return stages;
 }
 
-function ownStage(middleware: unknown): MountedStage {
-  const stage = stageOf(middleware);
-  if (stage !== undefined) return stage;
-  const rule = 'a middleware must be of sessionStore(), fsmGate() or stateSync()';
+function ownStages(middleware: unknown): readonly MountedStage[] {
+  const stages = planOf(middleware);
+  if (stages.length > 0) return stages;
+  const rule = 'a middleware must be of interlock(), sessionStore(), fsmGate() or stateSync()';
   throw wrong(
     rule,
     middleware,

@@ -44,8 +44,10 @@ import {
   commonShape,
   inheriting,
   type Middleware,
+  type MountedStage,
+  mount,
   observersOf,
-  withExchange,
+  stageWith,
 } from './middleware.ts';
 import { createSessions } from './session-store.ts';
 
@@ -228,146 +230,154 @@ export function fsmGate<S extends string, E extends string>(
   gate: StateMachineGate<S, E>,
   options?: FsmGateOptions,
 ): Middleware {
-  return atCaller(fsmGate, () => {
-    assertGate('fsmGate()', gate);
-    const parsed = parseOptions('fsmGate()', optionsSchema, options);
-    const {
-      onError,
-      onWarning,
-      onEvent,
-      clock,
-      announce,
-      visibility,
-      listCache,
-      refusal,
-      enforce,
-      unbound,
-      whenEnded,
-      begin,
-      trail,
-      neverRan,
-      statusTool,
-      maxWaiting,
-      maxWaitingBytes,
-      waitMs,
-      leaseMs,
-      maxStepMs,
-      cancelGraceMs,
-    } = parsed;
-    const workflow = gate.compile();
-    noteMounted(workflow, { begin, enforce });
-    assertEnforced(workflow, enforce);
-    noteListing(workflow, visibility);
-    for (const warning of workflow.warnings) observersOf(parsed).onWarning(warning);
-    const shared = {
-      workflow,
-      listed: new ListedTools(workflow),
-      listedPrompts: new ListedNames(workflow.id, workflow.reads.promptNames),
-      pages: new PageMemory(),
-      lists: ListCache.of(listCache, clock),
-      notes: availabilityNotes(workflow),
-      times: { waitMs, leaseMs, maxStepMs, cancelGraceMs },
-      waiting: { maxWaiting, maxWaitingBytes },
-      clock,
-      announce,
-      visibility,
-      clients: new ListingClients(),
-      refusal,
-      enforce,
-      observe: observeCall,
-      unbound,
-      aliases: new Aliases(),
-      whenEnded,
-      begin,
-      trail,
-      neverRan,
-      status: statusToolOf(statusTool, workflow, refusal),
-    };
-    // A config per observers, which differ with the `sessionStore()` in front. `passGate()`
-    // compares configs, so each stays the same object. Weak: the gate may outlive that
-    // `sessionStore()`.
-    const configs = new WeakMap<Observers, GateConfig>();
-    const configOf = (observers: Observers): GateConfig => {
-      const known = configs.get(observers);
-      if (known !== undefined) return known;
-      const told = new Told();
-      const warnOnce = (warning: string): void => {
-        if (told.isNew(warning)) observers.onWarning(warning);
-      };
-      const config = { ...shared, ...observers, warnOnce };
-      configs.set(observers, config);
-      return config;
-    };
-    let ownSessions: Sessions | undefined;
-    const behind = inheriting(parsed);
+  return atCaller(fsmGate, () => mount([gateStage('fsmGate()', gate, options)]));
+}
 
-    const join: Enter = (exchange, observers) => {
-      const config = configOf(observers);
-      if (!passGate(exchange, config)) return true;
-      const enter = (admission: Admission): MaybePromise<boolean> => {
-        const sessions = admission.owner as Sessions;
+/** The stage of one gate. */
+export function gateStage<S extends string, E extends string>(
+  what: string,
+  gate: StateMachineGate<S, E>,
+  options: FsmGateOptions | undefined,
+): MountedStage {
+  assertGate(what, gate);
+  const parsed = parseOptions(what, optionsSchema, options);
+  const {
+    onError,
+    onWarning,
+    onEvent,
+    clock,
+    announce,
+    visibility,
+    listCache,
+    refusal,
+    enforce,
+    unbound,
+    whenEnded,
+    begin,
+    trail,
+    neverRan,
+    statusTool,
+    maxWaiting,
+    maxWaitingBytes,
+    waitMs,
+    leaseMs,
+    maxStepMs,
+    cancelGraceMs,
+  } = parsed;
+  const workflow = gate.compile();
+  noteMounted(workflow, { begin, enforce });
+  assertEnforced(what, workflow, enforce);
+  noteListing(workflow, visibility);
+  for (const warning of workflow.warnings) observersOf(parsed).onWarning(warning);
+  const shared = {
+    workflow,
+    listed: new ListedTools(workflow),
+    listedPrompts: new ListedNames(workflow.id, workflow.reads.promptNames),
+    pages: new PageMemory(),
+    lists: ListCache.of(listCache, clock),
+    notes: availabilityNotes(workflow),
+    times: { waitMs, leaseMs, maxStepMs, cancelGraceMs },
+    waiting: { maxWaiting, maxWaitingBytes },
+    clock,
+    announce,
+    visibility,
+    clients: new ListingClients(),
+    refusal,
+    enforce,
+    observe: observeCall,
+    unbound,
+    aliases: new Aliases(),
+    whenEnded,
+    begin,
+    trail,
+    neverRan,
+    status: statusToolOf(statusTool, workflow, refusal),
+  };
+  // A config per observers, which differ with the `sessionStore()` in front. `passGate()`
+  // compares configs, so each stays the same object. Weak: the gate may outlive that
+  // `sessionStore()`.
+  const configs = new WeakMap<Observers, GateConfig>();
+  const configOf = (observers: Observers): GateConfig => {
+    const known = configs.get(observers);
+    if (known !== undefined) return known;
+    const told = new Told();
+    const warnOnce = (warning: string): void => {
+      if (told.isNew(warning)) observers.onWarning(warning);
+    };
+    const config = { ...shared, ...observers, warnOnce };
+    configs.set(observers, config);
+    return config;
+  };
+  let ownSessions: Sessions | undefined;
+  const behind = inheriting(parsed);
+
+  const join: Enter = (exchange, observers) => {
+    const config = configOf(observers);
+    if (!passGate(exchange, config)) return true;
+    const enter = (admission: Admission): MaybePromise<boolean> => {
+      const sessions = admission.owner as Sessions;
+      const fault = sessions.faultOf(workflow);
+      return after(passesAll(enforce, sessions.config.store, workflow), (passes) => {
+        if (!passes && fault !== undefined) throw fault;
+        if (!passes) return enterGate(config, exchange, admission);
+        if (fault === undefined) observeAll(config, exchange, admission);
+        else tellOnce(fault, config);
+        return true;
+      });
+    };
+    const admission = admissionOf(exchange);
+    if (admission !== undefined) return enter(admission);
+    return after(
+      ownSessionsNow().enter(exchange),
+      (admitted) => admitted !== undefined && enter(admitted),
+    );
+  };
+  const ownSessionsNow = (): Sessions => {
+    ownSessions ??= createSessions(what, { onError, onWarning, onEvent, clock }).sessions;
+    return ownSessions;
+  };
+  return stageWith(parsed, join, {
+    ...(enforce === false && {
+      mayWatch: () => true,
+      watches: ({ req, notes }) => {
+        const { sessions } = notes as WatchNotes;
+        // Where another gate of the route enforces, this one joins its exchange.
+        const isJoined = Exchange.known(req as IncomingMessage)?.admission !== undefined;
+        if (sessions === undefined && isJoined) return false;
+        return passesAll(enforce, (sessions ?? ownSessionsNow()).config.store, workflow);
+      },
+      watch: ({ notes }, see) => {
+        const known = notes as WatchNotes;
+        const sessions = known.sessions ?? ownSessionsNow();
+        const config = configOf(behind(sessions.config));
         const fault = sessions.faultOf(workflow);
-        return after(passesAll(enforce, sessions.config.store, workflow), (passes) => {
-          if (!passes && fault !== undefined) throw fault;
-          if (!passes) return enterGate(config, exchange, admission);
-          if (fault === undefined) observeAll(config, exchange, admission);
-          else tellOnce(fault, config);
-          return true;
+        // A gate that only observes changes nothing, and so refuses nothing.
+        if (fault !== undefined) return tellOnce(fault, config);
+        if (known.watched !== undefined) {
+          known.watched.add(config);
+          return;
+        }
+        return see(parsed, config.onError, (seen, watch) => {
+          known.watched = new WatchedRequest(sessions, seen, watch);
+          known.watched.add(config);
         });
-      };
-      const admission = admissionOf(exchange);
-      if (admission !== undefined) return enter(admission);
-      return after(
-        ownSessionsNow().enter(exchange),
-        (admitted) => admitted !== undefined && enter(admitted),
-      );
-    };
-    const ownSessionsNow = (): Sessions => {
-      ownSessions ??= createSessions('fsmGate()', { onError, onWarning, onEvent, clock }).sessions;
-      return ownSessions;
-    };
-    return withExchange(parsed, join, {
-      ...(enforce === false && {
-        watches: ({ req, notes }) => {
-          const { sessions } = notes as WatchNotes;
-          // Where another gate of the route enforces, this one joins its exchange.
-          const isJoined = Exchange.known(req as IncomingMessage)?.admission !== undefined;
-          if (sessions === undefined && isJoined) return false;
-          return passesAll(enforce, (sessions ?? ownSessionsNow()).config.store, workflow);
-        },
-        watch: ({ notes }, see) => {
-          const known = notes as WatchNotes;
-          const sessions = known.sessions ?? ownSessionsNow();
-          const config = configOf(behind(sessions.config));
-          const fault = sessions.faultOf(workflow);
-          // A gate that only observes changes nothing, and so refuses nothing.
-          if (fault !== undefined) return tellOnce(fault, config);
-          if (known.watched !== undefined) {
-            known.watched.add(config);
-            return;
-          }
-          return see(parsed, config.onError, (seen, watch) => {
-            known.watched = new WatchedRequest(sessions, seen, watch);
-            known.watched.add(config);
-          });
-        },
-      }),
-      forward: insideStep,
-      gate: shared,
-      assertBehind: (earlier) =>
-        assertTogether([...earlier.flatMap((stage) => stage.gate ?? []), shared]),
-    });
+      },
+    }),
+    forward: insideStep,
+    gate: shared,
+    assertBehind: (earlier) =>
+      assertTogether([...earlier.flatMap((stage) => stage.gate ?? []), shared]),
   });
 }
 
 /** @throws InterlockError `ERR_INTERLOCK_CONFIG` for a name or a glob of no bound tool */
-function assertEnforced({ id, toolNames }: Workflow, enforce: Enforced): void {
+function assertEnforced(what: string, { id, toolNames }: Workflow, enforce: Enforced): void {
   if (typeof enforce === 'boolean') return;
   const wrong = enforce.find((each) => !toolNames.some((tool) => enforces([each], tool)));
   if (wrong === undefined) return;
   throw new InterlockError(
     'ERR_INTERLOCK_CONFIG',
-    `fsmGate(): enforce: ${showValue(wrong)} matches no tool that "${id}" binds, ` +
+    `${what}: enforce: ${showValue(wrong)} matches no tool that "${id}" binds, ` +
       rightNames(wrong, toolNames),
   );
 }

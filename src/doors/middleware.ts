@@ -16,7 +16,7 @@ import {
 } from '../wire/exchange.ts';
 import { hasBody, type RequestPort } from '../wire/headers.ts';
 import { errorResponse, JSON_RPC } from '../wire/json-rpc.ts';
-import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
+import { after, inOrder, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import {
   type ResponseWatcher,
   type SeenRequest,
@@ -25,16 +25,13 @@ import {
 } from '../wire/witness.ts';
 import { consoleLog } from './outage-log.ts';
 
-const STAGE: unique symbol = Symbol('mcp-interlock.stage');
+const PLAN: unique symbol = Symbol('mcp-interlock.plan');
 
 /** Middleware for Express 4, Express 5 and Connect-style hosts, and for `gateFetch()`. */
 export interface Middleware {
   (req: IncomingMessage, res: ServerResponse, next: (error?: unknown) => void): void;
-  /**
-   * A {@link MountedStage}. Its type is not named: the published declarations would hold all of
-   * ours.
-   */
-  readonly [STAGE]: object;
+  /** A {@link Plan}. Its type is not named: the published declarations would hold all of ours. */
+  readonly [PLAN]: object;
 }
 
 /** Options that each of the three middlewares takes. */
@@ -103,16 +100,24 @@ export interface MountedStage extends Stage {
   readonly gate?: MountedGate;
   /** Throws where it cannot stand behind those stages of the same route. */
   assertBehind?(earlier: readonly MountedStage[]): void;
+  /** Whether it may watch on a route of those stages: else no request need ask {@link watches}. */
+  mayWatch?(route: readonly MountedStage[]): boolean;
   /** Whether it lets each request pass as it is now, and only watches it. */
   watches?(request: WatchedBy): MaybePromise<boolean>;
   /** Watches a request that passes as it is. */
   watch?(request: WatchedBy, see: See): MaybePromise<void>;
 }
 
+/**
+ * What a request passes, in order: one stage for each of the three middlewares and each gate. What
+ * `interlock()` makes has all of them, and any other middleware has one.
+ */
+export type Plan = readonly [MountedStage, ...MountedStage[]];
+
 /** A request on its way through a route. */
 export interface WatchedBy {
   readonly req: RequestPort;
-  /** The middlewares of its route, as far as the host knows them. */
+  /** The plans of its route in one, as far as the host knows them. */
   readonly stages: readonly MountedStage[];
   /** What the middlewares of the route keep with it: one object for all of them. */
   readonly notes: object;
@@ -140,36 +145,48 @@ function assertNode({ node }: Partial<NodeJS.ProcessVersions>): void {
   );
 }
 
-/**
- * Makes a middleware of Node's form, which carries its stage for other hosts.
- *
- * @throws InterlockError `ERR_INTERLOCK_NODE`
- */
-export function withExchange(
+/** What a middleware of one stage mounts. */
+export type Mounting = Pick<
+  MountedStage,
+  'forward' | 'gate' | 'assertBehind' | 'mayWatch' | 'watches' | 'watch'
+>;
+
+/** The stage of a middleware with these options. */
+export function stageWith(
   config: CommonConfig,
   enter: Enter,
-  mounting: Pick<MountedStage, 'forward' | 'gate' | 'assertBehind' | 'watches' | 'watch'> = {},
-): Middleware {
-  assertNode(process.versions);
+  mounting: Mounting = {},
+): MountedStage {
   const observers = observersOf(config);
   const observersBehind = inheriting(config);
-  const stage: MountedStage = { limits: config, observers, observersBehind, enter, ...mounting };
+  return { limits: config, observers, observersBehind, enter, ...mounting };
+}
+
+/**
+ * Makes a middleware of Node's form, which carries its plan for other hosts.
+ *
+ * @throws InterlockError `ERR_INTERLOCK_NODE`; `ERR_INTERLOCK_MOUNT` where the stages cannot stand
+ * together, or in that order
+ */
+export function mount(stages: Plan): Middleware {
+  assertNode(process.versions);
+  assertPlan(stages);
+  const alone = routeWith(stages);
   const interlock = (
     req: IncomingMessage,
     res: ServerResponse,
     next: (error?: unknown) => void,
   ): void => {
-    const enter = (): void => {
-      // First: whether a request of HTTP/2 has a body, its headers do not say.
-      if (req.httpVersionMajor > 1) refuseVersion(stage, req, res);
-      // A preflight has no body; an OPTIONS with a body is gated.
-      else if (req.method === 'OPTIONS' && !hasBody(req)) next();
-      else passInNode(stage, req, res, next);
-    };
-    if (mounting.watches === undefined) enter();
-    else watchInNode(stage, req, res, next, enter);
+    const route = routeOf(req) ?? alone;
+    if (route.mayWatch) watchInNode(stages, route, req, res, next);
+    else passInNode(stages, req, res, next);
   };
-  return Object.assign(interlock, { [STAGE]: stage } as const);
+  return Object.assign(interlock, { [PLAN]: stages } as const);
+}
+
+/** @throws InterlockError `ERR_INTERLOCK_MOUNT` */
+export function assertPlan(stages: Plan): void {
+  for (const [i, stage] of stages.entries()) stage.assertBehind?.(stages.slice(0, i));
 }
 
 /**
@@ -177,9 +194,9 @@ export function withExchange(
  * end, close and fail in other ways than those of HTTP/1. A step whose client leaves is kept by the
  * ways of HTTP/1 alone.
  */
-function refuseVersion(stage: Stage, req: IncomingMessage, res: ServerResponse): void {
+function refuseVersion([{ observers }]: Plan, req: IncomingMessage, res: ServerResponse): void {
   const { httpVersion } = req;
-  stage.observers.onError(
+  observers.onError(
     new InterlockError(
       'ERR_INTERLOCK_MOUNT',
       `the middlewares serve HTTP/1.1, and this request came by HTTP/${httpVersion}: let a ` +
@@ -191,10 +208,10 @@ function refuseVersion(stage: Stage, req: IncomingMessage, res: ServerResponse):
   res.end(JSON.stringify(errorResponse(null, JSON_RPC.INVALID_REQUEST, words)));
 }
 
-/** What a middleware does with an exchange, for other hosts; `undefined` where it is not ours. */
-export function stageOf(middleware: unknown): MountedStage | undefined {
-  const isOurs = typeof middleware === 'function' && STAGE in middleware;
-  return isOurs ? ((middleware as Middleware)[STAGE] as MountedStage) : undefined;
+/** What a middleware does with an exchange, for other hosts; none where it is not ours. */
+export function planOf(middleware: unknown): readonly MountedStage[] {
+  const isOurs = typeof middleware === 'function' && PLAN in middleware;
+  return isOurs ? ((middleware as Middleware)[PLAN] as Plan) : [];
 }
 
 /** A stage that a route has twice acts once, at its first place. */
@@ -212,111 +229,163 @@ export function inheriting(own: CommonConfig): Stage['observersBehind'] {
   };
 }
 
-/** The middlewares on the route of a request, as Express keeps them. */
-function stagesOnRoute(req: IncomingMessage): readonly MountedStage[] {
+/** What is known of all middlewares of a route. */
+export interface Route {
+  readonly stages: readonly MountedStage[];
+  readonly mayWatch: boolean;
+}
+
+export function routeWith(stages: readonly MountedStage[]): Route {
+  return { stages, mayWatch: stages.some((stage) => stage.mayWatch?.(stages)) };
+}
+
+/** The route of a request, as Express keeps it. */
+function routeOf(req: IncomingMessage): Route | undefined {
   const { route } = req as { route?: { stack?: readonly { handle?: unknown }[] } };
-  if (!Array.isArray(route?.stack)) return [];
-  const known = stagesByRoute.get(route);
+  if (!Array.isArray(route?.stack)) return;
+  const known = routes.get(route);
   if (known !== undefined) return known;
   // A route of `all()` has each middleware once for each of HTTP's 35 methods.
-  const stages = distinct(route.stack.flatMap(({ handle }) => stageOf(handle) ?? []));
-  stagesByRoute.set(route, stages);
-  return stages;
+  const made = routeWith(distinct(route.stack.flatMap(({ handle }) => planOf(handle))));
+  routes.set(route, made);
+  return made;
 }
 
-const stagesByRoute = new WeakMap<object, readonly MountedStage[]>();
+const routes = new WeakMap<object, Route>();
 const watched = new Note<object, object>();
 
-/** Lets the request pass as it is, where the stage only watches. What fails holds nothing up. */
-function watchInNode(
-  stage: MountedStage,
-  req: IncomingMessage,
-  res: ServerResponse,
-  next: () => void,
-  enter: () => void,
-): void {
-  const { onError } = stage.observers;
-  const request = { req, stages: stagesOnRoute(req), notes: watched.of(notePlaceOf(req)) ?? {} };
-  const pass = (isWatching: boolean): void => {
-    if (isWatching) startWatching(stage, request, req, res, next);
-    else enter();
-  };
-  let watches: MaybePromise<boolean>;
-  try {
-    watches = stage.watches?.(request) ?? false;
-  } catch (error) {
-    onError(error);
-    watches = false;
-  }
-  if (!isPromise(watches)) pass(watches);
-  else
-    void watches.then(pass, (error) => {
+/**
+ * Asks each stage whether it lets the request pass as it is, and lets those watch that do. What
+ * fails holds nothing up: a stage that cannot say whether it watches is entered.
+ *
+ * @returns the stages that do not watch
+ */
+export function watchBy(
+  stages: readonly MountedStage[],
+  request: WatchedBy,
+  see: See,
+): MaybePromise<readonly MountedStage[]> {
+  const left: MountedStage[] = [];
+  const each = (stage: MountedStage): MaybePromise<void> => {
+    const { onError } = stage.observers;
+    const enter = (error: unknown): void => {
       onError(error);
-      enter();
-    });
+      left.push(stage);
+    };
+    const go = (watches: boolean): MaybePromise<void> => {
+      if (!watches) left.push(stage);
+      else return orTell(() => stage.watch?.(request, see), onError);
+    };
+    // Behind one that admits the request, and is entered, a gate finds its run there.
+    if (left.some(({ gate, mayWatch }) => gate ?? mayWatch)) {
+      left.push(stage);
+      return;
+    }
+    let watches: MaybePromise<boolean>;
+    try {
+      watches = stage.watches?.(request) ?? false;
+    } catch (error) {
+      enter(error);
+      return;
+    }
+    return isPromise(watches) ? watches.then(go, enter) : go(watches);
+  };
+  return after(inOrder(stages, each), () => left);
 }
 
-function startWatching(
-  stage: MountedStage,
-  request: WatchedBy,
+/** Waits for what is done, and tells of its failure. */
+function orTell(
+  what: () => MaybePromise<void>,
+  onError: (error: unknown) => void,
+): MaybePromise<void> {
+  try {
+    const done = what();
+    return isPromise(done) ? done.catch(onError) : done;
+  } catch (error) {
+    onError(error);
+  }
+}
+
+/** Lets the stages watch that only watch, and the request pass the other ones. */
+function watchInNode(
+  stages: Plan,
+  route: Route,
   req: IncomingMessage,
   res: ServerResponse,
   next: () => void,
 ): void {
   const place = notePlaceOf(req);
-  if (watched.of(place) !== request.notes) watched.put(place, request.notes);
-  const { onError } = stage.observers;
-  let begun: MaybePromise<void> | undefined;
-  // Ways of HTTP/2 are none of ours.
-  if (stage.watch !== undefined && req.httpVersionMajor === 1)
-    try {
-      begun = stage.watch(request, (limits, tell, see) =>
-        after(seeRequest(req, limits), (seen) =>
-          see(seen, (watcher) => watchResponse(res, watcher, limits, tell)),
-        ),
+  const notes = watched.of(place) ?? {};
+  const see: See = (limits, tell, seen) => {
+    // Ways of HTTP/2 are none of ours.
+    if (req.httpVersionMajor === 1)
+      return after(seeRequest(req, limits), (request) =>
+        seen(request, (watcher) => watchResponse(res, watcher, limits, tell)),
       );
-    } catch (error) {
-      onError(error);
-    }
-  if (isPromise(begun)) void begun.catch(onError).then(next);
-  else next();
+  };
+  const enter = (left: readonly MountedStage[]): void => {
+    if (left.length < stages.length && watched.of(place) !== notes) watched.put(place, notes);
+    const [first, ...others] = left;
+    if (first === undefined) next();
+    else passInNode([first, ...others], req, res, next);
+  };
+  void after(watchBy(stages, { req, stages: route.stages, notes }, see), enter);
 }
 
-/** Calls `next` in the same tick, unless the body must be read or the stage has to wait. */
+/** Calls `next` in the same tick, unless the body must be read or a stage has to wait. */
 function passInNode(
-  stage: Stage,
+  stages: Plan,
   req: IncomingMessage,
   res: ServerResponse,
   next: () => void,
 ): void {
+  // First: whether a request of HTTP/2 has a body, its headers do not say.
+  if (req.httpVersionMajor > 1) refuseVersion(stages, req, res);
+  // A preflight has no body; an OPTIONS with a body is gated.
+  else if (req.method === 'OPTIONS' && !hasBody(req)) next();
+  else openInNode(stages, req, res, next);
+}
+
+function openInNode(
+  stages: Plan,
+  req: IncomingMessage,
+  res: ServerResponse,
+  next: () => void,
+): void {
+  const [{ limits, observers }] = stages;
   let opened: MaybePromise<Exchange | undefined>;
   try {
-    opened = Exchange.of(req, res, stage.limits, stage.observers.onError);
+    opened = Exchange.of(req, res, limits, observers.onError);
   } catch (error) {
-    failToOpen(stage, req, res, error);
+    failToOpen(stages, req, res, error);
     return;
   }
-  if (isPromise(opened)) passLater(stage, opened, req, res, next);
-  else opened?.pass(stage, next);
+  if (isPromise(opened)) passLater(stages, opened, req, res, next);
+  else opened?.passAll(stages, next);
 }
 
 /** A function of its own: its closures would cost each request memory that need not wait. */
 function passLater(
-  stage: Stage,
+  stages: Plan,
   opened: Promise<Exchange | undefined>,
   req: IncomingMessage,
   res: ServerResponse,
   next: () => void,
 ): void {
   void opened.then(
-    (exchange) => exchange?.pass(stage, next),
-    (error) => failToOpen(stage, req, res, error),
+    (exchange) => exchange?.passAll(stages, next),
+    (error) => failToOpen(stages, req, res, error),
   );
 }
 
-function failToOpen(stage: Stage, req: IncomingMessage, res: ServerResponse, error: unknown): void {
-  const { observers } = Exchange.known(req) ?? {};
-  (observers ? stage.observersBehind(observers) : stage.observers).onError(error);
+function failToOpen(
+  [{ observers, observersBehind }]: Plan,
+  req: IncomingMessage,
+  res: ServerResponse,
+  error: unknown,
+): void {
+  const front = Exchange.known(req)?.observers;
+  (front ? observersBehind(front) : observers).onError(error);
   res.destroy();
 }
 

@@ -21,9 +21,11 @@ import {
   type CommonOptions,
   commonShape,
   type Middleware,
+  type MountedStage,
+  mount,
   observersOf,
+  stageWith,
   type WatchedBy,
-  withExchange,
 } from './middleware.ts';
 
 /** Options of {@link sessionStore}. */
@@ -227,53 +229,68 @@ const optionsSchema = lazyOptions(() => ({
  */
 export function sessionStore(options?: SessionStoreOptions): SessionMiddleware {
   return atCaller(sessionStore, () => {
-    const { sessions, config } = createSessions('sessionStore()', options);
-    const enter: Enter = (exchange, observers) => {
-      const earlier = admissionOf(exchange);
-      if (earlier?.owner === sessions) return true;
-      if (earlier !== undefined) throw misplaced();
-      exchange.observers = observers;
-      if (!isHeard && config.onEvent !== undefined)
-        for (const call of exchange.requests)
-          if (call.method === 'tools/call') lookout(exchange, call);
-      return sessions.enter(exchange);
-    };
-    // Gates tell of calls, so without one `onEvent` hears of none.
-    let isHeard = false;
-    const lookout = (exchange: Exchange, call: Call): void =>
-      exchange.join({
-        stage: 'session',
-        onHead() {
-          if (!isHeard && call.number === undefined) observersOf(config).onWarning(UNHEARD);
-          isHeard = true;
-        },
-      });
-    const middleware = withExchange(config, enter, {
-      watches: (request) => watchesAll(config.enforce, sessions, request),
-      assertBehind(earlier) {
-        // stateSync() may stand in front: it needs no run.
-        if (earlier.some((stage) => stage.assertBehind !== undefined)) throw misplaced();
+    const { stage, sessions } = sessionStage('sessionStore()', options);
+    return withSessions(mount([stage]), sessions);
+  });
+}
+
+/** The stage that admits requests, and the sessions that it admits them to. */
+export function sessionStage(
+  what: string,
+  options: SessionStoreOptions | undefined,
+): { readonly stage: MountedStage; readonly sessions: Sessions } {
+  const { sessions, config } = createSessions(what, options);
+  const enter: Enter = (exchange, observers) => {
+    const earlier = admissionOf(exchange);
+    if (earlier?.owner === sessions) return true;
+    if (earlier !== undefined) throw misplaced();
+    exchange.observers = observers;
+    if (!isHeard && config.onEvent !== undefined)
+      for (const call of exchange.requests)
+        if (call.method === 'tools/call') lookout(exchange, call);
+    return sessions.enter(exchange);
+  };
+  // Gates tell of calls, so without one `onEvent` hears of none.
+  let isHeard = false;
+  const lookout = (exchange: Exchange, call: Call): void =>
+    exchange.join({
+      stage: 'session',
+      onHead() {
+        if (!isHeard && call.number === undefined) observersOf(config).onWarning(UNHEARD);
+        isHeard = true;
       },
     });
-    return Object.assign(middleware, {
-      close: async (given?: CloseOptions) =>
-        sessions.shutDown(parseOptions('close()', closeSchema, given).drainMs),
-      [SESSIONS]: sessions,
-    } as const);
+  const mayWatch = (route: readonly MountedStage[]): boolean => {
+    const gates = route.filter(({ gate }) => gate !== undefined);
+    const wanted = config.enforce ?? gates.length === 0;
+    return !wanted && gates.every(({ watches }) => watches !== undefined);
+  };
+  const stage = stageWith(config, enter, {
+    mayWatch,
+    watches: (request) => mayWatch(request.stages) && watchesAll(sessions, request),
+    assertBehind(earlier) {
+      // stateSync() may stand in front: it needs no run.
+      if (earlier.some((stage) => stage.assertBehind !== undefined)) throw misplaced();
+    },
   });
+  return { stage, sessions };
+}
+
+/** Adds to a middleware what reaches its sessions from outside of a request. */
+export function withSessions(middleware: Middleware, sessions: Sessions): SessionMiddleware {
+  return Object.assign(middleware, {
+    close: async (given?: CloseOptions) =>
+      sessions.shutDown(parseOptions('close()', closeSchema, given).drainMs),
+    [SESSIONS]: sessions,
+  } as const);
 }
 
 /**
  * Whether all gates behind it let a request pass as it is. Those find the sessions in the request's
  * notes.
  */
-function watchesAll(
-  enforce: boolean | undefined,
-  sessions: Sessions,
-  { stages, notes, req }: WatchedBy,
-): MaybePromise<boolean> {
+function watchesAll(sessions: Sessions, { stages, notes, req }: WatchedBy): MaybePromise<boolean> {
   const gates = stages.filter(({ gate }) => gate !== undefined);
-  if (enforce === true || (gates.length === 0 && enforce === undefined)) return false;
   Object.assign(notes, { sessions });
   let all: MaybePromise<boolean> = true;
   for (const each of gates)

@@ -12,7 +12,14 @@ import {
 } from '../policy/engine.ts';
 import { LateNotes, type SyncConfig, SyncFilter } from '../policy/sync-filter.ts';
 import { PageMemory, ToolHints } from '../wire/pages.ts';
-import { type CommonOptions, commonShape, type Middleware, withExchange } from './middleware.ts';
+import {
+  type CommonOptions,
+  commonShape,
+  type Middleware,
+  type MountedStage,
+  mount,
+  stageWith,
+} from './middleware.ts';
 import { ToolDeclaration } from './tool.ts';
 
 /** Options of {@link stateSync} beside the configuration itself. */
@@ -61,26 +68,29 @@ export function stateSync<D extends string>(
 ): Middleware;
 export function stateSync(options: StateSyncOptions): Middleware;
 export function stateSync(options: StateSyncOptions<string>): Middleware {
-  return atCaller(stateSync, () => {
-    const parsed = parseOptions('stateSync()', optionsSchema, options);
-    const declared = parsed.tools.flatMap(({ policy }) => policy ?? []);
-    const config: SyncConfig = {
-      engine: new PolicyEngine([...declared, ...parsed.policies], parsed.defaults),
-      placement: parsed.placement,
-      now: parsed.now,
-      onInvalidation: parsed.onInvalidation,
-      notificationSink: parsed.notificationSink,
-      notes: new LateNotes(),
-      hints: new ToolHints(),
-      pages: new PageMemory(),
-    };
-    return withExchange(parsed, (exchange, { events }) => {
-      // It may be mounted on two paths that match, and acts once.
-      const isJoined = exchange.filters.some(
-        (filter) => filter instanceof SyncFilter && filter.config === config,
-      );
-      if (!isJoined) exchange.join(new SyncFilter(config, exchange, events));
-      return true;
-    });
+  return atCaller(stateSync, () => mount([syncStage('stateSync()', options)]));
+}
+
+/** The stage that writes directives and invalidation blocks. */
+export function syncStage(what: string, options: StateSyncOptions<string>): MountedStage {
+  const parsed = parseOptions(what, optionsSchema, options);
+  const declared = parsed.tools.flatMap(({ policy }) => policy ?? []);
+  const config: SyncConfig = {
+    engine: new PolicyEngine([...declared, ...parsed.policies], parsed.defaults),
+    placement: parsed.placement,
+    now: parsed.now,
+    onInvalidation: parsed.onInvalidation,
+    notificationSink: parsed.notificationSink,
+    notes: new LateNotes(),
+    hints: new ToolHints(),
+    pages: new PageMemory(),
+  };
+  return stageWith(parsed, (exchange, { events }) => {
+    // It may be mounted on two paths that match, and acts once.
+    const isJoined = exchange.filters.some(
+      (filter) => filter instanceof SyncFilter && filter.config === config,
+    );
+    if (!isJoined) exchange.join(new SyncFilter(config, exchange, events));
+    return true;
   });
 }

@@ -319,6 +319,14 @@ export class Exchange implements ResponseOwner {
     );
   }
 
+  /** Runs the stages one after another, from `at` on, and then what stands behind them. */
+  passAll(stages: readonly Stage[], next: () => void, at = 0): void {
+    const stage = stages[at];
+    if (stage === undefined) next();
+    else if (at === stages.length - 1) this.pass(stage, next);
+    else this.pass(stage, () => this.passAll(stages, next, at + 1));
+  }
+
   /**
    * Runs one stage, and then what stands behind it. Where the stage fails, nothing is forwarded,
    * and `onError` is told. What `next` throws is the app's, and escapes.

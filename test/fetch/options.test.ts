@@ -17,7 +17,7 @@ describe('gateFetch() refuses at once, and names what is wrong,', () => {
     [
       'a middleware of Express',
       [handler, [sync, () => {}]],
-      'a middleware must be of sessionStore(), fsmGate() or stateSync()',
+      'a middleware must be of interlock(), sessionStore(), fsmGate() or stateSync()',
     ],
     ['a gate', [handler, [checkout()]], 'got a StateMachineGate; write fsmGate(gate)'],
     [

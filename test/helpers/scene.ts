@@ -4,6 +4,7 @@ import {
   type Clock,
   type FsmGateOptions,
   fsmGate,
+  interlock,
   type Middleware,
   memoryStore,
   type SessionMiddleware,
@@ -41,6 +42,8 @@ export interface StageOptions {
   readonly data?: AtomicStateStore;
   /** A scene of another process of the same app, which shares only its clock and data. */
   readonly beside?: Pick<Stage, 'clock' | 'data'> | undefined;
+  /** Whether the middlewares are three or more, or one of `interlock()`. Default: singly. */
+  readonly mounted?: 'singly' | 'in one' | undefined;
 }
 
 /** The middlewares. The test controls their clock and store, and sees what they report. */
@@ -117,11 +120,14 @@ export async function scene(options: SceneOptions = {}): Promise<Scene> {
 /** An app of SDK v2 behind the middlewares. */
 export type SceneOfBothEras = Awaited<ReturnType<typeof sceneOfBothEras>>;
 
-/** Makes an app of SDK v2, which serves both eras. `x-user` authenticates. */
+/**
+ * Makes an app of SDK v2, which serves both eras, and mounts the middlewares in one. `x-user`
+ * authenticates.
+ */
 export async function sceneOfBothEras(
   options: StageOptions & Omit<TwoErasOptions, 'middlewares'> = {},
 ) {
-  const { stage, middlewares } = makeStage(options);
+  const { stage, middlewares } = makeStage({ mounted: 'in one', ...options });
   const { door, isServing } = makeEntrance();
   const before = [door, ...(options.before ?? [])];
   const app = await startTwoEras({ ...options, before, middlewares });
@@ -154,6 +160,7 @@ export function makeStage({
   sync,
   beside,
   data: given,
+  mounted = 'singly',
 }: StageOptions) {
   const clock = beside?.clock ?? new ManualClock();
   const fresh = () => memoryStore({ now: clock.now, maxRuns: session?.maxSessions });
@@ -171,12 +178,19 @@ export function makeStage({
     each instanceof StateMachineGate ? ([each] as const) : each,
   );
   const [[first] = [checkoutGate()]] = gates;
-  const sessions = sessionStore({ store, ...observed, ...session });
+  const ofGates = gates.map(([each, own]) => ({ gate: each, ...observed, ...gate, ...own }));
+  const ofSessions = { store, ...observed, ...session };
+  const policies = sync && { ...observers, ...sync };
+  const sessions =
+    mounted === 'in one'
+      ? interlock({ ...ofSessions, gates: ofGates, policies })
+      : sessionStore(ofSessions);
   onTestFinished(() => sessions.close());
+  const singly = ofGates.map(({ gate: each, ...own }) => fsmGate(each, own));
+  const behind = [...singly, ...(policies === undefined ? [] : [stateSync(policies)])];
   const middlewares: [Middleware, ...Middleware[]] = [
     sessions,
-    ...gates.map(([each, own]) => fsmGate(each, { ...observed, ...gate, ...own })),
-    ...(sync === undefined ? [] : [stateSync({ ...observers, ...sync })]),
+    ...(mounted === 'in one' ? [] : behind),
   ];
   const runs = runsOf(first, { sessions }) as Runs;
   const stage: Stage = { clock, store, data, errors, warnings, sessions, runs };
