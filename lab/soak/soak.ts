@@ -258,15 +258,19 @@ async function keysOfRuns(client: RedisKeys): Promise<number> {
   await store.purge();
   // The run in which processes try the store.
   await store.delete('mcp-interlock probe');
-  const keys = (await client.keys('*')).filter((key) => !key.endsWith(':numbers'));
+  const keys = await client.keys('*');
   for (const key of keys.filter((each) => each.includes(':run:'))) {
     const { life, unsettled } = textsOf(await client.hGetAll(key));
     if (isKept(life, unsettled, Date.now())) await store.delete(life.run);
   }
-  const left = (await client.keys('*')).filter((key) => !key.endsWith(':numbers'));
-  // Each index has one member of its own.
-  const members = left.map((key) => (key.endsWith(':index') ? client.zCard(key) : 2));
-  return (await Promise.all(members)).filter((count) => count > 1).length;
+  const left = await client.keys('*');
+  // Each index has one member of its own, and beside the members are a note and texts of labels.
+  const isLeft = left.map(async (key) => {
+    if (key.endsWith(':index')) return (await client.zCard(key)) > 1;
+    if (!key.endsWith(':members')) return true;
+    return Object.keys(await client.hGetAll(key)).some((field) => !/^#(format|.{16})$/.test(field));
+  });
+  return (await Promise.all(isLeft)).filter(Boolean).length;
 }
 
 const DAY_MS = 86_400_000;
@@ -290,10 +294,9 @@ interface LifeText {
 
 /** A part's text stands behind its revision. */
 function textsOf(fields: Record<string, string>) {
-  const parse = (text: string) => JSON.parse(text.slice(text.indexOf('{')));
-  const heads = Object.entries(fields).filter(([name]) => name.startsWith('h:'));
-  const unsettled = heads.some(([, text]) => parse(text).unsettled.length > 0);
-  return { life: parse(fields.life ?? '') as LifeText, unsettled };
+  const heads = Object.entries(fields).filter(([name]) => name.startsWith('head:'));
+  const unsettled = heads.some(([, text]) => 'unsettled' in JSON.parse(text));
+  return { life: JSON.parse(fields['head:life'] ?? '') as LifeText, unsettled };
 }
 
 /** The ledger's lines by run; those of runs that are over are of no use any more. */

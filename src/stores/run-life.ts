@@ -26,7 +26,7 @@ export interface WorkflowState {
   readonly ended?: boolean | undefined;
   /** Steps of unknown outcome, oldest first. */
   readonly unsettled: readonly UnsettledStep[];
-  /** Tokens that were committed or released, oldest first. */
+  /** Tokens that were committed or released, oldest first. No operation changes one in place. */
   readonly settled: readonly SettledToken[];
   readonly trail: readonly TrailEntry[];
   readonly head: TrailHead;
@@ -42,7 +42,8 @@ export interface Claim extends StepDescription {
 }
 
 export interface SettledToken {
-  readonly token: string;
+  /** A digest of the token, which may be long. */
+  readonly id: string;
   /** The version that the token committed; `undefined` where it was released. */
   readonly version?: number;
 }

@@ -1,4 +1,5 @@
 /** What each operation of a store does to a run: pure, and once for all stores. */
+import { createHash } from 'node:crypto';
 import {
   type Claim,
   hasBegun,
@@ -198,7 +199,7 @@ export function commitStep(
   const version = (snapshot.version ?? 0) + 1;
   const { state, context } = request.snapshot;
   const entry = stampEntry(workflow.head, snapshot, request.trail, now);
-  const spent = as === token ? workflow.settled : spend(workflow.settled, { token });
+  const spent = as === token ? workflow.settled : spend(workflow.settled, token);
   // All members at once: a copy of a copy for each of them costs more than the rest of a commit.
   const next: WorkflowState = {
     snapshot: copySnapshot({ state, updatedAt: now, version, context }),
@@ -206,7 +207,7 @@ export function commitStep(
     frozen: workflow.frozen,
     ended,
     unsettled: stillUnsettled(workflow, request.settles),
-    settled: spend(spent, { token: as, version }),
+    settled: spend(spent, as, version),
     trail: appended(workflow.trail, entry, TRAIL_KEPT),
     head: headAt(entry),
   };
@@ -242,7 +243,7 @@ export function recordStep(
     snapshot: copySnapshot({ ...made, updatedAt: now, version }),
     ended: ends,
     unsettled,
-    settled: spend(workflow.settled, { token, version }),
+    settled: spend(workflow.settled, token, version),
     trail: appended(workflow.trail, entry, TRAIL_KEPT),
     head: headAt(entry),
   };
@@ -273,7 +274,7 @@ export function freezeStep(
   const use = { ttlMs: ended ? undefined : request.ttlMs, enough, revives: true };
   const life = isOver ? undefined : newLife(run, now, use);
   if (!isChange) return { result, life };
-  const settled = spend(workflow.settled, { token });
+  const settled = spend(workflow.settled, token);
   const next = withTrailEntry({ ...workflow, frozen, settled }, entry, now);
   return { result, next, life: isOver && !frozen ? settledLife(run, now) : life };
 }
@@ -292,7 +293,8 @@ function knownOrNew(
     newTrail(request, isChained),
   );
   const own = released?.filter(({ workflow }) => workflow === request.workflow) ?? NONE;
-  return own.length === 0 ? made : { ...made, settled: own.map(({ token }) => ({ token })) };
+  const settled = own.reduce<WorkflowState['settled']>((all, { token }) => spend(all, token), NONE);
+  return own.length === 0 ? made : { ...made, settled };
 }
 
 /** The workflow with a later end of its lease; `false` where the claim is not the token's. */
@@ -329,7 +331,7 @@ export function releaseStep(
       ...workflow,
       claim: undefined,
       unsettled: stillUnsettled(workflow, settles),
-      settled: spend(workflow.settled, { token }),
+      settled: spend(workflow.settled, token),
     };
     const next = entry === undefined ? left : withTrailEntry(left, entry, now);
     return { result: undefined, next, life: settledLife(run, now) };
@@ -344,7 +346,7 @@ export function releaseStep(
   if (findSettled(workflow, token)) return { result: undefined };
   return {
     result: undefined,
-    next: { ...workflow, settled: spend(workflow.settled, { token }) },
+    next: { ...workflow, settled: spend(workflow.settled, token) },
   };
 }
 
@@ -471,14 +473,27 @@ function stillUnsettled(
   );
 }
 
-function spend(settled: readonly SettledToken[], token: SettledToken): readonly SettledToken[] {
-  return appended(settled, token, TOKENS_KEPT);
+function spend(
+  settled: readonly SettledToken[],
+  token: string,
+  version?: number,
+): readonly SettledToken[] {
+  const id = idOfToken(token);
+  return appended(settled, version === undefined ? { id } : { id, version }, TOKENS_KEPT);
+}
+
+/** In characters of base64url: 72 bits of a digest. */
+const ID_LENGTH = 12;
+
+function idOfToken(token: string): string {
+  return createHash('sha256').update(token, 'utf16le').digest('base64url').slice(0, ID_LENGTH);
 }
 
 /** A plain loop, newest first: each step asks twice, and mostly there is no such token. */
 function findSettled({ settled }: WorkflowState, token: string): SettledToken | undefined {
-  for (let at = settled.length - 1; at >= 0; at--)
-    if (settled[at]?.token === token) return settled[at];
+  if (settled.length === 0) return undefined;
+  const id = idOfToken(token);
+  for (let at = settled.length - 1; at >= 0; at--) if (settled[at]?.id === id) return settled[at];
   return undefined;
 }
 

@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import { Pool, type PoolConfig } from 'pg';
-import { LAYOUT } from '../../src/stores/document/run-text.ts';
 import { sharedPostgres } from '../services/shared.ts';
 
 /** A test's own schema in the shared PostgreSQL, with as many pools as it needs. */
@@ -45,30 +44,28 @@ const MS = (time: string) => `floor(extract(epoch FROM ${time}) * 1000)`;
  * and `lease_until` of a `hold` step, which may all be NULL
  */
 export function insertRuns(tables: string, workflow: string, rows: string): string {
-  const shared = `'layout', ${LAYOUT}, 'revisions', json_build_array('${REVISION}')`;
-  const life = `json_strip_nulls(json_build_object(${shared}, 'run', run, 'birth', run,
+  const life = `json_strip_nulls(json_build_object('run', run, 'birth', run,
       'session', json_build_object('principal', principal), 'expiresAt', ${MS('expires_at')}))`;
   const claim = `CASE WHEN lease_until IS NOT NULL THEN json_build_object(
       'token', run, 'tool', 'cart.pay', 'digest', 'd', 'uncertain', 'hold', 'idempotencyKey', run,
-      'since', ${MS('lease_until')}, 'leaseEnd', ${MS('lease_until')}) END`;
-  const head = `json_strip_nulls(json_build_object(${shared}, 'workflow', '${workflow}',
-      'state', state, 'updatedAt', ${MS('updated_at')}, 'version', 1, 'claim', ${claim},
-      'ended', ended, 'unsettled', '[]'::json, 'settled', '[]'::json,
+      'since', ${MS('lease_until')}) END`;
+  const head = `json_strip_nulls(json_build_object('workflow', '${workflow}',
+      'state', state, 'updatedAt', ${MS('updated_at')}, 'version', 1, 'ended', ended,
       'head', json_build_object('seq', 0, 'attempts', 0)))`;
   return `
     WITH made AS MATERIALIZED (${rows}), runs AS (
-      INSERT INTO ${tables}workflow_runs (run, principal, expires_at, revision, life)
+      INSERT INTO ${tables}workflow_runs (run, principal, expires_at, revisions, life)
       SELECT run, principal, expires_at, '${REVISION}', ${life} FROM made
     )
     INSERT INTO ${tables}workflows (
       run, workflow_type, state, version, updated_at, ended, claim_uncertain, claim_tool,
-      claimed_at, lease_until, needed_until, revision, head
+      claimed_at, lease_until, needed_until, revisions, head, settled, claim, lease
     )
     SELECT run, '${workflow}', state, 1, updated_at, ended,
            CASE WHEN lease_until IS NOT NULL THEN 'hold' END,
            CASE WHEN lease_until IS NOT NULL THEN 'cart.pay' END, lease_until, lease_until,
            CASE WHEN lease_until IS NOT NULL THEN 'infinity' ELSE to_timestamp(0) END,
-           '${REVISION}', ${head}
+           '${REVISION}', ${head}, '', ${claim}, ${MS('lease_until')}::text
       FROM made`;
 }
 
@@ -76,10 +73,9 @@ export function insertRuns(tables: string, workflow: string, rows: string): stri
 export function moveExpiry(tables: string): string {
   return `
     UPDATE ${tables}workflow_runs
-       SET expires_at = expires_at + $2 * interval '1 millisecond', revision = '${REVISION}',
+       SET expires_at = expires_at + $2 * interval '1 millisecond', revisions = '${REVISION}',
            life = (life::jsonb || jsonb_build_object(
-             'expiresAt', (life ->> 'expiresAt')::float8 + $2::float8,
-             'revisions', jsonb_build_array('${REVISION}')
+             'expiresAt', (life ->> 'expiresAt')::float8 + $2::float8
            ))::json
      WHERE run = $1`;
 }

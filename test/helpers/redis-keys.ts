@@ -21,10 +21,10 @@ export class RedisKeys {
     return `${this.#start(this.bucket(workflow))}switch:${nameOf(workflow)}`;
   }
 
-  /** The sorted set, the hash of its members by run, and the hash with the note of the layout. */
-  index(bucket: number): readonly [index: string, members: string, numbers: string] {
+  /** The sorted set, and the hash of its members by run, which has the note of the layout too. */
+  index(bucket: number): readonly [index: string, members: string] {
     const start = this.#start(bucket);
-    return [`${start}index`, `${start}members`, `${start}numbers`];
+    return [`${start}index`, `${start}members`];
   }
 
   get indexes(): readonly ReturnType<RedisKeys['index']>[] {

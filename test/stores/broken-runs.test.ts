@@ -55,8 +55,7 @@ async function openRedis() {
   const prefix = `broken-${randomUUID()}`;
   const key = (run: string) => new RedisKeys(prefix).run(run);
   const spoil = async (run: string) => {
-    const life = (await redis.hget(key(run), 'life')) ?? '';
-    await redis.hset(key(run), 'life', `${life.slice(0, 12)}{secret`);
+    await redis.hset(key(run), 'head:life', '{secret');
   };
   return { store: redisStore({ client: redis, prefix }), spoil };
 }

@@ -199,7 +199,7 @@ describe('postgresStore()', { timeout: 30_000 }, () => {
     await step(store, run);
     expect(await store.history({ run, workflow: 'checkout' })).toHaveLength(1);
     const { rows } = await pool.query(
-      `SELECT version::int FROM ${schema}.workflow_events WHERE run = $1 ORDER BY occurred_at`,
+      `SELECT version::int FROM ${schema}.workflow_events WHERE run = $1 ORDER BY workflow_id, seq`,
       [run],
     );
     expect(rows.map(({ version }) => version)).toEqual([1, 2, 1]);

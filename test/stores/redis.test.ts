@@ -229,7 +229,6 @@ describe('redisStore() options', () => {
         'interlock:{b09}:run:run',
         'interlock:{b09}:index',
         'interlock:{b09}:members',
-        'interlock:{b09}:numbers',
       ]),
     );
   });

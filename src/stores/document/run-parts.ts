@@ -2,35 +2,33 @@
  * What a built-in backend keeps of a run: its parts, and what a write changes of them. Hides the
  * text of each part, and which index entries and trail entries belong to it.
  *
- * The parts are the *life*, which all workflows of the run share, and for each workflow its *head*
- * (position, claim and tokens), its *data* (the context) and its trail entries. Each of the first
- * two has a revision. A write judges and replaces only the parts that it needs, so that a renewal
- * sends no facts, and the workflows of a run do not wait for each other.
+ * The parts are the *life*, which all workflows of the run share, and each workflow, with a revision
+ * for each of them. A workflow has texts (position, claim, lease and data), the tokens that are
+ * spent, and trail entries. A write judges only the parts that it needs, and sends only the texts
+ * that change. So a renewal sends no facts, and the workflows of a run do not wait for each other.
  */
 
 import { InterlockError } from '../../basics/errors.ts';
 import { runDigest } from '../../basics/events.ts';
-import { neverExpires, type RunState, type WorkflowState } from '../run-life.ts';
+import { type Claim, neverExpires, type RunState, type WorkflowState } from '../run-life.ts';
 import { unsettledSince } from '../run-state.ts';
 import { encodeText } from '../sql-text.ts';
 import type { Json, ManyRunsQuery, SwitchRecord, TrailEntry } from '../store.ts';
 import { freezeDeeply } from '../trail.ts';
 import {
   BrokenRun,
-  LAYOUT,
-  ofThisLayout,
   otherKey,
-  pairsOf,
   REVISION_LENGTH,
-  type SettledText,
   type StoredRun,
-  tokensOf,
+  settledOfText,
+  textOfSettled,
+  withRevision,
 } from './run-text.ts';
 
 /** A part as a process found or wrote it. */
 export interface Mark {
-  /** The last ones, the newest last: so a process knows its own write, also behind a later one. */
-  readonly revisions: readonly string[];
+  /** The last ones, the newest first: so a process knows its own write, also behind a later one. */
+  readonly revisions: string;
   /** About how much memory it takes. */
   readonly bytes: number;
 }
@@ -174,35 +172,43 @@ export interface RunsIndex {
   ): Promise<number>;
 }
 
-/** A part as text, with what else the backend keeps of it. */
-export interface PartText {
-  readonly text: string;
+/** What a write puts of a part. */
+export interface PartChange {
   /** Until when the run stays for its sake; `undefined`: it must not go. */
   readonly expiresAt: number | undefined;
   readonly index: readonly RunIndexEntry[];
 }
 
-export interface FlowText extends PartText {
+export interface LifeChange extends PartChange {
+  readonly text: string;
+}
+
+/** The texts of a workflow, by what they hold. The head is its name, its position and the like. */
+export const TEXTS = ['head', 'claim', 'lease', 'data'] as const;
+
+type TextName = (typeof TEXTS)[number];
+
+export interface FlowChange extends PartChange {
   readonly workflow: string;
   readonly state: WorkflowState;
-  /** `undefined`: as before. `null`: none. */
-  readonly data: string | null | undefined;
+  /** Those that change. `null`: there is none any more. */
+  readonly texts: { readonly [Name in TextName]?: string | null };
+  /** The tokens that are spent with it, as words for {@link settledOfText}. */
+  readonly settled: string;
   /** The new entries of the trail. */
   readonly entries: readonly TrailEntry[];
 }
 
 /** What a write puts. */
-export interface PartTexts {
-  readonly life: PartText | undefined;
-  readonly flows: readonly FlowText[];
+export interface RunChange {
+  readonly life: LifeChange | undefined;
+  readonly flows: readonly FlowChange[];
   /** The run as it is once this is written. */
   readonly kept: KeptRun;
 }
 
-const REVISIONS_KEPT = 8;
-
 export function revisionOf(mark: Mark | undefined): string | undefined {
-  return mark?.revisions.at(-1);
+  return mark?.revisions.slice(0, REVISION_LENGTH);
 }
 
 /** Whether a part is this write's, or has been since. */
@@ -212,97 +218,127 @@ export function hasWritten({ life, flows }: KeptRun, revision: string): boolean 
   return false;
 }
 
-/** The parts that a write changes, as texts. */
-export function partTexts({ before, isNew, next, revision, life, flows }: RunWrite): PartTexts {
+/** What a write changes of each part. */
+export function changeOf({ before, isNew, next, revision, life, flows }: RunWrite): RunChange {
   const known = isNew ? undefined : before;
   const marks = new Map(known?.flows);
   const workflows = new Map(next.workflows);
-  const flowTexts = flows.map((name): FlowText => {
+  const flowChanges = flows.map((name): FlowChange => {
     const state = next.workflows.get(name) as WorkflowState;
     const old = known?.run.workflows.get(name);
-    const { context } = state.snapshot;
-    const revisions = appended(known?.flows.get(name), revision);
-    const text = revision + textOfHead(name, state, revisions);
-    const isSame = old !== undefined && old.snapshot.context === context;
-    const data = isSame ? undefined : context === undefined ? null : JSON.stringify(context);
-    const bytes = isSame ? (known?.flows.get(name)?.bytes ?? 0) : text.length + (data?.length ?? 0);
-    marks.set(name, { revisions, bytes });
+    const mark = known?.flows.get(name);
+    const texts = changedTexts(name, state, old);
+    const bytes = Object.values(texts).reduce((sum, text) => sum + (text?.length ?? 0), 0);
+    marks.set(name, {
+      revisions: withRevision(mark?.revisions, revision),
+      bytes: Math.max(bytes, texts.data === undefined ? (mark?.bytes ?? 0) : 0),
+    });
     // The backend has the entries; no rule reads more than the head of the trail.
     workflows.set(name, { ...state, trail: [] });
     return {
-      ...{ workflow: name, state, text, data },
+      ...{ workflow: name, state, texts },
+      settled: textOfSettled(newlySettled(state.settled, old?.settled)),
       expiresAt: expiryOfFlow(state),
       entries: state.trail,
       index: indexOfFlow(name, state),
     };
   });
-  const lifeMark = life || known === undefined ? appended(known?.life, revision) : undefined;
-  const text = lifeMark && revision + textOfLife(next, lifeMark);
+  const isLife = life || known === undefined;
+  const text = isLife ? textOfLife(next) : '';
+  const lifeMark = isLife
+    ? { revisions: withRevision(known?.life.revisions, revision), bytes: text.length }
+    : known.life;
   return {
-    life:
-      text === undefined
-        ? undefined
-        : {
-            text,
-            expiresAt: Math.ceil(next.expiresAt),
-            index: indexOfLife(next),
-          },
-    flows: flowTexts,
-    kept: {
-      run: { ...next, workflows },
-      life: lifeMark ? { revisions: lifeMark, bytes: text?.length ?? 0 } : (known as KeptRun).life,
-      flows: marks,
-    },
+    life: isLife
+      ? { text, expiresAt: Math.ceil(next.expiresAt), index: indexOfLife(next) }
+      : undefined,
+    flows: flowChanges,
+    kept: { run: { ...next, workflows }, life: lifeMark, flows: marks },
   };
 }
 
-function appended(mark: Mark | undefined, revision: string): readonly string[] {
-  return [...(mark?.revisions.slice(1 - REVISIONS_KEPT) ?? []), revision];
+function changedTexts(
+  name: string,
+  state: WorkflowState,
+  old: WorkflowState | undefined,
+): FlowChange['texts'] {
+  const before = old ? textsOf(name, old) : {};
+  const texts = Object.entries(textsOf(name, state)) as [TextName, string | null][];
+  const changed = texts.filter(([text, value]) => value !== (before[text] ?? null));
+  const isSame = old !== undefined && old.snapshot.context === state.snapshot.context;
+  if (!isSame) changed.push(['data', dataOf(state)]);
+  return Object.fromEntries(changed);
 }
 
-/** A part's text behind its revision, as a backend gives it back. */
-export interface FoundFlow {
+function dataOf({ snapshot: { context } }: WorkflowState): string | null {
+  return context === undefined ? null : JSON.stringify(context);
+}
+
+/** Those that are spent in front of others stay where the backend has them. */
+function newlySettled(
+  settled: WorkflowState['settled'],
+  before: WorkflowState['settled'] = [],
+): WorkflowState['settled'] {
+  const last = before.at(-1);
+  return last === undefined ? settled : settled.slice(settled.lastIndexOf(last) + 1);
+}
+
+/** A part as a backend gives it back. */
+export interface FoundPart {
+  readonly revisions: string;
+}
+
+export interface FoundLife extends FoundPart {
+  readonly text: string;
+}
+
+/** An empty text, or `null`: there is none. */
+export interface FoundFlow
+  extends FoundPart,
+    Readonly<Partial<Record<TextName | 'settled', string | null | undefined>>> {
   readonly head: string;
-  readonly data?: string | null | undefined;
 }
 
 /**
- * @throws InterlockError `ERR_INTERLOCK_STORE` where a text is none of this key's run, or has
- * another layout
+ * @throws InterlockError `ERR_INTERLOCK_STORE` where a text is none of this key's run
  */
 export function runOfParts(
   documents: Pick<RunDocuments, 'keyOf'>,
   key: string,
-  life: string,
+  { text, revisions }: FoundLife,
   flows: readonly FoundFlow[],
 ): KeptRun {
-  const { layout: _, revisions, ...rest } = parsedPart(life) as LifeText;
-  if (documents.keyOf(rest.run) !== key) throw otherKey();
-  const workflows = new Map<string, WorkflowState>();
-  const marks = new Map<string, Mark>();
-  for (const { head, data } of flows) {
-    const {
-      layout: __,
-      workflow,
-      revisions,
-      settled,
-      state,
-      updatedAt,
-      version,
-      ...more
-    } = parsedPart(head) as HeadText;
-    const context = data == null ? undefined : (JSON.parse(data) as Json);
+  const life = parsed<Omit<StoredRun, 'workflows'>>(text, 'run');
+  if (documents.keyOf(life.run) !== key) throw otherKey();
+  const run = { ...life, openedBy: life.openedBy, workflows: new Map() };
+  return withFlows({ run, life: { revisions, bytes: text.length }, flows: new Map() }, flows);
+}
+
+/** The run with these workflows in place of those that were known by then. */
+export function withFlows({ run, life, flows }: KeptRun, found: readonly FoundFlow[]): KeptRun {
+  const workflows = new Map(run.workflows);
+  const marks = new Map(flows);
+  for (const { revisions, head, claim, lease, data, settled } of found) {
+    const { workflow, state, updatedAt, version, ...more } = parsed<HeadText>(head, 'state');
+    const context = data ? (JSON.parse(data) as Json) : undefined;
     if (context !== undefined) freezeDeeply(context);
     const snapshot = Object.freeze(
       context === undefined
         ? { state, updatedAt, version }
         : { state, updatedAt, version, context },
     );
-    workflows.set(workflow, { ...more, snapshot, settled: tokensOf(settled), trail: [] });
-    marks.set(workflow, { revisions, bytes: head.length + (data?.length ?? 0) });
+    workflows.set(workflow, {
+      ...more,
+      snapshot,
+      claim: claim ? { ...parsed<ClaimText>(claim, 'token'), leaseEnd: Number(lease) } : undefined,
+      unsettled: more.unsettled ?? [],
+      settled: settledOfText(settled ?? ''),
+      trail: [],
+    });
+    const bytes = head.length + (claim?.length ?? 0) + (data?.length ?? 0);
+    marks.set(workflow, { revisions, bytes });
   }
-  const run = { ...rest, openedBy: rest.openedBy, workflows };
-  return { run, life: { revisions, bytes: life.length }, flows: marks };
+  return { run: { ...run, workflows }, life, flows: marks };
 }
 
 /**
@@ -330,45 +366,50 @@ export function warnOfBroken(error: unknown): void {
   process.emitWarning((error as BrokenRun).message, 'InterlockWarning');
 }
 
-interface LifeText extends Omit<StoredRun, 'workflows'> {
-  readonly layout: number;
-  readonly revisions: readonly string[];
-}
-
-interface HeadText extends Omit<WorkflowState, 'snapshot' | 'trail' | 'settled'> {
-  readonly layout: number;
+interface HeadText
+  extends Pick<WorkflowState, 'ended' | 'frozen' | 'head'>,
+    Partial<Pick<WorkflowState, 'unsettled'>> {
   readonly workflow: string;
-  readonly revisions: readonly string[];
   readonly state: string;
   readonly updatedAt: number;
   readonly version: number;
-  readonly settled: SettledText;
 }
 
-function textOfLife(run: StoredRun, revisions: readonly string[]): string {
-  const { workflows: _, sessionEnded, ...rest } = run;
-  return JSON.stringify({
-    layout: LAYOUT,
-    revisions,
-    ...rest,
-    sessionEnded: sessionEnded || undefined,
-  });
+type ClaimText = Omit<Claim, 'leaseEnd'>;
+
+function textOfLife({ workflows: _, sessionEnded, ...rest }: StoredRun): string {
+  return JSON.stringify({ ...rest, sessionEnded: sessionEnded || undefined });
 }
 
-function textOfHead(
+/** All but the data, which may be large. */
+function textsOf(
   workflow: string,
-  { snapshot, trail: _, settled, ...rest }: WorkflowState,
-  revisions: readonly string[],
-): string {
+  { snapshot, claim, ended, frozen, unsettled, head }: WorkflowState,
+): FlowChange['texts'] {
   const { state, updatedAt, version } = snapshot;
-  const position = { layout: LAYOUT, workflow, revisions, state, updatedAt, version };
-  return JSON.stringify({ ...position, ...rest, settled: pairsOf(settled) });
+  const unknown = unsettled.length > 0 ? unsettled : undefined;
+  const position = { workflow, state, updatedAt, version, ended, frozen, unsettled: unknown, head };
+  const { leaseEnd, ...taken } = claim ?? {};
+  return {
+    head: JSON.stringify(position),
+    claim: claim === undefined ? null : JSON.stringify(taken),
+    lease: leaseEnd === undefined ? null : String(leaseEnd),
+  };
 }
 
-function parsedPart(text: string): object {
-  const part = ofThisLayout(text.slice(REVISION_LENGTH));
-  freezeDeeply(part as Json);
-  return part;
+/** Frozen, as all that a store gives. */
+function parsed<Part extends object>(text: string, member: keyof Part): Part {
+  let part: Json;
+  try {
+    part = JSON.parse(text) as Json;
+  } catch {
+    // What the parser says has the run's own texts.
+    throw new BrokenRun('a part of a run is no JSON');
+  }
+  if (typeof (part as Partial<Part> | null)?.[member] !== 'string')
+    throw new BrokenRun('what is kept of a run lacks a part');
+  freezeDeeply(part);
+  return part as Part;
 }
 
 function expiryOfFlow(state: WorkflowState): number | undefined {

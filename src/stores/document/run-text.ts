@@ -33,7 +33,8 @@ export interface StoredRun extends RunState {
 
 /** A run as one text. */
 export interface RunText extends StoredRun {
-  readonly revisions: readonly string[];
+  /** As in a part's mark. */
+  readonly revisions: string;
   /** Until when the backend keeps the older entries of the trails at least. */
   readonly olderUntil: number;
 }
@@ -42,7 +43,7 @@ export interface RunText extends StoredRun {
  * Changes with each change of the texts, the keys or the lists that another version of this package
  * cannot work with.
  */
-export const LAYOUT = 4;
+export const LAYOUT = 5;
 
 /** In characters of base64url: 72 random bits. */
 export const REVISION_LENGTH = 12;
@@ -51,8 +52,18 @@ export const REVISION_LENGTH = 12;
 export const OLDER_AT_ONCE = 8;
 export const TRAIL_FULL = 9;
 
+const REVISIONS_KEPT = 8;
+
+/** How long the text of the newest revisions is. */
+export const REVISIONS_LENGTH = REVISIONS_KEPT * REVISION_LENGTH;
+
 export function newRevision(): string {
   return newToken().slice(0, REVISION_LENGTH);
+}
+
+/** The newest revisions, the last one first. */
+export function withRevision(revisions: string | undefined, revision: string): string {
+  return `${revision}${revisions ?? ''}`.slice(0, REVISIONS_LENGTH);
 }
 
 export function keyOfRun(run: string): string {
@@ -81,29 +92,27 @@ interface Written extends Omit<RunText, 'workflows'> {
 }
 
 interface WorkflowText extends Omit<WorkflowState, 'settled'> {
-  readonly settled: SettledText;
+  readonly settled: string;
 }
 
-/** A token that was released has no version. */
-export type SettledText = readonly (readonly [token: string, version?: number])[];
-
-export function pairsOf(settled: WorkflowState['settled']): SettledText {
-  return settled.map(({ token, version }) =>
-    version === undefined ? ([token] as const) : ([token, version] as const),
-  );
+/** A word for each token, oldest first. One that was released has no version. */
+export function textOfSettled(settled: WorkflowState['settled']): string {
+  return settled.map(({ id, version = '' }) => `${id}:${version}`).join(' ');
 }
 
-export function tokensOf(settled: SettledText): WorkflowState['settled'] {
-  return settled.map(([token, version]) =>
-    version === undefined ? { token } : { token, version },
-  );
+export function settledOfText(text: string): WorkflowState['settled'] {
+  return text.split(' ').flatMap((word) => {
+    const [id = '', version = ''] = word.split(':');
+    if (id === '') return [];
+    return version === '' ? [{ id }] : [{ id, version: Number(version) }];
+  });
 }
 
 export function textOfRun(stored: RunText): string {
   const { run, birth, revisions, session, openedBy, released, expiresAt } = stored;
   const { sessionEnded, olderUntil, movesTo } = stored;
   const workflows = [...stored.workflows].map(([name, workflow]) => {
-    return [name, { ...workflow, settled: pairsOf(workflow.settled) }] as const;
+    return [name, { ...workflow, settled: textOfSettled(workflow.settled) }] as const;
   });
   const text: Written = {
     ...{ layout: LAYOUT, run, birth, revisions, session, openedBy, released },
@@ -123,7 +132,7 @@ export function runOfText(key: string, document: string): RunText {
   freezeDeeply(rest as unknown as Json);
   const states = workflows.map(([key, { settled, ...workflow }]) => {
     freezeDeeply(workflow as unknown as Json);
-    return [key, { ...workflow, settled: tokensOf(settled) }] as const;
+    return [key, { ...workflow, settled: settledOfText(settled) }] as const;
   });
   return { ...rest, openedBy: rest.openedBy, workflows: new Map(states) };
 }

@@ -45,6 +45,7 @@ import {
   textOfOlder,
   textOfRun,
   textOfSwitch,
+  withRevision,
 } from './run-text.ts';
 
 const DAY_MS = 24 * 3_600_000;
@@ -55,8 +56,6 @@ const OLDER_SOON_MS = 15 * DAY_MS;
 
 /** How much of the room a claim may fill, so that its commit finds some. */
 const ROOM_OF_CLAIMS = 0.75;
-
-const REVISIONS_KEPT = 8;
 
 const SWEPT_AT_ONCE = 100;
 
@@ -421,7 +420,7 @@ function short(name: string): string {
 }
 
 function revised(run: StoredRun, before: KeptDocument | undefined, revision: string): RunText {
-  const revisions = [...(before?.run.revisions.slice(1 - REVISIONS_KEPT) ?? []), revision];
+  const revisions = withRevision(before?.run.revisions, revision);
   return { ...run, revisions, olderUntil: before?.olderUntil ?? 0 };
 }
 

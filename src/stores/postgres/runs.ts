@@ -2,13 +2,13 @@
  * Runs in PostgreSQL. Hides the statements, and that no answer depends on the caller's settings.
  */
 import {
-  type FlowText,
+  changeOf,
+  type FlowChange,
   type FoundFlow,
   type FoundRun,
   foundIn,
   type IndexPlace,
   type KeptRun,
-  partTexts,
   type RunDocuments,
   type RunsFind,
   type RunsIndex,
@@ -18,8 +18,8 @@ import {
   runOfParts,
   type TrailQuery,
   type WrittenRun,
+  withFlows,
 } from '../document/run-parts.ts';
-import { REVISION_LENGTH } from '../document/run-text.ts';
 import { unsettledSince } from '../run-state.ts';
 import { decodeText, encodeKey, encodeText, textOrNull } from '../sql-text.ts';
 import type { Json, SwitchRecord, TrailEntry } from '../store.ts';
@@ -39,8 +39,9 @@ const MOST_REFUSED = 20;
 
 /** A run as the functions give it. */
 interface RunRow {
+  readonly revisions: string;
   readonly life: string;
-  readonly flows: readonly (readonly [head: string, data: string | null])[];
+  readonly flows: readonly FoundFlow[];
   readonly entries: readonly string[] | null;
 }
 
@@ -113,31 +114,34 @@ export class PostgresRuns implements RunDocuments {
   }
 
   async #swap(client: PostgresClient, write: RunWrite): Promise<WrittenRun> {
-    const { key, before, isNew, judgesAll, isClaim, revision } = write;
-    const { life, flows, kept } = partTexts(write);
+    const { key, before, isNew, isClaim, revision } = write;
+    const { life, flows, kept } = changeOf(write);
     // What replaces a run of another birth judges all of it.
-    const isWhole = judgesAll || isNew;
+    const judgesAll = write.judgesAll || isNew;
     const isStep = write.isStep && !isNew;
     const all = [...(before?.flows.keys() ?? [])];
-    const judged = isWhole && !isStep ? all : write.flows;
-    const others = isWhole ? all.filter((name) => !judged.includes(name)) : [];
+    const judged = judgesAll && !isStep ? all : write.flows;
+    const others = judgesAll ? all.filter((name) => !judged.includes(name)) : [];
     const request = {
       ...{ key, isNew, isStep, revision },
       principal: textOrNull(write.next.session.principal),
-      ...(isWhole && { whole: all.length }),
+      ...(judgesAll && { whole: all.length }),
       adds: flows.some(({ workflow }) => !before?.flows.has(workflow)),
       claims: isClaim,
       ...expectations(before, judged),
       seen: expectations(before, others).judged,
-      life: life && { expires: bounded(life.expiresAt ?? LAST_MS), text: jsonOf(life.text) },
+      life: life && { expires: bounded(life.expiresAt ?? LAST_MS), text: life.text },
       flows: flows.map(flowRow),
     };
-    const { swapped, run, now } = await this.#ask<{
+    const { swapped, run, isWhole, now } = await this.#ask<{
       readonly swapped: boolean;
       readonly run: RunRow | null;
+      readonly isWhole: boolean;
       readonly now: number;
     }>([client, `${this.#names.swap}($1::pg_catalog.json)`], request);
-    return { swapped, kept: swapped ? kept : this.#parsed(key, run), now };
+    if (swapped) return { swapped, kept, now };
+    const known = isWhole ? undefined : before;
+    return { swapped, ...foundIn(key, () => this.#parsed(key, run, known)), now };
   }
 
   async #readAll(keys: readonly string[], trail?: TrailQuery): Promise<FoundRun[]> {
@@ -153,10 +157,11 @@ export class PostgresRuns implements RunDocuments {
     });
   }
 
-  #parsed(key: string, row: RunRow | null): KeptRun | undefined {
-    if (row === null) return undefined;
-    const flows = row.flows.map(([head, data]): FoundFlow => ({ head, data }));
-    return runOfParts(this, key, row.life, flows);
+  #parsed(key: string, row: RunRow | null, known?: KeptRun): KeptRun | undefined {
+    if (known) return withFlows(known, row?.flows ?? []);
+    return row === null
+      ? undefined
+      : runOfParts(this, key, { text: row.life, revisions: row.revisions }, row.flows);
   }
 
   #find({ kind, of, labels, upTo, after, limit }: RunsFind): Promise<IndexPlace[]> {
@@ -241,11 +246,11 @@ function timeOf(ms: number | undefined): number | undefined {
   return ms === undefined ? undefined : Math.floor(bounded(ms));
 }
 
-function flowRow({ workflow, state, text, data, entries, expiresAt }: FlowText): object {
+function flowRow({ workflow, state, texts, settled, entries, expiresAt }: FlowChange): object {
   const { snapshot, claim, frozen, ended } = state;
   return {
     workflow: encodeText(workflow),
-    ...{ head: jsonOf(text), data, isSame: data === undefined, ended },
+    ...{ ...texts, settled, ended },
     needed: timeOf(expiresAt),
     ...{ state: encodeText(snapshot.state), version: snapshot.version ?? 0 },
     updated: timeOf(snapshot.updatedAt),
@@ -253,7 +258,7 @@ function flowRow({ workflow, state, text, data, entries, expiresAt }: FlowText):
     unsettled: timeOf(unsettledSince(state)),
     ...(claim && {
       ...{ uncertain: claim.uncertain, tool: encodeText(claim.tool) },
-      ...{ since: timeOf(claim.since), lease: timeOf(claim.leaseEnd) },
+      ...{ since: timeOf(claim.since), until: timeOf(claim.leaseEnd) },
     }),
     entries: entries.map((entry) => {
       const { seq, version, attempt, at, from, to, event, outcome, kind, tool, actor } = entry;
@@ -263,11 +268,6 @@ function flowRow({ workflow, state, text, data, entries, expiresAt }: FlowText):
       return { ...stamps, ...Object.fromEntries(encoded) };
     }),
   };
-}
-
-/** A part's text without its revision, which has a column of its own. */
-function jsonOf(text: string): string {
-  return text.slice(REVISION_LENGTH);
 }
 
 /** PostgreSQL's codes for a call of a function that is not there, and for a refused transaction. */

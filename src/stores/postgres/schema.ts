@@ -2,6 +2,8 @@
  * The tables and functions. No function holds a rule of a workflow: they compare revisions, write
  * what they are given, and tell the time.
  */
+import { REVISION_LENGTH, REVISIONS_LENGTH } from '../document/run-text.ts';
+import { TOKENS_KEPT } from '../run-state.ts';
 import {
   FIXED_PATH,
   hashed,
@@ -25,7 +27,7 @@ CREATE TABLE ${runs} (
   principal      text,
   created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
   expires_at     timestamptz NOT NULL,
-  revision       text NOT NULL,
+  revisions      text NOT NULL,
   life           json NOT NULL
 ) WITH (fillfactor = 70);
 
@@ -39,9 +41,9 @@ COMMENT ON COLUMN ${runs}.principal IS 'Who may use the run. NULL: unauthenticat
 COMMENT ON COLUMN ${runs}.expires_at IS
   'From then on the session is over. The run stays known while a workflow of it is needed. Any '
   'other run is unknown then, also while its row is here.';
-COMMENT ON COLUMN ${runs}.revision IS 'Names the last write of the row.';
+COMMENT ON COLUMN ${runs}.revisions IS 'Names of the last writes of the row, the newest first.';
 COMMENT ON COLUMN ${runs}.life IS
-  'The session, the token that opened it, whether it has ended, and its last revisions.';
+  'The session, the token that opened it, and whether it has ended.';
 CREATE INDEX ON ${runs} (expires_at);
 CREATE INDEX ON ${runs} (${hashed('principal')}, run) WHERE principal IS NOT NULL;
 
@@ -49,8 +51,10 @@ CREATE TABLE ${workflows} (
   id               bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   run              text COLLATE "C" NOT NULL REFERENCES ${runs} ON DELETE CASCADE,
   workflow_type    text COLLATE "C" NOT NULL,
-  context          json,
   created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+  context          json,
+  settled          text NOT NULL,
+  head             json NOT NULL,
   state            text COLLATE "C" NOT NULL,
   version          bigint NOT NULL,
   updated_at       timestamptz NOT NULL,
@@ -62,8 +66,9 @@ CREATE TABLE ${workflows} (
   lease_until      timestamptz,
   unsettled_since  timestamptz,
   needed_until     timestamptz NOT NULL,
-  revision         text NOT NULL,
-  head             json NOT NULL
+  revisions        text NOT NULL,
+  claim            json,
+  lease            text
 ) WITH (fillfactor = 70);
 
 -- A name may be longer than an entry of an index, so they hold its hash and its beginning.
@@ -76,8 +81,8 @@ CREATE INDEX ON ${workflows} (${hashed('workflow_type')}, unsettled_since, run)
   WHERE unsettled_since IS NOT NULL;
 
 COMMENT ON TABLE ${workflows} IS
-  'Where each run is in each of its workflows. The store reads context and head; the other columns '
-  'are for its lists, and for queries.';
+  'Where each run is in each of its workflows. The store reads context, head, claim, lease and '
+  'settled; the other columns are for its lists, and for queries.';
 COMMENT ON COLUMN ${workflows}.workflow_type IS 'The gate''s id.';
 COMMENT ON COLUMN ${workflows}.context IS
   'What the workflow carries along. NULL: nothing, which is not the JSON value null.';
@@ -97,9 +102,14 @@ COMMENT ON COLUMN ${workflows}.unsettled_since IS
   'will where nothing comes of its claim. NULL: neither.';
 COMMENT ON COLUMN ${workflows}.needed_until IS
   'Until when the run stays for the sake of this workflow, whatever its session does.';
-COMMENT ON COLUMN ${workflows}.revision IS 'Names the last write of the row.';
+COMMENT ON COLUMN ${workflows}.revisions IS
+  'Names of the last writes of the row, the newest first.';
 COMMENT ON COLUMN ${workflows}.head IS
-  'All that the store knows of the workflow beside its context: state, claim, tokens, its trail.';
+  'Where the workflow is, its freeze, its steps of unknown outcome, and the head of its trail.';
+COMMENT ON COLUMN ${workflows}.claim IS
+  'Whose step is under way, or ended with an unknown outcome. Its lease has a column of its own.';
+COMMENT ON COLUMN ${workflows}.settled IS
+  'Digests of the last tokens that were committed, each with its version, or released.';
 
 CREATE TABLE ${events} (
   workflow_id       bigint NOT NULL,
@@ -183,13 +193,17 @@ COMMENT ON FUNCTION ${format} IS
 `;
 
 const look = ({ look, runs, workflows, events }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${look}(wanted text, trail text, at_most bigint) RETURNS json
+CREATE OR REPLACE FUNCTION ${look}(wanted text, chosen text[], trail text, at_most bigint) RETURNS json
 LANGUAGE sql ${FIXED_PATH} AS $$
   SELECT json_build_object(
-    'life', r.revision || r.life::text,
+    'revisions', r.revisions, 'life', r.life::text,
     'flows', (
-      SELECT coalesce(json_agg(json_build_array(w.revision || w.head::text, w.context::text)), '[]')
-        FROM ${workflows} w WHERE w.run = r.run
+      SELECT coalesce(json_agg(json_build_object(
+               'revisions', w.revisions, 'head', w.head::text, 'claim', w.claim::text,
+               'lease', w.lease, 'data', w.context::text, 'settled', w.settled
+             )), '[]')
+        FROM ${workflows} w
+       WHERE w.run = r.run AND (chosen IS NULL OR w.workflow_type = ANY (chosen))
     ),
     'entries', CASE WHEN trail IS NOT NULL THEN (
       SELECT coalesce(json_agg(newest.entry ORDER BY newest.seq), '[]')
@@ -205,14 +219,15 @@ LANGUAGE sql ${FIXED_PATH} AS $$
   ) FROM ${runs} r WHERE r.run = wanted
 $$;
 COMMENT ON FUNCTION ${look} IS
-  'The parts of a run, each with its revision in front; and the newest entries of one trail.';
+  'The parts of a run with all or some of its workflows, and the newest entries of one trail.';
 `;
 
 const read = ({ read, look }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${read}(request json) RETURNS json
 LANGUAGE sql ${FIXED_PATH} AS $$
   SELECT json_build_object('runs', coalesce(json_agg(
-           ${look}(key, request ->> 'trail', (request ->> 'limit')::bigint) ORDER BY place
+           ${look}(key, NULL, request ->> 'trail', (request ->> 'limit')::bigint)
+             ORDER BY place
          ), '[]'), 'now', ${NOW})
     FROM json_array_elements_text(request -> 'keys') WITH ORDINALITY AS asked(key, place)
 $$;
@@ -222,6 +237,15 @@ COMMENT ON FUNCTION ${read} IS 'The parts of several runs.';
 /** The row of the workflow that a part of a request is about. */
 const OF_PART = `w.run = key AND ${hashed('w.workflow_type')} = ${hashed("(part ->> 'workflow')")}
        AND w.workflow_type = part ->> 'workflow'`;
+
+/** What the judging of a request needs, and what it finds. */
+const JUDGES = `
+  key       text := request ->> 'key';
+  part      json;
+  revised   text;
+  -- Workflows with another revision; and whether all of the run must be told.
+  lost      text[] := '{}';
+  is_other  boolean := false;`;
 
 /**
  * A writer first locks the row of the run, if it changes or judges that, claims or adds a workflow,
@@ -242,33 +266,48 @@ const locks = ({ runs, workflows }: PostgresNames) => `
     PERFORM FROM ${runs} r WHERE r.run = key FOR KEY SHARE;
   END IF;
   FOR part IN SELECT * FROM json_array_elements(request -> 'judged') LOOP
-    SELECT w.revision INTO revised FROM ${workflows} w
+    SELECT left(w.revisions, ${REVISION_LENGTH}) INTO revised FROM ${workflows} w
      WHERE ${OF_PART} FOR NO KEY UPDATE;
-    is_lost := is_lost OR revised IS DISTINCT FROM (part ->> 'revision');
+    IF revised IS DISTINCT FROM (part ->> 'revision') THEN
+      lost := lost || (part ->> 'workflow');
+    END IF;
   END LOOP;
   FOR part IN SELECT * FROM json_array_elements(request -> 'seen') LOOP
-    SELECT w.revision INTO revised FROM ${workflows} w
+    SELECT left(w.revisions, ${REVISION_LENGTH}) INTO revised FROM ${workflows} w
      WHERE ${OF_PART};
-    is_lost := is_lost OR revised IS DISTINCT FROM (part ->> 'revision');
+    is_other := is_other OR revised IS DISTINCT FROM (part ->> 'revision');
   END LOOP;
   -- A statement of its own: after all waiting it sees what is there.
-  SELECT r.revision INTO revised FROM ${runs} r WHERE r.run = key;
-  is_lost := is_lost OR revised IS DISTINCT FROM (request ->> 'expected');
+  SELECT left(r.revisions, ${REVISION_LENGTH}) INTO revised FROM ${runs} r WHERE r.run = key;
+  is_other := is_other OR revised IS DISTINCT FROM (request ->> 'expected');
   IF request ->> 'whole' IS NOT NULL THEN
-    is_lost := is_lost OR (request ->> 'whole')::bigint
+    is_other := is_other OR (request ->> 'whole')::bigint
       <> (SELECT count(*) FROM ${workflows} w WHERE w.run = key);
   END IF;`;
 
 /** What a head has in columns, and the part of a request that they are made of, as `n`. */
 const HEAD_COLUMNS = `state, version, updated_at, ended, frozen, claim_uncertain, claim_tool,
-         claimed_at, lease_until, unsettled_since, needed_until, revision, head`;
+         claimed_at, lease_until, unsettled_since, needed_until`;
 const HEAD_VALUES = `n.state, n.version, ${timeOf('n.updated')}, n.ended, n.frozen::json,
-         n.uncertain, n.tool, ${timeOf('n.since')}, ${timeOf('n.lease')}, ${timeOf('n.unsettled')},
-         coalesce(${timeOf('n.needed')}, 'infinity'), request ->> 'revision', n.head::json`;
+         n.uncertain, n.tool, ${timeOf('n.since')}, ${timeOf('n.until')}, ${timeOf('n.unsettled')},
+         coalesce(${timeOf('n.needed')}, 'infinity')`;
 const HEAD_RECORD = `json_to_record(part) AS n(
          state text, version bigint, updated float8, ended boolean, frozen text, uncertain text,
-         tool text, since float8, lease float8, unsettled float8, needed float8, head text
+         tool text, since float8, until float8, unsettled float8, needed float8
        )`;
+
+/** SQL for a column of revisions, with this write's in front. */
+function revised(column: string): string {
+  return `left((request ->> 'revision') || ${column}, ${REVISIONS_LENGTH})`;
+}
+
+/** SQL for a column of spent tokens, with those of this write behind them. */
+function spent(column: string): string {
+  return `CASE WHEN part ->> 'settled' = '' THEN ${column} ELSE (
+             SELECT array_to_string(words[greatest(cardinality(words) - ${TOKENS_KEPT - 1}, 1):], ' ')
+               FROM string_to_array(ltrim(${column} || ' ' || (part ->> 'settled')), ' ') AS words
+           ) END`;
+}
 
 const swap = (names: PostgresNames) => {
   const { swap, look, runs, workflows, events, sweep } = names;
@@ -276,43 +315,52 @@ const swap = (names: PostgresNames) => {
 CREATE OR REPLACE FUNCTION ${swap}(request json) RETURNS json
 LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
-  key      text := request ->> 'key';
-  revised  text;
-  is_lost  boolean := false;
-  part     json;
-  flow     bigint;
+  flow      bigint;${JUDGES}
 BEGIN${locks(names)}
-  IF NOT is_lost AND (request ->> 'isNew')::boolean THEN
+  IF NOT is_other AND lost = '{}' AND (request ->> 'isNew')::boolean THEN
     -- Only the row that is locked and judged: another writer may have made one since.
     IF request ->> 'expected' IS NOT NULL THEN
       DELETE FROM ${runs} r WHERE r.run = key;
     END IF;
-    INSERT INTO ${runs} (run, principal, expires_at, revision, life)
+    INSERT INTO ${runs} (run, principal, expires_at, revisions, life)
     VALUES (key, request ->> 'principal', to_timestamp(0), '', '{}')
         ON CONFLICT DO NOTHING;
-    is_lost := NOT FOUND;
+    is_other := NOT FOUND;
   END IF;
-  IF is_lost THEN
-    RETURN json_build_object('swapped', false, 'run', ${look}(key, NULL, 0), 'now', ${NOW});
+  IF is_other OR lost <> '{}' THEN
+    RETURN json_build_object(
+      'swapped', false, 'isWhole', is_other, 'now', ${NOW},
+      'run', ${look}(key, CASE WHEN NOT is_other THEN lost END, NULL, 0)
+    );
   END IF;
   part := request -> 'life';
   IF part IS NOT NULL THEN
     UPDATE ${runs} r
        SET principal = request ->> 'principal',
            expires_at = ${timeOf("(part ->> 'expires')::float8")},
-           revision = request ->> 'revision', life = (part ->> 'text')::json
+           revisions = ${revised('r.revisions')}, life = (part ->> 'text')::json
      WHERE r.run = key;
   END IF;
   FOR part IN SELECT * FROM json_array_elements(request -> 'flows') LOOP
     UPDATE ${workflows} w
        SET (${HEAD_COLUMNS}) = (SELECT ${HEAD_VALUES} FROM ${HEAD_RECORD}),
-           context = CASE WHEN (part ->> 'isSame')::boolean THEN w.context
-                          ELSE (part ->> 'data')::json END
+           revisions = ${revised('w.revisions')}, settled = ${spent('w.settled')},
+           context = CASE WHEN part -> 'data' IS NULL THEN w.context
+                          ELSE (part ->> 'data')::json END,
+           head = coalesce((part ->> 'head')::json, w.head),
+           claim = CASE WHEN part -> 'claim' IS NULL THEN w.claim
+                        ELSE (part ->> 'claim')::json END,
+           lease = CASE WHEN part -> 'lease' IS NULL THEN w.lease ELSE part ->> 'lease' END
      WHERE ${OF_PART}
     RETURNING w.id INTO flow;
     IF NOT FOUND THEN
-      INSERT INTO ${workflows} (run, workflow_type, context, ${HEAD_COLUMNS})
-      SELECT key, part ->> 'workflow', (part ->> 'data')::json, ${HEAD_VALUES} FROM ${HEAD_RECORD}
+      INSERT INTO ${workflows} (
+        run, workflow_type, context, settled, head, revisions, claim, lease, ${HEAD_COLUMNS}
+      )
+      SELECT key, part ->> 'workflow', (part ->> 'data')::json, part ->> 'settled',
+             (part ->> 'head')::json, request ->> 'revision', (part ->> 'claim')::json,
+             part ->> 'lease', ${HEAD_VALUES}
+        FROM ${HEAD_RECORD}
       RETURNING id INTO flow;
     END IF;
     INSERT INTO ${events} (
@@ -341,13 +389,9 @@ COMMENT ON FUNCTION ${swap} IS
 const remove = (names: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${names.remove}(request json) RETURNS boolean
 LANGUAGE plpgsql ${FIXED_PATH} AS $$
-DECLARE
-  key      text := request ->> 'key';
-  revised  text;
-  is_lost  boolean := false;
-  part     json;
+DECLARE${JUDGES}
 BEGIN${locks(names)}
-  IF is_lost THEN
+  IF is_other OR lost <> '{}' THEN
     RETURN false;
   END IF;
   DELETE FROM ${names.runs} r WHERE r.run = key;

@@ -4,11 +4,11 @@
 import { createHash } from 'node:crypto';
 import { InterlockError } from '../../basics/errors.ts';
 import type {
+  FlowChange,
   FoundRun,
   IndexPlace,
   KeptRun,
   Mark,
-  PartText,
   RunDocuments,
   RunIndexEntry,
   RunsFind,
@@ -19,12 +19,13 @@ import type {
   WrittenRun,
 } from '../document/run-parts.ts';
 import {
+  changeOf,
   type FoundFlow,
   foundIn,
-  partTexts,
   revisionOf,
   runOfParts,
   warnOfBroken,
+  withFlows,
 } from '../document/run-parts.ts';
 import { LAYOUT, newRevision } from '../document/run-text.ts';
 import type { Json, SwitchRecord, TrailEntry } from '../store.ts';
@@ -115,20 +116,22 @@ export class RedisRuns implements RunDocuments {
 
   async swap(write: RunWrite): Promise<WrittenRun> {
     const { key, before, isNew, judgesAll } = write;
-    const { life, flows, kept } = partTexts(write);
-    const puts = flows.flatMap((flow) => {
-      const data = flow.data === null ? '-' : (flow.data ?? '');
-      return putArguments(key, idOf(flow.workflow), flow, data, flow.entries);
-    });
-    if (life) puts.push(...putArguments(key, 'life', life, '', []));
+    const { life, flows, kept } = changeOf(write);
+    const { trailLimit } = this.#settings;
+    const parts = flows.map((flow) => partArguments(idOf(flow.workflow), '', flow, trailLimit));
+    if (life) {
+      const owner = idOf(write.next.session.principal ?? '');
+      const part = { ...life, texts: { head: life.text }, settled: '', entries: [] };
+      parts.push(partArguments('life', owner, part, trailLimit));
+    }
     // What replaces a run of another birth judges all of it.
-    const judged = judgesAll || isNew ? [...(before?.flows.keys() ?? [])] : write.flows;
+    const isWhole = judgesAll || isNew;
+    const judged = isWhole ? [...(before?.flows.keys() ?? [])] : write.flows;
+    const whole = isWhole ? String(judged.length) : '';
     const args = [
-      ...[key, judgesAll || isNew ? String(judged.length) : '', isNew ? '1' : '0'],
-      String(this.#settings.trailLimit),
+      ...[isNew ? 'make' : '', whole, write.revision],
       ...expectations(before, judged),
-      String(flows.length + (life ? 1 : 0)),
-      ...puts,
+      ...[String(parts.length), ...parts.flat()],
     ];
     const asked = () => this.#ask(scripts.SWAP, this.#keysOf('run', key), args);
     let reply = await asked();
@@ -139,14 +142,16 @@ export class RedisRuns implements RunDocuments {
     const now = Number(reply.lines[0]);
     if (expectStatus('swap', reply, 'swapped', 'lost') === 'swapped')
       return { swapped: true, kept, now };
-    return { swapped: false, kept: this.#parsed(key, reply.lines.slice(1)), now };
+    const [, extent, ...lines] = reply.lines;
+    const known = extent === 'some' ? before : undefined;
+    return { swapped: false, ...foundIn(key, () => this.#parsed(key, lines, known)), now };
   }
 
   async remove(key: string, kept: KeptRun): Promise<boolean> {
     const judged = [...kept.flows.keys()];
-    const args = [key, String(judged.length), ...expectations(kept, judged)];
-    const reply = await this.#ask(scripts.REMOVE, this.#keysOf('run', key), args);
-    return expectStatus('remove', reply, 'removed', 'lost') === 'removed';
+    const args = ['remove', String(judged.length), '', ...expectations(kept, judged)];
+    const reply = await this.#ask(scripts.SWAP, this.#keysOf('run', key), args);
+    return expectStatus('remove', reply, 'swapped', 'lost') === 'swapped';
   }
 
   async readSwitch(workflow: string): Promise<SwitchRecord | undefined> {
@@ -218,8 +223,8 @@ export class RedisRuns implements RunDocuments {
     const args = trail ? [idOf(trail.workflow), String(trail.limit)] : ['', '0'];
     const readPart = async (part: readonly string[]): Promise<void> => {
       const keys = part.flatMap((key) => {
-        const [run = '', , , numbers = ''] = this.#keysOf('run', key);
-        return [run, numbers];
+        const [run = '', , members = ''] = this.#keysOf('run', key);
+        return [run, members];
       });
       const reply = await this.#ask(scripts.READ, keys, args);
       expectStatus('read', reply, 'runs');
@@ -230,24 +235,25 @@ export class RedisRuns implements RunDocuments {
         const lines = reply.lines.slice(at + 1, end);
         at = end;
         const run = foundIn(key, () => this.#parsed(key, lines));
-        const entries = trail && lines.slice(3 + 2 * Number(lines[2])).map(parseEntry);
-        found.set(key, { ...run, now, entries });
+        const entries = trail && lines.slice(4 + scripts.LINES.length * Number(lines[3]));
+        found.set(key, { ...run, now, entries: entries?.map(parseEntry) });
       }
     };
     await this.#together(keys, (key) => bucketOf(key), readPart);
     return keys.map((key) => found.get(key) ?? {});
   }
 
-  /** Reads the lines of a run: layout, life, how many workflows, then head and data of each. */
-  #parsed(key: string, lines: readonly string[]): KeptRun | undefined {
-    const [layout = '', life = '', count] = lines;
-    if (layout === '' && life === '') return undefined;
+  /** Reads the lines of a run: of all of it, or of workflows beside those that are known. */
+  #parsed(key: string, lines: readonly string[], known?: KeptRun): KeptRun | undefined {
+    const [layout = '', revisions = '', text = '', count] = lines;
+    if (layout === '' && text === '') return undefined;
     checkLayout(layout);
+    const size = scripts.LINES.length;
     const flows = Array.from({ length: Number(count) }, (_, at): FoundFlow => {
-      const [head = '', data = ''] = lines.slice(3 + 2 * at, 5 + 2 * at);
-      return { head, data: data === '' ? undefined : data };
+      const [revisions = '', head = '', claim, lease, data, settled] = lines.slice(4 + size * at);
+      return { revisions, head, claim, lease, data, settled };
     });
-    return runOfParts(this, key, life, flows);
+    return known ? withFlows(known, flows) : runOfParts(this, key, { text, revisions }, flows);
   }
 
   async #find({ kind, of, labels, upTo, after, limit }: RunsFind): Promise<IndexPlace[]> {
@@ -270,11 +276,12 @@ export class RedisRuns implements RunDocuments {
     await this.#checkPolicy();
     const args = [`${kind}:${idOf(of)}`, String(upTo)];
     for (const { lines } of await this.#inBuckets(scripts.COUNT, args, 'counts')) {
-      for (let at = 0; at < lines.length; at += 3) {
-        const label = JSON.parse(lines[at + 2] ?? '') as string;
+      for (let at = 0; at < lines.length; at += 4) {
+        const [entries, upToThen, id = '', text = ''] = lines.slice(at, at + 4);
+        const label = text === '' ? id : (JSON.parse(text) as string);
         const tally = tallies.get(label) ?? { label, entries: 0, upTo: 0 };
-        tally.entries += Number(lines[at]);
-        tally.upTo += Number(lines[at + 1]);
+        tally.entries += Number(entries);
+        tally.upTo += Number(upToThen);
         tallies.set(label, tally);
       }
     }
@@ -420,7 +427,7 @@ export class RedisRuns implements RunDocuments {
 
   #bucketKeys(bucket: number): string[] {
     const start = this.#starts[bucket];
-    return [`${start}index`, `${start}members`, `${start}numbers`];
+    return [`${start}index`, `${start}members`];
   }
 }
 
@@ -457,16 +464,25 @@ function idOf(name: string): string {
   return id;
 }
 
+/** A short label of harmless characters is its own id, and costs no text beside it. */
+const PLAIN_LABEL = /^[\w.-]{0,32}$/;
+
 function labelId(label: string): string {
-  return label === '' ? '' : idOf(label);
+  return PLAIN_LABEL.test(label) ? label : `#${idOf(label)}`;
+}
+
+function boundedTime(time: number): string {
+  return String(Math.min(Math.max(time, 0), LAST_TIME));
 }
 
 function timeText(time: number): string {
-  return String(Math.min(Math.max(time, 0), LAST_TIME)).padStart(15, '0');
+  return boundedTime(time).padStart(15, '0');
 }
 
-function memberOf(key: string, { kind, of, label, score }: RunIndexEntry): string {
-  return `${kind}:${idOf(of)}:${labelId(label)}:${timeText(score)}:${key}`;
+/** An entry of the index, of which the script knows the run and the workflow or principal. */
+function indexText({ kind, label, score }: RunIndexEntry): string {
+  const start = `${kind} ${labelId(label)} ${boundedTime(score)}`;
+  return PLAIN_LABEL.test(label) ? start : `${start} ${JSON.stringify(label)}`;
 }
 
 const PLACE = /^[a-z]+:[^:]*:[^:]*:(\d{15}):(.*)$/su;
@@ -481,30 +497,38 @@ function byPlace(a: IndexPlace, b: IndexPlace): number {
   return a.score - b.score || (a.key < b.key ? -1 : 1);
 }
 
-function putArguments(
-  key: string,
-  part: string,
-  { text, expiresAt, index }: PartText,
-  data: string,
-  entries: readonly TrailEntry[],
+/**
+ * What a script puts of a part.
+ *
+ * @param of whose lists its entries are in; empty for those of the workflow that it is
+ */
+function partArguments(
+  id: string,
+  of: string,
+  {
+    expiresAt,
+    texts,
+    settled,
+    entries,
+    index,
+  }: Pick<FlowChange, 'expiresAt' | 'texts' | 'settled' | 'entries' | 'index'>,
+  trailLimit: number,
 ): string[] {
-  const labels = index.filter(({ label }) => label !== '');
+  const changed = Object.entries(texts);
   return [
-    ...[part, text, expiresAt === undefined ? 'never' : String(expiresAt), data],
-    ...[String(entries.length), String(entries[0]?.seq ?? 0)],
+    ...[id, of, expiresAt === undefined ? 'never' : String(expiresAt)],
+    ...[String(changed.length), ...changed.flatMap(([name, text]) => [name, text ?? ''])],
+    ...[settled, String(entries.length)],
+    ...(entries[0] === undefined ? [] : [String(entries[0].seq), String(trailLimit)]),
     ...entries.map((entry) => JSON.stringify(entry)),
-    String(labels.length),
-    ...labels.flatMap(({ kind, of, label }) => {
-      return [`${kind}:${idOf(of)}:${labelId(label)}`, JSON.stringify(label)];
-    }),
-    index.map((entry) => memberOf(key, entry)).join('\t'),
+    index.map(indexText).join('\t'),
   ];
 }
 
-/** The fields of the judged parts with their revisions; an empty one where none may be there. */
+/** The judged parts with their revisions; an empty one where none may be there. */
 function expectations(before: KeptRun | undefined, flows: readonly string[]): string[] {
   const of = (mark: Mark | undefined): string => revisionOf(mark) ?? '';
-  const judged = flows.flatMap((name) => [`h:${idOf(name)}`, of(before?.flows.get(name))]);
+  const judged = flows.flatMap((name) => [idOf(name), of(before?.flows.get(name))]);
   return [String(flows.length + 1), 'life', of(before?.life), ...judged];
 }
 

@@ -2,24 +2,25 @@
  * The scripts, and how Redis keeps runs. They hold no rule of a workflow: they compare revisions,
  * write what they are given, and tell the time.
  *
- * A run is one hash, with one expiry. `id` names a workflow:
+ * A run is one hash, with one expiry. `id` names a part: a workflow, or `life`.
  *
  * - `layout`: as the bucket's note; `flows`: the ids of its workflows, with a blank behind each
- * - `life` and `h:id`: its parts, each with its revision in front; `d:id`: a workflow's data
- * - `x:life` and `x:id`: until when the run stays for the part's sake, or `never`
+ * - `r:id`: the part's last revisions; `head:id` and so on: its texts; `settled:id`: its tokens
+ * - `x:id`: until when the run stays for the part's sake, or `never`
  * - `s:id`: how many entries the trail had; `e:id:5`: the fifth of them
  *
- * The runs of a bucket share three keys, which Redis Cluster has in their slot:
+ * The runs of a bucket share two keys, which Redis Cluster has in their slot:
  *
  * - `index`: a sorted set, whose members are in the order of their text. `open:of:label:time:run`
  *   is an entry of a run, and `gone:time:run` says when Redis removes it. `!` is always there.
  * - `members`: a hash that outlives the runs. `run` has the ids of a run's workflows, and `run id`
- *   the members of one of its parts.
- * - `numbers`: a hash. `#format` is the note of the layout, and `#lost` says that the index is
- *   being made anew. `open:of:label` is the text of a label.
+ *   the members of one of its parts. `#format` is the note of the layout, and `#lost` says that the
+ *   index is being made anew. `#label` is the text of a label that is not its own id.
  */
 import { createHash } from 'node:crypto';
-import { LAYOUT, REVISION_LENGTH } from '../document/run-text.ts';
+import { TEXTS } from '../document/run-parts.ts';
+import { LAYOUT, REVISION_LENGTH, REVISIONS_LENGTH } from '../document/run-text.ts';
+import { TOKENS_KEPT } from '../run-state.ts';
 
 /** Raw, since Lua has its own escapes. */
 const lua = String.raw;
@@ -95,8 +96,8 @@ local function layout_of(key)
 end
 
 -- The layout of a bucket, or of a key in it, that another version made.
-local function other_layout(numbers, key)
-  local noted = call('HGET', numbers, '#format') or ''
+local function other_layout(members, key)
+  local noted = call('HGET', members, '#format') or ''
   for _, found in ipairs({noted, key and layout_of(key) or ''}) do
     if found ~= '' and found ~= '${LAYOUT}' then
       return found
@@ -110,6 +111,14 @@ local function add_members(list, text)
   end
 end
 
+local function words_of(text)
+  local words = {}
+  for word in string.gmatch(text, '%S+') do
+    words[#words + 1] = word
+  end
+  return words
+end
+
 -- Takes a run that is gone, or will be another, out of the index.
 local function forget(index, members, name)
   local flows = call('HGET', members, name)
@@ -117,7 +126,7 @@ local function forget(index, members, name)
     return
   end
   local fields = {name .. ' gone', name .. ' life'}
-  for id in string.gmatch(flows, '%S+') do
+  for _, id in ipairs(words_of(flows)) do
     fields[#fields + 1] = name .. ' ' .. id
   end
   local entries = {}
@@ -139,63 +148,68 @@ local function sweep(index, members, time, count)
   return #gone
 end
 
-local function lost_index(index, numbers)
-  local noted = call('HMGET', numbers, '#format', '#lost')
+local function lost_index(index, members)
+  local noted = call('HMGET', members, '#format', '#lost')
   if noted[1] then
     return noted[2] or not call('ZSCORE', index, '!')
   end
   return call('EXISTS', index) == 1
 end
 
-local function labels_of(numbers, list)
-  local labels = {}
-  for _, field in ipairs(call('HKEYS', numbers)) do
-    if string.sub(field, 1, #list + 1) == list .. ':' then
-      labels[#labels + 1] = string.sub(field, #list + 2)
+-- Goes from the first member of each label to that of the next one.
+local function labels_of(index, list)
+  local labels, from = {}, '[' .. list .. ':'
+  while true do
+    local next = call('ZRANGEBYLEX', index, from, '[' .. list .. ';', 'LIMIT', 0, 1)[1]
+    if not next then
+      return labels
     end
+    local label = string.match(next, '([^:]*)', #list + 2)
+    labels[#labels + 1] = label
+    from = '[' .. list .. ':' .. label .. ';'
   end
-  return labels
 end
 
-local function has_revision(run, field, expected)
-  return string.sub(call('HGET', run, field) or '', 1, ${REVISION_LENGTH}) == expected
-end
-
-local function count_words(text)
-  return select(2, string.gsub(text, '%S+', ''))
-end
 `;
 
+/** What the lines of a workflow are, in this order. */
+export const LINES = ['r', ...TEXTS, 'settled'];
+
 /**
- * The lines of a run: layout, life, how many workflows, then head and data of each. And, where a
- * workflow and a number are asked for, how many entries follow, and they. Empty lines: no run.
+ * The lines of a run: layout, revisions and text of its life, how many workflows, and the lines of
+ * each. And, where a workflow and a number are asked for, the newest entries of its trail.
  */
 const LOOK = lua`
-local function look(lines, run, trail, limit)
-  local got = call('HMGET', run, 'layout', 'life', 'flows')
-  lines[#lines + 1] = got[1] or layout_of(run)
-  lines[#lines + 1] = got[2] or ''
-  local fields = {}
-  for id in string.gmatch(got[3] or '', '%S+') do
-    fields[#fields + 1] = 'h:' .. id
-    fields[#fields + 1] = 'd:' .. id
+local function look(lines, run, ids, trail, limit)
+  local flows = words_of(ids)
+  local fields = {'layout', 'r:life', 'head:life'}
+  for _, id in ipairs(flows) do
+    for text in string.gmatch('${LINES.join(' ')}', '%S+') do
+      fields[#fields + 1] = text .. ':' .. id
+    end
   end
-  lines[#lines + 1] = #fields / 2
   local count = #fields
   local last = trail ~= '' and tonumber(call('HGET', run, 's:' .. trail) or 0) or 0
   for seq = math.max(1, last - limit + 1), last do
     fields[#fields + 1] = 'e:' .. trail .. ':' .. seq
   end
-  for i, value in ipairs(read_fields(run, fields)) do
+  local values = read_fields(run, fields)
+  if values[1] == '' then
+    values[1] = layout_of(run)
+  end
+  for i, value in ipairs(values) do
     if i <= count or value ~= '' then
       lines[#lines + 1] = value
+    end
+    if i == 3 then
+      lines[#lines + 1] = #flows
     end
   end
 end
 `;
 
 /**
- * Keys: for each run its own and the numbers of its bucket. Arguments: of which workflow how many
+ * Keys: for each run its own and the members of its bucket. Arguments: of which workflow how many
  * entries are asked for.
  */
 export const READ = script(
@@ -205,7 +219,7 @@ local trail, limit = arg(), tonumber(arg())
 local lines = {'runs', now()}
 for i = 1, #KEYS, 2 do
   local from = #lines + 1
-  look(lines, KEYS[i], trail, limit)
+  look(lines, KEYS[i], call('HGET', KEYS[i], 'flows') or '', trail, limit)
   -- Another layout may keep its runs under other keys.
   local other = other_layout(KEYS[i + 1])
   if other then
@@ -219,42 +233,52 @@ return table.concat(lines, '\n')
 
 /**
  * Keys: a run, then its bucket's. Writes the parts that are given, if the judged ones have the
- * revisions that are expected. Answers what is there where they have not.
+ * revisions that are expected; or makes or removes the run. Else it answers what is there: only the
+ * workflows that have another revision, where the life is as expected.
  */
 export const SWAP = script(
   LOOK +
     lua`
-local run, index, members, numbers = unpack(KEYS)
-local name, most_flows, is_new, limit = arg(), arg(), arg() == '1', tonumber(arg())
-local other = other_layout(numbers, run)
+local run, index, members = unpack(KEYS)
+local name = string.match(run, '}:run:(.*)')
+local mode, whole, revision = arg(), arg(), arg()
+local other = other_layout(members, run)
 if other then
   return 'format\n' .. other
 end
-if call('HEXISTS', numbers, '#format') == 0 then
+if mode ~= 'remove' and call('HEXISTS', members, '#format') == 0 then
   return 'unnoted'
 end
 local time = now()
 local flows = call('HGET', run, 'flows') or ''
-local is_lost = most_flows ~= '' and count_words(flows) ~= tonumber(most_flows)
+local is_other = whole ~= '' and #words_of(flows) ~= tonumber(whole)
+local lost = {}
 for _ = 1, tonumber(arg()) do
-  is_lost = not has_revision(run, arg(), arg()) or is_lost
+  local id, expected = arg(), arg()
+  if string.sub(call('HGET', run, 'r:' .. id) or '', 1, ${REVISION_LENGTH}) ~= expected then
+    lost[#lost + 1] = id
+    is_other = is_other or id == 'life'
+  end
 end
-if is_lost then
-  local lines = {'lost', time}
-  look(lines, run, '', 0)
+if is_other or #lost > 0 then
+  local lines = {'lost', time, is_other and 'all' or 'some'}
+  look(lines, run, is_other and flows or table.concat(lost, ' '), '', 0)
   return table.concat(lines, '\n')
 end
-if is_new then
+if mode ~= '' then
   forget(index, members, name)
   -- A full server refuses a script that has not written yet, and no other.
   if call('EXISTS', run) == 1 then
     call('DEL', run)
   end
+  if mode == 'remove' then
+    return 'swapped\n' .. time
+  end
   flows = ''
 end
 
-local fields, old_entries = {'layout', ${LAYOUT}}, {}
-local put, drop, noted, labels = {}, {}, {}, {}
+local fields, gone = {'layout', ${LAYOUT}}, {}
+local put, drop, noted = {}, {}, {}
 local function set(list, field, value)
   list[#list + 1] = field
   list[#list + 1] = value
@@ -270,37 +294,53 @@ local function replace(part, text)
 end
 
 for _ = 1, tonumber(arg()) do
-  local part, text, expires, data = arg(), arg(), arg(), arg()
-  set(fields, part == 'life' and part or 'h:' .. part, text)
-  set(fields, 'x:' .. part, expires)
+  local part, of, expires = arg(), arg(), arg()
   if part ~= 'life' and not string.find(flows, part .. ' ', 1, true) then
     flows = flows .. part .. ' '
   end
-  if data == '-' then
-    call('HDEL', run, 'd:' .. part)
-  elseif data ~= '' then
-    set(fields, 'd:' .. part, data)
+  local revisions = revision .. (call('HGET', run, 'r:' .. part) or '')
+  set(fields, 'r:' .. part, string.sub(revisions, 1, ${REVISIONS_LENGTH}))
+  set(fields, 'x:' .. part, expires)
+  for _ = 1, tonumber(arg()) do
+    local field, text = arg() .. ':' .. part, arg()
+    if text == '' then
+      gone[#gone + 1] = field
+    else
+      set(fields, field, text)
+    end
   end
-  local count, first = tonumber(arg()), tonumber(arg())
-  for seq = first, first + count - 1 do
-    set(fields, 'e:' .. part .. ':' .. digits(seq), arg())
-    old_entries[#old_entries + 1] = 'e:' .. part .. ':' .. digits(seq - limit)
+  local spent = arg()
+  if spent ~= '' then
+    local words = words_of((call('HGET', run, 'settled:' .. part) or '') .. ' ' .. spent)
+    local first = math.max(1, #words - ${TOKENS_KEPT - 1})
+    set(fields, 'settled:' .. part, table.concat(words, ' ', first))
   end
+  local count = tonumber(arg())
   if count > 0 then
+    local first, limit = tonumber(arg()), tonumber(arg())
+    for seq = first, first + count - 1 do
+      set(fields, 'e:' .. part .. ':' .. digits(seq), arg())
+      gone[#gone + 1] = 'e:' .. part .. ':' .. digits(seq - limit)
+    end
     set(fields, 's:' .. part, digits(first + count - 1))
   end
-  for _ = 1, tonumber(arg()) do
-    set(labels, arg(), arg())
+  local entries = {}
+  for kind, label, score, text in string.gmatch(arg(), '(%l+) (%S*) (%d+) ?([^\t]*)') do
+    local place = label .. ':' .. member_at(score) .. ':' .. name
+    entries[#entries + 1] = kind .. ':' .. (of == '' and part or of) .. ':' .. place
+    if text ~= '' then
+      set(noted, label, text)
+    end
   end
-  replace(part, arg())
+  replace(part, table.concat(entries, '\t'))
 end
 set(fields, 'flows', flows)
 in_parts('HSET', run, fields)
-in_parts('HDEL', run, old_entries)
+in_parts('HDEL', run, gone)
 
 -- A run stays as long as the part that needs it longest.
 local till, kept = 0, {'x:life'}
-for id in string.gmatch(flows, '%S+') do
+for _, id in ipairs(words_of(flows)) do
   kept[#kept + 1] = 'x:' .. id
 end
 for _, expires in ipairs(read_fields(run, kept)) do
@@ -312,47 +352,25 @@ else
   call('PEXPIREAT', run, digits(till))
 end
 replace('gone', 'gone:' .. member_at(till) .. ':' .. name)
-if is_new or call('HGET', members, name) ~= flows then
+if call('HGET', members, name) ~= flows then
   set(noted, name, flows)
 end
 in_parts('ZREM', index, drop)
 in_parts('ZADD', index, put, 0)
 in_parts('HSET', members, noted)
-in_parts('HSET', numbers, labels)
-if is_new then
+if mode == 'make' then
   sweep(index, members, time, ${SWEPT_BY_NEW})
 end
 return 'swapped\n' .. time
 `,
 );
 
-/** Keys as of a swap. Removes the run if each part has the revision that is expected. */
-export const REMOVE = script(lua`
-local run, index, members, numbers = unpack(KEYS)
-local name, most_flows = arg(), tonumber(arg())
-local other = other_layout(numbers, run)
-if other then
-  return 'format\n' .. other
-end
-if count_words(call('HGET', run, 'flows') or '') ~= most_flows then
-  return 'lost'
-end
-for _ = 1, tonumber(arg()) do
-  if not has_revision(run, arg(), arg()) then
-    return 'lost'
-  end
-end
-forget(index, members, name)
-call('DEL', run)
-return 'removed'
-`);
-
-/** Keys: three of each bucket that is meant. */
+/** Keys: both of each bucket that is meant. */
 function indexScript(body: string): Script {
   return script(
     lua`
-for i = 1, #KEYS, 3 do
-  local other = other_layout(KEYS[i + 2])
+for i = 1, #KEYS, 2 do
+  local other = other_layout(KEYS[i + 1])
   if other then
     return 'format\n' .. other
   end
@@ -372,15 +390,15 @@ for i = position + 1, #ARGV do
   wanted[ARGV[i]] = true
 end
 local lines = {'found'}
-for i = 1, #KEYS, 3 do
-  local index, numbers = KEYS[i], KEYS[i + 2]
-  if lost_index(index, numbers) then
+for i = 1, #KEYS, 2 do
+  local index, members = KEYS[i], KEYS[i + 1]
+  if lost_index(index, members) then
     return 'lostindex'
   end
-  local labels = list == '' and {''} or labels_of(numbers, list)
+  local labels = list == '' and {''} or labels_of(index, list)
   for _, label in ipairs(labels) do
     if list == '' or wanted['*'] or wanted[label] then
-      local first, last = string.gsub(from, 'LABEL', label), string.gsub(to, 'LABEL', label)
+      local first, last = string.gsub(from, 'LABEL', label, 1), string.gsub(to, 'LABEL', label)
       for _, member in ipairs(call('ZRANGEBYLEX', index, first, last, 'LIMIT', 0, limit)) do
         lines[#lines + 1] = member
       end
@@ -390,29 +408,25 @@ end
 return table.concat(lines, '\n')
 `);
 
-/** For each label of a list its text, its members, and those up to a time. */
+/** For each label of a list its id, its text, its members, and those up to a time. */
 export const COUNT = indexScript(lua`
 local list, up_to = arg(), arg()
 local time = now()
 local lines = {'counts'}
-for i = 1, #KEYS, 3 do
-  local index, members, numbers = KEYS[i], KEYS[i + 1], KEYS[i + 2]
-  if lost_index(index, numbers) then
+for i = 1, #KEYS, 2 do
+  local index, members = KEYS[i], KEYS[i + 1]
+  if lost_index(index, members) then
     return 'lostindex'
   end
   if sweep(index, members, time, ${SWEPT_BY_LIST}) == ${SWEPT_BY_LIST} then
     return 'again'
   end
-  for _, label in ipairs(labels_of(numbers, list)) do
+  for _, label in ipairs(labels_of(index, list)) do
     local start = '[' .. list .. ':' .. label .. ':'
-    local count = call('ZLEXCOUNT', index, start, start .. ';')
-    if count == 0 then
-      call('HDEL', numbers, list .. ':' .. label)
-    else
-      lines[#lines + 1] = count
-      lines[#lines + 1] = call('ZLEXCOUNT', index, start, start .. member_at(up_to) .. ';')
-      lines[#lines + 1] = call('HGET', numbers, list .. ':' .. label)
-    end
+    lines[#lines + 1] = call('ZLEXCOUNT', index, start, start .. ';')
+    lines[#lines + 1] = call('ZLEXCOUNT', index, start, start .. member_at(up_to) .. ';')
+    lines[#lines + 1] = label
+    lines[#lines + 1] = call('HGET', members, label) or ''
   end
 end
 return table.concat(lines, '\n')
@@ -420,7 +434,7 @@ return table.concat(lines, '\n')
 
 /** Keys as of a swap. Takes a run out of the index that Redis has evicted. */
 export const FORGET = script(lua`
-if call('EXISTS', KEYS[1]) == 0 and not other_layout(KEYS[4]) then
+if call('EXISTS', KEYS[1]) == 0 and not other_layout(KEYS[3]) then
   forget(KEYS[2], KEYS[3], ARGV[1])
 end
 return 'ok'
@@ -431,7 +445,7 @@ export const PURGE = indexScript(lua`
 local owned = arg()
 local time = now()
 local purged, again = 0, 0
-for i = 1, #KEYS, 3 do
+for i = 1, #KEYS, 2 do
   local index, members = KEYS[i], KEYS[i + 1]
   if owned == '' then
     local count = sweep(index, members, time, ${SWEPT_BY_LIST})
@@ -473,10 +487,10 @@ return table.concat({'server', ask('server', 'run_id:(%S+)'), ask('memory', 'max
  * lost too.
  */
 export const NOTE = indexScript(lua`
-for i = 1, #KEYS, 3 do
-  if call('HSETNX', KEYS[i + 2], '#format', ${LAYOUT}) == 1 then
+for i = 1, #KEYS, 2 do
+  if call('HSETNX', KEYS[i + 1], '#format', ${LAYOUT}) == 1 then
     if call('DEL', KEYS[i]) == 1 then
-      call('HSET', KEYS[i + 2], '#lost', 'lost')
+      call('HSET', KEYS[i + 1], '#lost', 'lost')
     end
     call('ZADD', KEYS[i], 0, '!')
   end
@@ -486,16 +500,16 @@ return 'ok'
 
 /** Empties an index, which counts as lost until it is {@link COMPLETE}. */
 export const RESET = indexScript(lua`
-for i = 1, #KEYS, 3 do
-  call('DEL', KEYS[i], KEYS[i + 1], KEYS[i + 2])
+for i = 1, #KEYS, 2 do
+  call('DEL', KEYS[i], KEYS[i + 1])
   call('ZADD', KEYS[i], 0, '!')
-  call('HSET', KEYS[i + 2], '#format', ${LAYOUT}, '#lost', 1)
+  call('HSET', KEYS[i + 1], '#format', ${LAYOUT}, '#lost', 1)
 end
 return 'ok'
 `);
 
 export const COMPLETE = indexScript(lua`
-for i = 3, #KEYS, 3 do
+for i = 2, #KEYS, 2 do
   call('HDEL', KEYS[i], '#lost')
 end
 return 'ok'
@@ -511,7 +525,7 @@ return table.concat(got[2], '\n')
 
 /** Keys: a switch, and its bucket's. */
 export const READ_SWITCH = script(lua`
-local other = other_layout(KEYS[4], KEYS[1])
+local other = other_layout(KEYS[3], KEYS[1])
 if other then
   return 'format\n' .. other
 end
@@ -520,7 +534,7 @@ return got[1] and table.concat({'switch', got[1], got[2], got[3]}, '\n') or 'non
 `);
 
 export const SWAP_SWITCH = script(lua`
-local other = other_layout(KEYS[4], KEYS[1])
+local other = other_layout(KEYS[3], KEYS[1])
 if other then
   return 'format\n' .. other
 end
@@ -528,7 +542,7 @@ local expected, revision, name, value = arg(), arg(), arg(), arg()
 if (call('HGET', KEYS[1], 'revision') or '') ~= expected then
   return 'kept'
 end
-if call('HEXISTS', KEYS[4], '#format') == 0 then
+if call('HEXISTS', KEYS[3], '#format') == 0 then
   return 'unnoted'
 end
 call('HSET', KEYS[1], 'layout', ${LAYOUT}, 'revision', revision, 'name', name, 'value', value)

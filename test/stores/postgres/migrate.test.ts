@@ -270,7 +270,7 @@ describe("a connection's settings", { timeout: 60_000 }, () => {
     const { rows } = await pool.query(
       `SELECT proname AS name, pronargs AS many FROM pg_proc p
         WHERE pronamespace = to_regnamespace($1) AND pronargs > 0
-          AND proargtypes::oid[] <@ ARRAY['json', 'text', 'float8', 'bool', 'int4', 'int8']::regtype[]::oid[]
+          AND proargtypes::oid[] <@ ARRAY['json', 'text', 'text[]', 'float8', 'bool', 'int4', 'int8']::regtype[]::oid[]
           AND proargtypes::oid[] <> array_fill('text'::regtype::oid, ARRAY[pronargs::int], ARRAY[0])`,
       [schema],
     );

@@ -131,7 +131,7 @@ describe.each(Object.entries(SERVERS))('the index on %s', (_name, open) => {
 describe('an index that lost keys', () => {
   it.each([
     ['its order', 0],
-    ['its note', 2],
+    ['its note', 1],
   ] as const)('of %s rejects until it is made anew, and steps go on', async (_what, which) => {
     const { store, keys } = openStore();
     const { run } = claimOf('run-1');
@@ -246,6 +246,14 @@ describe('what is left of runs that are gone', () => {
   });
 });
 
+/** All of a key, in an order that does not depend on how the server lays it out. */
+async function contentOf(client: typeof redis | Cluster, key: string): Promise<string[]> {
+  if ((await client.type(key)) === 'zset') return client.zrange(key, 0, '-1');
+  return Object.entries(await client.hgetall(key))
+    .flat()
+    .sort();
+}
+
 describe('another format', () => {
   const operationsOn = (store: ReturnType<typeof openStore>['store']) => {
     const claim = claimOf('run', HELD);
@@ -276,14 +284,14 @@ describe('another format', () => {
     message: expect.stringMatching(new RegExp(`format ${format}, .*knows format ${LAYOUT} alone`)),
   });
 
-  it.each(['0', '2', '5'])(
+  it.each(['0', '2', String(LAYOUT + 1)])(
     '%s of a run is refused, and the run does not change',
     async (format) => {
       const { store, keys } = openStore();
       await store.claim(claimOf('run', HELD));
       const all = [keys.run('run'), ...keys.index(keys.bucket('run'))];
       await redis.hset(keys.run('run'), { layout: format });
-      const dump = () => Promise.all(all.map((key) => redis.dump(key)));
+      const dump = () => Promise.all(all.map((key) => contentOf(redis, key)));
       const before = await dump();
       for (const [name, operation] of Object.entries(operationsOn(store)))
         await expect(operation(), name).rejects.toMatchObject(refusedWith(format));
@@ -309,8 +317,8 @@ describe('another format', () => {
   it('in one bucket is that of all, so that no process makes runs of two formats', async () => {
     for (const open of Object.values(SERVERS)) {
       const { store, keys, client } = open();
-      const [, , numbers] = keys.index(63);
-      await client.hset(numbers, { '#format': '1' });
+      const [, members] = keys.index(63);
+      await client.hset(members, { '#format': '1' });
       const runs = Array.from({ length: 10 }, (_, at) => `run ${at}`);
       for (const run of runs) {
         await expect(store.open(run, {}, HOUR)).rejects.toMatchObject(refusedWith('1'));
@@ -320,29 +328,32 @@ describe('another format', () => {
       }
       const made = [...keys.indexes.flat(), ...runs.map((run) => keys.run(run))];
       const kept = await Promise.all(made.map((key) => client.exists(key)));
-      expect(made.filter((_, at) => kept[at] === 1)).toEqual([numbers]);
+      expect(made.filter((_, at) => kept[at] === 1)).toEqual([members]);
     }
   });
 
-  it.each(['0', '2', '5'])('%s of an index is refused, and nothing changes', async (format) => {
-    for (const open of Object.values(SERVERS)) {
-      const { store, keys, client } = open();
-      await store.claim(claimOf('run', HELD));
-      await step(store, 'another', { create: {} });
-      await client.hset(keys.index(keys.bucket('run'))[2], { '#format': format });
-      const all = [...keys.indexes.flat(), keys.run('run'), keys.run('another')];
-      const dump = () => Promise.all(all.map((key) => client.dump(key)));
-      const before = await dump();
-      const operations = {
-        ...operationsOn(store),
-        count: () => store.count({ workflow: 'checkout', forMs: 0 }),
-        list: () => store.list({ principal: 'alice', limit: 1 }),
-        purge: () => store.purge(),
-        rebuildIndex: () => store.rebuildIndex(),
-      };
-      for (const [name, operation] of Object.entries(operations))
-        await expect(operation(), name).rejects.toMatchObject(refusedWith(format));
-      expect(await dump()).toEqual(before);
-    }
-  });
+  it.each(['0', '2', String(LAYOUT + 1)])(
+    '%s of an index is refused, and nothing changes',
+    async (format) => {
+      for (const open of Object.values(SERVERS)) {
+        const { store, keys, client } = open();
+        await store.claim(claimOf('run', HELD));
+        await step(store, 'another', { create: {} });
+        await client.hset(keys.index(keys.bucket('run'))[1], { '#format': format });
+        const all = [...keys.indexes.flat(), keys.run('run'), keys.run('another')];
+        const dump = () => Promise.all(all.map((key) => contentOf(client, key)));
+        const before = await dump();
+        const operations = {
+          ...operationsOn(store),
+          count: () => store.count({ workflow: 'checkout', forMs: 0 }),
+          list: () => store.list({ principal: 'alice', limit: 1 }),
+          purge: () => store.purge(),
+          rebuildIndex: () => store.rebuildIndex(),
+        };
+        for (const [name, operation] of Object.entries(operations))
+          await expect(operation(), name).rejects.toMatchObject(refusedWith(format));
+        expect(await dump()).toEqual(before);
+      }
+    },
+  );
 });
