@@ -224,6 +224,13 @@ const optionsSchema = lazyOptions(() => ({
  * The gate is a template: each run has its own position, and `gate.currentState` never moves. Mount
  * it after `sessionStore()`. Without one, this process keeps the runs in its memory.
  *
+ * @example
+ * ```ts
+ * const rules = { checkout: {}, pay: { after: 'checkout' } };
+ * const gate = StateMachineGate.fromOrder(rules, { id: 'shop' });
+ * app.all('/mcp', sessionStore(), fsmGate(gate, { statusTool: 'status' }), handler);
+ * ```
+ *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`
  */
 export function fsmGate<S extends string, E extends string>(

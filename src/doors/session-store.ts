@@ -225,6 +225,13 @@ const optionsSchema = lazyOptions(() => ({
  * A GET or HEAD that asks for no stream, names no session and resumes nothing is not MCP's, and
  * passes without a run.
  *
+ * @example
+ * ```ts
+ * const sessions = sessionStore({ store: redisStore({ client }), key: principalKey() });
+ * app.all('/mcp', authenticate, sessions, fsmGate(gate), handler);
+ * process.once('SIGTERM', () => sessions.close({ drainMs: 10_000 }));
+ * ```
+ *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_STORE`
  */
 export function sessionStore(options?: SessionStoreOptions): SessionMiddleware {

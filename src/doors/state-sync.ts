@@ -61,6 +61,12 @@ const optionsSchema = lazyOptions(() => ({
  * data went stale. It needs no store and no other middleware. TypeScript may have widened the
  * directives to strings, as in `const policies = [{ … }]`: they are checked here.
  *
+ * @example
+ * ```ts
+ * const policies = [{ match: 'cart_add', invalidates: ['cart_*'] }];
+ * app.all('/mcp', stateSync({ policies }), handler);
+ * ```
+ *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG`, `ERR_INTERLOCK_POLICY`
  */
 export function stateSync<D extends string>(
