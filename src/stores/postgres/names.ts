@@ -39,7 +39,6 @@ const SUFFIXES = {
   look: 'workflow_look',
   read: 'workflow_read',
   swap: 'workflow_swap',
-  remove: 'workflow_remove',
   sweep: 'workflow_sweep',
   forget: 'workflow_forget',
   find: 'workflow_find',

@@ -45,6 +45,14 @@ interface RunRow {
   readonly entries: readonly string[] | null;
 }
 
+interface SwapAnswer {
+  readonly swapped: boolean;
+  /** What is there, where it was not swapped: all of the run, or workflows of it. */
+  readonly run: RunRow | null;
+  readonly isWhole: boolean;
+  readonly now: number;
+}
+
 export class PostgresRuns implements RunDocuments {
   readonly index: RunsIndex = {
     readAll: (keys) => this.#readAll(keys),
@@ -80,8 +88,9 @@ export class PostgresRuns implements RunDocuments {
 
   async remove(key: string, kept: KeptRun): Promise<boolean> {
     const names = [...kept.flows.keys()];
-    const request = { key, whole: names.length, ...expectations(kept, names) };
-    return this.#ask<boolean>(`${this.#names.remove}($1::pg_catalog.json)`, request);
+    const judged = { whole: names.length, ...expectations(kept, names) };
+    const request = { key, isNew: false, isGone: true, isStep: false, ...judged };
+    return (await this.#askSwap(this.#pool, request)).swapped;
   }
 
   async readSwitch(workflow: string): Promise<SwitchRecord | undefined> {
@@ -123,25 +132,24 @@ export class PostgresRuns implements RunDocuments {
     const judged = judgesAll && !isStep ? all : write.flows;
     const others = judgesAll ? all.filter((name) => !judged.includes(name)) : [];
     const request = {
-      ...{ key, isNew, isStep, revision },
+      ...{ key, isNew, isGone: false, isStep, revision },
       principal: textOrNull(write.next.session.principal),
       ...(judgesAll && { whole: all.length }),
       adds: flows.some(({ workflow }) => !before?.flows.has(workflow)),
       claims: isClaim,
       ...expectations(before, judged),
       seen: expectations(before, others).judged,
-      life: life && { expires: bounded(life.expiresAt ?? LAST_MS), text: life.text },
+      ...(life && { life: life.text, expires: bounded(life.expiresAt ?? LAST_MS) }),
       flows: flows.map(flowRow),
     };
-    const { swapped, run, isWhole, now } = await this.#ask<{
-      readonly swapped: boolean;
-      readonly run: RunRow | null;
-      readonly isWhole: boolean;
-      readonly now: number;
-    }>([client, `${this.#names.swap}($1::pg_catalog.json)`], request);
+    const { swapped, run, isWhole, now } = await this.#askSwap(client, request);
     if (swapped) return { swapped, kept, now };
     const known = isWhole ? undefined : before;
     return { swapped, ...foundIn(key, () => this.#parsed(key, run, known)), now };
+  }
+
+  #askSwap(client: PostgresClient, request: object): Promise<SwapAnswer> {
+    return this.#ask<SwapAnswer>([client, `${this.#names.swap}($1::pg_catalog.json)`], request);
   }
 
   async #readAll(keys: readonly string[], trail?: TrailQuery): Promise<FoundRun[]> {
@@ -250,7 +258,9 @@ function flowRow({ workflow, state, texts, settled, entries, expiresAt }: FlowCh
   const { snapshot, claim, frozen, ended } = state;
   return {
     workflow: encodeText(workflow),
-    ...{ ...texts, settled, ended },
+    // An absent text stays, and an empty one goes.
+    ...Object.fromEntries(Object.entries(texts).map(([name, text]) => [name, text ?? ''])),
+    ...{ settled, ended },
     needed: timeOf(expiresAt),
     ...{ state: encodeText(snapshot.state), version: snapshot.version ?? 0 },
     updated: timeOf(snapshot.updatedAt),

@@ -179,7 +179,7 @@ COMMENT ON COLUMN ${switches}.revision IS 'Names the last write of the row.';
 const SWEPT_BY_NEW = 2;
 
 export function createFunctions(names: PostgresNames): string {
-  return [...[format, look, read, sweep, forget, swap, remove], ...[find, count, swapSwitch]]
+  return [...[format, look, read, sweep, forget, swap], ...[find, count, swapSwitch]]
     .map((create) => create(names))
     .join('');
 }
@@ -193,59 +193,59 @@ COMMENT ON FUNCTION ${format} IS
 `;
 
 const look = ({ look, runs, workflows, events }: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${look}(wanted text, chosen text[], trail text, at_most bigint) RETURNS json
-LANGUAGE sql ${FIXED_PATH} AS $$
-  SELECT json_build_object(
-    'revisions', r.revisions, 'life', r.life::text,
-    'flows', (
-      SELECT coalesce(json_agg(json_build_object(
-               'revisions', w.revisions, 'head', w.head::text, 'claim', w.claim::text,
-               'lease', w.lease, 'data', w.context::text, 'settled', w.settled
-             )), '[]')
-        FROM ${workflows} w
-       WHERE w.run = r.run AND (chosen IS NULL OR w.workflow_type = ANY (chosen))
-    ),
-    'entries', CASE WHEN trail IS NOT NULL THEN (
-      SELECT coalesce(json_agg(newest.entry ORDER BY newest.seq), '[]')
-        FROM (
-          SELECT e.seq, e.entry::text AS entry FROM ${events} e
-           WHERE e.workflow_id = (
-             SELECT w.id FROM ${workflows} w
-              WHERE w.run = r.run AND ${hashed('w.workflow_type')} = ${hashed('trail')}
-                AND w.workflow_type = trail
-           ) ORDER BY e.seq DESC LIMIT at_most
-        ) newest
-    ) END
-  ) FROM ${runs} r WHERE r.run = wanted
+CREATE OR REPLACE FUNCTION ${look}(wanted text, chosen text[], trail text, at_most bigint)
+RETURNS json LANGUAGE plpgsql ${FIXED_PATH} AS $$
+BEGIN
+  RETURN (
+    SELECT json_build_object(
+      'revisions', r.revisions, 'life', r.life::text,
+      'flows', (
+        SELECT coalesce(json_agg(json_build_object(
+                 'revisions', w.revisions, 'head', w.head::text, 'claim', w.claim::text,
+                 'lease', w.lease, 'data', w.context::text, 'settled', w.settled
+               )), '[]')
+          FROM ${workflows} w
+         WHERE w.run = r.run AND (chosen IS NULL OR w.workflow_type = ANY (chosen))
+      ),
+      'entries', CASE WHEN trail IS NOT NULL THEN (
+        SELECT coalesce(json_agg(newest.entry ORDER BY newest.seq), '[]')
+          FROM (
+            SELECT e.seq, e.entry::text AS entry FROM ${events} e
+             WHERE e.workflow_id = (
+               SELECT w.id FROM ${workflows} w
+                WHERE w.run = r.run AND ${hashed('w.workflow_type')} = ${hashed('trail')}
+                  AND w.workflow_type = trail
+             ) ORDER BY e.seq DESC LIMIT at_most
+          ) newest
+      ) END
+    ) FROM ${runs} r WHERE r.run = wanted
+  );
+END
 $$;
 COMMENT ON FUNCTION ${look} IS
   'The parts of a run with all or some of its workflows, and the newest entries of one trail.';
 `;
 
+/** In PL/pgSQL, since a function in SQL is planned anew with each call. */
 const read = ({ read, look }: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${read}(request json) RETURNS json
-LANGUAGE sql ${FIXED_PATH} AS $$
-  SELECT json_build_object('runs', coalesce(json_agg(
-           ${look}(key, NULL, request ->> 'trail', (request ->> 'limit')::bigint)
+LANGUAGE plpgsql ${FIXED_PATH} AS $$
+BEGIN
+  RETURN (
+    SELECT json_build_object('runs', coalesce(json_agg(
+             ${look}(key, NULL, request ->> 'trail', (request ->> 'limit')::bigint)
              ORDER BY place
-         ), '[]'), 'now', ${NOW})
-    FROM json_array_elements_text(request -> 'keys') WITH ORDINALITY AS asked(key, place)
+           ), '[]'), 'now', ${NOW})
+      FROM json_array_elements_text(request -> 'keys') WITH ORDINALITY AS asked(key, place)
+  );
+END
 $$;
 COMMENT ON FUNCTION ${read} IS 'The parts of several runs.';
 `;
 
-/** The row of the workflow that a part of a request is about. */
-const OF_PART = `w.run = key AND ${hashed('w.workflow_type')} = ${hashed("(part ->> 'workflow')")}
-       AND w.workflow_type = part ->> 'workflow'`;
-
-/** What the judging of a request needs, and what it finds. */
-const JUDGES = `
-  key       text := request ->> 'key';
-  part      json;
-  revised   text;
-  -- Workflows with another revision; and whether all of the run must be told.
-  lost      text[] := '{}';
-  is_other  boolean := false;`;
+/** The row of the workflow `n.workflow`. */
+const OF_PART = `w.run = asked.key AND ${hashed('w.workflow_type')} = ${hashed('n.workflow')}
+       AND w.workflow_type = n.workflow`;
 
 /**
  * A writer first locks the row of the run, if it changes or judges that, claims or adds a workflow,
@@ -253,60 +253,77 @@ const JUDGES = `
  * transaction holds only the row of its own workflow. A step that judges other workflows only reads
  * them: no claim of theirs comes while it has the row of the run.
  */
-const locks = ({ runs, workflows }: PostgresNames) => `
-  IF request ->> 'whole' IS NOT NULL THEN
-    PERFORM FROM ${runs} r WHERE r.run = key FOR UPDATE;
+const judge = ({ runs, workflows }: PostgresNames) => `
+  IF asked.whole IS NOT NULL THEN
+    PERFORM FROM ${runs} r WHERE r.run = asked.key FOR UPDATE;
     PERFORM FROM ${workflows} w
-     WHERE w.run = key AND NOT coalesce((request ->> 'isStep')::boolean, false)
-     ORDER BY w.id FOR UPDATE;
-  ELSIF request -> 'life' IS NOT NULL OR (request ->> 'adds')::boolean THEN
+     WHERE w.run = asked.key AND NOT asked."isStep" ORDER BY w.id FOR UPDATE;
+  ELSIF asked.life IS NOT NULL OR asked.adds THEN
     -- Who adds a workflow has no row of it to lock: of two, the second must see the first one's.
-    PERFORM FROM ${runs} r WHERE r.run = key FOR NO KEY UPDATE;
-  ELSIF (request ->> 'claims')::boolean THEN
-    PERFORM FROM ${runs} r WHERE r.run = key FOR KEY SHARE;
+    PERFORM FROM ${runs} r WHERE r.run = asked.key FOR NO KEY UPDATE;
+  ELSIF asked.claims THEN
+    PERFORM FROM ${runs} r WHERE r.run = asked.key FOR KEY SHARE;
   END IF;
-  FOR part IN SELECT * FROM json_array_elements(request -> 'judged') LOOP
+  FOR n IN SELECT * FROM json_to_recordset(asked.judged) AS j(workflow text, revision text) LOOP
     SELECT left(w.revisions, ${REVISION_LENGTH}) INTO revised FROM ${workflows} w
      WHERE ${OF_PART} FOR NO KEY UPDATE;
-    IF revised IS DISTINCT FROM (part ->> 'revision') THEN
-      lost := lost || (part ->> 'workflow');
+    IF revised IS DISTINCT FROM n.revision THEN
+      lost := lost || n.workflow;
     END IF;
   END LOOP;
-  FOR part IN SELECT * FROM json_array_elements(request -> 'seen') LOOP
+  FOR n IN SELECT * FROM json_to_recordset(asked.seen) AS j(workflow text, revision text) LOOP
     SELECT left(w.revisions, ${REVISION_LENGTH}) INTO revised FROM ${workflows} w
      WHERE ${OF_PART};
-    is_other := is_other OR revised IS DISTINCT FROM (part ->> 'revision');
+    is_other := is_other OR revised IS DISTINCT FROM n.revision;
   END LOOP;
   -- A statement of its own: after all waiting it sees what is there.
-  SELECT left(r.revisions, ${REVISION_LENGTH}) INTO revised FROM ${runs} r WHERE r.run = key;
-  is_other := is_other OR revised IS DISTINCT FROM (request ->> 'expected');
-  IF request ->> 'whole' IS NOT NULL THEN
-    is_other := is_other OR (request ->> 'whole')::bigint
-      <> (SELECT count(*) FROM ${workflows} w WHERE w.run = key);
+  SELECT left(r.revisions, ${REVISION_LENGTH}) INTO revised FROM ${runs} r WHERE r.run = asked.key;
+  is_other := is_other OR revised IS DISTINCT FROM asked.expected;
+  IF asked.whole IS NOT NULL THEN
+    is_other := is_other
+      OR asked.whole <> (SELECT count(*) FROM ${workflows} w WHERE w.run = asked.key);
   END IF;`;
 
-/** What a head has in columns, and the part of a request that they are made of, as `n`. */
-const HEAD_COLUMNS = `state, version, updated_at, ended, frozen, claim_uncertain, claim_tool,
-         claimed_at, lease_until, unsettled_since, needed_until`;
-const HEAD_VALUES = `n.state, n.version, ${timeOf('n.updated')}, n.ended, n.frozen::json,
-         n.uncertain, n.tool, ${timeOf('n.since')}, ${timeOf('n.until')}, ${timeOf('n.unsettled')},
-         coalesce(${timeOf('n.needed')}, 'infinity')`;
-const HEAD_RECORD = `json_to_record(part) AS n(
-         state text, version bigint, updated float8, ended boolean, frozen text, uncertain text,
-         tool text, since float8, until float8, unsettled float8, needed float8
-       )`;
+/** What a workflow has in columns for lists and queries, of its part `n` of a request. */
+const COPIES = {
+  state: 'n.state',
+  version: 'n.version',
+  updated_at: timeOf('n.updated'),
+  ended: 'n.ended',
+  frozen: 'n.frozen::json',
+  claim_uncertain: 'n.uncertain',
+  claim_tool: 'n.tool',
+  claimed_at: timeOf('n.since'),
+  lease_until: timeOf('n.until'),
+  unsettled_since: timeOf('n.unsettled'),
+  needed_until: `coalesce(${timeOf('n.needed')}, 'infinity')`,
+};
+
+/** Its texts. A part has only those that change, and an empty one where there is none any more. */
+const TEXTS = {
+  context: ['n.data', 'json'],
+  head: ['n.head', 'json'],
+  claim: ['n.claim', 'json'],
+  lease: ['n.lease', 'text'],
+} as const;
+
+const CHANGED_COLUMNS = [
+  ...Object.entries(COPIES).map(([column, value]) => `${column} = ${value}`),
+  ...Object.entries(TEXTS).map(([column, [text, type]]) => {
+    return `${column} = CASE WHEN ${text} IS NULL THEN w.${column} ELSE nullif(${text}, '')::${type} END`;
+  }),
+].join(`,
+           `);
+
+const NEW_COLUMNS = [...Object.keys(COPIES), ...Object.keys(TEXTS)].join(', ');
+const NEW_VALUES = [
+  ...Object.values(COPIES),
+  ...Object.values(TEXTS).map(([text, type]) => `nullif(${text}, '')::${type}`),
+].join(', ');
 
 /** SQL for a column of revisions, with this write's in front. */
 function revised(column: string): string {
-  return `left((request ->> 'revision') || ${column}, ${REVISIONS_LENGTH})`;
-}
-
-/** SQL for a column of spent tokens, with those of this write behind them. */
-function spent(column: string): string {
-  return `CASE WHEN part ->> 'settled' = '' THEN ${column} ELSE (
-             SELECT array_to_string(words[greatest(cardinality(words) - ${TOKENS_KEPT - 1}, 1):], ' ')
-               FROM string_to_array(ltrim(${column} || ' ' || (part ->> 'settled')), ' ') AS words
-           ) END`;
+  return `left(asked.revision || ${column}, ${REVISIONS_LENGTH})`;
 }
 
 const swap = (names: PostgresNames) => {
@@ -315,92 +332,89 @@ const swap = (names: PostgresNames) => {
 CREATE OR REPLACE FUNCTION ${swap}(request json) RETURNS json
 LANGUAGE plpgsql ${FIXED_PATH} AS $$
 DECLARE
-  flow      bigint;${JUDGES}
-BEGIN${locks(names)}
-  IF NOT is_other AND lost = '{}' AND (request ->> 'isNew')::boolean THEN
+  asked     record;
+  n         record;
+  revised   text;
+  flow      bigint;
+  -- Workflows with another revision; and whether all of the run must be told.
+  lost      text[] := '{}';
+  is_other  boolean := false;
+BEGIN
+  -- Each look into the request would read all of it.
+  SELECT * INTO asked FROM json_to_record(request) AS r(
+    key text, principal text, "isNew" boolean, "isGone" boolean, "isStep" boolean, adds boolean,
+    claims boolean, whole bigint, expected text, judged json, seen json, revision text, life text,
+    expires float8, flows json
+  );${judge(names)}
+  IF NOT is_other AND lost = '{}' AND asked."isNew" THEN
     -- Only the row that is locked and judged: another writer may have made one since.
-    IF request ->> 'expected' IS NOT NULL THEN
-      DELETE FROM ${runs} r WHERE r.run = key;
+    IF asked.expected IS NOT NULL THEN
+      DELETE FROM ${runs} r WHERE r.run = asked.key;
     END IF;
     INSERT INTO ${runs} (run, principal, expires_at, revisions, life)
-    VALUES (key, request ->> 'principal', to_timestamp(0), '', '{}')
+    VALUES (asked.key, asked.principal, to_timestamp(0), '', '{}')
         ON CONFLICT DO NOTHING;
     is_other := NOT FOUND;
   END IF;
   IF is_other OR lost <> '{}' THEN
     RETURN json_build_object(
       'swapped', false, 'isWhole', is_other, 'now', ${NOW},
-      'run', ${look}(key, CASE WHEN NOT is_other THEN lost END, NULL, 0)
+      'run', ${look}(asked.key, CASE WHEN NOT is_other THEN lost END, NULL, 0)
     );
   END IF;
-  part := request -> 'life';
-  IF part IS NOT NULL THEN
-    UPDATE ${runs} r
-       SET principal = request ->> 'principal',
-           expires_at = ${timeOf("(part ->> 'expires')::float8")},
-           revisions = ${revised('r.revisions')}, life = (part ->> 'text')::json
-     WHERE r.run = key;
+  IF asked."isGone" THEN
+    -- Its trail stays, as an audit log.
+    DELETE FROM ${runs} r WHERE r.run = asked.key;
   END IF;
-  FOR part IN SELECT * FROM json_array_elements(request -> 'flows') LOOP
+  IF asked.life IS NOT NULL THEN
+    UPDATE ${runs} r
+       SET principal = asked.principal, expires_at = ${timeOf('asked.expires')},
+           revisions = ${revised('r.revisions')}, life = asked.life::json
+     WHERE r.run = asked.key;
+  END IF;
+  FOR n IN SELECT * FROM json_to_recordset(asked.flows) AS f(
+    workflow text, state text, version bigint, updated float8, ended boolean, frozen text,
+    uncertain text, tool text, since float8, until float8, unsettled float8, needed float8,
+    head text, claim text, lease text, data text, settled text, entries json
+  ) LOOP
     UPDATE ${workflows} w
-       SET (${HEAD_COLUMNS}) = (SELECT ${HEAD_VALUES} FROM ${HEAD_RECORD}),
-           revisions = ${revised('w.revisions')}, settled = ${spent('w.settled')},
-           context = CASE WHEN part -> 'data' IS NULL THEN w.context
-                          ELSE (part ->> 'data')::json END,
-           head = coalesce((part ->> 'head')::json, w.head),
-           claim = CASE WHEN part -> 'claim' IS NULL THEN w.claim
-                        ELSE (part ->> 'claim')::json END,
-           lease = CASE WHEN part -> 'lease' IS NULL THEN w.lease ELSE part ->> 'lease' END
+       SET ${CHANGED_COLUMNS},
+           revisions = ${revised('w.revisions')},
+           settled = CASE WHEN n.settled = '' THEN w.settled ELSE (
+             SELECT string_agg(token, ' ' ORDER BY place) FROM (
+               SELECT * FROM unnest(string_to_array(ltrim(w.settled || ' ' || n.settled), ' '))
+                 WITH ORDINALITY AS each(token, place)
+                ORDER BY place DESC LIMIT ${TOKENS_KEPT}
+             ) newest
+           ) END
      WHERE ${OF_PART}
     RETURNING w.id INTO flow;
     IF NOT FOUND THEN
-      INSERT INTO ${workflows} (
-        run, workflow_type, context, settled, head, revisions, claim, lease, ${HEAD_COLUMNS}
-      )
-      SELECT key, part ->> 'workflow', (part ->> 'data')::json, part ->> 'settled',
-             (part ->> 'head')::json, request ->> 'revision', (part ->> 'claim')::json,
-             part ->> 'lease', ${HEAD_VALUES}
-        FROM ${HEAD_RECORD}
+      INSERT INTO ${workflows} (run, workflow_type, revisions, settled, ${NEW_COLUMNS})
+      VALUES (asked.key, n.workflow, asked.revision, n.settled, ${NEW_VALUES})
       RETURNING id INTO flow;
     END IF;
     INSERT INTO ${events} (
       workflow_id, seq, run, principal, workflow_type, version, attempt, from_state, to_state,
       event, outcome, kind, tool, actor, occurred_at, entry
     )
-    SELECT flow, e.seq, key, request ->> 'principal', part ->> 'workflow', e.version, e.attempt,
-           e."from", e."to", e.event, e.outcome, e.kind, e.tool, e.actor, ${timeOf('e.at')},
-           e.entry::json
-      FROM json_to_recordset(part -> 'entries') AS e(
+    SELECT flow, e.seq, asked.key, asked.principal, n.workflow, e.version, e.attempt, e."from",
+           e."to", e.event, e.outcome, e.kind, e.tool, e.actor, ${timeOf('e.at')}, e.entry::json
+      FROM json_to_recordset(n.entries) AS e(
         seq bigint, version bigint, attempt bigint, "from" text, "to" text, event text,
         outcome text, kind text, tool text, actor text, at float8, entry text
       );
   END LOOP;
-  IF (request ->> 'isNew')::boolean THEN
+  IF asked."isNew" THEN
     PERFORM ${sweep}(${SWEPT_BY_NEW}, NULL);
   END IF;
   RETURN json_build_object('swapped', true, 'now', ${NOW});
 END
 $$;
 COMMENT ON FUNCTION ${swap} IS
-  'Writes parts of a run if those that are judged have the expected revisions.';
+  'Writes parts of a run, or removes it, if what is judged has the expected revisions.';
 `;
 };
-
-const remove = (names: PostgresNames) => `
-CREATE OR REPLACE FUNCTION ${names.remove}(request json) RETURNS boolean
-LANGUAGE plpgsql ${FIXED_PATH} AS $$
-DECLARE${JUDGES}
-BEGIN${locks(names)}
-  IF is_other OR lost <> '{}' THEN
-    RETURN false;
-  END IF;
-  DELETE FROM ${names.runs} r WHERE r.run = key;
-  RETURN FOUND;
-END
-$$;
-COMMENT ON FUNCTION ${names.remove} IS
-  'Removes a run if each part has the expected revision. Its trail stays, as an audit log.';
-`;
 
 const sweep = (names: PostgresNames) => `
 CREATE OR REPLACE FUNCTION ${names.sweep}(at_most integer, owner text)

@@ -274,7 +274,7 @@ describe("a connection's settings", { timeout: 60_000 }, () => {
           AND proargtypes::oid[] <> array_fill('text'::regtype::oid, ARRAY[pronargs::int], ARRAY[0])`,
       [schema],
     );
-    expect(rows).toHaveLength(9);
+    expect(rows).toHaveLength(8);
     for (const { name, many } of rows) {
       const texts = Array(many).fill('text').join(', ');
       await pool.query(
