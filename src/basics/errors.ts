@@ -43,6 +43,11 @@ export class InterlockError extends Error {
   }
 }
 
+/** The commonest mistake: an option or a workflow has the wrong shape. */
+export function configError(message: string, options?: ErrorOptions): InterlockError {
+  return new InterlockError('ERR_INTERLOCK_CONFIG', message, options);
+}
+
 /**
  * Does what the app asked of a public function, so that a mistake's stack begins at the app's call.
  * Node prints that line above the message, where else a line of this package would stand.

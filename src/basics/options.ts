@@ -3,7 +3,7 @@
  * and what is right.
  */
 import * as z from 'zod/mini';
-import { InterlockError, type InterlockErrorCode, quoteNames } from './errors.ts';
+import { configError, InterlockError, type InterlockErrorCode, quoteNames } from './errors.ts';
 import { rightNames } from './names.ts';
 
 /**
@@ -152,14 +152,21 @@ function describeFault(issue: Issue, schema: unknown, root: unknown): string {
 }
 
 /**
- * The error for what a function of the app must not return. That may be a promise, by mistake: a
- * rejection that is not handled ends the process.
+ * What a function of the app must not return may be a promise, by mistake. A rejection of it that
+ * nothing handles would end the process.
+ */
+export function dropRejection(returned: unknown): void {
+  Promise.resolve(returned).catch(() => {});
+}
+
+/**
+ * The error for what a function of the app must not return.
  *
  * @param message what it must return
  */
 export function wrongAnswer(message: string, given: unknown): InterlockError {
-  Promise.resolve(given).catch(() => {});
-  return new InterlockError('ERR_INTERLOCK_CONFIG', `${message}; it returned ${showValue(given)}`);
+  dropRejection(given);
+  return configError(`${message}; it returned ${showValue(given)}`);
 }
 
 /** A value as messages show it: short, on one line, and without the contents of an object. */

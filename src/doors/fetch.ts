@@ -1,5 +1,5 @@
 import * as z from 'zod/mini';
-import { InterlockError } from '../basics/errors.ts';
+import { configError, type InterlockError } from '../basics/errors.ts';
 import {
   functionOption,
   isGate,
@@ -156,8 +156,5 @@ function authOf(request: Request & { readonly auth?: FetchAuth }): FetchAuth | u
 }
 
 function wrong(rule: string, value: unknown, hint = ''): InterlockError {
-  return new InterlockError(
-    'ERR_INTERLOCK_CONFIG',
-    `gateFetch(): ${rule}; got ${showValue(value)}${hint}`,
-  );
+  return configError(`gateFetch(): ${rule}; got ${showValue(value)}${hint}`);
 }

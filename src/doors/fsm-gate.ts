@@ -5,7 +5,7 @@
 import type { IncomingMessage } from 'node:http';
 import * as z from 'zod/mini';
 import { type Clock, systemClock, Told } from '../basics/clock.ts';
-import { atCaller, InterlockError } from '../basics/errors.ts';
+import { atCaller, configError, type InterlockError } from '../basics/errors.ts';
 import { rightNames } from '../basics/names.ts';
 import { functionOption, lazily, lazyOptions, parseOptions, showValue } from '../basics/options.ts';
 import { observeAll, observeCall, WatchedRequest, type WatchNotes } from '../follow/watch.ts';
@@ -382,8 +382,7 @@ function assertEnforced(what: string, { id, toolNames }: Workflow, enforce: Enfo
   if (typeof enforce === 'boolean') return;
   const wrong = enforce.find((each) => !toolNames.some((tool) => enforces([each], tool)));
   if (wrong === undefined) return;
-  throw new InterlockError(
-    'ERR_INTERLOCK_CONFIG',
+  throw configError(
     `${what}: enforce: ${showValue(wrong)} matches no tool that "${id}" binds, ` +
       rightNames(wrong, toolNames),
   );

@@ -244,7 +244,7 @@ export function announcing(
       const texts = moved.map(({ config, run, movedTo: state = '' }) => {
         const available = gatesOf(config).availableAfter(leaves, run, read);
         const { workflow } = config;
-        return announcement(workflow.id, state, available, workflow.doneIn(state));
+        return announcement(workflow.id, state, available, workflow.model.doneIn?.(state));
       });
       return adding(texts, own);
     });

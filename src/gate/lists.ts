@@ -1,4 +1,4 @@
-import { InterlockError } from '../basics/errors.ts';
+import { configError } from '../basics/errors.ts';
 import type { Admission } from '../session/run.ts';
 import type { ManagedHandle } from '../session/run-key.ts';
 import { type Exchange, Note } from '../wire/exchange.ts';
@@ -262,10 +262,7 @@ function schemaWithHandle(
     name === start
       ? 'begins a run, so no gate can ask it for one; do not bind it'
       : `has an argument "${argument}" of its own; choose another name`;
-  throw new InterlockError(
-    'ERR_INTERLOCK_CONFIG',
-    `managedHandle(): the tool ${JSON.stringify(name)} ${fault}`,
-  );
+  throw configError(`managedHandle(): the tool ${JSON.stringify(name)} ${fault}`);
 }
 
 const NEVER_SHOWN =

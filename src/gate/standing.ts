@@ -578,7 +578,7 @@ export function asShown(
  * data that a statechart's guards or a `visible` may read.
  */
 export function asksToShow({ begin, workflow }: GateConfig, { begins }: Standing): boolean {
-  const isAsked = !workflow.isFlat || workflow.hides || workflow.starts.length > 0;
+  const isAsked = !workflow.model.isFlat || workflow.hides || workflow.starts.length > 0;
   return begins && begin !== undefined && isAsked;
 }
 

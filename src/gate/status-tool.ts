@@ -3,7 +3,7 @@
  * is answered. Hides that several gates of one route share it.
  */
 import * as z from 'zod/mini';
-import { InterlockError } from '../basics/errors.ts';
+import { configError, type InterlockError } from '../basics/errors.ts';
 import { functionOption, lazily, showValue } from '../basics/options.ts';
 import { type Admission, deny, UNKNOWN_SESSION } from '../session/run.ts';
 import { isHandle, startersOf } from '../session/run-key.ts';
@@ -70,21 +70,19 @@ export function statusToolOf(
   const given = typeof option === 'string' ? { name: option } : option;
   const { name, description, summary } = given;
   if (!TOOL_NAME.test(name))
-    throw configError(
+    throw fault(
       'expected the name of a tool, 1 to 128 letters, digits, "_", "-" and ".", ' +
         `got ${showValue(name)}`,
     );
   if (workflow.names(name))
-    throw configError(`the gate binds a tool ${showValue(name)}; choose another name`);
+    throw fault(`the gate binds a tool ${showValue(name)}; choose another name`);
   if (refusal === 'unknown-tool')
-    throw configError(
-      'it says what refusal: "unknown-tool" keeps secret; leave one of the two out',
-    );
+    throw fault('it says what refusal: "unknown-tool" keeps secret; leave one of the two out');
   return Object.freeze({ name, description, summary });
 }
 
-function configError(message: string): InterlockError {
-  return new InterlockError('ERR_INTERLOCK_CONFIG', `fsmGate(): statusTool: ${message}`);
+function fault(message: string): InterlockError {
+  return configError(`fsmGate(): statusTool: ${message}`);
 }
 
 /** The status tools that a page has by now: gates that share one add it once. */
@@ -105,7 +103,7 @@ export function listStatusTool(
   listed.put(message, names.add(status.name));
   if (admission.managed?.start === status.name) {
     config.onError(
-      configError(`${showValue(status.name)} is the start of managedHandle(); choose another name`),
+      fault(`${showValue(status.name)} is the start of managedHandle(); choose another name`),
     );
     const id = message.value.id as RequestId;
     message.replace(errorResponse(id, JSON_RPC.INTERNAL_ERROR, 'Internal error'));

@@ -3,6 +3,7 @@
  * waits for. Hides how all of that is read from one record of the store.
  */
 import { isNamedRun, isPrincipalRun } from '../basics/names.ts';
+import { dropRejection } from '../basics/options.ts';
 import type { Run } from '../session/run.ts';
 import type { Json, RunRecord, TrailEntry } from '../stores/store.ts';
 import {
@@ -114,7 +115,7 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
     available: next.map(({ tool }) => tool),
     leadsOn,
     leavesInMs: left?.leavesInMs,
-    done: workflow.doneIn(reached.state),
+    done: workflow.model.doneIn?.(reached.state),
     spent: spentWords(standing),
     words: hasEnded ? begunAnew(standing, run) : undefined,
   };
@@ -206,7 +207,7 @@ function awaited(
   // To a client that does not see a tool, its event comes from outside.
   const tools = [...next.map(({ tool }) => tool), ...standing.spent.keys()];
   const sent = tools.map((tool) => eventNamed(workflow.matchAlways(tool)?.eventIn(state)));
-  return fromOutside(workflow.eventsIn(state).filter((event) => !sent.includes(event)));
+  return fromOutside(workflow.model.eventsIn(state).filter((event) => !sent.includes(event)));
 }
 
 /** The states in which another gate allows a call of the tool, with any arguments. */
@@ -242,7 +243,7 @@ function summaryOf(
       principal: viewpoint.actor,
     });
     // Nothing awaits what it returned: if that is a promise, its rejection would end the process.
-    Promise.resolve(made).catch(() => {});
+    dropRejection(made);
     return jsonOf(made, 'the summary of a status tool');
   } catch (error) {
     onError(error);

@@ -2,6 +2,7 @@
  * What the trail keeps of why a try failed or was refused. Hides how much that is at most, how it
  * is cut, and what happens where the app's function fails.
  */
+import { dropRejection } from '../basics/options.ts';
 import type { FailureKind, Outcome } from '../step/outcome.ts';
 import type { Json } from '../stores/store.ts';
 import { isDeep } from '../wire/call.ts';
@@ -42,8 +43,7 @@ export function withErrors(
       if (said !== undefined) kept = errorsWithin(jsonOf(said, 'what trail.errors returned'));
     } catch (error) {
       onError(error);
-      // Its rejection, if it is a promise, must not end the process.
-      Promise.resolve(said).catch(() => {});
+      dropRejection(said);
     }
     return kept;
   };

@@ -14,7 +14,7 @@ import {
   trace,
 } from '@opentelemetry/api';
 import * as z from 'zod/mini';
-import { InterlockError } from '../basics/errors.ts';
+import { configError } from '../basics/errors.ts';
 import { EVENT_CHANNEL, type InterlockEvent } from '../basics/events.ts';
 import { lazyOptions, parseOptions } from '../basics/options.ts';
 import { OWN, Telemetry } from './telemetry.ts';
@@ -100,8 +100,7 @@ let current: Instrumentation | undefined;
 export function instrument(options?: InstrumentOptions): Instrumentation {
   const config = parseOptions('instrument()', optionsSchema, options);
   if (current !== undefined) {
-    throw new InterlockError(
-      'ERR_INTERLOCK_CONFIG',
+    throw configError(
       'instrument() was called before in this process, and each call would be counted twice. ' +
         'Call disable() on what it returned first',
     );

@@ -3,7 +3,8 @@
  * names that were asked for.
  */
 import * as z from 'zod/mini';
-import { InterlockError } from '../basics/errors.ts';
+import { memoise } from '../basics/collections.ts';
+import { configError } from '../basics/errors.ts';
 import { globFault, matchSegments, splitName } from '../basics/glob.ts';
 import { lazily, lazyOptions, parseOptions, showValue } from '../basics/options.ts';
 
@@ -99,10 +100,7 @@ const defaultsSchema = lazyOptions(() => ({ cacheControl: z.optional(directive()
 /** Checked copies of the policies. Later changes to the originals have no effect. */
 export function parsePolicies(policies: unknown): SyncPolicy[] {
   if (!Array.isArray(policies)) {
-    throw new InterlockError(
-      'ERR_INTERLOCK_CONFIG',
-      `policies: expected array, got ${showValue(policies)}`,
-    );
+    throw configError(`policies: expected array, got ${showValue(policies)}`);
   }
   // `Array.from` sees the holes of a sparse array, which `map` would let through.
   return Array.from(policies, (policy: unknown, index) =>
@@ -147,7 +145,7 @@ export class PolicyEngine {
       const segments = splitName(name);
       return rules.find((rule) => matchSegments(rule.pattern, segments));
     };
-    this.#find = memoise(search, { entries: KEPT_NAMES, nameLength: LONGEST_KEPT_NAME });
+    this.#find = memoise(search, { most: KEPT_NAMES, nameLength: LONGEST_KEPT_NAME });
   }
 
   /**
@@ -180,28 +178,4 @@ function resolved(
     ...(cacheControl !== undefined && { cacheControl }),
     ...(invalidates.length > 0 && { invalidates: Object.freeze([...invalidates]) }),
   });
-}
-
-interface MemoLimits {
-  /** How many names to keep. One more empties the memory, which costs less than tracking use. */
-  readonly entries: number;
-  /** The longest name to keep, in UTF-16 units: clients choose the names that they send. */
-  readonly nameLength: number;
-}
-
-/** Remembers the results of a pure function of a name. */
-export function memoise<Value>(
-  compute: (name: string) => Value,
-  limits: MemoLimits,
-): (name: string) => Value {
-  const known = new Map<string, { readonly value: Value }>();
-  return (name) => {
-    const hit = known.get(name);
-    if (hit !== undefined) return hit.value;
-    const value = compute(name);
-    if (name.length > limits.nameLength) return value;
-    if (known.size >= limits.entries) known.clear();
-    known.set(name, { value });
-    return value;
-  };
 }

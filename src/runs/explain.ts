@@ -106,7 +106,7 @@ export function explain<S extends string, E extends string>(
     ...(context !== undefined && { context }),
     ended: workflow.hasEnded(state),
     tools,
-    events: workflow.eventsIn(state),
+    events: workflow.model.eventsIn(state),
     ...(leavesAt !== undefined && snapshot.updatedAt > 0 && { leavesAt }),
     ...(workflow.version !== undefined && { version: workflow.version }),
   };

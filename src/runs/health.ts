@@ -5,7 +5,7 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import * as z from 'zod/mini';
-import { InterlockError } from '../basics/errors.ts';
+import { configError } from '../basics/errors.ts';
 import { functionOption, lazyOptions, parseOptions } from '../basics/options.ts';
 import { safely } from '../doors/middleware.ts';
 import type { Observed } from '../follow/observations.ts';
@@ -221,8 +221,7 @@ export function workflowHealth(options: WorkflowHealthOptions): HealthHandler {
 function checkFailOn(mover: RunsMover, failOn: readonly FailOn[]): void {
   if (failOn.some((each) => each !== 'bus')) indexOf(mover, 'workflowHealth({ failOn })');
   if (!failOn.includes('bus') || mover.sessions?.hearsOthers !== undefined) return;
-  throw new InterlockError(
-    'ERR_INTERLOCK_CONFIG',
+  throw configError(
     'workflowHealth(): failOn: "bus" needs runs of a bus: write runsOf(gate, { sessions }) with ' +
       'the sessions of sessionStore({ bus })',
   );

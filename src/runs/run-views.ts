@@ -3,7 +3,7 @@
  * keeps of a run, and under which names it keeps a statechart's states. A held run that a list
  * meets is told as an event.
  */
-import { InterlockError } from '../basics/errors.ts';
+import { configError, InterlockError } from '../basics/errors.ts';
 import { mountedAs } from '../gate/config.ts';
 import {
   isStillObserved,
@@ -102,8 +102,7 @@ export async function stuckRuns(
   const { workflow } = mover;
   const { stuck } = indexOf(mover, 'stuck()');
   const fault = state === undefined ? undefined : workflow.faultOfAsking(state);
-  if (fault !== undefined)
-    throw new InterlockError('ERR_INTERLOCK_CONFIG', `stuck(): state: got ${fault}`);
+  if (fault !== undefined) throw configError(`stuck(): state: got ${fault}`);
   const states = await storedStates(mover, state);
   if (states?.length === 0) return { runs: [] };
   const found = viewsOf(mover, await stuck({ workflow: workflow.id, states, forMs, ...page }));
@@ -123,7 +122,8 @@ async function storedStates(
 ): Promise<readonly string[] | undefined> {
   const { workflow } = mover;
   if (asked === undefined || workflow.migrates) return undefined;
-  if (workflow.isFlat) return workflow.states.filter((name) => workflow.standsIn(name, asked));
+  if (workflow.model.isFlat)
+    return workflow.states.filter((name) => workflow.standsIn(name, asked));
   const counted = await mover.store.count?.({ workflow: workflow.id, forMs: 0 });
   return counted?.states.map(({ state }) => state).filter((name) => workflow.standsIn(name, asked));
 }
@@ -213,7 +213,9 @@ export async function countInStore(
   const sum = (key: 'runs' | 'stuck'): number => states.reduce((all, each) => all + each[key], 0);
   const isAsked = forMs !== undefined;
   // Only a run's data tell where a `migrate` takes it, and the counts have none.
-  const stranded = workflow.migrates ? [] : states.filter(({ state }) => !workflow.hasState(state));
+  const stranded = workflow.migrates
+    ? []
+    : states.filter(({ state }) => !workflow.model.has(state));
   return {
     runs: sum('runs'),
     states: states.map(({ state, runs, stuck }) => ({ state, runs, ...(isAsked && { stuck }) })),

@@ -4,7 +4,7 @@
  */
 import * as z from 'zod/mini';
 import { DEFAULT_IDLE_MS, systemClock } from '../basics/clock.ts';
-import type { InterlockError } from '../basics/errors.ts';
+import { configError, type InterlockError } from '../basics/errors.ts';
 import type { EventListener } from '../basics/events.ts';
 import { functionOption, isContainer, lazyOptions, parseOptions } from '../basics/options.ts';
 import { observersOf } from '../doors/middleware.ts';
@@ -20,7 +20,7 @@ import { faultOfKeeping, inService, keepingOf } from '../stores/service.ts';
 import type { StateStore } from '../stores/store.ts';
 import { workflowId } from '../workflow/flat-machine.ts';
 import type { Workflow } from '../workflow/workflow.ts';
-import { configError, type RunsOptions } from './runs-options.ts';
+import type { RunsOptions } from './runs-options.ts';
 
 const optionsSchema = lazyOptions(() => ({
   sessions: z.optional(

@@ -1,5 +1,5 @@
 import * as z from 'zod/mini';
-import { InterlockError, quoteNames } from '../basics/errors.ts';
+import { configError, quoteNames } from '../basics/errors.ts';
 import type { EventListener } from '../basics/events.ts';
 import {
   isTable,
@@ -511,8 +511,7 @@ export function parseFreezeAll(
   const parsed = parseOptions(what, freezeAllSchema, options);
   const { tool } = parsed;
   if (tool !== undefined && workflow?.isBound(tool) === false)
-    throw new InterlockError(
-      'ERR_INTERLOCK_CONFIG',
+    throw configError(
       `${what}: ${workflow.id} binds no tool ${showValue(tool)}; it binds ` +
         quoteNames(workflow.toolNames),
     );
@@ -645,8 +644,4 @@ export const parseQuery = {
 export function assertRuns(runs: unknown): void {
   if (typeof runs === 'string')
     throw configError(`sweep(): expected a list of runs, got ${showValue(runs)}`);
-}
-
-export function configError(message: string): InterlockError {
-  return new InterlockError('ERR_INTERLOCK_CONFIG', message);
 }

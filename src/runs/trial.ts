@@ -108,7 +108,7 @@ export async function checkRuns(mover: RunsMover): Promise<CheckedRuns> {
       unreadable++;
       const { kind } = read;
       faults.row([kind, state, version], { ...read, state, version, runs: 0, run }).runs++;
-    } else if (version !== (workflow.version ?? 0) || !workflow.hasState(state)) {
+    } else if (version !== (workflow.version ?? 0) || !workflow.model.has(state)) {
       // It is none of this gate's own, and the gate has read it: by `migrate`.
       const { to } = read;
       migrated.row([state, version, to], { from: state, version, to, runs: 0 }).runs++;

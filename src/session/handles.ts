@@ -4,7 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { inWords } from '../basics/clock.ts';
-import { InterlockError } from '../basics/errors.ts';
+import { configError } from '../basics/errors.ts';
 import { newToken } from '../basics/names.ts';
 import { persist } from '../step/store-calls.ts';
 import type { Call } from '../wire/call.ts';
@@ -224,8 +224,7 @@ class StartToolList implements Filter {
       return;
     }
     this.#keeper.onError(
-      new InterlockError(
-        'ERR_INTERLOCK_CONFIG',
+      configError(
         `managedHandle(): the upstream has a tool ${JSON.stringify(start)} of its own; ` +
           'choose another name for the start tool',
       ),

@@ -4,7 +4,7 @@
  */
 import * as z from 'zod/mini';
 import { digestOf } from '../basics/digest.ts';
-import { InterlockError } from '../basics/errors.ts';
+import { configError } from '../basics/errors.ts';
 import {
   isNamedRun,
   isPrincipalRun,
@@ -302,8 +302,7 @@ export function parseKeys(value: unknown): readonly RunKeyStrategy[] {
   const handles = keys.flatMap((key) => ('argument' in key ? [key.argument] : []));
   const isOneOfEach = [kinds, handles].every((each) => new Set(each).size === each.length);
   if (keys.length > 0 && keys.length === list.length && isOneOfEach) return keys;
-  throw new InterlockError(
-    'ERR_INTERLOCK_CONFIG',
+  throw configError(
     'sessionStore(): key: expected sessionKey(), principalKey(), conversationKey(), runKey(), ' +
       `handleKey() or managedHandle(), or a list of different ones, got ${showValue(value)}`,
   );
@@ -334,10 +333,7 @@ const managedSchema = lazyOptions(() => ({
 
 function parseName(what: string, value: unknown): string {
   if (typeof value === 'string' && value !== '') return value;
-  throw new InterlockError(
-    'ERR_INTERLOCK_CONFIG',
-    `${what}: expected the name of an argument, got ${showValue(value)}`,
-  );
+  throw configError(`${what}: expected the name of an argument, got ${showValue(value)}`);
 }
 
 function isStrategy(value: unknown): value is RunKeyStrategy {

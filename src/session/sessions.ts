@@ -2,7 +2,7 @@
  * The door of session/: lets each request in or denies it. Hides in which order a request's era,
  * its caller and its session are looked at, what the store is asked, and how the process ends.
  */
-import { InterlockError } from '../basics/errors.ts';
+import { configError, type InterlockError } from '../basics/errors.ts';
 import type { RunEnd } from '../basics/events.ts';
 import { newToken, SESSION_HEADER } from '../basics/names.ts';
 import type { NotificationBus } from '../notify/bus.ts';
@@ -674,8 +674,7 @@ export class Sessions implements SessionKeeper {
 }
 
 function tooShort(workflow: string, idleMs: number, longestWindow: number): InterlockError {
-  return new InterlockError(
-    'ERR_INTERLOCK_CONFIG',
+  return configError(
     `sessionStore(): idleMs: got ${idleMs}, and a rule of "${workflow}" looks back ` +
       `${longestWindow} ms: a run of a principal, handle or conversation would be forgotten ` +
       'before. Give at least as much, or leave idleMs out: then such a run lives as long as its ' +

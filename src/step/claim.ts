@@ -4,7 +4,7 @@
  * app is asked how a run begins.
  */
 import type { Clock } from '../basics/clock.ts';
-import { InterlockError } from '../basics/errors.ts';
+import { configError } from '../basics/errors.ts';
 import type { Json } from '../stores/store.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import type { Position } from '../workflow/position.ts';
@@ -268,6 +268,6 @@ export function firstData(given: unknown): Json {
     return jsonOf(given, 'the data that a run begins with');
   } catch (error) {
     const message = error instanceof Error ? error.message : String(error);
-    throw new InterlockError('ERR_INTERLOCK_CONFIG', `begin: ${message}`);
+    throw configError(`begin: ${message}`);
   }
 }

@@ -5,7 +5,7 @@
 import type { Clock } from '../basics/clock.ts';
 import type { Events } from '../basics/events.ts';
 import { isPrincipalRun } from '../basics/names.ts';
-import { isTable } from '../basics/options.ts';
+import { dropRejection, isTable } from '../basics/options.ts';
 import type { CallNote, CommitRequest, Json, MoveDraft, TrailDraft } from '../stores/store.ts';
 import { exactJson } from '../wire/exact-json.ts';
 import { isObject, type ListKind } from '../wire/json-rpc.ts';
@@ -363,8 +363,7 @@ export class Moves {
     const met: unknown = (test as ResultTest)(read);
     if (watch?.rounded !== undefined) throw new RoundedAnswer(this.origin.tool, watch.rounded.name);
     if (typeof met === 'boolean') return met;
-    // Its rejection, if it is a promise, must not end the process.
-    Promise.resolve(met).catch(() => {});
+    dropRejection(met);
     throw new Error('"ok" returned no boolean');
   }
 
@@ -691,7 +690,6 @@ export function shownPosition<P extends Position>(
 function readError(rule: Exclude<ErrorRule, string>, { result, error }: Ended): unknown {
   const said: unknown = rule(result, error);
   if (said === 'failed' || said === 'unknown') return said;
-  // Its rejection, if it is a promise, must not end the process.
-  Promise.resolve(said).catch(() => {});
+  dropRejection(said);
   throw new Error('"errors" returned neither "failed" nor "unknown"');
 }

@@ -1,5 +1,5 @@
 import * as z from 'zod/mini';
-import { InterlockError, quoteNames } from '../basics/errors.ts';
+import { configError, type InterlockError, quoteNames } from '../basics/errors.ts';
 import { functionOption, lazyOptions, parseOptions } from '../basics/options.ts';
 import type { Documents, IndexedDocuments } from './document/documents.ts';
 import { storeOf } from './document/indexed-store.ts';
@@ -111,8 +111,5 @@ export function documentStore(
 }
 
 function notDocuments(missing: readonly string[]): InterlockError {
-  return new InterlockError(
-    'ERR_INTERLOCK_CONFIG',
-    `documentStore(): the documents lack ${quoteNames(missing)}`,
-  );
+  return configError(`documentStore(): the documents lack ${quoteNames(missing)}`);
 }

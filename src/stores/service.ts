@@ -2,7 +2,7 @@
  * What keeps the services apart that share a store. Hides under which names a store has the runs
  * and switches of a service, and on which stores a gate needs an id.
  */
-import { InterlockError } from '../basics/errors.ts';
+import { configError, type InterlockError } from '../basics/errors.ts';
 import { ANONYMOUS_RUN } from '../basics/names.ts';
 import { isAdaptedStore } from './adapt.ts';
 import { isMemoryStore } from './memory.ts';
@@ -38,7 +38,7 @@ export function faultOfKeeping(
     `a gate has no id, so the store keeps its runs and switches as those of ${JSON.stringify(id)}, ` +
     'and so does any other service on that store. Give the gate an id of its own, such as ' +
     "new StateMachineGate({ id: 'checkout', … }) or fromOrder(rules, { id: 'checkout' })";
-  if (keeping === 'shared') return new InterlockError('ERR_INTERLOCK_CONFIG', words);
+  if (keeping === 'shared') return configError(words);
   onWarning(words);
   return undefined;
 }

@@ -1,4 +1,4 @@
-import { InterlockError } from '../basics/errors.ts';
+import { configError } from '../basics/errors.ts';
 import { showValue } from '../basics/options.ts';
 import {
   type Amended,
@@ -125,8 +125,7 @@ export class FetchHost implements Host {
     const sink = this.#sink;
     if (sink === undefined) return;
     if (!isResponse(response)) {
-      throw new InterlockError(
-        'ERR_INTERLOCK_CONFIG',
+      throw configError(
         `gateFetch(): the handler must return a Response; it returned ${showValue(response)}`,
       );
     }

@@ -3,7 +3,7 @@
  * binding is read, and how it is checked against a workflow.
  */
 import * as z from 'zod/mini';
-import { InterlockError } from '../basics/errors.ts';
+import { configError, InterlockError } from '../basics/errors.ts';
 import { rightNames } from '../basics/names.ts';
 import {
   functionOption,
@@ -24,7 +24,7 @@ import {
   type StateExpression,
   showState,
 } from './position.ts';
-import { type Demands, type Limit, parseLimits } from './rules.ts';
+import { type Demands, type Limit, NO_DEMANDS, parseLimits } from './rules.ts';
 
 /** A tool's result as it is on the wire. */
 export interface ToolResult {
@@ -388,16 +388,12 @@ export function parseOk(
 ): Success | undefined {
   if (ok === undefined) {
     if (results === undefined) return undefined;
-    throw new InterlockError(
-      'ERR_INTERLOCK_CONFIG',
-      `${what}: "results" says what "ok" reads, and has no effect without it`,
-    );
+    throw configError(`${what}: "results" says what "ok" reads, and has no effect without it`);
   }
   assertSynchronous(what, 'ok', ok);
   const isCondition = typeof ok !== 'function';
   if (!isCondition && results !== undefined)
-    throw new InterlockError(
-      'ERR_INTERLOCK_CONFIG',
+    throw configError(
       `${what}: "results" says what a condition reads, and "ok" is a function: leave one out`,
     );
   const test = isCondition ? parseCondition(`${what}: ok`, ok) : (ok as ResultTest);
@@ -431,50 +427,47 @@ export function parseBinding(name: unknown, states: unknown, event: unknown): An
   const { success, failure, limit, ...rest } = parseEventOrOptions(tool, event);
   const what = `tool ${showValue(tool)}`;
   const limits = parseLimits(`binding of ${what}: limit`, tool, limit);
-  if (rest.retries !== undefined && failure === undefined) {
-    const message = `binding of ${what}: "retries" counts the failures before "failure" is sent`;
-    throw new InterlockError('ERR_INTERLOCK_CONFIG', `${message}; give "failure" too`);
-  }
-  if (rest.sends !== undefined && ![success, failure].some((each) => typeof each === 'function'))
-    throw new InterlockError(
-      'ERR_INTERLOCK_CONFIG',
-      `binding of ${what}: "sends" lists what a function may send; give a function as "success" ` +
-        'or "failure", or leave "sends" out',
-    );
-  if (rest.whileHeld && (success !== undefined || failure !== undefined)) {
-    const sent = success !== undefined ? 'success' : 'failure';
-    const reads = `binding of ${what}: "whileHeld" lets reads through`;
-    const message = `${reads}, and "${sent}" moves the run`;
-    throw new InterlockError(
-      'ERR_INTERLOCK_CONFIG',
-      `${message}; leave one of the two out, or bind the reads apart, by a "when" or other states`,
-    );
-  }
-  if (rest.whileHeld && limits.length > 0)
-    throw new InterlockError(
-      'ERR_INTERLOCK_CONFIG',
-      `binding of ${what}: "limit" makes each call a step, and "whileHeld" lets reads through; ` +
-        'leave one of the two out',
-    );
-  if (rest.when !== undefined && limits.length > 0)
-    throw new InterlockError(
-      'ERR_INTERLOCK_CONFIG',
-      `binding of ${what}: "limit" counts all calls of the tool, and "when" binds some of them; ` +
-        'say which calls count by a condition: limit: { times, when }',
-    );
-  if ((rest.whileHeld ?? false) !== (rest.readOnly ?? false)) {
-    const [given, missing] = rest.whileHeld ? ['whileHeld', 'readOnly'] : ['readOnly', 'whileHeld'];
-    const message = `binding of ${what}: "${given}" has no effect without "${missing}"`;
-    throw new InterlockError('ERR_INTERLOCK_CONFIG', `${message}: true; give both, or none`);
-  }
+  const isMoving = success !== undefined || failure !== undefined;
+  const isLimited = limits.length > 0;
+  const { whileHeld = false, readOnly = false } = rest;
+  const [given, missing] = whileHeld ? ['whileHeld', 'readOnly'] : ['readOnly', 'whileHeld'];
+  const faults: readonly (readonly [isSo: boolean, words: string])[] = [
+    [
+      rest.retries !== undefined && failure === undefined,
+      '"retries" counts the failures before "failure" is sent; give "failure" too',
+    ],
+    [
+      rest.sends !== undefined && ![success, failure].some((each) => typeof each === 'function'),
+      '"sends" lists what a function may send; give a function as "success" or "failure", or leave ' +
+        '"sends" out',
+    ],
+    [
+      whileHeld && isMoving,
+      '"whileHeld" lets reads through, and ' +
+        `"${success === undefined ? 'failure' : 'success'}" moves the run; leave one of the two ` +
+        'out, or bind the reads apart, by a "when" or other states',
+    ],
+    [
+      whileHeld && isLimited,
+      '"limit" makes each call a step, and "whileHeld" lets reads through; leave one of the two out',
+    ],
+    [
+      rest.when !== undefined && isLimited,
+      '"limit" counts all calls of the tool, and "when" binds some of them; say which calls count ' +
+        'by a condition: limit: { times, when }',
+    ],
+    [
+      whileHeld !== readOnly,
+      `"${given}" has no effect without "${missing}": true; give both, or none`,
+    ],
+    [
+      rest.ok !== undefined && !isMoving && !isLimited,
+      '"ok" tells a success from a failure; give "success", "failure" or "limit" too',
+    ],
+  ];
+  const [, fault] = faults.find(([isSo]) => isSo) ?? [];
+  if (fault !== undefined) throw configError(`binding of ${what}: ${fault}`);
   assertSynchronous(what, 'errors', rest.errors);
-  const isStep = success !== undefined || failure !== undefined || limits.length > 0;
-  if (rest.ok !== undefined && !isStep)
-    throw new InterlockError(
-      'ERR_INTERLOCK_CONFIG',
-      `binding of ${what}: "ok" tells a success from a failure; give "success", "failure" or ` +
-        '"limit" too',
-    );
   const isOk = parseOk(`binding of ${what}`, rest);
   return Object.freeze({
     tool,
@@ -483,8 +476,8 @@ export function parseBinding(name: unknown, states: unknown, event: unknown): An
     ...(failure === undefined ? {} : { failure: parseSource(what, 'failure', failure) }),
     ...rest,
     ...(isOk && { isOk }),
-    ...(limits.length > 0 && {
-      demands: { tool, after: undefined, notAfter: [], limits, once: false },
+    ...(isLimited && {
+      demands: { ...NO_DEMANDS, tool, limits },
     }),
   }) as AnyBinding;
 }

@@ -2,10 +2,11 @@
  * What the bindings of a tool mean for one call of it. It hides how they add up, which event a call
  * sends, and how a guard's reading of the arguments is held to the upstream's.
  */
+import { memoise } from '../basics/collections.ts';
 import { InterlockError } from '../basics/errors.ts';
 import { foldCase, foldKey } from '../basics/names.ts';
 import { ExactNumber } from '../basics/numbers.ts';
-import { isContainer, isTable, showValue } from '../basics/options.ts';
+import { dropRejection, isContainer, isTable, showValue } from '../basics/options.ts';
 import type { Uncertain } from '../stores/store.ts';
 import {
   type AnyBinding,
@@ -109,7 +110,11 @@ export function combine(model: Pick<Model, 'isIn'>, bindings: readonly AnyBindin
     results: bindings.find(({ results }) => results !== undefined)?.results ?? 'structured',
     guards: Object.freeze(bindings.flatMap(({ guard }) => guard ?? [])),
     veils: bindings.some(({ visible }) => visible !== undefined) ? bindings : undefined,
-    uncertain: strictest(bindings),
+    uncertain: bindings.some(({ uncertain }) => uncertain === 'hold')
+      ? 'hold'
+      : bindings.every(({ uncertain }) => uncertain === 'retry')
+        ? 'retry'
+        : undefined,
   });
 }
 
@@ -133,8 +138,7 @@ function passes(tool: string, when: CallTest, args: unknown): boolean {
     );
   const answer: unknown = when(args);
   if (typeof answer === 'boolean') return answer;
-  // Its rejection, if it is a promise, must not end the process.
-  Promise.resolve(answer).catch(() => {});
+  dropRejection(answer);
   throw new Error(
     `a "when" of tool ${showValue(tool)} returned ${showValue(answer)}, not a boolean`,
   );
@@ -144,11 +148,6 @@ function passes(tool: string, when: CallTest, args: unknown): boolean {
 export function strictestKind(bindings: readonly AnyBinding[]): CallKind {
   const kinds = bindings.map(kindOfCalls);
   return (['step', 'recorded'] as const).find((kind) => kinds.includes(kind)) ?? 'free';
-}
-
-function strictest(bindings: readonly AnyBinding[]): Uncertain | undefined {
-  if (bindings.some(({ uncertain }) => uncertain === 'hold')) return 'hold';
-  return bindings.every(({ uncertain }) => uncertain === 'retry') ? 'retry' : undefined;
 }
 
 /** How each tool without a `when` is gated: all its calls alike. */
@@ -173,38 +172,22 @@ const NO_VIEW: ToolView = { list: Object.freeze([]), set: new Set() };
 /** A statechart may have countless combinations of states: no more views than this are kept. */
 const MOST_VIEWS = 10_000;
 
-/** The bound tools that each state shows, worked out once. */
-export class ToolViews {
-  readonly #model: Model;
-  readonly #tools: ReadonlyMap<string, readonly AnyBinding[]>;
-  readonly #byState = new Map<string, ToolView>();
-  readonly #byTools = new Map<string, ToolView>([['[]', NO_VIEW]]);
-
-  constructor(model: Model, tools: ReadonlyMap<string, readonly AnyBinding[]>) {
-    this.#model = model;
-    this.#tools = tools;
-  }
-
-  /** An unknown state shows nothing. */
-  of(state: string): ToolView {
-    const known = this.#byState.get(state);
-    if (known !== undefined) return known;
-    if (!this.#model.has(state)) return NO_VIEW;
-    const shown = [...this.#tools].filter(([, bindings]) =>
-      isVisibleIn(this.#model, bindings, state),
-    );
-    const view = this.#shared(shown.map(([tool]) => tool));
-    if (this.#byState.size >= MOST_VIEWS) this.#byState.clear();
-    this.#byState.set(state, view);
-    return view;
-  }
-
-  #shared(list: readonly string[]): ToolView {
+/** The bound tools that each state shows, worked out once. An unknown state shows nothing. */
+export function toolViews(
+  model: Model,
+  tools: ReadonlyMap<string, readonly AnyBinding[]>,
+): (state: string) => ToolView {
+  const byTools = new Map<string, ToolView>([['[]', NO_VIEW]]);
+  const viewOf = (state: string): ToolView => {
+    if (!model.has(state)) return NO_VIEW;
+    const shown = [...tools].filter(([, bindings]) => isVisibleIn(model, bindings, state));
+    const list = shown.map(([tool]) => tool);
     const key = JSON.stringify(list);
-    const view = this.#byTools.get(key) ?? { list: Object.freeze(list), set: new Set(list) };
-    this.#byTools.set(key, view);
+    const view = byTools.get(key) ?? { list: Object.freeze(list), set: new Set(list) };
+    byTools.set(key, view);
     return view;
-  }
+  };
+  return memoise(viewOf, { most: MOST_VIEWS });
 }
 
 /**
@@ -246,9 +229,8 @@ export function eventFrom(
   if (typeof source === 'string') return { type: source };
   const sent: unknown = source(call as never);
   if (sent === undefined) return undefined;
-  if (isThenable(sent)) {
-    // Its rejection must not end the process.
-    Promise.resolve(sent).catch(() => {});
+  if (isTable(sent) && typeof sent.then === 'function') {
+    dropRejection(sent);
     const message = 'a function of a binding: expected the name of an event, got a promise';
     throw new InterlockError('ERR_INTERLOCK_EVENT', `${message}: it must not be asynchronous`);
   }
@@ -263,10 +245,6 @@ export function eventFrom(
   return payload === undefined
     ? { type: event }
     : { type: event, payload: jsonOf(payload, `the payload of "${event}"`) };
-}
-
-function isThenable(value: unknown): boolean {
-  return isTable(value) && typeof value.then === 'function';
 }
 
 /** A number that a function of the app has read, though it is another one where it came from. */
@@ -325,7 +303,8 @@ export class AskedArguments {
   /** The {@link view} for functions that take nothing but an object. */
   get members(): Readonly<Record<string, unknown>> {
     const { view } = this;
-    return isMembers(view) ? view : {};
+    const isObject = isContainer(view) && !Array.isArray(view) && !(view instanceof ExactNumber);
+    return isObject ? (view as Readonly<Record<string, unknown>>) : {};
   }
 
   /**
@@ -361,8 +340,7 @@ export class AskedArguments {
       if (keys !== 'any' && !keys.some((key) => isSpeltOtherwise(text, key))) continue;
       try {
         const said: unknown = source({ ...told, args: this.members, result: {} } as never);
-        // Its rejection, if it is a promise, must not end the process.
-        Promise.resolve(said).catch(() => {});
+        dropRejection(said);
       } catch {}
     }
   }
@@ -383,9 +361,7 @@ export class AskedArguments {
     this.#views ??= new WeakMap();
     const known = this.#views.get(value);
     if (known !== undefined) return known;
-    const view = Array.isArray(value)
-      ? this.#watchList(value, name)
-      : this.#watch(value, this.#shown);
+    const view = Array.isArray(value) ? this.#watchList(value, name) : this.#watch(value);
     this.#views.set(value, view);
     return view;
   };
@@ -406,15 +382,14 @@ export class AskedArguments {
     });
   }
 
-  /** @param show makes what is read of a member's value */
-  #watch(object: object, show: (value: unknown, key: string | symbol) => unknown): object {
+  #watch(object: object): object {
     const ask = (target: object, key: string | symbol): void => {
       if (typeof key === 'string') this.#ask(target, key);
     };
     return new Proxy(unlocked(object), {
       get: (target, key, receiver) => {
         ask(target, key);
-        return show(Reflect.get(target, key, receiver), key);
+        return this.#shown(Reflect.get(target, key, receiver), key);
       },
       has: (target, key) => {
         ask(target, key);
@@ -422,7 +397,7 @@ export class AskedArguments {
       },
       getOwnPropertyDescriptor: (target, key) => {
         ask(target, key);
-        return describedAs(target, key, (value) => show(value, key));
+        return describedAs(target, key, (value) => this.#shown(value, key));
       },
       // A function that goes through the keys asks for each of them.
       ownKeys: (target) => {
@@ -447,10 +422,6 @@ function describedAs(
 
 /** What the value as a whole is called, where it is in no member. */
 const ALL = 'arguments';
-
-function isMembers(view: unknown): view is Readonly<Record<string, unknown>> {
-  return isContainer(view) && !Array.isArray(view) && !(view instanceof ExactNumber);
-}
 
 function isInfinite(value: unknown): value is number {
   return value === Number.POSITIVE_INFINITY || value === Number.NEGATIVE_INFINITY;

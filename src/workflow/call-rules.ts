@@ -2,6 +2,7 @@
  * What the rules and limits of a workflow say of calls. Hides what they have runs keep of earlier
  * calls, and which tools have which limits. Pure.
  */
+import { pushTo } from '../basics/collections.ts';
 import { isTable, lazily } from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
 import type { AnyBinding } from './binding.ts';
@@ -177,9 +178,8 @@ export class CallRules {
 
   /** Whether each call of a tool is over a limit, with any arguments. */
   isSpent(tool: string, position: Position, now: number): boolean {
-    const limits = this.#limits.get(this.#keyOf(tool));
-    const past = limits && this.pastOf(position, now);
-    return past !== undefined && exhausted(limits ?? [], past) !== undefined;
+    const past = this.pastOf(position, now);
+    return past !== undefined && exhausted(this.limitsOf(tool), past) !== undefined;
   }
 
   /** How often, and how much, a tool may be called. */
@@ -255,9 +255,7 @@ function argumentsRead(all: Iterable<Demands>): ReadonlyMap<string, readonly Sou
   const read = new Map<string, Source[]>();
   const add = (tool: string, source: Source | undefined): void => {
     if (source?.from !== 'args') return;
-    const known = read.get(tool);
-    if (known === undefined) read.set(tool, [source]);
-    else known.push(source);
+    pushTo(read, tool, source);
   };
   for (const { tool, after, notAfter, limits } of all)
     for (const each of [...leavesOf(after), ...notAfter, ...limits]) {

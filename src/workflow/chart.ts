@@ -359,7 +359,7 @@ function own(table: Readonly<Record<string, unknown>>, name: string): unknown {
   return Object.hasOwn(table, name) ? table[name] : undefined;
 }
 
-function isEmpty(value: unknown): boolean {
+export function isEmpty(value: unknown): boolean {
   return (
     value === undefined ||
     (Array.isArray(value) && value.length === 0) ||

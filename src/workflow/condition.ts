@@ -2,7 +2,7 @@
  * Conditions on JSON, such as a tool's result. Hides paths, and how what is missing or of another
  * type is neither true nor false.
  */
-import { InterlockError } from '../basics/errors.ts';
+import { configError, type InterlockError } from '../basics/errors.ts';
 import { ExactNumber } from '../basics/numbers.ts';
 import { isTable, showValue } from '../basics/options.ts';
 
@@ -94,7 +94,10 @@ export function parseCondition(
   if (members.length === 0) throw fault(what, 'expected a condition, got an empty object');
   const tests = members.map(([name, member]): ConditionTest => {
     const own = `${what}: ${showValue(name)}`;
-    if (name === 'not') return negated(parseCondition(own, member, of, depth + 1));
+    if (name === 'not') {
+      const test = parseCondition(own, member, of, depth + 1);
+      return (read, unknown) => negate(test(read, unknown));
+    }
     if (name !== 'any') return parseMember(own, name, member, of);
     if (!Array.isArray(member) || member.length === 0)
       throw fault(own, `expected one condition or more in an array, got ${showValue(member)}`);
@@ -213,10 +216,6 @@ function isEqual(found: unknown, operand: Scalar, of: PartOfCall): Truth {
   return typeof found === typeof operand ? found === operand : undefined;
 }
 
-function negated(test: ConditionTest): ConditionTest {
-  return (read, unknown) => negate(test(read, unknown));
-}
-
 function negate(truth: Truth): Truth {
   return truth === undefined ? undefined : !truth;
 }
@@ -277,6 +276,7 @@ export function hasMember(value: unknown, key: string): value is Record<string, 
   return Object.hasOwn(value, key);
 }
 
-function fault(what: string, why: string): InterlockError {
-  return new InterlockError('ERR_INTERLOCK_CONFIG', `${what}: ${why}`);
+/** @param what where the fault is */
+export function fault(what: string, why: string): InterlockError {
+  return configError(`${what}: ${why}`);
 }

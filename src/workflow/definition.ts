@@ -3,7 +3,7 @@
  * and how the app's callbacks are called.
  */
 import * as z from 'zod/mini';
-import { InterlockError } from '../basics/errors.ts';
+import { configError } from '../basics/errors.ts';
 import { rightNames } from '../basics/names.ts';
 import {
   functionOption,
@@ -208,14 +208,10 @@ function startOf(model: Model, asked: string): string {
   const what = `workflow "${model.id}": starts: ${showValue(asked)}`;
   const state = model.has(asked) ? asked : model.entered?.(asked);
   if (state === undefined)
-    throw new InterlockError(
-      'ERR_INTERLOCK_CONFIG',
-      `${what} does not exist, ${rightNames(asked, model.names)}`,
-    );
+    throw configError(`${what} does not exist, ${rightNames(asked, model.names)}`);
   if (!model.isFinal(state)) return state;
   const open = model.names.filter((name) => !model.isFinal(name));
-  throw new InterlockError(
-    'ERR_INTERLOCK_CONFIG',
+  throw configError(
     `${what} is final, so a run that begins there could do nothing; ` +
       `states that are not are ${open.map(showValue).join(', ')}`,
   );

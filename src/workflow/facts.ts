@@ -3,21 +3,14 @@
  * Hides how they are written into a snapshot, how long one is kept, and what happens where they are
  * too many. A snapshot is copied more often than its facts change, so those of a tool are one text.
  */
+import { pushTo } from '../basics/collections.ts';
 import { isTable } from '../basics/options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import type { PartOfCall, Reader } from './condition.ts';
 import { decimalOf, plus, showDecimal } from './decimal.ts';
 import { openContext, sealContext } from './envelope.ts';
 import { type Demands, hasUnnamed, type Leaf, leavesOf, type Source, type Test } from './rules.ts';
-import {
-  amountOf,
-  MOST_MEMBERS,
-  membersAt,
-  sameValue,
-  type Value,
-  valueFrom,
-  valueOfTruth,
-} from './values.ts';
+import { amountOf, MOST_MEMBERS, membersAt, type Value, valueFrom } from './values.ts';
 
 /** A call whose outcome was decided, or is unknown. */
 export interface Fact {
@@ -160,7 +153,8 @@ const FACTS = 'mcp-interlock/facts';
 /** What a run keeps of calls, for all rules of a workflow. */
 export class Ledger {
   readonly #tools: ReadonlyMap<string, Kept>;
-  readonly #hasWindows: boolean;
+  /** Whether some call counts for a time only. */
+  readonly hasWindows: boolean;
   /** What was read of a snapshot: several questions of one request ask for it. */
   readonly #read = new WeakMap<readonly Json[], Facts>();
   /** What texts say. A process mostly meets those again that it wrote. */
@@ -174,7 +168,7 @@ export class Ledger {
     const kinds = new Map<Leaf | Demands['limits'][number], Asker['kind']>();
     const add = (each: Leaf | Demands['limits'][number], kind: Asker['kind']): void => {
       kinds.set(each, kind);
-      asked.set(each.tool, [...(asked.get(each.tool) ?? []), each]);
+      pushTo(asked, each.tool, each);
     };
     for (const { after, notAfter, limits } of demands) {
       for (const each of leavesOf(after)) add(each, 'after');
@@ -208,14 +202,9 @@ export class Ledger {
 
   private constructor(tools: ReadonlyMap<string, Kept>) {
     this.#tools = tools;
-    this.#hasWindows = [...tools.values()].some(({ askers }) =>
+    this.hasWindows = [...tools.values()].some(({ askers }) =>
       askers.some(({ withinMs }) => withinMs !== Number.POSITIVE_INFINITY),
     );
-  }
-
-  /** Whether some call counts for a time only. */
-  get hasWindows(): boolean {
-    return this.#hasWindows;
   }
 
   /** Whether some fact counts at one of two times only. */
@@ -232,17 +221,12 @@ export class Ledger {
     return false;
   }
 
-  /** The tools of which a run keeps facts. */
-  get tools(): Iterable<string> {
-    return this.#tools.keys();
-  }
-
   /**
    * Why only a memory store may keep calls of a tool, or of any: another deployment may have
    * another function where one without a name is asked. `undefined` where there is none.
    */
   faultOfNames(only?: string): string | undefined {
-    for (const tool of only === undefined ? this.tools : [only])
+    for (const tool of only === undefined ? this.#tools.keys() : [only])
       if (this.#tools.get(tool)?.isUnnamed)
         return (
           `rules ask calls of ${JSON.stringify(tool)} by a function without a name, and only a ` +
@@ -418,6 +402,8 @@ export class Ledger {
     );
     if (!isCounted) facts = endsOfEach(facts);
     // A refusal tells a call that was too long ago from one that never was.
+    const isOfWindow = ({ kind, withinMs, consumes }: Asker): boolean =>
+      kind === 'after' && withinMs !== Number.POSITIVE_INFINITY && !consumes;
     if (facts.length === 0 && askers.some(isOfWindow)) facts = all.slice(-1);
     let { lostAt } = before;
     // Where `isFull` was asked before, one more call was let in.
@@ -450,7 +436,7 @@ export class Ledger {
     const { columns = [] } = this.#tools.get(tool) ?? {};
     const values = columns.map(({ isAmount }, i): Value => {
       const [a = null, b = null] = [one.values[i], other.values[i]];
-      if (!isAmount) return sameValue(a, b) ? a : null;
+      if (!isAmount) return JSON.stringify(a) === JSON.stringify(b) ? a : null;
       const [x, y] = [amountOf(a), amountOf(b)];
       return x === undefined || y === undefined ? null : showDecimal(plus(x, y));
     });
@@ -468,7 +454,8 @@ export class Ledger {
   }
 }
 
-const NEW_FACT = Object.freeze({ isUsed: false, isUndone: false, count: 1 });
+/** What is so of each call at first. Its id is given with its place among the facts of a run. */
+export const NEW_FACT = Object.freeze({ id: 0, isUsed: false, isUndone: false, count: 1 });
 
 /** When so much was read, it is forgotten: in memory it takes some ten times as much. */
 const MOST_CHARACTERS_KNOWN = 1_000_000;
@@ -591,7 +578,10 @@ function memberColumn(source: Source): Column {
 }
 
 function testColumn(from: PartOfCall, asked: Test): Column {
-  const noted = (read: Reader): Value => valueOfTruth(asked.test(read));
+  const noted = (read: Reader): Value => {
+    const truth = asked.test(read);
+    return truth === undefined ? null : truth ? 't' : 'f';
+  };
   return { key: columnOfTest(from, asked), from, noted };
 }
 
@@ -601,11 +591,6 @@ function amountColumn(source: Source, isText: boolean): Column {
     return amount === undefined ? null : showDecimal(amount);
   };
   return { key: columnOfAmount(source, isText), from: 'args', isAmount: true, noted };
-}
-
-/** Whether it needs a call, and for a time only. */
-function isOfWindow({ kind, withinMs, consumes }: Asker): boolean {
-  return kind === 'after' && withinMs !== Number.POSITIVE_INFINITY && !consumes;
 }
 
 /** Whether some asker may count the fact now or later. */

@@ -1,7 +1,7 @@
 /** A flat machine: hides how a definition is read and checked, and how events move a run. */
 
 import * as z from 'zod/mini';
-import { InterlockError } from '../basics/errors.ts';
+import { configError, InterlockError } from '../basics/errors.ts';
 import { rightNames } from '../basics/names.ts';
 import {
   isTable,
@@ -268,10 +268,6 @@ function checkTarget(
     `${transition} leads to ${showValue(target)}, which does not exist, ` +
       rightNames(target, states.keys()),
   );
-}
-
-function configError(message: string): InterlockError {
-  return new InterlockError('ERR_INTERLOCK_CONFIG', message);
 }
 
 /** A flat machine, which our own engine runs. @throws InterlockError as {@link parseConfig} */

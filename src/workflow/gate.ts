@@ -3,7 +3,7 @@
  * middlewares run on.
  */
 
-import { atCaller, InterlockError } from '../basics/errors.ts';
+import { atCaller, configError, InterlockError } from '../basics/errors.ts';
 import { Globs, type matchGlob } from '../basics/glob.ts';
 import { isGate, isRequest, isTable, showValue } from '../basics/options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
@@ -244,7 +244,7 @@ class Gate<
     this.#assertUsable('onTransition');
     if (typeof callback !== 'function') {
       const message = `onTransition(): expected a function, got ${showValue(callback)}`;
-      throw new InterlockError('ERR_INTERLOCK_CONFIG', message);
+      throw configError(message);
     }
     const listener = { callback: callback as TransitionListener };
     this.#listeners.add(listener);
@@ -495,10 +495,7 @@ export const StateMachineGate: StateMachineGateConstructor = Gate;
 export function assertGate(what: string, value: unknown): asserts value is StateMachineGate {
   if (value instanceof Gate) return;
   const got = gotInstead(value, (gate) => `; write ${what.replace('()', `(${gate})`)}`);
-  throw new InterlockError(
-    'ERR_INTERLOCK_CONFIG',
-    `${what}: the first argument must be a StateMachineGate, got ${got}`,
-  );
+  throw configError(`${what}: the first argument must be a StateMachineGate, got ${got}`);
 }
 
 function gotInstead(value: unknown, write: (gate: string) => string): string {

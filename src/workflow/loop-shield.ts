@@ -4,7 +4,7 @@
  */
 
 import * as z from 'zod/mini';
-import { InterlockError } from '../basics/errors.ts';
+import { configError, InterlockError } from '../basics/errors.ts';
 import { rightNames } from '../basics/names.ts';
 import {
   functionOption,
@@ -13,7 +13,6 @@ import {
   parseOptions,
   showValue,
 } from '../basics/options.ts';
-import type { Json } from '../stores/store.ts';
 import { type CallBinding, combine } from './bound-tools.ts';
 import { openContext, sealContext } from './envelope.ts';
 import { bareCall } from './facts.ts';
@@ -125,10 +124,7 @@ export class LoopShield {
     if (this.#options.unbound) this.unboundCalls = unboundCalls(model);
     this.onLoop = this.#options.onLoop;
     if (this.#options.mode === 'consecutive' && this.#options.sameArguments)
-      throw new InterlockError(
-        'ERR_INTERLOCK_CONFIG',
-        'loopShield: "sameArguments" goes with the mode "repeated" only',
-      );
+      throw configError('loopShield: "sameArguments" goes with the mode "repeated" only');
     checkFallback(model, this.#options.fallback);
   }
 
@@ -144,10 +140,13 @@ export class LoopShield {
     const others = kinds.filter(([each, rest]) => each !== kind && rest.length > 0);
     const kept = [...others, [kind, times] as const].slice(-MOST_KINDS);
     return {
-      position: withCounts(
-        position,
-        kept.map(([each, rest]) => [each, [...rest]]),
-      ),
+      position: {
+        state: position.state,
+        ...sealContext({
+          ...openContext(position.context),
+          loop: kept.map(([each, rest]) => [each, [...rest]]),
+        }),
+      },
       calls: times.length,
       isLoop: times.length > max,
     };
@@ -194,10 +193,6 @@ export function uncounted(position: Position): Position {
   return loop === undefined ? position : { state: position.state, ...sealContext(rest) };
 }
 
-function withCounts({ state, context }: Position, loop: Json): Position {
-  return { state, ...sealContext({ ...openContext(context), loop }) };
-}
-
 /** A store may return anything: what is no count is skipped. */
 function countsOf({ context }: Position): [string, number[]][] {
   const { loop } = openContext(context);
@@ -223,7 +218,7 @@ function checkFallback(
   if (!model.isFlat) {
     const message = `${what}: only a flat machine falls back to a state`;
     const remedy = "name an event, which a statechart's actions belong to";
-    throw new InterlockError('ERR_INTERLOCK_CONFIG', `${message}; ${remedy}`);
+    throw configError(`${message}; ${remedy}`);
   }
   if (model.has(state)) return;
   const message = `${what}: ${showValue(state)} does not exist, ${rightNames(state, model.names)}`;

@@ -2,10 +2,12 @@
  * Rules as a machine, whose state is the set of what holds. Hides how such a set is written as a
  * text, and how it follows from the facts of a run and from the time.
  */
+
 import { windowWords } from '../basics/clock.ts';
+import { memoise, pushTo } from '../basics/collections.ts';
 import type { Json } from '../stores/store.ts';
 import { sealContext } from './envelope.ts';
-import { bareCall, type DecidedCall, type Facts, type Ledger, NOTHING } from './facts.ts';
+import { bareCall, type DecidedCall, type Facts, type Ledger, NEW_FACT, NOTHING } from './facts.ts';
 import {
   atomsOf,
   type BoundState,
@@ -56,7 +58,7 @@ export class OrderModel implements Model {
   readonly ledger: Ledger;
   readonly #tools: ReadonlySet<string>;
   readonly #places: ReadonlyMap<string, number>;
-  readonly #marks: ReadonlyMap<string, readonly Mark[]>;
+  readonly #marks = new Map<string, Mark[]>();
   readonly #named: ReadonlyMap<string, Mark>;
   readonly #changes = new Map<string, Changes>();
 
@@ -70,7 +72,7 @@ export class OrderModel implements Model {
   ) {
     this.id = id;
     this.#tools = new Set(tools);
-    this.#marks = groupByTool(marks);
+    for (const mark of marks) pushTo(this.#marks, mark.leaf.tool, mark);
     this.names = tools.flatMap((tool) => {
       const names = (this.#marks.get(tool) ?? []).map(({ name }) => name);
       return names.includes(tool) ? names : [tool, ...names];
@@ -277,7 +279,13 @@ export class OrderModel implements Model {
       const tool = this.#named.get(name)?.leaf.tool;
       if (tool === undefined || !ledger.keeps(tool) || facts.tools.has(tool)) continue;
       const values = ledger.valuesOf(tool, NOTHING);
-      facts = facts.adding(tool, { ...BARE_FACT, claimedAt: at, decidedAt: at, values });
+      facts = facts.adding(tool, {
+        ...NEW_FACT,
+        outcome: 'succeeded',
+        claimedAt: at,
+        decidedAt: at,
+        values,
+      });
     }
     return facts;
   }
@@ -338,23 +346,6 @@ export class OrderModel implements Model {
 
 const NO_EFFECT: Effect = { undoes: [], uses: [], usesOfCalls: [] };
 
-const BARE_FACT = Object.freeze({
-  outcome: 'succeeded',
-  isUsed: false,
-  isUndone: false,
-  count: 1,
-} as const);
-
-function groupByTool(marks: readonly Mark[]): ReadonlyMap<string, readonly Mark[]> {
-  const groups = new Map<string, Mark[]>();
-  for (const each of marks) {
-    const known = groups.get(each.leaf.tool);
-    if (known === undefined) groups.set(each.leaf.tool, [each]);
-    else known.push(each);
-  }
-  return groups;
-}
-
 /** How a mark is named: `get_balance within 2 minutes`, `approve 2 times by different approver`. */
 export function markName(leaf: Leaf, kind: Mark['kind']): string {
   const { tool, outcome, withinMs, tests, times, distinct } = leaf;
@@ -363,21 +354,14 @@ export function markName(leaf: Leaf, kind: Mark['kind']): string {
   if (times > 1) parts.push(`${times} times`);
   if (distinct !== undefined) parts.push(`by different ${distinct.path}`);
   for (const { from, said, key } of tests)
-    parts.push(`with ${from} ${typeof said === 'function' ? key : conditionText(said)}`);
+    parts.push(
+      `with ${from} ${typeof said === 'function' ? key : JSON.stringify(said).replaceAll('"', "'")}`,
+    );
   if (withinMs !== Number.POSITIVE_INFINITY)
     parts.push(`${kind === 'after' ? 'within' : 'in the last'} ${windowWords(withinMs)}`);
   else if (kind === 'notAfter') parts.push('at any time');
   return parts.join(' ');
 }
-
-function conditionText(said: unknown): string {
-  return JSON.stringify(said).replaceAll('"', "'");
-}
-
-/** How many texts are kept once they are read. */
-const MOST_TEXTS_KEPT = 10_000;
-
-const read = new Map<string, ReadonlySet<string>>();
 
 /** A name that needs no quotes. Other names are quoted, so that no two sets share a text. */
 const PLAIN = /^[\w./:-]+$/;
@@ -388,17 +372,15 @@ function textOf(done: readonly string[]): string {
 }
 
 /** Reads what {@link textOf} wrote; `undefined` for any other text. */
-function readText(text: string): ReadonlySet<string> | undefined {
-  const known = read.get(text);
-  if (known !== undefined) return known;
-  const names = namesOfText(text);
-  if (names === undefined || textOf(names) !== text) return undefined;
-  const done = new Set(names);
-  if (done.size < names.length) return undefined;
-  if (read.size >= MOST_TEXTS_KEPT) read.clear();
-  read.set(text, done);
-  return done;
-}
+const readText = memoise(
+  (text): ReadonlySet<string> | undefined => {
+    const names = namesOfText(text);
+    if (names === undefined || textOf(names) !== text) return undefined;
+    const done = new Set(names);
+    return done.size < names.length ? undefined : done;
+  },
+  { most: 10_000 },
+);
 
 function namesOfText(text: string): string[] | undefined {
   const parts = /^\{(.*)\}$/s.exec(text)?.[1];

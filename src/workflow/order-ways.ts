@@ -2,9 +2,10 @@
  * Ways through rules of order. It hides how one is found without a look at all sets of tools, which
  * are too many.
  */
+import { memoise, pushTo } from '../basics/collections.ts';
 import { type AnyBinding, eventsSent } from './binding.ts';
 import type { BoundState, Changes, EndOfCall, Model, Position } from './position.ts';
-import { NOT_KNOWN, type Way } from './ways.ts';
+import { NOT_KNOWN, type Reached, toolsTo, type Way } from './ways.ts';
 
 /** A call that is allowed where `when` is true, and what its end changes. */
 interface Action {
@@ -56,7 +57,9 @@ export class OrderWays {
   readonly #possible: readonly Action[];
   /** Whether it is known which events each call may send. */
   readonly #isWhole: boolean;
-  readonly #ways = new Map<string, WeakMap<readonly BoundState[], Way>>();
+  readonly #waysFrom = memoise(() => new WeakMap<readonly BoundState[], Way>(), {
+    most: MOST_STATES_KEPT,
+  });
 
   constructor(model: Model, tools: ReadonlyMap<string, readonly AnyBinding[]>) {
     this.#model = model;
@@ -89,12 +92,9 @@ export class OrderWays {
 
   /** The tools to call, in order, until one of `states` is true. */
   wayTo(states: readonly BoundState[], { state }: Position): Way {
-    const ways = this.#ways.get(state) ?? new WeakMap<readonly BoundState[], Way>();
-    const known = ways.get(states);
-    if (known !== undefined) return known;
-    const way = this.#find({ any: states }, this.#model.doneIn?.(state) ?? []);
-    if (this.#ways.size >= MOST_STATES_KEPT) this.#ways.clear();
-    this.#ways.set(state, ways.set(states, way));
+    const ways = this.#waysFrom(state);
+    const way = ways.get(states) ?? this.#find({ any: states }, this.#model.doneIn?.(state) ?? []);
+    ways.set(states, way);
     return way;
   }
 
@@ -131,7 +131,7 @@ export class OrderWays {
     from: Known,
     all: readonly Action[],
     trust: Trust,
-  ): string[] | 'none' | 'unknown' {
+  ): readonly string[] | 'none' | 'unknown' {
     const actions = helping(goal, all, trust);
     // The costs assume that nothing is ever undone. So a goal of infinite cost is out of reach.
     const costs = new Costs(actions, from, trust);
@@ -192,12 +192,7 @@ function makersOf(
 ): ReadonlyMap<string, readonly Action[]> {
   const makers = new Map<string, Action[]>();
   for (const action of actions)
-    for (const literal of outcomes(action, trust)) {
-      const key = literalKey(literal);
-      const known = makers.get(key);
-      if (known === undefined) makers.set(key, [action]);
-      else known.push(action);
-    }
+    for (const literal of outcomes(action, trust)) pushTo(makers, literalKey(literal), action);
   return makers;
 }
 
@@ -207,10 +202,9 @@ function shortest(
   actions: readonly Action[],
   from: Known,
   trust: Trust,
-): string[] | 'none' | 'too far' {
-  interface Node {
+): readonly string[] | 'none' | 'too far' {
+  interface Node extends Reached {
     readonly known: Known;
-    readonly last: { readonly tool: string; readonly node: Node } | undefined;
   }
   // Other names make no difference.
   const names = [...new Set(actions.flatMap(namesOf))];
@@ -226,19 +220,13 @@ function shortest(
       const key = keyOfSet(known);
       if (seen.has(key)) continue;
       seen.add(key);
-      const next = { known, last: { tool: action.tool, node } };
+      const next = { known, last: { tool: action.tool, from: node } };
       if (meets(goal, known, trust)) return toolsTo(next);
       if (nodes.length >= most) return 'too far';
       nodes.push(next);
     }
   }
   return 'none';
-
-  function toolsTo(end: Node): string[] {
-    const tools: string[] = [];
-    for (let { last } = end; last !== undefined; last = last.node.last) tools.push(last.tool);
-    return tools.reverse();
-  }
 }
 
 /**
@@ -321,12 +309,8 @@ class Costs {
     // Only what asks for a name that became cheaper is looked at again.
     const asking = new Map<string, Action[]>();
     for (const action of actions)
-      for (const literal of literalsOf(action.when, true)) {
-        const key = literalKey(literal);
-        const known = asking.get(key);
-        if (known === undefined) asking.set(key, [action]);
-        else known.push(action);
-      }
+      for (const literal of literalsOf(action.when, true))
+        pushTo(asking, literalKey(literal), action);
     let open = new Set(actions);
     while (open.size > 0) {
       const next = new Set<Action>();

@@ -2,8 +2,10 @@
  * Rules such as "this tool after that one", without a machine. Hides how they are checked together,
  * and which bindings make them hold.
  */
+
 import * as z from 'zod/mini';
-import { InterlockError } from '../basics/errors.ts';
+import { pushTo } from '../basics/collections.ts';
+import { configError } from '../basics/errors.ts';
 import { isGlob } from '../basics/glob.ts';
 import {
   functionOption,
@@ -36,8 +38,10 @@ import {
   isLeaf,
   type Leaf,
   type Limit,
+  leafOf,
   leavesOf,
   Needs,
+  NO_DEMANDS,
   type OrderRequirement,
   type PastCall,
   parseAfter,
@@ -156,7 +160,7 @@ export class Order {
   static parse(id: string, rules: unknown, { needs, results }: Shared = {}): Order {
     const what = `order "${id}"`;
     if (!isTable(rules) || Object.keys(rules).length === 0)
-      throw fault(`${what}: expected a table of rules, one or more, got ${showValue(rules)}`);
+      throw configError(`${what}: expected a table of rules, one or more, got ${showValue(rules)}`);
     const named = new Needs(what, needs);
     const parsed = Object.entries(rules).map(([tool, rule]) =>
       parseRule(what, tool, rule, named, results),
@@ -188,9 +192,7 @@ export class Order {
     });
     this.#marks = new Marks(all, plain);
     const undoneBy = new Map<string, string[]>();
-    for (const each of all)
-      for (const undoer of each.undoneBy)
-        undoneBy.set(undoer, [...(undoneBy.get(undoer) ?? []), each.tool]);
+    for (const each of all) for (const undoer of each.undoneBy) pushTo(undoneBy, undoer, each.tool);
     const effects = this.names.map((name): [string, Effect] => {
       const using = leavesOf(rules.get(name)?.after).filter((each) => each.consumes !== 'never');
       const ofCalls = using.filter(({ consumes }) => consumes === 'calls');
@@ -203,7 +205,9 @@ export class Order {
     // What an unknown outcome may have undone depends on when it was done.
     const isDoneForGood = (leaf: Leaf): boolean =>
       isPlain(leaf) && (rules.get(leaf.tool)?.undoneBy.length ?? 0) === 0;
-    const ledger = Ledger.of([...all, ...plain.map(plainDemand)], isDoneForGood);
+    // Asks for a success as plainly as a rule can.
+    const plainly = plain.map((tool) => ({ ...NO_DEMANDS, after: leafOf({ tool }) }));
+    const ledger = Ledger.of([...all, ...plainly], isDoneForGood);
     const counting = effects.filter(
       ([name, { undoes, uses }]) =>
         undoes.length + uses.length > 0 ||
@@ -251,7 +255,7 @@ export class Order {
 
   /** Whether some rule uses the tool's calls up. */
   consumes(tool: string): boolean {
-    return this.#marks.isConsumed(tool);
+    return this.#marks.consumed.has(tool);
   }
 
   #bindingOf(tool: string): AnyBinding {
@@ -342,7 +346,7 @@ export class Order {
       if (step) continue;
       const own = `${what}: rule of ${showValue(tool)}: step: false`;
       if (rule.isOk && this.#callKind(tool) === 'free')
-        throw fault(`${own}: "ok" has no effect, since no rule names the tool's success`);
+        throw configError(`${own}: "ok" has no effect, since no rule names the tool's success`);
       const leaves = [...leavesOf(after), ...notAfter];
       for (const [name, isThere] of Object.entries({
         once,
@@ -353,9 +357,10 @@ export class Order {
         failure: rule.failure !== undefined,
         uncertain: rule.uncertain !== undefined,
       }))
-        if (isThere) throw fault(`${own} does not go with "${name}", which only a step can keep`);
+        if (isThere)
+          throw configError(`${own} does not go with "${name}", which only a step can keep`);
       const why = this.#steps.get(tool);
-      if (why !== undefined) throw fault(`${own}: it must be a step, since ${why}`);
+      if (why !== undefined) throw configError(`${own}: it must be a step, since ${why}`);
     }
   }
 
@@ -365,11 +370,7 @@ export class Order {
     // What needs a tool is asked again once that is possible.
     const needing = new Map<string, Rule[]>();
     for (const rule of this.#rules.values())
-      for (const { tool } of leavesOf(rule.after)) {
-        const known = needing.get(tool);
-        if (known === undefined) needing.set(tool, [rule]);
-        else known.push(rule);
-      }
+      for (const { tool } of leavesOf(rule.after)) pushTo(needing, tool, rule);
     const open = [...this.#rules.values()];
     for (const { tool, after } of open) {
       if (possible.has(tool) || !isPossible(after, possible)) continue;
@@ -391,7 +392,7 @@ export class Order {
       break;
     }
     const circle = chain.map(showValue).join(' after ');
-    throw fault(`${what}: ${showValue(chain[0])} can never be called: ${circle}`);
+    throw configError(`${what}: ${showValue(chain[0])} can never be called: ${circle}`);
   }
 }
 
@@ -400,12 +401,12 @@ class Marks {
   readonly #byTool = new Map<string, Mark[]>();
   readonly #names = new Map<string, string>();
   /** The tools of which some rule uses calls up. */
-  readonly #consumed: ReadonlySet<string>;
+  readonly consumed: ReadonlySet<string>;
 
   /** @param plain the tools of which each success counts, as long as it is not used up */
   constructor(rules: readonly Rule[], plain: readonly string[]) {
     const needed = rules.flatMap(({ after }) => leavesOf(after));
-    this.#consumed = new Set(
+    this.consumed = new Set(
       needed.flatMap(({ tool, consumes }) => (consumes === 'never' ? [] : [tool])),
     );
     const isUsing = ({ consumes }: Leaf): number => Number(consumes !== 'never');
@@ -421,10 +422,6 @@ class Marks {
 
   has(name: string): boolean {
     return this.#byTool.get(name)?.some((each) => each.name === name) === true;
-  }
-
-  isConsumed(tool: string): boolean {
-    return this.#consumed.has(tool);
   }
 
   nameOf(leaf: Leaf, kind: Mark['kind']): string {
@@ -455,7 +452,7 @@ class Marks {
     { tool, outcome, withinMs, tests, times, distinct, consumes }: Leaf,
     kind: string,
   ): string {
-    const isUnused = consumes !== 'never' && this.#consumed.has(tool);
+    const isUnused = consumes !== 'never' && this.consumed.has(tool);
     const tested = tests.map(({ from, key }) => [from, key]);
     const values = [distinct?.from, distinct?.path];
     return JSON.stringify([kind, tool, outcome, withinMs, tested, times, values, isUnused]);
@@ -499,23 +496,7 @@ function asksAboutCalls({ after, notAfter, limits }: Demands): boolean {
 
 /** As a binding or `once` asks for a success: one that no call has used up. */
 function plainLeaf(tool: string): Leaf {
-  return Object.freeze({
-    tool,
-    outcome: 'succeeded',
-    withinMs: Number.POSITIVE_INFINITY,
-    same: [],
-    when: undefined,
-    tests: [],
-    times: 1,
-    distinct: undefined,
-    consumes: 'successes',
-  });
-}
-
-/** Asks for a success as plainly as a rule can. */
-function plainDemand(tool: string): Demands {
-  const after: Leaf = { ...plainLeaf(tool), consumes: 'never' };
-  return { tool: '', after, notAfter: [], limits: [], once: false };
+  return leafOf({ tool, consumes: 'successes' });
 }
 
 /** Whether a requirement is not about some call, nor any part of it. */
@@ -546,8 +527,8 @@ function parseRule(
 ): Rule {
   const own = `${what}: rule of ${showValue(tool)}`;
   checkName(what, tool);
-  if (isGlob(tool)) throw fault(`${own}: a rule is of one tool, by its name; this is a glob`);
-  if (rule === undefined) throw fault(`${own}: expected an object, got undefined`);
+  if (isGlob(tool)) throw configError(`${own}: a rule is of one tool, by its name; this is a glob`);
+  if (rule === undefined) throw configError(`${own}: expected an object, got undefined`);
   const {
     after,
     notAfter,
@@ -562,15 +543,17 @@ function parseRule(
   assertSynchronous(own, 'visible', parsed.visible);
   const needed = after === undefined ? undefined : parseAfter(`${own}: after`, after, needs);
   if (leavesOf(needed).some((each) => each.tool === tool && each.when === undefined))
-    throw fault(`${own}: after: a tool cannot be after itself; for "at most once" say once: true`);
+    throw configError(
+      `${own}: after: a tool cannot be after itself; for "at most once" say once: true`,
+    );
   const undoers: readonly unknown[] = Array.isArray(undoneBy) ? undoneBy : [undoneBy];
   for (const undoer of undoers) checkName(`${own}: undoneBy`, undoer);
-  if (undoers.includes(tool)) throw fault(`${own}: undoneBy: a tool cannot undo itself`);
+  if (undoers.includes(tool)) throw configError(`${own}: undoneBy: a tool cannot undo itself`);
   if (failure !== undefined) checkName(`${own}: failure`, failure);
   if (failure === tool)
-    throw fault(`${own}: failure: a failure of a tool cannot count as its success`);
+    throw configError(`${own}: failure: a failure of a tool cannot count as its success`);
   if (retries !== undefined && failure === undefined)
-    throw fault(`${own}: "retries" counts the failures before "failure"; give "failure" too`);
+    throw configError(`${own}: "retries" counts the failures before "failure"; give "failure" too`);
   const isFunction = typeof ok === 'function';
   return {
     ...parsed,
@@ -586,8 +569,4 @@ function parseRule(
       ok === undefined ? {} : isFunction ? { ok } : { ok, results: results ?? shared },
     ),
   } as Rule;
-}
-
-function fault(message: string): InterlockError {
-  return new InterlockError('ERR_INTERLOCK_CONFIG', message);
 }

@@ -2,6 +2,7 @@
  * Where a run stands, and what may be said of that: hides how expressions of states are read,
  * checked, worked out and put into words.
  */
+import { distinct } from '../basics/collections.ts';
 import { InterlockError, type InterlockErrorCode } from '../basics/errors.ts';
 import { rightNames } from '../basics/names.ts';
 import { isTable, showValue } from '../basics/options.ts';
@@ -248,8 +249,7 @@ export function namesIn(value: unknown): readonly string[] {
 export function parseStates(what: string, states: unknown): readonly BoundState[] {
   const list: readonly unknown[] = Array.isArray(states) ? states : [states];
   const parsed = (list.length === 0 ? [states] : list).map((each) => parseExpression(what, each));
-  const distinct = new Map(parsed.map((each) => [JSON.stringify(each), each]));
-  return Object.freeze([...distinct.values()]);
+  return Object.freeze(distinct(parsed));
 }
 
 /** A frozen copy of one expression. @throws InterlockError with `code` unless it is one */

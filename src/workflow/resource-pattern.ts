@@ -129,13 +129,10 @@ function urisOf(template: string): readonly string[] {
     if (isText && /[{}]/.test(piece)) return [];
     const examples = isText ? [piece] : (EXAMPLES[/^[^\w%]?/.exec(piece)?.[0] ?? ''] ?? []);
     uris = uris.flatMap((uri) => examples.map((example) => uri + example));
-    if (uris.length > MOST_URIS || lengthOf(uris) > MOST_CHARACTERS) return [];
+    const characters = uris.reduce((sum, uri) => sum + uri.length, 0);
+    if (uris.length > MOST_URIS || characters > MOST_CHARACTERS) return [];
   }
   return uris;
-}
-
-function lengthOf(uris: readonly string[]): number {
-  return uris.reduce((sum, uri) => sum + uri.length, 0);
 }
 
 /**

@@ -2,8 +2,10 @@
  * What rules ask of a call, in words for models and as facts for programs. Hides how a part of a
  * rule reads.
  */
+
 import { waitWords, windowWords } from '../basics/clock.ts';
-import { type Decimal, showDecimal } from './decimal.ts';
+import { distinct } from '../basics/collections.ts';
+import { showDecimal } from './decimal.ts';
 import type { CheckedLimit, Leaf } from './rules.ts';
 import { MOST_MEMBERS } from './values.ts';
 import { isSameName, type Part, retryAfter } from './verdict.ts';
@@ -50,8 +52,7 @@ export function partsNaming(
 
 /** What the parts say to a program. Two requirements may ask the same. */
 export function partsToTell(parts: readonly Part[]): readonly RefusedPart[] {
-  const told = new Map(parts.flatMap(partToTell).map((each) => [JSON.stringify(each), each]));
-  return [...told.values()];
+  return distinct(parts.flatMap(partToTell));
 }
 
 function partToTell(part: Part): readonly RefusedPart[] {
@@ -231,12 +232,7 @@ function limitWords(
   if (sum === undefined) return `at most ${times}${kind}${each}${window}${when}`;
   const { source, bound, isIncluded } = sum;
   const most = `${isIncluded ? 'at most' : 'less than'} ${showDecimal(bound)}`;
-  const left = part === undefined ? '' : leftWords(part.left, isIncluded);
+  const spare = part?.left && `${isIncluded ? '' : 'less than '}${showDecimal(part.left)} is left`;
+  const left = part === undefined ? '' : `, and ${spare ?? 'an earlier amount is not known'}`;
   return `${source.path} may add up to ${most}${each}${window}${left}${when}`;
-}
-
-function leftWords(left: Decimal | undefined, isIncluded: boolean): string {
-  return left === undefined
-    ? ', and an earlier amount is not known'
-    : `, and ${isIncluded ? '' : 'less than '}${showDecimal(left)} is left`;
 }

@@ -4,11 +4,11 @@
  */
 import * as z from 'zod/mini';
 import { digestOf } from '../basics/digest.ts';
-import { InterlockError } from '../basics/errors.ts';
-import { isTable, lazyOptions, parseOptions, showValue } from '../basics/options.ts';
+import { dropRejection, isTable, lazyOptions, parseOptions, showValue } from '../basics/options.ts';
 import {
   type Condition,
   type ConditionTest,
+  fault,
   type PartOfCall,
   type Path,
   parseCondition,
@@ -214,6 +214,15 @@ export interface Demands {
   readonly once: boolean;
 }
 
+/** What asks nothing. */
+export const NO_DEMANDS: Demands = Object.freeze({
+  tool: '',
+  after: undefined,
+  notAfter: [],
+  limits: [],
+  once: false,
+});
+
 export function isLeaf(requirement: Requirement): requirement is Leaf {
   return 'tool' in requirement;
 }
@@ -258,7 +267,11 @@ function parseDuration(what: string, value: unknown): number {
   const [, count = '', unit = 'ms'] =
     (typeof value === 'string' && /^(\d{1,15})(ms|s|m|h|d)$/.exec(value)) || [];
   const ms =
-    typeof value === 'number' ? value : count === '' ? Number.NaN : Number(count) * unitOf(unit);
+    typeof value === 'number'
+      ? value
+      : count === ''
+        ? Number.NaN
+        : Number(count) * UNITS[unit as keyof typeof UNITS];
   if (typeof value === 'number' && value > 0 && value < UNITS.s) {
     // Who writes 600 means seconds or minutes, and would get 0.6 s.
     throw fault(
@@ -272,10 +285,6 @@ function parseDuration(what: string, value: unknown): number {
     `expected a duration such as "30s", "2m", "24h" or "7d", or whole milliseconds, ` +
       `got ${showValue(value)}`,
   );
-}
-
-function unitOf(unit: string): number {
-  return UNITS[unit as keyof typeof UNITS];
 }
 
 function outcomes() {
@@ -399,7 +408,7 @@ export function parseNotAfter(what: string, notAfter: unknown): readonly Leaf[] 
 function parsePast(what: string, value: unknown, mayConsume: boolean): Leaf {
   if (typeof value === 'string') {
     checkName(what, value);
-    return leaf({ tool: value });
+    return leafOf({ tool: value });
   }
   const given = parseOptions(what, mayConsume ? earlierSchema : pastSchema, value);
   const { tool, outcome } = given;
@@ -413,7 +422,7 @@ function parsePast(what: string, value: unknown, mayConsume: boolean): Leaf {
     return test === undefined ? [] : [{ ...test, from }];
   });
   assertNames(what, given.as, [given.args, given.result], '"args" or "result"');
-  return leaf({
+  return leafOf({
     tool,
     outcome,
     withinMs: withinOf(what, given.within),
@@ -426,7 +435,8 @@ function parsePast(what: string, value: unknown, mayConsume: boolean): Leaf {
   });
 }
 
-function leaf(given: Partial<Leaf> & Pick<Leaf, 'tool'>): Leaf {
+/** An earlier call that counts for ever, with any values, unless more is given. */
+export function leafOf(given: Partial<Leaf> & Pick<Leaf, 'tool'>): Leaf {
   return Object.freeze({
     outcome: 'succeeded',
     withinMs: Number.POSITIVE_INFINITY,
@@ -489,8 +499,7 @@ function parseTest(what: string, given: unknown, of: PartOfCall, name?: string):
       answer = undefined;
     }
     if (typeof answer === 'boolean') return answer;
-    // Its rejection, if it is a promise, must not end the process.
-    Promise.resolve(answer).catch(() => {});
+    dropRejection(answer);
     unknown?.('');
     return undefined;
   };
@@ -604,8 +613,4 @@ export function checkName(what: string, name: unknown): void {
   // In expressions of states "*" is any state.
   if (typeof name === 'string' && name !== '' && name !== '*') return;
   throw fault(what, `expected the name of a tool, got ${showValue(name)}`);
-}
-
-function fault(what: string, why: string): InterlockError {
-  return new InterlockError('ERR_INTERLOCK_CONFIG', `${what}: ${why}`);
 }

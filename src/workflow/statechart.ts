@@ -3,11 +3,11 @@
  * what of them is kept.
  */
 
-import { InterlockError } from '../basics/errors.ts';
+import { memoise } from '../basics/collections.ts';
+import { configError, InterlockError } from '../basics/errors.ts';
 import { showValue } from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
 import {
-  type ActiveStates,
   actionFault,
   type ChartNode,
   ChartTree,
@@ -16,6 +16,7 @@ import {
   covers,
   eventsOfNode,
   guardedEvents,
+  isEmpty,
   isReserved,
 } from './chart.ts';
 import { type Envelope, openContext, sealContext } from './envelope.ts';
@@ -80,8 +81,12 @@ class Statechart implements Model {
   readonly #hasListener: boolean;
   /** The path of each state, by the identifier that XState's history has for it. */
   readonly #paths: ReadonlyMap<string, string>;
-  readonly #read = new Map<string, ActiveStates>();
-  readonly #finals = new Map<string, boolean>();
+  /** What the text of a state means; `undefined` for a text that is none. */
+  readonly #active = memoise((state) => this.chart.read(state), { most: MOST_TEXTS_KEPT });
+  readonly isFinal = memoise(
+    (state) => this.has(state) && this.#revive({ state }).status === 'done',
+    { most: MOST_TEXTS_KEPT },
+  );
   /** The events that some transition with a guard takes. */
   readonly #guarded: readonly string[];
 
@@ -133,18 +138,11 @@ class Statechart implements Model {
     return this.chart.textOf(whole.value);
   }
 
-  isFinal(state: string): boolean {
-    const known = this.#finals.get(state);
-    if (known !== undefined) return known;
-    const isFinal = this.has(state) && this.#revive({ state }).status === 'done';
-    if (this.#finals.size >= MOST_TEXTS_KEPT) this.#finals.clear();
-    this.#finals.set(state, isFinal);
-    return isFinal;
-  }
-
   isIn(state: string, bound: readonly BoundState[]): boolean {
     const active = this.#active(state);
-    return active !== undefined && isOneOf(active.nodes, bound);
+    const isActive = (atom: string | StateTag): boolean =>
+      active?.nodes.some((node) => isAt(node, atom)) === true;
+    return active !== undefined && bound.some((each) => holds(each, isActive));
   }
 
   eventsIn(state: string): readonly string[] {
@@ -215,7 +213,9 @@ class Statechart implements Model {
     const actions = this.#actionsOf(found);
     const reached =
       next === snapshot ? position : this.#positionOf(next, openContext(position.context));
-    const handled = this.#handles(snapshot, sent);
+    const handled = this.#machine
+      .getTransitionData(snapshot, sent)
+      .some(({ target, actions }) => target !== undefined || actions.length > 0);
     return { position: reached, changed: reached.state !== position.state, handled, actions };
   }
 
@@ -225,9 +225,8 @@ class Statechart implements Model {
       const snapshot = this.#machine.getInitialSnapshot(inertScope((action) => found.push(action)));
       return { position: this.#positionOf(snapshot, {}), actions: this.#actionsOf(found) };
     } catch (error) {
-      throw this.#error(`where it begins cannot be worked out: ${messageOf(error)}`, {
-        cause: error,
-      });
+      const why = error instanceof Error ? error.message : String(error);
+      throw this.#error(`where it begins cannot be worked out: ${why}`, { cause: error });
     }
   }
 
@@ -237,7 +236,7 @@ class Statechart implements Model {
       throw new Error(`${showValue(state)} is no state of workflow "${this.id}"`);
     const { data = {}, history = {} } = openContext(context);
     const remembered = Object.entries(history).map(([path, states]) => [
-      this.#idOf(path),
+      [...this.#paths].find(([, each]) => each === path)?.[0] ?? path,
       states.flatMap((each) => this.chart.nodes.get(each)?.source ?? []),
     ]);
     const historyValue = Object.fromEntries(remembered);
@@ -281,10 +280,6 @@ class Statechart implements Model {
     return Object.fromEntries(entries);
   }
 
-  #idOf(path: string): string {
-    return [...this.#paths].find(([, each]) => each === path)?.[0] ?? path;
-  }
-
   #actionsOf(found: readonly FoundAction[]): FsmAction[] {
     return found.flatMap(({ type, params }): FsmAction[] => {
       const fault = actionFault(type, this.#hasListener);
@@ -298,33 +293,13 @@ class Statechart implements Model {
     });
   }
 
-  #handles(snapshot: XSnapshot, event: XEvent): boolean {
-    const selected = this.#machine.getTransitionData(snapshot, event);
-    return selected.some(({ target, actions }) => target !== undefined || actions.length > 0);
-  }
-
-  #active(state: string): ActiveStates | undefined {
-    const known = this.#read.get(state);
-    if (known !== undefined) return known;
-    const active = this.chart.read(state);
-    if (active === undefined) return undefined;
-    if (this.#read.size >= MOST_TEXTS_KEPT) this.#read.clear();
-    this.#read.set(state, active);
-    return active;
-  }
-
   #error(fault: string, options?: ErrorOptions): InterlockError {
-    return new InterlockError('ERR_INTERLOCK_CONFIG', `statechart "${this.id}": ${fault}`, options);
+    return configError(`statechart "${this.id}": ${fault}`, options);
   }
 }
 
 /** Built-in actions that XState reports although the transition has already done them. */
 const PASSING = ['xstate.raise'];
-
-/** Whether one of `bound` is true where these states are active. */
-function isOneOf(nodes: readonly ChartNode[], bound: readonly BoundState[]): boolean {
-  return bound.some((each) => holds(each, (atom) => nodes.some((node) => isAt(node, atom))));
-}
 
 function isAt({ path, source }: ChartNode, atom: string | StateTag): boolean {
   return typeof atom === 'string' ? path === atom : source.tags.includes(atom.tag);
@@ -354,12 +329,4 @@ function runsPurely(machine: XMachine): boolean {
     return false;
   }
   return reported;
-}
-
-function isEmpty(value: unknown): boolean {
-  return typeof value === 'object' && value !== null && Object.keys(value).length === 0;
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

@@ -5,6 +5,7 @@ import * as z from 'zod/mini';
 import { InterlockError } from '../basics/errors.ts';
 import { ownText, rightNames } from '../basics/names.ts';
 import {
+  dropRejection,
   isTable,
   lazily,
   lazyOptions,
@@ -149,8 +150,7 @@ function migrateRun(
   } catch (error) {
     throw snapshotError('migrate-threw', `${what}: "migrate" threw`, { cause: error });
   }
-  // Its rejection, if it is a promise, must not end the process.
-  Promise.resolve(given).catch(() => {});
+  dropRejection(given);
   const { state, context } = parseMigrated(`${what}: "migrate" returned`, given);
   return context === undefined ? { state } : { state, context: contextOf(context, what) };
 }

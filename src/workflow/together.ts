@@ -2,9 +2,10 @@
  * Several workflows on one route: hides how a way is found whose every call all of them allow, and
  * how far the search goes.
  */
+import { putNewest } from '../basics/clock.ts';
 import type { BoundState, Position } from './position.ts';
 import type { Sight } from './visible.ts';
-import { NOT_KNOWN, type Way } from './ways.ts';
+import { NOT_KNOWN, type Reached, toolsTo, type Way } from './ways.ts';
 import type { Workflow } from './workflow.ts';
 
 /** Where a run stands in one of the workflows on a route. */
@@ -76,11 +77,16 @@ export class Together {
     const [only, ...others] = stands;
     if (only === undefined) return [];
     if (others.length === 0) return shownBy(only);
-    const key = stands.map(placeOf).join(' ');
+    // Quoted, since a state may have any name.
+    const key = JSON.stringify(stands.map(({ position }) => position?.state ?? null));
     const known = this.#available.get(key);
     if (known !== undefined) return known;
     const bound = new Set(stands.flatMap(shownBy));
-    const available = [...bound].filter((tool) => stands.every((stand) => shows(stand, tool)));
+    const available = [...bound].filter((tool) =>
+      stands.every(({ workflow, position }) =>
+        position === undefined ? !workflow.isBound(tool) : workflow.isVisible(tool, position.state),
+      ),
+    );
     this.#names += available.length + 1;
     if (this.#names > MOST_NAMES) {
       this.#available.clear();
@@ -144,7 +150,8 @@ export class Together {
     const sights = stands.map(({ sight }) => sight);
     // Ways that depend on what one client sees are not kept for others.
     const isKept =
-      this.#workflows.every(({ isFlat }) => isFlat) && sights.every((each) => each === undefined);
+      this.#workflows.every(({ model }) => model.isFlat) &&
+      sights.every((each) => each === undefined);
     const restarts = stands.map(({ beginsAnew }) => beginsAnew);
     const start = isKept ? from.map(({ state }) => ({ state })) : from;
     if (!isKept)
@@ -153,32 +160,18 @@ export class Together {
     const known = this.#searches.get(key);
     if (known !== undefined) return known;
     const search = new Search(this.#workflows, restarts, start, MOST_COMBINATIONS);
-    const [oldest] = this.#searches.keys();
-    if (this.#searches.size >= MOST_SEARCHES && oldest !== undefined) this.#searches.delete(oldest);
-    this.#searches.set(key, search);
+    putNewest(this.#searches, key, search, MOST_SEARCHES);
     return search;
   }
-}
-
-/** Quoted, since a state may have any name. */
-function placeOf({ position }: Stand): string {
-  return position === undefined ? 'unknown' : JSON.stringify(position.state);
 }
 
 function shownBy({ workflow, position }: Stand): readonly string[] {
   return position === undefined ? [] : workflow.available(position.state);
 }
 
-function shows({ workflow, position }: Stand, tool: string): boolean {
-  return position === undefined
-    ? !workflow.isBound(tool)
-    : workflow.isVisible(tool, position.state);
-}
-
-/** A combination of positions, and the call that reached it first. */
-interface Node {
+/** A combination of positions. */
+interface Node extends Reached {
   readonly positions: readonly Position[];
-  readonly last: { readonly tool: string; readonly from: Node } | undefined;
 }
 
 /**
@@ -197,7 +190,8 @@ class Search {
   readonly #seen: Set<string>;
   #expanded = 0;
   #calls = 0;
-  #isWhole = true;
+  /** Whether it has skipped nothing so far. */
+  isWhole = true;
 
   constructor(
     workflows: readonly Workflow[],
@@ -214,11 +208,6 @@ class Search {
     this.#seen = new Set([combinationKey(from)]);
   }
 
-  /** Whether it has skipped nothing so far. */
-  get isWhole(): boolean {
-    return this.#isWhole;
-  }
-
   /** Whether the client does not see the tool at that position of a workflow. */
   hides(i: number, tool: string, position: Position): boolean {
     const sight = this.#sights[i];
@@ -233,7 +222,7 @@ class Search {
       while (i >= this.#nodes.length && this.#expandNext());
       const node = this.#nodes[i];
       if (node === undefined) return undefined;
-      if (isThere(node.positions)) return pathOf(node);
+      if (isThere(node.positions)) return toolsTo(node);
     }
   }
 
@@ -244,22 +233,19 @@ class Search {
     this.#expanded++;
     for (const tool of this.#movers(node)) {
       if (this.#nodes.length >= this.#most || this.#calls >= MOST_CALLS) {
-        this.#isWhole = false;
+        this.isWhole = false;
         this.#expanded = this.#nodes.length;
         return false;
       }
       this.#calls++;
-      for (const positions of this.#reachedBy(tool, node.positions))
-        this.#add(positions, tool, node);
+      for (const positions of this.#reachedBy(tool, node.positions)) {
+        const key = combinationKey(positions);
+        if (this.#seen.has(key)) continue;
+        this.#seen.add(key);
+        this.#nodes.push({ positions, last: { tool, from: node } });
+      }
     }
     return true;
-  }
-
-  #add(positions: readonly Position[], tool: string, from: Node): void {
-    const key = combinationKey(positions);
-    if (this.#seen.has(key)) return;
-    this.#seen.add(key);
-    this.#nodes.push({ positions, last: { tool, from } });
   }
 
   /** The tools whose success moves one of the workflows. */
@@ -288,7 +274,7 @@ class Search {
       all = options.flatMap((option) => all.map((some) => some.with(i, option)));
     }
     // Each workflow has its own `when`. The search cannot tell whether some arguments satisfy both.
-    if (grouped > 0 && bound > 1) this.#isWhole = false;
+    if (grouped > 0 && bound > 1) this.isWhole = false;
     return grouped > 1 ? [] : all;
   }
 
@@ -305,10 +291,4 @@ function combinationKey(positions: readonly Position[]): string {
   let key = '';
   for (const { state } of positions) key += `${state.length}:${state}`;
   return key;
-}
-
-function pathOf(node: Node): readonly string[] {
-  const path: string[] = [];
-  for (let { last } = node; last !== undefined; last = last.from.last) path.push(last.tool);
-  return Object.freeze(path.reverse());
 }

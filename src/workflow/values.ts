@@ -6,7 +6,7 @@ import { digestOf } from '../basics/digest.ts';
 import { ExactNumber } from '../basics/numbers.ts';
 import { isTable } from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
-import { MISSING, type Path, type Reader, type Truth } from './condition.ts';
+import { MISSING, type Path, type Reader } from './condition.ts';
 import { parseDecimal } from './decimal.ts';
 
 /**
@@ -20,11 +20,6 @@ export const MOST_MEMBERS = 256;
 
 /** 21 characters are 126 bits. */
 export const DIGEST_LENGTH = 21;
-
-export function valueOfTruth(truth: Truth): Value {
-  if (truth === undefined) return null;
-  return truth ? 't' : 'f';
-}
 
 /** What a store may have is anything. */
 export function valueFrom(value: Json | undefined): Value {
@@ -130,10 +125,6 @@ export function alike(members: readonly string[]): (other: string) => boolean {
 
 export function amountOf(value: Value | undefined): ReturnType<typeof parseDecimal> {
   return typeof value === 'string' ? parseDecimal(value) : undefined;
-}
-
-export function sameValue(one: Value, other: Value): boolean {
-  return one === other || JSON.stringify(one) === JSON.stringify(other);
 }
 
 /** A value as JavaScript reads it. */

@@ -15,6 +15,7 @@ import {
   type Ledger,
   laterTime,
   MOST_FACTS,
+  NEW_FACT,
   type Used,
 } from './facts.ts';
 import type { OwnCall } from './own-call.ts';
@@ -24,12 +25,13 @@ import {
   type Demands,
   isLeaf,
   type Leaf,
+  NO_DEMANDS,
   type Pair,
   type Requirement,
   type Test,
 } from './rules.ts';
 import { isShared, type Plan, type Shortage, shareOut } from './shares.ts';
-import { alike, amountOf, differing, type Value } from './values.ts';
+import { alike, amountOf, differing } from './values.ts';
 
 /** A call whose outcome is not known, with what its claim was granted. */
 export interface UnknownCall extends Grant {
@@ -118,8 +120,7 @@ export function partsAgainstAll(demands: Demands, past: Past): readonly Part[] {
 
 /** Why each call lacks calls to use up, where each requirement alone is met. */
 export function shortage({ tool, after }: Demands, past: Past): Part | undefined {
-  const demands: Demands = { tool, after, notAfter: [], limits: [], once: false };
-  const verdict = new Judgement(past, undefined).of(demands);
+  const verdict = new Judgement(past, undefined).of({ ...NO_DEMANDS, tool, after });
   if (verdict.allows) return undefined;
   return verdict.parts.find((each) => each.part === 'after' && each.needed !== undefined);
 }
@@ -290,7 +291,7 @@ class Judgement {
       if (each.tool !== tool) return [];
       const { claimedAt, noted } = each;
       const values = this.#past.ledger.valuesOf(tool, noted);
-      return [{ ...NEW, outcome: 'unknown', claimedAt, decidedAt: claimedAt, values }];
+      return [{ ...NEW_FACT, outcome: 'unknown', claimedAt, decidedAt: claimedAt, values }];
     });
     const all = open.length === 0 ? decided : [...decided, ...open];
     this.#withUnknown.set(tool, all);
@@ -360,7 +361,8 @@ class Judgement {
   isReached({ times, distinct, tool }: Leaf, facts: readonly Fact[], isNeeded = true): boolean {
     if (distinct === undefined) return facts.length >= times || callsIn(facts) >= times;
     const place = this.#past.ledger.placeOf(tool, columnOfSource(distinct));
-    return differing(valuesAt(facts, place), isNeeded) >= times;
+    const values = facts.map((each) => each.values[place] ?? null);
+    return differing(values, isNeeded) >= times;
   }
 
   /** @param isNeeded for `after`, which needs all members of this call's value, and knows them */
@@ -570,11 +572,15 @@ function shortageOf({ leaves, needed, count }: Shortage): Part {
   return { part: 'after', leaf, count, near: 'used', needed };
 }
 
-const NEW = Object.freeze({ id: 0, isUsed: false, isUndone: false, count: 1 });
-
 /** Of a tool of which a run knows only that it is done. */
 const PLAIN: readonly Fact[] = Object.freeze([
-  Object.freeze({ ...NEW, outcome: 'succeeded', claimedAt: 0, decidedAt: 0, values: [] } as const),
+  Object.freeze({
+    ...NEW_FACT,
+    outcome: 'succeeded',
+    claimedAt: 0,
+    decidedAt: 0,
+    values: [],
+  } as const),
 ]);
 
 const NO_FACTS: readonly Fact[] = Object.freeze([]);
@@ -594,10 +600,6 @@ function callsIn(facts: readonly Fact[]): number {
   let calls = 0;
   for (const { count } of facts) calls += count;
   return calls;
-}
-
-function valuesAt(facts: readonly Fact[], place: number): readonly Value[] {
-  return facts.map(({ values }) => values[place] ?? null);
 }
 
 /** Whether `after` counts it: a later one, because a clock was set back, is stale. */

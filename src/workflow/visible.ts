@@ -4,7 +4,7 @@
  */
 
 import { InterlockError } from '../basics/errors.ts';
-import { showValue } from '../basics/options.ts';
+import { dropRejection, showValue } from '../basics/options.ts';
 import type { AnyBinding, RunFacts, ViewedRun, VisibleTest } from './binding.ts';
 import { openContext } from './envelope.ts';
 import {
@@ -32,10 +32,6 @@ export interface Veil {
 
 /** The bindings of each tool that some client may not see. */
 export type VeiledTools = ReadonlyMap<string, readonly AnyBinding[]>;
-
-export function veiledTools(tools: ReadonlyMap<string, readonly AnyBinding[]>): VeiledTools {
-  return new Map([...tools].filter(([, bindings]) => isVeiled(bindings)));
-}
 
 /** Whether one of these bindings has a `visible`. */
 export function isVeiled(veils: readonly Veil[]): boolean {
@@ -139,8 +135,7 @@ export class Sight {
     try {
       const said: unknown = visible(this.#run);
       if (typeof said === 'boolean') return said;
-      // Its rejection, if it is a promise, must not end the process.
-      Promise.resolve(said).catch(() => {});
+      dropRejection(said);
       throw new Error(`a "visible" of ${showValue(name)} returned ${showValue(said)}, no boolean`);
     } catch (error) {
       this.#viewer.onError(error);

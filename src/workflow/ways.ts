@@ -2,13 +2,25 @@
  * Ways from state to state by calls of bound tools: hides how the shortest one is found, and what
  * is kept of each search.
  */
+import { distinct, memoise } from '../basics/collections.ts';
+import { lazily } from '../basics/options.ts';
 import { type AnyBinding, eventsSent, isChosen } from './binding.ts';
 import type { BoundState, Model, Position } from './position.ts';
 
-/** How calls reach a state: by the last tool of a shortest way, and the state before it. */
-interface Arrival {
+/** What a search has come to, and the call that led there first. */
+export interface Reached {
+  readonly last: { readonly tool: string; readonly from: Reached } | undefined;
+}
+
+/** The tools to call, in order, from where the search began. */
+export function toolsTo(end: Reached): readonly string[] {
+  const tools: string[] = [];
+  for (let { last } = end; last !== undefined; last = last.from.last) tools.push(last.tool);
+  return Object.freeze(tools.reverse());
+}
+
+interface Arrival extends Reached {
   readonly position: Position;
-  readonly last: { readonly tool: string; readonly from: string } | undefined;
 }
 
 /** What successful calls can reach from one state. */
@@ -45,12 +57,20 @@ export class Ways {
   readonly #model: Model;
   readonly #tools: ReadonlyMap<string, readonly AnyBinding[]>;
   /** The bound tools of each state of a flat machine, so that a search skips all others. */
-  #toolsIn: ReadonlyMap<string, ReadonlyMap<string, readonly AnyBinding[]>> | undefined;
-  readonly #exits = new Map<string, ReadonlyMap<string, Exit>>();
-  readonly #reach = new Map<string, Reach>();
-  #reached = 0;
-  readonly #leads = new Map<string, ReadonlyMap<string, Leads>>();
-  #led = 0;
+  readonly #toolsIn = lazily(() => byState(this.#tools));
+  // What is kept serves all runs in a state, so it is made without any run's data.
+  readonly #leadsIn = memoise((state) => this.#leadsFrom({ state }), {
+    most: MOST_KEPT,
+    sizeOf: ({ size }) => size,
+  });
+  readonly #exitsIn = memoise((state) => this.#exitsFrom({ state }), {
+    most: MOST_KEPT,
+    sizeOf: ({ length }) => length,
+  });
+  readonly #reachIn = memoise((state) => this.#reachFrom({ state }), {
+    most: MOST_KEPT,
+    sizeOf: ({ arrivals }) => arrivals.size,
+  });
 
   constructor(model: Model, tools: ReadonlyMap<string, readonly AnyBinding[]>) {
     this.#model = model;
@@ -62,13 +82,14 @@ export class Ways {
    * where no way is known. Of equally short ways, the one whose tools were bound first.
    */
   pathTo(states: readonly BoundState[], from: Position): readonly string[] | undefined {
-    const { arrivals, paths } = this.#reachFrom(from);
+    const isKept = this.#model.isFlat;
+    const { arrivals, paths } = isKept ? this.#reachIn(from.state) : this.#reachFrom(from);
     const known = paths.get(states);
     if (known !== undefined) return known.path;
     let path: readonly string[] | undefined;
     for (const [state, arrival] of arrivals) {
       if (!this.#model.isIn(state, states)) continue;
-      path = pathOf(arrivals, arrival);
+      path = toolsTo(arrival);
       break;
     }
     paths.set(states, { path });
@@ -77,23 +98,16 @@ export class Ways {
 
   /** For each bound tool that a position allows, where a success may lead; in binding order. */
   leads(from: Position): ReadonlyMap<string, Leads> {
-    const known = this.#leads.get(from.state);
-    if (known !== undefined) return known;
-    const { isFlat } = this.#model;
-    // What is kept serves all runs, so it holds no run's data.
-    const at = isFlat ? { state: from.state } : from;
+    return this.#model.isFlat ? this.#leadsIn(from.state) : this.#leadsFrom(from);
+  }
+
+  #leadsFrom(from: Position): ReadonlyMap<string, Leads> {
+    const open = this.#model.isFlat ? this.#toolsIn().get(from.state) : this.#tools;
     const leads = new Map<string, Leads>();
-    for (const [tool, bindings] of this.#openIn(at.state)) {
-      const found = leadsOf(this.#model, bindings, at);
+    for (const [tool, bindings] of open ?? []) {
+      const found = leadsOf(this.#model, bindings, from);
       if (found !== undefined) leads.set(tool, found);
     }
-    if (!isFlat) return leads;
-    this.#led += leads.size;
-    if (this.#led > MOST_KEPT) {
-      this.#leads.clear();
-      this.#led = leads.size;
-    }
-    this.#leads.set(from.state, leads);
     return leads;
   }
 
@@ -122,82 +136,47 @@ export class Ways {
     return false;
   }
 
-  #openIn(state: string): ReadonlyMap<string, readonly AnyBinding[]> {
-    if (!this.#model.isFlat) return this.#tools;
-    this.#toolsIn ??= byState(this.#tools);
-    return this.#toolsIn.get(state) ?? NO_TOOLS;
-  }
-
-  #reachFrom(from: Position): Reach {
-    const known = this.#reach.get(from.state);
-    if (known !== undefined) return known;
-    const arrivals = this.#search(from);
-    const reach: Reach = { arrivals, paths: new WeakMap() };
-    if (!this.#model.isFlat) return reach;
-    this.#reached += arrivals.size;
-    if (this.#reached > MOST_KEPT) {
-      this.#reach.clear();
-      this.#reached = arrivals.size;
-    }
-    this.#reach.set(from.state, reach);
-    return reach;
-  }
-
   /**
    * Searches breadth first, along the events that calls of bound tools send. A way on which fewer
    * calls may send another event goes before a shorter one.
    */
-  #search(from: Position): Reach['arrivals'] {
-    const start = this.#model.isFlat ? { state: from.state } : from;
-    const reach = new Map<string, Arrival>([[start.state, { position: start, last: undefined }]]);
-    for (let level = [start.state]; level.length > 0; ) {
-      const open: (readonly [from: string, state: string, exit: Exit])[] = [];
+  #reachFrom(from: Position): Reach {
+    const { isFlat } = this.#model;
+    const start: Arrival = { position: from, last: undefined };
+    const arrivals = new Map([[from.state, start]]);
+    /** Goes on where the state is a new one, of no more than are worth looking at. */
+    const arrive = (from: Arrival, { position, tool }: Exit): Arrival[] => {
+      const isWorthIt = isFlat || arrivals.size <= MOST_COMBINATIONS;
+      if (arrivals.has(position.state) || !isWorthIt) return [];
+      const arrival = { position, last: { tool, from } };
+      arrivals.set(position.state, arrival);
+      return [arrival];
+    };
+    for (let level = [start]; level.length > 0; ) {
+      const open: (readonly [from: Arrival, exit: Exit])[] = [];
       // A list also iterates over what is added meanwhile, so it serves as the queue.
       for (const from of level) {
-        const { position } = reach.get(from) ?? { position: start };
-        for (const [state, exit] of this.#exitsOf(position)) {
-          if (!exit.isSure) open.push([from, state, exit]);
-          else if (this.#arrive(reach, from, state, exit)) level.push(state);
-        }
+        const { position } = from;
+        for (const exit of isFlat ? this.#exitsIn(position.state) : this.#exitsFrom(position))
+          if (exit.isSure) level.push(...arrive(from, exit));
+          else open.push([from, exit]);
       }
-      level = open.flatMap(([from, state, exit]) =>
-        this.#arrive(reach, from, state, exit) ? [state] : [],
-      );
+      level = open.flatMap(([from, exit]) => arrive(from, exit));
     }
-    return reach;
-  }
-
-  /** Whether the state is a new one, of no more than are worth looking at. */
-  #arrive(
-    reach: Map<string, Arrival>,
-    from: string,
-    state: string,
-    { position, tool }: Exit,
-  ): boolean {
-    if (reach.has(state)) return false;
-    if (!this.#model.isFlat && reach.size > MOST_COMBINATIONS) return false;
-    reach.set(state, { position, last: { tool, from } });
-    return true;
+    return { arrivals, paths: new WeakMap() };
   }
 
   /** The other states that one call can lead to, each with the first and surest tool. */
-  #exitsOf(from: Position): ReadonlyMap<string, Exit> {
-    const known = this.#exits.get(from.state);
-    if (known !== undefined) return known;
-    const { isFlat } = this.#model;
-    const at = isFlat ? { state: from.state } : from;
+  #exitsFrom(from: Position): readonly Exit[] {
     const exits = new Map<string, Exit>();
-    for (const [tool, bindings] of this.#openIn(at.state)) {
-      const { to = [], sure } = leadsOf(this.#model, bindings, at) ?? {};
+    for (const [tool, { to, sure }] of this.leads(from))
       for (const position of to) {
-        const isSure = sure?.has(position.state) === true;
+        const isSure = sure.has(position.state);
         const other = exits.get(position.state);
         if (other === undefined || (isSure && !other.isSure))
           exits.set(position.state, { position, tool, isSure });
       }
-    }
-    if (isFlat) this.#exits.set(from.state, exits);
-    return exits;
+    return [...exits.values()];
   }
 }
 
@@ -207,8 +186,6 @@ interface Exit {
   /** Whether only the event that leads there may be sent. */
   readonly isSure: boolean;
 }
-
-const NO_TOOLS: ReadonlyMap<string, readonly AnyBinding[]> = new Map();
 
 /** In binding order within each state. */
 function byState(
@@ -264,13 +241,6 @@ function outcomesOf(model: Model, binding: AnyBinding, from: Position): readonly
   });
 }
 
-function pathOf(reach: Reach['arrivals'], arrival: Arrival): readonly string[] {
-  const path: string[] = [];
-  for (let last = arrival.last; last !== undefined; last = reach.get(last.from)?.last)
-    path.push(last.tool);
-  return Object.freeze(path.reverse());
-}
-
 /**
  * Where one event leads. It leads nowhere where the machine's code throws, perhaps for want of a
  * payload. Where the machine's guards stop an event that is known before the call, the gate refuses
@@ -322,7 +292,7 @@ export function whereaboutsOf(
   wayTo: (states: readonly BoundState[]) => Way,
 ): Whereabouts {
   const named = bindings.flatMap((binding) => binding.states);
-  const states = [...new Map(named.map((each) => [JSON.stringify(each), each])).values()];
+  const states = distinct(named);
   return {
     workflow: id,
     isOrder,

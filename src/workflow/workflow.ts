@@ -2,7 +2,7 @@
  * A gate as the middlewares use it. It hides what is worked out once, from machine and bindings, so
  * that a request needs little more than its run's state.
  */
-import { InterlockError } from '../basics/errors.ts';
+import { configError, InterlockError } from '../basics/errors.ts';
 import { Globs, isGlob } from '../basics/glob.ts';
 import { rightNames } from '../basics/names.ts';
 import { showValue } from '../basics/options.ts';
@@ -27,10 +27,10 @@ import {
   combineUnconditional,
   eventFrom,
   strictestKind,
-  ToolViews,
+  toolViews,
 } from './bound-tools.ts';
 import { CallRules } from './call-rules.ts';
-import { type ChartTree, covers } from './chart.ts';
+import { covers } from './chart.ts';
 import {
   type ActionContext,
   type Definition,
@@ -49,7 +49,6 @@ import {
   type FsmAction,
   type Model,
   type Move,
-  type MoveOfCall,
   type Next,
   type Position,
   stateFault,
@@ -65,7 +64,7 @@ import {
   whenEntered,
   withData,
 } from './stored.ts';
-import { factsOf, Sight, type VeiledTools, type Viewer, veiledTools } from './visible.ts';
+import { factsOf, isVeiled, Sight, type VeiledTools, type Viewer } from './visible.ts';
 import { type Leads, type Way, Ways, type Whereabouts, whereaboutsOf } from './ways.ts';
 
 /** What a `Workflow` is made of. */
@@ -96,6 +95,8 @@ export interface Beginning {
 /** A gate for every request of every run. It never changes, and has no current state of its own. */
 export class Workflow {
   readonly id: string;
+  /** What it is made of, without its bindings. */
+  readonly model: Model;
   readonly isNamed: boolean;
   readonly initial: string;
   /** Of a flat machine, or the paths of a statechart's, in the definition's order. */
@@ -127,13 +128,12 @@ export class Workflow {
 
   readonly #definition: Definition;
   readonly #listeners: ReadonlySet<Listener>;
-  readonly #model: Model;
   readonly #tools: ReadonlyMap<string, readonly AnyBinding[]>;
   /** Those of {@link toolNames} that are globs, in binding order. */
   readonly globs: readonly string[];
   readonly #globs: Globs;
   readonly #unconditional: ReadonlyMap<string, CallBinding>;
-  readonly #views: ToolViews;
+  readonly #viewOf: ReturnType<typeof toolViews>;
   readonly #veiled: VeiledTools;
   readonly #ways: Ways;
   readonly #orderWays: OrderWays | undefined;
@@ -153,16 +153,16 @@ export class Workflow {
     this.#definition = definition;
     this.#listeners = listeners;
     this.shield = shield;
-    this.#model = model;
+    this.model = model;
     this.#tools = new Map([...tools].map(([tool, bindings]) => [tool, [...bindings]]));
     this.toolNames = Object.freeze([...this.#tools.keys()]);
     this.#globs = new Globs(this.toolNames);
     this.globs = this.#globs.texts;
-    this.#views = new ToolViews(model, this.#tools);
+    this.#viewOf = toolViews(model, this.#tools);
     this.#ways = new Ways(model, this.#tools);
     this.#orderWays = model.changesOf && new OrderWays(model, this.#tools);
     this.reads = reads;
-    this.#veiled = veiledTools(this.#tools);
+    this.#veiled = new Map([...this.#tools].filter(([, bindings]) => isVeiled(bindings)));
     this.hides = this.#veiled.size > 0 || reads.veilsPrompts || reads.veilsResources;
     const boundTo = [...this.#tools].map(([name, bindings]) => {
       return { name, states: bindings.flatMap(({ states }) => states) };
@@ -197,30 +197,25 @@ export class Workflow {
     return this.#definition.deployment.version;
   }
 
-  /** Whether a run can be in this state. */
-  hasState(name: string): boolean {
-    return this.#model.has(name);
-  }
-
   /** Whether a run ends in this state: a final state, at the top level of a statechart. */
   hasEnded(state: string): boolean {
-    return this.#model.isFinal(state);
+    return this.model.isFinal(state);
   }
 
   /** Whether a stored state is `asked`: that very text, or one where `asked` is true. */
   standsIn(stored: string, asked: BoundState): boolean {
-    return stored === asked || this.#model.isIn(stored, [asked]);
+    return stored === asked || this.model.isIn(stored, [asked]);
   }
 
   /** What the functions of bindings are told of a run at this position. */
   factsOf(position: Position, principal: string | undefined): RunFacts {
-    return factsOf(this.#model, position, principal);
+    return factsOf(this.model, position, principal);
   }
 
   /** What one client sees of a run at this position; `undefined` where all clients see the same. */
   sight(position: Position, viewer: Viewer): Sight | undefined {
     if (!this.hides) return undefined;
-    return new Sight(this.#model, this.#veiled, viewer, position);
+    return new Sight(this.model, this.#veiled, viewer, position);
   }
 
   /** Whether some client may not see the tool. */
@@ -230,8 +225,8 @@ export class Workflow {
 
   /** Why no run can be in `asked`, in words; `undefined` where one can. */
   faultOfAsking(asked: BoundState): string | undefined {
-    const isStored = typeof asked === 'string' && this.hasState(asked);
-    return isStored ? undefined : stateFault(this.#model, asked);
+    const isStored = typeof asked === 'string' && this.model.has(asked);
+    return isStored ? undefined : stateFault(this.model, asked);
   }
 
   /** Whether `migrate` may take a stored run to another state. */
@@ -247,27 +242,19 @@ export class Workflow {
    * throws.
    */
   next(position: Position, event: string, payload?: Json, call?: DecidedCall): Next {
-    const next = arrived(this.#model.next(position, event, payload, call));
+    const next = arrived(this.model.next(position, event, payload, call));
     if (call === undefined || this.isOrder) return next;
     return { ...next, position: this.rules.decided(next.position, call) };
   }
 
-  /**
-   * For rules: whether a state may have become another one by a move, or by time alone; `undefined`
-   * for other machines.
-   */
-  mayBecome(before: string, after: string, move?: MoveOfCall): boolean | undefined {
-    return this.#model.mayBecome?.(before, after, move);
-  }
-
   /** Whether the state may handle the event; a guard may still stop it. */
   handles(state: string, event: string): boolean {
-    return this.#model.eventsIn(state).some((each) => covers(each, event));
+    return this.model.eventsIn(state).some((each) => covers(each, event));
   }
 
   /** Whether any state handles the event. */
   handlesSomewhere(event: string): boolean {
-    return this.#model.handlers(event).length > 0;
+    return this.model.handlers(event).length > 0;
   }
 
   /**
@@ -275,7 +262,7 @@ export class Workflow {
    * commit brings them along.
    */
   dueActions(isFirst: boolean): readonly FsmAction[] {
-    return isFirst ? this.#model.startActions : [];
+    return isFirst ? this.model.startActions : [];
   }
 
   /**
@@ -283,17 +270,12 @@ export class Workflow {
    * `undefined` where none has passed.
    */
   overdue(snapshot: FsmSnapshot, now: number): Next | undefined {
-    return overdue(this.#model, snapshot, now);
+    return overdue(this.model, snapshot, now);
   }
 
   /** When a run leaves its state by itself, on the clock that stamped the snapshot. */
   leavesAt(snapshot: FsmSnapshot): number | undefined {
-    return leavesAt(this.#model, snapshot);
-  }
-
-  /** The events that a state may handle; a guard may still stop them. */
-  eventsIn(state: string): readonly string[] {
-    return this.#model.eventsIn(state);
+    return leavesAt(this.model, snapshot);
   }
 
   /**
@@ -308,18 +290,13 @@ export class Workflow {
       if (success === undefined || failure === undefined) return [];
       sent.push(...success, ...failure);
     }
-    return this.eventsIn(state).filter((event) => !sent.some((each) => covers(event, each)));
-  }
-
-  /** Every event that some state handles. In a statechart it may end in a wildcard. */
-  get events(): readonly string[] {
-    return this.#model.events;
+    return this.model.eventsIn(state).filter((event) => !sent.some((each) => covers(event, each)));
   }
 
   /** The states with a deadline, and its milliseconds. */
   get deadlines(): readonly (readonly [state: string, ms: number])[] {
-    return this.#model.deadlines.map(
-      (state) => [state, this.#model.deadline(state)?.ms ?? 0] as const,
+    return this.model.deadlines.map(
+      (state) => [state, this.model.deadline(state)?.ms ?? 0] as const,
     );
   }
 
@@ -338,11 +315,11 @@ export class Workflow {
     if (
       sent === undefined ||
       typeof source === 'string' ||
-      this.#model.handlers(sent.type).length > 0
+      this.model.handlers(sent.type).length > 0
     )
       return sent;
     const fault = `a function of a binding returned ${showValue(sent.type)}, which no state handles`;
-    const right = rightNames(sent.type, this.#model.events);
+    const right = rightNames(sent.type, this.model.events);
     throw new InterlockError('ERR_INTERLOCK_EVENT', `workflow "${this.id}": ${fault}; ${right}`);
   }
 
@@ -402,17 +379,7 @@ export class Workflow {
 
   /** For rules of order: whether runs remember that the tool is done. */
   remembers(tool: string): boolean {
-    return this.#model.changesOf?.(tool, 'succeeded').adds.includes(tool) === true;
-  }
-
-  /** The nested states of a statechart; `undefined` for other machines. */
-  get chart(): ChartTree | undefined {
-    return this.#model.chart;
-  }
-
-  /** Whether a run can be in one of `bound` and in one of `names` at the same time. */
-  canBeIn(bound: readonly BoundState[], names: readonly string[]): boolean {
-    return this.#model.canBeIn(bound, names);
+    return this.model.changesOf?.(tool, 'succeeded').adds.includes(tool) === true;
   }
 
   /**
@@ -434,20 +401,20 @@ export class Workflow {
   /** Whether lists show the tool in `state`. A tool that is not bound is always shown. */
   isVisible(tool: string, state: string): boolean {
     if (this.globs.length === 0 || this.#tools.has(tool))
-      return !this.#tools.has(tool) || this.#views.of(state).set.has(tool);
+      return !this.#tools.has(tool) || this.#viewOf(state).set.has(tool);
     const key = this.keyOf(tool);
     if (!this.#tools.has(key)) return true;
-    return this.#views.of(state).set.has(key) && this.clashOf(tool) === undefined;
+    return this.#viewOf(state).set.has(key) && this.clashOf(tool) === undefined;
   }
 
   /** The bound tools that lists show in `state`, in binding order. */
   available(state: string): readonly string[] {
-    return this.#views.of(state).list;
+    return this.#viewOf(state).list;
   }
 
   /** Whether two states show the same tools, so that clients need not list them again. */
   sameTools(a: string, b: string): boolean {
-    return this.#views.of(a) === this.#views.of(b);
+    return this.#viewOf(a) === this.#viewOf(b);
   }
 
   /** How every call of a tool is gated; `undefined` where that depends on its arguments. */
@@ -472,7 +439,7 @@ export class Workflow {
     const unconditional = this.#unconditional.get(key);
     if (unconditional !== undefined) return unconditional;
     const matching = bindingsOfCall(bindings, args);
-    return matching.length === 0 ? undefined : combine(this.#model, matching);
+    return matching.length === 0 ? undefined : combine(this.model, matching);
   }
 
   /**
@@ -487,7 +454,7 @@ export class Workflow {
 
   /** Whether a call that is gated in this way is allowed in `state`. */
   allows(state: string, binding: Pick<CallBinding, 'states'>): boolean {
-    return this.#model.isIn(state, binding.states);
+    return this.model.isIn(state, binding.states);
   }
 
   /**
@@ -498,9 +465,9 @@ export class Workflow {
    */
   isStopped(position: Position, { eventIn }: Pick<CallBinding, 'eventIn'>): boolean {
     // A flat machine has no guards of its own.
-    if (this.#model.isFlat) return false;
+    if (this.model.isFlat) return false;
     const event = eventNamed(eventIn(position.state));
-    return event !== undefined && this.#model.isStopped(position, event);
+    return event !== undefined && this.model.isStopped(position, event);
   }
 
   /**
@@ -516,10 +483,10 @@ export class Workflow {
     beginsAnew = false,
   ): readonly string[] | undefined {
     const { version, migrate } = this.#definition.deployment;
-    if (!this.#model.isFlat || version !== undefined || migrate !== undefined) return undefined;
+    if (!this.model.isFlat || version !== undefined || migrate !== undefined) return undefined;
     // A deadline may have taken the run out of its stored state. A run that has not begun may
     // begin in another state than the one that is stored for it.
-    if (this.#model.deadlines.length > 0 || this.starts.length > 0) return undefined;
+    if (this.model.deadlines.length > 0 || this.starts.length > 0) return undefined;
     const names = states as readonly string[];
     if (!beginsAnew || this.#finals.length === 0) return names;
     const kept = names.filter((name) => !this.hasEnded(name));
@@ -532,15 +499,10 @@ export class Workflow {
    */
   wayTo(states: readonly BoundState[], from: Position): Way {
     const foreseen = this.foresees;
-    if (!this.hasState(from.state)) return { path: undefined, foreseen };
+    if (!this.model.has(from.state)) return { path: undefined, foreseen };
     return (
       this.#orderWays?.wayTo(states, from) ?? { path: this.#ways.pathTo(states, from), foreseen }
     );
-  }
-
-  /** For rules of order: the tools that are done in a state. */
-  doneIn(state: string): readonly string[] | undefined {
-    return this.#model.doneIn?.(state);
   }
 
   /** The rules of order that it was made of; none where it was made of a machine. */
@@ -549,7 +511,7 @@ export class Workflow {
   }
 
   get isOrder(): boolean {
-    return this.#model.doneIn !== undefined;
+    return this.model.doneIn !== undefined;
   }
 
   /** For each bound tool that a position allows, where a success may lead; in binding order. */
@@ -568,11 +530,6 @@ export class Workflow {
     return this.bindingsOf(tool).some(({ when }) => when !== undefined);
   }
 
-  /** Whether ways depend on the state only, so that they can be kept. */
-  get isFlat(): boolean {
-    return this.#model.isFlat;
-  }
-
   /**
    * A stored position in the terms of this deployment: as it is, or as `migrate` returns it.
    *
@@ -580,7 +537,7 @@ export class Workflow {
    * The gate must refuse the call then.
    */
   adopt(stored: Position): Position {
-    return adopt(this.#model, this.#definition.deployment, stored);
+    return adopt(this.model, this.#definition.deployment, stored);
   }
 
   /**
@@ -592,7 +549,7 @@ export class Workflow {
   understand(stored: FsmSnapshot, now: number): Understood {
     const position = this.stand(stored, now);
     const { updatedAt } = stored;
-    return { position, expiry: overdue(this.#model, { ...position, updatedAt }, now) };
+    return { position, expiry: overdue(this.model, { ...position, updatedAt }, now) };
   }
 
   /**
@@ -601,7 +558,7 @@ export class Workflow {
    */
   stand(stored: FsmSnapshot, now = stored.updatedAt): Position {
     const adopted = this.rules.standAt(this.adopt(stored), stored.updatedAt, now);
-    return whenEntered(this.#model, adopted, stored.updatedAt);
+    return whenEntered(this.model, adopted, stored.updatedAt);
   }
 
   /**
@@ -631,17 +588,14 @@ export class Workflow {
    * @throws InterlockError `ERR_INTERLOCK_CONFIG` where the gate's `starts` do not have it
    */
   startNamed(asked: string): string | undefined {
-    const whole = this.hasState(asked) ? asked : this.#model.entered?.(asked);
+    const whole = this.model.has(asked) ? asked : this.model.entered?.(asked);
     if (whole === this.initial) return undefined;
     if (whole !== undefined && this.starts.includes(whole)) return whole;
     const right =
       whole === undefined || this.starts.length > 0
         ? rightNames(asked, [this.initial, ...this.starts])
         : `give the gate { starts: [${showValue(asked)}] }`;
-    throw new InterlockError(
-      'ERR_INTERLOCK_CONFIG',
-      `no run of workflow "${this.id}" begins in ${showValue(asked)}; ${right}`,
-    );
+    throw configError(`no run of workflow "${this.id}" begins in ${showValue(asked)}; ${right}`);
   }
 
   /** Where a run begins anew, after one that stood at `before`. */
@@ -660,13 +614,12 @@ export class Workflow {
     if (state === undefined && data === undefined) return position;
     const placed = state === undefined ? position : { ...position, state };
     const begun = data === undefined ? placed : withData(placed, data);
-    const next = this.#model.settle?.(begun);
+    const next = this.model.settle?.(begun);
     if (next === undefined) return begun;
     const { position: settled, actions } = next;
     const [action] = actions;
     if (action === undefined) return settled;
-    throw new InterlockError(
-      'ERR_INTERLOCK_CONFIG',
+    throw configError(
       `workflow "${this.id}": as "begin" begins a run, an "always" transition leads from ` +
         `${showValue(begun.state)} to ${showValue(settled.state)} by the action ` +
         `${showValue(action.type)}, and no move is saved for it: name the action in a transition ` +

@@ -211,17 +211,15 @@ let engine: Promise<boolean> | undefined;
  * @returns `false` where it is not installed, or too old to have `transition()` as a pure function
  */
 export function initFsmEngine(): Promise<boolean> {
-  engine ??= loadXState();
+  engine ??= (async () => {
+    // Bundlers take an import for optional where it is written out, and within `try`.
+    try {
+      return hasPureTransitions(await import('xstate'));
+    } catch {
+      return false;
+    }
+  })();
   return engine;
-}
-
-/** Bundlers take an import for optional where it is written out, and within `try`. */
-async function loadXState(): Promise<boolean> {
-  try {
-    return hasPureTransitions(await import('xstate'));
-  } catch {
-    return false;
-  }
 }
 
 /** Whether it is a version of XState that a gate's machines can come from. */

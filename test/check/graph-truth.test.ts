@@ -132,7 +132,7 @@ describe('the graph says where the gate lets a tool through', () => {
       const answers = new Map<string, Answered[]>();
       const unmoved = new Map<string, Answered[]>();
       for (const value of values) {
-        const state = workflow.chart?.textOf(value) ?? '';
+        const state = workflow.model.chart?.textOf(value) ?? '';
         const active = activeNodes(gate, state);
         const test = testGate(gate, { state });
         const snapshot = machine.resolveState({ value });
@@ -191,7 +191,7 @@ describe('the graph says where the gate lets a tool through', () => {
       const workflow = gate.clone().compile();
       const names = graph.tools.map(({ name }) => name);
       const test = testGate(gate, { now: Date.UTC(2026, 0, 1) });
-      const namedNow = async () => new Set(workflow.doneIn(await test.state()));
+      const namedNow = async () => new Set(workflow.model.doneIn?.(await test.state()));
       for (const each of seeds) {
         const { pick, chance, between } = seeded(each, 'call');
         if (chance(0.2)) await test.clock.advance(pick([1, 999, 60_000, 3_600_000]));

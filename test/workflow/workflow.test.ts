@@ -46,8 +46,8 @@ describe('a compiled workflow', () => {
   const workflow = checkoutGate().compile();
 
   it('knows its states and where events lead', () => {
-    expect(workflow.hasState('payment')).toBe(true);
-    expect(workflow.hasState('constructor')).toBe(false);
+    expect(workflow.model.has('payment')).toBe(true);
+    expect(workflow.model.has('constructor')).toBe(false);
     expect(workflow.next({ state: 'payment' }, 'PAY')).toMatchObject({
       position: { state: 'confirmed' },
       changed: true,

@@ -72,7 +72,7 @@ export class Exploration {
   constructor(workflow: Workflow, asked: readonly string[] = []) {
     this.workflow = workflow;
     this.#order = workflow.order && new OrderMoves(workflow, workflow.order, asked);
-    this.#chart = workflow.chart && new EitherWayChart(workflow.chart);
+    this.#chart = workflow.model.chart && new EitherWayChart(workflow.model.chart);
   }
 
   /** The nearest position for which `isGoal` says yes. */
@@ -93,7 +93,7 @@ export class Exploration {
     this.#skipped = false;
     for (const [key, { position }] of reached) {
       if (isGoal(position)) return this.#found({ steps: stepsTo(reached, key), at: position });
-      if (!this.workflow.isFlat && reached.size > moves.maxPositions)
+      if (!this.workflow.model.isFlat && reached.size > moves.maxPositions)
         return this.#found({
           gap: `it has more than ${moves.maxPositions} positions, which are not all looked at`,
         });
@@ -452,7 +452,9 @@ export class Exploration {
 
   /** The events that may move a run: any event, where a transition waits for none. */
   #takenIn(state: string): readonly string[] {
-    return this.#chart?.isRestive === true ? this.workflow.events : this.workflow.eventsIn(state);
+    return this.#chart?.isRestive === true
+      ? this.workflow.model.events
+      : this.workflow.model.eventsIn(state);
   }
 
   /**
@@ -463,7 +465,9 @@ export class Exploration {
     const { workflow } = this;
     const all = events.flatMap((event) => {
       if (event !== '*' && !event.endsWith('.*')) return [event];
-      const known = workflow.events.filter((each) => covers(event, each) && !each.endsWith('*'));
+      const known = workflow.model.events.filter(
+        (each) => covers(event, each) && !each.endsWith('*'),
+      );
       return [...known, event === '*' ? 'any event' : `${event.slice(0, -1)}event`];
     });
     return [...new Set(all)];

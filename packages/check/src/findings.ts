@@ -297,12 +297,12 @@ class Check {
 
   /** Whether every run leaves the state at once, by an `always` transition without a guard. */
   #isPassed(state: string): boolean {
-    const always = this.#workflow.chart?.nodes.get(state)?.source.always ?? [];
+    const always = this.#workflow.model.chart?.nodes.get(state)?.source.always ?? [];
     return always.some(({ guard }) => guard === undefined);
   }
 
   #isInside(state: string, outer: string): boolean {
-    const { chart } = this.#workflow;
+    const { chart } = this.#workflow.model;
     return chart !== undefined && state !== outer && state.startsWith(`${outer}.`);
   }
 
@@ -315,7 +315,7 @@ class Check {
   #canLeave(state: string): boolean {
     const { outside } = this.#options;
     if (this.#workflow.leavesAt({ state, updatedAt: 0 }) !== undefined) return true;
-    const handled = this.#workflow.eventsIn(state);
+    const handled = this.#workflow.model.eventsIn(state);
     if (outside === undefined) return handled.length > 0;
     const known = [...outside, ...this.#sent()];
     return handled.some((each) => known.some((event) => covers(each, event)));
@@ -380,7 +380,7 @@ class Check {
     const { outside } = this.#options;
     if (outside === undefined) return;
     const known = [...this.#sent(), ...outside];
-    for (const event of this.#workflow.events) {
+    for (const event of this.#workflow.model.events) {
       if (known.some((each) => covers(event, each))) continue;
       const nearest = nearestName(event, known);
       const meant = nearest === undefined ? '' : `; ${showValue(nearest)} is sent`;
@@ -398,7 +398,7 @@ class Check {
    * Where an inner state takes an event itself, the actions of the state around it are not done.
    */
   #actions(): void {
-    for (const node of this.#workflow.chart?.nodes.values() ?? []) {
+    for (const node of this.#workflow.model.chart?.nodes.values() ?? []) {
       for (const event of eventsOfNode(node.source)) {
         const own = (node.source.transitions.get(event) ?? []).filter(isMeant);
         const done = own.flatMap(({ actions }) => actions).map(actionName);
@@ -528,7 +528,7 @@ class Check {
         if (typeof source === 'string') return [source];
         if (source === undefined) return [];
         const states = [...this.#open()].filter((state) => this.#workflow.allows(state, binding));
-        return states.flatMap((state) => this.#workflow.eventsIn(state));
+        return states.flatMap((state) => this.#workflow.model.eventsIn(state));
       }),
     );
     return [...new Set(sent)];
@@ -539,7 +539,7 @@ class Check {
     const message = `checkWorkflow(): outside: no state handles ${showValue(event)}`;
     throw new InterlockError(
       'ERR_INTERLOCK_EVENT',
-      `${message}, ${rightNames(event, this.#workflow.events)}`,
+      `${message}, ${rightNames(event, this.#workflow.model.events)}`,
     );
   }
 

@@ -37,7 +37,8 @@ export function workflowGraph<S extends string, E extends string>(
   gate: StateMachineGate<S, E>,
 ): WorkflowGraph {
   const workflow = gate.clone().compile();
-  const { id, order, chart } = workflow;
+  const { id, order } = workflow;
+  const { chart } = workflow.model;
   const calls = new Calls(workflow);
   const kind = order ? 'order' : chart ? 'statechart' : 'flat';
   const { nodes, edges } = order
@@ -70,12 +71,15 @@ export function activeNodes<S extends string, E extends string>(
 }
 
 function activeIn(workflow: Workflow, state: string): readonly string[] {
-  const { order, chart } = workflow;
+  const { order } = workflow;
+  const { chart } = workflow.model;
   if (order !== undefined) {
-    const tools = workflow.doneIn(state)?.map((name) => order.model.markOf(name)?.leaf.tool);
+    const tools = workflow.model
+      .doneIn?.(state)
+      ?.map((name) => order.model.markOf(name)?.leaf.tool);
     return [...new Set(tools)].filter((each) => each !== undefined);
   }
-  if (chart === undefined) return workflow.hasState(state) ? [state] : [];
+  if (chart === undefined) return workflow.model.has(state) ? [state] : [];
   const active = chart.read(state)?.nodes ?? [];
   return active.map(({ path }) => path).filter((path) => path !== '' || isDrawn(chart.root));
 }
@@ -104,7 +108,7 @@ function flatOf(workflow: Workflow, calls: Calls): Layout {
     return { id, label: id, type, ...(after === undefined ? {} : { after }) };
   });
   const edges = nodes.flatMap(({ id: from, after }) => {
-    const events = workflow.eventsIn(from).map((event) => {
+    const events = workflow.model.eventsIn(from).map((event) => {
       const { position, reentered } = workflow.next({ state: from }, event);
       return {
         from,
@@ -302,7 +306,7 @@ class Calls {
     const isLeft = (id: string, told: readonly string[]): boolean => this.#canBe(without(told), id);
     /** Spares the look at each node where the told ones say it all, as they mostly do. */
     const isAnyLeft = (told: readonly string[]): boolean =>
-      this.#workflow.canBeIn([without(told)], [ANY_STATE]);
+      this.#workflow.model.canBeIn([without(told)], [ANY_STATE]);
     const whole: string[] = [];
     const tell = ({ id }: GraphNode): void => {
       if (isLeft(id, whole) && !this.#canBe({ not: forAll }, id)) whole.push(id);
@@ -330,9 +334,9 @@ class Calls {
   #canBe(expression: BoundState, id: string): boolean {
     const workflow = this.#workflow;
     // In a flat machine no other state is active, so there is nothing to try.
-    return workflow.isFlat
+    return workflow.model.isFlat
       ? workflow.allows(id, { states: [expression] })
-      : workflow.canBeIn([expression], [id]);
+      : workflow.model.canBeIn([expression], [id]);
   }
 }
 

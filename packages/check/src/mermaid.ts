@@ -68,7 +68,7 @@ function standingIn<S extends string, E extends string>(
   state: string,
 ): { readonly active: readonly string[]; readonly available: readonly string[] } {
   const workflow = gate.clone().compile();
-  if (workflow.hasState(state))
+  if (workflow.model.has(state))
     return { active: activeNodes(gate, state), available: workflow.available(state) };
   throw new InterlockError(
     'ERR_INTERLOCK_CONFIG',

@@ -86,7 +86,7 @@ export function layoutOfOrder(workflow: Workflow, order: Order): Layout {
     for (const each of rule?.notAfter ?? []) lead(leafNeed(order, each, 'notAfter'), name, 'all');
     for (const from of rule?.undoneBy ?? [])
       edges.push({ from, to: name, type: 'undoes', ...plain, says: ['undoes'] });
-    for (const event of bindings.length > 0 ? workflow.events : []) {
+    for (const event of bindings.length > 0 ? workflow.model.events : []) {
       const takers = OUTCOMES.flatMap((outcome) => takerOf(bindings, outcome, event));
       if (takers.length === 0) continue;
       edges.push({ from: name, to: event, type: 'event', event, isGuarded: false, tools: takers });

@@ -183,7 +183,7 @@ class Question {
       for (const event of outside) this.#event(event, this.#mounted);
     // What only the question remembers is no event that runs.send() could send.
     const isAll = outside === true && this.#mounted.isOrder;
-    this.#options = { outside: isAll ? this.#mounted.events : outside, maxPositions };
+    this.#options = { outside: isAll ? this.#mounted.model.events : outside, maxPositions };
     const asked = named.flatMap((each) => [...atomsOf(each), ...(this.#storedAs(each) ?? [])]);
     this.#exploration = new Exploration(
       this.#workflow,
@@ -221,13 +221,13 @@ class Question {
     if (stored === undefined) return this.#workflow.standsIn(state, asked);
     // The text of a stored state has only what runs remember.
     const { model } = this.#mounted.order ?? {};
-    const done = this.#workflow.doneIn(state)?.filter((each) => model?.markOf(each));
+    const done = this.#workflow.model.doneIn?.(state)?.filter((each) => model?.markOf(each));
     return done?.length === stored.length && stored.every((each) => done.includes(each));
   }
 
   /** For rules of order: what is done in the stored state of this text. */
   #storedAs(asked: BoundState): readonly string[] | undefined {
-    return typeof asked === 'string' ? this.#mounted.doneIn(asked) : undefined;
+    return typeof asked === 'string' ? this.#mounted.model.doneIn?.(asked) : undefined;
   }
 
   /** Looks for a call that the gate lets through where it must not. */
@@ -302,9 +302,9 @@ class Question {
   }
 
   #event(event: string, workflow = this.#workflow): string {
-    const { id, events } = workflow;
+    const { events } = workflow.model;
     if (workflow.handlesSomewhere(event)) return event;
-    const message = `${this.#what}: no state of workflow "${id}" handles ${showValue(event)}`;
+    const message = `${this.#what}: no state of workflow "${workflow.id}" handles ${showValue(event)}`;
     throw new InterlockError('ERR_INTERLOCK_EVENT', `${message}, ${rightNames(event, events)}`);
   }
 }

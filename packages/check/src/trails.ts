@@ -79,10 +79,10 @@ function faultOf(
   if (before !== undefined && seq !== before.seq + 1) return 'missing';
   // Another deployment may have another name for the same state.
   const isSameDeployment = before === undefined || before.workflowVersion === workflowVersion;
-  const isThere = from === state || workflow.mayBecome(state, from) === true;
+  const isThere = from === state || workflow.model.mayBecome?.(state, from) === true;
   if (!isThere && isSameDeployment && !isFreeze(entry)) return 'from';
   if (to === undefined || workflowVersion !== workflow.version) return undefined;
-  if (!workflow.hasState(to)) return 'state';
+  if (!workflow.model.has(to)) return 'state';
   return isMoveOf(workflow, entry, to) ? undefined : 'event';
 }
 
@@ -94,15 +94,17 @@ function isFreeze({ event, to }: TrailEntry): boolean {
 /** Whether the entry's event leads there, as far as one can tell without the run's data. */
 function isMoveOf(workflow: Workflow, entry: TrailEntry, to: string): boolean {
   const { from, event, payload, kind, outcome } = entry;
-  if (!workflow.hasState(from)) return true;
+  if (!workflow.model.has(from)) return true;
   if (outcome === 'refused' && kind === 'loop') return true;
   // A machine may have an event of the same name as such a move. Then either is possible.
   if (isOwnMove(workflow, entry, to)) return true;
-  const isByRules = workflow.mayBecome(from, to, entry);
+  const isByRules = workflow.model.mayBecome?.(from, to, entry);
   if (isByRules !== undefined) return isByRules;
   if (event === null) return from === to;
   if (!workflow.handles(from, event)) return from === to;
-  return !workflow.isFlat || workflow.next({ state: from }, event, payload).position.state === to;
+  return (
+    !workflow.model.isFlat || workflow.next({ state: from }, event, payload).position.state === to
+  );
 }
 
 /** Whether a deadline, a beginning or a restart made the move. */
@@ -217,7 +219,7 @@ export function trailToPrompts<S extends string, E extends string>(
     state = entry.to;
   }
   const schemas = new Map(tools.map(({ name, inputSchema }) => [name, inputSchema]));
-  const next = workflow.hasState(state) ? availableIn(workflow, state, [...schemas.keys()]) : [];
+  const next = workflow.model.has(state) ? availableIn(workflow, state, [...schemas.keys()]) : [];
   const output = next.length === 0 ? undefined : outputFor(next, schemas);
   return { messages, state, output };
 }

@@ -364,7 +364,7 @@ export class TestGate<E extends string = string, C extends string = string, X = 
     if (this.#gates.length > 1)
       throw configError('state and context are those of one gate, and several are tested');
     const workflow = this.#gates[0].compile();
-    if (state !== undefined && !workflow.hasState(state))
+    if (state !== undefined && !workflow.model.has(state))
       throw configError(`state: got ${showValue(state)}; ${rightNames(state, workflow.states)}`);
   }
 }

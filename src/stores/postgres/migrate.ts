@@ -1,4 +1,4 @@
-import { InterlockError } from '../../basics/errors.ts';
+import { configError } from '../../basics/errors.ts';
 import {
   FIXED_PATH,
   otherPostgresFormat,
@@ -106,7 +106,7 @@ function explained(error: unknown, { schema, workflows }: PostgresNames): unknow
   const message =
     `migrate(): a table such as ${workflows} is there already and is not this store's: ` +
     `choose another schema than ${schema}, or a tablePrefix`;
-  return new InterlockError('ERR_INTERLOCK_CONFIG', message, { cause: error });
+  return configError(message, { cause: error });
 }
 
 function isDuplicateTable(error: unknown): boolean {
