@@ -1,8 +1,8 @@
 import * as z from 'zod/mini';
 import { configError, type InterlockError, quoteNames } from '../basics/errors.ts';
 import { functionOption, lazyOptions, parseOptions } from '../basics/options.ts';
+import { DocumentStore } from './document/document-store.ts';
 import type { Documents, IndexedDocuments } from './document/documents.ts';
-import { storeOf } from './document/indexed-store.ts';
 import { WholeRuns } from './document/whole-runs.ts';
 import type {
   AtomicStateStore,
@@ -107,7 +107,7 @@ export function documentStore(
   const settings = parseOptions('documentStore() options', optionsSchema, options);
   const missing = METHODS.filter((name) => typeof documents?.[name] !== 'function');
   if (missing.length > 0) throw notDocuments(missing);
-  return storeOf(new WholeRuns(documents, settings), settings.now, settings.chainTrail);
+  return new DocumentStore(new WholeRuns(documents, settings), settings.now, settings.chainTrail);
 }
 
 function notDocuments(missing: readonly string[]): InterlockError {

@@ -4,38 +4,12 @@
  */
 import { type Placed, putNewest, UseOrder } from '../basics/clock.ts';
 import { anonymousKey } from '../basics/names.ts';
+import { byPlace, entriesOf, type IndexPlace, type RunsFind } from './document/run-parts.ts';
 import { type Operation, RulebookStore } from './rulebook.ts';
-import {
-  hasBegun,
-  hasSessionEnded,
-  isEvicted,
-  isNeeded,
-  type RunState,
-  type WorkflowState,
-} from './run-life.ts';
-import {
-  anonymized,
-  lastEntries,
-  tombstone,
-  unsettledIn,
-  unsettledSince,
-  workflowRecord,
-} from './run-state.ts';
-import type {
-  CountQuery,
-  HeldQuery,
-  KeysPage,
-  ListQuery,
-  PageQuery,
-  PurgeQuery,
-  RunKey,
-  RunsCount,
-  RunsPage,
-  RunsQuery,
-  StuckQuery,
-  SwitchRecord,
-  TrailEntry,
-} from './store.ts';
+import { hasBegun, isEvicted, isNeeded, type RunState, type WorkflowState } from './run-life.ts';
+import { type ListSource, listsOf, type SeenRun } from './run-lists.ts';
+import { anonymized, lastEntries, tombstone } from './run-state.ts';
+import type { RunKey, SwitchRecord, TrailEntry } from './store.ts';
 import { copyJson } from './trail.ts';
 
 /** How many evicted runs the store knows, for each run that it keeps. */
@@ -75,6 +49,9 @@ export class MemoryStore extends RulebookStore {
     this.#runs = new RunTable({ maxRuns, now, isNeeded, rankOf, onEvict });
     this.#now = now;
     this.#mostEvicted = maxRuns * EVICTED_SHARE;
+    const look = async (keys: readonly string[]) => keys.map((key) => this.#seen(key));
+    const lists = { index: this.#index(), look, atOnce: Infinity, now: async () => this.#now() };
+    Object.assign(this, listsOf(lists));
   }
 
   protected async change<Result>(key: string, operation: Operation<Result>): Promise<Result> {
@@ -113,12 +90,6 @@ export class MemoryStore extends RulebookStore {
     return unnamed;
   }
 
-  async purge({ principal }: PurgeQuery = {}): Promise<number> {
-    return this.#runs.sweep(
-      ({ session }) => principal === undefined || session.principal === principal,
-    );
-  }
-
   async readSwitch(workflow: string): Promise<SwitchRecord | undefined> {
     return this.#switches.get(workflow);
   }
@@ -138,119 +109,45 @@ export class MemoryStore extends RulebookStore {
     return lastEntries(this.#runs.get(run)?.workflows.get(name), limit);
   }
 
-  async *runs({ workflow: name, state, forMs = 0 }: RunsQuery): AsyncGenerator<string> {
-    const latest = this.#now() - forMs;
-    const found: { readonly key: string; readonly since: number }[] = [];
-    for (const [key, { workflows }] of this.#runs.entries()) {
-      const snapshot = workflows.get(name)?.snapshot;
-      if (snapshot?.state !== state || snapshot.updatedAt > latest) continue;
-      found.push({ key, since: snapshot.updatedAt });
-    }
-    for (const { key } of found.sort((a, b) => a.since - b.since)) yield key;
-  }
-
-  async held({ workflow, ...page }: HeldQuery): Promise<RunsPage> {
-    const now = this.#now();
-    return this.#page(page, now, workflow, ({ claim }) => {
-      const isHeld = claim?.uncertain === 'hold' && claim.leaseEnd <= now;
-      return isHeld ? claim.leaseEnd : undefined;
-    });
-  }
-
-  async unsettled({ workflow, ...page }: HeldQuery): Promise<RunsPage> {
-    const now = this.#now();
-    return this.#page(page, now, workflow, (each) =>
-      unsettledIn(each, now).length > 0 ? unsettledSince(each) : undefined,
-    );
-  }
-
-  async stuck({ workflow, states, forMs, ...page }: StuckQuery): Promise<RunsPage> {
-    const now = this.#now();
-    return this.#page(page, now, workflow, ({ snapshot: { state, updatedAt }, ended }) => {
-      const isStuck = !ended && updatedAt <= now - forMs && (states?.includes(state) ?? true);
-      return isStuck ? updatedAt : undefined;
-    });
-  }
-
-  async count({ workflow: name, forMs }: CountQuery): Promise<RunsCount> {
-    const now = this.#now();
-    const states = new Map<string, { runs: number; stuck: number }>();
-    let held = 0;
-    let unsettled = 0;
-    let running = 0;
-    let oldestClaim: number | undefined;
-    for (const [, { workflows }] of this.#runs.entries()) {
-      const workflow = workflows.get(name);
-      if (workflow === undefined) continue;
-      const { snapshot, claim, ended } = workflow;
-      if (unsettledIn(workflow, now).length > 0) unsettled++;
-      if (claim !== undefined) {
-        if (claim.leaseEnd > now) running++;
-        else if (claim.uncertain === 'hold') held++;
-        oldestClaim = Math.min(oldestClaim ?? claim.since, claim.since);
-      }
-      if (ended) continue;
-      const counted = states.get(snapshot.state) ?? { runs: 0, stuck: 0 };
-      counted.runs++;
-      if (snapshot.updatedAt <= now - forMs) counted.stuck++;
-      states.set(snapshot.state, counted);
-    }
+  /** Goes through all runs, of which there are few. */
+  #index(): ListSource['index'] {
     return {
-      states: [...states].map(([state, counts]) => ({ state, ...counts })),
-      held,
-      unsettled,
-      running,
-      ...(oldestClaim !== undefined && { oldestClaim }),
-      now,
+      find: async (query) => {
+        const { after, limit } = query;
+        const places = this.#entries(query).filter(
+          (place) => after === undefined || byPlace(after, place) < 0,
+        );
+        return places.sort(byPlace).slice(0, limit);
+      },
+      count: async ({ upTo, ...list }) => {
+        const tallies = new Map<string, { label: string; entries: number; upTo: number }>();
+        for (const { label, score } of this.#entries({ ...list, upTo: Infinity })) {
+          const tally = tallies.get(label) ?? { label, entries: 0, upTo: 0 };
+          tally.entries++;
+          if (score <= upTo) tally.upTo++;
+          tallies.set(label, tally);
+        }
+        return [...tallies.values()];
+      },
+      purge: async (principal) =>
+        this.#runs.sweep(
+          ({ session }) => principal === undefined || session.principal === principal,
+        ),
     };
   }
 
-  async list({ principal, limit, after }: ListQuery): Promise<KeysPage> {
-    const runs: string[] = [];
-    for (const [key, { session }] of this.#runs.entries())
-      if (session.principal === principal && (after === undefined || key > after)) runs.push(key);
-    const given = runs.sort().slice(0, limit);
-    return { runs: given, ...(runs.length > limit && { next: given.at(-1) ?? '' }) };
+  #entries({ kind, of, labels, upTo }: Pick<RunsFind, 'kind' | 'of' | 'labels' | 'upTo'>) {
+    const places: (IndexPlace & { readonly label: string })[] = [];
+    for (const [key, run] of this.#runs.entries())
+      for (const { label, score } of entriesOf(run, { kind, of }))
+        if (score <= upTo && (labels?.includes(label) ?? true)) places.push({ key, label, score });
+    return places;
   }
 
-  /** A page of the runs that have a score, in the order of their scores. */
-  #page(
-    { limit, after }: PageQuery,
-    now: number,
-    name: string,
-    scoreOf: (workflow: WorkflowState) => number | undefined,
-  ): RunsPage {
-    const found: {
-      readonly score: number;
-      readonly run: string;
-      readonly workflow: WorkflowState;
-      readonly isOver: boolean;
-    }[] = [];
-    for (const [run, kept] of this.#runs.entries()) {
-      const workflow = kept.workflows.get(name);
-      const score = workflow && scoreOf(workflow);
-      const isOver = hasSessionEnded(kept, now);
-      if (workflow !== undefined && score !== undefined)
-        found.push({ score, run, workflow, isOver });
-    }
-    found.sort((a, b) => a.score - b.score || (a.run < b.run ? -1 : 1));
-    const { score = Number.NEGATIVE_INFINITY, run = '' } =
-      after === undefined ? {} : parsePlace(after);
-    const rest = found.filter(
-      (each) => each.score > score || (each.score === score && each.run > run),
-    );
-    const given = rest.slice(0, limit);
-    const last = given.at(-1);
-    return {
-      runs: given.map(({ run: key, workflow, isOver }) => ({
-        run: key,
-        ...workflowRecord(workflow, now),
-        ...(isOver && { sessionEnded: true as const }),
-      })),
-      ...(last !== undefined &&
-        rest.length > limit && { next: JSON.stringify([last.score, last.run]) }),
-      now,
-    };
+  #seen(key: string): SeenRun {
+    const kept = this.#runs.peek(key);
+    const run = kept && { ...kept, run: key };
+    return { run, isGone: kept === undefined, now: this.#now() };
   }
 
   #bury(key: string, expiresAt: number): void {
@@ -276,12 +173,6 @@ export class MemoryStore extends RulebookStore {
     this.#runs.set(key, run);
     return run;
   }
-}
-
-/** Where the page before ended. */
-function parsePlace(after: string): { readonly score: number; readonly run: string } {
-  const [score, run] = JSON.parse(after) as [number, string];
-  return { score, run };
 }
 
 /** Runs that the next call begins anew as they are make way first, and those of principals last. */
@@ -355,6 +246,12 @@ export class RunTable<Run extends Expiring> {
     }
     this.#place(entry);
     return entry.run;
+  }
+
+  /** The run, as {@link get} gives it. This does not count as a use. */
+  peek(key: string): Run | undefined {
+    const run = this.#entries.get(key)?.run;
+    return run === undefined || this.#isGone(run, this.#options.now()) ? undefined : run;
   }
 
   /** Replaces the run under the key. A new key may make a full table evict another run. */

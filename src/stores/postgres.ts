@@ -1,8 +1,7 @@
 import * as z from 'zod/mini';
 import { atCaller } from '../basics/errors.ts';
 import { isPool, lazyOptions, parseOptions } from '../basics/options.ts';
-import type { DocumentStore } from './document/document-store.ts';
-import { storeOf } from './document/indexed-store.ts';
+import { DocumentStore } from './document/document-store.ts';
 import { migrate } from './postgres/migrate.ts';
 import { type PostgresClient, type PostgresPool, postgresNames } from './postgres/names.ts';
 import { PostgresRuns } from './postgres/runs.ts';
@@ -89,7 +88,7 @@ export function postgresStore(options: PostgresStoreOptions): PostgresStore {
   );
   const names = postgresNames(schema, tablePrefix);
   const runs = new PostgresRuns(pool, names);
-  const store = storeOf(runs, Date.now, chainTrail);
+  const store = new DocumentStore(runs, Date.now, chainTrail);
   const renew = watchedRenewals(store, pool);
   return Object.assign(store as DocumentStore & Required<AtomicStateStore>, {
     renew,

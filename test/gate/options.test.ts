@@ -532,7 +532,7 @@ describe('a mistake in the options', () => {
 
   it('is a store in their place, which would not be used', () => {
     const store = sqliteStore({ database: new Database(':memory:') });
-    expect(() => sessionStore(store as object)).toThrow('got an instance of IndexedDocumentStore');
+    expect(() => sessionStore(store as object)).toThrow('got an instance of DocumentStore');
     expect(() => sessionStore(memoryStore() as object)).toThrow('got an instance of MemoryStore');
   });
 

@@ -8,6 +8,7 @@ import { anonymousKey } from '../../basics/names.ts';
 import { KeyedQueue } from '../keyed-queue.ts';
 import { appending, type Guess, type Operation, RulebookStore } from '../rulebook.ts';
 import { isKnown, type RunState } from '../run-life.ts';
+import { listsOf, type SeenRun } from '../run-lists.ts';
 import { anonymized } from '../run-state.ts';
 import type {
   CommitRequest,
@@ -22,6 +23,7 @@ import {
   hasWritten,
   type KeptRun,
   type RunDocuments,
+  type RunsIndex,
   type RunWrite,
   type TrailQuery,
   type WrittenRun,
@@ -49,8 +51,11 @@ const LONGEST_PAUSE_MS = 50;
 const MOST_CHEAP_TRIES = 1_000;
 const TRIES_AT_ONCE = 5;
 
+/** How many runs a sweep over all of them reads together. */
+const LISTED_AT_ONCE = 100;
+
 /** What an operation goes by. */
-export interface Found {
+interface Found {
   readonly kept: KeptRun | undefined;
   readonly broken?: FoundRun['broken'];
   readonly now: number;
@@ -67,7 +72,7 @@ interface Sent<Result> {
 type Next = RunState & Partial<Pick<StoredRun, 'movesTo'>>;
 
 export class DocumentStore extends RulebookStore {
-  protected readonly documents: RunDocuments;
+  readonly #documents: RunDocuments;
   readonly #time: BackendTime;
   readonly #queue = new KeyedQueue();
   readonly #kept = new KeptRuns();
@@ -76,8 +81,12 @@ export class DocumentStore extends RulebookStore {
 
   constructor(documents: RunDocuments, now: () => number, chainTrail: boolean) {
     super(chainTrail);
-    this.documents = documents;
+    this.#documents = documents;
     this.#time = new BackendTime({ now, monotonic: () => performance.now() });
+    const { index } = documents;
+    if (index === undefined) return;
+    const look = (keys: readonly string[]) => this.#look(index, keys);
+    Object.assign(this, listsOf({ index, look, atOnce: LISTED_AT_ONCE, now: () => this.#now() }));
   }
 
   protected async change<Result>(
@@ -86,11 +95,11 @@ export class DocumentStore extends RulebookStore {
     guess: Guess,
   ): Promise<Result> {
     if (guess.isLook) {
-      const { result, next } = made(await this.find(this.documents.keyOf(run)), operation);
+      const { result, next } = made(await this.#find(this.#documents.keyOf(run)), operation);
       if (next === undefined) return result;
     }
     // The workflows of a run wait for each other only where they share one text.
-    const own = this.documents.isWhole ? undefined : guess.step?.workflow;
+    const own = this.#documents.isWhole ? undefined : guess.step?.workflow;
     const line = own === undefined ? run : JSON.stringify([run, own]);
     return this.#queue.run(line, () => this.#change(run, operation, guess));
   }
@@ -128,13 +137,13 @@ export class DocumentStore extends RulebookStore {
     try {
       return await this.#change(run, this.committing(request), guess, swap);
     } finally {
-      this.#kept.put(this.documents.keyOf(run), undefined);
+      this.#kept.put(this.#documents.keyOf(run), undefined);
     }
   }
 
   async history({ run, workflow }: RunKey, limit = 50): Promise<TrailEntry[]> {
     const most = Math.max(0, Math.min(Math.trunc(limit), Number.MAX_SAFE_INTEGER));
-    const found = await this.find(this.documents.keyOf(run), { workflow, limit: most });
+    const found = await this.#find(this.#documents.keyOf(run), { workflow, limit: most });
     return knownOf(found) === undefined ? [] : [...(found.entries ?? [])];
   }
 
@@ -143,7 +152,7 @@ export class DocumentStore extends RulebookStore {
    * moves, so a second try after a crash makes no second copy.
    */
   anonymize(run: string): Promise<string | undefined> {
-    const key = this.documents.keyOf(run);
+    const key = this.#documents.keyOf(run);
     return this.#queue.run(run, async () => {
       /** Which run moves, and to where. */
       let birth: string | undefined;
@@ -164,8 +173,8 @@ export class DocumentStore extends RulebookStore {
       for (let tries = 1; tries <= MOST_TRIES; tries++) {
         // Before the old run: while that is there, no person has resolved the copy.
         const copy =
-          unnamed === undefined ? undefined : await this.find(this.documents.keyOf(unnamed));
-        const found = await this.find(key);
+          unnamed === undefined ? undefined : await this.#find(this.#documents.keyOf(unnamed));
+        const found = await this.#find(key);
         const known = knownOf(found);
         if (known === undefined) await this.#clear(key, found.kept);
         // Another process was faster, or the answer was lost. The copy is all that is left.
@@ -174,7 +183,7 @@ export class DocumentStore extends RulebookStore {
         const to = known.movesTo ?? anonymousKey();
         const unowned = anonymized(known, to, found.now);
         if (unowned === undefined) {
-          if (unnamed !== undefined) await this.#clear(this.documents.keyOf(unnamed), copy?.kept);
+          if (unnamed !== undefined) await this.#clear(this.#documents.keyOf(unnamed), copy?.kept);
           return undefined;
         }
         if (known.movesTo === undefined) await write(run, found, { ...known, movesTo: to }, false);
@@ -191,7 +200,7 @@ export class DocumentStore extends RulebookStore {
   }
 
   readSwitch(workflow: string): Promise<SwitchRecord | undefined> {
-    return this.documents.readSwitch(workflow);
+    return this.#documents.readSwitch(workflow);
   }
 
   async swapSwitch(
@@ -208,7 +217,7 @@ export class DocumentStore extends RulebookStore {
       // It may have been there, before another write came.
       if (isOther) throw failure;
       try {
-        if (await this.documents.swapSwitch(workflow, expected, next)) return true;
+        if (await this.#documents.swapSwitch(workflow, expected, next)) return true;
       } catch (error) {
         // Once more, since the answer may have been lost. A second time the backend is away.
         if (failure !== undefined || error instanceof InterlockError) throw error;
@@ -219,10 +228,10 @@ export class DocumentStore extends RulebookStore {
   }
 
   /** The run under a key of documents, and the backend's time. */
-  protected async find(key: string, trail?: TrailQuery): Promise<Found> {
+  async #find(key: string, trail?: TrailQuery): Promise<Found> {
     const askedAt = this.#time.asked();
     const before = this.#kept.get(key);
-    const found = await this.documents.read(key, trail);
+    const found = await this.#documents.read(key, trail);
     if (found.broken) throw found.broken;
     // What a write has kept meanwhile is newer.
     if (this.#kept.get(key) === before) this.#kept.put(key, found.kept);
@@ -235,19 +244,23 @@ export class DocumentStore extends RulebookStore {
   }
 
   /** Runs that an index names. */
-  protected async findAll(keys: readonly string[]): Promise<Found[]> {
-    if (keys.length === 0 || this.documents.index === undefined) return [];
+  async #look(index: RunsIndex, keys: readonly string[]): Promise<SeenRun[]> {
+    if (keys.length === 0) return [];
     const askedAt = this.#time.asked();
-    const found = await this.documents.index.readAll(keys);
-    return found.map((each) => this.#seen(each, askedAt));
+    const found = await index.readAll(keys);
+    return found.map((each) => {
+      const seen = this.#seen(each, askedAt);
+      const { kept, broken, now } = seen;
+      return { run: knownOf(seen), broken, isGone: !kept && !broken, now };
+    });
   }
 
   /** What time it is for the backend. */
-  protected async now(): Promise<number> {
+  async #now(): Promise<number> {
     const known = this.#time.estimate();
     if (known !== undefined) return known;
     const askedAt = this.#time.asked();
-    return this.#time.told(await this.documents.now(), askedAt);
+    return this.#time.told(await this.#documents.now(), askedAt);
   }
 
   /**
@@ -261,15 +274,15 @@ export class DocumentStore extends RulebookStore {
     guess: Guess,
     swapIn?: RunDocuments['swap'],
   ): Promise<Result> {
-    const key = this.documents.keyOf(run);
+    const key = this.#documents.keyOf(run);
     let sent: Sent<Result> | undefined;
     let wasLost = false;
     let isTimeWrong = false;
     let known = this.#guess(key, guess);
     let isGuess = known !== undefined;
-    const most = this.documents.isWhole ? MOST_TRIES : MOST_CHEAP_TRIES;
+    const most = this.#documents.isWhole ? MOST_TRIES : MOST_CHEAP_TRIES;
     for (let tries = 1; tries <= most; tries++) {
-      const found = known ?? (await this.find(key));
+      const found = known ?? (await this.#find(key));
       const { kept, now } = found;
       // A driver that asked twice was told of its own first write. And the backend may have
       // forgotten a removed run by now.
@@ -352,7 +365,7 @@ export class DocumentStore extends RulebookStore {
     },
   ): Promise<WrittenRun> {
     const { guess = {}, flow, isNew = knownOf(found) === undefined, swapIn } = how;
-    const key = this.documents.keyOf(run);
+    const key = this.#documents.keyOf(run);
     const before = found.kept;
     const old = isNew ? undefined : before?.run;
     const { session, openedBy, workflows, released, sessionEnded, movesTo } = next;
@@ -377,7 +390,7 @@ export class DocumentStore extends RulebookStore {
       isClaim: guess.step !== undefined && guess.isLease === true,
     };
     const askedAt = this.#time.asked();
-    const answer = await (swapIn?.(write) ?? this.documents.swap(write));
+    const answer = await (swapIn?.(write) ?? this.#documents.swap(write));
     if (answer.now !== undefined) this.#time.told(answer.now, askedAt);
     const current = this.#kept.get(key);
     const isNewest = !answer.swapped || current === before || answer.kept === undefined;
@@ -389,7 +402,7 @@ export class DocumentStore extends RulebookStore {
   async #clear(key: string, kept: KeptRun | undefined): Promise<boolean> {
     if (kept === undefined) return false;
     this.#kept.put(key, undefined);
-    return this.documents.remove(key, kept);
+    return this.#documents.remove(key, kept);
   }
 }
 
@@ -433,7 +446,7 @@ class KeptRuns {
 }
 
 /** The run that was found, where it is known. */
-export function knownOf({ kept, now }: Found): StoredRun | undefined {
+function knownOf({ kept, now }: Found): StoredRun | undefined {
   return kept !== undefined && isKnown(kept.run, now) ? kept.run : undefined;
 }
 

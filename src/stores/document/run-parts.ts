@@ -441,3 +441,18 @@ export function indexOfRun(run: RunState): RunIndexEntry[] {
   const flows = [...run.workflows].flatMap(([name, state]) => indexOfFlow(name, state));
   return [...indexOfLife(run), ...flows];
 }
+
+/** What a list has of a run. */
+export function entriesOf(
+  run: RunState,
+  { kind, of }: Pick<RunsFind, 'kind' | 'of'>,
+): RunIndexEntry[] {
+  const flow = run.workflows.get(of);
+  const entries = kind === 'owned' ? indexOfLife(run) : flow ? indexOfFlow(of, flow) : [];
+  return entries.filter((entry) => entry.kind === kind && entry.of === of);
+}
+
+/** The order of a list. */
+export function byPlace(a: IndexPlace, b: IndexPlace): number {
+  return a.score - b.score || (a.key < b.key ? -1 : 1);
+}

@@ -19,6 +19,7 @@ import type {
   WrittenRun,
 } from '../document/run-parts.ts';
 import {
+  byPlace,
   changeOf,
   type FoundFlow,
   foundIn,
@@ -267,6 +268,7 @@ export class RedisRuns implements RunDocuments {
     const replies = await this.#inBuckets(scripts.FIND, args, 'found');
     await policy;
     const places = replies.flatMap(({ lines }) => lines.map(placeOf));
+    // As Redis sorts them: names are ASCII, so their order is the same.
     return places.sort(byPlace).slice(0, limit);
   }
 
@@ -490,11 +492,6 @@ const PLACE = /^[a-z]+:[^:]*:[^:]*:(\d{15}):(.*)$/su;
 function placeOf(member: string): IndexPlace {
   const [, time, key = ''] = PLACE.exec(member) ?? [];
   return { score: Number(time), key };
-}
-
-/** As Redis sorts them: names are ASCII, so their order is the same. */
-function byPlace(a: IndexPlace, b: IndexPlace): number {
-  return a.score - b.score || (a.key < b.key ? -1 : 1);
 }
 
 /**

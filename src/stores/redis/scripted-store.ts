@@ -1,8 +1,7 @@
 /** The store on any server that runs Redis' Lua. Hides which options both of them have. */
 import * as z from 'zod/mini';
 import { lazily } from '../../basics/options.ts';
-import type { DocumentStore } from '../document/document-store.ts';
-import { storeOf } from '../document/indexed-store.ts';
+import { DocumentStore } from '../document/document-store.ts';
 import type { AtomicStateStore } from '../store.ts';
 import { type Evaluate, RedisRuns, type RedisRunsSettings } from './runs.ts';
 
@@ -43,7 +42,8 @@ export function scriptedStore(
   { chainTrail, ...settings }: RedisRunsSettings & { readonly chainTrail: boolean },
 ): ScriptedStateStore {
   const runs = new RedisRuns(evaluate, settings);
-  const store = storeOf(runs, Date.now, chainTrail) as DocumentStore & Required<AtomicStateStore>;
+  const store = new DocumentStore(runs, Date.now, chainTrail) as DocumentStore &
+    Required<AtomicStateStore>;
   return Object.assign(store, {
     evictedKeys: () => runs.evictedKeys(),
     rebuildIndex: () => runs.rebuild(),

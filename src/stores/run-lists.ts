@@ -2,10 +2,19 @@
  * Runs that can be found: which are held, stuck, or a person's. Hides that a list may lag behind
  * its runs, so that each run is read before it is given.
  */
-import { hasSessionEnded, type RunState, type WorkflowState } from '../run-life.ts';
-import { unsettledIn, workflowRecord } from '../run-state.ts';
-import { decodeText, encodeText } from '../sql-text.ts';
+import {
+  byPlace,
+  entriesOf,
+  type IndexPlace,
+  type RunsFind,
+  type RunsIndex,
+  warnOfBroken,
+} from './document/run-parts.ts';
+import { hasSessionEnded, type RunState, type WorkflowState } from './run-life.ts';
+import { unsettledIn, workflowRecord } from './run-state.ts';
+import { decodeText, encodeText } from './sql-text.ts';
 import type {
+  AtomicStateStore,
   CountQuery,
   HeldQuery,
   KeysPage,
@@ -16,26 +25,25 @@ import type {
   RunsPage,
   RunsQuery,
   StuckQuery,
-} from '../store.ts';
-import { DocumentStore, knownOf } from './document-store.ts';
-import {
-  type IndexPlace,
-  indexOfRun,
-  type RunDocuments,
-  type RunsFind,
-  type RunsIndex,
-  warnOfBroken,
-} from './run-parts.ts';
-import type { StoredRun } from './run-text.ts';
-
-const SWEPT_AT_ONCE = 100;
+} from './store.ts';
 
 /** A list, and which of its entries are meant. */
 type Source = Pick<RunsFind, 'kind' | 'of' | 'labels'>;
 
+type NamedRun = RunState & { readonly run: string };
+
 /** A run that a list named, as it is now. */
+export interface SeenRun {
+  /** Absent: there is none, or it cannot be read. */
+  readonly run?: NamedRun | undefined;
+  readonly broken?: Error | undefined;
+  /** Whether nothing is there, not even a run that has expired. */
+  readonly isGone: boolean;
+  readonly now: number;
+}
+
 interface Listed {
-  readonly run: StoredRun;
+  readonly run: NamedRun;
   readonly now: number;
 }
 
@@ -44,20 +52,42 @@ interface ListedPage {
   readonly next: IndexPlace | undefined;
 }
 
-class IndexedDocumentStore extends DocumentStore {
-  readonly #index: RunsIndex;
-  /** Absent where the backend does not count: it never goes through all runs instead. */
-  readonly count?: (query: CountQuery) => Promise<RunsCount>;
+/** What the lists are made of. */
+export interface ListSource {
+  readonly index: Omit<RunsIndex, 'readAll'>;
+  /** How many runs a sweep over all of them reads together. */
+  readonly atOnce: number;
+  /** In the order of the keys. */
+  readonly look: (keys: readonly string[]) => Promise<readonly SeenRun[]>;
+  readonly now: () => Promise<number>;
+}
 
-  constructor(
-    documents: RunDocuments & { readonly index: RunsIndex },
-    now: () => number,
-    chainTrail: boolean,
-  ) {
-    super(documents, now, chainTrail);
-    this.#index = documents.index;
-    const { count } = documents.index;
-    if (count !== undefined) this.count = (query) => this.#count(count, query);
+type Lists = Required<
+  Pick<AtomicStateStore, 'held' | 'unsettled' | 'stuck' | 'runs' | 'list' | 'purge'>
+> &
+  Pick<AtomicStateStore, 'count'>;
+
+/** The operations of a store on many runs. */
+export function listsOf(source: ListSource): Lists {
+  const lists = new RunLists(source);
+  const { count } = source.index;
+  return {
+    held: (query) => lists.held(query),
+    unsettled: (query) => lists.unsettled(query),
+    stuck: (query) => lists.stuck(query),
+    runs: (query) => lists.runs(query),
+    list: (query) => lists.list(query),
+    purge: (query) => lists.purge(query),
+    // Absent where the backend does not count: it never goes through all runs instead.
+    ...(count && { count: (query) => lists.count(count, query) }),
+  };
+}
+
+class RunLists {
+  readonly #source: ListSource;
+
+  constructor(source: ListSource) {
+    this.#source = source;
   }
 
   held({ workflow, ...page }: HeldQuery): Promise<RunsPage> {
@@ -94,8 +124,8 @@ class IndexedDocumentStore extends DocumentStore {
     ];
     let next: IndexPlace | undefined;
     do {
-      const upTo = (await this.now()) - forMs;
-      const some = { limit: SWEPT_AT_ONCE, onError };
+      const upTo = (await this.#source.now()) - forMs;
+      const some = { limit: this.#source.atOnce, onError };
       const page = await this.#find(sources, upTo, next, some, ({ workflows }, now) => {
         const snapshot = workflows.get(of)?.snapshot;
         return snapshot?.state === state && snapshot.updatedAt <= now - forMs;
@@ -114,7 +144,7 @@ class IndexedDocumentStore extends DocumentStore {
   }
 
   async purge({ principal, onError = warnOfBroken }: PurgeQuery = {}): Promise<number> {
-    return this.#index.purge(principal, await this.now(), onError);
+    return this.#source.index.purge(principal, await this.#source.now(), onError);
   }
 
   async #page(
@@ -124,7 +154,7 @@ class IndexedDocumentStore extends DocumentStore {
     name: string,
     isMeant: (workflow: WorkflowState, now: number) => boolean,
   ): Promise<RunsPage> {
-    const now = await this.now();
+    const now = await this.#source.now();
     const { listed, next } = await this.#find(
       sources,
       now - forMs,
@@ -157,20 +187,21 @@ class IndexedDocumentStore extends DocumentStore {
       const wanted = limit - listed.length;
       const query = { upTo, after, limit: wanted + 1 };
       const named = sources.map(async (source) => {
-        const found = await this.#index.find({ ...source, ...query });
+        const found = await this.#source.index.find({ ...source, ...query });
         return found.map((each) => ({ ...each, ...source }));
       });
       const places = (await Promise.all(named)).flat().sort(byPlace);
       const given = places.slice(0, wanted);
-      const found = await this.findAll(given.map(({ key }) => key));
-      const gone = given.filter((_, at) => !found[at]?.kept && !found[at]?.broken);
-      await Promise.all(gone.map(({ key }) => this.#index.forget?.(key)));
-      for (const [at, each] of found.entries()) {
-        if (each.broken) onError(each.broken, given[at]?.key ?? '');
-        const run = knownOf(each);
+      const found = await this.#source.look(given.map(({ key }) => key));
+      const gone = given.filter((_, at) => found[at]?.isGone);
+      await Promise.all(gone.map(({ key }) => this.#source.index.forget?.(key)));
+      for (const [at, { run, broken, now }] of found.entries()) {
+        if (broken) onError(broken, given[at]?.key ?? '');
+        const place = given[at];
         // An entry that is over would give the run a second time.
-        const isEntry = run && indexOfRun(run).some((entry) => isAt(entry, given[at]));
-        if (run && isEntry && isMeant(run, each.now)) listed.push({ run, now: each.now });
+        const isEntry =
+          run && place && entriesOf(run, place).some(({ score }) => score === place.score);
+        if (run && isEntry && isMeant(run, now)) listed.push({ run, now });
       }
       after = given.at(-1) ?? after;
       if (places.length <= wanted) return { listed, next: undefined };
@@ -178,17 +209,17 @@ class IndexedDocumentStore extends DocumentStore {
     }
   }
 
-  async #count(
+  async count(
     count: NonNullable<RunsIndex['count']>,
     { workflow: of, forMs }: CountQuery,
   ): Promise<RunsCount> {
-    const now = await this.now();
+    const now = await this.#source.now();
     const latest = Number.MAX_SAFE_INTEGER;
     const [open, claimed, unknown, [oldest]] = await Promise.all([
       count({ kind: 'open', of, now, upTo: now - forMs }),
       count({ kind: 'claimed', of, now, upTo: now }),
       count({ kind: 'unsettled', of, now, upTo: now }),
-      this.#index.find({ kind: 'since', of, upTo: latest, limit: 1 }),
+      this.#source.index.find({ kind: 'since', of, upTo: latest, limit: 1 }),
     ]);
     const states = open.map(({ label, entries, upTo }) => {
       return { state: decodeText(label), runs: entries, stuck: upTo };
@@ -209,33 +240,10 @@ class IndexedDocumentStore extends DocumentStore {
   }
 }
 
-/** The store on a backend that keeps runs in parts, or as whole documents. */
-export function storeOf(
-  documents: RunDocuments,
-  now: () => number,
-  chainTrail: boolean,
-): DocumentStore {
-  const { index } = documents;
-  return index === undefined
-    ? new DocumentStore(documents, now, chainTrail)
-    : new IndexedDocumentStore(Object.assign(documents, { index }), now, chainTrail);
-}
-
 function placeOf(after: string | undefined): IndexPlace | undefined {
   return after === undefined ? undefined : (JSON.parse(after) as IndexPlace);
 }
 
 function placeOnly({ score, key }: IndexPlace): IndexPlace {
   return { score, key };
-}
-
-function isAt(
-  entry: Pick<RunsFind, 'kind' | 'of'> & Pick<IndexPlace, 'score'>,
-  place: (Source & IndexPlace) | undefined,
-): boolean {
-  return entry.kind === place?.kind && entry.of === place.of && entry.score === place.score;
-}
-
-function byPlace(a: IndexPlace, b: IndexPlace): number {
-  return a.score - b.score || (a.key < b.key ? -1 : 1);
 }
