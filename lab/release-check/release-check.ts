@@ -127,17 +127,26 @@ async function peerCells(servers: DriverServers): Promise<Cell[]> {
   return (await Promise.all(cells)).flat();
 }
 
+/** Wrangler takes what has no default export for a script, in which nothing can be awaited. */
 const BUNDLED = `import { initFsmEngine } from 'mcp-interlock';
 import { gateFetch } from 'mcp-interlock/fetch';
-console.log(typeof gateFetch, await initFsmEngine());`;
+console.log(typeof gateFetch, await initFsmEngine());
+export default {};`;
+
+/** A file, since the options of webpack's command change with its versions. */
+const WEBPACK_CONFIG = `export default {
+  mode: 'production',
+  target: 'node20',
+  entry: './in.mjs',
+  experiments: { outputModule: true },
+  output: { path: import.meta.dirname, filename: 'out.mjs', library: { type: 'module' } },
+};`;
 
 /** How each of them is told to bundle `in.mjs` into `out.mjs`, in a project without XState. */
 const BUNDLERS: Readonly<Record<string, { packages: readonly string[]; command: string }>> = {
   webpack: {
     packages: ['webpack', 'webpack-cli'],
-    command:
-      'npx webpack --mode production --target node20 --entry ./in.mjs --output-path . ' +
-      '--output-filename out.mjs --experiments-output-module --output-library-type module',
+    command: 'npx webpack --config webpack.config.mjs',
   },
   Rollup: {
     packages: ['rollup', '@rollup/plugin-node-resolve'],
@@ -167,6 +176,7 @@ function bundlerCells(): Cell[] {
       async try() {
         const project = await projectWith(packages);
         project.write('in.mjs', BUNDLED);
+        project.write('webpack.config.mjs', WEBPACK_CONFIG);
         await project.run('bash', '-c', command);
         assert.equal(await project.node('out.mjs'), 'function false\n');
       },
