@@ -21,7 +21,16 @@ interface Wanted {
   readonly is: (difference: Difference) => boolean;
 }
 
-export const WANTED: readonly Wanted[] = [];
+export const WANTED: readonly Wanted[] = [
+  {
+    reason:
+      'explain() and what operators are told of a hidden tool: the state comes before a limit',
+    is: ({ older = '', newer = '' }) =>
+      (older.includes('"explained"') || older.includes('"type":"call.refused"')) &&
+      older.includes('"reason":"limit"') &&
+      newer.includes('"reason":"state"'),
+  },
+];
 
 /** The reason for which a difference is wanted, if it is. */
 export function wantedFor(difference: Difference): string | undefined {

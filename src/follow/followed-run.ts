@@ -3,8 +3,8 @@
  * a call leads that the gate would have refused. Pure.
  */
 import type { RefusalReason } from '../basics/events.ts';
-import { type AskedCall, ruled, unforeseen } from '../gate/consult.ts';
-import { decide, isStopped } from '../gate/decide.ts';
+import { type AskedCall, CallQuestion } from '../gate/consult.ts';
+import { decide, type Source } from '../gate/decide.ts';
 import { Standing, type StandingRules, type Viewpoint } from '../gate/standing.ts';
 import { type CallOrigin, Moves, type Outcome, type StepMove } from '../step/outcome.ts';
 import type {
@@ -104,6 +104,10 @@ export interface Followed {
 
 /** As many steps of unknown outcome as stores keep the keys of. */
 const KEYS_KEPT = 16;
+const BESIDE_OTHERS: ReadonlySet<Source> = new Set<Source>([
+  ...(['state', 'rules', 'events', 'machine'] as const),
+]);
+const OF_STEP: ReadonlySet<Source> = new Set<Source>([...BESIDE_OTHERS, 'held']);
 const ALLOWED = { says: 'allowed' } as const;
 const WOULD_WAIT = { says: 'would-wait' } as const;
 
@@ -206,14 +210,10 @@ export class FollowedRun {
       this.#at = { ...this.#at, snapshot: { ...snapshot, updatedAt: now } };
     if (isStep) this.#leaveOverdue(now);
     const standing = this.#standing(call, isStep, now);
-    let found: ReturnType<typeof ruled>;
-    let isRuled = false;
-    const rules = (): typeof found => {
-      if (!isRuled) found = ruled(bound, standing, () => call.asked, call.noted);
-      isRuled = true;
-      return found;
-    };
-    let verdict = this.#verdictOf(call, bound, isStep, standing, rules);
+    const question = new CallQuestion(tool, bound, () => call.asked);
+    question.noted = call.noted;
+    question.isOutOfKeys = this.#isOutOfKeys(call, isStep);
+    let verdict = this.#verdictOf(call, question, isStep, standing);
     let { position } = standing;
     const { shield } = this.#workflow;
     if (shield !== undefined && verdict.says === 'allowed') {
@@ -228,7 +228,7 @@ export class FollowedRun {
       : bound;
     if (!wasRefused && standing.begins && isStep) this.#save(position, now);
     else if (position !== standing.position) this.#save(position, now);
-    const use = this.#useOf(call, standing, verdict.says === 'allowed' ? rules() : undefined, now);
+    const use = this.#useOf(call, standing, verdict.says === 'allowed' ? question : undefined, now);
     this.#open.set(number, {
       ...{ call, binding, isStep, wasRefused, startedAt: now, use },
       wouldWait: verdict.says === 'would-wait',
@@ -241,31 +241,21 @@ export class FollowedRun {
     return verdict;
   }
 
-  /** What the gate would have said but for guards, in the order in which it asks. */
+  /** What the gate would have said but for guards. */
   #verdictOf(
     call: FollowedCall,
-    binding: CallBinding,
+    question: CallQuestion,
     isStep: boolean,
     standing: Standing,
-    rules: () => ReturnType<typeof ruled>,
   ): FollowedVerdict {
-    const { tool } = call.asked;
     if (call.isFaulty()) return refused('arguments', standing);
     if (isStep && this.#hasOpenStep) return WOULD_WAIT;
-    const isOpenWhileHeld = binding.isOpenWhileHeld?.(standing.state) === true;
-    if (isStep && standing.underWay === 'held' && !isOpenWhileHeld)
-      return refused('held', standing);
-    const asked = (): AskedCall => call.asked;
-    const state = decide(standing, { tool, binding });
-    const found = rules();
-    const byRule = found !== undefined && 'reason' in found ? found : undefined;
-    const reason = state ?? byRule?.reason;
-    if (reason === undefined || reason === 'unknown' || reason === 'cancelled') {
-      if (this.#isOutOfKeys(call, isStep)) return refused('too-many-held', standing);
-      if (unforeseen(binding, standing, asked) !== undefined) return refused('arguments', standing);
-      return isStopped(standing, binding) ? refused('guard', standing) : ALLOWED;
-    }
-    const parts = byRule?.parts ?? [];
+    const why = decide(standing, question, isStep ? OF_STEP : BESIDE_OTHERS);
+    if (why === undefined) return ALLOWED;
+    const { binding } = question;
+    const reason = why.reason as RefusalReason;
+    // Where the state allows no call, the rules say what is missing.
+    const { parts = [] } = reason === 'state' ? (question.ruled(standing) ?? why) : why;
     if (this.#wouldFollow(reason, binding, standing, parts)) return WOULD_WAIT;
     const isDoubtful =
       call.hasDoubt?.('judgement') === true ||
@@ -308,15 +298,16 @@ export class FollowedRun {
   /** What rules will ask of the call later, and what it uses up. */
   #useOf(
     call: FollowedCall,
-    { past }: Standing,
-    found: ReturnType<typeof ruled>,
+    standing: Standing,
+    allowed: CallQuestion | undefined,
     now: number,
   ): CallOrigin['use'] {
+    const { past } = standing;
     if (past === undefined) return undefined;
     const { run, tool } = call.asked;
     if (!this.#workflow.isOrder && !past.ledger.keeps(this.#workflow.keyOf(tool))) return undefined;
     const none = { claimedAt: now, noted: call.noted, uses: [], salt: run };
-    return { ...(found === undefined || 'reason' in found ? none : found), grantedAt: now };
+    return { ...(allowed?.used ?? none), grantedAt: now };
   }
 
   /** A call that is under way, to end it once more after {@link standAt}. */

@@ -26,7 +26,7 @@ import type { Workflow } from '../workflow/workflow.ts';
 import type { GateConfig } from './config.ts';
 import type { Gates } from './gates.ts';
 import { unknownOutcomeReply } from './replies.ts';
-import { recordNow } from './standing.ts';
+import { recordNow, type Standing } from './standing.ts';
 import { withErrors } from './try-errors.ts';
 import { announcesTo } from './visibility.ts';
 
@@ -123,6 +123,8 @@ export interface LetThrough {
   readonly era: Era;
   readonly config: GateConfig;
   readonly run: Run;
+  /** Where its run stood then. Absent for a task that another process has forwarded. */
+  readonly standing?: Standing;
 }
 
 /** A forwarded call whose answer a gate waits for, with a claim or without. */
@@ -131,16 +133,18 @@ export abstract class GatedCall implements Holder, Announced {
   readonly era: Era;
   readonly config: GateConfig;
   readonly run: Run;
+  readonly standing: Standing | undefined;
   /** Set by the first answer, which decides the outcome; later ones repeat it. */
   transform: MaybePromise<Transform> | undefined;
   /** Whether the call was not forwarded after all. */
   isWithdrawn = false;
 
-  constructor({ id, era, config, run }: LetThrough) {
+  constructor({ id, era, config, run, standing }: LetThrough) {
     this.id = id;
     this.era = era;
     this.config = config;
     this.run = run;
+    this.standing = standing;
   }
 
   abstract readonly leaves: Position | undefined;

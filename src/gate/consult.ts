@@ -4,6 +4,7 @@
  */
 import type { Clock } from '../basics/clock.ts';
 import { LONGEST_LITERAL } from '../basics/numbers.ts';
+import type { InFlight } from '../session/live-session.ts';
 import type { Run } from '../session/run.ts';
 import type { CallUse } from '../step/outcome.ts';
 import type { Refused } from '../step/step.ts';
@@ -12,9 +13,11 @@ import { MOST_DEPTH } from '../wire/json-rpc.ts';
 import type { Guard, GuardedCall } from '../workflow/binding.ts';
 import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
 import { NOTHING, type Noted } from '../workflow/facts.ts';
+import type { Count } from '../workflow/loop-shield.ts';
 import { callWith, type OwnCall } from '../workflow/own-call.ts';
+import type { Past } from '../workflow/verdict.ts';
 import type { GateConfig } from './config.ts';
-import type { RefusedCall } from './decide.ts';
+import type { Question, RefusedCall } from './decide.ts';
 import { asBegun, type Standing } from './standing.ts';
 
 /** How long the guards of one call may take. */
@@ -59,17 +62,84 @@ function unclearWords({ ambiguous, rounded }: AskedArguments): string | undefine
   return `the number in ${JSON.stringify(name)} becomes ${double} where numbers are doubles`;
 }
 
-/** Finds unclear arguments that the functions of the call's events will read, before it runs. */
-export function unforeseen(
-  binding: CallBinding,
-  standing: Standing,
-  asked: () => AskedCall,
-): RefusedCall | undefined {
-  if (binding.sources.length === 0) return undefined;
-  const { args, tool, principal } = asked();
-  args.foresee(binding, { tool, ...standing.workflow.factsOf(standing.position, principal) });
-  const words = unclearWords(args);
-  return words === undefined ? undefined : { reason: 'arguments', standing, words };
+/** A call that rules let through: what they ask of it, and what it uses up. */
+type RuledCall = Omit<CallUse, 'grantedAt'>;
+
+/** A call with its arguments, as its run is asked about it. */
+export class CallQuestion implements Question {
+  readonly tool: string;
+  readonly binding: CallBinding;
+  /** What rules may ask of its arguments later. */
+  noted: Noted = NOTHING;
+  count: Count | undefined;
+  isOutOfKeys = false;
+  client?: InFlight;
+  step?: NonNullable<Question['step']>;
+  readonly #ask: () => AskedCall;
+  #asked: AskedCall | undefined;
+  #judgedAt: Standing | undefined;
+  #refused: RefusedCall | undefined;
+  #used: RuledCall | undefined;
+
+  /** @param ask gives what the app's functions are told of it, once something reads it */
+  constructor(tool: string, binding: CallBinding, ask: () => AskedCall) {
+    this.tool = tool;
+    this.binding = binding;
+    this.#ask = ask;
+  }
+
+  get asked(): AskedCall {
+    this.#asked ??= this.#ask();
+    return this.#asked;
+  }
+
+  /** Why the rules refuse it where its run stands. They are asked once in each place. */
+  ruled(standing: Standing): RefusedCall | undefined {
+    const { past } = standing;
+    if (past === undefined || this.#judgedAt === standing) return this.#refused;
+    this.#judgedAt = standing;
+    const found = this.#judge(standing, past);
+    const isRefused = found !== undefined && 'reason' in found;
+    this.#refused = isRefused ? found : undefined;
+    this.#used = isRefused ? undefined : found;
+    return this.#refused;
+  }
+
+  /**
+   * What the rules that were asked last ask of it later, and what it uses up, where they let it
+   * through. `undefined` also where no rule asks about its tool.
+   */
+  get used(): RuledCall | undefined {
+    return this.#used;
+  }
+
+  #judge(standing: Standing, past: Past): RuledCall | RefusedCall | undefined {
+    const { workflow } = standing;
+    const { run, tool, args, own } = this.asked;
+    const { ledger, now: claimedAt } = past;
+    const verdict = workflow.rules.judge(this.binding, past, own);
+    if (verdict !== undefined) {
+      const words = unclearWords(args);
+      if (words !== undefined) return { reason: 'arguments', standing, words };
+      if (!verdict.allows) {
+        const { reason, parts } = verdict;
+        return { reason: reason === 'order' ? 'guard' : reason, standing, parts };
+      }
+    }
+    // Of a machine, only the calls of a limited tool matter.
+    if (!workflow.isOrder && !ledger.keeps(workflow.keyOf(tool))) return undefined;
+    return { claimedAt, noted: this.noted, uses: verdict?.uses ?? [], salt: run };
+  }
+
+  /** Finds unclear arguments that the functions of the call's events will read, before it runs. */
+  unforeseen(standing: Standing): RefusedCall | undefined {
+    if (this.binding.sources.length === 0) return undefined;
+    const { args, tool, principal } = this.asked;
+    const facts = standing.workflow.factsOf(standing.position, principal);
+    args.foresee(this.binding, { tool, ...facts });
+    const words = unclearWords(args);
+    return words === undefined ? undefined : { reason: 'arguments', standing, words };
+  }
 }
 
 /** What rules may ask of a call's arguments later; a refusal where they read them in two ways. */
@@ -83,37 +153,6 @@ export function notedOf(
   const noted = ledger.note(key, 'args', args.read, run);
   const words = unclearWords(args);
   return words === undefined ? noted : { reason: 'arguments', words };
-}
-
-/** A call that rules let through: what they ask of it, and what it uses up. */
-export type RuledCall = Omit<CallUse, 'grantedAt'>;
-
-/**
- * Asks the rules about a call, and gives what it uses up where they let it through. `undefined`
- * where no rule asks about its tool.
- */
-export function ruled(
-  binding: CallBinding,
-  standing: Standing,
-  asked: () => AskedCall,
-  noted: Noted,
-): RuledCall | RefusedCall | undefined {
-  const { workflow, past } = standing;
-  if (past === undefined) return undefined;
-  const { run, tool, args, own } = asked();
-  const { ledger, now: claimedAt } = past;
-  const verdict = workflow.rules.judge(binding, past, own);
-  if (verdict !== undefined) {
-    const words = unclearWords(args);
-    if (words !== undefined) return { reason: 'arguments', standing, words };
-    if (!verdict.allows) {
-      const { reason, parts } = verdict;
-      return { reason: reason === 'order' ? 'guard' : reason, standing, parts };
-    }
-  }
-  // Of a machine, only the calls of a limited tool matter.
-  if (!workflow.isOrder && !ledger.keeps(workflow.keyOf(tool))) return undefined;
-  return { claimedAt, noted, uses: verdict?.uses ?? [], salt: run };
 }
 
 /**

@@ -1,28 +1,16 @@
 /**
- * Whether a run allows something where it stands: a call, a tool in a list, a prompt, a resource.
- * Hides which reason comes first. What stops a run as a whole, each door reads off its standing.
+ * What a run allows where it stands: a call, a tool in a list, a prompt, a resource, a move from
+ * outside. Hides which reason comes first: that is the order of one table.
  */
-import type { RefusalReason, StopReason } from '../basics/events.ts';
+import type { RefusalReason } from '../basics/events.ts';
 import type { Refused } from '../step/step.ts';
+import { isPromise, type MaybePromise } from '../wire/task-line.ts';
 import type { ReadRefusalReason } from '../workflow/advice.ts';
 import type { CallBinding } from '../workflow/bound-tools.ts';
+import type { Count } from '../workflow/loop-shield.ts';
 import type { BoundRead } from '../workflow/reads.ts';
 import type { Part } from '../workflow/verdict.ts';
-import type { Absent, Standing } from './standing.ts';
-
-/** For these nothing passes, also not where the gate only observes. */
-export const NEVER_PASSED: ReadonlySet<Refused['reason']> = new Set([
-  ...(['frozen', 'cancelled', 'unknown'] as const),
-]);
-
-/**
- * What is asked of a run: a call of a tool. With `binding`, one with its arguments: if it needs the
- * run's claim, it has it, or the store tests it. Without, any call: for lists and explanations.
- */
-export interface Ask {
-  readonly tool: string;
-  readonly binding?: CallBinding;
-}
+import { type Absent, type Standing, stopIn } from './standing.ts';
 
 /** Why a call does not go on, and where its run stands, as far as that is known. */
 export interface RefusedCall extends Refused {
@@ -33,29 +21,118 @@ export interface RefusedCall extends Refused {
   readonly parts?: readonly Part[] | undefined;
 }
 
+/** What a run is asked. A question without a tool is about prompts, resources or a move. */
+export interface Question {
+  readonly tool?: string | undefined;
+  /** Of a call with its arguments. Absent: any call of the tool, as lists and explanations ask. */
+  readonly binding?: CallBinding | undefined;
+  /** What is bound of a prompt or a resource: all of it must allow it. */
+  readonly reads?: readonly BoundRead[];
+  /** Why the tool's rules refuse the call. */
+  ruled?(standing: Standing): RefusedCall | undefined;
+  /** What is unclear of the arguments that its events read. */
+  unforeseen?(standing: Standing): RefusedCall | undefined;
+  /** The loop shield's count of it. */
+  readonly count?: Pick<Count, 'isLoop'> | undefined;
+  /** Whether the store has no room for the key of one more step of unknown outcome. */
+  readonly isOutOfKeys?: boolean;
+  /** Whether its client waits no more, or it has taken too long. */
+  readonly client?: { readonly cancelled: boolean };
+  readonly step?: { readonly overran: boolean };
+}
+
 /**
- * The first reason against a call; `undefined` where nothing known refuses it. Arguments, loops and
- * the app's guards are asked after that, because they need the call.
+ * On what a row depends. Who asks names those that can be told by then:
+ * - `run`: whether there is a run, and whether operators have stopped it
+ * - `operators`: what operators have stopped of all runs
+ * - `turn`, `held`: the step that is under way, or whose outcome is unknown
+ * - `state`: the run's state, and what its client sees there
+ * - `rules`, `events`: the call's arguments, as rules and the events of its outcomes read them
+ * - `shield`: how often the call came
+ * - `machine`: the machine's own guards
+ * - `client`: whether it is still worth while
+ */
+export type Source =
+  | ('run' | 'operators' | 'turn' | 'held' | 'state')
+  | ('rules' | 'events' | 'shield' | 'machine' | 'client');
+
+/** One way to refuse. */
+interface Row {
+  /** The reasons that it gives. */
+  readonly reasons: readonly Refused['reason'][];
+  readonly from: Source;
+  /** `true`: for its one reason. Absent: the run cannot be asked at all, for that reason. */
+  readonly when?: (at: Standing, asked: Question) => boolean | RefusedCall | undefined;
+}
+
+/** Every reason against what a run is asked. Of several, the first one is told. */
+const ROWS: readonly Row[] = [
+  { reasons: ['unknown'], from: 'run' },
+  { reasons: ['unavailable'], from: 'run' },
+  { reasons: ['unreadable'], from: 'run' },
+  { reasons: ['frozen'], from: 'run', when: ({ stopped }) => stopped !== undefined },
+  {
+    reasons: ['unavailable', 'frozen'],
+    from: 'operators',
+    when: ({ said, workflow }, { tool }) => stopIn(said, workflow, tool),
+  },
+  {
+    reasons: ['busy'],
+    from: 'turn',
+    when: (at, asked) => at.underWay === 'running' && needsClaim(at, asked),
+  },
+  {
+    reasons: ['held'],
+    from: 'held',
+    when: (at, asked) => at.underWay === 'held' && needsClaim(at, asked) && !isOpenHeld(at, asked),
+  },
+  { reasons: ['state'], from: 'state', when: isClosedByState },
+  { reasons: ['too-many-held'], from: 'held', when: (_, { isOutOfKeys }) => isOutOfKeys },
+  { reasons: ['arguments', 'guard', 'limit'], from: 'rules', when: refusedByRules },
+  { reasons: ['arguments'], from: 'events', when: (at, asked) => asked.unforeseen?.(at) },
+  { reasons: ['loop'], from: 'shield', when: (_, { count }) => count?.isLoop },
+  { reasons: ['guard'], from: 'machine', when: isStoppedByMachine },
+  { reasons: ['cancelled'], from: 'client', when: (_, { client }) => client?.cancelled },
+  { reasons: ['unavailable'], from: 'client', when: (_, { step }) => step?.overran },
+];
+
+/** For these a list that hides what is not available leaves a tool out. */
+const HIDING: ReadonlySet<Source> = new Set(['run', 'held', 'state', 'rules'] as const);
+
+const OF_RUN: ReadonlySet<Source> = new Set(['run'] as const);
+const OF_READ: ReadonlySet<Source> = new Set(['run', 'state'] as const);
+const OF_OPERATORS: ReadonlySet<Source> = new Set(['operators'] as const);
+
+/** All that is known without a call's arguments. */
+export const OF_ANY_CALL: ReadonlySet<Source> = new Set<Source>([...HIDING, 'turn', 'machine']);
+
+/** For these nothing passes, also not where the gate only observes. */
+export const NEVER_PASSED: ReadonlySet<Refused['reason']> = new Set([
+  ...(['frozen', 'cancelled', 'unknown'] as const),
+]);
+
+/**
+ * The first reason against what is asked; `undefined` where nothing refuses it that is known by
+ * then. The app's own guards are asked after that, because they take time.
  */
 export function decide(
   standing: Standing | Absent,
-  { tool, binding }: Ask,
-): RefusalReason | 'unknown' | undefined {
-  const barred = barredAt(standing);
-  if (barred !== undefined || typeof standing === 'string') return barred;
-  const { workflow, underWay } = standing;
-  if (binding !== undefined) {
-    // Only a bound tool begins an ended run anew.
-    const isOver = binding === workflow.shield?.unboundCalls && standing.beginsAnew;
-    return standing.opens(tool, binding) && !isOver ? undefined : 'state';
+  asked: Question,
+  known: ReadonlySet<Source>,
+): RefusedCall | undefined {
+  if (typeof standing === 'string') return { reason: standing };
+  for (const { reasons, from, when } of ROWS) {
+    const why = known.has(from) && when?.(standing, asked);
+    if (why === true) return { reason: reasons[0] as Refused['reason'], standing };
+    if (why) return { standing, ...why };
   }
-  if (underWay === 'running' && workflow.claiming.has(workflow.keyOf(tool))) return 'busy';
-  if (underWay === 'held' && standing.closes(tool)) return 'held';
-  const spent = standing.spent.get(workflow.keyOf(tool));
-  if (spent !== undefined) return reasonOf(spent);
-  if (!standing.shows(tool)) return 'state';
-  const always = workflow.matchAlways(tool);
-  return always !== undefined && isStopped(standing, always) ? 'guard' : undefined;
+  return undefined;
+}
+
+/** Why a list that hides what is not available leaves a tool out; `undefined` where it has it. */
+export function whyHidden(standing: Standing | Absent, tool: string): RefusalReason | undefined {
+  const reason = decide(standing, { tool }, HIDING)?.reason;
+  return reason === 'unknown' ? 'no-run' : (reason as RefusalReason | undefined);
 }
 
 /**
@@ -64,38 +141,58 @@ export function decide(
  */
 export function decideRead(
   standing: Standing | Absent,
-  bound: readonly BoundRead[],
+  reads: readonly BoundRead[],
   isEnforced: boolean,
 ): ReadRefusalReason | 'unknown' | undefined {
-  const barred = barredAt(standing);
-  if (!isEnforced && (barred === undefined || !NEVER_PASSED.has(barred))) return undefined;
-  if (barred !== undefined || typeof standing === 'string') return barred;
-  return bound.every((each) => standing.opens(each.name, each)) ? undefined : 'state';
+  const why = decide(standing, { reads }, isEnforced ? OF_READ : OF_RUN);
+  const counts = why !== undefined && (isEnforced || NEVER_PASSED.has(why.reason));
+  return counts ? (why.reason as ReadRefusalReason | 'unknown') : undefined;
 }
 
-/** Why a list that hides what is not available leaves a tool out. */
-export function whyHidden(standing: Standing | Absent, tool: string): RefusalReason {
-  const barred = barredAt(standing);
-  if (barred !== undefined) return barred === 'unknown' ? 'no-run' : barred;
-  if (typeof standing !== 'object') return 'state';
-  if (standing.closes(tool)) return 'held';
-  const spent = standing.spent.get(standing.workflow.keyOf(tool));
-  return spent === undefined ? 'state' : reasonOf(spent);
+/** What operators have stopped, asked anew: what is asked may have waited since. */
+export function stopNow(
+  standing: Standing,
+  asked: Question,
+): MaybePromise<RefusedCall | undefined> {
+  const heard = standing.heard();
+  return isPromise(heard)
+    ? heard.then((at) => decide(at, asked, OF_OPERATORS))
+    : decide(heard, asked, OF_OPERATORS);
 }
 
-function reasonOf({ part }: Part): 'limit' | 'guard' {
-  return part === 'limit' ? part : 'guard';
+/** Whether it is a step, so that the run's claim must be free. */
+function needsClaim({ workflow }: Standing, { tool, binding }: Question): boolean {
+  if (tool === undefined) return true;
+  if (binding === undefined) return workflow.claiming.has(workflow.keyOf(tool));
+  return binding.kind === 'step' || workflow.shield !== undefined;
 }
 
-/** Why nothing can be asked of the run at all. */
-function barredAt(standing: Standing | Absent): Absent | StopReason | undefined {
-  return typeof standing === 'string' ? standing : standing.stopped?.reason;
+/** Whether it is a read that goes on while the run is held. */
+function isOpenHeld(at: Standing, { tool = '', binding }: Question): boolean {
+  return binding === undefined ? !at.closes(tool) : binding.isOpenWhileHeld?.(at.state) === true;
+}
+
+function isClosedByState(at: Standing, { tool = '', binding, reads }: Question): boolean {
+  if (reads !== undefined) return !reads.every((each) => at.opens(each.name, each));
+  if (binding === undefined) return !at.lists(tool);
+  // Only a bound tool begins an ended run anew.
+  const isOver = binding === at.workflow.shield?.unboundCalls && at.beginsAnew;
+  return isOver || !at.opens(tool, binding);
+}
+
+function refusedByRules(at: Standing, asked: Question): RefusedCall | undefined {
+  const { tool = '', binding } = asked;
+  if (binding !== undefined) return asked.ruled?.(at);
+  const part = at.spent.get(at.workflow.keyOf(tool));
+  return part && { reason: part.part === 'limit' ? 'limit' : 'guard' };
 }
 
 /** Whether the machine's own guards stop the event of a success. One that throws does. */
-export function isStopped({ rules, workflow, position }: Standing, binding: CallBinding): boolean {
+function isStoppedByMachine(at: Standing, { tool = '', binding }: Question): boolean {
+  const { rules, workflow, position } = at;
+  const bound = binding ?? workflow.matchAlways(tool);
   try {
-    return workflow.isStopped(position, binding);
+    return bound !== undefined && workflow.isStopped(position, bound);
   } catch (error) {
     rules.onError(error);
     return true;

@@ -33,9 +33,9 @@ import {
   unknownReply,
 } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
-import type { RefusedCall } from './decide.ts';
+import { type RefusedCall, stopNow } from './decide.ts';
 import { Gates } from './gates.ts';
-import { Judge, type Verdict } from './judge.ts';
+import { Judge } from './judge.ts';
 import { CachedLists } from './list-cache.ts';
 import {
   declareListChanged,
@@ -46,13 +46,16 @@ import {
   tellTurned,
 } from './list-changes.ts';
 import { ShownTools } from './lists.ts';
-import { listsAll } from './mode.ts';
+import { modeNow } from './mode.ts';
+import type { Verdict } from './play.ts';
 import { ReadFilter } from './reads.ts';
-import { type AwaitedCall, PassedCall, RecordedCall } from './recorded-call.ts';
-import { type OperatorsStop, stoppedByOperators } from './standing.ts';
+import { type AwaitedCall, type PassedCall, RecordedCall } from './recorded-call.ts';
 import { carryOn, recordLater, TaskFilter } from './tasks.ts';
 import { ToldRequests } from './told-requests.ts';
 import { keepsSecrets, TELLING_CALLS, visibilityFor } from './visibility.ts';
+
+/** What one gate has made of a call that it lets through. */
+type Gated = AwaitedCall | PassedCall;
 
 /** Why a call that was let through is not forwarded, and the gate whose reason it is. */
 interface LateStop {
@@ -85,7 +88,7 @@ export function enterGate(
   if (config.events.isOn) ToldRequests.join(config, exchange, admission);
   if (admission.isTurn) tellTurned(config, admission);
   const { bindsPrompts, bindsResources } = config.workflow.reads;
-  const isOpen = listsAll(config, admission);
+  const isOpen = modeNow(config, admission.store) === false;
   if ((!bindsPrompts && !bindsResources) || isOpen) return joinGate(config, exchange, admission);
   const reads = new ReadFilter(config, exchange, admission);
   exchange.join(reads);
@@ -226,12 +229,17 @@ class GateFilter implements Filter {
    * What operators have stopped of a call's workflows. The gate asks last, since a call may have
    * waited for another gate's claim, for guards, or for another call of its request.
    */
-  #stopOf(incoming: Call): MaybePromise<LateStop | undefined> {
-    const tool = String(incoming.named);
-    for (const each of gatedOf(incoming)) {
-      const why = stoppedByOperators(each.config, each.run, tool);
-      if (isPromise(why)) return lateStopOf(incoming, tool);
-      if (why !== undefined) return lateStop(each, why);
+  #stopOf(incoming: Call, from = 0): MaybePromise<LateStop | undefined> {
+    const holders = gatedOf(incoming);
+    const asked = { tool: String(incoming.named) };
+    for (let next = from; next < holders.length; next++) {
+      const { config, standing } = holders[next] as Gated;
+      const why = standing && stopNow(standing, asked);
+      if (isPromise(why))
+        return why.then((stop) =>
+          stop === undefined ? this.#stopOf(incoming, next + 1) : { config, why: stop },
+        );
+      if (why !== undefined) return { config, why };
     }
     return undefined;
   }
@@ -570,25 +578,9 @@ function expectReplays(
 }
 
 /** What each gate so far has made of a call that it lets through. */
-function gatedOf({ holders }: Call): readonly (AwaitedCall | PassedCall)[] {
+function gatedOf({ holders }: Call): readonly Gated[] {
   // Only gates hold calls.
-  return holders as readonly (AwaitedCall | PassedCall)[];
-}
-
-async function lateStopOf(incoming: Call, tool: string): Promise<LateStop | undefined> {
-  for (const each of gatedOf(incoming)) {
-    const why = await stoppedByOperators(each.config, each.run, tool);
-    if (why !== undefined) return lateStop(each, why);
-  }
-  return undefined;
-}
-
-function lateStop(gated: AwaitedCall | PassedCall, why: OperatorsStop): LateStop {
-  const { config } = gated;
-  if (gated instanceof PassedCall) return { config, why: { ...why, standing: gated.standing } };
-  const isStep = gated instanceof ClaimedCall;
-  const snapshot = isStep ? gated.step.snapshot : gated.recordable.found;
-  return { config, why: { ...why, snapshot } };
+  return holders as readonly Gated[];
 }
 
 /** Methods whose params name a tool, a prompt or a resource. */

@@ -18,7 +18,7 @@ import { withArgument } from './argument-schema.ts';
 import { type GateConfig, type ListPart, readerOf } from './config.ts';
 import { decideRead } from './decide.ts';
 import { Gates, isBoundBy, isRefusedUnbound } from './gates.ts';
-import { type Enforced, enforcedIn, enforces, listsAll } from './mode.ts';
+import { type Enforced, enforcedIn, enforces, modeNow } from './mode.ts';
 import { standingForLists } from './standing.ts';
 import { listStatusTool, statusToolKey } from './status-tool.ts';
 import { visibilityFor } from './visibility.ts';
@@ -61,7 +61,8 @@ export class ShownTools {
    */
   key(): MaybePromise<string | undefined> {
     const { listed } = this.#config;
-    if (listsAll(this.#config, this.#admission)) return `all ${listed.keyFor(this.#reader)}`;
+    if (modeNow(this.#config, this.#admission.store) === false)
+      return `all ${listed.keyFor(this.#reader)}`;
     if (this.#isStable) {
       const { managed } = this.#admission;
       const handle = managed === undefined ? '' : JSON.stringify(managed);
@@ -90,7 +91,7 @@ export class ShownTools {
   show(message: Message): MaybePromise<void> {
     const { listed, onWarning, unbound, warnOnce, workflow } = this.#config;
     const { unnamed } = this.#admission;
-    if (listsAll(this.#config, this.#admission)) {
+    if (modeNow(this.#config, this.#admission.store) === false) {
       listed.note(message.pageAsSent('tools'), undefined, false, onWarning);
       return;
     }
@@ -187,9 +188,9 @@ export class ShownTools {
     if (this.#config.workflow.toolNames.length === 0) return NOTHING_HIDDEN;
     return after(standingForLists(this.#config, this.#admission, ['tools']), (standing) => {
       if (typeof standing !== 'object') return undefined;
-      const { state, hidden, snapshot, viewpoint } = standing;
+      const { state, hidden, snapshot, viewpoint, said } = standing;
       const run = { run: viewpoint.run, store: this.#admission.store };
-      return { state, hidden, enforced: enforcedIn(this.#config, run, snapshot) };
+      return { state, hidden, enforced: enforcedIn(this.#config, run, snapshot, said) };
     });
   }
 }

@@ -7,7 +7,7 @@ import { matchGlob } from '../basics/glob.ts';
 import { isPrincipalRun } from '../basics/names.ts';
 import { isTable } from '../basics/options.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
-import type { SetMode, WorkflowFreeze } from '../step/switch.ts';
+import type { WorkflowFreeze } from '../step/switch.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { openContext, sealContext } from '../workflow/envelope.ts';
@@ -57,10 +57,15 @@ export function withMark({ state, context }: Position, mark: RunMark): Position 
   return { state, ...sealContext({ ...openContext(context), [MARK]: mark as unknown as Json }) };
 }
 
-/** What a gate does with runs that begin now. */
-export function modeNow(option: Enforced, mode: SetMode | undefined): Enforced {
-  if (mode === undefined) return option;
-  if (!mode.enforce) return false;
+/** What a gate does with runs that begin now, as far as this process knows. */
+export function modeNow({ enforce, workflow }: EnforcingGate, store: GuardedStore): Enforced {
+  return modeSaid(enforce, store.switchOf(workflow.id)?.known);
+}
+
+/** The same by what operators said. */
+export function modeSaid(option: Enforced, said: WorkflowFreeze | 'unread' | undefined): Enforced {
+  if (typeof said !== 'object' || said.mode === undefined) return option;
+  if (!said.mode.enforce) return false;
   return option === false ? true : option;
 }
 
@@ -68,21 +73,22 @@ export function modeNow(option: Enforced, mode: SetMode | undefined): Enforced {
  * What a gate enforces of a run.
  *
  * @param snapshot the run as its store has it; `undefined`: it has none of it yet
+ * @param said what operators said; by default, as this process knows it
  */
 export function enforcedIn(
   { enforce, workflow }: EnforcingGate,
   { run, store }: { readonly run: string; readonly store: GuardedStore },
   snapshot: Pick<FsmSnapshot, 'context' | 'version'> | undefined,
+  said = store.switchOf(workflow.id)?.known,
 ): Enforced {
-  const known = store.switchOf(workflow.id)?.known;
-  const mode = known === 'unread' ? undefined : known?.mode;
-  const now = modeNow(enforce, mode);
+  const now = modeSaid(enforce, said);
   if (now === false || snapshot === undefined || (snapshot.version ?? 0) === 0) return now;
   const mark = markOf(snapshot);
   if (mark === undefined) return true;
   // Where it stands may be wrong, so that nothing would lead on.
   const isKnown = mark.strayed !== true;
-  if (isKnown && (mode?.living === true || isPrincipalRun(run))) return now;
+  if (isKnown && ((typeof said === 'object' && said.mode?.living === true) || isPrincipalRun(run)))
+    return now;
   return mark.enforced ?? false;
 }
 
@@ -119,19 +125,10 @@ export function passesAll(
   const passes = (known: WorkflowFreeze | 'unread' = 'unread'): boolean => {
     if (known === 'unread') return option === false;
     const isStopped = known.all !== undefined || known.tools.size > 0;
-    return !isStopped && modeNow(option, known.mode) === false;
+    return !isStopped && modeSaid(option, known) === false;
   };
   // Where a call is judged, the judge asks the store itself.
   return option === true && !passes(set?.known) ? false : after(set?.soon(), passes);
-}
-
-/** Whether lists are the server's own, as far as this process knows. */
-export function listsAll(
-  { enforce, workflow }: EnforcingGate,
-  { store }: { readonly store: GuardedStore },
-): boolean {
-  const known = store.switchOf(workflow.id)?.known ?? 'unread';
-  return modeNow(enforce, known === 'unread' ? undefined : known.mode) === false;
 }
 
 /** Whether a tool is among those that are enforced. */

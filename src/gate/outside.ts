@@ -25,12 +25,13 @@ import type {
   TrailDraft,
 } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
-import { after, type MaybePromise } from '../wire/task-line.ts';
+import type { MaybePromise } from '../wire/task-line.ts';
 import { bareCall, type DecidedCall, grantOf } from '../workflow/facts.ts';
 import type { Position } from '../workflow/position.ts';
 import { countFailure, FREEZE, UNFREEZE } from '../workflow/stored.ts';
 import type { Beginning, Workflow } from '../workflow/workflow.ts';
 import { mountedAs } from './config.ts';
+import { stopNow } from './decide.ts';
 import { boundLists, listsChangedBy } from './list-changes.ts';
 import { isFromOutside, OUTSIDE, Standing, storedIn } from './standing.ts';
 import { isStableEverywhere } from './visibility.ts';
@@ -114,11 +115,7 @@ export async function moveFromOutside(
   ) => StepMove | undefined | Promise<StepMove | undefined>,
 ): Promise<StepMove | NotMoved | 'unchanged'> {
   const { workflow, store, ttlOf, turns, clock, events, onError } = mover;
-  const stops = (): MaybePromise<Refused | undefined> =>
-    after(whileStopped ? undefined : store.switchOf(workflow.id)?.now(), (stopped) => {
-      if (stopped === 'unread') return { reason: 'unavailable' };
-      return stopped?.all && { reason: 'frozen', stops: 'workflow' };
-    });
+  const word = whileStopped ? undefined : store.switchOf(workflow.id);
   const rules: StepRules = {
     workflow,
     whenEnded: 'keep',
@@ -128,6 +125,9 @@ export async function moveFromOutside(
     events,
     onError,
   };
+  // What operators say of all runs needs no record of this one.
+  const anyRun = Standing.of(rules, { run, actor: undefined }, undefined, clock.now(), word);
+  const stops = (): MaybePromise<Refused | undefined> => stopNow(anyRun, {});
   const digest = `${OUTSIDE}${digestOf(payload)}`;
   const claim = (uncertain: 'retry' | 'hold'): Promise<Step | Refused> => {
     const wanted = {

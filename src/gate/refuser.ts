@@ -16,7 +16,7 @@ import type { BoundState } from '../workflow/position.ts';
 import { partsNaming, partsToTell, retryOf } from '../workflow/rule-words.ts';
 import { detailsOf, type Outlet, outletFrom } from './advise.ts';
 import type { GateConfig } from './config.ts';
-import type { RefusedCall } from './decide.ts';
+import { type RefusedCall, whyHidden } from './decide.ts';
 import type { Demand } from './gates.ts';
 import { askForAlias, refusalReply } from './replies.ts';
 import { standingOfRefused } from './standing.ts';
@@ -109,7 +109,8 @@ export class Refuser {
     const state = known?.state ?? why.snapshot?.state;
     this.#tellRefused(incoming, tool, told, state);
     // While the call waited for its turn, another one moved the run to where the tool is hidden.
-    if (this.#keepsSecrets && run && state !== undefined && known?.shows(tool) !== true)
+    const isHidden = (): boolean => known === undefined || whyHidden(known, tool) !== undefined;
+    if (this.#keepsSecrets && run && state !== undefined && isHidden())
       return this.#alias(incoming, tool);
     const isTold = (each: string): boolean => known?.nameTold(each) !== undefined;
     const parts = partsNaming(why.parts ?? [], isTold);

@@ -8,7 +8,7 @@ import type { Admission, Run } from '../session/run.ts';
 import { askBegin } from '../step/claim.ts';
 import { beginsAnew, shownPosition, type WhenEnded } from '../step/outcome.ts';
 import type { Refused, Step } from '../step/step.ts';
-import type { WorkflowFreeze } from '../step/switch.ts';
+import type { WorkflowFreeze, WorkflowSwitch } from '../step/switch.ts';
 import { turnKey } from '../step/turns.ts';
 import { tellIfHeld } from '../step/unknown-outcome.ts';
 import type {
@@ -72,6 +72,8 @@ interface Parts {
   readonly frozen?: Freeze | undefined;
   /** The steps of the run whose outcome is unknown, and that may be tried again. */
   readonly unsettled?: readonly UnsettledStep[] | undefined;
+  /** What operators say of all runs. Absent where they cannot, or where none of that is asked. */
+  readonly word?: WorkflowSwitch | undefined;
 }
 
 const NONE: ReadonlySet<string> = new Set();
@@ -132,6 +134,8 @@ export class Standing implements Stand {
   readonly parts: Parts;
   /** What stops the run; `undefined` where it goes on. Every door reads it here. */
   readonly stopped: Stop | undefined;
+  /** What operators said of all runs when they were asked last. */
+  said: WorkflowFreeze | 'unread' | undefined;
   #sight: Sight | undefined;
   #closed: ReadonlySet<string> | undefined;
   #spent: ReadonlyMap<string, Part> | undefined;
@@ -146,7 +150,7 @@ export class Standing implements Stand {
     parts: Parts,
     begun?: Position,
   ) {
-    const { expiry } = parts;
+    const { expiry, word } = parts;
     this.rules = rules;
     this.viewpoint = viewpoint;
     this.expiry = expiry;
@@ -155,6 +159,7 @@ export class Standing implements Stand {
     this.position = begun ?? shownPosition(rules, viewpoint.run, this.reached);
     this.parts = parts;
     this.stopped = parts.frozen && { reason: 'frozen', by: parts.frozen };
+    this.said = word?.known;
     this.#unknown = unknownCalls(rules.workflow, parts);
   }
 
@@ -169,10 +174,16 @@ export class Standing implements Stand {
     viewpoint: Viewpoint,
     record: WorkflowRecord | undefined,
     now: number,
+    word?: WorkflowSwitch,
   ): Standing {
     const { workflow } = rules;
     if (record === undefined)
-      return new Standing(rules, viewpoint, workflow.start, { updatedAt: 0, version: 0, now });
+      return new Standing(rules, viewpoint, workflow.start, {
+        updatedAt: 0,
+        version: 0,
+        now,
+        word,
+      });
     const { snapshot, claim, frozen, unsettled } = record;
     const { updatedAt, version = 0 } = snapshot;
     const position = workflow.rules.standAt(
@@ -182,20 +193,21 @@ export class Standing implements Stand {
     );
     // Nothing moves a stopped run, not even its deadline.
     const expiry = frozen ? undefined : workflow.overdue({ ...position, updatedAt }, now);
-    const parts = { updatedAt, version, claim, frozen, now, expiry, unsettled };
+    const parts = { updatedAt, version, claim, frozen, now, expiry, unsettled, word };
     return new Standing(rules, viewpoint, position, parts);
   }
 
   /** A run as a step has claimed it, before any move of its own. */
   static ofStep(
     rules: StandingRules,
-    viewpoint: Viewpoint,
+    run: Run,
     { snapshot, grantedAt, unsettled }: Step,
     position: Position,
   ): Standing {
     const { updatedAt, version = 0 } = snapshot;
-    const parts = { updatedAt, version, now: grantedAt, unsettled };
-    return new Standing(rules, viewpoint, position, parts);
+    const word = run.store.switchOf(rules.workflow.id);
+    const parts = { updatedAt, version, now: grantedAt, unsettled, word };
+    return new Standing(rules, run, position, parts);
   }
 
   get workflow(): Workflow {
@@ -287,6 +299,11 @@ export class Standing implements Stand {
     return new Standing(rules, viewpoint, parts.version === 0 ? begun : reached, parts, begun);
   }
 
+  /** The same run at another position, such as the one with a call counted. */
+  movedTo(position: Position, updatedAt = this.parts.updatedAt): Standing {
+    return new Standing(this.rules, this.viewpoint, position, { ...this.parts, updatedAt });
+  }
+
   /** The bound tools that a list of what is available has, in binding order. */
   get available(): readonly string[] {
     const shown = this.parts.seen ?? this.workflow.available(this.state);
@@ -303,14 +320,25 @@ export class Standing implements Stand {
     return hidden.size === 0 ? closed : new Set([...closed, ...hidden]);
   }
 
-  /** Whether a list of what is available has the tool. */
-  shows(tool: string): boolean {
+  /** Whether the state and `visible` let a list have the tool. */
+  lists(tool: string): boolean {
     const { seen } = this.parts;
-    if (this.closes(tool)) return false;
     const key = this.workflow.keyOf(tool);
-    if (this.spent.has(key)) return false;
-    if (seen !== undefined) return seen.includes(key);
+    // A limit hides a tool too, so that what its client sees says nothing of it.
+    if (seen !== undefined && !this.spent.has(key)) return seen.includes(key);
     return this.workflow.isVisible(tool, this.state) && this.sight?.hidden.has(key) !== true;
+  }
+
+  /** Asks what operators say of all runs; at once where they were asked in the last 500 ms. */
+  heard(): MaybePromise<this> {
+    const said = this.parts.word?.now();
+    if (isPromise(said))
+      return said.then((known) => {
+        this.said = known;
+        return this;
+      });
+    this.said = said;
+    return this;
   }
 
   /** Whether the state and `visible` allow what is bound under that name. */
@@ -444,7 +472,8 @@ export function standingIn(
     tellIfHeld({ key, ...stored, now: record?.now }, config);
   }
   try {
-    const standing = Standing.of(config, run, stored, record?.now ?? clock.now());
+    const word = run.store.switchOf(workflow.id);
+    const standing = Standing.of(config, run, stored, record?.now ?? clock.now(), word);
     if (stored !== undefined) warnOfNeverShown(config, standing);
     return standing;
   } catch (error) {
@@ -456,7 +485,7 @@ export function standingIn(
 /** Where a run stands by what the store answered to a claim; `undefined` where it did not say. */
 export function standingOfRefused(
   rules: StandingRules & Pick<GateConfig, 'clock'>,
-  viewpoint: Viewpoint,
+  run: Run,
   { snapshot, held, freeze, unsettled, now }: Refused,
 ): Standing | 'unreadable' | undefined {
   if (snapshot === undefined) return undefined;
@@ -467,7 +496,8 @@ export function standingOfRefused(
       ...(freeze && { frozen: freeze }),
       ...(unsettled && { unsettled }),
     };
-    return Standing.of(rules, viewpoint, record, now ?? rules.clock.now());
+    const word = run.store.switchOf(rules.workflow.id);
+    return Standing.of(rules, run, record, now ?? rules.clock.now(), word);
   } catch (error) {
     rules.onError(error);
     return 'unreadable';
@@ -592,42 +622,26 @@ function warnOfNeverShown({ workflow, warnOnce }: GateConfig, { beginsAnew }: St
   );
 }
 
-/** What operators have stopped of a workflow, or that this is not known. */
+/** What operators have stopped of all runs, or that this is not known. */
 export type OperatorsStop =
   | { readonly reason: 'frozen'; readonly stops: 'workflow' | 'tool' }
   | { readonly reason: 'unavailable' };
 
 /**
- * Why no call of the tool goes on in any run; `undefined` where it does. At once where this process
- * has asked the store in the last 500 ms.
+ * What operators have stopped, by what they said; `undefined` where all goes on.
+ *
+ * @param tool stopped by its name or its glob; `undefined`: only the whole workflow counts
  */
-export function stoppedByOperators(
-  { workflow }: GateConfig,
-  { store }: Run,
-  tool: string,
-): MaybePromise<OperatorsStop | undefined> {
-  const known = store.switchOf(workflow.id)?.now();
-  if (known === undefined) return undefined;
-  return isPromise(known)
-    ? known.then((freeze) => stopIn(freeze, workflow, tool))
-    : stopIn(known, workflow, tool);
-}
-
-/** Whether operators have stopped this tool among all of its workflow, by its name or its glob. */
-export function isToolStopped(
-  { tools }: WorkflowFreeze,
+export function stopIn(
+  said: WorkflowFreeze | 'unread' | undefined,
   workflow: Workflow,
-  tool: string,
-): boolean {
-  return tools.size > 0 && (tools.has(tool) || tools.has(workflow.keyOf(tool)));
-}
-
-function stopIn(
-  freeze: WorkflowFreeze | 'unread',
-  workflow: Workflow,
-  tool: string,
+  tool: string | undefined,
 ): OperatorsStop | undefined {
-  if (freeze === 'unread') return { reason: 'unavailable' };
-  if (freeze.all !== undefined) return { reason: 'frozen', stops: 'workflow' };
-  return isToolStopped(freeze, workflow, tool) ? { reason: 'frozen', stops: 'tool' } : undefined;
+  if (said === 'unread') return { reason: 'unavailable' };
+  if (said === undefined) return undefined;
+  const { all, tools } = said;
+  if (all !== undefined) return { reason: 'frozen', stops: 'workflow' };
+  if (tools.size === 0 || tool === undefined) return undefined;
+  const isStopped = tools.has(tool) || tools.has(workflow.keyOf(tool));
+  return isStopped ? { reason: 'frozen', stops: 'tool' } : undefined;
 }

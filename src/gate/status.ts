@@ -19,14 +19,15 @@ import type { CallBinding } from '../workflow/bound-tools.ts';
 import { partWords } from '../workflow/rule-words.ts';
 import { jsonOf } from '../workflow/stored.ts';
 import type { GateConfig } from './config.ts';
+import { whyHidden } from './decide.ts';
 import type { Outlook } from './gates.ts';
 import {
   asBegun,
   asShown,
-  isToolStopped,
   mendOfUnread,
   type Standing,
   standingIn,
+  stopIn,
   storedIn,
 } from './standing.ts';
 
@@ -88,13 +89,11 @@ export async function statusOfRun(part: RunPart): Promise<WorkflowStatus> {
   const isSaved = storedIn(record, workflow.id) !== undefined;
   const recent = isSaved ? await recentOf(gate, run, standing) : [];
   const { reached, stopped, leavesAt: at, parts } = standing;
-  const freeze = await run.store.switchOf(workflow.id)?.now();
-  const known = freeze === 'unread' ? undefined : freeze;
-  const stops = known?.all && stopped === undefined ? ('workflow' as const) : undefined;
+  const { said } = await standing.heard();
+  const isStopped = (tool?: string): boolean => stopIn(said, workflow, tool)?.reason === 'frozen';
+  const stops = isStopped() && stopped === undefined ? ('workflow' as const) : undefined;
   const underWay = stopped?.reason ?? (stops ? 'frozen' : standing.underWay);
   const hasEnded = underWay === 'idle' && workflow.hasEnded(reached.state);
-  const isStopped = (tool: string): boolean =>
-    known !== undefined && isToolStopped(known, workflow, tool);
   const goOn = underWay === 'idle' ? nextOf(part, standing) : [];
   const next = goOn.filter(({ tool }) => !isStopped(tool));
   const leadsOn = next.some(({ leadsTo }) => leadsTo.some((each) => each !== reached.state));
@@ -196,7 +195,7 @@ function awaited(
   };
   if (leadsOn) return fromOutside(workflow.outsideEvents(state));
   for (const tool of workflow.available(state)) {
-    if (!standing.shows(tool)) continue;
+    if (whyHidden(standing, tool) !== undefined) continue;
     const binding = workflow.matchAlways(tool);
     if (isStopped(tool)) return { what: 'operator', tool };
     if (binding === undefined || next.some((each) => each.tool === tool)) continue;

@@ -4,8 +4,9 @@
  * nothing.
  */
 import { InterlockError } from '../basics/errors.ts';
+import type { RefusalReason } from '../basics/events.ts';
 import { rightNames } from '../basics/names.ts';
-import { decide } from '../gate/decide.ts';
+import { decide, OF_ANY_CALL, whyHidden } from '../gate/decide.ts';
 import { eventOfHeld, failureOfHeld, moveOfHeld, ruledCallOfHeld } from '../gate/outside.ts';
 import { Standing, statusOf } from '../gate/standing.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
@@ -92,7 +93,7 @@ export function explain<S extends string, E extends string>(
   const leads = workflow.leads(standing.position);
   const tools = workflow.toolNames.map((tool) => ({
     tool,
-    shown: standing.shows(tool),
+    shown: whyHidden(standing, tool) === undefined,
     ...refusalOf(standing, tool),
     leadsTo: [...new Set(leads.get(tool)?.to.map((each) => each.state))],
     isPartial: workflow.matchAlways(tool) === undefined,
@@ -149,8 +150,8 @@ function refusalOf(
   standing: Standing,
   tool: string,
 ): Pick<ExplainedTool, 'refusal' | 'says'> | undefined {
-  const reason = decide(standing, { tool });
-  if (reason === undefined || reason === 'unknown') return undefined;
+  const reason = decide(standing, { tool }, OF_ANY_CALL)?.reason as RefusalReason | undefined;
+  if (reason === undefined) return undefined;
   const { workflow, position, state, parts } = standing;
   const { isOrder } = workflow;
   const found = standing.partsAgainst(tool);

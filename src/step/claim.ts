@@ -41,10 +41,15 @@ export interface Wanted extends StepCall, Waiting {
   /** Whether the caller saves by itself how the run begins. Default `false`. */
   readonly begins?: boolean | undefined;
   /**
-   * What operators have stopped. Asked once the run is claimed, before it makes any move of its
-   * own. Default: nothing.
+   * What operators have stopped. Asked once the run is claimed and understood, before it makes any
+   * move of its own. Default: nothing.
    */
-  readonly stops?: (() => MaybePromise<Refused | undefined>) | undefined;
+  readonly stops?:
+    | ((
+        step: Step,
+        found: Understood,
+      ) => MaybePromise<Pick<Refused, 'reason' | 'stops'> | undefined>)
+    | undefined;
 }
 
 /**
@@ -66,12 +71,15 @@ export function claimRun(
       if (snapshot !== undefined) tellIfHeld({ key: step.key, snapshot, claim: held, now }, rules);
       return refused;
     }
-    return after(wanted.stops?.(), (why): Step | Promise<Step | Refused> => {
-      if (why !== undefined)
-        return step.withdraw().then(() => ({ ...why, snapshot: step.snapshot }));
-      const found = step.understood;
-      // The caller refuses a run that this deployment does not understand.
-      if (found === undefined || isReady(rules.workflow, found, wanted)) return step;
+    const found = step.understood;
+    // The caller refuses a run that this deployment does not understand.
+    if (found === undefined) return step;
+    return after(wanted.stops?.(step, found), (why): Step | Promise<Step | Refused> => {
+      if (why !== undefined) {
+        const { reason, stops } = why;
+        return step.withdraw().then(() => ({ reason, stops, snapshot: step.snapshot }));
+      }
+      if (isReady(rules.workflow, found, wanted)) return step;
       return makeReady(rules, wanted, step, found).then((made) => {
         if (!('move' in made)) return made;
         if (made.move !== undefined) onMoved(made.move);

@@ -230,16 +230,11 @@ export class Turns {
    * now. `gone`: it was refused, so the run is where it was. `time`: none has ended within
    * `waitMs`. `off`: the call may wait no longer, or not at all, because too many wait.
    */
-  async follow(
-    key: string,
-    waitMs: number,
-    call: WaitingCall,
-    limits: WaitLimits,
-  ): Promise<FollowEnd> {
+  follow(key: string, waitMs: number, call: WaitingCall, limits: WaitLimits): Promise<FollowEnd> {
     const isFull = this.#following >= MOST_FOLLOWERS;
     const mayWait = waitMs > 0 && !isFull && !this.isOff(call, limits);
     const leave = mayWait ? this.#enter(key, call, limits) : undefined;
-    if (leave === undefined) return 'off';
+    if (leave === undefined) return Promise.resolve('off');
     const followers = this.#followers.get(key) ?? new Set();
     this.#following++;
     return new Promise((resolve) => {

@@ -73,7 +73,7 @@ interface CountedCall {
 }
 
 /** The count with one more call. */
-interface Count {
+export interface Count {
   /** The position to save, the count included. */
   readonly position: Position;
   readonly calls: number;

@@ -272,6 +272,19 @@ it('refuses what is frozen, also while it observes', async () => {
   await user.calls('cart.pay');
 });
 
+it('refuses a call of a frozen run, also of a tool that it only observes', async () => {
+  const workflow = checkoutGate().bindTool('cart.view', '*');
+  const app = await shop({ enforce: ['cart.pay'] }, { workflow });
+  const user = await app.client();
+  await user.calls('cart.add_item');
+  await user.calls('cart.view');
+  await app.runs.freeze(user.run, BY);
+  await user.isRefused('cart.view', 'frozen');
+  await user.isRefused('cart.add_item', 'frozen');
+  await app.runs.unfreeze(user.run, BY);
+  await user.calls('cart.view');
+});
+
 it('lets calls of a held run pass, and leaves it held', async () => {
   const tools = ['cart.add_item', 'cart.checkout', 'cart.pay'];
   const makeServer = toolServer(tools, {
