@@ -79,6 +79,7 @@ export const BOOKS: readonly Book[] = [
       SECURITY: 'Security',
       CHANGELOG: 'Changes',
       CONTRIBUTING: 'Contributing',
+      ARCHITECTURE: 'Architecture',
       CODE_OF_CONDUCT: 'Code of conduct',
     },
   },

@@ -27,7 +27,9 @@ const CODE = [
     ...filesIn(`packages/${name}/src`, '.ts', '.tsx'),
   ]),
 ];
-const AT_THE_TOP = ['README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'SECURITY.md'];
+const AT_THE_TOP = [
+  ...['README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'ARCHITECTURE.md', 'SECURITY.md'],
+];
 const PAGES = [...AT_THE_TOP, ...filesIn('docs', '.md'), ...filesIn('examples', '.md')];
 
 describe('the README', () => {

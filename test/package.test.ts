@@ -269,6 +269,7 @@ describe('the packed tarball, installed into an empty folder', () => {
 
   it('holds the build and what README links to, and no sources or tests', () => {
     expect(readdirSync(installed).sort()).toEqual([
+      'ARCHITECTURE.md',
       'CHANGELOG.md',
       'CONTRIBUTING.md',
       'LICENSE',

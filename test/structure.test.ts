@@ -65,7 +65,7 @@ const LONGER: Readonly<Record<string, number>> = {
   'wire/tap.ts': 900,
   'stores/store.ts': 800,
 };
-const contributing = new Page('CONTRIBUTING.md');
+const architecture = new Page('ARCHITECTURE.md');
 const files = sourceFiles();
 const imports = [...files].flatMap(([path, text]) => importsOf(path, text));
 
@@ -96,19 +96,19 @@ describe('the structure of src/', () => {
     expect(imports.filter(({ to }) => to === 'doors/ambient.ts')).toEqual([]);
   });
 
-  it('is told room by room in CONTRIBUTING.md, with what each room may import', () => {
+  it('is told room by room in ARCHITECTURE.md, with what each room may import', () => {
     const folders = [...files.keys()].filter((path) => path.includes('/')).map(roomOf);
     const told = new Map(roomsTold().map(({ room, imports }) => [room, imports]));
     expect([...told.keys()].sort()).toEqual([...new Set(folders)].sort());
     for (const [room, imports] of told) expect([room, imports]).toEqual([room, namesOf(room)]);
   });
 
-  it('is drawn in CONTRIBUTING.md', () => {
-    expect(contributing.blocks('mermaid')[0]).toBe(pictureOfTheHouse());
+  it('is drawn in ARCHITECTURE.md', () => {
+    expect(architecture.blocks('mermaid')[0]).toBe(pictureOfTheHouse());
   });
 
-  it('has each file and method of the way of a step in CONTRIBUTING.md', () => {
-    const way = contributing.tableAfter('## The way of a step');
+  it('has each file and method of the way of a step in ARCHITECTURE.md', () => {
+    const way = architecture.tableAfter('## The way of a step');
     expect(way.length).toBeGreaterThan(10);
     for (const [, file = '', methods = ''] of way) {
       const text = files.get(file.replace('src/', '')) ?? '';
@@ -272,9 +272,9 @@ interface Room {
   readonly imports: readonly string[];
 }
 
-/** The folders in the table of CONTRIBUTING.md. */
+/** The folders in the table of ARCHITECTURE.md. */
 function roomsTold(): Room[] {
-  const rows = contributing.tableAfter('## The house');
+  const rows = architecture.tableAfter('## The house');
   return rows.flatMap(([folder = '', hides = '', others = '']) => {
     const room = folder.split('/')[1] ?? '';
     return room === ''
