@@ -393,8 +393,10 @@ export class DocumentStore extends RulebookStore {
     const answer = await (swapIn?.(write) ?? this.#documents.swap(write));
     if (answer.now !== undefined) this.#time.told(answer.now, askedAt);
     const current = this.#kept.get(key);
-    const isNewest = !answer.swapped || current === before || answer.kept === undefined;
-    this.#kept.put(key, isNewest ? answer.kept : joined(current, answer.kept, write));
+    const { kept } = answer;
+    // An answer with the same life says nothing of other workflows, which have moved meanwhile.
+    const isOlder = kept && current !== before && (answer.swapped || kept.life === before?.life);
+    this.#kept.put(key, isOlder ? joined(current, kept, write) : kept);
     return answer;
   }
 
