@@ -4,7 +4,7 @@
  */
 import type { RefusalReason } from '../basics/events.ts';
 import { type AskedCall, CallQuestion } from '../gate/consult.ts';
-import { decide, type Source } from '../gate/decide.ts';
+import { decide, type Sources } from '../gate/decide.ts';
 import { Standing, type StandingRules, type Viewpoint } from '../gate/standing.ts';
 import { type CallOrigin, Moves, type Outcome, type StepMove } from '../step/outcome.ts';
 import type {
@@ -104,10 +104,8 @@ export interface Followed {
 
 /** As many steps of unknown outcome as stores keep the keys of. */
 const KEYS_KEPT = 16;
-const BESIDE_OTHERS: ReadonlySet<Source> = new Set<Source>([
-  ...(['state', 'rules', 'events', 'machine'] as const),
-]);
-const OF_STEP: ReadonlySet<Source> = new Set<Source>([...BESIDE_OTHERS, 'held']);
+const BESIDE_OTHERS: Sources = ['state', 'rules', 'events', 'machine'];
+const OF_STEP: Sources = [...BESIDE_OTHERS, 'held', 'keys'];
 const ALLOWED = { says: 'allowed' } as const;
 const WOULD_WAIT = { says: 'would-wait' } as const;
 

@@ -73,13 +73,17 @@ export class CallQuestion implements Question {
   noted: Noted = NOTHING;
   count: Count | undefined;
   isOutOfKeys = false;
+  /**
+   * What the rules that were asked last ask of it later, and what it uses up, where they let it
+   * through. `undefined` also where no rule asks about its tool.
+   */
+  used: RuledCall | undefined;
   client?: InFlight;
   step?: NonNullable<Question['step']>;
   readonly #ask: () => AskedCall;
   #asked: AskedCall | undefined;
   #judgedAt: Standing | undefined;
   #refused: RefusedCall | undefined;
-  #used: RuledCall | undefined;
 
   /** @param ask gives what the app's functions are told of it, once something reads it */
   constructor(tool: string, binding: CallBinding, ask: () => AskedCall) {
@@ -101,16 +105,8 @@ export class CallQuestion implements Question {
     const found = this.#judge(standing, past);
     const isRefused = found !== undefined && 'reason' in found;
     this.#refused = isRefused ? found : undefined;
-    this.#used = isRefused ? undefined : found;
+    this.used = isRefused ? undefined : found;
     return this.#refused;
-  }
-
-  /**
-   * What the rules that were asked last ask of it later, and what it uses up, where they let it
-   * through. `undefined` also where no rule asks about its tool.
-   */
-  get used(): RuledCall | undefined {
-    return this.#used;
   }
 
   #judge(standing: Standing, past: Past): RuledCall | RefusedCall | undefined {

@@ -47,13 +47,14 @@ export interface Question {
  * - `operators`: what operators have stopped of all runs
  * - `turn`, `held`: the step that is under way, or whose outcome is unknown
  * - `state`: the run's state, and what its client sees there
+ * - `keys`: whether the store has room for one more step of unknown outcome
  * - `rules`, `events`: the call's arguments, as rules and the events of its outcomes read them
  * - `shield`: how often the call came
  * - `machine`: the machine's own guards
  * - `client`: whether it is still worth while
  */
 export type Source =
-  | ('run' | 'operators' | 'turn' | 'held' | 'state')
+  | ('run' | 'operators' | 'turn' | 'held' | 'state' | 'keys')
   | ('rules' | 'events' | 'shield' | 'machine' | 'client');
 
 /** One way to refuse. */
@@ -66,7 +67,7 @@ interface Row {
 }
 
 /** Every reason against what a run is asked. Of several, the first one is told. */
-const ROWS: readonly Row[] = [
+export const ROWS: readonly Row[] = [
   { reasons: ['unknown'], from: 'run' },
   { reasons: ['unavailable'], from: 'run' },
   { reasons: ['unreadable'], from: 'run' },
@@ -87,7 +88,7 @@ const ROWS: readonly Row[] = [
     when: (at, asked) => at.underWay === 'held' && needsClaim(at, asked) && !isOpenHeld(at, asked),
   },
   { reasons: ['state'], from: 'state', when: isClosedByState },
-  { reasons: ['too-many-held'], from: 'held', when: (_, { isOutOfKeys }) => isOutOfKeys },
+  { reasons: ['too-many-held'], from: 'keys', when: (_, { isOutOfKeys }) => isOutOfKeys },
   { reasons: ['arguments', 'guard', 'limit'], from: 'rules', when: refusedByRules },
   { reasons: ['arguments'], from: 'events', when: (at, asked) => asked.unforeseen?.(at) },
   { reasons: ['loop'], from: 'shield', when: (_, { count }) => count?.isLoop },
@@ -96,20 +97,17 @@ const ROWS: readonly Row[] = [
   { reasons: ['unavailable'], from: 'client', when: (_, { step }) => step?.overran },
 ];
 
-/** For these a list that hides what is not available leaves a tool out. */
-const HIDING: ReadonlySet<Source> = new Set(['run', 'held', 'state', 'rules'] as const);
+/** What is asked about at a time, because it can be told by then. */
+export type Sources = readonly Source[];
 
-const OF_RUN: ReadonlySet<Source> = new Set(['run'] as const);
-const OF_READ: ReadonlySet<Source> = new Set(['run', 'state'] as const);
-const OF_OPERATORS: ReadonlySet<Source> = new Set(['operators'] as const);
+/** For these a list that hides what is not available leaves a tool out. */
+export const HIDING: Sources = ['run', 'held', 'state', 'rules'];
 
 /** All that is known without a call's arguments. */
-export const OF_ANY_CALL: ReadonlySet<Source> = new Set<Source>([...HIDING, 'turn', 'machine']);
+export const OF_ANY_CALL: Sources = [...HIDING, 'turn', 'machine'];
 
 /** For these nothing passes, also not where the gate only observes. */
-export const NEVER_PASSED: ReadonlySet<Refused['reason']> = new Set([
-  ...(['frozen', 'cancelled', 'unknown'] as const),
-]);
+export const NEVER_PASSED: readonly Refused['reason'][] = ['frozen', 'cancelled', 'unknown'];
 
 /**
  * The first reason against what is asked; `undefined` where nothing refuses it that is known by
@@ -118,11 +116,11 @@ export const NEVER_PASSED: ReadonlySet<Refused['reason']> = new Set([
 export function decide(
   standing: Standing | Absent,
   asked: Question,
-  known: ReadonlySet<Source>,
+  known: Sources,
 ): RefusedCall | undefined {
   if (typeof standing === 'string') return { reason: standing };
   for (const { reasons, from, when } of ROWS) {
-    const why = known.has(from) && when?.(standing, asked);
+    const why = known.includes(from) && when?.(standing, asked);
     if (why === true) return { reason: reasons[0] as Refused['reason'], standing };
     if (why) return { standing, ...why };
   }
@@ -144,8 +142,8 @@ export function decideRead(
   reads: readonly BoundRead[],
   isEnforced: boolean,
 ): ReadRefusalReason | 'unknown' | undefined {
-  const why = decide(standing, { reads }, isEnforced ? OF_READ : OF_RUN);
-  const counts = why !== undefined && (isEnforced || NEVER_PASSED.has(why.reason));
+  const why = decide(standing, { reads }, isEnforced ? ['run', 'state'] : ['run']);
+  const counts = why !== undefined && (isEnforced || NEVER_PASSED.includes(why.reason));
   return counts ? (why.reason as ReadRefusalReason | 'unknown') : undefined;
 }
 
@@ -156,8 +154,8 @@ export function stopNow(
 ): MaybePromise<RefusedCall | undefined> {
   const heard = standing.heard();
   return isPromise(heard)
-    ? heard.then((at) => decide(at, asked, OF_OPERATORS))
-    : decide(heard, asked, OF_OPERATORS);
+    ? heard.then((at) => decide(at, asked, ['operators']))
+    : decide(heard, asked, ['operators']);
 }
 
 /** Whether it is a step, so that the run's claim must be free. */

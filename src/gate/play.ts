@@ -27,7 +27,7 @@ import { mending } from '../workflow/verdict.ts';
 import { ClaimedCall, showHandler } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
 import { type CallQuestion, refusedByGuards, refusedUnclaimed } from './consult.ts';
-import { decide, NEVER_PASSED, type RefusedCall, type Source, stopNow } from './decide.ts';
+import { decide, NEVER_PASSED, type RefusedCall, type Sources, stopNow } from './decide.ts';
 import { tellMoved, tellOfTime } from './list-changes.ts';
 import {
   type Enforced,
@@ -74,24 +74,15 @@ export interface Entrance {
 /** A stage gives the verdict, or the next stage. One that waits plays on by itself. */
 type Stage = (this: Play) => MaybePromise<Verdict> | Stage;
 
-const sources = (...from: readonly Source[]): ReadonlySet<Source> => new Set(from);
-
 /** What no mode lets pass comes before the mode, and the rest behind it. */
-const BEFORE_MODE = sources('run', 'operators');
-const AS_READ = sources('run', 'state');
-const UNCLAIMED = sources('state', 'rules');
-const CLAIMED = sources('state', 'rules', 'events', 'machine', 'client');
+const BEFORE_MODE: Sources = ['run', 'operators'];
+const AS_READ: Sources = ['run', 'state'];
+const CLAIMED: Sources = ['state', 'rules', 'events', 'machine', 'client'];
 /** A call that is refused for its arguments alone is not counted; a refusal by rules is. */
-const BEFORE_COUNT = sources('state', 'events');
-const OF_COUNT = sources('shield');
-const COUNTED = sources('rules', 'machine');
-const OF_EVENTS = sources('events');
-const OF_CLIENT = sources('client');
+const BEFORE_COUNT: Sources = ['state', 'events'];
 
 /** The reasons for which a claim is refused, before which that of a whole workflow comes. */
-const AFTER_FROZEN: ReadonlySet<Refused['reason']> = new Set([
-  ...(['state', 'busy', 'held', 'too-many-held'] as const),
-]);
+const AFTER_FROZEN: readonly Refused['reason'][] = ['state', 'busy', 'held', 'too-many-held'];
 
 /** The trail's event where the loop shield moves a run to a state. */
 const LOOP = 'loop';
@@ -181,7 +172,7 @@ export class Play {
     if (!enforces(enforced, question.tool)) return this.#observe(enforced);
     if (this.#isStep && !this.#goesUnclaimed) return this.#claim;
     tellOfTime(config, this.#gate.admission, this.#run, at);
-    const why = decide(at, question, UNCLAIMED);
+    const why = decide(at, question, ['state', 'rules']);
     if (why !== undefined) return this.#refuseFor(why);
     const { guards } = question.binding;
     if (guards.length === 0) return this.#pass(at);
@@ -204,7 +195,7 @@ export class Play {
       incoming.holders = [...incoming.holders, new PassedCall(config, run, at)];
       return 'forward';
     }
-    const odd = decide(at, this.#question, OF_EVENTS);
+    const odd = decide(at, this.#question, ['events']);
     if (odd !== undefined) return this.#refuseFor(odd);
     const note = { ...noteOf(config, incoming, run, tool), digest: digestOfCall(incoming) };
     const origin = { ...this.#origin, note };
@@ -344,7 +335,9 @@ export class Play {
       if (reason === 'unknown') return this.#gate.refuser.refuseGone(this.#incoming, tool, run);
       // A run that operators have stopped is not told to wait or to go another way.
       const { workflow } = config;
-      const said = AFTER_FROZEN.has(reason) ? run.store.switchOf(workflow.id)?.now() : undefined;
+      const said = AFTER_FROZEN.includes(reason)
+        ? run.store.switchOf(workflow.id)?.now()
+        : undefined;
       return after(said, (word) =>
         this.go(this.#refuseFor({ ...why, ...stopIn(word, workflow, tool) })),
       );
@@ -430,14 +423,14 @@ export class Play {
       const { tool, digest } = step;
       const count = shield.count(found.position, { tool, digest }, step.grantedAt);
       question.count = count;
-      if (decide(found, question, OF_COUNT)) return this.#fall(shield, step, found, count);
+      if (decide(found, question, ['shield'])) return this.#fall(shield, step, found, count);
       at = found.movedTo(count.position);
     }
     const refused =
-      (shield && decide(at, question, COUNTED)) ??
+      (shield && decide(at, question, ['rules', 'machine'])) ??
       (guards.length === 0 ? undefined : await refusedByGuards(config, guards, at, question.asked));
     // While a guard was asked, the client may have cancelled the call, or the step taken too long.
-    const late = refused ?? decide(at, question, OF_CLIENT);
+    const late = refused ?? decide(at, question, ['client']);
     if (late === undefined) return () => this.#begin(step, at);
     if (refused === undefined || shield === undefined) return this.#letGo(step, late);
     // A model may repeat a call that a guard refuses, so the shield counts it.
@@ -555,7 +548,7 @@ export class Play {
   #refuse(): ReturnType<Stage> {
     const { standing, snapshot = standing?.snapshot, reason, parts: known } = this.#why;
     if (this.#isUnbound && reason !== 'loop' && reason !== 'cancelled') return 'forward';
-    const enforced = NEVER_PASSED.has(reason) ? true : this.#enforcedOf(snapshot);
+    const enforced = NEVER_PASSED.includes(reason) ? true : this.#enforcedOf(snapshot);
     if (!enforces(enforced, this.#question.tool)) return this.#observe(enforced);
     // Where the state allows no call, the rules say what is missing.
     const byRules = reason === 'state' && standing ? this.#question.ruled(standing) : undefined;
