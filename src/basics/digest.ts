@@ -5,14 +5,20 @@ import {
   CLOSE_OBJECT,
   COLON,
   COMMA,
-  ExactNumber,
+  LOWER_A,
+  LOWER_E,
+  LOWER_U,
+  lengthOfUnit,
   MINUS,
+  NINE,
   OPEN_ARRAY,
   OPEN_OBJECT,
   POINT,
   QUOTE,
+  unitAt,
   ZERO,
-} from './numbers.ts';
+} from './json-scan.ts';
+import { ExactNumber, type LiteralReader, LONGEST_LITERAL, NO_DOUBLE, UNSURE } from './numbers.ts';
 import { isContainer } from './options.ts';
 
 /**
@@ -158,6 +164,38 @@ function hasControl(from: number, end: number): boolean {
   return false;
 }
 
+/** The most bytes that one character becomes: as an escape. */
+const LONGEST_UNIT = 6;
+
+/** The letters of short escapes, by the character; 0 where it has none. */
+const ESCAPES = new Uint8Array(128);
+for (const character of '\b\t\n\f\r"\\')
+  ESCAPES[character.charCodeAt(0)] = JSON.stringify(character).charCodeAt(2);
+
+/** Writes a character of a string as JSON does, and gives the place behind it. */
+function putCharacter(code: number, from: number): number {
+  let at = from;
+  const letter = ESCAPES[code] ?? 0;
+  if (letter > 0) {
+    page[at++] = BACKSLASH;
+    page[at++] = letter;
+  } else if (code < 0x20 || (code & 0xfffff800) === 0xd800) {
+    page[at++] = BACKSLASH;
+    page[at++] = LOWER_U;
+    for (let shift = 12; shift >= 0; shift -= 4) {
+      const digit = (code >> shift) & 0xf;
+      page[at++] = digit + (digit < 10 ? ZERO : LOWER_A - 10);
+    }
+  } else if (code < 0x80) page[at++] = code;
+  else {
+    // The bits that the first byte of two, three or four begins with, and those that follow.
+    const more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+    page[at++] = (0xff00 >> (more + 1)) | (code >> (6 * more));
+    for (let rest = more - 1; rest >= 0; rest--) page[at++] = 0x80 | ((code >> (6 * rest)) & 0x3f);
+  }
+  return at;
+}
+
 const ALGORITHM = 'sha256';
 const ENCODING = 'base64url';
 
@@ -165,7 +203,7 @@ const ENCODING = 'base64url';
 const hashAtOnce: typeof crypto.hash | undefined = crypto.hash;
 
 /** JSON text, hashed piece by piece, or at once where it fits in a page. */
-class CanonicalText {
+export class CanonicalText {
   #hash: crypto.Hash | undefined;
   #at = 0;
 
@@ -260,7 +298,7 @@ class CanonicalText {
   /** Writes a value without members. What JSON does not know becomes null. */
   scalar(value: unknown): void {
     if (typeof value === 'string') this.string(value);
-    else if (typeof value === 'number') this.#number(value);
+    else if (typeof value === 'number') this.#double(value);
     else this.#plain(JSON.stringify(value) ?? 'null');
   }
 
@@ -298,10 +336,106 @@ class CanonicalText {
     this.#at = at;
   }
 
-  #number(value: number): void {
+  #double(value: number): void {
     const past = putNumber(value, this.#room(LONGEST_NUMBER));
     if (past >= 0) this.#at = past;
     else this.#plain(JSON.stringify(value));
+  }
+
+  /** Writes the string of a JSON text that begins at `at`. Gives the place behind it. */
+  stringIn(text: string, at: number): number {
+    let past = this.#room(LONGEST_UNIT);
+    page[past++] = QUOTE;
+    for (let i = at + 1; ; ) {
+      if (past + LONGEST_UNIT > page.length) {
+        this.#at = past;
+        this.#flush();
+        past = 0;
+      }
+      let code = text.charCodeAt(i);
+      if (code < 0x80 && code !== BACKSLASH) {
+        page[past++] = code;
+        i++;
+        if (code !== QUOTE) continue;
+        this.#at = past;
+        return i;
+      }
+      const length = lengthOfUnit(text, i);
+      code = unitAt(text, i);
+      i += length;
+      const low = (code & 0xfc00) === 0xd800 ? unitAt(text, i) : 0;
+      if ((low & 0xfc00) === 0xdc00) {
+        i += lengthOfUnit(text, i);
+        code = 0x10000 + (((code & 0x3ff) << 10) | (low & 0x3ff));
+      }
+      past = putCharacter(code, past);
+    }
+  }
+
+  /**
+   * Writes a number of a JSON text.
+   *
+   * @param needed its `neededDigits`
+   */
+  number(number: LiteralReader, needed: number): void {
+    const size = number.digits + number.exponent;
+    if (needed === NO_DOUBLE || (needed === UNSURE && !number.standsForDouble))
+      this.#exactOf(number);
+    // JavaScript writes no exponent there.
+    else if (needed > 0 && number.isPlain && size > -6 && size <= 21) this.#written(number, needed);
+    else this.#double(number.double);
+  }
+
+  #written(
+    { text, from, lastEnd, wholeEnd, digits, isRoundedUp }: LiteralReader,
+    needed: number,
+  ): void {
+    const end = Math.max(lastEnd, wholeEnd) + needed - digits;
+    let past = this.#room(LONGEST_NUMBER);
+    for (let i = from; i < end; i++) page[past++] = text.charCodeAt(i);
+    if (needed < digits) {
+      const gone = isRoundedUp ? NINE : ZERO;
+      while (page[past - 1] === gone) past--;
+      if (isRoundedUp) page[past - 1] = (page[past - 1] ?? 0) + 1;
+    }
+    this.#at = past;
+  }
+
+  /** Writes {@link ExactNumber.text}. */
+  #exactOf(number: LiteralReader): void {
+    if (!number.isCounted) {
+      this.exact(new ExactNumber(number.literal));
+      return;
+    }
+    const { text, first, lastEnd, exponent, isNegative } = number;
+    let past = this.#room(LONGEST_LITERAL + LONGEST_NUMBER);
+    if (isNegative) page[past++] = MINUS;
+    for (let i = first; i < lastEnd; i++) {
+      const code = text.charCodeAt(i);
+      if (code !== POINT) page[past++] = code;
+    }
+    page[past++] = LOWER_E;
+    if (exponent < 0) page[past++] = MINUS;
+    this.#at = putCount(Math.abs(exponent), past);
+  }
+
+  /** Copies a part of a JSON text. */
+  copy(text: string, from: number, to: number): void {
+    if (to - from > SHORT) {
+      this.#long(text.slice(from, to));
+      return;
+    }
+    let past = this.#room(3 * SHORT);
+    for (let i = from; i < to; i++) {
+      const code = text.charCodeAt(i);
+      if (code >= 0x80) {
+        this.#at = past;
+        this.#long(text.slice(i, to));
+        return;
+      }
+      page[past++] = code;
+    }
+    this.#at = past;
   }
 
   /**

@@ -2,7 +2,6 @@
  * Judges the calls of runs that a gate does not enforce, behind them and never on their way. Hides
  * in which order they are judged, where a followed run is kept, and what is counted.
  */
-import { digestOf } from '../basics/digest.ts';
 import type { RefusalReason } from '../basics/events.ts';
 import { newToken } from '../basics/names.ts';
 import { isTable } from '../basics/options.ts';
@@ -300,8 +299,7 @@ export class Observer {
     const { workflow, listed } = this.#config;
     const asked: AskedCall = askedCall(incoming, tool, run);
     const noted = workflow.rules.ledger === undefined ? NOTHING : notedOf(this.#config, asked);
-    const { args, roundedText, id } = incoming;
-    const digest = digestOf(incoming.sentArguments ?? {});
+    const { args, digest, roundedText, id } = incoming;
     const requestId = isRequestId(id) ? id : undefined;
     const note = { tool, digest, actor: run.actor, requestId, workflowVersion: workflow.version };
     return {

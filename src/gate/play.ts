@@ -39,7 +39,7 @@ import {
   withMark,
 } from './mode.ts';
 import { PassedCall, RecordedCall } from './recorded-call.ts';
-import { digestOfCall, type NotLetIn, noteOf, type Refuser } from './refuser.ts';
+import { type NotLetIn, noteOf, type Refuser } from './refuser.ts';
 import {
   type Absent,
   asBegun,
@@ -197,7 +197,7 @@ export class Play {
     }
     const odd = decide(at, this.#question, ['events']);
     if (odd !== undefined) return this.#refuseFor(odd);
-    const note = { ...noteOf(config, incoming, run, tool), digest: digestOfCall(incoming) };
+    const note = { ...noteOf(config, incoming, run, tool), digest: incoming.digest };
     const origin = { ...this.#origin, note };
     const { era } = this.#gate.admission;
     const key = turnKey({ run: run.run, workflow: config.workflow.id });
@@ -283,7 +283,7 @@ export class Play {
       run,
       description: { tool, digest: '', uncertain, ...(use !== undefined && { use }) },
       grant: usesUp ? (step: Step) => this.#grantOf(step) : undefined,
-      digest: () => digestOfCall(incoming),
+      digest: () => incoming.digest,
       note: noteOf(config, incoming, run, tool),
       number: incoming.number,
       isAgain: this.#attempt > 0,

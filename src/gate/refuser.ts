@@ -2,7 +2,6 @@
  * A call that a gate does not let in, and its answer. Hides what a refusal may tell the client, and
  * what the trail keeps of it.
  */
-import { digestOf } from '../basics/digest.ts';
 import type { RefusalReason } from '../basics/events.ts';
 import { type Admission, deny, type Run, UNKNOWN_SESSION } from '../session/run.ts';
 import type { NoRun } from '../session/run-key.ts';
@@ -80,7 +79,7 @@ export class Refuser {
       this.#config.warnOnce(NO_REFUSALS);
       return;
     }
-    const note = { ...noteOf(this.#config, incoming, run, tool), digest: digestOfCall(incoming) };
+    const note = { ...noteOf(this.#config, incoming, run, tool), digest: incoming.digest };
     return run.store
       .append(
         { run: run.run, workflow: workflow.id },
@@ -217,5 +216,3 @@ export function verdictAfter<Verdict extends NotLetIn>(
 
 /** What a refusal tells where nothing is known of the run. */
 const NO_OUTLET: Outlet = { available: [], foreseen: false };
-
-export const digestOfCall = ({ sentArguments }: Call): string => digestOf(sentArguments ?? {});

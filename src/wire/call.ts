@@ -1,6 +1,8 @@
+import { digestOf } from '../basics/digest.ts';
 import { foldKey } from '../basics/names.ts';
 import { mayHaveLong } from '../basics/numbers.ts';
 import { isContainer } from '../basics/options.ts';
+import { digestOfText } from '../basics/text-digest.ts';
 import { type ExactJson, exactJson } from './exact-json.ts';
 import { type Outline, outlinesOf } from './json-outline.ts';
 import {
@@ -129,7 +131,7 @@ export class Call {
     if (!this.mayRound) return undefined;
     const { edits } = this.message;
     if (this.#exact?.edits !== edits) {
-      const text = this.message.textAt(ARGUMENTS);
+      const text = this.roundedText;
       this.#exact = { json: text === undefined ? undefined : exactJson(text, this.args), edits };
     }
     return this.#exact.json;
@@ -137,7 +139,9 @@ export class Call {
 
   /** Their JSON text, where JavaScript may round a number in them. */
   get roundedText(): string | undefined {
-    return this.mayRound ? this.message.textAt(ARGUMENTS) : undefined;
+    const text = this.mayRound ? this.message.textAt(ARGUMENTS) : undefined;
+    // It is a window on the body's text, whose characters take longer to get. So it is copied.
+    return text && Buffer.from(text, 'utf16le').toString('utf16le');
   }
 
   /** Whether a number in the arguments is longer than `LONGEST_LITERAL`. */
@@ -151,6 +155,15 @@ export class Call {
   get sentArguments(): unknown {
     const exact = this.exactArguments;
     return exact === undefined ? this.args : exact.value;
+  }
+
+  /**
+   * The digest of {@link sentArguments}. From the text where JavaScript rounds a number in them, so
+   * that no number becomes an object.
+   */
+  get digest(): string {
+    const text = this.roundedText;
+    return text === undefined ? digestOf(this.args ?? {}) : digestOfText(text);
   }
 
   /** Answers it here; the upstream never sees it. */

@@ -1,20 +1,20 @@
+import { Ints } from '../basics/ints.ts';
 import {
   CLOSE_ARRAY,
   CLOSE_OBJECT,
   COLON,
   COMMA,
-  ExactNumber,
-  LONGEST_LITERAL,
   MINUS,
-  mayRound,
   NINE,
   OPEN_ARRAY,
   OPEN_OBJECT,
   QUOTE,
-  SHORTEST_ODD,
-} from '../basics/numbers.ts';
+  skipScalar,
+  skipSpace,
+  skipString,
+} from '../basics/json-scan.ts';
+import { ExactNumber, LiteralReader, LONGEST_LITERAL, mayRound } from '../basics/numbers.ts';
 import { isObject, type JsonObject } from './json-rpc.ts';
-import { codesOf, skipValue } from './json-text.ts';
 
 /** JSON with numbers that JavaScript would round. */
 export interface ExactJson {
@@ -33,192 +33,168 @@ export interface ExactJson {
  * @param parsed what that made of it: what has no such number is shared with it
  */
 export function exactJson(text: string, parsed?: unknown): ExactJson | undefined {
-  const codes = codesOf(text);
-  if (!mayRound(codes)) return undefined;
-  return new Reader(text, codes).read(parsed === undefined ? JSON.parse(text) : parsed);
+  if (!mayRound(text)) return undefined;
+  const value = parsed === undefined ? JSON.parse(text) : parsed;
+  const reader = new Reader(text, value, false);
+  const exact = reader.read();
+  return reader.isDoubled ? new Reader(text, value, true).read() : exact;
 }
-
-/** Arrays of fewer numbers are read one by one. */
-const FEW = 16;
 
 type Container = JsonObject | unknown[];
 
-/** An object or a list that is open in the text. */
-interface Frame {
+/** An open container that has such a number in it. */
+interface Copied {
   /** What `JSON.parse` made of it; `undefined` where an equal key came later, and won. */
   readonly own: Container | undefined;
-  readonly isArray: boolean;
-  /** Made for the first number in it that is not its double. */
-  copy: Container | undefined;
-  /** Of a list, the place of the next element. */
-  index: number;
-  /** Of an object, the place of the last key; whether a key is next. */
-  keyFrom: number;
-  keyEnd: number;
-  isAtKey: boolean;
+  readonly copy: Container | undefined;
+  /** How many keys it has, if it is an object. */
+  readonly size: number;
+  /** Of a list, how much of it is copied: the rest when it ends, for there may be no double. */
+  filled: number;
 }
 
 class Reader {
   readonly #text: string;
-  readonly #codes: Uint16Array;
-  readonly #around: Frame[] = [];
-  #frame: Frame | undefined;
+  readonly #parsed: unknown;
+  /** Whether an object may have a key twice. */
+  readonly #mayDouble: boolean;
+  /** Where each open container is: of an object the place of its key, of a list `-1 - index`. */
+  readonly #places = new Ints();
+  /** How many keys of each open container came so far. */
+  readonly #counts = new Ints();
+  /** The open containers that have such a number in them, from the outermost on. */
+  readonly #copied: Copied[] = [];
   #root: unknown;
   #isExact = false;
   #hasLongLiteral = false;
+  /** Whether an object with such a number in it has a key twice. */
+  isDoubled = false;
 
-  constructor(text: string, codes: Uint16Array) {
+  constructor(text: string, parsed: unknown, mayDouble: boolean) {
     this.#text = text;
-    this.#codes = codes;
+    this.#parsed = parsed;
+    this.#mayDouble = mayDouble;
   }
 
-  read(parsed: unknown): ExactJson | undefined {
+  read(): ExactJson | undefined {
     const text = this.#text;
-    const codes = this.#codes;
-    this.#root = parsed;
-    for (let at = 0; at < codes.length; ) {
-      const code = codes[at] ?? 0;
-      if (code <= 32 || code === COMMA || code === COLON) at++;
-      else if (code === OPEN_OBJECT || code === OPEN_ARRAY) {
-        this.#enter(code === OPEN_ARRAY);
-        const plain = this.#plainNumbers(at);
-        if (plain > 0) this.#leave();
-        at += Math.max(1, plain);
+    const places = this.#places;
+    const number = new LiteralReader();
+    for (let at = 0; at < text.length; ) {
+      const code = text.charCodeAt(at);
+      if (code === QUOTE) {
+        const end = skipString(text, at);
+        if (places.last >= 0 && text.charCodeAt(skipSpace(text, end)) === COLON) this.#passKey(at);
+        at = end;
+      } else if (code === OPEN_OBJECT || code === OPEN_ARRAY) {
+        places.push(code === OPEN_ARRAY ? -1 : 0);
+        this.#counts.push(0);
+        at++;
       } else if (code === CLOSE_OBJECT || code === CLOSE_ARRAY) {
         this.#leave();
         at++;
-      } else if (code === QUOTE) {
-        const end = skipValue(text, at);
-        this.#passString(at, end);
-        at = end;
-      } else {
-        const end = this.#endOfScalar(at);
-        this.#passScalar(code, at, end);
-        at = end;
-      }
+      } else if (code === COMMA || code === COLON || code <= 32) {
+        if (code === COMMA && places.last < 0) places.last--;
+        at++;
+      } else if (code === MINUS || code <= NINE) {
+        number.read(text, at);
+        if (!number.standsForDouble) {
+          if (number.end - at > LONGEST_LITERAL) this.#hasLongLiteral = true;
+          this.#put(new ExactNumber(text, at));
+        }
+        at = number.end;
+      } else at = skipScalar(text, at);
     }
     if (!this.#isExact) return undefined;
     return { text, value: this.#root, hasLongLiteral: this.#hasLongLiteral };
   }
 
-  #enter(isArray: boolean): void {
-    const outer = this.#frame;
-    const value = outer === undefined ? this.#root : this.#parsedHere(outer);
-    const isSame = isArray ? Array.isArray(value) : isObject(value);
-    if (outer !== undefined) this.#around.push(outer);
-    const own = isSame ? (value as Container) : undefined;
-    this.#frame = {
-      ...{ own, isArray, copy: undefined, index: 0, keyFrom: 0, keyEnd: 0, isAtKey: !isArray },
-    };
-  }
-
-  /** The length of an array at this place, if all in it are numbers as JavaScript writes them. */
-  #plainNumbers(at: number): number {
-    const { own } = this.#frame ?? {};
-    // The first number mostly tells: to write all of them at once takes half the time.
-    if (!Array.isArray(own) || own.length < FEW || typeof own[0] !== 'number') return 0;
-    if (!this.#text.startsWith(`${own[0]},`, at + 1)) return 0;
-    if (!own.every((each) => typeof each === 'number')) return 0;
-    const written = JSON.stringify(own);
-    return this.#text.startsWith(written, at) ? written.length : 0;
+  #passKey(at: number): void {
+    this.#places.last = at;
+    this.#counts.last++;
+    const last = this.#copied.at(-1);
+    if (!this.#mayDouble || this.#copied.length < this.#places.length) return;
+    // An equal key may have come before it.
+    if (last?.own !== undefined) this.#set(last, at, memberAt(last.own, this.#keyAt(at)));
   }
 
   #leave(): void {
-    const left = this.#frame;
-    this.#frame = this.#around.pop();
-    if (left?.copy !== undefined) this.#put(left.copy);
-    else this.#keep();
+    if (this.#copied.length === this.#places.length) {
+      const left = this.#copied.pop();
+      if (left !== undefined && Array.isArray(left.own)) fill(left, left.own.length);
+      if (this.#counts.last !== left?.size) this.isDoubled = true;
+    }
+    this.#places.length--;
+    this.#counts.length--;
   }
 
-  #passString(at: number, end: number): void {
-    const frame = this.#frame;
-    if (frame?.isAtKey !== true) {
-      this.#keep();
-      return;
-    }
-    frame.keyFrom = at + 1;
-    frame.keyEnd = end - 1;
-    frame.isAtKey = false;
-  }
-
-  #passScalar(code: number, at: number, end: number): void {
-    const isOdd =
-      (code === MINUS || code <= NINE) &&
-      end - at >= SHORTEST_ODD &&
-      mayRound(this.#codes, at, end);
-    const exact = isOdd ? ExactNumber.of(this.#text.slice(at, end), this.#doubleHere()) : undefined;
-    if (exact === undefined) {
-      this.#keep();
-      return;
-    }
+  /** Sets the present value in the copy of its container. */
+  #put(exact: ExactNumber): void {
     this.#isExact = true;
-    if (end - at > LONGEST_LITERAL) this.#hasLongLiteral = true;
-    this.#put(exact);
-  }
-
-  /** Of an array's element only: an equal key may have come later. */
-  #doubleHere(): number | undefined {
-    const { own, index } = this.#frame ?? {};
-    const read = Array.isArray(own) ? own[index ?? 0] : undefined;
-    return typeof read === 'number' ? read : undefined;
-  }
-
-  #endOfScalar(at: number): number {
-    const codes = this.#codes;
-    let i = at + 1;
-    for (; i < codes.length; i++) {
-      const code = codes[i] ?? 0;
-      if (code === COMMA || code === CLOSE_OBJECT || code === CLOSE_ARRAY || code <= 32) break;
+    const depth = this.#places.length;
+    for (let level = this.#copied.length; level < depth; level++) {
+      const outer = this.#copied[level - 1];
+      const place = this.#places.at(level - 1);
+      const own = outer === undefined ? this.#parsed : this.#ownAt(outer, place);
+      const copied = copyOf(own, this.#places.at(level) < 0);
+      this.#copied.push(copied);
+      if (outer === undefined) this.#root = copied.copy;
+      else this.#set(outer, place, copied.copy);
     }
-    return i;
+    const last = this.#copied[depth - 1];
+    if (last === undefined) this.#root = exact;
+    else this.#set(last, this.#places.last, exact);
   }
 
-  /** The next value is as `JSON.parse` has it. An equal key may have come before it. */
-  #keep(): void {
-    const frame = this.#frame;
-    if (frame === undefined) return;
-    if (frame.copy !== undefined && !frame.isArray)
-      setOwn(frame.copy, this.#keyOf(frame), this.#parsedHere(frame));
-    this.#goOn(frame);
+  /** @param place as in `#places` */
+  #set(copied: Copied, place: number, value: unknown): void {
+    const { copy } = copied;
+    if (copy === undefined || value === undefined) return;
+    if (place < 0) {
+      fill(copied, -1 - place);
+      (copy as unknown[])[-1 - place] = value;
+      copied.filled = -place;
+    } else setMember(copy as JsonObject, this.#keyAt(place), value);
   }
 
-  #put(value: unknown): void {
-    const frame = this.#frame;
-    if (frame === undefined) {
-      this.#root = value;
-      return;
-    }
-    if (frame.own !== undefined) {
-      frame.copy ??= frame.isArray ? [...(frame.own as unknown[])] : { ...frame.own };
-      if (frame.isArray) (frame.copy as unknown[])[frame.index] = value;
-      else setOwn(frame.copy, this.#keyOf(frame), value);
-    }
-    this.#goOn(frame);
-  }
-
-  #goOn(frame: Frame): void {
-    if (frame.isArray) frame.index++;
-    else frame.isAtKey = true;
-  }
-
-  #parsedHere(frame: Frame): unknown {
-    const { own, index } = frame;
+  #ownAt({ own }: Copied, place: number): unknown {
     if (own === undefined) return undefined;
-    if (Array.isArray(own)) return own[index];
-    const key = this.#keyOf(frame);
-    return Object.hasOwn(own, key) ? own[key] : undefined;
+    return place < 0 ? (own as unknown[])[-1 - place] : memberAt(own, this.#keyAt(place));
   }
 
-  #keyOf({ keyFrom, keyEnd }: Frame): string {
-    const key = this.#text.slice(keyFrom, keyEnd);
+  #keyAt(place: number): string {
+    const key = this.#text.slice(place + 1, skipString(this.#text, place) - 1);
     return key.includes('\\') ? String(JSON.parse(`"${key}"`)) : key;
   }
 }
 
-function setOwn(container: Container, key: string, value: unknown): void {
+function copyOf(own: unknown, isList: boolean): Copied {
+  if (isList && Array.isArray(own)) return { own, copy: new Array(own.length), size: 0, filled: 0 };
+  if (isList || !isObject(own)) return { own: undefined, copy: undefined, size: -1, filled: 0 };
+  // A spread takes three times as long for an object of many keys.
+  const copy: JsonObject = {};
+  const keys = Object.keys(own);
+  for (const key of keys) setMember(copy, key, own[key]);
+  return { own, copy, size: keys.length, filled: 0 };
+}
+
+/** To set a number that is no double in a list of doubles would make an object of each. */
+function fill(copied: Copied, to: number): void {
+  const { own, copy } = copied as { own: unknown[]; copy: unknown[] };
+  for (; copied.filled < to; copied.filled++) copy[copied.filled] = own[copied.filled];
+}
+
+function memberAt(own: Container, key: string): unknown {
+  return Object.hasOwn(own, key) ? (own as JsonObject)[key] : undefined;
+}
+
+function setMember(object: JsonObject, key: string, value: unknown): void {
   if (key === '__proto__')
-    Object.defineProperty(container, key, {
-      ...{ value, enumerable: true, configurable: true, writable: true },
+    Object.defineProperty(object, key, {
+      value,
+      enumerable: true,
+      configurable: true,
+      writable: true,
     });
-  else (container as JsonObject)[key] = value;
+  else object[key] = value;
 }

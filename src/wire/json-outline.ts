@@ -4,14 +4,16 @@ import {
   CLOSE_ARRAY,
   CLOSE_OBJECT,
   COLON,
-  mayRound,
   OPEN_ARRAY,
   OPEN_OBJECT,
   QUOTE,
-  SHORTEST_ODD,
-} from '../basics/numbers.ts';
+  skipSpace,
+  skipString,
+  skipValue,
+} from '../basics/json-scan.ts';
+import { mayRound, SHORTEST_ODD } from '../basics/numbers.ts';
 import { MOST_DEPTH } from './json-rpc.ts';
-import { codesOf, type Span, skipValue } from './json-text.ts';
+import type { Span } from './json-text.ts';
 
 /**
  * The places of a message and its parts in the text of a body, and what is odd about its keys and
@@ -69,7 +71,6 @@ const NEAR_MARK = 24;
 
 class Scan {
   readonly #text: string;
-  readonly #codes: Uint16Array;
   readonly #outlines: Draft[] = [];
   #message: Draft | undefined;
   /** The part that the next value holds. */
@@ -95,15 +96,13 @@ class Scan {
 
   constructor(text: string) {
     this.#text = text;
-    this.#codes = codesOf(text);
   }
 
   run(): readonly Outline[] {
     const text = this.#text;
-    const codes = this.#codes;
     const mark = /["[\]{}]/g;
-    for (let i = 0, near = NEAR_MARK; i < codes.length; ) {
-      const code = codes[i] ?? 0;
+    for (let i = 0, near = NEAR_MARK; i < text.length; ) {
+      const code = text.charCodeAt(i);
       // Numbers, words, commas and space: most characters outside of strings.
       if (code < OPEN_ARRAY ? code !== QUOTE : code > CLOSE_ARRAY && code < OPEN_OBJECT) {
         if (++i < near) continue;
@@ -127,14 +126,14 @@ class Scan {
   #lookAtNumbers(from: number, to: number): void {
     const message = this.#message;
     if (this.#zone !== IN_ARGUMENTS || message === undefined || message.mayRound) return;
-    message.mayRound = mayRound(this.#codes, from, to);
+    message.mayRound = mayRound(this.#text, from, to);
   }
 
   /** The place behind a string; behind a key's colon; behind a part that is no container. */
   #passString(at: number): number {
-    const end = skipString(this.#text, this.#codes, at);
-    const colon = skipSpace(this.#codes, end);
-    if (this.#codes[colon] !== COLON) return end;
+    const end = skipString(this.#text, at);
+    const colon = skipSpace(this.#text, end);
+    if (this.#text.charCodeAt(colon) !== COLON) return end;
     const from = at + 1;
     const length = end - 1 - from;
     const message = this.#message;
@@ -146,13 +145,14 @@ class Scan {
     }
     const part = partOf(this.#zone, this.#text, from, length);
     if (part === undefined) return colon + 1;
-    const start = skipSpace(this.#codes, colon + 1);
+    const start = skipSpace(this.#text, colon + 1);
     this.#named = part;
-    if (this.#codes[start] === OPEN_OBJECT || this.#codes[start] === OPEN_ARRAY) return start;
+    if (this.#text.charCodeAt(start) === OPEN_OBJECT || this.#text.charCodeAt(start) === OPEN_ARRAY)
+      return start;
     const past = skipValue(this.#text, start);
     // Such arguments are no object, so this is rare.
-    if (part === 'params.arguments' && this.#codes[start] !== QUOTE)
-      message.mayRound = mayRound(this.#codes, start, past);
+    if (part === 'params.arguments' && this.#text.charCodeAt(start) !== QUOTE)
+      message.mayRound = mayRound(this.#text, start, past);
     this.#note(part, start, past);
     return past;
   }
@@ -224,7 +224,7 @@ class Scan {
 
   /** Whether the innermost object has this key already. Adds the key. */
   #isDoubled(from: number, length: number): boolean {
-    const codes = this.#codes;
+    const text = this.#text;
     const at = this.#count++;
     if (at === this.#keys.length) {
       this.#keys = grown(this.#keys);
@@ -233,17 +233,16 @@ class Scan {
     this.#keys[at] = from;
     if (this.#order === IN_ORDER) {
       // Sorted keys all differ, so they need no hashes.
-      if (at === this.#first || isBehind(codes, from, length, this.#keys[at - 1] ?? 0))
-        return false;
+      if (at === this.#first || isBehind(text, from, length, this.#keys[at - 1] ?? 0)) return false;
       this.#order = MIXED;
       for (let i = this.#first; i < at; i++) this.#hashes[i] = this.#hashAgain(this.#keys[i] ?? 0);
     }
-    const hash = hashOf(codes, from, length);
+    const hash = hashOf(text, from, length);
     this.#hashes[at] = hash;
     if (this.#order === MIXED) {
       if (at - this.#first < FEW) return this.#hasAmongFew(at, hash, from, length);
       this.#order = TABLED;
-      const table = new KeyTable(codes);
+      const table = new KeyTable(text);
       for (let i = this.#first; i < at; i++) table.insert(this.#hashes[i] ?? 0, this.#keys[i] ?? 0);
       this.#tables.push(table);
     }
@@ -252,14 +251,14 @@ class Scan {
 
   #hasAmongFew(at: number, hash: number, from: number, length: number): boolean {
     for (let i = this.#first; i < at; i++) {
-      if (this.#hashes[i] === hash && isSame(this.#codes, this.#keys[i] ?? 0, from, length))
+      if (this.#hashes[i] === hash && isSame(this.#text, this.#keys[i] ?? 0, from, length))
         return true;
     }
     return false;
   }
 
   #hashAgain(from: number): number {
-    return hashOf(this.#codes, from, skipString(this.#text, this.#codes, from - 1) - 1 - from);
+    return hashOf(this.#text, from, skipString(this.#text, from - 1) - 1 - from);
   }
 }
 
@@ -270,44 +269,22 @@ function partOf(zone: number, text: string, from: number, length: number): Messa
   return length === 9 && text.startsWith('arguments', from) ? 'params.arguments' : undefined;
 }
 
-function skipSpace(codes: Uint16Array, at: number): number {
-  let i = at;
-  while (i < codes.length && (codes[i] ?? 0) <= 32) i++;
-  return i;
-}
-
-/** Past the string whose opening quote stands at `at`. */
-function skipString(text: string, codes: Uint16Array, at: number): number {
-  for (let i = at + 1; ; ) {
-    for (const far = Math.min(i + NEAR_MARK, codes.length); i < far; i++) {
-      const code = codes[i];
-      if (code === QUOTE) return i + 1;
-      if (code === BACKSLASH) i++;
-    }
-    const quote = text.indexOf('"', i);
-    if (quote === -1) return codes.length;
-    let slashes = 0;
-    while (quote - slashes > i && codes[quote - 1 - slashes] === BACKSLASH) slashes++;
-    i = quote + 1;
-    if (slashes % 2 === 0) return i;
-  }
-}
-
 /** Whether a key is longer than another, or as long and sorts behind. `false` when in doubt. */
-function isBehind(codes: Uint16Array, key: number, length: number, other: number): boolean {
+function isBehind(text: string, key: number, length: number, other: number): boolean {
   let order = 0;
   for (let i = 0; i < length; i++) {
-    const code = codes[other + i] ?? 0;
+    const code = text.charCodeAt(other + i);
     if (code === QUOTE) return true;
     if (code === BACKSLASH) return false;
-    if (order === 0) order = (codes[key + i] ?? 0) - code;
+    if (order === 0) order = text.charCodeAt(key + i) - code;
   }
-  return order > 0 && codes[other + length] === QUOTE;
+  return order > 0 && text.charCodeAt(other + length) === QUOTE;
 }
 
 /** Whether two keys are equal, of which one has this length. The closing quote counts, too. */
-function isSame(codes: Uint16Array, one: number, other: number, length: number): boolean {
-  for (let i = 0; i <= length; i++) if (codes[one + i] !== codes[other + i]) return false;
+function isSame(text: string, one: number, other: number, length: number): boolean {
+  for (let i = 0; i <= length; i++)
+    if (text.charCodeAt(one + i) !== text.charCodeAt(other + i)) return false;
   return true;
 }
 
@@ -321,10 +298,10 @@ function grown(full: Int32Array<ArrayBuffer>): Int32Array<ArrayBuffer> {
 const SEED = randomInt(2 ** 31);
 const FACTOR = 2 * randomInt(2 ** 30) + 1;
 
-function hashOf(codes: Uint16Array, key: number, length: number): number {
+function hashOf(text: string, key: number, length: number): number {
   let hash = SEED;
   for (let i = key; i < key + length; i++) {
-    hash = Math.imul(hash ^ (codes[i] ?? 0), FACTOR);
+    hash = Math.imul(hash ^ text.charCodeAt(i), FACTOR);
     hash ^= hash >>> 15;
   }
   return hash;
@@ -332,20 +309,20 @@ function hashOf(codes: Uint16Array, key: number, length: number): number {
 
 /** The keys of an object with many: an open hash table of their places. */
 class KeyTable {
-  readonly #codes: Uint16Array;
+  readonly #text: string;
   /** Two numbers for each slot: the key's place, or 0 where the slot is free; and its hash. */
   #slots = new Int32Array(2 * 128);
   #size = 0;
 
-  constructor(codes: Uint16Array) {
-    this.#codes = codes;
+  constructor(text: string) {
+    this.#text = text;
   }
 
   /** `true` where the key was there already. */
   add(hash: number, key: number, length: number): boolean {
     const slots = this.#slots;
     for (let at = slotOf(slots, hash); slots[at] !== 0; at = (at + 2) % slots.length) {
-      if (slots[at + 1] === hash && isSame(this.#codes, slots[at] ?? 0, key, length)) return true;
+      if (slots[at + 1] === hash && isSame(this.#text, slots[at] ?? 0, key, length)) return true;
     }
     this.insert(hash, key);
     return false;

@@ -6,15 +6,15 @@
  */
 
 import {
-  BACKSLASH,
   CLOSE_ARRAY,
   CLOSE_OBJECT,
   COLON,
   COMMA,
-  OPEN_ARRAY,
   OPEN_OBJECT,
-  QUOTE,
-} from '../basics/numbers.ts';
+  skipSpace,
+  skipString,
+  skipValue,
+} from '../basics/json-scan.ts';
 
 /** A value's place in the text: `[start, end)`. */
 export interface Span {
@@ -27,68 +27,6 @@ export interface MemberSpan extends Span {
   readonly key: string;
   /** The place of the key's opening quote. */
   readonly from: number;
-}
-
-/** The text's characters as codes in UTF-16, which are faster to go through. */
-export function codesOf(text: string): Uint16Array {
-  const codes = new Uint16Array(text.length);
-  Buffer.from(codes.buffer).write(text, 'utf16le');
-  return codes;
-}
-
-function skipSpace(text: string, at: number): number {
-  let i = at;
-  for (let code = text.charCodeAt(i); code === 32 || (code >= 9 && code <= 13); )
-    code = text.charCodeAt(++i);
-  return i;
-}
-
-/** A string's end is mostly near: beyond so many characters, `indexOf` finds it faster. */
-const NEAR = 24;
-
-/** The place behind the string that begins at `at`. */
-function skipString(text: string, at: number): number {
-  for (let i = at + 1; ; ) {
-    for (const far = Math.min(i + NEAR, text.length); i < far; i++) {
-      const code = text.charCodeAt(i);
-      if (code === QUOTE) return i + 1;
-      if (code === BACKSLASH) i++;
-    }
-    const quote = text.indexOf('"', i);
-    if (quote === -1) return text.length;
-    let slashes = 0;
-    while (quote - slashes > i && text.charCodeAt(quote - 1 - slashes) === BACKSLASH) slashes++;
-    i = quote + 1;
-    if (slashes % 2 === 0) return i;
-  }
-}
-
-/** The place behind the value that begins at `at`. */
-export function skipValue(text: string, at: number): number {
-  const first = text.charCodeAt(at);
-  if (first === QUOTE) return skipString(text, at);
-  if (first !== OPEN_OBJECT && first !== OPEN_ARRAY) return skipScalar(text, at);
-  let depth = 0;
-  for (let i = at; i < text.length; ) {
-    const code = text.charCodeAt(i);
-    if (code === QUOTE) {
-      i = skipString(text, i);
-      continue;
-    }
-    i++;
-    if (code === OPEN_OBJECT || code === OPEN_ARRAY) depth++;
-    else if ((code === CLOSE_OBJECT || code === CLOSE_ARRAY) && --depth === 0) return i;
-  }
-  return text.length;
-}
-
-function skipScalar(text: string, at: number): number {
-  let i = at;
-  for (; i < text.length; i++) {
-    const code = text.charCodeAt(i);
-    if (code === COMMA || code === CLOSE_OBJECT || code === CLOSE_ARRAY || code <= 32) break;
-  }
-  return i;
 }
 
 /** JSON text and its value. */
