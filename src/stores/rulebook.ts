@@ -16,6 +16,7 @@ import {
   recordStep,
   releaseStep,
   renewStep,
+  type StepRules,
   withTrailEntry,
 } from './run-state.ts';
 import type {
@@ -76,11 +77,11 @@ const NO_GUESS: Guess = {};
 export abstract class RulebookStore implements AtomicStateStore {
   readonly contract = 1;
   /** For operations that may make a workflow. */
-  readonly #rules: { readonly isChained: boolean; readonly enough: number | undefined };
+  readonly #rules: StepRules;
 
   /** @param enough the share of its time to live that a run has left where a use writes none */
   constructor(isChained: boolean, enough?: number) {
-    this.#rules = { isChained, enough };
+    this.#rules = { isChained, enough, newKey: randomUUID };
   }
 
   /** Changes one run as the operation says, atomically, and resolves to its result. */
@@ -110,14 +111,8 @@ export abstract class RulebookStore implements AtomicStateStore {
   }
 
   claim(request: ClaimRequest): Promise<ClaimResult> {
-    const { run, workflow, token, create, ttlMs } = request;
-    const claim: Operation<ClaimResult> = (known, now) => {
-      const made = known || !create ? undefined : newRun(create, now + ttlMs);
-      const on = known ?? made;
-      if (!on) return { result: { status: 'unknown' } };
-      const { result, next, life } = claimStep(on, request, now, randomUUID, this.#rules);
-      return { result, made, workflow, next, life };
-    };
+    const { run, workflow, token } = request;
+    const claim = making<ClaimRequest, ClaimResult>(request, claimStep, this.#rules);
     return this.change(run, claim, { step: { workflow, token }, isLease: true });
   }
 
@@ -137,27 +132,14 @@ export abstract class RulebookStore implements AtomicStateStore {
   }
 
   record(request: RecordRequest): Promise<RecordResult> {
-    const { run, workflow, token, create, ttlMs } = request;
-    const record: Operation<RecordResult> = (known, now) => {
-      const made = known || !create ? undefined : newRun(create, now + ttlMs);
-      const on = known ?? made;
-      if (!on) return { result: { status: 'unknown' } };
-      const { result, next, life } = recordStep(on, request, now, this.#rules);
-      return { result, made, workflow, next, life };
-    };
+    const { run, workflow, token } = request;
+    const record = making<RecordRequest, RecordResult>(request, recordStep, this.#rules);
     return this.change(run, record, { step: { workflow, token } });
   }
 
   freeze(request: FreezeRequest): Promise<FreezeResult> {
-    const { run, workflow, create, ttlMs } = request;
-    const freeze: Operation<FreezeResult> = (known, now) => {
-      const made = known || !create ? undefined : newRun(create, now + ttlMs);
-      const on = known ?? made;
-      if (!on) return { result: { status: 'unknown' } };
-      const { result, next, life } = freezeStep(on, request, now, this.#rules);
-      return { result, made, workflow, next, life };
-    };
-    return this.change(run, freeze, NO_GUESS);
+    const freeze = making<FreezeRequest, FreezeResult>(request, freezeStep, this.#rules);
+    return this.change(request.run, freeze, NO_GUESS);
   }
 
   renew(
@@ -201,6 +183,22 @@ export abstract class RulebookStore implements AtomicStateStore {
   delete(run: string): Promise<DeleteResult> {
     return this.change<DeleteResult>(run, deletion, NO_GUESS);
   }
+}
+
+/** An operation on a workflow, which makes the run where the request says whose it is. */
+function making<Request extends Pick<ClaimRequest, 'workflow' | 'create' | 'ttlMs'>, Result>(
+  request: Request,
+  operate: (run: RunState, request: Request, now: number, rules: StepRules) => Operated<Result>,
+  rules: StepRules,
+): Operation<Result | { readonly status: 'unknown' }> {
+  return (known, now) => {
+    const { workflow, create, ttlMs } = request;
+    const made = known || !create ? undefined : newRun(create, now + ttlMs);
+    const on = known ?? made;
+    if (!on) return { result: { status: 'unknown' } };
+    const { result, next, life } = operate(on, request, now, rules);
+    return { result, made, workflow, next, life };
+  };
 }
 
 const deletion: Operation<DeleteResult> = (known) => {

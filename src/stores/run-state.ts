@@ -96,13 +96,21 @@ export function workflowAt(
   };
 }
 
-/** @param enough as in {@link newLife} */
+/** What an operation goes by that may make a workflow. */
+export interface StepRules {
+  /** Whether new trails are chained by hashes. */
+  readonly isChained: boolean;
+  /** As in {@link Use}. */
+  readonly enough: number | undefined;
+  /** Makes idempotency keys. */
+  readonly newKey: () => string;
+}
+
 export function claimStep(
   run: LivingRun,
   request: ClaimRequest,
   now: number,
-  newKey: () => string,
-  { isChained = false, enough }: { isChained?: boolean; enough?: number | undefined } = {},
+  { isChained, enough, newKey }: StepRules,
 ): Operated<ClaimResult> {
   if (isEvicted(run)) return { result: { status: 'unknown' } };
   const known = run.workflows.get(request.workflow);
@@ -216,12 +224,11 @@ export function commitStep(
   return { result: { status: 'committed', version }, next, life };
 }
 
-/** @param enough as in {@link newLife} */
 export function recordStep(
   run: LivingRun,
   request: RecordRequest,
   now: number,
-  { isChained = false, enough }: { isChained?: boolean; enough?: number | undefined } = {},
+  { isChained, enough }: StepRules,
 ): Operated<RecordResult> {
   if (isEvicted(run) || (request.create === undefined && hasSessionEnded(run, now)))
     return { result: { status: 'unknown' } };
@@ -255,7 +262,7 @@ export function freezeStep(
   run: LivingRun,
   request: FreezeRequest,
   now: number,
-  { isChained = false, enough }: { isChained?: boolean; enough?: number | undefined } = {},
+  { isChained, enough }: StepRules,
 ): Operated<FreezeResult> {
   if (isEvicted(run)) return { result: { status: 'unknown' } };
   const { token, freeze, create, entry } = request;
