@@ -311,7 +311,7 @@ export class Play {
     question.client = request;
     return claimed.then((step) => {
       // While the call waited, another process may have moved the run: what was read is stale.
-      run.session.noteMove();
+      run.session.moves++;
       if (step instanceof Step) {
         question.step = step;
         return this.go(this.#admit(step));
@@ -580,7 +580,7 @@ export class Play {
       if (end === 'gone') continue;
       if (end === 'off' || (end === 'time' && !isElsewhere)) break;
       // What this request read of the run is stale.
-      run.session.noteMove();
+      run.session.moves++;
       this.#attempt += 1;
       return this.go();
     }

@@ -164,7 +164,7 @@ export class RecordedCall extends GatedCall {
       });
       if (saved === 'unknown') throw new Error('the run is not there any more');
       // The request has read where the run stood before.
-      run.session.noteMove();
+      run.session.moves++;
       this.isUnrecorded = false;
       if (saved === undefined) return AS_IT_CAME;
       const { move, isTold } = saved;

@@ -6,68 +6,39 @@ import type { JsonObject, ListKind } from '../wire/json-rpc.ts';
 import type { Tap } from '../wire/tap.ts';
 import type { NotificationBus } from './bus.ts';
 
+const LISTS = ['tools', 'prompts', 'resources'] as const satisfies readonly ListKind[];
+
 /** What an instance tells the others of a session. Only a hint: the state is in the store. */
-type Hint =
+const hints = lazily(() => [
   /** The instance that holds the client's stream should send this. */
-  | { readonly kind: 'notify'; readonly method: string }
+  z.object({ kind: z.literal('notify'), method: z.string() }),
   /** The sender holds a stream of the session. The instance with the newest one speaks on it. */
-  | { readonly kind: 'stream'; readonly openedAt: number }
+  z.object({ kind: z.literal('stream'), openedAt: z.number() }),
   /** The sender does not hold a stream any more. */
-  | { readonly kind: 'silence' }
+  z.object({ kind: z.literal('silence') }),
   /** The client cancelled this request, which may wait on another instance. */
-  | { readonly kind: 'cancelled'; readonly id: string | number }
+  z.object({ kind: z.literal('cancelled'), id: z.union([z.string(), z.number()]) }),
   /**
    * Lists of a run changed that several connections share. Without `lists`, that is the list of
    * tools. The sender itself tells the session `but`.
    */
-  | { readonly kind: 'changed'; readonly lists?: readonly ListKind[]; readonly but?: string }
+  z.object({
+    kind: z.literal('changed'),
+    lists: z.optional(z.array(z.enum(LISTS))),
+    but: z.optional(z.string()),
+  }),
   /** The client called a tool on the sender, or listed them. Told of the first two of each. */
-  | { readonly kind: 'called'; readonly hasId: boolean }
-  | { readonly kind: 'listed' }
+  z.object({ kind: z.literal('called'), hasId: z.boolean() }),
+  z.object({ kind: z.literal('listed') }),
   /** The session has ended. */
-  | { readonly kind: 'ended' };
-
-const LISTS = ['tools', 'prompts', 'resources'] as const satisfies readonly ListKind[];
-
-const envelope = lazily(() =>
-  z.intersection(
-    z.object({ v: z.literal(1), to: z.string(), from: z.string() }),
-    z.discriminatedUnion('kind', [
-      z.object({ kind: z.literal('notify'), method: z.string() }),
-      z.object({ kind: z.literal('stream'), openedAt: z.number() }),
-      z.object({ kind: z.literal('silence') }),
-      z.object({ kind: z.literal('cancelled'), id: z.union([z.string(), z.number()]) }),
-      z.object({
-        kind: z.literal('changed'),
-        lists: z.optional(z.array(z.enum(LISTS))),
-        but: z.optional(z.string()),
-      }),
-      z.object({ kind: z.literal('called'), hasId: z.boolean() }),
-      z.object({ kind: z.literal('listed') }),
-      z.object({ kind: z.literal('ended') }),
-    ]),
-  ),
-);
+  z.object({ kind: z.literal('ended') }),
+]);
+type Hint = z.output<ReturnType<typeof hints>[number]>;
 
 /** A hint with its address: `to` is the topic of a session, `from` the instance that sent it. */
-type AddressedHint = ParsedBy<typeof envelope>;
-
-/** `undefined` for a message that another app, or another version, has sent. */
-function readHint(text: string): AddressedHint | undefined {
-  try {
-    return envelope().safeParse(JSON.parse(text)).data;
-  } catch {
-    return undefined;
-  }
-}
-
-/** Rejects where the bus rejects, and also where it throws: no hint may fail what sends it. */
-async function sendHint(
-  bus: NotificationBus,
-  hint: Hint & { to: string; from: string },
-): Promise<void> {
-  await bus.publish(JSON.stringify({ v: 1, ...hint }));
-}
+const envelope = lazily(() =>
+  z.intersection(z.object({ v: z.literal(1), to: z.string(), from: z.string() }), z.union(hints())),
+);
 
 /** The part of a session that other instances may act on. */
 interface RelayedSession {
@@ -141,7 +112,7 @@ export class Relay {
   /** Sends a message on the newest stream of a session, here or on another instance. */
   notify(session: RelayedSession, message: JsonObject): void {
     if (session.streams.audible(this.#clock.now())) session.streams.send(message);
-    else this.#send(session.run, { kind: 'notify', method: String(message.method) });
+    else this.tell(session.run, { kind: 'notify', method: String(message.method) });
   }
 
   /** A stream was opened here: from now on this instance speaks to the client. */
@@ -160,26 +131,8 @@ export class Relay {
   /** The last stream of a session closed here. */
   closed(session: RelayedSession): void {
     if (!this.#speaking.delete(session)) return;
-    this.#send(session.run, { kind: 'silence' });
+    this.tell(session.run, { kind: 'silence' });
     if (this.#speaking.size === 0) this.#stopHeartbeat();
-  }
-
-  cancelled(run: string, id: string | number): void {
-    this.#send(run, { kind: 'cancelled', id });
-  }
-
-  /** The client called a tool here. The instance that opened its session counts its calls. */
-  called(run: string, hasId: boolean): void {
-    this.#send(run, { kind: 'called', hasId });
-  }
-
-  /** The client listed the tools here. Another instance may have told it that they changed. */
-  listed(run: string): void {
-    this.#send(run, { kind: 'listed' });
-  }
-
-  ended(run: string): void {
-    this.#send(run, { kind: 'ended' });
   }
 
   /**
@@ -190,7 +143,7 @@ export class Relay {
   changed(run: string, lists: readonly ListKind[], session?: string): void {
     const onlyTools = lists.length === 1 && lists[0] === 'tools';
     const but = session === undefined ? {} : { but: topicOf(session) };
-    this.#send(run, { kind: 'changed', ...(onlyTools ? {} : { lists }), ...but });
+    this.tell(run, { kind: 'changed', ...(onlyTools ? {} : { lists: [...lists] }), ...but });
   }
 
   /** Stops listening, or the attempt to listen. */
@@ -209,25 +162,29 @@ export class Relay {
   }
 
   #announce({ run, streams }: RelayedSession): void {
-    this.#send(run, { kind: 'stream', openedAt: streams.openedAt });
+    this.tell(run, { kind: 'stream', openedAt: streams.openedAt });
   }
 
-  /** A bus that is down only loses the hint. */
-  #send(run: string, hint: Hint): void {
-    sendHint(this.#bus, { ...hint, to: topicOf(run), from: this.#self }).catch((error: unknown) =>
-      this.#listener.onError(error),
-    );
+  /** Tells the other instances of a session. A bus that is down, or throws, only loses the hint. */
+  tell(run: string, hint: Hint): void {
+    const sent = { v: 1, ...hint, to: topicOf(run), from: this.#self };
+    const publish = async (): Promise<void> => this.#bus.publish(JSON.stringify(sent));
+    publish().catch((error: unknown) => this.#listener.onError(error));
   }
 
   #hear(text: string): void {
-    const hint = readHint(text);
+    let hint: ParsedBy<typeof envelope> | undefined;
+    try {
+      // Another app, or another version, may have sent anything.
+      hint = envelope().safeParse(JSON.parse(text)).data;
+    } catch {}
     if (hint === undefined || hint.from === this.#self) return;
     const session = this.#listener.find(hint.to);
     if (hint.kind === 'changed') this.#listener.changed(hint.to, hint.lists ?? ['tools'], hint.but);
     else if (session !== undefined) this.#obey(session, hint);
   }
 
-  #obey(session: RelayedSession, hint: AddressedHint): void {
+  #obey(session: RelayedSession, hint: ParsedBy<typeof envelope>): void {
     const { streams } = session;
     switch (hint.kind) {
       case 'notify':
@@ -236,12 +193,17 @@ export class Relay {
         return;
       case 'stream':
         streams.newestAt = Math.max(streams.newestAt, hint.openedAt);
-        if (isNewer(hint, { openedAt: streams.openedAt, from: this.#self })) {
-          streams.mute(hint.from, this.#clock.now() + 3 * HEARTBEAT_MS);
+        // All instances agree on the order, even of two that were opened at the same time.
+        if (
+          hint.openedAt > streams.openedAt ||
+          (hint.openedAt === streams.openedAt && hint.from > this.#self)
+        ) {
+          streams.mutedBy = hint.from;
+          streams.mutedUntil = this.#clock.now() + 3 * HEARTBEAT_MS;
         }
         return;
       case 'silence':
-        streams.unmute(hint.from);
+        if (streams.mutedBy === hint.from) streams.mutedUntil = 0;
         return;
       case 'cancelled':
         session.cancel(hint.id);
@@ -258,14 +220,6 @@ export class Relay {
   }
 }
 
-/** All instances agree on the order, even of two streams that were opened at the same time. */
-function isNewer(
-  a: { openedAt: number; from: string },
-  b: { openedAt: number; from: string },
-): boolean {
-  return a.openedAt === b.openedAt ? a.from > b.from : a.openedAt > b.openedAt;
-}
-
 /**
  * The GET streams of one session in this process. A message goes out on one of them only: "The
  * server MUST send each of its JSON-RPC messages on only one of the connected streams" (MCP
@@ -277,9 +231,9 @@ export class Streams {
   openedAt = 0;
   /** When the newest one that this instance knows of was opened, here or on another instance. */
   newestAt = 0;
-  /** Until this time another instance speaks to the client. */
+  /** Until this time another instance, which has a newer stream, speaks to the client. */
   mutedUntil = 0;
-  #mutedBy = '';
+  mutedBy = '';
   /** Messages that found no stream, the last one of each method, for the client's next stream. */
   readonly #unheard = new Map<unknown, JsonObject>();
 
@@ -313,16 +267,6 @@ export class Streams {
   /** Whether this instance speaks to the client. */
   audible(now: number): boolean {
     return this.#open.length > 0 && now >= this.mutedUntil;
-  }
-
-  /** Another instance has a newer stream, and speaks until that time. */
-  mute(by: string, until: number): void {
-    this.#mutedBy = by;
-    this.mutedUntil = until;
-  }
-
-  unmute(by: string): void {
-    if (this.#mutedBy === by) this.mutedUntil = 0;
   }
 
   /** Ends all streams, for example when the session ends. */

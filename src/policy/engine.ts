@@ -108,10 +108,6 @@ export function parsePolicies(policies: unknown): SyncPolicy[] {
   );
 }
 
-function parseDefaults(defaults: unknown): PolicyDefaults {
-  return parseOptions('defaults', defaultsSchema, defaults);
-}
-
 /** Twice the 128 characters that MCP advises for a tool's name. */
 const LONGEST_KEPT_NAME = 256;
 const KEPT_NAMES = 2048;
@@ -138,8 +134,14 @@ export class PolicyEngine {
   readonly #unmatched: ResolvedPolicy | undefined;
 
   constructor(policies: readonly SyncPolicy<string>[], defaults?: PolicyDefaults<string>) {
-    const fallback = parseDefaults(defaults).cacheControl;
-    const rules = parsePolicies(policies).map((policy) => toRule(policy, fallback));
+    const { cacheControl: fallback } = parseOptions('defaults', defaultsSchema, defaults);
+    const rules = parsePolicies(policies).map(
+      ({ match, cacheControl, invalidates = [] }): Rule => ({
+        match,
+        pattern: match.split('.'),
+        resolved: resolved(cacheControl ?? fallback, invalidates),
+      }),
+    );
     this.#unmatched = fallback && resolved(fallback, []);
     const search = (name: string) => {
       const segments = splitName(name);
@@ -160,14 +162,6 @@ export class PolicyEngine {
   matchOf(name: string): string | undefined {
     return this.#find(name)?.match;
   }
-}
-
-function toRule(policy: SyncPolicy, fallback: CacheDirective | undefined): Rule {
-  return {
-    match: policy.match,
-    pattern: policy.match.split('.'),
-    resolved: resolved(policy.cacheControl ?? fallback, policy.invalidates ?? []),
-  };
 }
 
 function resolved(

@@ -167,8 +167,13 @@ export class LiveSession {
   isOver = false;
   /** Whether ids in its requests may name runs. */
   isServed = false;
-  #moves = 0;
-  #hasStrays = false;
+  /** How often this process has moved the run: tells whether what was read of it still holds. */
+  moves = 0;
+  /**
+   * Whether the upstream may still answer a request whose id is free again. Where the client uses
+   * that id again, the answer could come on the later request's stream.
+   */
+  hasStrays = false;
   readonly #inFlight = new Map<RequestId, InFlight>();
   readonly #questions = new Map<RequestId, readonly (() => void)[]>();
 
@@ -197,40 +202,17 @@ export class LiveSession {
     return !this.running && this.streams.size === 0 && this.departed.size === 0;
   }
 
-  /** How often this process has moved the run: tells whether what was read of it still holds. */
-  get moves(): number {
-    return this.#moves;
-  }
-
-  /** The run moved, or may have. */
-  noteMove(): void {
-    this.#moves++;
-  }
-
-  /**
-   * Whether the upstream may still answer a request whose id is free again. Where the client uses
-   * that id again, the answer could come on the later request's stream.
-   */
-  get hasStrays(): boolean {
-    return this.#hasStrays;
-  }
-
-  noteStray(): void {
-    this.#hasStrays = true;
-  }
-
   /** Registers a request. `undefined` where its id is in flight: two could not be told apart. */
   begin(id: RequestId, request?: CallersRequest): InFlight | undefined {
     if (this.#inFlight.has(id)) return undefined;
-    const entry = new InFlight(() => this.#end(id), request);
+    const end = (): void => {
+      this.#inFlight.delete(id);
+      if (!this.running) this.seat?.offer();
+    };
+    const entry = new InFlight(end, request);
     if (!this.running) this.seat?.withdraw();
     this.#inFlight.set(id, entry);
     return entry;
-  }
-
-  #end(id: RequestId): void {
-    this.#inFlight.delete(id);
-    if (!this.running) this.seat?.offer();
   }
 
   /** The request of that id, while it is in flight. */

@@ -167,7 +167,7 @@ export class Run implements StepRun {
     const { session, run: runKey } = this;
     const { events } = this.#keeper;
     if (events.isOn) events.publish({ type: 'list.changed', runKey, lists });
-    if (this.#isSessions) session.noteMove();
+    if (this.#isSessions) session.moves++;
     if (!toldHere && (this.#isSessions || this.#era === 'session')) session.notifyChanged(lists);
     if (!this.#isSessions) this.#keeper.tell(this.run, lists, session);
   }

@@ -201,14 +201,14 @@ export class Post implements Filter {
     this.#isAnswered = true;
     // After a proxy's 5xx, or a stream that ends to be resumed, the upstream may still answer.
     const isOpen = page !== undefined && tap.mode === 'sse' && tap.unanswered.length > 0;
-    if (isOpen || tap.res.statusCode >= 500) this.#session.noteStray();
+    if (isOpen || tap.res.statusCode >= 500) this.#session.hasStrays = true;
     for (const entry of this.#begun) entry.end();
     return [];
   }
 
   /** The client gets another answer, while the upstream's may go on. */
   onUnreadable(): void {
-    this.#session.noteStray();
+    this.#session.hasStrays = true;
   }
 
   /** The client left: a call that waits for its turn is never forwarded. */
@@ -222,7 +222,7 @@ export class Post implements Filter {
       const { page, tap, forwardable } = this.#exchange;
       // A list may have been answered from the cache, so that nothing was forwarded after all.
       const isCached = page !== undefined && tap.isWhole;
-      if (forwardable.length > 0 && !isCached) this.#session.noteStray();
+      if (forwardable.length > 0 && !isCached) this.#session.hasStrays = true;
     }
     for (const entry of this.#begun) {
       entry.leave();
@@ -281,7 +281,12 @@ export class GetStream implements Filter {
 
   onHead(): void {
     const { tap } = this.#exchange;
-    if (tap.mode === 'stream') this.#serve(tap.res);
+    if (tap.mode === 'stream') {
+      tap.res.removeHeader('allow');
+      announceStream(tap.res);
+      const { clock, keepAliveMs } = this.#sessions.config;
+      this.#stopKeepAlive = keepAlive(tap, clock, keepAliveMs);
+    }
     if (tap.mode !== 'stream' && (tap.mode !== 'sse' || tap.res.statusCode !== 200)) return;
     const session = this.#session;
     session.addStream(tap);
@@ -299,13 +304,6 @@ export class GetStream implements Filter {
   onClose(): void {
     this.#stopKeepAlive?.();
     this.#session.removeStream(this.#exchange.tap);
-  }
-
-  #serve(res: HeadPort): void {
-    res.removeHeader('allow');
-    announceStream(res);
-    const { clock, keepAliveMs } = this.#sessions.config;
-    this.#stopKeepAlive = keepAlive(this.#exchange.tap, clock, keepAliveMs);
   }
 }
 
@@ -326,10 +324,10 @@ export class Termination implements Filter {
   }
 
   takesOver(res: HeadPort): 'empty' | undefined {
+    const { statusCode } = res;
     const ours = this.#session.record.minted === true;
-    return ours && res.statusCode >= 400 && res.statusCode < 500 && !isRefusedCaller(res)
-      ? 'empty'
-      : undefined;
+    const isCaller = statusCode === 401 || statusCode === 403;
+    return ours && statusCode >= 400 && statusCode < 500 && !isCaller ? 'empty' : undefined;
   }
 
   onHead(): MaybePromise<void> {
@@ -354,8 +352,4 @@ export class Termination implements Filter {
       return false;
     }
   }
-}
-
-function isRefusedCaller(res: HeadPort): boolean {
-  return res.statusCode === 401 || res.statusCode === 403;
 }

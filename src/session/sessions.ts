@@ -89,7 +89,7 @@ export class Sessions implements SessionKeeper {
   readonly config: SessionsConfig;
   readonly table: SessionTable;
   readonly #relay: Relay | undefined;
-  readonly #keeper: RunKeeper;
+  readonly keeper: RunKeeper;
   readonly #audiences = new Audiences();
   readonly #callers: Callers;
   readonly #quotas: Quotas<LiveSession>;
@@ -136,7 +136,7 @@ export class Sessions implements SessionKeeper {
     });
     this.#loneCalls = LoneCalls.of(config);
     this.#keptIds = KeptIds.of(config);
-    this.#keeper = {
+    this.keeper = {
       keys: config.keys,
       store: config.store,
       ttlOf: this.#ttlOf,
@@ -218,9 +218,9 @@ export class Sessions implements SessionKeeper {
     const admit = (session: LiveSession, isSessions: boolean): Admission => {
       const caller = { era, identity, session, actor: identity.binding } as const;
       const own = isSessions
-        ? new Run(session.run, this.#keeper, caller, { isSessions })
+        ? new Run(session.run, this.keeper, caller, { isSessions })
         : undefined;
-      return new Admission(this, this.#keeper, caller, own, names);
+      return new Admission(this, this.keeper, caller, own, names);
     };
     const first = messages[0]?.message;
     const info = first?.at('params', '_meta', META_CLIENT) ?? first?.at('params', 'clientInfo');
@@ -328,7 +328,7 @@ export class Sessions implements SessionKeeper {
   /** There is no such run any more. If a session named it, it ends in all processes. */
   forgetRun(run: string): void {
     this.#forget(run);
-    this.#relay?.ended(run);
+    this.#relay?.tell(run, { kind: 'ended' });
   }
 
   /**
@@ -336,7 +336,7 @@ export class Sessions implements SessionKeeper {
    * middleware serves, and leaves the bus.
    */
   async shutDown(drainMs: number): Promise<void> {
-    const { turns } = this.#keeper;
+    const { turns } = this.keeper;
     turns.close();
     const left = await turns.drain(drainMs);
     if (left.length > 0 && this.#ended === undefined)
@@ -352,11 +352,6 @@ export class Sessions implements SessionKeeper {
     this.table.each((session) => session.streams.endAll());
     this.#audiences.endAll();
     await this.#relay?.close().catch(this.config.onError);
-  }
-
-  /** For moves that no request is about. */
-  get keeper(): RunKeeper {
-    return this.#keeper;
   }
 
   /** Whether this instance hears the others now; `undefined` where it has no bus. */
@@ -377,9 +372,9 @@ export class Sessions implements SessionKeeper {
     const { events } = this.config;
     if (events.isOn) events.publish({ type: 'list.changed', runKey: run, lists });
     const session = this.table.get(run) ?? this.#live(run, {});
-    session.noteMove();
+    session.moves++;
     session.notifyChanged(lists);
-    this.#keeper.tell(run, lists);
+    this.keeper.tell(run, lists);
   }
 
   /** Warns of authentication behind the middleware, with an initialize or without sessions. */
@@ -414,7 +409,7 @@ export class Sessions implements SessionKeeper {
 
   #handshake(exchange: Exchange, identity: Identity): MaybePromise<Admission | undefined> {
     if (exchange.isBatch) return deny(exchange, NOT_ALONE);
-    if (this.#keeper.turns.closed) return deny(exchange, RESTARTING);
+    if (this.keeper.turns.closed) return deny(exchange, RESTARTING);
     // A handshake that names a session must neither learn of it nor take it over.
     setRequestHeader(exchange.req, SESSION_HEADER, undefined);
     const { binding, principal } = identity;
@@ -464,7 +459,7 @@ export class Sessions implements SessionKeeper {
   ): Admission {
     const session = newScope(clientInfo);
     const caller = { era: 'session', identity, session, unconnected } as const;
-    return letIn(exchange, new Admission(this, { ...this.#keeper, keys }, caller));
+    return letIn(exchange, new Admission(this, { ...this.keeper, keys }, caller));
   }
 
   /** Lets in a request that nothing joins to other requests of its client. */
@@ -485,7 +480,7 @@ export class Sessions implements SessionKeeper {
     this.#lookOut(exchange, identity);
     const admitted = this.#letIn(
       exchange,
-      new Admission(this, this.#keeper, { era, identity, session }, undefined, names),
+      new Admission(this, this.keeper, { era, identity, session }, undefined, names),
     );
     if (exchange.req.method !== 'GET') return admitted;
     return after(admitted, (admission) => this.#listenAlone(exchange, session, admission));
@@ -510,7 +505,7 @@ export class Sessions implements SessionKeeper {
 
   #letIn(exchange: Exchange, admission: Admission): MaybePromise<Admission | undefined> {
     if (!this.#hasHandles) return letIn(exchange, admission);
-    return serveHandles(exchange, admission, this.#keeper).then((isServed) =>
+    return serveHandles(exchange, admission, this.keeper).then((isServed) =>
       isServed ? letIn(exchange, admission) : undefined,
     );
   }
@@ -612,7 +607,7 @@ export class Sessions implements SessionKeeper {
   ): MaybePromise<Admission | undefined> {
     const { method } = exchange.req;
     const caller = { era: 'session', identity, session, actor: identity.binding } as const;
-    const own = new Run(session.run, this.#keeper, caller, { isSessions: true });
+    const own = new Run(session.run, this.keeper, caller, { isSessions: true });
     let met: Promise<RequestNames | undefined> | undefined;
     if (method === 'POST') {
       // Only for a POST: what was read would be out of date when a message comes on a GET's stream.
@@ -627,21 +622,20 @@ export class Sessions implements SessionKeeper {
     }
     const admitted =
       met === undefined
-        ? this.#letIn(exchange, new Admission(this, this.#keeper, caller, own))
+        ? this.#letIn(exchange, new Admission(this, this.keeper, caller, own))
         : met.then((names) =>
-            this.#letIn(exchange, new Admission(this, this.#keeper, caller, own, names)),
+            this.#letIn(exchange, new Admission(this, this.keeper, caller, own, names)),
           );
     if (method !== 'GET' && method !== 'DELETE') return admitted;
     return after(admitted, (admission) => {
       if (method === 'DELETE') exchange.join(new Termination(this, exchange, session));
-      else this.#openStream(exchange, session, admission);
+      else {
+        const hasRoom = (): boolean => session.streams.size < this.config.maxStreams;
+        const listening = { session, listed: admission?.listed, hasRoom };
+        exchange.join(new GetStream(this, exchange, listening));
+      }
       return admission;
     });
-  }
-
-  #openStream(exchange: Exchange, session: LiveSession, admission: Admission | undefined): void {
-    const hasRoom = (): boolean => session.streams.size < this.config.maxStreams;
-    exchange.join(new GetStream(this, exchange, { session, listed: admission?.listed, hasRoom }));
   }
 
   /**
@@ -658,16 +652,18 @@ export class Sessions implements SessionKeeper {
         session.noteCall(hasId);
         if (session.callsSinceTold !== undefined) session.callsSinceTold++;
         const isCounted = this.#loneCalls !== undefined && session.isAdopted;
-        if (isCounted && session.calls <= MOST_HINTS) this.#relay?.called(session.run, hasId);
+        if (isCounted && session.calls <= MOST_HINTS)
+          this.#relay?.tell(session.run, { kind: 'called', hasId });
       } else if (method === 'tools/list') {
         session.noteList();
-        if (session.lists++ < MOST_HINTS) this.#relay?.listed(session.run);
+        if (session.lists++ < MOST_HINTS) this.#relay?.tell(session.run, { kind: 'listed' });
       }
       if (method !== 'notifications/cancelled') continue;
       const cancelled = message.at('params', 'requestId');
       // All instances would hear of it, and no request of the session has such an id.
       if (!isRequestId(cancelled) || isLongId(cancelled)) continue;
-      if (!session.cancel(cancelled)) this.#relay?.cancelled(session.run, cancelled);
+      if (!session.cancel(cancelled))
+        this.#relay?.tell(session.run, { kind: 'cancelled', id: cancelled });
       else if (session.inFlight(cancelled)?.mustEnd) incoming.drop();
     }
   }
