@@ -130,7 +130,7 @@ describe('the structure of src/', () => {
           (statement) =>
             /^(export )?const /.test(statement) && !/= lazily|= lazyOptions/.test(statement),
         )
-        .filter((statement) => /\bz\.\w+\(|\b(function|table)Option\b/.test(statement))
+        .filter((statement) => /\bz\.\w+\(|\b\w+Option\(|\boptionalFunction\b/.test(statement))
         .map((statement) => `${path}: ${statement.split('\n')[0]}`),
     );
     expect(eager).toEqual([]);

@@ -39,6 +39,37 @@ export function functionOption<F>(): z.ZodMiniType<F> {
   return z.custom<F>((value) => typeof value === 'function', 'expected a function');
 }
 
+/** The same, where it may be left out. */
+export function optionalFunction<F>(): z.ZodMiniOptional<z.ZodMiniType<F>> {
+  return z.optional(functionOption<F>());
+}
+
+/** A schema for the time, in milliseconds since the epoch. Default: the system's clock. */
+export function clockOption(): z.ZodMiniDefault<z.ZodMiniType<() => number>> {
+  return z._default(functionOption<() => number>(), () => Date.now);
+}
+
+/** A schema for what is `false` unless it is given. */
+export function flagOption(): z.ZodMiniDefault<z.ZodMiniBoolean> {
+  return z._default(z.boolean(), false);
+}
+
+/** A schema for a whole number within bounds. */
+export function integerOption(least: number, most?: number): z.ZodMiniNumberFormat {
+  const above = z.int().check(z.minimum(least));
+  return most === undefined ? above : above.check(z.maximum(most));
+}
+
+/** A schema for a text that is not empty. */
+export function textOption(): z.ZodMiniString {
+  return z.string().check(z.minLength(1));
+}
+
+/** A schema for what may be left out, and is checked elsewhere. */
+export function uncheckedOption(): z.ZodMiniOptional<z.ZodMiniUnknown> {
+  return z.optional(z.unknown());
+}
+
 /** A schema for a table whose keys users choose: zod's own records lose `__proto__`. */
 export function tableOption(): z.ZodMiniType<Record<string, unknown>> {
   return z.custom<Record<string, unknown>>(isTable, 'expected an object');

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import * as z from 'zod/mini';
 import { Told } from '../basics/clock.ts';
-import { lazily } from '../basics/options.ts';
+import { integerOption, lazily } from '../basics/options.ts';
 import {
   BusListeners,
   BusUnavailable,
@@ -36,7 +36,7 @@ export const remoteBusShape = lazily(() => ({
     z.string().check(z.regex(/^[ -~]{1,63}$/, 'expected 1 to 63 printable characters of ASCII')),
     'interlock',
   ),
-  heartbeatMs: z._default(z.int().check(z.minimum(100), z.maximum(2 ** 31 - 1)), 30_000),
+  heartbeatMs: z._default(integerOption(100, 2 ** 31 - 1), 30_000),
   onError: onErrorOption(),
 }));
 

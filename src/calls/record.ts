@@ -10,8 +10,10 @@ import { isPrincipalRun, newToken, ownText } from '../basics/names.ts';
 import { ExactNumber } from '../basics/numbers.ts';
 import {
   functionOption,
+  integerOption,
   isTable,
   lazyOptions,
+  optionalFunction,
   type ParsedBy,
   parseOptions,
 } from '../basics/options.ts';
@@ -90,11 +92,11 @@ const optionsSchema = lazyOptions(() => ({
       Buffer.byteLength(key) >= SHORTEST_KEY,
     `expected a text or bytes, at least ${SHORTEST_KEY} of them`,
   ),
-  clear: z.optional(functionOption<NonNullable<RecordCallsOptions['clear']>>()),
-  maxQueued: z._default(z.int().check(z.minimum(1)), 10_000),
-  maxQueuedBytes: z._default(z.int().check(z.minimum(1)), 16 * 1024 * 1024),
-  waitUntil: z.optional(functionOption<NonNullable<RecordCallsOptions['waitUntil']>>()),
-  onError: z.optional(functionOption<(error: unknown) => void>()),
+  clear: optionalFunction<NonNullable<RecordCallsOptions['clear']>>(),
+  maxQueued: z._default(integerOption(1), 10_000),
+  maxQueuedBytes: z._default(integerOption(1), 16 * 1024 * 1024),
+  waitUntil: optionalFunction<NonNullable<RecordCallsOptions['waitUntil']>>(),
+  onError: optionalFunction<(error: unknown) => void>(),
 }));
 
 /**

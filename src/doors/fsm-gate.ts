@@ -7,7 +7,14 @@ import * as z from 'zod/mini';
 import { type Clock, systemClock, Told } from '../basics/clock.ts';
 import { atCaller, configError, type InterlockError } from '../basics/errors.ts';
 import { rightNames } from '../basics/names.ts';
-import { functionOption, lazily, lazyOptions, parseOptions, showValue } from '../basics/options.ts';
+import {
+  integerOption,
+  lazily,
+  lazyOptions,
+  optionalFunction,
+  parseOptions,
+  showValue,
+} from '../basics/options.ts';
 import { observeAll, observeCall, WatchedRequest, type WatchNotes } from '../follow/watch.ts';
 import {
   type GateConfig,
@@ -181,7 +188,7 @@ const optionsSchema = lazyOptions(() => ({
       z.boolean(),
       z.strictObject({
         ttlMs: z.optional(millis()),
-        vary: z.optional(functionOption<NonNullable<ListCacheOptions['vary']>>()),
+        vary: optionalFunction<NonNullable<ListCacheOptions['vary']>>(),
         shared: z.optional(z.boolean()),
       }),
     ]),
@@ -193,20 +200,20 @@ const optionsSchema = lazyOptions(() => ({
   ),
   unbound: z._default(z.enum(['allow', 'refuse']), 'allow'),
   whenEnded: z.optional(z.enum(['keep', 'restart'])),
-  begin: z.optional(functionOption<Begin>()),
+  begin: optionalFunction<Begin>(),
   trail: z._default(
     z.strictObject({
       refusals: z.optional(z.boolean()),
-      args: z.optional(functionOption<NonNullable<TrailOptions['args']>>()),
-      errors: z.optional(functionOption<NonNullable<TrailOptions['errors']>>()),
+      args: optionalFunction<NonNullable<TrailOptions['args']>>(),
+      errors: optionalFunction<NonNullable<TrailOptions['errors']>>(),
     }),
     {},
   ),
-  neverRan: z.optional(functionOption<(answer: ErrorAnswer) => boolean>()),
+  neverRan: optionalFunction<(answer: ErrorAnswer) => boolean>(),
   statusTool: statusToolOption(),
   waitMs: z._default(millis(), 40_000),
-  maxWaiting: z._default(z.int().check(z.minimum(0)), 100),
-  maxWaitingBytes: z._default(z.int().check(z.minimum(0)), 8 * 1024 * 1024),
+  maxWaiting: z._default(integerOption(0), 100),
+  maxWaitingBytes: z._default(integerOption(0), 8 * 1024 * 1024),
   leaseMs: z._default(millis(), 8_000),
   maxStepMs: z._default(millis(), 10 * 60 * 1000),
   cancelGraceMs: z._default(millis(), 5_000),

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import * as z from 'zod/mini';
 import { InterlockError } from '../basics/errors.ts';
 import { type EventListener, Events } from '../basics/events.ts';
-import { functionOption, lazily } from '../basics/options.ts';
+import { integerOption, lazily, optionalFunction } from '../basics/options.ts';
 import type { MountedGate } from '../gate/gates.ts';
 import {
   DEFAULT_LIMITS,
@@ -64,16 +64,16 @@ export interface CommonOptions {
   onEvent?: EventListener | undefined;
 }
 
-const count = lazily(() => z.int().check(z.minimum(1)));
+const count = lazily(() => integerOption(1));
 
 /** The schema of {@link CommonOptions}, with its defaults. */
 export const commonShape = lazily(() => ({
   maxBodyBytes: z._default(count(), DEFAULT_LIMITS.maxBodyBytes),
   maxBatch: z._default(count(), DEFAULT_LIMITS.maxBatch),
   maxMessageBytes: z._default(count(), DEFAULT_LIMITS.maxMessageBytes),
-  onError: z.optional(functionOption<(error: unknown) => void>()),
-  onWarning: z.optional(functionOption<(warning: string) => void>()),
-  onEvent: z.optional(functionOption<EventListener>()),
+  onError: optionalFunction<(error: unknown) => void>(),
+  onWarning: optionalFunction<(warning: string) => void>(),
+  onEvent: optionalFunction<EventListener>(),
 }));
 
 /** {@link CommonOptions} as they are parsed. */

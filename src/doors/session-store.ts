@@ -2,7 +2,14 @@ import cluster from 'node:cluster';
 import * as z from 'zod/mini';
 import { type Clock, DEFAULT_IDLE_MS, systemClock } from '../basics/clock.ts';
 import { atCaller, InterlockError } from '../basics/errors.ts';
-import { functionOption, isBus, lazily, lazyOptions, parseOptions } from '../basics/options.ts';
+import {
+  integerOption,
+  isBus,
+  lazily,
+  lazyOptions,
+  optionalFunction,
+  parseOptions,
+} from '../basics/options.ts';
 import type { NotificationBus } from '../notify/bus.ts';
 import type { ClientOf, PrincipalOf } from '../session/callers.ts';
 import { admissionOf } from '../session/run.ts';
@@ -182,19 +189,19 @@ const optionsSchema = lazyOptions(() => ({
     ),
   ),
   key: z._default(z.custom<RunKeyStrategy | readonly RunKeyStrategy[]>(), () => defaultKeys()),
-  principal: z.optional(functionOption<PrincipalOf>()),
+  principal: optionalFunction<PrincipalOf>(),
   idleMs: z._default(millis(), DEFAULT_IDLE_MS),
   sessionCacheMs: z._default(z.number().check(z.minimum(0)), 5_000),
-  maxSessions: z._default(z.int().check(z.minimum(1)), 10_000),
-  maxSessionsPerPrincipal: z._default(z.int().check(z.minimum(1)), 1_000),
-  maxConversationsPerCaller: z._default(z.int().check(z.minimum(1)), 1_000),
-  clientOf: z.optional(functionOption<ClientOf>()),
+  maxSessions: z._default(integerOption(1), 10_000),
+  maxSessionsPerPrincipal: z._default(integerOption(1), 1_000),
+  maxConversationsPerCaller: z._default(integerOption(1), 1_000),
+  clientOf: optionalFunction<ClientOf>(),
   withoutSession: z._default(z.enum(['refuse', 'pass']), 'refuse'),
   enforce: z.optional(z.boolean()),
-  maxSessionsPerClient: z._default(z.int().check(z.minimum(1)), 1_000),
-  maxHeldPerCaller: z._default(z.int().check(z.minimum(1)), 100),
-  maxHeld: z._default(z.int().check(z.minimum(2)), 10_000),
-  maxStreams: z._default(z.int().check(z.minimum(1)), 4),
+  maxSessionsPerClient: z._default(integerOption(1), 1_000),
+  maxHeldPerCaller: z._default(integerOption(1), 100),
+  maxHeld: z._default(integerOption(2), 10_000),
+  maxStreams: z._default(integerOption(1), 4),
   serveStreams: z._default(z.boolean(), true),
   keepAliveMs: z._default(millis(), 15_000),
   bus: z.optional(

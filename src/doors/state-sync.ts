@@ -1,6 +1,12 @@
 import * as z from 'zod/mini';
 import { atCaller } from '../basics/errors.ts';
-import { functionOption, lazyOptions, parseOptions } from '../basics/options.ts';
+import {
+  clockOption,
+  functionOption,
+  lazyOptions,
+  optionalFunction,
+  parseOptions,
+} from '../basics/options.ts';
 import {
   type CacheDirective,
   type InvalidationEvent,
@@ -46,13 +52,13 @@ const optionsSchema = lazyOptions(() => ({
     () => [],
   ),
   defaults: z.optional(z.custom<PolicyDefaults>(() => true)),
-  onInvalidation: z.optional(functionOption<(event: InvalidationEvent) => void>()),
+  onInvalidation: optionalFunction<(event: InvalidationEvent) => void>(),
   notificationSink: z.optional(
     functionOption<(notification: ResourceNotification) => void | Promise<void>>(),
   ),
   tools: z._default(z.array(z.instanceof(ToolDeclaration)), () => []),
   placement: z._default(z.enum(['append', 'prepend']), 'append'),
-  now: z._default(functionOption<() => number>(), () => Date.now),
+  now: clockOption(),
   ...commonShape(),
 }));
 

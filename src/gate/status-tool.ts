@@ -4,7 +4,7 @@
  */
 import * as z from 'zod/mini';
 import { configError, type InterlockError } from '../basics/errors.ts';
-import { functionOption, lazily, showValue } from '../basics/options.ts';
+import { lazily, optionalFunction, showValue } from '../basics/options.ts';
 import { type Admission, deny, UNKNOWN_SESSION } from '../session/run.ts';
 import { isHandle, startersOf } from '../session/run-key.ts';
 import type { Json } from '../stores/store.ts';
@@ -51,7 +51,7 @@ export const statusToolOption = lazily(() =>
       z.strictObject({
         name: z.string(),
         description: z.optional(z.string().check(z.minLength(1), z.maxLength(2_000))),
-        summary: z.optional(functionOption<NonNullable<StatusToolOptions['summary']>>()),
+        summary: optionalFunction<NonNullable<StatusToolOptions['summary']>>(),
       }),
     ]),
   ),

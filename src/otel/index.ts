@@ -16,7 +16,7 @@ import {
 import * as z from 'zod/mini';
 import { configError } from '../basics/errors.ts';
 import { EVENT_CHANNEL, type InterlockEvent } from '../basics/events.ts';
-import { lazyOptions, parseOptions } from '../basics/options.ts';
+import { flagOption, lazyOptions, parseOptions } from '../basics/options.ts';
 import { OWN, Telemetry } from './telemetry.ts';
 
 /** What `runsOf()` returns, as far as its runs are counted. */
@@ -76,7 +76,7 @@ const optionsSchema = lazyOptions(() => ({
       'expected a meter provider, with getMeter',
     ),
   ),
-  runKeys: z._default(z.boolean(), false),
+  runKeys: flagOption(),
   runs: z._default(
     z.array(
       z.custom<CountedRuns>(

@@ -6,7 +6,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import * as z from 'zod/mini';
 import { configError } from '../basics/errors.ts';
-import { functionOption, lazyOptions, parseOptions } from '../basics/options.ts';
+import { lazyOptions, optionalFunction, parseOptions } from '../basics/options.ts';
 import { safely } from '../doors/middleware.ts';
 import type { Observed } from '../follow/observations.ts';
 import { observationsOf } from '../follow/observer.ts';
@@ -146,13 +146,13 @@ const optionsSchema = lazyOptions(() => ({
     )
     .check(z.minLength(1, 'expected what runsOf() returned, once at least')),
   stuckAfterMs: z.number().check(z.minimum(0)),
-  authorize: z.optional(functionOption<Authorizes['authorize']>()),
+  authorize: optionalFunction<Authorizes['authorize']>(),
   failOn: z._default(
     z.array(z.enum(['held', 'unsettled', 'stuck', 'unreadable', 'bus'])),
     () => [],
   ),
   maxAgeMs: z._default(z.number().check(z.minimum(0)), 1_000),
-  onError: z.optional(functionOption<(error: unknown) => void>()),
+  onError: optionalFunction<(error: unknown) => void>(),
 }));
 
 /** The most runs in a list. */

@@ -6,7 +6,7 @@ import * as z from 'zod/mini';
 import { DEFAULT_IDLE_MS, systemClock } from '../basics/clock.ts';
 import { configError, type InterlockError } from '../basics/errors.ts';
 import type { EventListener } from '../basics/events.ts';
-import { functionOption, isContainer, lazyOptions, parseOptions } from '../basics/options.ts';
+import { isContainer, lazyOptions, optionalFunction, parseOptions } from '../basics/options.ts';
 import { observersOf } from '../doors/middleware.ts';
 import { type SessionMiddleware, sessionsOf } from '../doors/session-store.ts';
 import type { OutsideMover } from '../gate/outside.ts';
@@ -35,11 +35,11 @@ const optionsSchema = lazyOptions(() => ({
   ),
   service: z.optional(workflowId()),
   idleMs: z.optional(z.number().check(z.positive())),
-  begin: z.optional(functionOption<Begin>()),
+  begin: optionalFunction<Begin>(),
   storeDeadlineMs: z._default(z.number().check(z.positive()), 2_000),
-  onError: z.optional(functionOption<(error: unknown) => void>()),
-  onWarning: z.optional(functionOption<(warning: string) => void>()),
-  onEvent: z.optional(functionOption<EventListener>()),
+  onError: optionalFunction<(error: unknown) => void>(),
+  onWarning: optionalFunction<(warning: string) => void>(),
+  onEvent: optionalFunction<EventListener>(),
 }));
 
 /** Holds what runs are moved with, for `workflowHealth()`. */

@@ -2,12 +2,16 @@ import * as z from 'zod/mini';
 import { configError, quoteNames } from '../basics/errors.ts';
 import type { EventListener } from '../basics/events.ts';
 import {
+  flagOption,
+  integerOption,
   isTable,
   lazily,
   lazyOptions,
   type ParsedBy,
   parseOptions,
   showValue,
+  textOption,
+  uncheckedOption,
 } from '../basics/options.ts';
 import type { SessionMiddleware } from '../doors/session-store.ts';
 import type { ObservedMark } from '../gate/mode.ts';
@@ -441,13 +445,11 @@ const sendSchema = lazily(() =>
   }),
 );
 const freezeSchema = lazyOptions(() => ({
-  actor: z.string().check(z.minLength(1)),
-  note: z.string().check(z.minLength(1)),
+  actor: textOption(),
+  note: textOption(),
 }));
 const freezeAllSchema = lazily(() => z.extend(freezeSchema(), { tool: z.optional(z.string()) }));
-const enforceSchema = lazily(() =>
-  z.extend(freezeSchema(), { living: z._default(z.boolean(), false) }),
-);
+const enforceSchema = lazily(() => z.extend(freezeSchema(), { living: flagOption() }));
 const beginSchema = lazyOptions(() => ({
   data: z.optional(z.custom<Json>(() => true)),
   state: z.optional(z.string()),
@@ -455,7 +457,7 @@ const beginSchema = lazyOptions(() => ({
 }));
 const resolveSchema = lazily(() =>
   z.extend(requestSchema(), {
-    event: z.optional(z.unknown()),
+    event: uncheckedOption(),
     note: z.optional(z.string()),
     token: z.optional(z.string()),
   }),
@@ -599,7 +601,7 @@ export function assertChange(change: unknown): void {
 
 const forMs = lazily(() => z.number().check(z.minimum(0)));
 const pageShape = lazily(() => ({
-  limit: z._default(z.int().check(z.minimum(1), z.maximum(1_000)), 100),
+  limit: z._default(integerOption(1, 1_000), 100),
   after: z.optional(z.string()),
 }));
 const pageSchema = lazily(() => z.strictObject(pageShape()));
@@ -610,21 +612,18 @@ const stuckSchema = lazyOptions(() => ({
 }));
 const countSchema = lazyOptions(() => ({ forMs: z.optional(forMs()) }));
 const owned = lazily(() => ({
-  principal: z.union([
-    z.string().check(z.minLength(1)),
-    z.strictObject({ issuer: z.string(), subject: z.string() }),
-  ]),
+  principal: z.union([textOption(), z.strictObject({ issuer: z.string(), subject: z.string() })]),
 }));
 const ownedSchema = lazily(() => z.strictObject(owned()));
 const listSchema = lazyOptions(() => ({ ...pageShape(), ...owned() }));
 const eraseSchema = lazyOptions(() => ({ held: z.optional(z.enum(['anonymize'])) }));
-const keySchema = lazyOptions(() => ({ idempotencyKey: z.string().check(z.minLength(1)) }));
+const keySchema = lazyOptions(() => ({ idempotencyKey: textOption() }));
 const resolveAllSchema = lazyOptions(() => ({
-  tool: z.string().check(z.minLength(1)),
+  tool: textOption(),
   since: z.optional(z.number()),
   outcome: z.unknown(),
-  actor: z.string().check(z.minLength(1)),
-  note: z.string().check(z.minLength(1)),
+  actor: textOption(),
+  note: textOption(),
   dryRun: z.optional(z.boolean()),
 }));
 

@@ -12,7 +12,14 @@ import {
   NAMED_RUN,
   PRINCIPAL_RUN,
 } from '../basics/names.ts';
-import { functionOption, lazily, lazyOptions, parseOptions, showValue } from '../basics/options.ts';
+import {
+  flagOption,
+  functionOption,
+  lazily,
+  lazyOptions,
+  parseOptions,
+  showValue,
+} from '../basics/options.ts';
 import type { SessionRecord } from '../stores/store.ts';
 import type { CallerRequest } from './callers.ts';
 
@@ -311,7 +318,7 @@ export function parseKeys(value: unknown): readonly RunKeyStrategy[] {
 const name = lazily(() => z.string().check(z.minLength(1), z.maxLength(128)));
 const conversationSchema = lazyOptions(() => ({
   names: z._default(z.array(name()).check(z.maxLength(16)), []),
-  anonymous: z._default(z.boolean(), false),
+  anonymous: flagOption(),
 }));
 const runKeySchema = lazyOptions(() => ({
   name: z.string().check(
@@ -319,7 +326,7 @@ const runKeySchema = lazyOptions(() => ({
     z.refine((given) => given !== CONVERSATION, `"${CONVERSATION}" is that of conversationKey()`),
   ),
   of: functionOption<RunIdOf>(),
-  anonymous: z._default(z.boolean(), false),
+  anonymous: flagOption(),
 }));
 const handleSchema = lazyOptions(() => ({
   createdBy: z.union([name(), z.array(name()).check(z.minLength(1))]),

@@ -1,6 +1,13 @@
 import * as z from 'zod/mini';
 import { InterlockError, quoteNames } from '../basics/errors.ts';
-import { functionOption, kindOf, lazyOptions, parseOptions, showValue } from '../basics/options.ts';
+import {
+  clockOption,
+  functionOption,
+  kindOf,
+  lazyOptions,
+  parseOptions,
+  showValue,
+} from '../basics/options.ts';
 import { KeyedQueue } from './keyed-queue.ts';
 import { RunTable } from './memory-store.ts';
 import { type Operation, RulebookStore } from './rulebook.ts';
@@ -50,7 +57,7 @@ export interface AdaptOptions {
 }
 
 const optionsSchema = lazyOptions(() => ({
-  now: z._default(functionOption<() => number>(), () => Date.now),
+  now: clockOption(),
   onWarning: z._default(functionOption<(warning: string) => void>(), () => emitWarning),
   deadlineMs: z._default(z.number().check(z.positive()), 2_000),
 }));

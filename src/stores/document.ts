@@ -1,6 +1,12 @@
 import * as z from 'zod/mini';
 import { configError, type InterlockError, quoteNames } from '../basics/errors.ts';
-import { functionOption, lazyOptions, parseOptions } from '../basics/options.ts';
+import {
+  clockOption,
+  flagOption,
+  integerOption,
+  lazyOptions,
+  parseOptions,
+} from '../basics/options.ts';
 import { DocumentStore } from './document/document-store.ts';
 import type { Documents, IndexedDocuments } from './document/documents.ts';
 import { WholeRuns } from './document/whole-runs.ts';
@@ -72,9 +78,9 @@ export interface IndexedDocumentStateStore extends DocumentStateStore {
 const METHODS = ['read', 'swap', 'remove'] as const satisfies readonly (keyof Documents)[];
 
 const optionsSchema = lazyOptions(() => ({
-  now: z._default(functionOption<() => number>(), () => Date.now),
-  maxBytes: z._default(z.int().check(z.minimum(10_000)), 16_000_000),
-  chainTrail: z._default(z.boolean(), false),
+  now: clockOption(),
+  maxBytes: z._default(integerOption(10_000), 16_000_000),
+  chainTrail: flagOption(),
   trailLimit: z._default(
     z.custom<number>(
       (limit) => limit === Number.POSITIVE_INFINITY || (Number.isInteger(limit) && limit >= 50),

@@ -1,6 +1,12 @@
 import * as z from 'zod/mini';
 import { atCaller } from '../basics/errors.ts';
-import { functionOption, lazyOptions, parseOptions } from '../basics/options.ts';
+import {
+  clockOption,
+  flagOption,
+  integerOption,
+  lazyOptions,
+  parseOptions,
+} from '../basics/options.ts';
 import { MemoryStore } from './memory-store.ts';
 import type { AtomicStateStore } from './store.ts';
 
@@ -18,9 +24,9 @@ export interface MemoryStoreOptions {
 }
 
 const optionsSchema = lazyOptions(() => ({
-  maxRuns: z._default(z.int().check(z.minimum(1)), 10_000),
-  now: z._default(functionOption<() => number>(), () => Date.now),
-  chainTrail: z._default(z.boolean(), false),
+  maxRuns: z._default(integerOption(1), 10_000),
+  now: clockOption(),
+  chainTrail: flagOption(),
 }));
 
 /**

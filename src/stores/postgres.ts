@@ -1,6 +1,6 @@
 import * as z from 'zod/mini';
 import { atCaller } from '../basics/errors.ts';
-import { isPool, lazyOptions, parseOptions } from '../basics/options.ts';
+import { flagOption, isPool, lazyOptions, parseOptions } from '../basics/options.ts';
 import { DocumentStore } from './document/document-store.ts';
 import { migrate } from './postgres/migrate.ts';
 import { type PostgresClient, type PostgresPool, postgresNames } from './postgres/names.ts';
@@ -71,7 +71,7 @@ const optionsSchema = lazyOptions(() => ({
     z.string().check(z.regex(/^\w{0,30}$/, 'expected at most 30 letters, digits and "_"')),
     '',
   ),
-  chainTrail: z._default(z.boolean(), false),
+  chainTrail: flagOption(),
 }));
 
 /**

@@ -1,7 +1,14 @@
 import * as z from 'zod/mini';
 import { systemClock } from '../basics/clock.ts';
 import { InterlockError, quoteNames } from '../basics/errors.ts';
-import { isTable, lazily, type ParsedBy, parseOptions, showValue } from '../basics/options.ts';
+import {
+  isTable,
+  lazily,
+  type ParsedBy,
+  parseOptions,
+  showValue,
+  uncheckedOption,
+} from '../basics/options.ts';
 import { parseSnapshot } from '../workflow/stored.ts';
 import type {
   ClientInfo,
@@ -51,7 +58,7 @@ const sessionSchema = lazily(() =>
   z.object({
     state: z.enum(['open', 'ended']),
     updatedAt: z.number(),
-    context: z.optional(z.unknown()),
+    context: uncheckedOption(),
   }),
 );
 

@@ -1,6 +1,12 @@
 import * as z from 'zod/mini';
 import { atCaller } from '../basics/errors.ts';
-import { functionOption, lazyOptions, parseOptions } from '../basics/options.ts';
+import {
+  clockOption,
+  flagOption,
+  integerOption,
+  lazyOptions,
+  parseOptions,
+} from '../basics/options.ts';
 import { documentStore, type IndexedDocumentStateStore } from './document.ts';
 import { type SqliteDatabase, setUp, Transactions } from './sqlite/database.ts';
 import { SqliteDocuments } from './sqlite/documents.ts';
@@ -38,9 +44,9 @@ const optionsSchema = lazyOptions(() => ({
     isDatabase,
     'expected an opened SQLite database with exec() and prepare()',
   ),
-  now: z._default(functionOption<() => number>(), () => Date.now),
-  busyTimeoutMs: z._default(z.int().check(z.minimum(0)), 2000),
-  chainTrail: z._default(z.boolean(), false),
+  now: clockOption(),
+  busyTimeoutMs: z._default(integerOption(0), 2000),
+  chainTrail: flagOption(),
 }));
 
 /**

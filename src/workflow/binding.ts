@@ -7,12 +7,15 @@ import { configError, InterlockError } from '../basics/errors.ts';
 import { rightNames } from '../basics/names.ts';
 import {
   functionOption,
+  integerOption,
   isTable,
   lazily,
   lazyOptions,
+  optionalFunction,
   type ParsedBy,
   parseOptions,
   showValue,
+  uncheckedOption,
 } from '../basics/options.ts';
 import type { Json, Uncertain } from '../stores/store.ts';
 import { isReserved } from './chart.ts';
@@ -377,7 +380,7 @@ export const errorsOption = lazily(() =>
 
 /** The options `ok` and `results` of a binding, or of a rule of order. */
 export const okOptions = lazily(() => ({
-  ok: z.optional(z.unknown()),
+  ok: uncheckedOption(),
   results: z.optional(z.enum(['structured', 'text'])),
 }));
 
@@ -402,18 +405,18 @@ export function parseOk(
 
 const optionsSchema = lazyOptions(() => ({
   ...okOptions(),
-  success: z.optional(z.unknown()),
-  failure: z.optional(z.unknown()),
+  success: uncheckedOption(),
+  failure: uncheckedOption(),
   sends: z.optional(z.array(z.string()).check(z.minLength(1))),
-  retries: z.optional(z.int().check(z.minimum(1))),
+  retries: z.optional(integerOption(1)),
   errors: errorsOption(),
-  guard: z.optional(functionOption<Guard>()),
-  visible: z.optional(functionOption<VisibleTest>()),
-  when: z.optional(functionOption<CallTest>()),
+  guard: optionalFunction<Guard>(),
+  visible: optionalFunction<VisibleTest>(),
+  when: optionalFunction<CallTest>(),
   uncertain: z.optional(z.enum(['hold', 'retry'])),
   readOnly: z.optional(z.boolean()),
   whileHeld: z.optional(z.boolean()),
-  limit: z.optional(z.unknown()),
+  limit: uncheckedOption(),
 }));
 
 /**

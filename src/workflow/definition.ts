@@ -6,12 +6,16 @@ import * as z from 'zod/mini';
 import { configError } from '../basics/errors.ts';
 import { rightNames } from '../basics/names.ts';
 import {
+  clockOption,
   functionOption,
+  integerOption,
   isTable,
   lazyOptions,
+  optionalFunction,
   type ParsedBy,
   parseOptions,
   showValue,
+  uncheckedOption,
 } from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
 import { flatModel, workflowId } from './flat-machine.ts';
@@ -82,11 +86,11 @@ export interface GateOptions {
 }
 
 const gateOptionsSchema = lazyOptions(() => ({
-  now: z._default(functionOption<() => number>(), () => Date.now),
+  now: clockOption(),
   onError: z._default(functionOption<ErrorListener>(), () => () => {}),
-  onAction: z.optional(functionOption<ActionListener>()),
-  version: z.optional(z.int().check(z.minimum(1))),
-  migrate: z.optional(functionOption<Migrate>()),
+  onAction: optionalFunction<ActionListener>(),
+  version: z.optional(integerOption(1)),
+  migrate: optionalFunction<Migrate>(),
   loopShield: z.optional(z.custom<LoopShieldOptions>(isTable, 'expected an object')),
   starts: z._default(z.array(z.string()), () => []),
 }));
@@ -117,7 +121,7 @@ const orderOptionsSchema = lazyOptions(() => {
   return {
     ...shape,
     id: z._default(workflowId(), 'workflow'),
-    needs: z.optional(z.unknown()),
+    needs: uncheckedOption(),
     results: z.optional(z.enum(['structured', 'text'])),
   };
 });

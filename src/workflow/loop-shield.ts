@@ -7,8 +7,10 @@ import * as z from 'zod/mini';
 import { configError, InterlockError } from '../basics/errors.ts';
 import { rightNames } from '../basics/names.ts';
 import {
-  functionOption,
+  flagOption,
+  integerOption,
   lazyOptions,
+  optionalFunction,
   type ParsedBy,
   parseOptions,
   showValue,
@@ -85,10 +87,10 @@ export interface Count {
 const MOST_KINDS = 32;
 
 const optionsSchema = lazyOptions(() => ({
-  max: z.int().check(z.minimum(1), z.maximum(1000)),
+  max: integerOption(1, 1000),
   mode: z._default(z.enum(['repeated', 'consecutive']), 'repeated'),
-  sameArguments: z._default(z.boolean(), false),
-  unbound: z._default(z.boolean(), false),
+  sameArguments: flagOption(),
+  unbound: flagOption(),
   window: z.optional(z.number().check(z.positive())),
   fallback: z
     .strictObject({ state: z.optional(z.string()), event: z.optional(z.string()) })
@@ -98,7 +100,7 @@ const optionsSchema = lazyOptions(() => ({
         'expected either { state } or { event }',
       ),
     ),
-  onLoop: z.optional(functionOption<LoopListener>()),
+  onLoop: optionalFunction<LoopListener>(),
 }));
 
 /**

@@ -8,11 +8,14 @@ import { pushTo } from '../basics/collections.ts';
 import { configError } from '../basics/errors.ts';
 import { isGlob } from '../basics/glob.ts';
 import {
-  functionOption,
+  flagOption,
+  integerOption,
   isTable,
   lazyOptions,
+  optionalFunction,
   parseOptions,
   showValue,
+  uncheckedOption,
 } from '../basics/options.ts';
 import type { Uncertain } from '../stores/store.ts';
 import {
@@ -120,18 +123,18 @@ export interface Rule extends Demands {
 }
 
 const ruleSchema = lazyOptions(() => ({
-  after: z.optional(z.unknown()),
-  notAfter: z.optional(z.unknown()),
-  limit: z.optional(z.unknown()),
-  undoneBy: z.optional(z.unknown()),
-  once: z._default(z.boolean(), false),
+  after: uncheckedOption(),
+  notAfter: uncheckedOption(),
+  limit: uncheckedOption(),
+  undoneBy: uncheckedOption(),
+  once: flagOption(),
   step: z._default(z.boolean(), true),
   errors: errorsOption(),
   ...okOptions(),
-  guard: z.optional(functionOption<Guard>()),
-  visible: z.optional(functionOption<VisibleTest>()),
-  failure: z.optional(z.unknown()),
-  retries: z.optional(z.int().check(z.minimum(1))),
+  guard: optionalFunction<Guard>(),
+  visible: optionalFunction<VisibleTest>(),
+  failure: uncheckedOption(),
+  retries: z.optional(integerOption(1)),
   uncertain: z.optional(z.enum(['hold', 'retry'])),
 }));
 

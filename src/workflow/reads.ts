@@ -1,10 +1,5 @@
-/**
- * The bound prompts and resources of a workflow: hides how their bindings add up, and which ones
- * match a URI or a URI template.
- */
-import * as z from 'zod/mini';
 import { InterlockError } from '../basics/errors.ts';
-import { functionOption, lazyOptions, parseOptions, showValue } from '../basics/options.ts';
+import { lazyOptions, optionalFunction, parseOptions, showValue } from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
 import type { Guard, VisibleTest } from './binding.ts';
 import { type BoundState, type Model, parseStates, resolveStates } from './position.ts';
@@ -51,8 +46,8 @@ interface BoundResource extends BoundRead {
 }
 
 const optionsSchema = lazyOptions(() => ({
-  guard: z.optional(functionOption<Guard>()),
-  visible: z.optional(functionOption<VisibleTest>()),
+  guard: optionalFunction<Guard>(),
+  visible: optionalFunction<VisibleTest>(),
 }));
 
 /**

@@ -4,7 +4,17 @@
  */
 import * as z from 'zod/mini';
 import { digestOf } from '../basics/digest.ts';
-import { dropRejection, isTable, lazyOptions, parseOptions, showValue } from '../basics/options.ts';
+import {
+  dropRejection,
+  flagOption,
+  integerOption,
+  isTable,
+  lazyOptions,
+  parseOptions,
+  showValue,
+  textOption,
+  uncheckedOption,
+} from '../basics/options.ts';
 import {
   type Condition,
   type ConditionTest,
@@ -293,16 +303,16 @@ function outcomes() {
 
 function pastShape() {
   return {
-    tool: z.string().check(z.minLength(1)),
-    within: z.optional(z.unknown()),
-    same: z.optional(z.unknown()),
-    when: z.optional(z.unknown()),
-    args: z.optional(z.unknown()),
-    result: z.optional(z.unknown()),
-    as: z.optional(z.string().check(z.minLength(1))),
+    tool: textOption(),
+    within: uncheckedOption(),
+    same: uncheckedOption(),
+    when: uncheckedOption(),
+    args: uncheckedOption(),
+    result: uncheckedOption(),
+    as: z.optional(textOption()),
     outcome: outcomes(),
-    times: z.optional(z.int().check(z.minimum(1), z.maximum(MOST_TIMES))),
-    distinct: z.optional(z.unknown()),
+    times: z.optional(integerOption(1, MOST_TIMES)),
+    distinct: uncheckedOption(),
   };
 }
 
@@ -315,21 +325,21 @@ const groupSchema = lazyOptions(() => ({
   need: z.optional(z.string()),
   all: z.optional(z.array(z.unknown()).check(z.minLength(1))),
   any: z.optional(z.array(z.unknown()).check(z.minLength(1))),
-  when: z.optional(z.unknown()),
+  when: uncheckedOption(),
 }));
 const limitSchema = lazyOptions(() => ({
   // A tool with none at all can never be called, or none of the calls that `when` chooses.
-  times: z.optional(z.int().check(z.minimum(0), z.maximum(MOST_TIMES))),
-  sum: z.optional(z.unknown()),
+  times: z.optional(integerOption(0, MOST_TIMES)),
+  sum: uncheckedOption(),
   max: z.optional(z.number().check(z.minimum(0))),
   below: z.optional(z.number().check(z.minimum(0))),
-  within: z.optional(z.unknown()),
+  within: uncheckedOption(),
   same: z.optional(z.array(z.string()).check(z.minLength(1))),
-  when: z.optional(z.unknown()),
-  as: z.optional(z.string().check(z.minLength(1))),
+  when: uncheckedOption(),
+  as: z.optional(textOption()),
   outcome: outcomes(),
 }));
-const sumSchema = lazyOptions(() => ({ path: z.string(), text: z._default(z.boolean(), false) }));
+const sumSchema = lazyOptions(() => ({ path: z.string(), text: flagOption() }));
 
 /** Named requirements, checked where a rule names them. */
 export class Needs {

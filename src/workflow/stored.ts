@@ -6,12 +6,14 @@ import { InterlockError } from '../basics/errors.ts';
 import { ownText, rightNames } from '../basics/names.ts';
 import {
   dropRejection,
+  integerOption,
   isTable,
   lazily,
   lazyOptions,
   type ParsedBy,
   parseOptions,
   showValue,
+  uncheckedOption,
 } from '../basics/options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import { formatOf, openContext, sealContext } from './envelope.ts';
@@ -23,7 +25,7 @@ const snapshotSchema = lazily(() =>
   z.object({
     state: z.string(),
     updatedAt: z.number(),
-    version: z.optional(z.int().check(z.minimum(0))),
+    version: z.optional(integerOption(0)),
     context: z.optional(z.custom<Json>()),
   }),
 );
@@ -76,7 +78,7 @@ export interface Deployment {
   readonly migrate?: Migrate | undefined;
 }
 
-const migratedSchema = lazyOptions(() => ({ state: z.string(), context: z.optional(z.unknown()) }));
+const migratedSchema = lazyOptions(() => ({ state: z.string(), context: uncheckedOption() }));
 
 /** Marks a position as saved by this deployment. */
 export function stamped({ state, context }: Position, { version }: Deployment): Position {

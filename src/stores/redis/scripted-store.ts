@@ -1,6 +1,6 @@
 /** The store on any server that runs Redis' Lua. Hides which options both of them have. */
 import * as z from 'zod/mini';
-import { lazily } from '../../basics/options.ts';
+import { flagOption, integerOption, lazily } from '../../basics/options.ts';
 import { DocumentStore } from '../document/document-store.ts';
 import type { AtomicStateStore } from '../store.ts';
 import { type Evaluate, RedisRuns, type RedisRunsSettings } from './runs.ts';
@@ -32,8 +32,8 @@ export const scriptedStoreOptions = lazily(() => ({
     z.string().check(z.regex(/^[^{}]*$/, 'expected a prefix without braces')),
     'interlock',
   ),
-  trailLimit: z._default(z.int().check(z.minimum(50)), 1000),
-  chainTrail: z._default(z.boolean(), false),
+  trailLimit: z._default(integerOption(50), 1000),
+  chainTrail: flagOption(),
 }));
 
 /** The store on any server that runs Redis' Lua. */
