@@ -2,7 +2,7 @@
  * Who hears in this process that lists of a run changed. Hides how a run's clients are found, and
  * how they are told once a store that was away is back.
  */
-import type { Clock } from '../basics/clock.ts';
+import { type Clock, putNewest } from '../basics/clock.ts';
 import { topicOf } from '../notify/relay.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
@@ -95,9 +95,7 @@ export class MissedLists {
   /** These lists of the run went out incomplete. */
   add(run: string, lists: readonly ListKind[]): void {
     const { clock, maxRuns } = this.#config;
-    this.#runs.set(run, new Set([...(this.#runs.get(run) ?? []), ...lists]));
-    const [oldest] = this.#runs.keys();
-    if (this.#runs.size > maxRuns && oldest !== undefined) this.#runs.delete(oldest);
+    putNewest(this.#runs, run, new Set([...(this.#runs.get(run) ?? []), ...lists]), maxRuns);
     const now = clock.now();
     const isQuiet = this.#stop === undefined && !this.#isAsking;
     if (isQuiet && now - this.#lastMiss >= CALM_MS) this.#delayMs = FIRST_MS;

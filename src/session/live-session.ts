@@ -3,7 +3,7 @@
  * be lost without losing a run. Hides which sessions are forgotten, and when.
  */
 
-import { type Clock, type Placed, type UseOrder, YieldOrder } from '../basics/clock.ts';
+import { type Clock, type Placed, putNewest, type UseOrder, YieldOrder } from '../basics/clock.ts';
 import { type Relay, Streams, topicOf } from '../notify/relay.ts';
 import type { WaitingCall } from '../step/turns.ts';
 import type { SessionRecord } from '../stores/store.ts';
@@ -229,10 +229,8 @@ export class LiveSession {
 
   /** Calls back when the client answers the upstream's request of that id. */
   onAnswer(id: RequestId, callback: () => void): void {
-    this.#questions.set(id, [...(this.#questions.get(id) ?? []), callback]);
-    const [oldest] = this.#questions.keys();
-    if (this.#questions.size > MAX_QUESTIONS && oldest !== undefined)
-      this.#questions.delete(oldest);
+    const callbacks = [...(this.#questions.get(id) ?? []), callback];
+    putNewest(this.#questions, id, callbacks, MAX_QUESTIONS);
   }
 
   answered(id: RequestId): void {

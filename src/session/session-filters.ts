@@ -232,29 +232,24 @@ export class Post implements Filter {
   }
 }
 
-/** What a GET stream listens to. */
-interface Listening {
-  readonly session: LiveSession;
-  /** The run that filters the client's lists. Other sessions may move it. */
-  readonly listed: Run | undefined;
-  /** Whether the middleware may serve one more stream. */
-  readonly hasRoom: () => boolean;
-}
-
 /** A GET: the session's own stream, or one that resumes another. */
 export class GetStream implements Filter {
   readonly stage = 'session';
   readonly #sessions: SessionKeeper;
   readonly #exchange: Exchange;
   readonly #session: LiveSession;
+  /** The run that filters the client's lists. Other sessions may move it. */
   readonly #listed: Run | undefined;
+  /** Whether the middleware may serve one more stream. */
   readonly #hasRoom: () => boolean;
   #stopKeepAlive: (() => void) | undefined;
 
   constructor(
     sessions: SessionKeeper,
     exchange: Exchange,
-    { session, listed, hasRoom }: Listening,
+    session: LiveSession,
+    listed: Run | undefined,
+    hasRoom: () => boolean,
   ) {
     this.#sessions = sessions;
     this.#exchange = exchange;

@@ -499,7 +499,7 @@ export class Sessions implements SessionKeeper {
     if (listed === undefined) return admission;
     const { maxSessionsPerPrincipal } = this.config;
     const hasRoom = (): boolean => this.#audiences.sizeOf(listed.run) < maxSessionsPerPrincipal;
-    exchange.join(new GetStream(this, exchange, { session, listed, hasRoom }));
+    exchange.join(new GetStream(this, exchange, session, listed, hasRoom));
     return admission;
   }
 
@@ -631,8 +631,7 @@ export class Sessions implements SessionKeeper {
       if (method === 'DELETE') exchange.join(new Termination(this, exchange, session));
       else {
         const hasRoom = (): boolean => session.streams.size < this.config.maxStreams;
-        const listening = { session, listed: admission?.listed, hasRoom };
-        exchange.join(new GetStream(this, exchange, listening));
+        exchange.join(new GetStream(this, exchange, session, admission?.listed, hasRoom));
       }
       return admission;
     });

@@ -64,9 +64,6 @@ export type ConditionTest = (read: Reader, unknown?: (path: string) => void) => 
 /** What of a call a condition, or another part of a rule, reads. */
 export type PartOfCall = 'args' | 'result';
 
-const OPERATORS = ['eq', 'ne', 'gt', 'gte', 'lt', 'lte', 'in', 'exists'] as const;
-type Operator = (typeof OPERATORS)[number];
-
 /** No condition needs more, and each level costs a call. */
 const DEEPEST = 16;
 
@@ -109,9 +106,7 @@ export function parseCondition(
 
 function parseMember(what: string, path: string, member: unknown, of: PartOfCall): ConditionTest {
   const keys = parsePath(what, path);
-  const comparisons = isTable(member)
-    ? comparisonsOf(what, member, of)
-    : [scalarTest(what, 'eq', member, of)];
+  const comparisons = isTable(member) ? comparisonsOf(what, member, of) : [equal(what, member, of)];
   return (read, unknown) => {
     const found = read(keys);
     let truth: Truth = true;
@@ -133,69 +128,57 @@ function comparisonsOf(
   of: PartOfCall,
 ): Compare[] {
   const given = Object.entries(member).filter(([, operand]) => operand !== undefined);
-  const right = OPERATORS.join(', ');
+  const right = Object.keys(OPERATORS).join(', ');
   if (given.length === 0) throw fault(what, `expected one of ${right}, got an empty object`);
   return given.map(([name, operand]) => {
-    const own = `${what}: ${name}`;
-    switch (name as Operator) {
-      case 'eq':
-      case 'ne':
-        return scalarTest(own, name as 'eq' | 'ne', operand, of);
-      case 'in':
-        return oneOf(own, operand, of);
-      case 'exists': {
-        if (typeof operand !== 'boolean')
-          throw fault(own, `expected true or false, got ${showValue(operand)}`);
-        return (found) => (found !== MISSING) === operand;
-      }
-      case 'gt':
-      case 'gte':
-      case 'lt':
-      case 'lte':
-        return ordered(own, name as 'gt' | 'gte' | 'lt' | 'lte', operand);
-      default:
-        throw fault(what, `expected one of ${right}, got ${showValue(name)}`);
-    }
+    if (Object.hasOwn(OPERATORS, name))
+      return OPERATORS[name as keyof typeof OPERATORS](`${what}: ${name}`, operand, of);
+    throw fault(what, `expected one of ${right}, got ${showValue(name)}`);
   });
 }
 
-function scalarTest(
-  what: string,
-  operator: 'eq' | 'ne',
-  operand: unknown,
-  of: PartOfCall,
-): Compare {
+/** Makes the test of a member by what it is to be compared with. */
+type Operator = (what: string, operand: unknown, of: PartOfCall) => Compare;
+
+const equal: Operator = (what, operand, of) => {
   const scalar = scalarOf(what, operand);
-  if (operator === 'eq') return (found) => isEqual(found, scalar, of);
-  return (found) => (found === MISSING ? true : negate(isEqual(found, scalar, of)));
-}
+  return (found) => isEqual(found, scalar, of);
+};
 
-function oneOf(what: string, operand: unknown, of: PartOfCall): Compare {
-  if (!Array.isArray(operand) || operand.length === 0)
-    throw fault(what, `expected one value or more in an array, got ${showValue(operand)}`);
-  const scalars = operand.map((each) => scalarOf(what, each));
-  return (found) => {
-    let truth: Truth = false;
-    for (const each of scalars) {
-      const equal = isEqual(found, each, of);
-      if (equal === true) return true;
-      if (equal === undefined) truth = undefined;
-    }
-    return truth;
-  };
-}
-
-function ordered(what: string, operator: 'gt' | 'gte' | 'lt' | 'lte', operand: unknown): Compare {
-  if (typeof operand !== 'number' || !Number.isFinite(operand))
-    throw fault(what, `expected a number, got ${showValue(operand)}`);
-  return (found) => {
+function ordered(isSo: (found: number, operand: number) => boolean): Operator {
+  return (what, operand) => {
+    if (typeof operand !== 'number' || !Number.isFinite(operand))
+      throw fault(what, `expected a number, got ${showValue(operand)}`);
     // A number that JavaScript rounds may be on the other side.
-    if (typeof found !== 'number') return undefined;
-    if (operator === 'gt') return found > operand;
-    if (operator === 'gte') return found >= operand;
-    return operator === 'lt' ? found < operand : found <= operand;
+    return (found) => (typeof found === 'number' ? isSo(found, operand) : undefined);
   };
 }
+
+const OPERATORS = {
+  eq: equal,
+  ne: (what, operand, of) => {
+    const compare = equal(what, operand, of);
+    return (found) => (found === MISSING ? true : negate(compare(found)));
+  },
+  gt: ordered((found, operand) => found > operand),
+  gte: ordered((found, operand) => found >= operand),
+  lt: ordered((found, operand) => found < operand),
+  lte: ordered((found, operand) => found <= operand),
+  in: (what, operand, of) => {
+    if (!Array.isArray(operand) || operand.length === 0)
+      throw fault(what, `expected one value or more in an array, got ${showValue(operand)}`);
+    const tests = operand.map((each) => equal(what, each, of));
+    return (found) => {
+      const truths = tests.map((test) => test(found));
+      return truths.includes(true) || (truths.includes(undefined) ? undefined : false);
+    };
+  },
+  exists: (what, operand) => {
+    if (typeof operand !== 'boolean')
+      throw fault(what, `expected true or false, got ${showValue(operand)}`);
+    return (found) => (found !== MISSING) === operand;
+  },
+} satisfies Record<string, Operator>;
 
 function scalarOf(what: string, operand: unknown): Scalar {
   const isNumber = typeof operand === 'number' && Number.isFinite(operand);
@@ -204,7 +187,7 @@ function scalarOf(what: string, operand: unknown): Scalar {
   throw fault(
     what,
     `expected a text, a finite number, true, false or null, or an object with one of ` +
-      `${OPERATORS.join(', ')}; got ${showValue(operand)}`,
+      `${Object.keys(OPERATORS).join(', ')}; got ${showValue(operand)}`,
   );
 }
 

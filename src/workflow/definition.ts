@@ -176,7 +176,7 @@ export class Definition {
       orderOptionsSchema,
       given,
     );
-    const order = Order.parse(id, rules, { needs, results });
+    const order = Order.parse(id, rules, needs, results);
     const isNamed = (given as OrderOptions | undefined)?.id !== undefined;
     return new Definition(isNamed, order.model, order, { ...options, starts: [] });
   }

@@ -123,9 +123,6 @@ interface Transition {
   readonly reenters: boolean;
 }
 
-/** Where each event of one `on` leads; `undefined` where it says that none is taken. */
-type Transitions = ReadonlyMap<string, Transition | undefined>;
-
 /**
  * Checks a definition and copies it.
  *
@@ -195,7 +192,11 @@ function parseState(
   };
 }
 
-function parseTransitions(what: string, on: Record<string, unknown> | undefined): Transitions {
+/** Where each event leads; `undefined` where the `on` says that none is taken. */
+function parseTransitions(
+  what: string,
+  on: Record<string, unknown> | undefined,
+): ReadonlyMap<string, Transition | undefined> {
   const given = parseNames(what, 'an event', on ?? {});
   const wildcard = given.find(
     ([event, to]) => to !== undefined && (event === '*' || event.endsWith('.*')),

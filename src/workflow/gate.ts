@@ -312,13 +312,13 @@ class Gate<
    */
   compile(): Workflow {
     this.#assertUsable('compile');
-    this.#workflow ??= new Workflow({
-      definition: this.#definition,
-      tools: this.#tools,
-      oddities: this.#oddities,
-      reads: this.#reads,
-      listeners: this.#listeners,
-    });
+    this.#workflow ??= new Workflow(
+      this.#definition,
+      this.#tools,
+      this.#reads,
+      this.#oddities,
+      this.#listeners,
+    );
     return this.#workflow;
   }
 

@@ -138,12 +138,6 @@ const ruleSchema = lazyOptions(() => ({
   uncertain: z.optional(z.enum(['hold', 'retry'])),
 }));
 
-/** What rules share: named requirements, and what conditions read of results. */
-interface Shared {
-  readonly needs?: unknown;
-  readonly results?: Success['results'] | undefined;
-}
-
 /** Checked rules. They never change. */
 export class Order {
   /** Every tool in the rules. A tool stands before those that need it. */
@@ -160,7 +154,7 @@ export class Order {
   readonly #steps: ReadonlyMap<string, string>;
 
   /** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
-  static parse(id: string, rules: unknown, { needs, results }: Shared = {}): Order {
+  static parse(id: string, rules: unknown, needs?: unknown, results?: Success['results']): Order {
     const what = `order "${id}"`;
     if (!isTable(rules) || Object.keys(rules).length === 0)
       throw configError(`${what}: expected a table of rules, one or more, got ${showValue(rules)}`);

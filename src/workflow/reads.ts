@@ -41,10 +41,6 @@ export interface BoundRead {
   readonly veils: readonly Veil[];
 }
 
-interface BoundResource extends BoundRead {
-  readonly pattern: ResourcePattern;
-}
-
 const optionsSchema = lazyOptions(() => ({
   guard: optionalFunction<Guard>(),
   visible: optionalFunction<VisibleTest>(),
@@ -56,7 +52,7 @@ const optionsSchema = lazyOptions(() => ({
  */
 export class BoundReads {
   readonly #prompts = new Map<string, BoundRead>();
-  readonly #resources = new Map<string, BoundResource>();
+  readonly #resources = new Map<string, BoundRead & { readonly pattern: ResourcePattern }>();
   // Plain fields, since every request reads them and most gates bind tools only.
   bindsPrompts = false;
   bindsResources = false;

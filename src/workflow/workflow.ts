@@ -67,16 +67,6 @@ import {
 import { factsOf, isVeiled, Sight, type VeiledTools, type Viewer } from './visible.ts';
 import { type Leads, type Way, Ways, type Whereabouts, whereaboutsOf } from './ways.ts';
 
-/** What a `Workflow` is made of. */
-interface WorkflowParts {
-  readonly definition: Definition;
-  /** By tool, in binding order; no list is empty. */
-  readonly tools: ReadonlyMap<string, readonly AnyBinding[]>;
-  readonly oddities: readonly Oddity[];
-  readonly listeners: ReadonlySet<Listener>;
-  readonly reads: BoundReads;
-}
-
 /** A stored snapshot as {@link Workflow.understand} reads it. */
 export interface Understood {
   readonly position: Position;
@@ -140,8 +130,14 @@ export class Workflow {
   /** The final states of a flat machine. */
   readonly #finals: readonly string[];
 
-  constructor(parts: WorkflowParts) {
-    const { definition, tools, oddities, listeners, reads } = parts;
+  /** @param tools by tool, in binding order; no list is empty */
+  constructor(
+    definition: Definition,
+    tools: ReadonlyMap<string, readonly AnyBinding[]>,
+    reads: BoundReads,
+    oddities: readonly Oddity[],
+    listeners: ReadonlySet<Listener>,
+  ) {
     const { model, deployment, shield } = definition;
     this.id = model.id;
     this.isNamed = definition.isNamed;
