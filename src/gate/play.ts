@@ -19,7 +19,7 @@ import type { Exchange } from '../wire/exchange.ts';
 import { isObject, isRequestId, type RequestId } from '../wire/json-rpc.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import { savedGrant } from '../workflow/facts.ts';
-import type { Count, Loop, LoopShield } from '../workflow/loop-shield.ts';
+import type { Count, LoopShield } from '../workflow/loop-shield.ts';
 import type { Position } from '../workflow/position.ts';
 import { usesCalls } from '../workflow/rules.ts';
 import { AFTER, withRecorded } from '../workflow/stored.ts';
@@ -417,7 +417,8 @@ export class Play {
     const config = this.#config;
     const question = this.#question;
     const { guards } = question.binding;
-    const { shield } = config.workflow;
+    const { workflow } = config;
+    const { shield } = workflow;
     let at = found;
     if (shield !== undefined) {
       const { tool, digest } = step;
@@ -433,9 +434,12 @@ export class Play {
     const late = refused ?? decide(at, question, ['client']);
     if (late === undefined) return () => this.#begin(step, at);
     if (refused === undefined || shield === undefined) return this.#letGo(step, late);
-    // A model may repeat a call that a guard refuses, so the shield counts it.
+    // A model may repeat a call that a guard refuses, so the shield counts it: a move that stays.
     const { position } = at;
-    const stays = (stands: Position): StepMove => staying(config, step, stands);
+    const actions = workflow.dueActions(step.isFirst);
+    const said = { event: null, outcome: 'refused', kind: 'guard', ...step.note } as const;
+    const stays = (stands: Position): StepMove =>
+      moveTo(workflow, stands, { position: stands, actions }, said);
     await step.save(
       stays(position),
       KEEPS_KEY,
@@ -462,7 +466,12 @@ export class Play {
     });
     if (status !== 'committed') return this.#refuseFor({ reason: 'unavailable' });
     const loop = { ...key, tool, state: at.position.state, calls, max: shield.max };
-    tellLoop(shield, loop, onError);
+    // A listener that fails does not stop the refusal.
+    try {
+      Promise.resolve(shield.onLoop?.(loop)).catch(onError);
+    } catch (error) {
+      onError(error);
+    }
     tellMoved(this.#config, this.#gate.admission, this.#run, moved);
     const standing = at.movedTo(moved.snapshot, step.grantedAt);
     return this.#refuseFor({ reason: 'loop', standing });
@@ -625,21 +634,5 @@ export class Play {
     const { id } = this.#incoming;
     this.#inFlight ??= (isRequestId(id) && this.#run.session.inFlight(id)) || new InFlight();
     return this.#inFlight;
-  }
-}
-
-/** A move that stays in its state, to save the loop shield's count. */
-function staying({ workflow }: GateConfig, step: Step, position: Position): StepMove {
-  const actions = workflow.dueActions(step.isFirst);
-  const said = { event: null, outcome: 'refused', kind: 'guard', ...step.note } as const;
-  return moveTo(workflow, position, { position, actions }, said);
-}
-
-/** A listener that fails does not stop the refusal. */
-function tellLoop({ onLoop }: LoopShield, loop: Loop, onError: (error: unknown) => void): void {
-  try {
-    Promise.resolve(onLoop?.(loop)).catch(onError);
-  } catch (error) {
-    onError(error);
   }
 }

@@ -63,10 +63,10 @@ describe('the way of a request', () => {
  */
 const CEILINGS: Readonly<Record<string, number>> = {
   'ungated call': 230,
-  'bound call without event': 345,
-  step: 635,
-  refusal: 440,
-  'tools/list of 100': 360,
+  'bound call without event': 340,
+  step: 632,
+  refusal: 430,
+  'tools/list of 100': 355,
   'step with ambient': 640,
   'ungated call after steps': 230,
   'tools/list of 100, cached': 470,
