@@ -56,7 +56,9 @@ export function skipValue(text: string, at: number): number {
   if (first === QUOTE) return skipString(text, at);
   if (first !== OPEN_OBJECT && first !== OPEN_ARRAY) return skipScalar(text, at);
   let depth = 0;
-  for (let i = at; i < text.length; ) {
+  for (let i = at; ; ) {
+    i = skipToMark(text, i);
+    if (i === text.length) return i;
     const code = text.charCodeAt(i);
     if (code === QUOTE) {
       i = skipString(text, i);
@@ -64,9 +66,8 @@ export function skipValue(text: string, at: number): number {
     }
     i++;
     if (code === OPEN_OBJECT || code === OPEN_ARRAY) depth++;
-    else if ((code === CLOSE_OBJECT || code === CLOSE_ARRAY) && --depth === 0) return i;
+    else if (--depth === 0) return i;
   }
-  return text.length;
 }
 
 /** The place behind the number or word that begins at `at`. */
@@ -93,16 +94,13 @@ export function skipToMark(text: string, at: number): number {
   const far = Math.min(at + NEAR, text.length);
   for (let i = at; i < far; i++) {
     const code = text.charCodeAt(i);
-    if (
-      code < OPEN_ARRAY
-        ? code === QUOTE
-        : code <= CLOSE_ARRAY
-          ? code !== BACKSLASH
-          : code >= OPEN_OBJECT
-    )
-      return i;
+    if (code < OPEN_ARRAY ? code === QUOTE : code <= CLOSE_ARRAY || code >= OPEN_OBJECT) return i;
   }
-  MARKS.lastIndex = far;
+  return searchMark(text, far);
+}
+
+function searchMark(text: string, from: number): number {
+  MARKS.lastIndex = from;
   return MARKS.test(text) ? MARKS.lastIndex - 1 : text.length;
 }
 

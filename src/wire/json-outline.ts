@@ -1,14 +1,13 @@
 import { randomInt } from 'node:crypto';
 import {
   BACKSLASH,
-  CLOSE_ARRAY,
-  CLOSE_OBJECT,
   COLON,
   OPEN_ARRAY,
   OPEN_OBJECT,
   QUOTE,
   skipSpace,
   skipString,
+  skipToMark,
   skipValue,
 } from '../basics/json-scan.ts';
 import { mayRound, SHORTEST_ODD } from '../basics/numbers.ts';
@@ -66,8 +65,6 @@ const TABLED = 2;
 
 /** So many keys of one object are compared one by one. For more, a table is faster. */
 const FEW = 32;
-/** The next mark is mostly near: beyond so many characters, a search finds it faster. */
-const NEAR_MARK = 24;
 
 class Scan {
   readonly #text: string;
@@ -100,29 +97,21 @@ class Scan {
 
   run(): readonly Outline[] {
     const text = this.#text;
-    const mark = /["[\]{}]/g;
-    for (let i = 0, near = NEAR_MARK; i < text.length; ) {
-      const code = text.charCodeAt(i);
-      // Numbers, words, commas and space: most characters outside of strings.
-      if (code < OPEN_ARRAY ? code !== QUOTE : code > CLOSE_ARRAY && code < OPEN_OBJECT) {
-        if (++i < near) continue;
-        mark.lastIndex = i;
-        if (!mark.test(text)) break;
-        i = mark.lastIndex - 1;
-        this.#lookAtNumbers(near - NEAR_MARK, i);
-      } else {
-        if (i + NEAR_MARK - near >= SHORTEST_ODD) this.#lookAtNumbers(near - NEAR_MARK, i);
-        if (code === QUOTE) i = this.#passString(i);
-        else if (code === OPEN_OBJECT || code === OPEN_ARRAY) this.#enter(i++, code === OPEN_ARRAY);
-        else if (code === CLOSE_OBJECT || code === CLOSE_ARRAY) this.#leave(++i);
-        else i++;
+    for (let from = 0; ; ) {
+      const at = skipToMark(text, from);
+      // Most texts between two marks are too short to be looked at.
+      if (at - from >= SHORTEST_ODD) this.#lookAtNumbers(from, at);
+      if (at === text.length) return this.#outlines;
+      const code = text.charCodeAt(at);
+      if (code === QUOTE) from = this.#passString(at);
+      else {
+        if (code === OPEN_OBJECT || code === OPEN_ARRAY) this.#enter(at, code === OPEN_ARRAY);
+        else this.#leave(at + 1);
+        from = at + 1;
       }
-      near = i + NEAR_MARK;
     }
-    return this.#outlines;
   }
 
-  /** Looks at what stands between two marks. Most such texts are too short to be looked at. */
   #lookAtNumbers(from: number, to: number): void {
     const message = this.#message;
     if (this.#zone !== IN_ARGUMENTS || message === undefined || message.mayRound) return;
