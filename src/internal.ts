@@ -81,8 +81,8 @@ export {
   type Leaf,
   leavesOf,
   type Requirement,
-  type Source,
   type Test,
+  type ValueSource,
   windowsOf,
 } from './workflow/rules.ts';
 export { statechartModel } from './workflow/statechart.ts';

@@ -78,6 +78,16 @@ describe('the structure of src/', () => {
     expect(importCycles(imports)).toEqual([]);
   });
 
+  it('exports no two types of one name', () => {
+    const types = [...files.values()].flatMap((text) =>
+      [...text.matchAll(/^export (?:interface|type|(?:abstract )?class) (\w+)/gm)].map(
+        ([, name]) => name,
+      ),
+    );
+    expect(types.length).toBeGreaterThan(300);
+    expect(types.filter((name, at) => types.indexOf(name) !== at)).toEqual([]);
+  });
+
   it('keeps I/O, Express and drivers out of the workflow and the policies', () => {
     const isForeign = ({ from, to, isOurs }: Import) =>
       !isOurs && PURE_PACKAGES[roomOf(from)]?.includes(to) === false;

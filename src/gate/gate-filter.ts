@@ -47,7 +47,7 @@ import {
 } from './list-changes.ts';
 import { ShownTools } from './lists.ts';
 import { modeNow } from './mode.ts';
-import type { Verdict } from './play.ts';
+import type { Course } from './play.ts';
 import { ReadFilter } from './reads.ts';
 import { type AwaitedCall, type PassedCall, RecordedCall } from './recorded-call.ts';
 import { carryOn, recordLater, TaskFilter } from './tasks.ts';
@@ -202,7 +202,7 @@ class GateFilter implements Filter {
   }
 
   /** `false` where the gate answered the whole request. */
-  #goesOn(incoming: Call, verdict: Verdict): boolean {
+  #goesOn(incoming: Call, verdict: Course): boolean {
     if (typeof verdict === 'object') {
       this.#calls = [...this.#calls, verdict];
       incoming.holders = [...incoming.holders, verdict];

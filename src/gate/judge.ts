@@ -10,7 +10,7 @@ import { argumentFault, askedCall, CallQuestion, notedOf } from './consult.ts';
 import { type RefusedCall, whyHidden } from './decide.ts';
 import { isBoundBy, isOwnTool, isRefusedUnbound } from './gates.ts';
 import { modeNow } from './mode.ts';
-import { type Entrance, type GiveUp, Play, type Verdict } from './play.ts';
+import { type Course, type Entrance, type GiveUp, Play } from './play.ts';
 import { Refuser, verdictAfter } from './refuser.ts';
 import { invalidParams, LONGEST_NAME } from './replies.ts';
 import { type Absent, type Standing, standingNow, stopIn } from './standing.ts';
@@ -37,7 +37,7 @@ export class Judge implements Entrance {
   }
 
   /** @param found the call's run, once it has room */
-  judge(incoming: Call, giveUp: GiveUp, found?: Run | NoRun): MaybePromise<Verdict> {
+  judge(incoming: Call, giveUp: GiveUp, found?: Run | NoRun): MaybePromise<Course> {
     const { workflow, status, warnOnce } = this.config;
     const tool = incoming.named;
     if (status !== undefined && tool === status.name)
@@ -87,9 +87,9 @@ export class Judge implements Entrance {
   }
 
   /** A freeze refuses also what is only observed. */
-  #observeUnlessFrozen(incoming: Call, tool: string, run: Run | NoRun): MaybePromise<Verdict> {
+  #observeUnlessFrozen(incoming: Call, tool: string, run: Run | NoRun): MaybePromise<Course> {
     const { workflow } = this.config;
-    const observed = (): Verdict => {
+    const observed = (): Course => {
       this.config.observe(this.config, this.exchange, incoming, run, false);
       return 'forward';
     };
@@ -104,7 +104,7 @@ export class Judge implements Entrance {
     });
   }
 
-  #judgeUnbound(incoming: Call, tool: string, giveUp: GiveUp): MaybePromise<Verdict> {
+  #judgeUnbound(incoming: Call, tool: string, giveUp: GiveUp): MaybePromise<Course> {
     if (!isRefusedUnbound(tool, this.config, this.exchange, this.admission))
       return this.#countUnbound(incoming, tool, giveUp);
     // No list has it, also where lists show the tools of all states.
@@ -119,7 +119,7 @@ export class Judge implements Entrance {
   }
 
   /** Has the loop shield count a call of a tool that is not bound, where it is to. */
-  #countUnbound(incoming: Call, tool: string, giveUp: GiveUp): MaybePromise<Verdict> {
+  #countUnbound(incoming: Call, tool: string, giveUp: GiveUp): MaybePromise<Course> {
     const { workflow, listed } = this.config;
     const binding = workflow.shield?.unboundCalls;
     // Clients make names up, and a status tool is how a model finds its way out of a loop.
@@ -142,7 +142,7 @@ export class Judge implements Entrance {
     binding: CallBinding | 'failed' | undefined,
     args: AskedArguments,
     giveUp: GiveUp,
-  ): MaybePromise<Verdict> {
+  ): MaybePromise<Course> {
     const { req } = this.exchange;
     const fault =
       headerFault(req, incoming, this.admission.era) ??

@@ -57,7 +57,7 @@ import {
  * step; a {@link RecordedCall}: beside others, to be recorded. `answered`: the gate answered the
  * call, or dropped it; `ended`: it answered the whole request.
  */
-export type Verdict = NotLetIn | ClaimedCall | RecordedCall;
+export type Course = NotLetIn | ClaimedCall | RecordedCall;
 
 /** Called where a cancelled step did not stop in time; with `isTooLong`, where it ran too long. */
 export type GiveUp = (id: RequestId, isTooLong: boolean) => void;
@@ -72,7 +72,7 @@ export interface Entrance {
 }
 
 /** A stage gives the verdict, or the next stage. One that waits plays on by itself. */
-type Stage = (this: Play) => MaybePromise<Verdict> | Stage;
+type Stage = (this: Play) => MaybePromise<Course> | Stage;
 
 /** What no mode lets pass comes before the mode, and the rest behind it. */
 const BEFORE_MODE: Sources = ['run', 'operators'];
@@ -120,7 +120,7 @@ export class Play {
     this.#giveUp = giveUp;
   }
 
-  go(from: Stage | MaybePromise<Verdict> = this.#enter): MaybePromise<Verdict> {
+  go(from: Stage | MaybePromise<Course> = this.#enter): MaybePromise<Course> {
     let next = from;
     while (typeof next === 'function') next = next.call(this);
     return next;
@@ -253,7 +253,7 @@ export class Play {
   }
 
   /** @param restarts whether the call may begin an ended run anew */
-  #claimRun(id: RequestId, restarts: boolean): Promise<Verdict> {
+  #claimRun(id: RequestId, restarts: boolean): Promise<Course> {
     const config = this.#config;
     const incoming = this.#incoming;
     const run = this.#run;
@@ -331,7 +331,7 @@ export class Play {
     const { tool, binding } = this.#question;
     const why = this.#why;
     const { reason } = why;
-    const refuse = (): MaybePromise<Verdict> => {
+    const refuse = (): MaybePromise<Course> => {
       if (reason === 'unknown') return this.#gate.refuser.refuseGone(this.#incoming, tool, run);
       // A run that operators have stopped is not told to wait or to go another way.
       const { workflow } = config;
@@ -496,7 +496,7 @@ export class Play {
   }
 
   /** Makes the call a step, to be forwarded. */
-  #begin(step: Step, at: Standing): Verdict {
+  #begin(step: Step, at: Standing): Course {
     const config = this.#config;
     const incoming = this.#incoming;
     const run = this.#run;
@@ -534,7 +534,7 @@ export class Play {
   // --- let pass, or refused ---------------------------------------------------------------------
 
   /** Lets a call through that is not enforced, and has it judged behind it. */
-  #observe(enforced: Enforced): Verdict {
+  #observe(enforced: Enforced): Course {
     const config = this.#config;
     const isAwaited = typeof enforced === 'object';
     config.observe(config, this.#gate.exchange, this.#incoming, this.#run, isAwaited);
@@ -575,7 +575,7 @@ export class Play {
     return this.#ahead === undefined ? this.#answer : this.#follow();
   }
 
-  async #follow(): Promise<Verdict> {
+  async #follow(): Promise<Course> {
     const run = this.#run;
     const { workflow, times, clock, waiting } = this.#config;
     const key = turnKey({ run: run.run, workflow: workflow.id });

@@ -78,7 +78,7 @@ const MOST_HINTS = 2;
 const UNKNOWN_EACH_MS = 10_000;
 
 /** A request that passes as it is. */
-export interface WatchedRequest {
+export interface PassingRequest {
   readonly req: RequestPort;
   readonly messages: readonly Call[];
   readonly isBatch: boolean;
@@ -203,7 +203,7 @@ export class Sessions implements SessionKeeper {
    * Finds the runs of a request that passes as it is. Where {@link enter} would deny it, its calls
    * have no run.
    */
-  watch({ req, messages, isBatch }: WatchedRequest): MaybePromise<Admission> {
+  watch({ req, messages, isBatch }: PassingRequest): MaybePromise<Admission> {
     const requests = messages.filter(({ kind }) => kind === 'request');
     let identity = ANONYMOUS;
     try {
@@ -260,7 +260,7 @@ export class Sessions implements SessionKeeper {
   }
 
   /** Opens a session whose `initialize` has passed as it is. Never rejects. */
-  watchOpened(id: string, minted: boolean, { req, messages }: WatchedRequest): void {
+  watchOpened(id: string, minted: boolean, { req, messages }: PassingRequest): void {
     const identity = this.watch({ req, messages, isBatch: false });
     const clientInfo = clientInfoIn(messages[0]?.message.at('params', 'clientInfo'));
     const opened = Promise.resolve(identity)

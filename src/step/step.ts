@@ -153,7 +153,7 @@ export interface Refused {
 export type Settled = 'settled' | 'unknown' | 'doubted' | 'unsaved';
 
 /** Why an outcome is unknown though the call was answered. */
-export interface Doubt {
+export interface StatedDoubt {
   readonly why: string;
   /** The handler's own words, for the model. */
   readonly words?: string | undefined;
@@ -234,7 +234,7 @@ export class Step {
   /** Whether its handler's `commitIn()` has not come to its end yet. */
   isCommitting = false;
   /** Set where its handler, or its binding, says that the outcome is unknown. */
-  doubt: Doubt | undefined;
+  doubt: StatedDoubt | undefined;
 
   // Set once it is settled.
 

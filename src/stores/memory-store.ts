@@ -4,7 +4,8 @@
  */
 import { type Placed, putNewest, UseOrder } from '../basics/clock.ts';
 import { anonymousKey } from '../basics/names.ts';
-import { byPlace, entriesOf, type IndexPlace, type RunsFind } from './document/run-parts.ts';
+import type { IndexPlace } from './document/documents.ts';
+import { byPlace, entriesOf, type RunsFind } from './document/run-parts.ts';
 import { type Operation, RulebookStore } from './rulebook.ts';
 import { hasBegun, isEvicted, isNeeded, type RunState, type WorkflowState } from './run-life.ts';
 import { type ListSource, listsOf, type SeenRun } from './run-lists.ts';

@@ -10,13 +10,13 @@ import {
   commitStep,
   endSession,
   freezeStep,
+  type MakingRules,
   type Operated,
   openedAgain,
   recordOf,
   recordStep,
   releaseStep,
   renewStep,
-  type StepRules,
   withTrailEntry,
 } from './run-state.ts';
 import type {
@@ -77,7 +77,7 @@ const NO_GUESS: Guess = {};
 export abstract class RulebookStore implements AtomicStateStore {
   readonly contract = 1;
   /** For operations that may make a workflow. */
-  readonly #rules: StepRules;
+  readonly #rules: MakingRules;
 
   /** @param enough the share of its time to live that a run has left where a use writes none */
   constructor(isChained: boolean, enough?: number) {
@@ -188,8 +188,8 @@ export abstract class RulebookStore implements AtomicStateStore {
 /** An operation on a workflow, which makes the run where the request says whose it is. */
 function making<Request extends Pick<ClaimRequest, 'workflow' | 'create' | 'ttlMs'>, Result>(
   request: Request,
-  operate: (run: RunState, request: Request, now: number, rules: StepRules) => Operated<Result>,
-  rules: StepRules,
+  operate: (run: RunState, request: Request, now: number, rules: MakingRules) => Operated<Result>,
+  rules: MakingRules,
 ): Operation<Result | { readonly status: 'unknown' }> {
   return (known, now) => {
     const { workflow, create, ttlMs } = request;

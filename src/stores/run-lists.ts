@@ -2,10 +2,10 @@
  * Runs that can be found: which are held, stuck, or a person's. Hides that a list may lag behind
  * its runs, so that each run is read before it is given.
  */
+import type { IndexPlace } from './document/documents.ts';
 import {
   byPlace,
   entriesOf,
-  type IndexPlace,
   type RunsFind,
   type RunsIndex,
   warnOfBroken,

@@ -97,7 +97,7 @@ export function workflowAt(
 }
 
 /** What an operation goes by that may make a workflow. */
-export interface StepRules {
+export interface MakingRules {
   /** Whether new trails are chained by hashes. */
   readonly isChained: boolean;
   /** As in {@link Use}. */
@@ -110,7 +110,7 @@ export function claimStep(
   run: LivingRun,
   request: ClaimRequest,
   now: number,
-  { isChained, enough, newKey }: StepRules,
+  { isChained, enough, newKey }: MakingRules,
 ): Operated<ClaimResult> {
   if (isEvicted(run)) return { result: { status: 'unknown' } };
   const known = run.workflows.get(request.workflow);
@@ -228,7 +228,7 @@ export function recordStep(
   run: LivingRun,
   request: RecordRequest,
   now: number,
-  { isChained, enough }: StepRules,
+  { isChained, enough }: MakingRules,
 ): Operated<RecordResult> {
   if (isEvicted(run) || (request.create === undefined && hasSessionEnded(run, now)))
     return { result: { status: 'unknown' } };
@@ -262,7 +262,7 @@ export function freezeStep(
   run: LivingRun,
   request: FreezeRequest,
   now: number,
-  { isChained, enough }: StepRules,
+  { isChained, enough }: MakingRules,
 ): Operated<FreezeResult> {
   if (isEvicted(run)) return { result: { status: 'unknown' } };
   const { token, freeze, create, entry } = request;

@@ -198,7 +198,7 @@ const CLIENT_LEFT = 499;
 const MOST_BYTES = 64 * 1024;
 
 /** The error answer of the upstream's, whole, and what it answers. */
-export interface Answered {
+export interface WholeAnswer {
   readonly res: HeadPort;
   readonly body: Buffer;
   /** The ids of the requests that it answers. */
@@ -216,7 +216,7 @@ interface OwnJudgement {
  * app knows. An answer to several requests proves nothing of each.
  */
 export function provesNothingRan(
-  { res, body, ids }: Answered,
+  { res, body, ids }: WholeAnswer,
   { neverRan, onError }: OwnJudgement,
 ): boolean {
   const { statusCode: status } = res;

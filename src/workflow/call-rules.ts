@@ -16,7 +16,7 @@ import {
   type Demands,
   leavesOf,
   ofAnyValues,
-  type Source,
+  type ValueSource,
   windowsOf,
 } from './rules.ts';
 import {
@@ -251,9 +251,9 @@ export class CallRules {
 }
 
 /** The arguments that demands read of each tool: of its own call, or of an earlier one. */
-function argumentsRead(all: Iterable<Demands>): ReadonlyMap<string, readonly Source[]> {
-  const read = new Map<string, Source[]>();
-  const add = (tool: string, source: Source | undefined): void => {
+function argumentsRead(all: Iterable<Demands>): ReadonlyMap<string, readonly ValueSource[]> {
+  const read = new Map<string, ValueSource[]>();
+  const add = (tool: string, source: ValueSource | undefined): void => {
     if (source?.from !== 'args') return;
     pushTo(read, tool, source);
   };

@@ -9,7 +9,14 @@ import type { FsmSnapshot, Json } from '../stores/store.ts';
 import type { PartOfCall, Reader } from './condition.ts';
 import { decimalOf, plus, showDecimal } from './decimal.ts';
 import { openContext, sealContext } from './envelope.ts';
-import { type Demands, hasUnnamed, type Leaf, leavesOf, type Source, type Test } from './rules.ts';
+import {
+  type Demands,
+  hasUnnamed,
+  type Leaf,
+  leavesOf,
+  type Test,
+  type ValueSource,
+} from './rules.ts';
 import { amountOf, MOST_MEMBERS, membersAt, type Value, valueFrom } from './values.ts';
 
 /** A call whose outcome was decided, or is unknown. */
@@ -526,7 +533,7 @@ export function laterTime({ claimedAt, decidedAt }: Fact): number {
   return Math.max(claimedAt, decidedAt);
 }
 
-export function columnOfSource({ from, path }: Source): string {
+export function columnOfSource({ from, path }: ValueSource): string {
   return `${from}.${path}`;
 }
 
@@ -534,7 +541,7 @@ export function columnOfTest(from: PartOfCall, { key }: Pick<Test, 'key'>): stri
   return `${from}?${key}`;
 }
 
-export function columnOfAmount({ path }: Source, isText: boolean): string {
+export function columnOfAmount({ path }: ValueSource, isText: boolean): string {
   return `args$${isText ? '"' : ''}${path}`;
 }
 
@@ -567,7 +574,7 @@ function columnsFrom(all: readonly Column[], part: PartOfCall): ColumnsOfPart {
   return { columns, keys: Object.freeze(columns.map(({ key }) => key)) };
 }
 
-function memberColumn(source: Source): Column {
+function memberColumn(source: ValueSource): Column {
   const { from, keys } = source;
   const noted = (read: Reader, salt: string): Value => {
     const members = membersAt(read, keys, salt);
@@ -585,7 +592,7 @@ function testColumn(from: PartOfCall, asked: Test): Column {
   return { key: columnOfTest(from, asked), from, noted };
 }
 
-function amountColumn(source: Source, isText: boolean): Column {
+function amountColumn(source: ValueSource, isText: boolean): Column {
   const noted = (read: Reader): Value => {
     const amount = decimalOf(read(source.keys), isText);
     return amount === undefined ? null : showDecimal(amount);

@@ -1,13 +1,13 @@
 /** What a call says of itself when rules judge it. Hides how its arguments are read. Pure. */
 import { MISSING, type Reader, type Truth } from './condition.ts';
 import { type Decimal, decimalOf } from './decimal.ts';
-import type { CheckedSum, Source, Test } from './rules.ts';
+import type { CheckedSum, Test, ValueSource } from './rules.ts';
 import { membersAt } from './values.ts';
 
 /** What a call that is judged says of itself. */
 export interface OwnCall {
   /** The digests of the members of a value. */
-  members(source: Source): readonly string[] | 'missing' | 'unclear';
+  members(source: ValueSource): readonly string[] | 'missing' | 'unclear';
   /** @param unknown is told each path that leaves the condition open */
   truth(test: Test, unknown?: (path: string) => void): Truth;
   amount(sum: CheckedSum): Decimal | undefined;

@@ -148,7 +148,7 @@ export type Limit = LimitedCalls &
   );
 
 /** A value of an earlier call, checked. */
-export interface Source {
+export interface ValueSource {
   readonly from: PartOfCall;
   readonly path: string;
   readonly keys: Path;
@@ -170,8 +170,8 @@ export interface PastTest extends Test {
 
 /** Two values that must agree. */
 export interface Pair {
-  readonly own: Source;
-  readonly earlier: Source;
+  readonly own: ValueSource;
+  readonly earlier: ValueSource;
 }
 
 /** A {@link PastCall}, checked. */
@@ -184,7 +184,7 @@ export interface Leaf {
   readonly when: Test | undefined;
   readonly tests: readonly PastTest[];
   readonly times: number;
-  readonly distinct: Source | undefined;
+  readonly distinct: ValueSource | undefined;
   readonly consumes: 'never' | 'successes' | 'calls';
 }
 
@@ -207,7 +207,7 @@ export interface CheckedLimit {
 }
 
 export interface CheckedSum {
-  readonly source: Source;
+  readonly source: ValueSource;
   readonly isText: boolean;
   readonly bound: Decimal;
   /** Whether a sum that is just the bound is allowed. */
@@ -480,7 +480,7 @@ function parseSame(what: string, same: unknown): readonly Pair[] {
   });
 }
 
-function sourceOf(what: string, value: unknown): Source {
+function sourceOf(what: string, value: unknown): ValueSource {
   const table = isTable(value) ? Object.entries(value) : [['args', value] as const];
   const [[from, path] = ['', undefined]] = table;
   if (table.length !== 1 || (from !== 'args' && from !== 'result') || typeof path !== 'string')

@@ -17,7 +17,10 @@ export interface Share {
 }
 
 /** What of a rule is met, as far as it uses calls up. */
-export type Plan = Share | { readonly all: readonly Plan[] } | { readonly any: readonly Plan[] };
+export type ShareTree =
+  | Share
+  | { readonly all: readonly ShareTree[] }
+  | { readonly any: readonly ShareTree[] };
 
 /** A few requirements that ask for more calls than there are. */
 export interface Shortage {
@@ -34,7 +37,7 @@ export type Shared = ReadonlyMap<Share, readonly Fact[]>;
 const MOST_WAYS = 256;
 
 /** Gives each requirement its calls. Of an `any` each alternative for which some are left. */
-export function shareOut(plan: Plan): Shared | Shortage {
+export function shareOut(plan: ShareTree): Shared | Shortage {
   let shortage: Shortage | undefined;
   let ways = 0;
   for (const way of waysThrough(plan)) {
@@ -55,13 +58,13 @@ export function isShared(found: Shared | Shortage): found is Shared {
 }
 
 /** What must be met together: of each `any` one alternative, the first ones first. */
-function* waysThrough(plan: Plan): Generator<readonly Share[]> {
+function* waysThrough(plan: ShareTree): Generator<readonly Share[]> {
   if ('leaf' in plan) yield [plan];
   else if ('any' in plan) for (const each of plan.any) yield* waysThrough(each);
   else yield* waysThroughAll(plan.all);
 }
 
-function* waysThroughAll([first, ...rest]: readonly Plan[]): Generator<readonly Share[]> {
+function* waysThroughAll([first, ...rest]: readonly ShareTree[]): Generator<readonly Share[]> {
   if (first === undefined) {
     yield [];
     return;
@@ -71,10 +74,10 @@ function* waysThroughAll([first, ...rest]: readonly Plan[]): Generator<readonly 
 }
 
 /** An alternative that is met beside the others is used up, too. */
-function withAlternatives(plan: Plan, way: readonly Share[], found: Shared): Shared {
+function withAlternatives(plan: ShareTree, way: readonly Share[], found: Shared): Shared {
   let chosen = way;
   let shared = found;
-  const add = (each: Plan): boolean => {
+  const add = (each: ShareTree): boolean => {
     if ('leaf' in each) {
       if (chosen.includes(each)) return true;
       const more = matched([...chosen, each]);

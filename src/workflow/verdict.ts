@@ -30,7 +30,7 @@ import {
   type Requirement,
   type Test,
 } from './rules.ts';
-import { isShared, type Plan, type Shortage, shareOut } from './shares.ts';
+import { isShared, type ShareTree, type Shortage, shareOut } from './shares.ts';
 import { alike, amountOf, differing } from './values.ts';
 
 /** A call whose outcome is not known, with what its claim was granted. */
@@ -412,7 +412,7 @@ class Judgement {
   }
 
   /** What may be used up, where each part of a requirement alone is met; else what is missing. */
-  #metOf(requirement: Requirement): Plan | Part[] {
+  #metOf(requirement: Requirement): ShareTree | Part[] {
     const { when } = requirement;
     if (when !== undefined && this.#truth(when) === false) return NOTHING_PLANNED;
     if (isLeaf(requirement)) return this.#metLeaf(requirement);
@@ -421,7 +421,7 @@ class Judgement {
       ? requirement.all
       : requirement.any.filter((each) => !this.#isLeftOut(each));
     if (asked.length === 0) return NOTHING_PLANNED;
-    const met: Plan[] = [];
+    const met: ShareTree[] = [];
     const missing: Part[] = [];
     for (const each of asked) {
       const found = this.#metOf(each);
@@ -441,7 +441,7 @@ class Judgement {
     return parts.every((each) => this.#isLeftOut(each));
   }
 
-  #metLeaf(leaf: Leaf): Plan | Part[] {
+  #metLeaf(leaf: Leaf): ShareTree | Part[] {
     const { tool, distinct, consumes } = leaf;
     const all = this.counting(leaf, 'after');
     const facts = this.#agreeing(leaf, all, true);
@@ -591,7 +591,7 @@ const NEVER = (): boolean => false;
 
 const NOTHING_MISSING = Object.freeze({ parts: [], uses: [] });
 
-const NOTHING_PLANNED: Plan = Object.freeze({ all: [] });
+const NOTHING_PLANNED: ShareTree = Object.freeze({ all: [] });
 
 const NOTHING_USED: Verdict = Object.freeze({ allows: true, uses: [] });
 

@@ -14,9 +14,9 @@ import {
   type Mark,
   type Order,
   type Requirement,
-  type Source,
   showDecimal,
   type Test,
+  type ValueSource,
   type Workflow,
   windowWords,
 } from '../../../src/internal.ts';
@@ -150,7 +150,7 @@ function callsOf(leaf: Omit<Leaf, 'consumes'>, isUnused: boolean): GraphCalls | 
   return Object.keys(calls).length === 0 ? undefined : calls;
 }
 
-function valueAt({ from, path }: Source): string | { readonly result: string } {
+function valueAt({ from, path }: ValueSource): string | { readonly result: string } {
   return from === 'args' ? path : { result: path };
 }
 

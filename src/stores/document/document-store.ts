@@ -19,7 +19,7 @@ import type {
   TrailEntry,
 } from '../store.ts';
 import {
-  type FoundRun,
+  type FoundParts,
   hasWritten,
   type KeptRun,
   type RunDocuments,
@@ -28,7 +28,7 @@ import {
   type TrailQuery,
   type WrittenRun,
 } from './run-parts.ts';
-import { newRevision, type StoredRun } from './run-text.ts';
+import { newRevision, type RunOfText } from './run-text.ts';
 import { BackendTime, WRONG_MS } from './time.ts';
 
 /** How many bytes of runs a process keeps, to write their next revision without a read. */
@@ -57,9 +57,9 @@ const LISTED_AT_ONCE = 100;
 /** What an operation goes by. */
 interface Found {
   readonly kept: KeptRun | undefined;
-  readonly broken?: FoundRun['broken'];
+  readonly broken?: FoundParts['broken'];
   readonly now: number;
-  readonly entries?: FoundRun['entries'];
+  readonly entries?: FoundParts['entries'];
 }
 
 /** A write whose answer was lost, and whether it removes the run. */
@@ -69,7 +69,7 @@ interface Sent<Result> {
   readonly removes: boolean;
 }
 
-type Next = RunState & Partial<Pick<StoredRun, 'movesTo'>>;
+type Next = RunState & Partial<Pick<RunOfText, 'movesTo'>>;
 
 export class DocumentStore extends RulebookStore {
   readonly #documents: RunDocuments;
@@ -238,7 +238,7 @@ export class DocumentStore extends RulebookStore {
     return this.#seen(found, askedAt);
   }
 
-  #seen({ kept, broken, now, entries }: FoundRun, askedAt: number): Found {
+  #seen({ kept, broken, now, entries }: FoundParts, askedAt: number): Found {
     const time = this.#time.told(now, askedAt);
     return { kept, broken, now: kept ? notBefore(time, kept.run) : time, entries };
   }
@@ -448,7 +448,7 @@ class KeptRuns {
 }
 
 /** The run that was found, where it is known. */
-function knownOf({ kept, now }: Found): StoredRun | undefined {
+function knownOf({ kept, now }: Found): RunOfText | undefined {
   return kept !== undefined && isKnown(kept.run, now) ? kept.run : undefined;
 }
 

@@ -15,18 +15,19 @@ import { unsettledSince } from '../run-state.ts';
 import { encodeText } from '../sql-text.ts';
 import type { Json, ManyRunsQuery, SwitchRecord, TrailEntry } from '../store.ts';
 import { freezeDeeply } from '../trail.ts';
+import type { IndexPlace } from './documents.ts';
 import {
   BrokenRun,
   otherKey,
   REVISION_LENGTH,
-  type StoredRun,
+  type RunOfText,
   settledOfText,
   textOfSettled,
   withRevision,
 } from './run-text.ts';
 
 /** A part as a process found or wrote it. */
-export interface Mark {
+export interface PartMark {
   /** The last ones, the newest first: so a process knows its own write, also behind a later one. */
   readonly revisions: string;
   /** About how much memory it takes. */
@@ -35,13 +36,13 @@ export interface Mark {
 
 /** A run as a process found or wrote it. */
 export interface KeptRun {
-  readonly run: StoredRun;
-  readonly life: Mark;
-  readonly flows: ReadonlyMap<string, Mark>;
+  readonly run: RunOfText;
+  readonly life: PartMark;
+  readonly flows: ReadonlyMap<string, PartMark>;
 }
 
 /** What a backend answers about a run. */
-export interface FoundRun {
+export interface FoundParts {
   /** Absent: there is none. */
   readonly kept?: KeptRun | undefined;
   /** Why what is there cannot be read. */
@@ -66,7 +67,7 @@ export interface RunWrite {
   readonly before: KeptRun | undefined;
   /** Whether nothing of `before` stays: the next run is another one. */
   readonly isNew: boolean;
-  readonly next: StoredRun;
+  readonly next: RunOfText;
   /** Unguessable, made for this one write. */
   readonly revision: string;
   /** Whether the life changes, and which workflows do. */
@@ -83,15 +84,9 @@ export interface RunWrite {
   readonly isClaim: boolean;
 }
 
-export interface WrittenRun extends FoundRun {
+export interface WrittenRun extends FoundParts {
   /** `kept` is what is there now, or absent where the loser must read. */
   readonly swapped: boolean;
-}
-
-/** In which order an index gives its entries. */
-export interface IndexPlace {
-  readonly score: number;
-  readonly key: string;
 }
 
 /**
@@ -137,7 +132,7 @@ export interface RunDocuments {
   /** Under which key the backend keeps a run. No two runs share one. */
   keyOf(run: string): string;
   /** The newest write anywhere, never one of a replica that may lag. */
-  read(key: string, trail?: TrailQuery): Promise<FoundRun>;
+  read(key: string, trail?: TrailQuery): Promise<FoundParts>;
   /**
    * Writes the parts that change, if the judged ones still have the revisions of `before`. Of many
    * who expect the same, exactly one gets `true`. What it answers is never older than the loss.
@@ -155,7 +150,7 @@ export interface RunDocuments {
 
 export interface RunsIndex {
   /** Several runs at once, in the order of the keys. */
-  readAll(keys: readonly string[]): Promise<readonly FoundRun[]>;
+  readAll(keys: readonly string[]): Promise<readonly FoundParts[]>;
   /** In the order of scores and, of one score, of keys. May name runs that are gone. */
   find(query: RunsFind): Promise<readonly IndexPlace[]>;
   /** Counts by label; expired runs do not count. */
@@ -207,7 +202,7 @@ export interface RunChange {
   readonly kept: KeptRun;
 }
 
-export function revisionOf(mark: Mark | undefined): string | undefined {
+export function revisionOf(mark: PartMark | undefined): string | undefined {
   return mark?.revisions.slice(0, REVISION_LENGTH);
 }
 
@@ -308,7 +303,7 @@ export function runOfParts(
   { text, revisions }: FoundLife,
   flows: readonly FoundFlow[],
 ): KeptRun {
-  const life = parsed<Omit<StoredRun, 'workflows'>>(text, 'run');
+  const life = parsed<Omit<RunOfText, 'workflows'>>(text, 'run');
   if (documents.keyOf(life.run) !== key) throw otherKey();
   const run = { ...life, openedBy: life.openedBy, workflows: new Map() };
   return withFlows({ run, life: { revisions, bytes: text.length }, flows: new Map() }, flows);
@@ -377,7 +372,7 @@ interface HeadText
 
 type ClaimText = Omit<Claim, 'leaseEnd'>;
 
-function textOfLife({ workflows: _, sessionEnded, ...rest }: StoredRun): string {
+function textOfLife({ workflows: _, sessionEnded, ...rest }: RunOfText): string {
   return JSON.stringify({ ...rest, sessionEnded: sessionEnded || undefined });
 }
 

@@ -22,7 +22,7 @@ export class BrokenRun extends InterlockError {
 }
 
 /** A run, with what its document says of itself. */
-export interface StoredRun extends RunState {
+export interface RunOfText extends RunState {
   /** Its key, as the gate knows it. */
   readonly run: string;
   /** Made with the run: an earlier run under the same key had another one. */
@@ -32,7 +32,7 @@ export interface StoredRun extends RunState {
 }
 
 /** A run as one text. */
-export interface RunText extends StoredRun {
+export interface RunText extends RunOfText {
   /** As in a part's mark. */
   readonly revisions: string;
   /** Until when the backend keeps the older entries of the trails at least. */
@@ -75,7 +75,7 @@ export const OLDER = 'trail-';
 
 /** The document with the entries from `8 × part + 1` on. */
 export function keyOfOlder(
-  { birth }: Pick<StoredRun, 'birth'>,
+  { birth }: Pick<RunOfText, 'birth'>,
   name: string,
   part: number,
 ): string {
@@ -171,7 +171,7 @@ export function textOfNote(): string {
 }
 
 /** What is left of a run until its older entries are removed: it expired, and names no person. */
-export function removed<Run extends StoredRun>(run: Run): Run {
+export function removed<Run extends RunOfText>(run: Run): Run {
   const workflows = [...run.workflows].map(([name, workflow]) => {
     const { state, updatedAt } = workflow.snapshot;
     const bare = {
@@ -235,7 +235,7 @@ export function partBefore({ trail }: WorkflowState): number {
 }
 
 /** All documents with older entries that a run may have, where a trail has `most` of them. */
-export function keysOfOlder(run: StoredRun, most: number): string[] {
+export function keysOfOlder(run: RunOfText, most: number): string[] {
   return [...run.workflows].flatMap(([name, { head }]) => {
     if (head.seq < TRAIL_FULL) return [];
     const newest = Math.floor(head.seq / OLDER_AT_ONCE);

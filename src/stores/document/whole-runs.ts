@@ -8,7 +8,7 @@ import { lastEntries } from '../run-state.ts';
 import type { SwitchRecord, TrailEntry } from '../store.ts';
 import type { Documents, IndexEntry, NextDocument, Swapped } from './documents.ts';
 import {
-  type FoundRun,
+  type FoundParts,
   foundIn,
   indexOfRun,
   type KeptRun,
@@ -34,11 +34,11 @@ import {
   ofThisLayout,
   olderOfText,
   partBefore,
+  type RunOfText,
   type RunText,
   removableAt,
   removed,
   runOfText,
-  type StoredRun,
   switchOfText,
   TRAIL_FULL,
   textOfNote,
@@ -102,7 +102,7 @@ export class WholeRuns implements RunDocuments {
     return keyOfRun(run);
   }
 
-  async read(key: string, trail?: TrailQuery): Promise<FoundRun> {
+  async read(key: string, trail?: TrailQuery): Promise<FoundParts> {
     const { document, revision, now } = (await this.#documents.read(key)) ?? {};
     if (document === undefined || document === null) {
       // Another layout may keep its runs under other keys.
@@ -320,7 +320,7 @@ export class WholeRuns implements RunDocuments {
     return true;
   }
 
-  async #dropOlder(run: StoredRun): Promise<void> {
+  async #dropOlder(run: RunOfText): Promise<void> {
     const keys = keysOfOlder(run, this.#mostOlder);
     await Promise.all(keys.map((key) => this.#remove(key, [REMOVABLE])));
   }
@@ -419,7 +419,7 @@ function short(name: string): string {
   return digestOf(name).slice(0, 32);
 }
 
-function revised(run: StoredRun, before: KeptDocument | undefined, revision: string): RunText {
+function revised(run: RunOfText, before: KeptDocument | undefined, revision: string): RunText {
   const revisions = withRevision(before?.run.revisions, revision);
   return { ...run, revisions, olderUntil: before?.olderUntil ?? 0 };
 }
@@ -450,7 +450,7 @@ function isOverdue({ workflows }: RunText): boolean {
 }
 
 /** Without the entries that lie elsewhere for certain. */
-function shortened(run: StoredRun, parts: ReadonlyMap<string, number>): StoredRun {
+function shortened(run: RunOfText, parts: ReadonlyMap<string, number>): RunOfText {
   if (parts.size === 0) return run;
   const workflows = new Map(run.workflows);
   for (const [name, part] of parts) {

@@ -1,13 +1,13 @@
 /**
  * Runs in PostgreSQL. Hides the statements, and that no answer depends on the caller's settings.
  */
+import type { IndexPlace } from '../document/documents.ts';
 import {
   changeOf,
   type FlowChange,
   type FoundFlow,
-  type FoundRun,
+  type FoundParts,
   foundIn,
-  type IndexPlace,
   type KeptRun,
   type RunDocuments,
   type RunsFind,
@@ -72,7 +72,7 @@ export class PostgresRuns implements RunDocuments {
     return encodeKey(run);
   }
 
-  async read(key: string, trail?: TrailQuery): Promise<FoundRun> {
+  async read(key: string, trail?: TrailQuery): Promise<FoundParts> {
     const [found = {}] = await this.#readAll([key], trail);
     return found;
   }
@@ -152,7 +152,7 @@ export class PostgresRuns implements RunDocuments {
     return this.#ask<SwapAnswer>([client, `${this.#names.swap}($1::pg_catalog.json)`], request);
   }
 
-  async #readAll(keys: readonly string[], trail?: TrailQuery): Promise<FoundRun[]> {
+  async #readAll(keys: readonly string[], trail?: TrailQuery): Promise<FoundParts[]> {
     const asked = trail && { trail: encodeText(trail.workflow), limit: trail.limit };
     const { runs, now } = await this.#ask<{
       readonly runs: readonly (RunRow | null)[];

@@ -3,12 +3,12 @@
  */
 import { createHash } from 'node:crypto';
 import { InterlockError } from '../../basics/errors.ts';
+import type { IndexPlace } from '../document/documents.ts';
 import type {
   FlowChange,
-  FoundRun,
-  IndexPlace,
+  FoundParts,
   KeptRun,
-  Mark,
+  PartMark,
   RunDocuments,
   RunIndexEntry,
   RunsFind,
@@ -110,7 +110,7 @@ export class RedisRuns implements RunDocuments {
     return READABLE.test(run) ? run : `#${digestOf(run)}`;
   }
 
-  async read(key: string, trail?: TrailQuery): Promise<FoundRun> {
+  async read(key: string, trail?: TrailQuery): Promise<FoundParts> {
     const [found = {}] = await this.#readAll([key], trail);
     return found;
   }
@@ -219,8 +219,8 @@ export class RedisRuns implements RunDocuments {
     }
   }
 
-  async #readAll(keys: readonly string[], trail?: TrailQuery): Promise<FoundRun[]> {
-    const found = new Map<string, FoundRun>();
+  async #readAll(keys: readonly string[], trail?: TrailQuery): Promise<FoundParts[]> {
+    const found = new Map<string, FoundParts>();
     const args = trail ? [idOf(trail.workflow), String(trail.limit)] : ['', '0'];
     const readPart = async (part: readonly string[]): Promise<void> => {
       const keys = part.flatMap((key) => {
@@ -524,7 +524,7 @@ function partArguments(
 
 /** The judged parts with their revisions; an empty one where none may be there. */
 function expectations(before: KeptRun | undefined, flows: readonly string[]): string[] {
-  const of = (mark: Mark | undefined): string => revisionOf(mark) ?? '';
+  const of = (mark: PartMark | undefined): string => revisionOf(mark) ?? '';
   const judged = flows.flatMap((name) => [idOf(name), of(before?.flows.get(name))]);
   return [String(flows.length + 1), 'life', of(before?.life), ...judged];
 }
