@@ -6,6 +6,7 @@ import {
   currentStep,
   fsmGate,
   type SessionStoreOptions,
+  StateMachineGate,
   stateSync,
 } from '../../src/index.ts';
 import { checkoutGate } from '../helpers/checkout.ts';
@@ -644,4 +645,33 @@ describe('a call that waits behind another one, and whose client was told so, th
     await settle();
     expect([asked, errors]).toEqual([['first'], []]);
   });
+});
+
+it('finds the run of a gate that observes beside one that enforces', async () => {
+  const told: unknown[] = [];
+  const view = new StateMachineGate({
+    id: 'views',
+    initial: 'new',
+    states: { new: { on: { SEEN: 'seen' } }, seen: {} },
+  }).bindTool('cart.view', 'seen', 'SEEN');
+  const { middlewares } = makeStage({
+    workflow: [[view, { enforce: false }], checkoutGate()],
+    session: {
+      onEvent: (event) => {
+        if (event.type === 'call.refused') told.push([event.tool, event.enforced]);
+      },
+    },
+  });
+  const fetch = gateFetch(echo, middlewares);
+  const begun = await fetch(post(INITIALIZE));
+  const id = begun.headers.get('mcp-session-id') ?? '';
+  const session = { 'mcp-session-id': id, 'mcp-protocol-version': PROTOCOL };
+  for (const tool of ['cart.pay', 'cart.view'])
+    await (await fetch(post(callOf(tool, tool), session))).text();
+  await expect
+    .poll(() => told)
+    .toEqual([
+      ['cart.pay', undefined],
+      ['cart.view', false],
+    ]);
 });

@@ -175,23 +175,27 @@ it('passes calls while the store is away, and only tells of it', async () => {
   await expect.poll(() => app.errors.length).toBeGreaterThan(0);
 });
 
-it('stands beside a gate that enforces', async () => {
-  const { events, onEvent } = listening();
-  const view = new StateMachineGate({
-    id: 'views',
-    initial: 'new',
-    states: { new: { on: { SEEN: 'seen' } }, seen: {} },
-  }).bindTool('cart.view', 'seen', 'SEEN');
-  const app = await scene({
-    workflow: [[view, OBSERVES], checkoutGate()],
-    session: { onEvent },
-  });
-  const user = await app.client();
-  await user.isRefused('cart.pay', 'state');
-  await user.calls('cart.view');
-  const told = await refusals(events, 2);
-  expect(told.map(({ tool, enforced }) => [tool, enforced])).toEqual([
-    ['cart.pay', undefined],
-    ['cart.view', false],
-  ]);
-});
+it.each(['singly', 'in one'] as const)(
+  'stands beside a gate that enforces: %s',
+  async (mounted) => {
+    const { events, onEvent } = listening();
+    const view = new StateMachineGate({
+      id: 'views',
+      initial: 'new',
+      states: { new: { on: { SEEN: 'seen' } }, seen: {} },
+    }).bindTool('cart.view', 'seen', 'SEEN');
+    const app = await scene({
+      mounted,
+      workflow: [[view, OBSERVES], checkoutGate()],
+      session: { onEvent },
+    });
+    const user = await app.client();
+    await user.isRefused('cart.pay', 'state');
+    await user.calls('cart.view');
+    const told = await refusals(events, 2);
+    expect(told.map(({ tool, enforced }) => [tool, enforced])).toEqual([
+      ['cart.pay', undefined],
+      ['cart.view', false],
+    ]);
+  },
+);
