@@ -1,4 +1,7 @@
-/** Hides how what is worked out is kept by a name within bounds, and how things are grouped. */
+/**
+ * Hides how what is worked out is kept by a name within bounds, how things are grouped, and how a
+ * list of integers grows.
+ */
 
 /** How much {@link memoise} keeps. */
 export interface MemoLimits<Value> {
@@ -45,4 +48,38 @@ export function pushTo<K, V>(lists: Map<K, V[]>, key: K, value: V): void {
 /** Without those that are the same JSON as one before. */
 export function distinct<T>(all: readonly T[]): T[] {
   return [...new Map(all.map((each) => [JSON.stringify(each), each])).values()];
+}
+
+/** A list of integers that grows: it takes a fraction of an array's room and time. */
+export class Ints {
+  #values = new Int32Array(64);
+  length = 0;
+
+  at(index: number): number {
+    return this.#values[index] ?? 0;
+  }
+
+  set(index: number, value: number): void {
+    this.#values[index] = value;
+  }
+
+  get last(): number {
+    return this.at(this.length - 1);
+  }
+
+  set last(value: number) {
+    this.set(this.length - 1, value);
+  }
+
+  push(value: number): void {
+    if (this.length === this.#values.length) this.#values = grown(this.#values);
+    this.#values[this.length++] = value;
+  }
+}
+
+/** The same integers with as much room again. */
+export function grown(full: Int32Array<ArrayBuffer>): Int32Array<ArrayBuffer> {
+  const larger = new Int32Array(2 * full.length);
+  larger.set(full);
+  return larger;
 }

@@ -3,8 +3,9 @@
  * into order without an object for any of them. A client decides how long and how deep a text is,
  * so it does not recurse, and sorts in `n log n` steps.
  */
+
+import { Ints } from './collections.ts';
 import { CanonicalText } from './digest.ts';
-import { Ints } from './ints.ts';
 import {
   BACKSLASH,
   CLOSE_ARRAY,

@@ -1,4 +1,4 @@
-import { Ints } from '../basics/ints.ts';
+import { Ints } from '../basics/collections.ts';
 import {
   CLOSE_ARRAY,
   CLOSE_OBJECT,

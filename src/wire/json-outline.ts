@@ -1,4 +1,5 @@
 import { randomInt } from 'node:crypto';
+import { grown } from '../basics/collections.ts';
 import {
   BACKSLASH,
   COLON,
@@ -275,12 +276,6 @@ function isSame(text: string, one: number, other: number, length: number): boole
   for (let i = 0; i <= length; i++)
     if (text.charCodeAt(one + i) !== text.charCodeAt(other + i)) return false;
   return true;
-}
-
-function grown(full: Int32Array<ArrayBuffer>): Int32Array<ArrayBuffer> {
-  const larger = new Int32Array(2 * full.length);
-  larger.set(full);
-  return larger;
 }
 
 /** Random for each process, so that a client cannot make keys that all fall into one slot. */
