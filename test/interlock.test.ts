@@ -133,6 +133,7 @@ describe('interlock()', () => {
     ],
     [{ gates: [checkoutGate()], stor: 1 }, 'interlock(): ', 'CONFIG'],
     [{ gates: [{ gate: checkoutGate(), waitMS: 1 }] }, 'interlock(): ', 'CONFIG'],
+    [{ gates: [checkoutGate()], policies: 5 }, 'interlock(): ', 'CONFIG'],
     [{ gates: [checkoutGate()], policies: [{ match: '' }] }, 'policies', 'POLICY'],
     [{ gates: [checkoutGate(), checkoutGate()] }, 'checkout', 'MOUNT'],
     [{ gates: [{ gate: shipping(), unbound: 'refuse' }, checkoutGate()] }, 'shipping', 'MOUNT'],

@@ -67,6 +67,23 @@ describe.each([
     await request(app).options('/mcp').expect(200);
     expect(seen).toEqual([3, 3]);
   });
+
+  it('lets a middleware watch that the app has wrapped', async () => {
+    let seen = 0;
+    const watching = mount([
+      stageWith(DEFAULT_LIMITS, () => true, {
+        watches() {
+          seen += 1;
+          return true;
+        },
+      }),
+    ]);
+    const app = create();
+    app.all('/mcp', (req: Request, res: Response, next) => watching(req, res, next));
+    app.all('/mcp', (_req: Request, res: Response) => void res.end());
+    await request(app).post('/mcp').send({}).expect(200);
+    expect(seen).toBe(1);
+  });
 });
 
 describe('a request, as Express hands it to the middlewares', () => {

@@ -13,11 +13,11 @@ import { FetchHost, requestPort, seeFetched } from '../wire/fetch-host.ts';
 import { type SeenRequest, watchFetched } from '../wire/witness.ts';
 import {
   assertPlan,
-  distinct,
   type Middleware,
   type MountedStage,
   type Plan,
   planOf,
+  type Route,
   routeWith,
   type See,
   watchBy,
@@ -71,14 +71,15 @@ export function gateFetch<Rest extends unknown[]>(
   if (typeof handler !== 'function') throw wrong('the handler must be a function', handler);
   const { auth } = parseOptions('gateFetch()', optionsSchema, options);
   const stages = stagesOf(middlewares);
-  const { mayWatch } = routeWith(stages);
+  const route = routeWith(stages);
   return async (request, ...rest) => {
     // A preflight has no body; an OPTIONS with a body is gated.
     if (request.method === 'OPTIONS' && request.body === null) return handler(request, ...rest);
     const by = await auth(request);
-    const { show, left } = mayWatch
-      ? await watchInFetch(request, by, stages)
-      : { show: asIs, left: stages };
+    const { show, left } =
+      route.watchers.size > 0
+        ? await watchInFetch(request, by, stages, route)
+        : { show: asIs, left: stages };
     const [first, ...others] = left;
     if (first === undefined) {
       if (by !== undefined) Object.assign(request, { auth: by });
@@ -105,6 +106,7 @@ async function watchInFetch(
   request: Request,
   auth: unknown,
   stages: Plan,
+  route: Route,
 ): Promise<{ show: Show; left: readonly MountedStage[] }> {
   let show = asIs;
   const [{ limits: most }] = stages;
@@ -116,7 +118,8 @@ async function watchInFetch(
       show = async (response) => watchFetched(await inner(response), watcher, limits, onError);
     });
   };
-  const left = await watchBy(stages, { req: requestPort(request, auth), stages, notes: {} }, see);
+  const asked = { req: requestPort(request, auth), stages, notes: {} };
+  const left = await watchBy(stages, route, asked, see);
   return { show, left };
 }
 
@@ -133,7 +136,7 @@ async function run(host: FetchHost, stages: Plan, handle: FetchHandler): Promise
 
 function stagesOf(middlewares: unknown): Plan {
   if (!Array.isArray(middlewares)) throw wrong('the middlewares must be an array', middlewares);
-  const [first, ...others] = distinct(middlewares.flatMap(ownStages));
+  const [first, ...others] = new Set(middlewares.flatMap(ownStages));
   if (first === undefined) throw wrong('there must be a middleware', middlewares);
   const stages: Plan = [first, ...others];
   assertPlan(stages);

@@ -352,7 +352,6 @@ export function gateStage<S extends string, E extends string>(
   };
   return stageWith(parsed, join, {
     ...(enforce === false && {
-      mayWatch: () => true,
       watches: ({ req, notes }) => {
         const { sessions } = notes as WatchNotes;
         // Where another gate of the route enforces, this one joins its exchange.

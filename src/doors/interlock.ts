@@ -67,9 +67,7 @@ function stageOfGate(given: StateMachineGate<string, string> | GateOfRoute): Mou
 function syncOptions(
   policies: NonNullable<InterlockOptions<string>['policies']>,
 ): StateSyncOptions<string> {
-  return 'policies' in policies || !Array.isArray(policies)
-    ? (policies as StateSyncOptions<string>)
-    : { policies };
+  return Array.isArray(policies) ? { policies } : (policies as StateSyncOptions<string>);
 }
 
 function wrong(rule: string, value: unknown): InterlockError {

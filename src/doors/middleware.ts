@@ -100,7 +100,7 @@ export interface MountedStage extends Stage {
   readonly gate?: MountedGate;
   /** Throws where it cannot stand behind those stages of the same route. */
   assertBehind?(earlier: readonly MountedStage[]): void;
-  /** Whether it may watch on a route of those stages: else no request need ask {@link watches}. */
+  /** Whether requests ask {@link watches} on a route of those stages. Absent: on each. */
   mayWatch?(route: readonly MountedStage[]): boolean;
   /** Whether it lets each request pass as it is now, and only watches it. */
   watches?(request: WatchedBy): MaybePromise<boolean>;
@@ -172,13 +172,14 @@ export function mount(stages: Plan): Middleware {
   assertNode(process.versions);
   assertPlan(stages);
   const alone = routeWith(stages);
+  const routes = new WeakMap<object, Route>();
   const interlock = (
     req: IncomingMessage,
     res: ServerResponse,
     next: (error?: unknown) => void,
   ): void => {
-    const route = routeOf(req) ?? alone;
-    if (route.mayWatch) watchInNode(stages, route, req, res, next);
+    const route = routeOf(req, stages, routes) ?? alone;
+    if (route.watchers.size > 0) watchInNode(stages, route, req, res, next);
     else passInNode(stages, req, res, next);
   };
   return Object.assign(interlock, { [PLAN]: stages } as const);
@@ -214,11 +215,6 @@ export function planOf(middleware: unknown): readonly MountedStage[] {
   return isOurs ? ((middleware as Middleware)[PLAN] as Plan) : [];
 }
 
-/** A stage that a route has twice acts once, at its first place. */
-export function distinct(stages: readonly MountedStage[]): readonly MountedStage[] {
-  return [...new Set(stages)];
-}
-
 /** Remembers the observers for each `sessionStore()` in front. */
 export function inheriting(own: CommonConfig): Stage['observersBehind'] {
   const behind = new WeakMap<Observers, Observers>();
@@ -231,27 +227,40 @@ export function inheriting(own: CommonConfig): Stage['observersBehind'] {
 
 /** What is known of all middlewares of a route. */
 export interface Route {
+  /** In order. One that the route has twice acts once, at its first place. */
   readonly stages: readonly MountedStage[];
-  readonly mayWatch: boolean;
+  /** Those that may let a request pass as it is, and only watch it. */
+  readonly watchers: ReadonlySet<MountedStage>;
 }
 
-export function routeWith(stages: readonly MountedStage[]): Route {
-  return { stages, mayWatch: stages.some((stage) => stage.mayWatch?.(stages)) };
+export function routeWith(mounted: readonly MountedStage[]): Route {
+  const stages = [...new Set(mounted)];
+  const mayWatch = (stage: MountedStage): boolean =>
+    stage.watches !== undefined && (stage.mayWatch?.(stages) ?? true);
+  return { stages, watchers: new Set(stages.filter(mayWatch)) };
 }
 
-/** The route of a request, as Express keeps it. */
-function routeOf(req: IncomingMessage): Route | undefined {
+/** Whether a request has its run where it has passed the stage. `stateSync()` needs none. */
+export function admits({ assertBehind }: MountedStage): boolean {
+  return assertBehind !== undefined;
+}
+
+/** The plans on a route of Express, and the one that asks: the app may have wrapped that. */
+function routeOf(
+  req: IncomingMessage,
+  own: Plan,
+  routes: WeakMap<object, Route>,
+): Route | undefined {
   const { route } = req as { route?: { stack?: readonly { handle?: unknown }[] } };
   if (!Array.isArray(route?.stack)) return;
   const known = routes.get(route);
   if (known !== undefined) return known;
   // A route of `all()` has each middleware once for each of HTTP's 35 methods.
-  const made = routeWith(distinct(route.stack.flatMap(({ handle }) => planOf(handle))));
+  const made = routeWith([...route.stack.flatMap(({ handle }) => planOf(handle)), ...own]);
   routes.set(route, made);
   return made;
 }
 
-const routes = new WeakMap<object, Route>();
 const watched = new Note<object, object>();
 
 /**
@@ -262,47 +271,39 @@ const watched = new Note<object, object>();
  */
 export function watchBy(
   stages: readonly MountedStage[],
+  { watchers }: Route,
   request: WatchedBy,
   see: See,
 ): MaybePromise<readonly MountedStage[]> {
   const left: MountedStage[] = [];
   const each = (stage: MountedStage): MaybePromise<void> => {
     const { onError } = stage.observers;
-    const enter = (error: unknown): void => {
-      onError(error);
-      left.push(stage);
-    };
-    const go = (watches: boolean): MaybePromise<void> => {
-      if (!watches) left.push(stage);
-      else return orTell(() => stage.watch?.(request, see), onError);
-    };
     // Behind one that admits the request, and is entered, a gate finds its run there.
-    if (left.some(({ gate, mayWatch }) => gate ?? mayWatch)) {
+    const asked = watchers.has(stage) && !left.some(admits);
+    const watches = asked && orElse(() => stage.watches?.(request) ?? false, false, onError);
+    return after(watches, (so) => {
+      if (so) return orElse(() => stage.watch?.(request, see), undefined, onError);
       left.push(stage);
-      return;
-    }
-    let watches: MaybePromise<boolean>;
-    try {
-      watches = stage.watches?.(request) ?? false;
-    } catch (error) {
-      enter(error);
-      return;
-    }
-    return isPromise(watches) ? watches.then(go, enter) : go(watches);
+    });
   };
   return after(inOrder(stages, each), () => left);
 }
 
-/** Waits for what is done, and tells of its failure. */
-function orTell(
-  what: () => MaybePromise<void>,
+/** What is done, or the other value where it fails, at once or later. */
+function orElse<T>(
+  what: () => MaybePromise<T>,
+  other: T,
   onError: (error: unknown) => void,
-): MaybePromise<void> {
+): MaybePromise<T> {
+  const fail = (error: unknown): T => {
+    onError(error);
+    return other;
+  };
   try {
     const done = what();
-    return isPromise(done) ? done.catch(onError) : done;
+    return isPromise(done) ? done.catch(fail) : done;
   } catch (error) {
-    onError(error);
+    return fail(error);
   }
 }
 
@@ -329,7 +330,7 @@ function watchInNode(
     if (first === undefined) next();
     else passInNode([first, ...others], req, res, next);
   };
-  void after(watchBy(stages, { req, stages: route.stages, notes }, see), enter);
+  void after(watchBy(stages, route, { req, stages: route.stages, notes }, see), enter);
 }
 
 /** Calls `next` in the same tick, unless the body must be read or a stage has to wait. */

@@ -25,6 +25,7 @@ import type { Enter, Exchange } from '../wire/exchange.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { workflowId } from '../workflow/flat-machine.ts';
 import {
+  admits,
   type CommonOptions,
   commonShape,
   type Middleware,
@@ -274,17 +275,16 @@ export function sessionStage(
         isHeard = true;
       },
     });
-  const mayWatch = (route: readonly MountedStage[]): boolean => {
-    const gates = route.filter(({ gate }) => gate !== undefined);
-    const wanted = config.enforce ?? gates.length === 0;
-    return !wanted && gates.every(({ watches }) => watches !== undefined);
-  };
   const stage = stageWith(config, enter, {
-    mayWatch,
-    watches: (request) => mayWatch(request.stages) && watchesAll(sessions, request),
+    mayWatch(route) {
+      const gates = route.filter(({ gate }) => gate !== undefined);
+      const isEntered = config.enforce ?? gates.length === 0;
+      return !isEntered && gates.every(({ watches }) => watches !== undefined);
+    },
+    watches: (request) => watchesAll(sessions, request),
     assertBehind(earlier) {
       // stateSync() may stand in front: it needs no run.
-      if (earlier.some((stage) => stage.assertBehind !== undefined)) throw misplaced();
+      if (earlier.some(admits)) throw misplaced();
     },
   });
   return { stage, sessions };
