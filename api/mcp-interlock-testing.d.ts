@@ -97,6 +97,7 @@ export interface TestGateOptions<C extends string = string, X = Json | undefined
     readonly tools?: readonly (string | TestTool)[] | undefined;
     readonly principal?: string | undefined;
     readonly state?: C | undefined;
+    readonly facts?: readonly GivenCall[] | undefined;
     readonly context?: X | undefined;
     readonly run?: string | undefined;
     readonly now?: number | undefined;
@@ -130,7 +131,7 @@ export function testGate<S extends string, E extends string, T extends string, C
 export function testGate(gates: readonly [
     AnyGate,
     ...AnyGate[]
-], options?: Omit<TestGateOptions, 'state' | 'context'>): TestGate;
+], options?: Omit<TestGateOptions, 'state' | 'facts' | 'context'>): TestGate;
 
 // Named by the above, and exported by no entry:
 
@@ -138,6 +139,7 @@ interface Parsed {
     readonly tools: readonly (string | TestTool)[];
     readonly principal?: string | undefined;
     readonly state?: string | undefined;
+    readonly facts?: readonly GivenCall[] | undefined;
     readonly context?: unknown;
     readonly run?: string | undefined;
     readonly now: number;

@@ -293,10 +293,7 @@ export interface Middleware {
     readonly [PLAN]: object;
 }
 
-export type Migrate = (stored: StoredRun) => {
-    readonly state: string;
-    readonly context?: Json | undefined;
-};
+export type Migrate = (stored: StoredRun) => Pick<StoredRun, 'state' | 'context'> & Partial<Pick<StoredRun, 'version'>>;
 
 export interface Move<S extends string = string> extends TransitionResult<S> {
     event: string;
@@ -309,7 +306,7 @@ export interface NotificationBus {
     hears?(): boolean;
 }
 
-export interface OrderOptions<N extends string = string, D extends string = string> extends Omit<GateOptions, 'onAction' | 'starts'> {
+export interface OrderOptions<N extends string = string, D extends string = string> extends Omit<GateOptions, 'onAction' | 'starts' | 'version' | 'migrate'> {
     readonly id?: string | undefined;
     readonly needs?: {
         readonly [name in D]: OrderRequirement<N, D> | readonly OrderRequirement<N, D>[];

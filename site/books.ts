@@ -35,6 +35,7 @@ export const BOOKS: readonly Book[] = [
       'docs/build/bindings': 'Bindings',
       'docs/build/steps': 'Steps',
       'docs/build/step-details': 'Steps: the rare cases',
+      'docs/build/change-rules': 'Change rules that live',
       'docs/build/runs': 'Runs and their data',
       'docs/build/eras': 'Both eras, and run keys',
       'docs/build/prompts-and-resources': 'Prompts and resources',

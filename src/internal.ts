@@ -55,6 +55,7 @@ export {
   isChosen,
   kindOfCalls,
 } from './workflow/binding.ts';
+export { givenCallsOption } from './workflow/call-rules.ts';
 export { type ChartNode, type ChartTree, covers, eventsOfNode } from './workflow/chart.ts';
 export { readerOf } from './workflow/condition.ts';
 export { compareDecimals, decimalOf, showDecimal } from './workflow/decimal.ts';

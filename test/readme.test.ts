@@ -281,6 +281,7 @@ import type { FsmConfig, StepSource } from 'mcp-interlock';
     declare const extra: StepSource;
     declare const db: { slots: { isAvailable(slot: string): Promise<boolean> } };`,
   'docs/build/rules.md': '',
+  'docs/build/change-rules.md': '',
   'docs/operate/stores.md': '',
   'docs/operate/limits.md': `
     import type { AtomicStateStore } from 'mcp-interlock/stores';

@@ -17,6 +17,7 @@ export type AllUnfrozen = {
 export interface BeginOptions {
     readonly data?: Json | undefined;
     readonly state?: string | undefined;
+    readonly facts?: readonly GivenCall[] | undefined;
     readonly actor?: string | undefined;
 }
 
@@ -108,6 +109,14 @@ export type Frozen = {
     readonly frozen: false;
     readonly reason: Extract<NotMoved, 'unknown-run' | 'frozen'>;
 };
+
+export interface GivenCall {
+    readonly tool: string;
+    readonly outcome?: 'succeeded' | 'failed' | undefined;
+    readonly at?: number | undefined;
+    readonly arguments?: Json | undefined;
+    readonly result?: Json | undefined;
+}
 
 export interface HealthHandler {
     (req: IncomingMessage, res: ServerResponse): void;
@@ -481,4 +490,4 @@ type NotMoved = 'unknown-run' | 'busy' | 'held' | StopReason;
 
 type Outcome = 'succeeded' | 'failed';
 
-type UnreadableKind = 'unknown-state' | 'older-version' | 'newer-version' | 'newer-package' | 'migrate-threw' | 'migrate-returned' | 'malformed';
+type UnreadableKind = 'unknown-state' | 'older-version' | 'newer-version' | 'newer-package' | 'older-package' | 'migrate-threw' | 'migrate-returned' | 'malformed';

@@ -480,8 +480,8 @@ function supports(leaf: Leaf, fact: Fact, call: NextCall): boolean {
   return (
     fact.tool === leaf.tool &&
     (outcome === 'any' || fact.outcome === outcome) &&
-    start <= call.at &&
-    (leaf.within === undefined || call.at - start < milliseconds(leaf.within)) &&
+    (leaf.within === undefined ||
+      (start <= call.at && call.at - start < milliseconds(leaf.within))) &&
     fact.undoneBy.length === 0 &&
     (leaf.args === undefined || holds(leaf.args, fact.args, 'args') === true) &&
     (leaf.result === undefined || holds(leaf.result, fact.result, 'result') === true) &&

@@ -56,8 +56,10 @@ function makeMachine(
   options: object,
   note: Note,
 ): AnyGate {
-  if (machine.kind === 'order')
-    return StateMachineGate.fromOrder(machine.rules as never, { id, ...options }) as never;
+  if (machine.kind === 'order') {
+    const { version: _, ...own } = options as { readonly version?: number };
+    return StateMachineGate.fromOrder(machine.rules as never, { id, ...own }) as never;
+  }
   if (machine.kind === 'flat')
     return new StateMachineGate(
       { id, initial: machine.initial, states: machine.states } as never,

@@ -124,7 +124,17 @@ export class CallQuestion implements Question {
     }
     // Of a machine, only the calls of a limited tool matter.
     if (!workflow.isOrder && !ledger.keeps(workflow.keyOf(tool))) return undefined;
-    return { claimedAt, noted: this.noted, uses: verdict?.uses ?? [], salt: run };
+    const noted = this.#notedIn(standing, past);
+    return { claimedAt, noted, uses: verdict?.uses ?? [], salt: run };
+  }
+
+  /** With what another build asks of it, unless the argument may be read in two ways. */
+  #notedIn({ workflow }: Standing, { ledger, facts }: Past): Noted {
+    const { run, tool, args } = this.asked;
+    const key = workflow.keyOf(tool);
+    if (!ledger.hasOthers(key, facts)) return this.noted;
+    const noted = ledger.note(key, 'args', args.read, run, this.noted, facts);
+    return unclearWords(args) === undefined ? noted : this.noted;
   }
 
   /** Finds unclear arguments that the functions of the call's events will read, before it runs. */

@@ -368,11 +368,14 @@ export function ruledCallOfHeld(
   claim: Pick<ClaimView, 'tool' | 'digest' | 'use' | 'since'>,
   outcome: 'succeeded' | 'failed',
   now: number,
+  snapshot: FsmSnapshot,
 ): DecidedCall | undefined {
   if (isFromOutside(claim)) return undefined;
   const { tool, since = now } = claim;
   const { ledger } = workflow.rules;
-  const isAsked = outcome === 'succeeded' || ledger?.keepsFailures(workflow.keyOf(tool)) === true;
+  const facts = ledger?.read(snapshot);
+  const isAsked =
+    outcome === 'succeeded' || (facts && ledger?.keepsFailures(workflow.keyOf(tool), facts));
   const made = { outcome, claimedAt: since, decidedAt: Math.max(since, now) };
   const call = workflow.rules.heldCall(tool, grantOf(claim), made);
   return isAsked || (call?.uses.length ?? 0) > 0 ? call : undefined;

@@ -276,13 +276,14 @@ export class Play {
       return closed === undefined;
     };
     const usesUp = binding.demands?.some(usesCalls) === true;
-    const known = usesUp ? standingAsRead(config, run) : undefined;
-    const guess = typeof known === 'object' ? this.#grantIn(known) : undefined;
+    const { ledger } = workflow.rules;
+    const known = ledger === undefined ? undefined : standingAsRead(config, run);
+    const guess = typeof known === 'object' ? this.#grantIn(known, usesUp) : undefined;
     const use = guess ?? savedGrant({ noted: question.noted, uses: [] });
     const wanted = {
       run,
       description: { tool, digest: '', uncertain, ...(use !== undefined && { use }) },
-      grant: usesUp ? (step: Step) => this.#grantOf(step) : undefined,
+      grant: ledger === undefined ? undefined : (step: Step) => this.#grantOf(step, usesUp),
       digest: () => incoming.digest,
       note: noteOf(config, incoming, run, tool),
       number: incoming.number,
@@ -352,19 +353,22 @@ export class Play {
     });
   }
 
-  /** What a call is granted where its run stands; `undefined` where it is refused. */
-  #grantIn(at: Standing): Json | undefined {
+  /** What a call is granted where its run stands; `undefined`: as where no run is known. */
+  #grantIn(at: Standing, usesUp: boolean): Json | undefined {
+    const { workflow, past } = at;
+    const key = workflow.keyOf(this.#question.tool);
+    if (!usesUp && past?.ledger.hasOthers(key, past.facts) !== true) return undefined;
     if (this.#question.ruled(at) !== undefined) return undefined;
     const { noted, used } = this.#question;
-    return savedGrant({ noted, uses: used?.uses ?? [] });
+    return savedGrant({ noted: used?.noted ?? noted, uses: used?.uses ?? [] });
   }
 
   /** What the claim of a step is to save; as it was asked with, where the step will not go on. */
-  #grantOf(step: Step): Json | undefined {
+  #grantOf(step: Step, usesUp: boolean): Json | undefined {
     const { understood, description } = step;
     if (understood === undefined || understood.expiry !== undefined) return description.use;
     const at = Standing.ofStep(this.#config, this.#run, step, understood.position);
-    return this.#grantIn(at) ?? description.use;
+    return this.#grantIn(at, usesUp) ?? description.use;
   }
 
   /** The runs that the caller has left with an unknown outcome. */

@@ -201,7 +201,7 @@ export function heldOutcomes<S extends string, E extends string>(
       return { outcome };
     }
     try {
-      const call = ruledCallOfHeld(workflow, claim, outcome, snapshot.updatedAt);
+      const call = ruledCallOfHeld(workflow, claim, outcome, snapshot.updatedAt, snapshot);
       const leadsTo = moveOfHeld(workflow, snapshot, event, {}, call).trail.to;
       return { outcome, event, leadsTo };
     } catch {

@@ -11,6 +11,7 @@ export type {
 export type { ObservedMark } from '../gate/mode.ts';
 export type { SetFreeze, Stopped } from '../step/switch.ts';
 export { entryWords } from '../workflow/advice.ts';
+export type { GivenCall } from '../workflow/call-rules.ts';
 export {
   type Explained,
   type ExplainedRun,

@@ -28,6 +28,7 @@ import type {
   UnsettledStep,
 } from '../stores/store.ts';
 import { parseEvent } from '../workflow/binding.ts';
+import { type GivenCall, givenCallsOption } from '../workflow/call-rules.ts';
 import { parseExpression, type StateExpression } from '../workflow/position.ts';
 import { jsonOf } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
@@ -282,6 +283,8 @@ export interface BeginOptions {
   readonly data?: Json | undefined;
   /** One of the gate's `starts`. Default: where the gate's `begin` says, or the initial state. */
   readonly state?: string | undefined;
+  /** Under rules: the calls that were made before. Default: none. */
+  readonly facts?: readonly GivenCall[] | undefined;
   /** For the trail: a user, a job, a webhook. */
   readonly actor?: string | undefined;
 }
@@ -453,6 +456,7 @@ const enforceSchema = lazily(() => z.extend(freezeSchema(), { living: flagOption
 const beginSchema = lazyOptions(() => ({
   data: z.optional(z.custom<Json>(() => true)),
   state: z.optional(z.string()),
+  facts: givenCallsOption(),
   actor: z.optional(z.string()),
 }));
 const resolveSchema = lazily(() =>
@@ -522,8 +526,8 @@ export function parseFreezeAll(
 
 /** The options of `begin()`. @throws InterlockError `ERR_INTERLOCK_CONFIG` */
 export function parseBegin(options: unknown): ParsedBy<typeof beginSchema> {
-  const { data, state, actor } = parseOptions('begin()', beginSchema, options);
-  return { actor, state, ...(data !== undefined && { data: firstData(data) }) };
+  const { data, state, facts, actor } = parseOptions('begin()', beginSchema, options);
+  return { actor, state, facts, ...(data !== undefined && { data: firstData(data) }) };
 }
 
 /** A payload must be JSON, as which it is stored. @throws InterlockError `ERR_INTERLOCK_CONFIG` */

@@ -326,11 +326,10 @@ export class Runs<E extends string = string, Q = StateExpression> {
    * that state. Also what the gate's `begin` throws, where it is called
    */
   async begin(run: string, options?: BeginOptions): Promise<Begun> {
-    const { data, state, actor } = parseBegin(options);
+    const { actor, ...asked } = parseBegin(options);
     const workflow = this.#workflow;
-    const isGiven = data !== undefined || state !== undefined;
-    const given = { data, state: state === undefined ? undefined : workflow.startNamed(state) };
-    const ask = isGiven ? async () => given : outsideBeginning(this.#mover, run);
+    const given = workflow.beginningFrom(asked, run, this.#mover.clock.now());
+    const ask = given === undefined ? outsideBeginning(this.#mover, run) : async () => given;
     let beginning: Beginning = {};
     const begin = async (): Promise<Beginning> => {
       beginning = (await ask?.()) ?? {};
@@ -599,7 +598,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
       note,
     };
     const now = found.now ?? this.#mover.clock.now();
-    const call = ruledCallOfHeld(this.#workflow, claim, outcome, now);
+    const call = ruledCallOfHeld(this.#workflow, claim, outcome, now, stored);
     const isMove = outcome === 'succeeded' || event !== null || counted || call;
     if (!isMove && token !== undefined) {
       await store.release(key, token, {

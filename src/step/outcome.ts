@@ -426,7 +426,8 @@ export class Moves {
     const { claimedAt, salt } = use;
     const { result } = ended;
     const read = result && resultReader({ ...ended, result }, this.#results);
-    const noted = ledger.note(key, 'result', read, salt, use.noted);
+    const facts = ledger.read(this.current);
+    const noted = ledger.note(key, 'result', read, salt, use.noted, facts);
     const decidedAt = this.#endedAt(use);
     const uses = usedBy(outcome, use.uses);
     return { tool: key, outcome, claimedAt, decidedAt, noted, uses };
@@ -510,9 +511,9 @@ export class Moves {
     const { use, tool } = this.origin;
     const { ledger } = this.#workflow.rules;
     if (use === undefined || ledger === undefined) return false;
-    return (
-      usedBy('failed', use.uses).length > 0 || ledger.keepsFailures(this.#workflow.keyOf(tool))
-    );
+    const key = this.#workflow.keyOf(tool);
+    const isUsing = usedBy('failed', use.uses).length > 0;
+    return isUsing || ledger.keepsFailures(key, ledger.read(this.current));
   }
 
   /** Of a failure that is saved already, as far as rules ask for it. */

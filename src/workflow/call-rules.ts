@@ -2,13 +2,16 @@
  * What the rules and limits of a workflow say of calls. Hides what they have runs keep of earlier
  * calls, and which tools have which limits. Pure.
  */
+import * as z from 'zod/mini';
 import { pushTo } from '../basics/collections.ts';
-import { isTable, lazily } from '../basics/options.ts';
+import { configError } from '../basics/errors.ts';
+import { isTable, lazily, showValue } from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
 import type { AnyBinding } from './binding.ts';
 import type { CallBinding } from './bound-tools.ts';
 import { type Path, readerOf } from './condition.ts';
-import { type DecidedCall, type Grant, Ledger, NOTHING, usedBy } from './facts.ts';
+import { type DecidedCall, type Grant, NOTHING, usedBy } from './facts.ts';
+import { Ledger } from './ledger.ts';
 import type { OwnCall } from './own-call.ts';
 import type { Model, Position } from './position.ts';
 import {
@@ -28,6 +31,30 @@ import {
   shortage,
   type Verdict,
 } from './verdict.ts';
+
+/** An earlier call that a run of rules begins with, as the app gives it. */
+export interface GivenCall {
+  readonly tool: string;
+  /** Default `'succeeded'`. */
+  readonly outcome?: 'succeeded' | 'failed' | undefined;
+  /** When it was decided, in milliseconds since the epoch. Default: when the run begins. */
+  readonly at?: number | undefined;
+  readonly arguments?: Json | undefined;
+  /** What `structuredContent` would have. */
+  readonly result?: Json | undefined;
+}
+
+export function givenCallsOption() {
+  const json = z.optional(z.custom<Json>(() => true));
+  const call = z.strictObject({
+    tool: z.string(),
+    outcome: z.optional(z.enum(['succeeded', 'failed'])),
+    at: z.optional(z.number()),
+    arguments: json,
+    result: json,
+  });
+  return z.optional(z.array(call));
+}
 
 export class CallRules {
   /** What they have runs keep of calls; `undefined` where they keep nothing. */
@@ -98,7 +125,6 @@ export class CallRules {
         facts: ledger.read(position),
         now,
         unknown,
-        isDone: () => false,
       }
     );
   }
@@ -147,6 +173,22 @@ export class CallRules {
     const answer = result === undefined ? undefined : readerOf(result);
     const noted = ledger.note(tool, 'args', readerOf(args ?? {}), run);
     return { ...made, noted: ledger.note(tool, 'result', answer, run, noted) };
+  }
+
+  /**
+   * The calls that a run of rules begins with, the oldest first.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` for a tool of which runs keep no calls
+   */
+  givenCalls(given: readonly GivenCall[], run: string, now: number): readonly DecidedCall[] {
+    const calls = given.map(
+      ({ tool, outcome = 'succeeded', at = now, arguments: args, result }) => {
+        const call = this.toldCall(tool, run, at, { args, result });
+        if (call !== undefined && this.ledger?.keeps(tool) === true) return { ...call, outcome };
+        throw configError(`facts: ${showValue(tool)} is no tool of which runs keep calls`);
+      },
+    );
+    return calls.sort((a, b) => a.decidedAt - b.decidedAt);
   }
 
   /** The values that rules ask of a call that the app has told, and do not find. */

@@ -97,7 +97,7 @@ const gateOptionsSchema = lazyOptions(() => ({
 
 /** Options of `StateMachineGate.fromOrder()`. */
 export interface OrderOptions<N extends string = string, D extends string = string>
-  extends Omit<GateOptions, 'onAction' | 'starts'> {
+  extends Omit<GateOptions, 'onAction' | 'starts' | 'version' | 'migrate'> {
   /**
    * Names the workflow to stores, models and logs: 1 to 64 letters, digits, `_`, `.` or `-`.
    * Default `'workflow'`.
@@ -117,9 +117,9 @@ export interface OrderOptions<N extends string = string, D extends string = stri
 }
 
 const orderOptionsSchema = lazyOptions(() => {
-  const { onAction: _, starts: __, ...shape } = gateOptionsSchema().shape;
+  const { now, onError, loopShield } = gateOptionsSchema().shape;
   return {
-    ...shape,
+    ...{ now, onError, loopShield },
     id: z._default(workflowId(), 'workflow'),
     needs: uncheckedOption(),
     results: z.optional(z.enum(['structured', 'text'])),

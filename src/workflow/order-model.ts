@@ -7,7 +7,8 @@ import { windowWords } from '../basics/clock.ts';
 import { memoise, pushTo } from '../basics/collections.ts';
 import type { Json } from '../stores/store.ts';
 import { sealContext } from './envelope.ts';
-import { bareCall, type DecidedCall, type Facts, type Ledger, NEW_FACT, NOTHING } from './facts.ts';
+import { bareCall, type DecidedCall, type Facts } from './facts.ts';
+import type { Ledger } from './ledger.ts';
 import {
   atomsOf,
   type BoundState,
@@ -101,7 +102,6 @@ export class OrderModel implements Model {
 
   deadline(): undefined {}
 
-  /** The text of another deployment may name what holds by windows that are none here. */
   has(state: string): boolean {
     const done = readText(state);
     if (done === undefined) return false;
@@ -111,6 +111,10 @@ export class OrderModel implements Model {
       if (!isQualified) return false;
     }
     return true;
+  }
+
+  mayStore(state: string): boolean {
+    return readText(state) !== undefined;
   }
 
   isFinal(): boolean {
@@ -133,7 +137,7 @@ export class OrderModel implements Model {
     return this.events.filter((event) => {
       const { adds, mayAdd, removes, mayRemove } = this.changesOf(event, 'succeeded');
       return (
-        this.ledger.keeps(event) ||
+        this.ledger.asksMore(event) ||
         adds.some((name) => !done.has(name)) ||
         mayAdd.some(({ name }) => !done.has(name)) ||
         removes.some((name) => done.has(name)) ||
@@ -210,96 +214,43 @@ export class OrderModel implements Model {
 
   standAt(
     position: Position,
-    updatedAt: number,
+    _updatedAt: number,
     now: number,
     unknown: Past['unknown'] = [],
   ): Position {
-    const { ledger } = this;
-    const facts = this.#toldFactsOf(position, updatedAt);
-    const state = this.#stateOf(position.state, facts, now, unknown);
-    // What an app has written as done is done since then.
-    if (facts !== ledger.read(position)) return ledger.write({ ...position, state }, facts, now);
+    const state = this.#stateAt(this.ledger.read(position), now, unknown);
     return state === position.state ? position : { ...position, state };
   }
 
   /** Without a call, it is one of which only the tool is known, as late as the newest fact. */
   next(position: Position, event: string, _payload?: Json, call?: DecidedCall): Next {
-    const unchanged = { position, changed: false, handled: false, actions: [] };
-    if (!this.effects.has(event) || !this.has(position.state)) return unchanged;
-    const at = call?.decidedAt ?? this.ledger.read(position).newestAt;
+    if (!this.effects.has(event)) return { position, changed: false, handled: false, actions: [] };
+    const facts = this.ledger.read(position);
+    const at = call?.decidedAt ?? facts.newestAt;
     // A call of another tool, which is bound to send the event, is a success of the event's own.
     const made = call?.tool === event ? call : bareCall(event, at);
     const reached = this.decided(position, made);
-    return {
-      position: reached,
-      changed: reached.state !== position.state,
-      handled: true,
-      actions: [],
-    };
+    // What time alone has changed is no move of the call.
+    const changed = reached.state !== this.#stateAt(facts, at);
+    return { position: reached, changed, handled: true, actions: [] };
   }
 
   decided(position: Position, call: DecidedCall): Position {
     const { tool, outcome, decidedAt: now } = call;
     const { undoes } = outcome === 'succeeded' ? this.#effect(tool) : NO_EFFECT;
-    const { adds, removes } = this.changesOf(tool, outcome);
-    const done = new Set(readText(position.state));
-    // Where no fact is kept, the state says all.
-    for (const name of removes) done.delete(name);
-    if (!this.ledger.keeps(tool)) for (const name of adds) done.add(name);
-    const facts = this.ledger.decided(this.#factsOf(position, now), call, undoes);
-    const state = this.#stateOf(this.#textOf(done), facts, now);
-    return this.ledger.write({ ...position, state }, facts, now);
+    const facts = this.ledger.decided(this.ledger.read(position), call, undoes);
+    return this.ledger.write({ ...position, state: this.#stateAt(facts, now) }, facts, now);
   }
 
   /** What the run did before, at a time. */
   pastOf(position: Position, now: number, unknown: Past['unknown'] = []): Past {
-    return this.#pastOf(position.state, this.#factsOf(position, now), now, unknown);
+    return { ledger: this.ledger, facts: this.ledger.read(position), now, unknown };
   }
 
-  #pastOf(state: string, facts: Facts, now: number, unknown: Past['unknown']): Past {
-    const { ledger } = this;
-    const done = readText(state);
-    return { ledger, facts, now, unknown, isDone: (tool) => done?.has(tool) === true };
-  }
-
-  /** A position without a context is a state alone, as an app or a proof has it. */
-  #factsOf(position: Position, at: number): Facts {
-    if (position.context === undefined) return this.#toldFactsOf(position, at);
-    return this.ledger.read(position);
-  }
-
-  /**
-   * The facts of a stored position. A state that an app has written, as `migrate` does, has none
-   * behind it: what it names is done since that time.
-   */
-  #toldFactsOf(position: Position, at: number): Facts {
-    const { ledger } = this;
-    let facts = ledger.read(position);
-    for (const name of readText(position.state) ?? []) {
-      const tool = this.#named.get(name)?.leaf.tool;
-      if (tool === undefined || !ledger.keeps(tool) || facts.tools.has(tool)) continue;
-      const values = ledger.valuesOf(tool, NOTHING);
-      facts = facts.adding(tool, {
-        ...NEW_FACT,
-        outcome: 'succeeded',
-        claimedAt: at,
-        decidedAt: at,
-        values,
-      });
-    }
-    return facts;
-  }
-
-  /** The text of what holds at a time. What no fact is kept of stays as the text before has it. */
-  #stateOf(before: string, facts: Facts, now: number, unknown: Past['unknown'] = []): string {
-    const { ledger } = this;
+  /** The text of what holds at a time. */
+  #stateAt(facts: Facts, now: number, unknown: Past['unknown'] = []): string {
     const done = new Set<string>();
-    for (const name of readText(before) ?? []) {
-      const tool = this.#named.get(name)?.leaf.tool;
-      if (tool !== undefined && !ledger.keeps(tool)) done.add(name);
-    }
-    const past = this.#pastOf(before, facts, now, unknown);
-    const holds = marksIn(past);
+    const holds = marksIn({ ledger: this.ledger, facts, now, unknown });
     const add = (tool: string): void => {
       for (const { name, leaf, kind } of this.#marks.get(tool) ?? [])
         if (!done.has(name) && holds(leaf, kind)) done.add(name);

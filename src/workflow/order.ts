@@ -32,7 +32,7 @@ import {
   type VisibleTest,
 } from './binding.ts';
 import type { Condition } from './condition.ts';
-import { Ledger } from './facts.ts';
+import { Ledger } from './ledger.ts';
 import { type Effect, type Mark, markName, OrderModel } from './order-model.ts';
 import { ANY_STATE, type StateExpression } from './position.ts';
 import {
@@ -199,16 +199,18 @@ export class Order {
       const undoes = undoneBy.get(name) ?? [];
       return [name, { undoes, uses: namesOf(using), usesOfCalls: namesOf(ofCalls) }];
     });
+    const isKept = (name: string): boolean =>
+      rules.get(name)?.step === true || this.#steps.has(name);
     // What an unknown outcome may have undone depends on when it was done.
     const isDoneForGood = (leaf: Leaf): boolean =>
       isPlain(leaf) && (rules.get(leaf.tool)?.undoneBy.length ?? 0) === 0;
     // Asks for a success as plainly as a rule can.
     const plainly = plain.map((tool) => ({ ...NO_DEMANDS, after: leafOf({ tool }) }));
-    const ledger = Ledger.of([...all, ...plainly], isDoneForGood);
+    const ledger = Ledger.of([...all, ...plainly], this.names.filter(isKept), isDoneForGood);
     const counting = effects.filter(
       ([name, { undoes, uses }]) =>
         undoes.length + uses.length > 0 ||
-        ledger.keeps(name) ||
+        ledger.asksMore(name) ||
         this.#marks.of(name).some(({ leaf }) => leaf.outcome !== 'failed'),
     );
     const marks = this.names.flatMap((name) => this.#marks.of(name));
@@ -332,8 +334,8 @@ export class Order {
   #callKind(tool: string): CallKind {
     const { step = false } = this.#rules.get(tool) ?? {};
     if (step || this.#steps.has(tool)) return 'step';
-    const isKept = this.#marks.of(tool).length > 0 || this.model.ledger.keeps(tool);
-    return isKept ? 'recorded' : 'free';
+    const isAsked = this.#marks.of(tool).length > 0 || this.model.ledger.asksMore(tool);
+    return isAsked ? 'recorded' : 'free';
   }
 
   /** @throws InterlockError where a rule says `step: false` of a tool that must be a step */

@@ -8,7 +8,8 @@ import { rightNames } from '../basics/names.ts';
 import { isTable, showValue } from '../basics/options.ts';
 import type { Json, TrailOutcome } from '../stores/store.ts';
 import type { ChartTree } from './chart.ts';
-import type { DecidedCall, Ledger } from './facts.ts';
+import type { DecidedCall } from './facts.ts';
+import type { Ledger } from './ledger.ts';
 import type { Past } from './verdict.ts';
 
 /** Where a run stands: its snapshot without what the store keeps beside it. */
@@ -132,6 +133,11 @@ export interface Model {
   settle?(position: Position): Next;
   /** What rules have a machine's runs, or their own, keep of calls. */
   readonly ledger?: Ledger | undefined;
+  /**
+   * For rules only: whether a run of any build may have this text as its state. It is for people:
+   * where the run stands follows from its facts.
+   */
+  mayStore?(state: string): boolean;
   /** For rules only: what holds in a state; `undefined` for an unknown state. */
   doneIn?(state: string): readonly string[] | undefined;
   /** For rules only: what the end of a call does to the names that hold. */

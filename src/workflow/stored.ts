@@ -17,7 +17,7 @@ import {
 } from '../basics/options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
 import { formatOf, openContext, sealContext } from './envelope.ts';
-import { FORMAT } from './format.ts';
+import { FORMAT, OLDEST } from './format.ts';
 import type { Model, Next, Position } from './position.ts';
 
 /** Not strict: a backend may keep more beside a snapshot than the gate gave it. */
@@ -63,13 +63,13 @@ export interface StoredRun {
 }
 
 /**
- * Says where a stored run stands in the workflow of this deployment. Must be synchronous, and
- * always answer the same for the same run.
+ * Says where a stored run stands in the workflow of this deployment. What it is given, it may give
+ * back: a `version` changes nothing. Must be synchronous, and always answer the same for the same
+ * run.
  */
-export type Migrate = (stored: StoredRun) => {
-  readonly state: string;
-  readonly context?: Json | undefined;
-};
+export type Migrate = (
+  stored: StoredRun,
+) => Pick<StoredRun, 'state' | 'context'> & Partial<Pick<StoredRun, 'version'>>;
 
 /** The options of a gate that are about earlier deployments. */
 export interface Deployment {
@@ -78,7 +78,11 @@ export interface Deployment {
   readonly migrate?: Migrate | undefined;
 }
 
-const migratedSchema = lazyOptions(() => ({ state: z.string(), context: uncheckedOption() }));
+const migratedSchema = lazyOptions(() => ({
+  state: z.string(),
+  context: uncheckedOption(),
+  version: z.optional(z.number()),
+}));
 
 /** Marks a position as saved by this deployment. */
 export function stamped({ state, context }: Position, { version }: Deployment): Position {
@@ -99,10 +103,18 @@ export function adopt(model: Model, deployment: Deployment, stored: Position): P
   const { version = 0 } = envelope;
   const own = deployment.version ?? 0;
   const { written, moves } = formatOf(envelope);
-  if (version === own && moves <= FORMAT && model.has(stored.state))
+  const isKnown = model.mayStore?.(stored.state) ?? model.has(stored.state);
+  const isOld = written > 0 && written < OLDEST;
+  if (version === own && moves <= FORMAT && !isOld && isKnown)
     return written === FORMAT ? stored : stamped(stored, deployment);
   const what = `a run of "${model.id}" in ${showValue(stored.state)}`;
   if (moves > FORMAT) throw tooNew(what, moves);
+  if (isOld)
+    throw snapshotError(
+      'older-package',
+      `${what} was saved by an older version of mcp-interlock, in format ${written}, and this one ` +
+        `reads formats from ${OLDEST} on: end such runs before you deploy it`,
+    );
   if (version > own) {
     throw snapshotError(
       'newer-version',
@@ -179,6 +191,7 @@ function contextOf(context: unknown, what: string): Json {
  * Why a gate cannot read a saved run. `unknown-state`: its state is no more. `older-version`: an
  * older `version` of the gate saved it, and there is no `migrate`. `newer-version`: a newer one
  * did. `newer-package`: a newer version of mcp-interlock forbids this one to move it.
+ * `older-package`: an older one saved it, and this one does not read that.
  * `migrate-threw`: `migrate` throws for it. `migrate-returned`: `migrate` returns what is no state
  * of the gate, or what cannot be saved. `malformed`: the store has no whole snapshot of it.
  */
@@ -187,6 +200,7 @@ export type UnreadableKind =
   | 'older-version'
   | 'newer-version'
   | 'newer-package'
+  | 'older-package'
   | 'migrate-threw'
   | 'migrate-returned'
   | 'malformed';

@@ -5,19 +5,16 @@
 import type { Truth } from './condition.ts';
 import { compareDecimals, type Decimal, minus, plus, ZERO_DECIMAL } from './decimal.ts';
 import {
-  columnOfAmount,
-  columnOfSource,
-  columnOfTest,
   type Fact,
   type Facts,
   type Grant,
   isFull,
-  type Ledger,
   laterTime,
   MOST_FACTS,
   NEW_FACT,
   type Used,
 } from './facts.ts';
+import { columnOfAmount, columnOfSource, columnOfTest, type Ledger } from './ledger.ts';
 import type { OwnCall } from './own-call.ts';
 import {
   type CheckedLimit,
@@ -46,8 +43,6 @@ export interface UnknownCall extends Grant {
 export interface Past {
   readonly ledger: Ledger;
   readonly facts: Facts;
-  /** Whether a tool without facts is done: the state says so. */
-  isDone(tool: string): boolean;
   /** By the store's clock. */
   readonly now: number;
   readonly unknown: readonly UnknownCall[];
@@ -211,9 +206,8 @@ class Judgement {
 
   /** Whether a success of the tool stands that no call has used up, or may stand. */
   #mayHaveSucceeded(tool: string): boolean {
-    const { ledger, facts, isDone, unknown } = this.#past;
+    const { facts, unknown } = this.#past;
     if (unknown.some((each) => each.tool === tool)) return true;
-    if (!ledger.keeps(tool)) return isDone(tool);
     const stands = ({ outcome, isUsed, isUndone }: Fact): boolean =>
       outcome === 'succeeded' && !isUsed && !isUndone;
     return facts.of(tool).facts.some(stands);
@@ -312,18 +306,12 @@ class Judgement {
       return true;
     if (leaf.times > 1 || leaf.distinct !== undefined)
       return this.isReached(leaf, this.counting(leaf, kind));
-    const { ledger, isDone } = this.#past;
-    if (!ledger.keeps(leaf.tool)) return isDone(leaf.tool);
     return this.#factsOf(leaf.tool).some(this.#countsFor(leaf, kind));
   }
 
   /** The facts that count for a leaf, before its `same` is asked. */
   counting(leaf: Leaf, kind: 'after' | 'notAfter'): readonly Fact[] {
-    const { ledger, isDone } = this.#past;
-    const { tool } = leaf;
-    // The state says of a plain success all that there is to know.
-    if (!ledger.keeps(tool)) return isDone(tool) ? PLAIN : NO_FACTS;
-    return this.#factsOf(tool).filter(this.#countsFor(leaf, kind));
+    return this.#factsOf(leaf.tool).filter(this.#countsFor(leaf, kind));
   }
 
   #countsFor(
@@ -358,8 +346,12 @@ class Judgement {
   }
 
   /** Whether these facts are as many as a leaf asks for. */
-  isReached({ times, distinct, tool }: Leaf, facts: readonly Fact[], isNeeded = true): boolean {
-    if (distinct === undefined) return facts.length >= times || callsIn(facts) >= times;
+  isReached(leaf: Leaf, facts: readonly Fact[], isNeeded = true): boolean {
+    const { times, distinct, tool, withinMs } = leaf;
+    if (distinct === undefined && facts.length >= times) return true;
+    // Of calls that are one fact, only the newest is surely in a window.
+    const isEach = isNeeded && withinMs !== Number.POSITIVE_INFINITY;
+    if (distinct === undefined) return !isEach && callsIn(facts) >= times;
     const place = this.#past.ledger.placeOf(tool, columnOfSource(distinct));
     const values = facts.map((each) => each.values[place] ?? null);
     return differing(values, isNeeded) >= times;
@@ -456,7 +448,8 @@ class Judgement {
   #nearOf(leaf: Leaf, counting: readonly Fact[]): 'none' | 'late' | 'used' | 'other' {
     if (counting.length > 0) return 'other';
     const done = this.counting({ ...leaf, tests: [], consumes: 'never' }, 'after');
-    if (done.length > 0) return done.some((each) => !each.isUsed) ? 'other' : 'used';
+    if (done.some((each) => !each.isUsed)) return 'other';
+    if (done.length > 0) return this.#agreeing(leaf, done, true).length > 0 ? 'used' : 'none';
     const ever = { ...leaf, tests: [], consumes: 'never', withinMs: Infinity } as const;
     return this.counting(ever, 'after').length > 0 ? 'late' : 'none';
   }
@@ -572,17 +565,6 @@ function shortageOf({ leaves, needed, count }: Shortage): Part {
   return { part: 'after', leaf, count, near: 'used', needed };
 }
 
-/** Of a tool of which a run knows only that it is done. */
-const PLAIN: readonly Fact[] = Object.freeze([
-  Object.freeze({
-    ...NEW_FACT,
-    outcome: 'succeeded',
-    claimedAt: 0,
-    decidedAt: 0,
-    values: [],
-  } as const),
-]);
-
 const NO_FACTS: readonly Fact[] = Object.freeze([]);
 
 const NONE_GRANTED: ReadonlySet<number> = new Set();
@@ -602,8 +584,12 @@ function callsIn(facts: readonly Fact[]): number {
   return calls;
 }
 
-/** Whether `after` counts it: a later one, because a clock was set back, is stale. */
+/**
+ * Whether `after` counts it. In a window, a later one is stale: a clock was set back. Without one,
+ * its time does not matter.
+ */
 function isRecent({ decidedAt }: Fact, withinMs: number, now: number): boolean {
+  if (withinMs === Number.POSITIVE_INFINITY) return true;
   return decidedAt <= now && now - decidedAt < withinMs;
 }
 

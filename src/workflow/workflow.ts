@@ -29,7 +29,7 @@ import {
   strictestKind,
   toolViews,
 } from './bound-tools.ts';
-import { CallRules } from './call-rules.ts';
+import { CallRules, type GivenCall } from './call-rules.ts';
 import { covers } from './chart.ts';
 import {
   type ActionContext,
@@ -80,6 +80,8 @@ export interface Beginning {
   readonly state?: string | undefined;
   /** Its shared data; for a statechart its context. Default: the machine's own. */
   readonly data?: Json | undefined;
+  /** Of a run of rules: the calls that were made before, the oldest first. */
+  readonly calls?: readonly DecidedCall[] | undefined;
 }
 
 /** A gate for every request of every run. It never changes, and has no current state of its own. */
@@ -594,6 +596,27 @@ export class Workflow {
     throw configError(`no run of workflow "${this.id}" begins in ${showValue(asked)}; ${right}`);
   }
 
+  /**
+   * How an app begins a run; `undefined` where it says nothing of that.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` as {@link startNamed} and `givenCalls()`
+   */
+  beginningFrom(
+    {
+      data,
+      state,
+      facts = [],
+    }: Pick<Beginning, 'data' | 'state'> & {
+      readonly facts?: readonly GivenCall[] | undefined;
+    },
+    run: string,
+    now: number,
+  ): Beginning | undefined {
+    if (data === undefined && state === undefined && facts.length === 0) return undefined;
+    const placed = state === undefined ? undefined : this.startNamed(state);
+    return { data, state: placed, calls: this.rules.givenCalls(facts, run, now) };
+  }
+
   /** Where a run begins anew, after one that stood at `before`. */
   startAfter(before: Position): Position {
     return this.rules.startAfter(this.start, before);
@@ -606,9 +629,10 @@ export class Workflow {
    * @throws Error where the data are no JSON; InterlockError `ERR_INTERLOCK_CONFIG` where such a
    * transition has actions, since no move is saved for them
    */
-  begunWith(position: Position, { state, data }: Beginning): Position {
-    if (state === undefined && data === undefined) return position;
-    const placed = state === undefined ? position : { ...position, state };
+  begunWith(position: Position, { state, data, calls = [] }: Beginning): Position {
+    if (state === undefined && data === undefined && calls.length === 0) return position;
+    let placed = state === undefined ? position : { ...position, state };
+    for (const each of calls) placed = this.rules.decided(placed, each);
     const begun = data === undefined ? placed : withData(placed, data);
     const next = this.model.settle?.(begun);
     if (next === undefined) return begun;

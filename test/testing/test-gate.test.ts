@@ -418,7 +418,7 @@ describe('a test that is set up wrongly', () => {
     [
       'the state of two gates',
       [[checkoutGate(), deskGate()], { state: 'open' }],
-      'state and context are those of one gate',
+      'state, facts and context are those of one gate',
     ],
   ])('is told at once: %s', (_, args, message) => {
     expect(() => loose(...args)).toThrow(

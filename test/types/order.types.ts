@@ -12,7 +12,7 @@ const gate = StateMachineGate.fromOrder(
     },
     cancel: { after: { tool: 'find', same: { order_id: 'id' } }, undoneBy: 'logout', once: true },
   },
-  { id: 'shop', version: 2 },
+  { id: 'shop' },
 );
 type Names = 'pay' | 'cancel' | 'checkout' | 'pin' | 'face' | 'otp' | 'find' | 'logout';
 

@@ -43,7 +43,7 @@ const KEPT = { only: ['it', 'knows', { this: 1 }] };
 /** Loads the package anew as a build whose format is one higher, with a member of its own. */
 async function newerBuild({ moves }: { readonly moves: number }): Promise<Build> {
   vi.resetModules();
-  vi.doMock('../../src/workflow/format.ts', () => ({ FORMAT: 2, MOVES: moves }));
+  vi.doMock('../../src/workflow/format.ts', () => ({ FORMAT: 3, MOVES: moves, OLDEST: 2 }));
   vi.doMock('../../src/workflow/envelope.ts', async (original) => {
     const actual = await original<typeof import('../../src/workflow/envelope.ts')>();
     const sealContext = (envelope: Envelope) =>
@@ -150,21 +150,21 @@ describe.each(Object.entries(BACKENDS))('two builds on %s', (_, makeBackend) => 
   it('write their format into each run, also where it carries nothing else', async () => {
     const { old, stored } = bothBuilds(await makeBackend(), OURS);
     await old.app.call('cart.add_item');
-    expect(contextIn(await stored())?.[FORMAT]).toEqual([1, 1]);
+    expect(contextIn(await stored())?.[FORMAT]).toEqual([2, 2]);
     await old.app.call('cart.checkout');
-    expect(await stored()).toMatchObject({ state: 'payment', context: { [FORMAT]: [1, 1] } });
+    expect(await stored()).toMatchObject({ state: 'payment', context: { [FORMAT]: [2, 2] } });
   });
 
   it('move one run in turn, and the older one carries along what it does not know', async () => {
-    const { old, later, stored } = bothBuilds(await makeBackend(), await newerBuild({ moves: 1 }));
+    const { old, later, stored } = bothBuilds(await makeBackend(), await newerBuild({ moves: 2 }));
     expect((await later.app.call('cart.add_item')).outcome).toBe('ok');
-    expect(contextIn(await stored())).toMatchObject({ [FORMAT]: [2, 1], [LATER]: KEPT });
+    expect(contextIn(await stored())).toMatchObject({ [FORMAT]: [3, 2], [LATER]: KEPT });
     const run = await old.app.run();
     await later.runs.update(run, () => ({ card: 'x' }));
     expect((await old.app.call('cart.checkout')).outcome).toBe('ok');
     expect(await stored()).toMatchObject({
       state: 'payment',
-      context: { [FORMAT]: [1, 1], [LATER]: KEPT, data: { card: 'x' } },
+      context: { [FORMAT]: [2, 2], [LATER]: KEPT, data: { card: 'x' } },
     });
     expect((await old.runs.read(run))?.snapshot.context).toEqual({ card: 'x' });
     await old.runs.update(run, () => ({ card: 'y' }));
@@ -172,26 +172,26 @@ describe.each(Object.entries(BACKENDS))('two builds on %s', (_, makeBackend) => 
     expect((await later.app.call('cart.pay')).outcome).toBe('ok');
     expect(await stored()).toMatchObject({
       state: 'confirmed',
-      context: { [FORMAT]: [2, 1], [LATER]: KEPT, data: { card: 'y' } },
+      context: { [FORMAT]: [3, 2], [LATER]: KEPT, data: { card: 'y' } },
     });
   });
 
   it('move one run in turn where the older one began it', async () => {
-    const { old, later, stored } = bothBuilds(await makeBackend(), await newerBuild({ moves: 1 }));
+    const { old, later, stored } = bothBuilds(await makeBackend(), await newerBuild({ moves: 2 }));
     await old.app.call('cart.add_item');
     expect(contextIn(await stored())).not.toHaveProperty(LATER);
     await later.app.call('cart.checkout');
-    expect(contextIn(await stored())).toMatchObject({ [FORMAT]: [2, 1], [LATER]: KEPT });
+    expect(contextIn(await stored())).toMatchObject({ [FORMAT]: [3, 2], [LATER]: KEPT });
     expect((await old.app.call('cart.pay')).outcome).toBe('ok');
     expect(await stored()).toMatchObject({ state: 'confirmed', context: { [LATER]: KEPT } });
   });
 
   it('leave a run alone that only the newer one may move, and the older one says so', async () => {
-    const { old, later, stored } = bothBuilds(await makeBackend(), await newerBuild({ moves: 2 }));
+    const { old, later, stored } = bothBuilds(await makeBackend(), await newerBuild({ moves: 3 }));
     await old.app.call('cart.add_item');
     await later.app.call('cart.checkout');
     const before = await stored();
-    expect(contextIn(before)).toMatchObject({ [FORMAT]: [2, 2], [LATER]: KEPT });
+    expect(contextIn(before)).toMatchObject({ [FORMAT]: [3, 3], [LATER]: KEPT });
     const answer = await old.app.call('cart.pay');
     expect(answer).toMatchObject({ outcome: 'refused', ran: false });
     expect(answer.refusal?.reason).toBe('unreadable');
@@ -205,7 +205,7 @@ describe.each(Object.entries(BACKENDS))('two builds on %s', (_, makeBackend) => 
     const moves = { send: old.runs.send(run, 'CANCEL'), update: old.runs.update(run, () => 1) };
     for (const refused of Object.values(moves))
       await expect(refused).rejects.toMatchObject({ code: 'ERR_INTERLOCK_SNAPSHOT' });
-    await expect(old.runs.read(run)).rejects.toThrow('only versions from format 2 on may move it');
+    await expect(old.runs.read(run)).rejects.toThrow('only versions from format 3 on may move it');
     expect(await stored()).toEqual(before);
     expect((await later.app.call('cart.pay')).outcome).toBe('ok');
     expect((await stored())?.state).toBe('confirmed');
@@ -214,15 +214,15 @@ describe.each(Object.entries(BACKENDS))('two builds on %s', (_, makeBackend) => 
 
 describe('a build of format 3 beside one of format 2', () => {
   it('keeps the lowest format that may move a run, though its own would allow more', async () => {
-    const three = await newerBuild({ moves: 2 });
+    const three = await newerBuild({ moves: 3 });
     const { old, later, stored } = bothBuilds((await BACKENDS.memory?.()) as Backend, three);
     await later.app.call('cart.add_item');
     vi.resetModules();
     vi.doUnmock('../../src/workflow/envelope.ts');
-    vi.doMock('../../src/workflow/format.ts', () => ({ FORMAT: 2, MOVES: 1 }));
+    vi.doMock('../../src/workflow/format.ts', () => ({ FORMAT: 3, MOVES: 2, OLDEST: 2 }));
     const { sealContext } = await import('../../src/workflow/envelope.ts');
     const { context } = sealContext((await stored())?.context as Envelope);
-    expect(context).toMatchObject({ [FORMAT]: [2, 2], [LATER]: KEPT });
+    expect(context).toMatchObject({ [FORMAT]: [3, 3], [LATER]: KEPT });
     expect((await old.app.call('cart.add_item')).refusal?.reason).toBe('unreadable');
   });
 });

@@ -187,23 +187,22 @@ describe('rules of order', () => {
     expect(() => shop().bindTool('refund', 'otpp' as 'otp')).toThrow('did you mean "otp"?');
   });
 
-  it('take a version, a shield and the other options of gates', () => {
+  it('take a shield and the other options of gates, and no version', () => {
     const rules = { pay: { after: 'login' }, login: { undoneBy: 'logout' } } as const;
     const shielded = StateMachineGate.fromOrder(rules, {
       loopShield: { max: 2, fallback: { event: 'logout' } },
     }).compile();
-    const at = { state: '{login}' };
+    const at = success(shielded, shielded.start, 'login', {}, 0);
+    expect(at.state).toBe('{login}');
     expect(shielded.shield?.fallBack(at, 0).position.state).toBe('{}');
     const back = { loopShield: { max: 2, fallback: { state: '{}' } } };
     expect(() => StateMachineGate.fromOrder(rules, back)).toThrow('only a flat machine');
-    const now = StateMachineGate.fromOrder(rules, {
-      version: 2,
-      migrate: ({ state }) => ({ state: state.replace('sign_in', 'login') }),
-    }).compile();
-    expect(now.adopt({ state: '{sign_in}' }).state).toBe('{login}');
-    expect(() => StateMachineGate.fromOrder(rules).compile().adopt({ state: '{sign_in}' })).toThrow(
-      /ERR_INTERLOCK_SNAPSHOT/,
-    );
+    for (const option of [{ version: 2 }, { migrate: (run: object) => run }])
+      expect(() => StateMachineGate.fromOrder(rules, option as never)).toThrow('unknown key');
+    const plain = StateMachineGate.fromOrder(rules).compile();
+    expect(plain.adopt({ state: '{sign_in}' })).toMatchObject({ state: '{sign_in}' });
+    expect(plain.understand({ state: '{sign_in}', updatedAt: 0 }, 0).position.state).toBe('{}');
+    expect(() => plain.adopt({ state: 'confirmed' })).toThrow(/ERR_INTERLOCK_SNAPSHOT/);
     expect(() => StateMachineGate.fromOrder(rules, { onAction() {} } as never)).toThrow(
       'fromOrder(): unknown key "onAction"',
     );

@@ -191,7 +191,8 @@ function ended(past: Played, index: number): Position {
   };
   const stands = workflow.rules.standAt(before, 0, decidedAt);
   if (outcome === 'succeeded') return workflow.next(stands, tool, undefined, decided).position;
-  const isAsked = usedBy('failed', uses).length > 0 || ledger?.keepsFailures(tool) === true;
+  const isAsked =
+    usedBy('failed', uses).length > 0 || ledger?.keepsFailures(tool, ledger.read(stands)) === true;
   return isAsked ? workflow.rules.decided(stands, decided) : before;
 }
 

@@ -20,11 +20,11 @@ describe('a gate without a version', () => {
   it('writes its format alone, and takes what it has saved as it is', () => {
     const plain = checkoutGate().compile();
     const stored = { state: 'payment', context: sealed() };
-    expect(plain.start).toEqual({ state: 'empty', context: { [FORMAT]: [1, 1] } });
+    expect(plain.start).toEqual({ state: 'empty', context: { [FORMAT]: [2, 2] } });
     expect(plain.adopt(stored)).toBe(stored);
     expect(plain.next(stored, 'PAY').position).toEqual({
       state: 'confirmed',
-      context: { [FORMAT]: [1, 1] },
+      context: { [FORMAT]: [2, 2] },
     });
     expect(plain.claimable({ states: ['payment'] })).toEqual(['payment']);
   });
@@ -54,7 +54,7 @@ describe('a run that another version of the package saved', () => {
   });
 
   it.each([
-    [[2, 2], 'from format 2 on'],
+    [[3, 3], 'from format 3 on'],
     [[9, 3], 'from format 3 on'],
     [2, 'of a format unknown here'],
     ['2', 'of a format unknown here'],
@@ -70,32 +70,38 @@ describe('a run that another version of the package saved', () => {
     }
   });
 
+  it('in an older format is refused, and left as it is', () => {
+    const told = refused('was saved by an older version of mcp-interlock, in format 1');
+    for (const options of [{}, { version: 3, migrate: () => ({ state: 'empty' }) }])
+      expect(() => workflow(options).adopt(inFormat([1, 1]))).toThrow(told);
+  });
+
   it('goes on with members that only that version knows', () => {
     const gate = workflow({});
-    const adopted = gate.adopt(inFormat([2, 1]));
-    expect(adopted.context).toEqual({ data: { slot: 42 }, more: 1, [FORMAT]: [1, 1] });
+    const adopted = gate.adopt(inFormat([3, 2]));
+    expect(adopted.context).toEqual({ data: { slot: 42 }, more: 1, [FORMAT]: [2, 2] });
     expect(gate.dataOf(adopted)).toEqual({ slot: 42 });
     const changed = gate.withData(gate.next(adopted, 'PAY').position, { slot: 43 });
-    expect(changed.context).toEqual({ data: { slot: 43 }, more: 1, [FORMAT]: [1, 1] });
+    expect(changed.context).toEqual({ data: { slot: 43 }, more: 1, [FORMAT]: [2, 2] });
   });
 
   it('keeps what that version recorded beside a step', () => {
     const own = { state: 'payment', context: sealed({ data: 1, loop: [] }) };
-    const newer = { state: 'payment', context: { data: 2, more: 1, [FORMAT]: [2, 1] } };
+    const newer = { state: 'payment', context: { data: 2, more: 1, [FORMAT]: [3, 2] } };
     expect(withRecorded(own, newer).context).toEqual({
       data: 1,
       loop: [],
       more: 1,
-      [FORMAT]: [1, 1],
+      [FORMAT]: [2, 2],
     });
   });
 
   it('goes on so in a statechart, and through migrate', () => {
     const chart = new StateMachineGate(orderMachine, { onAction: () => {} }).compile();
     const stored = { state: 'cart', context: { data: { total: 0, paid: 0 }, more: 1 } };
-    const { context } = inFormat([2, 1]);
+    const { context } = inFormat([3, 2]);
     const added = chart.next(
-      chart.adopt({ ...stored, context: { ...stored.context, [FORMAT]: [2, 1] } }),
+      chart.adopt({ ...stored, context: { ...stored.context, [FORMAT]: [3, 2] } }),
       'ADD',
       { price: 5 },
     );
@@ -104,7 +110,7 @@ describe('a run that another version of the package saved', () => {
     expect(two.adopt({ state: 'payment', context }).context).toEqual({
       more: 1,
       version: 2,
-      [FORMAT]: [1, 1],
+      [FORMAT]: [2, 2],
     });
   });
 });
@@ -225,6 +231,15 @@ describe('restore', () => {
       updatedAt: 5,
       context: sealed({ version: 2 }),
     });
+  });
+});
+
+it('takes from migrate what it was given', () => {
+  const run = { state: 'payment', context: sealed({ data: { slot: 1 }, version: 1 }) };
+  const gate = workflow({ version: 2, migrate: (stored) => stored });
+  expect(gate.adopt(run)).toEqual({
+    state: 'payment',
+    context: sealed({ data: { slot: 1 }, version: 2 }),
   });
 });
 

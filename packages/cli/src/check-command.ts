@@ -222,6 +222,7 @@ const REMEDIES: Readonly<Record<UnreadableRuns['kind'], string>> = {
   'unknown-state': 'Give the gate a "migrate" that takes them to another state.',
   'older-version': 'Give the gate a "migrate" that reads what the older version saved.',
   'newer-version': 'A newer deployment saved them: deploy that one, or a later one.',
+  'older-package': 'End these runs, or let them end, before you deploy this version.',
   'newer-package': 'Deploy that version of mcp-interlock wherever the store is used.',
   'migrate-threw': 'Mend "migrate": it must give a state and a context for them.',
   'migrate-returned': 'Mend "migrate": it must give a state and a context for them.',

@@ -26,6 +26,7 @@ import {
 import {
   assertGate,
   defaultKeys,
+  givenCallsOption,
   isObject,
   isTable,
   lazyOptions,
@@ -38,6 +39,7 @@ import {
   showValue,
 } from '../../../src/internal.ts';
 import {
+  type GivenCall,
   type Resolution,
   type ResolveOptions,
   type Runs,
@@ -69,6 +71,8 @@ export interface TestGateOptions<C extends string = string, X = Json | undefined
   readonly principal?: string | undefined;
   /** The run's state, with one gate. Default: the initial one. */
   readonly state?: C | undefined;
+  /** Under rules, with one gate: the calls that the run has made before. Default: none. */
+  readonly facts?: readonly GivenCall[] | undefined;
   /** The run's shared data or a statechart's context, with one gate. Default: the initial one. */
   readonly context?: X | undefined;
   /**
@@ -130,6 +134,7 @@ const optionsSchema = lazyOptions(() => ({
   ),
   principal: z.optional(z.string().check(z.minLength(1))),
   state: z.optional(z.string()),
+  facts: givenCallsOption(),
   context: z.optional(z.unknown()),
   run: z.optional(z.string().check(z.regex(/^[\x21-\x7e]+$/))),
   now: z._default(z.number(), () => Date.now()),
@@ -143,6 +148,7 @@ interface Parsed {
   readonly tools: readonly (string | TestTool)[];
   readonly principal?: string | undefined;
   readonly state?: string | undefined;
+  readonly facts?: readonly GivenCall[] | undefined;
   readonly context?: unknown;
   readonly run?: string | undefined;
   readonly now: number;
@@ -335,12 +341,13 @@ export class TestGate<E extends string = string, C extends string = string, X = 
 
   /** Puts the run where the test begins, by a claim that it releases at once. */
   async #place(): Promise<void> {
-    const { state, context, principal } = this.#options;
-    if (state === undefined && context === undefined) return;
+    const { state, facts, context, principal } = this.#options;
+    if (state === undefined && facts === undefined && context === undefined) return;
     const workflow = this.#gates[0].compile();
-    const { start } = workflow;
-    const position = state === undefined ? start : { ...start, state };
-    const placed = context === undefined ? position : workflow.withData(position, context as Json);
+    const position = state === undefined ? workflow.start : { ...workflow.start, state };
+    const calls = workflow.rules.givenCalls(facts ?? [], this.#runKey(), this.clock.now());
+    const began = workflow.begunWith(position, { calls });
+    const placed = context === undefined ? began : workflow.withData(began, context as Json);
     const { store, idleMs: ttlMs } = sessionsOf(this.#sessions).config;
     const key = { run: this.#runKey(), workflow: workflow.id };
     const token = newToken();
@@ -350,7 +357,11 @@ export class TestGate<E extends string = string, C extends string = string, X = 
       step: { tool: '', digest: '', uncertain: 'retry' },
       states: undefined,
       // Only version 0 runs the entry actions of the initial state.
-      initial: { ...placed, updatedAt: this.clock.now(), version: state === undefined ? 0 : 1 },
+      initial: {
+        ...placed,
+        updatedAt: this.clock.now(),
+        version: position === began && state === undefined ? 0 : 1,
+      },
       create: { principal },
       leaseMs: 1,
       ttlMs,
@@ -359,11 +370,13 @@ export class TestGate<E extends string = string, C extends string = string, X = 
   }
 
   #assertBeginning(): void {
-    const { state, context } = this.#options;
-    if (state === undefined && context === undefined) return;
+    const { state, facts, context } = this.#options;
+    if (state === undefined && facts === undefined && context === undefined) return;
     if (this.#gates.length > 1)
-      throw configError('state and context are those of one gate, and several are tested');
+      throw configError('state, facts and context are those of one gate, and several are tested');
     const workflow = this.#gates[0].compile();
+    if (state !== undefined && workflow.isOrder)
+      throw configError('state: a run of rules stands where its calls have led: give "facts"');
     if (state !== undefined && !workflow.model.has(state))
       throw configError(`state: got ${showValue(state)}; ${rightNames(state, workflow.states)}`);
   }
@@ -386,7 +399,7 @@ export function testGate<S extends string, E extends string, T extends string, C
 ): TestGate<E, C, X>;
 export function testGate(
   gates: readonly [AnyGate, ...AnyGate[]],
-  options?: Omit<TestGateOptions, 'state' | 'context'>,
+  options?: Omit<TestGateOptions, 'state' | 'facts' | 'context'>,
 ): TestGate;
 export function testGate(given: unknown, options?: unknown): TestGate {
   const gates: readonly unknown[] = Array.isArray(given) ? given : [given];

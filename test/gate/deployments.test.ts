@@ -1,0 +1,134 @@
+/** What a deployment does to runs of rules: side by side, forwards and back. */
+import { describe, expect, it } from 'vitest';
+import { type TestGate, testGate } from '../../packages/testing/src/test-gate.ts';
+import { principalKey, StateMachineGate } from '../../src/index.ts';
+import { runsOf } from '../../src/runs/index.ts';
+import { FOUR_STORES, type OpenStore } from '../helpers/four-stores.ts';
+
+type Rules = Parameters<typeof StateMachineGate.fromOrder>[0];
+
+const HOUR = 3_600_000;
+
+/** One build of the app, beside others that share its store. */
+function build(open: OpenStore, rules: object, tools: readonly string[] = []) {
+  const store = open();
+  const gate = StateMachineGate.fromOrder(rules as Rules, { id: 'bank' });
+  const app: TestGate = testGate(gate as never, {
+    tools,
+    principal: 'alice',
+    session: { store, key: principalKey() },
+  }) as never;
+  const runs = runsOf(gate, { store, onWarning: () => {}, onError: () => {} });
+  /** The reason of a refusal, or how it went. */
+  const call = async (tool: string, args: object = {}): Promise<string> => {
+    const { outcome, refusal } = await app.call(tool, args as never);
+    return refusal?.reason ?? outcome;
+  };
+  const pay = (amount: number): Promise<string> => call('pay', { amount });
+  const fails = async (tool: string, args: object = {}): Promise<string> => {
+    const answer = { isError: true, content: [] };
+    return (await app.call(tool, args as never, answer as never)).outcome;
+  };
+  return { app, runs, call, pay, fails };
+}
+
+const SUM = { limit: { sum: 'amount', max: 100, within: '24h' } } as const;
+
+describe.each(Object.entries(FOUR_STORES))('a run of rules on %s', (_, make) => {
+  it('finds its budget after a roll-back from a build without the rule', async () => {
+    const open = await make();
+    const [one, two] = [{ pay: SUM, look: {} }, { look: {} }].map((rules) =>
+      build(open, rules, ['pay', 'look']),
+    ) as [ReturnType<typeof build>, ReturnType<typeof build>];
+    expect(await one.pay(100)).toBe('ok');
+    expect(await two.call('look')).toBe('ok');
+    expect(await one.pay(1)).toBe('limit');
+  });
+
+  it('stays readable where a tool that it called is taken out of the rules', async () => {
+    const open = await make();
+    const one = build(open, {
+      login: {},
+      checkout: { after: 'login' },
+      pay: { after: 'checkout' },
+    });
+    for (const tool of ['login', 'checkout', 'pay']) expect(await one.call(tool)).toBe('ok');
+    const two = build(open, { login: {}, pay: { after: 'login' } });
+    expect(await two.call('pay')).toBe('ok');
+    expect(await two.app.state()).toBe('{login}');
+    // Rolled back, it knows the tool again.
+    expect(await one.call('pay')).toBe('ok');
+    expect(await one.app.state()).toBe('{login, checkout}');
+  });
+
+  it('is closed by a limit that is new where its tool was called before, and by once', async () => {
+    const open = await make();
+    const one = build(open, { pay: {} });
+    expect(await one.pay(1)).toBe('ok');
+    const two = build(open, { pay: { limit: { sum: 'amount', max: 100 } } });
+    const closed = await two.app.call('pay', { amount: 1 });
+    expect(closed.refusal?.reason).toBe('limit');
+    expect(closed.text).toContain('an earlier amount is not known');
+    expect(await build(open, { pay: { once: true } }).pay(1)).toBe('state');
+    expect(await build(open, { pay: { limit: { times: 1 } } }).pay(1)).toBe('limit');
+    expect(await build(open, { pay: { limit: { times: 2 } } }).pay(1)).toBe('ok');
+    expect(await build(open, { pay: { limit: { times: 2 } } }).pay(1)).toBe('limit');
+  });
+
+  it('finds what a build with a shorter window has no use for', async () => {
+    const open = await make();
+    const one = build(open, { pay: SUM });
+    const at = Date.now() - HOUR;
+    const paid = (amount: number) => ({ tool: 'pay', arguments: { amount }, at });
+    const run = await one.app.run();
+    expect(await one.runs.begin(run, { facts: [paid(60), paid(40)] })).toMatchObject({
+      begun: true,
+    });
+    expect(await one.pay(1)).toBe('limit');
+    const two = build(open, { pay: { limit: { sum: 'amount', max: 100, within: '500ms' } } });
+    expect(await two.pay(0)).toBe('ok');
+    expect([await one.pay(60), await one.pay(40), await one.pay(1)]).toEqual(
+      Array(3).fill('limit'),
+    );
+  });
+
+  it('goes on with amounts that a build in between had no use for', async () => {
+    const open = await make();
+    const [one, two] = [
+      build(open, { pay: SUM }),
+      build(open, { pay: { limit: { times: 5, within: '24h' } } }),
+    ];
+    expect([await one.pay(10), await two.pay(5), await one.pay(1)]).toEqual(['ok', 'ok', 'ok']);
+    expect([await two.pay(80), await one.pay(5), await one.pay(4)]).toEqual(['ok', 'limit', 'ok']);
+  });
+
+  it('keeps failures that another build asks for', async () => {
+    const open = await make();
+    const guess = { limit: { times: 2, within: '1h', outcome: 'failed' } } as const;
+    const [one, two] = [build(open, { pin: guess }), build(open, { pin: {} })];
+    expect([await one.fails('pin'), await two.fails('pin')]).toEqual(['tool_error', 'tool_error']);
+    expect(await two.call('pin')).toBe('ok');
+    expect(await one.call('pin')).toBe('limit');
+  });
+});
+
+it('keeps five tools with a hundred facts each in 24 kB, whichever build has noted what', () => {
+  const tools = ['a', 'b', 'c', 'd', 'e'];
+  const rulesOf = (limit: object) =>
+    StateMachineGate.fromOrder(
+      Object.fromEntries(tools.map((tool) => [tool, { limit }])) as Rules,
+    ).compile();
+  const one = rulesOf({ times: 200, within: '1h', same: ['id'] });
+  const two = rulesOf({ times: 300, within: '1m', same: ['id'] });
+  let { start: position } = one;
+  for (let i = 0; i < 100; i++)
+    for (const tool of tools) {
+      const facts = [{ tool, arguments: { id: `order-${i}` }, at: 1_764_108_000_000 + 1_000 * i }];
+      const workflow = i % 2 === 0 ? one : two;
+      position = workflow.begunWith(position, {
+        calls: workflow.rules.givenCalls(facts, 'run', 0),
+      });
+    }
+  expect(one.rules.ledger?.read(position).of('a').facts).toHaveLength(100);
+  expect(JSON.stringify(position).length).toBeLessThan(24_000);
+});
