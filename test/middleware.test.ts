@@ -63,8 +63,8 @@ describe.each([
     const others = [sessionStore(), fsmGate(checkoutGate())] as readonly Middleware[];
     const chain = [watching, ...others] as readonly RequestHandler[];
     app.all('/mcp', ...chain, (_req: Request, res: Response) => void res.end());
-    await request(app).options('/mcp').expect(200);
-    await request(app).options('/mcp').expect(200);
+    await request(app).put('/mcp');
+    await request(app).put('/mcp');
     expect(seen).toEqual([3, 3]);
   });
 

@@ -9,18 +9,15 @@ import {
   showValue,
 } from '../basics/options.ts';
 import { Exchange } from '../wire/exchange.ts';
-import { FetchHost, requestPort, seeFetched } from '../wire/fetch-host.ts';
-import { type SeenRequest, watchFetched } from '../wire/witness.ts';
+import { FetchHost } from '../wire/fetch-host.ts';
 import {
   assertPlan,
   type Middleware,
   type MountedStage,
   type Plan,
+  passRoute,
   planOf,
-  type Route,
   routeWith,
-  type See,
-  watchBy,
 } from './middleware.ts';
 
 /** A handler of the Fetch API. `Rest` is what its host gives it beside the request. */
@@ -75,63 +72,14 @@ export function gateFetch<Rest extends unknown[]>(
   return async (request, ...rest) => {
     // A preflight has no body; an OPTIONS with a body is gated.
     if (request.method === 'OPTIONS' && request.body === null) return handler(request, ...rest);
-    const by = await auth(request);
-    const { show, left } =
-      route.watchers.size > 0
-        ? await watchInFetch(request, by, stages, route)
-        : { show: asIs, left: stages };
-    const [first, ...others] = left;
-    if (first === undefined) {
-      if (by !== undefined) Object.assign(request, { auth: by });
-      return show(await handler(request, ...rest));
-    }
-    const host = new FetchHost(request, by, first.observers.onError);
-    run(host, [first, ...others], (own) => handler(own, ...rest)).catch((error) =>
-      host.fail(error),
-    );
-    return show(await host.response.made);
+    const host = new FetchHost(request, await auth(request), stages[0].observers.onError);
+    const handle = (own: Request): Response | Promise<Response> => {
+      Exchange.known(host.request)?.noteAs(own);
+      return handler(own, ...rest);
+    };
+    passRoute(host, stages, route, () => void host.forward(handle));
+    return host.answer;
   };
-}
-
-type Show = (response: Response) => Promise<Response>;
-
-const asIs: Show = async (response) => response;
-
-/**
- * Lets the stages watch that only watch.
- *
- * @returns the other stages, and what shows the response to those that watch
- */
-async function watchInFetch(
-  request: Request,
-  auth: unknown,
-  stages: Plan,
-  route: Route,
-): Promise<{ show: Show; left: readonly MountedStage[] }> {
-  let show = asIs;
-  const [{ limits: most }] = stages;
-  let seen: SeenRequest | undefined;
-  const see: See = async (limits, onError, watch) => {
-    seen ??= await seeFetched(request, auth, most);
-    watch(seen, (watcher) => {
-      const inner = show;
-      show = async (response) => watchFetched(await inner(response), watcher, limits, onError);
-    });
-  };
-  const asked = { req: requestPort(request, auth), stages, notes: {} };
-  const left = await watchBy(stages, route, asked, see);
-  return { show, left };
-}
-
-async function run(host: FetchHost, stages: Plan, handle: FetchHandler): Promise<void> {
-  const [first] = stages;
-  const exchange = await Exchange.open(host, first.limits, first.observers.onError);
-  exchange?.passAll(stages, () => {
-    void host.forward((own) => {
-      exchange.noteAs(own);
-      return handle(own);
-    });
-  });
 }
 
 function stagesOf(middlewares: unknown): Plan {

@@ -2,7 +2,6 @@
  * The door of a gate: its options with their defaults, and what all of its requests share. Hides
  * how the options become the config that the rooms below read.
  */
-import type { IncomingMessage } from 'node:http';
 import * as z from 'zod/mini';
 import { type Clock, systemClock, Told } from '../basics/clock.ts';
 import { atCaller, configError, type InterlockError } from '../basics/errors.ts';
@@ -355,7 +354,7 @@ export function gateStage<S extends string, E extends string>(
       watches: ({ req, notes }) => {
         const { sessions } = notes as WatchNotes;
         // Where another gate of the route enforces, this one joins its exchange.
-        const isJoined = Exchange.known(req as IncomingMessage)?.admission !== undefined;
+        const isJoined = Exchange.known(req)?.admission !== undefined;
         if (sessions === undefined && isJoined) return false;
         return passesAll(enforce, (sessions ?? ownSessionsNow()).config.store, workflow);
       },
@@ -370,7 +369,7 @@ export function gateStage<S extends string, E extends string>(
           known.watched.add(config);
           return;
         }
-        return see(parsed, config.onError, (seen, watch) => {
+        return see(config.onError, (seen, watch) => {
           known.watched = new WatchedRequest(sessions, seen, watch);
           known.watched.add(config);
         });

@@ -12,17 +12,14 @@ import {
   notePlaceOf,
   type Observers,
   type Stage,
+  seeRequest,
   type WireLimits,
 } from '../wire/exchange.ts';
 import { hasBody, type RequestPort } from '../wire/headers.ts';
 import { errorResponse, JSON_RPC } from '../wire/json-rpc.ts';
+import { type Host, NodeHost } from '../wire/node-host.ts';
 import { after, inOrder, isPromise, type MaybePromise } from '../wire/task-line.ts';
-import {
-  type ResponseWatcher,
-  type SeenRequest,
-  seeRequest,
-  watchResponse,
-} from '../wire/witness.ts';
+import type { ResponseWatcher, SeenRequest } from '../wire/witness.ts';
 import { consoleLog } from './outage-log.ts';
 
 const PLAN: unique symbol = Symbol('mcp-interlock.plan');
@@ -125,7 +122,6 @@ export interface WatchedBy {
 
 /** Reads a request, and gives with it how its response is watched. */
 export type See = (
-  limits: WireLimits,
   onError: (error: unknown) => void,
   seen: (request: SeenRequest, watch: (watcher: ResponseWatcher) => void) => void,
 ) => MaybePromise<void>;
@@ -178,9 +174,11 @@ export function mount(stages: Plan): Middleware {
     res: ServerResponse,
     next: (error?: unknown) => void,
   ): void => {
-    const route = routeOf(req, stages, routes) ?? alone;
-    if (route.watchers.size > 0) watchInNode(stages, route, req, res, next);
-    else passInNode(stages, req, res, next);
+    // A preflight has no body; an OPTIONS with a body is gated. Whether a request of HTTP/2 has one,
+    // its headers do not say.
+    const host = new NodeHost(req, res);
+    if (req.method === 'OPTIONS' && host.unserved === undefined && !hasBody(req)) next();
+    else passRoute(host, stages, routeOf(req, stages, routes) ?? alone, next);
   };
   return Object.assign(interlock, { [PLAN]: stages } as const);
 }
@@ -188,25 +186,6 @@ export function mount(stages: Plan): Middleware {
 /** @throws InterlockError `ERR_INTERLOCK_MOUNT` */
 export function assertPlan(stages: Plan): void {
   for (const [i, stage] of stages.entries()) stage.assertBehind?.(stages.slice(0, i));
-}
-
-/**
- * Refuses HTTP/2, also a preflight, with 505 (RFC 9110, section 15.6.6). Node's responses of HTTP/2
- * end, close and fail in other ways than those of HTTP/1. A step whose client leaves is kept by the
- * ways of HTTP/1 alone.
- */
-function refuseVersion([{ observers }]: Plan, req: IncomingMessage, res: ServerResponse): void {
-  const { httpVersion } = req;
-  observers.onError(
-    new InterlockError(
-      'ERR_INTERLOCK_MOUNT',
-      `the middlewares serve HTTP/1.1, and this request came by HTTP/${httpVersion}: let a ` +
-        'proxy speak HTTP/2 with the clients and HTTP/1.1 with this server',
-    ),
-  );
-  const words = `This route does not serve HTTP/${httpVersion}, only HTTP/1.1`;
-  res.writeHead(505, { 'content-type': 'application/json' });
-  res.end(JSON.stringify(errorResponse(null, JSON_RPC.INVALID_REQUEST, words)));
 }
 
 /** What a middleware does with an exchange, for other hosts; none where it is not ours. */
@@ -264,20 +243,46 @@ function routeOf(
 const watched = new Note<object, object>();
 
 /**
+ * Lets the stages watch that only watch, and the request pass the other ones. Calls `next` in the
+ * same tick, unless the body must be read or a stage has to wait.
+ */
+export function passRoute(host: Host, stages: Plan, route: Route, next: () => void): void {
+  if (route.watchers.size === 0) {
+    passStages(host, stages, next);
+    return;
+  }
+  const enter = ([first, ...others]: readonly MountedStage[]): void => {
+    if (first === undefined) next();
+    else passStages(host, [first, ...others], next);
+  };
+  void after(watchBy(host, stages, route), enter);
+}
+
+/**
  * Asks each stage whether it lets the request pass as it is, and lets those watch that do. What
  * fails holds nothing up: a stage that cannot say whether it watches is entered.
  *
  * @returns the stages that do not watch
  */
-export function watchBy(
-  stages: readonly MountedStage[],
-  { watchers }: Route,
-  request: WatchedBy,
-  see: See,
+function watchBy(
+  host: Host,
+  stages: Plan,
+  { stages: all, watchers }: Route,
 ): MaybePromise<readonly MountedStage[]> {
+  const { request: req } = host;
+  const [{ limits }] = stages;
+  const place = notePlaceOf(req);
+  const notes = watched.of(place) ?? {};
+  const see: See = (onError, seen) => {
+    if (host.unserved !== undefined) return;
+    return after(seeRequest(host, limits), (request) =>
+      seen(request, (watcher) => host.watch(watcher, limits, onError)),
+    );
+  };
   const left: MountedStage[] = [];
   const each = (stage: MountedStage): MaybePromise<void> => {
     const { onError } = stage.observers;
+    const request = { req, stages: all, notes };
     // Behind one that admits the request, and is entered, a gate finds its run there.
     const asked = watchers.has(stage) && !left.some(admits);
     const watches = asked && orElse(() => stage.watches?.(request) ?? false, false, onError);
@@ -286,7 +291,10 @@ export function watchBy(
       left.push(stage);
     });
   };
-  return after(inOrder(stages, each), () => left);
+  return after(inOrder(stages, each), () => {
+    if (left.length < stages.length && watched.of(place) !== notes) watched.put(place, notes);
+    return left;
+  });
 }
 
 /** What is done, or the other value where it fails, at once or later. */
@@ -307,87 +315,35 @@ function orElse<T>(
   }
 }
 
-/** Lets the stages watch that only watch, and the request pass the other ones. */
-function watchInNode(
-  stages: Plan,
-  route: Route,
-  req: IncomingMessage,
-  res: ServerResponse,
-  next: () => void,
-): void {
-  const place = notePlaceOf(req);
-  const notes = watched.of(place) ?? {};
-  const see: See = (limits, tell, seen) => {
-    // Ways of HTTP/2 are none of ours.
-    if (req.httpVersionMajor === 1)
-      return after(seeRequest(req, limits), (request) =>
-        seen(request, (watcher) => watchResponse(res, watcher, limits, tell)),
-      );
+function passStages(host: Host, stages: Plan, next: () => void): void {
+  const [{ limits, observers, observersBehind }] = stages;
+  const fail = (error: unknown): void => {
+    const front = Exchange.known(host.request)?.observers;
+    host.fail(error, (front ? observersBehind(front) : observers).onError);
   };
-  const enter = (left: readonly MountedStage[]): void => {
-    if (left.length < stages.length && watched.of(place) !== notes) watched.put(place, notes);
-    const [first, ...others] = left;
-    if (first === undefined) next();
-    else passInNode([first, ...others], req, res, next);
-  };
-  void after(watchBy(stages, route, { req, stages: route.stages, notes }, see), enter);
-}
-
-/** Calls `next` in the same tick, unless the body must be read or a stage has to wait. */
-function passInNode(
-  stages: Plan,
-  req: IncomingMessage,
-  res: ServerResponse,
-  next: () => void,
-): void {
-  // First: whether a request of HTTP/2 has a body, its headers do not say.
-  if (req.httpVersionMajor > 1) refuseVersion(stages, req, res);
-  // A preflight has no body; an OPTIONS with a body is gated.
-  else if (req.method === 'OPTIONS' && !hasBody(req)) next();
-  else openInNode(stages, req, res, next);
-}
-
-function openInNode(
-  stages: Plan,
-  req: IncomingMessage,
-  res: ServerResponse,
-  next: () => void,
-): void {
-  const [{ limits, observers }] = stages;
-  let opened: MaybePromise<Exchange | undefined>;
-  try {
-    opened = Exchange.of(req, res, limits, observers.onError);
-  } catch (error) {
-    failToOpen(stages, req, res, error);
+  const { unserved } = host;
+  if (unserved !== undefined) {
+    observers.onError(
+      new InterlockError(
+        'ERR_INTERLOCK_MOUNT',
+        `the middlewares serve HTTP/1.1, and this request came by ${unserved}: let a ` +
+          'proxy speak HTTP/2 with the clients and HTTP/1.1 with this server',
+      ),
+    );
+    const words = `This route does not serve ${unserved}, only HTTP/1.1`;
+    // RFC 9110, section 15.6.6. A preflight too.
+    host.refuse(505, JSON.stringify(errorResponse(null, JSON_RPC.INVALID_REQUEST, words)));
     return;
   }
-  if (isPromise(opened)) passLater(stages, opened, req, res, next);
+  let opened: MaybePromise<Exchange | undefined>;
+  try {
+    opened = Exchange.of(host, limits, observers.onError);
+  } catch (error) {
+    fail(error);
+    return;
+  }
+  if (isPromise(opened)) void opened.then((exchange) => exchange?.passAll(stages, next), fail);
   else opened?.passAll(stages, next);
-}
-
-/** A function of its own: its closures would cost each request memory that need not wait. */
-function passLater(
-  stages: Plan,
-  opened: Promise<Exchange | undefined>,
-  req: IncomingMessage,
-  res: ServerResponse,
-  next: () => void,
-): void {
-  void opened.then(
-    (exchange) => exchange?.passAll(stages, next),
-    (error) => failToOpen(stages, req, res, error),
-  );
-}
-
-function failToOpen(
-  [{ observers, observersBehind }]: Plan,
-  req: IncomingMessage,
-  res: ServerResponse,
-  error: unknown,
-): void {
-  const front = Exchange.known(req)?.observers;
-  (front ? observersBehind(front) : observers).onError(error);
-  res.destroy();
 }
 
 /**

@@ -372,7 +372,7 @@ export function isCurrentStep(value: unknown): value is CurrentStep {
 
 function tryOf(source: unknown): Try | undefined {
   if (!isObject(source)) throw noSource(source);
-  const exchange = Exchange.known(source as unknown as IncomingMessage);
+  const exchange = Exchange.known(source);
   if (exchange !== undefined) return tryIn(exchange);
   const passed = byRequest.of(notePlaceOf(source));
   if (passed !== undefined) return passed.length === 1 ? passed[0] : undefined;

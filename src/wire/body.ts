@@ -37,6 +37,15 @@ export interface BodyPort {
 /** No bytes. */
 export const NOTHING = Buffer.alloc(0);
 
+/** The bytes of a chunk that is written; `undefined` where it is none. */
+export function bytesOf(chunk: unknown, encoding: unknown): Buffer | undefined {
+  if (typeof chunk === 'string')
+    return Buffer.from(chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : 'utf8');
+  if (chunk instanceof Uint8Array)
+    return Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
+  return undefined;
+}
+
 type Bytes = Uint8Array | string;
 
 /**

@@ -1,4 +1,3 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Clock } from '../basics/clock.ts';
 import type { Events } from '../basics/events.ts';
 import type { Amended, BodyFailure, BodyPort } from './body.ts';
@@ -7,11 +6,12 @@ import { type Answer, AskedPage, type Filter } from './filter.ts';
 import { headerSaysStateless, namesFault, type RequestPort, requestHeader } from './headers.ts';
 import { errorResponse, JSON_RPC, type ListKind, listChanged } from './json-rpc.ts';
 import type { Message } from './message.ts';
-import { type Host, NodeHost } from './node-host.ts';
+import type { Host } from './node-host.ts';
 import { uniqueNameOf } from './pages.ts';
 import { type ResponseOwner, Tap } from './tap.ts';
 import { after, inOrder, isPromise, type MaybePromise } from './task-line.ts';
 import { WaitNotice } from './wait-notice.ts';
+import type { SeenRequest } from './witness.ts';
 
 /** What an exchange may hold in memory. */
 export interface WireLimits {
@@ -161,21 +161,8 @@ export class Exchange implements ResponseOwner {
     exchangeNote.put(exchangeNote.of(shared) === undefined ? shared : this.req, this);
   }
 
-  /** The exchange of this request. The first middleware opens it. */
-  static of(
-    req: IncomingMessage,
-    res: ServerResponse,
-    limits: WireLimits,
-    onError: (error: unknown) => void,
-  ): MaybePromise<Exchange | undefined> {
-    const known = Exchange.known(req);
-    // A copy of a request carries its original's note, but needs an amended body of its own.
-    if (known?.req === req) return known;
-    return Exchange.open(new NodeHost(req, res), limits, onError);
-  }
-
   /** The exchange that a middleware opened for this request, or for its original. */
-  static known(req: IncomingMessage | Request): Exchange | undefined {
+  static known(req: object): Exchange | undefined {
     const shared = exchangeNote.of(notePlaceOf(req));
     return shared?.req === req ? shared : (exchangeNote.of(req) ?? shared);
   }
@@ -185,12 +172,18 @@ export class Exchange implements ResponseOwner {
     exchangeNote.put(request, this);
   }
 
-  /** `undefined` where the body was refused, or the client left before it had sent all of it. */
-  static open(
+  /**
+   * The exchange of this request. The first middleware opens it. `undefined` where the body was
+   * refused, or the client left before it had sent all of it.
+   */
+  static of(
     host: Host,
     limits: WireLimits,
     onError: (error: unknown) => void,
   ): MaybePromise<Exchange | undefined> {
+    const known = Exchange.known(host.request);
+    // A copy of a request carries its original's note, but needs an amended body of its own.
+    if (known?.req === host.request) return known;
     if (host.request.method !== 'POST')
       return new Exchange(host, undefined, NO_MESSAGES, limits, onError);
     const body = host.readBody(limits.maxBodyBytes);
@@ -474,4 +467,20 @@ export class Exchange implements ResponseOwner {
       this.tap.res.destroy();
     }
   }
+}
+
+/** Reads a request that passes as it is. At once where its body was read before. */
+export function seeRequest(
+  host: Host,
+  { maxBodyBytes, maxBatch }: WireLimits,
+): MaybePromise<SeenRequest> {
+  const { request: req, source } = host;
+  const none = { req, source, messages: [], isBatch: false };
+  if (req.method !== 'POST') return { ...none, isUnread: false };
+  return after(host.peekBody(maxBodyBytes), (body) => {
+    const unread = { ...none, isUnread: true };
+    if (body === 'aborted' || 'status' in body) return unread;
+    const calls = readCalls(body, maxBatch);
+    return 'status' in calls ? unread : { ...none, ...calls, isUnread: false };
+  });
 }

@@ -11,12 +11,12 @@ import {
   unfitBytes,
   unfitMedia,
 } from './body.ts';
-import { readCalls } from './call.ts';
 import type { RequestPort } from './headers.ts';
 import { unreadable } from './json-rpc.ts';
 import type { JsonText } from './json-text.ts';
 import type { Host, OnSent, Originals, ResponsePort, ResponseSink } from './node-host.ts';
-import type { SeenRequest, WitnessLimits } from './witness.ts';
+import type { MaybePromise } from './task-line.ts';
+import { type ResponseWatcher, type WitnessLimits, watchFetched } from './witness.ts';
 
 /** A handler of the Fetch API. */
 type Handle = (request: Request) => Response | Promise<Response>;
@@ -28,6 +28,8 @@ type Handle = (request: Request) => Response | Promise<Response>;
 export class FetchHost implements Host {
   readonly request: RequestPort;
   readonly response: FetchResponse;
+  /** The Fetch API hides which version of HTTP it is. */
+  readonly unserved = undefined;
   readonly #client: Request;
   readonly #onError: (error: unknown) => void;
   readonly #handlers = new AbortController();
@@ -38,6 +40,8 @@ export class FetchHost implements Host {
   #wake: () => void = () => {};
   #isGone = false;
   #handler: 'running' | 'done' | 'cut off' = 'running';
+  /** Shows the response to those that watch it. */
+  #show = (response: Response): MaybePromise<Response> => response;
 
   /** @param onError hears of a handler that fails after its response has ended */
   constructor(client: Request, auth: unknown, onError: (error: unknown) => void) {
@@ -51,6 +55,15 @@ export class FetchHost implements Host {
       onEvent: (event) => (event === 'close' ? this.#cutOff() : this.#wake()),
     });
     client.signal.addEventListener('abort', this.#onAbort, { once: true });
+  }
+
+  get source(): Request {
+    return this.#client;
+  }
+
+  /** What the client gets. Rejects where the handler throws before its response has begun. */
+  get answer(): Promise<Response> {
+    return this.response.made.then((response) => this.#show(response));
   }
 
   get isGone(): boolean {
@@ -75,8 +88,19 @@ export class FetchHost implements Host {
     return body;
   }
 
+  peekBody(limit: number): Promise<BodyPort | BodyFailure> {
+    const reading = async (): Promise<BodyPort | BodyFailure> =>
+      FetchBody.read(this.#client.clone(), this.request, limit);
+    return reading().catch(() => 'aborted');
+  }
+
   dropBody(): void {
     this.#body = undefined;
+  }
+
+  watch(watcher: ResponseWatcher, limits: WitnessLimits, onError: (error: unknown) => void): void {
+    const inner = this.#show;
+    this.#show = async (response) => watchFetched(await inner(response), watcher, limits, onError);
   }
 
   redirect(sink: ResponseSink): Originals {
@@ -93,6 +117,13 @@ export class FetchHost implements Host {
   /** Calls the handler. Where it throws, the response fails, as it would without the pipeline. */
   async forward(handle: Handle): Promise<void> {
     const { signal } = this.#handlers;
+    if (this.#sink === undefined) {
+      // No middleware has a part in it: it gets the client's request, and the client its response.
+      const { auth } = this.request;
+      if (auth !== undefined) Object.assign(this.#client, { auth });
+      this.response.pass((async () => handle(this.#client))());
+      return;
+    }
     try {
       await this.#pass(
         await handle(handlersRequest(this.#client, this.request, this.#body, signal)),
@@ -224,7 +255,7 @@ class FetchResponse implements ResponsePort, Originals {
   readonly #listeners: ResponseListeners;
   #headers = new Headers();
   #reason: string | undefined;
-  #make!: (response: Response) => void;
+  #make!: (response: MaybePromise<Response>) => void;
   #refuse!: (error: unknown) => void;
   #body: ReadableStreamDefaultController<Uint8Array> | undefined;
   #over = false;
@@ -241,6 +272,11 @@ class FetchResponse implements ResponsePort, Originals {
   /** Nothing can be written any more. */
   get over(): boolean {
     return this.#over;
+  }
+
+  /** Answers with a response that no middleware changes. */
+  pass(response: Promise<Response>): void {
+    this.#make(response);
   }
 
   /** Takes over the status and headers of the handler's response. */
@@ -451,23 +487,8 @@ function joined(chunks: readonly Uint8Array[], size: number): StreamBytes {
   return all;
 }
 
-/** Reads a copy of a request, which stays unread itself. */
-export async function seeFetched(
-  request: Request,
-  auth: unknown,
-  { maxBodyBytes, maxBatch }: WitnessLimits,
-): Promise<SeenRequest> {
-  const req = requestPort(request, auth);
-  const none = { req, source: request, messages: [], isBatch: false };
-  if (request.method !== 'POST') return { ...none, isUnread: false };
-  const body = await FetchBody.read(request.clone(), req, maxBodyBytes).catch(() => 'aborted');
-  if (!(body instanceof FetchBody)) return { ...none, isUnread: true };
-  const calls = readCalls(body, maxBatch);
-  return 'status' in calls ? { ...none, isUnread: true } : { ...none, ...calls, isUnread: false };
-}
-
 /** The request that the pipeline reads, with headers that it may change. */
-export function requestPort(request: Request, auth: unknown): RequestPort {
+function requestPort(request: Request, auth: unknown): RequestPort {
   const headers: Record<string, string> = Object.create(null);
   for (const [name, value] of request.headers) headers[name] = value;
   return { method: request.method, url: request.url, headers, auth };

@@ -1,5 +1,10 @@
 import { isUtf8 } from 'node:buffer';
-import { type IncomingHttpHeaders, STATUS_CODES } from 'node:http';
+import {
+  type IncomingHttpHeaders,
+  type OutgoingHttpHeader,
+  type OutgoingHttpHeaders,
+  STATUS_CODES,
+} from 'node:http';
 import { type Call, someValue } from './call.ts';
 import {
   errorResponse,
@@ -31,6 +36,25 @@ export interface HeadPort {
   hasHeader(name: string): boolean;
   getHeaderNames(): readonly string[];
   removeHeader(name: string): void;
+}
+
+/** The headers of `writeHead`: an object, a flat list of names and values, or a list of pairs. */
+export type HeaderList =
+  | OutgoingHttpHeaders
+  | OutgoingHttpHeader[]
+  | (readonly [string, OutgoingHttpHeader])[];
+
+type Header = readonly [name: string, value: OutgoingHttpHeader];
+
+/** The same as pairs, without those that have no value. */
+export function pairsOf(headers: HeaderList): readonly Header[] {
+  const isFlat = Array.isArray(headers) && !Array.isArray(headers[0]);
+  const pairs = isFlat
+    ? headers.flatMap((name, i) => (i % 2 === 0 ? [[String(name), headers[i + 1]]] : []))
+    : Array.isArray(headers)
+      ? headers
+      : Object.entries(headers);
+  return (pairs as Header[]).filter(([, value]) => value !== undefined);
 }
 
 // --- A request's headers -----------------------------------------------------------------------

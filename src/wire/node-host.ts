@@ -1,15 +1,22 @@
 import { EventEmitter } from 'node:events';
 import {
   type IncomingMessage,
-  type OutgoingHttpHeader,
   type OutgoingHttpHeaders,
   type ServerResponse,
   STATUS_CODES,
 } from 'node:http';
 import { InterlockError } from '../basics/errors.ts';
-import { type BodyFailure, type BodyPort, dropRest, NOTHING, RequestBody } from './body.ts';
-import type { HeadPort, RequestPort } from './headers.ts';
+import {
+  type BodyFailure,
+  type BodyPort,
+  bytesOf,
+  dropRest,
+  NOTHING,
+  RequestBody,
+} from './body.ts';
+import { type HeaderList, type HeadPort, pairsOf, type RequestPort } from './headers.ts';
 import type { MaybePromise } from './task-line.ts';
+import { type ResponseWatcher, type WitnessLimits, watchResponse } from './witness.ts';
 
 /**
  * Serves one HTTP request: Node's HTTP server or the Fetch API. It hides from the pipeline which of
@@ -18,6 +25,10 @@ import type { MaybePromise } from './task-line.ts';
 export interface Host {
   readonly request: RequestPort;
   readonly response: ResponsePort;
+  /** What handlers get: Node's request, or the `Request` of the Fetch API. */
+  readonly source: object;
+  /** The version of HTTP, where the middlewares cannot serve it. */
+  readonly unserved: string | undefined;
   /** Whether the client's connection has ended, even where no event has told so yet. */
   readonly isGone: boolean;
   /** Whether the upstream cannot read the body any more: the stream broke with its connection. */
@@ -26,12 +37,18 @@ export interface Host {
   isCutHere(): boolean;
   /** Reads a POST's body of at most `limit` bytes. */
   readBody(limit: number): MaybePromise<BodyPort | BodyFailure>;
+  /** The same for a request that passes as it is: the next reader finds its body unread. */
+  peekBody(limit: number): MaybePromise<BodyPort | BodyFailure>;
   /** Frees the body that was put back: no upstream will read it. */
   dropBody(): void;
+  /** Shows the response to a watcher. It goes its own way, and no watcher can stop it. */
+  watch(watcher: ResponseWatcher, limits: WitnessLimits, onError: (error: unknown) => void): void;
   /** Leads the upstream's calls into a sink. The returned methods lead to the client. */
   redirect(sink: ResponseSink): Originals;
   /** Answers a request that never enters the pipeline. */
   refuse(status: number, json: string): void;
+  /** Cuts a request off whose exchange could not be opened. */
+  fail(error: unknown, onError: (error: unknown) => void): void;
 }
 
 /**
@@ -113,11 +130,12 @@ interface Before {
 /** Node's request and response. The response's patched methods find their sink here. */
 export class NodeHost implements Host, Originals, ResponsePort {
   readonly request: IncomingMessage;
-  readonly before: Before;
-  /** Takes the upstream's calls, which begin after `redirect()`. */
+  /** These three are there after `redirect()`. */
+  before!: Before;
+  /** Takes the upstream's calls. */
   sink!: ResponseSink;
   /** The response's own `destroyed`, which the upstream may not see. */
-  destroyed: boolean;
+  destroyed!: boolean;
   readonly res: ServerResponse;
   /**
    * A middleware or host in front is at work: what it calls on the response is not the upstream's.
@@ -135,17 +153,25 @@ export class NodeHost implements Host, Originals, ResponsePort {
   #withEnd = false;
 
   constructor(req: IncomingMessage, res: ServerResponse) {
-    const { writeHead, write, end, flushHeaders, emit, on, destroy } = res;
-    const { setHeader, appendHeader, setHeaders, removeHeader } = res;
-    const ofHead = { setHeader, appendHeader, setHeaders, removeHeader };
-    this.before = { writeHead, write, end, flushHeaders, emit, on, destroy, ...ofHead } as Before;
     this.request = req;
     this.res = res;
-    this.destroyed = res.destroyed;
   }
 
   get response(): ResponsePort {
     return this;
+  }
+
+  get source(): IncomingMessage {
+    return this.request;
+  }
+
+  /**
+   * Node's responses of HTTP/2 end, close and fail in other ways than those of HTTP/1. A step whose
+   * client leaves is kept by the ways of HTTP/1 alone.
+   */
+  get unserved(): string | undefined {
+    const { httpVersion, httpVersionMajor } = this.request;
+    return httpVersionMajor > 1 ? `HTTP/${httpVersion}` : undefined;
   }
 
   get isGone(): boolean {
@@ -175,11 +201,24 @@ export class NodeHost implements Host, Originals, ResponsePort {
     return RequestBody.read(this.request, limit);
   }
 
+  peekBody(limit: number): MaybePromise<BodyPort | BodyFailure> {
+    return RequestBody.read(this.request, limit);
+  }
+
   dropBody(): void {
     this.request.resume();
   }
 
+  watch(watcher: ResponseWatcher, limits: WitnessLimits, onError: (error: unknown) => void): void {
+    watchResponse(this.res, watcher, limits, onError);
+  }
+
   redirect(sink: ResponseSink): Originals {
+    const { writeHead, write, end, flushHeaders, emit, on, destroy } = this.res;
+    const { setHeader, appendHeader, setHeaders, removeHeader } = this.res;
+    const ofHead = { setHeader, appendHeader, setHeaders, removeHeader };
+    this.before = { writeHead, write, end, flushHeaders, emit, on, destroy, ...ofHead } as Before;
+    this.destroyed = this.res.destroyed;
     this.sink = sink;
     patchResponse(this.res, this);
     return this;
@@ -198,6 +237,11 @@ export class NodeHost implements Host, Originals, ResponsePort {
     }
     res.writeHead(status, { ...headers, connection: 'close' }).write(answer);
     dropRest(req, () => res.end());
+  }
+
+  fail(error: unknown, onError: (error: unknown) => void): void {
+    onError(error);
+    this.res.destroy();
   }
 
   writeHead(status: number, reason?: string): void {
@@ -440,41 +484,17 @@ function closeFinished(sink: ResponseSink): void {
   sink.close();
 }
 
-/** The headers of `writeHead`: an object, a flat list of names and values, or a list of pairs. */
-type HeaderList =
-  | OutgoingHttpHeaders
-  | OutgoingHttpHeader[]
-  | (readonly [string, OutgoingHttpHeader])[]
-  | undefined;
-
 /** Sets the headers of `writeHead`. A name that is listed twice keeps both values. */
-function setResponseHeaders(res: ServerResponse, headers: HeaderList): void {
+function setResponseHeaders(res: ServerResponse, headers: HeaderList | undefined): void {
   if (!headers) return;
   const named: string[] = [];
-  if (!Array.isArray(headers)) {
-    for (const name of Object.keys(headers)) setOnce(res, named, name, headers[name]);
-  } else if (Array.isArray(headers[0])) {
-    for (const [name, value] of headers as [string, OutgoingHttpHeader][])
-      setOnce(res, named, name, value);
-  } else {
-    for (let i = 0; i < headers.length; i += 2)
-      setOnce(res, named, String(headers[i]), headers[i + 1] as OutgoingHttpHeader);
+  for (const [name, value] of pairsOf(headers)) {
+    const text = typeof value === 'number' ? String(value) : value;
+    const key = name.toLowerCase();
+    if (named.includes(key)) res.appendHeader(name, text);
+    else res.setHeader(name, text);
+    named.push(key);
   }
-}
-
-/** @param named the names so far, in lower case */
-function setOnce(
-  res: ServerResponse,
-  named: string[],
-  name: string,
-  value: OutgoingHttpHeader | undefined,
-): void {
-  if (value === undefined) return;
-  const text = typeof value === 'number' ? String(value) : value;
-  const key = name.toLowerCase();
-  if (named.includes(key)) res.appendHeader(name, text);
-  else res.setHeader(name, text);
-  named.push(key);
 }
 
 function onResponse(
@@ -556,11 +576,8 @@ function plain(res: ServerResponse, name: string): unknown {
 }
 
 function toBytes(chunk: unknown, encoding: unknown): Buffer {
-  if (typeof chunk === 'string') {
-    return Buffer.from(chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : 'utf8');
-  }
-  if (chunk instanceof Uint8Array)
-    return Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
+  const bytes = bytesOf(chunk, encoding);
+  if (bytes !== undefined) return bytes;
   throw nodeError(
     'ERR_INVALID_ARG_TYPE',
     'A chunk of a response must be a string or a Uint8Array',

@@ -2,14 +2,13 @@
  * Sees a request and its response on their way, and changes nothing of either. Hides how bytes are
  * copied, unpacked and read behind them.
  */
-import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import type { ServerResponse } from 'node:http';
 import * as zlib from 'node:zlib';
-import { NOTHING, RequestBody } from './body.ts';
-import { type Call, readCalls } from './call.ts';
-import { isJsonType, type RequestPort } from './headers.ts';
+import { bytesOf, NOTHING } from './body.ts';
+import type { Call } from './call.ts';
+import { type HeaderList, isJsonType, pairsOf, type RequestPort } from './headers.ts';
 import { type Message, Payload } from './message.ts';
 import { parseSseEvent, SseSplitter, withoutByteOrderMark } from './sse.ts';
-import { after, type MaybePromise } from './task-line.ts';
 
 /** How much a witness holds in memory. What is larger passes unread. */
 export interface WitnessLimits {
@@ -45,24 +44,6 @@ export interface SeenHead {
   readonly status: number;
   get(name: string): string | undefined;
   add(name: string, value: string): void;
-}
-
-/**
- * Reads the body of a request, which the next reader finds unread. At once where the body was read
- * before.
- */
-export function seeRequest(
-  req: IncomingMessage,
-  { maxBodyBytes, maxBatch }: WitnessLimits,
-): MaybePromise<SeenRequest> {
-  const none = { req, source: req, messages: [], isBatch: false };
-  if (req.method !== 'POST') return { ...none, isUnread: false };
-  return after(RequestBody.read(req, maxBodyBytes), (body) => {
-    const unread = { ...none, isUnread: true };
-    if (body === 'aborted' || 'status' in body) return unread;
-    const calls = readCalls(body, maxBatch);
-    return 'status' in calls ? unread : { ...none, ...calls, isUnread: false };
-  });
 }
 
 /**
@@ -103,14 +84,14 @@ const WATCHING = {
   write(this: Watched, ...given: unknown[]): unknown {
     const { copy, write } = this[WATCHED];
     const goesOn = Reflect.apply(write, this, given);
-    copy.push(bytesOf(given));
+    copy.push(bytesOf(given[0], given[1]) ?? NOTHING);
     return goesOn;
   },
   end(this: Watched, ...given: unknown[]): unknown {
     const { copy, end } = this[WATCHED];
     // Where the head was not given before, Node gives it now.
     const ended = Reflect.apply(end, this, given);
-    copy.push(bytesOf(given), true);
+    copy.push(bytesOf(given[0], given[1]) ?? NOTHING, true);
     copy.end(true);
     return ended;
   },
@@ -302,38 +283,15 @@ const UNPACKERS: Readonly<
 
 /** The head as `writeHead` is about to give it: its own headers count before those set before. */
 function headOf(res: ServerResponse, [status, ...given]: readonly unknown[]): SeenHead {
-  const headers = given.find((each) => typeof each === 'object' && each !== null);
+  const headers = given.find((each) => typeof each === 'object' && each !== null) ?? {};
+  const own = pairsOf(headers as HeaderList);
   return {
     status: Number(status),
     get(name) {
-      const value = listedIn(headers, name.toLowerCase()) ?? res.getHeader(name);
+      const listed = own.findLast((each) => each[0].toLowerCase() === name.toLowerCase());
+      const value = listed?.[1] ?? res.getHeader(name);
       return value === undefined ? undefined : String(value);
     },
     add: (name, value) => void res.setHeader(name, value),
   };
-}
-
-/**
- * What headers that are given to `writeHead` have under a name; the last one counts. They are an
- * object, a list of names and values in turn, or one of pairs.
- */
-function listedIn(headers: unknown, name: string): unknown {
-  const isIt = (each: unknown): boolean => String(each).toLowerCase() === name;
-  if (!Array.isArray(headers)) {
-    const listed = (headers ?? {}) as OutgoingHttpHeaders;
-    const last = Object.keys(listed).findLast((each) => listed[each] !== undefined && isIt(each));
-    return last === undefined ? undefined : listed[last];
-  }
-  if (Array.isArray(headers[0])) return headers.findLast(([each]) => isIt(each))?.[1];
-  const last = headers.findLastIndex((each, at) => at % 2 === 0 && isIt(each));
-  return last === -1 ? undefined : headers[last + 1];
-}
-
-/** The bytes of a chunk that was given to `write` or `end`. */
-function bytesOf([chunk, encoding]: readonly unknown[]): Buffer {
-  if (typeof chunk === 'string')
-    return Buffer.from(chunk, typeof encoding === 'string' ? (encoding as BufferEncoding) : 'utf8');
-  if (chunk instanceof Uint8Array)
-    return Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength);
-  return NOTHING;
 }

@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { gateFetch } from '../../src/doors/fetch.ts';
 import {
   type FsmGateOptions,
+  type Middleware,
   runKey,
   type SessionStoreOptions,
   StateMachineGate,
@@ -69,19 +70,28 @@ const FAULTS: Readonly<Record<string, Fault>> = {
   },
 };
 
-function staged({ gate, session, guard }: Fault) {
+interface Staged {
+  readonly middlewares: readonly Middleware[];
+  readonly store?: FaultyStore;
+}
+
+/** @param fault absent: no gate is mounted */
+function staged(fault: Fault | undefined): Staged {
+  if (fault === undefined) return { middlewares: [] };
+  const { gate, session, guard } = fault;
   const workflow = new StateMachineGate({
     id: 'out-first',
     initial: 'open',
     states: { open: { on: { PAY: 'paid' } }, paid: {} },
   }).bindTool('cart.pay', 'open', { success: 'PAY', guard: guard ?? (() => true) });
   const observes: FsmGateOptions = { enforce: false, ...gate };
-  return makeStage({ workflow, gate: observes, session: session ?? {} });
+  const { middlewares, stage } = makeStage({ workflow, gate: observes, session: session ?? {} });
+  return { middlewares, store: stage.store };
 }
 
 /** What a client gets of a call, piece by piece, from a server of Node. */
 async function overNode(type: Type, fault?: Fault): Promise<unknown> {
-  const { middlewares = [], store } = fault === undefined ? {} : staged(fault);
+  const { middlewares, store } = staged(fault);
   let got = (): void => {};
   const app = express();
   app.post('/mcp', ...middlewares, async (req, res) => {
@@ -122,7 +132,7 @@ async function overNode(type: Type, fault?: Fault): Promise<unknown> {
 async function overFetch(
   type: Type,
   fault?: Fault,
-  { middlewares = [], store }: Partial<ReturnType<typeof staged>> = fault ? staged(fault) : {},
+  { middlewares, store }: Staged = staged(fault),
 ) {
   let got = (): void => {};
   const handler = async (request: Request): Promise<Response> => {

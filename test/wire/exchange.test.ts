@@ -4,6 +4,7 @@ import type { Call } from '../../src/wire/call.ts';
 import { DEFAULT_LIMITS, Exchange } from '../../src/wire/exchange.ts';
 import type { Filter } from '../../src/wire/filter.ts';
 import type { JsonObject } from '../../src/wire/json-rpc.ts';
+import { NodeHost } from '../../src/wire/node-host.ts';
 import {
   type Answer,
   ask,
@@ -92,7 +93,7 @@ describe('an exchange', () => {
     async (parsed) => {
       const seen: boolean[] = [];
       const look: RequestHandler = (req, res, next) => {
-        const opened = Exchange.of(req, res, DEFAULT_LIMITS, () => {});
+        const opened = Exchange.of(new NodeHost(req, res), DEFAULT_LIMITS, () => {});
         seen.push(opened instanceof Promise);
         void Promise.resolve(opened).then(() => next());
       };
@@ -247,7 +248,9 @@ describe('a request that is rejected as a whole', () => {
       behind: [
         async (req, res) => {
           const { Exchange: Wire, DEFAULT_LIMITS } = await import('../../src/wire/exchange.ts');
-          const exchange = await Wire.of(req, res, DEFAULT_LIMITS, (error) => errors.push(error));
+          const exchange = await Wire.of(new NodeHost(req, res), DEFAULT_LIMITS, (error) =>
+            errors.push(error),
+          );
           if (exchange !== undefined) await rejecting(exchange);
         },
       ],
@@ -327,7 +330,7 @@ describe('a request object that is replaced between two middlewares', () => {
       async (req, res) => {
         const replaced = Object.create(req) as typeof req;
         try {
-          await Exchange.of(replaced, res, DEFAULT_LIMITS, () => {});
+          await Exchange.of(new NodeHost(replaced, res), DEFAULT_LIMITS, () => {});
         } catch (error) {
           failure = error;
         }

@@ -11,6 +11,7 @@ import untypedExpress4 from 'express4';
 import { onTestFinished } from 'vitest';
 import { DEFAULT_LIMITS, Exchange, type WireLimits } from '../../src/wire/exchange.ts';
 import type { Filter } from '../../src/wire/filter.ts';
+import { NodeHost } from '../../src/wire/node-host.ts';
 
 /** As far as they are used here, its types are those of Express 5. */
 export const express4 = untypedExpress4 as typeof express5;
@@ -55,7 +56,11 @@ export function wiring(
     onError(error);
   };
   return async (req, res, next) => {
-    const exchange = await Exchange.of(req, res, { ...DEFAULT_LIMITS, ...limits }, note);
+    const exchange = await Exchange.of(
+      new NodeHost(req, res),
+      { ...DEFAULT_LIMITS, ...limits },
+      note,
+    );
     if (exchange === undefined) return;
     onExchange(exchange);
     for (const filter of filters?.(exchange) ?? []) exchange.join(filter);
