@@ -331,6 +331,7 @@ export interface OrderRule<N extends string = string, D extends string = string>
     readonly limit?: Limit | readonly Limit[] | undefined;
     readonly undoneBy?: N | readonly N[] | undefined;
     readonly once?: boolean | undefined;
+    readonly from?: string | undefined;
     readonly step?: boolean | undefined;
     readonly errors?: ErrorRule | undefined;
     readonly ok?: Condition | ResultTest | undefined;

@@ -147,7 +147,7 @@ function seenWithout(call: ForwardedCall, left: number): ForwardedCall {
 }
 
 /** What a rule, a requirement and a limit are complete without. */
-const OF_A_RULE = ['after', 'notAfter', 'limit', 'undoneBy', 'once'];
+const OF_A_RULE = ['after', 'notAfter', 'limit', 'undoneBy', 'once', 'from'];
 const OF_A_PART = ['within', 'same', 'when', 'args', 'result', 'outcome', 'distinct', 'consumes'];
 const KINDS = ['tool', 'need', 'all', 'any', 'times', 'sum'];
 

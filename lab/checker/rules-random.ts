@@ -99,15 +99,21 @@ export function randomRules(random: Random): RuleSet {
     });
     const others = [...tools.filter((other) => other !== tool), EVENT];
     const { chance } = random;
-    rules[tool] = {
+    const rule: Rule = {
       ...(at > 0 && chance(0.85) && { after: draw.some(() => draw.requirement(0)) }),
       ...(chance(0.3) && { notAfter: draw.some(() => draw.obstacle([...tools, EVENT])) }),
       ...(chance(0.4) && { limit: draw.some(() => draw.limit()) }),
       ...(chance(0.2) && { undoneBy: draw.some(() => random.pick(others)) }),
       ...(chance(0.1) && { once: true }),
     };
+    const mayBegin = rule.notAfter !== undefined || rule.limit !== undefined || rule.once;
+    rules[tool] = mayBegin && chance(0.1) ? { ...rule, from: randomTime(random) } : rule;
   });
   return Object.keys(needs).length > 0 ? { rules, needs } : { rules };
+}
+
+function randomTime({ pick }: Random): string {
+  return new Date(START + pick(STEPS)).toISOString();
 }
 
 interface Names {
@@ -284,6 +290,9 @@ export function randomResult(random: Random): Json | undefined {
 
 // Histories.
 
+/** When each history begins, but for its clock. */
+const START = 100_000_000;
+
 const STEPS = [0, 0, 1, 499, 500, 999, 1_000, 1_001, 29_999, 30_000, 60_000, 299_000, 3_600_000];
 
 /** One run, as a gate would let it happen. */
@@ -293,7 +302,7 @@ class Play {
   readonly #steps: ReadonlySet<string>;
   readonly #isRetried: boolean;
   readonly history: (ForwardedCall | OutsideEvent)[] = [];
-  #now = 100_000_000;
+  #now = START;
   #keys = 0;
 
   constructor(random: Random, rules: RuleSet, isRetried: boolean) {

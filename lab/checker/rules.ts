@@ -76,6 +76,8 @@ export interface Rule {
   readonly limit?: Many<Limit>;
   readonly undoneBy?: Many<string>;
   readonly once?: boolean;
+  /** An ISO time: for `once`, `notAfter` and `limit` no call counts that was claimed before it. */
+  readonly from?: string;
 }
 
 export interface RuleSet {
@@ -129,12 +131,15 @@ export function judge(set: RuleSet, history: RulesHistory, call: NextCall): Verd
 
   const taken = takenBy(rule, asked);
   if (taken === undefined) return { verdict: 'order' };
-  if (rule.once && facts.some((fact) => fact.tool === call.tool && isLiveSuccess(fact)))
+  const from = rule.from === undefined ? 0 : Date.parse(rule.from);
+  const counted = facts.filter(({ claimedAt }) => claimedAt >= from);
+  const late: Asked = { ...asked, facts: counted };
+  if (rule.once && counted.some((fact) => fact.tool === call.tool && isLiveSuccess(fact)))
     return { verdict: 'order' };
-  if (listOf(rule.notAfter).some((leaf) => forbids(leafOf(leaf), asked)))
+  if (listOf(rule.notAfter).some((leaf) => forbids(leafOf(leaf), late)))
     return { verdict: 'order' };
 
-  if (listOf(rule.limit).some((limit) => isReached(limit, asked))) return { verdict: 'limit' };
+  if (listOf(rule.limit).some((limit) => isReached(limit, late))) return { verdict: 'limit' };
   const uses = taken.map(({ fact }) => fact.index).sort((one, other) => one - other);
   return { verdict: 'allowed', uses };
 }

@@ -299,7 +299,7 @@ const NO_EFFECT: Effect = { undoes: [], uses: [], usesOfCalls: [] };
 
 /** How a mark is named: `get_balance within 2 minutes`, `approve 2 times by different approver`. */
 export function markName(leaf: Leaf, kind: Mark['kind']): string {
-  const { tool, outcome, withinMs, tests, times, distinct } = leaf;
+  const { tool, outcome, withinMs, tests, times, distinct, fromMs } = leaf;
   const parts = [tool];
   if (outcome !== 'succeeded') parts.push(outcome === 'failed' ? 'failing' : 'called');
   if (times > 1) parts.push(`${times} times`);
@@ -310,7 +310,8 @@ export function markName(leaf: Leaf, kind: Mark['kind']): string {
     );
   if (withinMs !== Number.POSITIVE_INFINITY)
     parts.push(`${kind === 'after' ? 'within' : 'in the last'} ${windowWords(withinMs)}`);
-  else if (kind === 'notAfter') parts.push('at any time');
+  else if (kind === 'notAfter' && fromMs === 0) parts.push('at any time');
+  if (fromMs > 0) parts.push(`since ${new Date(fromMs).toISOString()}`);
   return parts.join(' ');
 }
 

@@ -50,6 +50,7 @@ import {
   parseAfter,
   parseLimits,
   parseNotAfter,
+  parseTime,
   type Requirement,
 } from './rules.ts';
 
@@ -68,6 +69,11 @@ export interface OrderRule<N extends string = string, D extends string = string>
   readonly undoneBy?: N | readonly N[] | undefined;
   /** Whether it may succeed only once, until that is undone or used up. Default `false`. */
   readonly once?: boolean | undefined;
+  /**
+   * For `once`, `limit` and `notAfter`: only calls count that were claimed from then on, an ISO time
+   * with its zone. It opens a new rule to runs that called the tool before. Default: all count.
+   */
+  readonly from?: string | undefined;
   /**
    * Whether its calls are steps: one at a time in each run, with a claim, an idempotency key and a
    * trail. An unknown outcome holds the run then. `false` is for a lookup: its calls run beside
@@ -128,6 +134,7 @@ const ruleSchema = lazyOptions(() => ({
   limit: uncheckedOption(),
   undoneBy: uncheckedOption(),
   once: flagOption(),
+  from: uncheckedOption(),
   step: z._default(z.boolean(), true),
   errors: errorsOption(),
   ...okOptions(),
@@ -187,7 +194,8 @@ export class Order {
       const { once = false, undoneBy = [] } = rules.get(name) ?? {};
       return once || undoneBy.length > 0 || asked.has(name) || fallbacks.has(name);
     });
-    this.#marks = new Marks(all, plain);
+    const since = all.filter(({ once, fromMs }) => once && fromMs > 0);
+    this.#marks = new Marks(all, [...plain.map((tool) => plainLeaf(tool)), ...since.map(onceLeaf)]);
     const undoneBy = new Map<string, string[]>();
     for (const each of all) for (const undoer of each.undoneBy) pushTo(undoneBy, undoer, each.tool);
     const effects = this.names.map((name): [string, Effect] => {
@@ -240,9 +248,9 @@ export class Order {
     return this.#marks.nameOf(leaf, kind);
   }
 
-  /** What it names while a success of the tool is there that no call has used up. */
+  /** What it names while a success of the tool is there that no call has used up, for `once`. */
   doneAs(tool: string): string {
-    return this.#marks.plainNameOf(tool);
+    return this.#marks.nameOf(onceLeaf(this.#rules.get(tool) ?? { tool, fromMs: 0 }), 'after');
   }
 
   /** Whether the rule of one of these tools needs more of a tool than that it has succeeded. */
@@ -293,7 +301,7 @@ export class Order {
       if (each.when !== undefined || each.same.length > 0) continue;
       parts.push(Object.freeze({ not: this.#marks.nameOf(each, 'notAfter') }));
     }
-    if (once) parts.push(Object.freeze({ not: this.#marks.plainNameOf(tool) }));
+    if (once) parts.push(Object.freeze({ not: this.doneAs(tool) }));
     const all = parts.flatMap((each) =>
       typeof each === 'object' && 'all' in each ? each.all : [each],
     );
@@ -402,8 +410,8 @@ class Marks {
   /** The tools of which some rule uses calls up. */
   readonly consumed: ReadonlySet<string>;
 
-  /** @param plain the tools of which each success counts, as long as it is not used up */
-  constructor(rules: readonly Rule[], plain: readonly string[]) {
+  /** @param plain the successes that count as long as they are not used up */
+  constructor(rules: readonly Rule[], plain: readonly Leaf[]) {
     const needed = rules.flatMap(({ after }) => leavesOf(after));
     this.consumed = new Set(
       needed.flatMap(({ tool, consumes }) => (consumes === 'never' ? [] : [tool])),
@@ -412,7 +420,7 @@ class Marks {
     for (const each of [...needed].sort((a, b) => isUsing(a) - isUsing(b)))
       this.#add(each, 'after');
     for (const { notAfter } of rules) for (const each of notAfter) this.#add(each, 'notAfter');
-    for (const tool of plain) this.#add(plainLeaf(tool), 'after');
+    for (const each of plain) this.#add(each, 'after');
   }
 
   of(tool: string): readonly Mark[] {
@@ -425,11 +433,6 @@ class Marks {
 
   nameOf(leaf: Leaf, kind: Mark['kind']): string {
     return this.#names.get(this.#keyOf(leaf, kind)) ?? leaf.tool;
-  }
-
-  /** Of a success that no call has used up. */
-  plainNameOf(tool: string): string {
-    return this.nameOf(plainLeaf(tool), 'after');
   }
 
   #add(asked: Leaf, kind: Mark['kind']): void {
@@ -448,13 +451,13 @@ class Marks {
 
   /** The same for leaves that count the same calls, with any arguments of this call. */
   #keyOf(
-    { tool, outcome, withinMs, tests, times, distinct, consumes }: Leaf,
+    { tool, outcome, withinMs, tests, times, distinct, consumes, fromMs }: Leaf,
     kind: string,
   ): string {
     const isUnused = consumes !== 'never' && this.consumed.has(tool);
     const tested = tests.map(({ from, key }) => [from, key]);
     const values = [distinct?.from, distinct?.path];
-    return JSON.stringify([kind, tool, outcome, withinMs, tested, times, values, isUnused]);
+    return JSON.stringify([kind, tool, outcome, withinMs, tested, times, values, isUnused, fromMs]);
   }
 }
 
@@ -498,6 +501,10 @@ function plainLeaf(tool: string): Leaf {
   return leafOf({ tool, consumes: 'successes' });
 }
 
+function onceLeaf({ tool, fromMs }: Pick<Rule, 'tool' | 'fromMs'>): Leaf {
+  return leafOf({ tool, fromMs, consumes: 'successes' });
+}
+
 /** Whether a requirement is not about some call, nor any part of it. */
 function mayBeLeftOut(requirement: Requirement): boolean {
   if (requirement.when !== undefined) return true;
@@ -533,6 +540,7 @@ function parseRule(
     notAfter,
     limit,
     undoneBy = [],
+    from,
     ok,
     results,
     ...parsed
@@ -553,13 +561,17 @@ function parseRule(
     throw configError(`${own}: failure: a failure of a tool cannot count as its success`);
   if (retries !== undefined && failure === undefined)
     throw configError(`${own}: "retries" counts the failures before "failure"; give "failure" too`);
+  const fromMs = from === undefined ? 0 : parseTime(`${own}: from`, from);
+  if (from !== undefined && !parsed.once && (limit ?? notAfter) === undefined)
+    throw configError(`${own}: "from" is about "once", "limit" and "notAfter"; give one of them`);
   const isFunction = typeof ok === 'function';
   return {
     ...parsed,
     tool,
     after: needed,
-    notAfter: notAfter === undefined ? [] : parseNotAfter(`${own}: notAfter`, notAfter),
-    limits: parseLimits(`${own}: limit`, tool, limit),
+    notAfter: notAfter === undefined ? [] : parseNotAfter(`${own}: notAfter`, notAfter, fromMs),
+    limits: parseLimits(`${own}: limit`, tool, limit, fromMs),
+    fromMs,
     undoneBy: [...new Set(undoers.map(String))],
     failure: failure === undefined ? undefined : String(failure),
     results,

@@ -186,6 +186,8 @@ export interface Leaf {
   readonly times: number;
   readonly distinct: ValueSource | undefined;
   readonly consumes: 'never' | 'successes' | 'calls';
+  /** Calls that were claimed before it do not count. */
+  readonly fromMs: number;
 }
 
 /** `after` of a rule, checked: with each named requirement in its place. */
@@ -204,6 +206,8 @@ export interface CheckedLimit {
   readonly withinMs: number;
   readonly same: readonly Pair[];
   readonly when: Test | undefined;
+  /** As in {@link Leaf}. */
+  readonly fromMs: number;
 }
 
 export interface CheckedSum {
@@ -222,6 +226,8 @@ export interface Demands {
   readonly limits: readonly CheckedLimit[];
   /** Whether it may succeed once only. The state says so, but of a call of unknown outcome. */
   readonly once: boolean;
+  /** Of `once`: as in {@link Leaf}. */
+  readonly fromMs: number;
 }
 
 /** What asks nothing. */
@@ -231,6 +237,7 @@ export const NO_DEMANDS: Demands = Object.freeze({
   notAfter: [],
   limits: [],
   once: false,
+  fromMs: 0,
 });
 
 export function isLeaf(requirement: Requirement): requirement is Leaf {
@@ -295,6 +302,14 @@ function parseDuration(what: string, value: unknown): number {
     `expected a duration such as "30s", "2m", "24h" or "7d", or whole milliseconds, ` +
       `got ${showValue(value)}`,
   );
+}
+
+/** An ISO time with its zone, as milliseconds since the epoch. @throws as {@link parseAfter} */
+export function parseTime(what: string, value: unknown): number {
+  const isWhole = typeof value === 'string' && /^\d{4}-\d\d-\d\dT.*(Z|[+-]\d\d:\d\d)$/.test(value);
+  const ms = isWhole ? Date.parse(value) : Number.NaN;
+  if (ms >= 0) return ms;
+  throw fault(what, `expected a time such as "2026-12-01T08:00Z", got ${showValue(value)}`);
 }
 
 function outcomes() {
@@ -409,10 +424,10 @@ function parseRequirement(what: string, value: unknown, needs: Needs): Requireme
 }
 
 /** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
-export function parseNotAfter(what: string, notAfter: unknown): readonly Leaf[] {
+export function parseNotAfter(what: string, notAfter: unknown, fromMs: number): readonly Leaf[] {
   const list: readonly unknown[] = Array.isArray(notAfter) ? notAfter : [notAfter];
   if (list.length === 0) throw fault(what, 'expected one call or more, got an empty array');
-  return list.map((each) => parsePast(what, each, false));
+  return list.map((each) => Object.freeze({ ...parsePast(what, each, false), fromMs }));
 }
 
 function parsePast(what: string, value: unknown, mayConsume: boolean): Leaf {
@@ -456,6 +471,7 @@ export function leafOf(given: Partial<Leaf> & Pick<Leaf, 'tool'>): Leaf {
     times: 1,
     distinct: undefined,
     consumes: 'never',
+    fromMs: 0,
     ...given,
   });
 }
@@ -553,14 +569,19 @@ export function hasUnnamed(
 }
 
 /** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
-export function parseLimits(what: string, tool: string, limit: unknown): readonly CheckedLimit[] {
+export function parseLimits(
+  what: string,
+  tool: string,
+  limit: unknown,
+  fromMs = 0,
+): readonly CheckedLimit[] {
   if (limit === undefined) return [];
   const list: readonly unknown[] = Array.isArray(limit) ? limit : [limit];
   if (list.length === 0) throw fault(what, 'expected one limit or more, got an empty array');
-  return list.map((each) => parseLimit(what, tool, each));
+  return list.map((each) => parseLimit(what, tool, each, fromMs));
 }
 
-function parseLimit(what: string, tool: string, value: unknown): CheckedLimit {
+function parseLimit(what: string, tool: string, value: unknown, fromMs: number): CheckedLimit {
   if (!isTable(value))
     throw fault(
       what,
@@ -592,6 +613,7 @@ function parseLimit(what: string, tool: string, value: unknown): CheckedLimit {
     withinMs: withinOf(what, within),
     same: parseSame(`${what}: same`, same),
     when: parseTest(`${what}: when`, when, 'args', name),
+    fromMs,
   });
 }
 

@@ -159,6 +159,9 @@ export function mending(parts: readonly Part[]): readonly string[] {
   });
 }
 
+/** Who counts calls of a tool, and of which time. */
+type Counted = Pick<Leaf | CheckedLimit, 'tool' | 'withinMs' | 'fromMs'>;
+
 class Judgement {
   readonly #past: Past;
   readonly #call: OwnCall | undefined;
@@ -176,7 +179,7 @@ class Judgement {
         : new Set(past.unknown.flatMap(({ uses }) => uses.map(([, id]) => id)));
   }
 
-  of({ tool, after, notAfter, limits, once }: Demands): Verdict {
+  of({ tool, after, notAfter, limits, once, fromMs }: Demands): Verdict {
     const unclear = this.#unclear(after, notAfter, limits);
     if (unclear.length > 0) return { allows: false, reason: 'arguments', parts: unclear };
     const { parts, uses } = this.#asked(after);
@@ -186,7 +189,7 @@ class Judgement {
       const part = this.#barred(each);
       if (part !== undefined) missing.push(part);
     }
-    if (once && this.#mayHaveSucceeded(tool)) missing.push({ part: 'once', tool });
+    if (once && this.#mayHaveSucceeded(tool, fromMs)) missing.push({ part: 'once', tool });
     if (missing.length > 0) return { allows: false, reason: 'order', parts: missing };
     const spent: Part[] = [];
     for (const each of limits) {
@@ -205,11 +208,11 @@ class Judgement {
   }
 
   /** Whether a success of the tool stands that no call has used up, or may stand. */
-  #mayHaveSucceeded(tool: string): boolean {
+  #mayHaveSucceeded(tool: string, fromMs: number): boolean {
     const { facts, unknown } = this.#past;
-    if (unknown.some((each) => each.tool === tool)) return true;
-    const stands = ({ outcome, isUsed, isUndone }: Fact): boolean =>
-      outcome === 'succeeded' && !isUsed && !isUndone;
+    if (unknown.some((each) => each.tool === tool && each.claimedAt >= fromMs)) return true;
+    const stands = ({ outcome, isUsed, isUndone, claimedAt }: Fact): boolean =>
+      outcome === 'succeeded' && !isUsed && !isUndone && claimedAt >= fromMs;
     return facts.of(tool).facts.some(stands);
   }
 
@@ -293,17 +296,17 @@ class Judgement {
   }
 
   /** When the newest call was that the run keeps no more; `undefined` where no window has it. */
-  #lostWithin(tool: string, withinMs: number): number | undefined {
+  #lostWithin({ tool, withinMs, fromMs }: Counted): number | undefined {
     const { facts, now } = this.#past;
     const { lostAt } = facts.of(tool);
-    return lostAt !== undefined && now - lostAt < withinMs ? lostAt : undefined;
+    const isCounted = lostAt !== undefined && now - lostAt < withinMs && lostAt >= fromMs;
+    return isCounted ? lostAt : undefined;
   }
 
   /** Whether as many facts count for a mark as it asks for, with any arguments of a call. */
   holds(leaf: Leaf, kind: 'after' | 'notAfter'): boolean {
     // One of those that the run keeps no more may be such a call.
-    if (kind === 'notAfter' && this.#lostWithin(leaf.tool, leaf.withinMs) !== undefined)
-      return true;
+    if (kind === 'notAfter' && this.#lostWithin(leaf) !== undefined) return true;
     if (leaf.times > 1 || leaf.distinct !== undefined)
       return this.isReached(leaf, this.counting(leaf, kind));
     return this.#factsOf(leaf.tool).some(this.#countsFor(leaf, kind));
@@ -314,10 +317,8 @@ class Judgement {
     return this.#factsOf(leaf.tool).filter(this.#countsFor(leaf, kind));
   }
 
-  #countsFor(
-    { tool, outcome, withinMs, tests, consumes }: Leaf,
-    kind: 'after' | 'notAfter',
-  ): (fact: Fact) => boolean {
+  #countsFor(leaf: Leaf, kind: 'after' | 'notAfter'): (fact: Fact) => boolean {
+    const { tool, outcome, tests, consumes } = leaf;
     const { now, ledger, unknown } = this.#past;
     const isNeeded = kind === 'after';
     // A success that such a call may have undone is none to rely on.
@@ -336,7 +337,7 @@ class Judgement {
       if (undoers !== undefined && isShaky(fact)) return false;
       const isFree = fact.outcome !== 'unknown' && !fact.isUsed && !this.#granted.has(fact.id);
       if (consumes !== 'never' && !isFree) return false;
-      if (isNeeded ? !isRecent(fact, withinMs, now) : !isCurrent(fact, withinMs, now)) return false;
+      if (isNeeded ? !isRecent(fact, leaf, now) : !isCurrent(fact, leaf, now)) return false;
       if (places === undefined) return true;
       return places.every((place) => {
         const value = fact.values[place] ?? null;
@@ -459,7 +460,7 @@ class Judgement {
   #barred(leaf: Leaf): Part | undefined {
     const { tool, withinMs, times, distinct } = leaf;
     const { now, ledger } = this.#past;
-    const lost = this.#lostWithin(tool, withinMs);
+    const lost = this.#lostWithin(leaf);
     if (lost !== undefined) {
       const retryAfterMs = waitFor([lost], 1, withinMs, now);
       return { part: 'notAfter', leaf, isFull: true, retryAfterMs };
@@ -478,8 +479,8 @@ class Judgement {
     const { now, facts } = this.#past;
     const all = same.length === 0 ? NO_FACTS : facts.of(tool).facts;
     // The run keeps what no window has any more until its next move.
-    const current = isFull(all) ? all.filter((each) => isCurrent(each, withinMs, now)) : NO_FACTS;
-    const lost = this.#lostWithin(tool, withinMs);
+    const current = isFull(all) ? all.filter((each) => isCurrent(each, limit, now)) : NO_FACTS;
+    const lost = this.#lostWithin(limit);
     if (!isFull(current) && lost === undefined) return undefined;
     const ends = isFull(current) ? current.map(endOf).sort((a, b) => a - b) : [lost ?? 0];
     const excess = Math.max(1, ends.length - MOST_FACTS + 1);
@@ -500,7 +501,7 @@ class Judgement {
     for (const fact of all)
       if (
         isOfOutcome(fact, outcome, false) &&
-        isCurrent(fact, withinMs, now) &&
+        isCurrent(fact, limit, now) &&
         (when === undefined || fact.values[tested] !== 'f')
       )
         counting.push(fact);
@@ -588,13 +589,19 @@ function callsIn(facts: readonly Fact[]): number {
  * Whether `after` counts it. In a window, a later one is stale: a clock was set back. Without one,
  * its time does not matter.
  */
-function isRecent({ decidedAt }: Fact, withinMs: number, now: number): boolean {
+function isRecent(
+  { claimedAt, decidedAt }: Fact,
+  { withinMs, fromMs }: Counted,
+  now: number,
+): boolean {
+  if (claimedAt < fromMs) return false;
   if (withinMs === Number.POSITIVE_INFINITY) return true;
   return decidedAt <= now && now - decidedAt < withinMs;
 }
 
 /** Whether the others count it: one whose outcome is unknown counts until that is known. */
-function isCurrent(fact: Fact, withinMs: number, now: number): boolean {
+function isCurrent(fact: Fact, { withinMs, fromMs }: Counted, now: number): boolean {
+  if (fact.claimedAt < fromMs) return false;
   return fact.outcome === 'unknown' || now - laterTime(fact) < withinMs;
 }
 

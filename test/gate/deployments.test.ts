@@ -10,9 +10,14 @@ type Rules = Parameters<typeof StateMachineGate.fromOrder>[0];
 const HOUR = 3_600_000;
 
 /** One build of the app, beside others that share its store. */
-function build(open: OpenStore, rules: object, tools: readonly string[] = []) {
+function build(
+  open: OpenStore,
+  rules: object,
+  tools: readonly string[] = [],
+  options: object = {},
+) {
   const store = open();
-  const gate = StateMachineGate.fromOrder(rules as Rules, { id: 'bank' });
+  const gate = StateMachineGate.fromOrder(rules as Rules, { id: 'bank', ...options });
   const app: TestGate = testGate(gate as never, {
     tools,
     principal: 'alice',
@@ -73,6 +78,37 @@ describe.each(Object.entries(FOUR_STORES))('a run of rules on %s', (_, make) => 
     expect(await build(open, { pay: { limit: { times: 1 } } }).pay(1)).toBe('limit');
     expect(await build(open, { pay: { limit: { times: 2 } } }).pay(1)).toBe('ok');
     expect(await build(open, { pay: { limit: { times: 2 } } }).pay(1)).toBe('limit');
+  });
+
+  it('is opened by the time from which a new rule counts', async () => {
+    const open = await make();
+    const pays = (rule: object) => build(open, { pay: rule, login: {} }).pay(1);
+    const run = await build(open, { pay: {} }).app.run();
+    const paid = { tool: 'pay', arguments: { amount: 100 }, at: Date.now() - HOUR };
+    await build(open, { pay: {} }).runs.begin(run, { facts: [paid] });
+    const from = new Date(Date.now() - HOUR / 2).toISOString();
+    const sum = { sum: 'amount', max: 1 } as const;
+    expect(await pays({ limit: sum })).toBe('limit');
+    expect(await pays({ once: true })).toBe('state');
+    expect(await pays({ notAfter: 'pay' })).toBe('state');
+    expect(await pays({ notAfter: 'pay', once: true, limit: sum, from })).toBe('ok');
+    expect(await pays({ limit: sum, from })).toBe('limit');
+    expect(await pays({ once: true, from })).toBe('state');
+    expect(await pays({ notAfter: 'pay', from })).toBe('state');
+  });
+
+  it('is moved by a requirement that is met anew, and by neither a time nor a deployment', async () => {
+    const open = await make();
+    const shield = { loopShield: { max: 2, fallback: { event: 'reset' } } };
+    const rules = { look: {}, pay: { after: 'look' }, reset: {}, x: { notAfter: 'reset' } };
+    const [one, two] = [
+      build(open, rules, [], shield),
+      build(open, { ...rules, pay: { after: { tool: 'look', within: '1h' } } }, [], shield),
+    ];
+    expect(await one.call('look')).toBe('ok');
+    // Each is the same call again: what it renews was met before, and a build is no move.
+    expect([await two.call('look'), await one.call('look')]).toEqual(['ok', 'ok']);
+    expect(await two.call('look')).toBe('loop');
   });
 
   it('finds what a build with a shorter window has no use for', async () => {

@@ -81,10 +81,20 @@ describe('after', () => {
     expect(verdictOf(rule, history, { at: 2_500 })).toBe('order');
   });
 
-  it('holds a fact for stale that is later than now, since the clock was set back', () => {
+  it('holds a fact in a window for stale that is later than now, since the clock was set back', () => {
     const history = [call('find', { claimedAt: 1_000 })];
-    expect(verdictOf({ after: 'find' }, history, { at: 999 })).toBe('order');
-    expect(verdictOf({ after: 'find' }, history, { at: 1_000 })).toEqual(ALLOWED);
+    const after = { tool: 'find', within: '1m' };
+    expect(verdictOf({ after }, history, { at: 999 })).toBe('order');
+    expect(verdictOf({ after }, history, { at: 1_000 })).toEqual(ALLOWED);
+    expect(verdictOf({ after: 'find' }, history, { at: 999 })).toEqual(ALLOWED);
+  });
+
+  it('counts no call from before a rule begins, but for what it needs', () => {
+    const history = [call('find', { claimedAt: 1_000 })];
+    const rule = { after: 'find', notAfter: 'find', from: new Date(1_001).toISOString() };
+    expect(verdictOf(rule, history, { at: 2_000 })).toEqual(ALLOWED);
+    const earlier = { ...rule, from: new Date(1_000).toISOString() };
+    expect(verdictOf(earlier, history, { at: 2_000 })).toBe('order');
   });
 
   it('counts failures where it asks for them, and for `any` also what is undecided', () => {
@@ -624,7 +634,7 @@ describe('the verdict', () => {
 describe('the comparison', () => {
   it('makes the same possible cases from a seed, in JSON, and of each verdict some', () => {
     const first = (count: number) => {
-      const cases = randomCases(3);
+      const cases = randomCases(4);
       return Array.from({ length: count }, () => cases.next().value);
     };
     const cases = first(150);

@@ -263,6 +263,12 @@ describe('rules of order', () => {
       'it must be a step, since it undoes "a"',
     ],
     ['a step that is no boolean', { a: { step: 'no' } }, 'step: '],
+    [
+      'a time without a zone',
+      { a: { once: true, from: '2026-12-01T08:00' } },
+      'from: expected a time',
+    ],
+    ['a time of nothing', { a: { after: 'b', from: '2026-12-01T08:00Z' } }, '"from" is about'],
   ])('are refused: %s', (_, rules, message) => {
     const make = () => StateMachineGate.fromOrder(rules as never, { id: 'shop' });
     expect(make).toThrow(message);

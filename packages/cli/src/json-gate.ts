@@ -359,6 +359,9 @@ const ruleSchema = z.strictObject({
   limit,
   undoneBy: z.optional(about(statesSchema, 'The tools whose success takes this one back.')),
   once: z.optional(about(z.boolean(), 'The tool may succeed once, until that is undone.')),
+  from: z.optional(
+    about(text, 'For `once`, `limit` and `notAfter`: calls before this ISO time do not count.'),
+  ),
   step: z.optional(
     about(
       z.boolean(),
