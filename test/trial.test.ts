@@ -90,6 +90,7 @@ const NOTHING: CheckedRuns = {
   migrated: [],
   unbound: [],
   isCut: false,
+  compared: { with: 'none', noted: [], tools: [], limits: [], unread: 0 },
 };
 
 describe('check()', () => {
@@ -454,6 +455,7 @@ describe('check() on SQLite', () => {
       migrated: [{ from: 'payment', version: 1, to: 'paying', runs: 205 }],
       unbound: [{ tool: 'cart.pay', held: 1, running: 0, run: runDigest('run-0') }],
       isCut: false,
+      compared: NOTHING.compared,
     });
     expect(all()).toEqual(before);
     expect(readFileSync(`${file.path}-wal`)).toHaveLength(0);

@@ -12,6 +12,7 @@ export type { ObservedMark } from '../gate/mode.ts';
 export type { SetFreeze, Stopped } from '../step/switch.ts';
 export { entryWords } from '../workflow/advice.ts';
 export type { GivenCall } from '../workflow/call-rules.ts';
+export type { ComparedLimit, ComparedTool, SomeRuns } from './compared-runs.ts';
 export {
   type Explained,
   type ExplainedRun,
@@ -68,7 +69,10 @@ export type {
 } from './runs-options.ts';
 export type {
   CheckedRuns,
+  CheckRunsOptions,
+  Comparison,
   MigratedRuns,
+  NotedRecord,
   RunsInState,
   UnboundSteps,
   UnreadableRuns,

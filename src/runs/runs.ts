@@ -90,7 +90,7 @@ import {
   type WorkflowMode,
 } from './runs-options.ts';
 import { letAllGoOn, setMode, stopAll } from './switches.ts';
-import { type CheckedRuns, checkRuns } from './trial.ts';
+import { type CheckedRuns, type CheckRunsOptions, checkRuns } from './trial.ts';
 
 /**
  * The runs of one gate, outside of any request. Made by {@link runsOf}. Each method rejects where
@@ -199,15 +199,15 @@ export class Runs<E extends string = string, Q = StateExpression> {
   }
 
   /**
-   * Tries this gate on the runs that live, before it is deployed. It says which of them the gate
-   * can read, and where `migrate` takes them. It also names the running and held steps whose tool
-   * the gate does not bind. It reads all of them, by parts, and changes nothing: it takes no claim,
-   * tells no event and keeps no run alive.
+   * Tries this gate on the runs that live, before it is deployed: which of them it can read, and
+   * what each may do before and after. It names the running and held steps whose tool the gate does
+   * not bind. It reads all runs, by parts, and changes nothing: it takes no claim, tells no event
+   * and keeps no run alive.
    *
-   * @throws InterlockError `ERR_INTERLOCK_STORE` as {@link held}
+   * @throws InterlockError `ERR_INTERLOCK_STORE` as {@link held}; `ERR_INTERLOCK_CONFIG`
    */
-  async check(): Promise<CheckedRuns> {
-    return checkRuns(this.#mover);
+  check(options?: CheckRunsOptions): Promise<CheckedRuns> {
+    return checkRuns(this.#mover, options);
   }
 
   /**

@@ -3,15 +3,25 @@
  * move meanwhile, and how findings about very many runs stay few. It only looks: it takes no claim,
  * tells no event, and keeps no run alive.
  */
-import { InterlockError } from '../basics/errors.ts';
+import * as z from 'zod/mini';
+import { configError, InterlockError } from '../basics/errors.ts';
 import { runDigest } from '../basics/events.ts';
 import { ownText } from '../basics/names.ts';
-import { showValue } from '../basics/options.ts';
-import { isFromOutside, statusOf } from '../gate/standing.ts';
+import { lazyOptions, parseOptions, showValue } from '../basics/options.ts';
+import { isFromOutside, type Standing, statusOf } from '../gate/standing.ts';
+import { type NotedGate, notedGates } from '../step/noted-gates.ts';
 import type { FoundRun, FsmSnapshot, PageQuery, RunsPage } from '../stores/store.ts';
 import { openContext } from '../workflow/envelope.ts';
+import { StateMachineGate } from '../workflow/gate.ts';
+import { gateOfNote, noteOf } from '../workflow/gate-note.ts';
 import { type UnreadableKind, unreadableKind } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
+import {
+  type ComparedLimit,
+  ComparedRuns,
+  type ComparedTool,
+  standingBy,
+} from './compared-runs.ts';
 import { indexOf } from './run-views.ts';
 import type { RunsMover } from './runs-mover.ts';
 
@@ -37,6 +47,32 @@ export interface CheckedRuns {
   readonly unbound: readonly UnboundSteps[];
   /** Whether a table has no room for all of its rows. `runs` and `unreadable` are right then. */
   readonly isCut: boolean;
+  /** What would change for these runs, compared with the gate that serves them. */
+  readonly compared: Comparison;
+}
+
+/** What changes for the runs that live. */
+export interface Comparison {
+  /**
+   * With what the gate is compared. `given`: the gate in the options. `noted`: the gate that the
+   * store has noted last. `none`: the store has noted no gate of this workflow. `unmade`: no gate
+   * can be made of the note, since that was a statechart or was too long; give the gate itself.
+   */
+  readonly with: 'given' | 'noted' | 'none' | 'unmade';
+  /** The gates that the store has noted, the newest first; at most four. */
+  readonly noted: readonly NotedRecord[];
+  /** The tools of which anything changes. */
+  readonly tools: readonly ComparedTool[];
+  /** The limits that do not go on with what they have counted. */
+  readonly limits: readonly ComparedLimit[];
+  /** How many runs the gate from before cannot read by itself, so that they are not compared. */
+  readonly unread: number;
+}
+
+/** A gate that has served runs of the workflow. */
+export interface NotedRecord extends Pick<NotedGate, 'digest' | 'version' | 'first' | 'last'> {
+  /** Whether it says the same as the gate that is checked. Functions count by their names. */
+  readonly isSame: boolean;
 }
 
 /** The runs in one state. */
@@ -82,6 +118,24 @@ export interface UnboundSteps {
   readonly run: string;
 }
 
+/** Options of `check()`. */
+export interface CheckRunsOptions {
+  /**
+   * The gate that serves the runs now, where its functions matter, or the store has noted none.
+   * Default: the one that the store has noted last.
+   */
+  readonly old?: StateMachineGate<string, string> | undefined;
+}
+
+const optionsSchema = lazyOptions(() => ({
+  old: z.optional(
+    z.custom<StateMachineGate<string, string>>(
+      (value) => value instanceof StateMachineGate,
+      'expected a StateMachineGate',
+    ),
+  ),
+}));
+
 /** So many runs are asked for at once. */
 const AT_ONCE = 200;
 
@@ -89,8 +143,14 @@ const AT_ONCE = 200;
 const MOST_ROWS = 1_000;
 
 /** @throws InterlockError `ERR_INTERLOCK_STORE` where the store keeps no index of its runs */
-export async function checkRuns(mover: RunsMover): Promise<CheckedRuns> {
+export async function checkRuns(
+  mover: RunsMover,
+  options: CheckRunsOptions | undefined,
+): Promise<CheckedRuns> {
   const { workflow } = mover;
+  const { old, ...compared } = await gateBefore(mover, options);
+  const comparison = old && new ComparedRuns(old, workflow);
+  let unread = 0;
   const states = new Table<RunsInState>();
   const faults = new Table<UnreadableRuns>();
   const migrated = new Table<MigratedRuns>();
@@ -103,7 +163,7 @@ export async function checkRuns(mover: RunsMover): Promise<CheckedRuns> {
     const { state, version, isWhole } = savedAs(snapshot);
     runs++;
     states.row([state], { state, runs: 0 }).runs++;
-    const read = isWhole ? tryRead(workflow, snapshot, now) : NO_VERSION;
+    const read = isWhole ? tryRead(workflow, found, now) : NO_VERSION;
     if ('kind' in read) {
       unreadable++;
       const { kind } = read;
@@ -112,6 +172,11 @@ export async function checkRuns(mover: RunsMover): Promise<CheckedRuns> {
       // It is none of this gate's own, and the gate has read it: by `migrate`.
       const { to } = read;
       migrated.row([state, version, to], { from: state, version, to, runs: 0 }).runs++;
+    }
+    if (old !== undefined && comparison !== undefined && 'standing' in read) {
+      const before = tryRead(old, found, now);
+      if ('standing' in before) comparison.add(before.standing, read.standing, run);
+      else unread++;
     }
     const step = unboundStep(workflow, found);
     if (step === undefined) continue;
@@ -126,7 +191,42 @@ export async function checkRuns(mover: RunsMover): Promise<CheckedRuns> {
     migrated: migrated.sorted(({ runs }) => runs),
     unbound: unbound.sorted(({ held, running }) => held + running),
     isCut: [states, faults, migrated, unbound].some(({ isCut }) => isCut),
+    compared: {
+      ...compared,
+      tools: comparison?.tools ?? [],
+      limits: comparison?.limits ?? [],
+      unread,
+    },
   };
+}
+
+/** The gate that serves the runs now, as far as that is known. */
+async function gateBefore(
+  { store, workflow }: RunsMover,
+  options: CheckRunsOptions | undefined,
+): Promise<Pick<Comparison, 'with' | 'noted'> & { readonly old: Workflow | undefined }> {
+  const { old: given } = parseOptions('check()', optionsSchema, options);
+  if (given !== undefined && given.id !== workflow.id)
+    throw configError(
+      `check(): old: expected a gate of ${JSON.stringify(workflow.id)}, got one of ` +
+        JSON.stringify(given.id),
+    );
+  const { digest } = noteOf(workflow);
+  const notes = await notedGates(store, workflow.id);
+  const noted = notes.map(({ digest: own, version, first, last }) => ({
+    digest: own,
+    ...(version !== undefined && { version }),
+    first,
+    last,
+    isSame: own === digest,
+  }));
+  if (given !== undefined) return { with: 'given', noted, old: given.compile() };
+  const [newest] = notes;
+  if (newest === undefined) return { with: 'none', noted, old: undefined };
+  // Compared with itself a gate changes nothing, whatever it is made of.
+  if (newest.digest === digest) return { with: 'noted', noted, old: undefined };
+  const old = gateOfNote(workflow.id, newest)?.compile();
+  return { with: old === undefined ? 'unmade' : 'noted', noted, old };
 }
 
 /** A run of a list, and what time it was for the store. */
@@ -184,7 +284,9 @@ function savedAs({ state, context }: FsmSnapshot): {
 }
 
 /** Where a run would stand, or why the gate cannot read it. */
-type Read = { readonly to: string } | { readonly kind: UnreadableKind; readonly reason: string };
+type Read =
+  | { readonly to: string; readonly standing: Standing }
+  | { readonly kind: UnreadableKind; readonly reason: string };
 
 /** The gate would take such a run for one of an unknown state. */
 const NO_VERSION: Read = {
@@ -193,13 +295,12 @@ const NO_VERSION: Read = {
 };
 
 /** Reads a saved run as the gate does before each call. */
-function tryRead(workflow: Workflow, snapshot: FsmSnapshot, now: number): Read {
+function tryRead(workflow: Workflow, found: FoundRun, now: number): Read {
   try {
-    const read = workflow.parseSnapshot(snapshot);
-    const { updatedAt } = read;
-    const reached = workflow.rules.standAt(read, updatedAt, now);
-    workflow.overdue({ ...reached, updatedAt }, now);
-    return { to: read.state };
+    return {
+      to: workflow.parseSnapshot(found.snapshot).state,
+      standing: standingBy(workflow, found, now),
+    };
   } catch (error) {
     return { kind: unreadableKind(error), reason: wordsOf(error) };
   }

@@ -10,6 +10,7 @@ import { after, type MaybePromise } from '../wire/task-line.ts';
 import type { Position } from '../workflow/position.ts';
 import { AFTER, BEGIN, jsonOf, RESTART } from '../workflow/stored.ts';
 import type { Beginning, Understood, Workflow } from '../workflow/workflow.ts';
+import { noteGate } from './noted-gates.ts';
 import { moveTo, type StepMove } from './outcome.ts';
 import {
   type Refused,
@@ -71,6 +72,12 @@ export function claimRun(
       if (snapshot !== undefined) tellIfHeld({ key: step.key, snapshot, claim: held, now }, rules);
       return refused;
     }
+    const { workflow, clock } = rules;
+    const { store } = wanted.run;
+    if (!store.noted.has(workflow)) {
+      store.noted.add(workflow);
+      void noteGate(store, workflow, clock);
+    }
     const found = step.understood;
     // The caller refuses a run that this deployment does not understand.
     if (found === undefined) return step;
@@ -79,7 +86,7 @@ export function claimRun(
         const { reason, stops } = why;
         return step.withdraw().then(() => ({ reason, stops, snapshot: step.snapshot }));
       }
-      if (isReady(rules.workflow, found, wanted)) return step;
+      if (isReady(workflow, found, wanted)) return step;
       return makeReady(rules, wanted, step, found).then((made) => {
         if (!('move' in made)) return made;
         if (made.move !== undefined) onMoved(made.move);

@@ -16,6 +16,7 @@ import type {
   RunKey,
   TransactionalStateStore,
 } from '../stores/store.ts';
+import type { Workflow } from '../workflow/workflow.ts';
 import { ClaimWithheld, StoreProof, StoreUnavailable } from './store-proof.ts';
 import { WorkflowSwitch } from './switch.ts';
 
@@ -34,6 +35,8 @@ export interface GuardedStore extends AtomicStateStore {
   readonly commitIn?: CommitIn;
   /** Whether it loses its runs with this process. */
   readonly isMemory: boolean;
+  /** The workflows that this process has noted in the store. */
+  readonly noted: WeakSet<Workflow>;
   /** The switch of a workflow; `undefined` where the store keeps none. */
   switchOf(workflow: string): WorkflowSwitch | undefined;
   /** @param before the snapshot from which the next one was made: the store has taken it */
@@ -155,6 +158,7 @@ export function guardStore(
   const switches = new Map<string, WorkflowSwitch>();
   const guarded: GuardedStore = {
     isMemory,
+    noted: new WeakSet(),
     contract: store.contract,
     ...inTransaction,
     // No deadline: these take as long as there is something to do.

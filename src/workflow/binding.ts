@@ -479,9 +479,7 @@ export function parseBinding(name: unknown, states: unknown, event: unknown): An
     ...(failure === undefined ? {} : { failure: parseSource(what, 'failure', failure) }),
     ...rest,
     ...(isOk && { isOk }),
-    ...(isLimited && {
-      demands: { ...NO_DEMANDS, tool, limits },
-    }),
+    ...(isLimited && { limit, demands: { ...NO_DEMANDS, tool, limits } }),
   }) as AnyBinding;
 }
 

@@ -137,6 +137,8 @@ export class Definition {
   /** Where a run may begin beside the initial state, as stores name these states. */
   readonly starts: readonly string[];
   readonly onError: ErrorListener;
+  /** The machine, or the rules with what they name, as the app gave them. */
+  readonly given: unknown;
 
   readonly #options: ParsedBy<typeof gateOptionsSchema>;
 
@@ -148,8 +150,10 @@ export class Definition {
     model: Model,
     order: Order | undefined,
     options: ParsedBy<typeof gateOptionsSchema>,
+    given: unknown,
   ) {
     this.isNamed = isNamed;
+    this.given = given;
     const { loopShield, now, onError, onAction: _, starts, ...deployment } = options;
     this.model = model;
     this.order = order;
@@ -167,7 +171,7 @@ export class Definition {
       ? statechartModel(machine, options.onAction !== undefined)
       : flatModel(machine);
     const { id } = (isXStateMachine(machine) ? machine.config : machine) as { id?: unknown };
-    return new Definition(id !== undefined, model, undefined, options);
+    return new Definition(id !== undefined, model, undefined, options, machine);
   }
 
   static ofOrder(rules: unknown, given: unknown): Definition {
@@ -178,14 +182,24 @@ export class Definition {
     );
     const order = Order.parse(id, rules, needs, results);
     const isNamed = (given as OrderOptions | undefined)?.id !== undefined;
-    return new Definition(isNamed, order.model, order, { ...options, starts: [] });
+    return new Definition(
+      isNamed,
+      order.model,
+      order,
+      { ...options, starts: [] },
+      {
+        rules,
+        needs,
+        results,
+      },
+    );
   }
 
   /** The definition with further tools for a run to remember; itself where it has them already. */
   remembering(names: readonly string[]): Definition {
     const order = this.order?.remembering(names);
     if (order === undefined || order === this.order) return this;
-    return new Definition(this.isNamed, order.model, order, this.#options);
+    return new Definition(this.isNamed, order.model, order, this.#options, this.given);
   }
 
   /**

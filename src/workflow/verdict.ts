@@ -140,6 +140,21 @@ export function exhausted(limits: readonly CheckedLimit[], past: Past): Part | u
   return undefined;
 }
 
+/** What a limit has counted so far, of calls with any values. */
+export interface Counted {
+  readonly calls: number;
+  /** What they add up to; `undefined` where an amount is not known, or the limit adds up none. */
+  readonly amount: Decimal | undefined;
+}
+
+export function countedBy(limit: CheckedLimit, past: Past): Counted {
+  const facts = new Judgement(past, undefined).counted(limit);
+  return {
+    calls: callsIn(facts),
+    amount: limit.sum && sumOf(limit, limit.sum, facts, past.ledger),
+  };
+}
+
 /** In how many milliseconds time alone lets the call through; `undefined` where it does not. */
 export function retryAfter(parts: readonly Part[]): number | undefined {
   let longest = 0;
@@ -488,24 +503,30 @@ class Judgement {
     return { part: 'limit', limit, isFull: true, retryAfterMs };
   }
 
-  /** Why a limit refuses the call; without a call, why it refuses each one. */
-  limitPart(limit: CheckedLimit): Part | undefined {
-    const full = this.fullPart(limit);
-    if (full !== undefined) return full;
-    const { tool, times, sum, outcome, withinMs, when } = limit;
+  /** The facts that a limit counts for the call; without a call, for some call. */
+  counted(limit: CheckedLimit): readonly Fact[] {
+    const { tool, outcome, withinMs, when } = limit;
     const { now, ledger } = this.#past;
     const tested = when === undefined ? -1 : ledger.placeOf(tool, columnOfTest('args', when));
-    const all = this.#factsOf(tool);
-    if (times !== undefined && callsIn(all) < times) return undefined;
     const counting: Fact[] = [];
-    for (const fact of all)
+    for (const fact of this.#factsOf(tool))
       if (
         isOfOutcome(fact, outcome, false) &&
         isCurrent(fact, limit, now) &&
         (when === undefined || fact.values[tested] !== 'f')
       )
         counting.push(fact);
-    const found = this.#agreeing(limit, counting, false);
+    return this.#agreeing(limit, counting, false);
+  }
+
+  /** Why a limit refuses the call; without a call, why it refuses each one. */
+  limitPart(limit: CheckedLimit): Part | undefined {
+    const full = this.fullPart(limit);
+    if (full !== undefined) return full;
+    const { tool, times, sum, withinMs } = limit;
+    const { now } = this.#past;
+    if (times !== undefined && callsIn(this.#factsOf(tool)) < times) return undefined;
+    const found = this.counted(limit);
     if (sum !== undefined) return this.#sumPart(limit, sum, found);
     const most = times ?? 0;
     const count = callsIn(found);
@@ -532,14 +553,8 @@ class Judgement {
       const order = compareDecimals(plus(total, own), bound);
       return isIncluded ? order <= 0 : order < 0;
     };
-    let all = ZERO_DECIMAL;
-    let isKnown = true;
-    for (const { values } of found) {
-      const amount = amountOf(values[place]);
-      if (amount === undefined) isKnown = false;
-      else all = plus(all, amount);
-    }
-    if (isKnown && fits(all)) return undefined;
+    const all = sumOf(limit, sum, found, ledger);
+    if (all !== undefined && fits(all)) return undefined;
     const amountIn = ({ values }: Fact): Decimal | undefined => amountOf(values[place]);
     const inOrder = inOrderOfEnd(found);
     // From the newest on: what is left once the older ones count no more.
@@ -553,8 +568,8 @@ class Judgement {
     }
     const ends = inOrder.map(endOf);
     const retryAfterMs = fits(ZERO_DECIMAL) ? waitFor(ends, from, withinMs, now) : undefined;
-    const spare = compareDecimals(bound, all) > 0 ? minus(bound, all) : ZERO_DECIMAL;
-    return { part: 'limit', limit, left: isKnown ? spare : undefined, retryAfterMs };
+    const spare = all && (compareDecimals(bound, all) > 0 ? minus(bound, all) : ZERO_DECIMAL);
+    return { part: 'limit', limit, left: spare, retryAfterMs };
   }
 }
 
@@ -577,6 +592,23 @@ const NOTHING_MISSING = Object.freeze({ parts: [], uses: [] });
 const NOTHING_PLANNED: ShareTree = Object.freeze({ all: [] });
 
 const NOTHING_USED: Verdict = Object.freeze({ allows: true, uses: [] });
+
+/** What calls add up to; `undefined` where an amount is not known. */
+function sumOf(
+  { tool }: CheckedLimit,
+  { source, isText }: CheckedSum,
+  facts: readonly Fact[],
+  ledger: Ledger,
+): Decimal | undefined {
+  const place = ledger.placeOf(tool, columnOfAmount(source, isText));
+  let all = ZERO_DECIMAL;
+  for (const { values } of facts) {
+    const amount = amountOf(values[place]);
+    if (amount === undefined) return undefined;
+    all = plus(all, amount);
+  }
+  return all;
+}
 
 /** How many calls they stand for. */
 function callsIn(facts: readonly Fact[]): number {

@@ -195,6 +195,11 @@ export class Workflow {
     return this.#definition.deployment.version;
   }
 
+  /** The machine, or the rules with what they name, as the app gave them. */
+  get given(): unknown {
+    return this.#definition.given;
+  }
+
   /** Whether a run ends in this state: a final state, at the top level of a statechart. */
   hasEnded(state: string): boolean {
     return this.model.isFinal(state);

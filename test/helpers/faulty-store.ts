@@ -31,10 +31,18 @@ export class FaultyStore implements AtomicStateStore {
     if (stuck) this.stuck = (query) => this.#call('stuck', () => stuck.call(inner, query));
     if (count) this.count = (query) => this.#call('count', () => count.call(inner, query));
     if (list) this.list = (query) => this.#call('list', () => list.call(inner, query));
+    // A process notes its gate once, beside its first step.
+    const isNote = (name: string): boolean => name.startsWith('gates:');
     if (readSwitch)
-      this.readSwitch = (name) => this.#call('readSwitch', () => readSwitch.call(inner, name));
+      this.readSwitch = (name) =>
+        isNote(name)
+          ? readSwitch.call(inner, name)
+          : this.#call('readSwitch', () => readSwitch.call(inner, name));
     if (swapSwitch)
-      this.swapSwitch = (...args) => this.#call('swapSwitch', () => swapSwitch.apply(inner, args));
+      this.swapSwitch = (name, ...rest) =>
+        isNote(name)
+          ? swapSwitch.call(inner, name, ...rest)
+          : this.#call('swapSwitch', () => swapSwitch.call(inner, name, ...rest));
     // Gates need no id on a store in memory, and this one is as much in memory as the real one.
     // biome-ignore lint/correctness/noConstructorReturn: it is this store, as a store in memory
     if (inner instanceof MemoryStore) return this.#inMemory(inner);
