@@ -30,6 +30,10 @@ export type Begun = {
     readonly reason: NotMoved | 'begun';
 };
 
+export interface CheckRunsOptions {
+    readonly old?: StateMachineGate<string, string> | undefined;
+}
+
 export interface CheckedRuns {
     readonly runs: number;
     readonly states: readonly RunsInState[];
@@ -38,6 +42,33 @@ export interface CheckedRuns {
     readonly migrated: readonly MigratedRuns[];
     readonly unbound: readonly UnboundSteps[];
     readonly isCut: boolean;
+    readonly compared: ComparedDeployment;
+}
+
+export interface ComparedDeployment {
+    readonly with: 'given' | 'noted' | 'none' | 'unmade';
+    readonly noted: readonly NotedRecord[];
+    readonly tools: readonly ComparedTool[];
+    readonly limits: readonly ComparedLimit[];
+    readonly unread: number;
+}
+
+export interface ComparedLimit {
+    readonly tool: string;
+    readonly limit: string;
+    readonly change: 'anew' | 'gone' | 'closed';
+    readonly runs: SomeRuns;
+}
+
+export interface ComparedTool {
+    readonly tool: string;
+    readonly now?: string;
+    readonly boundBy: 'both' | 'before' | 'after';
+    readonly before: number;
+    readonly after: number;
+    readonly closed: SomeRuns;
+    readonly opened: SomeRuns;
+    readonly perhaps?: readonly string[];
 }
 
 export interface CountOptions {
@@ -165,6 +196,10 @@ export type ModeSet = {
     readonly reason: 'same';
 };
 
+export interface NotedRecord extends Pick<NotedGate, 'digest' | 'version' | 'first' | 'last'> {
+    readonly isSame: boolean;
+}
+
 export interface Observed {
     readonly since: number;
     readonly runs: number;
@@ -288,7 +323,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
     unsettled(options?: PageOptions): Promise<RunViews>;
     stuck(options: StuckOptions<NoInfer<Q>>): Promise<RunViews>;
     count(options?: CountOptions): Promise<RunsUnderWay>;
-    check(): Promise<CheckedRuns>;
+    check(options?: CheckRunsOptions): Promise<CheckedRuns>;
     list(options: ListOptions): Promise<KeysPage>;
     delete(run: string): Promise<Deleted>;
     history(run: string, limit?: number): Promise<TrailEntry[]>;
@@ -371,6 +406,11 @@ export type Sent = {
 
 export interface SetFreeze extends Freeze {
     readonly at: number;
+}
+
+export interface SomeRuns {
+    readonly runs: number;
+    readonly such: readonly string[];
 }
 
 export interface Stopped extends SetFreeze {
@@ -482,6 +522,19 @@ export function workflowHealth(options: WorkflowHealthOptions): HealthHandler;
 
 interface Authorizes {
     authorize(req: CallerRequest): boolean | Promise<boolean>;
+}
+
+interface GateNote {
+    readonly digest: string;
+    readonly version?: number;
+    readonly tools: readonly string[];
+    readonly windowMs: number;
+    readonly made?: Json;
+}
+
+interface NotedGate extends GateNote {
+    readonly first: number;
+    readonly last: number;
 }
 
 type FailOn = 'held' | 'unsettled' | 'stuck' | 'unreadable' | 'bus';

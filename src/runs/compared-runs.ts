@@ -1,6 +1,6 @@
 /**
  * Two gates, asked about the same runs: what each run may do before and after. Hides when a tool of
- * the one is a tool of the other, and what can be said of rules that a function has a say in.
+ * the one is a tool of the other, and what remains open where functions have a say.
  */
 import { decide, type Sources } from '../gate/decide.ts';
 import { Standing } from '../gate/standing.ts';
@@ -8,7 +8,7 @@ import type { FoundRun } from '../stores/store.ts';
 import { compareDecimals } from '../workflow/decimal.ts';
 import { limitNote } from '../workflow/rule-words.ts';
 import { type CheckedLimit, leavesOf } from '../workflow/rules.ts';
-import { type Counted, countedBy } from '../workflow/verdict.ts';
+import { countedBy, type Tally } from '../workflow/verdict.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 
 /** Some of the runs that a gate is asked about. */
@@ -49,8 +49,8 @@ export interface ComparedLimit {
   readonly limit: string;
   /**
    * `anew`: the new gate counts less than the one before, so that its calls have a larger budget.
-   * `gone`: it has no limit of that kind on the tool. `closed`: it must count calls whose values are not known,
-   * and refuses each call until they are too old.
+   * `gone`: the new gate has no limit of that kind on the tool. `closed`: it must count calls whose
+   * values are not known, and refuses each call until they are too old.
    */
   readonly change: 'anew' | 'gone' | 'closed';
   readonly runs: SomeRuns;
@@ -208,7 +208,7 @@ function isAllowed(standing: Standing, tool: string): boolean {
 }
 
 /** Whether a limit counts less than another one. Amounts that are not known are no less. */
-function isLess(one: Counted, other: Counted): boolean {
+function isLess(one: Tally, other: Tally): boolean {
   if (one.calls === 0) return true;
   if (other.amount === undefined) return one.calls < other.calls;
   if (one.amount === undefined) return false;

@@ -70,7 +70,7 @@ export type {
 export type {
   CheckedRuns,
   CheckRunsOptions,
-  Comparison,
+  ComparedDeployment,
   MigratedRuns,
   NotedRecord,
   RunsInState,

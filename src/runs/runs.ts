@@ -199,10 +199,10 @@ export class Runs<E extends string = string, Q = StateExpression> {
   }
 
   /**
-   * Tries this gate on the runs that live, before it is deployed: which of them it can read, and
-   * what each may do before and after. It names the running and held steps whose tool the gate does
-   * not bind. It reads all runs, by parts, and changes nothing: it takes no claim, tells no event
-   * and keeps no run alive.
+   * Tries this gate on the runs that live, before it is deployed. It says which of them it can read,
+   * and what each may do before and after. It names the running and held steps whose tool the gate
+   * does not bind. It reads all runs, by parts, and changes nothing: it takes no claim, tells no
+   * event and keeps no run alive.
    *
    * @throws InterlockError `ERR_INTERLOCK_STORE` as {@link held}; `ERR_INTERLOCK_CONFIG`
    */

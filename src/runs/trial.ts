@@ -48,11 +48,11 @@ export interface CheckedRuns {
   /** Whether a table has no room for all of its rows. `runs` and `unreadable` are right then. */
   readonly isCut: boolean;
   /** What would change for these runs, compared with the gate that serves them. */
-  readonly compared: Comparison;
+  readonly compared: ComparedDeployment;
 }
 
 /** What changes for the runs that live. */
-export interface Comparison {
+export interface ComparedDeployment {
   /**
    * With what the gate is compared. `given`: the gate in the options. `noted`: the gate that the
    * store has noted last. `none`: the store has noted no gate of this workflow. `unmade`: no gate
@@ -168,7 +168,10 @@ export async function checkRuns(
       unreadable++;
       const { kind } = read;
       faults.row([kind, state, version], { ...read, state, version, runs: 0, run }).runs++;
-    } else if (version !== (workflow.version ?? 0) || !workflow.model.has(state)) {
+    } else if (
+      workflow.migrates &&
+      (version !== (workflow.version ?? 0) || !workflow.model.has(state))
+    ) {
       // It is none of this gate's own, and the gate has read it: by `migrate`.
       const { to } = read;
       migrated.row([state, version, to], { from: state, version, to, runs: 0 }).runs++;
@@ -204,7 +207,7 @@ export async function checkRuns(
 async function gateBefore(
   { store, workflow }: RunsMover,
   options: CheckRunsOptions | undefined,
-): Promise<Pick<Comparison, 'with' | 'noted'> & { readonly old: Workflow | undefined }> {
+): Promise<Pick<ComparedDeployment, 'with' | 'noted'> & { readonly old: Workflow | undefined }> {
   const { old: given } = parseOptions('check()', optionsSchema, options);
   if (given !== undefined && given.id !== workflow.id)
     throw configError(
@@ -223,7 +226,7 @@ async function gateBefore(
   if (given !== undefined) return { with: 'given', noted, old: given.compile() };
   const [newest] = notes;
   if (newest === undefined) return { with: 'none', noted, old: undefined };
-  // Compared with itself a gate changes nothing, whatever it is made of.
+  // Compared with itself a gate changes nothing, also where no gate can be made of its note.
   if (newest.digest === digest) return { with: 'noted', noted, old: undefined };
   const old = gateOfNote(workflow.id, newest)?.compile();
   return { with: old === undefined ? 'unmade' : 'noted', noted, old };

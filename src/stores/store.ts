@@ -371,7 +371,10 @@ export type FreezeResult =
   /** There is no such run. Or its session has ended, it is not needed, and there is no `create`. */
   | { readonly status: 'unknown' };
 
-/** What operators have set for a whole workflow. Opaque to every store. */
+/**
+ * What is kept once for a whole workflow: what operators have set, or which gates have served it.
+ * Opaque to every store.
+ */
 export interface SwitchRecord {
   readonly value: Json;
   /** Names this write of it. */
@@ -722,7 +725,8 @@ export interface AtomicStateStore {
 
   /**
    * The switch of a workflow, as the last write anywhere left it; `undefined` where there was none.
-   * It never expires, and belongs to no run. A store has both operations on switches or none.
+   * It never expires, and belongs to no run. The gates that have served the workflow are kept in
+   * the same way, under the name `gates:<workflow>`. A store has both operations on switches or none.
    */
   readSwitch?(workflow: string): Promise<SwitchRecord | undefined>;
 

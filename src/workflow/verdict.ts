@@ -141,13 +141,13 @@ export function exhausted(limits: readonly CheckedLimit[], past: Past): Part | u
 }
 
 /** What a limit has counted so far, of calls with any values. */
-export interface Counted {
+export interface Tally {
   readonly calls: number;
   /** What they add up to; `undefined` where an amount is not known, or the limit adds up none. */
   readonly amount: Decimal | undefined;
 }
 
-export function countedBy(limit: CheckedLimit, past: Past): Counted {
+export function countedBy(limit: CheckedLimit, past: Past): Tally {
   const facts = new Judgement(past, undefined).counted(limit);
   return {
     calls: callsIn(facts),
@@ -505,7 +505,7 @@ class Judgement {
 
   /** The facts that a limit counts for the call; without a call, for some call. */
   counted(limit: CheckedLimit): readonly Fact[] {
-    const { tool, outcome, withinMs, when } = limit;
+    const { tool, outcome, when } = limit;
     const { now, ledger } = this.#past;
     const tested = when === undefined ? -1 : ledger.placeOf(tool, columnOfTest('args', when));
     const counting: Fact[] = [];

@@ -1,7 +1,7 @@
 /** `mcp-interlock check`: says what is wrong with a gate before a model does, for CI and people. */
 import { existsSync, readFileSync } from 'node:fs';
 import { InterlockError } from 'mcp-interlock';
-import { type CheckedRuns, runsOf, type UnreadableRuns } from 'mcp-interlock/runs';
+import { type CheckedRuns, runsOf } from 'mcp-interlock/runs';
 import {
   type CheckedTool,
   type CheckOptions,
@@ -10,8 +10,10 @@ import {
   toMermaid,
   workflowGraph,
 } from 'mcp-interlock-check';
+import { BREAKS_RUNS, FAIL_ON, type FailOn, faultsOf, many, runsInWords } from './checked-runs.ts';
 import {
   type CommandSpec,
+  choiceOf,
   durationOf,
   Failure,
   type Given,
@@ -19,7 +21,7 @@ import {
   targetOf,
   UsageError,
 } from './command-line.ts';
-import { lineOf } from './log.ts';
+import { KEY_FORMS, strategyNamed } from './key-option.ts';
 import { doubtOf, type Opener, STORE_HELP, storeFailure, storeOfGates } from './stores.ts';
 import { parseJson } from './strict-json.ts';
 import { toolsAt } from './upstream.ts';
@@ -27,11 +29,12 @@ import { type AnyGate, loadWorkflows } from './workflow-file.ts';
 
 export const CHECK = {
   usage:
-    'mcp-interlock check ./gate.ts [--tools tools.json | --target URL] [--store URL] [options]',
+    'mcp-interlock check ./gate.ts [--tools tools.json | --target URL] ' +
+    '[--store URL [--old FILE]] [options]',
   about:
     'Looks for what is wrong with the workflows of a file: states that nothing reaches, tools ' +
-    'that never become available, names that the server does not list. With --store also runs ' +
-    'that these gates could not read, before you deploy them. The status is 0 where it finds ' +
+    'that never become available, names that the server does not list. With --store also what a ' +
+    'deployment of these gates would change for the runs that live. The status is 0 where it finds ' +
     'nothing, 1 where it finds something or cannot check, and 2 for a mistake in the ' +
     'command line, such as a file that does not exist.',
   options: {
@@ -43,6 +46,28 @@ export const CHECK = {
     store: {
       takes: 'URL',
       help: `also tries the gates on the runs that live. It changes nothing there. ${STORE_HELP}`,
+    },
+    service: { takes: 'NAME', help: 'the --service of the gates, with --store' },
+    old: {
+      takes: 'FILE',
+      help: 'the gates that serve now, with --store. Default: those that the store has noted last',
+    },
+    'fail-on': {
+      takes: 'WHAT',
+      many: true,
+      help:
+        `what of the runs fails: ${FAIL_ON.join(', ')}, or none. ` +
+        `Default ${BREAKS_RUNS.join(' ')}`,
+    },
+    header: {
+      takes: "'NAME: VALUE'",
+      many: true,
+      help: 'is sent to --target, such as Authorization. Other users of the machine may see it',
+    },
+    key: {
+      takes: 'KEY',
+      many: true,
+      help: `what names a run, as for the gate: ${KEY_FORMS}. With it, finds limits that a new session resets`,
     },
     outside: { takes: 'EVENT', many: true, help: 'an event that runs.send() sends' },
     idle: { takes: 'TIME', help: 'how long a run is kept that nothing touches' },
@@ -89,10 +114,12 @@ interface Tried {
 /** Checks what the arguments name. @throws UsageError, Failure or InterlockError */
 export async function check(args: readonly string[]): Promise<CheckReport> {
   const { file, given } = parseCommand(CHECK, args);
-  const { target, open, ...options } = settingsOf(given);
+  const { target, headers, open, failOn, ...options } = settingsOf(given);
   const { gates, sync } = await loadWorkflows(file);
-  const asked = target === undefined ? {} : await settled(toolsAt(target));
-  const tried = open === undefined ? {} : await settled(tryOn(open, gates));
+  const olds = given.old === undefined ? undefined : (await loadWorkflows(given.old)).gates;
+  const asked = target === undefined ? {} : await settled(toolsAt(target, headers));
+  const trial = { gates, olds, service: given.service };
+  const tried = open === undefined ? {} : await settled(tryOn(open, trial));
   const { found: tools = options.tools } = asked;
   const doubts = tried.found?.doubts.join('') ?? '';
   const checked = gates.map((gate, index): Checked => {
@@ -106,7 +133,7 @@ export async function check(args: readonly string[]): Promise<CheckReport> {
   });
   const failure = both(asked.failure, tried.failure);
   const ending = {
-    status: failure !== undefined || checked.some(isWrong) ? 1 : 0,
+    status: failure !== undefined || checked.some((each) => isWrong(each, failOn)) ? 1 : 0,
     ...(failure && { failure }),
   } as const;
   const toolsChecked = tools !== undefined;
@@ -119,7 +146,9 @@ export async function check(args: readonly string[]): Promise<CheckReport> {
   const unchecked = toolsChecked ? undefined : `Tool names were not checked${advice}`;
   const name = tried.found?.name ?? '';
   const placeOf = placesIn(file);
-  const words = checked.map((each) => inWords(each, unchecked, placeOf) + runsInWords(each, name));
+  const words = checked.map(
+    (each) => inWords(each, unchecked, placeOf) + runsInWords(each.id, each.runs, name, failOn),
+  );
   const report = words.join('') + countInWords(checked);
   if (!given.diagram) return { out: report, err: doubts, ...ending };
   return {
@@ -130,20 +159,45 @@ export async function check(args: readonly string[]): Promise<CheckReport> {
 }
 
 /** The options, checked. Neither the server nor the store is asked yet. */
-function settingsOf(
-  given: Given<typeof CHECK.options>,
-): CheckOptions & { readonly target?: URL | undefined; readonly open?: Opener | undefined } {
-  const { tools, target, store, idle, outside, ignore } = given;
+function settingsOf(given: Given<typeof CHECK.options>): CheckOptions & {
+  readonly target?: URL | undefined;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly open?: Opener | undefined;
+  readonly failOn: readonly FailOn[];
+} {
+  const { tools, target, store, idle, outside, ignore, key, header } = given;
   if (tools !== undefined && target !== undefined)
     throw new UsageError('--tools and --target say the same: give one of them');
+  if (header.length > 0 && target === undefined)
+    throw new UsageError('--header is sent to --target: give that too');
+  for (const name of ['old', 'service', 'fail-on'] as const)
+    if (given[name] !== undefined && given[name].length > 0 && store === undefined)
+      throw new UsageError(`--${name} is about runs: give the --store of your gates too`);
   return {
     ignore,
+    failOn: failOnOf(given['fail-on']),
+    headers: Object.fromEntries(header.map(headerOf)),
+    ...(key.length > 0 && { key: key.map((each) => strategyNamed(each, true)) }),
     ...(outside.length > 0 && { outside }),
     ...(idle !== undefined && { idleMs: durationOf('idle', idle) }),
     ...(tools !== undefined && { tools: readTools(tools) }),
     ...(target !== undefined && { target: targetOf(target) }),
     ...(store !== undefined && { open: storeOfGates(store) }),
   };
+}
+
+function failOnOf(words: readonly string[]): readonly FailOn[] {
+  const chosen = words.map((each) => choiceOf('fail-on', each, [...FAIL_ON, 'none']));
+  if (chosen.includes('none') && chosen.length > 1)
+    throw new UsageError('--fail-on none stands alone');
+  return chosen.length === 0 ? BREAKS_RUNS : chosen.filter((each) => each !== 'none');
+}
+
+/** Its value may be a credential, so no message has it. */
+function headerOf(text: string): readonly [name: string, value: string] {
+  const [, name, value] = /^([\w!#$%&'*+.^`|~-]+): *([\t\x20-\x7e\x80-\xff]*)$/.exec(text) ?? [];
+  if (name !== undefined && value !== undefined) return [name, value];
+  throw new UsageError("--header: expected a name and a value, such as 'Authorization: Bearer …'");
 }
 
 type Tools = NonNullable<CheckOptions['tools']>;
@@ -195,16 +249,30 @@ function both(first: Failure | undefined, second: Failure | undefined): Failure 
   return new Failure(`${first.message}; ${second.message}`);
 }
 
-function isWrong({ findings, runs }: Checked): boolean {
+function isWrong({ findings, runs }: Checked, failOn: readonly FailOn[]): boolean {
   if (findings.length > 0) return true;
-  return runs !== undefined && (runs.unreadable > 0 || runs.unbound.length > 0);
+  return runs !== undefined && faultsOf(runs).some((each) => failOn.includes(each));
 }
 
-async function tryOn(open: Opener, gates: readonly AnyGate[]): Promise<Tried> {
+async function tryOn(
+  open: Opener,
+  {
+    gates,
+    olds,
+    service,
+  }: {
+    readonly gates: readonly AnyGate[];
+    readonly olds: readonly AnyGate[] | undefined;
+    readonly service: string | undefined;
+  },
+): Promise<Tried> {
   const store = await open((message) => console.error(`mcp-interlock: ${message}`));
   try {
     const runs: CheckedRuns[] = [];
-    for (const gate of gates) runs.push(await runsOf(gate, { store: store.store }).check());
+    for (const gate of gates) {
+      const old = olds?.find(({ id }) => id === gate.id);
+      runs.push(await runsOf(gate, { store: store.store, service }).check({ old }));
+    }
     const empty = gates.filter((_, index) => runs[index]?.runs === 0);
     const doubts = empty.map(({ id }) => `${doubtOf(store, id)}\n`);
     return { name: store.name, runs, doubts };
@@ -213,72 +281,6 @@ async function tryOn(open: Opener, gates: readonly AnyGate[]): Promise<Tried> {
   } finally {
     await store.close();
   }
-}
-
-/** So many rows of a table are printed. */
-const MOST_ROWS = 20;
-
-const REMEDIES: Readonly<Record<UnreadableRuns['kind'], string>> = {
-  'unknown-state': 'Give the gate a "migrate" that takes them to another state.',
-  'older-version': 'Give the gate a "migrate" that reads what the older version saved.',
-  'newer-version': 'A newer deployment saved them: deploy that one, or a later one.',
-  'older-package': 'End these runs, or let them end, before you deploy this version.',
-  'newer-package': 'Deploy that version of mcp-interlock wherever the store is used.',
-  'migrate-threw': 'Mend "migrate": it must give a state and a context for them.',
-  'migrate-returned': 'Mend "migrate": it must give a state and a context for them.',
-  malformed: 'Repair what the store has, or delete the run.',
-};
-
-/** How a gate would take the runs of a store. */
-function runsInWords({ id, runs: checked }: Checked, store: string): string {
-  if (checked === undefined) return '';
-  const { runs, states, faults, migrated, unbound, isCut } = checked;
-  const lines = [
-    `${id}: ${many(runs, 'run')} in ${store}`,
-    ...firstOf(states, (row) => [`  ${many(row.runs, 'run')} in ${quoted(row.state)}`]),
-    ...firstOf(migrated, ({ from, version, to, runs }) => [
-      `  "migrate" takes ${many(runs, 'run')} in ${quoted(from)}${ofVersion(version)} ` +
-        `to ${quoted(to)}`,
-    ]),
-    ...firstOf(faults, ({ kind, state, version, reason, runs, run }) => [
-      `  error ${kind}: ${many(runs, 'run')} in ${quoted(state)}${ofVersion(version)} cannot be ` +
-        `read, such as ${run}`,
-      `    ${reason}`,
-      `    ${REMEDIES[kind]}`,
-    ]),
-    ...firstOf(unbound, ({ tool, held, running, run }) => {
-      const steps = stepsInWords(held, running);
-      return [
-        `  error tool-not-bound: ${steps} of ${quoted(tool)}, such as in ${run}`,
-        '    Bind it until they are settled, or give `resolve()` the event.',
-      ];
-    }),
-    ...(isCut ? ['  More than 1,000 rows of a table were not kept.'] : []),
-  ];
-  return lines.map(lineOf).join('');
-}
-
-function firstOf<Row>(rows: readonly Row[], linesOf: (row: Row) => readonly string[]): string[] {
-  const rest = rows.length - MOST_ROWS;
-  const more = rest > 0 ? [`  … and ${rest} more like these: see --json`] : [];
-  return [...rows.slice(0, MOST_ROWS).flatMap(linesOf), ...more];
-}
-
-function many(count: number, what: string): string {
-  return `${count} ${what}${count === 1 ? '' : 's'}`;
-}
-
-function stepsInWords(held: number, running: number): string {
-  const all = [held > 0 && many(held, 'held step'), running > 0 && many(running, 'running step')];
-  return all.filter(Boolean).join(' and ');
-}
-
-function quoted(name: string): string {
-  return JSON.stringify(name);
-}
-
-function ofVersion(version: number): string {
-  return version === 0 ? '' : ` of version ${version}`;
 }
 
 function inWords(

@@ -11,17 +11,11 @@ import { type AddressInfo, isIPv6 } from 'node:net';
 import express, { type ErrorRequestHandler, type Express, type Response } from 'express';
 import {
   type CallRecorder,
-  conversationKey,
   fsmGate,
-  handleKey,
-  managedHandle,
-  principalKey,
-  type RunKeyStrategy,
   recordCalls,
   type SessionMiddleware,
   type SessionStoreOptions,
   StateMachineGate,
-  sessionKey,
   sessionStore,
   stateSync,
 } from 'mcp-interlock';
@@ -40,6 +34,7 @@ import {
 } from './command-line.ts';
 import { checkOrigin, checkToken, refuse, resourceMetadata, type TokenOptions } from './door.ts';
 import { mountInspector } from './inspect.ts';
+import { strategyNamed } from './key-option.ts';
 import { LOG_FORMATS, Log } from './log.ts';
 import { mcpProxy } from './proxy.ts';
 import { type OpenStore, storeNamed } from './stores.ts';
@@ -271,22 +266,6 @@ export function principalOf({
     if (typeof value !== 'string' || value === '') return undefined;
     return createHash('sha256').update(`mcp-interlock principal ${value}`).digest('base64url');
   };
-}
-
-function strategyNamed(key: string, isNamed: boolean): RunKeyStrategy {
-  if (key === 'session') return sessionKey();
-  if (key === 'principal' || key === 'conversation') {
-    if (isNamed) return key === 'principal' ? principalKey() : conversationKey();
-    throw new UsageError(`--key ${key} needs --jwks or --principal: nothing else says who calls`);
-  }
-  const [, kind, argument = '', tool = ''] = /^(handle|managed):([^=]+)=(.+)$/.exec(key) ?? [];
-  if (kind === 'handle') return handleKey(argument, { createdBy: tool });
-  if (kind === 'managed') return managedHandle({ argument, start: tool });
-  throw new UsageError(
-    '--key: expected session, principal, conversation, handle:ARGUMENT=TOOL or ' +
-      'managed:ARGUMENT=TOOL, ' +
-      `got ${JSON.stringify(key)}`,
-  );
 }
 
 async function makeApp(

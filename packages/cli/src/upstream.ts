@@ -80,26 +80,32 @@ async function isOldTransport(url: URL): Promise<boolean> {
  *
  * @throws Failure where the server cannot be reached, or does not list them
  */
-export async function toolsAt(url: URL): Promise<readonly Tool[]> {
+export async function toolsAt(
+  url: URL,
+  headers: Readonly<Record<string, string>> = {},
+): Promise<readonly Tool[]> {
   const address = `${url.origin}${url.pathname}`;
   const code = await connectionFault(url);
   if (code !== undefined) throw new Failure(`${address} cannot be reached: ${code}`);
   try {
-    return await listTools(url);
+    return await listTools(url, headers);
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause);
     throw new Failure(`${address} does not list its tools: ${why}`, { cause });
   }
 }
 
-async function listTools(url: URL): Promise<readonly Tool[]> {
+async function listTools(
+  url: URL,
+  headers: Readonly<Record<string, string>>,
+): Promise<readonly Tool[]> {
   // Most of the code of the command: nothing else needs it.
   const { Client, StreamableHTTPClientTransport } = await import('@modelcontextprotocol/client');
   const client = new Client(
     { name: manifest.name, version: manifest.version },
     { versionNegotiation: { mode: 'auto' } },
   );
-  const transport = new StreamableHTTPClientTransport(url);
+  const transport = new StreamableHTTPClientTransport(url, { requestInit: { headers } });
   try {
     await client.connect(transport);
     const tools: Tool[] = [];

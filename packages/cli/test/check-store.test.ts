@@ -1,14 +1,15 @@
 import { randomUUID } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import Database from 'libsql';
-import { runDigest } from 'mcp-interlock';
+import { type OrderRules, runDigest, StateMachineGate } from 'mcp-interlock';
 import type { AtomicStateStore } from 'mcp-interlock/stores';
 import { postgresStore } from 'mcp-interlock/stores/postgres';
 import { redisStore } from 'mcp-interlock/stores/redis';
 import { sqliteStore } from 'mcp-interlock/stores/sqlite';
+import { testGate } from 'mcp-interlock-testing';
 import { Pool } from 'pg';
 import { createClient } from 'redis';
-import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { Page } from '../../../test/helpers/markdown.ts';
 import { sharedPostgres, sharedRedis } from '../../../test/services/shared.ts';
 import { claimed, claimOf, HOUR, step } from '../../testing/src/fixtures.ts';
@@ -37,6 +38,8 @@ const MIGRATE = `migrate: ({ state, context }) => {
   return { state: state === 'pay' ? 'payment' : state, context };
 }`;
 const TOOLS = '["cart_add", "cart_checkout", "cart_settle"]';
+
+const NOT_COMPARED = '  Not compared: the store has noted no gate of these runs. Give --old FILE.';
 
 const installed = new Installed();
 
@@ -124,6 +127,7 @@ it.each<
     '    Mend "migrate": it must give a state and a context for them.',
     `  error tool-not-bound: 1 held step of "cart_pay", such as in ${runDigest(held)}`,
     '    Bind it until they are settled, or give `resolve()` the event.',
+    NOT_COMPARED,
   ]);
   for (const key of keys) expect(out).not.toContain(key);
 
@@ -180,7 +184,8 @@ it('ends well where the gate can go on with each run', async () => {
       'checkout: nothing found\n' +
       `checkout: 1 run in ${url}\n` +
       '  1 run in "pay"\n' +
-      '  "migrate" takes 1 run in "pay" to "payment"\n',
+      '  "migrate" takes 1 run in "pay" to "payment"\n' +
+      `${NOT_COMPARED}\n`,
     err: '',
   });
   const without = installed.write('without.ts', moduleOf('checkout', ''));
@@ -231,4 +236,122 @@ it.each([
   const file = installed.write('wrong.ts', moduleOf('checkout', ''));
   await expect(check([file, '--store', store])).rejects.toThrow(message);
   await expect(check([file, '--store', store])).rejects.toHaveProperty('name', 'UsageError');
+});
+
+/** A build of the bank that serves: its calls, each in a session of its own. */
+async function serve(
+  store: AtomicStateStore,
+  rules: object,
+  calls: Readonly<Record<string, readonly (readonly [tool: string, args?: object])[]>>,
+): Promise<void> {
+  const gate = StateMachineGate.fromOrder(rules as OrderRules, { id: 'bank' });
+  for (const [run, made] of Object.entries(calls)) {
+    // The store goes by its own time, and only the gate's note by this one.
+    const now = Date.parse('2026-11-02T08:00Z');
+    await using app = testGate(gate as never, { run, now, session: { store } });
+    for (const [tool, args] of made)
+      expect((await app.call(tool, args as never)).refusal, tool).toBe(undefined);
+  }
+  await expect.poll(() => store.readSwitch?.('gates:bank')).toBeDefined();
+}
+
+const SPENT = { limit: { sum: 'amount', max: 100, within: '24h' } };
+const PAY_60 = ['pay', { amount: 60 }] as const;
+
+describe('check --store, where the store has noted a gate', () => {
+  it('prints what its page shows', async () => {
+    const page = new Page('docs/build/change-rules.md');
+    const [shown = ''] = page.blocks('text');
+    const [file = ''] = page.blocks('json');
+    const url = `sqlite:${installed.path('bank.db')}`;
+    const rules = { pay: SPENT, refund: { limit: { times: 1, within: '24h' } } };
+    await serve(openSqlite(url), rules, {
+      a: [PAY_60, ['refund']],
+      b: [PAY_60],
+      c: [['pay', { amount: 10 }]],
+    });
+    const next = installed.write('next.json', file);
+    const bank = installed.write('bank-tools.json', '["pay", "refund", "risk"]');
+    const args = [next, '--tools', bank, '--key', 'principal', '--store', url];
+    const { out, status } = await check(args);
+    expect(out.replaceAll(url, 'sqlite:bank.db').trimEnd()).toBe(shown.trimEnd());
+    expect(status).toBe(1);
+    const fails = async (...on: string[]) =>
+      (await check([...args, ...on.flatMap((each) => ['--fail-on', each])])).status;
+    expect(await fails('none')).toBe(0);
+    expect(await fails('unreadable', 'held', 'opened')).toBe(0);
+    for (const each of ['closed', 'budget']) expect(await fails(each)).toBe(1);
+    const keyed = await check([next, '--tools', bank, '--key', 'session', '--store', url]);
+    expect(keyed.out).toContain('warning limit-resettable at pay');
+  });
+
+  it('says what opens, which budget begins anew, and what no rule is about any more', async () => {
+    const url = `sqlite:${installed.path('looser.db')}`;
+    await serve(
+      openSqlite(url),
+      { pay: SPENT, look: { limit: { times: 1 } }, peek: {} },
+      {
+        a: [PAY_60, ['look'], ['peek']],
+      },
+    );
+    const file = installed.write('looser.json', '{ "id": "bank", "order": { "look": {} } }');
+    const { out, status } = await check([file, '--tools', tools()[1] ?? '', '--store', url]);
+    const a = runDigest('a');
+    expect(out.slice(out.indexOf('  compared')).replace(/.* workflow\n$/, '')).toBe(
+      '  compared with the gate noted at 2026-11-02T08:00Z\n' +
+        `  note opened: "look", now in 1 run, such as ${a}\n` +
+        '    0 runs could before, 1 can after.\n' +
+        '  no rule: "pay" can be called in each run, as before\n' +
+        '  no rule: "peek" can be called in each run, as before\n' +
+        `  error budget: a new budget for "pay" in 1 run, such as ${a}\n` +
+        '    amount may add up to at most 100 in 1 day. The new gate has no such limit.\n' +
+        `  error budget: a new budget for "look" in 1 run, such as ${a}\n` +
+        '    At most 1. The new gate has no such limit.\n',
+    );
+    expect(status).toBe(1);
+  });
+
+  it('takes a file in the place of the note, and says where it needs one', async () => {
+    const url = `sqlite:${installed.path('old.db')}`;
+    await serve(openSqlite(url), { pay: {} }, { a: [['pay']] });
+    const next = installed.write(
+      'with-guard.ts',
+      `import { StateMachineGate } from 'mcp-interlock';
+      export default StateMachineGate.fromOrder({ pay: { guard: () => true } }, { id: 'bank' });`,
+    );
+    const args = [next, '--tools', installed.write('pay.json', '["pay"]'), '--store', url];
+    const noted = await check(args);
+    expect(noted.out).toContain('  perhaps: "pay", by functions that differ: guard\n');
+    expect(noted.status).toBe(0);
+    const given = await check([...args, '--old', next]);
+    expect(given.out).toContain('  compared with the gate of --old: nothing changes for them\n');
+    const json = await check([...args, '--old', next, '--json']);
+    expect(JSON.parse(json.out).workflows[0].runs.compared).toMatchObject({
+      with: 'given',
+      noted: [{ isSame: false }],
+      tools: [],
+    });
+    const same = installed.write('same.json', '{ "id": "bank", "order": { "pay": {} } }');
+    const { out } = await check([same, ...args.slice(1)]);
+    expect(out).toContain('  The gate that serves them says the same.\n');
+  });
+
+  it.each([
+    [['--old', 'old.ts'], '--old is about runs: give the --store of your gates too'],
+    [['--fail-on', 'closed'], '--fail-on is about runs: give the --store of your gates too'],
+    [['--header', 'a: b'], '--header is sent to --target: give that too'],
+    [
+      ['--store', 'sqlite:x.db', '--fail-on', 'all'],
+      '--fail-on: expected one of unreadable, closed, opened, budget, held, none, got "all"',
+    ],
+    [
+      ['--target', 'http://127.0.0.1:1/mcp', '--header', 'Authorization Bearer secret'],
+      "--header: expected a name and a value, such as 'Authorization: Bearer …'",
+    ],
+  ])('refuses options that do not go together: %s', async (given, message) => {
+    const file = installed.write('options.json', '{ "id": "bank", "order": { "pay": {} } }');
+    const refused = check([file, ...given]);
+    await expect(refused).rejects.toHaveProperty('name', 'UsageError');
+    await expect(refused).rejects.toThrow(message);
+  });
 });

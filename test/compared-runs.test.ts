@@ -1,47 +1,18 @@
-import { randomUUID } from 'node:crypto';
-import Database from 'libsql';
-import { describe, expect, it, onTestFinished } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { testGate } from '../packages/testing/src/index.ts';
 import { type InterlockEvent, type OrderRules, runDigest, StateMachineGate } from '../src/index.ts';
 import { type CheckedRuns, runsOf } from '../src/runs/index.ts';
 import { notedGates } from '../src/step/noted-gates.ts';
 import type { AtomicStateStore } from '../src/stores/index.ts';
 import { memoryStore } from '../src/stores/memory.ts';
-import { postgresStore } from '../src/stores/postgres.ts';
-import { redisStore } from '../src/stores/redis.ts';
-import { sqliteStore } from '../src/stores/sqlite.ts';
 import { gateOfNote, noteOf } from '../src/workflow/gate-note.ts';
 import { FaultyStore } from './helpers/faulty-store.ts';
-import { makePostgresSchema } from './helpers/postgres-schema.ts';
-import { sharedRedis } from './services/shared.ts';
-
-const STORES: Readonly<Record<string, () => Promise<AtomicStateStore> | AtomicStateStore>> = {
-  memory: () => memoryStore(),
-  SQLite: () => {
-    const database = new Database(':memory:');
-    onTestFinished(() => void database.close());
-    return sqliteStore({ database });
-  },
-  Redis: async () => {
-    const { createClient } = await import('redis');
-    const client = createClient({ url: await sharedRedis() });
-    await client.connect();
-    onTestFinished(() => client.destroy());
-    return redisStore({ client, prefix: `deployment-${randomUUID()}` });
-  },
-  PostgreSQL: async () => {
-    const { connect, drop, schema } = await makePostgresSchema();
-    onTestFinished(drop);
-    const store = postgresStore({ pool: connect(), schema });
-    await store.migrate();
-    return store;
-  },
-};
+import { FOUR_STORES } from './helpers/four-stores.ts';
 
 type Rules = OrderRules<string, string>;
 
-const gateOf = (rules: Rules, options: { readonly version?: number } = {}) =>
-  StateMachineGate.fromOrder(rules, { id: 'bank', ...options }) as StateMachineGate<string, string>;
+const gateOf = (rules: Rules) =>
+  StateMachineGate.fromOrder(rules, { id: 'bank' }) as StateMachineGate<string, string>;
 
 /** Calls tools in a new run, and returns its digest. */
 async function play(
@@ -67,11 +38,9 @@ async function noted(store: AtomicStateStore, count: number) {
   return notedGates(store, 'bank');
 }
 
-describe.each(Object.keys(STORES))('the note of a gate on %s', (name) => {
-  const open = async () => (await STORES[name]?.()) as AtomicStateStore;
-
+describe.each(Object.entries(FOUR_STORES))('the note of a gate on %s', (_, make) => {
   it('is written at the first claim of a process, and again where another gate was newer', async () => {
-    const store = await open();
+    const store = (await make())();
     const [one, two] = [gateOf({ pay: {} }), gateOf({ pay: { once: true } })];
     expect(await notedGates(store, 'bank')).toEqual([]);
     await play(store, one, ['pay']);
@@ -92,7 +61,7 @@ describe.each(Object.keys(STORES))('the note of a gate on %s', (name) => {
   });
 
   it('is what a deployment is compared with', async () => {
-    const store = await open();
+    const store = (await make())();
     const run = await play(store, gateOf({ pay: {} }), ['pay']);
     await noted(store, 1);
     const { compared } = await checked(store, gateOf({ risk: {}, pay: { after: 'risk' } }));
@@ -111,16 +80,29 @@ describe.each(Object.keys(STORES))('the note of a gate on %s', (name) => {
 describe('the note of a gate', () => {
   it('keeps the four newest gates', async () => {
     const store = memoryStore();
-    for (let version = 1; version <= 6; version++) {
-      await play(store, gateOf({ pay: {} }, { version }), ['pay']);
-      await expect.poll(async () => (await notedGates(store, 'bank'))[0]?.version).toBe(version);
+    const limits = [1, 2, 3, 4, 5, 6].map((times) => ({ pay: { limit: { times } } }));
+    for (const rules of limits) {
+      await play(store, gateOf(rules), ['pay']);
+      await expect
+        .poll(async () => (await notedGates(store, 'bank'))[0]?.made)
+        .toEqual({
+          rules,
+          bindings: [],
+        });
     }
-    expect((await notedGates(store, 'bank')).map(({ version }) => version)).toEqual([6, 5, 4, 3]);
+    const made = (await notedGates(store, 'bank')).map((each) => each.made);
+    expect(made).toEqual(
+      limits
+        .toReversed()
+        .slice(0, 4)
+        .map((rules) => ({ rules, bindings: [] })),
+    );
   });
 
   it('fails no call where the store cannot write it, and tells that the store failed', async () => {
-    const store = new FaultyStore(memoryStore());
-    store.swapSwitch = () => Promise.reject(new Error('read only'));
+    const readOnly = memoryStore();
+    readOnly.swapSwitch = () => Promise.reject(new Error('read only'));
+    const store = new FaultyStore(readOnly);
     const told: unknown[] = [];
     const session = { store, onEvent: (event: InterlockEvent) => void told.push(event) };
     await using app = testGate(gateOf({ pay: {} }), { session });
