@@ -21,7 +21,7 @@ export interface Binding<S extends string = string, E extends string = string, T
     readonly states: readonly StateExpression<S, T>[];
 }
 
-export interface BindingOptions<E extends string = string, X = Json | undefined, S extends string = string, T extends string = string> {
+export interface BindingOptions<E extends string = string, X = Json | undefined, S extends string = string, T extends string = string> extends Renamed {
     readonly success?: EventSource<E, SucceededCall<X, S, T>> | undefined;
     readonly failure?: EventSource<E, FailedCall<X, S, T>> | undefined;
     readonly sends?: readonly E[] | undefined;
@@ -325,7 +325,7 @@ export type OrderRequirement<N extends string = string, D extends string = strin
     readonly when?: ArgumentsCondition | undefined;
 };
 
-export interface OrderRule<N extends string = string, D extends string = string> {
+export interface OrderRule<N extends string = string, D extends string = string> extends Renamed {
     readonly after?: OrderRequirement<N, D> | readonly OrderRequirement<N, D>[] | undefined;
     readonly notAfter?: N | PastCall<N> | readonly (N | PastCall<N>)[] | undefined;
     readonly limit?: Limit | readonly Limit[] | undefined;
@@ -907,6 +907,13 @@ interface RefusedPart {
     readonly withinMs?: number | undefined;
     readonly retryAfterMs?: number | undefined;
     readonly says: string;
+}
+
+interface Renamed {
+    readonly renamed?: readonly string[] | undefined;
+    readonly args?: {
+        readonly [path: string]: string;
+    } | undefined;
 }
 
 interface RunKeyOptions {

@@ -215,7 +215,11 @@ export class FollowedRun {
     let { position } = standing;
     const { shield } = this.#workflow;
     if (shield !== undefined && verdict.says === 'allowed') {
-      const count = shield.count(position, { tool, digest: call.digest }, now);
+      const count = shield.count(
+        position,
+        { tool: this.#workflow.renamings.savedOf(tool), digest: call.digest },
+        now,
+      );
       if (count.isLoop) verdict = refused('loop', standing);
       else position = count.position;
     }

@@ -297,9 +297,10 @@ export class Observer {
 
   #callOf(incoming: Call, tool: string, run: Run): FollowedCall {
     const { workflow, listed } = this.#config;
-    const asked: AskedCall = askedCall(incoming, tool, run);
+    const asked: AskedCall = askedCall(this.#config, incoming, tool, run);
     const noted = workflow.rules.ledger === undefined ? NOTHING : notedOf(this.#config, asked);
-    const { args, digest, roundedText, id } = incoming;
+    const { args, roundedText, id } = incoming;
+    const digest = workflow.renamings.digestOf(tool, incoming);
     const requestId = isRequestId(id) ? id : undefined;
     const note = { tool, digest, actor: run.actor, requestId, workflowVersion: workflow.version };
     return {

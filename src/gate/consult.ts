@@ -31,12 +31,14 @@ export interface AskedCall extends Pick<GuardedCall, 'run' | 'tool' | 'principal
 }
 
 export function askedCall(
+  { workflow }: Pick<GateConfig, 'workflow'>,
   incoming: Call,
   tool: string,
   { run, actor }: Pick<Run, 'run' | 'actor'>,
 ): AskedCall {
   const args = AskedArguments.later(() => incoming.sentArguments);
-  return { run, tool, args, principal: actor, own: callWith(args.read, run) };
+  const own = callWith(workflow.renamings.readerOf(tool, args.read), run);
+  return { run, tool, args, principal: actor, own };
 }
 
 /** What is wrong with the arguments of any bound call, in words. */
@@ -131,9 +133,10 @@ export class CallQuestion implements Question {
   /** With what another build asks of it, unless the argument may be read in two ways. */
   #notedIn({ workflow }: Standing, { ledger, facts }: Past): Noted {
     const { run, tool, args } = this.asked;
+    const read = workflow.renamings.readerOf(tool, args.read);
     const key = workflow.keyOf(tool);
     if (!ledger.hasOthers(key, facts)) return this.noted;
-    const noted = ledger.note(key, 'args', args.read, run, this.noted, facts);
+    const noted = ledger.note(key, 'args', read, run, this.noted, facts);
     return unclearWords(args) === undefined ? noted : this.noted;
   }
 
@@ -156,7 +159,7 @@ export function notedOf(
   const { ledger } = workflow.rules;
   const key = workflow.keyOf(tool);
   if (ledger === undefined) return NOTHING;
-  const noted = ledger.note(key, 'args', args.read, run);
+  const noted = ledger.note(key, 'args', workflow.renamings.readerOf(tool, args.read), run);
   const words = unclearWords(args);
   return words === undefined ? noted : { reason: 'arguments', words };
 }

@@ -130,7 +130,9 @@ export class Judge implements Entrance {
     const room = found.isNamed ? this.admission.roomFor(found, this.exchange.req) : found;
     return after(room, (run) => {
       if (!('run' in run)) return 'forward';
-      const question = new CallQuestion(tool, binding, () => askedCall(incoming, tool, run));
+      const question = new CallQuestion(tool, binding, () =>
+        askedCall(this.config, incoming, tool, run),
+      );
       return new Play(this, incoming, run, question, giveUp).go();
     });
   }
@@ -156,7 +158,9 @@ export class Judge implements Entrance {
     if (binding === 'failed')
       return this.refuser.refuse(incoming, tool, { reason: 'unavailable' }, []);
     if ('advice' in run) return this.refuser.refuseUnnamed(incoming, tool, run);
-    const question = new CallQuestion(tool, binding, () => askedCall(incoming, tool, run));
+    const question = new CallQuestion(tool, binding, () =>
+      askedCall(this.config, incoming, tool, run),
+    );
     const { workflow, warnOnce } = this.config;
     const cause = run.store.isMemory
       ? undefined

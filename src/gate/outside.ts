@@ -26,7 +26,7 @@ import type {
 } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
-import { bareCall, type DecidedCall, grantOf } from '../workflow/facts.ts';
+import { bareCall, type DecidedCall } from '../workflow/facts.ts';
 import type { Position } from '../workflow/position.ts';
 import { countFailure, FREEZE, UNFREEZE } from '../workflow/stored.ts';
 import type { Beginning, Workflow } from '../workflow/workflow.ts';
@@ -352,7 +352,7 @@ export function failureOfHeld(
 ): FsmSnapshot | undefined {
   try {
     const most = workflow.match(tool, undefined)?.retriesIn(position.state) ?? 0;
-    const counted = countFailure(position, tool, most);
+    const counted = countFailure(position, workflow.renamings.savedOf(tool), most);
     return counted && { ...counted, updatedAt, ...(version !== undefined && { version }) };
   } catch {
     return undefined;
@@ -377,7 +377,7 @@ export function ruledCallOfHeld(
   const isAsked =
     outcome === 'succeeded' || (facts && ledger?.keepsFailures(workflow.keyOf(tool), facts));
   const made = { outcome, claimedAt: since, decidedAt: Math.max(since, now) };
-  const call = workflow.rules.heldCall(tool, grantOf(claim), made);
+  const call = workflow.rules.heldCall(tool, workflow.rules.grantOf(claim), made);
   return isAsked || (call?.uses.length ?? 0) > 0 ? call : undefined;
 }
 

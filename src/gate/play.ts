@@ -18,7 +18,6 @@ import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { isObject, isRequestId, type RequestId } from '../wire/json-rpc.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
-import { savedGrant } from '../workflow/facts.ts';
 import type { Count, LoopShield } from '../workflow/loop-shield.ts';
 import type { Position } from '../workflow/position.ts';
 import { usesCalls } from '../workflow/rules.ts';
@@ -279,12 +278,12 @@ export class Play {
     const { ledger } = workflow.rules;
     const known = ledger === undefined ? undefined : standingAsRead(config, run);
     const guess = typeof known === 'object' ? this.#grantIn(known, usesUp) : undefined;
-    const use = guess ?? savedGrant({ noted: question.noted, uses: [] });
+    const use = guess ?? workflow.rules.savedGrant(tool, { noted: question.noted, uses: [] });
     const wanted = {
       run,
       description: { tool, digest: '', uncertain, ...(use !== undefined && { use }) },
       grant: ledger === undefined ? undefined : (step: Step) => this.#grantOf(step, usesUp),
-      digest: () => incoming.digest,
+      digest: () => workflow.renamings.digestOf(tool, incoming),
       note: noteOf(config, incoming, run, tool),
       number: incoming.number,
       isAgain: this.#attempt > 0,
@@ -360,7 +359,8 @@ export class Play {
     if (!usesUp && past?.ledger.hasOthers(key, past.facts) !== true) return undefined;
     if (this.#question.ruled(at) !== undefined) return undefined;
     const { noted, used } = this.#question;
-    return savedGrant({ noted: used?.noted ?? noted, uses: used?.uses ?? [] });
+    const grant = { noted: used?.noted ?? noted, uses: used?.uses ?? [] };
+    return workflow.rules.savedGrant(this.#question.tool, grant);
   }
 
   /** What the claim of a step is to save; as it was asked with, where the step will not go on. */
@@ -426,7 +426,11 @@ export class Play {
     let at = found;
     if (shield !== undefined) {
       const { tool, digest } = step;
-      const count = shield.count(found.position, { tool, digest }, step.grantedAt);
+      const count = shield.count(
+        found.position,
+        { tool: workflow.renamings.savedOf(tool), digest },
+        step.grantedAt,
+      );
       question.count = count;
       if (decide(found, question, ['shield'])) return this.#fall(shield, step, found, count);
       at = found.movedTo(count.position);

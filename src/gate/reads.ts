@@ -325,7 +325,7 @@ export class ReadFilter implements Filter {
     if (standing === undefined || listed === undefined || bound === 'unclear') return undefined;
     const guards = bound.flatMap((each) => each.guards);
     if (guards.length === 0) return undefined;
-    const call = askedCall(incoming, name, listed);
+    const call = askedCall(this.#config, incoming, name, listed);
     const refused = await refusedUnclaimed(this.#config, listed, guards, standing, call);
     const reason = refused?.reason === 'unavailable' ? 'unavailable' : 'guard';
     return refused && { reason, standing, words: refused.words };

@@ -21,7 +21,6 @@ import type {
 } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
-import { grantOf } from '../workflow/facts.ts';
 import type { Next, Position } from '../workflow/position.ts';
 import { unreadableKind } from '../workflow/stored.ts';
 import type { Stand } from '../workflow/together.ts';
@@ -398,11 +397,11 @@ function unknownCalls(
   if (workflow.rules.ledger === undefined || !(isHeld || unsettled.length > 0)) return NO_CALLS;
   const held = isHeld ? [claim] : [];
   return [...unsettled, ...held].map((each) => ({
-    ...grantOf(each),
+    ...workflow.rules.grantOf(each),
     tool: workflow.keyOf(each.tool),
     claimedAt: each.since ?? 0,
     idempotencyKey: each.idempotencyKey,
-    undoes: workflow.rules.undoneBy(each.tool),
+    undoes: workflow.rules.undoneBy(workflow.keyOf(each.tool)),
   }));
 }
 

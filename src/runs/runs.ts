@@ -260,7 +260,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
    * outcome instead. A handler must give `{ step }`, unless the app imports `mcp-interlock/ambient`
    */
   async send(run: string, event: E, options?: SendOptions): Promise<Sent> {
-    const name = parseEvent('send()', event);
+    const name = this.#workflow.eventOf(parseEvent('send()', event));
     const { actor, payload, step, arguments: args, result } = parseSend(options);
     if (ownStep('send()', run, step, this.#mover) !== undefined)
       throw new Error(

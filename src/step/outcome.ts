@@ -519,7 +519,8 @@ export class Moves {
   /** Of a failure that is saved already, as far as rules ask for it. */
   #failedAfter(outcome: Outcome, ended: EndedWithText): StepMove | undefined {
     const state = this.#allowedIn;
-    const counted = countFailure(this.current, this.origin.tool, this.#binding.retriesIn(state));
+    const tool = this.#workflow.renamings.savedOf(this.origin.tool);
+    const counted = countFailure(this.current, tool, this.#binding.retriesIn(state));
     if (counted !== undefined) return this.at(counted).#stays(saidOf(outcome));
     const source = this.#binding.eventIn(state, 'failure');
     return this.#trySend(source, ended, saidOf(outcome));

@@ -447,7 +447,7 @@ export class Step {
       run: this.key.run,
       workflow: this.key.workflow,
       token: this.token,
-      step: this.description,
+      step: { ...this.description, tool: workflow.renamings.savedOf(this.tool) },
       entry: this.note,
       states,
       initial: { ...workflow.start, updatedAt: askedAt },

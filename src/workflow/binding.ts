@@ -27,6 +27,7 @@ import {
   type StateExpression,
   showState,
 } from './position.ts';
+import { type Renamed, renamedOptions } from './renamings.ts';
 import { type Demands, type Limit, NO_DEMANDS, parseLimits } from './rules.ts';
 
 /** A tool's result as it is on the wire. */
@@ -231,7 +232,7 @@ export interface BindingOptions<
   X = Json | undefined,
   S extends string = string,
   T extends string = string,
-> {
+> extends Renamed {
   /**
    * The event that a successful call sends, or a function that chooses it by the call's arguments
    * and result. Default: none, so the call moves nothing.
@@ -405,6 +406,7 @@ export function parseOk(
 
 const optionsSchema = lazyOptions(() => ({
   ...okOptions(),
+  ...renamedOptions(),
   success: uncheckedOption(),
   failure: uncheckedOption(),
   sends: z.optional(z.array(z.string()).check(z.minLength(1))),

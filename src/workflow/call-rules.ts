@@ -10,10 +10,11 @@ import type { Json } from '../stores/store.ts';
 import type { AnyBinding } from './binding.ts';
 import type { CallBinding } from './bound-tools.ts';
 import { type Path, readerOf } from './condition.ts';
-import { type DecidedCall, type Grant, NOTHING, usedBy } from './facts.ts';
+import { type DecidedCall, type Grant, grantOf, NOTHING, savedGrant, usedBy } from './facts.ts';
 import { Ledger } from './ledger.ts';
 import type { OwnCall } from './own-call.ts';
 import type { Model, Position } from './position.ts';
+import type { Renamings } from './renamings.ts';
 import {
   type CheckedLimit,
   type Demands,
@@ -76,11 +77,13 @@ export class CallRules {
   /**
    * @param tools the bindings by tool, or by glob
    * @param keyOf the tool's name, or the glob by which it is bound
+   * @param renamings of the bindings
    */
   constructor(
     model: Model,
     tools: ReadonlyMap<string, readonly AnyBinding[]>,
     keyOf: (tool: string) => string,
+    renamings: Renamings,
   ) {
     this.#model = model;
     this.#keyOf = keyOf;
@@ -88,7 +91,13 @@ export class CallRules {
       bound.flatMap(({ demands }) => (demands === undefined ? [] : [[tool, demands] as const])),
     );
     this.ledger =
-      model.ledger ?? (all.length > 0 ? Ledger.of(all.map(([, each]) => each)) : undefined);
+      model.ledger ??
+      (all.length > 0
+        ? Ledger.of(
+            all.map(([, each]) => each),
+            renamings,
+          )
+        : undefined);
     this.longestWindow = Math.max(0, ...all.flatMap(([, each]) => windowsOf(each)));
     // Of several bindings the first one's.
     this.#demands = new Map([...all].reverse());
@@ -148,6 +157,17 @@ export class CallRules {
     return verdict;
   }
 
+  /** A grant as a store keeps it with the claim; `undefined` where there is nothing to keep. */
+  savedGrant(tool: string, grant: Grant): Json | undefined {
+    return savedGrant(this.ledger?.saved(this.#keyOf(tool), grant) ?? grant);
+  }
+
+  /** What a claim was granted. */
+  grantOf(claim: { readonly tool: string; readonly use?: Json | undefined }): Grant {
+    const grant = grantOf(claim);
+    return this.ledger?.here(this.#keyOf(claim.tool), grant) ?? grant;
+  }
+
   /** A call whose outcome an operator gives; `undefined` where no rule asks for any call. */
   heldCall(
     tool: string,
@@ -183,8 +203,8 @@ export class CallRules {
   givenCalls(given: readonly GivenCall[], run: string, now: number): readonly DecidedCall[] {
     const calls = given.map(
       ({ tool, outcome = 'succeeded', at = now, arguments: args, result }) => {
-        const call = this.toldCall(tool, run, at, { args, result });
-        if (call !== undefined && this.ledger?.keeps(tool) === true) return { ...call, outcome };
+        const call = this.toldCall(this.#keyOf(tool), run, at, { args, result });
+        if (call && this.ledger?.keeps(call.tool) === true) return { ...call, outcome };
         throw configError(`facts: ${showValue(tool)} is no tool of which runs keep calls`);
       },
     );

@@ -19,6 +19,7 @@ import {
   Facts,
   type FactsOfTool,
   factsInText,
+  type Grant,
   laterTime,
   listedIn,
   MOST_FACTS,
@@ -27,10 +28,13 @@ import {
   NOTHING,
   type Noted,
   textOfFacts,
+  type Used,
 } from './facts.ts';
+import type { Renamings } from './renamings.ts';
 import {
   type Demands,
   hasUnnamed,
+  keyOfCondition,
   type Leaf,
   leavesOf,
   type Test,
@@ -42,6 +46,8 @@ import { amountOf, MOST_MEMBERS, membersAt, type Value } from './values.ts';
 interface Column {
   /** The same in each deployment that keeps the same. It says all but what a condition is. */
   readonly key: string;
+  /** Its key in the record, where paths are the oldest ones. Default: the same. */
+  readonly saved?: string;
   readonly from: PartOfCall;
   /** Where a value must be, as an app gives it to `send()`. Absent where a condition is kept. */
   readonly path?: string;
@@ -73,6 +79,7 @@ const FACTS = 'mcp-interlock/facts';
 /** What a run keeps of calls, for all rules of a workflow. */
 export class Ledger {
   readonly #tools: ReadonlyMap<string, Kept>;
+  readonly #renamings: Renamings;
   /** Whether some call counts for a time only. */
   readonly hasWindows: boolean;
   /** What was read of a snapshot: several questions of one request ask for it. */
@@ -83,11 +90,13 @@ export class Ledger {
   readonly #texts = new WeakMap<FactsOfTool, string>();
 
   /**
+   * @param renamings how tools and arguments are called in the record
    * @param kept the tools of which a run keeps calls that no rule asks for, too
    * @param isPlain whether a run needs to know of a leaf only that its tool is done
    */
   static of(
     demands: readonly Demands[],
+    renamings: Renamings,
     kept: readonly string[] = [],
     isPlain: (leaf: Leaf) => boolean = () => false,
   ): Ledger {
@@ -102,7 +111,8 @@ export class Ledger {
       const columns = new Map<string, Column>();
       let of: Asked = {};
       for (const [each, kind] of all) {
-        for (const column of columnsOf(each)) columns.set(column.key, column);
+        for (const column of columnsOf(each))
+          columns.set(column.key, inRecord(tool, column, each, renamings));
         const consumes = 'consumes' in each && each.consumes !== 'never';
         const { outcome, withinMs } = each;
         of = askedByBoth(of, askedBy({ kind, outcome, withinMs, consumes }));
@@ -122,11 +132,12 @@ export class Ledger {
       const askers = new Askers(of);
       return [tool, { columns: own, places, of: parts, askers, isPlain: isDone, isUnnamed }];
     });
-    return new Ledger(new Map(tools));
+    return new Ledger(new Map(tools), renamings);
   }
 
-  private constructor(tools: ReadonlyMap<string, Kept>) {
+  private constructor(tools: ReadonlyMap<string, Kept>, renamings: Renamings) {
     this.#tools = tools;
+    this.#renamings = renamings;
     this.hasWindows = [...tools.values()].some(({ askers }) =>
       askers.all.some(({ withinMs }) => withinMs !== Number.POSITIVE_INFINITY),
     );
@@ -285,7 +296,11 @@ export class Ledger {
     const [nextId] = texts;
     for (const text of texts as readonly Json[]) {
       const found = typeof text === 'string' && (this.#known.get(text) ?? this.#parsed(text));
-      if (found) tools.set(...found);
+      if (!found) continue;
+      const [tool, all] = found;
+      const other = tools.get(tool);
+      // Two tools have become one.
+      tools.set(tool, other === undefined ? all : this.#joined(tool, other, all));
     }
     const facts = new Facts(tools, typeof nextId === 'number' ? nextId : 1);
     this.#read.set(texts, facts);
@@ -293,13 +308,63 @@ export class Ledger {
   }
 
   #parsed(text: string): readonly [tool: string, facts: FactsOfTool] | undefined {
-    const [tool, written] = factsInText(text) ?? [];
-    if (tool === undefined || written === undefined) return undefined;
-    const read = this.#inThisBuild(tool, written);
+    const [saved, written] = factsInText(text) ?? [];
+    if (saved === undefined || written === undefined) return undefined;
+    const tool = this.#renamings.currentOf(saved);
+    const keys = written.keys.map((key) => this.#keyHere(tool, key));
+    const read = this.#inThisBuild(tool, { ...written, keys });
     this.#remember(tool, read, text);
     // A build notes what it asks as soon as it writes.
-    if (read.askers !== written.askers) this.#texts.delete(read);
+    const isNoted = read.askers === written.askers && saved === this.#renamings.savedOf(tool);
+    if (!isNoted) this.#texts.delete(read);
     return [tool, read];
+  }
+
+  #joined(tool: string, one: FactsOfTool, other: FactsOfTool): FactsOfTool {
+    const keys = [...new Set([...one.keys, ...other.keys])];
+    const under = ({ keys: own, facts }: FactsOfTool): readonly Fact[] =>
+      facts.map(({ values, ...fact }) => ({
+        ...fact,
+        values: keys.map((key) => values[own.indexOf(key)] ?? null),
+      }));
+    const facts = [...under(one), ...under(other)].sort(byId);
+    const lost = [one.lostAt, other.lostAt].filter((at) => at !== undefined);
+    const lostAt = lost.length === 0 ? undefined : Math.max(...lost);
+    return this.#inThisBuild(tool, {
+      keys,
+      askers: one.askers.and(other.askers.asked),
+      facts,
+      lostAt,
+    });
+  }
+
+  /** A column of the record by the key that it has in this build. */
+  #keyHere(tool: string, saved: string): string {
+    if (!this.#renamings.renames) return saved;
+    const own = this.#tools.get(tool)?.columns.find((each) => (each.saved ?? each.key) === saved);
+    return own?.key ?? inOtherPath(saved, (path) => this.#renamings.currentPath(tool, path));
+  }
+
+  #keySaved(tool: string, key: string): string {
+    if (!this.#renamings.renames) return key;
+    const own = this.#tools.get(tool)?.columns.find((each) => each.key === key);
+    return own?.saved ?? inOtherPath(key, (path) => this.#renamings.savedPath(tool, path));
+  }
+
+  /** What a call was granted, in the names of the record. */
+  saved(tool: string, { noted, uses }: Grant): Grant {
+    return {
+      noted: { k: noted.k.map((key) => this.#keySaved(tool, key)), v: noted.v },
+      uses: uses.map(([from, ...rest]): Used => [this.#renamings.savedOf(from), ...rest]),
+    };
+  }
+
+  /** The same in the names of this build. */
+  here(tool: string, { noted, uses }: Grant): Grant {
+    return {
+      noted: { k: noted.k.map((key) => this.#keyHere(tool, key)), v: noted.v },
+      uses: uses.map(([from, ...rest]): Used => [this.#renamings.currentOf(from), ...rest]),
+    };
   }
 
   #remember(tool: string, facts: FactsOfTool, text: string): void {
@@ -335,7 +400,8 @@ export class Ledger {
   }
 
   #written(tool: string, kept: FactsOfTool): string {
-    const text = textOfFacts(tool, kept);
+    const keys = kept.keys.map((key) => this.#keySaved(tool, key));
+    const text = textOfFacts(this.#renamings.savedOf(tool), { ...kept, keys });
     this.#remember(tool, kept, text);
     return text;
   }
@@ -419,9 +485,33 @@ function testsOf(asked: Leaf | Demands['limits'][number]): readonly Leaf['tests'
   return asked.when === undefined ? [] : [{ ...asked.when, from: 'args' }];
 }
 
+/** A column with its key in the record. */
+function inRecord(
+  tool: string,
+  column: Column,
+  asked: Leaf | Demands['limits'][number],
+  renamings: Renamings,
+): Column {
+  if (column.from !== 'args' || !renamings.movesPaths(tool)) return column;
+  const test = testsOf(asked).find((each) => columnOfTest(each.from, each) === column.key);
+  if (test === undefined)
+    return { ...column, saved: inOtherPath(column.key, (path) => renamings.savedPath(tool, path)) };
+  if (typeof test.said === 'function') return column;
+  const key = keyOfCondition(renamings.savedCondition(tool, test.said));
+  return { ...column, saved: columnOfTest('args', { key }) };
+}
+
+const NAMED_KEY = /^(args|result)([.]|[$]"?)(.*)$/s;
+
+/** The key of the same column of arguments, with another path. */
+function inOtherPath(key: string, pathOf: (path: string) => string): string {
+  const [, from, kind = '', path = ''] = NAMED_KEY.exec(key) ?? [];
+  return from === 'args' ? `${from}${kind}${pathOf(path)}` : key;
+}
+
 /** The column of another build; `undefined` where the key does not say what is kept. */
 function columnNamed(key: string): Column | undefined {
-  const [, from, kind, path = ''] = /^(args|result)([.]|[$]"?)(.*)$/s.exec(key) ?? [];
+  const [, from, kind, path = ''] = NAMED_KEY.exec(key) ?? [];
   if (from !== 'args' && (from !== 'result' || kind !== '.')) return undefined;
   try {
     const source: ValueSource = { from, path, keys: parsePath(key, path) };

@@ -35,6 +35,7 @@ import type { Condition } from './condition.ts';
 import { Ledger } from './ledger.ts';
 import { type Effect, type Mark, markName, OrderModel } from './order-model.ts';
 import { ANY_STATE, type StateExpression } from './position.ts';
+import { type Renamed, Renamings, renamedOptions } from './renamings.ts';
 import {
   checkName,
   type Demands,
@@ -55,7 +56,7 @@ import {
 } from './rules.ts';
 
 /** When a tool is available, how often and how much, and how long its success counts. */
-export interface OrderRule<N extends string = string, D extends string = string> {
+export interface OrderRule<N extends string = string, D extends string = string> extends Renamed {
   /** What must have happened before; all of a list. Default: nothing. */
   readonly after?: OrderRequirement<N, D> | readonly OrderRequirement<N, D>[] | undefined;
   /**
@@ -114,7 +115,7 @@ export type OrderRules<
 };
 
 /** An {@link OrderRule}, checked. */
-export interface Rule extends Demands {
+export interface Rule extends Demands, Renamed {
   readonly undoneBy: readonly string[];
   /** `false` where the author says that its calls are no steps. */
   readonly step: boolean;
@@ -129,6 +130,7 @@ export interface Rule extends Demands {
 }
 
 const ruleSchema = lazyOptions(() => ({
+  ...renamedOptions(),
   after: uncheckedOption(),
   notAfter: uncheckedOption(),
   limit: uncheckedOption(),
@@ -157,6 +159,7 @@ export class Order {
   readonly #asked: ReadonlySet<string>;
   readonly #results: Success['results'] | undefined;
   readonly #marks: Marks;
+  readonly #renamings: Renamings;
   /** The tools that others' rules make steps, and why, in words. */
   readonly #steps: ReadonlyMap<string, string>;
 
@@ -170,7 +173,9 @@ export class Order {
       parseRule(what, tool, rule, named, results),
     );
     const all = new Map(parsed.map((rule) => [rule.tool, rule]));
-    const order = new Order(id, all, new Set(), results);
+    const names = new Set(parsed.flatMap(namesIn));
+    const renamings = Renamings.of(what, all, (tool) => names.has(tool));
+    const order = new Order(id, all, new Set(), results, renamings);
     order.#assertSteps(what);
     order.#assertPossible(what);
     return order;
@@ -182,8 +187,10 @@ export class Order {
     rules: ReadonlyMap<string, Rule>,
     asked: ReadonlySet<string>,
     results: Success['results'] | undefined,
+    renamings: Renamings,
   ) {
     this.#rules = rules;
+    this.#renamings = renamings;
     this.#asked = asked;
     this.#results = results;
     const all = [...rules.values()];
@@ -214,7 +221,8 @@ export class Order {
       isPlain(leaf) && (rules.get(leaf.tool)?.undoneBy.length ?? 0) === 0;
     // Asks for a success as plainly as a rule can.
     const plainly = plain.map((tool) => ({ ...NO_DEMANDS, after: leafOf({ tool }) }));
-    const ledger = Ledger.of([...all, ...plainly], this.names.filter(isKept), isDoneForGood);
+    const kept = this.names.filter(isKept);
+    const ledger = Ledger.of([...all, ...plainly], renamings, kept, isDoneForGood);
     const counting = effects.filter(
       ([name, { undoes, uses }]) =>
         undoes.length + uses.length > 0 ||
@@ -235,7 +243,7 @@ export class Order {
     const more = names.filter((each) => this.names.includes(each));
     if (more.every((each) => this.#marks.has(each))) return this;
     const asked = new Set([...this.#asked, ...more]);
-    return new Order(this.model.id, this.#rules, asked, this.#results);
+    return new Order(this.model.id, this.#rules, asked, this.#results, this.#renamings);
   }
 
   /** A tool's rule; `undefined` where other rules only name it. */
@@ -268,6 +276,7 @@ export class Order {
   #bindingOf(tool: string): AnyBinding {
     const rule = this.#rules.get(tool);
     const { errors, isOk, guard, visible, failure, retries, uncertain } = rule ?? {};
+    const { renamed, args } = rule ?? {};
     // A call of unknown outcome may have succeeded once, or undone what the state shows as done.
     const isUndone = (each: Leaf): boolean =>
       (this.#rules.get(each.tool)?.undoneBy.length ?? 0) > 0;
@@ -282,6 +291,8 @@ export class Order {
       ...(this.model.effects.has(tool) && { success: tool }),
       ...(failure !== undefined && { failure }),
       ...(retries !== undefined && { retries }),
+      ...(renamed && { renamed }),
+      ...(args && { args }),
       ...(errors !== undefined && { errors }),
       ...(isOk && { isOk }),
       ...(guard && { guard }),

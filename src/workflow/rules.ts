@@ -513,7 +513,7 @@ function parseTest(what: string, given: unknown, of: PartOfCall, name?: string):
   if (given === undefined) return undefined;
   if (typeof given !== 'function') {
     const test = parseCondition(what, given, of);
-    return Object.freeze({ test, key: digestOf(given).slice(0, 12), said: given });
+    return Object.freeze({ test, key: keyOfCondition(given), said: given });
   }
   if (Object.prototype.toString.call(given).startsWith('[object Async'))
     throw fault(what, 'expected a condition, or a function that is not asynchronous');
@@ -530,6 +530,10 @@ function parseTest(what: string, given: unknown, of: PartOfCall, name?: string):
     return undefined;
   };
   return Object.freeze({ test, key: name === undefined ? UNNAMED : `=${name}`, said: given });
+}
+
+export function keyOfCondition(said: unknown): string {
+  return digestOf(said).slice(0, 12);
 }
 
 /** The key of a function without a name. A digest has no such character. */

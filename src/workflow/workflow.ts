@@ -54,6 +54,7 @@ import {
   stateFault,
 } from './position.ts';
 import type { BoundReads } from './reads.ts';
+import { Renamings } from './renamings.ts';
 import {
   adopt,
   arrived,
@@ -118,6 +119,8 @@ export class Workflow {
   readonly shield: LoopShield | undefined;
   readonly rules: CallRules;
 
+  /** The names that its tools had before. */
+  readonly renamings: Renamings;
   readonly #definition: Definition;
   readonly #listeners: ReadonlySet<Listener>;
   readonly #tools: ReadonlyMap<string, readonly AnyBinding[]>;
@@ -153,6 +156,8 @@ export class Workflow {
     this.shield = shield;
     this.model = model;
     this.#tools = new Map([...tools].map(([tool, bindings]) => [tool, [...bindings]]));
+    const bound = [...tools.values()].flat().map((each) => [each.tool, each] as const);
+    this.renamings = Renamings.of(`workflow "${model.id}"`, bound, (tool) => tools.has(tool));
     this.toolNames = Object.freeze([...this.#tools.keys()]);
     this.#globs = new Globs(this.toolNames);
     this.globs = this.#globs.texts;
@@ -174,7 +179,7 @@ export class Workflow {
       this.#veiled.size === 0 &&
       [...this.#tools.values()].flat().every((each) => eventsSent(each, 'success') !== undefined);
     this.#unconditional = combineUnconditional(model, this.#tools);
-    this.rules = new CallRules(model, this.#tools, (tool) => this.keyOf(tool));
+    this.rules = new CallRules(model, this.#tools, (tool) => this.keyOf(tool), this.renamings);
     // A loop shield counts each call, so each of them takes the claim.
     const claims = (tool: string): boolean =>
       shield !== undefined || this.callKind(tool) === 'step';
@@ -327,7 +332,8 @@ export class Workflow {
   }
 
   isBound(tool: string): boolean {
-    return this.#tools.has(tool) || (this.globs.length > 0 && this.#tools.has(this.keyOf(tool)));
+    if (this.#tools.has(tool)) return true;
+    return (this.renamings.renames || this.globs.length > 0) && this.#tools.has(this.keyOf(tool));
   }
 
   /** Whether a binding is of that very name, and not of a glob. */
@@ -335,15 +341,22 @@ export class Workflow {
     return this.#tools.has(tool);
   }
 
-  /** Under which of {@link toolNames} a tool is bound: its own name, or the first glob's. */
+  /** Under which of {@link toolNames} a tool is bound: its name today, or the first glob's. */
   keyOf(tool: string): string {
-    if (this.globs.length === 0 || this.#tools.has(tool)) return tool;
+    if ((this.globs.length === 0 && !this.renamings.renames) || this.#tools.has(tool)) return tool;
+    const current = this.renamings.currentOf(tool);
+    if (current !== tool) return current;
     return this.#globs.matching(tool)[0] ?? tool;
+  }
+
+  /** Under rules an event is a tool, by the name of today. */
+  eventOf(event: string): string {
+    return this.isOrder ? this.keyOf(event) : event;
   }
 
   /** Why a tool's calls are refused: globs bind it in different ways. `what`: it in words. */
   clashOf(tool: string, what = showValue(tool)): string | undefined {
-    if (this.globs.length < 2 || this.#tools.has(tool)) return undefined;
+    if (this.globs.length < 2 || this.#tools.has(this.renamings.currentOf(tool))) return undefined;
     const [first, ...others] = this.#globs.matching(tool);
     const other = others.find(
       (glob) => !bindAlike(this.bindingsOf(first ?? ''), this.bindingsOf(glob)),
@@ -403,7 +416,7 @@ export class Workflow {
 
   /** Whether lists show the tool in `state`. A tool that is not bound is always shown. */
   isVisible(tool: string, state: string): boolean {
-    if (this.globs.length === 0 || this.#tools.has(tool))
+    if ((this.globs.length === 0 && !this.renamings.renames) || this.#tools.has(tool))
       return !this.#tools.has(tool) || this.#viewOf(state).set.has(tool);
     const key = this.keyOf(tool);
     if (!this.#tools.has(key)) return true;
@@ -423,7 +436,7 @@ export class Workflow {
   /** How every call of a tool is gated; `undefined` where that depends on its arguments. */
   matchAlways(tool: string): CallBinding | undefined {
     const known = this.#unconditional.get(tool);
-    if (known !== undefined || this.globs.length === 0) return known;
+    if (known !== undefined || (this.globs.length === 0 && !this.renamings.renames)) return known;
     return this.clashOf(tool) === undefined ? this.#unconditional.get(this.keyOf(tool)) : undefined;
   }
 

@@ -168,3 +168,117 @@ it('keeps five tools with a hundred facts each in 24 kB, whichever build has not
   expect(one.rules.ledger?.read(position).of('a').facts).toHaveLength(100);
   expect(JSON.stringify(position).length).toBeLessThan(24_000);
 });
+
+describe.each(Object.entries(FOUR_STORES))('a tool with a new name on %s', (_, make) => {
+  const SETTLE = {
+    settle: {
+      renamed: ['pay', 'charge'],
+      args: { total: 'amount' },
+      limit: { sum: 'total', max: 100, within: '24h' },
+    },
+  } as const;
+
+  it('goes on with the budget of its old ones, side by side and back', async () => {
+    const open = await make();
+    const old = build(open, { pay: SUM });
+    const now = build(open, SETTLE, ['settle', 'pay', 'charge']);
+    expect(await old.pay(60)).toBe('ok');
+    expect(await now.call('settle', { total: 41 })).toBe('limit');
+    expect(await now.call('settle', { total: 30 })).toBe('ok');
+    expect([await old.pay(11), await old.pay(5)]).toEqual(['limit', 'ok']);
+    // Each of the names is judged by the rule, and a call by an old one has the old arguments.
+    expect(await now.call('pay', { amount: 6 })).toBe('limit');
+    expect(await now.call('charge', { amount: 3 })).toBe('ok');
+    expect([await now.call('settle', { total: 3 }), await old.pay(3)]).toEqual(['limit', 'limit']);
+    expect([await now.call('settle', { total: 2 }), await old.pay(1)]).toEqual(['ok', 'limit']);
+  });
+
+  it('is known to others by what was done under its old ones', async () => {
+    const open = await make();
+    const rules = (tool: string, own: object, path: string) => ({
+      [tool]: own,
+      ship: { after: { tool, same: { id: path }, args: { [path]: { gt: 5 } }, consumes: true } },
+    });
+    const old = build(open, rules('pay', {}, 'order'));
+    const now = build(open, rules('settle', { renamed: ['pay'], args: { id: 'order' } }, 'id'));
+    expect(await old.call('pay', { order: 7 })).toBe('ok');
+    expect(await now.call('ship', { id: 7 })).toBe('ok');
+    expect(await old.call('ship', { id: 7 })).toBe('state');
+    expect(await now.call('settle', { id: 8 })).toBe('ok');
+    expect([await now.call('ship', { id: 9 }), await old.call('ship', { id: 8 })]).toEqual([
+      'guard',
+      'ok',
+    ]);
+  });
+
+  it('keeps its idempotency key where a call of it lost its answer', async () => {
+    const open = await make();
+    const retry = { uncertain: 'retry', errors: 'unknown' } as const;
+    const old = build(open, { pay: { ...SUM, ...retry } });
+    const now = build(open, { settle: { ...SETTLE.settle, ...retry } });
+    const keys: unknown[] = [];
+    const noting = (answer: unknown) => (_args: unknown, step?: { idempotencyKey: string }) => {
+      keys.push(step?.idempotencyKey);
+      return answer as never;
+    };
+    await old.app.call(
+      'pay',
+      { amount: 90 } as never,
+      noting({ isError: true, content: [] }) as never,
+    );
+    expect(await now.call('settle', { total: 20 })).toBe('limit');
+    const again = await now.app.call('settle', { total: 90 } as never, noting({ content: [] }));
+    expect(again.outcome).toBe('ok');
+    expect(new Set(keys).size).toBe(1);
+    expect([await old.pay(11), await old.pay(10)]).toEqual(['limit', 'ok']);
+  });
+
+  it('counts on with its retries, and its limit, in a machine', async () => {
+    const open = await make();
+    const machine = (tool: string, renamed?: object) => {
+      const gate = new StateMachineGate({
+        id: 'bank',
+        initial: 'open',
+        states: { open: { on: { GIVE_UP: 'closed' } }, closed: {} },
+      }).bindTool(tool, ['open'], {
+        failure: 'GIVE_UP',
+        retries: 1,
+        limit: { times: 2 },
+        ...renamed,
+      });
+      const session = { store: open(), key: principalKey() };
+      return testGate(gate, { principal: 'alice', session });
+    };
+    const [old, now] = [machine('pay'), machine('settle', { renamed: ['pay'] })];
+    const failure = { isError: true, content: [] };
+    expect((await old.call('pay')).outcome).toBe('ok');
+    expect((await old.call('pay', {}, failure)).outcome).toBe('tool_error');
+    expect(await now.state()).toBe('open');
+    expect((await now.call('settle')).outcome).toBe('ok');
+    expect((await old.call('pay')).refusal?.reason).toBe('limit');
+    expect((await now.call('settle')).refusal?.reason).toBe('limit');
+  });
+
+  it('has what two old tools did, once they are one', async () => {
+    const open = await make();
+    const old = build(open, { pay: SUM, charge: SUM });
+    const now = build(open, SETTLE);
+    expect([await old.pay(40), await old.call('charge', { amount: 50 })]).toEqual(['ok', 'ok']);
+    expect(await now.call('settle', { total: 11 })).toBe('limit');
+    expect(await now.call('settle', { total: 10 })).toBe('ok');
+    expect(await old.pay(1)).toBe('limit');
+    // The second tool has a new budget after a roll-back.
+    expect(await old.call('charge', { amount: 100 })).toBe('ok');
+  });
+});
+
+it.each<[string, object, string]>([
+  ['its own one', { a: { renamed: ['a'] } }, 'a tool cannot have its own name as an old one'],
+  ['one that has a rule', { a: { renamed: ['b'] }, b: {} }, '"b" is a name of today too'],
+  ['one that a rule names', { a: { renamed: ['b'] }, c: { after: 'b' } }, '"b" is a name of today'],
+  ['one in a circle', { a: { renamed: ['b'] }, b: { renamed: ['a'] } }, '"b" is a name of today'],
+  ['one of two tools', { a: { renamed: ['x'] }, b: { renamed: ['x'] } }, 'an old name of "a" too'],
+  ['none', { a: { renamed: [] } }, 'renamed: '],
+])('refuses an old name that is %s', (_, rules, message) => {
+  expect(() => StateMachineGate.fromOrder(rules as Rules)).toThrow(message);
+});

@@ -235,6 +235,15 @@ const limit = z.optional(
   ),
 );
 
+const renamed = {
+  renamed: z.optional(
+    about(z.array(text).check(z.minLength(1)), 'The names that the tool had before, oldest first.'),
+  ),
+  args: z.optional(
+    about(z.record(z.string(), text), 'Paths of arguments today, and the oldest path of each.'),
+  ),
+};
+
 const bindingSchema = z.strictObject({
   states: about(
     z.union([...expressionForms, z.array(expressionSchema).check(z.minLength(1))]),
@@ -242,6 +251,7 @@ const bindingSchema = z.strictObject({
   ),
   success: z.optional(about(text, 'The event that a successful call sends. Default: none.')),
   failure: z.optional(about(text, 'The event that a failed call sends. Default: none.')),
+  ...renamed,
   retries: z.optional(
     about(
       z.int().check(z.minimum(1)),
@@ -369,6 +379,7 @@ const ruleSchema = z.strictObject({
     ),
   ),
   failure: z.optional(about(text, 'The tool whose success a failure of this one counts as.')),
+  ...renamed,
   retries: z.optional(
     about(z.int().check(z.minimum(1)), 'How many failures go before `failure`. Default: 0.'),
   ),

@@ -1,0 +1,181 @@
+/**
+ * The names that tools had before, and the paths of their arguments. Hides how a run's record is
+ * kept under the oldest of them, so that builds with other names read one record. Pure.
+ */
+import * as z from 'zod/mini';
+import { digestOf } from '../basics/digest.ts';
+import { ExactNumber } from '../basics/numbers.ts';
+import { isTable, lazily, showValue } from '../basics/options.ts';
+import { fault, MISSING, type Path, parsePath, pointerTo, type Reader } from './condition.ts';
+
+/** What an author says of a tool that had another name, or arguments with other names. */
+export interface Renamed {
+  /** The names that the tool had before, the oldest first. Runs keep all under the oldest. */
+  readonly renamed?: readonly string[] | undefined;
+  /**
+   * The arguments that had another path before: the path that the tool has now, and its oldest one.
+   * Rules read the new one.
+   */
+  readonly args?: { readonly [path: string]: string } | undefined;
+}
+
+interface MovedPath {
+  readonly now: string;
+  readonly before: string;
+}
+
+export const renamedOptions = lazily(() => ({
+  renamed: z.optional(z.array(z.string().check(z.minLength(1))).check(z.minLength(1))),
+  args: z.optional(z.record(z.string(), z.string())),
+}));
+
+export class Renamings {
+  readonly #current = new Map<string, string>();
+  readonly #oldest = new Map<string, string>();
+  readonly #paths = new Map<string, readonly MovedPath[]>();
+
+  /**
+   * @param what for errors
+   * @param all those that say something, by the name of today
+   * @param named all names that rules or bindings have today
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG`
+   */
+  static of(
+    what: string,
+    all: Iterable<readonly [tool: string, given: Renamed]>,
+    named: (tool: string) => boolean = () => false,
+  ): Renamings {
+    const made = new Renamings();
+    for (const [tool, { renamed = [], args = {} }] of all) {
+      const own = `${what}: ${showValue(tool)}: renamed`;
+      for (const name of renamed) {
+        const other = made.#current.get(name);
+        if (name === tool) throw fault(own, 'a tool cannot have its own name as an old one');
+        if (named(name))
+          throw fault(
+            own,
+            `${showValue(name)} is a name of today too: say ${showValue(tool)} there`,
+          );
+        if (other !== undefined && other !== tool)
+          throw fault(own, `${showValue(name)} is an old name of ${showValue(other)} too`);
+        made.#current.set(name, tool);
+      }
+      const [oldest] = renamed;
+      if (oldest !== undefined) made.#oldest.set(tool, oldest);
+      const moved = Object.entries(args).map(([now, before]) => ({ now, before }));
+      for (const { now, before } of moved)
+        for (const path of [now, before]) parsePath(`${what}: ${showValue(tool)}: args`, path);
+      if (moved.length > 0) made.#paths.set(tool, moved);
+    }
+    return made;
+  }
+
+  /** Whether a tool has another name, or other paths, than its oldest ones. */
+  get renames(): boolean {
+    return this.#current.size + this.#paths.size > 0;
+  }
+
+  /** A tool by the name that it has today. */
+  currentOf(tool: string): string {
+    return this.#current.get(tool) ?? tool;
+  }
+
+  /** A tool by the name under which runs keep it. */
+  savedOf(tool: string): string {
+    const current = this.#current.get(tool) ?? tool;
+    return this.#oldest.get(current) ?? current;
+  }
+
+  movesPaths(tool: string): boolean {
+    return this.#paths.has(this.currentOf(tool));
+  }
+
+  savedPath(tool: string, path: string): string {
+    return this.#moved(tool, path, 'now', 'before');
+  }
+
+  currentPath(tool: string, path: string): string {
+    return this.#moved(tool, path, 'before', 'now');
+  }
+
+  #moved(tool: string, path: string, from: keyof MovedPath, to: keyof MovedPath): string {
+    const keys = parsePath(tool, path);
+    for (const each of this.#paths.get(this.currentOf(tool)) ?? []) {
+      const start = parsePath(tool, each[from]);
+      if (!start.every((key, at) => keys[at] === key)) continue;
+      const rest = keys.slice(start.length);
+      return rest.length === 0 ? each[to] : textOf([...parsePath(tool, each[to]), ...rest]);
+    }
+    return path;
+  }
+
+  /** A condition on arguments with its oldest paths. */
+  savedCondition(tool: string, said: unknown): unknown {
+    if (Array.isArray(said)) return said.map((each) => this.savedCondition(tool, each));
+    if (!isTable(said) || !this.movesPaths(tool)) return said;
+    return Object.fromEntries(
+      Object.entries(said).map(([key, value]) => {
+        const isInner = key === 'any' || key === 'not';
+        return isInner
+          ? [key, this.savedCondition(tool, value)]
+          : [this.savedPath(tool, key), value];
+      }),
+    );
+  }
+
+  /** The digest of a call's arguments with their oldest paths. */
+  digestOf(
+    tool: string,
+    call: { readonly sentArguments: unknown; readonly digest: string },
+  ): string {
+    // A call by an old name has the old paths.
+    const moved = this.#current.has(tool) ? undefined : this.#paths.get(tool);
+    if (moved === undefined) return call.digest;
+    let saved = call.sentArguments;
+    for (const { now, before } of moved) {
+      const [from, to] = [parsePath(tool, now), parsePath(tool, before)];
+      const value = memberAt(saved, from);
+      if (value !== MISSING) saved = withMember(withMember(saved, from, MISSING), to, value);
+    }
+    return digestOf(saved);
+  }
+
+  /** Reads the arguments of a call by the paths of today, also where it came by an old name. */
+  readerOf(tool: string, read: Reader): Reader {
+    const moved = this.#current.has(tool) ? this.#paths.get(this.currentOf(tool)) : undefined;
+    if (moved === undefined) return read;
+    return (keys) => {
+      const found = read(keys);
+      const before = this.savedPath(tool, textOf(keys));
+      return found === MISSING ? read(parsePath(tool, before)) : found;
+    };
+  }
+}
+
+function textOf(keys: Path): string {
+  if (keys.every((key) => !/[./~]/.test(key))) return keys.join('.');
+  return pointerTo(keys);
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return isTable(value) && !(value instanceof ExactNumber);
+}
+
+function memberAt(value: unknown, keys: Path): unknown {
+  let found = value;
+  for (const key of keys) {
+    if (!isObject(found) || !Object.hasOwn(found, key)) return MISSING;
+    found = found[key];
+  }
+  return found;
+}
+
+/** A copy with another member there, or without it. */
+function withMember(value: unknown, [key, ...rest]: Path, member: unknown): unknown {
+  if (key === undefined) return member;
+  const table = isObject(value) ? value : {};
+  const others = Object.entries(table).filter(([name]) => name !== key);
+  const inner = Object.hasOwn(table, key) ? table[key] : undefined;
+  const changed = rest.length === 0 ? member : withMember(inner, rest, member);
+  return Object.fromEntries(changed === MISSING ? others : [...others, [key, changed]]);
+}
