@@ -97,6 +97,8 @@ export interface ForwardedCall {
   readonly idempotencyKey?: string;
   /** How many happenings came before its claim. By default, all that come before it here. */
   readonly seen?: number;
+  /** The rules of the build that let it through. By default, those that judge. */
+  readonly under?: RuleSet;
 }
 
 /** `runs.send()`: a success that no client called. It uses nothing up. */
@@ -191,8 +193,9 @@ function factsOf(set: RuleSet, history: RulesHistory): Fact[] {
     facts = withoutItself(facts, call);
 
     const found = seen === undefined ? facts : factsOf(set, history.slice(0, seen));
-    const asked = { set, facts: withoutItself(found, call), call };
-    const taken = takenBy(ownMember(set.rules, tool) ?? {}, asked) ?? [];
+    const { under = set } = happening;
+    const asked = { set: under, facts: withoutItself(found, call), call };
+    const taken = takenBy(ownMember(under.rules, tool) ?? {}, asked) ?? [];
     const used = taken.filter((each) => outcome !== 'failed' || each.evenByFailure);
     const mark = { by: index, isCertain: isDecided };
     facts = facts.map((fact) =>
@@ -212,7 +215,7 @@ function factsOf(set: RuleSet, history: RulesHistory): Fact[] {
       usedBy: tries.flatMap((each) => each.usedBy),
       undoneBy: [],
     };
-    facts = [...undo(set, facts, fact), mayBeUndone(set, facts, fact)];
+    facts = [...undo(under, facts, fact), mayBeUndone(under, facts, fact)];
   });
   return facts;
 }

@@ -1,6 +1,7 @@
 /**
  * Hides how things get old: by a clock, which a test can move, and by the order of their last use.
  */
+import { isSession } from './names.ts';
 
 /** The time and timers. A test can give another one. */
 export interface Clock {
@@ -160,4 +161,16 @@ export class YieldOrder<P extends Placed<P>> {
   of(isOwned: boolean): UseOrder<P> {
     return isOwned ? this.#owned : this.#nameless;
   }
+}
+
+/** A store leaves an expiry as it is while nine tenths of a run's time to live remain. */
+const LEAST_LEFT = 0.9;
+
+/**
+ * How long a run lives after its last use, in milliseconds. A session's ends with the session. Each
+ * other run is there as long as rules look back.
+ */
+export function lifeOf(run: string, idleMs: number, longestWindow: number): number {
+  if (isSession(run) || longestWindow <= idleMs * LEAST_LEFT) return idleMs;
+  return Math.ceil(longestWindow / LEAST_LEFT);
 }

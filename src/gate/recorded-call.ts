@@ -239,7 +239,8 @@ async function recordMove<Not extends string | undefined>(
     if (typeof move !== 'object') return move;
     const { snapshot, trail } = move;
     const initial = { ...workflow.start, updatedAt: clock.now() };
-    const key = { run, workflow: workflow.id, token, from: version, create, ttlMs };
+    const lives = workflow.rules.lifeOf(run, ttlMs, snapshot);
+    const key = { run, workflow: workflow.id, token, from: version, create, ttlMs: lives };
     const save = (): Promise<RecordResult> => store.record({ ...key, initial, snapshot, trail });
     const answer = await persist(save, { clock, forMs, onError });
     if (answer.status === 'unknown') return answer.status;

@@ -3,14 +3,13 @@
  * the sessions of this process, or made for a store.
  */
 import * as z from 'zod/mini';
-import { DEFAULT_IDLE_MS, systemClock } from '../basics/clock.ts';
+import { DEFAULT_IDLE_MS, lifeOf, systemClock } from '../basics/clock.ts';
 import { configError, type InterlockError } from '../basics/errors.ts';
 import type { EventListener } from '../basics/events.ts';
 import { isContainer, lazyOptions, optionalFunction, parseOptions } from '../basics/options.ts';
 import { observersOf } from '../doors/middleware.ts';
 import { type SessionMiddleware, sessionsOf } from '../doors/session-store.ts';
 import type { OutsideMover } from '../gate/outside.ts';
-import { lifeOf } from '../session/run-key.ts';
 import type { Sessions } from '../session/sessions.ts';
 import type { Begin } from '../step/claim.ts';
 import { guardStore } from '../step/store-calls.ts';

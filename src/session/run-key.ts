@@ -5,13 +5,7 @@
 import * as z from 'zod/mini';
 import { digestOf } from '../basics/digest.ts';
 import { configError } from '../basics/errors.ts';
-import {
-  isNamedRun,
-  isPrincipalRun,
-  isSession,
-  NAMED_RUN,
-  PRINCIPAL_RUN,
-} from '../basics/names.ts';
+import { isNamedRun, isPrincipalRun, NAMED_RUN, PRINCIPAL_RUN } from '../basics/names.ts';
 import {
   flagOption,
   functionOption,
@@ -377,18 +371,6 @@ export function ownerOf(run: string): SessionRecord | undefined {
   } catch {
     return undefined;
   }
-}
-
-/** A store leaves an expiry as it is while nine tenths of a run's time to live remain. */
-const LEAST_LEFT = 0.9;
-
-/**
- * How long a run lives after its last use, in milliseconds. A session's ends with the session. Each
- * other run is there as long as its rules look back.
- */
-export function lifeOf(run: string, idleMs: number, longestWindow: number): number {
-  if (isSession(run) || longestWindow <= idleMs * LEAST_LEFT) return idleMs;
-  return Math.ceil(longestWindow / LEAST_LEFT);
 }
 
 /** A principal as runs are bound to it. */

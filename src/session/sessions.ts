@@ -2,6 +2,7 @@
  * The door of session/: lets each request in or denies it. Hides in which order a request's era,
  * its caller and its session are looked at, what the store is asked, and how the process ends.
  */
+import { lifeOf } from '../basics/clock.ts';
 import { configError, type InterlockError } from '../basics/errors.ts';
 import type { RunEnd } from '../basics/events.ts';
 import { newToken, SESSION_HEADER } from '../basics/names.ts';
@@ -46,7 +47,7 @@ import {
   UNKNOWN_SESSION,
   unfitRequest,
 } from './run.ts';
-import { lifeOf, type NoRun } from './run-key.ts';
+import type { NoRun } from './run-key.ts';
 import {
   GetStream,
   Handshake,

@@ -913,7 +913,8 @@ export class Step {
     const { token } = this;
     const { run, workflow } = this.key;
     const { version: from = 0 } = this.snapshot;
-    return { run, workflow, token, from, snapshot, trail, ended, settles, ttlMs: this.#run.ttlMs };
+    const ttlMs = this.#rules.workflow.rules.lifeOf(run, this.#run.ttlMs, snapshot);
+    return { run, workflow, token, from, snapshot, trail, ended, settles, ttlMs };
   }
 
   /** Tells of a saved move: the step's end, and what it means for the run. */

@@ -3,6 +3,7 @@
  * calls, and which tools have which limits. Pure.
  */
 import * as z from 'zod/mini';
+import { lifeOf } from '../basics/clock.ts';
 import { pushTo } from '../basics/collections.ts';
 import { configError } from '../basics/errors.ts';
 import { isTable, lazily, showValue } from '../basics/options.ts';
@@ -286,6 +287,14 @@ export class CallRules {
     unknown: Past['unknown'] = [],
   ): Position {
     return this.#model.standAt?.(position, updatedAt, now, unknown) ?? position;
+  }
+
+  /** How long a run lives: as long as some build asks for its calls, and `ttlMs` at least. */
+  lifeOf(run: string, ttlMs: number, position: Pick<Position, 'context'>): number {
+    const { ledger } = this;
+    return ledger === undefined
+      ? ttlMs
+      : lifeOf(run, ttlMs, ledger.longestIn(ledger.read(position)));
   }
 
   /** Whether a window of some fact has opened or closed since a position was saved. */

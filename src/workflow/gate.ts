@@ -266,10 +266,11 @@ class Gate<
   restore(snapshot: FsmSnapshot): void {
     this.#assertUsable('restore');
     const { updatedAt, version: _, ...stored } = parseSnapshot(this.id, snapshot);
-    [this.#position, this.#updatedAt] = [
-      adopt(this.#definition.model, this.#definition.deployment, stored),
-      updatedAt,
-    ];
+    const { model, deployment } = this.#definition;
+    const adopted = adopt(model, deployment, stored);
+    // What holds under rules follows from the facts in the snapshot, and not from its text.
+    this.#position = model.standAt?.(adopted, updatedAt, updatedAt) ?? adopted;
+    this.#updatedAt = updatedAt;
     this.#due = [];
   }
 

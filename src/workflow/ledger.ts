@@ -186,6 +186,15 @@ export class Ledger {
     return this.keeps(tool) && all.some(({ outcome }) => outcome !== 'succeeded');
   }
 
+  /** The longest time for which some build asks for the run's calls, in milliseconds; 0: none. */
+  longestIn(facts: Facts): number {
+    let longest = 0;
+    for (const { askers } of facts.tools.values())
+      for (const { withinMs } of askers.all)
+        if (withinMs !== Number.POSITIVE_INFINITY) longest = Math.max(longest, withinMs);
+    return longest;
+  }
+
   /** Whether another build asks for values of the tool's calls that this one does not. */
   hasOthers(tool: string, facts: Facts): boolean {
     const { columns = [] } = this.#tools.get(tool) ?? {};

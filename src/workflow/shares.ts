@@ -131,7 +131,10 @@ function ofOneType(share: Share): readonly Share[] {
   );
   letters.delete(NULL_LETTER);
   return [...letters].flatMap((letter) => {
-    const facts = share.facts.filter((each) => String(valueIn(each) ?? '').startsWith(letter));
+    const facts = share.facts.filter((each) => {
+      const value = valueIn(each);
+      return typeof value === 'string' && value.startsWith(letter);
+    });
     return differing(facts.map(valueIn), true) < leaf.times ? [] : [{ ...share, facts }];
   });
 }

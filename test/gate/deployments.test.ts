@@ -1,7 +1,7 @@
 /** What a deployment does to runs of rules: side by side, forwards and back. */
 import { describe, expect, it } from 'vitest';
 import { type TestGate, testGate } from '../../packages/testing/src/test-gate.ts';
-import { principalKey, StateMachineGate } from '../../src/index.ts';
+import { memoryStore, principalKey, StateMachineGate } from '../../src/index.ts';
 import { runsOf } from '../../src/runs/index.ts';
 import { FOUR_STORES, type OpenStore } from '../helpers/four-stores.ts';
 
@@ -78,6 +78,17 @@ describe.each(Object.entries(FOUR_STORES))('a run of rules on %s', (_, make) => 
     expect(await build(open, { pay: { limit: { times: 1 } } }).pay(1)).toBe('limit');
     expect(await build(open, { pay: { limit: { times: 2 } } }).pay(1)).toBe('ok');
     expect(await build(open, { pay: { limit: { times: 2 } } }).pay(1)).toBe('limit');
+    // A build that does not count them keeps the first and the last, which stands for the others.
+    const plain = StateMachineGate.fromOrder({ look: {} }).compile();
+    const looks = [1, 2, 3, 4].map((at) => ({ tool: 'look', at }));
+    const calls = plain.rules.givenCalls(looks, 'run', 0);
+    const begun = plain.begunWith(plain.start, { calls });
+    const counting = StateMachineGate.fromOrder({ look: { limit: { times: 9 } } }).compile();
+    const kept = counting.rules.ledger?.read(begun).of('look').facts ?? [];
+    expect(kept.map(({ count, decidedAt }) => [count, decidedAt])).toEqual([
+      [1, 1],
+      [3, 4],
+    ]);
   });
 
   it('is opened by the time from which a new rule counts', async () => {
@@ -146,6 +157,17 @@ describe.each(Object.entries(FOUR_STORES))('a run of rules on %s', (_, make) => 
     expect(await two.call('pin')).toBe('ok');
     expect(await one.call('pin')).toBe('limit');
   });
+});
+
+it('lets a run live as long as the longest window that a build noted in it', async () => {
+  let now = 1_764_108_000_000;
+  const shared = memoryStore({ now: () => now });
+  const week = { limit: { sum: 'amount', max: 100, within: '7d' } } as const;
+  const [one, two] = [build(() => shared, { pay: week }), build(() => shared, { look: {} })];
+  expect(await one.pay(100)).toBe('ok');
+  expect(await two.call('look')).toBe('ok');
+  now += 72 * HOUR;
+  expect(await one.pay(1)).toBe('limit');
 });
 
 it('keeps five tools with a hundred facts each in 24 kB, whichever build has noted what', () => {

@@ -187,6 +187,23 @@ describe('rules of order', () => {
     expect(() => shop().bindTool('refund', 'otpp' as 'otp')).toThrow('did you mean "otp"?');
   });
 
+  it('restore a snapshot by its facts, whatever its text says', async () => {
+    const one = StateMachineGate.fromOrder({
+      login: {},
+      look: {},
+      pay: { after: ['login', 'look'] },
+    });
+    await one.transition('login');
+    await one.transition('look');
+    const kept = one.snapshot();
+    expect(kept.state).toBe('{login, look}');
+    const two = StateMachineGate.fromOrder({ pay: { after: 'login' }, sign: { after: 'pay' } });
+    two.restore(kept);
+    expect([two.currentState, two.isToolAllowed('pay')]).toEqual(['{login}', true]);
+    two.restore({ state: '{login, pay}', updatedAt: 1 });
+    expect([two.currentState, two.isToolAllowed('pay')]).toEqual(['{}', false]);
+  });
+
   it('take a shield and the other options of gates, and no version', () => {
     const rules = { pay: { after: 'login' }, login: { undoneBy: 'logout' } } as const;
     const shielded = StateMachineGate.fromOrder(rules, {

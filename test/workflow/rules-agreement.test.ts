@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { seeded } from '../../lab/checker/random.ts';
-import { judge, type RulesHistory } from '../../lab/checker/rules.ts';
+import { type Json, judge, type RulesHistory } from '../../lab/checker/rules.ts';
 import { compareRules } from '../../lab/checker/rules-compare.ts';
 import {
   type RulesCase,
@@ -43,6 +43,21 @@ describe('a gate of rules, and an evaluator that reads the whole history at each
     expect(judge(lost.rules, lost.history, lost.call).verdict).toBe('order');
     expect(judgeOfGate(lost.rules, lost.history, lost.call)?.verdict).toBe('order');
   });
+});
+
+it('uses up no call whose value is a list, where values must differ', () => {
+  const rules = {
+    rules: {
+      login: {},
+      pay: { after: { tool: 'login', times: 1, distinct: 'id', consumes: true } },
+    },
+  };
+  const ended = (tool: string, id: Json, at: number) =>
+    ({ tool, args: { id }, outcome: 'succeeded', claimedAt: at, decidedAt: at }) as const;
+  const history = [ended('login', [1], 1), ended('login', 2, 2), ended('pay', 0, 3)];
+  const call = { tool: 'pay', args: {}, at: 4 };
+  expect(judge(rules, history, call).verdict).toBe('order');
+  expect(judgeOfGate(rules, history, call)?.verdict).toBe('order');
 });
 
 describe('the words of a refusal, and the same evaluator', () => {

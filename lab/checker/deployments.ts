@@ -1,0 +1,348 @@
+/**
+ * Random histories of runs over several deployments of their rules, judged by the evaluator that
+ * knows all calls. Hides how rules change, and which clauses a gate cannot know of earlier calls.
+ */
+import { type Random, seeded } from './random.ts';
+import {
+  type ForwardedCall,
+  judge,
+  type Leaf,
+  type Limit,
+  milliseconds,
+  type NextCall,
+  type Requirement,
+  type Rule,
+  type RuleSet,
+  type Verdict,
+} from './rules.ts';
+import { randomArgs, randomResult, randomRules } from './rules-random.ts';
+
+/** A build of the app: its rules by the oldest names of tools, and what it calls them. */
+export interface Build {
+  readonly set: RuleSet;
+  readonly names: Readonly<Record<string, string>>;
+}
+
+/** A run of the gate under test. */
+export interface RunOfGate {
+  /** What the build says of the call; `undefined`: it would not ask rules. */
+  judge(build: Build, call: NextCall): Verdict | undefined;
+  /** The call was forwarded after it was judged, and ended. */
+  end(build: Build, call: ForwardedCall): void;
+}
+
+export interface DeploymentFault {
+  readonly seed: number;
+  readonly wanted: Verdict['verdict'];
+  readonly got: Verdict['verdict'];
+  readonly json: string;
+}
+
+export interface DeploymentsComparison {
+  readonly histories: number;
+  /** Calls of which the gate must say the same. */
+  readonly exact: number;
+  /** Calls of which it may only be stricter: a new clause asks what was not noted. */
+  readonly closed: number;
+  /** Those of `closed` that it refused and the evaluator allowed. */
+  readonly stricter: number;
+  readonly allowed: number;
+  readonly faults: readonly DeploymentFault[];
+}
+
+/** Plays histories of so many calls each, and compares each verdict. */
+export function compareDeployments(options: {
+  readonly seeds: readonly number[];
+  readonly calls: number;
+  readonly isSound: (build: Build) => boolean;
+  readonly openRun: () => RunOfGate;
+}): DeploymentsComparison {
+  const faults: DeploymentFault[] = [];
+  const tally = { exact: 0, closed: 0, stricter: 0, allowed: 0 };
+  for (const seed of options.seeds) {
+    if (faults.length >= 5) break;
+    const random = seeded(seed, 'deployments');
+    const builds = randomBuilds(random, options.isSound);
+    const run = options.openRun();
+    const history: ForwardedCall[] = [];
+    const known = new Known();
+    let now = 100_000_000;
+    let at = 0;
+    for (let number = 0; number < options.calls; number++) {
+      const { chance, pick } = random;
+      if (at < builds.length - 1 && chance(0.12)) at += 1;
+      // The build before serves beside it for a while.
+      const build = builds[at > 0 && chance(0.25) ? at - 1 : at] as Build;
+      now += pick(STEPS);
+      const call = nextCall(random, build, history, now, number);
+      const wanted = judge(build.set, history, call).verdict;
+      const got = run.judge(build, call)?.verdict;
+      if (got === undefined) continue;
+      const isExact = known.hasAll(build.set, call.tool, history);
+      tally[isExact ? 'exact' : 'closed'] += 1;
+      const isStricter = got !== 'allowed' && wanted === 'allowed';
+      if (!isExact && isStricter) tally.stricter += 1;
+      const isLax = got === 'allowed' && wanted !== 'allowed';
+      if (
+        isExact ? got !== wanted : isLax && !known.missesFailures(build.set, call.tool, history)
+      ) {
+        const json = JSON.stringify({ build, history, call });
+        faults.push({ seed, wanted, got, json });
+        break;
+      }
+      if (got !== 'allowed' || wanted !== 'allowed') continue;
+      tally.allowed += 1;
+      now += pick([0, 1, 20]);
+      const outcome = chance(0.8) ? 'succeeded' : 'failed';
+      const result = randomResult(random);
+      const { tool, args, at: claimedAt } = call;
+      const ended: ForwardedCall = {
+        ...{ tool, args, outcome, claimedAt, decidedAt: now, under: build.set },
+        ...(result !== undefined && { result }),
+      };
+      run.end(build, ended);
+      history.push(ended);
+      known.add(build.set, ended);
+      // Of what it does not know, a gate uses nothing up. From then on the two have two records.
+      if (!isExact && usesUp(build.set, tool)) break;
+    }
+  }
+  return { histories: options.seeds.length, ...tally, faults };
+}
+
+const STEPS = [0, 1, 499, 1_000, 20_000, 30_000, 60_000, 299_000, 3_600_000];
+
+function nextCall(
+  random: Random,
+  build: Build,
+  history: readonly ForwardedCall[],
+  at: number,
+  number: number,
+): NextCall {
+  const tools = Object.keys(build.set.rules);
+  const draw = (): NextCall => {
+    const idempotencyKey = `key-${number}`;
+    return { tool: random.pick(tools), args: randomArgs(random), at, idempotencyKey };
+  };
+  const calls = [draw(), draw(), draw()];
+  const allowed = calls.find((each) => judge(build.set, history, each).verdict === 'allowed');
+  return (random.chance(0.6) ? allowed : undefined) ?? (calls[0] as NextCall);
+}
+
+// --- builds -------------------------------------------------------------------------------------
+
+const WINDOWS = ['1s', '1m', '1h', '1d', undefined] as const;
+
+/** Two to four, each made of one before it. */
+function randomBuilds(random: Random, isSound: (build: Build) => boolean): readonly Build[] {
+  const builds: Build[] = [];
+  const count = random.between(2, 4);
+  while (builds.length < count) {
+    const before = builds.at(-1);
+    const next: Build =
+      before === undefined
+        ? { set: randomRules(random), names: {} }
+        : changed(random, before, builds);
+    if (isSound(next)) builds.push(next);
+  }
+  return builds;
+}
+
+function changed(random: Random, before: Build, builds: readonly Build[]): Build {
+  const { pick, chance } = random;
+  const { set, names } = before;
+  const tool = pick(Object.keys(set.rules));
+  const { [tool]: rule = {}, ...others } = set.rules;
+  const change = pick(['add', 'add', 'remove', 'rename', 'window', 'window', 'back'] as const);
+  const isLast = change === 'remove' && Object.keys(others).length === 0;
+  if (change === 'back' || isLast) return pick(builds);
+  if (change === 'rename')
+    return { set, names: { ...names, [tool]: `${tool}_${random.between(2, 9)}` } };
+  if (change === 'remove') return { set: { ...set, rules: others }, names };
+  if (change === 'window') {
+    const within = pick(WINDOWS);
+    const timed = JSON.parse(
+      JSON.stringify(rule, (key, value) => (key === 'within' && chance(0.7) ? within : value)),
+    ) as Rule;
+    return { set: { ...set, rules: { ...set.rules, [tool]: timed } }, names };
+  }
+  const drawn = randomRules(random);
+  const added = drawn.rules[tool] ?? drawn.rules[Object.keys(drawn.rules)[0] as string] ?? {};
+  const needs = { ...drawn.needs, ...set.needs };
+  return { set: { ...set, needs, rules: { ...set.rules, [tool]: added } }, names };
+}
+
+/** The rules with the names that the build has for tools, each with its oldest one. */
+export function namedSet({ set, names }: Build): RuleSet {
+  // Only a rule says how its tool was called before.
+  const nameOf = (tool: string): string => (set.rules[tool] && names[tool]) || tool;
+  const named = (value: unknown, isName: boolean): unknown => {
+    if (typeof value === 'string') return isName ? nameOf(value) : value;
+    if (Array.isArray(value)) return value.map((each) => named(each, isName));
+    if (typeof value !== 'object' || value === null) return value;
+    return Object.fromEntries(
+      Object.entries(value).map(([key, each]) => {
+        if (key === 'tool') return [key, nameOf(String(each))];
+        if (key === 'all' || key === 'any') return [key, isName ? named(each, true) : each];
+        return [key, each];
+      }),
+    );
+  };
+  const rules = Object.entries(set.rules).map(([tool, { after, notAfter, undoneBy, ...rest }]) => {
+    const rule = {
+      ...rest,
+      ...(after !== undefined && { after: named(after, true) }),
+      ...(notAfter !== undefined && { notAfter: named(notAfter, true) }),
+      ...(undoneBy !== undefined && { undoneBy: named(undoneBy, true) }),
+      ...(nameOf(tool) !== tool && { renamed: [tool] }),
+    };
+    return [nameOf(tool), rule];
+  });
+  const needs = Object.entries(set.needs ?? {}).map(([name, need]) => [name, named(need, true)]);
+  return { rules: Object.fromEntries(rules), needs: Object.fromEntries(needs) } as RuleSet;
+}
+
+// --- what a gate knows --------------------------------------------------------------------------
+
+/** A part of a rule that counts calls of one tool. */
+interface Clause {
+  readonly tool: string;
+  readonly kind: 'after' | 'notAfter' | 'limit' | 'once';
+  readonly outcome: string;
+  readonly consumes: boolean;
+  readonly withinMs: number;
+  /** Values that are named by their paths. */
+  readonly values: readonly string[];
+  /** Conditions, of which a build without them notes nothing. */
+  readonly tests: readonly string[];
+  readonly isCounted: boolean;
+}
+
+function listOf<T>(many: T | readonly T[] | undefined): readonly T[] {
+  if (many === undefined) return [];
+  return Array.isArray(many) ? many : [many as T];
+}
+
+const windowOf = (within: Leaf['within']): number =>
+  within === undefined ? Number.POSITIVE_INFINITY : milliseconds(within);
+
+const sourceOf = (path: unknown): string => {
+  if (typeof path === 'string') return `args ${path}`;
+  const [[from, at] = []] = Object.entries(path as object);
+  return `${from} ${at}`;
+};
+
+function clauseOf(leaf: string | Leaf, kind: 'after' | 'notAfter'): Clause {
+  if (typeof leaf === 'string') return clauseOf({ tool: leaf }, kind);
+  const { tool, outcome = 'succeeded', consumes = false, times = 1, distinct } = leaf;
+  const { same = {}, args, result, within } = leaf;
+  const pairs = Array.isArray(same) ? same : Object.values(same);
+  return {
+    ...{ tool, kind, outcome, consumes: consumes !== false, withinMs: windowOf(within) },
+    values: [...pairs, ...(distinct === undefined ? [] : [distinct])].map(sourceOf),
+    tests: [args && `args ${JSON.stringify(args)}`, result && `result ${JSON.stringify(result)}`]
+      .filter((each) => each !== undefined)
+      .map(String),
+    isCounted: times > 1 || consumes !== false,
+  };
+}
+
+function clausesOf(set: RuleSet, tool: string, rule: Rule): readonly Clause[] {
+  const needed = (requirement: Requirement): readonly Clause[] => {
+    if (typeof requirement === 'string') return [clauseOf(requirement, 'after')];
+    if ('need' in requirement) return listOf(set.needs?.[requirement.need]).flatMap(needed);
+    if ('all' in requirement) return requirement.all.flatMap(needed);
+    if ('any' in requirement) return requirement.any.flatMap(needed);
+    return [clauseOf(requirement, 'after')];
+  };
+  const limited = ({ outcome = 'succeeded', within, same = [], when, sum }: Limit): Clause => {
+    const path = typeof sum === 'object' ? `text ${sum.path}` : sum && `sum ${sum}`;
+    return {
+      ...{ tool, kind: 'limit', outcome, consumes: false, withinMs: windowOf(within) },
+      values: [...same.map(sourceOf), ...(path === undefined ? [] : [path])],
+      tests: when === undefined ? [] : [`args ${JSON.stringify(when)}`],
+      isCounted: true,
+    };
+  };
+  const once: Clause = { ...clauseOf(tool, 'after'), kind: 'once' };
+  return [
+    ...listOf(rule.after).flatMap(needed),
+    ...listOf(rule.notAfter).map((each) => clauseOf(each, 'notAfter')),
+    ...listOf(rule.limit).map(limited),
+    ...(rule.once ? [once] : []),
+  ];
+}
+
+function usesUp(set: RuleSet, tool: string): boolean {
+  return clausesOf(set, tool, set.rules[tool] ?? {}).some(({ consumes }) => consumes);
+}
+
+/** What builds have noted of a tool by the time of each of its calls. */
+class Known {
+  readonly #noted = new Map<string, readonly Clause[]>();
+  readonly #atCall = new Map<ForwardedCall, readonly Clause[]>();
+  readonly #all = new WeakMap<RuleSet, readonly Clause[]>();
+
+  #clausesIn(set: RuleSet): readonly Clause[] {
+    const known = this.#all.get(set);
+    if (known !== undefined) return known;
+    const all = Object.entries(set.rules).flatMap(([tool, rule]) => clausesOf(set, tool, rule));
+    this.#all.set(set, all);
+    return all;
+  }
+
+  /** A build writes what it asks of each tool of which the run has a call. */
+  add(set: RuleSet, call: ForwardedCall): void {
+    const asked = this.#clausesIn(set);
+    // A failure that no rule asks for makes no fact, and writes nothing.
+    const tools = new Set([
+      ...this.#noted.keys(),
+      ...(call.outcome === 'succeeded' ? [call.tool] : []),
+    ]);
+    for (const tool of tools) {
+      const noted = this.#noted.get(tool) ?? [];
+      if (call.outcome === 'failed' && tool !== call.tool) continue;
+      this.#noted.set(tool, [...noted, ...asked.filter((each) => each.tool === tool)]);
+    }
+    const own = asked.filter((each) => each.tool === call.tool);
+    this.#atCall.set(call, [...(this.#noted.get(call.tool) ?? []), ...own]);
+  }
+
+  hasAll(set: RuleSet, tool: string, history: readonly ForwardedCall[]): boolean {
+    return this.#unknown(set, tool, history).length === 0;
+  }
+
+  /** Whether a clause is about failures that no build asked for when they happened. */
+  missesFailures(set: RuleSet, tool: string, history: readonly ForwardedCall[]): boolean {
+    return this.#unknown(set, tool, history).some(({ outcome }) => outcome !== 'succeeded');
+  }
+
+  #unknown(set: RuleSet, tool: string, history: readonly ForwardedCall[]): readonly Clause[] {
+    const asked = clausesOf(set, tool, set.rules[tool] ?? {});
+    return asked.filter((each) =>
+      history.some((call) => call.tool === each.tool && !this.#knows(each, call)),
+    );
+  }
+
+  #knows(asked: Clause, call: ForwardedCall): boolean {
+    if (asked.kind === 'once') return true;
+    const noted = this.#atCall.get(call) ?? [];
+    const own = this.#clausesIn(call.under ?? { rules: {} }).filter(
+      ({ tool }) => tool === call.tool,
+    );
+    const { kind, outcome, consumes, withinMs, values, tests, isCounted } = asked;
+    const isKept = noted.some(
+      (each) =>
+        each.kind === kind &&
+        each.outcome === outcome &&
+        each.consumes === consumes &&
+        each.withinMs >= withinMs,
+    );
+    return (
+      isKept &&
+      values.every((value) => noted.some((each) => each.values.includes(value))) &&
+      tests.every((test) => own.some((each) => each.tests.includes(test))) &&
+      (!isCounted || noted.some((each) => each.isCounted))
+    );
+  }
+}
