@@ -353,7 +353,8 @@ export class Standing implements Stand {
 
   /** As {@link nameTold} of a claim's tool; `otherwise` for a move from outside, which has none. */
   claimTold(claim: ClaimView, otherwise?: string): string | undefined {
-    return isFromOutside(claim) ? otherwise : this.nameTold(claim.tool, otherwise);
+    if (isFromOutside(claim)) return otherwise;
+    return this.nameTold(this.workflow.renamings.currentOf(claim.tool), otherwise);
   }
 
   /**

@@ -175,7 +175,7 @@ function recorded(history: RulesHistory, call: RulesCase['call'], isClear: boole
 
 it('never says more than rules that read the whole history, and all of it in clear', async () => {
   const said = { clear: 0, open: 0, all: 0 };
-  for (let seed = 1; seed <= cases(4); seed++) {
+  for (let seed = 1; seed <= cases(6); seed++) {
     let number = 0;
     for (const { rules, history, call } of randomCases(seed)) {
       if (++number > 40) break;

@@ -159,6 +159,20 @@ describe.each(Object.entries(FOUR_STORES))('a run of rules on %s', (_, make) => 
   });
 });
 
+it('names a held tool as it is called today, and settles its call', async () => {
+  const shared = memoryStore();
+  const doubt = { errors: 'unknown', uncertain: 'hold' } as const;
+  const old = build(() => shared, { pay: { ...SUM, ...doubt }, ship: {} });
+  const settle = { ...SUM, ...doubt, renamed: ['pay'] };
+  const now = build(() => shared, { settle, ship: {} });
+  expect(await old.fails('pay', { amount: 70 })).toBe('unknown');
+  const held = await now.app.call('ship');
+  expect(held.refusal?.reason).toBe('held');
+  expect(held.text).toContain('an earlier call of settle ended with an unknown outcome');
+  await now.app.resolve('succeeded', { actor: 'support' });
+  expect([await now.call('settle', { amount: 31 }), await old.pay(30)]).toEqual(['limit', 'ok']);
+});
+
 it('lets a run live as long as the longest window that a build noted in it', async () => {
   let now = 1_764_108_000_000;
   const shared = memoryStore({ now: () => now });
