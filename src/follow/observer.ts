@@ -13,7 +13,7 @@ import {
   notedOf,
   refusedByGuards,
 } from '../gate/consult.ts';
-import { enforcedIn, markOf, type RunMark, withMark } from '../gate/mode.ts';
+import { markOf, modeSaid, type RunMark, withMark } from '../gate/mode.ts';
 import { beginningOf, storedIn } from '../gate/standing.ts';
 import type { CurrentStep, HandlersStep } from '../session/current-step.ts';
 import type { Run } from '../session/run.ts';
@@ -404,8 +404,10 @@ export class Observer {
   /** What a run keeps of what is enforced: from its first call on that is not. */
   #enforcedFrom(run: Run, { at, mark }: Found): readonly string[] {
     if (mark !== undefined) return mark.enforced ?? [];
-    const enforced = enforcedIn(this.#config, run, at.snapshot);
-    return typeof enforced === 'boolean' ? [] : enforced;
+    const { enforce, workflow } = this.#config;
+    const { version = 0 } = at.snapshot;
+    const now = modeSaid(enforce, run.store.switchOf(workflow.id)?.known);
+    return version > 0 || typeof now === 'boolean' ? [] : now;
   }
 
   /** The run as its store has it; `undefined` where there is none. */

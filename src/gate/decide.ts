@@ -10,6 +10,7 @@ import type { CallBinding } from '../workflow/bound-tools.ts';
 import type { Count } from '../workflow/loop-shield.ts';
 import type { BoundRead } from '../workflow/reads.ts';
 import type { Part } from '../workflow/verdict.ts';
+import type { Enforced } from './mode.ts';
 import { type Absent, type Standing, stopIn } from './standing.ts';
 
 /** Why a call does not go on, and where its run stands, as far as that is known. */
@@ -133,18 +134,29 @@ export function whyHidden(standing: Standing | Absent, tool: string): RefusalRea
   return reason === 'unknown' ? 'no-run' : (reason as RefusalReason | undefined);
 }
 
+/** What a run says of a prompt or a resource: it is given if there is no reason against it. */
+export interface DecidedRead {
+  readonly reason?: ReadRefusalReason | 'unknown' | undefined;
+  /** Absent where the gate only observes: then no guard is asked. */
+  readonly standing?: Standing | undefined;
+}
+
 /**
  * The first reason against a prompt or a resource, each of whose bindings must allow it. A list of
  * what is enforced names tools alone.
+ *
+ * @param now what the gate does with a run that cannot be asked
  */
 export function decideRead(
   standing: Standing | Absent,
   reads: readonly BoundRead[],
-  isEnforced: boolean,
-): ReadRefusalReason | 'unknown' | undefined {
+  now: Enforced,
+): DecidedRead {
+  const isEnforced = typeof standing === 'string' ? now === true : standing.enforces();
   const why = decide(standing, { reads }, isEnforced ? ['run', 'state'] : ['run']);
-  const counts = why !== undefined && (isEnforced || NEVER_PASSED.includes(why.reason));
-  return counts ? (why.reason as ReadRefusalReason | 'unknown') : undefined;
+  if (!isEnforced && (why === undefined || !NEVER_PASSED.includes(why.reason))) return {};
+  const reason = why?.reason as DecidedRead['reason'];
+  return typeof standing === 'string' ? { reason } : { reason, standing };
 }
 
 /** What operators have stopped, asked anew: what is asked may have waited since. */

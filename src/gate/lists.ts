@@ -18,7 +18,7 @@ import { withArgument } from './argument-schema.ts';
 import { type GateConfig, type ListPart, readerOf } from './config.ts';
 import { decideRead } from './decide.ts';
 import { Gates, isBoundBy, isRefusedUnbound } from './gates.ts';
-import { type Enforced, enforcedIn, enforces, modeNow } from './mode.ts';
+import { type Enforced, enforces, modeNow } from './mode.ts';
 import { standingForLists } from './standing.ts';
 import { listStatusTool, statusToolKey } from './status-tool.ts';
 import { visibilityFor } from './visibility.ts';
@@ -188,9 +188,8 @@ export class ShownTools {
     if (this.#config.workflow.toolNames.length === 0) return NOTHING_HIDDEN;
     return after(standingForLists(this.#config, this.#admission, ['tools']), (standing) => {
       if (typeof standing !== 'object') return undefined;
-      const { state, hidden, snapshot, viewpoint, said } = standing;
-      const run = { run: viewpoint.run, store: this.#admission.store };
-      return { state, hidden, enforced: enforcedIn(this.#config, run, snapshot, said) };
+      const { state, hidden, enforced } = standing;
+      return { state, hidden, enforced };
     });
   }
 }
@@ -358,16 +357,14 @@ function describing(gates: Gates, sight: Sight | undefined): Edit {
 async function hiding(config: GateConfig, admission: Admission, member: string): Promise<Edit> {
   const kind = member === 'prompts' ? 'prompts' : 'resources';
   const standing = await standingForLists(config, admission, [kind]);
-  const snapshot = typeof standing === 'object' ? standing.snapshot : undefined;
-  const { listed } = admission;
-  const isEnforced = listed === undefined || enforcedIn(config, listed, snapshot) === true;
+  const now = admission.listed === undefined || modeNow(config, admission.store);
   return (_, bound) => {
     if (bound === 'unclear') {
       config.warnOnce(NEVER_SHOWN);
       return 'drop';
     }
     if (bound.length === 0) return 'keep';
-    return decideRead(standing, bound, isEnforced) === undefined ? 'keep' : 'drop';
+    return decideRead(standing, bound, now).reason === undefined ? 'keep' : 'drop';
   };
 }
 

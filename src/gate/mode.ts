@@ -47,7 +47,7 @@ export interface ObservedMark {
 const MARK = 'mcp-interlock/observed';
 
 /** What a run keeps; `undefined` where it is enforced. A store may have anything. */
-export function markOf({ context }: Pick<FsmSnapshot, 'context'>): RunMark | undefined {
+export function markOf({ context }: Pick<Position, 'context'>): RunMark | undefined {
   const mark = openContext(context)[MARK];
   if (mark === undefined) return undefined;
   return isTable(mark) ? (mark as RunMark) : {};
@@ -72,18 +72,19 @@ export function modeSaid(option: Enforced, said: WorkflowFreeze | 'unread' | und
 /**
  * What a gate enforces of a run.
  *
- * @param snapshot the run as its store has it; `undefined`: it has none of it yet
- * @param said what operators said; by default, as this process knows it
+ * @param option as the gate's option says
+ * @param said what operators said of all runs
+ * @param saved where the run stands; `undefined` where the next call begins it
  */
-export function enforcedIn(
-  { enforce, workflow }: EnforcingGate,
-  { run, store }: { readonly run: string; readonly store: GuardedStore },
-  snapshot: Pick<FsmSnapshot, 'context' | 'version'> | undefined,
-  said = store.switchOf(workflow.id)?.known,
+export function enforcedOf(
+  option: Enforced,
+  said: WorkflowFreeze | 'unread' | undefined,
+  run: string,
+  saved: Pick<Position, 'context'> | undefined,
 ): Enforced {
-  const now = modeSaid(enforce, said);
-  if (now === false || snapshot === undefined || (snapshot.version ?? 0) === 0) return now;
-  const mark = markOf(snapshot);
+  const now = modeSaid(option, said);
+  if (now === false || saved === undefined) return now;
+  const mark = markOf(saved);
   if (mark === undefined) return true;
   // Where it stands may be wrong, so that nothing would lead on.
   const isKnown = mark.strayed !== true;
@@ -94,11 +95,13 @@ export function enforcedIn(
 
 /** Whether a gate enforces less of a run than of one that begins now. */
 export function isStillObserved(
-  gate: EnforcingGate,
-  run: Parameters<typeof enforcedIn>[1],
+  { enforce, workflow }: EnforcingGate,
+  { run, store }: { readonly run: string; readonly store: GuardedStore },
   snapshot: FsmSnapshot,
 ): boolean {
-  const [now, enforced] = [enforcedIn(gate, run, undefined), enforcedIn(gate, run, snapshot)];
+  const said = store.switchOf(workflow.id)?.known;
+  const now = modeSaid(enforce, said);
+  const enforced = enforcedOf(enforce, said, run, snapshot);
   if (now === false || enforced === true || enforced === now) return false;
   return now === true || !now.every((each) => enforced !== false && enforced.includes(each));
 }

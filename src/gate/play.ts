@@ -10,10 +10,10 @@ import { InFlight } from '../session/live-session.ts';
 import type { Admission, Run } from '../session/run.ts';
 import { claimRun } from '../step/claim.ts';
 import { beginsAnew, type CallOrigin, Moves, moveTo, type StepMove } from '../step/outcome.ts';
-import { calledOff, type Refused, Step } from '../step/step.ts';
+import { calledOff, Step } from '../step/step.ts';
 import { KEEPS_KEY } from '../step/store-calls.ts';
 import { pauseBefore, turnKey } from '../step/turns.ts';
-import type { FsmSnapshot, Json } from '../stores/store.ts';
+import type { Json } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { isObject, isRequestId, type RequestId } from '../wire/json-rpc.ts';
@@ -30,7 +30,7 @@ import { decide, NEVER_PASSED, type RefusedCall, type Sources, stopNow } from '.
 import { tellMoved, tellOfTime } from './list-changes.ts';
 import {
   type Enforced,
-  enforcedIn,
+  enforcedOf,
   enforces,
   isStepFor,
   modeSaid,
@@ -79,9 +79,6 @@ const AS_READ: Sources = ['run', 'state'];
 const CLAIMED: Sources = ['state', 'rules', 'events', 'machine', 'client'];
 /** A call that is refused for its arguments alone is not counted; a refusal by rules is. */
 const BEFORE_COUNT: Sources = ['state', 'events'];
-
-/** The reasons for which a claim is refused, before which that of a whole workflow comes. */
-const AFTER_FROZEN: readonly Refused['reason'][] = ['state', 'busy', 'held', 'too-many-held'];
 
 /** The trail's event where the loop shield moves a run to a state. */
 const LOOP = 'loop';
@@ -167,8 +164,7 @@ export class Play {
       return this.#gate.refuser.refuseGone(this.#incoming, question.tool, this.#run);
     if (barred !== undefined || typeof at === 'string')
       return this.#refuseFor(barred ?? { reason: 'unavailable' });
-    const enforced = this.#enforcedOf(at.snapshot, at.said);
-    if (!enforces(enforced, question.tool)) return this.#observe(enforced);
+    if (!at.enforces(question.tool)) return this.#observe(at);
     if (this.#isStep && !this.#goesUnclaimed) return this.#claim;
     tellOfTime(config, this.#gate.admission, this.#run, at);
     const why = decide(at, question, ['state', 'rules']);
@@ -266,11 +262,12 @@ export class Play {
     const held = uncertain === 'hold' ? this.#held : undefined;
     const room = held?.hasRoom() ?? true;
     const waits = this.#waitsUntil;
+    const word = run.store.switchOf(workflow.id);
     this.#left = undefined;
     this.#waitsUntil ??= clock.now() + times.waitMs;
     let closed: Standing | undefined;
     const opens = (begun: Position): boolean => {
-      const at = Standing.of(config, run, undefined, clock.now()).begunAt(begun);
+      const at = Standing.of(config, run, undefined, clock.now(), word).begunAt(begun);
       closed = decide(at, question, AS_READ)?.standing;
       return closed === undefined;
     };
@@ -326,30 +323,31 @@ export class Play {
 
   /** The run was not claimed: only a read may go on. */
   #goWithout(): ReturnType<Stage> {
-    const config = this.#config;
-    const run = this.#run;
-    const { tool, binding } = this.#question;
-    const why = this.#why;
-    const { reason } = why;
-    const refuse = (): MaybePromise<Course> => {
-      if (reason === 'unknown') return this.#gate.refuser.refuseGone(this.#incoming, tool, run);
-      // A run that operators have stopped is not told to wait or to go another way.
-      const { workflow } = config;
-      const said = AFTER_FROZEN.includes(reason)
-        ? run.store.switchOf(workflow.id)?.now()
-        : undefined;
-      return after(said, (word) =>
-        this.go(this.#refuseFor({ ...why, ...stopIn(word, workflow, tool) })),
-      );
-    };
-    const { isOpenWhileHeld } = binding;
+    const { reason } = this.#why;
+    const { isOpenWhileHeld } = this.#question.binding;
     const isHeld = reason === 'held' || reason === 'too-many-held';
-    if (!isHeld || isOpenWhileHeld === undefined) return refuse();
+    if (!isHeld || isOpenWhileHeld === undefined) return this.#refuseUnclaimed;
     // A held run grants no claim, and a read needs none.
-    return after(standingNow(config, run), (at) => {
+    const read = standingNow(this.#config, this.#run);
+    const resume = (at: Standing | Absent): ReturnType<Stage> => {
       this.#goesUnclaimed = typeof at === 'object' && isOpenWhileHeld(at.state);
-      return this.#goesUnclaimed ? this.go(this.#hear(at)) : refuse();
-    });
+      return this.#goesUnclaimed ? this.#hear(at) : this.#refuseUnclaimed;
+    };
+    return isPromise(read) ? read.then((at) => this.go(resume(at))) : resume(read);
+  }
+
+  /** The store knows of claims and states alone: what comes before them is asked here. */
+  #refuseUnclaimed(): ReturnType<Stage> {
+    const why = this.#why;
+    if (why.reason === 'unknown')
+      return this.#gate.refuser.refuseGone(this.#incoming, this.#question.tool, this.#run);
+    const found = why.standing ?? standingOfRefused(this.#config, this.#run, why);
+    if (found === undefined) return this.#refuseFor(why);
+    if (found === 'unreadable') return this.#refuseFor({ ...why, reason: found });
+    const refuse = (at: Standing): Stage =>
+      this.#refuseFor(decide(at, this.#question, BEFORE_MODE) ?? { ...why, standing: at });
+    const heard = found.heard();
+    return isPromise(heard) ? heard.then((at) => this.go(refuse(at))) : refuse(heard);
   }
 
   /** What a call is granted where its run stands; `undefined`: as where no run is known. */
@@ -382,15 +380,11 @@ export class Play {
     const config = this.#config;
     const question = this.#question;
     const { tool } = question;
-    const enforced = this.#enforcedOf(step.snapshot);
-    const isLenient = typeof enforced === 'object' && isStepFor(config.workflow, enforced, tool);
-    if (!enforces(enforced, tool) && !isLenient)
-      return step.withdraw().then(() => this.#observe(enforced));
     const { understood } = step;
     if (understood === undefined) {
       config.onError(step.fault);
       noteRead(config.workflow, this.#run.run, step.grantedAt, step.fault);
-      return this.#letGo(step, { reason: 'unreadable' });
+      return this.#letGo(step, { reason: 'unreadable', snapshot: step.snapshot });
     }
     // The app's code may throw anywhere; a claim that it left behind would be renewed for ever.
     const fail = (error: unknown): Stage => {
@@ -402,6 +396,10 @@ export class Play {
       const { position } = understood;
       const known = this.#claimedAt?.reached === position ? this.#claimedAt : undefined;
       const at = known ?? Standing.ofStep(config, this.#run, step, position);
+      const { enforced } = at;
+      const isLenient = typeof enforced === 'object' && isStepFor(config.workflow, enforced, tool);
+      if (!isLenient && !enforces(enforced, tool))
+        return step.withdraw().then(() => this.#observe(at));
       tellOfTime(config, this.#gate.admission, this.#run, at);
       const { shield } = config.workflow;
       const why = decide(at, question, shield === undefined ? CLAIMED : BEFORE_COUNT);
@@ -516,9 +514,9 @@ export class Play {
     );
     run.steppingCall = incoming;
     const { note = {}, isFirst } = step;
-    const enforced = isFirst ? this.#enforcedOf(undefined) : true;
-    const { position } = at;
-    const marked = typeof enforced === 'object' ? withMark(position, { enforced }) : position;
+    const { position, enforced } = at;
+    const isMarked = isFirst && typeof enforced === 'object';
+    const marked = isMarked ? withMark(position, { enforced }) : position;
     const origin = { ...this.#origin, note, isFirst };
     // The loop shield's count is saved even if the call fails.
     const isUpdated = workflow.shield !== undefined;
@@ -542,19 +540,12 @@ export class Play {
   // --- let pass, or refused ---------------------------------------------------------------------
 
   /** Lets a call through that is not enforced, and has it judged behind it. */
-  #observe(enforced: Enforced): Course {
+  #observe({ enforced }: { readonly enforced: Enforced }): Course {
     const config = this.#config;
+    if (enforced === false) config.warnOnce(stillObserved(config.workflow.id));
     const isAwaited = typeof enforced === 'object';
     config.observe(config, this.#gate.exchange, this.#incoming, this.#run, isAwaited);
     return 'forward';
-  }
-
-  /** What is enforced of the run, as it was found. */
-  #enforcedOf(snapshot: FsmSnapshot | undefined, said?: Standing['said']): Enforced {
-    const { workflow, warnOnce } = this.#config;
-    const enforced = enforcedIn(this.#config, this.#run, snapshot, said);
-    if (enforced === false) warnOnce(stillObserved(workflow.id));
-    return enforced;
   }
 
   #refuseFor(why: RefusedCall): Stage {
@@ -563,15 +554,25 @@ export class Play {
   }
 
   #refuse(): ReturnType<Stage> {
-    const { standing, snapshot = standing?.snapshot, reason, parts: known } = this.#why;
+    const { standing, reason, parts: known } = this.#why;
     if (this.#isUnbound && reason !== 'loop' && reason !== 'cancelled') return 'forward';
-    const enforced = NEVER_PASSED.includes(reason) ? true : this.#enforcedOf(snapshot);
-    if (!enforces(enforced, this.#question.tool)) return this.#observe(enforced);
+    const at = standing ?? this.#withoutStanding;
+    if (!NEVER_PASSED.includes(reason) && !enforces(at.enforced, this.#question.tool))
+      return this.#observe(at);
     // Where the state allows no call, the rules say what is missing.
     const byRules = reason === 'state' && standing ? this.#question.ruled(standing) : undefined;
-    const parts = byRules?.parts ?? known;
+    // A machine's state does not hang on arguments.
+    const isTold = this.#config.workflow.isOrder || byRules?.reason !== 'arguments';
+    const parts = (isTold ? byRules?.parts : undefined) ?? known;
     this.#why = { ...this.#why, parts };
     return reason === 'state' || parts !== undefined ? this.#wait : this.#answer;
+  }
+
+  /** What is enforced of a run whose standing is not known. */
+  get #withoutStanding(): { readonly enforced: Enforced } {
+    const { enforce, workflow } = this.#config;
+    const said = this.#run.store.switchOf(workflow.id)?.known;
+    return { enforced: enforcedOf(enforce, said, this.#run.run, this.#why.snapshot) };
   }
 
   /**
@@ -621,8 +622,8 @@ export class Play {
   /** Whether calls of these tools may lead to where this one is allowed. */
   #mayFollow(tools: readonly string[]): boolean {
     const why = this.#why;
-    const at = why.standing ?? standingOfRefused(this.#config, this.#run, why);
-    if (typeof at !== 'object' || at.stopped !== undefined) return false;
+    const at = why.standing;
+    if (at === undefined || at.stopped !== undefined) return false;
     // A rule may miss a call with these very values, which one in flight may have.
     if (why.reason === 'guard')
       return mending(why.parts ?? []).some((each) => tools.includes(each));

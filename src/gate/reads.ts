@@ -12,11 +12,11 @@ import {
 } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
-import { type ReadRefusal, type ReadRefusalReason, readRefusalFor } from '../workflow/advice.ts';
+import { type ReadRefusal, readRefusalFor } from '../workflow/advice.ts';
 import { type Outlet, outletFrom } from './advise.ts';
 import type { GateConfig } from './config.ts';
 import { askedCall, refusedUnclaimed } from './consult.ts';
-import { decideRead } from './decide.ts';
+import { type DecidedRead, decideRead } from './decide.ts';
 import type { Demand } from './gates.ts';
 import { declareListChanged, declaresChanges, readLists } from './list-changes.ts';
 import {
@@ -26,7 +26,7 @@ import {
   readListsOf,
   showReads,
 } from './lists.ts';
-import { enforcedIn } from './mode.ts';
+import { modeNow } from './mode.ts';
 import { askForAlias, invalidParams, resultOf } from './replies.ts';
 import { type Absent, mendOfUnread, type Standing, standingNow } from './standing.ts';
 import { keepsSecrets } from './visibility.ts';
@@ -68,12 +68,10 @@ interface AskedRead {
   readonly bound: MatchedReads;
 }
 
-/** Whether the run allows a read: it does if there is no reason against it. */
-interface Tested {
+/** What the gate says of a read. */
+interface Tested extends Pick<DecidedRead, 'standing'> {
   /** `unknown`: the session that names the run is over. */
-  readonly reason?: ReadRefusalReason | 'unclear' | 'unknown' | undefined;
-  /** Where the run stands, if that is known. */
-  readonly standing?: Standing | undefined;
+  readonly reason?: DecidedRead['reason'] | 'unclear';
   /** The guard's own words, or how to come to a run. */
   readonly words?: string | undefined;
 }
@@ -309,11 +307,7 @@ export class ReadFilter implements Filter {
       );
       return { reason: 'no-run' };
     }
-    const standing = typeof found === 'object' ? found : undefined;
-    const isEnforced = enforcedIn(this.#config, listed, standing?.snapshot) === true;
-    const reason = decideRead(found, bound, isEnforced);
-    // Without a standing, no guard is asked.
-    return isEnforced || reason !== undefined ? { reason, standing } : {};
+    return decideRead(found, bound, modeNow(this.#config, listed.store));
   }
 
   /** Asks the guards about a read that the state allows; `undefined` where they let it through. */

@@ -18,7 +18,6 @@ import type { GateConfig } from './config.ts';
 import { type RefusedCall, whyHidden } from './decide.ts';
 import type { Demand } from './gates.ts';
 import { askForAlias, refusalReply } from './replies.ts';
-import { standingOfRefused } from './standing.ts';
 import { errorsWithin } from './try-errors.ts';
 
 const NO_REFUSALS =
@@ -95,18 +94,12 @@ export class Refuser {
     states: readonly BoundState[],
     named: Run | NoRun = this.#admission.runOf(incoming),
   ): MaybePromise<NotLetIn> {
-    const { reason } = why;
+    const { reason, standing: known } = why;
     if (reason === 'cancelled' || reason === 'unknown')
       return verdictAfter(incoming.drop(), 'answered');
     const run = 'run' in named ? named : undefined;
-    const standing = why.standing ?? (run && standingOfRefused(this.#config, run, why));
-    const known = typeof standing === 'object' ? standing : undefined;
-    // The store knows of claims and states: what comes before them is asked here.
-    const stopped = standing === 'unreadable' ? standing : known?.stopped?.reason;
-    // No state of the run lets a tool through that nothing binds.
-    const told = reason === 'unbound' ? reason : (stopped ?? reason);
-    const state = known?.state ?? why.snapshot?.state;
-    this.#tellRefused(incoming, tool, told, state);
+    const state = known?.state;
+    this.#tellRefused(incoming, tool, reason, state);
     // While the call waited for its turn, another one moved the run to where the tool is hidden.
     const isHidden = (): boolean => known === undefined || whyHidden(known, tool) !== undefined;
     if (this.#keepsSecrets && run && state !== undefined && isHidden())
@@ -123,7 +116,7 @@ export class Refuser {
         return undefined;
       }
     };
-    const goal = told === 'state' ? { states, demand, tool } : undefined;
+    const goal = reason === 'state' ? { states, demand, tool } : undefined;
     const outlet =
       run && known && outletFrom(this.#config, this.#exchange, this.#admission, run, known, goal);
     return after(outlet, (leads) => {
@@ -135,9 +128,9 @@ export class Refuser {
         stops === undefined ? found.available : found.available.filter((each) => !isStopped(each));
       const workflow = this.#config.workflow.id;
       const ruledBy = parts.length === 0 ? {} : { parts: partsToTell(parts), ...retryOf(parts) };
-      const refusal = { workflow, state, tool, reason: told, ...found, available, ...ruledBy };
+      const refusal = { workflow, state, tool, reason, ...found, available, ...ruledBy };
       const said = { ...details, foreseen };
-      const own = told === 'guard' ? why.words : undefined;
+      const own = reason === 'guard' ? why.words : undefined;
       const noted =
         this.#config.trail.refusals && run && state !== undefined
           ? this.#noteRefusal(incoming, run, refusal, own || refusalWords(refusal, said), state)

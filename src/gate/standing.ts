@@ -28,6 +28,7 @@ import type { Part, Past, UnknownCall } from '../workflow/verdict.ts';
 import type { Sight, Veil } from '../workflow/visible.ts';
 import type { Beginning, Workflow } from '../workflow/workflow.ts';
 import type { GateConfig } from './config.ts';
+import { type Enforced, enforcedOf, enforces } from './mode.ts';
 
 /**
  * Why it is not known where a run stands. `unknown`: the run does not exist any more.
@@ -40,6 +41,8 @@ export type Absent = 'unknown' | 'unavailable' | 'unreadable';
 export interface StandingRules {
   readonly workflow: Workflow;
   readonly whenEnded: WhenEnded | undefined;
+  /** What the gate's option enforces. Default: every tool. */
+  readonly enforce?: Enforced;
   /** Told what the app's `visible`, or the machine's own guards, throw. */
   readonly onError: (error: unknown) => void;
 }
@@ -344,6 +347,18 @@ export class Standing implements Stand {
   opens(name: string, { states, veils }: Opening): boolean {
     if (!this.workflow.allows(this.state, { states })) return false;
     return veils === undefined || this.sight?.opens(name, veils) !== false;
+  }
+
+  /** What the gate enforces of the run; of the other tools it only observes the calls. */
+  get enforced(): Enforced {
+    const { rules, viewpoint, said, begins, position } = this;
+    return enforcedOf(rules.enforce ?? true, said, viewpoint.run, begins ? undefined : position);
+  }
+
+  /** Whether the gate enforces a tool of the run; without one, whether it enforces all of them. */
+  enforces(tool?: string): boolean {
+    const { enforced } = this;
+    return tool === undefined ? enforced === true : enforces(enforced, tool);
   }
 
   /** The name of a tool for the client; `otherwise` where `visible` never shows it that tool. */
