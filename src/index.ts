@@ -112,8 +112,8 @@ export {
   type EventListener,
   type InterlockEvent,
   type InterlockEventType,
-  type RefusalReason,
   runDigest,
 } from './basics/events.ts';
+export type { RefusalReason } from './basics/reasons.ts';
 
 export { ERROR_CODES, InterlockError, type InterlockErrorCode } from './basics/errors.ts';

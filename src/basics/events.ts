@@ -5,31 +5,10 @@
 import { createHash } from 'node:crypto';
 import diagnosticsChannel from 'node:diagnostics_channel';
 import { putNewest } from './clock.ts';
+import type { RefusalReason } from './reasons.ts';
 
 /** The name of the `diagnostics_channel` on which every event is published. */
 export const EVENT_CHANNEL = 'mcp-interlock';
-
-/**
- * What stops a run as a whole: every call, prompt and resource that is bound, every event from
- * outside and every deadline.
- */
-export type StopReason = 'frozen';
-
-/** Why a call was refused. */
-export type RefusalReason =
-  | 'state'
-  | 'arguments'
-  | 'guard'
-  | 'limit'
-  | 'busy'
-  | 'held'
-  | 'too-many-held'
-  | 'loop'
-  | StopReason
-  | 'unavailable'
-  | 'unreadable'
-  | 'no-run'
-  | 'unbound';
 
 /**
  * How a run came to its end.

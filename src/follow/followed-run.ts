@@ -2,7 +2,7 @@
  * A run whose calls no gate holds back. Hides what the gate would have said of each call, and where
  * a call leads that the gate would have refused. Pure.
  */
-import type { RefusalReason } from '../basics/events.ts';
+import type { RefusalReason } from '../basics/reasons.ts';
 import { type AskedCall, CallQuestion } from '../gate/consult.ts';
 import { decide, type Sources } from '../gate/decide.ts';
 import { Standing, type StandingRules, type Viewpoint } from '../gate/standing.ts';

@@ -2,9 +2,10 @@
  * Judges the calls of runs that a gate does not enforce, behind them and never on their way. Hides
  * in which order they are judged, where a followed run is kept, and what is counted.
  */
-import type { RefusalReason } from '../basics/events.ts';
+
 import { newToken } from '../basics/names.ts';
 import { isTable } from '../basics/options.ts';
+import type { RefusalReason } from '../basics/reasons.ts';
 import type { GateConfig } from '../gate/config.ts';
 import {
   type AskedCall,

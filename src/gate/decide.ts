@@ -2,7 +2,7 @@
  * What a run allows where it stands: a call, a tool in a list, a prompt, a resource, a move from
  * outside. Hides which reason comes first: that is the order of one table.
  */
-import type { RefusalReason } from '../basics/events.ts';
+import type { RefusalReason } from '../basics/reasons.ts';
 import type { Refused } from '../step/step.ts';
 import { isPromise, type MaybePromise } from '../wire/task-line.ts';
 import type { ReadRefusalReason } from '../workflow/advice.ts';

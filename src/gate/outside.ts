@@ -5,9 +5,10 @@
 import type { Clock } from '../basics/clock.ts';
 import { digestOf } from '../basics/digest.ts';
 import { InterlockError } from '../basics/errors.ts';
-import type { Events, StopReason } from '../basics/events.ts';
+import type { Events } from '../basics/events.ts';
 import { newToken } from '../basics/names.ts';
 import { showValue } from '../basics/options.ts';
+import type { StopReason } from '../basics/reasons.ts';
 import { askBegin, type Begin, claimRun } from '../step/claim.ts';
 import { moveTo, type StepMove } from '../step/outcome.ts';
 import { NO_REQUEST, type Refused, Step, type StepRules } from '../step/step.ts';

@@ -2,7 +2,7 @@
  * A call that a gate does not let in, and its answer. Hides what a refusal may tell the client, and
  * what the trail keeps of it.
  */
-import type { RefusalReason } from '../basics/events.ts';
+import type { RefusalReason } from '../basics/reasons.ts';
 import { type Admission, deny, type Run, UNKNOWN_SESSION } from '../session/run.ts';
 import type { NoRun } from '../session/run-key.ts';
 import type { CallNote, Json } from '../stores/store.ts';

@@ -3,7 +3,8 @@
  * store or this very request, a saved snapshot or the data that the run would begin with.
  */
 import { quoteNames } from '../basics/errors.ts';
-import { runDigest, type StopReason } from '../basics/events.ts';
+import { runDigest } from '../basics/events.ts';
+import type { StopReason } from '../basics/reasons.ts';
 import type { Admission, Run } from '../session/run.ts';
 import { askBegin } from '../step/claim.ts';
 import { beginsAnew, shownPosition, type WhenEnded } from '../step/outcome.ts';

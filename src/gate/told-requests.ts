@@ -5,11 +5,11 @@
 import {
   type Events,
   type InterlockEvent,
-  type RefusalReason,
   SENT,
   type ToldMethod,
   type TraceContext,
 } from '../basics/events.ts';
+import type { RefusalReason } from '../basics/reasons.ts';
 import type { Admission } from '../session/run.ts';
 import { valueOfAnswer } from '../step/outcome.ts';
 import type { Call } from '../wire/call.ts';

@@ -4,8 +4,8 @@
  * nothing.
  */
 import { InterlockError } from '../basics/errors.ts';
-import type { RefusalReason } from '../basics/events.ts';
 import { rightNames } from '../basics/names.ts';
+import type { RefusalReason } from '../basics/reasons.ts';
 import { decide, OF_ANY_CALL, whyHidden } from '../gate/decide.ts';
 import { eventOfHeld, failureOfHeld, moveOfHeld, ruledCallOfHeld } from '../gate/outside.ts';
 import { Standing, statusOf } from '../gate/standing.ts';

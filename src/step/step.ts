@@ -3,8 +3,9 @@
  * Hides the lease and its renewals, the store's failures, and the events of each stage.
  */
 import type { Clock } from '../basics/clock.ts';
-import type { Events, RefusalReason } from '../basics/events.ts';
+import type { Events } from '../basics/events.ts';
 import { newToken } from '../basics/names.ts';
+import type { RefusalReason } from '../basics/reasons.ts';
 import type {
   CallNote,
   ClaimRequest,

@@ -3,7 +3,12 @@
  * how outside names are made safe.
  */
 import { inWords } from '../basics/clock.ts';
-import type { RefusalReason, StopReason } from '../basics/events.ts';
+import {
+  REASONS,
+  type ReasonWords,
+  type RefusalReason,
+  type StopReason,
+} from '../basics/reasons.ts';
 import type { TrailEntry, TrailOutcome } from '../stores/store.ts';
 import { type Preposition, stateWords } from './position.ts';
 import type { RefusedPart } from './rule-words.ts';
@@ -170,7 +175,10 @@ export function refusalFor(refusal: Refusal, details: RefusalDetails = {}): stri
 
 /** As {@link refusalFor}, without the mark that the words are not the tool's. */
 export function refusalWords(refusal: Refusal, details: RefusalDetails): string {
-  return SENTENCES[refusal.reason](refusal, details).join(' ');
+  const words: ReasonWords | 'composed' = REASONS[refusal.reason];
+  if (words === 'composed')
+    return COMPOSED[refusal.reason as ComposedReason](refusal, details).join(' ');
+  return plainly(`${name(refusal.tool)} was not run`, words, refusal, details);
 }
 
 /** A refusal of a prompt or a resource, in words that a model can act on. */
@@ -178,7 +186,12 @@ export function readRefusalFor(refusal: ReadRefusal, details: ReadRefusalDetails
   const { prompt, resource = '' } = refusal;
   const subject =
     prompt === undefined ? `The resource ${name(resource)}` : `The prompt ${name(prompt)}`;
-  return system(READ_SENTENCES[refusal.reason](subject, refusal, details));
+  const words: ReasonWords | 'composed' = REASONS[refusal.reason];
+  return system(
+    words === 'composed'
+      ? COMPOSED_READS[refusal.reason as keyof typeof COMPOSED_READS](subject, refusal, details)
+      : [plainly(`${subject} was not given`, words, refusal, details)],
+  );
 }
 
 /**
@@ -256,10 +269,10 @@ const STATUS_SENTENCES: Record<Status, (facts: StatusFacts) => string[]> = {
     `The state of ${name(workflow)} cannot be read now.`,
     'Try again later.',
   ],
-  unreadable: ({ workflow, words }) => [
-    `This server cannot read where ${name(workflow)} stands.`,
-    ...afterOperator(workflow, words, 'Do not call its tools until then.'),
-  ],
+  unreadable: ({
+    workflow,
+    words = REASONS.unreadable.advice.replaceAll('{workflow}', name(workflow)),
+  }) => [`This server cannot read where ${name(workflow)} stands.`, sentence(words)],
 };
 
 /** All statuses that there are. */
@@ -374,7 +387,24 @@ function placeWords({
   return [where, `From the start of a run, ${path.map(name).join(', then ')} leads there.`];
 }
 
-const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetails) => string[]> = {
+type ComposedReason = {
+  [Reason in RefusalReason]: (typeof REASONS)[Reason] extends 'composed' ? Reason : never;
+}[RefusalReason];
+
+/** A reason whose words need nothing but names. */
+function plainly(
+  what: string,
+  { because, advice }: ReasonWords,
+  { workflow, tool = ANOTHER }: Omit<Refusal, 'tool'> & { readonly tool?: string },
+  { words, cause, heldTool = tool }: RefusalDetails,
+): string {
+  const named = (text: string): string =>
+    text.replace(/\{(\w+)\}/g, (_, key) => name(key === 'held' ? heldTool : workflow));
+  const next = words === undefined ? named(advice) : sentence(words);
+  return `${what}, because ${cause ?? named(because)}. ${next}`;
+}
+
+const COMPOSED: Record<ComposedReason, (refusal: Refusal, details: RefusalDetails) => string[]> = {
   state: (refusal, { foreseen = true, anew, left, isOrder, rules = [] }) => [
     `${subject(refusal)} is not available${during(refusal, isOrder)}${because(rules)}.`,
     ...(left === undefined ? [] : [`The deadline of ${quoted(left)} has passed.`]),
@@ -401,30 +431,12 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
     notRun(tool, `it is at its limit${because(rules)}.`),
     availability(workflow, available),
   ],
-  busy: ({ tool, workflow }) => [
-    notRun(tool, `another call of ${name(workflow)} is running.`),
-    'Wait for its result, then try again.',
-  ],
-  held: ({ tool, workflow }, { heldTool = tool }) => [
-    notRun(tool, `an earlier call of ${name(heldTool)} ended with an unknown outcome.`),
-    `The operator must resolve it before ${name(workflow)} goes on.`,
-    'Do not repeat the call.',
-  ],
-  'too-many-held': ({ tool }) => [
-    notRun(tool, 'too many earlier calls ended with an unknown outcome.'),
-    'The operator must resolve them first.',
-    'Do not repeat the call.',
-  ],
   loop: (refusal, { isOrder }) => [
     notRun(refusal.tool, 'it was called again and again without progress.'),
     ...(refusal.state === undefined || isOrder
       ? []
       : [`${name(refusal.workflow)} is now in ${quoted(refusal.state)}.`]),
     availability(refusal.workflow, refusal.available),
-  ],
-  'no-run': ({ tool, workflow }, { words }) => [
-    notRun(tool, `it belongs to no run of ${name(workflow)}.`),
-    sentence(words ?? 'The operator must choose what names runs'),
   ],
   unbound: ({ tool, workflow, state, available }) => [
     notRun(tool, 'this server does not let it be called.'),
@@ -441,18 +453,10 @@ const SENTENCES: Record<RefusalReason, (refusal: Refusal, details: RefusalDetail
           notRun(tool, `the operator has stopped ${stoppedName(workflow, stops)}.`),
           untilThawed(workflow),
         ],
-  unavailable: ({ tool, workflow }, { cause }) => [
-    notRun(tool, `${cause ?? `the state of ${name(workflow)} cannot be read now`}.`),
-    'Try again later.',
-  ],
-  unreadable: ({ tool, workflow }, { words }) => [
-    notRun(tool, `this server cannot read where ${name(workflow)} stands.`),
-    ...afterOperator(workflow, words, 'Do not repeat the call.'),
-  ],
 };
 
-const READ_SENTENCES: Record<
-  ReadRefusalReason,
+const COMPOSED_READS: Record<
+  Extract<ReadRefusalReason, ComposedReason>,
   (subject: string, refusal: ReadRefusal, details: ReadRefusalDetails) => string[]
 > = {
   state: (subject, refusal, { foreseen, isOrder }) => [
@@ -464,18 +468,6 @@ const READ_SENTENCES: Record<
   frozen: (subject, { workflow }) => [
     `${subject} was not given, because the operator has stopped this run of ${name(workflow)}.`,
     untilThawed(workflow),
-  ],
-  unavailable: (subject, { workflow }) => [
-    `${subject} was not given, because the state of ${name(workflow)} cannot be read now.`,
-    'Try again later.',
-  ],
-  unreadable: (subject, { workflow }, { words }) => [
-    `${subject} was not given, because this server cannot read where ${name(workflow)} stands.`,
-    ...afterOperator(workflow, words, 'Do not ask for it again.'),
-  ],
-  'no-run': (subject, { workflow }, { words }) => [
-    `${subject} was not given, because nothing in the request names a run of ${name(workflow)}.`,
-    sentence(words ?? 'The operator must choose what does'),
   ],
 };
 
@@ -503,16 +495,6 @@ function stoppedName(workflow: string, stops: RefusalDetails['stops']): string {
 
 function untilThawed(workflow: string): string {
   return `Only the operator can let it go on. Do not try ${name(workflow)} again until then.`;
-}
-
-/**
- * No wait helps: another deployment must come, or the operator must end the run.
- *
- * @param mend what helps all the same, such as the end of a deploy
- */
-function afterOperator(workflow: string, mend: string | undefined, until: string): string[] {
-  if (mend !== undefined) return [sentence(mend)];
-  return [`The operator must repair that before ${name(workflow)} goes on.`, until];
 }
 
 function notRun(tool: string, because: string): string {

@@ -355,7 +355,7 @@ describe('a run that only a handle names', () => {
     const { sdk, prompts, calls, warnings } = await openShop({ session: { key } });
     expect(await prompts()).toEqual(['order.summary', 'help']);
     await expect(sdk.getPrompt({ name: 'order.summary' })).rejects.toMatchObject({
-      message: expect.stringContaining('nothing in the request names a run of checkout'),
+      message: expect.stringContaining('it belongs to no run of checkout'),
       data: { 'mcp-interlock/refusal': { reason: 'no-run' } },
     });
     expect(calls).toEqual([]);

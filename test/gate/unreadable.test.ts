@@ -67,7 +67,7 @@ describe('a deployment that renamed a state without migrate', () => {
       const { text } = await client.isRefused(tool, 'unreadable');
       expect(text).toBe(
         `[System: ${tool} was not run, because this server cannot read where checkout stands. ` +
-          'The operator must repair that before checkout goes on. Do not repeat the call.]',
+          'The operator must repair that before checkout goes on. Do not try again until then.]',
       );
     }
     expect(app.ledger.calls).toEqual([]);
@@ -88,7 +88,7 @@ describe('a deployment that renamed a state without migrate', () => {
     expect(status.isError).toBe(true);
     expect(status.text).toBe(
       'This server cannot read where checkout stands. The operator must repair that before ' +
-        'checkout goes on. Do not call its tools until then.',
+        'checkout goes on. Do not try again until then.',
     );
     const prompt = client.raw.client.getPrompt({ name: 'order.summary' });
     await expect(prompt).rejects.toMatchObject({

@@ -1,18 +1,5 @@
+import { REASONS as WORDS } from '../../src/basics/reasons.ts';
 import type { RefusalReason } from '../../src/index.ts';
 
-/** Each reason that a refusal may give. The compiler asks for the ones that are added. */
-export const REASONS = Object.keys({
-  state: true,
-  arguments: true,
-  guard: true,
-  limit: true,
-  busy: true,
-  held: true,
-  'too-many-held': true,
-  loop: true,
-  frozen: true,
-  unavailable: true,
-  unreadable: true,
-  'no-run': true,
-  unbound: true,
-} satisfies Record<RefusalReason, true>) as readonly RefusalReason[];
+/** Each reason that a refusal may give. */
+export const REASONS = Object.keys(WORDS) as readonly RefusalReason[];

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { RefusalReason } from '../../src/basics/events.ts';
+import type { RefusalReason } from '../../src/basics/reasons.ts';
 import { announcement, type Refusal, refusalFor } from '../../src/workflow/advice.ts';
 import { few } from '../helpers/few.ts';
 import { REASONS } from '../helpers/reasons.ts';
@@ -97,7 +97,7 @@ describe('the text of a refusal', () => {
       'Try again later.]',
     unreadable:
       '[System: cart.pay was not run, because this server cannot read where checkout stands. ' +
-      'The operator must repair that before checkout goes on. Do not repeat the call.]',
+      'The operator must repair that before checkout goes on. Do not try again until then.]',
     guard:
       '[System: cart.pay was refused while checkout is in "has_items": the slot is taken. ' +
       'Available now: cart.add_item, cart.checkout.]',
@@ -115,8 +115,8 @@ describe('the text of a refusal', () => {
 
   it.each(Object.entries(texts))('for the reason %s says what to do', (reason, text) => {
     const rules = reason === 'limit' ? ['at most 5 in 5 minutes'] : [];
-    // Of an unreadable run they say that a newer version of the server has saved it.
-    const words = reason === 'unreadable' ? undefined : 'the slot is taken';
+    const hasWords = ['guard', 'arguments', 'no-run'].includes(reason);
+    const words = hasWords ? 'the slot is taken' : undefined;
     const details = { words, heldTool: 'cart.refund', rules };
     expect(refusalFor({ ...refusal, reason: reason as RefusalReason }, details)).toBe(text);
   });
