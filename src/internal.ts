@@ -29,8 +29,8 @@ export {
 } from './calls/calls.ts';
 export { sessionsOf } from './doors/session-store.ts';
 export { type FollowedCall, FollowedRun, type FollowedVerdict } from './follow/followed-run.ts';
-export { NotRecorded, RecordedArguments, RecordedReader } from './follow/recorded-values.ts';
-export { type AskedCall, notedOf } from './gate/consult.ts';
+export { RecordedArguments, RecordedReader } from './follow/recorded-values.ts';
+export { CallQuestion } from './gate/consult.ts';
 export type { StandingRules } from './gate/standing.ts';
 export { parsePolicies } from './policy/engine.ts';
 export { defaultKeys, parseKeys } from './session/run-key.ts';
@@ -55,6 +55,7 @@ export {
   isChosen,
   kindOfCalls,
 } from './workflow/binding.ts';
+export { NotRecorded } from './workflow/bound-tools.ts';
 export { givenCallsOption } from './workflow/call-rules.ts';
 export { type ChartNode, type ChartTree, covers, eventsOfNode } from './workflow/chart.ts';
 export { readerOf } from './workflow/condition.ts';

@@ -3,8 +3,8 @@
  * a call leads that the gate would have refused. Pure.
  */
 import type { RefusalReason } from '../basics/reasons.ts';
-import { type AskedCall, CallQuestion } from '../gate/consult.ts';
-import { decide, type Sources } from '../gate/decide.ts';
+import type { CallQuestion } from '../gate/consult.ts';
+import { decide, OF_REQUEST, type RefusedCall, type Sources } from '../gate/decide.ts';
 import { Standing, type StandingRules, type Viewpoint } from '../gate/standing.ts';
 import { type CallOrigin, Moves, type Outcome, type StepMove } from '../step/outcome.ts';
 import type {
@@ -15,13 +15,12 @@ import type {
   Uncertain,
   UnsettledStep,
 } from '../stores/store.ts';
-import type { CallBinding } from '../workflow/bound-tools.ts';
-import { type Noted, savedGrant } from '../workflow/facts.ts';
+import { type CallBinding, NotRecorded } from '../workflow/bound-tools.ts';
+import { savedGrant } from '../workflow/facts.ts';
 import type { Position } from '../workflow/position.ts';
 import { usesCalls } from '../workflow/rules.ts';
 import { mending, type Part } from '../workflow/verdict.ts';
 import type { Workflow } from '../workflow/workflow.ts';
-import { NotRecorded } from './recorded-values.ts';
 
 /** What stops a judge from saying what the gate would have done. */
 export type Doubt =
@@ -51,19 +50,13 @@ export type FollowedVerdict =
 
 /** A call to follow. */
 export interface FollowedCall {
-  readonly asked: AskedCall;
+  readonly question: CallQuestion;
   /** Of the arguments. */
   readonly digest: string;
   /** What the trail says of it. */
   readonly note: CallNote;
   /** Plain data, for the functions that choose an event. */
   readonly args: Pick<CallOrigin, 'args' | 'argsText'>;
-  /** What rules may ask of its arguments later. */
-  readonly noted: Noted;
-  /** Whether it is nested too deeply for a function of the app to read. */
-  readonly isDeep?: boolean;
-  /** Whether the gate refuses its arguments in any run. Asked once its binding was looked for. */
-  isFaulty(): boolean;
   /** What follows from an unknown outcome, where the binding does not say it. */
   readonly uncertain: Uncertain;
   /**
@@ -164,54 +157,42 @@ export class FollowedRun {
     now: number,
     onGuards?: (guarded: Guarded) => void,
   ): FollowedVerdict {
-    const { tool } = call.asked;
-    if (!this.#workflow.isBound(tool)) return { says: 'unbound' };
+    const { question } = call;
+    if (!this.#workflow.isBound(question.tool)) return { says: 'unbound' };
     try {
-      const binding = this.#match(call);
-      const isFaulty = call.isFaulty();
-      if (binding === undefined && !isFaulty) return { says: 'unbound' };
+      if (question.matched === undefined) question.find();
+      const fault = decide(undefined, question, OF_REQUEST);
+      const { matched } = question;
+      if (matched === undefined && fault === undefined) return { says: 'unbound' };
       if (this.#lost !== undefined) return this.#unknown(this.#lost);
-      if (typeof binding !== 'object')
-        return refused(isFaulty ? 'arguments' : 'unavailable', this.#standing(call, false, now));
-      const isStep = binding.kind === 'step' || this.#workflow.shield !== undefined;
-      return this.#judge(number, call, binding, isStep, now, onGuards);
+      if (fault !== undefined && typeof matched !== 'object')
+        return refused(fault.reason as RefusalReason, this.#standing(call, false, now));
+      return this.#judge(number, call, fault, now, onGuards);
     } catch (error) {
       return this.#doubt(error);
-    }
-  }
-
-  /** `failed`: a function of the app throws, so the gate could not tell. */
-  #match({ asked: { tool, args }, isDeep }: FollowedCall): CallBinding | 'failed' | undefined {
-    const always = this.#workflow.matchAlways(tool);
-    if (always !== undefined || isDeep) return always ?? 'failed';
-    try {
-      return this.#workflow.match(tool, args.view);
-    } catch (error) {
-      if (error instanceof NotRecorded) throw error;
-      this.#rules.onError(error);
-      return 'failed';
     }
   }
 
   #judge(
     number: number,
     call: FollowedCall,
-    bound: CallBinding,
-    isStep: boolean,
+    fault: RefusedCall | undefined,
     now: number,
     onGuards: ((guarded: Guarded) => void) | undefined,
   ): FollowedVerdict {
-    const { tool } = call.asked;
+    const { question } = call;
+    const { tool, binding: bound } = question;
+    const isStep = bound.kind === 'step' || this.#workflow.shield !== undefined;
     const { snapshot } = this.#at;
     // Until something is saved of it, the run begins with each call.
     if (snapshot.version === 0)
       this.#at = { ...this.#at, snapshot: { ...snapshot, updatedAt: now } };
     if (isStep) this.#leaveOverdue(now);
     const standing = this.#standing(call, isStep, now);
-    const question = new CallQuestion(tool, bound, () => call.asked);
-    question.noted = call.noted;
     question.isOutOfKeys = this.#isOutOfKeys(call, isStep);
-    let verdict = this.#verdictOf(call, question, isStep, standing);
+    let verdict = fault
+      ? refused(fault.reason as RefusalReason, standing)
+      : this.#verdictOf(call, isStep, standing);
     let { position } = standing;
     const { shield } = this.#workflow;
     if (shield !== undefined && verdict.says === 'allowed') {
@@ -226,11 +207,11 @@ export class FollowedRun {
     const wasRefused = verdict.says === 'refused';
     // What it leads to does not depend on whether its state allowed it.
     const binding = wasRefused
-      ? (this.#workflow.matchAnywhere(tool, () => call.asked.args.view) ?? bound)
+      ? (this.#workflow.matchAnywhere(tool, () => question.args.view) ?? bound)
       : bound;
     if (!wasRefused && standing.begins && isStep) this.#save(position, now);
     else if (position !== standing.position) this.#save(position, now);
-    const use = this.#useOf(call, standing, verdict.says === 'allowed' ? question : undefined, now);
+    const use = this.#useOf(call, standing, verdict.says === 'allowed', now);
     this.#open.set(number, {
       ...{ call, binding, isStep, wasRefused, startedAt: now, use },
       wouldWait: verdict.says === 'would-wait',
@@ -244,13 +225,8 @@ export class FollowedRun {
   }
 
   /** What the gate would have said but for guards. */
-  #verdictOf(
-    call: FollowedCall,
-    question: CallQuestion,
-    isStep: boolean,
-    standing: Standing,
-  ): FollowedVerdict {
-    if (call.isFaulty()) return refused('arguments', standing);
+  #verdictOf(call: FollowedCall, isStep: boolean, standing: Standing): FollowedVerdict {
+    const { question } = call;
     if (isStep && this.#hasOpenStep) return WOULD_WAIT;
     const why = decide(standing, question, isStep ? OF_STEP : BESIDE_OTHERS);
     if (why === undefined) return ALLOWED;
@@ -284,32 +260,32 @@ export class FollowedRun {
   ): boolean {
     const tools = [...this.#open.values()]
       .filter(({ binding }) => binding.kind !== 'free')
-      .map(({ call }) => call.asked.tool);
+      .map(({ call }) => call.question.tool);
     if (tools.length === 0) return false;
     if (reason === 'guard') return mending(parts).some((each) => tools.includes(each));
     return reason === 'state' && this.#workflow.mayLead(standing.position, tools, states);
   }
 
   /** Whether the store has no room for the key of one more step of unknown outcome. */
-  #isOutOfKeys({ asked, digest, uncertain }: FollowedCall, isStep: boolean): boolean {
+  #isOutOfKeys({ question, digest, uncertain }: FollowedCall, isStep: boolean): boolean {
     const { unsettled } = this.#at;
     if (!isStep || uncertain !== 'retry' || unsettled.length < KEYS_KEPT) return false;
-    return !unsettled.some(isStepOf({ asked, digest }));
+    return !unsettled.some(isStepOf({ question, digest }));
   }
 
   /** What rules will ask of the call later, and what it uses up. */
   #useOf(
-    call: FollowedCall,
+    { question }: FollowedCall,
     standing: Standing,
-    allowed: CallQuestion | undefined,
+    isAllowed: boolean,
     now: number,
   ): CallOrigin['use'] {
     const { past } = standing;
     if (past === undefined) return undefined;
-    const { run, tool } = call.asked;
+    const { run, tool } = question.asked;
     if (!this.#workflow.isOrder && !past.ledger.keeps(this.#workflow.keyOf(tool))) return undefined;
-    const none = { claimedAt: now, noted: call.noted, uses: [], salt: run };
-    return { ...(allowed?.used ?? none), grantedAt: now };
+    const none = { claimedAt: now, noted: question.noted, uses: [], salt: run };
+    return { ...((isAllowed ? question.used : undefined) ?? none), grantedAt: now };
   }
 
   /** A call that is under way, to end it once more after {@link standAt}. */
@@ -367,7 +343,7 @@ export class FollowedRun {
     hasDoubt: () => boolean,
   ): StepMove | undefined {
     const { call, binding, found, use, wasRefused, wouldWait } = open;
-    const { tool } = call.asked;
+    const { tool } = call.question;
     const current = this.#workflow.stand(this.#at.snapshot, now);
     const { version = 0 } = this.#at.snapshot;
     const origin: CallOrigin = {
@@ -418,7 +394,7 @@ export class FollowedRun {
   }
 
   #noteUnknown(open: OpenCall, now: number): void {
-    const { asked, digest, uncertain } = open.call;
+    const { question, digest, uncertain } = open.call;
     if ((open.binding.uncertain ?? uncertain) === 'hold') {
       this.#hold(open, now);
       return;
@@ -426,16 +402,16 @@ export class FollowedRun {
     const { unsettled } = this.#at;
     const isOwn = isStepOf(open.call);
     const others = unsettled.filter((each) => !isOwn(each));
-    const step = { tool: asked.tool, digest, idempotencyKey: digest, since: open.startedAt };
+    const step = { tool: question.tool, digest, idempotencyKey: digest, since: open.startedAt };
     const kept = [...others, { ...step, ...grantOfOpen(open) }].slice(-KEYS_KEPT);
     this.#at = { ...this.#at, unsettled: kept };
   }
 
   #hold(open: OpenCall, now: number): void {
     const { call, startedAt } = open;
-    const { asked, digest } = call;
+    const { question, digest } = call;
     const held: ClaimView = {
-      ...{ token: digest, tool: asked.tool, digest, uncertain: 'hold', idempotencyKey: digest },
+      ...{ token: digest, tool: question.tool, digest, uncertain: 'hold', idempotencyKey: digest },
       ...{ since: startedAt, until: now, live: false },
       ...grantOfOpen(open),
     };
@@ -495,10 +471,10 @@ export class FollowedRun {
 
 /** Whether a step is the one that a call makes, or makes again. */
 function isStepOf({
-  asked,
+  question,
   digest,
-}: Pick<FollowedCall, 'asked' | 'digest'>): (step: UnsettledStep) => boolean {
-  return (step) => step.tool === asked.tool && step.digest === digest;
+}: Pick<FollowedCall, 'question' | 'digest'>): (step: UnsettledStep) => boolean {
+  return (step) => step.tool === question.tool && step.digest === digest;
 }
 
 function refused(
@@ -520,7 +496,7 @@ function toolsOf(parts: readonly Part[]): readonly string[] {
 }
 
 /** What the gate would have saved with its claim. */
-function grantOfOpen({ call: { noted }, use }: OpenCall): { readonly use?: Json } {
-  const saved = savedGrant({ noted, uses: use?.uses ?? [] });
+function grantOfOpen({ call: { question }, use }: OpenCall): { readonly use?: Json } {
+  const saved = savedGrant({ noted: use?.noted ?? question.noted, uses: use?.uses ?? [] });
   return saved === undefined ? {} : { use: saved };
 }

@@ -7,13 +7,7 @@ import { newToken } from '../basics/names.ts';
 import { isTable } from '../basics/options.ts';
 import type { RefusalReason } from '../basics/reasons.ts';
 import type { GateConfig } from '../gate/config.ts';
-import {
-  type AskedCall,
-  argumentFault,
-  askedCall,
-  notedOf,
-  refusedByGuards,
-} from '../gate/consult.ts';
+import { CallQuestion, refusedByGuards } from '../gate/consult.ts';
 import { markOf, modeSaid, type RunMark, withMark } from '../gate/mode.ts';
 import { beginningOf, storedIn } from '../gate/standing.ts';
 import type { CurrentStep, HandlersStep } from '../session/current-step.ts';
@@ -23,7 +17,7 @@ import { moveTo, type Outcome, type StepMove } from '../step/outcome.ts';
 import type { ClaimView, FsmSnapshot, Json, RunKey, UnsettledStep } from '../stores/store.ts';
 import type { Call } from '../wire/call.ts';
 import { isObject, isRequestId } from '../wire/json-rpc.ts';
-import { NOTHING } from '../workflow/facts.ts';
+import { AskedArguments } from '../workflow/bound-tools.ts';
 import { partsToTell } from '../workflow/rule-words.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import {
@@ -286,7 +280,12 @@ export class Observer {
     });
     if (guarded !== undefined) {
       const { standing, binding } = guarded;
-      const why = await refusedByGuards(this.#config, binding.guards, standing, call.asked);
+      const why = await refusedByGuards(
+        this.#config,
+        binding.guards,
+        standing,
+        call.question.asked,
+      );
       if (why !== undefined) {
         followed.refusedByGuard(number);
         const reason = why.reason as RefusalReason;
@@ -298,20 +297,17 @@ export class Observer {
 
   #callOf(incoming: Call, tool: string, run: Run): FollowedCall {
     const { workflow, listed } = this.#config;
-    const asked: AskedCall = askedCall(this.#config, incoming, tool, run);
-    const noted = workflow.rules.ledger === undefined ? NOTHING : notedOf(this.#config, asked);
+    const sent = AskedArguments.later(() => incoming.sentArguments);
+    const question = new CallQuestion(this.#config, tool, sent, run, incoming);
     const { args, roundedText, id } = incoming;
     const digest = workflow.renamings.digestOf(tool, incoming);
     const requestId = isRequestId(id) ? id : undefined;
     const note = { tool, digest, actor: run.actor, requestId, workflowVersion: workflow.version };
     return {
-      asked,
+      question,
       digest,
       note,
       args: { args: isObject(args) ? args : {}, argsText: roundedText },
-      noted: 'reason' in noted ? NOTHING : noted,
-      isDeep: incoming.isDeep,
-      isFaulty: () => 'reason' in noted || argumentFault(incoming, asked.args) !== undefined,
       uncertain: listed.uncertainOf(tool),
     };
   }

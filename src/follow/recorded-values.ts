@@ -4,7 +4,7 @@
  */
 import { HIDDEN_NAME, type RecordedValues } from '../calls/calls.ts';
 import type { Json } from '../stores/store.ts';
-import { AskedArguments } from '../workflow/bound-tools.ts';
+import { AskedArguments, NotRecorded } from '../workflow/bound-tools.ts';
 import {
   keysOfPointer,
   MISSING,
@@ -15,13 +15,6 @@ import {
 
 /** Stands for a value of which only an HMAC was recorded, or not even that. */
 const UNREAD = Symbol('not recorded');
-
-/** A function of the app would have to read what was not recorded. */
-export class NotRecorded extends Error {
-  constructor() {
-    super('the recording has no values in clear for a function of the app to read');
-  }
-}
 
 /** Reads the recorded values of one part of a call, and notes what they left open. */
 export class RecordedReader {

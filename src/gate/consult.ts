@@ -6,19 +6,20 @@ import type { Clock } from '../basics/clock.ts';
 import { LONGEST_LITERAL } from '../basics/numbers.ts';
 import type { InFlight } from '../session/live-session.ts';
 import type { Run } from '../session/run.ts';
+import type { NoRun } from '../session/run-key.ts';
 import type { CallUse } from '../step/outcome.ts';
 import type { Refused } from '../step/step.ts';
 import type { Call } from '../wire/call.ts';
 import { MOST_DEPTH } from '../wire/json-rpc.ts';
 import type { Guard, GuardedCall } from '../workflow/binding.ts';
-import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
+import { type AskedArguments, type CallBinding, NotRecorded } from '../workflow/bound-tools.ts';
 import { NOTHING, type Noted } from '../workflow/facts.ts';
 import type { Count } from '../workflow/loop-shield.ts';
 import { callWith, type OwnCall } from '../workflow/own-call.ts';
 import type { Past } from '../workflow/verdict.ts';
 import type { GateConfig } from './config.ts';
 import type { Question, RefusedCall } from './decide.ts';
-import { asBegun, type Standing } from './standing.ts';
+import { asBegun, type Standing, type StandingRules } from './standing.ts';
 
 /** How long the guards of one call may take. */
 const GUARDS_MS = 5_000;
@@ -32,27 +33,16 @@ export interface AskedCall extends Pick<GuardedCall, 'run' | 'tool' | 'principal
 
 export function askedCall(
   { workflow }: Pick<GateConfig, 'workflow'>,
-  incoming: Call,
+  args: AskedArguments,
   tool: string,
   { run, actor }: Pick<Run, 'run' | 'actor'>,
 ): AskedCall {
-  const args = AskedArguments.later(() => incoming.sentArguments);
   const own = callWith(workflow.renamings.readerOf(tool, args.read), run);
   return { run, tool, args, principal: actor, own };
 }
 
-/** What is wrong with the arguments of any bound call, in words. */
-export function argumentFault(
-  { isDeep, namesPrototype, hasLongLiteral }: Call,
-  args: AskedArguments,
-): string | undefined {
-  if (isDeep) return `they are nested deeper than ${MOST_DEPTH} objects and lists`;
-  if (namesPrototype)
-    return 'no key in them may be "__proto__", which some parsers read as a prototype';
-  if (hasLongLiteral)
-    return `a number in them has more than ${LONGEST_LITERAL} characters, which some cut`;
-  return unclearWords(args);
-}
+/** What a call's text says of its arguments. */
+type ArgumentText = Pick<Call, 'isDeep' | 'namesPrototype' | 'hasLongLiteral'>;
 
 /** What the app's code has read of the arguments that another parser reads otherwise, in words. */
 function unclearWords({ ambiguous, rounded }: AskedArguments): string | undefined {
@@ -67,12 +57,21 @@ function unclearWords({ ambiguous, rounded }: AskedArguments): string | undefine
 /** A call that rules let through: what they ask of it, and what it uses up. */
 type RuledCall = Omit<CallUse, 'grantedAt'>;
 
-/** A call with its arguments, as its run is asked about it. */
+/** What a question takes from the gate. */
+type QuestionRules = Pick<StandingRules, 'workflow' | 'onError'>;
+
+/** The run that a call names, as far as the call is asked about it. */
+type NamedRun = Pick<Run, 'run' | 'actor'> & { readonly store?: Pick<Run['store'], 'isMemory'> };
+
+/** A call with its arguments, as the gate and its run are asked about it. */
 export class CallQuestion implements Question {
   readonly tool: string;
-  readonly binding: CallBinding;
-  /** What rules may ask of its arguments later. */
-  noted: Noted = NOTHING;
+  readonly args: AskedArguments;
+  /** Its binding; `undefined` where none is about it, and `failed` where that cannot be told. */
+  matched: CallBinding | 'failed' | undefined;
+  /** The same, once the request has let the call through to its run. */
+  binding: CallBinding;
+  readonly unnamed: NoRun | undefined;
   count: Count | undefined;
   isOutOfKeys = false;
   /**
@@ -82,21 +81,101 @@ export class CallQuestion implements Question {
   used: RuledCall | undefined;
   client?: InFlight;
   step?: NonNullable<Question['step']>;
-  readonly #ask: () => AskedCall;
+  readonly #rules: QuestionRules;
+  readonly #named: NamedRun | undefined;
+  readonly #text: Partial<ArgumentText>;
   #asked: AskedCall | undefined;
+  #noted: Noted | RefusedCall | undefined;
   #judgedAt: Standing | undefined;
   #refused: RefusedCall | undefined;
 
-  /** @param ask gives what the app's functions are told of it, once something reads it */
-  constructor(tool: string, binding: CallBinding, ask: () => AskedCall) {
+  /**
+   * @param text empty where the call was recorded without it
+   * @param counted the binding of a call that only the loop shield counts
+   */
+  constructor(
+    rules: QuestionRules,
+    tool: string,
+    args: AskedArguments,
+    named: NamedRun | NoRun,
+    text: Partial<ArgumentText> = {},
+    counted?: CallBinding,
+  ) {
+    this.#rules = rules;
     this.tool = tool;
-    this.binding = binding;
-    this.#ask = ask;
+    this.args = args;
+    this.#named = 'run' in named ? named : undefined;
+    this.unnamed = 'run' in named ? undefined : named;
+    this.#text = text;
+    this.binding = (counted ?? rules.workflow.matchAlways(tool)) as CallBinding;
+    this.matched = this.binding;
   }
 
+  /**
+   * Finds its binding, perhaps by the app's functions.
+   *
+   * @throws NotRecorded
+   */
+  find(): void {
+    const { workflow, onError } = this.#rules;
+    // No function of the app reads arguments that are too deep: the client has chosen their depth.
+    if (this.#text.isDeep || workflow.clashOf(this.tool) !== undefined) this.matched = 'failed';
+    else
+      try {
+        this.matched = workflow.match(this.tool, this.args.view);
+      } catch (error) {
+        if (error instanceof NotRecorded) throw error;
+        onError(error);
+        this.matched = 'failed';
+      }
+    this.binding = this.matched as CallBinding;
+  }
+
+  /** What the app's functions are told of it. Of a call that names a run. */
   get asked(): AskedCall {
-    this.#asked ??= this.#ask();
+    this.#asked ??= askedCall(this.#rules, this.args, this.tool, this.#named as NamedRun);
     return this.#asked;
+  }
+
+  /** What is unclear of its arguments, also to the functions that its binding was found by. */
+  unclear(): RefusedCall | undefined {
+    const { isDeep, namesPrototype, hasLongLiteral } = this.#text;
+    const words = isDeep
+      ? `they are nested deeper than ${MOST_DEPTH} objects and lists`
+      : namesPrototype
+        ? 'no key in them may be "__proto__", which some parsers read as a prototype'
+        : hasLongLiteral
+          ? `a number in them has more than ${LONGEST_LITERAL} characters, which some cut`
+          : unclearWords(this.args);
+    return words === undefined ? undefined : { reason: 'arguments', words };
+  }
+
+  /**
+   * Notes what rules may ask of its arguments later. Refuses what they may read in two ways, and
+   * what the store could not keep.
+   */
+  note(): RefusedCall | undefined {
+    const { workflow } = this.#rules;
+    const { ledger } = workflow.rules;
+    if (ledger === undefined) return undefined;
+    this.#noted ??= this.#notedBy(ledger, workflow.keyOf(this.tool));
+    return 'reason' in this.#noted ? this.#noted : undefined;
+  }
+
+  #notedBy(ledger: Past['ledger'], key: string): Noted | RefusedCall {
+    const { run, args } = this.asked;
+    const isMemory = this.#named?.store?.isMemory ?? true;
+    const cause = isMemory ? undefined : ledger.faultOfNames(key);
+    if (cause !== undefined) return { reason: 'unavailable', cause };
+    const read = this.#rules.workflow.renamings.readerOf(this.tool, args.read);
+    const noted = ledger.note(key, 'args', read, run);
+    const words = unclearWords(args);
+    return words === undefined ? noted : { reason: 'arguments', words };
+  }
+
+  /** What rules may ask of its arguments later. */
+  get noted(): Noted {
+    return this.#noted === undefined || 'reason' in this.#noted ? NOTHING : this.#noted;
   }
 
   /** Why the rules refuse it where its run stands. They are asked once in each place. */
@@ -149,19 +228,6 @@ export class CallQuestion implements Question {
     const words = unclearWords(args);
     return words === undefined ? undefined : { reason: 'arguments', standing, words };
   }
-}
-
-/** What rules may ask of a call's arguments later; a refusal where they read them in two ways. */
-export function notedOf(
-  { workflow }: Pick<GateConfig, 'workflow'>,
-  { run, tool, args }: AskedCall,
-): Noted | RefusedCall {
-  const { ledger } = workflow.rules;
-  const key = workflow.keyOf(tool);
-  if (ledger === undefined) return NOTHING;
-  const noted = ledger.note(key, 'args', workflow.renamings.readerOf(tool, args.read), run);
-  const words = unclearWords(args);
-  return words === undefined ? noted : { reason: 'arguments', words };
 }
 
 /**

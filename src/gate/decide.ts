@@ -3,6 +3,7 @@
  * outside. Hides which reason comes first: that is the order of one table.
  */
 import type { RefusalReason } from '../basics/reasons.ts';
+import type { NoRun } from '../session/run-key.ts';
 import type { Refused } from '../step/step.ts';
 import { isPromise, type MaybePromise } from '../wire/task-line.ts';
 import type { ReadRefusalReason } from '../workflow/advice.ts';
@@ -27,6 +28,13 @@ export interface Question {
   readonly tool?: string | undefined;
   /** Of a call with its arguments. Absent: any call of the tool, as lists and explanations ask. */
   readonly binding?: CallBinding | undefined;
+  /** As {@link binding}, before the request is known to name a run and one of its bindings. */
+  readonly matched?: CallBinding | 'failed' | undefined;
+  /** Why no run is named. */
+  readonly unnamed?: NoRun | undefined;
+  /** What the request itself says against it: `src/gate/consult.ts`. */
+  unclear?(): RefusedCall | undefined;
+  note?(): RefusedCall | undefined;
   /** What is bound of a prompt or a resource: all of it must allow it. */
   readonly reads?: readonly BoundRead[];
   /** Why the tool's rules refuse the call. */
@@ -44,6 +52,7 @@ export interface Question {
 
 /**
  * On what a row depends. Who asks names those that can be told by then:
+ * - `request`: what the request says, of whatever run
  * - `run`: whether there is a run, and whether operators have stopped it
  * - `operators`: what operators have stopped of all runs
  * - `turn`, `held`: the step that is under way, or whose outcome is unknown
@@ -55,7 +64,7 @@ export interface Question {
  * - `client`: whether it is still worth while
  */
 export type Source =
-  | ('run' | 'operators' | 'turn' | 'held' | 'state' | 'keys')
+  | ('request' | 'run' | 'operators' | 'turn' | 'held' | 'state' | 'keys')
   | ('rules' | 'events' | 'shield' | 'machine' | 'client');
 
 /** One way to refuse. */
@@ -69,6 +78,19 @@ interface Row {
 
 /** Every reason against what a run is asked. Of several, the first one is told. */
 export const ROWS: readonly Row[] = [
+  { reasons: ['arguments'], from: 'request', when: (_, asked) => asked.unclear?.() },
+  { reasons: ['unavailable'], from: 'request', when: (_, { matched }) => matched === 'failed' },
+  {
+    reasons: ['no-run'],
+    from: 'request',
+    when: (_, { matched, unnamed }) =>
+      matched && unnamed && { reason: 'no-run', words: unnamed.advice },
+  },
+  {
+    reasons: ['unavailable', 'arguments'],
+    from: 'request',
+    when: (_, asked) => (asked.matched ? asked.note?.() : undefined),
+  },
   { reasons: ['unknown'], from: 'run' },
   { reasons: ['unavailable'], from: 'run' },
   { reasons: ['unreadable'], from: 'run' },
@@ -101,6 +123,9 @@ export const ROWS: readonly Row[] = [
 /** What is asked about at a time, because it can be told by then. */
 export type Sources = readonly Source[];
 
+/** What a request says by itself. */
+export const OF_REQUEST: Sources = ['request'];
+
 /** For these a list that hides what is not available leaves a tool out. */
 export const HIDING: Sources = ['run', 'held', 'state', 'rules'];
 
@@ -113,17 +138,21 @@ export const NEVER_PASSED: readonly Refused['reason'][] = ['frozen', 'cancelled'
 /**
  * The first reason against what is asked; `undefined` where nothing refuses it that is known by
  * then. The app's own guards are asked after that, because they take time.
+ *
+ * @param standing `undefined` where only the request is asked
  */
 export function decide(
-  standing: Standing | Absent,
+  standing: Standing | Absent | undefined,
   asked: Question,
   known: Sources,
 ): RefusedCall | undefined {
-  if (typeof standing === 'string') return { reason: standing };
+  const at = typeof standing === 'object' ? standing : undefined;
   for (const { reasons, from, when } of ROWS) {
-    const why = known.includes(from) && when?.(standing, asked);
-    if (why === true) return { reason: reasons[0] as Refused['reason'], standing };
-    if (why) return { standing, ...why };
+    if (!known.includes(from)) continue;
+    const [reason] = reasons;
+    const why = when === undefined ? standing === reason : when(at as Standing, asked);
+    if (why === true) return { reason: reason as Refused['reason'], standing: at };
+    if (why) return { standing: at, ...why };
   }
   return undefined;
 }

@@ -4,10 +4,10 @@ import { ARGUMENTS, type Call } from '../wire/call.ts';
 import type { Exchange } from '../wire/exchange.ts';
 import { argumentsFault, headerFault } from '../wire/headers.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
-import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
+import { AskedArguments } from '../workflow/bound-tools.ts';
 import type { GateConfig } from './config.ts';
-import { argumentFault, askedCall, CallQuestion, notedOf } from './consult.ts';
-import { type RefusedCall, whyHidden } from './decide.ts';
+import { CallQuestion } from './consult.ts';
+import { decide, OF_REQUEST, type RefusedCall, whyHidden } from './decide.ts';
 import { isBoundBy, isOwnTool, isRefusedUnbound } from './gates.ts';
 import { modeNow } from './mode.ts';
 import { type Course, type Entrance, type GiveUp, Play } from './play.ts';
@@ -18,6 +18,7 @@ import { answerStatus } from './status-tool.ts';
 import { keepsSecrets } from './visibility.ts';
 
 const NO_NAME = 'Invalid params: name must be a string';
+const ANY_OF_TWO = 'each name that two globs match';
 const LONG_NAME = `Invalid params: name must have at most ${LONGEST_NAME} characters`;
 
 /** Decides on each gated call of one exchange. */
@@ -38,7 +39,7 @@ export class Judge implements Entrance {
 
   /** @param found the call's run, once it has room */
   judge(incoming: Call, giveUp: GiveUp, found?: Run | NoRun): MaybePromise<Course> {
-    const { workflow, status, warnOnce } = this.config;
+    const { status, warnOnce } = this.config;
     const tool = incoming.named;
     if (status !== undefined && tool === status.name)
       return answerStatus(status, this.config, this.exchange, this.admission, incoming);
@@ -68,11 +69,10 @@ export class Judge implements Entrance {
     if (managed !== undefined && incoming.message.at(...ARGUMENTS, managed.argument) !== undefined)
       incoming.message.remove(ARGUMENTS, managed.argument);
     const args = AskedArguments.later(() => incoming.sentArguments);
-    // No function of the app reads arguments that are too deep: the client has chosen their depth.
-    const binding =
-      workflow.matchAlways(tool) ?? (incoming.isDeep ? 'failed' : this.#match(tool, args));
-    if (binding === undefined || !this.keepsSecrets)
-      return this.#route(incoming, tool, run, binding, args, giveUp);
+    const question = new CallQuestion(this.config, tool, args, run, incoming);
+    if (question.matched === undefined) question.find();
+    if (!this.keepsSecrets || question.matched === undefined)
+      return this.#ask(incoming, run, question, giveUp);
     // This comes first: a call of a hidden tool must not get an error that only bound tools get.
     if ('advice' in run) {
       if (run.warning !== undefined) warnOnce(run.warning);
@@ -81,9 +81,38 @@ export class Judge implements Entrance {
     return after(standingNow(this.config, run), (standing) => {
       const why = whyHidden(standing, tool);
       return why === undefined
-        ? this.#route(incoming, tool, run, binding, args, giveUp)
+        ? this.#ask(incoming, run, question, giveUp)
         : this.refuser.hide(incoming, tool, why);
     });
+  }
+
+  /** Asks what the request says, and then the run that it names. */
+  #ask(
+    incoming: Call,
+    run: Run | NoRun,
+    question: CallQuestion,
+    giveUp: GiveUp,
+  ): MaybePromise<Course> {
+    const { workflow, listed, warnOnce } = this.config;
+    const { req } = this.exchange;
+    const { tool } = question;
+    const fault =
+      headerFault(req, incoming, this.admission.era) ??
+      argumentsFault(req, incoming, listed.mirroredOf(tool));
+    if (fault !== undefined)
+      return verdictAfter(this.exchange.reject(400, fault.code, fault.message), 'ended');
+    const why = decide(undefined, question, OF_REQUEST);
+    if (why === undefined)
+      return 'run' in run && question.matched !== undefined
+        ? new Play(this, incoming, run, question, giveUp).go()
+        : 'forward';
+    if (why.reason === 'no-run' && 'advice' in run)
+      return this.refuser.refuseUnnamed(incoming, tool, run);
+    if (why.cause !== undefined) warnOnce(`workflow "${workflow.id}": ${why.cause}`);
+    // A list has told of a name that it showed. Clients make others up: those are told together.
+    const clash = listed.mirroredOf(tool) ? undefined : workflow.clashOf(tool, ANY_OF_TWO);
+    if (clash !== undefined) warnOnce(clash);
+    return this.refuser.refuse(incoming, tool, why, [], run);
   }
 
   /** A freeze refuses also what is only observed. */
@@ -130,67 +159,10 @@ export class Judge implements Entrance {
     const room = found.isNamed ? this.admission.roomFor(found, this.exchange.req) : found;
     return after(room, (run) => {
       if (!('run' in run)) return 'forward';
-      const question = new CallQuestion(tool, binding, () =>
-        askedCall(this.config, incoming, tool, run),
-      );
+      const args = AskedArguments.later(() => incoming.sentArguments);
+      const question = new CallQuestion(this.config, tool, args, run, incoming, binding);
       return new Play(this, incoming, run, question, giveUp).go();
     });
-  }
-
-  #route(
-    incoming: Call,
-    tool: string,
-    run: Run | NoRun,
-    binding: CallBinding | 'failed' | undefined,
-    args: AskedArguments,
-    giveUp: GiveUp,
-  ): MaybePromise<Course> {
-    const { req } = this.exchange;
-    const fault =
-      headerFault(req, incoming, this.admission.era) ??
-      argumentsFault(req, incoming, this.config.listed.mirroredOf(tool));
-    if (fault !== undefined)
-      return verdictAfter(this.exchange.reject(400, fault.code, fault.message), 'ended');
-    const words = argumentFault(incoming, args);
-    if (words !== undefined)
-      return this.refuser.refuse(incoming, tool, { reason: 'arguments', words }, []);
-    if (binding === undefined) return 'forward';
-    if (binding === 'failed')
-      return this.refuser.refuse(incoming, tool, { reason: 'unavailable' }, []);
-    if ('advice' in run) return this.refuser.refuseUnnamed(incoming, tool, run);
-    const question = new CallQuestion(tool, binding, () =>
-      askedCall(this.config, incoming, tool, run),
-    );
-    const { workflow, warnOnce } = this.config;
-    const cause = run.store.isMemory
-      ? undefined
-      : workflow.rules.ledger?.faultOfNames(workflow.keyOf(tool));
-    if (cause !== undefined) {
-      warnOnce(`workflow "${workflow.id}": ${cause}`);
-      return this.refuser.refuse(incoming, tool, { reason: 'unavailable', cause }, []);
-    }
-    if (workflow.rules.ledger !== undefined) {
-      const noted = notedOf(this.config, question.asked);
-      if ('reason' in noted) return this.refuser.refuse(incoming, tool, noted, binding.states, run);
-      question.noted = noted;
-    }
-    return new Play(this, incoming, run, question, giveUp).go();
-  }
-
-  #match(tool: string, { view }: AskedArguments): CallBinding | 'failed' | undefined {
-    const { workflow, listed, warnOnce, onError } = this.config;
-    const clash = workflow.clashOf(tool, 'each name that two globs match');
-    if (clash !== undefined) {
-      // A list has told of a name that it showed. Clients make others up: those are told together.
-      if (listed.mirroredOf(tool) === undefined) warnOnce(clash);
-      return 'failed';
-    }
-    try {
-      return workflow.match(tool, view);
-    } catch (error) {
-      onError(error);
-      return 'failed';
-    }
   }
 
   /** Refuses a call that has its claim, before it is forwarded. */

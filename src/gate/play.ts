@@ -514,9 +514,10 @@ export class Play {
     );
     run.steppingCall = incoming;
     const { note = {}, isFirst } = step;
-    const { position, enforced } = at;
-    const isMarked = isFirst && typeof enforced === 'object';
-    const marked = isMarked ? withMark(position, { enforced }) : position;
+    const { position } = at;
+    // What is enforced of a run is saved with its first step.
+    const enforced = isFirst ? at.enforced : true;
+    const marked = typeof enforced === 'object' ? withMark(position, { enforced }) : position;
     const origin = { ...this.#origin, note, isFirst };
     // The loop shield's count is saved even if the call fails.
     const isUpdated = workflow.shield !== undefined;

@@ -13,6 +13,7 @@ import {
 import type { Message } from '../wire/message.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
 import { type ReadRefusal, readRefusalFor } from '../workflow/advice.ts';
+import { AskedArguments } from '../workflow/bound-tools.ts';
 import { type Outlet, outletFrom } from './advise.ts';
 import type { GateConfig } from './config.ts';
 import { askedCall, refusedUnclaimed } from './consult.ts';
@@ -319,7 +320,8 @@ export class ReadFilter implements Filter {
     if (standing === undefined || listed === undefined || bound === 'unclear') return undefined;
     const guards = bound.flatMap((each) => each.guards);
     if (guards.length === 0) return undefined;
-    const call = askedCall(this.#config, incoming, name, listed);
+    const args = AskedArguments.later(() => incoming.sentArguments);
+    const call = askedCall(this.#config, args, name, listed);
     const refused = await refusedUnclaimed(this.#config, listed, guards, standing, call);
     const reason = refused?.reason === 'unavailable' ? 'unavailable' : 'guard';
     return refused && { reason, standing, words: refused.words };

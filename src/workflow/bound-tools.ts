@@ -255,6 +255,13 @@ export interface RoundedNumber {
   readonly double: number;
 }
 
+/** A function of the app would have to read what was not recorded. */
+export class NotRecorded extends Error {
+  constructor() {
+    super('the recording has no values in clear for a function of the app to read');
+  }
+}
+
 /**
  * A call's arguments as the app's functions read them, with a watch on the keys that they ask for.
  * Some servers, such as those in Go, ignore the letter case of keys. Such a server could run the

@@ -9,12 +9,10 @@ import {
 import { shrink } from '../../lab/checker/rules-compare.ts';
 import { type RulesCase, randomCases } from '../../lab/checker/rules-random.ts';
 import { FollowedRun, type FollowedVerdict } from '../../src/follow/followed-run.ts';
-import { notedOf } from '../../src/gate/consult.ts';
+import { CallQuestion } from '../../src/gate/consult.ts';
 import { StateMachineGate } from '../../src/index.ts';
 import type { Json } from '../../src/stores/store.ts';
 import { AskedArguments } from '../../src/workflow/bound-tools.ts';
-import { NOTHING } from '../../src/workflow/facts.ts';
-import { callWith } from '../../src/workflow/own-call.ts';
 import type { Workflow } from '../../src/workflow/workflow.ts';
 import { cases } from '../helpers/few.ts';
 
@@ -37,16 +35,13 @@ function followed(
   workflow: Workflow,
   { tool, args, idempotencyKey = Math.random().toString() }: ForwardedCall | NextCall,
 ) {
-  const read = new AskedArguments(args);
-  const asked = { run: RUN, tool, args: read, principal: undefined, own: callWith(read.read, RUN) };
-  const noted = workflow.rules.ledger === undefined ? NOTHING : notedOf({ workflow }, asked);
+  const rules = { workflow, onError: () => {} };
+  const viewpoint = { run: RUN, actor: undefined };
   return {
-    asked,
+    question: new CallQuestion(rules, tool, new AskedArguments(args), viewpoint),
     digest: idempotencyKey,
     note: { tool, digest: '' },
     args: { args: args as Record<string, Json> },
-    noted: 'reason' in noted ? NOTHING : noted,
-    isFaulty: () => 'reason' in noted,
     uncertain: 'retry' as const,
   };
 }

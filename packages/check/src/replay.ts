@@ -3,18 +3,15 @@
  * processes happened, and which runs have to be in memory.
  */
 import {
-  type AskedCall,
   byTime,
   type CallLine,
+  CallQuestion,
   callIn,
-  callWith,
   type EndLine,
   type FollowedCall,
   FollowedRun,
   type FollowedVerdict,
-  NOTHING,
   NotRecorded,
-  notedOf,
   type Outcome,
   parseCallLine,
   partsToTell,
@@ -381,19 +378,20 @@ function refusalOf(tool: string, verdict: FollowedVerdict): FirstRefusal | undef
 function callOf(workflow: Workflow, { tool, args: values }: StartLine, run: string): FollowedCall {
   const reader = new RecordedReader(values);
   const args = new RecordedArguments(reader);
-  const own = callWith(reader.read, run);
-  const asked: AskedCall = { run, tool, args, principal: undefined, own };
-  const noted = workflow.rules.ledger === undefined ? NOTHING : notedOf({ workflow }, asked);
+  const question = new CallQuestion({ workflow, onError: () => {} }, tool, args, {
+    run,
+    actor: undefined,
+  });
+  // Values that only later rules ask for leave this judgement as it is.
+  question.note();
   const hasFactsInDoubt = reader.hasDoubt;
   reader.hasDoubt = false;
   const digest = JSON.stringify(values?.hmacs ?? {});
   return {
-    asked,
+    question,
     digest,
     note: { tool, digest },
     args: { args: (args.whole as Readonly<Record<string, unknown>>) ?? NOT_IN_CLEAR },
-    noted: 'reason' in noted ? NOTHING : noted,
-    isFaulty: () => 'reason' in noted,
     uncertain: 'hold',
     hasDoubt: (about) => (about === 'facts' ? hasFactsInDoubt : reader.hasDoubt),
   };
