@@ -52,7 +52,7 @@ export interface Question {
 
 /**
  * On what a row depends. Who asks names those that can be told by then:
- * - `request`: what the request says, of whatever run
+ * - `request`: what the request itself says
  * - `run`: whether there is a run, and whether operators have stopped it
  * - `operators`: what operators have stopped of all runs
  * - `turn`, `held`: the step that is under way, or whose outcome is unknown

@@ -445,8 +445,7 @@ export class Step {
     const { workflow, times } = this.#rules;
     const { create, ttlMs, keyMs } = this.#run;
     return {
-      run: this.key.run,
-      workflow: this.key.workflow,
+      ...this.key,
       token: this.token,
       step: { ...this.description, tool: workflow.renamings.savedOf(this.tool) },
       entry: this.note,

@@ -7,7 +7,7 @@ import { Page } from '../helpers/markdown.ts';
 
 /** What each row depends on, in the words of the docs. */
 const WORDS: Record<Source, string> = {
-  request: 'what the request says, of whatever run',
+  request: 'what the request itself says',
   run: 'the run: whether there is one, and whether it is stopped',
   operators: 'what operators have stopped of all runs',
   turn: 'a call of the run that is running',

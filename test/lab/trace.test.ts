@@ -63,11 +63,11 @@ describe('the way of a request', () => {
  */
 const CEILINGS: Readonly<Record<string, number>> = {
   'ungated call': 230,
-  'bound call without event': 340,
-  step: 632,
-  refusal: 430,
+  'bound call without event': 345,
+  step: 640,
+  refusal: 435,
   'tools/list of 100': 355,
-  'step with ambient': 640,
+  'step with ambient': 645,
   'ungated call after steps': 230,
   'tools/list of 100, cached': 470,
 };
