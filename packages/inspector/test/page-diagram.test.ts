@@ -39,6 +39,7 @@ beforeAll(async () => {
     for (const [at, state] of RUNS[gate.id as keyof typeof RUNS].entries())
       await put(store, `${gate.id}-${at}`, state, { workflow: gate.id, from: gate.currentState });
   const facts = DONE.map((tool) => ({ tool }));
+  await store.open('trip-rules-0', {}, 3_600_000);
   await runsOf(rules, { store }).begin('trip-rules-0', { facts });
   const quiet = { onError: () => {}, onWarning: () => {} };
   const runs = gates.map((gate) => runsOf(gate, { sessions: sessionStore({ store, ...quiet }) }));
