@@ -57,7 +57,7 @@ function decision(count: number): () => boolean {
   const stored = JSON.stringify(position);
   if (binding === undefined) throw new Error('the call is not bound');
   return () => {
-    const stands = workflow.rules.standAt(workflow.adopt(JSON.parse(stored)), NOW, NOW + 1_000);
+    const stands = workflow.rules.standAt(workflow.adopt(JSON.parse(stored)), NOW + 1_000);
     if (!workflow.allows(stands.state, binding)) return false;
     const call = callWith(readerOf({ id: 1 }), RUN);
     return (

@@ -163,8 +163,8 @@ export class YieldOrder<P extends Placed<P>> {
   }
 }
 
-/** A store leaves an expiry as it is while nine tenths of a run's time to live remain. */
-const LEAST_LEFT = 0.9;
+/** While a greater share of a run's time to live remains, a store may leave its expiry as it is. */
+export const LEAST_LEFT = 0.9;
 
 /**
  * How long a run lives after its last use, in milliseconds. A session's ends with the session. Each

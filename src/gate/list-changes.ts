@@ -107,8 +107,8 @@ export function tellOfTime(
   const { position, parts } = standing;
   const { updatedAt, now: at } = parts;
   if (parts.version === 0 || !workflow.rules.hasTimeChanged(position, updatedAt, at)) return;
-  const saved = workflow.rules.shownAt(position, parts.updatedAt, parts.updatedAt);
-  const now = workflow.rules.shownAt(position, parts.updatedAt, parts.now);
+  const saved = workflow.rules.shownAt(position, updatedAt);
+  const now = workflow.rules.shownAt(position, at);
   if (saved === now) return;
   const told = toldOfTime.get(workflow) ?? new Map<string, string>();
   toldOfTime.set(workflow, told);

@@ -189,11 +189,7 @@ export class Standing implements Stand {
       });
     const { snapshot, claim, frozen, unsettled } = record;
     const { updatedAt, version = 0 } = snapshot;
-    const position = workflow.rules.standAt(
-      adopted(workflow, viewpoint, snapshot, now),
-      updatedAt,
-      now,
-    );
+    const position = workflow.rules.standAt(adopted(workflow, viewpoint, snapshot, now), now);
     // Nothing moves a stopped run, not even its deadline.
     const expiry = frozen ? undefined : workflow.overdue({ ...position, updatedAt }, now);
     const parts = { updatedAt, version, claim, frozen, now, expiry, unsettled, word };
@@ -220,8 +216,8 @@ export class Standing implements Stand {
   /** Its position's, with what calls of unknown outcome may have made of it. */
   get state(): string {
     if (this.#unknown.length === 0) return this.position.state;
-    const { updatedAt, now } = this.parts;
-    this.#state ??= this.workflow.rules.standAt(this.position, updatedAt, now, this.#unknown).state;
+    const { now } = this.parts;
+    this.#state ??= this.workflow.rules.standAt(this.position, now, this.#unknown).state;
     return this.#state;
   }
 

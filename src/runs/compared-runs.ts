@@ -4,7 +4,7 @@
  */
 import { decide, type Sources } from '../gate/decide.ts';
 import { Standing } from '../gate/standing.ts';
-import type { FoundRun } from '../stores/store.ts';
+import type { FoundRun, FsmSnapshot } from '../stores/store.ts';
 import { compareDecimals } from '../workflow/decimal.ts';
 import { limitNote } from '../workflow/rule-words.ts';
 import { type CheckedLimit, leavesOf } from '../workflow/rules.ts';
@@ -64,16 +64,17 @@ const MOST_SUCH = 3;
 /**
  * Where a run stands by a gate, also where it is held or frozen.
  *
+ * @param read its snapshot, as the gate understands it
  * @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` where the gate does not understand the run
  */
 export function standingBy(
   workflow: Workflow,
-  { run, snapshot, claim, unsettled }: FoundRun,
+  { run, claim, unsettled }: FoundRun,
+  read: FsmSnapshot,
   now: number,
 ): Standing {
-  const read = workflow.parseSnapshot(snapshot);
   const { updatedAt, version = 0 } = read;
-  const position = workflow.rules.standAt(read, updatedAt, now);
+  const position = workflow.rules.standAt(read, now);
   const expiry = workflow.overdue({ ...position, updatedAt }, now);
   const rules = { workflow, whenEnded: undefined, onError: () => {} };
   const parts = { updatedAt, version, claim, unsettled, now, expiry };

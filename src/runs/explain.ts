@@ -116,11 +116,7 @@ export function explain<S extends string, E extends string>(
 /** @throws InterlockError `ERR_INTERLOCK_SNAPSHOT` */
 function understood(workflow: Workflow, at: ExplainedRun | undefined): FsmSnapshot {
   const found = { ...workflow.start, updatedAt: 0, ...(at && snapshotBehind(at.snapshot)) };
-  const { updatedAt } = found;
-  return {
-    ...found,
-    ...workflow.rules.standAt(workflow.adopt(found), updatedAt, timeOf(found, at)),
-  };
+  return { ...found, ...workflow.rules.standAt(workflow.adopt(found), timeOf(found, at)) };
 }
 
 /** When the run was looked at, by the clock that stamped its snapshot. */

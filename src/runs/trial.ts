@@ -300,10 +300,8 @@ const NO_VERSION: Read = {
 /** Reads a saved run as the gate does before each call. */
 function tryRead(workflow: Workflow, found: FoundRun, now: number): Read {
   try {
-    return {
-      to: workflow.parseSnapshot(found.snapshot).state,
-      standing: standingBy(workflow, found, now),
-    };
+    const read = workflow.parseSnapshot(found.snapshot);
+    return { to: read.state, standing: standingBy(workflow, found, read, now) };
   } catch (error) {
     return { kind: unreadableKind(error), reason: wordsOf(error) };
   }

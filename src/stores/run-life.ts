@@ -2,6 +2,7 @@
  * What a run is during an operation, and how long it lives. Hides what keeps a run from going away:
  * its time to live, live leases, steps that must be resolved, freezes and evictions.
  */
+import { LEAST_LEFT } from '../basics/clock.ts';
 import type {
   CallNote,
   Freeze,
@@ -81,9 +82,6 @@ export type Life = Pick<RunState, 'expiresAt' | 'sessionEnded'>;
 /** What the operations go by: the workflows of a run, and how long it lives. */
 export type LivingRun = Workflows & Life;
 
-/** While a greater share of the time to live remains, a store may leave the expiry as it is. */
-const FRESH_ENOUGH = 0.9;
-
 /** How long a run can be read whose session had ended when its last step was settled. */
 const READABLE_MS = 24 * 3_600_000;
 
@@ -158,7 +156,7 @@ export interface Use {
 export function newLife(
   run: LivingRun,
   now: number,
-  { ttlMs, keyMs = 0, next, replaces, enough = FRESH_ENOUGH, revives = false }: Use,
+  { ttlMs, keyMs = 0, next, replaces, enough = LEAST_LEFT, revives = false }: Use,
 ): Life | undefined {
   const { expiresAt, workflows } = run;
   const isOver = hasSessionEnded(run, now);
@@ -191,7 +189,7 @@ export function settledLife(run: LivingRun, now: number): Life | undefined {
 }
 
 /** Whether an expiry is near enough to the one that a use of the run would set now. */
-function isFresh(expiresAt: number, now: number, ttlMs: number, enough = FRESH_ENOUGH): boolean {
+function isFresh(expiresAt: number, now: number, ttlMs: number, enough = LEAST_LEFT): boolean {
   return expiresAt >= now + ttlMs * enough && expiresAt <= now + ttlMs;
 }
 

@@ -280,13 +280,8 @@ export class CallRules {
   }
 
   /** The stored position with what holds at a time: a window may have closed since it was saved. */
-  standAt(
-    position: Position,
-    updatedAt: number,
-    now: number,
-    unknown: Past['unknown'] = [],
-  ): Position {
-    return this.#model.standAt?.(position, updatedAt, now, unknown) ?? position;
+  standAt(position: Position, now: number, unknown: Past['unknown'] = []): Position {
+    return this.#model.standAt?.(position, now, unknown) ?? position;
   }
 
   /** How long a run lives: as long as some build asks for its calls, and `ttlMs` at least. */
@@ -302,9 +297,9 @@ export class CallRules {
     return this.ledger?.changesWithin(this.ledger.read(position), updatedAt, now) === true;
   }
 
-  /** A text that is the same where lists show the same of a position that was saved at a time. */
-  shownAt(position: Position, updatedAt: number, now: number): string {
-    const { state } = this.standAt(position, updatedAt, now);
+  /** A text that is the same where lists show the same of a position at a time. */
+  shownAt(position: Position, now: number): string {
+    const { state } = this.standAt(position, now);
     const spent = [...this.spentTools(this.pastOf(position, now)).keys()];
     return JSON.stringify([state, spent]);
   }

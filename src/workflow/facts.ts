@@ -106,7 +106,7 @@ export function askedByBoth(one: Asked, other: Asked): Asked {
 const KINDS = { a: 'after', n: 'notAfter', l: 'limit' } as const;
 const OUTCOMES = { s: 'succeeded', f: 'failed', a: 'any' } as const;
 
-/** Who asks for the calls of a tool, in whatever build. */
+/** Who asks for the calls of a tool, in any build. */
 export class Askers {
   readonly asked: Asked;
   readonly all: readonly Asker[];

@@ -269,7 +269,7 @@ class Gate<
     const { model, deployment } = this.#definition;
     const adopted = adopt(model, deployment, stored);
     // What holds under rules follows from the facts in the snapshot, and not from its text.
-    this.#position = model.standAt?.(adopted, updatedAt, updatedAt) ?? adopted;
+    this.#position = model.standAt?.(adopted, updatedAt) ?? adopted;
     this.#updatedAt = updatedAt;
     this.#due = [];
   }

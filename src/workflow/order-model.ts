@@ -212,12 +212,7 @@ export class OrderModel implements Model {
     return this.#effect(tool).undoes;
   }
 
-  standAt(
-    position: Position,
-    _updatedAt: number,
-    now: number,
-    unknown: Past['unknown'] = [],
-  ): Position {
+  standAt(position: Position, now: number, unknown: Past['unknown'] = []): Position {
     const state = this.#stateAt(this.ledger.read(position), now, unknown);
     return state === position.state ? position : { ...position, state };
   }

@@ -152,7 +152,7 @@ export interface Model {
   /** For rules only: the tools whose success a tool undoes. */
   undoneBy?(tool: string): readonly string[];
   /** For rules only: a position that was saved at a time, with what holds at another one. */
-  standAt?(position: Position, updatedAt: number, now: number, unknown?: Past['unknown']): Position;
+  standAt?(position: Position, now: number, unknown?: Past['unknown']): Position;
   /** For rules only: the position with a call that has ended, also one that failed. */
   decided?(position: Position, call: DecidedCall): Position;
   /** For rules only: what its run did before, at a time. */

@@ -19,9 +19,14 @@ export interface Renamed {
   readonly args?: { readonly [path: string]: string } | undefined;
 }
 
+interface PathAsWritten {
+  readonly text: string;
+  readonly keys: Path;
+}
+
 interface MovedPath {
-  readonly now: string;
-  readonly before: string;
+  readonly now: PathAsWritten;
+  readonly before: PathAsWritten;
 }
 
 export const renamedOptions = lazily(() => ({
@@ -62,9 +67,11 @@ export class Renamings {
       }
       const [oldest] = renamed;
       if (oldest !== undefined) made.#oldest.set(tool, oldest);
-      const moved = Object.entries(args).map(([now, before]) => ({ now, before }));
-      for (const { now, before } of moved)
-        for (const path of [now, before]) parsePath(`${what}: ${showValue(tool)}: args`, path);
+      const about = `${what}: ${showValue(tool)}: args`;
+      const written = (text: string): PathAsWritten => ({ text, keys: parsePath(about, text) });
+      const moved = Object.entries(args).map(([now, before]) => {
+        return { now: written(now), before: written(before) };
+      });
       if (moved.length > 0) made.#paths.set(tool, moved);
     }
     return made;
@@ -101,10 +108,10 @@ export class Renamings {
   #moved(tool: string, path: string, from: keyof MovedPath, to: keyof MovedPath): string {
     const keys = parsePath(tool, path);
     for (const each of this.#paths.get(this.currentOf(tool)) ?? []) {
-      const start = parsePath(tool, each[from]);
+      const start = each[from].keys;
       if (!start.every((key, at) => keys[at] === key)) continue;
       const rest = keys.slice(start.length);
-      return rest.length === 0 ? each[to] : textOf([...parsePath(tool, each[to]), ...rest]);
+      return rest.length === 0 ? each[to].text : textOf([...each[to].keys, ...rest]);
     }
     return path;
   }
@@ -133,9 +140,9 @@ export class Renamings {
     if (moved === undefined) return call.digest;
     let saved = call.sentArguments;
     for (const { now, before } of moved) {
-      const [from, to] = [parsePath(tool, now), parsePath(tool, before)];
-      const value = memberAt(saved, from);
-      if (value !== MISSING) saved = withMember(withMember(saved, from, MISSING), to, value);
+      const value = memberAt(saved, now.keys);
+      if (value !== MISSING)
+        saved = withMember(withMember(saved, now.keys, MISSING), before.keys, value);
     }
     return digestOf(saved);
   }

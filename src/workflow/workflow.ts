@@ -573,7 +573,7 @@ export class Workflow {
    * the run entered that state.
    */
   stand(stored: FsmSnapshot, now = stored.updatedAt): Position {
-    const adopted = this.rules.standAt(this.adopt(stored), stored.updatedAt, now);
+    const adopted = this.rules.standAt(this.adopt(stored), now);
     return whenEntered(this.model, adopted, stored.updatedAt);
   }
 

@@ -85,7 +85,7 @@ class Run implements RunOfGate {
   }
 
   #standsAt(workflow: Workflow, at: number): Position {
-    return workflow.rules.standAt(workflow.adopt(this.#stored ?? workflow.start), 0, at);
+    return workflow.rules.standAt(workflow.adopt(this.#stored ?? workflow.start), at);
   }
 }
 

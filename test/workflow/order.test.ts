@@ -751,7 +751,7 @@ function judged(
 ): { isAllowed: boolean; verdict: Verdict | undefined } {
   const binding = workflow.match(tool, args);
   if (binding === undefined) return { isAllowed: true, verdict: undefined };
-  const position = workflow.rules.standAt(found, 0, now);
+  const position = workflow.rules.standAt(found, now);
   const call = callWith(readerOf(args), SALT);
   const verdict = workflow.rules.judge(binding, workflow.rules.pastOf(position, now), call);
   const isOpen = workflow.allows(position.state, binding);
@@ -766,7 +766,7 @@ function success(...[workflow, found, tool, args, now = 0]: Asked): Position {
   const { verdict } = judged(workflow, found, tool, args, now);
   const call = workflow.rules.toldCall(tool, SALT, now, { args: args as never });
   const uses = verdict?.allows === true ? verdict.uses : [];
-  const position = workflow.rules.standAt(found, 0, now);
+  const position = workflow.rules.standAt(found, now);
   return workflow.next(position, tool, undefined, call && { ...call, uses }).position;
 }
 

@@ -58,7 +58,7 @@ export function standingAt(
   const past = playedOf(workflow, history);
   const last = past.positions.at(-1) ?? workflow.start;
   const unknown = unknownIn(past, history.length, call);
-  return { workflow, position: workflow.rules.standAt(last, 0, call.at, unknown) };
+  return { workflow, position: workflow.rules.standAt(last, call.at, unknown) };
 }
 
 function playedOf(workflow: Workflow, history: RulesHistory): Played {
@@ -134,7 +134,7 @@ function asked(
   unknown: readonly UnknownCall[],
   { tool, args, at }: Pick<NextCall, 'tool' | 'args' | 'at'>,
 ): { isAllowed: boolean; verdict: Verdict | undefined } {
-  const position = workflow.rules.standAt(found, 0, at, unknown);
+  const position = workflow.rules.standAt(found, at, unknown);
   const binding = workflow.match(tool, args);
   if (binding === undefined) return { isAllowed: true, verdict: undefined };
   const past = workflow.rules.pastOf(position, at, unknown);
@@ -155,7 +155,7 @@ function sent(
 ): Position {
   const told = { args: args as never, result: result as never };
   const call = workflow.rules.toldCall(send, SALT, at, told);
-  return workflow.next(workflow.rules.standAt(before, 0, at), send, undefined, call).position;
+  return workflow.next(workflow.rules.standAt(before, at), send, undefined, call).position;
 }
 
 function noteOf(workflow: Workflow, tool: string, args: Json): Noted {
@@ -189,7 +189,7 @@ function ended(past: Played, index: number): Position {
     noted: ledger?.note(tool, 'result', read, SALT, noted) ?? NOTHING,
     uses: usedBy(outcome, uses),
   };
-  const stands = workflow.rules.standAt(before, 0, decidedAt);
+  const stands = workflow.rules.standAt(before, decidedAt);
   if (outcome === 'succeeded') return workflow.next(stands, tool, undefined, decided).position;
   const isAsked =
     usedBy('failed', uses).length > 0 || ledger?.keepsFailures(tool, ledger.read(stands)) === true;
