@@ -264,8 +264,12 @@ export class Ledger {
   }
 
   /** The values of a call as its facts have them. */
-  valuesOf(tool: string, { k, v }: Noted): readonly Value[] {
-    return this.#tools.get(tool)?.columns.map(({ key }) => v[k.indexOf(key)] ?? null) ?? [];
+  valuesOf(tool: string, noted: Noted): readonly Value[] {
+    const { columns = [] } = this.#tools.get(tool) ?? {};
+    return valuesUnder(
+      columns.map(({ key }) => key),
+      noted,
+    );
   }
 
   /** The paths of a call at which rules ask for a value and find none. */
@@ -291,7 +295,7 @@ export class Ledger {
       );
     if (!this.keeps(tool) || (outcome === 'failed' && !this.keepsFailures(tool, all))) return all;
     const others = this.#of(all, tool);
-    const values = others.keys.map((key) => noted.v[noted.k.indexOf(key)] ?? null);
+    const values = valuesUnder(others.keys, noted);
     return all.adding(tool, others, { ...NEW_FACT, outcome, claimedAt, decidedAt, values });
   }
 
@@ -334,7 +338,7 @@ export class Ledger {
     const under = ({ keys: own, facts }: FactsOfTool): readonly Fact[] =>
       facts.map(({ values, ...fact }) => ({
         ...fact,
-        values: keys.map((key) => values[own.indexOf(key)] ?? null),
+        values: valuesUnder(keys, { k: own, v: values }),
       }));
     const facts = [...under(one), ...under(other)].sort(byId);
     const lost = [one.lostAt, other.lostAt].filter((at) => at !== undefined);
@@ -612,4 +616,9 @@ function merged(keys: readonly string[], one: Fact, other: Fact): Fact {
 function said(values: readonly Value[]): string {
   const hasList = values.some((value) => Array.isArray(value));
   return hasList || values.includes(null) ? JSON.stringify(values) : values.join();
+}
+
+/** The values in the order of other keys; `null` where nothing is known. */
+function valuesUnder(keys: readonly string[], { k, v }: Noted): readonly Value[] {
+  return keys.map((key) => v[k.indexOf(key)] ?? null);
 }

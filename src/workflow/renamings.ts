@@ -153,8 +153,8 @@ export class Renamings {
     if (moved === undefined) return read;
     return (keys) => {
       const found = read(keys);
-      const before = this.savedPath(tool, textOf(keys));
-      return found === MISSING ? read(parsePath(tool, before)) : found;
+      if (found !== MISSING) return found;
+      return read(parsePath(tool, this.savedPath(tool, textOf(keys))));
     };
   }
 }
