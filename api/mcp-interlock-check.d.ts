@@ -5,7 +5,7 @@ export interface ArgumentsSchema {
     readonly [keyword: string]: unknown;
 }
 
-export type CallKind = 'step' | 'recorded' | 'free';
+export type BindingKind = 'step' | 'recorded' | 'free';
 
 export type CallOutcome = 'success' | 'failure' | 'refused';
 
@@ -25,7 +25,7 @@ export interface CheckOptions {
 
 export interface CheckedTool {
     readonly tool: string;
-    readonly kind: CallKind;
+    readonly kind: BindingKind;
 }
 
 export interface Disproven {

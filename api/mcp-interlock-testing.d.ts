@@ -97,7 +97,7 @@ export interface TestGateOptions<C extends string = string, X = Json | undefined
     readonly tools?: readonly (string | TestTool)[] | undefined;
     readonly principal?: string | undefined;
     readonly state?: C | undefined;
-    readonly facts?: readonly GivenCall[] | undefined;
+    readonly facts?: readonly GivenFact[] | undefined;
     readonly context?: X | undefined;
     readonly run?: string | undefined;
     readonly now?: number | undefined;
@@ -139,7 +139,7 @@ interface Parsed {
     readonly tools: readonly (string | TestTool)[];
     readonly principal?: string | undefined;
     readonly state?: string | undefined;
-    readonly facts?: readonly GivenCall[] | undefined;
+    readonly facts?: readonly GivenFact[] | undefined;
     readonly context?: unknown;
     readonly run?: string | undefined;
     readonly now: number;

@@ -32,7 +32,7 @@ export interface BindingOptions<E extends string = string, X = Json | undefined,
     readonly limit?: Limit | readonly Limit[] | undefined;
     readonly guard?: Guard<X, S, T> | undefined;
     readonly visible?: VisibleTest<X, S, T> | undefined;
-    readonly when?: CallTest | undefined;
+    readonly when?: ArgumentsTest | undefined;
     readonly uncertain?: Uncertain | undefined;
     readonly readOnly?: boolean | undefined;
     readonly whileHeld?: boolean | undefined;
@@ -109,7 +109,7 @@ export type ErrorRule = 'failed' | 'unknown' | ((result: ToolResult | undefined,
 
 export type EventListener = (event: InterlockEvent) => void;
 
-export interface FailedCall<X = Json | undefined, S extends string = string, T extends string = string> extends EndedCall<X, S, T> {
+export interface FailedCall<X = Json | undefined, S extends string = string, T extends string = string> extends EndedFacts<X, S, T> {
     readonly result?: ToolResult | undefined;
     readonly error?: unknown;
 }
@@ -231,7 +231,7 @@ export interface InvalidationEvent {
     readonly timestamp: string;
 }
 
-export type Limit = LimitedCalls & ({
+export type Limit = Limited & ({
     readonly times: number;
     readonly sum?: undefined;
     readonly max?: undefined;
@@ -314,7 +314,7 @@ export interface OrderOptions<N extends string = string, D extends string = stri
     readonly results?: 'structured' | 'text' | undefined;
 }
 
-export type OrderRequirement<N extends string = string, D extends string = string> = N | EarlierCall<N> | {
+export type OrderRequirement<N extends string = string, D extends string = string> = N | Prerequisite<N> | {
     readonly need: D;
     readonly when?: ArgumentsCondition | undefined;
 } | {
@@ -327,7 +327,7 @@ export type OrderRequirement<N extends string = string, D extends string = strin
 
 export interface OrderRule<N extends string = string, D extends string = string> extends Renamed {
     readonly after?: OrderRequirement<N, D> | readonly OrderRequirement<N, D>[] | undefined;
-    readonly notAfter?: N | PastCall<N> | readonly (N | PastCall<N>)[] | undefined;
+    readonly notAfter?: N | Prior<N> | readonly (N | Prior<N>)[] | undefined;
     readonly limit?: Limit | readonly Limit[] | undefined;
     readonly undoneBy?: N | readonly N[] | undefined;
     readonly once?: boolean | undefined;
@@ -531,7 +531,7 @@ export interface StoredRun {
     readonly version: number;
 }
 
-export interface SucceededCall<X = Json | undefined, S extends string = string, T extends string = string> extends EndedCall<X, S, T> {
+export interface SucceededCall<X = Json | undefined, S extends string = string, T extends string = string> extends EndedFacts<X, S, T> {
     readonly result: ToolResult;
 }
 
@@ -749,11 +749,7 @@ interface CurrentStepOptions {
     } | undefined;
 }
 
-interface EarlierCall<N extends string = string> extends PastCall<N> {
-    readonly consumes?: boolean | 'calls' | undefined;
-}
-
-interface EndedCall<X, S extends string, T extends string> extends RunFacts<X, S, T> {
+interface EndedFacts<X, S extends string, T extends string> extends RunFacts<X, S, T> {
     readonly tool: string;
     readonly args: Readonly<Record<string, unknown>>;
 }
@@ -805,7 +801,7 @@ interface KnownOfUnknown {
     readonly cause?: unknown;
 }
 
-interface LimitedCalls {
+interface Limited {
     readonly within?: Duration | undefined;
     readonly same?: readonly string[] | undefined;
     readonly when?: ArgumentsCondition | undefined;
@@ -823,24 +819,19 @@ interface ManagedHandleOptions {
     description?: string | undefined;
 }
 
-interface NamedCall {
-    readonly tool: string;
-    readonly requestId?: string | number | undefined;
-    readonly call?: number | undefined;
-}
-
 interface NamedRun {
     readonly run: string;
     readonly runKey: string;
 }
 
-interface NamesCallers {
-    principal(req: CallerRequest): string | undefined;
+interface NamedTool {
+    readonly tool: string;
+    readonly requestId?: string | number | undefined;
+    readonly call?: number | undefined;
 }
 
-interface OfCall extends OfRun, NamedCall {
-    readonly state: string;
-    readonly actor?: string | undefined;
+interface NamesCallers {
+    principal(req: CallerRequest): string | undefined;
 }
 
 interface OfRequest {
@@ -853,10 +844,15 @@ interface OfRun extends NamedRun {
     readonly workflow: string;
 }
 
-interface OfStep extends OfCall {
+interface OfStep extends OfTool {
     readonly durationMs: number;
     readonly storeMs: number;
     readonly isLate: boolean;
+}
+
+interface OfTool extends OfRun, NamedTool {
+    readonly state: string;
+    readonly actor?: string | undefined;
 }
 
 interface OfUnknown extends OfStep {
@@ -865,7 +861,7 @@ interface OfUnknown extends OfStep {
     readonly idempotencyKey: string;
 }
 
-interface OfWholeCall extends Partial<NamedRun> {
+interface OfWhole extends Partial<NamedRun> {
     readonly [SENT]?: SentValue | undefined;
     readonly call: number;
     readonly tool: string;
@@ -878,7 +874,11 @@ interface OverlapWarning {
     readonly message: string;
 }
 
-interface PastCall<N extends string = string> {
+interface Prerequisite<N extends string = string> extends Prior<N> {
+    readonly consumes?: boolean | 'calls' | undefined;
+}
+
+interface Prior<N extends string = string> {
     readonly tool: N;
     readonly within?: Duration | undefined;
     readonly same?: readonly string[] | {
@@ -987,6 +987,8 @@ type Answered = 'succeeded' | 'failed' | 'input_required';
 
 type ArgumentsCondition = Condition | ((args: Readonly<Record<string, unknown>>) => boolean);
 
+type ArgumentsTest = (args: Record<string, unknown>) => boolean;
+
 type AsJson<T> = unknown extends T ? Json : T extends string | number | boolean | null ? T : T extends bigint | symbol | undefined | ((...args: never) => unknown) ? never : T extends readonly unknown[] ? {
     -readonly [I in keyof T]: AsJson<T[I]>;
 } : string extends keyof T ? {
@@ -1009,10 +1011,6 @@ type BoundState = StateExpression;
 
 type BoundStates<S extends string, T extends string> = StateExpression<S, T> | readonly StateExpression<S, T>[];
 
-type CallAnswer = 'ok' | 'tool_error' | 'rpc_error' | 'refused' | 'unknown' | 'unanswered';
-
-type CallTest = (args: Record<string, unknown>) => boolean;
-
 type ClientOf = NamesCallers['principal'];
 
 type EarlierValue = string | {
@@ -1026,14 +1024,14 @@ type ErrorListener = (error: unknown) => void;
 type EventBody = ({
     readonly type: 'call.started';
     readonly client?: string | undefined;
-} & OfWholeCall & Started) | ({
+} & OfWhole & Started) | ({
     readonly type: 'call.ended';
-    readonly outcome: CallAnswer;
+    readonly outcome: ToolAnswer;
     readonly code?: number | undefined;
     readonly reason?: RefusalReason | undefined;
     readonly left?: 'input' | 'task' | undefined;
     readonly durationMs: number;
-} & OfWholeCall) | ({
+} & OfWhole) | ({
     readonly type: 'request.started';
 } & OfRequest & Started) | ({
     readonly type: 'request.ended';
@@ -1050,14 +1048,14 @@ type EventBody = ({
     readonly actor?: string | undefined;
     readonly enforced?: false | undefined;
     readonly way?: readonly string[] | undefined;
-} & NamedCall & Partial<NamedRun>) | ({
+} & NamedTool & Partial<NamedRun>) | ({
     readonly type: 'call.waited';
     readonly waitedMs: number;
     readonly granted: boolean;
     readonly state?: string | undefined;
-} & Omit<OfCall, 'state'>) | ({
+} & Omit<OfTool, 'state'>) | ({
     readonly type: 'call.unrecorded';
-} & OfCall) | ({
+} & OfTool) | ({
     readonly type: 'read.refused';
     readonly workflow: string;
     readonly method: string;
@@ -1069,7 +1067,7 @@ type EventBody = ({
 } & Partial<NamedRun>) | ({
     readonly type: 'step.started';
     readonly waitedMs: number;
-} & OfCall) | ({
+} & OfTool) | ({
     readonly type: 'step.committed';
     readonly outcome: 'succeeded' | 'failed' | 'input_required';
     readonly event: string | null;
@@ -1090,7 +1088,7 @@ type EventBody = ({
     readonly idempotencyKey: string;
     readonly sinceMs?: number | undefined;
     readonly kind?: string | undefined;
-} & Omit<OfCall, 'call'>) | {
+} & Omit<OfTool, 'call'>) | {
     readonly type: 'workflow.frozen' | 'workflow.unfrozen';
     readonly workflow: string;
     readonly tool?: string;
@@ -1214,6 +1212,8 @@ type TextsIn<V, K extends keyof V & string, All = K> = [
 type TextsOf<V> = IsVague<V> extends true ? string : V extends string ? V : TextsIn<V, keyof V & string>;
 
 type ToldMethod = 'initialize' | 'tools/list' | 'prompts/list' | 'resources/list' | 'resources/templates/list';
+
+type ToolAnswer = 'ok' | 'tool_error' | 'rpc_error' | 'refused' | 'unknown' | 'unanswered';
 
 type TransitionListener<S extends string = string> = (move: Move<S>) => void;
 

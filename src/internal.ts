@@ -19,18 +19,18 @@ export {
 } from './basics/options.ts';
 export {
   byTime,
-  type CallLine,
   callIn,
   type EndLine,
   HIDDEN_NAME,
   parseCallLine,
+  type RecordedLine,
   type RecordedValues,
   type StartLine,
 } from './calls/calls.ts';
 export { sessionsOf } from './doors/session-store.ts';
-export { type FollowedCall, FollowedRun, type FollowedVerdict } from './follow/followed-run.ts';
+export { FollowedRun, type FollowedStep, type FollowedVerdict } from './follow/followed-run.ts';
 export { RecordedArguments, RecordedReader } from './follow/recorded-values.ts';
-export { CallQuestion } from './gate/consult.ts';
+export { ToolQuestion } from './gate/consult.ts';
 export type { StandingRules } from './gate/standing.ts';
 export { parsePolicies } from './policy/engine.ts';
 export { defaultKeys, parseKeys } from './session/run-key.ts';
@@ -49,18 +49,18 @@ export { parseSseEvent, SseSplitter } from './wire/sse.ts';
 export { availabilityNote } from './workflow/advice.ts';
 export {
   type AnyBinding,
-  type CallKind,
+  type BindingKind,
   eventNamed,
   eventsSent,
   isChosen,
   kindOfCalls,
 } from './workflow/binding.ts';
 export { NotRecorded } from './workflow/bound-tools.ts';
-export { givenCallsOption } from './workflow/call-rules.ts';
+export { givenFactsOption } from './workflow/call-rules.ts';
 export { type ChartNode, type ChartTree, covers, eventsOfNode } from './workflow/chart.ts';
 export { readerOf } from './workflow/condition.ts';
 export { compareDecimals, decimalOf, showDecimal } from './workflow/decimal.ts';
-export { type DecidedCall, NOTHING, usedBy } from './workflow/facts.ts';
+export { type Decided, NOTHING, usedBy } from './workflow/facts.ts';
 export { assertGate } from './workflow/gate.ts';
 export type { Order } from './workflow/order.ts';
 export type { Mark } from './workflow/order-model.ts';

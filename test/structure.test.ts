@@ -88,6 +88,24 @@ describe('the structure of src/', () => {
     expect(types.filter((name, at) => types.indexOf(name) !== at)).toEqual([]);
   });
 
+  it('names no ninth type after calls: a message is a `Call`, and what comes of it has another name', () => {
+    const declared = [...files.values()].flatMap((text) =>
+      [...text.matchAll(/^(?:export )?(?:interface|type|(?:abstract )?class) (\w+)/gm)].map(
+        ([, name]) => name ?? '',
+      ),
+    );
+    expect(declared.filter((name) => /Calls?(?![a-z])/.test(name)).sort()).toEqual([
+      'Call',
+      'CallNote',
+      'CallRecorder',
+      'ClaimedCall',
+      'FailedCall',
+      'GuardedCall',
+      'RecordCallsOptions',
+      'SucceededCall',
+    ]);
+  });
+
   it('keeps I/O, Express and drivers out of the workflow and the policies', () => {
     const isForeign = ({ from, to, isOurs }: Import) =>
       !isOurs && PURE_PACKAGES[roomOf(from)]?.includes(to) === false;

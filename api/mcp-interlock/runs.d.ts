@@ -17,7 +17,7 @@ export type AllUnfrozen = {
 export interface BeginOptions {
     readonly data?: Json | undefined;
     readonly state?: string | undefined;
-    readonly facts?: readonly GivenCall[] | undefined;
+    readonly facts?: readonly GivenFact[] | undefined;
     readonly actor?: string | undefined;
 }
 
@@ -141,7 +141,7 @@ export type Frozen = {
     readonly reason: Extract<NotMoved, 'unknown-run' | 'frozen'>;
 };
 
-export interface GivenCall {
+export interface GivenFact {
     readonly tool: string;
     readonly outcome?: 'succeeded' | 'failed' | undefined;
     readonly at?: number | undefined;

@@ -38,7 +38,7 @@ interface OfRun extends NamedRun {
 }
 
 /** Names a call. */
-interface NamedCall {
+interface NamedTool {
   readonly tool: string;
   /** The id of the JSON-RPC request. */
   readonly requestId?: string | number | undefined;
@@ -54,7 +54,7 @@ export interface TraceContext {
 }
 
 /** The answer to a `tools/call`, as its client saw it. */
-export type CallAnswer =
+export type ToolAnswer =
   /** A result without `isError`, also one that asks for input or names a task. */
   | 'ok'
   /** A result of the tool with `isError`. */
@@ -85,7 +85,7 @@ export interface SentValue {
 }
 
 /** In both events about a whole `tools/call`. */
-interface OfWholeCall extends Partial<NamedRun> {
+interface OfWhole extends Partial<NamedRun> {
   readonly [SENT]?: SentValue | undefined;
   /** Unique in this process, and the same in each event about the call. */
   readonly call: number;
@@ -122,7 +122,7 @@ interface Started {
 }
 
 /** In each event about a call of a run. */
-interface OfCall extends OfRun, NamedCall {
+interface OfTool extends OfRun, NamedTool {
   /** The stored state in which the call found the run. */
   readonly state: string;
   /** The principal that called, if any. */
@@ -130,7 +130,7 @@ interface OfCall extends OfRun, NamedCall {
 }
 
 /** In each event about the end of a step. */
-interface OfStep extends OfCall {
+interface OfStep extends OfTool {
   /** Since it asked for its claim. For another process's task, since this process met it. */
   readonly durationMs: number;
   /** How much of that the store took. */
@@ -174,7 +174,7 @@ type EventBody =
       readonly type: 'call.started';
       /** The name that its client gives itself, which may be any. */
       readonly client?: string | undefined;
-    } & OfWholeCall &
+    } & OfWhole &
       Started)
   /**
    * The answer goes out, or there is none. It comes after the events about the call's steps, except
@@ -182,7 +182,7 @@ type EventBody =
    */
   | ({
       readonly type: 'call.ended';
-      readonly outcome: CallAnswer;
+      readonly outcome: ToolAnswer;
       /** Of a JSON-RPC error. */
       readonly code?: number | undefined;
       /** Of a refusal that its client was told. */
@@ -190,7 +190,7 @@ type EventBody =
       /** What an `ok` leaves open: the server asks for an input, or has created a task. */
       readonly left?: 'input' | 'task' | undefined;
       readonly durationMs: number;
-    } & OfWholeCall)
+    } & OfWhole)
   /** An `initialize` or a list came to the first gate of its route. One `request.ended` follows. */
   | ({ readonly type: 'request.started' } & OfRequest & Started)
   /** Its answer goes out, or there is none. */
@@ -217,7 +217,7 @@ type EventBody =
       readonly actor?: string | undefined;
       readonly enforced?: false | undefined;
       readonly way?: readonly string[] | undefined;
-    } & NamedCall &
+    } & NamedTool &
       Partial<NamedRun>)
   /**
    * The call waited for its run: for its turn in this process, or for a claim of another process.
@@ -228,12 +228,12 @@ type EventBody =
       readonly waitedMs: number;
       readonly granted: boolean;
       readonly state?: string | undefined;
-    } & Omit<OfCall, 'state'>)
+    } & Omit<OfTool, 'state'>)
   /**
    * A call that runs beside others succeeded, and its success could not be recorded. So it does not
    * count for what comes after it. Its client was told.
    */
-  | ({ readonly type: 'call.unrecorded' } & OfCall)
+  | ({ readonly type: 'call.unrecorded' } & OfTool)
   /** A gate refused a prompt, a resource, or a request about one. */
   | ({
       readonly type: 'read.refused';
@@ -247,7 +247,7 @@ type EventBody =
       readonly requestId?: string | number | undefined;
     } & Partial<NamedRun>)
   /** The gate is about to forward the call. `waitedMs`: how long the call waited for its run. */
-  | ({ readonly type: 'step.started'; readonly waitedMs: number } & OfCall)
+  | ({ readonly type: 'step.started'; readonly waitedMs: number } & OfTool)
   /** The step's outcome was saved, often with a move. */
   | ({
       readonly type: 'step.committed';
@@ -297,7 +297,7 @@ type EventBody =
       readonly idempotencyKey: string;
       readonly sinceMs?: number | undefined;
       readonly kind?: string | undefined;
-    } & Omit<OfCall, 'call'>)
+    } & Omit<OfTool, 'call'>)
   /** A person has stopped a tool by `freezeAll()`, or the whole workflow, or has let it go on. */
   | {
       readonly type: 'workflow.frozen' | 'workflow.unfrozen';

@@ -66,7 +66,7 @@ export interface StartLine extends OfLine {
   readonly args?: RecordedValues;
 }
 
-/** How a call ended: as {@link CallAnswer} says. */
+/** How a call ended: as {@link ToolAnswer} says. */
 export type RecordedOutcome =
   | 'ok'
   | 'tool_error'
@@ -96,7 +96,7 @@ export interface DroppedLine extends OfLine {
   readonly lines: number;
 }
 
-export type CallLine = RecordingLine | StartLine | EndLine | DroppedLine;
+export type RecordedLine = RecordingLine | StartLine | EndLine | DroppedLine;
 
 /** What a reader of recorded calls is told of lines that are none. */
 export interface UnreadableLine {
@@ -112,7 +112,7 @@ export function callIn({ instance, call }: StartLine | EndLine): string {
 }
 
 /** Sorts lines as they happened. The clocks of several processes may differ. */
-export function byTime(one: CallLine, other: CallLine): number {
+export function byTime(one: RecordedLine, other: RecordedLine): number {
   return one.instance === other.instance ? one.seq - other.seq : one.at - other.at;
 }
 
@@ -121,7 +121,7 @@ const OUTCOMES: ReadonlySet<string> = new Set<RecordedOutcome>([
 ]);
 
 /** Reads one line. The last line of a file may be cut off: its process ended while writing it. */
-export function parseCallLine(text: string, line: number): CallLine | UnreadableLine {
+export function parseCallLine(text: string, line: number): RecordedLine | UnreadableLine {
   const not = (reason: string): UnreadableLine => ({ type: 'unreadable', line, reason });
   let value: unknown;
   try {
@@ -137,13 +137,13 @@ export function parseCallLine(text: string, line: number): CallLine | Unreadable
   if (!isRight) return not(`its "type" is ${JSON.stringify(type)}`);
   if (type === 'recording' && value.format === CALLS_FORMAT && value.version !== CALLS_VERSION)
     return not(`it is of version ${JSON.stringify(value.version)}, and this is ${CALLS_VERSION}`);
-  if (!IS_LINE[type as CallLine['type']](value)) return not(`it is no "${type}" line`);
-  return value as unknown as CallLine;
+  if (!IS_LINE[type as RecordedLine['type']](value)) return not(`it is no "${type}" line`);
+  return value as unknown as RecordedLine;
 }
 
 type Members = Readonly<Record<string, unknown>>;
 
-const IS_LINE: Readonly<Record<CallLine['type'], (value: Members) => boolean>> = {
+const IS_LINE: Readonly<Record<RecordedLine['type'], (value: Members) => boolean>> = {
   recording: ({ format, version, key }) =>
     format === CALLS_FORMAT && version === CALLS_VERSION && typeof key === 'string',
   start: ({ call, tool, run, client, args }) =>

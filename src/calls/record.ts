@@ -23,8 +23,8 @@ import { DIGEST_LENGTH, type Digest, membersOf } from '../workflow/values.ts';
 import {
   CALLS_FORMAT,
   CALLS_VERSION,
-  type CallLine,
   HIDDEN_NAME,
+  type RecordedLine,
   type RecordedValues,
 } from './calls.ts';
 
@@ -118,8 +118,8 @@ export function recordCalls(options: RecordCallsOptions): CallRecorder {
   ) as CallRecorder;
 }
 
-type LineBody = CallLine extends infer Each
-  ? Each extends CallLine
+type LineBody = RecordedLine extends infer Each
+  ? Each extends RecordedLine
     ? Omit<Each, 'instance' | 'seq'>
     : never
   : never;

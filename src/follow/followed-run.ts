@@ -3,10 +3,10 @@
  * a call leads that the gate would have refused. Pure.
  */
 import type { RefusalReason } from '../basics/reasons.ts';
-import type { CallQuestion } from '../gate/consult.ts';
-import { decide, OF_REQUEST, type RefusedCall, type Sources } from '../gate/decide.ts';
+import type { ToolQuestion } from '../gate/consult.ts';
+import { decide, OF_REQUEST, type RefusedAt, type Sources } from '../gate/decide.ts';
 import { Standing, type StandingRules, type Viewpoint } from '../gate/standing.ts';
-import { type CallOrigin, Moves, type Outcome, type StepMove } from '../step/outcome.ts';
+import { Moves, type Outcome, type StepMove, type StepOrigin } from '../step/outcome.ts';
 import type {
   CallNote,
   ClaimView,
@@ -15,7 +15,7 @@ import type {
   Uncertain,
   UnsettledStep,
 } from '../stores/store.ts';
-import { type CallBinding, NotRecorded } from '../workflow/bound-tools.ts';
+import { type BoundTool, NotRecorded } from '../workflow/bound-tools.ts';
 import { savedGrant } from '../workflow/facts.ts';
 import type { Position } from '../workflow/position.ts';
 import { usesCalls } from '../workflow/rules.ts';
@@ -49,14 +49,14 @@ export type FollowedVerdict =
     };
 
 /** A call to follow. */
-export interface FollowedCall {
-  readonly question: CallQuestion;
+export interface FollowedStep {
+  readonly question: ToolQuestion;
   /** Of the arguments. */
   readonly digest: string;
   /** What the trail says of it. */
   readonly note: CallNote;
   /** Plain data, for the functions that choose an event. */
-  readonly args: Pick<CallOrigin, 'args' | 'argsText'>;
+  readonly args: Pick<StepOrigin, 'args' | 'argsText'>;
   /** What follows from an unknown outcome, where the binding does not say it. */
   readonly uncertain: Uncertain;
   /**
@@ -67,22 +67,22 @@ export interface FollowedCall {
 }
 
 /** A call that has started, and not ended. */
-export interface OpenCall {
-  readonly call: FollowedCall;
-  readonly binding: CallBinding;
+export interface UnderWay {
+  readonly call: FollowedStep;
+  readonly binding: BoundTool;
   readonly isStep: boolean;
   readonly wasRefused: boolean;
   /** It would have waited, and would have been judged where the calls before it lead. */
   readonly wouldWait: boolean;
   readonly found: Position;
   readonly startedAt: number;
-  readonly use: CallOrigin['use'];
+  readonly use: StepOrigin['use'];
 }
 
 /** The guards that a call has to pass, where nothing else refuses it. */
 export interface Guarded {
   readonly standing: Standing;
-  readonly binding: CallBinding;
+  readonly binding: BoundTool;
 }
 
 /** Where a followed run stands. Plain data, kept beside the snapshot of a run that is observed. */
@@ -110,7 +110,7 @@ export class FollowedRun {
   #at: Followed;
   /** Why nothing more can be said of the run. */
   #lost: Doubt | undefined;
-  readonly #open = new Map<number, OpenCall>();
+  readonly #open = new Map<number, UnderWay>();
   /** The tools whose facts leave something open. */
   readonly #doubtful = new Set<string>();
 
@@ -153,7 +153,7 @@ export class FollowedRun {
    */
   started(
     number: number,
-    call: FollowedCall,
+    call: FollowedStep,
     now: number,
     onGuards?: (guarded: Guarded) => void,
   ): FollowedVerdict {
@@ -175,8 +175,8 @@ export class FollowedRun {
 
   #judge(
     number: number,
-    call: FollowedCall,
-    fault: RefusedCall | undefined,
+    call: FollowedStep,
+    fault: RefusedAt | undefined,
     now: number,
     onGuards: ((guarded: Guarded) => void) | undefined,
   ): FollowedVerdict {
@@ -225,7 +225,7 @@ export class FollowedRun {
   }
 
   /** What the gate would have said but for guards. */
-  #verdictOf(call: FollowedCall, isStep: boolean, standing: Standing): FollowedVerdict {
+  #verdictOf(call: FollowedStep, isStep: boolean, standing: Standing): FollowedVerdict {
     const { question } = call;
     if (isStep && this.#hasOpenStep) return WOULD_WAIT;
     const why = decide(standing, question, isStep ? OF_STEP : BESIDE_OTHERS);
@@ -254,7 +254,7 @@ export class FollowedRun {
   /** Whether a call that is under way may lead to where this one is allowed. */
   #wouldFollow(
     reason: string,
-    { states }: CallBinding,
+    { states }: BoundTool,
     standing: Standing,
     parts: readonly Part[],
   ): boolean {
@@ -267,7 +267,7 @@ export class FollowedRun {
   }
 
   /** Whether the store has no room for the key of one more step of unknown outcome. */
-  #isOutOfKeys({ question, digest, uncertain }: FollowedCall, isStep: boolean): boolean {
+  #isOutOfKeys({ question, digest, uncertain }: FollowedStep, isStep: boolean): boolean {
     const { unsettled } = this.#at;
     if (!isStep || uncertain !== 'retry' || unsettled.length < KEYS_KEPT) return false;
     return !unsettled.some(isStepOf({ question, digest }));
@@ -275,11 +275,11 @@ export class FollowedRun {
 
   /** What rules will ask of the call later, and what it uses up. */
   #useOf(
-    { question }: FollowedCall,
+    { question }: FollowedStep,
     standing: Standing,
     isAllowed: boolean,
     now: number,
-  ): CallOrigin['use'] {
+  ): StepOrigin['use'] {
     const { past } = standing;
     if (past === undefined) return undefined;
     const { run, tool } = question.asked;
@@ -289,11 +289,11 @@ export class FollowedRun {
   }
 
   /** A call that is under way, to end it once more after {@link standAt}. */
-  open(number: number): OpenCall | undefined {
+  open(number: number): UnderWay | undefined {
     return this.#open.get(number);
   }
 
-  reopen(number: number, open: OpenCall): void {
+  reopen(number: number, open: UnderWay): void {
     this.#open.set(number, open);
   }
 
@@ -337,7 +337,7 @@ export class FollowedRun {
   }
 
   #lead(
-    open: OpenCall,
+    open: UnderWay,
     outcome: Outcome,
     now: number,
     hasDoubt: () => boolean,
@@ -346,7 +346,7 @@ export class FollowedRun {
     const { tool } = call.question;
     const current = this.#workflow.stand(this.#at.snapshot, now);
     const { version = 0 } = this.#at.snapshot;
-    const origin: CallOrigin = {
+    const origin: StepOrigin = {
       ...{ tool, ...call.args, note: call.note, isFirst: version === 0 },
       ...(use && { use }),
     };
@@ -382,7 +382,7 @@ export class FollowedRun {
   }
 
   /** What the app's code says of the outcome cannot be followed. */
-  #noteUndecided(open: OpenCall, error: unknown, now: number, hasDoubt: boolean): void {
+  #noteUndecided(open: UnderWay, error: unknown, now: number, hasDoubt: boolean): void {
     for (let cause = error; cause instanceof Error; cause = cause.cause)
       if (cause instanceof NotRecorded) {
         this.#lost = 'outcome';
@@ -393,7 +393,7 @@ export class FollowedRun {
     else if (open.isStep) this.#hold(open, now);
   }
 
-  #noteUnknown(open: OpenCall, now: number): void {
+  #noteUnknown(open: UnderWay, now: number): void {
     const { question, digest, uncertain } = open.call;
     if ((open.binding.uncertain ?? uncertain) === 'hold') {
       this.#hold(open, now);
@@ -407,7 +407,7 @@ export class FollowedRun {
     this.#at = { ...this.#at, unsettled: kept };
   }
 
-  #hold(open: OpenCall, now: number): void {
+  #hold(open: UnderWay, now: number): void {
     const { call, startedAt } = open;
     const { question, digest } = call;
     const held: ClaimView = {
@@ -419,7 +419,7 @@ export class FollowedRun {
   }
 
   /** A later call of the same step has settled it. */
-  #settle({ call }: OpenCall): void {
+  #settle({ call }: UnderWay): void {
     const { unsettled } = this.#at;
     if (unsettled.length === 0) return;
     const isOwn = isStepOf(call);
@@ -434,7 +434,7 @@ export class FollowedRun {
     if (expiry !== undefined) this.#save(expiry.position, now);
   }
 
-  #standing(call: FollowedCall, isStep: boolean, now: number): Standing {
+  #standing(call: FollowedStep, isStep: boolean, now: number): Standing {
     const { snapshot, held } = this.#at;
     const { updatedAt, version = 0 } = snapshot;
     const { position, expiry } = this.#workflow.understand(snapshot, now);
@@ -473,7 +473,7 @@ export class FollowedRun {
 function isStepOf({
   question,
   digest,
-}: Pick<FollowedCall, 'question' | 'digest'>): (step: UnsettledStep) => boolean {
+}: Pick<FollowedStep, 'question' | 'digest'>): (step: UnsettledStep) => boolean {
   return (step) => step.tool === question.tool && step.digest === digest;
 }
 
@@ -496,7 +496,7 @@ function toolsOf(parts: readonly Part[]): readonly string[] {
 }
 
 /** What the gate would have saved with its claim. */
-function grantOfOpen({ call: { question }, use }: OpenCall): { readonly use?: Json } {
+function grantOfOpen({ call: { question }, use }: UnderWay): { readonly use?: Json } {
   const saved = savedGrant({ noted: use?.noted ?? question.noted, uses: use?.uses ?? [] });
   return saved === undefined ? {} : { use: saved };
 }

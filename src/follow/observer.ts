@@ -7,7 +7,7 @@ import { newToken } from '../basics/names.ts';
 import { isTable } from '../basics/options.ts';
 import type { RefusalReason } from '../basics/reasons.ts';
 import type { GateConfig } from '../gate/config.ts';
-import { CallQuestion, refusedByGuards } from '../gate/consult.ts';
+import { refusedByGuards, ToolQuestion } from '../gate/consult.ts';
 import { markOf, modeSaid, type RunMark, withMark } from '../gate/mode.ts';
 import { beginningOf, storedIn } from '../gate/standing.ts';
 import type { CurrentStep, HandlersStep } from '../session/current-step.ts';
@@ -22,8 +22,8 @@ import { partsToTell } from '../workflow/rule-words.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 import {
   type Followed,
-  type FollowedCall,
   FollowedRun,
+  type FollowedStep,
   type FollowedVerdict,
   type Guarded,
 } from './followed-run.ts';
@@ -100,7 +100,7 @@ export class ObservedStep implements HandlersStep {
 }
 
 /** A call that is under way, for its end. */
-export interface ObservedCall {
+export interface ObservedEnd {
   /** For `currentStep()`. */
   readonly step: ObservedStep;
   /**
@@ -164,7 +164,7 @@ export class Observer {
     incoming: Call,
     run: Run | NoRun,
     step = this.stepOf(incoming, 'run' in run ? run.run : ''),
-  ): ObservedCall | undefined {
+  ): ObservedEnd | undefined {
     const { clock } = this.#config;
     const tool = incoming.named;
     if (typeof tool !== 'string' || step === undefined) return undefined;
@@ -295,10 +295,10 @@ export class Observer {
     this.#tell(entry, followed, verdict, incoming, tool, run, now);
   }
 
-  #callOf(incoming: Call, tool: string, run: Run): FollowedCall {
+  #callOf(incoming: Call, tool: string, run: Run): FollowedStep {
     const { workflow, listed } = this.#config;
     const sent = AskedArguments.later(() => incoming.sentArguments);
-    const question = new CallQuestion(this.#config, tool, sent, run, incoming);
+    const question = new ToolQuestion(this.#config, tool, sent, run, incoming);
     const { args, roundedText, id } = incoming;
     const digest = workflow.renamings.digestOf(tool, incoming);
     const requestId = isRequestId(id) ? id : undefined;
@@ -478,7 +478,7 @@ function changed(
 function stayed(
   workflow: Workflow,
   snapshot: FsmSnapshot,
-  note: FollowedCall['note'],
+  note: FollowedStep['note'],
   { kind }: Outcome,
 ): StepMove {
   const said = { event: null, outcome: kind } as const;

@@ -5,7 +5,7 @@
 
 import { newSessionId, SESSION_HEADER } from '../basics/names.ts';
 import { outcomeOf } from '../gate/claimed-call.ts';
-import type { GateConfig, ObserveCall } from '../gate/config.ts';
+import type { GateConfig } from '../gate/config.ts';
 import { isBoundBy } from '../gate/gates.ts';
 import { ToldRequests } from '../gate/told-requests.ts';
 import { showObserved } from '../session/current-step.ts';
@@ -20,7 +20,7 @@ import { isObject, type JsonObject } from '../wire/json-rpc.ts';
 import type { Message } from '../wire/message.ts';
 import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import type { ResponseWatcher, SeenHead, SeenRequest } from '../wire/witness.ts';
-import { type ObservedCall, Observer } from './observer.ts';
+import { type ObservedEnd, Observer } from './observer.ts';
 
 const observers = new WeakMap<GateConfig, Observer>();
 
@@ -46,7 +46,7 @@ export class WatchedRequest implements ResponseWatcher {
   readonly #seen: SeenRequest;
   readonly #configs: GateConfig[] = [];
   readonly #admission: MaybePromise<Admission>;
-  readonly #open = new Map<Call, readonly ObservedCall[]>();
+  readonly #open = new Map<Call, readonly ObservedEnd[]>();
   #last: MaybePromise<void>;
   /** Handlers find their steps until the response is over. */
   readonly #hide: (() => void)[] = [];
@@ -178,12 +178,12 @@ export class WatchedRequest implements ResponseWatcher {
 class ObservedAnswer implements Filter {
   readonly stage = 'gate';
   readonly #call: Call;
-  readonly #observed: ObservedCall;
+  readonly #observed: ObservedEnd;
   readonly #isAwaited: boolean;
   readonly #hide: () => void;
   #isOver = false;
 
-  constructor(call: Call, observed: ObservedCall, isAwaited: boolean, hide: () => void) {
+  constructor(call: Call, observed: ObservedEnd, isAwaited: boolean, hide: () => void) {
     this.#call = call;
     this.#observed = observed;
     this.#isAwaited = isAwaited;
@@ -230,7 +230,7 @@ class ObservedAnswer implements Filter {
 }
 
 /** Judges a call that a gate lets through as it is, in a request that others may change. */
-export const observeCall: ObserveCall = (config, exchange, incoming, run, isAwaited) => {
+export const observeCall: GateConfig['observe'] = (config, exchange, incoming, run, isAwaited) => {
   const observed = observerOf(config).started(incoming, run);
   if (observed === undefined) return;
   const { req } = exchange;

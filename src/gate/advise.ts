@@ -9,7 +9,7 @@ import { ANOTHER, type Refusal, type RefusalDetails } from '../workflow/advice.t
 import type { BoundState } from '../workflow/position.ts';
 import { partWords } from '../workflow/rule-words.ts';
 import type { GateConfig } from './config.ts';
-import type { RefusedCall } from './decide.ts';
+import type { RefusedAt } from './decide.ts';
 import { type Demand, Gates } from './gates.ts';
 import { mendOfUnread, type Standing } from './standing.ts';
 
@@ -61,7 +61,7 @@ export function outletFrom(
 /** What the text of a refusal says beside its facts, as far as it is known without a look. */
 export function detailsOf(
   { workflow }: GateConfig,
-  { reason, held, words, cause, left, stops, parts = [] }: RefusedCall,
+  { reason, held, words, cause, left, stops, parts = [] }: RefusedAt,
   tool: string,
   { run, standing }: { readonly run: Run | undefined; readonly standing: Standing | undefined },
 ): RefusalDetails {

@@ -128,7 +128,7 @@ export interface LetThrough {
 }
 
 /** A forwarded call whose answer a gate waits for, with a claim or without. */
-export abstract class GatedCall implements Holder, Announced {
+export abstract class AnswerHolder implements Holder, Announced {
   readonly id: RequestId;
   readonly era: Era;
   readonly config: GateConfig;
@@ -155,7 +155,7 @@ export abstract class GatedCall implements Holder, Announced {
 }
 
 /** A call, and the claim that one gate holds for it until its outcome is saved. */
-export class ClaimedCall extends GatedCall {
+export class ClaimedCall extends AnswerHolder {
   readonly step: Step;
 
   constructor(call: LetThrough, step: Step) {

@@ -96,20 +96,6 @@ export interface StatusTool {
   readonly summary: ((run: SummarizedRun) => Json) | undefined;
 }
 
-/**
- * Judges a call of a run that the gate does not enforce.
- *
- * @param isAwaited whether its client waits until what it came to is saved, since tools that are
- * enforced may depend on it
- */
-export type ObserveCall = (
-  config: GateConfig,
-  exchange: Exchange,
-  incoming: Call,
-  run: Run | NoRun,
-  isAwaited: boolean,
-) => void;
-
 /** A mounted gate: its options, and what it remembers from one request to the next. */
 export interface GateConfig extends ListingRules, StepRules {
   readonly listed: ListedTools;
@@ -126,8 +112,19 @@ export interface GateConfig extends ListingRules, StepRules {
   /** By tool, the note in a list of all tools: where it is available. For a gate that is alone. */
   readonly notes: ReadonlyMap<string, string>;
   readonly trail: TrailOptions;
-  /** Judges a call that passes as it is, behind it. */
-  readonly observe: ObserveCall;
+  /**
+   * Judges a call of a run that is not enforced, behind it.
+   *
+   * @param isAwaited whether its client waits until what it came to is saved, since tools that are
+   * enforced may depend on it
+   */
+  readonly observe: (
+    config: GateConfig,
+    exchange: Exchange,
+    incoming: Call,
+    run: Run | NoRun,
+    isAwaited: boolean,
+  ) => void;
   /** Which tools it enforces, as its option says. Ask {@link enforcedIn}, which knows the rest. */
   readonly enforce: Enforced;
   /** The app's own answers to calls that never ran. */

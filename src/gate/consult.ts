@@ -7,28 +7,28 @@ import { LONGEST_LITERAL } from '../basics/numbers.ts';
 import type { InFlight } from '../session/live-session.ts';
 import type { Run } from '../session/run.ts';
 import type { NoRun } from '../session/run-key.ts';
-import type { CallUse } from '../step/outcome.ts';
+import type { GrantedUse } from '../step/outcome.ts';
 import type { Refused } from '../step/step.ts';
 import type { Call } from '../wire/call.ts';
 import { MOST_DEPTH } from '../wire/json-rpc.ts';
 import type { Guard, GuardedCall } from '../workflow/binding.ts';
-import { type AskedArguments, type CallBinding, NotRecorded } from '../workflow/bound-tools.ts';
+import { type AskedArguments, type BoundTool, NotRecorded } from '../workflow/bound-tools.ts';
 import { NOTHING, type Noted } from '../workflow/facts.ts';
 import type { Count } from '../workflow/loop-shield.ts';
-import { callWith, type OwnCall } from '../workflow/own-call.ts';
+import { callWith, type OwnValues } from '../workflow/own-call.ts';
 import type { Past } from '../workflow/verdict.ts';
 import type { GateConfig } from './config.ts';
-import type { Question, RefusedCall } from './decide.ts';
+import type { Question, RefusedAt } from './decide.ts';
 import { asBegun, type Standing, type StandingRules } from './standing.ts';
 
 /** How long the guards of one call may take. */
 const GUARDS_MS = 5_000;
 
 /** What guards are told of a call, beside where the run stands. */
-export interface AskedCall extends Pick<GuardedCall, 'run' | 'tool' | 'principal'> {
+export interface AskedTool extends Pick<GuardedCall, 'run' | 'tool' | 'principal'> {
   readonly args: AskedArguments;
   /** What rules read of it. */
-  readonly own: OwnCall;
+  readonly own: OwnValues;
 }
 
 export function askedCall(
@@ -36,7 +36,7 @@ export function askedCall(
   args: AskedArguments,
   tool: string,
   { run, actor }: Pick<Run, 'run' | 'actor'>,
-): AskedCall {
+): AskedTool {
   const own = callWith(workflow.renamings.readerOf(tool, args.read), run);
   return { run, tool, args, principal: actor, own };
 }
@@ -54,9 +54,6 @@ function unclearWords({ ambiguous, rounded }: AskedArguments): string | undefine
   return `the number in ${JSON.stringify(name)} becomes ${double} where numbers are doubles`;
 }
 
-/** A call that rules let through: what they ask of it, and what it uses up. */
-type RuledCall = Omit<CallUse, 'grantedAt'>;
-
 /** What a question takes from the gate. */
 type QuestionRules = Pick<StandingRules, 'workflow' | 'onError'>;
 
@@ -64,13 +61,13 @@ type QuestionRules = Pick<StandingRules, 'workflow' | 'onError'>;
 type NamedRun = Pick<Run, 'run' | 'actor'> & { readonly store?: Pick<Run['store'], 'isMemory'> };
 
 /** A call with its arguments, as the gate and its run are asked about it. */
-export class CallQuestion implements Question {
+export class ToolQuestion implements Question {
   readonly tool: string;
   readonly args: AskedArguments;
   /** Its binding; `undefined` where none is about it, and `failed` where that cannot be told. */
-  matched: CallBinding | 'failed' | undefined;
+  matched: BoundTool | 'failed' | undefined;
   /** The same, once the request has let the call through to its run. */
-  binding: CallBinding;
+  binding: BoundTool;
   readonly unnamed: NoRun | undefined;
   count: Count | undefined;
   isOutOfKeys = false;
@@ -78,16 +75,16 @@ export class CallQuestion implements Question {
    * What the rules that were asked last ask of it later, and what it uses up, where they let it
    * through. `undefined` also where no rule asks about its tool.
    */
-  used: RuledCall | undefined;
+  used: Omit<GrantedUse, 'grantedAt'> | undefined;
   client?: InFlight;
   step?: NonNullable<Question['step']>;
   readonly #rules: QuestionRules;
   readonly #named: NamedRun | undefined;
   readonly #text: Partial<ArgumentText>;
-  #asked: AskedCall | undefined;
-  #noted: Noted | RefusedCall | undefined;
+  #asked: AskedTool | undefined;
+  #noted: Noted | RefusedAt | undefined;
   #judgedAt: Standing | undefined;
-  #refused: RefusedCall | undefined;
+  #refused: RefusedAt | undefined;
 
   /**
    * @param text empty where the call was recorded without it
@@ -99,7 +96,7 @@ export class CallQuestion implements Question {
     args: AskedArguments,
     named: NamedRun | NoRun,
     text: Partial<ArgumentText> = {},
-    counted?: CallBinding,
+    counted?: BoundTool,
   ) {
     this.#rules = rules;
     this.tool = tool;
@@ -107,7 +104,7 @@ export class CallQuestion implements Question {
     this.#named = 'run' in named ? named : undefined;
     this.unnamed = 'run' in named ? undefined : named;
     this.#text = text;
-    this.binding = (counted ?? rules.workflow.matchAlways(tool)) as CallBinding;
+    this.binding = (counted ?? rules.workflow.matchAlways(tool)) as BoundTool;
     this.matched = this.binding;
   }
 
@@ -128,17 +125,17 @@ export class CallQuestion implements Question {
         onError(error);
         this.matched = 'failed';
       }
-    this.binding = this.matched as CallBinding;
+    this.binding = this.matched as BoundTool;
   }
 
   /** What the app's functions are told of it. Of a call that names a run. */
-  get asked(): AskedCall {
+  get asked(): AskedTool {
     this.#asked ??= askedCall(this.#rules, this.args, this.tool, this.#named as NamedRun);
     return this.#asked;
   }
 
   /** What is unclear of its arguments, also to the functions that its binding was found by. */
-  unclear(): RefusedCall | undefined {
+  unclear(): RefusedAt | undefined {
     const { isDeep, namesPrototype, hasLongLiteral } = this.#text;
     const words = isDeep
       ? `they are nested deeper than ${MOST_DEPTH} objects and lists`
@@ -154,7 +151,7 @@ export class CallQuestion implements Question {
    * Notes what rules may ask of its arguments later. Refuses what they may read in two ways, and
    * what the store could not keep.
    */
-  note(): RefusedCall | undefined {
+  note(): RefusedAt | undefined {
     const { workflow } = this.#rules;
     const { ledger } = workflow.rules;
     if (ledger === undefined) return undefined;
@@ -162,7 +159,7 @@ export class CallQuestion implements Question {
     return 'reason' in this.#noted ? this.#noted : undefined;
   }
 
-  #notedBy(ledger: Past['ledger'], key: string): Noted | RefusedCall {
+  #notedBy(ledger: Past['ledger'], key: string): Noted | RefusedAt {
     const { run, args } = this.asked;
     const isMemory = this.#named?.store?.isMemory ?? true;
     const cause = isMemory ? undefined : ledger.faultOfNames(key);
@@ -179,7 +176,7 @@ export class CallQuestion implements Question {
   }
 
   /** Why the rules refuse it where its run stands. They are asked once in each place. */
-  ruled(standing: Standing): RefusedCall | undefined {
+  ruled(standing: Standing): RefusedAt | undefined {
     const { past } = standing;
     if (past === undefined || this.#judgedAt === standing) return this.#refused;
     this.#judgedAt = standing;
@@ -190,7 +187,7 @@ export class CallQuestion implements Question {
     return this.#refused;
   }
 
-  #judge(standing: Standing, past: Past): RuledCall | RefusedCall | undefined {
+  #judge(standing: Standing, past: Past): ToolQuestion['used'] | RefusedAt {
     const { workflow } = standing;
     const { run, tool, args, own } = this.asked;
     const { ledger, now: claimedAt } = past;
@@ -220,7 +217,7 @@ export class CallQuestion implements Question {
   }
 
   /** Finds unclear arguments that the functions of the call's events will read, before it runs. */
-  unforeseen(standing: Standing): RefusedCall | undefined {
+  unforeseen(standing: Standing): RefusedAt | undefined {
     if (this.binding.sources.length === 0) return undefined;
     const { args, tool, principal } = this.asked;
     const facts = standing.workflow.factsOf(standing.position, principal);
@@ -237,8 +234,8 @@ export async function refusedByGuards(
   { workflow, clock, onError }: GateConfig,
   guards: readonly Guard[],
   standing: Standing,
-  call: AskedCall,
-): Promise<RefusedCall | undefined> {
+  call: AskedTool,
+): Promise<RefusedAt | undefined> {
   const { position } = standing;
   const { args, own: _, ...told } = call;
   const about = {
@@ -262,8 +259,8 @@ export async function refusedUnclaimed(
   run: Run,
   guards: readonly Guard[],
   standing: Standing,
-  call: AskedCall,
-): Promise<RefusedCall | undefined> {
+  call: AskedTool,
+): Promise<RefusedAt | undefined> {
   const begun = await asBegun(config, run, standing);
   if (begun === 'unavailable') return { reason: begun };
   return refusedByGuards(config, guards, begun, call);

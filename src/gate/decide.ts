@@ -7,7 +7,7 @@ import type { NoRun } from '../session/run-key.ts';
 import type { Refused } from '../step/step.ts';
 import { isPromise, type MaybePromise } from '../wire/task-line.ts';
 import type { ReadRefusalReason } from '../workflow/advice.ts';
-import type { CallBinding } from '../workflow/bound-tools.ts';
+import type { BoundTool } from '../workflow/bound-tools.ts';
 import type { Count } from '../workflow/loop-shield.ts';
 import type { BoundRead } from '../workflow/reads.ts';
 import type { Part } from '../workflow/verdict.ts';
@@ -15,7 +15,7 @@ import type { Enforced } from './mode.ts';
 import { type Absent, type Standing, stopIn } from './standing.ts';
 
 /** Why a call does not go on, and where its run stands, as far as that is known. */
-export interface RefusedCall extends Refused {
+export interface RefusedAt extends Refused {
   readonly standing?: Standing | undefined;
   /** The state that the run has left for this call, because its deadline has passed. */
   readonly left?: string | undefined;
@@ -27,20 +27,20 @@ export interface RefusedCall extends Refused {
 export interface Question {
   readonly tool?: string | undefined;
   /** Of a call with its arguments. Absent: any call of the tool, as lists and explanations ask. */
-  readonly binding?: CallBinding | undefined;
+  readonly binding?: BoundTool | undefined;
   /** As {@link binding}, before the request is known to name a run and one of its bindings. */
-  readonly matched?: CallBinding | 'failed' | undefined;
+  readonly matched?: BoundTool | 'failed' | undefined;
   /** Why no run is named. */
   readonly unnamed?: NoRun | undefined;
   /** What the request itself says against it: `src/gate/consult.ts`. */
-  unclear?(): RefusedCall | undefined;
-  note?(): RefusedCall | undefined;
+  unclear?(): RefusedAt | undefined;
+  note?(): RefusedAt | undefined;
   /** What is bound of a prompt or a resource: all of it must allow it. */
   readonly reads?: readonly BoundRead[];
   /** Why the tool's rules refuse the call. */
-  ruled?(standing: Standing): RefusedCall | undefined;
+  ruled?(standing: Standing): RefusedAt | undefined;
   /** What is unclear of the arguments that its events read. */
-  unforeseen?(standing: Standing): RefusedCall | undefined;
+  unforeseen?(standing: Standing): RefusedAt | undefined;
   /** The loop shield's count of it. */
   readonly count?: Pick<Count, 'isLoop'> | undefined;
   /** Whether the store has no room for the key of one more step of unknown outcome. */
@@ -73,7 +73,7 @@ interface Row {
   readonly reasons: readonly Refused['reason'][];
   readonly from: Source;
   /** `true`: for its one reason. Absent: the run cannot be asked at all, for that reason. */
-  readonly when?: (at: Standing, asked: Question) => boolean | RefusedCall | undefined;
+  readonly when?: (at: Standing, asked: Question) => boolean | RefusedAt | undefined;
 }
 
 /** Every reason against what a run is asked. Of several, the first one is told. */
@@ -145,7 +145,7 @@ export function decide(
   standing: Standing | Absent | undefined,
   asked: Question,
   known: Sources,
-): RefusedCall | undefined {
+): RefusedAt | undefined {
   const at = typeof standing === 'object' ? standing : undefined;
   for (const { reasons, from, when } of ROWS) {
     if (!known.includes(from)) continue;
@@ -189,10 +189,7 @@ export function decideRead(
 }
 
 /** What operators have stopped, asked anew: what is asked may have waited since. */
-export function stopNow(
-  standing: Standing,
-  asked: Question,
-): MaybePromise<RefusedCall | undefined> {
+export function stopNow(standing: Standing, asked: Question): MaybePromise<RefusedAt | undefined> {
   const heard = standing.heard();
   return isPromise(heard)
     ? heard.then((at) => decide(at, asked, ['operators']))
@@ -219,7 +216,7 @@ function isClosedByState(at: Standing, { tool = '', binding, reads }: Question):
   return isOver || !at.opens(tool, binding);
 }
 
-function refusedByRules(at: Standing, asked: Question): RefusedCall | undefined {
+function refusedByRules(at: Standing, asked: Question): RefusedAt | undefined {
   const { tool = '', binding } = asked;
   if (binding !== undefined) return asked.ruled?.(at);
   const part = at.spent.get(at.workflow.keyOf(tool));

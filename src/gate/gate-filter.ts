@@ -20,11 +20,11 @@ import type { PageMemory } from '../wire/pages.ts';
 import { provesNothingRan } from '../wire/rejections.ts';
 import { after, inOrder, isPromise, type MaybePromise, resume } from '../wire/task-line.ts';
 import {
+  AnswerHolder,
   AS_IT_CAME,
   announcing,
   ClaimedCall,
   createdTask,
-  GatedCall,
   holdersOf,
   outcomeOf,
   replacing,
@@ -33,7 +33,7 @@ import {
   unknownReply,
 } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
-import { type RefusedCall, stopNow } from './decide.ts';
+import { type RefusedAt, stopNow } from './decide.ts';
 import { Gates } from './gates.ts';
 import { Judge } from './judge.ts';
 import { CachedLists } from './list-cache.ts';
@@ -49,21 +49,21 @@ import { ShownTools } from './lists.ts';
 import { modeNow } from './mode.ts';
 import type { Course } from './play.ts';
 import { ReadFilter } from './reads.ts';
-import { type AwaitedCall, type PassedCall, RecordedCall } from './recorded-call.ts';
+import { type AwaitedAnswer, type PassedLookup, RecordedLookup } from './recorded-call.ts';
 import { carryOn, recordLater, TaskFilter } from './tasks.ts';
 import { ToldRequests } from './told-requests.ts';
 import { keepsSecrets, TELLING_CALLS, visibilityFor } from './visibility.ts';
 
 /** What one gate has made of a call that it lets through. */
-type Gated = AwaitedCall | PassedCall;
+type Gated = AwaitedAnswer | PassedLookup;
 
 /** Why a call that was let through is not forwarded, and the gate whose reason it is. */
 interface LateStop {
   readonly config: GateConfig;
-  readonly why: RefusedCall;
+  readonly why: RefusedAt;
 }
 
-const TURN_ENDED: RefusedCall = {
+const TURN_ENDED: RefusedAt = {
   reason: 'unavailable',
   cause: 'its turn ended before it began',
 };
@@ -71,7 +71,7 @@ const TURN_ENDED: RefusedCall = {
 /** How often a call that is to be forwarded may wait for the renewal of a lease. */
 const MOST_WAITS = 2;
 
-const NONE: readonly AwaitedCall[] = [];
+const NONE: readonly AwaitedAnswer[] = [];
 const OF_TOOLS = ['tools'] as const;
 const CHANGED = 'notifications/tools/list_changed';
 const CHANGED_MARK = Buffer.from('list_changed');
@@ -132,7 +132,7 @@ class GateFilter implements Filter {
   readonly #rewrites: boolean;
   /** Whether the client asks for the server's capabilities, and its lists can change. */
   readonly #declares: boolean;
-  #calls: readonly AwaitedCall[] = NONE;
+  #calls: readonly AwaitedAnswer[] = NONE;
   /** Known once an error answer is whole: the app is asked once. */
   #isProven: boolean | undefined;
   /** Called once no client waits for an answer of this exchange any more. */
@@ -251,7 +251,7 @@ class GateFilter implements Filter {
     judge: Judge,
     waits = 0,
   ): MaybePromise<void> {
-    const isAwaited = incoming.holders.some((each) => each instanceof GatedCall);
+    const isAwaited = incoming.holders.some((each) => each instanceof AnswerHolder);
     if (stop !== undefined && !(isAwaited && this.#isCancelled(incoming)))
       return new Judge(stop.config, this.#exchange, this.#admission).refuseLate(incoming, stop.why);
     if (!isAwaited) return undefined;
@@ -401,7 +401,7 @@ class GateFilter implements Filter {
   onClose(): void {
     const { tap } = this.#exchange;
     this.#onAnswered?.();
-    for (const call of this.#calls) if (call instanceof RecordedCall) call.over();
+    for (const call of this.#calls) if (call instanceof RecordedLookup) call.over();
     this.#admission.session.departed.delete(tap);
     if (this.#isResumable && !tap.ended) this.#expectRecorded();
     for (const call of this.#unanswered) {
@@ -433,11 +433,11 @@ class GateFilter implements Filter {
   /** The answers come where the stream is resumed, and are recorded before the client has them. */
   #expectRecorded(): void {
     for (const call of this.#calls)
-      if (call instanceof RecordedCall && call.transform === undefined && !call.isWithdrawn)
+      if (call instanceof RecordedLookup && call.transform === undefined && !call.isWithdrawn)
         this.#expectLate(call);
   }
 
-  #expectLate(call: AwaitedCall): void {
+  #expectLate(call: AwaitedAnswer): void {
     const { late } = this.#admission.session;
     const apply = (message: Message): MaybePromise<void> => this.#saveAndChange(call, message);
     late.expect(call.id, this.#config.workflow.id, apply, () => call.stake);
@@ -447,7 +447,7 @@ class GateFilter implements Filter {
    * Saves what the call came to at its first answer, and changes each replay of it in the same way.
    * The client's answer waits here until the move is saved.
    */
-  #saveAndChange(call: AwaitedCall, message: Message): MaybePromise<void> {
+  #saveAndChange(call: AwaitedAnswer, message: Message): MaybePromise<void> {
     if (call.transform === undefined) {
       call.transform = this.#announced(call, this.#changeFor(call, message));
       if (this.#isResumable) expectReplays(call, this.#admission.session);
@@ -456,7 +456,7 @@ class GateFilter implements Filter {
   }
 
   /** Saves what the first answer says, and gives its change. */
-  #changeFor(call: AwaitedCall, message: Message): MaybePromise<Transform> {
+  #changeFor(call: AwaitedAnswer, message: Message): MaybePromise<Transform> {
     const on = { exchange: this.#exchange, message };
     // Lists leave a held run's steps out: an outcome that comes late brings them back.
     const lists = call instanceof ClaimedCall && call.step.isUnknown ? OF_TOOLS : undefined;
@@ -464,7 +464,7 @@ class GateFilter implements Filter {
       const told = lists === undefined ? move : { ...move, lists };
       tellMoved(this.#config, this.#admission, call.run, told, isLate ? undefined : on);
     };
-    if (call instanceof RecordedCall) {
+    if (call instanceof RecordedLookup) {
       const task = createdTask(message);
       const incoming = this.#exchange.messages.find(({ id }) => id === call.id);
       call.isStepElsewhere = incoming !== undefined && holdersOf(incoming).length > 0;
@@ -491,9 +491,9 @@ class GateFilter implements Filter {
    * Several gates may announce one call's moves. The last gate does it for all of them, since only
    * then all moves are saved.
    */
-  #announced(call: AwaitedCall, transform: MaybePromise<Transform>): MaybePromise<Transform> {
+  #announced(call: AwaitedAnswer, transform: MaybePromise<Transform>): MaybePromise<Transform> {
     const incoming = this.#exchange.messages.find(({ id }) => id === call.id);
-    const held = incoming?.holders.filter((each) => each instanceof GatedCall) ?? [];
+    const held = incoming?.holders.filter((each) => each instanceof AnswerHolder) ?? [];
     if (held.at(-1) !== call) return transform;
     return announcing(transform, held, this.#admission, (config) =>
       Gates.of(config, this.#exchange),

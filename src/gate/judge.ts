@@ -6,8 +6,8 @@ import { argumentsFault, headerFault } from '../wire/headers.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
 import { AskedArguments } from '../workflow/bound-tools.ts';
 import type { GateConfig } from './config.ts';
-import { CallQuestion } from './consult.ts';
-import { decide, OF_REQUEST, type RefusedCall, whyHidden } from './decide.ts';
+import { ToolQuestion } from './consult.ts';
+import { decide, OF_REQUEST, type RefusedAt, whyHidden } from './decide.ts';
 import { isBoundBy, isOwnTool, isRefusedUnbound } from './gates.ts';
 import { modeNow } from './mode.ts';
 import { type Course, type Entrance, type GiveUp, Play } from './play.ts';
@@ -69,7 +69,7 @@ export class Judge implements Entrance {
     if (managed !== undefined && incoming.message.at(...ARGUMENTS, managed.argument) !== undefined)
       incoming.message.remove(ARGUMENTS, managed.argument);
     const args = AskedArguments.later(() => incoming.sentArguments);
-    const question = new CallQuestion(this.config, tool, args, run, incoming);
+    const question = new ToolQuestion(this.config, tool, args, run, incoming);
     if (question.matched === undefined) question.find();
     if (!this.keepsSecrets || question.matched === undefined)
       return this.#ask(incoming, run, question, giveUp);
@@ -90,7 +90,7 @@ export class Judge implements Entrance {
   #ask(
     incoming: Call,
     run: Run | NoRun,
-    question: CallQuestion,
+    question: ToolQuestion,
     giveUp: GiveUp,
   ): MaybePromise<Course> {
     const { workflow, listed, warnOnce } = this.config;
@@ -160,18 +160,18 @@ export class Judge implements Entrance {
     return after(room, (run) => {
       if (!('run' in run)) return 'forward';
       const args = AskedArguments.later(() => incoming.sentArguments);
-      const question = new CallQuestion(this.config, tool, args, run, incoming, binding);
+      const question = new ToolQuestion(this.config, tool, args, run, incoming, binding);
       return new Play(this, incoming, run, question, giveUp).go();
     });
   }
 
   /** Refuses a call that has its claim, before it is forwarded. */
-  refuseLate(incoming: Call, why: RefusedCall): MaybePromise<void> {
+  refuseLate(incoming: Call, why: RefusedAt): MaybePromise<void> {
     return after(this.refuser.refuse(incoming, String(incoming.named), why, []), () => {});
   }
 }
 
-function at(standing: Standing | Absent | undefined): Pick<RefusedCall, 'standing'> {
+function at(standing: Standing | Absent | undefined): Pick<RefusedAt, 'standing'> {
   return typeof standing === 'object' ? { standing } : {};
 }
 

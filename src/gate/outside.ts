@@ -27,7 +27,7 @@ import type {
 } from '../stores/store.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import type { MaybePromise } from '../wire/task-line.ts';
-import { bareCall, type DecidedCall } from '../workflow/facts.ts';
+import { bareCall, type Decided } from '../workflow/facts.ts';
 import type { Position } from '../workflow/position.ts';
 import { countFailure, FREEZE, UNFREEZE } from '../workflow/stored.ts';
 import type { Beginning, Workflow } from '../workflow/workflow.ts';
@@ -57,7 +57,7 @@ export interface OutsideMover {
 export type NotMoved = 'unknown-run' | 'busy' | 'held' | StopReason;
 
 /** One move from outside, and how it differs from a step. */
-interface OutsideCall extends Pick<CommitRequest, 'settles'> {
+interface OutsideMove extends Pick<CommitRequest, 'settles'> {
   /** Stands in the tool's place, in the claim. */
   readonly name: string;
   readonly payload?: unknown;
@@ -108,7 +108,7 @@ export async function moveFromOutside(
     begin = outsideBeginning(mover, run),
     begins,
     whileStopped = false,
-  }: OutsideCall,
+  }: OutsideMove,
   change: (
     from: Position,
     isFirst: boolean,
@@ -370,7 +370,7 @@ export function ruledCallOfHeld(
   outcome: 'succeeded' | 'failed',
   now: number,
   snapshot: FsmSnapshot,
-): DecidedCall | undefined {
+): Decided | undefined {
   if (isFromOutside(claim)) return undefined;
   const { tool, since = now } = claim;
   const { ledger } = workflow.rules;
@@ -393,7 +393,7 @@ export function moveOfHeld(
   { updatedAt: _, version = 0, ...from }: FsmSnapshot,
   event: string | null,
   said: Omit<TrailDraft, 'from' | 'to' | 'event'>,
-  call?: DecidedCall,
+  call?: Decided,
   at?: number,
 ): StepMove {
   // Only its own event makes the call: another tool's, or none, leaves it beside that.

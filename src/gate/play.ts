@@ -9,7 +9,7 @@ import type { CallersHeld } from '../session/held-runs.ts';
 import { InFlight } from '../session/live-session.ts';
 import type { Admission, Run } from '../session/run.ts';
 import { claimRun } from '../step/claim.ts';
-import { beginsAnew, type CallOrigin, Moves, moveTo, type StepMove } from '../step/outcome.ts';
+import { beginsAnew, Moves, moveTo, type StepMove, type StepOrigin } from '../step/outcome.ts';
 import { calledOff, Step } from '../step/step.ts';
 import { KEEPS_KEY } from '../step/store-calls.ts';
 import { pauseBefore, turnKey } from '../step/turns.ts';
@@ -25,8 +25,8 @@ import { AFTER, withRecorded } from '../workflow/stored.ts';
 import { mending } from '../workflow/verdict.ts';
 import { ClaimedCall, showHandler } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
-import { type CallQuestion, refusedByGuards, refusedUnclaimed } from './consult.ts';
-import { decide, NEVER_PASSED, type RefusedCall, type Sources, stopNow } from './decide.ts';
+import { refusedByGuards, refusedUnclaimed, type ToolQuestion } from './consult.ts';
+import { decide, NEVER_PASSED, type RefusedAt, type Sources, stopNow } from './decide.ts';
 import { tellMoved, tellOfTime } from './list-changes.ts';
 import {
   type Enforced,
@@ -37,7 +37,7 @@ import {
   stillObserved,
   withMark,
 } from './mode.ts';
-import { PassedCall, RecordedCall } from './recorded-call.ts';
+import { PassedLookup, RecordedLookup } from './recorded-call.ts';
 import { type NotLetIn, noteOf, type Refuser } from './refuser.ts';
 import {
   type Absent,
@@ -53,10 +53,10 @@ import {
 
 /**
  * What becomes of one call. `forward`: it goes on as it is; a {@link ClaimedCall}: it goes on as a
- * step; a {@link RecordedCall}: beside others, to be recorded. `answered`: the gate answered the
+ * step; a {@link RecordedLookup}: beside others, to be recorded. `answered`: the gate answered the
  * call, or dropped it; `ended`: it answered the whole request.
  */
-export type Course = NotLetIn | ClaimedCall | RecordedCall;
+export type Course = NotLetIn | ClaimedCall | RecordedLookup;
 
 /** Called where a cancelled step did not stop in time; with `isTooLong`, where it ran too long. */
 export type GiveUp = (id: RequestId, isTooLong: boolean) => void;
@@ -89,13 +89,13 @@ export class Play {
   readonly #config: GateConfig;
   readonly #incoming: Call;
   readonly #run: Run;
-  readonly #question: CallQuestion;
+  readonly #question: ToolQuestion;
   readonly #giveUp: GiveUp;
   /** Until when it waits for calls before it; absent where it has not waited yet. */
   #waitsUntil: number | undefined;
   /** How often it was played before. */
   #attempt = 0;
-  /** As in {@link RefusedCall.left}. */
+  /** As in {@link RefusedAt.left}. */
   #left: string | undefined;
   /** Whether operators were known to have stopped it when it came. */
   #isStopped = false;
@@ -103,11 +103,11 @@ export class Play {
   #goesUnclaimed = false;
   /** Where its run stood when it was claimed last. */
   #claimedAt: Standing | undefined;
-  #why: RefusedCall = { reason: 'unavailable' };
+  #why: RefusedAt = { reason: 'unavailable' };
   #hasWaited = false;
   #inFlight: InFlight | undefined;
 
-  constructor(gate: Entrance, incoming: Call, run: Run, question: CallQuestion, giveUp: GiveUp) {
+  constructor(gate: Entrance, incoming: Call, run: Run, question: ToolQuestion, giveUp: GiveUp) {
     this.#gate = gate;
     this.#config = gate.config;
     this.#incoming = incoming;
@@ -187,7 +187,7 @@ export class Play {
     const { tool, binding } = this.#question;
     const { id, number } = incoming;
     if (binding.kind !== 'recorded' || !isRequestId(id)) {
-      incoming.holders = [...incoming.holders, new PassedCall(config, run, at)];
+      incoming.holders = [...incoming.holders, new PassedLookup(config, run, at)];
       return 'forward';
     }
     const odd = decide(at, this.#question, ['events']);
@@ -197,7 +197,7 @@ export class Play {
     const { era } = this.#gate.admission;
     const key = turnKey({ run: run.run, workflow: config.workflow.id });
     const onOver = run.turns.lookUp(key, { tool, of: run });
-    return new RecordedCall(
+    return new RecordedLookup(
       { id, era, config, run, binding, number, onOver, standing: at },
       { token: newToken(), origin, found: at.snapshot },
     );
@@ -483,7 +483,7 @@ export class Play {
     return this.#refuseFor({ reason: 'loop', standing });
   }
 
-  #letGo(step: Step, why: RefusedCall): Stage {
+  #letGo(step: Step, why: RefusedAt): Stage {
     return () => step.withdraw().then(() => this.go(this.#refuseFor(why)));
   }
 
@@ -531,7 +531,7 @@ export class Play {
   }
 
   /** The call as its step knows it. Plain data: a task's ticket keeps them in the store. */
-  get #origin(): Pick<CallOrigin, 'tool' | 'args' | 'argsText' | 'use'> {
+  get #origin(): Pick<StepOrigin, 'tool' | 'args' | 'argsText' | 'use'> {
     const { args, roundedText: argsText } = this.#incoming;
     const { tool, used } = this.#question;
     const use = used && { ...used, grantedAt: this.#config.clock.now() };
@@ -549,7 +549,7 @@ export class Play {
     return 'forward';
   }
 
-  #refuseFor(why: RefusedCall): Stage {
+  #refuseFor(why: RefusedAt): Stage {
     this.#why = why;
     return this.#refuse;
   }

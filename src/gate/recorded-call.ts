@@ -4,10 +4,10 @@
  */
 import type { Run } from '../session/run.ts';
 import {
-  type CallOrigin,
   Moves,
   type MovingBinding,
   type StepMove,
+  type StepOrigin,
   tellSaved,
 } from '../step/outcome.ts';
 import { MOST_REMADE } from '../step/step.ts';
@@ -18,9 +18,9 @@ import type { Message } from '../wire/message.ts';
 import type { Position } from '../workflow/position.ts';
 import type { Beginning } from '../workflow/workflow.ts';
 import {
+  AnswerHolder,
   AS_IT_CAME,
   type ClaimedCall,
-  GatedCall,
   type LetThrough,
   OUTCOME,
   outcomeOf,
@@ -55,13 +55,13 @@ export class UnrecordedSuccess extends Error {
 export interface Recordable {
   /** Unguessable: to record a success again under it changes nothing. */
   readonly token: string;
-  readonly origin: Omit<CallOrigin, 'isFirst'>;
+  readonly origin: Omit<StepOrigin, 'isFirst'>;
   /** Where the call found the run. */
   readonly found: FsmSnapshot;
 }
 
 /** A call that runs beside others, and for whose answer no gate waits. */
-export class PassedCall implements Holder {
+export class PassedLookup implements Holder {
   readonly config: GateConfig;
   readonly run: Run;
   readonly standing: Standing;
@@ -76,10 +76,10 @@ export class PassedCall implements Holder {
 }
 
 /** A forwarded call whose answer a gate waits for. */
-export type AwaitedCall = ClaimedCall | RecordedCall;
+export type AwaitedAnswer = ClaimedCall | RecordedLookup;
 
 /** One forwarded call that holds no claim. */
-export class RecordedCall extends GatedCall {
+export class RecordedLookup extends AnswerHolder {
   readonly recordable: Recordable;
   /** Whether it succeeded, and that could not be recorded. */
   isUnrecorded = false;

@@ -15,7 +15,7 @@ import type { BoundState } from '../workflow/position.ts';
 import { partsNaming, partsToTell, retryOf } from '../workflow/rule-words.ts';
 import { detailsOf, type Outlet, outletFrom } from './advise.ts';
 import type { GateConfig } from './config.ts';
-import { type RefusedCall, whyHidden } from './decide.ts';
+import { type RefusedAt, whyHidden } from './decide.ts';
 import type { Demand } from './gates.ts';
 import { askForAlias, refusalReply } from './replies.ts';
 import { errorsWithin } from './try-errors.ts';
@@ -90,7 +90,7 @@ export class Refuser {
   refuse(
     incoming: Call,
     tool: string,
-    why: RefusedCall,
+    why: RefusedAt,
     states: readonly BoundState[],
     named: Run | NoRun = this.#admission.runOf(incoming),
   ): MaybePromise<NotLetIn> {

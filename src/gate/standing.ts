@@ -25,7 +25,7 @@ import { after, isPromise, type MaybePromise } from '../wire/task-line.ts';
 import type { Next, Position } from '../workflow/position.ts';
 import { unreadableKind } from '../workflow/stored.ts';
 import type { Stand } from '../workflow/together.ts';
-import type { Part, Past, UnknownCall } from '../workflow/verdict.ts';
+import type { Part, Past, UnknownGrant } from '../workflow/verdict.ts';
 import type { Sight, Veil } from '../workflow/visible.ts';
 import type { Beginning, Workflow } from '../workflow/workflow.ts';
 import type { GateConfig } from './config.ts';
@@ -143,7 +143,7 @@ export class Standing implements Stand {
   #closed: ReadonlySet<string> | undefined;
   #spent: ReadonlyMap<string, Part> | undefined;
   #past: Past | undefined;
-  readonly #unknown: readonly UnknownCall[];
+  readonly #unknown: readonly UnknownGrant[];
   #state: string | undefined;
 
   constructor(
@@ -398,13 +398,13 @@ function adopted(
   }
 }
 
-const NO_CALLS: readonly UnknownCall[] = Object.freeze([]);
+const NO_CALLS: readonly UnknownGrant[] = Object.freeze([]);
 
 /** The calls whose outcome is unknown: those that may be tried again, and one that is held. */
 function unknownCalls(
   workflow: Workflow,
   { claim, unsettled = [] }: Pick<Parts, 'claim' | 'unsettled'>,
-): readonly UnknownCall[] {
+): readonly UnknownGrant[] {
   const isOver = claim !== undefined && !claim.live && claim.since !== undefined;
   const isHeld = isOver && unsettled.every((each) => each.idempotencyKey !== claim.idempotencyKey);
   if (workflow.rules.ledger === undefined || !(isHeld || unsettled.length > 0)) return NO_CALLS;

@@ -15,7 +15,7 @@ import {
   statusWords,
 } from '../workflow/advice.ts';
 import { eventNamed } from '../workflow/binding.ts';
-import type { CallBinding } from '../workflow/bound-tools.ts';
+import type { BoundTool } from '../workflow/bound-tools.ts';
 import { partWords } from '../workflow/rule-words.ts';
 import { jsonOf } from '../workflow/stored.ts';
 import type { GateConfig } from './config.ts';
@@ -213,7 +213,7 @@ function awaited(
 function demandOf(
   { workflow }: GateConfig,
   tool: string,
-): readonly CallBinding['states'][] | undefined {
+): readonly BoundTool['states'][] | undefined {
   if (!workflow.isBound(tool)) return [];
   const binding = workflow.matchAlways(tool);
   return binding && [binding.states];

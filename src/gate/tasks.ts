@@ -5,7 +5,7 @@
 import { LONGEST_MS } from '../basics/clock.ts';
 import { digestOf } from '../basics/digest.ts';
 import type { Admission, Run, TaskOwner } from '../session/run.ts';
-import { type CallOrigin, Moves, type MovingBinding } from '../step/outcome.ts';
+import { Moves, type MovingBinding, type StepOrigin } from '../step/outcome.ts';
 import { type MoveListener, Step } from '../step/step.ts';
 import type { GuardedStore } from '../step/store-calls.ts';
 import type { Uncertain } from '../stores/store.ts';
@@ -35,7 +35,7 @@ import {
 import type { GateConfig } from './config.ts';
 import { Gates } from './gates.ts';
 import { tellMoved } from './list-changes.ts';
-import { type Recordable, RecordedCall } from './recorded-call.ts';
+import { type Recordable, RecordedLookup } from './recorded-call.ts';
 
 const TASKS = Buffer.from('tasks');
 
@@ -167,7 +167,7 @@ class GatedTask {
     const { ticket } = this;
     const { clock, times, onError } = this.#config;
     const { era } = admission;
-    let call: ClaimedCall | RecordedCall;
+    let call: ClaimedCall | RecordedLookup;
     let saved: MaybePromise<Transform> | undefined;
     if ('recordable' in ticket) {
       call = this.#recorded(ticket.recordable, era, run);
@@ -192,10 +192,10 @@ class GatedTask {
   }
 
   /** The call that held no claim, with its binding in this deployment. */
-  #recorded(recordable: Recordable, era: Era, run: Run): RecordedCall {
+  #recorded(recordable: Recordable, era: Era, run: Run): RecordedLookup {
     const { tool, args } = recordable.origin;
     const binding = this.#config.workflow.match(tool, args) ?? MOVES_NOTHING;
-    return new RecordedCall({ id: 0, era, config: this.#config, run, binding }, recordable, true);
+    return new RecordedLookup({ id: 0, era, config: this.#config, run, binding }, recordable, true);
   }
 
   /** From now on this process must read the ticket, as any other one. */
@@ -253,7 +253,7 @@ export async function carryOn(
 
 /** The success of a call that created a task is recorded before a client sees the task's end. */
 export function recordLater(
-  call: RecordedCall,
+  call: RecordedLookup,
   created: CreatedTask,
   admission: Admission,
 ): Promise<Transform> {
@@ -383,7 +383,7 @@ interface StepTicket {
   readonly from: Position;
   /** As `found` in {@link Moves}, if it is not `from`. */
   readonly before?: Position;
-  readonly origin: CallOrigin;
+  readonly origin: StepOrigin;
   /** Whether its handler changed the run's data. */
   readonly isUpdated?: boolean;
 }

@@ -30,7 +30,7 @@ import { holdersOf } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
 
 type Ended<Type> = Extract<InterlockEvent, { readonly type: Type }>;
-type CallEnd = Pick<Ended<'call.ended'>, 'outcome' | 'code' | 'reason' | 'left'>;
+type ToolEnd = Pick<Ended<'call.ended'>, 'outcome' | 'code' | 'reason' | 'left'>;
 type OtherEnd = Pick<Ended<'request.ended'>, 'outcome' | 'code' | 'shown' | 'protocolVersion'>;
 
 /** What both events of a request say of it. */
@@ -213,7 +213,7 @@ function isTold(
   return !method.startsWith('resources/') || bindsResources;
 }
 
-function callEnd(incoming: Call, answer: JsonObject | undefined): CallEnd {
+function callEnd(incoming: Call, answer: JsonObject | undefined): ToolEnd {
   if (answer === undefined) {
     // The gate's own answer, that the outcome is unknown, passed no filter.
     const isLost = holdersOf(incoming).some(({ step }) => step.isUnknown);

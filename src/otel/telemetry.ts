@@ -16,7 +16,7 @@ import {
   type Tracer,
   trace,
 } from '@opentelemetry/api';
-import type { CallAnswer, InterlockEvent } from '../basics/events.ts';
+import type { InterlockEvent, ToolAnswer } from '../basics/events.ts';
 
 /** The bounds that the conventions name, in seconds. Steps are faster, and need finer ones. */
 const OPERATION_BOUNDS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300];
@@ -377,7 +377,7 @@ function spanName(tool: string): string {
 }
 
 /** Outcomes of a call that no step's event tells of. */
-const OWN_OUTCOMES: readonly CallAnswer[] = ['refused', 'unknown', 'unanswered'];
+const OWN_OUTCOMES: readonly ToolAnswer[] = ['refused', 'unknown', 'unanswered'];
 
 /**
  * The attributes that the conventions give the end of a request. One whose client left before the

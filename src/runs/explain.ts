@@ -13,7 +13,7 @@ import type { FsmSnapshot, Json } from '../stores/store.ts';
 import { type Refusal, refusalFor } from '../workflow/advice.ts';
 import { eventNamed, isChosen } from '../workflow/binding.ts';
 import { bareContext, snapshotBehind } from '../workflow/envelope.ts';
-import { bareCall, type DecidedCall } from '../workflow/facts.ts';
+import { bareCall, type Decided } from '../workflow/facts.ts';
 import type { StateMachineGate } from '../workflow/gate.ts';
 import type { Next } from '../workflow/position.ts';
 import { partsToTell, partWords, retryOf } from '../workflow/rule-words.ts';
@@ -303,7 +303,7 @@ export function whatIf<S extends string, E extends string>(
 }
 
 /** A success of the tool, of whose arguments and result nothing is known. */
-function successOf({ workflow, past, parts }: Standing, tool: string): DecidedCall {
+function successOf({ workflow, past, parts }: Standing, tool: string): Decided {
   const binding = workflow.matchAlways(tool);
   const verdict = binding && workflow.rules.judge(binding, past, undefined);
   const uses = verdict?.allows === true ? verdict.uses : [];

@@ -28,7 +28,7 @@ import type {
   UnsettledStep,
 } from '../stores/store.ts';
 import { parseEvent } from '../workflow/binding.ts';
-import { type GivenCall, givenCallsOption } from '../workflow/call-rules.ts';
+import { type GivenFact, givenFactsOption } from '../workflow/call-rules.ts';
 import { parseExpression, type StateExpression } from '../workflow/position.ts';
 import { jsonOf } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
@@ -284,7 +284,7 @@ export interface BeginOptions {
   /** One of the gate's `starts`. Default: where the gate's `begin` says, or the initial state. */
   readonly state?: string | undefined;
   /** Under rules: the calls that were made before. Default: none. */
-  readonly facts?: readonly GivenCall[] | undefined;
+  readonly facts?: readonly GivenFact[] | undefined;
   /** For the trail: a user, a job, a webhook. */
   readonly actor?: string | undefined;
 }
@@ -456,7 +456,7 @@ const enforceSchema = lazily(() => z.extend(freezeSchema(), { living: flagOption
 const beginSchema = lazyOptions(() => ({
   data: z.optional(z.custom<Json>(() => true)),
   state: z.optional(z.string()),
-  facts: givenCallsOption(),
+  facts: givenFactsOption(),
   actor: z.optional(z.string()),
 }));
 const resolveSchema = lazily(() =>

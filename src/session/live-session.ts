@@ -5,7 +5,7 @@
 
 import { type Clock, type Placed, putNewest, type UseOrder, YieldOrder } from '../basics/clock.ts';
 import { type Relay, Streams, topicOf } from '../notify/relay.ts';
-import type { WaitingCall } from '../step/turns.ts';
+import type { QueuedRequest } from '../step/turns.ts';
 import type { SessionRecord } from '../stores/store.ts';
 import { LateResponses } from '../wire/call.ts';
 import { type JsonObject, type ListKind, listChanged, type RequestId } from '../wire/json-rpc.ts';
@@ -18,12 +18,12 @@ export interface CallersRequest {
   readonly isGone: boolean;
   /** The size of its body, in bytes. */
   readonly size: number;
-  /** As in {@link WaitingCall}. */
+  /** As in {@link QueuedRequest}. */
   tellOfWait?(clock: Clock): (() => void) | undefined;
 }
 
 /** A request of the session that is not answered yet. Once cancelled, it is not forwarded. */
-export class InFlight implements WaitingCall {
+export class InFlight implements QueuedRequest {
   readonly #request: CallersRequest | undefined;
   #onOver: () => void;
   #ended = false;

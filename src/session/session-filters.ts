@@ -74,7 +74,7 @@ export interface SessionsConfig extends Observers {
 
 /** Who opens a session. */
 export interface SessionOpener extends Identity, Owner {
-  /** As {@link LoneCalls.callerOf} names it; `undefined` where nothing is counted. */
+  /** As {@link LoneSessions.callerOf} names it; `undefined` where nothing is counted. */
   readonly from: OpeningCaller | undefined;
   /** What its client calls itself. */
   readonly clientInfo: ClientInfo | undefined;

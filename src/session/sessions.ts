@@ -58,7 +58,7 @@ import {
   type SessionsConfig,
   Termination,
 } from './session-filters.ts';
-import { hasKnownId, KeptIds, LoneCalls } from './stuck-clients.ts';
+import { hasKnownId, KeptIds, LoneSessions } from './stuck-clients.ts';
 
 /** A session that the caller may use. */
 interface FoundSession {
@@ -98,7 +98,7 @@ export class Sessions implements SessionKeeper {
   readonly #missed: MissedLists;
   readonly #cacheMs: number;
   readonly #conversations: Conversations | undefined;
-  readonly #loneCalls: LoneCalls | undefined;
+  readonly #loneCalls: LoneSessions | undefined;
   readonly #keptIds: KeptIds | undefined;
   /** Whether calls may name their runs in their arguments. */
   readonly #hasHandles: boolean;
@@ -135,7 +135,7 @@ export class Sessions implements SessionKeeper {
       ...config,
       follow: (session, run) => this.#follow(session, run),
     });
-    this.#loneCalls = LoneCalls.of(config);
+    this.#loneCalls = LoneSessions.of(config);
     this.#keptIds = KeptIds.of(config);
     this.keeper = {
       keys: config.keys,

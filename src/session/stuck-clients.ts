@@ -48,7 +48,7 @@ interface StuckClientsConfig {
 }
 
 /** Counts the sessions of each caller that had a single call when the next one began. */
-export class LoneCalls {
+export class LoneSessions {
   readonly #config: StuckClientsConfig;
   /** The last sessions of each caller, the least recently seen caller first. */
   readonly #sessions = new Map<string, readonly LiveSession[]>();
@@ -63,12 +63,12 @@ export class LoneCalls {
    * `undefined` where calls have runs that need no session, or may have. Also where another
    * instance may serve a session's calls without a word: stores do not keep each call.
    */
-  static of(config: StuckClientsConfig): LoneCalls | undefined {
+  static of(config: StuckClientsConfig): LoneSessions | undefined {
     const { keys, bus, store } = config;
     if (bus === undefined && !store.isMemory) return undefined;
     const hasOwn = keys.some(({ kind }) => kind === 'session');
     const isAlone = keys.every(({ kind }) => kind === 'session' || kind === 'request');
-    return hasOwn && isAlone ? new LoneCalls(config) : undefined;
+    return hasOwn && isAlone ? new LoneSessions(config) : undefined;
   }
 
   /**

@@ -15,7 +15,7 @@ import { moveTo, type StepMove } from './outcome.ts';
 import {
   type Refused,
   Step,
-  type StepCall,
+  type StepRequest,
   type StepRules,
   type StepRun,
   type Waiting,
@@ -26,7 +26,7 @@ import { tellIfHeld } from './unknown-outcome.ts';
 const MOST_MOVES = 16;
 
 /** The run to claim, and the call that is to have it. */
-export interface Wanted extends StepCall, Waiting {
+export interface Wanted extends StepRequest, Waiting {
   readonly run: StepRun;
   /** The states in which the store may grant the claim; `undefined`: any state. */
   readonly states: readonly string[] | undefined;

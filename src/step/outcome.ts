@@ -18,9 +18,9 @@ import type {
   Success,
   ToolResult,
 } from '../workflow/binding.ts';
-import { AskedArguments, type CallBinding } from '../workflow/bound-tools.ts';
+import { AskedArguments, type BoundTool } from '../workflow/bound-tools.ts';
 import { type ConditionTest, type Reader, readerOf } from '../workflow/condition.ts';
-import { bareCall, type DecidedCall, type Grant, usedBy } from '../workflow/facts.ts';
+import { bareCall, type Decided, type Grant, usedBy } from '../workflow/facts.ts';
 import type { FsmAction, Next, Position } from '../workflow/position.ts';
 import { countFailure, withRecorded } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
@@ -61,7 +61,7 @@ export interface Outcome {
 export type FailureKind = 'tool_error' | 'rpc_error' | 'not_ok';
 
 /** What a call's moves depend on, beside where it found the run. Plain data, kept with a task. */
-export interface CallOrigin {
+export interface StepOrigin {
   readonly tool: string;
   readonly args: Readonly<Record<string, unknown>>;
   /** Their JSON text, where JavaScript rounds a number in them. */
@@ -71,11 +71,11 @@ export interface CallOrigin {
   /** Whether nothing of the run was committed before. */
   readonly isFirst: boolean;
   /** What rules ask of the call. Absent where none asks for its tool's calls. */
-  readonly use?: CallUse | undefined;
+  readonly use?: GrantedUse | undefined;
 }
 
 /** What rules granted a call that goes on. Plain data. */
-export interface CallUse extends Grant {
+export interface GrantedUse extends Grant {
   /** When the store granted its claim, by the store's clock, and by that of this process. */
   readonly claimedAt: number;
   readonly grantedAt: number;
@@ -268,7 +268,7 @@ function quoted(path: string): string {
 
 /** What a binding says of where its calls lead. */
 export type MovingBinding = Pick<
-  CallBinding,
+  BoundTool,
   'eventIn' | 'sendsIn' | 'retriesIn' | 'errorsIn' | 'oksIn' | 'results'
 >;
 
@@ -284,7 +284,7 @@ export class Moves {
   readonly found: Position;
   /** The same state, with the data as the call's handler has changed them. */
   readonly current: Position;
-  readonly origin: CallOrigin;
+  readonly origin: StepOrigin;
   readonly #rules: MoveRules;
   readonly #workflow: Workflow;
   readonly #binding: MovingBinding;
@@ -296,7 +296,7 @@ export class Moves {
     rules: MoveRules,
     binding: MovingBinding,
     current: Position,
-    origin: CallOrigin,
+    origin: StepOrigin,
     found = current,
     allowedIn = current.state,
   ) {
@@ -324,7 +324,7 @@ export class Moves {
     return this.#from(current, newer, { ...this.origin, isFirst: false });
   }
 
-  #from(current: Position, found: Position, origin: CallOrigin): Moves {
+  #from(current: Position, found: Position, origin: StepOrigin): Moves {
     return new Moves(this.#rules, this.#binding, current, origin, found, this.#allowedIn);
   }
 
@@ -418,7 +418,7 @@ export class Moves {
   }
 
   /** The call as rules ask for it; `undefined` where none does. */
-  #decided(ended: EndedWithText, outcome: 'succeeded' | 'failed'): DecidedCall | undefined {
+  #decided(ended: EndedWithText, outcome: 'succeeded' | 'failed'): Decided | undefined {
     const { use, tool } = this.origin;
     const { ledger } = this.#workflow.rules;
     if (use === undefined || ledger === undefined) return undefined;
@@ -462,7 +462,7 @@ export class Moves {
   }
 
   /** A tool that comes to its limit leaves the lists, though the state may stay. */
-  #withLists(move: StepMove, call: DecidedCall | undefined): StepMove {
+  #withLists(move: StepMove, call: Decided | undefined): StepMove {
     if (call === undefined) return move;
     const isSpent = (position: Position): boolean =>
       this.#workflow.rules.isSpent(call.tool, position, call.decidedAt);
@@ -496,13 +496,13 @@ export class Moves {
   }
 
   /** For rules: a success of another tool, as which a failure of this one counts. */
-  #success(tool: string): DecidedCall | undefined {
+  #success(tool: string): Decided | undefined {
     const { use } = this.origin;
     return use && this.#workflow.isOrder ? bareCall(tool, this.#endedAt(use)) : undefined;
   }
 
   /** By the store's clock. A clock that was set back makes no call end before it began. */
-  #endedAt({ claimedAt, grantedAt }: CallUse): number {
+  #endedAt({ claimedAt, grantedAt }: GrantedUse): number {
     return claimedAt + Math.max(0, this.#rules.clock.now() - grantedAt);
   }
 

@@ -46,7 +46,7 @@ import {
   releaseClaim,
   releaseUnanswered,
 } from './store-calls.ts';
-import { type Turn, type Turns, turnKey, type WaitingCall, type WaitLimits } from './turns.ts';
+import { type QueuedRequest, type Turn, type Turns, turnKey, type WaitLimits } from './turns.ts';
 import { type KnownOfUnknown, UnknownOutcome } from './unknown-outcome.ts';
 
 /** How long a step may take, in milliseconds. */
@@ -91,7 +91,7 @@ export interface StepRun {
 }
 
 /** The call that is to become a step. */
-export interface StepCall {
+export interface StepRequest {
   readonly description: StepDescription;
   /**
    * Gives what the claim is to save of the call, judged where the store has found its run. Default:
@@ -104,7 +104,7 @@ export interface StepCall {
   readonly note: CallNote | undefined;
   /** The number that joins the events of one call, where the app listens to events. */
   readonly number?: number | undefined;
-  readonly request: WaitingCall & {
+  readonly request: QueuedRequest & {
     /** Keeps the request's id in flight until the returned function is called. */
     beginStep(mustEnd: boolean): () => void;
   };
@@ -193,7 +193,7 @@ const nothing = (): void => {};
 const NONE: readonly never[] = Object.freeze([]);
 
 /** For a step that no client waits for: a task taken up elsewhere, a move from outside. */
-export const NO_REQUEST: StepCall['request'] = {
+export const NO_REQUEST: StepRequest['request'] = {
   cancelled: false,
   bytes: 0,
   onCancel: () => nothing,
@@ -205,7 +205,7 @@ export class Step {
   readonly key: RunKey;
   /** The claim's token. A process that has it can settle the step. */
   token: string;
-  /** As in {@link StepCall}, with the digest once the store is asked. */
+  /** As in {@link StepRequest}, with the digest once the store is asked. */
   description: StepDescription;
   note: CallNote | undefined;
 
@@ -248,11 +248,11 @@ export class Step {
   onForgotten: (() => void) | undefined;
   readonly #rules: StepRules;
   readonly #run: StepRun;
-  #digest: StepCall['digest'];
-  readonly #grant: StepCall['grant'];
-  readonly #request: StepCall['request'];
+  #digest: StepRequest['digest'];
+  readonly #grant: StepRequest['grant'];
+  readonly #request: StepRequest['request'];
   readonly #onTooLong: () => void;
-  readonly #held: StepCall['held'];
+  readonly #held: StepRequest['held'];
   #state: StepState;
   #turn: Turn | undefined;
   #overran = false;
@@ -279,7 +279,7 @@ export class Step {
   constructor(
     rules: StepRules,
     run: StepRun,
-    call: StepCall,
+    call: StepRequest,
     token = newToken(),
     state: 'waiting' | 'forwarded' = 'waiting',
   ) {
@@ -1064,7 +1064,7 @@ export class Step {
 
 /** Why a call need not wait any longer: its client cancelled it, or this process ends. */
 export function calledOff(
-  { cancelled }: Pick<WaitingCall, 'cancelled'>,
+  { cancelled }: Pick<QueuedRequest, 'cancelled'>,
   turns: Pick<Turns, 'closed'> | undefined,
 ): Refused | undefined {
   if (cancelled) return { reason: 'cancelled' };

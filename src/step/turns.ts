@@ -11,7 +11,7 @@ const SHORTEST_PAUSE_MS = 10;
 const MOST_FOLLOWERS = 1_000;
 
 /** A call, as far as its wait is concerned. */
-export interface WaitingCall {
+export interface QueuedRequest {
   /** Whether its client cancelled it, or left. */
   readonly cancelled: boolean;
   /** About how much memory it takes while it waits, in bytes. */
@@ -39,7 +39,7 @@ export interface RunningStep {
 interface TurnListener {
   onEnd(queue: Queue): void;
   onOutlive(): void;
-  enter(key: string, call: WaitingCall, limits: WaitLimits | undefined): (() => void) | undefined;
+  enter(key: string, call: QueuedRequest, limits: WaitLimits | undefined): (() => void) | undefined;
 }
 
 /** The right to claim a run: in this process one call has it at a time. */
@@ -82,7 +82,7 @@ export class Turn {
    * Counts its call among those that wait, because another process has the run, until the returned
    * function is called. `undefined` where too many wait already.
    */
-  wait(call: WaitingCall, limits: WaitLimits | undefined): (() => void) | undefined {
+  wait(call: QueuedRequest, limits: WaitLimits | undefined): (() => void) | undefined {
     return this.#listener.enter(this.#queue.key, call, limits);
   }
 }
@@ -173,7 +173,7 @@ export class Turns {
     key: string,
     tool: string | undefined,
     waitMs: number,
-    call: WaitingCall,
+    call: QueuedRequest,
     limits?: WaitLimits,
   ): Promise<Turn | undefined> | Turn | undefined {
     if (this.isOff(call, limits)) return undefined;
@@ -230,7 +230,7 @@ export class Turns {
    * now. `gone`: it was refused, so the run is where it was. `time`: none has ended within
    * `waitMs`. `off`: the call may wait no longer, or not at all, because too many wait.
    */
-  follow(key: string, waitMs: number, call: WaitingCall, limits: WaitLimits): Promise<FollowEnd> {
+  follow(key: string, waitMs: number, call: QueuedRequest, limits: WaitLimits): Promise<FollowEnd> {
     const isFull = this.#following >= MOST_FOLLOWERS;
     const mayWait = waitMs > 0 && !isFull && !this.isOff(call, limits);
     const leave = mayWait ? this.#enter(key, call, limits) : undefined;
@@ -259,7 +259,11 @@ export class Turns {
   }
 
   /** Counts a call among those that wait, until the returned function is called. */
-  #enter(key: string, call: WaitingCall, limits: WaitLimits | undefined): (() => void) | undefined {
+  #enter(
+    key: string,
+    call: QueuedRequest,
+    limits: WaitLimits | undefined,
+  ): (() => void) | undefined {
     if (limits === undefined) return () => {};
     const { bytes } = call;
     const room = this.#rooms.get(key) ?? { calls: 0, bytes: 0 };
@@ -278,13 +282,13 @@ export class Turns {
   }
 
   /** Whether a call is off: it was cancelled, or the process is ending. */
-  isOff(call: Pick<WaitingCall, 'cancelled'>, limits: WaitLimits | undefined): boolean {
+  isOff(call: Pick<QueuedRequest, 'cancelled'>, limits: WaitLimits | undefined): boolean {
     return call.cancelled || (this.#closed && limits !== undefined);
   }
 
   /** Calls back when the call is off, unless the returned function is called before. */
   onOff(
-    call: Pick<WaitingCall, 'onCancel'>,
+    call: Pick<QueuedRequest, 'onCancel'>,
     limits: WaitLimits | undefined,
     callback: () => void,
   ): () => void {
@@ -302,7 +306,7 @@ export class Turns {
   backOff(
     attempt: number,
     remainingMs: number,
-    call: WaitingCall,
+    call: QueuedRequest,
     limits: WaitLimits | undefined,
   ): Promise<void> {
     return new Promise((resolve) => {
@@ -382,7 +386,7 @@ export class Turns {
     { waiters }: Queue,
     tool: string | undefined,
     waitMs: number,
-    waiting: { call: WaitingCall; limits: WaitLimits | undefined; leave: () => void },
+    waiting: { call: QueuedRequest; limits: WaitLimits | undefined; leave: () => void },
   ): Promise<Turn | undefined> {
     return new Promise((resolve) => {
       const give = (turn: Turn | undefined): void => {

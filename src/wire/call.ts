@@ -191,7 +191,7 @@ export class Call {
   }
 }
 
-export interface CallsOfBody {
+export interface BodyMessages {
   readonly isBatch: boolean;
   readonly messages: readonly Call[];
   /**
@@ -230,7 +230,7 @@ interface ReadBody {
 export function readCalls(
   { value, text, others }: ReadBody,
   maxBatch: number,
-): CallsOfBody | BadRequest {
+): BodyMessages | BadRequest {
   const whole = readCopy(value, text, maxBatch);
   if ('status' in whole) return whole;
   let best = whole;
@@ -248,7 +248,7 @@ export function readCalls(
   return { isBatch: best.isBatch, messages: best.messages, isStale };
 }
 
-type Read = Pick<CallsOfBody, 'isBatch' | 'messages'>;
+type Read = Pick<BodyMessages, 'isBatch' | 'messages'>;
 
 /** Whether two copies, equal once their numbers are rounded, may have other ones as text. */
 function roundsApart(one: Read, other: Read): boolean {

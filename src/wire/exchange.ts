@@ -1,7 +1,7 @@
 import type { Clock } from '../basics/clock.ts';
 import type { Events } from '../basics/events.ts';
 import type { Amended, BodyFailure, BodyPort } from './body.ts';
-import { answersIn, type Call, type CallsOfBody, readCalls } from './call.ts';
+import { answersIn, type BodyMessages, type Call, readCalls } from './call.ts';
 import { type Answer, AskedPage, type Filter } from './filter.ts';
 import { headerSaysStateless, namesFault, type RequestPort, requestHeader } from './headers.ts';
 import { errorResponse, JSON_RPC, type ListKind, listChanged } from './json-rpc.ts';
@@ -57,7 +57,7 @@ class AmendedBatch implements Amended {
 const isRequestCall = ({ kind }: Call): boolean => kind === 'request';
 const isForwardable = (call: Call): boolean => call.isForwardable;
 
-const NO_MESSAGES: CallsOfBody = { isBatch: false, messages: [], isStale: false };
+const NO_MESSAGES: BodyMessages = { isBatch: false, messages: [], isStale: false };
 
 /**
  * Private data on an object that we do not own. A `WeakMap` would cost more: with one entry for
@@ -139,7 +139,7 @@ export class Exchange implements ResponseOwner {
   private constructor(
     host: Host,
     body: BodyPort | undefined,
-    incoming: CallsOfBody,
+    incoming: BodyMessages,
     limits: WireLimits,
     onError: (error: unknown) => void,
   ) {

@@ -86,12 +86,6 @@ export interface ReadRefusal extends Omit<Refusal, 'tool' | 'reason'> {
   readonly reason: ReadRefusalReason;
 }
 
-/** What the text of such a refusal says beside its facts. */
-interface ReadRefusalDetails extends Pick<RefusalDetails, 'words' | 'isOrder'> {
-  /** Whether no path means that no way exists. */
-  readonly foreseen: boolean;
-}
-
 /** A tool that can be called next, as the status tool shows it. */
 export interface NextTool {
   readonly tool: string;
@@ -182,7 +176,7 @@ export function refusalWords(refusal: Refusal, details: RefusalDetails): string 
 }
 
 /** A refusal of a prompt or a resource, in words that a model can act on. */
-export function readRefusalFor(refusal: ReadRefusal, details: ReadRefusalDetails): string {
+export function readRefusalFor(refusal: ReadRefusal, details: RefusalDetails): string {
   const { prompt, resource = '' } = refusal;
   const subject =
     prompt === undefined ? `The resource ${name(resource)}` : `The prompt ${name(prompt)}`;
@@ -457,9 +451,9 @@ const COMPOSED: Record<ComposedReason, (refusal: Refusal, details: RefusalDetail
 
 const COMPOSED_READS: Record<
   Extract<ReadRefusalReason, ComposedReason>,
-  (subject: string, refusal: ReadRefusal, details: ReadRefusalDetails) => string[]
+  (subject: string, refusal: ReadRefusal, details: RefusalDetails) => string[]
 > = {
-  state: (subject, refusal, { foreseen, isOrder }) => [
+  state: (subject, refusal, { foreseen = true, isOrder }) => [
     `${subject} is not available${during(refusal, isOrder)}.`,
     availability(refusal.workflow, refusal.available),
     ...wayOrWait(refusal, foreseen),

@@ -63,7 +63,7 @@ export interface RunFacts<
 }
 
 /** A call that ended. `state` is the run's before the call, `context` as the handler left it. */
-interface EndedCall<X, S extends string, T extends string> extends RunFacts<X, S, T> {
+interface EndedFacts<X, S extends string, T extends string> extends RunFacts<X, S, T> {
   readonly tool: string;
   readonly args: Readonly<Record<string, unknown>>;
 }
@@ -73,7 +73,7 @@ export interface SucceededCall<
   X = Json | undefined,
   S extends string = string,
   T extends string = string,
-> extends EndedCall<X, S, T> {
+> extends EndedFacts<X, S, T> {
   readonly result: ToolResult;
 }
 
@@ -82,7 +82,7 @@ export interface FailedCall<
   X = Json | undefined,
   S extends string = string,
   T extends string = string,
-> extends EndedCall<X, S, T> {
+> extends EndedFacts<X, S, T> {
   readonly result?: ToolResult | undefined;
   readonly error?: unknown;
 }
@@ -183,7 +183,7 @@ export interface Success {
  * Whether a binding is about a call with these arguments. Must be quick, synchronous and free of
  * effects.
  */
-export type CallTest = (args: Record<string, unknown>) => boolean;
+export type ArgumentsTest = (args: Record<string, unknown>) => boolean;
 
 /** A call as a guard is told of it, before the gate forwards it. */
 export interface GuardedCall<
@@ -298,7 +298,7 @@ export interface BindingOptions<
    * arguments `when` accepts. If it throws, or returns anything but a boolean, the gate refuses the
    * call. Default: every call.
    */
-  readonly when?: CallTest | undefined;
+  readonly when?: ArgumentsTest | undefined;
   /**
    * What happens after a call with an unknown outcome. `'hold'` stops the run until the operator
    * resolves it. `'retry'` lets the same call through again, with the same idempotency key where
@@ -354,20 +354,20 @@ export interface BindableTool<
  * - `recorded`: beside others, without a claim. The run records a success before that is seen.
  * - `free`: beside others, and nothing is saved.
  */
-export type CallKind = 'step' | 'recorded' | 'free';
+export type BindingKind = 'step' | 'recorded' | 'free';
 
 /** A binding once its names are checked, so that their types no longer matter. */
 export interface AnyBinding extends Binding<string, string, string> {
   /** `ok`, checked. */
   readonly isOk?: Success | undefined;
   /** What rules of order say of it. Default: a step where it sends an event, else free. */
-  readonly kind?: CallKind | undefined;
+  readonly kind?: BindingKind | undefined;
   /** What its rule, or its `limit`, asks of earlier calls, where the state does not say it. */
   readonly demands?: Demands | undefined;
 }
 
 /** How the calls of a binding run. */
-export function kindOfCalls({ kind, success, failure, demands }: AnyBinding): CallKind {
+export function kindOfCalls({ kind, success, failure, demands }: AnyBinding): BindingKind {
   const isFree = success === undefined && failure === undefined && demands === undefined;
   return kind ?? (isFree ? 'free' : 'step');
 }
@@ -414,7 +414,7 @@ const optionsSchema = lazyOptions(() => ({
   errors: errorsOption(),
   guard: optionalFunction<Guard>(),
   visible: optionalFunction<VisibleTest>(),
-  when: optionalFunction<CallTest>(),
+  when: optionalFunction<ArgumentsTest>(),
   uncertain: z.optional(z.enum(['hold', 'retry'])),
   readOnly: z.optional(z.boolean()),
   whileHeld: z.optional(z.boolean()),

@@ -11,8 +11,8 @@ import type { Uncertain } from '../stores/store.ts';
 import {
   type AnyBinding,
   type AnyEventSource,
-  type CallKind,
-  type CallTest,
+  type ArgumentsTest,
+  type BindingKind,
   type ErrorRule,
   type EventWithPayload,
   type FailedCall,
@@ -28,11 +28,11 @@ import type { Demands } from './rules.ts';
 import { jsonOf } from './stored.ts';
 
 /** How one call of a bound tool is gated: all bindings that are about it, added up. */
-export interface CallBinding {
+export interface BoundTool {
   /** The states in which the call is allowed. */
   readonly states: readonly BoundState[];
   /** The strictest of the bindings' kinds. */
-  readonly kind: CallKind;
+  readonly kind: BindingKind;
   /**
    * The event that its outcome sends in `state`, or a function that chooses one. `outcome` is
    * `'success'` by default.
@@ -72,7 +72,7 @@ export interface CallBinding {
 }
 
 /** Adds up one binding or more. */
-export function combine(model: Pick<Model, 'isIn'>, bindings: readonly AnyBinding[]): CallBinding {
+export function combine(model: Pick<Model, 'isIn'>, bindings: readonly AnyBinding[]): BoundTool {
   return Object.freeze({
     states: Object.freeze([...new Set(bindings.flatMap(({ states }) => states))]),
     kind: strictestKind(bindings),
@@ -131,7 +131,7 @@ export function bindingsOfCall(
   return bindings.filter(({ tool, when }) => when === undefined || passes(tool, when, args ?? {}));
 }
 
-function passes(tool: string, when: CallTest, args: unknown): boolean {
+function passes(tool: string, when: ArgumentsTest, args: unknown): boolean {
   if (!isTable(args))
     throw new Error(
       `the arguments of tool ${showValue(tool)} are ${showValue(args)}, not an object`,
@@ -145,7 +145,7 @@ function passes(tool: string, when: CallTest, args: unknown): boolean {
 }
 
 /** How a tool's calls run where several bindings are about them. */
-export function strictestKind(bindings: readonly AnyBinding[]): CallKind {
+export function strictestKind(bindings: readonly AnyBinding[]): BindingKind {
   const kinds = bindings.map(kindOfCalls);
   return (['step', 'recorded'] as const).find((kind) => kinds.includes(kind)) ?? 'free';
 }
@@ -154,7 +154,7 @@ export function strictestKind(bindings: readonly AnyBinding[]): CallKind {
 export function combineUnconditional(
   model: Model,
   tools: ReadonlyMap<string, readonly AnyBinding[]>,
-): Map<string, CallBinding> {
+): Map<string, BoundTool> {
   const always = [...tools].filter(([, bindings]) =>
     bindings.every(({ when }) => when === undefined),
   );
@@ -338,7 +338,7 @@ export class AskedArguments {
    * @param told what the functions read beside the arguments; without it they could throw too early
    */
   foresee(
-    { sources }: Pick<CallBinding, 'sources'>,
+    { sources }: Pick<BoundTool, 'sources'>,
     told: Omit<SucceededCall, 'args' | 'result'>,
   ): void {
     const keys = keysIn(this.#args);

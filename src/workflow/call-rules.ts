@@ -9,11 +9,11 @@ import { configError } from '../basics/errors.ts';
 import { isTable, lazily, showValue } from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
 import type { AnyBinding } from './binding.ts';
-import type { CallBinding } from './bound-tools.ts';
+import type { BoundTool } from './bound-tools.ts';
 import { type Path, readerOf } from './condition.ts';
-import { type DecidedCall, type Grant, grantOf, NOTHING, savedGrant, usedBy } from './facts.ts';
+import { type Decided, type Grant, grantOf, NOTHING, savedGrant, usedBy } from './facts.ts';
 import { Ledger } from './ledger.ts';
-import type { OwnCall } from './own-call.ts';
+import type { OwnValues } from './own-call.ts';
 import type { Model, Position } from './position.ts';
 import type { Renamings } from './renamings.ts';
 import {
@@ -35,7 +35,7 @@ import {
 } from './verdict.ts';
 
 /** An earlier call that a run of rules begins with, as the app gives it. */
-export interface GivenCall {
+export interface GivenFact {
   readonly tool: string;
   /** Default `'succeeded'`. */
   readonly outcome?: 'succeeded' | 'failed' | undefined;
@@ -46,7 +46,7 @@ export interface GivenCall {
   readonly result?: Json | undefined;
 }
 
-export function givenCallsOption() {
+export function givenFactsOption() {
   const json = z.optional(z.custom<Json>(() => true));
   const call = z.strictObject({
     tool: z.string(),
@@ -58,7 +58,7 @@ export function givenCallsOption() {
   return z.optional(z.array(call));
 }
 
-export class CallRules {
+export class ToolRules {
   /** What they have runs keep of calls; `undefined` where they keep nothing. */
   readonly ledger: Ledger | undefined;
   /** The longest time that a rule or a limit looks back on, in milliseconds; 0: none does. */
@@ -117,7 +117,7 @@ export class CallRules {
   }
 
   /** The position with a call that has ended, where a rule or a limit asks for such calls. */
-  decided(position: Position, call: DecidedCall): Position {
+  decided(position: Position, call: Decided): Position {
     const { ledger } = this;
     if (ledger === undefined) return position;
     if (this.#model.decided !== undefined) return this.#model.decided(position, call);
@@ -145,9 +145,9 @@ export class CallRules {
    * @param call `undefined`: any call of the tool
    */
   judge(
-    { demands }: Pick<CallBinding, 'demands'>,
+    { demands }: Pick<BoundTool, 'demands'>,
     past: Past | undefined,
-    call: OwnCall | undefined,
+    call: OwnValues | undefined,
   ): Verdict | undefined {
     if (demands === undefined || past === undefined) return undefined;
     let verdict: Verdict | undefined;
@@ -173,8 +173,8 @@ export class CallRules {
   heldCall(
     tool: string,
     { noted, uses }: Grant,
-    made: Pick<DecidedCall, 'outcome' | 'claimedAt' | 'decidedAt'>,
-  ): DecidedCall | undefined {
+    made: Pick<Decided, 'outcome' | 'claimedAt' | 'decidedAt'>,
+  ): Decided | undefined {
     if (this.ledger === undefined) return undefined;
     return { ...made, tool: this.#keyOf(tool), noted, uses: usedBy(made.outcome, uses) };
   }
@@ -185,7 +185,7 @@ export class CallRules {
     run: string,
     at: number,
     { args, result }: { readonly args?: Json | undefined; readonly result?: Json | undefined },
-  ): DecidedCall | undefined {
+  ): Decided | undefined {
     // A machine is told an event, and no tool.
     if (this.#model.doneIn === undefined) return undefined;
     const made = { tool, outcome: 'succeeded', claimedAt: at, decidedAt: at, uses: [] } as const;
@@ -201,7 +201,7 @@ export class CallRules {
    *
    * @throws InterlockError `ERR_INTERLOCK_CONFIG` for a tool of which runs keep no calls
    */
-  givenCalls(given: readonly GivenCall[], run: string, now: number): readonly DecidedCall[] {
+  givenFacts(given: readonly GivenFact[], run: string, now: number): readonly Decided[] {
     const calls = given.map(
       ({ tool, outcome = 'succeeded', at = now, arguments: args, result }) => {
         const call = this.toldCall(this.#keyOf(tool), run, at, { args, result });
@@ -213,7 +213,7 @@ export class CallRules {
   }
 
   /** The values that rules ask of a call that the app has told, and do not find. */
-  lacking(call: DecidedCall | undefined): readonly string[] {
+  lacking(call: Decided | undefined): readonly string[] {
     return call === undefined ? [] : (this.ledger?.lacking(call.tool, call.noted) ?? []);
   }
 

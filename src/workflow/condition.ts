@@ -62,7 +62,7 @@ export type Path = readonly string[];
 export type ConditionTest = (read: Reader, unknown?: (path: string) => void) => Truth;
 
 /** What of a call a condition, or another part of a rule, reads. */
-export type PartOfCall = 'args' | 'result';
+export type ArgsOrResult = 'args' | 'result';
 
 /** No condition needs more, and each level costs a call. */
 const DEEPEST = 16;
@@ -78,7 +78,7 @@ export const MISSING = Symbol('missing');
 export function parseCondition(
   what: string,
   condition: unknown,
-  of: PartOfCall = 'result',
+  of: ArgsOrResult = 'result',
   depth = 0,
 ): ConditionTest {
   if (depth > DEEPEST) throw fault(what, `a condition has at most ${DEEPEST} levels`);
@@ -104,7 +104,7 @@ export function parseCondition(
   return tests.length === 1 ? (tests[0] as ConditionTest) : combined(tests, false);
 }
 
-function parseMember(what: string, path: string, member: unknown, of: PartOfCall): ConditionTest {
+function parseMember(what: string, path: string, member: unknown, of: ArgsOrResult): ConditionTest {
   const keys = parsePath(what, path);
   const comparisons = isTable(member) ? comparisonsOf(what, member, of) : [equal(what, member, of)];
   return (read, unknown) => {
@@ -125,7 +125,7 @@ type Compare = (found: unknown) => Truth;
 function comparisonsOf(
   what: string,
   member: Readonly<Record<string, unknown>>,
-  of: PartOfCall,
+  of: ArgsOrResult,
 ): Compare[] {
   const given = Object.entries(member).filter(([, operand]) => operand !== undefined);
   const right = Object.keys(OPERATORS).join(', ');
@@ -138,7 +138,7 @@ function comparisonsOf(
 }
 
 /** Makes the test of a member by what it is to be compared with. */
-type Operator = (what: string, operand: unknown, of: PartOfCall) => Compare;
+type Operator = (what: string, operand: unknown, of: ArgsOrResult) => Compare;
 
 const equal: Operator = (what, operand, of) => {
   const scalar = scalarOf(what, operand);
@@ -192,7 +192,7 @@ function scalarOf(what: string, operand: unknown): Scalar {
 }
 
 /** Of another JSON type than the operand, a value is unknown; `null` as {@link Comparison} says. */
-function isEqual(found: unknown, operand: Scalar, of: PartOfCall): Truth {
+function isEqual(found: unknown, operand: Scalar, of: ArgsOrResult): Truth {
   if (found === MISSING || found instanceof ExactNumber) return undefined;
   if (operand === null) return found === null;
   if (found === null) return of === 'args' ? undefined : false;

@@ -40,7 +40,7 @@ export interface Noted {
 }
 
 /** A call that has ended. */
-export interface DecidedCall {
+export interface Decided {
   readonly tool: string;
   readonly outcome: 'succeeded' | 'failed';
   readonly claimedAt: number;
@@ -70,7 +70,7 @@ export function usedBy(outcome: 'succeeded' | 'failed', uses: Grant['uses']): re
 }
 
 /** A success at a time, of whose arguments and result nothing is known. */
-export function bareCall(tool: string, at: number): DecidedCall {
+export function bareCall(tool: string, at: number): Decided {
   return {
     tool,
     outcome: 'succeeded',

@@ -5,7 +5,7 @@
  */
 import { pushTo } from '../basics/collections.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
-import { type PartOfCall, parsePath, type Reader } from './condition.ts';
+import { type ArgsOrResult, parsePath, type Reader } from './condition.ts';
 import { decimalOf, plus, showDecimal } from './decimal.ts';
 import { openContext, sealContext } from './envelope.ts';
 import {
@@ -14,7 +14,7 @@ import {
   Askers,
   askedBy,
   askedByBoth,
-  type DecidedCall,
+  type Decided,
   type Fact,
   Facts,
   type FactsOfTool,
@@ -48,7 +48,7 @@ interface Column {
   readonly key: string;
   /** Its key in the record, where paths are the oldest ones. Default: the same. */
   readonly saved?: string;
-  readonly from: PartOfCall;
+  readonly from: ArgsOrResult;
   /** Where a value must be, as an app gives it to `send()`. Absent where a condition is kept. */
   readonly path?: string;
   noted(read: Reader, salt: string): Value;
@@ -65,7 +65,7 @@ interface Kept {
   /** Where in a fact the value of each column is. */
   readonly places: ReadonlyMap<string, number>;
   /** Those of its arguments, and those of its result. */
-  readonly of: { readonly [Part in PartOfCall]: ColumnsOfPart };
+  readonly of: { readonly [Part in ArgsOrResult]: ColumnsOfPart };
   readonly askers: Askers;
   /** Whether rules ask of its calls at most that one has succeeded. */
   readonly isPlain: boolean;
@@ -244,7 +244,7 @@ export class Ledger {
    */
   note(
     tool: string,
-    from: PartOfCall,
+    from: ArgsOrResult,
     read: Reader | undefined,
     salt: string,
     known: Noted = NOTHING,
@@ -282,7 +282,7 @@ export class Ledger {
   }
 
   /** The facts with a decided call, what it has used up, and without what it has undone. */
-  decided(facts: Facts, call: DecidedCall, undoes: readonly string[]): Facts {
+  decided(facts: Facts, call: Decided, undoes: readonly string[]): Facts {
     const { tool, outcome, claimedAt, decidedAt, noted, uses } = call;
     let all = facts;
     for (const [from, id] of uses)
@@ -463,7 +463,7 @@ export function columnOfSource({ from, path }: ValueSource): string {
   return `${from}.${path}`;
 }
 
-export function columnOfTest(from: PartOfCall, { key }: Pick<Test, 'key'>): string {
+export function columnOfTest(from: ArgsOrResult, { key }: Pick<Test, 'key'>): string {
   return `${from}?${key}`;
 }
 
@@ -534,7 +534,7 @@ function columnNamed(key: string): Column | undefined {
   }
 }
 
-function columnsFrom(all: readonly Column[], part: PartOfCall): ColumnsOfPart {
+function columnsFrom(all: readonly Column[], part: ArgsOrResult): ColumnsOfPart {
   const columns = all.filter(({ from }) => from === part);
   return { columns, keys: Object.freeze(columns.map(({ key }) => key)) };
 }
@@ -549,7 +549,7 @@ function memberColumn(source: ValueSource): Column {
   return { key: columnOfSource(source), from, path, noted };
 }
 
-function testColumn(from: PartOfCall, asked: Test): Column {
+function testColumn(from: ArgsOrResult, asked: Test): Column {
   const noted = (read: Reader): Value => {
     const truth = asked.test(read);
     return truth === undefined ? null : truth ? 't' : 'f';

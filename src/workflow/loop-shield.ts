@@ -15,7 +15,8 @@ import {
   parseOptions,
   showValue,
 } from '../basics/options.ts';
-import { type CallBinding, combine } from './bound-tools.ts';
+import type { UnsettledStep } from '../stores/store.ts';
+import { type BoundTool, combine } from './bound-tools.ts';
 import { openContext, sealContext } from './envelope.ts';
 import { bareCall } from './facts.ts';
 import type { Model, Next, Position } from './position.ts';
@@ -67,13 +68,6 @@ export interface LoopShieldOptions {
   readonly onLoop?: LoopListener | undefined;
 }
 
-/** A call as the shield tells it from others. */
-interface CountedCall {
-  readonly tool: string;
-  /** A digest of its arguments. */
-  readonly digest: string;
-}
-
 /** The count with one more call. */
 export interface Count {
   /** The position to save, the count included. */
@@ -110,7 +104,7 @@ const optionsSchema = lazyOptions(() => ({
 export class LoopShield {
   readonly max: number;
   /** What the gate asks of calls that are only counted; absent where none are. */
-  readonly unboundCalls: CallBinding | undefined;
+  readonly unboundCalls: BoundTool | undefined;
   readonly onLoop: LoopListener | undefined;
   readonly #options: ParsedBy<typeof optionsSchema>;
   readonly #model: Model;
@@ -131,7 +125,7 @@ export class LoopShield {
   }
 
   /** Counts one more call, made at `now`. */
-  count(position: Position, call: CountedCall, now: number): Count {
+  count(position: Position, call: Pick<UnsettledStep, 'tool' | 'digest'>, now: number): Count {
     const { max, window = Number.POSITIVE_INFINITY } = this.#options;
     const kind = this.#groupOf(call);
     const kinds = countsOf(position).map(
@@ -173,7 +167,7 @@ export class LoopShield {
     });
   }
 
-  #groupOf({ tool, digest }: CountedCall): string {
+  #groupOf({ tool, digest }: Pick<UnsettledStep, 'tool' | 'digest'>): string {
     const { mode, sameArguments } = this.#options;
     if (mode === 'consecutive') return '';
     return sameArguments ? JSON.stringify([tool, digest]) : tool;
@@ -181,7 +175,7 @@ export class LoopShield {
 }
 
 /** Any call, in each state but a run's end. */
-function unboundCalls(model: Model): CallBinding {
+function unboundCalls(model: Model): BoundTool {
   const ends = model.names.filter((name) => model.isFinal(name));
   const states = model.isFlat
     ? model.names.filter((name) => !ends.includes(name))

@@ -7,17 +7,17 @@ import { windowWords } from '../basics/clock.ts';
 import { memoise, pushTo } from '../basics/collections.ts';
 import type { Json } from '../stores/store.ts';
 import { sealContext } from './envelope.ts';
-import { bareCall, type DecidedCall, type Facts } from './facts.ts';
+import { bareCall, type Decided, type Facts } from './facts.ts';
 import type { Ledger } from './ledger.ts';
 import {
   atomsOf,
   type BoundState,
   type Changes,
-  type EndOfCall,
+  type EndKind,
+  type EntryMove,
   holds,
   type MayChange,
   type Model,
-  type MoveOfCall,
   type Next,
   type Position,
 } from './position.ts';
@@ -165,7 +165,7 @@ export class OrderModel implements Model {
     return false;
   }
 
-  changesOf(tool: string, end: EndOfCall): Changes {
+  changesOf(tool: string, end: EndKind): Changes {
     const key = `${end} ${tool}`;
     const known = this.#changes.get(key);
     if (known !== undefined) return known;
@@ -175,7 +175,7 @@ export class OrderModel implements Model {
   }
 
   /** `Ledger.decided()` does the same to the facts of a run, once they are known. */
-  #changesOf(tool: string, end: EndOfCall): Changes {
+  #changesOf(tool: string, end: EndKind): Changes {
     const { undoes, uses, usesOfCalls } = this.#effect(tool);
     const isFailure = end === 'failed';
     const adds: string[] = [];
@@ -218,7 +218,7 @@ export class OrderModel implements Model {
   }
 
   /** Without a call, it is one of which only the tool is known, as late as the newest fact. */
-  next(position: Position, event: string, _payload?: Json, call?: DecidedCall): Next {
+  next(position: Position, event: string, _payload?: Json, call?: Decided): Next {
     if (!this.effects.has(event)) return { position, changed: false, handled: false, actions: [] };
     const facts = this.ledger.read(position);
     const at = call?.decidedAt ?? facts.newestAt;
@@ -230,7 +230,7 @@ export class OrderModel implements Model {
     return { position: reached, changed, handled: true, actions: [] };
   }
 
-  decided(position: Position, call: DecidedCall): Position {
+  decided(position: Position, call: Decided): Position {
     const { tool, outcome, decidedAt: now } = call;
     const { undoes } = outcome === 'succeeded' ? this.#effect(tool) : NO_EFFECT;
     const facts = this.ledger.decided(this.ledger.read(position), call, undoes);
@@ -260,7 +260,7 @@ export class OrderModel implements Model {
     return textOf([...done].sort((a, b) => placeOf(a) - placeOf(b)));
   }
 
-  mayBecome(before: string, after: string, move?: MoveOfCall): boolean {
+  mayBecome(before: string, after: string, move?: EntryMove): boolean {
     const [from, to] = [readText(before), readText(after)];
     if (from === undefined || to === undefined) return false;
     const expected = new Set(from);
@@ -276,7 +276,7 @@ export class OrderModel implements Model {
   }
 
   /** What a move may have changed, in order. A failure may count as another tool's success. */
-  #changesBy({ event, tool, outcome }: MoveOfCall = { event: null }): readonly Changes[] {
+  #changesBy({ event, tool, outcome }: EntryMove = { event: null }): readonly Changes[] {
     const isOwn = tool !== undefined && event === tool;
     const sent = event === null || isOwn ? [] : [this.changesOf(event, 'sent')];
     if (tool === undefined || (outcome !== undefined && outcome !== 'failed'))

@@ -4,7 +4,7 @@
  */
 import { memoise, pushTo } from '../basics/collections.ts';
 import { type AnyBinding, eventsSent } from './binding.ts';
-import type { BoundState, Changes, EndOfCall, Model, Position } from './position.ts';
+import type { BoundState, Changes, EndKind, Model, Position } from './position.ts';
 import { NOT_KNOWN, type Reached, toolsTo, type Way } from './ways.ts';
 
 /** A call that is allowed where `when` is true, and what its end changes. */
@@ -64,7 +64,7 @@ export class OrderWays {
   constructor(model: Model, tools: ReadonlyMap<string, readonly AnyBinding[]>) {
     this.#model = model;
     const bindings = [...tools.values()].flat();
-    const actionOf = (binding: AnyBinding, event: string, end: EndOfCall): Possible[] => {
+    const actionOf = (binding: AnyBinding, event: string, end: EndKind): Possible[] => {
       const changes = model.changesOf?.(event, end);
       const { tool, states } = binding;
       return changes === undefined ? [] : [{ tool, when: { any: states }, changes }];

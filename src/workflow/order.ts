@@ -21,7 +21,7 @@ import type { Uncertain } from '../stores/store.ts';
 import {
   type AnyBinding,
   assertSynchronous,
-  type CallKind,
+  type BindingKind,
   type ErrorRule,
   errorsOption,
   type Guard,
@@ -47,7 +47,7 @@ import {
   Needs,
   NO_DEMANDS,
   type OrderRequirement,
-  type PastCall,
+  type Prior,
   parseAfter,
   parseLimits,
   parseNotAfter,
@@ -63,7 +63,7 @@ export interface OrderRule<N extends string = string, D extends string = string>
    * What must not have happened before; none of a list. It may name its own tool, and two tools may
    * name each other. Default: nothing.
    */
-  readonly notAfter?: N | PastCall<N> | readonly (N | PastCall<N>)[] | undefined;
+  readonly notAfter?: N | Prior<N> | readonly (N | Prior<N>)[] | undefined;
   /** How often it may be called, or how much its calls may add up to; each of a list. */
   readonly limit?: Limit | readonly Limit[] | undefined;
   /** The tools whose success undoes this tool's success. Default: none. */
@@ -350,7 +350,7 @@ export class Order {
     return isOpen ? this.#anyOf(requirement.all) : this.#expressionOf(withoutWhen(requirement));
   }
 
-  #callKind(tool: string): CallKind {
+  #callKind(tool: string): BindingKind {
     const { step = false } = this.#rules.get(tool) ?? {};
     if (step || this.#steps.has(tool)) return 'step';
     const isAsked = this.#marks.of(tool).length > 0 || this.model.ledger.asksMore(tool);

@@ -5,7 +5,7 @@ import type { CheckedSum, Test, ValueSource } from './rules.ts';
 import { membersAt } from './values.ts';
 
 /** What a call that is judged says of itself. */
-export interface OwnCall {
+export interface OwnValues {
   /** The digests of the members of a value. */
   members(source: ValueSource): readonly string[] | 'missing' | 'unclear';
   /** @param unknown is told each path that leaves the condition open */
@@ -18,7 +18,7 @@ export interface OwnCall {
  *
  * @param salt with which the values in the run's facts are digested
  */
-export function callWith(read: Reader, salt: string): OwnCall {
+export function callWith(read: Reader, salt: string): OwnValues {
   const known = new Map<string, readonly string[] | 'missing' | 'unclear'>();
   return {
     members: ({ path, keys }) => {

@@ -8,7 +8,7 @@ import { rightNames } from '../basics/names.ts';
 import { isTable, showValue } from '../basics/options.ts';
 import type { Json, TrailOutcome } from '../stores/store.ts';
 import type { ChartTree } from './chart.ts';
-import type { DecidedCall } from './facts.ts';
+import type { Decided } from './facts.ts';
 import type { Ledger } from './ledger.ts';
 import type { Past } from './verdict.ts';
 
@@ -120,10 +120,10 @@ export interface Model {
    */
   isStopped(position: Position, event: string): boolean;
   /**
-   * @param call for rules: the call that sends the event, as a {@link DecidedCall}
+   * @param call for rules: the call that sends the event, as a {@link Decided}
    * @throws Error where the machine's own code throws, or asks for what has no pure form
    */
-  next(position: Position, event: string, payload?: Json, call?: DecidedCall): Next;
+  next(position: Position, event: string, payload?: Json, call?: Decided): Next;
   /**
    * Where transitions without an event lead from a position that was given other data. Absent where
    * there are none.
@@ -141,26 +141,26 @@ export interface Model {
   /** For rules only: what holds in a state; `undefined` for an unknown state. */
   doneIn?(state: string): readonly string[] | undefined;
   /** For rules only: what the end of a call does to the names that hold. */
-  changesOf?(tool: string, end: EndOfCall): Changes;
+  changesOf?(tool: string, end: EndKind): Changes;
   /** For rules only: whether a name in a state may come to hold, or not, by time alone. */
   isTimed?(name: string): boolean;
   /**
    * For rules only: whether a state may have become another one by a move, or without one by time
    * alone. What depends on values, counts and times may hold afterwards or not.
    */
-  mayBecome?(before: string, after: string, move?: MoveOfCall): boolean;
+  mayBecome?(before: string, after: string, move?: EntryMove): boolean;
   /** For rules only: the tools whose success a tool undoes. */
   undoneBy?(tool: string): readonly string[];
   /** For rules only: a position that was saved at a time, with what holds at another one. */
   standAt?(position: Position, now: number, unknown?: Past['unknown']): Position;
   /** For rules only: the position with a call that has ended, also one that failed. */
-  decided?(position: Position, call: DecidedCall): Position;
+  decided?(position: Position, call: Decided): Position;
   /** For rules only: what its run did before, at a time. */
   pastOf?(position: Position, now: number, unknown?: Past['unknown']): Past | undefined;
 }
 
 /** A move, as its entry in a trail tells of it. */
-export interface MoveOfCall {
+export interface EntryMove {
   readonly event: string | null;
   readonly tool?: string | undefined;
   readonly outcome?: TrailOutcome | undefined;
@@ -169,7 +169,7 @@ export interface MoveOfCall {
 /**
  * How a call ended. `sent`: an event from outside, or the failure of another tool, counts as it.
  */
-export type EndOfCall = 'succeeded' | 'failed' | 'sent';
+export type EndKind = 'succeeded' | 'failed' | 'sent';
 
 /** What may hold or not after a call. */
 export interface MayChange {

@@ -16,10 +16,10 @@ import {
   uncheckedOption,
 } from '../basics/options.ts';
 import {
+  type ArgsOrResult,
   type Condition,
   type ConditionTest,
   fault,
-  type PartOfCall,
   type Path,
   parseCondition,
   parsePath,
@@ -41,7 +41,7 @@ export type ResultCondition = Condition | ((result: unknown) => boolean);
 export type EarlierValue = string | { readonly args: string } | { readonly result: string };
 
 /** Which earlier calls of a tool count. `N` are the names of tools. */
-export interface PastCall<N extends string = string> {
+export interface Prior<N extends string = string> {
   readonly tool: N;
   /**
    * For how long it counts. In `after` from when its outcome was decided, in `notAfter` from the
@@ -83,7 +83,7 @@ export interface PastCall<N extends string = string> {
 }
 
 /** An earlier call that a tool needs. */
-export interface EarlierCall<N extends string = string> extends PastCall<N> {
+export interface Prerequisite<N extends string = string> extends Prior<N> {
   /**
    * Whether a success of this tool uses up as many earlier calls as are needed, those first whose
    * time is over first. A used call counts for no requirement with `consumes`, of any tool.
@@ -98,7 +98,7 @@ export interface EarlierCall<N extends string = string> extends PastCall<N> {
  */
 export type OrderRequirement<N extends string = string, D extends string = string> =
   | N
-  | EarlierCall<N>
+  | Prerequisite<N>
   | { readonly need: D; readonly when?: ArgumentsCondition | undefined }
   | {
       readonly all: readonly OrderRequirement<N, D>[];
@@ -110,21 +110,21 @@ export type OrderRequirement<N extends string = string, D extends string = strin
     };
 
 /** Which calls of its own tool a limit is about. */
-interface LimitedCalls {
-  /** As in {@link PastCall}, from the later of a call's two times. Default: for ever. */
+interface Limited {
+  /** As in {@link Prior}, from the later of a call's two times. Default: for ever. */
   readonly within?: Duration | undefined;
   /** A limit for each value of these arguments. Of lists one member in common is enough. */
   readonly same?: readonly string[] | undefined;
   /** The calls that it judges and counts. Default: all. */
   readonly when?: ArgumentsCondition | undefined;
-  /** The name of the function in `when`, as in {@link PastCall}. */
+  /** The name of the function in `when`, as in {@link Prior}. */
   readonly as?: string | undefined;
   /** Which calls it counts. One whose outcome is unknown always counts. Default `'succeeded'`. */
   readonly outcome?: 'succeeded' | 'failed' | 'any' | undefined;
 }
 
 /** How often a tool may be called, or how much its calls may add up to, with this call included. */
-export type Limit = LimitedCalls &
+export type Limit = Limited &
   (
     | {
         /** At most so many, up to 1,000. None with 0, beside `when` none of these. */
@@ -149,7 +149,7 @@ export type Limit = LimitedCalls &
 
 /** A value of an earlier call, checked. */
 export interface ValueSource {
-  readonly from: PartOfCall;
+  readonly from: ArgsOrResult;
   readonly path: string;
   readonly keys: Path;
 }
@@ -165,7 +165,7 @@ export interface Test {
 
 /** A condition on an earlier call, checked. */
 export interface PastTest extends Test {
-  readonly from: PartOfCall;
+  readonly from: ArgsOrResult;
 }
 
 /** Two values that must agree. */
@@ -174,7 +174,7 @@ export interface Pair {
   readonly earlier: ValueSource;
 }
 
-/** A {@link PastCall}, checked. */
+/** A {@link Prior}, checked. */
 export interface Leaf {
   readonly tool: string;
   readonly outcome: 'succeeded' | 'failed' | 'any';
@@ -509,7 +509,12 @@ function sourceOf(what: string, value: unknown): ValueSource {
 }
 
 /** @throws InterlockError `ERR_INTERLOCK_CONFIG` for what is neither a condition nor a function */
-function parseTest(what: string, given: unknown, of: PartOfCall, name?: string): Test | undefined {
+function parseTest(
+  what: string,
+  given: unknown,
+  of: ArgsOrResult,
+  name?: string,
+): Test | undefined {
   if (given === undefined) return undefined;
   if (typeof given !== 'function') {
     const test = parseCondition(what, given, of);
@@ -552,7 +557,7 @@ function assertNames(what: string, name: unknown, named: readonly unknown[], whe
  */
 export function hasUnnamed(
   tool: string,
-  tests: readonly (Test & { readonly from: PartOfCall })[],
+  tests: readonly (Test & { readonly from: ArgsOrResult })[],
 ): boolean {
   const functions = tests.filter(({ said }) => typeof said === 'function');
   for (const [i, { from, key, said }] of functions.entries())

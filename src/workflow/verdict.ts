@@ -15,7 +15,7 @@ import {
   type Used,
 } from './facts.ts';
 import { columnOfAmount, columnOfSource, columnOfTest, type Ledger } from './ledger.ts';
-import type { OwnCall } from './own-call.ts';
+import type { OwnValues } from './own-call.ts';
 import {
   type CheckedLimit,
   type CheckedSum,
@@ -31,7 +31,7 @@ import { isShared, type ShareTree, type Shortage, shareOut } from './shares.ts';
 import { alike, amountOf, differing } from './values.ts';
 
 /** A call whose outcome is not known, with what its claim was granted. */
-export interface UnknownCall extends Grant {
+export interface UnknownGrant extends Grant {
   readonly tool: string;
   readonly claimedAt: number;
   readonly idempotencyKey: string;
@@ -45,7 +45,7 @@ export interface Past {
   readonly facts: Facts;
   /** By the store's clock. */
   readonly now: number;
-  readonly unknown: readonly UnknownCall[];
+  readonly unknown: readonly UnknownGrant[];
 }
 
 /** Why a call is not allowed: one part of its tool's rules. */
@@ -98,7 +98,7 @@ export type Verdict =
  *
  * @param call `undefined`: any call of the tool, so that only what refuses each of them counts
  */
-export function judge(demands: Demands, past: Past, call: OwnCall | undefined): Verdict {
+export function judge(demands: Demands, past: Past, call: OwnValues | undefined): Verdict {
   return new Judgement(past, call).of(demands);
 }
 
@@ -179,13 +179,13 @@ type Counted = Pick<Leaf | CheckedLimit, 'tool' | 'withinMs' | 'fromMs'>;
 
 class Judgement {
   readonly #past: Past;
-  readonly #call: OwnCall | undefined;
+  readonly #call: OwnValues | undefined;
   /** With the calls of unknown outcome, by tool; made where there are some. */
   #withUnknown: Map<string, readonly Fact[]> | undefined;
   /** The facts that calls of unknown outcome were granted: no other call may use them up. */
   readonly #granted: ReadonlySet<number>;
 
-  constructor(past: Past, call: OwnCall | undefined) {
+  constructor(past: Past, call: OwnValues | undefined) {
     this.#past = past;
     this.#call = call;
     this.#granted =

@@ -10,7 +10,7 @@ import type { FsmSnapshot, Json } from '../stores/store.ts';
 import {
   type AnyBinding,
   type AnyEventSource,
-  type CallKind,
+  type BindingKind,
   type EventWithPayload,
   eventNamed,
   eventsSent,
@@ -20,16 +20,16 @@ import {
   type SucceededCall,
 } from './binding.ts';
 import {
+  type BoundTool,
   bindAlike,
   bindingsOfCall,
-  type CallBinding,
   combine,
   combineUnconditional,
   eventFrom,
   strictestKind,
   toolViews,
 } from './bound-tools.ts';
-import { CallRules, type GivenCall } from './call-rules.ts';
+import { type GivenFact, ToolRules } from './call-rules.ts';
 import { covers } from './chart.ts';
 import {
   type ActionContext,
@@ -39,7 +39,7 @@ import {
   type Listener,
 } from './definition.ts';
 import { openContext } from './envelope.ts';
-import type { DecidedCall } from './facts.ts';
+import type { Decided } from './facts.ts';
 import type { LoopShield } from './loop-shield.ts';
 import type { Order } from './order.ts';
 import { OrderWays } from './order-ways.ts';
@@ -82,7 +82,7 @@ export interface Beginning {
   /** Its shared data; for a statechart its context. Default: the machine's own. */
   readonly data?: Json | undefined;
   /** Of a run of rules: the calls that were made before, the oldest first. */
-  readonly calls?: readonly DecidedCall[] | undefined;
+  readonly calls?: readonly Decided[] | undefined;
 }
 
 /** A gate for every request of every run. It never changes, and has no current state of its own. */
@@ -117,7 +117,7 @@ export class Workflow {
   /** Whether some binding has a `visible`. */
   readonly hides: boolean;
   readonly shield: LoopShield | undefined;
-  readonly rules: CallRules;
+  readonly rules: ToolRules;
 
   /** The names that its tools had before. */
   readonly renamings: Renamings;
@@ -127,7 +127,7 @@ export class Workflow {
   /** Those of {@link toolNames} that are globs, in binding order. */
   readonly globs: readonly string[];
   readonly #globs: Globs;
-  readonly #unconditional: ReadonlyMap<string, CallBinding>;
+  readonly #unconditional: ReadonlyMap<string, BoundTool>;
   readonly #viewOf: ReturnType<typeof toolViews>;
   readonly #veiled: VeiledTools;
   readonly #ways: Ways;
@@ -179,7 +179,7 @@ export class Workflow {
       this.#veiled.size === 0 &&
       [...this.#tools.values()].flat().every((each) => eventsSent(each, 'success') !== undefined);
     this.#unconditional = combineUnconditional(model, this.#tools);
-    this.rules = new CallRules(model, this.#tools, (tool) => this.keyOf(tool), this.renamings);
+    this.rules = new ToolRules(model, this.#tools, (tool) => this.keyOf(tool), this.renamings);
     // A loop shield counts each call, so each of them takes the claim.
     const claims = (tool: string): boolean =>
       shield !== undefined || this.callKind(tool) === 'step';
@@ -249,7 +249,7 @@ export class Workflow {
    * @throws Error where a statechart's own code throws, or needs an actor. A flat machine never
    * throws.
    */
-  next(position: Position, event: string, payload?: Json, call?: DecidedCall): Next {
+  next(position: Position, event: string, payload?: Json, call?: Decided): Next {
     const next = arrived(this.model.next(position, event, payload, call));
     if (call === undefined || this.isOrder) return next;
     return { ...next, position: this.rules.decided(next.position, call) };
@@ -375,7 +375,7 @@ export class Workflow {
   }
 
   /** How the calls of a tool run; where that depends on their arguments, the strictest way. */
-  callKind(tool: string): CallKind {
+  callKind(tool: string): BindingKind {
     return strictestKind(this.bindingsOf(tool));
   }
 
@@ -434,7 +434,7 @@ export class Workflow {
   }
 
   /** How every call of a tool is gated; `undefined` where that depends on its arguments. */
-  matchAlways(tool: string): CallBinding | undefined {
+  matchAlways(tool: string): BoundTool | undefined {
     const known = this.#unconditional.get(tool);
     if (known !== undefined || (this.globs.length === 0 && !this.renamings.renames)) return known;
     return this.clashOf(tool) === undefined ? this.#unconditional.get(this.keyOf(tool)) : undefined;
@@ -446,7 +446,7 @@ export class Workflow {
    * @throws Error where a `when` fails, so that the gate cannot tell; InterlockError
    * `ERR_INTERLOCK_BINDING` as {@link clashOf} says. The gate must refuse the call then.
    */
-  match(tool: string, args: unknown): CallBinding | undefined {
+  match(tool: string, args: unknown): BoundTool | undefined {
     const key = this.keyOf(tool);
     const bindings = this.#tools.get(key);
     if (bindings === undefined) return undefined;
@@ -462,14 +462,14 @@ export class Workflow {
    * As {@link match}, with bindings that are available in every state: what follows from a call
    * that ran though its state did not allow it.
    */
-  matchAnywhere(tool: string, args: () => unknown): CallBinding | undefined {
+  matchAnywhere(tool: string, args: () => unknown): BoundTool | undefined {
     const bound = this.bindingsOf(tool);
     const matching = this.isGrouped(tool) ? bindingsOfCall(bound, args()) : bound;
     return matching.length === 0 ? undefined : combine({ isIn: () => true }, matching);
   }
 
   /** Whether a call that is gated in this way is allowed in `state`. */
-  allows(state: string, binding: Pick<CallBinding, 'states'>): boolean {
+  allows(state: string, binding: Pick<BoundTool, 'states'>): boolean {
     return this.model.isIn(state, binding.states);
   }
 
@@ -479,7 +479,7 @@ export class Workflow {
    *
    * @throws Error where a guard throws. The gate must refuse the call then.
    */
-  isStopped(position: Position, { eventIn }: Pick<CallBinding, 'eventIn'>): boolean {
+  isStopped(position: Position, { eventIn }: Pick<BoundTool, 'eventIn'>): boolean {
     // A flat machine has no guards of its own.
     if (this.model.isFlat) return false;
     const event = eventNamed(eventIn(position.state));
@@ -495,7 +495,7 @@ export class Workflow {
    * run's end, for what is allowed at its start and for nothing else.
    */
   claimable(
-    { states }: Pick<CallBinding, 'states'>,
+    { states }: Pick<BoundTool, 'states'>,
     beginsAnew = false,
   ): readonly string[] | undefined {
     const { version, migrate } = this.#definition.deployment;
@@ -617,7 +617,7 @@ export class Workflow {
   /**
    * How an app begins a run; `undefined` where it says nothing of that.
    *
-   * @throws InterlockError `ERR_INTERLOCK_CONFIG` as {@link startNamed} and `givenCalls()`
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` as {@link startNamed} and `givenFacts()`
    */
   beginningFrom(
     {
@@ -625,14 +625,14 @@ export class Workflow {
       state,
       facts = [],
     }: Pick<Beginning, 'data' | 'state'> & {
-      readonly facts?: readonly GivenCall[] | undefined;
+      readonly facts?: readonly GivenFact[] | undefined;
     },
     run: string,
     now: number,
   ): Beginning | undefined {
     if (data === undefined && state === undefined && facts.length === 0) return undefined;
     const placed = state === undefined ? undefined : this.startNamed(state);
-    return { data, state: placed, calls: this.rules.givenCalls(facts, run, now) };
+    return { data, state: placed, calls: this.rules.givenFacts(facts, run, now) };
   }
 
   /** Where a run begins anew, after one that stood at `before`. */

@@ -2,7 +2,7 @@ import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import type { RequestHandler } from 'express';
 import { expect, it, onTestFinished } from 'vitest';
 import * as z from 'zod';
-import { type CallLine, parseCallLine } from '../../src/calls/calls.ts';
+import { parseCallLine, type RecordedLine } from '../../src/calls/calls.ts';
 import {
   fsmGate,
   type Middleware,
@@ -28,12 +28,12 @@ function recording(options: Partial<RecordCallsOptions> = {}) {
     key: KEY,
     ...options,
   });
-  const lines = async (): Promise<CallLine[]> => {
+  const lines = async (): Promise<RecordedLine[]> => {
     await recorder.flush();
     return text
       .split('\n')
       .slice(0, -1)
-      .map((each, at) => parseCallLine(each, at + 1) as CallLine);
+      .map((each, at) => parseCallLine(each, at + 1) as RecordedLine);
   };
   return { recorder, lines, text: () => text };
 }

@@ -9,7 +9,7 @@ import {
 import { shrink } from '../../lab/checker/rules-compare.ts';
 import { type RulesCase, randomCases } from '../../lab/checker/rules-random.ts';
 import { FollowedRun, type FollowedVerdict } from '../../src/follow/followed-run.ts';
-import { CallQuestion } from '../../src/gate/consult.ts';
+import { ToolQuestion } from '../../src/gate/consult.ts';
 import { StateMachineGate } from '../../src/index.ts';
 import type { Json } from '../../src/stores/store.ts';
 import { AskedArguments } from '../../src/workflow/bound-tools.ts';
@@ -38,7 +38,7 @@ function followed(
   const rules = { workflow, onError: () => {} };
   const viewpoint = { run: RUN, actor: undefined };
   return {
-    question: new CallQuestion(rules, tool, new AskedArguments(args), viewpoint),
+    question: new ToolQuestion(rules, tool, new AskedArguments(args), viewpoint),
     digest: idempotencyKey,
     note: { tool, digest: '' },
     args: { args: args as Record<string, Json> },

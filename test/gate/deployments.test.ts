@@ -81,7 +81,7 @@ describe.each(Object.entries(FOUR_STORES))('a run of rules on %s', (_, make) => 
     // A build that does not count them keeps the first and the last, which stands for the others.
     const plain = StateMachineGate.fromOrder({ look: {} }).compile();
     const looks = [1, 2, 3, 4].map((at) => ({ tool: 'look', at }));
-    const calls = plain.rules.givenCalls(looks, 'run', 0);
+    const calls = plain.rules.givenFacts(looks, 'run', 0);
     const begun = plain.begunWith(plain.start, { calls });
     const counting = StateMachineGate.fromOrder({ look: { limit: { times: 9 } } }).compile();
     const kept = counting.rules.ledger?.read(begun).of('look').facts ?? [];
@@ -198,7 +198,7 @@ it('keeps five tools with a hundred facts each in 24 kB, whichever build has not
       const facts = [{ tool, arguments: { id: `order-${i}` }, at: 1_764_108_000_000 + 1_000 * i }];
       const workflow = i % 2 === 0 ? one : two;
       position = workflow.begunWith(position, {
-        calls: workflow.rules.givenCalls(facts, 'run', 0),
+        calls: workflow.rules.givenFacts(facts, 'run', 0),
       });
     }
   expect(one.rules.ledger?.read(position).of('a').facts).toHaveLength(100);

@@ -8,16 +8,10 @@ import type {
 import type { JudgeOfGate } from '../../lab/checker/rules-compare.ts';
 import { StateMachineGate } from '../../src/index.ts';
 import { readerOf } from '../../src/workflow/condition.ts';
-import {
-  type DecidedCall,
-  NOTHING,
-  type Noted,
-  type Used,
-  usedBy,
-} from '../../src/workflow/facts.ts';
+import { type Decided, NOTHING, type Noted, type Used, usedBy } from '../../src/workflow/facts.ts';
 import { callWith } from '../../src/workflow/own-call.ts';
 import type { Position } from '../../src/workflow/position.ts';
-import type { UnknownCall, Verdict } from '../../src/workflow/verdict.ts';
+import type { UnknownGrant, Verdict } from '../../src/workflow/verdict.ts';
 import type { Workflow } from '../../src/workflow/workflow.ts';
 
 const SALT = 'a run';
@@ -131,7 +125,7 @@ function isForgotten(
 function asked(
   workflow: Workflow,
   found: Position,
-  unknown: readonly UnknownCall[],
+  unknown: readonly UnknownGrant[],
   { tool, args, at }: Pick<NextCall, 'tool' | 'args' | 'at'>,
 ): { isAllowed: boolean; verdict: Verdict | undefined } {
   const position = workflow.rules.standAt(found, at, unknown);
@@ -181,7 +175,7 @@ function ended(past: Played, index: number): Position {
   const { ledger } = workflow.rules;
   const read = result === undefined ? undefined : readerOf(result);
   const noted = noteOf(workflow, tool, args);
-  const decided: DecidedCall = {
+  const decided: Decided = {
     tool,
     outcome,
     claimedAt,
@@ -201,11 +195,11 @@ function unknownIn(
   { workflow, history: all, grants }: Played,
   count: number,
   own: { readonly tool: string; readonly idempotencyKey?: string | undefined },
-): readonly UnknownCall[] {
+): readonly UnknownGrant[] {
   const history = all.slice(0, count);
   const isThis = (one: ForwardedCall, tool: string, key: string | undefined): boolean =>
     one.tool === tool && key !== undefined && one.idempotencyKey === key;
-  return history.flatMap((each, i): UnknownCall[] => {
+  return history.flatMap((each, i): UnknownGrant[] => {
     if ('send' in each || each.outcome !== 'unknown') return [];
     const { tool, args, claimedAt, idempotencyKey = '' } = each;
     if (isThis(each, own.tool, own.idempotencyKey)) return [];

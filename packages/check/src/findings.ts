@@ -9,7 +9,7 @@ import {
   type SyncPolicy,
 } from '../../../src/index.ts';
 import {
-  type CallKind,
+  type BindingKind,
   type ChartNode,
   covers,
   eventsOfNode,
@@ -79,7 +79,7 @@ export interface CheckedTool {
    * `step`: one at a time in each run, with a claim, an idempotency key and a trail. `recorded`:
    * beside others, and its success is recorded. `free`: beside others, and nothing is saved.
    */
-  readonly kind: CallKind;
+  readonly kind: BindingKind;
 }
 
 /** What {@link checkWorkflow} found: a list, which is empty where nothing is wrong. */

@@ -2,7 +2,7 @@
  * What can be known of a gate before a model calls it: its graph, its diagram, its faults, and
  * proofs. All of it is pure: it starts nothing, and changes nothing in the gate.
  */
-export type { CallKind } from '../../../src/internal.ts';
+export type { BindingKind } from '../../../src/internal.ts';
 export {
   type CheckedTool,
   type CheckOptions,

@@ -8,7 +8,7 @@ import {
   type Changes,
   type CheckedLimit,
   callWith,
-  type DecidedCall,
+  type Decided,
   isLeaf,
   type Leaf,
   NOTHING,
@@ -204,7 +204,7 @@ export class OrderMoves {
   }
 
   /** A call as rules see it, or why they refuse it. */
-  #called(position: Position, tool: string, isSuccess: boolean): DecidedCall | ProofTurn {
+  #called(position: Position, tool: string, isSuccess: boolean): Decided | ProofTurn {
     const workflow = this.#workflow;
     const bindings = workflow.bindingsOf(tool);
     if (!bindings.some((each) => workflow.allows(position.state, each))) return 'a count';

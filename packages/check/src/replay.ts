@@ -4,21 +4,21 @@
  */
 import {
   byTime,
-  type CallLine,
-  CallQuestion,
   callIn,
   type EndLine,
-  type FollowedCall,
   FollowedRun,
+  type FollowedStep,
   type FollowedVerdict,
   NotRecorded,
   type Outcome,
   parseCallLine,
   partsToTell,
   RecordedArguments,
+  type RecordedLine,
   RecordedReader,
   type StandingRules,
   type StartLine,
+  ToolQuestion,
   type Workflow,
 } from '../../../src/internal.ts';
 
@@ -187,7 +187,7 @@ async function* inOrder(
   progress: () => void,
 ): AsyncGenerator<AnyLine> {
   let number = 0;
-  let waiting: CallLine[] = [];
+  let waiting: RecordedLine[] = [];
   for await (const text of texts) {
     progress();
     const line = parseCallLine(text, ++number);
@@ -375,10 +375,10 @@ function refusalOf(tool: string, verdict: FollowedVerdict): FirstRefusal | undef
   return { tool, reason: verdict.reason, state: verdict.state };
 }
 
-function callOf(workflow: Workflow, { tool, args: values }: StartLine, run: string): FollowedCall {
+function callOf(workflow: Workflow, { tool, args: values }: StartLine, run: string): FollowedStep {
   const reader = new RecordedReader(values);
   const args = new RecordedArguments(reader);
-  const question = new CallQuestion({ workflow, onError: () => {} }, tool, args, {
+  const question = new ToolQuestion({ workflow, onError: () => {} }, tool, args, {
     run,
     actor: undefined,
   });

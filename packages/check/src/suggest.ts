@@ -6,10 +6,10 @@
  */
 import {
   byTime,
-  type CallLine,
   callIn,
   HIDDEN_NAME,
   parseCallLine,
+  type RecordedLine,
   type RecordedValues,
 } from '../../../src/internal.ts';
 
@@ -143,7 +143,7 @@ async function runsIn(
 ): Promise<{ readonly runs: readonly Run[]; readonly leftOut: number }> {
   const runs = new Map<string, Run>();
   const open = new Map<string, Call>();
-  const read: CallLine[] = [];
+  const read: RecordedLine[] = [];
   let leftOut = 0;
   let number = 0;
   for await (const text of lines) {

@@ -26,7 +26,7 @@ import {
 import {
   assertGate,
   defaultKeys,
-  givenCallsOption,
+  givenFactsOption,
   isObject,
   isTable,
   lazyOptions,
@@ -39,7 +39,7 @@ import {
   showValue,
 } from '../../../src/internal.ts';
 import {
-  type GivenCall,
+  type GivenFact,
   type Resolution,
   type ResolveOptions,
   type Runs,
@@ -72,7 +72,7 @@ export interface TestGateOptions<C extends string = string, X = Json | undefined
   /** The run's state, with one gate. Default: the initial one. */
   readonly state?: C | undefined;
   /** Under rules, with one gate: the calls that the run has made before. Default: none. */
-  readonly facts?: readonly GivenCall[] | undefined;
+  readonly facts?: readonly GivenFact[] | undefined;
   /** The run's shared data or a statechart's context, with one gate. Default: the initial one. */
   readonly context?: X | undefined;
   /**
@@ -134,7 +134,7 @@ const optionsSchema = lazyOptions(() => ({
   ),
   principal: z.optional(z.string().check(z.minLength(1))),
   state: z.optional(z.string()),
-  facts: givenCallsOption(),
+  facts: givenFactsOption(),
   context: z.optional(z.unknown()),
   run: z.optional(z.string().check(z.regex(/^[\x21-\x7e]+$/))),
   now: z._default(z.number(), () => Date.now()),
@@ -148,7 +148,7 @@ interface Parsed {
   readonly tools: readonly (string | TestTool)[];
   readonly principal?: string | undefined;
   readonly state?: string | undefined;
-  readonly facts?: readonly GivenCall[] | undefined;
+  readonly facts?: readonly GivenFact[] | undefined;
   readonly context?: unknown;
   readonly run?: string | undefined;
   readonly now: number;
@@ -345,7 +345,7 @@ export class TestGate<E extends string = string, C extends string = string, X = 
     if (state === undefined && facts === undefined && context === undefined) return;
     const workflow = this.#gates[0].compile();
     const position = state === undefined ? workflow.start : { ...workflow.start, state };
-    const calls = workflow.rules.givenCalls(facts ?? [], this.#runKey(), this.clock.now());
+    const calls = workflow.rules.givenFacts(facts ?? [], this.#runKey(), this.clock.now());
     const began = workflow.begunWith(position, { calls });
     const placed = context === undefined ? began : workflow.withData(began, context as Json);
     const { store, idleMs: ttlMs } = sessionsOf(this.#sessions).config;
