@@ -40,7 +40,7 @@ interface Entry extends Habit {
 /** Each has one habit, but for the last two: those are what two products do together. */
 export const CLIENTS: readonly Entry[] = [
   {
-    name: 'keeps its session, lists when told',
+    name: 'keeps its session, lists when notified',
     [SESSIONS]: ['readme', 'handle'],
     [STATELESS]: ['readme', 'handle'],
   },
@@ -279,7 +279,7 @@ export function tableOf(rows: readonly Row[]): string {
   }
   const table = [...lines].map(([line, places]) => line.replace(/\|$/, `| ${whereOf(places)} |`));
   return [
-    '| client | era | mount | the way ends | the operator is told a cure | where |',
+    '| client | era | mount | the way ends | the operator reads a cure | where |',
     '|---|---|---|---|---|---|',
     ...table,
   ].join('\n');
