@@ -28,6 +28,8 @@ interface Filled {
   readonly store: FilledStore;
   /** What the server says of its own statements, where it does. */
   statements?(): Promise<unknown>;
+  /** The statements of the page about stores, by what they are for. Each is run once. */
+  readonly page?: Readonly<Record<string, () => Promise<unknown>>>;
   close(): Promise<void>;
 }
 
@@ -262,6 +264,20 @@ async function filledPostgres(filling: Filling): Promise<Filled> {
          JOIN ${schema}.workflows w ON w.run = ${model}`,
     );
   }
+  const events = await columnsOf('workflow_events', ['id', 'workflow_id', 'occurred_at']);
+  // Half of the entries are old enough for the page's `DELETE`.
+  await pool.query(
+    `INSERT INTO ${schema}.workflow_events (workflow_id, occurred_at, ${events})
+     SELECT w.id, now() - interval '1 day' * (w.id % 2 * 100), e.${events.replaceAll(', ', ', e.')}
+       FROM ${schema}.workflows w
+       JOIN LATERAL (
+         SELECT id AS model FROM ${schema}.workflows m
+          WHERE m.run = (CASE WHEN w.ended THEN 'ended-' WHEN w.claim_tool IS NULL THEN 'open-'
+                         ELSE 'held-' END) || right(w.run, -4)::int % ${MODELS}
+       ) m ON true
+       JOIN ${schema}.workflow_events e ON e.workflow_id = m.model
+      WHERE w.run ~ '^run-'`,
+  );
   // Not by the store, which deletes no held run.
   await pool.query(`DELETE FROM ${schema}.workflow_runs WHERE run !~ '^run-'`);
   await pool.query('VACUUM ANALYZE');
@@ -278,6 +294,22 @@ async function filledPostgres(filling: Filling): Promise<Filled> {
       );
       return rows;
     },
+    page: {
+      'SELECT by state': () =>
+        pool.query(
+          `SELECT run, state, context ->> 'total' FROM ${schema}.workflows WHERE state = 'payment'`,
+        ),
+      'CREATE INDEX by age': () =>
+        pool.query(`CREATE INDEX workflow_events_age ON ${schema}.workflow_events (occurred_at)`),
+      'DELETE of old entries': () =>
+        pool.query(`DELETE FROM ${schema}.workflow_events old
+          WHERE old.occurred_at < now() - interval '90 days'
+            AND NOT EXISTS (
+              SELECT FROM ${schema}.workflow_events kept
+               WHERE kept.workflow_id = old.workflow_id AND kept.seq < old.seq
+                 AND kept.occurred_at >= now() - interval '90 days'
+            )`),
+    },
     async close() {
       await pool.end();
       await server.stop();
@@ -288,7 +320,7 @@ async function filledPostgres(filling: Filling): Promise<Filled> {
 for (const [name, fill] of Object.entries(STORES)) {
   if (values.only !== undefined && values.only !== name) continue;
   const began = performance.now();
-  const { store, statements, close } = await fill(filling);
+  const { store, statements, page = {}, close } = await fill(filling);
   const seconds = Math.round((performance.now() - began) / 1000);
   console.log(
     `${name}: ${filling.runs} runs, ${filling.open} not ended, ${filling.held} held ` +
@@ -297,6 +329,15 @@ for (const [name, fill] of Object.entries(STORES)) {
   try {
     await checkCounts(store);
     console.table(await measure(store));
+    for (const [statement, run] of Object.entries({
+      ...page,
+      "purge({ principal: 'user-1' })": () => store.purge({ principal: 'user-1' }),
+    })) {
+      const start = performance.now();
+      const told = await run();
+      const rows = typeof told === 'number' ? told : (told as { rowCount: number }).rowCount;
+      console.log(`${statement}: ${Math.round(performance.now() - start)} ms, ${rows ?? 0} rows`);
+    }
     if (statements) console.table(await statements());
   } finally {
     await close();
