@@ -6,7 +6,15 @@ import * as z from 'zod/mini';
 import { digestOf } from '../basics/digest.ts';
 import { ExactNumber } from '../basics/numbers.ts';
 import { isTable, lazily, showValue } from '../basics/options.ts';
-import { fault, MISSING, type Path, parsePath, pointerTo, type Reader } from './condition.ts';
+import {
+  fault,
+  MISSING,
+  type Path,
+  parsePath,
+  pointerTo,
+  type Reader,
+  readerOf,
+} from './condition.ts';
 
 /** What an author says of a tool that had another name, or arguments with other names. */
 export interface Renamed {
@@ -130,32 +138,46 @@ export class Renamings {
     );
   }
 
-  /** The digest of a call's arguments with their oldest paths. */
+  /**
+   * The digest of a call's arguments with their oldest paths. As they are, where something else is
+   * in such a place: other arguments have another digest.
+   */
   digestOf(
     tool: string,
     call: { readonly sentArguments: unknown; readonly digest: string },
   ): string {
     // A call by an old name has the old paths.
-    const moved = this.#current.has(tool) ? undefined : this.#paths.get(tool);
-    if (moved === undefined) return call.digest;
+    const paths = this.#current.has(tool) ? undefined : this.#paths.get(tool);
+    if (paths === undefined) return call.digest;
+    const read = readerOf(call.sentArguments);
+    const moved = paths.filter(({ now }) => read(now.keys) !== MISSING);
+    if (moved.length === 0) return call.digest;
     let saved = call.sentArguments;
+    for (const { now } of moved) saved = withMember(saved, now.keys, MISSING);
     for (const { now, before } of moved) {
-      const value = memberAt(saved, now.keys);
-      if (value !== MISSING)
-        saved = withMember(withMember(saved, now.keys, MISSING), before.keys, value);
+      if (!isFree(saved, before.keys)) return call.digest;
+      saved = withMember(saved, before.keys, read(now.keys));
     }
-    return digestOf(saved);
+    return digestOf(
+      compacted(
+        saved,
+        moved.map(({ now }) => now.keys),
+      ),
+    );
   }
 
   /** Reads the arguments of a call by the paths of today, also where it came by an old name. */
   readerOf(tool: string, read: Reader): Reader {
-    const moved = this.#current.has(tool) ? this.#paths.get(this.currentOf(tool)) : undefined;
-    if (moved === undefined) return read;
-    return (keys) => {
-      const found = read(keys);
-      if (found !== MISSING) return found;
-      return read(parsePath(tool, this.savedPath(tool, textOf(keys))));
+    if (!this.#current.has(tool) || !this.movesPaths(tool)) return read;
+    const { digests } = read;
+    const inEither = <Found>(at: (keys: Path) => Found) => {
+      return (keys: Path): Found => {
+        const found = at(keys);
+        if (found !== MISSING) return found;
+        return at(parsePath(tool, this.savedPath(tool, textOf(keys))));
+      };
     };
+    return Object.assign(inEither(read), digests && { digests: inEither(digests) });
   }
 }
 
@@ -164,25 +186,50 @@ function textOf(keys: Path): string {
   return pointerTo(keys);
 }
 
-function isObject(value: unknown): value is Record<string, unknown> {
+/** Whether it has members, and may have one of that name. */
+function isHolder(value: unknown, key: string): boolean {
+  if (Array.isArray(value)) return INDEX.test(key);
   return isTable(value) && !(value instanceof ExactNumber);
 }
 
-function memberAt(value: unknown, keys: Path): unknown {
-  let found = value;
-  for (const key of keys) {
-    if (!isObject(found) || !Object.hasOwn(found, key)) return MISSING;
-    found = found[key];
+const INDEX = /^\d{1,9}$/;
+
+/** Whether nothing is at a path, and nothing but objects and lists is on the way there. */
+function isFree(value: unknown, keys: Path): boolean {
+  const read = readerOf(value);
+  for (let length = keys.length; length > 0; length--) {
+    const found = read(keys.slice(0, length));
+    const next = keys[length];
+    if (found !== MISSING) return next !== undefined && isHolder(found, next);
   }
-  return found;
+  return true;
 }
 
-/** A copy with another member there, or without it. */
+/** A copy with another member there. Where nothing is, a number makes a list. */
 function withMember(value: unknown, [key, ...rest]: Path, member: unknown): unknown {
   if (key === undefined) return member;
-  const table = isObject(value) ? value : {};
-  const others = Object.entries(table).filter(([name]) => name !== key);
-  const inner = Object.hasOwn(table, key) ? table[key] : undefined;
-  const changed = rest.length === 0 ? member : withMember(inner, rest, member);
-  return Object.fromEntries(changed === MISSING ? others : [...others, [key, changed]]);
+  const isNew = !isHolder(value, key);
+  if (Array.isArray(value) || (isNew && INDEX.test(key))) {
+    const list: unknown[] = isNew ? [] : (value as unknown[]).slice();
+    list[Number(key)] = withMember(list[Number(key)], rest, member);
+    return list;
+  }
+  const others = isNew ? [] : Object.entries(value as object);
+  const [, inner] = others.find(([name]) => name === key) ?? [];
+  const kept = others.filter(([name]) => name !== key);
+  return Object.fromEntries([...kept, [key, withMember(inner, rest, member)]]);
+}
+
+/** Without the members that moved away, and without what has none left. */
+function compacted(value: unknown, away: readonly Path[]): unknown {
+  if (away.length === 0 || typeof value !== 'object' || value === null) return value;
+  const members = Object.entries(value).flatMap(([key, each]) => {
+    const inner = away.flatMap(([first, ...rest]) =>
+      first === key && rest.length > 0 ? [rest] : [],
+    );
+    const own = compacted(each, inner);
+    return own === MISSING ? [] : [[key, own] as const];
+  });
+  if (members.length === 0) return MISSING;
+  return Array.isArray(value) ? members.map(([, own]) => own) : Object.fromEntries(members);
 }

@@ -173,6 +173,28 @@ function recorded(history: RulesHistory, call: RulesCase['call'], isClear: boole
   return tape;
 }
 
+it('compares values of calls by an old name, whose arguments had other paths', async () => {
+  const gate = StateMachineGate.fromOrder({
+    settle: {
+      renamed: ['pay'],
+      args: { id: 'order.number' },
+      after: { tool: 'find', same: ['id'] },
+    },
+  });
+  const tape = new Tape();
+  const played = (run: string, tool: string, args: object) => {
+    tape.end(tape.start(run, 'find', { id: 7 }));
+    tape.end(tape.start(run, tool, args));
+  };
+  played('a', 'pay', { order: { number: 7 } });
+  played('b', 'settle', { id: 7 });
+  played('c', 'pay', { order: { number: 8 } });
+  const lines = await tape.lines();
+  const found = await replayCalls(gate, { lines: () => lines });
+  expect(found).toMatchObject({ runs: 3, refused: 1, unknown: 0, doubts: [] });
+  expect(found.refusals).toMatchObject([{ reason: 'guard', histories: [{ run: 'c' }] }]);
+});
+
 it('never says more than rules that read the whole history, and all of it in clear', async () => {
   const said = { clear: 0, open: 0, all: 0 };
   for (let seed = 1; seed <= cases(6); seed++) {

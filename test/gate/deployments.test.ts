@@ -1,8 +1,10 @@
 /** What a deployment does to runs of rules: side by side, forwards and back. */
 import { describe, expect, it } from 'vitest';
 import { type TestGate, testGate } from '../../packages/testing/src/test-gate.ts';
+import { digestOf } from '../../src/basics/digest.ts';
 import { memoryStore, principalKey, StateMachineGate } from '../../src/index.ts';
 import { runsOf } from '../../src/runs/index.ts';
+import { Renamings } from '../../src/workflow/renamings.ts';
 import { FOUR_STORES, type OpenStore } from '../helpers/four-stores.ts';
 
 type Rules = Parameters<typeof StateMachineGate.fromOrder>[0];
@@ -269,6 +271,21 @@ describe.each(Object.entries(FOUR_STORES))('a tool with a new name on %s', (_, m
     expect([await old.pay(11), await old.pay(10)]).toEqual(['limit', 'ok']);
   });
 
+  it('keeps that key where the argument is a member of a list, or of an object in one', async () => {
+    const open = await make();
+    const retry = { uncertain: 'retry', errors: 'unknown' } as const;
+    const sumOf = (path: string) => ({ sum: path, max: 100, within: '24h' });
+    const old = build(open, { pay: { limit: sumOf('lines.0.amount'), ...retry } });
+    const args = { 'items.0.total': 'lines.0.amount', 'items.1': 'lines.1', 'to.name': 'lines.2' };
+    const settle = { renamed: ['pay'], args, limit: sumOf('items.0.total'), ...retry };
+    const now = build(open, { settle });
+    expect(await old.fails('pay', { lines: [{ amount: 90 }, 7, 'ann'] })).toBe('unknown');
+    const again = { items: [{ total: 90 }, 7], to: { name: 'ann' } };
+    expect(await now.call('settle', { ...again, items: [{ total: 90 }, 8] })).toBe('limit');
+    expect(await now.call('settle', again)).toBe('ok');
+    expect(await now.call('settle', again)).toBe('limit');
+  });
+
   it('counts on with its retries, and its limit, in a machine', async () => {
     const open = await make();
     const machine = (tool: string, renamed?: object) => {
@@ -317,4 +334,18 @@ it.each<[string, object, string]>([
   ['none', { a: { renamed: [] } }, 'renamed: '],
 ])('refuses an old name that is %s', (_, rules, message) => {
   expect(() => StateMachineGate.fromOrder(rules as Rules)).toThrow(message);
+});
+
+it.each<[string, Record<string, string>, object, object]>([
+  ['an object that had nothing else', { 'to.id': 'id' }, { to: { id: 7 } }, { id: 7 }],
+  ['an object with more', { 'to.id': 'id' }, { to: { id: 7, n: 1 } }, { to: { n: 1 }, id: 7 }],
+  ['each other', { a: 'b', b: 'a' }, { a: 1, b: 2 }, { a: 2, b: 1 }],
+  ['one list', { 'x.0.n': 'x.0.m' }, { x: [{ n: 1 }, 5] }, { x: [{ m: 1 }, 5] }],
+  ['the middle of a list', { 'x.1': 'y' }, { x: [1, 2, 3] }, { x: [1, 3], y: 2 }],
+  ['a place that is taken', { id: 'key' }, { id: 7, key: 8 }, { id: 7, key: 8 }],
+  ['a place in a text', { id: 'key.id' }, { id: 7, key: 'x' }, { id: 7, key: 'x' }],
+])('digests arguments as their oldest paths have them: %s', (_, args, now, before) => {
+  const renamings = Renamings.of('test', [['settle', { args }]]);
+  const digest = renamings.digestOf('settle', { sentArguments: now, digest: digestOf(now) });
+  expect(digest).toBe(digestOf(before));
 });
