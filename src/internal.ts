@@ -75,7 +75,7 @@ export {
   type Position,
   showState,
 } from './workflow/position.ts';
-export { partsToTell } from './workflow/rule-words.ts';
+export { partsToTell, pathWords } from './workflow/rule-words.ts';
 export {
   type CheckedLimit,
   type CheckedSum,

@@ -236,7 +236,7 @@ function clauseOf(leaf: string | Leaf, kind: 'after' | 'notAfter'): Clause {
   if (typeof leaf === 'string') return clauseOf({ tool: leaf }, kind);
   const { tool, outcome = 'succeeded', consumes = false, times = 1, distinct } = leaf;
   const { same = {}, args, result, within } = leaf;
-  const pairs = Array.isArray(same) ? same : Object.values(same);
+  const pairs = Array.isArray(same) ? same : same === 'all' ? [''] : Object.values(same);
   return {
     ...{ tool, kind, outcome, consumes: consumes !== false, withinMs: windowOf(within) },
     values: [...pairs, ...(distinct === undefined ? [] : [distinct])].map(sourceOf),
@@ -259,7 +259,10 @@ function clausesOf(set: RuleSet, tool: string, rule: Rule): readonly Clause[] {
     const path = typeof sum === 'object' ? `text ${sum.path}` : sum && `sum ${sum}`;
     return {
       ...{ tool, kind: 'limit', outcome, consumes: false, withinMs: windowOf(within) },
-      values: [...same.map(sourceOf), ...(path === undefined ? [] : [path])],
+      values: [
+        ...(same === 'all' ? [''] : same).map(sourceOf),
+        ...(path === undefined ? [] : [path]),
+      ],
       tests: when === undefined ? [] : [`args ${JSON.stringify(when)}`],
       isCounted: true,
     };

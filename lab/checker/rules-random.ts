@@ -186,7 +186,7 @@ class Draw {
     const { chance, pick, between } = this.#random;
     const shared = {
       ...(chance(0.6) && { within: pick(WINDOWS) }),
-      ...(chance(0.3) && { same: [pick(OWN_PATHS)] }),
+      ...(chance(0.3) && { same: chance(0.2) ? ('all' as const) : [pick(OWN_PATHS)] }),
       ...this.#when(0.35),
       ...(chance(0.2) && { outcome: pick(['succeeded', 'failed', 'any'] as const) }),
     };
@@ -199,6 +199,7 @@ class Draw {
   #same(): NonNullable<Leaf['same']> {
     const { chance, pick } = this.#random;
     const own = pick(OWN_PATHS);
+    if (chance(0.15)) return 'all';
     if (chance(0.5)) return chance(0.2) ? [...new Set([own, pick(OWN_PATHS)])] : [own];
     return { [own]: this.#earlier() };
   }
@@ -335,7 +336,7 @@ class Play {
       const tools = Object.entries(this.#rules.rules);
       const ruled = tools.filter(([, rule]) => rule.after ?? rule.limit ?? rule.notAfter);
       const [tool] = pick(ruled.length > 0 && chance(0.6) ? ruled : tools);
-      const args = randomArgs(this.#random);
+      const args = this.#argsBefore() ?? randomArgs(this.#random);
       return { tool, args, at: this.#now, idempotencyKey: `key-${this.#keys}` };
     };
     this.#keys += 1;
@@ -347,6 +348,12 @@ class Play {
     const using = verdicts.findIndex((each) => each.verdict === 'allowed' && each.uses.length > 0);
     const allowed = verdicts.findIndex(({ verdict }) => verdict === 'allowed');
     return calls[using >= 0 && chance(0.6) ? using : allowed] ?? call;
+  }
+
+  /** Those of an earlier call, or few calls would have all arguments in common. */
+  #argsBefore(): Json | undefined {
+    const { chance, pick } = this.#random;
+    return chance(0.2) && this.history.length > 0 ? pick(this.history).args : undefined;
   }
 
   /** Adds an allowed call, unless an undecided step is in its way. */
@@ -370,6 +377,8 @@ class Play {
   #decision() {
     const outcome = this.#random.chance(0.8) ? ('succeeded' as const) : ('failed' as const);
     const result = randomResult(this.#random);
+    if (outcome === 'failed' && this.#random.chance(0.3))
+      return { outcome, invalid: true, decidedAt: this.#now };
     return { outcome, decidedAt: this.#now, ...(result !== undefined && { result }) };
   }
 

@@ -42,7 +42,7 @@ export type Outcome = 'succeeded' | 'failed';
 export interface Leaf {
   readonly tool: string;
   readonly within?: Duration;
-  readonly same?: readonly string[] | { readonly [ownPath: string]: EarlierPath };
+  readonly same?: 'all' | readonly string[] | { readonly [ownPath: string]: EarlierPath };
   readonly when?: Condition;
   readonly args?: Condition;
   readonly result?: Condition;
@@ -65,7 +65,7 @@ export interface Limit {
   readonly max?: number;
   readonly below?: number;
   readonly within?: Duration;
-  readonly same?: readonly string[];
+  readonly same?: 'all' | readonly string[];
   readonly when?: Condition;
   readonly outcome?: Outcome | 'any';
 }
@@ -92,6 +92,8 @@ export interface ForwardedCall {
   readonly result?: Json;
   /** `unknown`: it is not decided, or it never will be. */
   readonly outcome: Outcome | 'unknown';
+  /** It failed, since the server took no such arguments. */
+  readonly invalid?: boolean;
   readonly claimedAt: number;
   readonly decidedAt?: number;
   readonly idempotencyKey?: string;
@@ -153,6 +155,7 @@ interface Fact {
   readonly index: number;
   readonly tool: string;
   readonly outcome: Outcome | 'unknown';
+  readonly isInvalid: boolean;
   readonly claimedAt: number;
   readonly decidedAt: number | undefined;
   readonly idempotencyKey: string | undefined;
@@ -181,7 +184,8 @@ function factsOf(set: RuleSet, history: RulesHistory): Fact[] {
     if ('send' in happening) {
       const { send: tool, args = {}, result, at } = happening;
       const sent = { tool, args, result, outcome: 'succeeded', claimedAt: at, decidedAt: at };
-      const fact = { ...sent, index, idempotencyKey: undefined, usedBy: [], undoneBy: [] } as Fact;
+      const own = { index, idempotencyKey: undefined, isInvalid: false };
+      const fact = { ...sent, ...own, usedBy: [], undoneBy: [] } as Fact;
       facts = [...undo(set, facts, fact), mayBeUndone(set, facts, fact)];
       return;
     }
@@ -207,6 +211,7 @@ function factsOf(set: RuleSet, history: RulesHistory): Fact[] {
       index,
       tool,
       outcome,
+      isInvalid: happening.invalid === true,
       claimedAt,
       decidedAt: isDecided ? (decidedAt ?? claimedAt) : undefined,
       idempotencyKey,
@@ -487,7 +492,7 @@ function supports(leaf: Leaf, fact: Fact, call: NextCall): boolean {
   if (leaf.consumes && fact.outcome === 'unknown') return false;
   return (
     fact.tool === leaf.tool &&
-    (outcome === 'any' || fact.outcome === outcome) &&
+    (outcome === 'any' ? !fact.isInvalid : fact.outcome === outcome) &&
     (leaf.within === undefined ||
       (start <= call.at && call.at - start < milliseconds(leaf.within))) &&
     fact.undoneBy.length === 0 &&
@@ -562,6 +567,7 @@ type Pair = readonly [own: string, earlier: EarlierPath];
 
 function pairsOf(same: Leaf['same']): readonly Pair[] {
   if (same === undefined) return [];
+  if (same === 'all') return [['', '']];
   if (Array.isArray(same)) return same.map((path: string): Pair => [path, path]);
   return Object.entries(same as { readonly [ownPath: string]: EarlierPath });
 }
@@ -694,6 +700,7 @@ function equals(found: Json | undefined, scalar: Scalar, of: 'args' | 'result'):
 
 /** `undefined`: nothing is there. */
 function readPath(value: Json, path: string): Json | undefined {
+  if (path === '') return value;
   const names = path.startsWith('/')
     ? path
         .slice(1)

@@ -421,8 +421,11 @@ function counts({ outcome = 'succeeded' }: Limit, use: Use): boolean {
 }
 
 function totalFaults(limit: Limit, uses: readonly Use[]): Found[] {
+  const { same = [] } = limit;
   const groupOf = ({ args }: Use): string =>
-    JSON.stringify((limit.same ?? []).map((name) => (args as Record<string, Json>)[name]));
+    JSON.stringify(
+      same === 'all' ? args : same.map((name) => (args as Record<string, Json>)[name]),
+    );
   const groups = groupBy(
     uses.filter((use) => counts(limit, use)),
     groupOf,

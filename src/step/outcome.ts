@@ -8,7 +8,7 @@ import { isPrincipalRun } from '../basics/names.ts';
 import { dropRejection, isTable } from '../basics/options.ts';
 import type { CallNote, CommitRequest, Json, MoveDraft, TrailDraft } from '../stores/store.ts';
 import { exactJson } from '../wire/exact-json.ts';
-import { isObject, type ListKind } from '../wire/json-rpc.ts';
+import { isObject, JSON_RPC, type ListKind } from '../wire/json-rpc.ts';
 import type {
   AnyEventSource,
   ErrorRule,
@@ -223,6 +223,17 @@ function watchOf(
   );
 }
 
+/** Newer servers of the official SDK put their JSON-RPC error into the text of a result. */
+const INVALID_IN_WORDS = `MCP error ${JSON_RPC.INVALID_PARAMS}: `;
+
+/** Whether the server answered that the arguments are none of the tool's. */
+function saysInvalid({ result, error }: Ended): boolean {
+  if (isObject(error)) return error.code === JSON_RPC.INVALID_PARAMS;
+  const [first] = Array.isArray(result?.content) ? (result.content as unknown[]) : [];
+  const words = isObject(first) ? first.text : undefined;
+  return result?.isError === true && String(words).startsWith(INVALID_IN_WORDS);
+}
+
 /** A text result is read up to so many characters. */
 const MOST_TEXT = 65_536;
 
@@ -430,7 +441,8 @@ export class Moves {
     const noted = ledger.note(key, 'result', read, salt, use.noted, facts);
     const decidedAt = this.#endedAt(use);
     const uses = usedBy(outcome, use.uses);
-    return { tool: key, outcome, claimedAt, decidedAt, noted, uses };
+    const isInvalid = outcome === 'failed' && saysInvalid(ended);
+    return { tool: key, outcome, isInvalid, claimedAt, decidedAt, noted, uses };
   }
 
   get #results(): Success['results'] {

@@ -18,6 +18,8 @@ export interface Fact {
   readonly decidedAt: number;
   readonly isUsed: boolean;
   readonly isUndone: boolean;
+  /** Whether it failed since the server took its arguments for none of the tool's. */
+  readonly isInvalid: boolean;
   /** How many calls it stands for: older ones are merged. */
   readonly count: number;
   /** In the order of the tool's columns. */
@@ -43,6 +45,8 @@ export interface Noted {
 export interface Decided {
   readonly tool: string;
   readonly outcome: 'succeeded' | 'failed';
+  /** As in {@link Fact}. Default `false`. */
+  readonly isInvalid?: boolean | undefined;
   readonly claimedAt: number;
   readonly decidedAt: number;
   readonly noted: Noted;
@@ -179,7 +183,13 @@ export function listedIn(facts: readonly Fact[]): number {
 }
 
 /** What is so of each call at first. Its id is given with its place among the facts of a run. */
-export const NEW_FACT = Object.freeze({ id: 0, isUsed: false, isUndone: false, count: 1 });
+export const NEW_FACT = Object.freeze({
+  id: 0,
+  isUsed: false,
+  isUndone: false,
+  isInvalid: false,
+  count: 1,
+});
 
 export const NOTHING: Noted = Object.freeze({ k: [], v: [] });
 
@@ -250,6 +260,7 @@ function isAsked(fact: Fact, { kind, outcome, withinMs, consumes }: Asker, now: 
   const { isUsed, isUndone, decidedAt } = fact;
   if (outcome !== 'any' && fact.outcome !== 'unknown' && fact.outcome !== outcome) return false;
   if (isUndone && kind !== 'limit') return false;
+  if (fact.isInvalid && kind === 'after' && outcome === 'any') return false;
   if (isUsed && consumes) return false;
   return now - (kind === 'after' ? decidedAt : laterTime(fact)) < withinMs;
 }
@@ -280,6 +291,8 @@ export function factsInText(text: string): readonly [tool: string, facts: FactsO
 
 const FAILED = 1;
 const UNKNOWN = 2;
+/** No call has both. A build that does not know it reads a plain failure. */
+const INVALID = FAILED + UNKNOWN;
 const USED = 4;
 const UNDONE = 8;
 /** How many calls it stands for, less one, stands above the flags. */
@@ -289,9 +302,9 @@ const COUNT = 16;
 const FACT_HEAD = 4;
 
 function pushFact(all: Json[], fact: Fact, base: number, width: number): void {
-  const { id, outcome, claimedAt, decidedAt, isUsed, isUndone, count, values } = fact;
+  const { id, outcome, claimedAt, decidedAt, isUsed, isUndone, isInvalid, count, values } = fact;
   const flags =
-    (outcome === 'failed' ? FAILED : outcome === 'unknown' ? UNKNOWN : 0) +
+    (isInvalid ? INVALID : outcome === 'failed' ? FAILED : outcome === 'unknown' ? UNKNOWN : 0) +
     (isUsed ? USED : 0) +
     (isUndone ? UNDONE : 0) +
     COUNT * (count - 1);
@@ -316,6 +329,7 @@ function factFrom(
     decidedAt: claimedAt + took,
     isUsed: (flags & USED) !== 0,
     isUndone: (flags & UNDONE) !== 0,
+    isInvalid: (flags & INVALID) === INVALID,
     count: Math.floor(flags / COUNT) + 1,
     values: written.slice(at + FACT_HEAD, at + FACT_HEAD + width).map(valueFrom),
   };

@@ -283,7 +283,7 @@ export class Ledger {
 
   /** The facts with a decided call, what it has used up, and without what it has undone. */
   decided(facts: Facts, call: Decided, undoes: readonly string[]): Facts {
-    const { tool, outcome, claimedAt, decidedAt, noted, uses } = call;
+    const { tool, outcome, isInvalid = false, claimedAt, decidedAt, noted, uses } = call;
     let all = facts;
     for (const [from, id] of uses)
       all = all.with(from, (each) =>
@@ -296,7 +296,8 @@ export class Ledger {
     if (!this.keeps(tool) || (outcome === 'failed' && !this.keepsFailures(tool, all))) return all;
     const others = this.#of(all, tool);
     const values = valuesUnder(others.keys, noted);
-    return all.adding(tool, others, { ...NEW_FACT, outcome, claimedAt, decidedAt, values });
+    const made = { ...NEW_FACT, outcome, isInvalid, claimedAt, decidedAt, values };
+    return all.adding(tool, others, made);
   }
 
   /** What a store may have is anything: what is no fact is skipped. */
@@ -438,7 +439,9 @@ export class Ledger {
       if (oldest === undefined) break;
       listed -= listedIn([oldest]);
       // Of two outcomes a merged fact would be neither.
-      const next = newer.findIndex(({ outcome }) => outcome === oldest.outcome);
+      const next = newer.findIndex(
+        ({ outcome, isInvalid }) => outcome === oldest.outcome && isInvalid === oldest.isInvalid,
+      );
       const other = newer[next];
       if (askers.isMerged && other !== undefined)
         facts = newer.with(next, { ...merged(keys, oldest, other), isUsed: true });
@@ -527,7 +530,7 @@ function columnNamed(key: string): Column | undefined {
   const [, from, kind, path = ''] = NAMED_KEY.exec(key) ?? [];
   if (from !== 'args' && (from !== 'result' || kind !== '.')) return undefined;
   try {
-    const source: ValueSource = { from, path, keys: parsePath(key, path) };
+    const source: ValueSource = { from, path, keys: path === '' ? [] : parsePath(key, path) };
     return kind === '.' ? memberColumn(source) : amountColumn(source, kind === '$"');
   } catch {
     return undefined;
@@ -579,7 +582,8 @@ function endsOfEach(
   if (facts.length < 3) return facts;
   const ends = new Map<string, [oldest: Fact, newest?: Fact]>();
   for (const each of facts) {
-    const key = `${each.outcome} ${each.isUsed} ${each.isUndone} ${like(each)}`;
+    const { outcome, isUsed, isUndone, isInvalid } = each;
+    const key = `${outcome} ${isUsed} ${isUndone} ${isInvalid} ${like(each)}`;
     const [oldest, newest] = ends.get(key) ?? [];
     if (oldest === undefined) ends.set(key, [each]);
     else if (newest === undefined) {

@@ -182,12 +182,15 @@ export class OrderModel implements Model {
     const mayAdd: MayChange[] = [];
     for (const { name, leaf, kind } of this.marksOf(tool)) {
       if (leaf.outcome === (isFailure ? 'succeeded' : 'failed')) continue;
-      const { times, distinct, tests } = leaf;
+      const { times, distinct, tests, outcome } = leaf;
+      // The server may have refused its arguments.
+      const mayBeInvalid = isFailure && kind === 'after' && outcome === 'any';
       // A call without a value there is none of different values.
-      if (tests.length === 0 && times === 1 && distinct === undefined) adds.push(name);
+      const isOne = tests.length === 0 && times === 1 && distinct === undefined;
+      if (isOne && !mayBeInvalid) adds.push(name);
       else {
-        const turn = tests.length > 0 || distinct !== undefined ? 'values' : 'a count';
-        mayAdd.push({ name, turn, isUsual: kind === 'notAfter' });
+        const turn = tests.length > 0 || distinct !== undefined || isOne ? 'values' : 'a count';
+        mayAdd.push({ name, turn, isUsual: kind === 'notAfter' || isOne });
       }
     }
     const removes: string[] = [];

@@ -105,11 +105,15 @@ export class Renamings {
     return this.#paths.has(this.currentOf(tool));
   }
 
+  /** All arguments, the empty path, are other values than under their oldest names. */
   savedPath(tool: string, path: string): string {
+    if (path === '')
+      return ` ${digestOf(this.#paths.get(this.currentOf(tool)) ?? []).slice(0, 12)}`;
     return this.#moved(tool, path, 'now', 'before');
   }
 
   currentPath(tool: string, path: string): string {
+    if (path === '') return path;
     return this.#moved(tool, path, 'before', 'now');
   }
 

@@ -165,7 +165,7 @@ function shortageWords(leaf: Leaf, needed: number, count: number): string {
 /** `with the same order_id`; empty where the two calls name their values otherwise. */
 function sameWords({ same }: Leaf): string {
   if (same.length === 0 || !same.every(isSameName)) return '';
-  return ` with the same ${same.map(({ own }) => own.path).join(' and ')}`;
+  return ` with the same ${same.map(({ own }) => pathWords(own.path)).join(' and ')}`;
 }
 
 /** `to_account must be an accountId that get_balance returned`; empty as above. */
@@ -189,6 +189,11 @@ function barringWords(leaf: Leaf): string {
     return `${where} that has ${own.path} as ${earlier.path}`;
   });
   return `a call of ${leaf.tool} with ${[...values, ...tested].join(' and ')}`;
+}
+
+/** All arguments have the empty path. */
+export function pathWords(path: string): string {
+  return path === '' ? 'arguments' : path;
 }
 
 function withArticle(word: string): string {
@@ -225,7 +230,9 @@ function limitWords(
 ): string {
   const window = withinMs === Number.POSITIVE_INFINITY ? '' : ` in ${windowWords(withinMs)}`;
   const each =
-    same.length === 0 ? '' : ` for each ${same.map(({ own }) => own.path).join(' and ')}`;
+    same.length === 0
+      ? ''
+      : ` for each ${same.map(({ own }) => own.path || 'set of arguments').join(' and ')}`;
   const kind = outcome === 'failed' ? ' that fail' : '';
   const when = part === undefined ? '' : again(part);
   if (part?.isFull) return `too many of its calls${window} are to be compared with one more${when}`;

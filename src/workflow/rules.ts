@@ -53,9 +53,10 @@ export interface Prior<N extends string = string> {
    * The values in which the two calls must agree. That is a list of paths into the arguments, or a
    * table from a path of this call's arguments to the earlier call's value. Values agree where
    * their JSON is equal. Of lists, `after` needs each member of this call's among the earlier's,
-   * and `notAfter` one in common. Default: any call counts.
+   * and `notAfter` one in common. `'all'`: all arguments are equal, and neither call has more.
+   * Default: any call counts.
    */
-  readonly same?: readonly string[] | { readonly [path: string]: EarlierValue } | undefined;
+  readonly same?: 'all' | readonly string[] | { readonly [path: string]: EarlierValue } | undefined;
   /**
    * The requirement is only about calls whose own arguments meet this. Where they leave it open,
    * the call is refused. Default: about each call.
@@ -67,7 +68,8 @@ export interface Prior<N extends string = string> {
   readonly result?: ResultCondition | undefined;
   /**
    * Which outcome counts. `'any'`: each call that was forwarded, also while its outcome is unknown.
-   * Refused calls never count. Default `'succeeded'`.
+   * Refused calls never count, and in `after` none that the server answered with the error -32602,
+   * for invalid arguments. Default `'succeeded'`.
    */
   readonly outcome?: 'succeeded' | 'failed' | 'any' | undefined;
   /** How many such calls, 1 to 1,000. Default 1. */
@@ -114,7 +116,7 @@ interface Limited {
   /** As in {@link Prior}, from the later of a call's two times. Default: for ever. */
   readonly within?: Duration | undefined;
   /** A limit for each value of these arguments. Of lists one member in common is enough. */
-  readonly same?: readonly string[] | undefined;
+  readonly same?: 'all' | readonly string[] | undefined;
   /** The calls that it judges and counts. Default: all. */
   readonly when?: ArgumentsCondition | undefined;
   /** The name of the function in `when`, as in {@link Prior}. */
@@ -349,7 +351,7 @@ const limitSchema = lazyOptions(() => ({
   max: z.optional(z.number().check(z.minimum(0))),
   below: z.optional(z.number().check(z.minimum(0))),
   within: uncheckedOption(),
-  same: z.optional(z.array(z.string()).check(z.minLength(1))),
+  same: uncheckedOption(),
   when: uncheckedOption(),
   as: z.optional(textOption()),
   outcome: outcomes(),
@@ -482,9 +484,13 @@ function withinOf(what: string, within: unknown): number {
 
 function parseSame(what: string, same: unknown): readonly Pair[] {
   if (same === undefined) return [];
+  if (same === 'all') return [{ own: ALL_ARGUMENTS, earlier: ALL_ARGUMENTS }];
   const isList = Array.isArray(same);
   if (!isList && !isTable(same))
-    throw fault(what, `expected a list of arguments, or a table of them, got ${showValue(same)}`);
+    throw fault(
+      what,
+      `expected "all", a list of arguments, or a table of them, got ${showValue(same)}`,
+    );
   const pairs: (readonly [unknown, unknown])[] = isList
     ? [...new Set<unknown>(same)].map((each) => [each, each] as const)
     : Object.entries(same);
@@ -495,6 +501,9 @@ function parseSame(what: string, same: unknown): readonly Pair[] {
     return { own: sourceOf(what, own), earlier: sourceOf(`${what}: ${showValue(own)}`, earlier) };
   });
 }
+
+/** Its path is no argument's. */
+const ALL_ARGUMENTS: ValueSource = Object.freeze({ from: 'args', path: '', keys: [] });
 
 function sourceOf(what: string, value: unknown): ValueSource {
   const table = isTable(value) ? Object.entries(value) : [['args', value] as const];

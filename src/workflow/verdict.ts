@@ -349,6 +349,8 @@ class Judgement {
         : undefined;
     return (fact) => {
       if (fact.isUndone || !isOfOutcome(fact, outcome, isNeeded)) return false;
+      // What the server refused for its arguments did nothing that a call could need.
+      if (isNeeded && fact.isInvalid && outcome === 'any') return false;
       if (undoers !== undefined && isShaky(fact)) return false;
       const isFree = fact.outcome !== 'unknown' && !fact.isUsed && !this.#granted.has(fact.id);
       if (consumes !== 'never' && !isFree) return false;

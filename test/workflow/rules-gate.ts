@@ -165,6 +165,7 @@ function ended(past: Played, index: number): Position {
   const before = positions[index] as Position;
   const call = history[index] as ForwardedCall;
   const { tool, args, result, outcome, claimedAt, decidedAt = claimedAt, seen = index } = call;
+  const isInvalid = call.invalid === true;
   const found = positions[seen] as Position;
   const at = { tool, args, at: claimedAt, idempotencyKey: call.idempotencyKey };
   const unknown = unknownIn(past, seen, at);
@@ -178,6 +179,7 @@ function ended(past: Played, index: number): Position {
   const decided: Decided = {
     tool,
     outcome,
+    isInvalid,
     claimedAt,
     decidedAt,
     noted: ledger?.note(tool, 'result', read, SALT, noted) ?? NOTHING,

@@ -13,6 +13,7 @@ import {
   type Leaf,
   type Mark,
   type Order,
+  pathWords,
   type Requirement,
   showDecimal,
   type Test,
@@ -137,7 +138,7 @@ function leafNeed(order: Order, leaf: Leaf, kind: Mark['kind']): Need {
 /** @param isUnused whether only calls count that no other call has used up */
 function callsOf(leaf: Omit<Leaf, 'consumes'>, isUnused: boolean): GraphCalls | undefined {
   const { withinMs, same, tests, outcome, times, distinct } = leaf;
-  const pairs = same.map(({ own, earlier }) => [own.path, valueAt(earlier)] as const);
+  const pairs = same.map(({ own, earlier }) => [pathWords(own.path), valueAt(earlier)] as const);
   const calls: GraphCalls = {
     ...(withinMs !== Number.POSITIVE_INFINITY && { within: withinMs }),
     ...(pairs.length > 0 && { same: Object.fromEntries(pairs) }),
@@ -151,7 +152,7 @@ function callsOf(leaf: Omit<Leaf, 'consumes'>, isUnused: boolean): GraphCalls | 
 }
 
 function valueAt({ from, path }: ValueSource): string | { readonly result: string } {
-  return from === 'args' ? path : { result: path };
+  return from === 'args' ? pathWords(path) : { result: path };
 }
 
 function conditionOf({ said }: Test): GraphCondition {
@@ -251,7 +252,7 @@ function takerOf(
 
 export function limitToDraw(limit: CheckedLimit): GraphLimit {
   const { times, sum, withinMs, same, when, outcome } = limit;
-  const paths = same.map(({ own }) => own.path);
+  const paths = same.map(({ own }) => pathWords(own.path));
   const bound = sum && showDecimal(sum.bound);
   const counted = outcome === 'succeeded' ? '' : outcome === 'failed' ? ' failures' : ' calls';
   const words = [

@@ -150,9 +150,9 @@ const pastShape = {
   within,
   same: z.optional(
     about(
-      z.union([textsSchema, z.record(z.string(), earlierValue)]),
+      z.union([z.literal('all'), textsSchema, z.record(z.string(), earlierValue)]),
       'The values that must agree: ["order_id"], or { "to": { "result": "accountId" } }, from ' +
-        "this call's arguments to the earlier call.",
+        'this call\'s arguments to the earlier call; "all": all arguments.',
     ),
   ),
   when,
@@ -218,7 +218,9 @@ const limitSchema = alsoIn(
     max: z.optional(about(z.number().check(z.minimum(0)), 'The sum is at most so much.')),
     below: z.optional(about(z.number().check(z.gt(0)), 'The sum is less than so much.')),
     within,
-    same: z.optional(about(textsSchema, 'A limit for each value of these arguments.')),
+    same: z.optional(
+      about(z.union([z.literal('all'), textsSchema]), 'A limit for each value of these arguments.'),
+    ),
     when,
     outcome: counted,
   }),
