@@ -85,7 +85,7 @@ export function putNewest<K, V>(map: Map<K, V>, key: K, value: V, most: number):
 }
 
 /**
- * What was told already. It tells of so many things at most: clients choose the names in some of
+ * What was reported already. It counts so many things at most: clients choose the names in some of
  * them, and could fill the log and the memory.
  */
 export class Told {
@@ -96,7 +96,7 @@ export class Told {
     this.#most = most;
   }
 
-  /** Whether it is still to be told. From now on it counts as told. */
+  /** Whether it is still to be reported. From now on it counts as reported. */
   isNew(what: string): boolean {
     if (this.#told.size >= this.#most || this.#told.has(what)) return false;
     this.#told.add(what);

@@ -26,8 +26,8 @@ import { isContainer } from './options.ts';
  *
  * The digest is that of their JSON with sorted members. A client decides how long and how deep they
  * are, so the work is linear and without recursion. The value must never change: a retry during a
- * rolling deployment would get another idempotency key. An {@link ExactNumber} is told from all
- * others.
+ * rolling deployment would get another idempotency key. The digest of an {@link ExactNumber}
+ * differs from those of all others.
  */
 export function digestOf(args: unknown): string {
   const text = new CanonicalText();

@@ -1,6 +1,6 @@
 /**
  * All events of the middlewares: their types, and the one place that publishes them. Hides who
- * listens, which events are told only once, and how a run's key stays out of logs.
+ * listens, which events are sent only once, and how a run's key stays out of logs.
  */
 import { createHash } from 'node:crypto';
 import diagnosticsChannel from 'node:diagnostics_channel';
@@ -63,7 +63,7 @@ export type ToolAnswer =
   | 'rpc_error'
   /** A gate refused it. */
   | 'refused'
-  /** Its outcome is unknown or not saved. Its client was told, unless it had left. */
+  /** Its outcome is unknown or not saved. Its client read so, unless it had left. */
   | 'unknown'
   /**
    * No answer passed. Its client left or cancelled it, or its HTTP request was refused. Or its
@@ -94,7 +94,7 @@ interface OfWhole extends Partial<NamedRun> {
 }
 
 /**
- * The requests that are told of beside calls. A list of prompts or resources is, where a gate of
+ * The requests that are reported beside calls. A list of prompts or resources is, where a gate of
  * its route binds some.
  */
 export type ToldMethod =
@@ -131,11 +131,11 @@ interface OfTool extends OfRun, NamedTool {
 
 /** In each event about the end of a step. */
 interface OfStep extends OfTool {
-  /** Since it asked for its claim. For another process's task, since this process met it. */
+  /** Since it asked for its claim. For another process's task, since this process found it. */
   readonly durationMs: number;
   /** How much of that the store took. */
   readonly storeMs: number;
-  /** It came late: another event told an end of the step before. */
+  /** It came late: another event reported an end of the step before. */
   readonly isLate: boolean;
 }
 
@@ -185,7 +185,7 @@ type EventBody =
       readonly outcome: ToolAnswer;
       /** Of a JSON-RPC error. */
       readonly code?: number | undefined;
-      /** Of a refusal that its client was told. */
+      /** Of a refusal that its client read. */
       readonly reason?: RefusalReason | undefined;
       /** What an `ok` leaves open: the server asks for an input, or has created a task. */
       readonly left?: 'input' | 'task' | undefined;
@@ -231,7 +231,7 @@ type EventBody =
     } & Omit<OfTool, 'state'>)
   /**
    * A call that runs beside others succeeded, and its success could not be recorded. So it does not
-   * count for what comes after it. Its client was told.
+   * count for what comes after it. Its client read so.
    */
   | ({ readonly type: 'call.unrecorded' } & OfTool)
   /** A gate refused a prompt, a resource, or a request about one. */
@@ -288,9 +288,9 @@ type EventBody =
       readonly answered?: Answered | undefined;
     } & OfUnknown)
   /**
-   * This process met a claim that another one left behind, which holds its run. Once for each claim
-   * in each process. `sinceMs`: how long ago its lease ended, where the store says so. `kind`: why
-   * it is held, where that process said so: `undecided` or `unknown`.
+   * This process found a claim that another one left behind, which holds its run. Once for each
+   * claim in each process. `sinceMs`: how long ago its lease ended, where the store says so.
+   * `kind`: why it is held, where that process said so: `undecided` or `unknown`.
    */
   | ({
       readonly type: 'step.held';
@@ -358,7 +358,7 @@ type EventBody =
       Partial<OfRun>)
   /**
    * Requests named sessions that the store does not know: they have ended, or never were. A process
-   * tells of them at most each ten seconds.
+   * reports them at most each ten seconds.
    */
   | {
       readonly type: 'session.unknown';
@@ -402,9 +402,9 @@ type EventBody =
       readonly operation: string;
       readonly durationMs: number;
     } & Failure)
-  /** The clients of a run are told that their lists changed. */
+  /** The clients of a run are notified that their lists changed. */
   | ({ readonly type: 'list.changed'; readonly lists: readonly string[] } & NamedRun)
-  /** Each other error that `onError` is told. */
+  /** Each other error that `onError` gets. */
   | ({ readonly type: 'error' } & Failure);
 
 /** An event, by its `type`. All times are in milliseconds; `at` is the time since the epoch. */
@@ -413,7 +413,7 @@ export type InterlockEvent = { readonly at: number } & EventBody;
 /** An event's name. */
 export type InterlockEventType = InterlockEvent['type'];
 
-/** Told of each event, at once and in order. What it throws or rejects with harms no request. */
+/** Called for each event, at once and in order. What it throws or rejects with harms no request. */
 export type EventListener = (event: InterlockEvent) => void;
 
 /** An event before it is published: it names a run by its key, and a failure by the error. */
@@ -433,20 +433,20 @@ export interface EventListeners {
 interface Common {
   /** How many have a number. */
   requests: number;
-  /** The tokens of claims whose unknown outcome was told, the oldest first. */
+  /** The tokens of claims whose unknown outcome was reported, the oldest first. */
   readonly unknown: Set<string>;
   /** What tools answered whose outcome was not saved, by idempotency key, the oldest first. */
   readonly answers: Map<string, Answered>;
-  /** The errors that an event has told already. */
+  /** The errors that an event has reported already. */
   readonly failures: WeakSet<object>;
 }
 
-/** With more, the oldest are forgotten, and told again where a process meets them again. */
+/** With more, the oldest are forgotten, and reported again where a process finds them again. */
 const MOST_UNKNOWN = 10_000;
 
 const channel = diagnosticsChannel.channel(EVENT_CHANNEL);
 
-/** Publishes the events of one middleware, and tells `onError` its errors. */
+/** Publishes the events of one middleware, and gives `onError` its errors. */
 export class Events {
   readonly #listeners: EventListeners;
   readonly #common: Common;
@@ -476,7 +476,7 @@ export class Events {
     return this.#listeners.onEvent !== undefined || channel.hasSubscribers;
   }
 
-  /** Tells all listeners. Never throws. */
+  /** Calls all listeners. Never throws. */
   publish(draft: EventDraft): void {
     if (!this.isOn) return;
     const event = stamped(draft);
@@ -491,7 +491,7 @@ export class Events {
     }
   }
 
-  /** Tells `onError`, and the stream unless an event has told this error already. */
+  /** Reports to `onError`, and to the stream unless an event has reported this error already. */
   readonly onError = (error: unknown): void => {
     if (this.isOn && !this.#isTold(error)) this.publish({ type: 'error', error });
     this.#fail(error);
@@ -502,7 +502,7 @@ export class Events {
     return ++this.#common.requests;
   }
 
-  /** Notes that the unknown outcome of that claim is told. `false`: it was told before. */
+  /** Notes that the unknown outcome of that claim is reported. `false`: it was before. */
   noteUnknown(token: string): boolean {
     const { unknown } = this.#common;
     if (unknown.has(token)) return false;
@@ -521,7 +521,7 @@ export class Events {
     putNewest(this.#common.answers, idempotencyKey, answered, MOST_UNKNOWN);
   }
 
-  /** Tells `onError` the error, and the stream an event that says more than it. */
+  /** Gives `onError` the error, and the stream an event that says more than it. */
   fail(error: object, draft: () => EventDraft): void {
     if (this.isOn) {
       this.publish(draft());

@@ -104,7 +104,7 @@ function searchMark(text: string, from: number): number {
   return MARKS.test(text) ? MARKS.lastIndex - 1 : text.length;
 }
 
-/** The units of short escapes, by the letter behind the backslash. The others stand for it. */
+/** The units of short escapes, by the letter behind the backslash. The others mean it. */
 const ESCAPED = new Uint8Array(128).map((_, code) => code);
 for (const [letter, unit] of [
   ['b', 8],
@@ -115,7 +115,7 @@ for (const [letter, unit] of [
 ] as const)
   ESCAPED[letter.charCodeAt(0)] = unit;
 
-/** How many characters of a string stand for the next unit of UTF-16. */
+/** How many characters of a string encode the next unit of UTF-16. */
 export function lengthOfUnit(text: string, at: number): number {
   if (text.charCodeAt(at) !== BACKSLASH) return 1;
   return text.charCodeAt(at + 1) === LOWER_U ? 6 : 2;

@@ -97,7 +97,7 @@ function at(row: readonly number[], index: number): number {
 }
 
 /**
- * Whether a glob of one segment covers a segment; a star stands for any text.
+ * Whether a glob of one segment covers a segment; a star matches any text.
  *
  * Each piece between two stars is placed as early as it fits, which leaves the most for the rest.
  * So no text that an attacker chooses can cause backtracking.

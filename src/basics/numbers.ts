@@ -2,7 +2,7 @@
  * Numbers of JSON that JavaScript rounds. It hides when two literals are the same number, and how
  * one is kept beside its double.
  *
- * A literal stands for its double where it is, by value, what JavaScript writes for that. Other
+ * A literal means its double where it is, by value, what JavaScript writes for that. Other
  * languages write 17 digits: where the double has a fraction, these are the same number, too. Any
  * other literal is a number of its own. So `1`, `1.0` and `1e0` are equal, `0.10000000000000001` is
  * 0.1, and `1234567890123456789` differs from `1234567890123456790`.
@@ -79,13 +79,13 @@ export class ExactNumber {
   readonly #around: string;
   readonly #from: number;
 
-  /** `undefined` where the literal stands for its double. */
+  /** `undefined` where the literal means its double. */
   static of(literal: string): ExactNumber | undefined {
     reader.read(literal, 0);
     return reader.standsForDouble ? undefined : new ExactNumber(literal);
   }
 
-  /** @param around JSON text with a literal at `from` that does not stand for its double */
+  /** @param around JSON text with a literal at `from` that does not mean its double */
   constructor(around: string, from = 0) {
     this.#around = around;
     this.#from = from;
@@ -130,7 +130,7 @@ const SMALLEST_SIZE = -325;
 const SUBNORMAL_SIZE = -300;
 /** Powers of ten that are doubles. */
 const POWERS = new Float64Array(23).map((_, exponent) => 10 ** exponent);
-/** With a larger power the arithmetic below could not tell two doubles apart. */
+/** With a larger power the arithmetic below could not distinguish two doubles. */
 const LARGEST_POWER = 20;
 /** Half of the distance between two doubles is between these, in parts of them. */
 const LEAST_AWAY = 0.99 * 2 ** -54;
@@ -140,12 +140,12 @@ const WHOLE_DOUBLES = 2 ** 52;
 
 /** The literal is another number than its double. */
 export const NO_DOUBLE = -1;
-/** Only JavaScript can tell. This is rare. */
+/** Only JavaScript knows. This is rare. */
 export const UNSURE = -2;
 
 /**
  * Reads the numbers of a JSON text, one after another, and makes no object or text for each. Hides
- * how it tells, without the double's own digits, whether a literal stands for its double.
+ * how it finds, without the double's own digits, whether a literal means its double.
  */
 export class LiteralReader {
   #isUp = false;

@@ -34,13 +34,13 @@ interface PostgresNotification {
 }
 
 export interface PostgresBusOptions extends RemoteBusOptions {
-  /** A `Pool` of `pg` that publishes. The caller makes it, hears its errors and ends it. */
+  /** A `Pool` of `pg` that publishes. The caller makes it, handles its errors and ends it. */
   readonly pool: PostgresBusPool;
   /**
    * Gives the connection that listens, which is kept while there are listeners and counts towards
    * the pool's `max`. It must not go through a pooler in transaction mode, such as PgBouncer or
-   * Supavisor: nothing arrives there, and the bus does not hear. Give a pool of one connection with
-   * the server's own address. Default: `pool`.
+   * Supavisor: nothing arrives there, and the bus receives nothing. Give a pool of one connection
+   * with the server's own address. Default: `pool`.
    */
   readonly listenPool?: PostgresBusPool | undefined;
 }

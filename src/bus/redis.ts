@@ -12,7 +12,7 @@ import {
 export interface RedisBusOptions extends RemoteBusOptions {
   /**
    * A client of node-redis or ioredis that publishes, for one server or a cluster. The caller
-   * connects it, hears its errors and closes it.
+   * connects it, handles its errors and closes it.
    */
   readonly client: RedisPubSub;
   /**

@@ -20,12 +20,12 @@ export interface RemoteBusOptions {
   readonly channel?: string | undefined;
   /**
    * How often the bus sends itself a message while it has listeners, in milliseconds, at least 100.
-   * It hears only while those come back. Default 30,000.
+   * It counts as receiving only while those come back. Default 30,000.
    */
   readonly heartbeatMs?: number | undefined;
   /**
-   * Called when the bus does not hear itself, once for each different error, and with the errors
-   * that listeners throw. Default: `console.error`.
+   * Called when the bus does not receive its own messages, once for each different error, and with
+   * the errors that listeners throw. Default: `console.error`.
    */
   readonly onError?: ((error: unknown) => void) | undefined;
 }
@@ -86,16 +86,16 @@ export function remoteBus({ onError, ...parts }: RemoteBusParts): NotificationBu
   };
 }
 
-/** One connection that hears messages. */
+/** One connection that receives messages. */
 export interface Link {
   /** Resolves once the server has taken its subscription; rejects where it never will. */
   readonly listening: Promise<unknown>;
   /**
    * Resolves if it still answers, for the time in which no heartbeat can be sent. `undefined` where
-   * only the driver can tell.
+   * only the driver knows.
    */
   readonly check?: (() => Promise<unknown>) | undefined;
-  /** Ends it, also while it does not hear yet. */
+  /** Ends it, also while it does not receive yet. */
   close(): unknown;
 }
 
@@ -116,15 +116,15 @@ interface StandingLinkOptions {
   readonly send: (message: string) => Promise<unknown>;
   /** Called with all messages but heartbeats. */
   readonly onMessage: (text: string) => void;
-  /** Called once for each different error, until the link hears again. */
+  /** Called once for each different error, until the link receives again. */
   readonly onError: (error: unknown) => void;
   /** How long after a heartbeat that came back the next one is sent, in milliseconds. */
   readonly heartbeatMs: number;
 }
 
 /**
- * The beginning of a heartbeat. All instances hear it, and those of a version that does not know it
- * drop it as a hint that they cannot read.
+ * The beginning of a heartbeat. All instances receive it, and those of a version that does not know
+ * it drop it as a hint that they cannot read.
  */
 const HEARTBEAT = '{"mcp-interlock":"heartbeat","id":"';
 
@@ -140,9 +140,9 @@ const LAST_RETRY_MS = 2000;
  * Opens a new link whenever one is lost. Its timers do not keep the process alive.
  *
  * A subscription that the server has taken proves little: behind a pooler in transaction mode
- * nothing arrives, and the session may even list the channel. So the link hears only while the
- * heartbeats that it sends come back to it. They go out on another connection: PostgreSQL gives a
- * session its own notifications with the answer, which such a pooler passes on.
+ * nothing arrives, and the session may even list the channel. So the link counts as receiving only
+ * while the heartbeats that it sends come back to it. They go out on another connection: PostgreSQL
+ * gives a session its own notifications with the answer, which such a pooler passes on.
  */
 export class StandingLink {
   /** Resolves once a heartbeat has come back for the first time. */
@@ -209,7 +209,7 @@ export class StandingLink {
     }
   }
 
-  /** Sends a heartbeat, in place of one that is under way. The link has to hear it in time. */
+  /** Sends a heartbeat, in place of one that is under way. The link has to receive it in time. */
   #beat(link: Link): void {
     if (link !== this.#link || !this.#isOpen) return;
     clearTimeout(this.#timer);
@@ -228,7 +228,7 @@ export class StandingLink {
     );
   }
 
-  /** No heartbeat could be sent. A link that still answers is kept: it may hear the others. */
+  /** No heartbeat could be sent. A link that still answers is kept: others may reach it. */
   async #checkUnheard(link: Link, cause: unknown, withinMs: number): Promise<void> {
     this.#tryLater(link, cause);
     try {
@@ -259,7 +259,7 @@ export class StandingLink {
     this.#hears = false;
     if (!this.#reported.isNew(String(cause))) return;
     const message =
-      'the bus does not hear itself: until it does, hints between instances may be lost';
+      'the bus does not get its own messages: until it does, hints between instances may be lost';
     this.#options.onError(new BusUnavailable(message, { cause }));
   }
 

@@ -22,7 +22,7 @@ export interface RecordedValues {
    * By pointer: the first letter of the value's JSON type (`s`, `n`, `b`, `o`; `z` for null; `r`
    * for a number that JavaScript rounds), and its HMAC. Of a list an array of its members' ones.
    * Equal values have equal texts, under any name. In a pointer, {@link HIDDEN_NAME} and an HMAC
-   * stand for a name that neither the tool's schema nor the app lets through.
+   * replace a name that neither the tool's schema nor the app lets through.
    */
   readonly hmacs: Readonly<Record<string, string | readonly string[]>>;
   /** By pointer: the values that the app lets through in clear. */
@@ -98,7 +98,7 @@ export interface DroppedLine extends OfLine {
 
 export type RecordedLine = RecordingLine | StartLine | EndLine | DroppedLine;
 
-/** What a reader of recorded calls is told of lines that are none. */
+/** What a reader of recorded calls learns of lines that are none. */
 export interface UnreadableLine {
   readonly type: 'unreadable';
   /** From 1 on. */

@@ -62,7 +62,7 @@ export interface RecordCallsOptions {
    * that of Vercel, where it is there.
    */
   waitUntil?: ((writing: Promise<unknown>) => void) | undefined;
-  /** Told what `write` throws. Default: `console.error`. */
+  /** Called with what `write` throws. Default: `console.error`. */
   onError?: ((error: unknown) => void) | undefined;
 }
 
@@ -307,7 +307,7 @@ class Recorder {
       if (!isObject) continue;
       const keys = Object.keys(value);
       if (depth >= DEEPEST) isCut ||= keys.length > 0;
-      // One more than are recorded tells that it has more.
+      // One more than are recorded shows that it has more.
       else
         for (const key of keys.slice(0, MOST_POINTERS + 1))
           rest.push({

@@ -91,7 +91,7 @@ export interface FsmGateOptions extends CommonOptions {
   refusal?: 'explain' | 'unknown-tool' | undefined;
   /**
    * `false`: the gate observes. Lists, calls and answers are the server's own, and the gate judges
-   * each call behind it. What it would have refused, it tells by events and in reports. A list of
+   * each call behind it. What it would have refused, it reports by events and in reports. A list of
    * names and globs: these tools are enforced, and the other ones observed. A run keeps what held
    * at its first call. What an operator says by `runs.observe()` or `runs.enforce()` wins. Default
    * `true`. See docs/operate/roll-out.md.
@@ -102,7 +102,7 @@ export interface FsmGateOptions extends CommonOptions {
    * every state. `refuse`: it is left out of each list, and each call of it is refused with the
    * reason `unbound`. That also goes for tools that a later version of the server adds. Status
    * tools, and the tools that begin runs by handles, pass. Only the last gate of a route may
-   * refuse; else its requests are answered 500, and `onError` is told. Default `allow`.
+   * refuse; else its requests are answered 500, and `onError` is called. Default `allow`.
    */
   unbound?: 'allow' | 'refuse' | undefined;
   /**
@@ -114,11 +114,11 @@ export interface FsmGateOptions extends CommonOptions {
   whenEnded?: WhenEnded | undefined;
   /**
    * Gives the shared data that a run begins with; for a statechart its context. By `beginIn()` it
-   * also gives the state, which must be one of the gate's `starts`. The gate calls `begin`
-   * before the run's first call, and before it begins again. Guards see the data, and the first
-   * move saves it. Where `begin` throws, or takes longer than 5 seconds, the call is refused as
-   * `unavailable`, and `onError` is told. It may be called several times for one run, so it should
-   * change nothing. Default: the machine's own data, in its initial state.
+   * also gives the state, which must be one of the gate's `starts`. The gate calls `begin` before
+   * the run's first call, and before it begins again. Guards see the data, and the first move saves
+   * it. Where `begin` throws, or takes longer than 5 seconds, the call is refused as `unavailable`,
+   * and `onError` gets the error. It may be called several times for one run, so it should change
+   * nothing. Default: the machine's own data, in its initial state.
    */
   begin?: Begin | undefined;
   /**
@@ -225,7 +225,7 @@ const optionsSchema = lazyOptions(() => ({
 
 /**
  * Shows a client only the tools that are available in its run's state, and refuses every other
- * gated call. A call that succeeds moves the run, and the client is told that its list changed.
+ * gated call. A call that succeeds moves the run, and the client is notified that its list changed.
  *
  * The gate is a template: each run has its own position, and `gate.currentState` never moves. Mount
  * it after `sessionStore()`. Without one, this process keeps the runs in its memory.
@@ -395,7 +395,7 @@ function assertEnforced(what: string, { id, toolNames }: Workflow, enforce: Enfo
 
 const told = new WeakSet<InterlockError>();
 
-/** Tells why a gate that observes judges no call. */
+/** Reports why a gate that observes judges no call. */
 function tellOnce(fault: InterlockError, { onError }: Observers): void {
   if (!told.has(fault)) onError(fault);
   told.add(fault);

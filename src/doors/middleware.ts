@@ -43,20 +43,20 @@ export interface CommonOptions {
    */
   maxMessageBytes?: number | undefined;
   /**
-   * Told of each failure whose reason no client is told. The store's own error is its `cause`.
+   * Called for each failure whose reason no client gets. The store's own error is its `cause`.
    * Default: that of the `sessionStore()` in front, else `console.error`. That default writes the
    * first error of an outage, and the count of the others once it is over.
    */
   onError?: ((error: unknown) => void) | undefined;
   /**
-   * Told once of each likely mistake. Default: that of the `sessionStore()` in front, else
+   * Called once for each likely mistake. Default: that of the `sessionStore()` in front, else
    * `process.emitWarning`.
    */
   onWarning?: ((warning: string) => void) | undefined;
   /**
-   * Told of each event, at once and in order: see docs/reference/events.md. `onError` is told what
-   * it throws or rejects with. Requests wait until it returns, and not for a promise.
-   * Default: that of the `sessionStore()` in front, else none.
+   * Called for each event, at once and in order: see docs/reference/events.md. `onError` gets what
+   * it throws or rejects with. Requests wait until it returns, and not for a promise. Default: that
+   * of the `sessionStore()` in front, else none.
    */
   onEvent?: EventListener | undefined;
 }
@@ -131,7 +131,7 @@ const OLDEST_NODE = 20;
 
 /**
  * Refuses an older Node, where a request could fail in ways that no test has tried. npm only warns
- * of `engines`. Other runtimes give the version of Node that they stand for, or none.
+ * of `engines`. Other runtimes give the version of Node that they imitate, or none.
  */
 function assertNode({ node }: Partial<NodeJS.ProcessVersions>): void {
   if (node === undefined || Number.parseInt(node, 10) >= OLDEST_NODE) return;
@@ -347,7 +347,7 @@ function passStages(host: Host, stages: Plan, next: () => void): void {
 }
 
 /**
- * Tells the middlewares that your app forwarded nothing of this request. Call it in the error
+ * Reports to the middlewares that your app forwarded nothing of this request. Call it in the error
  * handler of a proxy whose server refused the connection, and answer as you would without the
  * middlewares. The request's steps release their runs at once, and keep the idempotency keys of
  * earlier tries.

@@ -1,5 +1,5 @@
 /**
- * What the console is told where the app has no `onError`. Hides that an outage of a store or a bus
+ * What the console logs where the app has no `onError`. Hides that an outage of a store or a bus
  * fails each call of its time.
  */
 

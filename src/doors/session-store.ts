@@ -144,7 +144,7 @@ export interface SessionStoreOptions extends CommonOptions {
   /**
    * Carries `list_changed` to the process that holds the client's stream: `redisBus()`,
    * `postgresBus()` or your own. An app in one process needs none. Default: none, and only the
-   * process that made a move tells its clients.
+   * process that made a move notifies its clients.
    */
   bus?: NotificationBus | undefined;
   /** The longest that a call to the store may take, in milliseconds. Default 2,000. */
@@ -158,8 +158,8 @@ const SESSIONS: unique symbol = Symbol('mcp-interlock.sessions');
 /** Options of {@link SessionMiddleware.close}. */
 export interface CloseOptions {
   /**
-   * How long to wait for running steps, in milliseconds. `onError` is told of those that still run
-   * then. Default 0.
+   * How long to wait for running steps, in milliseconds. `onError` gets those that still run then.
+   * Default 0.
    */
   drainMs?: number | undefined;
 }
@@ -265,7 +265,7 @@ export function sessionStage(
         if (call.method === 'tools/call') lookout(exchange, call);
     return sessions.enter(exchange);
   };
-  // Gates tell of calls, so without one `onEvent` hears of none.
+  // Gates report calls, so without one `onEvent` gets none.
   let isHeard = false;
   const lookout = (exchange: Exchange, call: Call): void =>
     exchange.join({
@@ -387,7 +387,7 @@ export function aloneInMemory(env: NodeJS.ProcessEnv, isWorker: boolean): string
 }
 
 const UNHEARD =
-  'sessionStore({ onEvent }) hears of no call: gates tell of calls, and a call came that passed ' +
+  'sessionStore({ onEvent }) gets no calls: gates report them, and a call came that passed ' +
   'none. Mount fsmGate() behind it; one that binds nothing is enough, see ' +
   'mcp-interlock/docs/operate/roll-out.md#record';
 

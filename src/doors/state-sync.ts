@@ -63,8 +63,8 @@ const optionsSchema = lazyOptions(() => ({
 }));
 
 /**
- * Writes cache directives into tool descriptions. After a successful call it tells the model which
- * data went stale. It needs no store and no other middleware. TypeScript may have widened the
+ * Writes cache directives into tool descriptions. After a successful call it notes for the model
+ * which data went stale. It needs no store and no other middleware. TypeScript may have widened the
  * directives to strings, as in `const policies = [{ … }]`: they are checked here.
  *
  * @example

@@ -16,7 +16,7 @@ export interface NotificationBus {
 
   /**
    * Calls `listener` for each message from now on, also after reconnections, until the returned
-   * function is called. Tries until it hears, and then resolves. Where `signal` is aborted, it
+   * function is called. Tries until it receives, and then resolves. Where `signal` is aborted, it
    * resolves at once: the listener is not called any more, and nothing keeps the process alive.
    */
   subscribe(
@@ -25,13 +25,13 @@ export interface NotificationBus {
   ): Promise<() => Promise<void>>;
 
   /**
-   * Whether the bus hears messages at the moment. A bus over a network hears while the messages
+   * Whether the bus receives messages at the moment. A bus over a network does while the messages
    * that it sends itself come back. Without this method, that is not known.
    */
   hears?(): boolean;
 }
 
-/** A bus could not send a message, or does not hear itself. The cause says why. */
+/** A bus could not send a message, or does not receive its own ones. The cause says why. */
 export class BusUnavailable extends Error {
   override readonly name = 'BusUnavailable';
 }
@@ -69,8 +69,8 @@ export class BusListeners {
   }
 
   /**
-   * Adds a listener, which may be there already. The returned function removes it, and tells
-   * whether it was still there.
+   * Adds a listener, which may be there already. The returned function removes it, and says whether
+   * it was still there.
    */
   add(listener: (message: string) => void): () => boolean {
     const entry = (message: string): void => listener(message);

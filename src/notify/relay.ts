@@ -8,7 +8,7 @@ import type { NotificationBus } from './bus.ts';
 
 const LISTS = ['tools', 'prompts', 'resources'] as const satisfies readonly ListKind[];
 
-/** What an instance tells the others of a session. Only a hint: the state is in the store. */
+/** What an instance reports to others about a session. Only a hint: the store has the state. */
 const hints = lazily(() => [
   /** The instance that holds the client's stream should send this. */
   z.object({ kind: z.literal('notify'), method: z.string() }),
@@ -20,14 +20,14 @@ const hints = lazily(() => [
   z.object({ kind: z.literal('cancelled'), id: z.union([z.string(), z.number()]) }),
   /**
    * Lists of a run changed that several connections share. Without `lists`, that is the list of
-   * tools. The sender itself tells the session `but`.
+   * tools. The sender itself notifies the session `but`.
    */
   z.object({
     kind: z.literal('changed'),
     lists: z.optional(z.array(z.enum(LISTS))),
     but: z.optional(z.string()),
   }),
-  /** The client called a tool on the sender, or listed them. Told of the first two of each. */
+  /** The client called a tool on the sender, or listed them. Sent for the first two of each. */
   z.object({ kind: z.literal('called'), hasId: z.boolean() }),
   z.object({ kind: z.literal('listed') }),
   /** The session has ended. */
@@ -52,18 +52,18 @@ interface RelayedSession {
   noteList(): void;
 }
 
-/** What this instance does when another one tells it to. */
+/** What this instance does for the hint of another one. */
 interface RelayListener {
   /** The session of this topic, where this process knows it. */
   find(topic: string): RelayedSession | undefined;
   ended(session: RelayedSession): void;
-  /** Lists of a run changed that several connections share. The sender tells session `but`. */
+  /** Lists of a run changed that several connections share. The sender notifies session `but`. */
   changed(topic: string, lists: readonly ListKind[], but?: string): void;
   onError(error: unknown): void;
 }
 
 /**
- * How often an instance tells again that it holds a stream. After three times without, the others
+ * How often an instance reports again that it holds a stream. After three times without, the others
  * take it for gone.
  */
 const HEARTBEAT_MS = 15_000;
@@ -75,7 +75,7 @@ export function topicOf(run: string): string {
 
 /**
  * Joins the instances of an app. A client gets each message once: from the instance that holds its
- * newest stream and has told the others so.
+ * newest stream and has reported that to the others.
  */
 export class Relay {
   readonly #bus: NotificationBus;
@@ -104,7 +104,7 @@ export class Relay {
       });
   }
 
-  /** Whether this instance hears the others at the moment, as far as the bus knows. */
+  /** Whether this instance receives from the others at the moment, as far as the bus knows. */
   get hears(): boolean {
     return this.#hasJoined && (this.#bus.hears?.() ?? true);
   }
@@ -117,7 +117,7 @@ export class Relay {
 
   /** A stream was opened here: from now on this instance speaks to the client. */
   opened(session: RelayedSession): void {
-    // Hosts' clocks differ: a stream is never older than one that this instance has heard of.
+    // Hosts' clocks differ: a stream is never older than one that this instance knows.
     session.streams.openedAt = Math.max(this.#clock.now(), session.streams.newestAt + 1);
     session.streams.newestAt = session.streams.openedAt;
     session.streams.mutedUntil = 0;
@@ -136,9 +136,9 @@ export class Relay {
   }
 
   /**
-   * Tells every instance that lists of a run have changed, for all sessions that listen to it.
+   * Reports to every instance that lists of a run have changed, for all sessions that listen to it.
    *
-   * @param session the one that the caller tells itself
+   * @param session the one that the caller notifies itself
    */
   changed(run: string, lists: readonly ListKind[], session?: string): void {
     const onlyTools = lists.length === 1 && lists[0] === 'tools';
@@ -165,7 +165,7 @@ export class Relay {
     this.tell(run, { kind: 'stream', openedAt: streams.openedAt });
   }
 
-  /** Tells the other instances of a session. A bus that is down, or throws, only loses the hint. */
+  /** Sends the other instances a hint. A bus that is down, or throws, only loses it. */
   tell(run: string, hint: Hint): void {
     const sent = { v: 1, ...hint, to: topicOf(run), from: this.#self };
     const publish = async (): Promise<void> => this.#bus.publish(JSON.stringify(sent));

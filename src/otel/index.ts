@@ -23,7 +23,7 @@ import { OWN, Telemetry } from './telemetry.ts';
 export interface CountedRuns {
   /** The gate's id. */
   readonly workflow: string;
-  /** Whether this process hears its bus; `undefined` where it has none. */
+  /** Whether this process receives from its bus; `undefined` where it has none. */
   readonly hearsBus?: boolean | undefined;
   count(): Promise<{
     readonly states: readonly { readonly state: string; readonly runs: number }[];
@@ -48,14 +48,14 @@ export interface InstrumentOptions {
    * What `runsOf()` returned for the workflows whose runs to count, each time that metrics are
    * collected. It counts runs that have not ended, held and unreadable runs, and running steps.
    * Their stores need an index. With `runsOf(gate, { sessions })` a metric also says whether the
-   * bus is heard. Default: none.
+   * bus receives. Default: none.
    */
   runs?: readonly CountedRuns[] | undefined;
 }
 
 /** What {@link instrument} returns. */
 export interface Instrumentation {
-  /** Ends every open span, and hears no more events. May be called again. */
+  /** Ends every open span, and takes no more events. May be called again. */
   disable(): void;
 }
 
@@ -159,7 +159,7 @@ export function countRuns(meter: Meter, counted: readonly CountedRuns[]): () => 
   });
   for (const count of counts) meter.addBatchObservableCallback(count, observed);
   // Asked apart from the store, which may be down with the bus.
-  const deaf = gauge('mcp_interlock.bus.deaf', '1', '1 while the bus is not heard, else 0.');
+  const deaf = gauge('mcp_interlock.bus.deaf', '1', '1 while the bus receives nothing, else 0.');
   const listen = (result: ObservableResult): void => {
     const heard = counted.flatMap((runs) => runs.hearsBus ?? []);
     if (heard.length > 0) result.observe(heard.includes(false) ? 1 : 0);

@@ -376,7 +376,7 @@ function spanName(tool: string): string {
   return `${CALL} ${tool}`;
 }
 
-/** Outcomes of a call that no step's event tells of. */
+/** Outcomes of a call that no step's event reports. */
 const OWN_OUTCOMES: readonly ToolAnswer[] = ['refused', 'unknown', 'unanswered'];
 
 /**

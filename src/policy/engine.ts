@@ -33,7 +33,7 @@ export interface PolicyDefaults<D extends string = CacheDirective> {
   readonly cacheControl?: D | undefined;
 }
 
-/** The policies, and who hears that data went stale. */
+/** The policies, and who is notified that data went stale. */
 export interface StateSyncConfig<D extends string = CacheDirective> {
   readonly policies: readonly SyncPolicy<D>[];
   readonly defaults?: PolicyDefaults<D> | undefined;

@@ -135,7 +135,7 @@ export class SyncFilter implements Filter {
     notes.expect(mutation.id, 'sync', (again) => this.#markStale(mutation, again));
   }
 
-  /** Tells the app once. What its functions throw, or reject with, is ignored. */
+  /** Notifies the app once. What its functions throw, or reject with, is ignored. */
   #tell({ tool, patterns, id: requestId }: Mutation): void {
     if (this.#events.isOn) this.#events.publish({ type: 'invalidated', tool, patterns, requestId });
     const { onInvalidation, notificationSink, now } = this.config;
@@ -227,8 +227,9 @@ const LONGEST_NAME = 128;
 const UNSAFE = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}[\]]/gu;
 
 /**
- * Tells a model what went stale: `[System: Cache invalidated for tasks.*, sprints.* — caused by
- * tasks.update]`. Always one line in one pair of brackets.
+ * Says to a model what went stale:
+ * `[System: Cache invalidated for tasks.*, sprints.* — caused by tasks.update]`. Always one line in
+ * one pair of brackets.
  */
 export function invalidationText(causedBy: string, patterns: readonly string[]): string {
   const stale = patterns.map(legible).join(', ');
@@ -240,7 +241,7 @@ function legible(name: string): string {
   return ownText(name.replace(UNSAFE, ''), LONGEST_NAME).replace(/\p{Cs}$/u, '');
 }
 
-/** The resource that stands for a stale pattern, such as `interlock://stale/sprints.*`. */
+/** The resource that names a stale pattern, such as `interlock://stale/sprints.*`. */
 export function staleUri(pattern: string): string {
   return `interlock://stale/${encodeURIComponent(pattern.replace(/\p{Cs}/gu, '\uFFFD'))}`;
 }

@@ -1,6 +1,6 @@
 /**
- * Who hears in this process that lists of a run changed. Hides how a run's clients are found, and
- * how they are told once a store that was away is back.
+ * Who is notified in this process that lists of a run changed. Hides how a run's clients are found,
+ * and how they are notified once a store that was away is back.
  */
 import { type Clock, putNewest } from '../basics/clock.ts';
 import { topicOf } from '../notify/relay.ts';
@@ -8,7 +8,7 @@ import type { GuardedStore } from '../step/store-calls.ts';
 import type { ListKind } from '../wire/json-rpc.ts';
 import type { LiveSession } from './live-session.ts';
 
-/** A stream that is told which lists of a run changed. */
+/** A stream that is notified which lists of a run changed. */
 export interface ListListener {
   readonly tell: (lists: readonly ListKind[]) => void;
   /** The session that the stream belongs to, if any. */
@@ -41,7 +41,7 @@ export class Audiences {
     for (const { session } of all) session?.streams.endAll();
   }
 
-  /** Tells the listeners of a run, except a session that knows already. */
+  /** Notifies the listeners of a run, except a session that knows already. */
   tell(run: string, lists: readonly ListKind[], except?: object): void {
     this.tellTopic(topicOf(run), lists, except);
   }
@@ -60,7 +60,7 @@ export interface MissedListsConfig {
   readonly clock: Clock;
   /** How many runs to remember at most. One more, and the oldest is forgotten. */
   readonly maxRuns: number;
-  /** Tells the clients of a run to list again. */
+  /** Notifies the clients of a run, so that they list again. */
   readonly tell: (run: string, lists: readonly ListKind[]) => void;
   readonly onError: (error: unknown) => void;
 }
@@ -72,13 +72,13 @@ const FIRST_MS = 500;
 const MOST_DELAY_MS = 15_000;
 /** After this long without an incomplete list, the delay begins anew. */
 const CALM_MS = 60_000;
-/** Clients are told in portions, so that they do not all ask the store at once. */
+/** Clients are notified in portions, so that they do not all ask the store at once. */
 const TOLD_AT_ONCE = 100;
 const PAUSE_MS = 100;
 
 /**
  * The runs whose lists went out incomplete, because the store could not be asked. Once it is back,
- * their clients are told to list again. One timer asks the store for all of them.
+ * their clients are notified. One timer asks the store for all of them.
  */
 export class MissedLists {
   readonly #config: MissedListsConfig;

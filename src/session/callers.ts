@@ -357,7 +357,7 @@ export class Quotas<S> {
   }
 }
 
-/** The name under which an owner is counted; `undefined` where nothing tells it apart. */
+/** The name under which an owner is counted; `undefined` where nothing distinguishes it. */
 export function ownerKey({ principal, client }: Owner): string | undefined {
   if (principal !== undefined) return `principal ${principal}`;
   return client === undefined ? undefined : `client ${client}`;

@@ -273,8 +273,8 @@ export function turnOnAmbient(by: Ambient): void {
  * process than the gate's.
  *
  * @param source what the tool's handler was given: `extra` of the SDK's version 1, `ctx` of its
- * version 2. Or the request: Express's `req`, or the `Request` of `gateFetch()`'s handler. By the
- * request the tool calls of a batch cannot be told apart, and have no step.
+ * version 2. Or the request: Express's `req`, or the `Request` of `gateFetch()`'s handler. The
+ * request does not distinguish the tool calls of a batch, so they have no step.
  * @throws InterlockError `ERR_INTERLOCK_STEP` for anything else
  */
 export function currentStep(
@@ -332,7 +332,7 @@ function mayBeInside(run: string, workflow: string): boolean {
   return false;
 }
 
-/** Who moves runs outside of any request, and is told of likely mistakes. */
+/** Who moves runs outside of any request, and gets the warnings of likely mistakes. */
 interface Moving {
   readonly workflow: { readonly id: string };
   readonly onWarning: (warning: string) => void;
@@ -390,7 +390,7 @@ function tryNamed(meta: unknown): Try | undefined {
   return typeof id === 'string' ? (open.get(id) ?? ended.get(id)) : undefined;
 }
 
-/** Calls of one batch cannot be told apart by their request, so none finds a step by it. */
+/** Their request does not distinguish the calls of one batch, so none finds a step by it. */
 function tryIn({ forwardable }: Exchange): Try | undefined {
   const [call, ...others] = forwardable.filter(({ method }) => method === 'tools/call');
   return call === undefined || others.length > 0 ? undefined : Try.of(call);

@@ -24,13 +24,13 @@ interface CountedRun {
   readonly caller: string;
 }
 
-/** Callers that nothing tells apart. They share one count, of at most half of all. */
+/** Callers that nothing distinguishes. They share one count, of at most half of all. */
 const UNNAMED = '';
 
 /** How many of the oldest held runs a call looks up that would be refused. */
 const LOOKS = 4;
 
-/** The held runs that a process made or met, by the tokens of their claims. */
+/** The held runs that a process made or found, by the tokens of their claims. */
 export class HeldRuns {
   readonly #runs = new Map<string, CountedRun>();
   readonly #byCaller = new Map<string, Set<string>>();
@@ -140,7 +140,7 @@ export class CallersHeld {
     if (canSettle || state === 'left') this.#held.add(token, key, this.#owner);
   }
 
-  /** The caller met the claim of such a step. */
+  /** The caller found the claim of such a step. */
   met({ token }: ClaimView, key: RunKey): void {
     this.#held.add(token, key, this.#owner);
   }

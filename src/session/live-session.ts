@@ -148,10 +148,10 @@ export class LiveSession {
    * `undefined`: it has named none, or that is not known here yet.
    */
   shown: ShownRun | 'own' | undefined;
-  /** How many tools it called since it was told of a new list that it has not asked for. */
+  /** How many tools it called since it was notified of a new list that it has not asked for. */
   callsSinceTold: number | undefined;
   /**
-   * How many tools it has called. Of its calls on another instance, that one tells the first two
+   * How many tools it has called. Of its calls on another instance, that one reports the first two
    * where a bus joins them.
    */
   calls = 0;
@@ -159,7 +159,7 @@ export class LiveSession {
   hasId = false;
   /** How often it has listed the tools in this process. */
   lists = 0;
-  /** Whether it has listed the tools since it was told that they changed. */
+  /** Whether it has listed the tools since it was notified that they changed. */
   listsAgain = false;
   /** Whether another instance opened it, or this process forgot it in between. */
   isAdopted = false;
@@ -167,7 +167,7 @@ export class LiveSession {
   isOver = false;
   /** Whether ids in its requests may name runs. */
   isServed = false;
-  /** How often this process has moved the run: tells whether what was read of it still holds. */
+  /** How often this process has moved the run: says whether what was read of it still holds. */
   moves = 0;
   /**
    * Whether the upstream may still answer a request whose id is free again. Where the client uses
@@ -202,7 +202,7 @@ export class LiveSession {
     return !this.running && this.streams.size === 0 && this.departed.size === 0;
   }
 
-  /** Registers a request. `undefined` where its id is in flight: two could not be told apart. */
+  /** Registers a request. `undefined` where its id is in flight: the two would be alike. */
   begin(id: RequestId, request?: CallersRequest): InFlight | undefined {
     if (this.#inFlight.has(id)) return undefined;
     const end = (): void => {
@@ -256,7 +256,7 @@ export class LiveSession {
     else this.#relay.notify(this, message);
   }
 
-  /** Tells the client which of its lists have changed. */
+  /** Notifies the client which of its lists have changed. */
   notifyChanged(lists: readonly ListKind[]): void {
     if (lists.includes('tools')) this.callsSinceTold ??= 0;
     for (const kind of lists) this.notify(listChanged(kind));

@@ -1,6 +1,6 @@
 /**
  * What names the run of a call: its session, its principal, its conversation, or a handle in its
- * arguments. Hides how a run's key is written, and what a model is told of handles.
+ * arguments. Hides how a run's key is written, and what a model reads about handles.
  */
 import * as z from 'zod/mini';
 import { digestOf } from '../basics/digest.ts';
@@ -91,13 +91,13 @@ export interface ConversationKeyOptions {
 /** Options of {@link runKey}. */
 export interface RunKeyOptions {
   /**
-   * Tells the runs of this strategy from those of others, so it must not change: letters, digits
-   * and `_ . -`, at most 64. `conversation` is that of {@link conversationKey}.
+   * Distinguishes the runs of this strategy from those of others, so it must not change: letters,
+   * digits and `_ . -`, at most 64. `conversation` is that of {@link conversationKey}.
    */
   name: string;
   /**
    * Gives the id of a request's run, at once and not as a promise. It is called for each request of
-   * a caller that may have such runs, lists and reads among them. `onError` is told what it throws;
+   * a caller that may have such runs, lists and reads among them. `onError` gets what it throws;
    * what is gated is refused then.
    */
   of: RunIdOf;
@@ -177,7 +177,7 @@ export interface ManagedHandleOptions {
   start: string;
   /** The argument that each gated tool gets. No gated tool may have one of that name. */
   argument: string;
-  /** Tells the model what the start tool is for. Default: that it begins a run. */
+  /** Says to the model what the start tool is for. Default: that it begins a run. */
   description?: string | undefined;
 }
 
@@ -408,13 +408,13 @@ export function startersOf(key: HandleKey | ManagedHandle): readonly string[] {
   return key.kind === 'managed' ? [key.start] : key.createdBy;
 }
 
-/** Tells the model what makes a new run. */
+/** Says to the model what makes a new run. */
 export function startingAdvice(key: HandleKey | ManagedHandle): string {
   const starters = startersOf(key).join(' or ');
   return `Call ${starters} to begin a new one, and pass the "${key.argument}" that it returns.`;
 }
 
-/** Tells the model that its handle names no run. */
+/** Says to the model that its handle names no run. */
 export function goneAdvice(key: HandleKey | ManagedHandle): string {
   return (
     `Its "${key.argument}" names no run that is known: it has expired, or never was. ` +

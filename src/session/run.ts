@@ -42,7 +42,7 @@ import {
   startingAdvice,
 } from './run-key.ts';
 
-/** What all requests share: the keys, where runs are kept, and who is told of them. */
+/** What all requests share: the keys, where runs are kept, and who is notified of them. */
 export interface RunKeeper {
   readonly keys: readonly RunKeyStrategy[];
   readonly store: GuardedStore;
@@ -56,10 +56,10 @@ export interface RunKeeper {
   readonly conversations: Conversations | undefined;
   /** As {@link SessionsConfig.clientOf}. */
   readonly clientOf: ClientOf | undefined;
-  /** Tells who listens to a run, in all processes, except one session that knows already. */
+  /** Notifies who listens to a run, in all processes, except one session that knows already. */
   tell(run: string, lists: readonly ListKind[], except?: LiveSession): void;
   listen(run: string, tell: (lists: readonly ListKind[]) => void, session: LiveSession): () => void;
-  /** Incomplete lists of a run went out: its clients are told once the store is back. */
+  /** Incomplete lists of a run went out: its clients are notified once the store is back. */
   missed(run: string, lists: readonly ListKind[]): void;
   /** As {@link Admission.holdOpen}. */
   holdOpen(tap: Tap, last: JsonObject): () => void;
@@ -135,14 +135,14 @@ export class Run implements StepRun {
   }
 
   /**
-   * What the model is told where the store does not know the run; `undefined` where the session is
+   * What the model reads where the store does not know the run; `undefined` where the session is
    * over then.
    */
   get gone(): string | undefined {
     return this.#handle ? goneAdvice(this.#handle) : this.create && EVICTED;
   }
 
-  /** Tells the model what begins another run; `undefined` where no tool does. */
+  /** Says to the model what begins another run; `undefined` where no tool does. */
   get anew(): string | undefined {
     return this.#handle && startingAdvice(this.#handle);
   }
@@ -161,7 +161,7 @@ export class Run implements StepRun {
   /**
    * Some of the run's lists have changed.
    *
-   * @param toldHere whether the client is told on the stream of its own call
+   * @param toldHere whether the client is notified on the stream of its own call
    */
   listChanged(lists: readonly ListKind[], toldHere: boolean): void {
     const { session, run: runKey } = this;
@@ -393,8 +393,8 @@ export class Admission {
   }
 
   /**
-   * These lists go out incomplete, because the store cannot be asked. The client is told that they
-   * changed once the store is back.
+   * These lists go out incomplete, because the store cannot be asked. The client is notified that
+   * they changed once the store is back.
    */
   listMissed(lists: readonly ListKind[]): void {
     const run = this.#own?.run ?? this.listed?.run;

@@ -70,12 +70,12 @@ interface FoundSession {
 }
 
 /**
- * Of so many calls and lists of a session each instance tells the others. One may be the client's
+ * Each instance reports so many calls and lists of a session to the others. One may be the client's
  * only call, or its first list; a second one is not.
  */
 const MOST_HINTS = 2;
 
-/** How often a process tells of unknown sessions at most, in milliseconds. */
+/** How often a process reports unknown sessions at most, in milliseconds. */
 const UNKNOWN_EACH_MS = 10_000;
 
 /** A request that passes as it is. */
@@ -355,12 +355,12 @@ export class Sessions implements SessionKeeper {
     await this.#relay?.close().catch(this.config.onError);
   }
 
-  /** Whether this instance hears the others now; `undefined` where it has no bus. */
+  /** Whether this instance receives from the others now; `undefined` where it has no bus. */
   get hearsOthers(): boolean | undefined {
     return this.#relay?.hears;
   }
 
-  /** The session shows this run from now on: its open streams hear of what others do to it. */
+  /** The session shows this run from now on: its open streams report what others do to it. */
   #follow(session: LiveSession, run: string): void {
     if (session.streams.size === 0) return;
     session.follow(run, () =>
@@ -368,7 +368,7 @@ export class Sessions implements SessionKeeper {
     );
   }
 
-  /** Tells the clients of a run, in all processes, that lists of it changed. */
+  /** Notifies the clients of a run, in all processes, that lists of it changed. */
   tellListChanged(run: string, lists: readonly ListKind[]): void {
     const { events } = this.config;
     if (events.isOn) events.publish({ type: 'list.changed', runKey: run, lists });
@@ -488,8 +488,8 @@ export class Sessions implements SessionKeeper {
   }
 
   /**
-   * A client without a session may open a GET stream too, and hears there of its run's lists. Each
-   * stream is told, since nothing says which streams are the same client's.
+   * A client without a session may open a GET stream too, and is notified there of its run's lists.
+   * Each stream is, since nothing says which streams are the same client's.
    */
   #listenAlone(
     exchange: Exchange,
@@ -660,7 +660,7 @@ export class Sessions implements SessionKeeper {
       }
       if (method !== 'notifications/cancelled') continue;
       const cancelled = message.at('params', 'requestId');
-      // All instances would hear of it, and no request of the session has such an id.
+      // All instances would receive it, and no request of the session has such an id.
       if (!isRequestId(cancelled) || isLongId(cancelled)) continue;
       if (!session.cancel(cancelled))
         this.#relay?.tell(session.run, { kind: 'cancelled', id: cancelled });
@@ -678,7 +678,7 @@ function tooShort(workflow: string, idleMs: number, longestWindow: number): Inte
   );
 }
 
-/** Stands for a session where requests have none. */
+/** Takes the place of a session where requests have none. */
 function newScope(clientInfo?: ClientInfo): LiveSession {
   return new LiveSession('', { clientInfo }, 0);
 }

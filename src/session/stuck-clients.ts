@@ -12,10 +12,10 @@ import type { Message } from '../wire/message.ts';
 import type { LiveSession } from './live-session.ts';
 import { isRunId, KNOWN_NAMES, type RunKeyStrategy } from './run-key.ts';
 
-/** So many of a caller's last sessions with a single call tell of such a client. */
+/** So many of a caller's last sessions with a single call reveal such a client. */
 const TELLING = 3;
 const LAST = 5;
-/** So many calls with the id of a session that is over tell of a client that keeps it. */
+/** So many calls with the id of a session that is over reveal a client that keeps it. */
 const TELLING_KEPT = 3;
 /** Calls that come closer to each other, in milliseconds, were sent before the first 404 came. */
 const APART_MS = 250;
@@ -25,7 +25,7 @@ const MOST_OVER = 1_000;
 const MOST_ID = 256;
 /** So much of a user agent's name is remembered. */
 const MOST_NAME = 100;
-/** The operator is told of so many names. Clients choose them, and could fill a log. */
+/** So many names are reported. Clients choose them, and could fill a log. */
 const MOST_TOLD = 100;
 /** How many callers to remember at most. The least recently seen is forgotten. */
 const MOST_CALLERS = 1_000;
@@ -52,7 +52,7 @@ export class LoneSessions {
   readonly #config: StuckClientsConfig;
   /** The last sessions of each caller, the least recently seen caller first. */
   readonly #sessions = new Map<string, readonly LiveSession[]>();
-  /** Each cure is told once: clients choose their names, and could fill a log. */
+  /** Each cure is reported once: clients choose their names, and could fill a log. */
   readonly #told = new Told();
 
   private constructor(config: StuckClientsConfig) {

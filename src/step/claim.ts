@@ -55,9 +55,9 @@ export interface Wanted extends StepRequest, Waiting {
 
 /**
  * Claims a run where it stands now. First the run leaves a state whose deadline has passed, or
- * begins anew if it has ended. Each such move is committed by itself, `onMoved` is told, and the
- * run is claimed again. The first data of a run that begins are saved with its next commit. A first
- * state is a move of its own: what is stored of a step must say where the step found its run.
+ * begins anew if it has ended. Each such move is committed by itself and reported to `onMoved`, and
+ * the run is claimed again. The first data of a run that begins are saved with its next commit. A
+ * first state is a move of its own: what is stored of a step must say where the step found its run.
  */
 export function claimRun(
   rules: StepRules,
@@ -202,7 +202,7 @@ function ownMove(
   return { move: restartOf(workflow, position, restarts.actor, beginning), options: ANEW };
 }
 
-/** What `begin` is told of a run that is about to begin. */
+/** What `begin` gets about a run that is about to begin. */
 export interface BeginningRun {
   /** The run key. */
   readonly run: string;

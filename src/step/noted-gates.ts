@@ -37,8 +37,8 @@ function nameOf(workflow: string): string {
 }
 
 /**
- * Notes the gate, unless it is the newest one that the store has. Never rejects: what fails is told
- * as a failure of the store, and the next process notes the gate.
+ * Notes the gate, unless it is the newest one that the store has. Never rejects: what fails is
+ * reported as a failure of the store, and the next process notes the gate.
  */
 export async function noteGate(store: NotesStore, workflow: Workflow, clock: Clock): Promise<void> {
   const name = nameOf(workflow.id);

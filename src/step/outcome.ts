@@ -179,7 +179,7 @@ export function moveTo(
 /** With each member, also those that may be left out. */
 type Whole<T> = { readonly [Key in keyof Required<T>]: T[Key] };
 
-/** How a call ended, as the functions of its bindings are told beside its arguments. */
+/** How a call ended, as the functions of its bindings get it beside its arguments. */
 type Ended = Pick<FailedCall, 'result' | 'error'>;
 
 /** How a call ended, with the text that {@link Outcome.textOfAnswer} gives. */
@@ -550,7 +550,7 @@ export class Moves {
     return this.#workflow.dueActions(this.origin.isFirst);
   }
 
-  /** What the functions of a binding are told of the call. */
+  /** What the functions of a binding get about the call. */
   get #told(): Omit<FailedCall, 'result' | 'error'> {
     const { tool, note } = this.origin;
     const facts = this.#workflow.factsOf(this.current, note.actor);
@@ -621,7 +621,7 @@ export class Moves {
 }
 
 /**
- * Tells of a saved move: first the event stream, then the machine's actions, then `onTransition`.
+ * Reports a saved move: first the event stream, then the machine's actions, then `onTransition`.
  * Never throws.
  *
  * @param isFirst whether nothing of the run was committed before

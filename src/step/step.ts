@@ -110,7 +110,7 @@ export interface StepRequest {
   };
   /** Called once, if the step is not over after `maxStepMs`. */
   readonly onTooLong: () => void;
-  /** Told where its caller has gone or its outcome is unknown, and once it is over. */
+  /** Notified where its caller has gone or its outcome is unknown, and once it is over. */
   readonly held?: { left(step: Step): void; settled(step: Step): void } | undefined;
 }
 
@@ -140,7 +140,7 @@ export interface Refused {
   readonly words?: string | undefined;
   /** Why it is unavailable, where that is not the store's fault. */
   readonly cause?: string;
-  /** What the app's `begin`, or the machine's own code, threw: `onError` is to be told. */
+  /** What the app's `begin`, or the machine's own code, threw, for `onError`. */
   readonly fault?: unknown;
   /** A move that was saved although the call is refused. */
   readonly moved?: StepMove;
@@ -170,7 +170,7 @@ interface Leaving extends Pick<KnownOfUnknown, 'cause'> {
 /** Called once for each move that is saved. `isLate`: after the call's response was sent. */
 export type MoveListener = (move: StepMove, isLate: boolean) => void;
 
-/** `repeated`: another process saved the move before, and told of it. */
+/** `repeated`: another process saved the move before, and reported it. */
 type CommitStatus = CommitResult['status'] | 'repeated';
 
 /** A commit's answer, where the move need not be made anew. */
@@ -226,7 +226,7 @@ export class Step {
 
   // Set once the call is let through.
 
-  /** Where its outcomes lead. Events tell of the step once this is set. */
+  /** Where its outcomes lead. Events report the step once this is set. */
   moves: Moves | undefined;
   /** Whether the call was counted, or its handler changed the run's data. */
   isUpdated = false;
@@ -738,7 +738,7 @@ export class Step {
         return 'settled';
       },
       (error) => {
-        // Made anew from what was recorded meanwhile, the move cannot be told any more.
+        // Made anew from what was recorded meanwhile, the move cannot be reported any more.
         if (error instanceof UndecidedOutcome) return this.#leaveUndecided(error);
         this.#rules.onError(error);
         if (isLast) {
@@ -756,7 +756,7 @@ export class Step {
 
   /**
    * The store may come back before a person resolves the run, so it is asked again, every
-   * `leaseMs`. The client has been told that the outcome could not be recorded.
+   * `leaseMs`. The client has read that the outcome could not be recorded.
    */
   #tryLater(save: () => Promise<void>): void {
     const { clock, times, onError } = this.#rules;
@@ -772,7 +772,7 @@ export class Step {
 
   /**
    * Saves a move though the call is not forwarded: a count, say, or a restart. Where the store
-   * fails, `onError` is told, and the claim is released.
+   * fails, `onError` is called, and the claim is released.
    */
   save(
     move: StepMove,
@@ -793,12 +793,12 @@ export class Step {
   }
 
   /**
-   * Commits, and tells of the move. A store that fails is asked again for as long as a lease lasts;
+   * Commits, and reports the move. A store that fails is asked again for as long as a lease lasts;
    * the claim's token makes that harmless. Rejects if the store failed each time.
    *
    * The store says `repeated` where it has the commit already: its first answer was lost, or the
-   * driver asked twice. That commit was this step's own, and nothing was told of it yet. Only where
-   * the token is shared may it be another process's, which has told of it.
+   * driver asked twice. That commit was this step's own, and nothing has reported it yet. Only
+   * where the token is shared may it be another process's, which has reported it.
    *
    * @param remake as in {@link #commitAnew}
    */
@@ -917,7 +917,7 @@ export class Step {
     return { run, workflow, token, from, snapshot, trail, ended, settles, ttlMs };
   }
 
-  /** Tells of a saved move: the step's end, and what it means for the run. */
+  /** Reports a saved move: the step's end, and what it means for the run. */
   #publish(move: StepMove, onMoved?: MoveListener, isLate = false): void {
     const { events } = this.#rules;
     const { outcome, event, to } = move.trail;
@@ -975,11 +975,11 @@ export class Step {
   }
 
   /**
-   * The outcome is unknown: the claim stands until its lease ends, and `onError` is told.
+   * The outcome is unknown: the claim stands until its lease ends, and `onError` is called.
    *
    * @param isAwaited whether the gate still waits for the response. Then the request's id stays in
    * flight, for at most `maxStepMs`. A late outcome is saved either way.
-   * @param why what `onError` and the events are told
+   * @param why what `onError` and the events get
    */
   giveUp(isAwaited = false, why = 'no result came'): void {
     if (this.#state === 'claimed') void this.withdraw();
@@ -991,12 +991,12 @@ export class Step {
     if (!isAwaited && this.doubt !== undefined) void this.#leaveDoubted();
   }
 
-  /** Tells `onError` and the events that the outcome is unknown, or known and not recorded. */
+  /** Reports to `onError` and the events that the outcome is unknown, or known and not recorded. */
   tellUnknown(why: string, said: KnownOfUnknown): void {
     const { events } = this.#rules;
     const { idempotencyKey, uncertain } = this;
     const isHeld = said.waits && uncertain === 'hold';
-    // So that this process does not tell of it again when it meets the claim later.
+    // So that this process does not report it again when it finds the claim later.
     events.noteUnknown(this.token);
     if (said.answered !== undefined) events.noteAnswer(idempotencyKey, said.answered);
     events.fail(new UnknownOutcome(this, why, said), () => {

@@ -53,12 +53,12 @@ const TELLING: ReadonlySet<string> = new Set<keyof AtomicStateStore>([
   ...(['open', 'read', 'claim', 'commit', 'renew', 'record', 'release'] as const),
 ]);
 
-/** A call that takes longer than this, or than half of its deadline, is told of as slow. */
+/** A call that takes longer than this, or than half of its deadline, is reported as slow. */
 const SLOW_MS = 1_000;
 
 /**
  * Puts a deadline on every call, so that a store that hangs does not hang a request. The events
- * tell of calls that fail, and of slow ones.
+ * report calls that fail, and slow ones.
  *
  * @param isMemory see {@link GuardedStore.isMemory}
  */
@@ -113,7 +113,7 @@ export function guardStore(
         stop();
         if (late) return;
         onFailure?.();
-        // Ours tell a developer's mistake, and logs often have the text of an error alone.
+        // Ours report a developer's mistake, and logs often have the text of an error alone.
         const why = cause instanceof InterlockError ? `: ${cause.message}` : '';
         const error = new StoreUnavailable(`the store failed to ${operation}${why}`, { cause });
         refuse(reject, error, operation, askedAt);
@@ -150,7 +150,7 @@ export function guardStore(
         else proof.claimed();
       },
     );
-  /** A list that is asked for each second tells of a broken run once. */
+  /** A list that is asked for each second reports a broken run once. */
   const broken = new Told();
   const onError = (error: unknown, kept: string): void => {
     if (broken.isNew(kept)) events.onError(error);
@@ -234,7 +234,7 @@ export function guardStore(
 
 /**
  * The store granted the claim after its deadline, from a driver's queue perhaps: no step will use
- * it. Errors are not told again, since `onError` has heard of the deadline.
+ * it. Errors are not reported again, since `onError` has got that of the deadline.
  */
 function letGoLate(
   store: GuardedStore,
@@ -353,8 +353,8 @@ function lineOf({ store, key: { run } }: Releasing): ReleaseLine {
 const NO_CONNECTION: readonly unknown[] = ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN'];
 
 /**
- * Whether a call certainly did not reach the store. Only the driver's own error tells: one further
- * down may be that of a later try, after one that arrived.
+ * Whether a call certainly did not reach the store. Only the driver's own error says so: one
+ * further down may be that of a later try, after one that arrived.
  */
 function wasNeverSent(failure: unknown): boolean {
   if (failure instanceof ClaimWithheld) return true;

@@ -78,7 +78,7 @@ export class WorkflowSwitch {
   readonly #store: SwitchStore;
   readonly #clock: Clock;
   readonly #onRestored: (found: FoundSwitch) => void;
-  /** The switch with the highest count that this process has met. */
+  /** The switch with the highest count that this process has seen. */
   #known: Known | undefined;
   /** When the store was asked last, and when for the answer that is known. */
   #askedAt = Number.NEGATIVE_INFINITY;
@@ -88,7 +88,7 @@ export class WorkflowSwitch {
   #isAway = false;
   #restoredAt = Number.NEGATIVE_INFINITY;
 
-  /** @param onRestored told when this process has written back a switch that the store had lost */
+  /** @param onRestored called when this process has written back a switch that was lost */
   constructor(
     workflow: string,
     store: SwitchStore,
@@ -245,7 +245,7 @@ export class WorkflowSwitch {
         this.#isAway = false;
       } catch {
         this.#isAway = true;
-        // The events of the store have told of it.
+        // The events of the store have reported it.
       }
       if (Math.abs(this.#clock.now() - this.#askedAt) < KNOWN_MS) break;
     }

@@ -18,7 +18,7 @@ export interface QueuedRequest {
   readonly bytes: number;
   /** Calls back once, when it is cancelled, unless the returned function is called before. */
   onCancel(callback: () => void): () => void;
-  /** It waits until the returned function is called: its client is told so, where that can be. */
+  /** It waits until the returned function is called: its client is notified, where that can be. */
   tellOfWait?(clock: Clock): (() => void) | undefined;
 }
 

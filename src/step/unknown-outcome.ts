@@ -1,6 +1,6 @@
 /**
- * What an app and its operators are told of a step of unknown outcome. Hides the words, and that
- * each process tells of each such step once.
+ * What an app and its operators read of a step of unknown outcome. Hides the words, and that each
+ * process reports each such step once.
  */
 import { type Answered, type Events, runDigest } from '../basics/events.ts';
 import type { ClaimView, RunKey, WorkflowRecord } from '../stores/store.ts';
@@ -96,8 +96,8 @@ const LEFT: Readonly<Record<string, string>> = {
 };
 
 /**
- * Tells of a claim that another process left behind and that holds its run, once in each process.
- * Had that process been killed, it could not have told.
+ * Reports a claim that another process left behind and that holds its run, once in each process.
+ * Had that process been killed, it could not have reported it.
  */
 export function tellIfHeld(
   { key, snapshot, claim, now }: MetRun,

@@ -45,8 +45,8 @@ export interface AdaptOptions {
   /** The clock for leases and expiry, in milliseconds since the epoch. Default `Date.now`. */
   readonly now?: (() => number) | undefined;
   /**
-   * Is told once, at the start, what the store cannot do, and of each `save` that does not settle
-   * in time. Default `process.emitWarning`.
+   * Called once, at the start, with what the store cannot do, and for each `save` that does not
+   * settle in time. Default `process.emitWarning`.
    */
   readonly onWarning?: ((warning: string) => void) | undefined;
   /**

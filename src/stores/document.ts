@@ -40,7 +40,7 @@ export type {
 export interface DocumentStoreOptions {
   /**
    * The clock of this process, in milliseconds since the epoch. The store goes by it where the
-   * backend tells no time. Default `Date.now`.
+   * backend gives no time. Default `Date.now`.
    */
   readonly now?: (() => number) | undefined;
   /**

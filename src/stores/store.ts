@@ -407,8 +407,8 @@ export interface ReleaseOptions {
 /** What looks at many runs. */
 export interface ManyRunsQuery {
   /**
-   * Told of each run that the store finds and cannot read, and under which key it keeps that. The
-   * others are given. Default: a warning of the process.
+   * Called for each run that the store finds and cannot read, with the key under which it keeps
+   * that. The others are given. Default: a warning of the process.
    */
   readonly onError?: ((error: unknown, kept: string) => void) | undefined;
 }

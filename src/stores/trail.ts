@@ -160,7 +160,7 @@ export interface VerifyTrailOptions {
 }
 
 /**
- * Checks the hashes of a trail that a store chained. They tell whether an entry was altered,
+ * Checks the hashes of a trail that a store chained. They show whether an entry was altered,
  * dropped, swapped or added after the store wrote it, and whether the trail is this run's. An
  * entry's hash covers each of its members, also unknown ones, and the hash before it. The run is
  * bound by the first entry: where the trail no longer begins there, give `newest` too.

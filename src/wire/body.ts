@@ -316,7 +316,7 @@ export function unfitMedia(req: RequestPort): Unfit | undefined {
   return { status: 415, message: 'the request body must be application/json' };
 }
 
-/** What the headers tell against bytes that were not read yet. */
+/** What the headers say against bytes that were not read yet. */
 export function unfitBytes(req: RequestPort, limit: number): Unfit | undefined {
   const encoding = requestHeader(req, 'content-encoding');
   if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {

@@ -366,7 +366,7 @@ function oddKey(value: JsonObject, doubled: string | undefined): string | undefi
   const inParams = ambiguousKey(Object.keys(params), known ?? []);
   if (inParams !== undefined || !isObject(params._meta)) return inParams;
   const inMeta = Object.keys(params._meta);
-  // Of `_meta` we read one key, which tells the era. The others are not ours to judge.
+  // Of `_meta` we read one key, which names the era. The others are not ours to judge.
   const claims = inMeta.filter((key) => foldKey(key) === foldKey(META_CLAIM));
   return membersFault(inMeta) ?? (claims.length > 1 ? ambiguousKey(claims, []) : undefined);
 }
@@ -418,7 +418,7 @@ export function isAmbiguous({ message }: Call, path: readonly string[], key: str
   return Object.keys(object).some((each) => each !== key && foldKey(each) === folded);
 }
 
-/** The members that tell which calls a body makes. */
+/** The members that say which calls a body makes. */
 const ID = ['id'];
 const NAMING = [ID, ['method'], ['params', 'name'], ['params', 'uri'], ['params', 'taskId']];
 

@@ -23,7 +23,7 @@ export interface WireLimits {
   readonly maxMessageBytes: number;
 }
 
-/** The app's observers: they hear what no client hears. They must not throw. */
+/** The app's observers: they get what no client gets. They must not throw. */
 export interface Observers {
   readonly onError: (error: unknown) => void;
   readonly onWarning: (warning: string) => void;
@@ -263,7 +263,7 @@ export class Exchange implements ResponseOwner {
 
   /**
    * A call of it waits for another one, until the returned function is called. `undefined` where
-   * its client cannot be told so.
+   * its client cannot be notified.
    */
   tellOfWait(clock: Clock): (() => void) | undefined {
     this.#waitNotice ??= WaitNotice.of(this, clock);
@@ -283,7 +283,7 @@ export class Exchange implements ResponseOwner {
     if (this.tap.closed) this.tap.tellOfClose([filter]);
   }
 
-  /** Tells the app's observer. What the observer throws goes no further. */
+  /** Reports to the app's observer. What the observer throws goes no further. */
   onError(error: unknown): void {
     try {
       this.#onError(error);
@@ -322,7 +322,7 @@ export class Exchange implements ResponseOwner {
 
   /**
    * Runs one stage, and then what stands behind it. Where the stage fails, nothing is forwarded,
-   * and `onError` is told. What `next` throws is the app's, and escapes.
+   * and `onError` gets the error. What `next` throws is the app's, and escapes.
    */
   pass(stage: Stage, next: () => void): void {
     const front = this.observers;
@@ -381,7 +381,7 @@ export class Exchange implements ResponseOwner {
       return;
     }
     if (this.isGone) {
-      // A handler that comes too late for `close` never hears it: a proxy would hold the stream.
+      // A handler that comes too late for `close` never gets it: a proxy would hold the stream.
       if (this.req.method === 'GET') return;
       // In the stateless era a client that leaves has cancelled. A proxy would wait for its body.
       if (headerSaysStateless(this.req) && this.#host.isBodyLost()) {
@@ -429,8 +429,9 @@ export class Exchange implements ResponseOwner {
   }
 
   /**
-   * Tells the client on this stream that lists changed, in front of the message that is on its way.
-   * Each list is told once. `false` where the response is no stream, or the client has left.
+   * Notifies the client on this stream that lists changed, in front of the message that is on its
+   * way. Each list is reported once. `false` where the response is no stream, or the client has
+   * left.
    */
   announceListChange(message: Message, lists: readonly ListKind[]): boolean {
     if (this.tap.mode !== 'sse' || this.tap.isCutOff) return false;

@@ -43,7 +43,7 @@ export class FetchHost implements Host {
   /** Shows the response to those that watch it. */
   #show = (response: Response): MaybePromise<Response> => response;
 
-  /** @param onError hears of a handler that fails after its response has ended */
+  /** @param onError called for a handler that fails after its response has ended */
   constructor(client: Request, auth: unknown, onError: (error: unknown) => void) {
     this.#client = client;
     this.#onError = onError;

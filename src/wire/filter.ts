@@ -30,7 +30,7 @@ export interface Filter {
   onNotForwarded?(): Promise<unknown>;
   /**
    * Whether an error answer is held back until it is whole, of any media type but an event stream.
-   * Then `onEnd` can tell what it proves, and its messages replace it.
+   * Then `onEnd` can say what it proves, and its messages replace it.
    */
   holdsErrors?(): boolean;
   /** The response cannot be read. The client gets an error in its place. */
@@ -66,7 +66,7 @@ export interface Filter {
    * @param passed the names of the middlewares that the request has passed so far
    */
   findPage?(passed: string): KeptPage | undefined;
-  /** Tells the same filter of each page that the upstream sent for such a request. */
+  /** Gives the same filter each page that the upstream sent for such a request. */
   onPage?(page: PageBytes, passed: string): void;
 }
 

@@ -151,7 +151,7 @@ export function bodyModeOf(
   return owesResponses ? 'unreadable' : 'raw';
 }
 
-/** For the developer, whose client is told that the response cannot be read. */
+/** For the developer, whose client reads that the response cannot be read. */
 export const RESPONSE_FAULTS = {
   noMessage:
     'the upstream answered with what is not JSON-RPC: mount the middlewares on the MCP route alone',
@@ -277,7 +277,7 @@ export interface Contradiction {
   readonly message: string;
 }
 
-/** The part of an exchange that tells its era. */
+/** The part of an exchange that names its era. */
 interface EraSource {
   readonly req: RequestPort;
   readonly messages: readonly Call[];
@@ -285,7 +285,7 @@ interface EraSource {
 }
 
 /**
- * The era of a request, which its body tells: "A request carrying modern per-request `_meta` is
+ * The era of a request, which its body names: "A request carrying modern per-request `_meta` is
  * served statelessly" (MCP 2026-07-28, "Versioning"). The header may only repeat it (Streamable
  * HTTP, "Server Validation"). Upstreams of the session era do not check that. They would run a
  * stateless call in the session that the header names.

@@ -85,7 +85,7 @@ export function notification(method: string, params?: JsonObject): JsonObject {
 /** The lists of MCP, as its methods and capabilities name them. */
 export type ListKind = 'tools' | 'prompts' | 'resources';
 
-/** Tells a client that a list has changed. */
+/** Notifies a client that a list has changed. */
 export function listChanged(kind: ListKind, params?: JsonObject): JsonObject {
   return notification(`notifications/${kind}/list_changed`, params);
 }

@@ -167,7 +167,7 @@ export class Message {
     if (text !== this.text) this.#setText(text);
   }
 
-  /** Has it written anew, although unchanged: else the client could tell an edit by the frame. */
+  /** Has it written anew, although unchanged: else the frame would show the client an edit. */
   rewrite(): void {
     this.#edits++;
   }

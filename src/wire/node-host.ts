@@ -29,7 +29,7 @@ export interface Host {
   readonly source: object;
   /** The version of HTTP, where the middlewares cannot serve it. */
   readonly unserved: string | undefined;
-  /** Whether the client's connection has ended, even where no event has told so yet. */
+  /** Whether the client's connection has ended, even where no event has reported it yet. */
   readonly isGone: boolean;
   /** Whether the upstream cannot read the body any more: the stream broke with its connection. */
   isBodyLost(): boolean;
@@ -189,7 +189,7 @@ export class NodeHost implements Host, Originals, ResponsePort {
    */
   isCutHere(): boolean {
     const { httpVersionMajor, socket } = this.request;
-    // An adapter that only resembles Node's server may bring a socket that tells nothing.
+    // An adapter that only resembles Node's server may bring a socket that reports nothing.
     if (httpVersionMajor !== 1 || socket?.destroyed !== true || socket.readableEnded) return false;
     const failure: NodeJS.ErrnoException | null = socket.errored ?? null;
     const isOfTheConnection = failure?.syscall === 'read' || failure?.syscall === 'write';
@@ -226,7 +226,7 @@ export class NodeHost implements Host, Originals, ResponsePort {
 
   /**
    * Answers at once, without reading the rest of the request. In HTTP/1 the connection must end
-   * then: we cannot tell where its next request would begin.
+   * then: we cannot know where its next request would begin.
    */
   refuse(status: number, json: string): void {
     const [req, res, answer] = [this.request, this.res, Buffer.from(json)];
@@ -509,7 +509,7 @@ function onResponse(
 
 /**
  * Header methods for an upstream whose response was answered by us. It still sets and reads its
- * headers without an error, until it gives its head. They tell how to read its body, and are not
+ * headers without an error, until it gives its head. They say how to read its body, and are not
  * sent.
  */
 function unsentHeaders(

@@ -205,7 +205,7 @@ export interface WholeAnswer {
   readonly ids: readonly (RequestId | undefined)[];
 }
 
-/** The app's own judgement of an answer, and who is told where it throws. */
+/** The app's own judgement of an answer, and who gets the error where it throws. */
 interface OwnJudgement {
   readonly neverRan: ((answer: ErrorAnswer) => boolean) | undefined;
   readonly onError: (error: unknown) => void;

@@ -88,13 +88,13 @@ export class Tap implements ResponseSink {
   #phase: 'unsent' | 'preparing' | 'sent' | 'ended' = 'unsent';
   /**
    * Whose body the client gets. `early`: ours, while the filters still read what the upstream
-   * writes. `own`: ours, and the upstream is not heard any more.
+   * writes. `own`: ours, and the upstream is not read any more.
    */
   #source: 'upstream' | 'early' | 'own' = 'upstream';
   /**
    * Where the client is, and what the upstream knows of it. `kept`: it is here, and the upstream
    * shall not notice if it leaves. `departed`: it left unnoticed. `released`: it left unnoticed,
-   * and the upstream was told since. `closed`: it left, and the upstream saw it at once.
+   * and the upstream was notified since. `closed`: it left, and the upstream saw it at once.
    */
   #client: 'here' | 'kept' | 'departed' | 'released' | 'closed' = 'here';
 
@@ -171,7 +171,7 @@ export class Tap implements ResponseSink {
     if (this.#client === 'here') this.#client = 'kept';
   }
 
-  /** Tells the upstream of a departure, now or as soon as there is one. */
+  /** Reports a departure to the upstream, now or as soon as there is one. */
   releaseClose(): void {
     if (this.#client === 'kept') this.#client = 'here';
     if (this.#client !== 'departed') return;
@@ -450,7 +450,7 @@ export class Tap implements ResponseSink {
     return this.#finishWith(Buffer.from(payload.textWith(more)));
   }
 
-  /** A body goes on in the stream that we opened. Without an answer in it, its status is told. */
+  /** A body goes on in the stream that we opened. Without an answer in it, its status is sent. */
   #addToStream(said: readonly Message[], more: readonly JsonObject[]): MaybePromise<void> {
     for (const { text, value, dropped } of said) {
       if (value.method === undefined) this.#noteSent(value.id);
@@ -651,7 +651,7 @@ export class Tap implements ResponseSink {
     return this.#ask(message, at);
   }
 
-  /** The client had left before, so a filter that has just begun must hear it now. */
+  /** The client had left before, so a filter that has just begun must learn it now. */
   #tellIfClosed(): void {
     if (this.closed) this.tellOfClose();
   }
@@ -676,7 +676,7 @@ export class Tap implements ResponseSink {
     this.tellOfClose();
   }
 
-  /** Tells the filters of the departure. Where one throws, the others hear it too. */
+  /** Reports the departure to the filters. Where one throws, the others get it too. */
   tellOfClose(filters = this.#asked.filters): void {
     for (const filter of filters) {
       try {
@@ -774,7 +774,7 @@ export class Tap implements ResponseSink {
     this.#original.writeHead(status, isChanged ? STATUS_CODES[status] : this.#reason);
   }
 
-  /** Opens the answer before the upstream gives its head. The filters hear of that one later. */
+  /** Opens the answer before the upstream gives its head. The filters get that one later. */
   #open(): void {
     if (this.headTaken || this.#phase !== 'unsent') return;
     this.opened = true;

@@ -1,6 +1,6 @@
 /**
- * What a client hears while its call waits for another one. Hides when it is told, whom that could
- * harm, and how the upstream's own progress goes on from ours.
+ * What a client receives while its call waits for another one. Hides when it is notified, whom that
+ * could harm, and how the upstream's own progress goes on from ours.
  */
 import type { Clock } from '../basics/clock.ts';
 import type { Call } from './call.ts';
@@ -10,7 +10,7 @@ import { isLongId, isObject, isRequestId, notification, type RequestId } from '.
 import type { Message } from './message.ts';
 import type { Tap } from './tap.ts';
 
-/** How long a call waits before its client is told, and between two notifications. */
+/** How long a call waits before its client is notified, and between two notifications. */
 const EVERY_MS = 5_000;
 const PROGRESS = 'notifications/progress';
 const ALLOWED_ORIGIN = 'access-control-allow-origin';
@@ -29,9 +29,9 @@ interface WaitingRequest {
 }
 
 /**
- * Tells the client of one call that it waits, by the call's progress token. "The progress value
+ * Notifies the client of one call that it waits, by the call's progress token. "The progress value
  * MUST increase with each notification" (MCP 2025-11-25, Utilities, "Progress"). So what the
- * upstream tells on the same stream is raised above ours, with its total.
+ * upstream reports on the same stream is raised above ours, with its total.
  */
 export class WaitNotice implements Filter {
   readonly stage = 'session';
@@ -52,9 +52,9 @@ export class WaitNotice implements Filter {
   }
 
   /**
-   * `undefined` where the client did not ask to be told, or could lose its answer by it. Some
-   * clients read no batch in an event. A page of another origin reads nothing without CORS headers,
-   * which the handler may have meant to set.
+   * `undefined` where the client did not ask for it, or could lose its answer by it. Some clients
+   * read no batch in an event. A page of another origin reads nothing without CORS headers, which
+   * the handler may have meant to set.
    */
   static of(request: WaitingRequest, clock: Clock): WaitNotice | undefined {
     const { req, messages, isBatch, tap } = request;

@@ -29,7 +29,7 @@ export interface SeenRequest {
   readonly isUnread: boolean;
 }
 
-/** Hears of the response to a request. What it throws goes to the witness's `onError`. */
+/** Gets the response to a request. What it throws goes to the witness's `onError`. */
 export interface ResponseWatcher {
   /** The upstream has given its status and headers, and they are about to be sent. */
   onHead?(head: SeenHead): void;

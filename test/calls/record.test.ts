@@ -305,5 +305,5 @@ it('says at once where no gate tells of calls', async () => {
   const opened = await RawSession.begin(app.url);
   for (let i = 0; i < 2; i++) await opened.call('cart.add_item');
   expect(await lines()).toEqual([]);
-  expect(warnings).toEqual([expect.stringContaining('sessionStore({ onEvent }) hears of no call')]);
+  expect(warnings).toEqual([expect.stringContaining('sessionStore({ onEvent }) gets no calls')]);
 });

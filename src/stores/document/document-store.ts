@@ -284,8 +284,8 @@ export class DocumentStore extends RulebookStore {
     for (let tries = 1; tries <= most; tries++) {
       const found = known ?? (await this.#find(key));
       const { kept, now } = found;
-      // A driver that asked twice was told of its own first write. And the backend may have
-      // forgotten a removed run by now.
+      // A driver that asked twice has read its own first write. And the backend may have forgotten
+      // a removed run by now.
       const isGone = wasLost && sent?.removes === true && knownOf(found) === undefined;
       if (sent && (isGone || (kept && hasWritten(kept, sent.revision)))) {
         if (isGone) await this.#clear(key, kept);

@@ -356,7 +356,7 @@ export function foundIn<Kept extends KeptRun>(
   }
 }
 
-/** How a list tells of a run that it leaves out, where its caller does not say. */
+/** How a list reports a run that it leaves out, where its caller does not say. */
 export function warnOfBroken(error: unknown): void {
   process.emitWarning((error as BrokenRun).message, 'InterlockWarning');
 }

@@ -34,7 +34,7 @@ export class BackendTime {
   readonly #clocks: ProcessClocks;
   /** The quickest of the last answers. */
   #known: Heard | undefined;
-  /** Whether the backend has never told a time, though it has answered. */
+  /** Whether the backend has never given a time, though it has answered. */
   #isClockless = false;
   #latest = 0;
 

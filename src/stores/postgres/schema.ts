@@ -1,6 +1,6 @@
 /**
  * The tables and functions. No function holds a rule of a workflow: they compare revisions, write
- * what they are given, and tell the time.
+ * what they are given, and give the time.
  */
 import { REVISION_LENGTH, REVISIONS_LENGTH } from '../document/run-text.ts';
 import { TOKENS_KEPT } from '../run-state.ts';
@@ -336,7 +336,7 @@ DECLARE
   n         record;
   revised   text;
   flow      bigint;
-  -- Workflows with another revision; and whether all of the run must be told.
+  -- Workflows with another revision; and whether the answer must have all of the run.
   lost      text[] := '{}';
   is_other  boolean := false;
 BEGIN

@@ -388,7 +388,7 @@ export class RedisRuns implements RunDocuments {
     return this.#together(allBuckets(), (bucket) => bucket, askPart).then(() => replies);
   }
 
-  /** Asks about all of them by one script, or by one for each bucket where a cluster is met. */
+  /** Asks about all of them by one script, or by one for each bucket of a cluster. */
   async #together<T>(
     all: readonly T[],
     bucketOf: (each: T) => number,

@@ -1,6 +1,6 @@
 /**
  * The scripts, and how Redis keeps runs. They hold no rule of a workflow: they compare revisions,
- * write what they are given, and tell the time.
+ * write what they are given, and give the time.
  *
  * A run is one hash, with one expiry. `id` names a part: a workflow, or `life`.
  *
@@ -50,7 +50,7 @@ local function arg()
   return ARGV[position]
 end
 
--- Lua writes a long number as 1e+15 unless it is told otherwise.
+-- Lua writes a long number as 1e+15 unless a format says otherwise.
 local function digits(number)
   return string.format('%.0f', number)
 end
