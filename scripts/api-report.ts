@@ -125,7 +125,7 @@ class Surface {
     return { own, shared, hidden: [...hidden.values()].sort(byText) };
   }
 
-  /** The exports of an entry in the order of their names, each with what it stands for. */
+  /** The exports of an entry in the order of their names, each with what it means. */
   #exportsOf({ file, specifier }: PublicEntry): [name: string, symbol: ts.Symbol][] {
     const source = this.#program.getSourceFile(file);
     const module = source && this.#checker.getSymbolAtLocation(source);

@@ -31,7 +31,7 @@ export function withVersion(text: string, version: string, date: string): string
 }
 
 /**
- * The files of changes since a revision that users see and that CHANGELOG.md does not tell; none
+ * The files of changes since a revision that users see and that CHANGELOG.md does not name; none
  * where it has a new line. A commit that changes code and nothing that users see says so in its
  * message: `Changelog: none`. That counts for no report in `api/`.
  */

@@ -1,7 +1,7 @@
 /**
  * The notices of the npm packages whose code a bundle has. They come from the bundle's own modules,
  * so that no list can miss one. Hides how a package is found that is bundled within another one:
- * the map beside a module tells.
+ * the map beside a module says so.
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';

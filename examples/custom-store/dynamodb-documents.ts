@@ -14,7 +14,7 @@ export const MAX_BYTES = 390_000;
  * the list, and its sort key has score, key and revision. So no two writes share an entry, and a
  * write that lost the race takes its own entries back.
  *
- * - DynamoDB tells no time, so the clocks of the processes count. A call is forwarded with at least
+ * - DynamoDB gives no time, so the clocks of the processes count. A call is forwarded with at least
  *   half of its lease left, 4 s by default: by less than that may the clocks differ.
  * - Give the client a `requestTimeout` below `storeDeadlineMs`. The SDK has none by itself.
  * - A list is one partition, which takes some 1,000 writes a second. A busier app has several

@@ -3,7 +3,7 @@ import type { IndexEntry, IndexedDocuments } from 'mcp-interlock/stores/document
 /**
  * Documents in etcd, through the JSON gateway that each member has.
  *
- * - etcd tells no time, so the clocks of the processes count. They may differ by 3 s at most. A
+ * - etcd gives no time, so the clocks of the processes count. They may differ by 3 s at most. A
  *   step renews its lease of 8 s after a third of it, so at least 3 s of it are always left.
  * - It removes nothing by itself here: call `store.purge()` once an hour.
  * - It keeps what was overwritten until it compacts: set `--auto-compaction-retention=1h`.

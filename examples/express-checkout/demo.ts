@@ -91,8 +91,7 @@ interface IllegalCall {
 }
 
 /**
- * What the client is shown in a state, and what it is told when it calls a tool that it is not
- * shown.
+ * What the client is shown in a state, and what it reads when it calls a tool that it is not shown.
  */
 async function showState(
   state: string,
@@ -114,7 +113,7 @@ async function showState(
   expectEqual(refused, { texts: [refusal], isError: true, state, notified: [] });
 }
 
-/** A call that moves the run: the client hears of its new list before it has the result. */
+/** A call that moves the run: the client is notified of its new list before it has the result. */
 async function move(tool: string, args: Record<string, unknown>, text: string): Promise<void> {
   const answer = await shopper.call(tool, args);
   sayCall(tool, args, answer);

@@ -35,7 +35,8 @@ const server = app.listen(Number(process.env.PORT ?? 3000), '127.0.0.1', () => {
   console.log(`Listening on http://127.0.0.1:${port}/mcp`);
 });
 
-// Steps that run come to their end. New ones are told to try again, and find the next process then.
+// Steps that run come to their end. New ones read that they may try again, and find the next
+// process then.
 process.once('SIGTERM', async () => {
   await sessions.close({ drainMs: 20_000 });
   server.close();

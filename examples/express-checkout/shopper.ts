@@ -48,7 +48,7 @@ export class Shopper {
     };
   }
 
-  /** Tells the server that the session is over. */
+  /** Ends the session at the server. */
   async endSession(): Promise<string | undefined> {
     const { sessionId } = this.#transport;
     await this.#transport.terminateSession();

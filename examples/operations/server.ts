@@ -56,8 +56,8 @@ const server = app.listen(Number(process.env.PORT ?? 3000), '127.0.0.1', () => {
   console.log(`Listening on http://127.0.0.1:${port}/mcp`);
 });
 
-// A deployment: steps come to their end, so no run is held. New calls are told to try again, and
-// find the next process then.
+// A deployment: steps come to their end, so no run is held. New calls read that they may try again,
+// and find the next process then.
 process.once('SIGTERM', async () => {
   await sessions.close({ drainMs: 20_000 });
   server.close();

@@ -3,7 +3,7 @@ import type { Pool, PoolClient } from 'pg';
 
 export interface Order {
   readonly id: string;
-  /** The run of the workflow. The app tells it to no client. */
+  /** The run of the workflow. The app gives it to no client. */
   readonly run: string;
   readonly total: number;
 }

@@ -55,7 +55,7 @@ export function makeServer(orders: Orders, runs: Runs, run: string): McpServer {
     await orders.charge(run, idempotencyKey, (client) => commitIn(client));
     return say('The payment is captured.');
   });
-  server.registerTool('trigger_fulfillment', { description: 'Tells the warehouse.' }, async () => {
+  server.registerTool('trigger_fulfillment', { description: 'Calls the warehouse.' }, async () => {
     return say('The warehouse knows.');
   });
   server.registerTool('cancel_order', { description: 'Cancels the order.' }, async () =>

@@ -35,7 +35,7 @@ function say(step: string, words: string): void {
 
 const share = (part: number, whole: number): string => `${((100 * part) / whole).toFixed(1)} %`;
 
-// 1. Record: there is no gate yet, so one that binds nothing tells of each call.
+// 1. Record: there is no gate yet, so one that binds nothing reports each call.
 const nothing = new StateMachineGate({ id: 'shop', initial: 'any', states: { any: {} } });
 const lines: string[] = [];
 const recorder = recordCalls({

@@ -11,7 +11,7 @@ export interface RestOptions {
   readonly redis: Redis;
   /** The token that clients must send. */
   readonly token: string;
-  /** Told of each command, name first, before Redis gets it. */
+  /** Called for each command, name first, before Redis gets it. */
   readonly onCommand?: (command: Command) => void;
 }
 

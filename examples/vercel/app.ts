@@ -17,8 +17,8 @@ app.all(
   ['/mcp', '/api/mcp'],
   // No function lives long enough to serve a stream of its own.
   sessionStore({ store: upstashStore({ redis }), serveStreams: false }),
-  // Less than the function's `maxDuration`, so that the client is told before the function is
-  // stopped.
+  // Less than the function's `maxDuration`, so that the client gets an answer before the function
+  // is stopped.
   fsmGate(checkout, { maxStepMs: 50_000, leaseMs: Number(process.env.LEASE_MS) || undefined }),
   mcpHandler,
 );
