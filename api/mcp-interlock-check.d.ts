@@ -51,6 +51,7 @@ export const FINDING_CODES: {
     readonly 'window-outlives-run': 'warning';
     readonly 'guesses-unlimited': 'warning';
     readonly 'tries-unlimited': 'note';
+    readonly 'records-joined': 'note';
     readonly 'function-unnamed': 'note';
     readonly 'gate-unnamed': 'note';
     readonly 'state-unreachable': 'error';

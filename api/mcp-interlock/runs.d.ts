@@ -56,7 +56,7 @@ export interface ComparedDeployment {
 export interface ComparedLimit {
     readonly tool: string;
     readonly limit: string;
-    readonly change: 'anew' | 'gone' | 'closed';
+    readonly change: 'anew' | 'gone' | 'closed' | 'moved';
     readonly runs: SomeRuns;
 }
 

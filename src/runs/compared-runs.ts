@@ -50,9 +50,11 @@ export interface ComparedLimit {
   /**
    * `anew`: the new gate counts less than the one before, so that its calls have a larger budget.
    * `gone`: the new gate has no limit of that kind on the tool. `closed`: it must count calls whose
-   * values are not known, and refuses each call until they are too old.
+   * values are not known, and refuses each call until they are too old. `moved`: the new gate keeps
+   * its calls under another old name. It counts them, and the gate from before, rolled back, does
+   * not find them: its budget begins anew then.
    */
-  readonly change: 'anew' | 'gone' | 'closed';
+  readonly change: 'anew' | 'gone' | 'closed' | 'moved';
   readonly runs: SomeRuns;
 }
 
@@ -154,6 +156,7 @@ export class ComparedRuns {
   ): void {
     const olds = this.#old.isBound(tool) ? this.#old.rules.limitsOf(tool) : [];
     const news = this.#new.isBound(now) ? this.#new.rules.limitsOf(now) : [];
+    const isMoved = this.#old.renamings.savedOf(tool) !== this.#new.renamings.savedOf(now);
     const note = (limit: CheckedLimit, change: ComparedLimit['change']): void => {
       const words = limitNote(limit);
       const key = JSON.stringify([tool, words, change]);
@@ -164,6 +167,7 @@ export class ComparedRuns {
     for (const limit of olds) {
       const had = before && countedBy(limit, before);
       if (had === undefined || had.calls === 0) continue;
+      if (isMoved) note(limit, 'moved');
       const alike = news.filter((each) => (each.sum === undefined) === (limit.sum === undefined));
       const has = alike.map((each) => after && countedBy(each, after));
       if (alike.length === 0) note(limit, 'gone');

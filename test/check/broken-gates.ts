@@ -154,6 +154,15 @@ export const BROKEN_GATES: readonly BrokenGate[] = [
     says: /calls of tool "pay" that fail use up no success of "approve"/,
   },
   {
+    code: 'records-joined',
+    place: 'settle',
+    gate: () =>
+      StateMachineGate.fromOrder({
+        settle: { renamed: ['pay', 'charge'], limit: { times: 5 } },
+      }) as StateMachineGate,
+    says: /tool "settle" keeps what "charge" did under "pay": .* a new budget after a roll-back/,
+  },
+  {
     code: 'tool-no-step',
     place: 'checkout',
     gate: () => StateMachineGate.fromOrder({ pay: { after: ['checkout', 'look', 'quote'] } }),

@@ -39,7 +39,9 @@ async function shared(name: ServiceName): Promise<string> {
 }
 
 async function madeOnce(name: string): Promise<string> {
-  const response = await fetch(`${inject('services')}/${name}`);
+  // A connection that was kept may be closed while the request is on its way.
+  const headers = { connection: 'close' };
+  const response = await fetch(`${inject('services')}/${name}`, { headers });
   const text = await response.text();
   if (!response.ok) throw new Error(text);
   return text;

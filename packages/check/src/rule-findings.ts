@@ -32,6 +32,7 @@ export const RULE_CODES = {
   'window-outlives-run': 'warning',
   'guesses-unlimited': 'warning',
   'tries-unlimited': 'note',
+  'records-joined': 'note',
   'function-unnamed': 'note',
 } as const;
 
@@ -77,6 +78,7 @@ export function ruleFaults(workflow: Workflow, around: RuleSurroundings): readon
       ...resettable(workflow, tool, around),
       ...outliving(workflow, tool, around),
       ...unnamed(workflow, tool),
+      ...joined(workflow, tool),
       ...(order === undefined ? [] : unlimited(workflow, order, tool, needing?.get(tool))),
     ];
   });
@@ -364,6 +366,25 @@ function unlimited(
         `calls of tool ${showValue(tool)} that fail use up no success of ` +
         `${showValue(used.tool)}, so one is enough for any number of tries`,
       remedy: "Say consumes: 'calls', or limit the tries: limit: { times, outcome: 'any' }.",
+    },
+  ];
+}
+
+// --- what a roll-back does not find ---------------------------------------------------------
+
+function joined(workflow: Workflow, tool: string): readonly RuleFault[] {
+  const names = new Set(workflow.bindingsOf(tool).flatMap(({ renamed = [] }) => renamed));
+  const [oldest, ...others] = [...names].map((name) => showValue(name));
+  const isLimited = limitsOf(workflow, tool).length > 0 || workflow.order?.ruleOf(tool)?.once;
+  if (others.length === 0 || !isLimited) return [];
+  return [
+    {
+      code: 'records-joined',
+      place: tool,
+      message:
+        `tool ${showValue(tool)} keeps what ${others.join(' and ')} did under ${oldest}: if they ` +
+        'had rules of their own, they have a new budget after a roll-back',
+      remedy: 'Check the runs that live with --store: it says which of them that is about.',
     },
   ];
 }

@@ -147,7 +147,15 @@ export async function check(args: readonly string[]): Promise<CheckReport> {
   const name = tried.found?.name ?? '';
   const placeOf = placesIn(file);
   const words = checked.map(
-    (each) => inWords(each, unchecked, placeOf) + runsInWords(each.id, each.runs, name, failOn),
+    (each) =>
+      inWords(each, unchecked, placeOf) +
+      runsInWords(
+        each.id,
+        each.runs,
+        name,
+        failOn,
+        olds?.some(({ id }) => id === each.id) === false,
+      ),
   );
   const report = words.join('') + countInWords(checked);
   if (!given.diagram) return { out: report, err: doubts, ...ending };

@@ -48,12 +48,17 @@ const REMEDIES: Readonly<Record<UnreadableRuns['kind'], string>> = {
   malformed: 'Repair what the store has, or delete the run.',
 };
 
-/** How a gate would take the runs of a store. */
+/**
+ * How a gate would take the runs of a store.
+ *
+ * @param isOldMissing whether the file of `--old` has no gate of that id
+ */
 export function runsInWords(
   id: string,
   checked: CheckedRuns | undefined,
   store: string,
   failOn: readonly FailOn[],
+  isOldMissing: boolean,
 ): string {
   if (checked === undefined) return '';
   const { runs, states, faults, migrated, unbound, isCut } = checked;
@@ -78,6 +83,9 @@ export function runsInWords(
         '    Bind it until they are settled, or give `resolve()` the event.',
       ];
     }),
+    ...(isOldMissing
+      ? [`  --old has no gate ${quoted(id)}: what the store has noted counts.`]
+      : []),
     ...comparedInWords(checked, severity),
     ...(isCut ? ['  More than 1,000 rows of a table were not kept.'] : []),
   ];
@@ -144,6 +152,7 @@ function comparedInWords(
 const CHANGES = {
   anew: 'The new gate counts less of the calls before: the budget begins anew.',
   gone: 'The new gate has no such limit.',
+  moved: 'The calls go to the record of another old name: a roll-back does not find them.',
   closed: 'It cannot count calls before it, and refuses each call until they are too old.',
 };
 

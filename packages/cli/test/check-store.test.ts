@@ -243,16 +243,18 @@ async function serve(
   store: AtomicStateStore,
   rules: object,
   calls: Readonly<Record<string, readonly (readonly [tool: string, args?: object])[]>>,
+  service?: string,
 ): Promise<void> {
   const gate = StateMachineGate.fromOrder(rules as OrderRules, { id: 'bank' });
   for (const [run, made] of Object.entries(calls)) {
     // The store goes by its own time, and only the gate's note by this one.
     const now = Date.parse('2026-11-02T08:00Z');
-    await using app = testGate(gate as never, { run, now, session: { store } });
+    await using app = testGate(gate as never, { run, now, session: { store, service } });
     for (const [tool, args] of made)
       expect((await app.call(tool, args as never)).refusal, tool).toBe(undefined);
   }
-  await expect.poll(() => store.readSwitch?.('gates:bank')).toBeDefined();
+  const named = service === undefined ? 'gates:bank' : `${service}/gates:bank`;
+  await expect.poll(() => store.readSwitch?.(named)).toBeDefined();
 }
 
 const SPENT = { limit: { sum: 'amount', max: 100, within: '24h' } };
@@ -331,9 +333,42 @@ describe('check --store, where the store has noted a gate', () => {
       noted: [{ isSame: false }],
       tools: [],
     });
+    const other = installed.write('other.json', '{ "id": "shop", "order": { "pay": {} } }');
+    const missed = await check([...args, '--old', other]);
+    expect(missed.out).toContain('  --old has no gate "bank": what the store has noted counts.\n');
+    expect(missed.out).toContain('  compared with the gate noted at 2026-11-02T08:00Z\n');
     const same = installed.write('same.json', '{ "id": "bank", "order": { "pay": {} } }');
     const { out } = await check([same, ...args.slice(1)]);
     expect(out).toContain('  The gate that serves them says the same.\n');
+  });
+
+  it('looks at the runs of one service', async () => {
+    const url = `sqlite:${installed.path('services.db')}`;
+    const store = openSqlite(url);
+    await serve(store, { pay: {} }, { a: [['pay']], b: [['pay']] }, 'eu');
+    await serve(store, { pay: { once: true } }, { c: [['pay']] }, 'us');
+    const file = installed.write('once.json', '{"id":"bank","order":{"pay":{"once":true}}}');
+    const of = async (...service: string[]) =>
+      (await check([file, '--store', url, ...service])).out;
+    expect(await of('--service', 'eu')).toContain('  error closed: "pay", no longer in 2 runs');
+    expect(await of('--service', 'us')).toContain('  The gate that serves them says the same.\n');
+    expect(await of()).toContain('bank: 0 runs in ');
+  });
+
+  it('says of two rules that become one which budget a roll-back begins anew', async () => {
+    const url = `sqlite:${installed.path('joined.db')}`;
+    const both = { pay: SPENT, charge: SPENT };
+    await serve(openSqlite(url), both, { a: [PAY_60, ['charge', { amount: 9 }]] });
+    const settle = { ...SPENT, renamed: ['pay', 'charge'] };
+    const joined = JSON.stringify({ id: 'bank', order: { settle } });
+    const { out, status } = await check([installed.write('joined.json', joined), '--store', url]);
+    expect(out).toContain('  note records-joined at settle: ');
+    expect(out).toContain(
+      `  error budget: a new budget for "charge" in 1 run, such as ${runDigest('a')}\n` +
+        '    amount may add up to at most 100 in 1 day. ' +
+        'The calls go to the record of another old name: a roll-back does not find them.\n',
+    );
+    expect(status).toBe(1);
   });
 
   it.each([

@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -154,6 +155,28 @@ it('asks a server for its tools', async () => {
   const [target] = (await once(createInterface({ input: python.stdout }), 'line')) as [string];
   expect((await check([good, '--target', target])).status).toBe(0);
   expect((await check([broken, '--target', target])).out).toContain('tool-not-listed at cart_pai');
+});
+
+it('sends what the server asks for with each request that asks it for its tools', async () => {
+  const python = spawn('python3', ['-u', SHOP], { stdio: ['ignore', 'pipe', 'inherit'] });
+  onTestFinished(() => void python.kill('SIGKILL'));
+  const [target] = (await once(createInterface({ input: python.stdout }), 'line')) as [string];
+  const { url } = await serve((req, res) => {
+    const { method, headers } = req;
+    if (headers.authorization !== 'Bearer a secret' || headers['x-tenant'] !== 'eu')
+      return void res.writeHead(401).end();
+    const upstream = request(target, { method, headers }, (answer) => {
+      res.writeHead(answer.statusCode ?? 500, answer.headers);
+      answer.pipe(res);
+    });
+    req.pipe(upstream);
+  });
+  const own = ['--header', 'Authorization: Bearer a secret', '--header', 'x-tenant:eu'];
+  expect((await check([good, '--target', url.href, ...own])).status).toBe(0);
+  const named = await check([broken, '--target', url.href, ...own]);
+  expect(named.out).toContain('tool-not-listed at cart_pai');
+  const { status, failure } = await check([good, '--target', url.href, ...own.slice(0, 2)]);
+  expect([status, failure?.message.includes('a secret')]).toEqual([1, false]);
 });
 
 it('says what is wrong with a file, also where the server does not list its tools', async () => {
