@@ -206,6 +206,7 @@ export type Proof = Proven | Disproven | Undecided;
 export interface ProofOptions<E extends string = string> {
     readonly outside?: boolean | readonly E[] | undefined;
     readonly maxPositions?: number | undefined;
+    readonly facts?: readonly GivenFact[] | undefined;
 }
 
 export interface ProofStep {
@@ -365,7 +366,7 @@ export interface TrailReplayFault {
 
 export interface TryFailure {
     readonly type: string;
-    readonly errors: readonly Json[];
+    readonly errors: readonly Json$1[];
     readonly attempt: number;
 }
 
@@ -427,6 +428,14 @@ const RUNS_BY: {
     readonly managed: 'handle';
 };
 
+interface GivenFact {
+    readonly tool: string;
+    readonly outcome?: 'succeeded' | 'failed' | undefined;
+    readonly at?: number | undefined;
+    readonly arguments?: Json | undefined;
+    readonly result?: Json | undefined;
+}
+
 interface ListedTool {
     readonly name: string;
     readonly inputSchema?: object | undefined;
@@ -448,6 +457,10 @@ interface StateTag<T extends string = string> {
 }
 
 type BoundStates<S extends string, T extends string> = StateExpression<S, T> | readonly StateExpression<S, T>[];
+
+type Json = string | number | boolean | null | Json[] | {
+    [key: string]: Json;
+};
 
 type StateExpression<S extends string = string, T extends string = string> = S | '*' | StateTag<T> | {
     readonly all: readonly StateExpression<S, T>[];

@@ -617,7 +617,7 @@ export type XStateContext<M> = M extends {
     };
 } ? AsJson<Context> : Json | undefined;
 
-export function beginIn(state: string, data?: Json): BeginsIn;
+export function beginIn(start: string | GivenBeginning, data?: Json): BeginsIn;
 
 export function conversationKey(options?: ConversationKeyOptions): RequestKey;
 
@@ -670,8 +670,7 @@ export function unboundTools<S extends string, E extends string>(gate: StateMach
 // Named by the above, and exported by no entry:
 
 class BeginsIn {
-    readonly state: string;
-    readonly data: Json | undefined;
+    readonly given: GivenBeginning;
 }
 
 class Gate<S extends string = string, E extends string = string, T extends string = never, C extends string = S, X = Json | undefined> {
@@ -784,6 +783,12 @@ interface GateOfRoute extends FsmGateOptions {
     readonly gate: StateMachineGate<string, string>;
 }
 
+interface GivenBeginning {
+    readonly state?: string | undefined;
+    readonly data?: Json | undefined;
+    readonly facts?: readonly GivenFact[] | undefined;
+}
+
 interface HandleKeyOptions {
     createdBy: string | readonly string[];
     field?: string | undefined;
@@ -803,7 +808,7 @@ interface KnownOfUnknown {
 
 interface Limited {
     readonly within?: Duration | undefined;
-    readonly same?: readonly string[] | undefined;
+    readonly same?: 'all' | readonly string[] | undefined;
     readonly when?: ArgumentsCondition | undefined;
     readonly as?: string | undefined;
     readonly outcome?: 'succeeded' | 'failed' | 'any' | undefined;
@@ -881,7 +886,7 @@ interface Prerequisite<N extends string = string> extends Prior<N> {
 interface Prior<N extends string = string> {
     readonly tool: N;
     readonly within?: Duration | undefined;
-    readonly same?: readonly string[] | {
+    readonly same?: 'all' | readonly string[] | {
         readonly [path: string]: EarlierValue;
     } | undefined;
     readonly when?: ArgumentsCondition | undefined;

@@ -56,7 +56,7 @@ export {
   kindOfCalls,
 } from './workflow/binding.ts';
 export { NotRecorded } from './workflow/bound-tools.ts';
-export { givenFactsOption } from './workflow/call-rules.ts';
+export { type GivenFact, givenFactsOption } from './workflow/call-rules.ts';
 export { type ChartNode, type ChartTree, covers, eventsOfNode } from './workflow/chart.ts';
 export { readerOf } from './workflow/condition.ts';
 export { compareDecimals, decimalOf, showDecimal } from './workflow/decimal.ts';

@@ -14,10 +14,7 @@ export type AllUnfrozen = {
     readonly reason: 'not-frozen';
 };
 
-export interface BeginOptions {
-    readonly data?: Json | undefined;
-    readonly state?: string | undefined;
-    readonly facts?: readonly GivenFact[] | undefined;
+export interface BeginOptions extends GivenBeginning {
     readonly actor?: string | undefined;
 }
 

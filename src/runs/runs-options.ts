@@ -28,7 +28,7 @@ import type {
   UnsettledStep,
 } from '../stores/store.ts';
 import { parseEvent } from '../workflow/binding.ts';
-import { type GivenFact, givenFactsOption } from '../workflow/call-rules.ts';
+import { type GivenBeginning, givenBeginningOptions } from '../workflow/call-rules.ts';
 import { parseExpression, type StateExpression } from '../workflow/position.ts';
 import { jsonOf } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
@@ -274,17 +274,11 @@ export type Begun =
   | { readonly begun: true; readonly state: string; readonly context: Json | undefined }
   | { readonly begun: false; readonly reason: NotMoved | 'begun' };
 
-/** What a run begins with, and who begins it. */
-export interface BeginOptions {
-  /**
-   * Its shared data; for a statechart its context. Default: what the gate's `begin` gives, or with
-   * a `state` the machine's own.
-   */
-  readonly data?: Json | undefined;
-  /** One of the gate's `starts`. Default: where the gate's `begin` says, or the initial state. */
-  readonly state?: string | undefined;
-  /** Under rules: the calls that were made before. Default: none. */
-  readonly facts?: readonly GivenFact[] | undefined;
+/**
+ * What a run begins with, and who begins it. Without `data`, `state` and `facts` it begins as the
+ * gate's `begin` says.
+ */
+export interface BeginOptions extends GivenBeginning {
   /** For the trail: a user, a job, a webhook. */
   readonly actor?: string | undefined;
 }
@@ -454,9 +448,7 @@ const freezeSchema = lazyOptions(() => ({
 const freezeAllSchema = lazily(() => z.extend(freezeSchema(), { tool: z.optional(z.string()) }));
 const enforceSchema = lazily(() => z.extend(freezeSchema(), { living: flagOption() }));
 const beginSchema = lazyOptions(() => ({
-  data: z.optional(z.custom<Json>(() => true)),
-  state: z.optional(z.string()),
-  facts: givenFactsOption(),
+  ...givenBeginningOptions(),
   actor: z.optional(z.string()),
 }));
 const resolveSchema = lazily(() =>

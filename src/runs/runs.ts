@@ -340,14 +340,11 @@ export class Runs<E extends string = string, Q = StateExpression> {
       if (!isFirst) return undefined;
       // A state that the app gives is not entered from the machine's first ones.
       const actions = workflow.dueActions(beginning.state === undefined);
-      const move = moveTo(
-        workflow,
-        position,
-        { position, actions },
-        { event: BEGIN, ...said({ actor }) },
-      );
+      const entry = { event: BEGIN, ...said({ actor }) };
+      const move = moveTo(workflow, position, { position, actions }, entry);
       // The run's lists may have shown what it would have begun with.
-      return workflow.starts.length > 0 ? { ...move, lists: boundLists(workflow) } : move;
+      const isPlaced = workflow.starts.length > 0 || beginning.calls !== undefined;
+      return isPlaced ? { ...move, lists: boundLists(workflow) } : move;
     });
     if (moved === 'unchanged') return { begun: false, reason: 'begun' };
     if (typeof moved === 'string') return { begun: false, reason: moved };

@@ -5,8 +5,10 @@
  */
 import type { Clock } from '../basics/clock.ts';
 import { configError } from '../basics/errors.ts';
+import { lazyOptions, parseOptions } from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
 import { after, type MaybePromise } from '../wire/task-line.ts';
+import { type GivenBeginning, givenBeginningOptions } from '../workflow/call-rules.ts';
 import type { Position } from '../workflow/position.ts';
 import { AFTER, BEGIN, jsonOf, RESTART } from '../workflow/stored.ts';
 import type { Beginning, Understood, Workflow } from '../workflow/workflow.ts';
@@ -127,7 +129,9 @@ async function makeReady(
     } else if (begin !== undefined && restarts !== undefined && isAtEnd(workflow, found)) {
       beginning = await begin();
     }
-    const isPlaced = step.isFirst && beginning.state !== undefined;
+    // What an app says of earlier calls must outlive a first call whose outcome is unknown.
+    const hasCalls = (beginning.calls ?? []).length > 0;
+    const isPlaced = step.isFirst && (beginning.state !== undefined || hasCalls);
     if (isPlaced && wanted.begins === true) return step;
     begins = isPlaced || isAtEnd(workflow, step.understood);
     own = isPlaced
@@ -161,7 +165,7 @@ function begunFirst(
   return { position, expiry: workflow.overdue({ ...position, updatedAt }, grantedAt) };
 }
 
-/** The move by which a run begins in a state that the app gives. */
+/** The move by which a run begins in a state, or with calls, that the app gives. */
 function beginningAt(workflow: Workflow, position: Position, actor: string | undefined): StepMove {
   return moveTo(workflow, position, { position, actions: [] }, { event: BEGIN, actor });
 }
@@ -211,36 +215,39 @@ export interface BeginningRun {
 }
 
 /**
- * Where a run begins, and with which data; {@link beginIn} makes it. JSON has no instances of a
- * class, so no data are taken for one, not even those with a member `state`.
+ * Where a run begins, with which data and earlier calls; {@link beginIn} makes it. JSON has no
+ * instances of a class, so no data are taken for one, not even those with a member `state`.
  */
 export class BeginsIn {
-  readonly state: string;
-  readonly data: Json | undefined;
+  readonly given: GivenBeginning;
 
   /** @internal */
-  constructor(state: string, data: Json | undefined) {
-    this.state = state;
-    this.data = data;
+  constructor(given: GivenBeginning) {
+    this.given = given;
     Object.freeze(this);
   }
 }
 
 /**
  * For `begin`: the run begins in this state. It must be one of the gate's `starts`, or its initial
- * state. No action of entering it is done.
+ * state. No action of entering it is done. Under rules it is `{ facts }`, the calls that were made
+ * before; `data` may stand beside them.
  *
  * @param data the shared data that it begins with; for a statechart, its context. Default: the
  * machine's own
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` where a fact is none
  */
-export function beginIn(state: string, data?: Json): BeginsIn {
-  return new BeginsIn(state, data);
+export function beginIn(start: string | GivenBeginning, data?: Json): BeginsIn {
+  if (typeof start === 'string') return new BeginsIn({ state: start, data });
+  return new BeginsIn(parseOptions('beginIn()', beginningSchema, start));
 }
+
+const beginningSchema = lazyOptions(() => givenBeginningOptions());
 
 /**
  * Gives the shared data that a run begins with; for a statechart, its context. `undefined` leaves
- * the machine's own. What {@link beginIn} returns says in which state the run begins, too. If it
- * throws or rejects, the run does not begin.
+ * the machine's own. What {@link beginIn} returns says in which state the run begins, too, or with
+ * which calls. If it throws or rejects, the run does not begin.
  */
 export type Begin = (
   run: BeginningRun,
@@ -258,7 +265,10 @@ const BEGIN_MS = 5_000;
 export async function askBegin(
   begin: Begin,
   run: BeginningRun,
-  { workflow, clock }: { readonly workflow: Workflow; readonly clock: Pick<Clock, 'after'> },
+  {
+    workflow,
+    clock,
+  }: { readonly workflow: Workflow; readonly clock: Pick<Clock, 'after' | 'now'> },
 ): Promise<Beginning> {
   let stop = (): void => {};
   const late = new Promise<never>((_, reject) => {
@@ -268,10 +278,9 @@ export async function askBegin(
   });
   try {
     const given: unknown = await Promise.race([begin(run), late]);
-    const isPlaced = given instanceof BeginsIn;
-    const state = isPlaced ? workflow.startNamed(given.state) : undefined;
-    const data = isPlaced ? given.data : given;
-    return { state, data: data === undefined ? undefined : firstData(data) };
+    const { data, ...first } = given instanceof BeginsIn ? given.given : { data: given };
+    const whole = { ...first, data: data === undefined ? undefined : firstData(data) };
+    return workflow.beginningFrom(whole, run.run, clock.now()) ?? {};
   } finally {
     stop();
   }

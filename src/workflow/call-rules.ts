@@ -46,6 +46,21 @@ export interface GivenFact {
   readonly result?: Json | undefined;
 }
 
+/** How a run begins, as an app gives it. */
+export interface GivenBeginning {
+  /** One of the gate's `starts`. Default: the initial state. */
+  readonly state?: string | undefined;
+  /** Its shared data; for a statechart its context. Default: the machine's own. */
+  readonly data?: Json | undefined;
+  /** Under rules: the calls that were made before. Default: none. */
+  readonly facts?: readonly GivenFact[] | undefined;
+}
+
+export function givenBeginningOptions() {
+  const state = z.optional(z.string());
+  return { state, data: z.optional(z.custom<Json>(() => true)), facts: givenFactsOption() };
+}
+
 export function givenFactsOption() {
   const json = z.optional(z.custom<Json>(() => true));
   const call = z.strictObject({

@@ -336,8 +336,13 @@ class Gate<
 
   /** Its own, or else those of the first glob that matches it. */
   #bindingsOf(tool: string): readonly AnyBinding[] {
+    const bound = this.#tools.get(tool);
+    if (bound !== undefined) return bound;
+    // An old name is a name: no glob comes before it.
+    for (const bindings of this.#tools.values())
+      if (bindings.some(({ renamed }) => renamed?.includes(tool))) return bindings;
     const [glob = tool] = new Globs(this.#tools.keys()).matching(tool);
-    return this.#tools.get(tool) ?? this.#tools.get(glob) ?? [];
+    return this.#tools.get(glob) ?? [];
   }
 
   #add(declarations: readonly (readonly AnyBinding[])[]): this {

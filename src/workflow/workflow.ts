@@ -29,7 +29,7 @@ import {
   strictestKind,
   toolViews,
 } from './bound-tools.ts';
-import { type GivenFact, ToolRules } from './call-rules.ts';
+import { type GivenBeginning, ToolRules } from './call-rules.ts';
 import { covers } from './chart.ts';
 import {
   type ActionContext,
@@ -620,13 +620,7 @@ export class Workflow {
    * @throws InterlockError `ERR_INTERLOCK_CONFIG` as {@link startNamed} and `givenFacts()`
    */
   beginningFrom(
-    {
-      data,
-      state,
-      facts = [],
-    }: Pick<Beginning, 'data' | 'state'> & {
-      readonly facts?: readonly GivenFact[] | undefined;
-    },
+    { data, state, facts = [] }: GivenBeginning,
     run: string,
     now: number,
   ): Beginning | undefined {

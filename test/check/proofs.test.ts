@@ -32,6 +32,43 @@ function say({ by, tool, outcome, event, isGuarded }: ProofStep): string {
   return `${what}${outcome === 'failure' ? ' fails' : ''}${isGuarded ? '?' : ''}`;
 }
 
+describe('proofs of runs that begin with calls', () => {
+  const bank = StateMachineGate.fromOrder({
+    approve: {},
+    pay: { after: { tool: 'approve', args: { ok: true }, within: '1h' }, limit: { times: 1 } },
+  });
+  const at = 1_764_108_000_000;
+  const approved = { tool: 'approve', arguments: { ok: true }, at };
+
+  it('take what they have done, as far as it counts', () => {
+    expect(precedes(bank, 'approve', 'pay')).toEqual(PROVEN);
+    const proof = precedes(bank, 'approve', 'pay', { facts: [approved] });
+    expect(proof).toMatchObject({
+      way: [{ tool: 'pay' }],
+      reason: expect.stringMatching(/window/),
+    });
+    const other = { ...approved, arguments: { ok: false } };
+    expect(precedes(bank, 'approve', 'pay', { facts: [other] })).toEqual(PROVEN);
+    const old = { ...approved, at: at - 3_600_000 };
+    const facts = [old, { tool: 'approve', at }];
+    expect(precedes(bank, 'approve', 'pay', { facts })).toEqual(PROVEN);
+  });
+
+  it('say no longer that a call is certain which a limit refuses', () => {
+    const gate = StateMachineGate.fromOrder({ pay: { limit: { times: 1 } }, look: {} });
+    expect(calls(precedes(gate, 'look', 'pay'))).toEqual(['pay']);
+    const spent = precedes(gate, 'look', 'pay', { facts: [{ tool: 'pay' }] });
+    expect(spent.holds).not.toBe(false);
+  });
+
+  it('name a tool that runs do not know', () => {
+    const facts = [{ tool: 'pya' }];
+    expect(() => precedes(bank, 'approve', 'pay', { facts })).toThrow(
+      'facts: "pya" is no tool of which runs keep calls',
+    );
+  });
+});
+
 describe('proofs of a flat machine', () => {
   it('prove that one tool precedes another', () => {
     expect(precedes(checkoutGate(), 'cart.checkout', 'cart.pay')).toEqual(PROVEN);

@@ -3,7 +3,7 @@ import { Redis } from 'ioredis';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import { assign, setup } from 'xstate';
 import { NO_ANSWER, testGate } from '../../packages/testing/src/index.ts';
-import { type Begin, handleKey, principalKey, StateMachineGate } from '../../src/index.ts';
+import { type Begin, beginIn, handleKey, principalKey, StateMachineGate } from '../../src/index.ts';
 import { runsOf } from '../../src/runs/index.ts';
 import type { BeginningRun } from '../../src/step/claim.ts';
 import type { Json } from '../../src/stores/index.ts';
@@ -417,5 +417,58 @@ describe('the "always" of a first state, with the data of "begin"', () => {
     expect(t.errors.map(String).join()).toContain(
       'an "always" transition leads from "plain" to "vip" by the action "notify"',
     );
+  });
+});
+
+describe('a run of rules that begins with calls of the app', () => {
+  const bank = () =>
+    StateMachineGate.fromOrder(
+      {
+        approve: {},
+        pay: {
+          after: { tool: 'approve', same: ['id'], consumes: true },
+          limit: { sum: 'amount', max: 100 },
+          errors: 'unknown',
+          uncertain: 'hold',
+        },
+      },
+      { id: 'bank' },
+    );
+  const facts = [
+    { tool: 'approve', arguments: { id: 7 } },
+    { tool: 'pay', arguments: { amount: 60 } },
+  ];
+  const app = (begin: Begin) =>
+    testGate(bank(), { gate: { begin }, principal: 'ann', session: BY_PRINCIPAL });
+
+  it('lists, allows and limits by them from its first call on', async () => {
+    const t = app(() => beginIn({ facts, data: { vip: true } }));
+    expect(await t.list()).toEqual(['approve', 'pay']);
+    expect((await t.call('pay', { id: 8, amount: 1 })).refusal?.reason).toBe('guard');
+    expect((await t.call('pay', { id: 7, amount: 41 })).refusal?.reason).toBe('limit');
+    expect((await t.call('pay', { id: 7, amount: 40 })).ran).toBe(true);
+    expect(await t.state()).toBe('{}');
+    const trail = await t.history();
+    expect(trail.map(({ event }) => event)).toEqual(['begin', 'pay']);
+    expect((await t.call('pay', { id: 7, amount: 0 })).refusal?.reason).toBe('state');
+  });
+
+  it('keeps them where the outcome of its first call is unknown', async () => {
+    const t = app(() => beginIn({ facts }));
+    await t.call('pay', { id: 7, amount: 40 }, { isError: true, content: [] });
+    expect((await t.call('approve', { id: 8 })).refusal?.reason).toBe('held');
+    await t.resolve('succeeded', { actor: 'support' });
+    await t.call('approve', { id: 8 });
+    expect((await t.call('pay', { id: 8, amount: 1 })).refusal?.reason).toBe('limit');
+  });
+
+  it('begins with none that is no call of its rules', async () => {
+    const errors: unknown[] = [];
+    const session = { ...BY_PRINCIPAL, onError: (error: unknown) => void errors.push(error) };
+    const begin = () => beginIn({ facts: [{ tool: 'pya' }] });
+    const t = testGate(bank(), { gate: { begin }, principal: 'ann', session });
+    expect((await t.call('approve')).refusal?.reason).toBe('unavailable');
+    expect(String(errors)).toContain('facts: "pya" is no tool of which runs keep calls');
+    expect(() => beginIn({ fact: [] } as never)).toThrow('did you mean "facts"?');
   });
 });

@@ -349,3 +349,12 @@ it.each<[string, Record<string, string>, object, object]>([
   const digest = renamings.digestOf('settle', { sentArguments: now, digest: digestOf(now) });
   expect(digest).toBe(digestOf(before));
 });
+
+it('is asked for by an old name also where no app mounts the gate', async () => {
+  const settle = { renamed: ['pay', 'charge'], after: 'look' };
+  const gate = StateMachineGate.fromOrder({ settle, look: {} });
+  expect(gate.getVisibleToolNames(['settle', 'pay', 'charge', 'other'])).toEqual(['other']);
+  await gate.transition('look');
+  expect(gate.isToolAllowed('charge')).toBe(true);
+  expect(gate.getTransitionEvent('pay')).toBe('settle');
+});

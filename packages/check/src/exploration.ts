@@ -8,6 +8,7 @@ import {
   covers,
   eventNamed,
   eventsSent,
+  type GivenFact,
   isChosen,
   kindOfCalls,
   type Position,
@@ -65,13 +66,22 @@ export class Exploration {
   readonly workflow: Workflow;
   readonly #chart: EitherWayChart | undefined;
   readonly #order: OrderMoves | undefined;
+  readonly #start: Position;
   readonly #known = new Map<string, readonly Lead[]>();
   #skipped = false;
 
-  /** @param asked for rules: the names in states that a question is about */
-  constructor(workflow: Workflow, asked: readonly string[] = []) {
+  /**
+   * @param asked for rules: the names in states that a question is about
+   * @param facts for rules: the calls with which runs begin
+   */
+  constructor(workflow: Workflow, asked: readonly string[] = [], facts: readonly GivenFact[] = []) {
     this.workflow = workflow;
-    this.#order = workflow.order && new OrderMoves(workflow, workflow.order, asked);
+    const now = Math.max(0, ...facts.map(({ at = 0 }) => at));
+    const calls = workflow.rules.givenFacts(facts, '', now);
+    const begun = workflow.begunWith(workflow.start, { calls });
+    this.#start = calls.length === 0 ? begun : workflow.rules.standAt(begun, now);
+    this.#order =
+      workflow.order && new OrderMoves(workflow, workflow.order, asked, { at: this.#start, now });
     this.#chart = workflow.model.chart && new EitherWayChart(workflow.model.chart);
   }
 
@@ -79,7 +89,7 @@ export class Exploration {
   find(moves: SearchMoves, isGoal: (position: Position) => boolean): Found {
     const { starts } = this.workflow;
     // A machine without a chart moves by its state alone, so no move leads back to an equal start.
-    const start = this.#chart ? this.workflow.start : withoutTime(this.workflow.start);
+    const start = this.#chart ? this.#start : withoutTime(this.#start);
     const reached = new Map<string, Arrival>([
       [this.#keyOf(start, true), { position: start, last: undefined }],
     ]);

@@ -37,11 +37,21 @@ export class OrderMoves {
   readonly #order: Order;
   /** The names that may go by themselves, with time, and may open something then. */
   readonly #going: ReadonlyMap<string, ProofTurn>;
+  readonly #start: { readonly at: Position; readonly now: number };
   #gap: string | undefined;
 
-  /** @param asked the names that a question is about */
-  constructor(workflow: Workflow, order: Order, asked: readonly string[]) {
+  /**
+   * @param asked the names that a question is about
+   * @param start where runs begin, and when. Default: at their start
+   */
+  constructor(
+    workflow: Workflow,
+    order: Order,
+    asked: readonly string[],
+    start: { readonly at: Position; readonly now: number } = { at: workflow.start, now: 0 },
+  ) {
     this.#workflow = workflow;
+    this.#start = start;
     this.#order = order;
     const further = workflow.toolNames.filter((tool) => order.ruleOf(tool) === undefined);
     const states = further.flatMap((tool) => workflow.bindingsOf(tool)).flatMap((b) => b.states);
@@ -176,7 +186,7 @@ export class OrderMoves {
     last: ProofStep | undefined,
     isGoal: (position: Position) => boolean,
   ): ProofTurn | undefined {
-    let position: Position = this.#workflow.start;
+    let position = this.#start.at;
     for (const step of steps) {
       const { by, tool = '', outcome, event, times = 1 } = step;
       if (by !== 'call' || outcome === 'refused') {
@@ -206,11 +216,12 @@ export class OrderMoves {
   /** A call as rules see it, or why they refuse it. */
   #called(position: Position, tool: string, isSuccess: boolean): Decided | ProofTurn {
     const workflow = this.#workflow;
+    const { now } = this.#start;
     const bindings = workflow.bindingsOf(tool);
     if (!bindings.some((each) => workflow.allows(position.state, each))) return 'a count';
     const read = readerOf({});
     const own = callWith(read, '');
-    const past = workflow.rules.pastOf(position, 0);
+    const past = workflow.rules.pastOf(position, now);
     const demands = workflow.rules.demandsOf(tool);
     const verdict = demands && workflow.rules.judge({ demands: [demands] }, past, own);
     if (verdict?.allows === false) {
@@ -220,7 +231,7 @@ export class OrderMoves {
     const noted = workflow.rules.ledger?.note(tool, 'args', read, '') ?? NOTHING;
     const outcome = isSuccess ? 'succeeded' : 'failed';
     const uses = usedBy(outcome, verdict?.uses ?? []);
-    return { tool, outcome, claimedAt: 0, decidedAt: 0, noted, uses };
+    return { tool, outcome, claimedAt: now, decidedAt: now, noted, uses };
   }
 }
 

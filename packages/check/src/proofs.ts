@@ -9,6 +9,8 @@ import {
   atomsOf,
   type BoundState,
   type BoundStates,
+  type GivenFact,
+  givenFactsOption,
   lazyOptions,
   type Position,
   parseOptions,
@@ -36,6 +38,11 @@ export interface ProofOptions<E extends string = string> {
    * done tools. Default 5,000.
    */
   readonly maxPositions?: number | undefined;
+  /**
+   * Under rules: the calls that were made before, with which each run begins. It is as late as the
+   * latest of them, and the proof is about what comes then. Default: none.
+   */
+  readonly facts?: readonly GivenFact[] | undefined;
 }
 
 /** It holds for all guards, arguments, results and data, and for all times. */
@@ -86,6 +93,7 @@ export type Reachability =
 const optionsSchema = lazyOptions(() => ({
   outside: z._default(z.union([z.boolean(), z.array(z.string())]), false),
   maxPositions: z._default(z.int().check(z.minimum(1)), MAX_POSITIONS),
+  facts: givenFactsOption(),
 }));
 
 /**
@@ -178,7 +186,7 @@ class Question {
     this.#mounted = gate.clone().compile();
     this.#workflow = gate.remembering(named).compile();
     this.#what = what;
-    const { outside, maxPositions } = parseOptions(what, optionsSchema, options);
+    const { outside, maxPositions, facts = [] } = parseOptions(what, optionsSchema, options);
     if (typeof outside !== 'boolean')
       for (const event of outside) this.#event(event, this.#mounted);
     // What only the question remembers is no event that runs.send() could send.
@@ -188,6 +196,7 @@ class Question {
     this.#exploration = new Exploration(
       this.#workflow,
       asked.filter((each) => typeof each === 'string'),
+      facts,
     );
   }
 
