@@ -20,6 +20,8 @@ interface Refusal {
 const LONGEST_WAIT_MS = 3_000_000;
 /** Where these begin a run, an observing gate judges no call of it. */
 const NO_BEGINNING: readonly (string | undefined)[] = ['throws', 'never', 'odd'];
+/** An enforcing gate does not know the state yet, or has moved the run to a loop's fall-back. */
+const WITHOUT_STATE: readonly string[] = ['arguments', 'unavailable', 'loop'];
 /** What these do comes at another time than the rest of the case. */
 const OF_OTHER_TIMES = ['latched', 'asks', 'limited'];
 
@@ -46,7 +48,7 @@ export async function comparingObserved(side: Side, range: Range): Promise<Compa
 
 /** One gate, sessions, and calls that are made one after another. */
 function comparable({ seed, route, operations }: Case): Case {
-  const [{ shield: _, begin, ...gate }] = route.gates as readonly [GateSpec];
+  const [{ begin, ...gate }] = route.gates as readonly [GateSpec];
   const hasBeginning = begin !== undefined && !NO_BEGINNING.includes(begin);
   const only = { ...gate, reads: [], mount: {}, ...(hasBeginning && { begin }) };
   const clients = route.clients.map((each) => ({ ...each, era: 'session' as const }));
@@ -86,9 +88,8 @@ async function firstRefusals(
     if (type !== 'call.refused') continue;
     const before = first.get(run);
     if (before !== undefined && before.requestId <= requestId) continue;
-    // An enforcing gate refuses these before it knows the state.
-    const isBefore = reason === 'arguments' || reason === 'unavailable';
-    first.set(run, { requestId, tool, reason, state: isBefore ? undefined : state });
+    const isElsewhere = WITHOUT_STATE.includes(reason);
+    first.set(run, { requestId, tool, reason, state: isElsewhere ? undefined : state });
   }
   return [...first.values()].sort((one, other) => one.requestId - other.requestId);
 }

@@ -4,7 +4,14 @@
  */
 import type { RefusalReason } from '../basics/reasons.ts';
 import type { ToolQuestion } from '../gate/consult.ts';
-import { decide, OF_REQUEST, type RefusedAt, type Sources } from '../gate/decide.ts';
+import {
+  type DecidedStep,
+  decide,
+  decideStep,
+  OF_REQUEST,
+  type RefusedAt,
+  type Sources,
+} from '../gate/decide.ts';
 import { Standing, type StandingRules, type Viewpoint } from '../gate/standing.ts';
 import { Moves, type Outcome, type StepMove, type StepOrigin } from '../step/outcome.ts';
 import type {
@@ -71,10 +78,14 @@ export interface UnderWay {
   readonly call: FollowedStep;
   readonly binding: BoundTool;
   readonly isStep: boolean;
+  /** What follows from an unknown outcome. */
+  readonly uncertain: Uncertain;
   readonly wasRefused: boolean;
   /** It would have waited, and would have been judged where the calls before it lead. */
   readonly wouldWait: boolean;
-  readonly found: Position;
+  /** Whether the loop shield, where there is one, counts it once its outcome is known. */
+  readonly isCounted: boolean;
+  readonly foundIn: string;
   readonly startedAt: number;
   readonly use: StepOrigin['use'];
 }
@@ -97,8 +108,7 @@ export interface Followed {
 
 /** As many steps of unknown outcome as stores keep the keys of. */
 const KEYS_KEPT = 16;
-const BESIDE_OTHERS: Sources = ['state', 'rules', 'events', 'machine'];
-const OF_STEP: Sources = [...BESIDE_OTHERS, 'held', 'keys'];
+const BEFORE_CLAIM: Sources = ['held', 'state', 'keys'];
 const ALLOWED = { says: 'allowed' } as const;
 const WOULD_WAIT = { says: 'would-wait' } as const;
 
@@ -189,47 +199,42 @@ export class FollowedRun {
       this.#at = { ...this.#at, snapshot: { ...snapshot, updatedAt: now } };
     if (isStep) this.#leaveOverdue(now);
     const standing = this.#standing(call, isStep, now);
-    question.isOutOfKeys = this.#isOutOfKeys(call, isStep);
-    let verdict = fault
-      ? refused(fault.reason as RefusalReason, standing)
-      : this.#verdictOf(call, isStep, standing);
-    let { position } = standing;
-    const { shield } = this.#workflow;
-    if (shield !== undefined && verdict.says === 'allowed') {
-      const count = shield.count(
-        position,
-        { tool: this.#workflow.renamings.savedOf(tool), digest: call.digest },
-        now,
-      );
-      if (count.isLoop) verdict = refused('loop', standing);
-      else position = count.position;
-    }
+    // As of a claim: a call that is only counted may be repeated.
+    const uncertain = bound.uncertain ?? (bound.kind === 'step' ? call.uncertain : 'retry');
+    question.isOutOfKeys = isStep && uncertain === 'retry' && this.#isOutOfKeys(call);
+    const waits = fault === undefined && isStep && this.#hasOpenStep;
+    const early = fault ?? (waits ? undefined : decide(standing, question, BEFORE_CLAIM));
+    const { at, why, count }: DecidedStep =
+      waits || early !== undefined
+        ? { at: standing, why: early }
+        : decideStep(standing, question, { digest: call.digest, grantedAt: now });
+    const said = why === undefined ? ALLOWED : this.#verdictOf(call, at, why);
+    const verdict = waits ? WOULD_WAIT : said;
     const wasRefused = verdict.says === 'refused';
     // What it leads to does not depend on whether its state allowed it.
     const binding = wasRefused
       ? (this.#workflow.matchAnywhere(tool, () => question.args.view) ?? bound)
       : bound;
-    if (!wasRefused && standing.begins && isStep) this.#save(position, now);
-    else if (position !== standing.position) this.#save(position, now);
+    const wouldWait = verdict.says === 'would-wait';
+    // A call that rules refuse is counted at once, and any other with its outcome.
+    if (wasRefused ? at !== standing : standing.begins && isStep)
+      this.#save(wasRefused ? at.position : standing.position, now);
     const use = this.#useOf(call, standing, verdict.says === 'allowed', now);
     this.#open.set(number, {
-      ...{ call, binding, isStep, wasRefused, startedAt: now, use },
-      wouldWait: verdict.says === 'would-wait',
-      found: position,
+      ...{ call, binding, isStep, uncertain, wasRefused, wouldWait, startedAt: now, use },
+      isCounted: wouldWait || (!wasRefused && count !== undefined),
+      foundIn: standing.position.state,
     });
     if (verdict.says === 'allowed' && bound.guards.length > 0) {
       if (onGuards === undefined) return { says: 'unknown', why: 'guard' };
-      onGuards({ standing, binding: bound });
+      onGuards({ standing: at, binding: bound });
     }
     return verdict;
   }
 
-  /** What the gate would have said but for guards. */
-  #verdictOf(call: FollowedStep, isStep: boolean, standing: Standing): FollowedVerdict {
+  /** What the gate would have said of a call against which that is. */
+  #verdictOf(call: FollowedStep, standing: Standing, why: RefusedAt): FollowedVerdict {
     const { question } = call;
-    if (isStep && this.#hasOpenStep) return WOULD_WAIT;
-    const why = decide(standing, question, isStep ? OF_STEP : BESIDE_OTHERS);
-    if (why === undefined) return ALLOWED;
     const { binding } = question;
     const reason = why.reason as RefusalReason;
     // Where the state allows no call, the rules say what is missing.
@@ -267,10 +272,9 @@ export class FollowedRun {
   }
 
   /** Whether the store has no room for the key of one more step of unknown outcome. */
-  #isOutOfKeys({ question, digest, uncertain }: FollowedStep, isStep: boolean): boolean {
+  #isOutOfKeys(call: FollowedStep): boolean {
     const { unsettled } = this.#at;
-    if (!isStep || uncertain !== 'retry' || unsettled.length < KEYS_KEPT) return false;
-    return !unsettled.some(isStepOf({ question, digest }));
+    return unsettled.length >= KEYS_KEPT && !unsettled.some(isStepOf(call));
   }
 
   /** What rules will ask of the call later, and what it uses up. */
@@ -322,8 +326,8 @@ export class FollowedRun {
   ): StepMove | undefined {
     const open = this.#open.get(number);
     this.#open.delete(number);
-    if (open === undefined || this.#lost !== undefined || open.binding.kind === 'free')
-      return undefined;
+    if (open === undefined || this.#lost !== undefined) return undefined;
+    if (open.binding.kind === 'free' && !open.isStep) return undefined;
     const { kind } = outcome;
     if (kind === 'input_required') return undefined;
     // A lookup that fails, or that was not answered, counts for nothing.
@@ -342,16 +346,19 @@ export class FollowedRun {
     now: number,
     hasDoubt: () => boolean,
   ): StepMove | undefined {
-    const { call, binding, found, use, wasRefused, wouldWait } = open;
+    const { call, binding, foundIn, use, startedAt, wasRefused, wouldWait } = open;
     const { tool } = call.question;
-    const current = this.#workflow.stand(this.#at.snapshot, now);
+    const shield = open.isCounted ? this.#workflow.shield : undefined;
+    const stands = this.#workflow.stand(this.#at.snapshot, now);
+    const counted = { tool: this.#workflow.renamings.savedOf(tool), digest: call.digest };
+    const current = shield?.count(stands, counted, startedAt).position ?? stands;
     const { version = 0 } = this.#at.snapshot;
     const origin: StepOrigin = {
       ...{ tool, ...call.args, note: call.note, isFirst: version === 0 },
       ...(use && { use }),
     };
     const clock = { now: () => now };
-    const allowedIn = wasRefused || wouldWait ? current.state : found.state;
+    const allowedIn = wasRefused || wouldWait ? current.state : foundIn;
     const moves = new Moves(
       { workflow: this.#workflow, clock },
       binding,
@@ -362,8 +369,7 @@ export class FollowedRun {
     );
     const judged = moves.judged(outcome);
     if (!open.isStep && judged.kind !== 'succeeded') return undefined;
-    const isCounted = this.#workflow.shield !== undefined;
-    const move = moves.next(judged, isCounted, false);
+    const move = moves.next(judged, shield !== undefined, false);
     const isDoubtful = call.hasDoubt?.('facts') === true || hasDoubt();
     if (this.#workflow.rules.ledger !== undefined && isDoubtful)
       this.#doubtful.add(this.#workflow.keyOf(tool));
@@ -394,8 +400,8 @@ export class FollowedRun {
   }
 
   #noteUnknown(open: UnderWay, now: number): void {
-    const { question, digest, uncertain } = open.call;
-    if ((open.binding.uncertain ?? uncertain) === 'hold') {
+    const { question, digest } = open.call;
+    if (open.uncertain === 'hold') {
       this.#hold(open, now);
       return;
     }

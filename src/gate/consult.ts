@@ -14,7 +14,6 @@ import { MOST_DEPTH } from '../wire/json-rpc.ts';
 import type { Guard, GuardedCall } from '../workflow/binding.ts';
 import { type AskedArguments, type BoundTool, NotRecorded } from '../workflow/bound-tools.ts';
 import { NOTHING, type Noted } from '../workflow/facts.ts';
-import type { Count } from '../workflow/loop-shield.ts';
 import { callWith, type OwnValues } from '../workflow/own-call.ts';
 import type { Past } from '../workflow/verdict.ts';
 import type { GateConfig } from './config.ts';
@@ -69,7 +68,6 @@ export class ToolQuestion implements Question {
   /** The same, once the request has let the call through to its run. */
   binding: BoundTool;
   readonly unnamed: NoRun | undefined;
-  count: Count | undefined;
   isOutOfKeys = false;
   /**
    * What the rules that were asked last ask of it later, and what it uses up, where they let it

@@ -4,7 +4,7 @@
  */
 import type { RefusalReason } from '../basics/reasons.ts';
 import type { NoRun } from '../session/run-key.ts';
-import type { Refused } from '../step/step.ts';
+import type { Refused, Step } from '../step/step.ts';
 import { isPromise, type MaybePromise } from '../wire/task-line.ts';
 import type { ReadRefusalReason } from '../workflow/advice.ts';
 import type { BoundTool } from '../workflow/bound-tools.ts';
@@ -42,7 +42,7 @@ export interface Question {
   /** What is unclear of the arguments that its events read. */
   unforeseen?(standing: Standing): RefusedAt | undefined;
   /** The loop shield's count of it. */
-  readonly count?: Pick<Count, 'isLoop'> | undefined;
+  readonly count?: Pick<Count, 'isLoop'>;
   /** Whether the store has no room for the key of one more step of unknown outcome. */
   readonly isOutOfKeys?: boolean;
   /** Whether its client waits no more, or it has taken too long. */
@@ -123,6 +123,11 @@ export const ROWS: readonly Row[] = [
 /** What is asked about at a time, because it can be told by then. */
 export type Sources = readonly Source[];
 
+const CLAIMED: Sources = ['state', 'rules', 'events', 'machine', 'client'];
+/** A call that is refused for its arguments alone is not counted; a refusal by rules is. */
+const BEFORE_COUNT: Sources = ['state', 'events'];
+const COUNTED: Sources = ['rules', 'machine'];
+
 /** What a request says by itself. */
 export const OF_REQUEST: Sources = ['request'];
 
@@ -155,6 +160,35 @@ export function decide(
     if (why) return { standing: at, ...why };
   }
   return undefined;
+}
+
+/** What a claimed call comes to, but for guards. */
+export interface DecidedStep {
+  /** Where it finds its run, with the call counted unless it is one too many. */
+  readonly at: Standing;
+  /** Absent where no loop shield has counted it. */
+  readonly count?: Count;
+  readonly why: RefusedAt | undefined;
+}
+
+/** Decides about a claimed call. A loop shield counts it before rules are asked. */
+export function decideStep(
+  found: Standing,
+  asked: Question & { readonly tool: string },
+  { digest, grantedAt }: Pick<Step, 'digest' | 'grantedAt'>,
+): DecidedStep {
+  const { workflow, position, underWay } = found;
+  const { shield, renamings } = workflow;
+  // A read of a held run takes no claim, and is not counted.
+  if (shield === undefined || underWay === 'held')
+    return { at: found, why: decide(found, asked, CLAIMED) };
+  const early = decide(found, asked, BEFORE_COUNT);
+  if (early !== undefined) return { at: found, why: early };
+  const count = shield.count(position, { tool: renamings.savedOf(asked.tool), digest }, grantedAt);
+  const loop = decide(found, { count }, ['shield']);
+  if (loop !== undefined) return { at: found, count, why: loop };
+  const at = found.movedTo(count.position);
+  return { at, count, why: decide(at, asked, COUNTED) };
 }
 
 /** Why a list that hides what is not available leaves a tool out; `undefined` where it has it. */

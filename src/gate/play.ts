@@ -26,7 +26,15 @@ import { mending } from '../workflow/verdict.ts';
 import { ClaimedCall, showHandler } from './claimed-call.ts';
 import type { GateConfig } from './config.ts';
 import { refusedByGuards, refusedUnclaimed, type ToolQuestion } from './consult.ts';
-import { decide, NEVER_PASSED, type RefusedAt, type Sources, stopNow } from './decide.ts';
+import {
+  type DecidedStep,
+  decide,
+  decideStep,
+  NEVER_PASSED,
+  type RefusedAt,
+  type Sources,
+  stopNow,
+} from './decide.ts';
 import { tellMoved, tellOfTime } from './list-changes.ts';
 import {
   type Enforced,
@@ -76,9 +84,6 @@ type Stage = (this: Play) => MaybePromise<Course> | Stage;
 /** What no mode lets pass comes before the mode, and the rest behind it. */
 const BEFORE_MODE: Sources = ['run', 'operators'];
 const AS_READ: Sources = ['run', 'state'];
-const CLAIMED: Sources = ['state', 'rules', 'events', 'machine', 'client'];
-/** A call that is refused for its arguments alone is not counted; a refusal by rules is. */
-const BEFORE_COUNT: Sources = ['state', 'events'];
 
 /** The trail's event where the loop shield moves a run to a state. */
 const LOOP = 'loop';
@@ -401,13 +406,13 @@ export class Play {
       if (!isLenient && !enforces(enforced, tool))
         return step.withdraw().then(() => this.#observe(at));
       tellOfTime(config, this.#gate.admission, this.#run, at);
-      const { shield } = config.workflow;
-      const why = decide(at, question, shield === undefined ? CLAIMED : BEFORE_COUNT);
-      if (question.binding.demands && why?.reason !== 'state') this.#warnOfReset();
-      if (why !== undefined) return this.#letGo(step, why);
-      if (shield === undefined && question.binding.guards.length === 0)
-        return this.#begin(step, at);
-      return this.#countAndAsk(step, at)
+      const decided = decideStep(at, question, step);
+      const { count, why } = decided;
+      const { demands, guards } = question.binding;
+      if (demands && why?.reason !== 'state') this.#warnOfReset();
+      if (count === undefined && why !== undefined) return this.#letGo(step, why);
+      if (count === undefined && guards.length === 0) return this.#begin(step, at);
+      return this.#askGuards(step, decided)
         .catch(fail)
         .then((next) => this.go(next));
     } catch (error) {
@@ -415,31 +420,19 @@ export class Play {
     }
   }
 
-  async #countAndAsk(step: Step, found: Standing): Promise<Stage> {
+  async #askGuards(step: Step, { at, count, why }: DecidedStep): Promise<Stage> {
     const config = this.#config;
     const question = this.#question;
     const { guards } = question.binding;
     const { workflow } = config;
-    const { shield } = workflow;
-    let at = found;
-    if (shield !== undefined) {
-      const { tool, digest } = step;
-      const count = shield.count(
-        found.position,
-        { tool: workflow.renamings.savedOf(tool), digest },
-        step.grantedAt,
-      );
-      question.count = count;
-      if (decide(found, question, ['shield'])) return this.#fall(shield, step, found, count);
-      at = found.movedTo(count.position);
-    }
+    if (count?.isLoop) return this.#fall(step, at, count);
     const refused =
-      (shield && decide(at, question, ['rules', 'machine'])) ??
+      why ??
       (guards.length === 0 ? undefined : await refusedByGuards(config, guards, at, question.asked));
     // While a guard was asked, the client may have cancelled the call, or the step taken too long.
     const late = refused ?? decide(at, question, ['client']);
     if (late === undefined) return () => this.#begin(step, at);
-    if (refused === undefined || shield === undefined) return this.#letGo(step, late);
+    if (refused === undefined || count === undefined) return this.#letGo(step, late);
     // A model may repeat a call that a guard refuses, so the shield counts it: a move that stays.
     const { position } = at;
     const actions = workflow.dueActions(step.isFirst);
@@ -455,8 +448,9 @@ export class Play {
   }
 
   /** The call is one too many: it moves the run to the shield's fallback, and is refused. */
-  async #fall(shield: LoopShield, step: Step, at: Standing, { calls }: Count): Promise<Stage> {
+  async #fall(step: Step, at: Standing, { calls }: Count): Promise<Stage> {
     const { workflow, onError } = this.#config;
+    const shield = workflow.shield as LoopShield;
     const { tool, key, note } = step;
     const event = shield.fallbackEvent ?? LOOP;
     const said = { event, outcome: 'refused', kind: 'loop', ...note } as const;
