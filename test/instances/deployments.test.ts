@@ -35,7 +35,7 @@ interface Recipe {
   readonly play: readonly (readonly [Process, tool: string, args: object, said: string])[];
 }
 
-const sum = (max: number, within = '24h', path = 'amount') => ({
+const sum = (max: number, within: '1h' | '24h' = '24h', path = 'amount') => ({
   limit: { sum: path, max, within },
 });
 const paid = (amount: number) => ({ amount });
