@@ -306,28 +306,31 @@ export interface NotificationBus {
     hears?(): boolean;
 }
 
-export interface OrderOptions<N extends string = string, D extends string = string> extends Omit<GateOptions, 'onAction' | 'starts' | 'version' | 'migrate'> {
+export interface OrderOptions<N extends string = string, D extends string = string, O extends string = string> extends Omit<GateOptions, 'onAction' | 'starts' | 'version' | 'migrate'> {
     readonly id?: string | undefined;
     readonly needs?: {
-        readonly [name in D]: OrderRequirement<N, D> | readonly OrderRequirement<N, D>[];
+        readonly [name in D]: OrderRequirement<N, D, O> | readonly OrderRequirement<N, D, O>[];
+    } | undefined;
+    readonly outside?: {
+        readonly [name in O]: OutsideFact;
     } | undefined;
     readonly results?: 'structured' | 'text' | undefined;
 }
 
-export type OrderRequirement<N extends string = string, D extends string = string> = N | Prerequisite<N> | {
+export type OrderRequirement<N extends string = string, D extends string = string, O extends string = string> = N | Prerequisite<N> | OutsidePrerequisite<O> | {
     readonly need: D;
     readonly when?: ArgumentsCondition | undefined;
 } | {
-    readonly all: readonly OrderRequirement<N, D>[];
+    readonly all: readonly OrderRequirement<N, D, O>[];
     readonly when?: ArgumentsCondition | undefined;
 } | {
-    readonly any: readonly OrderRequirement<N, D>[];
+    readonly any: readonly OrderRequirement<N, D, O>[];
     readonly when?: ArgumentsCondition | undefined;
 };
 
-export interface OrderRule<N extends string = string, D extends string = string> extends Renamed {
-    readonly after?: OrderRequirement<N, D> | readonly OrderRequirement<N, D>[] | undefined;
-    readonly notAfter?: N | Prior<N> | readonly (N | Prior<N>)[] | undefined;
+export interface OrderRule<N extends string = string, D extends string = string, O extends string = string> extends Renamed {
+    readonly after?: OrderRequirement<N, D, O> | readonly OrderRequirement<N, D, O>[] | undefined;
+    readonly notAfter?: N | Prior<N> | OutsidePrior<O> | readonly (N | Prior<N> | OutsidePrior<O>)[] | undefined;
     readonly limit?: Limit | readonly Limit[] | undefined;
     readonly undoneBy?: N | readonly N[] | undefined;
     readonly once?: boolean | undefined;
@@ -343,8 +346,8 @@ export interface OrderRule<N extends string = string, D extends string = string>
     readonly uncertain?: Uncertain | undefined;
 }
 
-export type OrderRules<K extends string = string, M extends string = string, D extends string = string> = {
-    readonly [tool in K]: OrderRule<M, D>;
+export type OrderRules<K extends string = string, M extends string = string, D extends string = string, O extends string = string> = {
+    readonly [tool in K]: OrderRule<M, D, O>;
 };
 
 export interface PolicyDefaults<D extends string = CacheDirective> {
@@ -675,7 +678,7 @@ class BeginsIn {
 
 class Gate<S extends string = string, E extends string = string, T extends string = never, C extends string = S, X = Json | undefined> {
     #private;
-    static fromOrder<K extends string, M extends string, D extends string, N extends string>(rules: OrderRules<K, M, D>, options?: OrderOptions<N, D>): Gate<K | M | N, K | M | N, never, string>;
+    static fromOrder<K extends string, M extends string, D extends string, N extends string, O extends string>(rules: OrderRules<K, M, D, O>, options?: OrderOptions<N, D, O>): Gate<K | M | N | O, K | M | N | O, never, string>;
     get id(): string;
     get currentState(): C;
     get hasBindings(): boolean;
@@ -735,6 +738,10 @@ interface Comparison {
     readonly lte?: number | undefined;
     readonly in?: readonly Scalar[] | undefined;
     readonly exists?: boolean | undefined;
+}
+
+interface Consuming {
+    readonly consumes?: boolean | 'calls' | undefined;
 }
 
 interface ConversationKeyOptions {
@@ -873,14 +880,26 @@ interface OfWhole extends Partial<NamedRun> {
     readonly requestId: string | number;
 }
 
+interface OutsideFact {
+    readonly who: string;
+}
+
+interface OutsidePrerequisite<O extends string = string> extends OutsidePrior<O>, Consuming {
+    readonly differs?: readonly 'caller'[] | undefined;
+}
+
+interface OutsidePrior<O extends string = string> extends Omit<Prior, 'tool' | 'outcome' | 'distinct'> {
+    readonly outside: O;
+    readonly distinct?: EarlierValue | undefined;
+}
+
 interface OverlapWarning {
     readonly shadowingIndex: number;
     readonly shadowedIndex: number;
     readonly message: string;
 }
 
-interface Prerequisite<N extends string = string> extends Prior<N> {
-    readonly consumes?: boolean | 'calls' | undefined;
+interface Prerequisite<N extends string = string> extends Prior<N>, Consuming {
 }
 
 interface Prior<N extends string = string> {
@@ -908,6 +927,8 @@ interface RecordedValue {
 interface RefusedPart {
     readonly part: 'arguments' | 'after' | 'notAfter' | 'once' | 'limit';
     readonly tool?: string | undefined;
+    readonly outside?: string | undefined;
+    readonly who?: string | undefined;
     readonly paths?: readonly string[] | undefined;
     readonly withinMs?: number | undefined;
     readonly retryAfterMs?: number | undefined;
@@ -942,7 +963,7 @@ interface StateMachineGateConstructor {
     new <M extends XStateMachine>(machine: M, options?: GateOptions): StateMachineGate<XStatePaths<M>, XStateEvents<M>, XStateTags<M>, XStateTexts<M>, XStateContext<M>>;
     new <S extends string, E extends string, N extends string>(config: WidenedConfig<S, E, N> & (string extends N ? unknown : never), options?: GateOptions): StateMachineGate<S, E>;
     new <S extends string = string, E extends string = string>(config: FsmConfig<S, E>, options?: GateOptions): StateMachineGate<S, E>;
-    fromOrder<const K extends string, const M extends string = never, const D extends string = never, const N extends string = never, const P extends string = never>(rules: OrderRules<K, M, D>, options?: OrderOptions<N, D | P>): StateMachineGate<K | M | N, K | M | N, never, string>;
+    fromOrder<const K extends string, const M extends string = never, const D extends string = never, const N extends string = never, const P extends string = never, const O extends string = never>(rules: OrderRules<K, M, D, O>, options?: OrderOptions<N, D | P, O>): StateMachineGate<K | M | N | O, K | M | N | O, never, string>;
     readonly prototype: Gate;
 }
 

@@ -45,6 +45,7 @@ export const BOOKS: readonly Book[] = [
       'docs/build/testing': 'Testing',
       'docs/build/checks': 'Checks and diagrams',
       'docs/build/check-command': 'The check command',
+      'docs/build/rules-more': 'More rules',
       'docs/build/rules-beside': 'Rules compared',
     },
   },

@@ -75,6 +75,7 @@ export {
   type Position,
   showState,
 } from './workflow/position.ts';
+export type { Test } from './workflow/rule-tests.ts';
 export { partsToTell, pathWords } from './workflow/rule-words.ts';
 export {
   type CheckedLimit,
@@ -83,7 +84,6 @@ export {
   type Leaf,
   leavesOf,
   type Requirement,
-  type Test,
   type ValueSource,
   windowsOf,
 } from './workflow/rules.ts';

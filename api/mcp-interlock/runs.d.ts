@@ -139,7 +139,9 @@ export type Frozen = {
 };
 
 export interface GivenFact {
-    readonly tool: string;
+    readonly tool?: string | undefined;
+    readonly outside?: string | undefined;
+    readonly by?: string | IssuedPrincipal | undefined;
     readonly outcome?: 'succeeded' | 'failed' | undefined;
     readonly at?: number | undefined;
     readonly arguments?: Json | undefined;
@@ -388,6 +390,7 @@ export interface SendOptions {
         readonly [name: string]: Json;
     } | undefined;
     readonly result?: Json | undefined;
+    readonly by?: string | IssuedPrincipal | undefined;
     readonly step?: CurrentStep | undefined;
 }
 

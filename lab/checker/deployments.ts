@@ -234,7 +234,7 @@ const sourceOf = (path: unknown): string => {
 
 function clauseOf(leaf: string | Leaf, kind: 'after' | 'notAfter'): Clause {
   if (typeof leaf === 'string') return clauseOf({ tool: leaf }, kind);
-  const { tool, outcome = 'succeeded', consumes = false, times = 1, distinct } = leaf;
+  const { tool = '', outcome = 'succeeded', consumes = false, times = 1, distinct } = leaf;
   const { same = {}, args, result, within } = leaf;
   const pairs = Array.isArray(same) ? same : same === 'all' ? [''] : Object.values(same);
   return {

@@ -110,8 +110,9 @@ export function shrink(found: RulesCase, isWrong: (smaller: RulesCase) => boolea
 export function isPossible({ rules, history }: RulesCase): boolean {
   return history.every((happening, index) => {
     if ('send' in happening) return true;
-    const { tool, args, claimedAt: at, idempotencyKey, seen = index } = happening;
-    const call = { tool, args, at, ...(idempotencyKey && { idempotencyKey }) };
+    const { tool, args, claimedAt: at, idempotencyKey, caller, seen = index } = happening;
+    const key = idempotencyKey && { idempotencyKey };
+    const call = { tool, args, at, ...key, ...(caller && { caller }) };
     return judge(rules, history.slice(0, seen), call).verdict === 'allowed';
   });
 }
@@ -148,8 +149,18 @@ function seenWithout(call: ForwardedCall, left: number): ForwardedCall {
 
 /** What a rule, a requirement and a limit are complete without. */
 const OF_A_RULE = ['after', 'notAfter', 'limit', 'undoneBy', 'once', 'from'];
-const OF_A_PART = ['within', 'same', 'when', 'args', 'result', 'outcome', 'distinct', 'consumes'];
-const KINDS = ['tool', 'need', 'all', 'any', 'times', 'sum'];
+const OF_A_PART = [
+  'within',
+  'same',
+  'when',
+  'args',
+  'result',
+  'outcome',
+  'distinct',
+  'consumes',
+  'differs',
+];
+const KINDS = ['tool', 'outside', 'need', 'all', 'any', 'times', 'sum'];
 
 /** The rules with one part less, at any depth. All tools and needs stay, since others name them. */
 function lesserRules(part: RuleSet): RuleSet[] {

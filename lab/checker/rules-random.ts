@@ -11,6 +11,7 @@ import {
   milliseconds,
   type NextCall,
   type OutsideEvent,
+  type Person,
   type Requirement,
   type Rule,
   type RuleSet,
@@ -41,7 +42,7 @@ export function* randomCases(
 ): Generator<RulesCase & { readonly wanted: Verdict }> {
   for (let number = 0; ; number++) {
     const random = seeded(seed, `rules ${number}`);
-    const rules = randomRules(random);
+    const rules = randomRules(random, [EVENT, FACT]);
     const play = new Play(random, rules, isRetried && number % 2 === 1);
     for (let tries = 0; tries < TRIES; tries++) {
       play.pass();
@@ -59,6 +60,15 @@ export function* randomCases(
 const TOOLS = ['login', 'find', 'approve', 'pay', 'refund', 'close'];
 /** Sent from outside only. */
 const EVENT = 'otp';
+/** What rules say comes from outside. */
+const FACT = 'sign_off';
+/** Two of each kind, and nobody. */
+const PEOPLE: readonly (Person | undefined)[] = [
+  ...['ann', 'bob', 'ann'],
+  { issuer: 'https://idp.test', subject: 'ann' },
+  { issuer: 'https://idp.test', subject: 'bob' },
+  undefined,
+];
 const NEEDS = ['signed_in', 'cleared'];
 const OWN_PATHS = [
   'id',
@@ -76,16 +86,20 @@ const RESULT_PATHS = ['id', 'status', 'by', 'tags', '/tags/0'];
 /** Not in order of length, since a short one is what closes most often. */
 const WINDOWS: readonly Duration[] = ['1s', '30s', '1m', '5m', '1h', '1d', '1ms', '500ms', 2_000];
 
-/** Three to six tools. What a tool needs comes before it, so that each can be reached. */
-export function randomRules(random: Random): RuleSet {
+/**
+ * Three to six tools. What a tool needs comes before it, so that each can be reached.
+ *
+ * @param sent what may come from outside
+ */
+export function randomRules(random: Random, sent: readonly string[] = [EVENT]): RuleSet {
   const tools = TOOLS.slice(0, random.between(3, 6));
   const first = tools[0] as string;
   const needs: Record<string, Requirement | Requirement[]> = {};
   for (const name of NEEDS.slice(0, random.between(0, 2))) {
     const known = Object.keys(needs);
     const draw = new Draw(random, {
-      before: [first, EVENT],
-      tools: [...tools, EVENT],
+      before: [first, ...sent],
+      tools: [...tools, ...sent],
       needs: known,
     });
     needs[name] = draw.some(() => draw.requirement(1));
@@ -93,15 +107,15 @@ export function randomRules(random: Random): RuleSet {
   const rules: Record<string, Rule> = {};
   tools.forEach((tool, at) => {
     const draw = new Draw(random, {
-      before: [...tools.slice(0, at), EVENT],
-      tools: [...tools.filter((other) => other !== tool), EVENT],
+      before: [...tools.slice(0, at), ...sent],
+      tools: [...tools.filter((other) => other !== tool), ...sent],
       needs: Object.keys(needs),
     });
     const others = [...tools.filter((other) => other !== tool), EVENT];
     const { chance } = random;
     const rule: Rule = {
       ...(at > 0 && chance(0.85) && { after: draw.some(() => draw.requirement(0)) }),
-      ...(chance(0.3) && { notAfter: draw.some(() => draw.obstacle([...tools, EVENT])) }),
+      ...(chance(0.3) && { notAfter: draw.some(() => draw.obstacle([...tools, ...sent])) }),
       ...(chance(0.4) && { limit: draw.some(() => draw.limit()) }),
       ...(chance(0.2) && { undoneBy: draw.some(() => random.pick(others)) }),
       ...(chance(0.1) && { once: true }),
@@ -109,7 +123,8 @@ export function randomRules(random: Random): RuleSet {
     const mayBegin = rule.notAfter !== undefined || rule.limit !== undefined || rule.once;
     rules[tool] = mayBegin && chance(0.1) ? { ...rule, from: randomTime(random) } : rule;
   });
-  return Object.keys(needs).length > 0 ? { rules, needs } : { rules };
+  const outside = sent.includes(FACT) ? { outside: { [FACT]: { who: 'somebody' } } } : {};
+  return { rules, ...(Object.keys(needs).length > 0 && { needs }), ...outside };
 }
 
 function randomTime({ pick }: Random): string {
@@ -166,6 +181,7 @@ class Draw {
   #leaf(tools: readonly string[], isNeeded: boolean): string | Leaf {
     const { chance, pick, between } = this.#random;
     const tool = pick(tools);
+    if (tool === FACT) return this.#outside(isNeeded);
     if (chance(0.15)) return tool;
     const times = between(1, 3);
     return {
@@ -179,6 +195,23 @@ class Draw {
       ...(chance(0.2) && { times }),
       ...(chance(0.1) && { times, distinct: this.#earlier() }),
       ...(isNeeded && chance(0.45) && { consumes: pick([true, true, 'calls', false] as const) }),
+    };
+  }
+
+  #outside(isNeeded: boolean): Leaf {
+    const { chance, pick, between } = this.#random;
+    const times = between(1, 3);
+    return {
+      outside: FACT,
+      ...(chance(0.4) && { within: pick(WINDOWS) }),
+      ...(chance(0.3) && { same: this.#same() }),
+      ...this.#when(0.2),
+      ...(chance(0.2) && { args: this.#condition(ARGUMENTS, 0) }),
+      ...(chance(0.1) && { result: this.#condition(RESULTS, 0) }),
+      ...(chance(0.15) && { times }),
+      ...(chance(0.3) && { times, distinct: chance(0.8) ? 'by' : this.#earlier() }),
+      ...(isNeeded && chance(0.45) && { consumes: pick([true, true, 'calls', false] as const) }),
+      ...(isNeeded && chance(0.5) && { differs: ['caller'] as const }),
     };
   }
 
@@ -330,14 +363,17 @@ class Play {
     // A retry of the step whose outcome is not known.
     if (held && chance(0.4)) {
       const { tool, args, idempotencyKey = '' } = held;
-      return { tool, args, at: this.#now, idempotencyKey };
+      const caller = pick(PEOPLE);
+      return { tool, args, at: this.#now, idempotencyKey, ...(caller && { caller }) };
     }
     const draw = (): NextCall => {
       const tools = Object.entries(this.#rules.rules);
       const ruled = tools.filter(([, rule]) => rule.after ?? rule.limit ?? rule.notAfter);
       const [tool] = pick(ruled.length > 0 && chance(0.6) ? ruled : tools);
       const args = this.#argsBefore() ?? randomArgs(this.#random);
-      return { tool, args, at: this.#now, idempotencyKey: `key-${this.#keys}` };
+      const caller = pick(PEOPLE);
+      const key = { idempotencyKey: `key-${this.#keys}` };
+      return { tool, args, at: this.#now, ...key, ...(caller && { caller }) };
     };
     this.#keys += 1;
     const call = draw();
@@ -359,12 +395,12 @@ class Play {
   /** Adds an allowed call, unless an undecided step is in its way. */
   forward(call: NextCall): void {
     const { chance, pick } = this.#random;
-    const { tool, args, at, idempotencyKey = '' } = call;
+    const { tool, args, at, idempotencyKey = '', caller } = call;
     const isStep = this.#steps.has(tool);
     const held = this.#held;
     const isOther = held && held.idempotencyKey !== idempotencyKey;
     if (isOther && isStep && !this.#isRetried) return;
-    const claim = { tool, args, claimedAt: at, idempotencyKey };
+    const claim = { tool, args, claimedAt: at, idempotencyKey, ...(caller && { caller }) };
     if (isStep && chance(this.#isRetried ? 0.3 : 0.08)) {
       if (held && !this.#isRetried) this.history.splice(this.#undecided, 1);
       this.history.push({ ...claim, outcome: 'unknown' });
@@ -407,12 +443,14 @@ class Play {
 
   #send(): void {
     const { chance, pick } = this.#random;
-    const send = chance(0.6) ? EVENT : pick(Object.keys(this.#rules.rules));
+    const send = chance(0.6) ? pick([EVENT, FACT]) : pick(Object.keys(this.#rules.rules));
+    const by = send === FACT ? pick(PEOPLE) : undefined;
     const result = randomResult(this.#random);
     const args = chance(0.9) ? randomArgs(this.#random) : undefined;
     this.history.push({
       send,
       at: this.#now,
+      ...(by !== undefined && { by }),
       ...(args !== undefined && { args }),
       ...(result !== undefined && { result }),
     });
@@ -439,13 +477,13 @@ export function stepsOf({ rules, needs = {} }: RuleSet): ReadonlySet<string> {
     if ('all' in requirement) requirement.all.forEach(look);
     else if ('any' in requirement) requirement.any.forEach(look);
     else if (requirement.consumes || (requirement.outcome ?? 'succeeded') !== 'succeeded')
-      steps.add(requirement.tool);
+      steps.add(requirement.tool ?? '');
   };
   for (const [tool, rule] of Object.entries(rules)) {
     if (Object.keys(rule).length > 0) steps.add(tool);
     listOf<Requirement>(rule.after).forEach(look);
     for (const leaf of listOf<string | Leaf>(rule.notAfter))
-      steps.add(typeof leaf === 'string' ? leaf : leaf.tool);
+      steps.add(typeof leaf === 'string' ? leaf : (leaf.tool ?? ''));
     for (const undoer of listOf<string>(rule.undoneBy)) steps.add(undoer);
   }
   for (const need of Object.values(needs)) listOf<Requirement>(need).forEach(look);

@@ -40,7 +40,10 @@ export type EarlierPath = string | { readonly args: string } | { readonly result
 export type Outcome = 'succeeded' | 'failed';
 
 export interface Leaf {
-  readonly tool: string;
+  /** An earlier call of this tool. */
+  readonly tool?: string;
+  /** Or this, from outside. */
+  readonly outside?: string;
   readonly within?: Duration;
   readonly same?: 'all' | readonly string[] | { readonly [ownPath: string]: EarlierPath };
   readonly when?: Condition;
@@ -50,6 +53,8 @@ export interface Leaf {
   readonly times?: number;
   readonly distinct?: EarlierPath;
   readonly consumes?: boolean | 'calls';
+  /** Only what somebody else has sent. */
+  readonly differs?: readonly 'caller'[];
 }
 
 export type Requirement =
@@ -83,6 +88,8 @@ export interface Rule {
 export interface RuleSet {
   readonly rules: { readonly [tool: string]: Rule };
   readonly needs?: { readonly [name: string]: Many<Requirement> };
+  /** What comes from outside. */
+  readonly outside?: { readonly [name: string]: { readonly who: string } };
 }
 
 /** A call that reached the server. */
@@ -97,15 +104,19 @@ export interface ForwardedCall {
   readonly claimedAt: number;
   readonly decidedAt?: number;
   readonly idempotencyKey?: string;
+  /** Who called. */
+  readonly caller?: Person;
   /** How many happenings came before its claim. By default, all that come before it here. */
   readonly seen?: number;
   /** The rules of the build that let it through. By default, those that judge. */
   readonly under?: RuleSet;
 }
 
-/** `runs.send()`: a success that no client called. It uses nothing up. */
+/** `runs.send()`: a success that no client called, or a fact from outside. It uses nothing up. */
 export interface OutsideEvent {
   readonly send: string;
+  /** Who sent a fact from outside: a name, or an issuer and a subject. */
+  readonly by?: Person;
   readonly args?: Json;
   readonly result?: Json;
   readonly at: number;
@@ -114,7 +125,12 @@ export interface OutsideEvent {
 /** In the order in which the store learnt how they ended. An undecided call: of its claim. */
 export type RulesHistory = readonly (ForwardedCall | OutsideEvent)[];
 
+/** A name that the app gives, or an issuer and a subject. */
+export type Person = string | { readonly issuer: string; readonly subject: string };
+
 export interface NextCall {
+  /** Who calls. Absent: nobody knows. */
+  readonly caller?: Person | undefined;
   readonly tool: string;
   readonly args: Json;
   readonly at: number;
@@ -162,6 +178,9 @@ interface Fact {
   readonly args: Json;
   /** `undefined`: none is known. */
   readonly result: Json | undefined;
+  /** Whether it came from outside, and who sent it. */
+  readonly isSent: boolean;
+  readonly by: Person | undefined;
   readonly usedBy: readonly Mark[];
   readonly undoneBy: readonly Mark[];
 }
@@ -182,8 +201,10 @@ function factsOf(set: RuleSet, history: RulesHistory): Fact[] {
   let facts: Fact[] = [];
   history.forEach((happening, index) => {
     if ('send' in happening) {
-      const { send: tool, args = {}, result, at } = happening;
-      const sent = { tool, args, result, outcome: 'succeeded', claimedAt: at, decidedAt: at };
+      const { send: tool, args = {}, result, at, by } = happening;
+      const isSent = ownMember(set.outside ?? {}, tool) !== undefined;
+      const known = { args, result, isSent, by };
+      const sent = { tool, ...known, outcome: 'succeeded', claimedAt: at, decidedAt: at };
       const own = { index, idempotencyKey: undefined, isInvalid: false };
       const fact = { ...sent, ...own, usedBy: [], undoneBy: [] } as Fact;
       facts = [...undo(set, facts, fact), mayBeUndone(set, facts, fact)];
@@ -191,7 +212,12 @@ function factsOf(set: RuleSet, history: RulesHistory): Fact[] {
     }
     const { tool, args, outcome, claimedAt, decidedAt, idempotencyKey, seen } = happening;
     const isDecided = outcome !== 'unknown';
-    const call = { tool, args, at: claimedAt, ...(idempotencyKey && { idempotencyKey }) };
+    const { caller } = happening;
+    const call = {
+      ...{ tool, args, at: claimedAt },
+      ...(idempotencyKey && { idempotencyKey }),
+      ...(caller && { caller }),
+    };
     // Another try with the same key is the same use, so it takes the place of the undecided one.
     const tries = facts.filter((fact) => isItself(fact, call));
     facts = withoutItself(facts, call);
@@ -217,6 +243,8 @@ function factsOf(set: RuleSet, history: RulesHistory): Fact[] {
       idempotencyKey,
       args,
       result: isDecided ? happening.result : undefined,
+      isSent: false,
+      by: undefined,
       usedBy: tries.flatMap((each) => each.usedBy),
       undoneBy: [],
     };
@@ -373,7 +401,8 @@ function wantedBy(requirement: Requirement, asked: Asked): Wanted {
     // Of which nothing is asked cannot satisfy the `any` around it.
     return all.every((each) => each === 'left out') ? 'left out' : { all };
   }
-  const { times = 1, distinct, consumes = false } = part;
+  const { times = 1, consumes = false } = part;
+  const distinct = distinctOf(part);
   const facts = asked.facts
     .filter((fact) => supports(part, fact, asked.call))
     .filter((fact) => !consumes || fact.usedBy.length === 0)
@@ -477,7 +506,7 @@ const olderFirst = (one: Fact, other: Fact): number =>
 const startOf = (fact: Fact): number => fact.decidedAt ?? fact.claimedAt;
 
 /** The first fact of each value of that type. */
-function differing(facts: readonly Fact[], distinct: EarlierPath, type: string): Fact[] {
+function differing(facts: readonly Fact[], distinct: Distinct, type: string): Fact[] {
   const ofType = facts.filter((fact) => typeof (scalarAt(fact, distinct) ?? undefined) === type);
   return ofType.filter(
     (fact, at) =>
@@ -491,7 +520,8 @@ function supports(leaf: Leaf, fact: Fact, call: NextCall): boolean {
   // What is used up must be there: an undecided call is not, yet.
   if (leaf.consumes && fact.outcome === 'unknown') return false;
   return (
-    fact.tool === leaf.tool &&
+    isOf(leaf, fact) &&
+    (!leaf.differs?.includes('caller') || isOther(fact.by, call.caller)) &&
     (outcome === 'any' ? !fact.isInvalid : fact.outcome === outcome) &&
     (leaf.within === undefined ||
       (start <= call.at && call.at - start < milliseconds(leaf.within))) &&
@@ -506,7 +536,7 @@ function forbids(leaf: Leaf, { facts, call }: Asked): boolean {
   if (whenOf(leaf, call.args) === false) return false;
   const counting = facts.filter(
     (fact) =>
-      fact.tool === leaf.tool &&
+      isOf(leaf, fact) &&
       mayHaveEnded(fact, leaf.outcome) &&
       isCurrent(fact, leaf.within, call.at) &&
       !isCertainly(fact.undoneBy) &&
@@ -514,7 +544,8 @@ function forbids(leaf: Leaf, { facts, call }: Asked): boolean {
       (leaf.result === undefined || holds(leaf.result, fact.result, 'result') !== false) &&
       agrees(leaf.same, call.args, fact, 'some') !== false,
   );
-  const { distinct, times = 1 } = leaf;
+  const { times = 1 } = leaf;
+  const distinct = distinctOf(leaf);
   if (distinct === undefined) return counting.length >= times;
   // A fact without a value may have any, so each counts as one more. So do lists and objects.
   const values = counting.map((fact) => scalarAt(fact, distinct));
@@ -591,13 +622,28 @@ function agrees(same: Leaf['same'], args: Json, fact: Fact, how: 'every' | 'some
   );
 }
 
+/** Beside `outside`, `'by'` is who sent it. */
+type Distinct = EarlierPath | typeof BY;
+const BY = Symbol('by');
+/** One person may have names of both kinds, so the two kinds are two types of values. */
+const numbered: string[] = [];
+function numberOf({ issuer, subject }: Exclude<Person, string>): number {
+  const text = JSON.stringify([issuer, subject]);
+  if (!numbered.includes(text)) numbered.push(text);
+  return numbered.indexOf(text);
+}
+
+const distinctOf = ({ outside, distinct }: Leaf): Distinct | undefined =>
+  outside !== undefined && distinct === 'by' ? BY : distinct;
+
 function earlierAt(fact: Fact, path: EarlierPath): Json | undefined {
   if (typeof path === 'string') return readPath(fact.args, path);
   if ('args' in path) return readPath(fact.args, path.args);
   return fact.result === undefined ? undefined : readPath(fact.result, path.result);
 }
 
-function scalarAt(fact: Fact, path: EarlierPath): Json | undefined {
+function scalarAt(fact: Fact, path: Distinct): Json | undefined {
+  if (path === BY) return typeof fact.by === 'object' ? numberOf(fact.by) : fact.by;
   const value = earlierAt(fact, path);
   return typeof value === 'object' && value !== null ? undefined : value;
 }
@@ -768,6 +814,17 @@ export function compare(one: Decimal, other: Decimal): number {
 function listOf<T>(many: Many<T> | undefined): readonly T[] {
   if (many === undefined) return [];
   return Array.isArray(many) ? (many as readonly T[]) : [many as T];
+}
+
+/** Whether a fact is of the tool, or of what comes from outside: no tool is both. */
+const isOf = ({ tool, outside }: Leaf, fact: Fact): boolean =>
+  outside === undefined ? !fact.isSent && fact.tool === tool : fact.isSent && fact.tool === outside;
+
+/** Whether they are certainly two people: of two kinds of names, nobody knows. */
+function isOther(one: Person | undefined, other: Person | undefined): boolean {
+  if (one === undefined || other === undefined) return false;
+  if (typeof one !== typeof other) return false;
+  return !isSame(one as Json, other as Json);
 }
 
 const leafOf = (leaf: string | Leaf): Leaf => (typeof leaf === 'string' ? { tool: leaf } : leaf);

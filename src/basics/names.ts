@@ -177,3 +177,29 @@ export function isPrincipalRun(run: string): boolean {
 export function isSession(run: string): boolean {
   return !run.includes(' ');
 }
+
+/** A principal as a token's claims `iss` and `sub` name it (RFC 7519). */
+export interface IssuedPrincipal {
+  readonly issuer: string;
+  readonly subject: string;
+}
+
+/** A principal as runs are bound to it. */
+export function principalText(principal: string | IssuedPrincipal): string {
+  return typeof principal === 'string'
+    ? principal
+    : JSON.stringify([principal.issuer, principal.subject]);
+}
+
+/** Whether such a text is of an issuer and a subject, and not a name that the app gives. */
+export function isIssued(principal: string): boolean {
+  if (!principal.startsWith('["')) return false;
+  try {
+    const parts: unknown = JSON.parse(principal);
+    return (
+      Array.isArray(parts) && parts.length === 2 && parts.every((each) => typeof each === 'string')
+    );
+  } catch {
+    return false;
+  }
+}

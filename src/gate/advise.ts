@@ -40,11 +40,11 @@ export function outletFrom(
     const { available } = outlook;
     if (goal === undefined) return { available, foreseen: false };
     const { states, demand, tool } = goal;
-    const { path, foreseen } = outlook.wayTo(states, demand, tool);
+    const { path, foreseen, waits } = outlook.wayTo(states, demand, tool);
     // Nothing from outside helps against a `visible`, which hides what the state allows.
     const { workflow, state } = standing;
     if (path !== undefined || workflow.allows(state, { states }))
-      return { available, path, foreseen };
+      return { available, path, foreseen, ...(waits && { events: waits }) };
     // What takes a run out of its state where no call does.
     const events = workflow.outsideEvents(state);
     const { leavesAt, parts } = standing;

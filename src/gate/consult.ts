@@ -4,6 +4,7 @@
  */
 import type { Clock } from '../basics/clock.ts';
 import { LONGEST_LITERAL } from '../basics/numbers.ts';
+import type { Identity } from '../session/callers.ts';
 import type { InFlight } from '../session/live-session.ts';
 import type { Run } from '../session/run.ts';
 import type { NoRun } from '../session/run-key.ts';
@@ -34,9 +35,10 @@ export function askedCall(
   { workflow }: Pick<GateConfig, 'workflow'>,
   args: AskedArguments,
   tool: string,
-  { run, actor }: Pick<Run, 'run' | 'actor'>,
+  { run, actor, identity }: NamedRun,
 ): AskedTool {
-  const own = callWith(workflow.renamings.readerOf(tool, args.read), run);
+  const read = workflow.renamings.readerOf(tool, args.read);
+  const own = callWith(read, run, identity?.principal);
   return { run, tool, args, principal: actor, own };
 }
 
@@ -57,7 +59,11 @@ function unclearWords({ ambiguous, rounded }: AskedArguments): string | undefine
 type QuestionRules = Pick<StandingRules, 'workflow' | 'onError'>;
 
 /** The run that a call names, as far as the call is asked about it. */
-type NamedRun = Pick<Run, 'run' | 'actor'> & { readonly store?: Pick<Run['store'], 'isMemory'> };
+type NamedRun = Pick<Run, 'run' | 'actor'> & {
+  /** Who calls. Absent where that was not recorded: what rules ask of the caller is unknown. */
+  readonly identity?: Identity;
+  readonly store?: Pick<Run['store'], 'isMemory'>;
+};
 
 /** A call with its arguments, as the gate and its run are asked about it. */
 export class ToolQuestion implements Question {

@@ -146,7 +146,9 @@ class GateFilter implements Filter {
       config.refusal === 'unknown-tool' &&
       // A GET may replay the answers to earlier requests.
       (exchange.req.method === 'GET' || exchange.requests.some(namesSomething)) &&
-      (config.unbound === 'refuse' || keepsSecrets(config, admission));
+      (config.unbound === 'refuse' ||
+        config.workflow.outside.size > 0 ||
+        keepsSecrets(config, admission));
     this.#declares =
       exchange.messages[0]?.method !== 'tools/call' && declaresChanges(config, exchange, admission);
   }
@@ -547,7 +549,7 @@ function removeClientsKey(incoming: Call): void {
 function needsJudge({ named: tool }: Call, { workflow, status, unbound }: GateConfig): boolean {
   if (typeof tool !== 'string' || unbound === 'refuse') return true;
   const isCounted = workflow.shield?.unboundCalls !== undefined;
-  return isCounted || workflow.isBound(tool) || tool === status?.name;
+  return isCounted || workflow.isBound(tool) || workflow.outside.has(tool) || tool === status?.name;
 }
 
 /** Whether a gate has let the call through that binds it. */

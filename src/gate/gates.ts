@@ -69,15 +69,17 @@ export function passGate(exchange: Exchange, config: GateConfig): boolean {
 }
 
 /**
- * Whether the gate refuses a tool because no gate of the route binds it. It is the last one there,
- * so the exchange has passed them all.
+ * Whether the gate refuses a tool because it comes from outside, or because no gate of the route
+ * binds it. In the second case it is the last one there, so the exchange has passed them all.
  */
 export function isRefusedUnbound(
   tool: string | undefined,
-  { unbound }: GateConfig,
+  { unbound, workflow: own }: GateConfig,
   exchange: Exchange,
   admission: Admission,
 ): boolean {
+  // No call makes what comes from outside, whatever the server has.
+  if (tool !== undefined && own.outside.has(tool)) return true;
   if (unbound === 'allow') return false;
   if (tool === undefined) return true;
   for (const { workflow } of gatesPassed(exchange)) if (workflow.isBound(tool)) return false;
@@ -263,7 +265,7 @@ export class Gates {
       this.#others.some(({ refusal, visibility, workflow }) => {
         return refusal === 'unknown-tool' && visibility !== 'stable' && workflow.isBound(tool);
       });
-    return way.path?.some(isSecret) === true ? NOT_KNOWN : way;
+    return way.path?.some(isSecret) === true || way.waits !== undefined ? NOT_KNOWN : way;
   }
 }
 

@@ -136,14 +136,19 @@ export class Judge implements Entrance {
   #judgeUnbound(incoming: Call, tool: string, giveUp: GiveUp): MaybePromise<Course> {
     if (!isRefusedUnbound(tool, this.config, this.exchange, this.admission))
       return this.#countUnbound(incoming, tool, giveUp);
+    const { outside } = this.config.workflow;
+    const fact = outside.get(tool);
+    if (fact !== undefined && modeNow(this.config, this.admission.store) === false)
+      return 'forward';
     // No list has it, also where lists show the tools of all states.
     if (this.config.refusal === 'unknown-tool') return this.refuser.hide(incoming, tool, 'unbound');
     if (isMadeUp(tool, this.config))
       return this.refuser.answer(incoming, invalidParams(incoming, LONG_NAME));
     const run = this.admission.runOf(incoming);
     const now = 'run' in run ? standingNow(this.config, run) : undefined;
+    const words = fact && `No call does that: it must come from outside, by ${fact.who}`;
     return after(now, (standing) =>
-      this.refuser.refuse(incoming, tool, { reason: 'unbound', ...at(standing) }, [], run),
+      this.refuser.refuse(incoming, tool, { reason: 'unbound', words, ...at(standing) }, [], run),
     );
   }
 

@@ -99,7 +99,8 @@ export class ShownTools {
     const nextCursor = message.at('result', 'nextCursor');
     const page = message.pageAsSent('tools');
     listed.note(page, this.#partOf(message, nextCursor), nextCursor === undefined, onWarning);
-    if (unbound === 'refuse' || workflow.globs.length > 1) this.#hideNeverCalled(message);
+    if (unbound === 'refuse' || workflow.globs.length > 1 || workflow.outside.size > 0)
+      this.#hideNeverCalled(message);
     if (this.#isStable) {
       if (workflow.hides) {
         const hidden = this.#unlisted;
@@ -120,8 +121,8 @@ export class ShownTools {
   }
 
   /**
-   * Leaves out what no gate of the route binds, also what has no name to be bound by. And what
-   * globs bind in different ways, of which it tells the operator.
+   * Leaves out what comes from outside, and what no gate of the route binds, also what has no name
+   * to be bound by. And what globs bind in different ways, of which it tells the operator.
    */
   #hideNeverCalled(message: Message): void {
     const { workflow, warnOnce } = this.#config;

@@ -34,7 +34,8 @@ import type { Beginning, Workflow } from '../workflow/workflow.ts';
 import { mountedAs } from './config.ts';
 import { stopNow } from './decide.ts';
 import { boundLists, listsChangedBy } from './list-changes.ts';
-import { isFromOutside, OUTSIDE, Standing, storedIn } from './standing.ts';
+import { recordMove } from './recorded-call.ts';
+import { isFromOutside, OUTSIDE, Standing, stopIn, storedIn } from './standing.ts';
 import { isStableEverywhere } from './visibility.ts';
 
 /** What it takes to move runs from outside. */
@@ -181,6 +182,49 @@ export async function moveFromOutside(
   if (status !== 'committed') return status === 'unknown' ? 'unknown-run' : 'busy';
   tellMovedOutside(mover, run, move);
   return move;
+}
+
+/**
+ * Adds a move to a run without its claim, so beside a step that is running or held. Of a run that
+ * has not begun it is a move with a claim, which begins it.
+ *
+ * @param token to record the move again under it changes nothing
+ * @throws StoreUnavailable, what `begin` or `change` throws: the run stays as it was
+ */
+export async function recordFromOutside(
+  mover: OutsideMover,
+  run: string,
+  what: OutsideMove,
+  token: string,
+  change: (from: Position, isFirst: boolean, at: number) => StepMove | undefined,
+): Promise<StepMove | NotMoved | 'unchanged'> {
+  const { workflow, store, ttlOf, clock } = mover;
+  const ttlMs = ttlOf(run);
+  for (;;) {
+    const record = await store.read(run, ttlMs, workflow.id);
+    const stored = storedIn(record, workflow.id);
+    if (stored === undefined) {
+      const begun = await moveFromOutside(mover, run, what, change);
+      // Meanwhile a call has begun it, so that there is something to record it beside.
+      if (begun === 'busy' || begun === 'held') continue;
+      return begun;
+    }
+    const said = store.switchOf(workflow.id)?.now();
+    const stop = stopIn(await said, workflow, undefined);
+    if (stop?.reason === 'unavailable') throw new StoreUnavailable('the store could not be asked');
+    if (stop !== undefined || stored.frozen !== undefined) return 'frozen';
+    const at = record?.now ?? clock.now();
+    const { create, begin = outsideBeginning(mover, run) } = what;
+    const about = { run, token, create, begin, forMs: TIMES.leaseMs };
+    const found = { ...stored.snapshot, ...workflow.stand(stored.snapshot, at) };
+    const saved = await recordMove({ ...mover, ttlMs }, about, found, (from, isFirst) =>
+      change(from, isFirst, at),
+    );
+    if (saved === undefined) return 'unchanged';
+    if (saved === 'unknown') return 'unknown-run';
+    tellMovedOutside(mover, run, saved.move);
+    return saved.move;
+  }
 }
 
 /**

@@ -219,7 +219,7 @@ interface RecordedRun extends Pick<RecordRequest, 'run' | 'token' | 'create'> {
  * @throws Error where the store fails, or the run is unreadable; also what `begin` and `moveFrom`
  * throw
  */
-async function recordMove<Not extends string | undefined>(
+export async function recordMove<Not extends string | undefined>(
   recorder: Recorder,
   { run, token, create, begin, forMs, isShared = false }: RecordedRun,
   found: FsmSnapshot,

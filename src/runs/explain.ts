@@ -162,8 +162,9 @@ function refusalOf(
     return { refusal, says: refusalFor(refusal, { foreseen: false, isOrder, rules }) };
   const states = workflow.matchAlways(tool)?.states ?? workflow.whereabouts(tool)?.states ?? [];
   const stand = { workflow, position, beginsAnew: false };
-  const { path, foreseen } = new Together([workflow]).wayTo([[states]], [stand]);
-  const events = path === undefined ? workflow.outsideEvents(state) : [];
+  const way = new Together([workflow]).wayTo([[states]], [stand]);
+  const { path, foreseen, waits = [] } = way;
+  const events = path === undefined ? workflow.outsideEvents(state) : waits;
   const withPath = { ...refusal, path, ...(events.length > 0 && { events }) };
   return { refusal: withPath, says: refusalFor(withPath, { foreseen, isOrder, rules }) };
 }

@@ -3,7 +3,7 @@
  * principal. Hides the pages of a list, and the runs that move meanwhile.
  */
 
-import { principalText } from '../session/run-key.ts';
+import { principalText } from '../basics/names.ts';
 import { StoreUnavailable } from '../step/store-calls.ts';
 import type { ClaimView, UnsettledStep, WorkflowRecord } from '../stores/store.ts';
 import { heldRuns, indexOf, unsettledRuns } from './run-views.ts';

@@ -1,6 +1,7 @@
 import * as z from 'zod/mini';
 import { configError, quoteNames } from '../basics/errors.ts';
 import type { EventListener } from '../basics/events.ts';
+import type { IssuedPrincipal } from '../basics/names.ts';
 import {
   flagOption,
   integerOption,
@@ -17,7 +18,6 @@ import type { SessionMiddleware } from '../doors/session-store.ts';
 import type { ObservedMark } from '../gate/mode.ts';
 import type { NotMoved } from '../gate/outside.ts';
 import { type CurrentStep, isCurrentStep } from '../session/current-step.ts';
-import type { IssuedPrincipal } from '../session/run-key.ts';
 import { type Begin, firstData } from '../step/claim.ts';
 import type {
   ClaimView,
@@ -28,7 +28,11 @@ import type {
   UnsettledStep,
 } from '../stores/store.ts';
 import { parseEvent } from '../workflow/binding.ts';
-import { type GivenBeginning, givenBeginningOptions } from '../workflow/call-rules.ts';
+import {
+  type GivenBeginning,
+  givenBeginningOptions,
+  senderOption,
+} from '../workflow/call-rules.ts';
 import { parseExpression, type StateExpression } from '../workflow/position.ts';
 import { jsonOf } from '../workflow/stored.ts';
 import type { Workflow } from '../workflow/workflow.ts';
@@ -363,6 +367,11 @@ export interface SendOptions {
   /** For rules: what that call answered, as its `structuredContent`. Default: not known. */
   readonly result?: Json | undefined;
   /**
+   * For a fact from outside: who sent it, as `sessionStore({ principal })` names that person, or by
+   * issuer and subject. It must come from your own authentication. Default: not known.
+   */
+  readonly by?: string | IssuedPrincipal | undefined;
+  /**
    * The step whose handler makes the call, from `currentStep(extra)`; `undefined` outside a
    * handler. A handler must give it, unless the app imports `mcp-interlock/ambient`: a call that
    * does not know its own step waits for it.
@@ -439,6 +448,7 @@ const sendSchema = lazily(() =>
   z.extend(insideSchema(), {
     arguments: z.optional(z.custom<{ [name: string]: Json }>(isTable, 'expected an object')),
     result: z.optional(z.custom<Json>(() => true)),
+    by: senderOption(),
   }),
 );
 const freezeSchema = lazyOptions(() => ({

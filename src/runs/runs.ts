@@ -1,6 +1,6 @@
 import { atCaller } from '../basics/errors.ts';
 import type { EventDraft } from '../basics/events.ts';
-import { isSession, newToken } from '../basics/names.ts';
+import { isSession, newToken, principalText } from '../basics/names.ts';
 import type { Observed } from '../follow/observations.ts';
 import { observationsOf } from '../follow/observer.ts';
 import { boundLists, readLists } from '../gate/list-changes.ts';
@@ -22,13 +22,12 @@ import {
 import { isFromOutside, storedIn } from '../gate/standing.ts';
 import { isStableEverywhere } from '../gate/visibility.ts';
 import { ownStep } from '../session/current-step.ts';
-import { ownerOf, principalText } from '../session/run-key.ts';
+import { ownerOf } from '../session/run-key.ts';
 import { ANEW, restartOf } from '../step/claim.ts';
 import { moveTo, tellSaved } from '../step/outcome.ts';
 import { listStopped, type Stopped } from '../step/switch.ts';
 import { tellIfHeld } from '../step/unknown-outcome.ts';
 import type { Json, KeysPage, TrailDraft, TrailEntry, WorkflowRecord } from '../stores/store.ts';
-import { parseEvent } from '../workflow/binding.ts';
 import { assertGate, type StateMachineGate } from '../workflow/gate.ts';
 import type { StateExpression } from '../workflow/position.ts';
 import { BEGIN } from '../workflow/stored.ts';
@@ -72,7 +71,6 @@ import {
   parseRequest,
   parseResolve,
   parseResolveAll,
-  parseSend,
   type Resolution,
   type ResolveAllOptions,
   type ResolvedAll,
@@ -89,6 +87,7 @@ import {
   type Updated,
   type WorkflowMode,
 } from './runs-options.ts';
+import { sendTo } from './sending.ts';
 import { letAllGoOn, setMode, stopAll } from './switches.ts';
 import { type CheckedRuns, type CheckRunsOptions, checkRuns } from './trial.ts';
 
@@ -255,37 +254,16 @@ export class Runs<E extends string = string, Q = StateExpression> {
    * waits for a running step, and then commits as a step does. It adds an entry to the trail, and
    * the run's clients are told.
    *
-   * @throws InterlockError `ERR_INTERLOCK_EVENT` unless the event is a non-empty string. Error
+   * What the rules' `outside` names waits for nothing: it is added beside a step that is running or
+   * held, also inside that step. It makes the run of a principal or a handle where there is none.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_EVENT` unless the event is a non-empty string, and where
+   * what comes from outside lacks a value that a `same` compares. Error
    * inside a step of the same run, since it would wait for itself: bind the event to the call's
    * outcome instead. A handler must give `{ step }`, unless the app imports `mcp-interlock/ambient`
    */
-  async send(run: string, event: E, options?: SendOptions): Promise<Sent> {
-    const name = this.#workflow.eventOf(parseEvent('send()', event));
-    const { actor, payload, step, arguments: args, result } = parseSend(options);
-    if (ownStep('send()', run, step, this.#mover) !== undefined)
-      throw new Error(
-        'send() was called inside a step of the same run: bind the event to its call instead',
-      );
-    const workflow = this.#workflow;
-    let lacks: readonly string[] = [];
-    const moved = await moveFromOutside(
-      this.#mover,
-      run,
-      { name: `send ${name}`, payload: [payload ?? null, args ?? null, result ?? null] },
-      (from, isFirst, at) => {
-        const call = workflow.rules.toldCall(name, run, at, { args, result });
-        lacks = workflow.rules.lacking(call);
-        const { position, handled, actions } = workflow.next(from, name, payload, call);
-        if (!handled) return undefined;
-        const due = workflow.dueActions(isFirst);
-        const reached = { position, actions: [...due, ...actions] };
-        return moveTo(workflow, from, reached, { event: name, ...said({ actor, payload }) });
-      },
-    );
-    if (moved === 'unchanged') return { sent: false, reason: 'unhandled' };
-    if (typeof moved === 'string') return { sent: false, reason: moved };
-    const { from, to } = moved.trail;
-    return { sent: true, changed: from !== to, state: to, ...(lacks.length > 0 && { lacks }) };
+  send(run: string, event: E, options?: SendOptions): Promise<Sent> {
+    return sendTo(this.#mover, run, event, options);
   }
 
   /**

@@ -5,7 +5,14 @@
 import * as z from 'zod/mini';
 import { digestOf } from '../basics/digest.ts';
 import { configError } from '../basics/errors.ts';
-import { isNamedRun, isPrincipalRun, NAMED_RUN, PRINCIPAL_RUN } from '../basics/names.ts';
+import {
+  type IssuedPrincipal,
+  isNamedRun,
+  isPrincipalRun,
+  NAMED_RUN,
+  PRINCIPAL_RUN,
+  principalText,
+} from '../basics/names.ts';
 import {
   flagOption,
   functionOption,
@@ -30,12 +37,6 @@ export interface NoRun {
   readonly advice: string;
   /** For the developer, where every such call is refused and not this one alone. */
   readonly warning: string | undefined;
-}
-
-/** A principal as a token's claims `iss` and `sub` name it (RFC 7519). */
-export interface IssuedPrincipal {
-  readonly issuer: string;
-  readonly subject: string;
 }
 
 /** Runs by session. Made by {@link sessionKey}. */
@@ -371,13 +372,6 @@ export function ownerOf(run: string): SessionRecord | undefined {
   } catch {
     return undefined;
   }
-}
-
-/** A principal as runs are bound to it. */
-export function principalText(principal: string | IssuedPrincipal): string {
-  return typeof principal === 'string'
-    ? principal
-    : JSON.stringify([principal.issuer, principal.subject]);
 }
 
 const LONGEST_HANDLE = 1_024;

@@ -68,6 +68,7 @@ export interface RunKeeper {
 interface Caller {
   readonly era: Era;
   readonly actor: string | undefined;
+  readonly identity: Identity;
   readonly session: LiveSession;
 }
 
@@ -93,6 +94,8 @@ export class Run implements StepRun {
   readonly session: LiveSession;
   /** The caller, as the trail names it. */
   readonly actor: string | undefined;
+  /** Who sent the request, for rules. */
+  readonly identity: Identity;
   readonly create: SessionRecord | undefined;
   /** Whether an id in the request names it. */
   readonly isNamed: boolean;
@@ -109,6 +112,7 @@ export class Run implements StepRun {
     this.run = run;
     this.session = caller.session;
     this.actor = caller.actor;
+    this.identity = caller.identity;
     this.create = origin.create;
     this.isNamed = origin.isNamed === true;
     this.#keeper = keeper;
@@ -453,8 +457,9 @@ export class Admission {
   }
 
   #newRun(run: string, origin: RunOrigin): Run {
-    const { era, session } = this;
-    return new Run(run, this.#keeper, { era, session, actor: this.identity.binding }, origin);
+    const { era, session, identity } = this;
+    const caller = { era, session, identity, actor: identity.binding };
+    return new Run(run, this.#keeper, caller, origin);
   }
 }
 

@@ -35,7 +35,7 @@ export interface Refusal {
   readonly path?: readonly string[] | undefined;
   /**
    * For `'state'` where no way is known: the events that the state handles and no call sends. One
-   * of them must come from outside, perhaps from a person.
+   * of them must come from outside, perhaps from a person. Beside a `path`, all of them must.
    */
   readonly events?: readonly string[] | undefined;
   /** For `'state'` where no way is known: in how many milliseconds the run leaves its state. */
@@ -404,7 +404,7 @@ const COMPOSED: Record<ComposedReason, (refusal: Refusal, details: RefusalDetail
     ...(left === undefined ? [] : [`The deadline of ${quoted(left)} has passed.`]),
     availability(refusal.workflow, refusal.available),
     ...(isOrder && refusal.path !== undefined
-      ? order([...refusal.path, refusal.tool])
+      ? [...eventsWords(refusal), ...order([...refusal.path, refusal.tool])]
       : anew !== undefined
         ? [`This run of ${name(refusal.workflow)} has ended.`, sentence(anew)]
         : wayOrWait(
@@ -432,8 +432,9 @@ const COMPOSED: Record<ComposedReason, (refusal: Refusal, details: RefusalDetail
       : [`${name(refusal.workflow)} is now in ${quoted(refusal.state)}.`]),
     availability(refusal.workflow, refusal.available),
   ],
-  unbound: ({ tool, workflow, state, available }) => [
+  unbound: ({ tool, workflow, state, available }, { words }) => [
     notRun(tool, 'this server does not let it be called.'),
+    ...(words === undefined ? [] : [sentence(words)]),
     ...(state === undefined ? [] : [availability(workflow, available)]),
     'Do not repeat the call.',
   ],
@@ -551,14 +552,18 @@ function wayOrWait(
 ): string[] {
   if (path !== undefined) return way(path, tool);
   const waits = [
-    ...(events.length === 0
-      ? []
-      : [`${name(workflow)} waits for ${orWords(events)}, from outside.`]),
+    ...eventsWords({ workflow, events }),
     ...(leavesInMs === undefined ? [] : [leavesWords(leavesInMs)]),
   ];
   if (!foreseen) return waits;
   if (waits.length === 0) return way(path, tool);
   return [`No call leads to ${tool ?? 'it'} from here.`, ...waits];
+}
+
+function eventsWords({ workflow, events = [] }: Pick<Refusal, 'workflow' | 'events'>): string[] {
+  return events.length === 0
+    ? []
+    : [`${name(workflow)} waits for ${orWords(events)}, from outside.`];
 }
 
 function orWords(events: readonly string[]): string {

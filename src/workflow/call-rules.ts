@@ -6,7 +6,8 @@ import * as z from 'zod/mini';
 import { lifeOf } from '../basics/clock.ts';
 import { pushTo } from '../basics/collections.ts';
 import { configError } from '../basics/errors.ts';
-import { isTable, lazily, showValue } from '../basics/options.ts';
+import { type IssuedPrincipal, principalText } from '../basics/names.ts';
+import { isTable, lazily, showValue, textOption } from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
 import type { AnyBinding } from './binding.ts';
 import type { BoundTool } from './bound-tools.ts';
@@ -34,9 +35,20 @@ import {
   type Verdict,
 } from './verdict.ts';
 
-/** An earlier call that a run of rules begins with, as the app gives it. */
+/** What an app says of a call that was made elsewhere, or of a fact from outside. */
+interface Told {
+  readonly args?: Json | undefined;
+  readonly result?: Json | undefined;
+  readonly by?: string | IssuedPrincipal | undefined;
+}
+
+/** An earlier call, or a fact from outside, that a run of rules begins with. */
 export interface GivenFact {
-  readonly tool: string;
+  /** The tool. Give this or `outside`. */
+  readonly tool?: string | undefined;
+  readonly outside?: string | undefined;
+  /** Of a fact from outside: who sent it, as `runs.send({ by })` takes it. Default: not known. */
+  readonly by?: string | IssuedPrincipal | undefined;
   /** Default `'succeeded'`. */
   readonly outcome?: 'succeeded' | 'failed' | undefined;
   /** When it was decided, in milliseconds since the epoch. Default: when the run begins. */
@@ -64,13 +76,21 @@ export function givenBeginningOptions() {
 export function givenFactsOption() {
   const json = z.optional(z.custom<Json>(() => true));
   const call = z.strictObject({
-    tool: z.string(),
+    tool: z.optional(z.string()),
+    outside: z.optional(z.string()),
+    by: senderOption(),
     outcome: z.optional(z.enum(['succeeded', 'failed'])),
     at: z.optional(z.number()),
     arguments: json,
     result: json,
   });
   return z.optional(z.array(call));
+}
+
+/** Who sent a fact from outside: a principal. */
+export function senderOption() {
+  const issued = z.strictObject({ issuer: z.string(), subject: z.string() });
+  return z.optional(z.union([textOption(), issued]));
 }
 
 export class ToolRules {
@@ -195,20 +215,17 @@ export class ToolRules {
   }
 
   /** A call that was made elsewhere, as the app tells of it. */
-  toldCall(
-    tool: string,
-    run: string,
-    at: number,
-    { args, result }: { readonly args?: Json | undefined; readonly result?: Json | undefined },
-  ): Decided | undefined {
+  toldCall(tool: string, run: string, at: number, { args, result, by }: Told): Decided | undefined {
     // A machine is told an event, and no tool.
     if (this.#model.doneIn === undefined) return undefined;
     const made = { tool, outcome: 'succeeded', claimedAt: at, decidedAt: at, uses: [] } as const;
     const { ledger } = this;
     if (ledger === undefined) return { ...made, noted: NOTHING };
     const answer = result === undefined ? undefined : readerOf(result);
-    const noted = ledger.note(tool, 'args', readerOf(args ?? {}), run);
-    return { ...made, noted: ledger.note(tool, 'result', answer, run, noted) };
+    const ofArguments = ledger.note(tool, 'args', readerOf(args ?? {}), run);
+    const ofResult = ledger.note(tool, 'result', answer, run, ofArguments);
+    const sender = by === undefined ? undefined : readerOf(principalText(by));
+    return { ...made, noted: ledger.note(tool, 'by', sender, run, ofResult) };
   }
 
   /**
@@ -218,18 +235,26 @@ export class ToolRules {
    */
   givenFacts(given: readonly GivenFact[], run: string, now: number): readonly Decided[] {
     const calls = given.map(
-      ({ tool, outcome = 'succeeded', at = now, arguments: args, result }) => {
-        const call = this.toldCall(this.#keyOf(tool), run, at, { args, result });
-        if (call && this.ledger?.keeps(call.tool) === true) return { ...call, outcome };
-        throw configError(`facts: ${showValue(tool)} is no tool of which runs keep calls`);
+      ({ tool, outside, outcome = 'succeeded', at = now, arguments: args, result, by }) => {
+        const name = this.#keyOf(outside ?? tool ?? '');
+        const isSent = this.ledger?.outside.has(name) === true;
+        const call = this.toldCall(name, run, at, { args, result, by });
+        const isRight = isSent === (outside !== undefined) && (tool ?? outside) !== undefined;
+        if (call && isRight && this.ledger?.keeps(name) === true) return { ...call, outcome };
+        throw configError(
+          `facts: ${showValue(outside ?? tool)} is no tool of which runs keep calls, ` +
+            'and nothing from outside that rules ask for',
+        );
       },
     );
     return calls.sort((a, b) => a.decidedAt - b.decidedAt);
   }
 
   /** The values that rules ask of a call that the app has told, and do not find. */
-  lacking(call: Decided | undefined): readonly string[] {
-    return call === undefined ? [] : (this.ledger?.lacking(call.tool, call.noted) ?? []);
+  lacking(call: Decided | undefined, isCompared = false): readonly string[] {
+    return call === undefined
+      ? []
+      : (this.ledger?.lacking(call.tool, call.noted, isCompared) ?? []);
   }
 
   /** What its rule asks of each call of a tool; `undefined` where it asks nothing. */

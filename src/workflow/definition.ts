@@ -22,7 +22,7 @@ import { flatModel, workflowId } from './flat-machine.ts';
 import { LoopShield, type LoopShieldOptions } from './loop-shield.ts';
 import { Order } from './order.ts';
 import type { FsmAction, Model, Move } from './position.ts';
-import type { OrderRequirement } from './rules.ts';
+import type { OrderRequirement, OutsideFact } from './rules.ts';
 import { statechartModel } from './statechart.ts';
 import type { Deployment, Migrate } from './stored.ts';
 import { isXStateMachine } from './xstate.ts';
@@ -96,8 +96,11 @@ const gateOptionsSchema = lazyOptions(() => ({
 }));
 
 /** Options of `StateMachineGate.fromOrder()`. */
-export interface OrderOptions<N extends string = string, D extends string = string>
-  extends Omit<GateOptions, 'onAction' | 'starts' | 'version' | 'migrate'> {
+export interface OrderOptions<
+  N extends string = string,
+  D extends string = string,
+  O extends string = string,
+> extends Omit<GateOptions, 'onAction' | 'starts' | 'version' | 'migrate'> {
   /**
    * Names the workflow to stores, models and logs: 1 to 64 letters, digits, `_`, `.` or `-`.
    * Default `'workflow'`.
@@ -109,9 +112,14 @@ export interface OrderOptions<N extends string = string, D extends string = stri
    */
   readonly needs?:
     | {
-        readonly [name in D]: OrderRequirement<N, D> | readonly OrderRequirement<N, D>[];
+        readonly [name in D]: OrderRequirement<N, D, O> | readonly OrderRequirement<N, D, O>[];
       }
     | undefined;
+  /**
+   * What comes from outside by `runs.send()`, for `{ outside }`, such as a person's approval. No
+   * call makes it: a call of such a name is refused. Default: nothing.
+   */
+  readonly outside?: { readonly [name in O]: OutsideFact } | undefined;
   /** What conditions read of results, unless a rule says otherwise. Default `'structured'`. */
   readonly results?: 'structured' | 'text' | undefined;
 }
@@ -122,6 +130,7 @@ const orderOptionsSchema = lazyOptions(() => {
     ...{ now, onError, loopShield },
     id: z._default(workflowId(), 'workflow'),
     needs: uncheckedOption(),
+    outside: uncheckedOption(),
     results: z.optional(z.enum(['structured', 'text'])),
   };
 });
@@ -175,24 +184,12 @@ export class Definition {
   }
 
   static ofOrder(rules: unknown, given: unknown): Definition {
-    const { id, needs, results, ...options } = parseOptions(
-      'fromOrder()',
-      orderOptionsSchema,
-      given,
-    );
-    const order = Order.parse(id, rules, needs, results);
+    const parsed = parseOptions('fromOrder()', orderOptionsSchema, given);
+    const { id, needs, outside, results, ...options } = parsed;
+    const said = { rules, needs, outside, results };
+    const order = Order.parse(id, said);
     const isNamed = (given as OrderOptions | undefined)?.id !== undefined;
-    return new Definition(
-      isNamed,
-      order.model,
-      order,
-      { ...options, starts: [] },
-      {
-        rules,
-        needs,
-        results,
-      },
-    );
+    return new Definition(isNamed, order.model, order, { ...options, starts: [] }, said);
   }
 
   /** The definition with further tools for a run to remember; itself where it has them already. */

@@ -5,7 +5,14 @@
  */
 import { isTable } from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
+import type { ArgsOrResult } from './condition.ts';
 import { type Value, valueFrom } from './values.ts';
+
+/** What is kept of a call; of a fact from outside also by whom it was sent. */
+export type NotedPart = ArgsOrResult | 'by';
+
+/** Begins the name under which a run keeps what comes from outside. No tool has such a name. */
+export const OUTSIDE = 'outside:';
 
 /** A call whose outcome was decided, or is unknown. */
 export interface Fact {

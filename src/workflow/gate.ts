@@ -92,12 +92,18 @@ class Gate<
   }
 
   /** See {@link StateMachineGateConstructor.fromOrder}. */
-  static fromOrder<K extends string, M extends string, D extends string, N extends string>(
-    rules: OrderRules<K, M, D>,
-    options?: OrderOptions<N, D>,
-  ): Gate<K | M | N, K | M | N, never, string> {
+  static fromOrder<
+    K extends string,
+    M extends string,
+    D extends string,
+    N extends string,
+    O extends string,
+  >(
+    rules: OrderRules<K, M, D, O>,
+    options?: OrderOptions<N, D, O>,
+  ): Gate<K | M | N | O, K | M | N | O, never, string> {
     const definition = atCaller(Gate.fromOrder, () => Definition.ofOrder(rules, options));
-    const gate = new Gate<K | M | N, K | M | N, never, string>(definition);
+    const gate = new Gate<K | M | N | O, K | M | N | O, never, string>(definition);
     for (const binding of definition.order?.bindings ?? [])
       gate.#tools.set(binding.tool, [checkBinding(definition.model, binding)]);
     return gate;
@@ -482,10 +488,11 @@ export interface StateMachineGateConstructor {
     const D extends string = never,
     const N extends string = never,
     const P extends string = never,
+    const O extends string = never,
   >(
-    rules: OrderRules<K, M, D>,
-    options?: OrderOptions<N, D | P>,
-  ): StateMachineGate<K | M | N, K | M | N, never, string>;
+    rules: OrderRules<K, M, D, O>,
+    options?: OrderOptions<N, D | P, O>,
+  ): StateMachineGate<K | M | N | O, K | M | N | O, never, string>;
   readonly prototype: Gate;
 }
 

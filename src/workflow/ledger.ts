@@ -27,20 +27,15 @@ import {
   NEW_FACT,
   NOTHING,
   type Noted,
+  type NotedPart,
+  OUTSIDE,
   textOfFacts,
   type Used,
 } from './facts.ts';
 import type { Renamings } from './renamings.ts';
-import {
-  type Demands,
-  hasUnnamed,
-  keyOfCondition,
-  type Leaf,
-  leavesOf,
-  type Test,
-  type ValueSource,
-} from './rules.ts';
-import { amountOf, MOST_MEMBERS, membersAt, type Value } from './values.ts';
+import { hasUnnamed, keyOfCondition, type Test } from './rule-tests.ts';
+import { BY, type Demands, type Leaf, leavesOf, type ValueSource } from './rules.ts';
+import { amountOf, MOST_MEMBERS, membersAt, personDigest, type Value } from './values.ts';
 
 /** What a run keeps of each call of a tool. */
 interface Column {
@@ -48,9 +43,11 @@ interface Column {
   readonly key: string;
   /** Its key in the record, where paths are the oldest ones. Default: the same. */
   readonly saved?: string;
-  readonly from: ArgsOrResult;
+  readonly from: NotedPart;
   /** Where a value must be, as an app gives it to `send()`. Absent where a condition is kept. */
   readonly path?: string;
+  /** Whether a `same` asks for it. */
+  readonly isCompared?: boolean;
   noted(read: Reader, salt: string): Value;
 }
 
@@ -65,7 +62,7 @@ interface Kept {
   /** Where in a fact the value of each column is. */
   readonly places: ReadonlyMap<string, number>;
   /** Those of its arguments, and those of its result. */
-  readonly of: { readonly [Part in ArgsOrResult]: ColumnsOfPart };
+  readonly of: { readonly [Part in NotedPart]: ColumnsOfPart };
   readonly askers: Askers;
   /** Whether rules ask of its calls at most that one has succeeded. */
   readonly isPlain: boolean;
@@ -80,6 +77,8 @@ const FACTS = 'mcp-interlock/facts';
 export class Ledger {
   readonly #tools: ReadonlyMap<string, Kept>;
   readonly #renamings: Renamings;
+  /** What is no tool, but comes from outside. */
+  readonly outside: ReadonlySet<string>;
   /** Whether some call counts for a time only. */
   readonly hasWindows: boolean;
   /** What was read of a snapshot: several questions of one request ask for it. */
@@ -93,12 +92,14 @@ export class Ledger {
    * @param renamings how tools and arguments are called in the record
    * @param kept the tools of which a run keeps calls that no rule asks for, too
    * @param isPlain whether a run needs to know of a leaf only that its tool is done
+   * @param outside the names of what is no tool, but comes from outside
    */
   static of(
     demands: readonly Demands[],
     renamings: Renamings,
     kept: readonly string[] = [],
     isPlain: (leaf: Leaf) => boolean = () => false,
+    outside: ReadonlySet<string> = new Set(),
   ): Ledger {
     const asked = new Map<string, [Leaf | Demands['limits'][number], Asker['kind']][]>();
     for (const tool of kept) asked.set(tool, []);
@@ -112,7 +113,8 @@ export class Ledger {
       let of: Asked = {};
       for (const [each, kind] of all) {
         for (const column of columnsOf(each))
-          columns.set(column.key, inRecord(tool, column, each, renamings));
+          if (column.isCompared || !columns.has(column.key))
+            columns.set(column.key, inRecord(tool, column, each, renamings));
         const consumes = 'consumes' in each && each.consumes !== 'never';
         const { outcome, withinMs } = each;
         of = askedByBoth(of, askedBy({ kind, outcome, withinMs, consumes }));
@@ -120,7 +122,11 @@ export class Ledger {
         if (kind !== 'after' && each.same.length > 0) of = { ...of, whole: 1 };
       }
       const own = [...columns.values()];
-      const parts = { args: columnsFrom(own, 'args'), result: columnsFrom(own, 'result') };
+      const parts = {
+        args: columnsFrom(own, 'args'),
+        result: columnsFrom(own, 'result'),
+        by: columnsFrom(own, 'by'),
+      };
       const places = new Map(own.map(({ key }, i) => [key, i]));
       const isUnnamed = hasUnnamed(
         tool,
@@ -132,12 +138,17 @@ export class Ledger {
       const askers = new Askers(of);
       return [tool, { columns: own, places, of: parts, askers, isPlain: isDone, isUnnamed }];
     });
-    return new Ledger(new Map(tools), renamings);
+    return new Ledger(new Map(tools), renamings, outside);
   }
 
-  private constructor(tools: ReadonlyMap<string, Kept>, renamings: Renamings) {
+  private constructor(
+    tools: ReadonlyMap<string, Kept>,
+    renamings: Renamings,
+    outside: ReadonlySet<string>,
+  ) {
     this.#tools = tools;
     this.#renamings = renamings;
+    this.outside = outside;
     this.hasWindows = [...tools.values()].some(({ askers }) =>
       askers.all.some(({ withinMs }) => withinMs !== Number.POSITIVE_INFINITY),
     );
@@ -236,7 +247,7 @@ export class Ledger {
   }
 
   /**
-   * What rules may ask of a call's arguments, or of its result.
+   * What rules may ask of a call's arguments, of its result, or of who sent it.
    *
    * @param read `undefined` where nothing is known of them
    * @param known what was noted of the call before
@@ -244,7 +255,7 @@ export class Ledger {
    */
   note(
     tool: string,
-    from: ArgsOrResult,
+    from: NotedPart,
     read: Reader | undefined,
     salt: string,
     known: Noted = NOTHING,
@@ -272,13 +283,18 @@ export class Ledger {
     );
   }
 
-  /** The paths of a call at which rules ask for a value and find none. */
-  lacking(tool: string, noted: Noted): readonly string[] {
+  /**
+   * The paths of a call at which rules ask for a value and find none.
+   *
+   * @param isCompared whether only those count that a `same` asks for
+   */
+  lacking(tool: string, noted: Noted, isCompared = false): readonly string[] {
     const values = this.valuesOf(tool, noted);
     const { columns = [] } = this.#tools.get(tool) ?? {};
-    return columns.flatMap(({ path }, at) =>
-      path !== undefined && values[at] === null ? [path] : [],
-    );
+    return columns.flatMap((each, at) => {
+      const isAsked = !isCompared || each.isCompared === true;
+      return isAsked && each.path !== undefined && values[at] === null ? [each.path] : [];
+    });
   }
 
   /** The facts with a decided call, what it has used up, and without what it has undone. */
@@ -324,14 +340,33 @@ export class Ledger {
   #parsed(text: string): readonly [tool: string, facts: FactsOfTool] | undefined {
     const [saved, written] = factsInText(text) ?? [];
     if (saved === undefined || written === undefined) return undefined;
-    const tool = this.#renamings.currentOf(saved);
+    const tool = this.#nameHere(saved);
     const keys = written.keys.map((key) => this.#keyHere(tool, key));
     const read = this.#inThisBuild(tool, { ...written, keys });
     this.#remember(tool, read, text);
     // A build notes what it asks as soon as it writes.
-    const isNoted = read.askers === written.askers && saved === this.#renamings.savedOf(tool);
+    const isNoted = read.askers === written.askers && saved === this.#nameSaved(tool);
     if (!isNoted) this.#texts.delete(read);
     return [tool, read];
+  }
+
+  /**
+   * A name of the record in this build. There, what comes from outside has a name of its own, or a
+   * client that calls a tool of the same name in another build would make it.
+   */
+  #nameHere(saved: string): string {
+    return this.#swapped(this.#renamings.currentOf(saved));
+  }
+
+  #nameSaved(name: string): string {
+    return this.#renamings.savedOf(this.#swapped(name));
+  }
+
+  /** Here the name is that of what comes from outside, and in the record that of a tool. */
+  #swapped(name: string): string {
+    const bare = name.startsWith(OUTSIDE) ? name.slice(OUTSIDE.length) : name;
+    if (!this.outside.has(bare)) return name;
+    return name === bare ? `${OUTSIDE}${bare}` : bare;
   }
 
   #joined(tool: string, one: FactsOfTool, other: FactsOfTool): FactsOfTool {
@@ -369,7 +404,7 @@ export class Ledger {
   saved(tool: string, { noted, uses }: Grant): Grant {
     return {
       noted: { k: noted.k.map((key) => this.#keySaved(tool, key)), v: noted.v },
-      uses: uses.map(([from, ...rest]): Used => [this.#renamings.savedOf(from), ...rest]),
+      uses: uses.map(([from, ...rest]): Used => [this.#nameSaved(from), ...rest]),
     };
   }
 
@@ -377,7 +412,7 @@ export class Ledger {
   here(tool: string, { noted, uses }: Grant): Grant {
     return {
       noted: { k: noted.k.map((key) => this.#keyHere(tool, key)), v: noted.v },
-      uses: uses.map(([from, ...rest]): Used => [this.#renamings.currentOf(from), ...rest]),
+      uses: uses.map(([from, ...rest]): Used => [this.#nameHere(from), ...rest]),
     };
   }
 
@@ -415,7 +450,7 @@ export class Ledger {
 
   #written(tool: string, kept: FactsOfTool): string {
     const keys = kept.keys.map((key) => this.#keySaved(tool, key));
-    const text = textOfFacts(this.#renamings.savedOf(tool), { ...kept, keys });
+    const text = textOfFacts(this.#nameSaved(tool), { ...kept, keys });
     this.#remember(tool, kept, text);
     return text;
   }
@@ -478,7 +513,9 @@ export function columnOfAmount({ path }: ValueSource, isText: boolean): string {
 }
 
 function columnsOf(asked: Leaf | Demands['limits'][number]): readonly Column[] {
-  const members = asked.same.map(({ earlier }) => memberColumn(earlier));
+  const members = asked.same.map(({ earlier }): Column => {
+    return { ...memberColumn(earlier), isCompared: true };
+  });
   if ('sum' in asked) {
     const { sum, when } = asked;
     return [
@@ -487,11 +524,12 @@ function columnsOf(asked: Leaf | Demands['limits'][number]): readonly Column[] {
       ...(sum === undefined ? [] : [amountColumn(sum.source, sum.isText)]),
     ];
   }
-  const { tests, distinct } = asked;
+  const { tests, distinct, isByOthers } = asked;
   return [
     ...members,
     ...tests.map((each) => testColumn(each.from, each)),
     ...(distinct === undefined ? [] : [memberColumn(distinct)]),
+    ...(isByOthers ? [memberColumn(BY)] : []),
   ];
 }
 
@@ -528,6 +566,7 @@ function inOtherPath(key: string, pathOf: (path: string) => string): string {
 /** The column of another build; `undefined` where the key does not say what is kept. */
 function columnNamed(key: string): Column | undefined {
   const [, from, kind, path = ''] = NAMED_KEY.exec(key) ?? [];
+  if (key === columnOfSource(BY)) return memberColumn(BY);
   if (from !== 'args' && (from !== 'result' || kind !== '.')) return undefined;
   try {
     const source: ValueSource = { from, path, keys: path === '' ? [] : parsePath(key, path) };
@@ -537,13 +576,20 @@ function columnNamed(key: string): Column | undefined {
   }
 }
 
-function columnsFrom(all: readonly Column[], part: ArgsOrResult): ColumnsOfPart {
+function columnsFrom(all: readonly Column[], part: NotedPart): ColumnsOfPart {
   const columns = all.filter(({ from }) => from === part);
   return { columns, keys: Object.freeze(columns.map(({ key }) => key)) };
 }
 
 function memberColumn(source: ValueSource): Column {
   const { from, keys } = source;
+  if (from === 'by') {
+    const noted = (read: Reader, salt: string): Value => {
+      const by = read(keys);
+      return typeof by === 'string' ? personDigest(by, salt) : null;
+    };
+    return { key: columnOfSource(source), from, path: from, noted };
+  }
   const noted = (read: Reader, salt: string): Value => {
     const members = membersAt(read, keys, salt);
     return typeof members === 'symbol' ? null : (members ?? null);

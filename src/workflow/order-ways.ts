@@ -4,7 +4,14 @@
  */
 import { memoise, pushTo } from '../basics/collections.ts';
 import { type AnyBinding, eventsSent } from './binding.ts';
-import type { BoundState, Changes, EndKind, Model, Position } from './position.ts';
+import {
+  ANY_STATE,
+  type BoundState,
+  type Changes,
+  type EndKind,
+  type Model,
+  type Position,
+} from './position.ts';
 import { NOT_KNOWN, type Reached, toolsTo, type Way } from './ways.ts';
 
 /** A call that is allowed where `when` is true, and what its end changes. */
@@ -53,6 +60,9 @@ export class OrderWays {
    * nothing, and no use is left over.
    */
   readonly #likely: readonly Action[];
+  /** The same, and what comes from outside. */
+  readonly #awaited: readonly Action[];
+  readonly #outside: ReadonlySet<string>;
   /** All that a call's end may change. */
   readonly #possible: readonly Action[];
   /** Whether it is known which events each call may send. */
@@ -63,6 +73,8 @@ export class OrderWays {
 
   constructor(model: Model, tools: ReadonlyMap<string, readonly AnyBinding[]>) {
     this.#model = model;
+    const { outside = new Set<string>() } = model.ledger ?? {};
+    this.#outside = outside;
     const bindings = [...tools.values()].flat();
     const actionOf = (binding: AnyBinding, event: string, end: EndKind): Possible[] => {
       const changes = model.changesOf?.(event, end);
@@ -84,6 +96,11 @@ export class OrderWays {
     const sure = bindings.filter((each) => eventsSent(each, 'success')?.length === 1);
     this.#successes = sure.flatMap(successesOf).map(named);
     this.#likely = successes.map(likely);
+    const sent = [...outside].flatMap((tool): Possible[] => {
+      const changes = model.changesOf?.(tool, 'sent');
+      return changes === undefined ? [] : [{ tool, when: ANY_STATE, changes }];
+    });
+    this.#awaited = sent.length === 0 ? [] : [...this.#likely, ...sent.map(likely)];
     this.#possible = [...successes, ...failures].map(named);
     this.#isWhole = bindings.every(
       (each) => eventsSent(each, 'success') && eventsSent(each, 'failure'),
@@ -99,7 +116,8 @@ export class OrderWays {
   }
 
   /**
-   * A way that leads there in any case goes before one that likely does. That there is none is said
+   * A way that leads there in any case goes before one that likely does, and before one that needs
+   * something from outside. That there is none is said
    * only where no call can open one, even one that fails, and where no window can close.
    */
   #find(goal: BoundState, done: readonly string[]): Way {
@@ -108,6 +126,12 @@ export class OrderWays {
     for (const actions of [this.#successes, this.#likely]) {
       const found = this.#search(goal, from, actions, 'must');
       if (Array.isArray(found)) return { path: Object.freeze(found), foreseen: true };
+    }
+    const found = this.#awaited.length > 0 && this.#search(goal, from, this.#awaited, 'must');
+    if (Array.isArray(found)) {
+      const path = Object.freeze(found.filter((tool) => !this.#outside.has(tool)));
+      const waits = found.filter((tool) => this.#outside.has(tool));
+      return { path, foreseen: true, waits: Object.freeze([...new Set(waits)]) };
     }
     if (!this.#isWhole) return NOT_KNOWN;
     const inTime: Known = new Map(

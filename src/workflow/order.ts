@@ -47,6 +47,8 @@ import {
   Needs,
   NO_DEMANDS,
   type OrderRequirement,
+  type OutsideFact,
+  type OutsidePrior,
   type Prior,
   parseAfter,
   parseLimits,
@@ -56,14 +58,23 @@ import {
 } from './rules.ts';
 
 /** When a tool is available, how often and how much, and how long its success counts. */
-export interface OrderRule<N extends string = string, D extends string = string> extends Renamed {
+export interface OrderRule<
+  N extends string = string,
+  D extends string = string,
+  O extends string = string,
+> extends Renamed {
   /** What must have happened before; all of a list. Default: nothing. */
-  readonly after?: OrderRequirement<N, D> | readonly OrderRequirement<N, D>[] | undefined;
+  readonly after?: OrderRequirement<N, D, O> | readonly OrderRequirement<N, D, O>[] | undefined;
   /**
    * What must not have happened before; none of a list. It may name its own tool, and two tools may
    * name each other. Default: nothing.
    */
-  readonly notAfter?: N | Prior<N> | readonly (N | Prior<N>)[] | undefined;
+  readonly notAfter?:
+    | N
+    | Prior<N>
+    | OutsidePrior<O>
+    | readonly (N | Prior<N> | OutsidePrior<O>)[]
+    | undefined;
   /** How often it may be called, or how much its calls may add up to; each of a list. */
   readonly limit?: Limit | readonly Limit[] | undefined;
   /** The tools whose success undoes this tool's success. Default: none. */
@@ -105,13 +116,17 @@ export interface OrderRule<N extends string = string, D extends string = string>
   readonly uncertain?: Uncertain | undefined;
 }
 
-/** The rules of a workflow, by tool: `K` has rules, `M` is named by them, `D` are its needs. */
+/**
+ * The rules of a workflow, by tool: `K` has rules, `M` is named by them, `D` are its needs, and `O`
+ * comes from outside.
+ */
 export type OrderRules<
   K extends string = string,
   M extends string = string,
   D extends string = string,
+  O extends string = string,
 > = {
-  readonly [tool in K]: OrderRule<M, D>;
+  readonly [tool in K]: OrderRule<M, D, O>;
 };
 
 /** An {@link OrderRule}, checked. */
@@ -147,6 +162,14 @@ const ruleSchema = lazyOptions(() => ({
   uncertain: z.optional(z.enum(['hold', 'retry'])),
 }));
 
+/** Rules as the app gives them. */
+export interface GivenOrder {
+  readonly rules: unknown;
+  readonly needs?: unknown;
+  readonly outside?: unknown;
+  readonly results?: Success['results'] | undefined;
+}
+
 /** Checked rules. They never change. */
 export class Order {
   /** Every tool in the rules. A tool stands before those that need it. */
@@ -160,22 +183,24 @@ export class Order {
   readonly #results: Success['results'] | undefined;
   readonly #marks: Marks;
   readonly #renamings: Renamings;
+  /** What comes from outside, by name: no call of a model makes it. */
+  readonly outside: ReadonlyMap<string, OutsideFact>;
   /** The tools that others' rules make steps, and why, in words. */
   readonly #steps: ReadonlyMap<string, string>;
 
   /** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
-  static parse(id: string, rules: unknown, needs?: unknown, results?: Success['results']): Order {
+  static parse(id: string, { rules, needs, outside, results }: GivenOrder): Order {
     const what = `order "${id}"`;
     if (!isTable(rules) || Object.keys(rules).length === 0)
       throw configError(`${what}: expected a table of rules, one or more, got ${showValue(rules)}`);
-    const named = new Needs(what, needs);
+    const named = new Needs(what, needs, outside);
     const parsed = Object.entries(rules).map(([tool, rule]) =>
       parseRule(what, tool, rule, named, results),
     );
     const all = new Map(parsed.map((rule) => [rule.tool, rule]));
-    const names = new Set(parsed.flatMap(namesIn));
+    const names = new Set([...parsed.flatMap(namesIn), ...named.outside.keys()]);
     const renamings = Renamings.of(what, all, (tool) => names.has(tool));
-    const order = new Order(id, all, new Set(), results, renamings);
+    const order = new Order(id, all, new Set(), results, renamings, named.outside);
     order.#assertSteps(what);
     order.#assertPossible(what);
     return order;
@@ -188,14 +213,16 @@ export class Order {
     asked: ReadonlySet<string>,
     results: Success['results'] | undefined,
     renamings: Renamings,
+    outside: ReadonlyMap<string, OutsideFact>,
   ) {
+    this.outside = outside;
     this.#rules = rules;
     this.#renamings = renamings;
     this.#asked = asked;
     this.#results = results;
     const all = [...rules.values()];
     this.#steps = new Map(all.flatMap(stepsMadeBy));
-    this.names = Object.freeze([...new Set(all.flatMap(namesIn))]);
+    this.names = Object.freeze([...new Set([...all.flatMap(namesIn), ...outside.keys()])]);
     const fallbacks = new Set(all.map(({ failure }) => failure));
     const plain = this.names.filter((name) => {
       const { once = false, undoneBy = [] } = rules.get(name) ?? {};
@@ -222,7 +249,13 @@ export class Order {
     // Asks for a success as plainly as a rule can.
     const plainly = plain.map((tool) => ({ ...NO_DEMANDS, after: leafOf({ tool }) }));
     const kept = this.names.filter(isKept);
-    const ledger = Ledger.of([...all, ...plainly], renamings, kept, isDoneForGood);
+    const ledger = Ledger.of(
+      [...all, ...plainly],
+      renamings,
+      kept,
+      isDoneForGood,
+      new Set(outside.keys()),
+    );
     const counting = effects.filter(
       ([name, { undoes, uses }]) =>
         undoes.length + uses.length > 0 ||
@@ -233,6 +266,7 @@ export class Order {
     this.model = new OrderModel(id, this.names, marks, new Map(counting), ledger);
     this.bindings = Object.freeze(
       this.names
+        .filter((name) => !outside.has(name))
         .filter((name) => rules.has(name) || this.model.effects.has(name))
         .map((name) => this.#bindingOf(name)),
     );
@@ -243,7 +277,14 @@ export class Order {
     const more = names.filter((each) => this.names.includes(each));
     if (more.every((each) => this.#marks.has(each))) return this;
     const asked = new Set([...this.#asked, ...more]);
-    return new Order(this.model.id, this.#rules, asked, this.#results, this.#renamings);
+    return new Order(
+      this.model.id,
+      this.#rules,
+      asked,
+      this.#results,
+      this.#renamings,
+      this.outside,
+    );
   }
 
   /** A tool's rule; `undefined` where other rules only name it. */
@@ -493,7 +534,8 @@ function namesIn({ tool, after, notAfter, undoneBy, failure }: Rule): readonly s
 
 /** Whether a run needs to know of it only that its tool is done. */
 function isPlain(leaf: Leaf): boolean {
-  const { outcome, withinMs, same, tests, times, distinct, consumes } = leaf;
+  const { outcome, withinMs, same, tests, times, distinct, consumes, isByOthers } = leaf;
+  if (isByOthers) return false;
   const isEver = outcome === 'succeeded' && withinMs === Number.POSITIVE_INFINITY;
   const isEach = isEver && times === 1 && distinct === undefined;
   return isEach && same.length === 0 && tests.length === 0 && consumes === 'never';
@@ -535,6 +577,11 @@ function isPossible(requirement: Requirement | undefined, possible: ReadonlySet<
     : requirement.any.some((each) => isPossible(withoutWhen(each), possible));
 }
 
+function assertNoOutside(what: string, name: unknown, { outside }: Needs): void {
+  if (typeof name !== 'string' || !outside.has(name)) return;
+  throw configError(`${what}: ${showValue(name)} comes from outside, so it is no tool`);
+}
+
 function parseRule(
   what: string,
   tool: string,
@@ -544,6 +591,7 @@ function parseRule(
 ): Rule {
   const own = `${what}: rule of ${showValue(tool)}`;
   checkName(what, tool);
+  assertNoOutside(own, tool, needs);
   if (isGlob(tool)) throw configError(`${own}: a rule is of one tool, by its name; this is a glob`);
   if (rule === undefined) throw configError(`${own}: expected an object, got undefined`);
   const {
@@ -565,9 +613,13 @@ function parseRule(
       `${own}: after: a tool cannot be after itself; for "at most once" say once: true`,
     );
   const undoers: readonly unknown[] = Array.isArray(undoneBy) ? undoneBy : [undoneBy];
-  for (const undoer of undoers) checkName(`${own}: undoneBy`, undoer);
+  for (const undoer of undoers) {
+    checkName(`${own}: undoneBy`, undoer);
+    assertNoOutside(`${own}: undoneBy`, undoer, needs);
+  }
   if (undoers.includes(tool)) throw configError(`${own}: undoneBy: a tool cannot undo itself`);
   if (failure !== undefined) checkName(`${own}: failure`, failure);
+  assertNoOutside(`${own}: failure`, failure, needs);
   if (failure === tool)
     throw configError(`${own}: failure: a failure of a tool cannot count as its success`);
   if (retries !== undefined && failure === undefined)
@@ -580,7 +632,8 @@ function parseRule(
     ...parsed,
     tool,
     after: needed,
-    notAfter: notAfter === undefined ? [] : parseNotAfter(`${own}: notAfter`, notAfter, fromMs),
+    notAfter:
+      notAfter === undefined ? [] : parseNotAfter(`${own}: notAfter`, notAfter, fromMs, needs),
     limits: parseLimits(`${own}: limit`, tool, limit, fromMs),
     fromMs,
     undoneBy: [...new Set(undoers.map(String))],

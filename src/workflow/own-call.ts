@@ -1,8 +1,9 @@
 /** What a call says of itself when rules judge it. Hides how its arguments are read. Pure. */
 import { MISSING, type Reader, type Truth } from './condition.ts';
 import { type Decimal, decimalOf } from './decimal.ts';
-import type { CheckedSum, Test, ValueSource } from './rules.ts';
-import { membersAt } from './values.ts';
+import type { Test } from './rule-tests.ts';
+import type { CheckedSum, ValueSource } from './rules.ts';
+import { membersAt, personDigest } from './values.ts';
 
 /** What a call that is judged says of itself. */
 export interface OwnValues {
@@ -11,14 +12,17 @@ export interface OwnValues {
   /** @param unknown is told each path that leaves the condition open */
   truth(test: Test, unknown?: (path: string) => void): Truth;
   amount(sum: CheckedSum): Decimal | undefined;
+  /** The digest of who makes it; `undefined` where that is not known. */
+  readonly caller: string | undefined;
 }
 
 /**
  * A call with its arguments.
  *
  * @param salt with which the values in the run's facts are digested
+ * @param caller its principal, where one is known
  */
-export function callWith(read: Reader, salt: string): OwnValues {
+export function callWith(read: Reader, salt: string, caller?: string): OwnValues {
   const known = new Map<string, readonly string[] | 'missing' | 'unclear'>();
   return {
     members: ({ path, keys }) => {
@@ -38,5 +42,6 @@ export function callWith(read: Reader, salt: string): OwnValues {
     },
     truth: ({ test }, unknown) => test(read, unknown),
     amount: ({ source, isText }) => decimalOf(read(source.keys), isText),
+    caller: caller === undefined ? undefined : personDigest(caller, salt),
   };
 }

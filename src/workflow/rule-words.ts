@@ -15,6 +15,9 @@ export interface RefusedPart {
   readonly part: 'arguments' | 'after' | 'notAfter' | 'once' | 'limit';
   /** The earlier tool; of a limit the called one. */
   readonly tool?: string | undefined;
+  /** What must come from outside, or must not have come, in place of a tool; and by whom. */
+  readonly outside?: string | undefined;
+  readonly who?: string | undefined;
   /** The arguments that leave the rule open. */
   readonly paths?: readonly string[] | undefined;
   /** For how long such a call counts, in milliseconds. */
@@ -62,7 +65,9 @@ function partToTell(part: Part): readonly RefusedPart[] {
   if (part.part === 'once') return [{ part: part.part, tool: part.tool, says }];
   const { tool, withinMs } = part.part === 'limit' ? part.limit : part.leaf;
   const waits = part.part === 'after' ? {} : wait(part.retryAfterMs);
-  return [{ part: part.part, tool, ...window(withinMs), ...waits, says }];
+  const { outside } = part.part === 'limit' ? {} : part.leaf;
+  const source = outside === undefined ? { tool } : { outside: tool, who: outside.who };
+  return [{ part: part.part, ...source, ...window(withinMs), ...waits, says }];
 }
 
 /** In how many milliseconds the call may be made again, as a member. */
@@ -81,7 +86,7 @@ function wait(retryAfterMs: number | undefined): { readonly retryAfterMs?: numbe
 /** A call that was never made, and of which any will do. */
 function isBare(part: Part): boolean {
   if (part.part === 'any') return part.parts.every(isBare);
-  if (part.part !== 'after' || part.near !== 'none') return false;
+  if (part.part !== 'after' || part.near !== 'none' || part.leaf.outside) return false;
   const { times, tests, same, withinMs, outcome } = part.leaf;
   const isAny = tests.length + same.length === 0 && outcome === 'succeeded';
   return times === 1 && isAny && withinMs === Number.POSITIVE_INFINITY;
@@ -96,12 +101,14 @@ function wordsOf(part: Part): string {
     case 'after':
       return afterWords(part);
     case 'notAfter': {
-      const { withinMs, outcome, times, distinct } = part.leaf;
+      const { withinMs, outcome, times, distinct, outside } = part.leaf;
       if (part.isFull)
         return `there were too many calls of ${part.leaf.tool} to know them all${again(part)}`;
       const apart = distinct === undefined ? '' : `with different ${distinct.path} `;
       const often = times > 1 ? `${times} times ${apart}` : '';
-      const what = outcome === 'failed' ? 'failed' : outcome === 'any' ? 'was called' : 'succeeded';
+      const ended =
+        outcome === 'failed' ? 'failed' : outcome === 'any' ? 'was called' : 'succeeded';
+      const what = outside === undefined ? ended : 'came';
       const call = barringWords(part.leaf);
       if (withinMs === Number.POSITIVE_INFINITY) return `${call} ${what} ${often}before`;
       return `${call} ${what} ${often}less than ${windowWords(withinMs)} ago${again(part)}`;
@@ -128,8 +135,9 @@ function argumentWords(paths: readonly string[], why: 'when' | 'same' | 'sum'): 
 
 /** What is needed of an earlier call: `call approve_transfer first`. */
 function afterWords({ leaf, near, count, needed }: Extract<Part, { part: 'after' }>): string {
-  const { tool, withinMs, times, distinct, tests, outcome } = leaf;
+  const { tool, withinMs, times, distinct, tests, outcome, outside } = leaf;
   if (needed !== undefined) return shortageWords(leaf, needed, count);
+  if (outside !== undefined) return sentWords(leaf, outside.who, near, count);
   if (outcome === 'failed')
     return `${tool} must have failed ${times > 1 ? `${times} times ` : ''}before`;
   const window = windowWords(withinMs);
@@ -150,15 +158,45 @@ function afterWords({ leaf, near, count, needed }: Extract<Part, { part: 'after'
   return `call ${tool}${sameWords(leaf)} first${often}${different}${tested.join('')}${made}${more}`;
 }
 
+/** `a person in finance must do approve_payment first`, and that no call does it. */
+function sentWords(
+  leaf: Leaf,
+  who: string,
+  near: Extract<Part, { part: 'after' }>['near'],
+  count: number,
+): string {
+  const { tool, withinMs, times, distinct, tests, isByOthers } = leaf;
+  const isAgain = near === 'late' || near === 'used';
+  const often = times > 1 ? ` ${times} times` : '';
+  const apart = distinct?.from === 'by' ? ' by different people' : '';
+  const different = distinct && apart === '' ? ` with different ${distinct.path}` : apart;
+  const tested = testWords(tests).map((each) => `, with ${each}`);
+  const others = isByOthers ? ', and not the caller' : '';
+  const made = times > 1 && count > 0 && distinct === undefined ? ` (${count} so far)` : '';
+  const also = [
+    ...(near === 'late' ? [`what came is older than ${windowWords(withinMs)}`] : []),
+    ...(near === 'used' ? ['each counts once'] : []),
+    ...(valuesNeeded(leaf, 'it') === '' ? [] : [valuesNeeded(leaf, 'it')]),
+    ...(withinMs === Number.POSITIVE_INFINITY ? [] : [`it counts for ${windowWords(withinMs)}`]),
+    'no call does it, so wait for it',
+  ];
+  return (
+    `${who} must do ${tool}${sameWords(leaf)}${isAgain ? ' again' : ' first'}` +
+    `${often}${different}${tested.join('')}${others}${made}: ${also.join(', and ')}`
+  );
+}
+
 /** What is needed where one call cannot serve two requirements. */
 function shortageWords(leaf: Leaf, needed: number, count: number): string {
-  const { tool, tests } = leaf;
+  const { tool, tests, outside } = leaf;
   const tested = testWords(tests).map((each) => `, with ${each},`);
+  const call = outside === undefined ? 'call' : `${outside.who} must do`;
+  const calls = outside === undefined ? 'calls of it' : 'of them';
   const often = needed - count === 1 ? 'once more' : `${needed - count} times more`;
   const there = `${count} ${count === 1 ? 'is' : 'are'} there`;
   return (
-    `call ${tool}${sameWords(leaf)}${tested.join('')} ${often}: ` +
-    `${needed} calls of it are needed, and ${there}`
+    `${call} ${tool}${sameWords(leaf)}${tested.join('')} ${often}: ` +
+    `${needed} ${calls} are needed, and ${there}`
   );
 }
 

@@ -3,9 +3,8 @@
  * much. Hides how rules are read and checked, names of requirements and durations.
  */
 import * as z from 'zod/mini';
-import { digestOf } from '../basics/digest.ts';
+import { rightNames } from '../basics/names.ts';
 import {
-  dropRejection,
   flagOption,
   integerOption,
   isTable,
@@ -15,16 +14,10 @@ import {
   textOption,
   uncheckedOption,
 } from '../basics/options.ts';
-import {
-  type ArgsOrResult,
-  type Condition,
-  type ConditionTest,
-  fault,
-  type Path,
-  parseCondition,
-  parsePath,
-} from './condition.ts';
+import { type Condition, fault, type Path, parsePath } from './condition.ts';
 import { type Decimal, decimalOf } from './decimal.ts';
+import { type NotedPart, OUTSIDE } from './facts.ts';
+import { assertNames, type PastTest, parseTest, type Test } from './rule-tests.ts';
 
 /** Milliseconds, or one whole number with a unit: `'500ms'`, `'30s'`, `'2m'`, `'24h'`, `'7d'`. */
 export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`;
@@ -84,8 +77,8 @@ export interface Prior<N extends string = string> {
   readonly distinct?: EarlierValue | undefined;
 }
 
-/** An earlier call that a tool needs. */
-export interface Prerequisite<N extends string = string> extends Prior<N> {
+/** How earlier calls are used up. */
+interface Consuming {
   /**
    * Whether a success of this tool uses up as many earlier calls as are needed, those first whose
    * time is over first. A used call counts for no requirement with `consumes`, of any tool.
@@ -94,20 +87,51 @@ export interface Prerequisite<N extends string = string> extends Prior<N> {
   readonly consumes?: boolean | 'calls' | undefined;
 }
 
+/** An earlier call that a tool needs. */
+export interface Prerequisite<N extends string = string> extends Prior<N>, Consuming {}
+
+/** Says what comes from outside: an approval of a person, or a message of another system. */
+export interface OutsideFact {
+  /** Who sends it, for the words of refusals: `'a person in finance'`. */
+  readonly who: string;
+}
+
+/** Which facts from outside count, that `runs.send()` has added. `O` are their names. */
+export interface OutsidePrior<O extends string = string>
+  extends Omit<Prior, 'tool' | 'outcome' | 'distinct'> {
+  readonly outside: O;
+  /** As in {@link Prior}. `'by'` counts different senders: one without a sender is none. */
+  readonly distinct?: EarlierValue | undefined;
+}
+
+/** A fact from outside that a tool needs. */
+export interface OutsidePrerequisite<O extends string = string> extends OutsidePrior<O>, Consuming {
+  /**
+   * Only facts count whose sender is not the caller: nobody approves for themselves. Where either
+   * is not known, the fact does not count. Default: all count.
+   */
+  readonly differs?: readonly 'caller'[] | undefined;
+}
+
 /**
- * What a tool needs: a tool's success, an earlier call, a named requirement, all of several, or any
- * of several. In an `any`, a part whose `when` is not met is left out.
+ * What a tool needs: a tool's success, an earlier call, a fact from outside, a named requirement,
+ * all of several, or any of several. In an `any`, a part whose `when` is not met is left out.
  */
-export type OrderRequirement<N extends string = string, D extends string = string> =
+export type OrderRequirement<
+  N extends string = string,
+  D extends string = string,
+  O extends string = string,
+> =
   | N
   | Prerequisite<N>
+  | OutsidePrerequisite<O>
   | { readonly need: D; readonly when?: ArgumentsCondition | undefined }
   | {
-      readonly all: readonly OrderRequirement<N, D>[];
+      readonly all: readonly OrderRequirement<N, D, O>[];
       readonly when?: ArgumentsCondition | undefined;
     }
   | {
-      readonly any: readonly OrderRequirement<N, D>[];
+      readonly any: readonly OrderRequirement<N, D, O>[];
       readonly when?: ArgumentsCondition | undefined;
     };
 
@@ -151,24 +175,13 @@ export type Limit = Limited &
 
 /** A value of an earlier call, checked. */
 export interface ValueSource {
-  readonly from: ArgsOrResult;
+  readonly from: NotedPart;
   readonly path: string;
   readonly keys: Path;
 }
 
-/** A condition, checked. */
-export interface Test {
-  readonly test: ConditionTest;
-  /** The same for the same condition. Of a function it is its name: its source says nothing. */
-  readonly key: string;
-  /** As the author gave it. */
-  readonly said: unknown;
-}
-
-/** A condition on an earlier call, checked. */
-export interface PastTest extends Test {
-  readonly from: ArgsOrResult;
-}
+/** Who sent a fact from outside. */
+export const BY: ValueSource = Object.freeze({ from: 'by', path: 'by', keys: [] });
 
 /** Two values that must agree. */
 export interface Pair {
@@ -178,7 +191,12 @@ export interface Pair {
 
 /** A {@link Prior}, checked. */
 export interface Leaf {
+  /** The earlier tool, or the fact from outside: no two of them have one name. */
   readonly tool: string;
+  /** Who sends it, where it comes from outside. */
+  readonly outside: OutsideFact | undefined;
+  /** Whether only facts count that somebody else has sent than the caller. */
+  readonly isByOthers: boolean;
   readonly outcome: 'succeeded' | 'failed' | 'any';
   /** `Infinity` where it counts for ever. */
   readonly withinMs: number;
@@ -318,26 +336,46 @@ function outcomes() {
   return z._default(z.enum(['succeeded', 'failed', 'any']), 'succeeded');
 }
 
-function pastShape() {
-  return {
-    tool: textOption(),
+/** @param mayConsume whether it stands in `after` */
+function pastSchema(isOutside: boolean, mayConsume: boolean) {
+  return lazyOptions(() => ({
+    ...(isOutside ? { outside: textOption() } : { tool: textOption(), outcome: outcomes() }),
     within: uncheckedOption(),
     same: uncheckedOption(),
     when: uncheckedOption(),
     args: uncheckedOption(),
     result: uncheckedOption(),
     as: z.optional(textOption()),
-    outcome: outcomes(),
     times: z.optional(integerOption(1, MOST_TIMES)),
     distinct: uncheckedOption(),
-  };
+    ...(mayConsume && { consumes: z.optional(z.union([z.boolean(), z.literal('calls')])) }),
+    ...(mayConsume && isOutside && { differs: z.optional(z.array(z.literal('caller'))) }),
+  }));
 }
 
-const pastSchema = lazyOptions(pastShape);
-const earlierSchema = lazyOptions(() => ({
-  ...pastShape(),
-  consumes: z._default(z.union([z.boolean(), z.literal('calls')]), false),
-}));
+const PAST_SCHEMAS = {
+  tool: { after: pastSchema(false, true), notAfter: pastSchema(false, false) },
+  outside: { after: pastSchema(true, true), notAfter: pastSchema(true, false) },
+} as const;
+
+/** What these schemas make sure of. */
+interface PastOptions {
+  readonly tool?: string;
+  readonly outside?: string;
+  readonly within?: unknown;
+  readonly same?: unknown;
+  readonly when?: unknown;
+  readonly args?: unknown;
+  readonly result?: unknown;
+  readonly as?: string;
+  readonly outcome?: Leaf['outcome'];
+  readonly times?: number;
+  readonly distinct?: unknown;
+  readonly consumes?: boolean | 'calls';
+  readonly differs?: readonly 'caller'[];
+}
+
+const factSchema = lazyOptions(() => ({ who: textOption() }));
 const groupSchema = lazyOptions(() => ({
   need: z.optional(z.string()),
   all: z.optional(z.array(z.unknown()).check(z.minLength(1))),
@@ -358,14 +396,26 @@ const limitSchema = lazyOptions(() => ({
 }));
 const sumSchema = lazyOptions(() => ({ path: z.string(), text: flagOption() }));
 
-/** Named requirements, checked where a rule names them. */
+/** Named requirements, checked where a rule names them, and what comes from outside. */
 export class Needs {
+  readonly outside: ReadonlyMap<string, OutsideFact>;
   readonly #given: ReadonlyMap<string, unknown>;
   readonly #known = new Map<string, Requirement>();
   readonly #open: string[] = [];
 
   /** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
-  constructor(what: string, needs: unknown = {}) {
+  constructor(what: string, needs: unknown = {}, outside: unknown = {}) {
+    if (!isTable(outside))
+      throw fault(
+        what,
+        `outside: expected a table such as { approve: { who } }, got ${showValue(outside)}`,
+      );
+    this.outside = new Map(
+      Object.entries(outside).map(([name, fact]) => {
+        checkName(`${what}: outside`, name);
+        return [name, parseOptions(`${what}: outside: ${showValue(name)}`, factSchema, fact)];
+      }),
+    );
     if (!isTable(needs))
       throw fault(what, `needs: expected a table of requirements, got ${showValue(needs)}`);
     this.#given = new Map(Object.entries(needs));
@@ -403,15 +453,16 @@ export function parseAfter(what: string, after: unknown, needs: Needs): Requirem
 }
 
 function parseRequirement(what: string, value: unknown, needs: Needs): Requirement {
-  if (typeof value === 'string' || (isTable(value) && Object.hasOwn(value, 'tool')))
-    return parsePast(what, value, true);
+  const isNamed = isTable(value) && ['tool', 'outside'].some((each) => Object.hasOwn(value, each));
+  if (typeof value === 'string' || isNamed) return parsePast(what, value, true, needs);
   const keys = isTable(value) ? Object.keys(value).filter((key) => key !== 'when') : [];
   const [kind, ...others] = keys;
   if (others.length > 0 || !(kind === 'need' || kind === 'all' || kind === 'any')) {
     const got = isTable(value) ? `{ ${Object.keys(value).join(', ')} }` : showValue(value);
     throw fault(
       what,
-      `expected the name of a tool, { tool }, { need }, { all: […] } or { any: […] }, got ${got}`,
+      'expected the name of a tool, { tool }, { outside }, { need }, { all: […] } or ' +
+        `{ any: […] }, got ${got}`,
     );
   }
   const own = `${what}: ${kind}`;
@@ -426,21 +477,41 @@ function parseRequirement(what: string, value: unknown, needs: Needs): Requireme
 }
 
 /** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
-export function parseNotAfter(what: string, notAfter: unknown, fromMs: number): readonly Leaf[] {
+export function parseNotAfter(
+  what: string,
+  notAfter: unknown,
+  fromMs: number,
+  needs: Needs,
+): readonly Leaf[] {
   const list: readonly unknown[] = Array.isArray(notAfter) ? notAfter : [notAfter];
   if (list.length === 0) throw fault(what, 'expected one call or more, got an empty array');
-  return list.map((each) => Object.freeze({ ...parsePast(what, each, false), fromMs }));
+  return list.map((each) => Object.freeze({ ...parsePast(what, each, false, needs), fromMs }));
 }
 
-function parsePast(what: string, value: unknown, mayConsume: boolean): Leaf {
-  if (typeof value === 'string') {
-    checkName(what, value);
-    return leafOf({ tool: value });
-  }
-  const given = parseOptions(what, mayConsume ? earlierSchema : pastSchema, value);
-  const { tool, outcome } = given;
-  checkName(what, tool);
-  const { consumes = false } = given as { consumes?: boolean | 'calls' };
+/** What an earlier call is of: a tool, or something from outside. */
+function nameOf(
+  what: string,
+  { tool, outside: sent }: Pick<PastOptions, 'tool' | 'outside'>,
+  { outside }: Needs,
+): string {
+  checkName(what, sent ?? tool);
+  if (tool !== undefined && outside.has(tool))
+    throw fault(what, `${showValue(tool)} comes from outside: say { outside: ${showValue(tool)} }`);
+  if (sent !== undefined && !outside.has(sent))
+    throw fault(
+      what,
+      `the gate's "outside" has no ${showValue(sent)}, ${rightNames(sent, outside.keys())}`,
+    );
+  return sent ?? String(tool);
+}
+
+function parsePast(what: string, value: unknown, mayConsume: boolean, needs: Needs): Leaf {
+  if (typeof value === 'string') return leafOf({ tool: nameOf(what, { tool: value }, needs) });
+  const isOutside = isTable(value) && Object.hasOwn(value, 'outside');
+  const schema = PAST_SCHEMAS[isOutside ? 'outside' : 'tool'][mayConsume ? 'after' : 'notAfter'];
+  const given: PastOptions = parseOptions(what, schema as () => z.ZodMiniObject, value);
+  const tool = nameOf(what, given, needs);
+  const { outcome = 'succeeded', consumes = false, differs = [] } = given;
   const { times: count, distinct } = given;
   if (distinct !== undefined && count === undefined)
     throw fault(what, '"distinct" says which calls "times" counts; give "times" too');
@@ -457,7 +528,14 @@ function parsePast(what: string, value: unknown, mayConsume: boolean): Leaf {
     when: parseTest(`${what}: when`, given.when, 'args'),
     tests,
     times: count ?? 1,
-    distinct: distinct === undefined ? undefined : sourceOf(`${what}: distinct`, distinct),
+    distinct:
+      distinct === undefined
+        ? undefined
+        : isOutside && distinct === BY.path
+          ? BY
+          : sourceOf(`${what}: distinct`, distinct),
+    outside: isOutside ? needs.outside.get(tool) : undefined,
+    isByOthers: differs.length > 0,
     consumes: consumes === 'calls' ? 'calls' : consumes ? 'successes' : 'never',
   });
 }
@@ -465,6 +543,8 @@ function parsePast(what: string, value: unknown, mayConsume: boolean): Leaf {
 /** An earlier call that counts for ever, with any values, unless more is given. */
 export function leafOf(given: Partial<Leaf> & Pick<Leaf, 'tool'>): Leaf {
   return Object.freeze({
+    outside: undefined,
+    isByOthers: false,
     outcome: 'succeeded',
     withinMs: Number.POSITIVE_INFINITY,
     same: [],
@@ -515,75 +595,6 @@ function sourceOf(what: string, value: unknown): ValueSource {
         `got ${isTable(value) ? `{ ${Object.keys(value).join(', ')} }` : showValue(value)}`,
     );
   return Object.freeze({ from, path, keys: parsePath(what, path) });
-}
-
-/** @throws InterlockError `ERR_INTERLOCK_CONFIG` for what is neither a condition nor a function */
-function parseTest(
-  what: string,
-  given: unknown,
-  of: ArgsOrResult,
-  name?: string,
-): Test | undefined {
-  if (given === undefined) return undefined;
-  if (typeof given !== 'function') {
-    const test = parseCondition(what, given, of);
-    return Object.freeze({ test, key: keyOfCondition(given), said: given });
-  }
-  if (Object.prototype.toString.call(given).startsWith('[object Async'))
-    throw fault(what, 'expected a condition, or a function that is not asynchronous');
-  const test: ConditionTest = (read, unknown) => {
-    let answer: unknown;
-    try {
-      answer = given(read([]));
-    } catch {
-      answer = undefined;
-    }
-    if (typeof answer === 'boolean') return answer;
-    dropRejection(answer);
-    unknown?.('');
-    return undefined;
-  };
-  return Object.freeze({ test, key: name === undefined ? UNNAMED : `=${name}`, said: given });
-}
-
-export function keyOfCondition(said: unknown): string {
-  return digestOf(said).slice(0, 12);
-}
-
-/** The key of a function without a name. A digest has no such character. */
-const UNNAMED = '=';
-
-function assertNames(what: string, name: unknown, named: readonly unknown[], where: string): void {
-  if (name === undefined || named.some((each) => typeof each === 'function')) return;
-  throw fault(`${what}: as`, `it names the function in ${where}, and there is none`);
-}
-
-/**
- * Whether the function of a kept condition has no name.
- *
- * @param tests the conditions of all rules on the calls of one tool
- * @throws InterlockError `ERR_INTERLOCK_CONFIG` where a run would keep two of them as one
- */
-export function hasUnnamed(
-  tool: string,
-  tests: readonly (Test & { readonly from: ArgsOrResult })[],
-): boolean {
-  const functions = tests.filter(({ said }) => typeof said === 'function');
-  for (const [i, { from, key, said }] of functions.entries())
-    for (const other of functions.slice(i + 1)) {
-      if (other.said === said && other.from === from) continue;
-      if (key === UNNAMED || other.key === UNNAMED)
-        throw fault(
-          `rules on ${showValue(tool)}`,
-          `several functions are asked of its calls: give each a name beside it, as: "…"`,
-        );
-      if (key === other.key && from === other.from)
-        throw fault(
-          `rules on ${showValue(tool)}`,
-          `as: ${showValue(key.slice(1))} names two functions; give each a name of its own`,
-        );
-    }
-  return functions.some(({ key }) => key === UNNAMED);
 }
 
 /** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
@@ -661,6 +672,8 @@ function parseSum(
 /** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
 export function checkName(what: string, name: unknown): void {
   // In expressions of states "*" is any state.
+  if (typeof name === 'string' && name.startsWith(OUTSIDE))
+    throw fault(what, `no name begins with "${OUTSIDE}": runs keep under it what is from outside`);
   if (typeof name === 'string' && name !== '' && name !== '*') return;
   throw fault(what, `expected the name of a tool, got ${showValue(name)}`);
 }

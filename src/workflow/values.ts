@@ -3,6 +3,7 @@
  * may be one value. Pure.
  */
 import { digestOf } from '../basics/digest.ts';
+import { isIssued } from '../basics/names.ts';
 import { ExactNumber } from '../basics/numbers.ts';
 import { isTable } from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
@@ -102,6 +103,15 @@ function typeLetterOf(value: unknown): string {
   if (typeof value !== 'object')
     return typeof value === 'string' ? 's' : typeof value === 'number' ? 'n' : 'b';
   return value instanceof ExactNumber ? 'n' : 'o';
+}
+
+/**
+ * A principal to compare. Its first letter says whether it is an issuer and a subject, or a name
+ * that the app gives: one person may have one of each.
+ */
+export function personDigest(principal: string, salt: string): string {
+  const letter = isIssued(principal) ? 'o' : 's';
+  return `${letter}${digestOf([salt, principal]).slice(0, DIGEST_LENGTH)}`;
 }
 
 export const NULL_LETTER = 'z';

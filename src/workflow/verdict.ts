@@ -16,7 +16,9 @@ import {
 } from './facts.ts';
 import { columnOfAmount, columnOfSource, columnOfTest, type Ledger } from './ledger.ts';
 import type { OwnValues } from './own-call.ts';
+import type { Test } from './rule-tests.ts';
 import {
+  BY,
   type CheckedLimit,
   type CheckedSum,
   type Demands,
@@ -25,7 +27,6 @@ import {
   NO_DEMANDS,
   type Pair,
   type Requirement,
-  type Test,
 } from './rules.ts';
 import { isShared, type ShareTree, type Shortage, shareOut } from './shares.ts';
 import { alike, amountOf, differing } from './values.ts';
@@ -454,13 +455,26 @@ class Judgement {
   #metLeaf(leaf: Leaf): ShareTree | Part[] {
     const { tool, distinct, consumes } = leaf;
     const all = this.counting(leaf, 'after');
-    const facts = this.#agreeing(leaf, all, true);
+    const facts = this.#agreeing(leaf, this.#byOthers(leaf, all), true);
     if (!this.isReached(leaf, facts))
       return [{ part: 'after', leaf, count: facts.length, near: this.#nearOf(leaf, all) }];
     if (consumes === 'never') return NOTHING_PLANNED;
     const place =
       distinct === undefined ? -1 : this.#past.ledger.placeOf(tool, columnOfSource(distinct));
     return { leaf, facts, place };
+  }
+
+  /** The facts that somebody else has sent than the caller, where a leaf counts no others. */
+  #byOthers({ tool, isByOthers }: Leaf, facts: readonly Fact[]): readonly Fact[] {
+    if (!isByOthers) return facts;
+    const place = this.#past.ledger.placeOf(tool, columnOfSource(BY));
+    const { caller } = this.#call ?? {};
+    return facts.filter(({ values }) => {
+      const by = values[place];
+      // Two kinds of names may be names of one person. Without a call, any may be the caller.
+      if (typeof by !== 'string' || this.#call === undefined) return typeof by === 'string';
+      return caller !== undefined && caller[0] === by[0] && caller !== by;
+    });
   }
 
   #nearOf(leaf: Leaf, counting: readonly Fact[]): 'none' | 'late' | 'used' | 'other' {

@@ -267,6 +267,8 @@ export interface Way {
   readonly path: readonly string[] | undefined;
   /** Whether no path means that no way exists. */
   readonly foreseen: boolean;
+  /** What must come from outside beside these calls. Absent: nothing. */
+  readonly waits?: readonly string[];
 }
 
 /** No way was found, though one may exist. */

@@ -55,6 +55,7 @@ import {
 } from './position.ts';
 import type { BoundReads } from './reads.ts';
 import { Renamings } from './renamings.ts';
+import type { OutsideFact } from './rules.ts';
 import {
   adopt,
   arrived,
@@ -118,7 +119,8 @@ export class Workflow {
   readonly hides: boolean;
   readonly shield: LoopShield | undefined;
   readonly rules: ToolRules;
-
+  /** What comes from outside, by name. Each call of such a name is refused. */
+  readonly outside: ReadonlyMap<string, OutsideFact>;
   /** The names that its tools had before. */
   readonly renamings: Renamings;
   readonly #definition: Definition;
@@ -146,6 +148,7 @@ export class Workflow {
     const { model, deployment, shield } = definition;
     this.id = model.id;
     this.isNamed = definition.isNamed;
+    this.outside = definition.order?.outside ?? new Map();
     this.initial = model.start.state;
     this.start = Object.freeze(stamped(model.start, deployment));
     this.starts = definition.starts;
@@ -345,7 +348,8 @@ export class Workflow {
   keyOf(tool: string): string {
     if ((this.globs.length === 0 && !this.renamings.renames) || this.#tools.has(tool)) return tool;
     const current = this.renamings.currentOf(tool);
-    if (current !== tool) return current;
+    // No glob binds what comes from outside.
+    if (current !== tool || this.outside.has(tool)) return current;
     return this.#globs.matching(tool)[0] ?? tool;
   }
 
@@ -680,6 +684,6 @@ export class Workflow {
     const way = this.wayTo(states, this.start);
     // Every client reads it, so it must not name a tool that only some may see.
     const isTold = way.path?.some((tool) => this.isVeiled(tool) || isGlob(tool)) !== true;
-    return isTold ? way : { path: undefined, foreseen: this.foresees };
+    return isTold && way.waits === undefined ? way : { path: undefined, foreseen: this.foresees };
   }
 }

@@ -2,10 +2,13 @@ import type {
   ForwardedCall,
   Json,
   NextCall,
+  OutsideEvent,
+  Person,
   RuleSet,
   RulesHistory,
 } from '../../lab/checker/rules.ts';
 import type { JudgeOfGate } from '../../lab/checker/rules-compare.ts';
+import { principalText } from '../../src/basics/names.ts';
 import { StateMachineGate } from '../../src/index.ts';
 import { readerOf } from '../../src/workflow/condition.ts';
 import { type Decided, NOTHING, type Noted, type Used, usedBy } from '../../src/workflow/facts.ts';
@@ -27,8 +30,8 @@ function workflowOf(set: RuleSet): Workflow {
 }
 
 function compile(set: RuleSet): Workflow {
-  const { rules, needs } = set as never as { rules: never; needs: never };
-  return StateMachineGate.fromOrder(rules, { id: 'rules', needs }).compile();
+  const { rules, ...options } = set as never as { rules: never; needs: never };
+  return StateMachineGate.fromOrder(rules, { id: 'rules', ...options }).compile();
 }
 
 /** Whether a gate takes the rules: it refuses those by which some tool can never be called. */
@@ -126,13 +129,17 @@ function asked(
   workflow: Workflow,
   found: Position,
   unknown: readonly UnknownGrant[],
-  { tool, args, at }: Pick<NextCall, 'tool' | 'args' | 'at'>,
+  { tool, args, at, caller }: Pick<NextCall, 'tool' | 'args' | 'at' | 'caller'>,
 ): { isAllowed: boolean; verdict: Verdict | undefined } {
   const position = workflow.rules.standAt(found, at, unknown);
   const binding = workflow.match(tool, args);
   if (binding === undefined) return { isAllowed: true, verdict: undefined };
   const past = workflow.rules.pastOf(position, at, unknown);
-  const verdict = workflow.rules.judge(binding, past, callWith(readerOf(args), SALT));
+  const verdict = workflow.rules.judge(
+    binding,
+    past,
+    callWith(readerOf(args), SALT, textOf(caller)),
+  );
   const isAllowed = workflow.allows(position.state, binding);
   // A list shows what some call may do.
   if (isAllowed && verdict?.allows !== false && workflow.rules.spentTools(past).has(tool))
@@ -145,12 +152,14 @@ function asked(
 function sent(
   workflow: Workflow,
   before: Position,
-  { send, args, result, at }: { send: string; args?: Json; result?: Json; at: number },
+  { send, args, result, at, by }: OutsideEvent,
 ): Position {
-  const told = { args: args as never, result: result as never };
+  const told = { args: args as never, result: result as never, by };
   const call = workflow.rules.toldCall(send, SALT, at, told);
   return workflow.next(workflow.rules.standAt(before, at), send, undefined, call).position;
 }
+
+const textOf = (person: Person | undefined): string | undefined => person && principalText(person);
 
 function noteOf(workflow: Workflow, tool: string, args: Json): Noted {
   const { ledger } = workflow.rules;
@@ -167,7 +176,8 @@ function ended(past: Played, index: number): Position {
   const { tool, args, result, outcome, claimedAt, decidedAt = claimedAt, seen = index } = call;
   const isInvalid = call.invalid === true;
   const found = positions[seen] as Position;
-  const at = { tool, args, at: claimedAt, idempotencyKey: call.idempotencyKey };
+  const { idempotencyKey, caller } = call;
+  const at = { tool, args, at: claimedAt, idempotencyKey, caller };
   const unknown = unknownIn(past, seen, at);
   const { verdict } = asked(workflow, found, unknown, at);
   const uses = verdict?.allows === true ? verdict.uses : [];

@@ -147,6 +147,7 @@ const earlierValue = z.union([
 
 const pastShape = {
   tool: z.optional(about(text, 'The earlier tool.')),
+  outside: z.optional(about(text, 'What comes from outside, by a name of `outside`.')),
   within,
   same: z.optional(
     about(
@@ -163,20 +164,32 @@ const pastShape = {
     about(z.int().check(z.minimum(1), mostTimes), 'How many such calls. Default: 1.'),
   ),
   distinct: z.optional(
-    about(earlierValue, 'Counts different values only, beside `times`: "approved_by".'),
+    about(
+      earlierValue,
+      'Counts different values only, beside `times`: "approved_by". Beside `outside`, "by" is ' +
+        'who sent it.',
+    ),
   ),
 };
 
-/** The members that only a requirement with `tool` has. */
-const ofTool = Object.fromEntries(
-  Object.keys({ ...pastShape, consumes: true })
-    .filter((name) => name !== 'tool' && name !== 'when')
-    .map((name) => [name, name === 'distinct' ? ['tool', 'times'] : ['tool']]),
-);
+/** The members that only a requirement with `tool` or `outside` has. */
+const ofEither = { anyOf: [{ required: ['tool'] }, { required: ['outside'] }] };
+const ofSource = {
+  ...Object.fromEntries(
+    Object.keys({ ...pastShape, consumes: true })
+      .filter((name) => !['tool', 'outside', 'when'].includes(name))
+      .map((name) => [name, ofEither]),
+  ),
+  distinct: { ...ofEither, required: ['times'] },
+  outcome: ['tool'],
+};
 
 const pastForms = [
   text,
-  alsoIn(z.strictObject(pastShape), { required: ['tool'], dependencies: ofTool }),
+  alsoIn(z.strictObject(pastShape), {
+    ...oneOf(['tool'], ['outside']),
+    dependencies: ofSource,
+  }),
 ] as const;
 
 /** As `fromOrder()` takes it. A schema alone cannot type what refers to itself. */
@@ -193,11 +206,20 @@ const requirementForms = [
           'Whether a success uses the earlier calls up; "calls": a failure, too. Default: false.',
         ),
       ),
+      differs: z.optional(
+        about(
+          z.array(z.literal('caller')),
+          'Beside `outside`: only what somebody else has sent than the caller.',
+        ),
+      ),
       need: z.optional(about(text, 'The name of one of the `needs`.')),
       all: z.optional(z.array(z.lazy(() => requirementSchema)).check(z.minLength(1))),
       any: z.optional(z.array(z.lazy(() => requirementSchema)).check(z.minLength(1))),
     }),
-    { ...oneOf(['tool'], ['need'], ['all'], ['any']), dependencies: ofTool },
+    {
+      ...oneOf(['tool'], ['outside'], ['need'], ['all'], ['any']),
+      dependencies: { ...ofSource, differs: ['outside'] },
+    },
   ),
 ] as const;
 
@@ -358,8 +380,8 @@ const ruleSchema = z.strictObject({
   after: z.optional(
     about(
       z.union([...requirementForms, z.array(requirementSchema).check(z.minLength(1))]),
-      'What must have happened before: a tool, { "tool" }, { "need" }, { "all" }, { "any" }, or ' +
-        'a list (all required).',
+      'What must have happened before: a tool, { "tool" }, { "outside" }, { "need" }, ' +
+        '{ "all" }, { "any" }, or a list (all required).',
     ),
   ),
   notAfter: z.optional(
@@ -408,6 +430,15 @@ const orderSchema = (document: Record<string, unknown>, table: TableOf) =>
         'Requirements by name, for { "need": "signed_in" }. They may name each other.',
       ),
     ),
+    outside: z.optional(
+      about(
+        table(
+          document.outside,
+          z.strictObject({ who: about(text, 'Who sends it: "a person in finance".') }),
+        ),
+        'What comes from outside by `runs.send()`, for { "outside": "approve" }. No call makes it.',
+      ),
+    ),
     results: z.optional(
       about(
         z.enum(['structured', 'text']),
@@ -421,6 +452,7 @@ interface OrderDocument {
   readonly id: string;
   readonly order: OrderRules;
   readonly needs?: OrderOptions['needs'];
+  readonly outside?: OrderOptions['outside'];
   readonly results?: OrderOptions['results'];
   readonly sync?: MachineDocument['sync'];
 }
@@ -495,8 +527,8 @@ function parseDocument(what: string, document: unknown): MachineDocument | Order
 
 function gateOf(document: MachineDocument | OrderDocument): StateMachineGate {
   if ('order' in document) {
-    const { id, order, needs, results } = document;
-    return StateMachineGate.fromOrder(order, { id, needs, results });
+    const { id, order, needs, outside, results } = document;
+    return StateMachineGate.fromOrder(order, { id, needs, outside, results });
   }
   const { id, initial, on, states, tools = {}, prompts = {}, resources = {} } = document;
   const gate = new StateMachineGate<string, string>({ id, initial, on, states });

@@ -219,7 +219,7 @@ describe('rules of order', () => {
     ],
     [
       { after: { need: 'x', within: '2m' } },
-      'after: expected the name of a tool, { tool }, { need }',
+      'after: expected the name of a tool, { tool }, { outside }, { need }',
     ],
     [
       { after: { tool: 'b', args: { a: { gt: '5' } } } },

@@ -1,0 +1,95 @@
+/**
+ * The conditions of rules: what decides a call, or what a run keeps of one. Hides how a function is
+ * told from another one, and under which key a run keeps what a condition said. Pure.
+ */
+import { digestOf } from '../basics/digest.ts';
+import { dropRejection, showValue } from '../basics/options.ts';
+import { type ArgsOrResult, type ConditionTest, fault, parseCondition } from './condition.ts';
+
+/** A condition, checked. */
+export interface Test {
+  readonly test: ConditionTest;
+  /** The same for the same condition. Of a function it is its name: its source says nothing. */
+  readonly key: string;
+  /** As the author gave it. */
+  readonly said: unknown;
+}
+
+/** A condition on an earlier call, checked. */
+export interface PastTest extends Test {
+  readonly from: ArgsOrResult;
+}
+
+/** @throws InterlockError `ERR_INTERLOCK_CONFIG` for what is neither a condition nor a function */
+export function parseTest(
+  what: string,
+  given: unknown,
+  of: ArgsOrResult,
+  name?: string,
+): Test | undefined {
+  if (given === undefined) return undefined;
+  if (typeof given !== 'function') {
+    const test = parseCondition(what, given, of);
+    return Object.freeze({ test, key: keyOfCondition(given), said: given });
+  }
+  if (Object.prototype.toString.call(given).startsWith('[object Async'))
+    throw fault(what, 'expected a condition, or a function that is not asynchronous');
+  const test: ConditionTest = (read, unknown) => {
+    let answer: unknown;
+    try {
+      answer = given(read([]));
+    } catch {
+      answer = undefined;
+    }
+    if (typeof answer === 'boolean') return answer;
+    dropRejection(answer);
+    unknown?.('');
+    return undefined;
+  };
+  return Object.freeze({ test, key: name === undefined ? UNNAMED : `=${name}`, said: given });
+}
+
+export function keyOfCondition(said: unknown): string {
+  return digestOf(said).slice(0, 12);
+}
+
+/** The key of a function without a name. A digest has no such character. */
+const UNNAMED = '=';
+
+export function assertNames(
+  what: string,
+  name: unknown,
+  named: readonly unknown[],
+  where: string,
+): void {
+  if (name === undefined || named.some((each) => typeof each === 'function')) return;
+  throw fault(`${what}: as`, `it names the function in ${where}, and there is none`);
+}
+
+/**
+ * Whether the function of a kept condition has no name.
+ *
+ * @param tests the conditions of all rules on the calls of one tool
+ * @throws InterlockError `ERR_INTERLOCK_CONFIG` where a run would keep two of them as one
+ */
+export function hasUnnamed(
+  tool: string,
+  tests: readonly (Test & { readonly from: ArgsOrResult })[],
+): boolean {
+  const functions = tests.filter(({ said }) => typeof said === 'function');
+  for (const [i, { from, key, said }] of functions.entries())
+    for (const other of functions.slice(i + 1)) {
+      if (other.said === said && other.from === from) continue;
+      if (key === UNNAMED || other.key === UNNAMED)
+        throw fault(
+          `rules on ${showValue(tool)}`,
+          `several functions are asked of its calls: give each a name beside it, as: "…"`,
+        );
+      if (key === other.key && from === other.from)
+        throw fault(
+          `rules on ${showValue(tool)}`,
+          `as: ${showValue(key.slice(1))} names two functions; give each a name of its own`,
+        );
+    }
+  return functions.some(({ key }) => key === UNNAMED);
+}
