@@ -118,12 +118,15 @@ export class Renamings {
   }
 
   #moved(tool: string, path: string, from: keyof MovedPath, to: keyof MovedPath): string {
+    // Of all arguments.
+    if (path === '') return path;
     const keys = parsePath(tool, path);
     for (const each of this.#paths.get(this.currentOf(tool)) ?? []) {
       const start = each[from].keys;
       if (!start.every((key, at) => keys[at] === key)) continue;
-      const rest = keys.slice(start.length);
-      return rest.length === 0 ? each[to].text : textOf([...each[to].keys, ...rest]);
+      const moved = [...each[to].keys, ...keys.slice(start.length)];
+      // A build with that path has it as it was written there.
+      return path.startsWith('/') ? pointerTo(moved) : textOf(moved);
     }
     return path;
   }
@@ -142,38 +145,47 @@ export class Renamings {
     );
   }
 
-  /**
-   * The digest of a call's arguments with their oldest paths. As they are, where something else is
-   * in such a place: other arguments have another digest.
-   */
+  /** The digest of a call's arguments with their oldest paths. */
   digestOf(
     tool: string,
     call: { readonly sentArguments: unknown; readonly digest: string },
   ): string {
-    // A call by an old name has the old paths.
-    const paths = this.#current.has(tool) ? undefined : this.#paths.get(tool);
-    if (paths === undefined) return call.digest;
-    const read = readerOf(call.sentArguments);
-    const moved = paths.filter(({ now }) => read(now.keys) !== MISSING);
-    if (moved.length === 0) return call.digest;
-    let saved = call.sentArguments;
-    for (const { now } of moved) saved = withMember(saved, now.keys, MISSING);
-    for (const { now, before } of moved) {
-      if (!isFree(saved, before.keys)) return call.digest;
-      saved = withMember(saved, before.keys, read(now.keys));
-    }
-    return digestOf(
-      compacted(
-        saved,
-        moved.map(({ now }) => now.keys),
-      ),
-    );
+    const saved = this.#savedArguments(tool, call.sentArguments);
+    return saved === call.sentArguments ? call.digest : digestOf(saved);
   }
 
-  /** Reads the arguments of a call by the paths of today, also where it came by an old name. */
+  /**
+   * The arguments of a call with their oldest paths. As they are, where something else is in such a
+   * place: other arguments have another digest.
+   */
+  #savedArguments(tool: string, sent: unknown): unknown {
+    // A call by an old name has the old paths.
+    const paths = this.#current.has(tool) ? [] : (this.#paths.get(tool) ?? []);
+    const read = readerOf(sent);
+    const moved = paths.filter(({ now }) => read(now.keys) !== MISSING);
+    if (moved.length === 0) return sent;
+    let saved = sent;
+    for (const { now } of moved) saved = withMember(saved, now.keys, MISSING);
+    for (const { now, before } of moved) {
+      if (!isFree(saved, before.keys)) return sent;
+      saved = withMember(saved, before.keys, read(now.keys));
+    }
+    const away = moved.map(({ now }) => now.keys);
+    return compacted(saved, away);
+  }
+
+  /**
+   * Reads the arguments of a call by the paths of today, also where it came by an old name. All of
+   * them together have their oldest paths, so that builds with others agree on them.
+   */
   readerOf(tool: string, read: Reader): Reader {
-    if (!this.#current.has(tool) || !this.movesPaths(tool)) return read;
+    if (!this.movesPaths(tool)) return read;
     const { digests } = read;
+    if (!this.#current.has(tool)) {
+      const whole = (keys: Path): unknown =>
+        keys.length === 0 ? this.#savedArguments(tool, read(keys)) : read(keys);
+      return Object.assign(whole, digests && { digests });
+    }
     const inEither = <Found>(at: (keys: Path) => Found) => {
       return (keys: Path): Found => {
         const found = at(keys);

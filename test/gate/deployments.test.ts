@@ -350,10 +350,25 @@ it.each<[string, Record<string, string>, object, object]>([
   expect(digest).toBe(digestOf(before));
 });
 
+it.each(['memory', 'SQLite'])('agrees on all arguments under other paths, on %s', async (name) => {
+  const open = await (FOUR_STORES[name] ?? (() => memoryStore))();
+  const twice = { limit: { times: 1, same: 'all' } } as const;
+  const old = build(open, { pay: twice });
+  const now = build(open, {
+    settle: { ...twice, renamed: ['pay'], args: { total: '/sum/total' } },
+  });
+  expect(await old.call('pay', { sum: { total: 5 }, id: 1 })).toBe('ok');
+  expect(await now.call('settle', { total: 5, id: 1 })).toBe('limit');
+  expect(await now.call('settle', { total: 6, id: 1 })).toBe('ok');
+  expect(await now.call('settle', { id: 1 })).toBe('ok');
+  expect(await old.call('pay', { sum: { total: 6 }, id: 1 })).toBe('limit');
+  expect(await old.call('pay', { id: 1 })).toBe('limit');
+});
+
 it('is asked for by an old name also where no app mounts the gate', async () => {
   const settle = { renamed: ['pay', 'charge'], after: 'look' };
-  const gate = StateMachineGate.fromOrder({ settle, look: {} });
-  expect(gate.getVisibleToolNames(['settle', 'pay', 'charge', 'other'])).toEqual(['other']);
+  const gate = StateMachineGate.fromOrder({ settle, look: {}, ship: { after: 'settle' } });
+  expect(gate.getVisibleToolNames(['settle', 'pay', 'charge', 'ship'])).toEqual([]);
   await gate.transition('look');
   expect(gate.isToolAllowed('charge')).toBe(true);
   expect(gate.getTransitionEvent('pay')).toBe('settle');
