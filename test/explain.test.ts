@@ -168,6 +168,30 @@ describe('whatIf()', () => {
     expect(gate.currentState).toBe('empty');
   });
 
+  it('refuses a move from outside where send() and sweep() do: of a held run too', async () => {
+    const gate = new StateMachineGate({
+      id: 'checkout',
+      initial: 'open',
+      states: { open: { on: { GO: 'gone' }, after: { 1: 'late' } }, gone: {}, late: {} },
+    }).bindTool('pay', 'open', { success: 'GO', uncertain: 'hold' });
+    const store = memoryStore();
+    await step(store, 'run', { create: {} }, { snapshot: { state: 'open' } });
+    await claimed(store, claimOf('run', { leaseMs: 1, step: { tool: 'pay', uncertain: 'hold' } }));
+    const runs = runsOf(gate, { store, onError: () => {} });
+    await expect.poll(async () => (await runs.read('run'))?.status).toBe('held');
+    expect(await runs.send('run', 'GO')).toEqual({ sent: false, reason: 'held' });
+    expect(await runs.restart('run')).toEqual({ restarted: false, reason: 'held' });
+    expect(await runs.sweep(['run'])).toBe(0);
+    const { claim, snapshot } = (await runs.read('run')) as RunView;
+    const held = { snapshot: { ...snapshot, state: 'open' as const }, claim };
+    for (const move of [{ deadline: true }, { event: 'GO' }] as const) {
+      expect(whatIf(gate, held, move).result).toBe('refused');
+      // Both wait for a step that is under way, or come after it.
+      const running = { ...held, claim: { ...(claim as ClaimView), live: true } };
+      expect(whatIf(gate, running, move).result).toBe('moved');
+    }
+  });
+
   it('asks for an event that depends on the call, and calls no function of a binding', () => {
     const gate = checkoutGate().bindTool('cart.clear', 'has_items', {
       success: () => {

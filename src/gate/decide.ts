@@ -137,6 +137,9 @@ export const HIDING: Sources = ['run', 'held', 'state', 'rules'];
 /** All that is known without a call's arguments. */
 export const OF_ANY_CALL: Sources = [...HIDING, 'turn', 'machine'];
 
+/** What a move from outside asks, which waits for a step that is under way or comes after it. */
+export const OF_MOVE: Sources = ['run', 'operators', 'held'];
+
 /** For these nothing passes, also not where the gate only observes. */
 export const NEVER_PASSED: readonly Refused['reason'][] = ['frozen', 'cancelled', 'unknown'];
 
@@ -238,8 +241,9 @@ function needsClaim({ workflow }: Standing, { tool, binding }: Question): boolea
 }
 
 /** Whether it is a read that goes on while the run is held. */
-function isOpenHeld(at: Standing, { tool = '', binding }: Question): boolean {
-  return binding === undefined ? !at.closes(tool) : binding.isOpenWhileHeld?.(at.state) === true;
+function isOpenHeld(at: Standing, { tool, binding }: Question): boolean {
+  if (binding === undefined) return tool !== undefined && !at.closes(tool);
+  return binding.isOpenWhileHeld?.(at.state) === true;
 }
 
 function isClosedByState(at: Standing, { tool = '', binding, reads }: Question): boolean {

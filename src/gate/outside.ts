@@ -32,7 +32,7 @@ import type { Position } from '../workflow/position.ts';
 import { countFailure, FREEZE, UNFREEZE } from '../workflow/stored.ts';
 import type { Beginning, Workflow } from '../workflow/workflow.ts';
 import { mountedAs } from './config.ts';
-import { stopNow } from './decide.ts';
+import { decide, OF_MOVE, stopNow } from './decide.ts';
 import { boundLists, listsChangedBy } from './list-changes.ts';
 import { recordMove } from './recorded-call.ts';
 import { isFromOutside, OUTSIDE, Standing, stopIn, storedIn } from './standing.ts';
@@ -117,7 +117,6 @@ export async function moveFromOutside(
   ) => StepMove | undefined | Promise<StepMove | undefined>,
 ): Promise<StepMove | NotMoved | 'unchanged'> {
   const { workflow, store, ttlOf, turns, clock, events, onError } = mover;
-  const word = whileStopped ? undefined : store.switchOf(workflow.id);
   const rules: StepRules = {
     workflow,
     whenEnded: 'keep',
@@ -127,9 +126,12 @@ export async function moveFromOutside(
     events,
     onError,
   };
-  // What operators say of all runs needs no record of this one.
+  // What operators say of all runs needs no record of this one. The store asks the rest of OF_MOVE
+  // with the claim, which must be atomic.
+  const word = store.switchOf(workflow.id);
   const anyRun = Standing.of(rules, { run, actor: undefined }, undefined, clock.now(), word);
-  const stops = (): MaybePromise<Refused | undefined> => stopNow(anyRun, {});
+  const stops = (): MaybePromise<Refused | undefined> =>
+    whileStopped ? undefined : stopNow(anyRun, {});
   const digest = `${OUTSIDE}${digestOf(payload)}`;
   const claim = (uncertain: 'retry' | 'hold'): Promise<Step | Refused> => {
     const wanted = {
@@ -340,12 +342,13 @@ export async function expireFromOutside(mover: OutsideMover, run: string): Promi
   const entry = storedIn(record, id);
   if (entry === undefined) return false;
   tellIfHeld({ key: { run, workflow: id }, ...entry, now: record?.now }, mover);
-  if (entry.claim?.live === true) return false;
   const rules = { workflow: mover.workflow, whenEnded: 'keep', onError: mover.onError } as const;
   try {
     const viewpoint = { run, actor: undefined };
     const standing = Standing.of(rules, viewpoint, entry, record?.now ?? mover.clock.now());
-    if (standing.expiry === undefined) return false;
+    // A step that is under way looks at the time too.
+    const why = decide(standing, {}, ['turn', ...OF_MOVE]);
+    if (standing.expiry === undefined || why !== undefined) return false;
   } catch (error) {
     // A run that is not understood must not end a sweep: other runs come after it.
     mover.onError(error);

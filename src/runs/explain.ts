@@ -6,7 +6,7 @@
 import { InterlockError } from '../basics/errors.ts';
 import { rightNames } from '../basics/names.ts';
 import type { RefusalReason } from '../basics/reasons.ts';
-import { decide, OF_ANY_CALL, whyHidden } from '../gate/decide.ts';
+import { decide, OF_ANY_CALL, OF_MOVE, whyHidden } from '../gate/decide.ts';
 import { eventOfHeld, failureOfHeld, moveOfHeld, ruledCallOfHeld } from '../gate/outside.ts';
 import { Standing, statusOf } from '../gate/standing.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
@@ -98,7 +98,7 @@ export function explain<S extends string, E extends string>(
     leadsTo: [...new Set(leads.get(tool)?.to.map((each) => each.state))],
     isPartial: workflow.matchAlways(tool) === undefined,
   }));
-  const leavesAt = standing.stopped === undefined ? workflow.leavesAt(snapshot) : undefined;
+  const { leavesAt } = standing;
   const context = workflow.dataOf(snapshot);
   const { context: wrapped, ...stands } = snapshot;
   return {
@@ -108,7 +108,7 @@ export function explain<S extends string, E extends string>(
     ended: workflow.hasEnded(state),
     tools,
     events: workflow.model.eventsIn(state),
-    ...(leavesAt !== undefined && snapshot.updatedAt > 0 && { leavesAt }),
+    ...(leavesAt !== undefined && { leavesAt }),
     ...(workflow.version !== undefined && { version: workflow.version }),
   };
 }
@@ -229,7 +229,8 @@ export interface WhatIf {
   /**
    * `moved`: to another state. `stayed`: in the same state. `unhandled`: the state does not know
    * the event, or has no deadline. `refused`: as {@link refusal} says, which is absent for a move
-   * from outside: the run is frozen. `choose-event`: the event depends on the call, so give one.
+   * from outside: the run is frozen or held. `choose-event`: the event depends on the call, so give
+   * one.
    */
   readonly result: 'moved' | 'stayed' | 'unhandled' | 'refused' | 'choose-event';
   /** Where the run would stand. Give it as `{ snapshot }` to go on from there. */
@@ -261,7 +262,7 @@ export function whatIf<S extends string, E extends string>(
   const standing = standingAt(workflow, snapshot, at, 'keep');
   const { now } = standing.parts;
   const from = { ...snapshot, ...standing.position };
-  if (!('tool' in move) && standing.stopped !== undefined) return stay('refused');
+  if (!('tool' in move) && decide(standing, {}, OF_MOVE)) return stay('refused');
   if ('deadline' in move) {
     const next = workflow.overdue(snapshot, workflow.leavesAt(snapshot) ?? 0);
     return next === undefined ? stay('unhandled') : arriveAt(snapshot, next, 'after');

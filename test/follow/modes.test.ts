@@ -272,6 +272,18 @@ it('refuses what is frozen, also while it observes', async () => {
   await user.calls('cart.pay');
 });
 
+it('reads no run while it only observes, so that it knows no frozen one', async () => {
+  const app = await shop({ enforce: false });
+  const user = await app.client();
+  await user.calls('cart.add_item');
+  await app.runs.freeze(user.run, BY);
+  await user.calls('cart.add_item');
+  await app.runs.freezeAll({ ...BY, tool: 'cart.pay' });
+  await pass(app.clock, 1_000);
+  await user.isRefused('cart.pay', 'frozen');
+  await user.calls('cart.add_item');
+});
+
 it('refuses a call of a frozen run, also of a tool that it only observes', async () => {
   const workflow = checkoutGate().bindTool('cart.view', '*');
   const app = await shop({ enforce: ['cart.pay'] }, { workflow });
