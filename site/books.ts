@@ -21,6 +21,7 @@ export const BOOKS: readonly Book[] = [
       'docs/start/express': 'Express',
       'docs/start/fetch': 'Fetch: Next.js, Vercel, Hono',
       'docs/start/any-server': 'Any server',
+      'docs/start/stdio': 'A server on stdio',
       'docs/start/serverless': 'Serverless',
       'docs/start/clients': 'Clients',
       'docs/start/providers': 'Model providers',

@@ -263,7 +263,7 @@ export function stateLength(res: HeadPort, length: number): void {
 /** MCP up to 2025-11-25 has sessions; since 2026-07-28 each request stands alone. */
 export type Era = 'session' | 'stateless';
 
-const STATELESS_SINCE = '2026-07-28';
+export const STATELESS_SINCE = '2026-07-28';
 const VERSION_HEADER = 'mcp-protocol-version';
 /** The fault of a request whose header and body name two versions. */
 const DIFFERENT = 'the MCP-Protocol-Version header and the body name different versions';

@@ -181,7 +181,7 @@ export function urlOf(option: string, text: string, advice = ''): URL {
 /** The address of the server behind the gate. Some users give the command that starts it. */
 export function targetOf(text: string): URL {
   const isAddress = /^\S+:\d/.test(text);
-  const advice = '. A server on stdio cannot be gated: serve it over Streamable HTTP';
+  const advice = `. For a server on stdio: mcp-interlock stdio ./gate.json -- ${text}`;
   return urlOf('target', text, isAddress ? '' : advice);
 }
 

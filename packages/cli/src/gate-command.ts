@@ -2,23 +2,12 @@
  * `mcp-interlock gate`: a gate in front of a server that one does not own. Hides how it is put
  * together, how it begins and how it ends.
  */
-import { createHash, randomBytes } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
-import { appendFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import { type AddressInfo, isIPv6 } from 'node:net';
 import express, { type ErrorRequestHandler, type Express, type Response } from 'express';
-import {
-  type CallRecorder,
-  fsmGate,
-  recordCalls,
-  type SessionMiddleware,
-  type SessionStoreOptions,
-  StateMachineGate,
-  sessionStore,
-  stateSync,
-} from 'mcp-interlock';
+import { type SessionMiddleware, type SessionStoreOptions, StateMachineGate } from 'mcp-interlock';
 import { runsOf, workflowHealth } from 'mcp-interlock/runs';
 import {
   type CommandSpec,
@@ -35,14 +24,13 @@ import {
 import { checkOrigin, checkToken, refuse, resourceMetadata, type TokenOptions } from './door.ts';
 import { mountInspector } from './inspect.ts';
 import { strategyNamed } from './key-option.ts';
-import { LOG_FORMATS, Log } from './log.ts';
+import { Log } from './log.ts';
+import { GATE_OPTIONS, gateSettingsOf, mounted } from './mounting.ts';
 import { mcpProxy } from './proxy.ts';
 import { type OpenStore, storeNamed } from './stores.ts';
 import { targetFault } from './upstream.ts';
 import { loadWorkflows, type WorkflowFile } from './workflow-file.ts';
 
-const VISIBILITIES = ['hide', 'stable', 'auto'] as const;
-const UNBOUND = ['allow', 'refuse'] as const;
 const WITHOUT_SESSION = ['refuse', 'pass'] as const;
 
 export const GATE = {
@@ -88,28 +76,11 @@ export const GATE = {
       many: true,
       help: 'a web page that may call, such as http://localhost:6274',
     },
-    visibility: {
-      takes: 'WHAT',
-      help:
-        'what lists of tools show: hide (what is available), stable (every tool, with a note) ' +
-        'or auto (stable for clients that are known not to list again). Default auto',
-    },
-    announce: { help: 'says in results what is available next; auto does so where it is needed' },
-    unbound: {
-      takes: 'WHAT',
-      help:
-        'what becomes of tools that no workflow binds, also of those that a later version of ' +
-        'the server adds: allow or refuse. Default allow',
-    },
     'without-session': {
       takes: 'WHAT',
       help:
         'what becomes of clients that were connected before the gate, and have no session: ' +
         'refuse, or pass for the first hours: what no workflow names runs. Default refuse',
-    },
-    'max-step': {
-      takes: 'TIME',
-      help: 'the longest that a call of a bound tool takes. Default 10m',
     },
     service: {
       takes: 'NAME',
@@ -118,16 +89,8 @@ export const GATE = {
     idle: { takes: 'TIME', help: 'how long a run is kept that nothing touches. Default 24h' },
     'stuck-after': { takes: 'TIME', help: 'when /health counts a run as stuck. Default 1h' },
     drain: { takes: 'TIME', help: 'how long SIGTERM waits for calls that run. Default 20s' },
-    observe: { help: 'enforces nothing: judges the calls, and lets each of them pass' },
-    record: { takes: 'FILE', help: 'adds a line for each call, for replay and suggest' },
-    'record-key': {
-      takes: 'FILE',
-      help:
-        'the key by which recorded values are compared; made where it is not there. ' +
-        'Default: the file of --record with .key behind it',
-    },
     inspect: { help: 'serves the inspector to each browser that opens the printed address' },
-    log: { takes: 'FORMAT', help: 'text or json. Default text' },
+    ...GATE_OPTIONS,
   },
 } as const satisfies CommandSpec;
 
@@ -137,7 +100,7 @@ type GateOptions = Given<typeof GATE.options>;
 export async function runGate(args: readonly string[]): Promise<number> {
   const { file: path, given } = parseCommand(GATE, args);
   const settings = settingsOf(given);
-  const log = new Log(settings.log);
+  const log = new Log(settings.logFormat);
   if (path === '' && settings.recorder === undefined)
     throw new UsageError(`give the file of a gate: ${GATE.usage}; or --record FILE`);
   const file = path === '' ? { gates: [watcher()], sync: undefined } : await loadWorkflows(path);
@@ -202,38 +165,18 @@ function settingsOf(given: GateOptions) {
     principal,
     hosts: given['allow-host'],
     origins: given['allow-origin'],
-    visibility: choiceOf('visibility', given.visibility ?? 'auto', VISIBILITIES),
-    // Where it is not asked for, `auto` announces to the clients that need it.
-    announce: given.announce ? true : undefined,
-    unbound: choiceOf('unbound', given.unbound ?? 'allow', UNBOUND),
+    ...gateSettingsOf(given),
     withoutSession: choiceOf(
       'without-session',
       given['without-session'] ?? 'refuse',
       WITHOUT_SESSION,
     ),
     inspect: given.inspect,
-    // Without a file there is nothing to enforce.
-    enforce: !given.observe,
-    recorder: recorderOf(given),
-    maxStepMs: durationOf('max-step', given['max-step'] ?? '10m'),
     service: given.service,
     idleMs: given.idle === undefined ? undefined : durationOf('idle', given.idle),
     stuckAfterMs: durationOf('stuck-after', given['stuck-after'] ?? '1h'),
     drainMs: durationOf('drain', given.drain ?? '20s'),
-    log: choiceOf('log', given.log ?? 'text', LOG_FORMATS),
   };
-}
-
-/** Adds what is recorded to a file. The key is in a file beside it, which only its owner reads. */
-function recorderOf(given: GateOptions): CallRecorder | undefined {
-  const { record, 'record-key': named } = given;
-  if (record === undefined) return undefined;
-  const path = named ?? `${record}.key`;
-  if (!existsSync(path)) writeFileSync(path, randomBytes(32).toString('hex'), { mode: 0o600 });
-  return recordCalls({
-    write: (lines) => appendFile(record, lines),
-    key: readFileSync(path, 'utf8').trim(),
-  });
 }
 
 /** A gate that binds nothing. */
@@ -268,32 +211,10 @@ export function principalOf({
   };
 }
 
-async function makeApp(
-  settings: Settings,
-  file: WorkflowFile,
-  { store, bus }: OpenStore,
-  log: Log,
-) {
-  const { path, token, recorder, enforce } = settings;
+async function makeApp(settings: Settings, file: WorkflowFile, opened: OpenStore, log: Log) {
+  const { path, token } = settings;
   const onFault = log.warn;
-  const sessions = sessionStore({
-    store,
-    bus,
-    key: settings.keys,
-    principal: settings.principal,
-    withoutSession: settings.withoutSession,
-    service: settings.service,
-    idleMs: settings.idleMs,
-    onEvent: (event) => {
-      log.event(event);
-      recorder?.(event);
-    },
-    // Every failure is an event too.
-    onError: () => {},
-    onWarning: log.warn,
-  });
-  const { maxStepMs, visibility, announce, unbound } = settings;
-  const options = { maxStepMs, visibility, announce, enforce };
+  const { sessions, middlewares } = mounted(settings, file, opened, log);
   const runs = file.gates.map((gate) => runsOf(gate, { sessions }));
   const watched = { runs, stuckAfterMs: settings.stuckAfterMs };
   const health = workflowHealth(watched);
@@ -316,12 +237,7 @@ async function makeApp(
       if (req.method === 'GET') streams.add(res.once('close', () => streams.delete(res)));
       next();
     },
-    sessions,
-    // The last gate decides about tools that none binds.
-    ...file.gates.map((gate, at) =>
-      fsmGate(gate, at === file.gates.length - 1 ? { ...options, unbound } : options),
-    ),
-    ...(file.sync === undefined ? [] : [stateSync(file.sync)]),
+    ...middlewares,
     mcpProxy(settings.target, { onFault }),
   );
   app.use((_req, res) => refuse(res, 404, `There is nothing here: the gate is at ${path}`));

@@ -19,6 +19,10 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
     const { GATE, runGate } = await import('./gate-command.ts');
     return { spec: GATE, run: runGate };
   },
+  stdio: async () => {
+    const { runStdio, STDIO } = await import('./stdio-command.ts');
+    return { spec: STDIO, run: runStdio };
+  },
   check: async () => {
     const { CHECK, check } = await import('./check-command.ts');
     return { spec: CHECK, run: async (args) => printCheck(await check(args)) };
@@ -82,7 +86,9 @@ async function main([name, ...args]: readonly string[]): Promise<number> {
   if (load === undefined)
     throw new UsageError(`unknown command ${name}, ${rightNames(name, Object.keys(COMMANDS))}`);
   const command = await load();
-  if (args.includes('--help')) return print(helpOf(command.spec));
+  // What follows is another program's.
+  const own = args.slice(0, [...args, '--'].indexOf('--'));
+  if (own.includes('--help')) return print(helpOf(command.spec));
   return command.run(args);
 }
 

@@ -4,7 +4,6 @@
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { extname, resolve } from 'node:path';
-import { createJiti } from 'jiti';
 import * as interlock from 'mcp-interlock';
 import { isGate } from '../../../src/basics/options.ts';
 import { Failure, UsageError } from './command-line.ts';
@@ -50,6 +49,8 @@ type Module = Readonly<Record<string, unknown>>;
  * itself would load plain JavaScript with the installed one, so that is compiled too.
  */
 async function importModule(file: string): Promise<Module> {
+  // A gate in JSON does without the compiler.
+  const { createJiti } = await import('jiti');
   const jiti = createJiti(file, {
     interopDefault: false,
     fsCache: false,

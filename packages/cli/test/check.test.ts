@@ -256,7 +256,7 @@ it('tells what is wrong with the file of tools', async () => {
 
 it.each<[args: string[], message: string]>([
   [['nope.json'], 'nope.json: there is no such file'],
-  [[good, '--target', 'node server.js'], 'A server on stdio cannot be gated'],
+  [[good, '--target', 'node server.js'], 'For a server on stdio: mcp-interlock stdio'],
   [[good, '--tools', 'a', '--target', 'http://a/mcp'], 'give one of them'],
   [[good, '--ignore', 'dead-and'], 'did you mean "dead-end"?'],
   [[good, '--idle', '7'], '--idle: expected a time'],

@@ -12,6 +12,7 @@ import { FREEZE, FROZEN, UNFREEZE } from '../src/freeze-command.ts';
 import { GATE, principalOf, runGate } from '../src/gate-command.ts';
 import { parseWorkflows } from '../src/json-gate.ts';
 import { REPLAY } from '../src/replay-command.ts';
+import { STDIO } from '../src/stdio-command.ts';
 import { storeNamed } from '../src/stores.ts';
 import { SUGGEST } from '../src/suggest-command.ts';
 import { targetFault } from '../src/upstream.ts';
@@ -82,7 +83,7 @@ describe('a wrong command line', () => {
     [['a.ts', '--target', 'localhost:3001'], '--target: expected a URL such as'],
     [
       ['a.ts', '--target', 'node server.js'],
-      'got "node server.js". A server on stdio cannot be gated: serve it over Streamable HTTP',
+      'got "node server.js". For a server on stdio: mcp-interlock stdio ./gate.json -- node server.js',
     ],
     [['a.ts', ...TARGET, '--path', 'mcp'], '--path: expected a path such as /mcp'],
     [['a.ts', ...TARGET, '--path', '/:mcp'], '--path: expected a path such as /mcp'],
@@ -200,20 +201,23 @@ describe('a store', () => {
 });
 
 describe('the page of the command', () => {
-  it('names each option, and what it takes', () => {
+  it.each([
+    ['gate', GATE],
+    ['stdio', STDIO],
+  ])('names each option of %s, and what it takes', (command, { options: known }) => {
     const rows = new Page('docs/reference/options.md').tableAfter(
-      '<!-- options: mcp-interlock gate -->',
+      `<!-- options: mcp-interlock ${command} -->`,
     );
-    const options = Object.entries(GATE.options).map(([name, option]) => {
+    const options = Object.entries(known).map(([name, option]) => {
       const takes = 'takes' in option ? ` ${option.takes}` : '';
       return `--${name}${takes}${'many' in option ? ' …' : ''}`;
     });
     expect(rows.map(([option]) => option)).toEqual(options);
     for (const [option = '', standard = ''] of rows) {
       const name = /^--([\w-]+)/.exec(option)?.[1] ?? '';
-      const { help } = GATE.options[name as keyof typeof GATE.options];
+      const { help } = known[name as keyof typeof known];
       if (!['needed', 'none', 'off'].includes(standard))
-        expect(help).toContain(`Default ${standard}`);
+        expect(help).toMatch(new RegExp(`Default:? ${standard}`));
     }
   });
 
