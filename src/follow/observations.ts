@@ -25,7 +25,7 @@ export interface ObservedRule {
   readonly reason: string;
   /** The runs whose first refusal it would have been. */
   readonly runs: number;
-  /** All calls that would have met it, also in runs that had met another one before. */
+  /** All calls that would have had it, also in runs that had another one before. */
   readonly calls: number;
   readonly last: ObservedRefusal;
 }

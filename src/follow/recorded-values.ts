@@ -13,13 +13,13 @@ import {
   type Reader,
 } from '../workflow/condition.ts';
 
-/** Stands for a value of which only an HMAC was recorded, or not even that. */
+/** In place of a value of which only an HMAC was recorded, or not even that. */
 const UNREAD = Symbol('not recorded');
 
 /** Reads the recorded values of one part of a call, and notes what they left open. */
 export class RecordedReader {
   readonly #values: RecordedValues;
-  /** Whether something was asked for that an HMAC does not tell. */
+  /** Whether something was asked for that an HMAC does not say. */
   hasDoubt = false;
 
   constructor(values: RecordedValues = { hmacs: {} }) {

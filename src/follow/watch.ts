@@ -30,7 +30,7 @@ function observerOf(config: GateConfig): Observer {
   return known;
 }
 
-/** Requests whose answers tell a gate of sessions and tools. */
+/** Requests whose answers report sessions and tools to a gate. */
 const TELLING: ReadonlySet<unknown> = new Set(['initialize', 'tools/list']);
 
 /** What the middlewares of a route keep with a request that passes as it is. */
@@ -54,7 +54,7 @@ export class WatchedRequest implements ResponseWatcher {
   #told: ToldRequests | undefined;
   #minted: string | undefined;
   #adopted: string | undefined;
-  /** Watches the response; `undefined` once it is watched. Many answers tell a gate nothing. */
+  /** Watches the response; `undefined` once it is watched. Many answers say nothing to a gate. */
   #watch: ((watcher: ResponseWatcher) => void) | undefined;
 
   constructor(sessions: Sessions, seen: SeenRequest, watch: (watcher: ResponseWatcher) => void) {
@@ -62,7 +62,7 @@ export class WatchedRequest implements ResponseWatcher {
     this.#seen = seen;
     this.#watch = watch;
     this.#admission = sessions.watch(seen);
-    // Those that need it hear of its failure. Where none does, it must not end the process.
+    // Those that need it get its failure. Where none does, it must not end the process.
     if (isPromise(this.#admission)) this.#admission.catch(() => {});
     this.#last = undefined;
     const isTold = seen.messages.some(({ method }) => TELLING.has(method));

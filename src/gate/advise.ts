@@ -1,6 +1,6 @@
 /**
- * What a refusal tells: the facts for programs, and what its words say beside them. Hides how the
- * way out is found, and what may be told of it.
+ * What a refusal says: the facts for programs, and what its words say beside them. Hides how the
+ * way out is found, and what may be said of it.
  */
 import type { Admission, Run } from '../session/run.ts';
 import type { Exchange } from '../wire/exchange.ts';

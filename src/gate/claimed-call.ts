@@ -30,7 +30,7 @@ import { recordNow, type Standing } from './standing.ts';
 import { withErrors } from './try-errors.ts';
 import { announcesTo } from './visibility.ts';
 
-/** The member of `_meta` that says what a gate told of a call that ran. */
+/** The member of `_meta` that says what a gate reported of a call that ran. */
 export const OUTCOME = `${META_PREFIX}outcome`;
 
 /** A task that a call has created, in place of its result. */
@@ -41,7 +41,7 @@ export interface CreatedTask {
 }
 
 /**
- * The task that an answer tells of: flat under the tasks extension of MCP 2026-07-28, nested in MCP
+ * The task that an answer names: flat under the tasks extension of MCP 2026-07-28, nested in MCP
  * 2025-11-25. Ignores other members: an SDK may add an empty `content`.
  */
 export function createdTask(message: Message): CreatedTask | undefined {
@@ -74,7 +74,7 @@ function outcomeKindOf(message: Message): Outcome['kind'] {
   if (result.resultType === 'input_required') return 'input_required';
   if (result.resultType !== undefined && result.resultType !== 'complete') return 'unknown';
   if (result.task !== undefined) return 'unknown';
-  // A gate in front, on this route or behind it, has told the client so in place of the result.
+  // A gate in front, on this route or behind it, has answered the client so in place of the result.
   if (message.at('result', '_meta', OUTCOME, 'outcome') === 'unknown') return 'unknown';
   return result.isError === true ? 'failed' : 'succeeded';
 }
@@ -189,7 +189,7 @@ export function holdersOf({ holders }: Call): readonly ClaimedCall[] {
 }
 
 /**
- * Saves what a call came to before its client hears of it, and gives the change of its answer.
+ * Saves what a call came to before its client reads it, and gives the change of its answer.
  *
  * @param isLast as in {@link Step.settle}
  */
@@ -208,12 +208,12 @@ export function saveOutcome(
   });
 }
 
-/** What the client is told of a step whose outcome is unknown. `ran`: its handler surely ran. */
+/** What the client reads of a step whose outcome is unknown. `ran`: its handler surely ran. */
 export function unknownReply({ id, step, era, config }: ClaimedCall, ran: boolean): JsonObject {
   return unknownOutcomeReply(id, step.tool, config.workflow.id, { ran, era });
 }
 
-/** What the client is told where the handler, or the binding, says that the outcome is unknown. */
+/** What the client reads where the handler, or the binding, says that the outcome is unknown. */
 function doubtedReply({ id, step, era, config }: ClaimedCall): JsonObject {
   const { tool, uncertain, doubt } = step;
   const words = doubt?.words;

@@ -65,8 +65,8 @@ export interface TrailOptions {
    * single one; `undefined` keeps none. It gets a copy of the answer. Its `kind` is `tool_error`
    * for a result with `isError`, `not_ok` for one that does not meet the binding's `ok`, and
    * `rpc_error` for a JSON-RPC error. It is called for no success, and must be synchronous. Where
-   * it throws, or returns what is not JSON, `onError` is told, and none are kept. An entry keeps at
-   * most 4,096 bytes of JSON, and 128 levels of lists and objects. Longer texts are cut, other
+   * it throws, or returns what is not JSON, `onError` is called, and none are kept. An entry keeps
+   * at most 4,096 bytes of JSON, and 128 levels of lists and objects. Longer texts are cut, other
    * values are left out, and the last text says so. Default: none are kept, since a result may hold
    * what must not be stored.
    */
@@ -78,7 +78,7 @@ export interface TrailOptions {
     | undefined;
 }
 
-/** What a status tool's `summary` is told of a run. */
+/** What a status tool's `summary` gets about a run. */
 export interface SummarizedRun {
   /** Where the run stands, or where it ended. */
   readonly state: string;
@@ -154,7 +154,7 @@ export function mountedAs(workflow: Workflow): Pick<GateConfig, 'begin' | 'enfor
 /** An upstream may keep making up names: more than this are not remembered. */
 const MAX_NAMES = 10_000;
 
-/** So many names that may stand for a missing one are told. */
+/** So many names that may be meant by a missing one are reported. */
 const MOST_NAMED = 5;
 
 /** How deep in a schema mirrored arguments are looked for. */
@@ -228,7 +228,7 @@ export interface ListPart {
   readonly nextCursor: unknown;
 }
 
-/** The lists of so many clients are told apart; the oldest are forgotten first. */
+/** The lists of so many clients are kept apart; the oldest are forgotten first. */
 const MOST_READERS = 10_000;
 
 const NONE: ReadonlySet<string> = new Set();

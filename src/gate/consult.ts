@@ -24,7 +24,7 @@ import { asBegun, type Standing, type StandingRules } from './standing.ts';
 /** How long the guards of one call may take. */
 const GUARDS_MS = 5_000;
 
-/** What guards are told of a call, beside where the run stands. */
+/** What guards get about a call, beside where the run stands. */
 export interface AskedTool extends Pick<GuardedCall, 'run' | 'tool' | 'principal'> {
   readonly args: AskedArguments;
   /** What rules read of it. */
@@ -69,7 +69,7 @@ type NamedRun = Pick<Run, 'run' | 'actor'> & {
 export class ToolQuestion implements Question {
   readonly tool: string;
   readonly args: AskedArguments;
-  /** Its binding; `undefined` where none is about it, and `failed` where that cannot be told. */
+  /** Its binding; `undefined` where none is about it, and `failed` where that cannot be known. */
   matched: BoundTool | 'failed' | undefined;
   /** The same, once the request has let the call through to its run. */
   binding: BoundTool;
@@ -132,7 +132,7 @@ export class ToolQuestion implements Question {
     this.binding = this.matched as BoundTool;
   }
 
-  /** What the app's functions are told of it. Of a call that names a run. */
+  /** What the app's functions get about it. Of a call that names a run. */
   get asked(): AskedTool {
     this.#asked ??= askedCall(this.#rules, this.args, this.tool, this.#named as NamedRun);
     return this.#asked;
@@ -256,7 +256,7 @@ export async function refusedByGuards(
 
 /**
  * As {@link refusedByGuards}, for a run that is not claimed. Of a run that has not begun the guards
- * are told what it would begin with.
+ * get what it would begin with.
  */
 export async function refusedUnclaimed(
   config: GateConfig,
@@ -274,7 +274,7 @@ export interface GuardOptions {
   readonly clock: Pick<Clock, 'after'>;
   /** How long all guards of one call may take together, in milliseconds. */
   readonly deadlineMs: number;
-  /** Told what a guard throws, that one took too long, or that one gave no answer. */
+  /** Called with what a guard throws, and where one took too long or gave no answer. */
   readonly onError: (error: unknown) => void;
 }
 

@@ -51,7 +51,7 @@ export interface Question {
 }
 
 /**
- * On what a row depends. Who asks names those that can be told by then:
+ * On what a row depends. Who asks names those that are known by then:
  * - `request`: what the request itself says
  * - `run`: whether there is a run, and whether operators have stopped it
  * - `operators`: what operators have stopped of all runs
@@ -76,7 +76,7 @@ interface Row {
   readonly when?: (at: Standing, asked: Question) => boolean | RefusedAt | undefined;
 }
 
-/** Every reason against what a run is asked. Of several, the first one is told. */
+/** Every reason against what a run is asked. Of several, the first one counts. */
 export const ROWS: readonly Row[] = [
   { reasons: ['arguments'], from: 'request', when: (_, asked) => asked.unclear?.() },
   { reasons: ['unavailable'], from: 'request', when: (_, { matched }) => matched === 'failed' },
@@ -120,7 +120,7 @@ export const ROWS: readonly Row[] = [
   { reasons: ['unavailable'], from: 'client', when: (_, { step }) => step?.overran },
 ];
 
-/** What is asked about at a time, because it can be told by then. */
+/** What is asked about at a time, because it is known by then. */
 export type Sources = readonly Source[];
 
 const CLAIMED: Sources = ['state', 'rules', 'events', 'machine', 'client'];

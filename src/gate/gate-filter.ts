@@ -106,7 +106,7 @@ function joinGate(
   if (lists !== undefined && (lists.isAsked || exchange.page !== undefined))
     exchange.join(new CachedLists(lists, exchange, admission, onError));
   let isListening = false;
-  // The client asks for a task, or opens the stream on which its session hears of tasks.
+  // The client asks for a task, or opens the stream on which its session is notified of tasks.
   let hearsOfTasks = exchange.req.method === 'GET';
   for (const { method } of exchange.messages) {
     isListening ||= method === 'subscriptions/listen';
@@ -270,7 +270,7 @@ class GateFilter implements Filter {
   /** Lets the steps of a call go on, if its client still waits and its claims still hold. */
   #sendOn(isKept: boolean, incoming: Call, judge: Judge): MaybePromise<void> {
     if (this.#isCancelled(incoming)) {
-      // Of a response that was over before, this filter hears no end any more.
+      // Of a response that was over before, this filter gets no end any more.
       if (this.#exchange.tap.closed) this.#onAnswered?.();
       return incoming.drop();
     }
@@ -300,7 +300,8 @@ class GateFilter implements Filter {
   onMessage(message: Message): MaybePromise<void> {
     if (this.#rewrites) {
       this.#config.aliases.takeOut(message);
-      // Else the upstream's length, tag and line ends would tell hidden tools from absent ones.
+      // Else the upstream's length, tag and line ends would distinguish hidden tools from absent
+      // ones.
       message.rewrite();
     }
     const { id, method, result } = message.value;
@@ -367,7 +368,7 @@ class GateFilter implements Filter {
     return this.#isProven;
   }
 
-  /** The answer says nothing of the outcome. Gives what the client is told in its place. */
+  /** The answer says nothing of the outcome. Gives what the client reads in its place. */
   #lose(call: ClaimedCall): JsonObject {
     const { tap } = this.#exchange;
     const { statusCode: status } = tap.res;
@@ -515,8 +516,8 @@ class GateFilter implements Filter {
   }
 
   /**
-   * Tells the client that the outcome is unknown: its step was cancelled and did not stop, or, with
-   * `isTooLong`, took too long. The upstream goes on, and a late outcome is saved.
+   * Answers the client that the outcome is unknown: its step was cancelled and did not stop, or,
+   * with `isTooLong`, took too long. The upstream goes on, and a late outcome is saved.
    */
   #giveUp(id: RequestId, isTooLong: boolean): void {
     const call = this.#unanswered.find((each) => each.id === id);

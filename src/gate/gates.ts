@@ -189,7 +189,7 @@ export class Gates {
         const demands = this.#others.map(demand);
         if (!demands.every((each) => each !== undefined)) return NOT_KNOWN;
         const way = this.#together.wayTo([[states], ...demands], stands, tool);
-        // A way through a hidden tool is not told: it would show that the tool exists.
+        // A way through a hidden tool is not shown: it would reveal that the tool exists.
         const keeping = [this.#own, ...this.#others].map((each) => keepsSecrets(each, admission));
         const isSecret = (each: string): boolean =>
           missing.has(each) || stands.some((stand, i) => keeping[i] && isHiddenAt(stand, each));

@@ -109,7 +109,8 @@ export class Judge implements Entrance {
     if (why.reason === 'no-run' && 'advice' in run)
       return this.refuser.refuseUnnamed(incoming, tool, run);
     if (why.cause !== undefined) warnOnce(`workflow "${workflow.id}": ${why.cause}`);
-    // A list has told of a name that it showed. Clients make others up: those are told together.
+    // A list has reported a name that it showed. Clients make others up: those are reported
+    // together.
     const clash = listed.mirroredOf(tool) ? undefined : workflow.clashOf(tool, ANY_OF_TWO);
     if (clash !== undefined) warnOnce(clash);
     return this.refuser.refuse(incoming, tool, why, [], run);

@@ -18,10 +18,9 @@ export interface ListCacheOptions {
    */
   ttlMs?: number | undefined;
   /**
-   * Says what else a list depends on, such as what your app knows of the user.
-   * Requests for which it returns
-   * different strings never share a list. If it throws, `onError` is told, and the upstream
-   * answers. Default: nothing else.
+   * Says what else a list depends on, such as what your app knows of the user. Requests for which
+   * it returns different strings never share a list. If it throws, `onError` gets the error, and
+   * the upstream answers. Default: nothing else.
    */
   vary?: VaryBy['vary'] | undefined;
   /**

@@ -1,6 +1,6 @@
 /**
- * Which lists a move changes, and how clients hear of that: on the stream of their call, of their
- * session, or of a subscription.
+ * Which lists a move changes, and how clients are notified of that: on the stream of their call, of
+ * their session, or of a subscription.
  */
 import { putNewest } from '../basics/clock.ts';
 import type { Admission, Run } from '../session/run.ts';
@@ -66,15 +66,15 @@ export function listsChangedBy(
   return [...new Set([...changed, ...veiled])];
 }
 
-/** An answer on whose stream a client can be told of something, in front of the answer. */
+/** An answer on whose stream a client can be notified of something, in front of the answer. */
 interface OnAnswer {
   readonly exchange: Exchange;
   readonly message: Message;
 }
 
 /**
- * Tells the run's clients that a move changed their lists. If the move comes with an answer on a
- * stream, the caller is told there.
+ * Notifies the run's clients that a move changed their lists. If the move comes with an answer on a
+ * stream, the caller is notified there.
  */
 export function tellMoved(
   config: GateConfig,
@@ -86,14 +86,16 @@ export function tellMoved(
   tellLists(config, admission, run, listsChangedBy(config, run.run, move), answer);
 }
 
-/** How many runs to remember at most whose clients were told of a window. */
+/** How many runs to remember at most whose clients were notified of a window. */
 const MOST_TOLD = 10_000;
 
-/** By gate and run: what the clients were told to list, since time alone has changed it. */
+/**
+ * By gate and run: the lists that were reported to the clients, since time alone has changed them.
+ */
 const toldOfTime = new WeakMap<Workflow, Map<string, string>>();
 
 /**
- * Tells the run's clients, once, that a window has opened or closed since the run was saved. No
+ * Notifies the run's clients, once, that a window has opened or closed since the run was saved. No
  * timer watches for it: a call of the run does.
  */
 export function tellOfTime(
@@ -118,7 +120,7 @@ export function tellOfTime(
   tellLists(config, admission, run, boundLists(workflow));
 }
 
-/** Tells the run's clients that these lists changed. */
+/** Notifies the run's clients that these lists changed. */
 export function tellLists(
   config: GateConfig,
   admission: Admission,
@@ -141,7 +143,7 @@ export function tellLists(
   if (isOpen && session.callsSinceTold !== undefined) config.clients.noteTold(session, config);
 }
 
-/** Tells a session's client that its lists show another run from now on, or none. */
+/** Notifies a session's client that its lists show another run from now on, or none. */
 export function tellTurned(config: GateConfig, admission: Admission): void {
   // Where the client is known not to list again, its lists are the same for all conversations.
   if (config.clients.chosenFor(config, admission) !== 'stable')
@@ -187,14 +189,14 @@ const SUBSCRIPTION_ID = 'io.modelcontextprotocol/subscriptionId';
 
 /** What all gates of a route know of one subscription. */
 interface Subscription {
-  /** The lists that a gate tells of on this stream: the others must not tell again. */
+  /** The lists that a gate reports on this stream: the others must not report them again. */
   readonly heard: Set<ListKind>;
   /** Whether the upstream honoured nothing: the gates hold the stream open when it ends it. */
   isOurs: boolean;
   isHeldOpen: boolean;
 }
 
-/** Of which lists of a run a client asks to hear, and with which request. */
+/** Which lists of a run a client asks to be notified of, and with which request. */
 interface AskedChanges {
   readonly run: Run;
   readonly id: RequestId;

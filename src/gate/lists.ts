@@ -122,7 +122,7 @@ export class ShownTools {
 
   /**
    * Leaves out what comes from outside, and what no gate of the route binds, also what has no name
-   * to be bound by. And what globs bind in different ways, of which it tells the operator.
+   * to be bound by. And what globs bind in different ways, with a warning.
    */
   #hideNeverCalled(message: Message): void {
     const { workflow, warnOnce } = this.#config;

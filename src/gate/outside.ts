@@ -50,7 +50,7 @@ export interface OutsideMover {
   readonly onError: (error: unknown) => void;
   /** Gives what a run begins with. Default: as the gate does that this process mounts. */
   readonly begin?: Begin | undefined;
-  /** Tells a run's clients that these lists changed. */
+  /** Notifies a run's clients that these lists changed. */
   tell(run: string, lists: readonly ListKind[]): void;
 }
 
@@ -230,7 +230,7 @@ export async function recordFromOutside(
 }
 
 /**
- * Stops a run at once, or lets it go on, by a mark beside its claim. Its clients are told.
+ * Stops a run at once, or lets it go on, by a mark beside its claim. Its clients are notified.
  *
  * @param by who stops it; `undefined` lets it go on
  * @returns the state of the run then, and whether that has changed anything
@@ -300,7 +300,7 @@ export async function stateAfterStep(
 }
 
 /**
- * Tells a run's clients of a move that changed their lists. How their gates are mounted is not
+ * Notifies a run's clients of a move that changed their lists. How their gates are mounted is not
  * known here: they may keep ended runs, or begin them anew.
  */
 export function tellMovedOutside(
@@ -315,7 +315,7 @@ export function tellMovedOutside(
   if (lists.length > 0) tell(run, [...new Set(lists)]);
 }
 
-/** Tells a held run's clients that its steps are back in their lists. */
+/** Notifies a held run's clients that its steps are back in their lists. */
 export function tellResolved({ workflow, tell }: OutsideMover, run: string): void {
   if (workflow.claiming.size > 0 && !isStableEverywhere(workflow)) tell(run, ['tools']);
 }

@@ -42,7 +42,7 @@ const READING: ReadonlySet<string | undefined> = new Set([
   ...NAMING_RESOURCE,
 ]);
 const UPDATED = 'notifications/resources/updated';
-/** The gates that have told of a method that they do not know. */
+/** The gates that have reported a method that they do not know. */
 const isTold = new WeakSet<GateConfig>();
 /** A part of that method without slashes, which JSON may escape. */
 const UPDATED_MARK = 'updated';
@@ -165,8 +165,8 @@ export class ReadFilter implements Filter {
   }
 
   /**
-   * The client must not hear of updates of a resource that the run does not allow now. Asks no
-   * guards, as in lists.
+   * The client must not get updates of a resource that the run does not allow now. Asks no guards,
+   * as in lists.
    */
   async #dropHidden(message: Message): Promise<void> {
     const { reads } = this.#config.workflow;

@@ -89,7 +89,7 @@ export class RecordedLookup extends AnswerHolder {
   leaves: Position | undefined;
   /** The state that it moved the run to, if it did. */
   movedTo: string | undefined;
-  /** Tells the calls that wait for it that it is over. A second call does nothing. */
+  /** Reports to the calls that wait for it that it is over. A second call does nothing. */
   readonly over: () => void;
   readonly #binding: MovingBinding;
   readonly #number: number | undefined;
@@ -126,7 +126,7 @@ export class RecordedLookup extends AnswerHolder {
   }
 
   /**
-   * Records a success before its client hears of it, and gives the change of the answer. No other
+   * Records a success before its client reads it, and gives the change of the answer. No other
    * outcome is recorded.
    */
   record(message: Message, onMoved: (move: StepMove) => void): Promise<Transform> {
@@ -206,16 +206,16 @@ interface RecordedRun extends Pick<RecordRequest, 'run' | 'token' | 'create'> {
   readonly begin: (() => Promise<Beginning>) | undefined;
   /** How long a failing store is asked again, in milliseconds. */
   readonly forMs: number;
-  /** Whether another process may record the same move, and tell of it. Default `false`. */
+  /** Whether another process may record the same move, and report it. Default `false`. */
   readonly isShared?: boolean;
 }
 
 /**
- * Saves a move without the run's claim, and tells the app of it. A step may be running or held
+ * Saves a move without the run's claim, and reports it to the app. A step may be running or held
  * beside it. Where the run has moved meanwhile, the move is made anew from where it stands then.
  *
  * @param moveFrom gives the move from a position, or why there is none
- * @returns `isTold`: unless another process has told of it; `unknown`: there is no such run
+ * @returns `isTold`: unless another process has reported it; `unknown`: there is no such run
  * @throws Error where the store fails, or the run is unreadable; also what `begin` and `moveFrom`
  * throw
  */

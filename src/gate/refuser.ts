@@ -1,6 +1,6 @@
 /**
- * A call that a gate does not let in, and its answer. Hides what a refusal may tell the client, and
- * what the trail keeps of it.
+ * A call that a gate does not let in, and its answer. Hides what a refusal may say to the client,
+ * and what the trail keeps of it.
  */
 import type { RefusalReason } from '../basics/reasons.ts';
 import { type Admission, deny, type Run, UNKNOWN_SESSION } from '../session/run.ts';
@@ -207,5 +207,5 @@ export function verdictAfter<Verdict extends NotLetIn>(
   return isPromise(done) ? done.then(() => verdict) : verdict;
 }
 
-/** What a refusal tells where nothing is known of the run. */
+/** What a refusal says where nothing is known of the run. */
 const NO_OUTLET: Outlet = { available: [], foreseen: false };

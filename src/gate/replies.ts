@@ -34,7 +34,7 @@ export function refusalReply(
 }
 
 /**
- * What the client is told of a step that ran, or may have run, without a recorded outcome.
+ * What the client reads of a step that ran, or may have run, without a recorded outcome.
  *
  * @param said `mayRepeat`: the same call gets the same idempotency key. `words`: the handler's own
  */
@@ -67,7 +67,7 @@ export function unknownOutcomeReply(
   return toolError(id, text, { [`${META_PREFIX}outcome`]: facts }, era);
 }
 
-/** What the client is told of a lookup that ran, and that its run could not record. */
+/** What the client reads of a lookup that ran, and that its run could not record. */
 export function unrecordedReply(
   id: RequestId,
   tool: string,
@@ -107,8 +107,8 @@ export const LONGEST_NAME = 256;
 
 /**
  * Made-up names for what is hidden. The gate forwards a request under such a name, so the client
- * gets the upstream's own error for something that does not exist. The name tells which one it
- * stands for: any stream of this process can put that one back.
+ * gets the upstream's own error for something that does not exist. The name says which one it
+ * replaces: any stream of this process can put that one back.
  */
 export class Aliases {
   /** In lower case, because an upstream may write a URI's scheme and host that way. */

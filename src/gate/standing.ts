@@ -44,7 +44,7 @@ export interface StandingRules {
   readonly whenEnded: WhenEnded | undefined;
   /** What the gate's option enforces. Default: every tool. */
   readonly enforce?: Enforced;
-  /** Told what the app's `visible`, or the machine's own guards, throw. */
+  /** Called with what the app's `visible`, or the machine's own guards, throw. */
   readonly onError: (error: unknown) => void;
 }
 
@@ -108,7 +108,7 @@ export function noteRead(workflow: Workflow, run: string, now: number, error?: u
   if (runs.size > MOST_UNREAD) for (const first of runs.keys()) return void runs.delete(first);
 }
 
-/** How many runs this process met in the last hour that it could not read. */
+/** How many runs this process found in the last hour that it could not read. */
 export function countUnread(workflow: Workflow, now: number): number {
   const noted = unread.get(workflow);
   for (const [digest, { at }] of noted ?? []) if (now - at > UNREAD_MS) noted?.delete(digest);
@@ -538,7 +538,7 @@ export function standingNow(
 
 /**
  * As {@link standingNow}, for lists that hide what is not available. If the store fails, the client
- * is told to list again once it works.
+ * is notified once it works, and lists again.
  */
 export function standingForLists(
   config: GateConfig,
@@ -553,7 +553,7 @@ export function standingForLists(
 
 /**
  * Where the run stood when this request read it. `undefined` without such a read, or if only a
- * claim can tell. So it is if the run has moved, has a claim, is overdue, or begins with data.
+ * claim can know. So it is if the run has moved, has a claim, is overdue, or begins with data.
  */
 export function standingAsRead(config: GateConfig, run: Run): Standing | 'unreadable' | undefined {
   const { id } = config.workflow;
@@ -589,7 +589,7 @@ export function beginningOf(config: GateConfig, run: Run): (() => Promise<Beginn
 
 /**
  * Gives a run that the next call begins as it would begin: with its data, and in its state.
- * `unavailable` where the app's `begin` fails, which `onError` is told. Writes nothing.
+ * `unavailable` where the app's `begin` fails, which `onError` gets. Writes nothing.
  */
 export function asBegun(
   config: GateConfig,

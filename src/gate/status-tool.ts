@@ -34,11 +34,11 @@ export interface StatusToolOptions {
    * the upstream may have a tool of that name.
    */
   name: string;
-  /** Tells the model what the tool is for. Default: words that name the workflows. */
+  /** Says to the model what the tool is for. Default: words that name the workflows. */
   description?: string | undefined;
   /**
-   * Returns what the model is told of the run's data, as JSON; it must be synchronous. If it
-   * throws, `onError` is told, and the answer has no summary. Default: the model is told nothing of
+   * Returns what the model reads of the run's data, as JSON; it must be synchronous. If it throws,
+   * `onError` gets the error, and the answer has no summary. Default: the model reads nothing of
    * the data.
    */
   summary?: ((run: SummarizedRun) => Json) | undefined;

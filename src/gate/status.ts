@@ -31,7 +31,7 @@ import {
   storedIn,
 } from './standing.ts';
 
-/** What the model is told of one workflow. */
+/** What the model reads about one workflow. */
 export interface WorkflowStatus {
   readonly workflow: string;
   readonly status: StatusFacts['status'];
@@ -59,7 +59,7 @@ interface RecentEntry extends Pick<TrailEntry, 'from'> {
   readonly outcome?: NonNullable<TrailEntry['outcome']>;
 }
 
-/** How many entries of the trail are told. */
+/** How many entries of the trail are shown. */
 const MOST_RECENT = 5;
 
 /** One workflow of an existing run. */
@@ -160,7 +160,7 @@ function nextOf({ outlook }: RunPart, { workflow, position: from }: Standing): r
   });
 }
 
-/** The tools that the client sees but for a limit, and what it is told of that. */
+/** The tools that the client sees but for a limit, and what it reads about that. */
 function spentWords({ workflow, spent, state, sight, closed }: Standing): [string, string][] {
   const isShown = (tool: string): boolean =>
     workflow.isVisible(tool, state) && !sight?.hidden.has(tool) && !closed?.has(tool);

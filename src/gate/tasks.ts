@@ -464,7 +464,7 @@ function endOf(
   message: Message,
   at: 'params' | 'result',
   { taskId, status, result, error }: JsonObject,
-  /** Whether the status alone tells the end, as in SDK v1. */
+  /** Whether the status alone reports the end, as in SDK v1. */
   hasStatusOnly: boolean,
   postpone: () => void,
 ): TaskEnd | undefined {

@@ -80,7 +80,7 @@ export class ToldRequests implements Filter {
     if (told !== undefined) exchange.join(told);
   }
 
-  /** The same for requests that pass as they are; `undefined` where there is nothing to tell. */
+  /** The same for requests that pass as they are; `undefined` where there is nothing to report. */
   static of(
     config: GateConfig,
     { req, requests }: Pick<Exchange, 'req' | 'requests'>,
@@ -203,7 +203,7 @@ export class ToldRequests implements Filter {
   }
 }
 
-/** Whether the request is told of beside calls. The gate reads only lists that it filters. */
+/** Whether the request is reported beside calls. The gate reads only lists that it filters. */
 function isTold(
   method: string | undefined,
   { bindsPrompts, bindsResources }: BoundReads,

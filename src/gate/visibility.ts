@@ -1,6 +1,6 @@
 /**
  * What a gate's lists show each client. Hides which clients are known not to list again, what the
- * app says of each, and when the operator hears of one.
+ * app says of each, and when a warning reports one.
  */
 import { putNewest, Told } from '../basics/clock.ts';
 import { asciiText } from '../basics/names.ts';
@@ -58,12 +58,12 @@ const PROXIED = / \(via mcp-remote [^()]*\)$/;
 /** A client that did not say what it is. */
 const UNNAMED: ClientInfo = Object.freeze({ name: '', version: '' });
 
-/** So many calls without a new list tell of a client that never asks for one. */
+/** So many calls without a new list reveal a client that never asks for one. */
 export const TELLING_CALLS = 3;
-/** So do so many sessions of a name that ended without one, of its last ones that were told. */
+/** So do so many sessions of a name that ended without one, of its last ones that were notified. */
 const TELLING_SESSIONS = 3;
 const LAST_SESSIONS = 5;
-/** The operator is told of so many names. Clients choose them, and could fill a log. */
+/** So many names are reported. Clients choose them, and could fill a log. */
 const MOST_TOLD = 100;
 
 const STALE_HIDE =
@@ -97,7 +97,7 @@ export interface ListingRules extends Observers {
 export class ListingClients {
   readonly #chosen = new WeakMap<ClientInfo, Visibility>();
   readonly #told = new Told(MOST_TOLD);
-  /** By name, the last sessions that were told of a new list; the least recent name first. */
+  /** By name, the last sessions that were notified of a new list; the least recent name first. */
   readonly #sessions = new Map<string, readonly LiveSession[]>();
 
   /**
@@ -124,8 +124,8 @@ export class ListingClients {
   }
 
   /**
-   * A session is told that its list of tools changed. A client that never lists again may call
-   * nothing more, and end: its next session that is told so tells of it.
+   * A session is notified that its list of tools changed. A client that never lists again may call
+   * nothing more, and end: its next session that is notified reveals it.
    */
   noteTold(session: LiveSession, config: ListingRules): void {
     const { name } = session.record.clientInfo ?? UNNAMED;
@@ -140,9 +140,9 @@ export class ListingClients {
   }
 
   /**
-   * Tells the operator once of a client that goes on with an old list.
+   * Warns once of a client that goes on with an old list.
    *
-   * @param by what told of it: the calls of this session, or the earlier sessions of its name
+   * @param by what revealed it: the calls of this session, or the earlier sessions of its name
    */
   tellOf(
     { record }: LiveSession,
@@ -159,9 +159,9 @@ export class ListingClients {
           `client.name === ${quoted} ? 'stable' : '${visibility}' })`;
     const seen =
       by === 'calls'
-        ? `the client ${quoted} was told that its list of tools changed, and called ` +
+        ? `the client ${quoted} was notified that its list of tools changed, and called ` +
           `${TELLING_CALLS} times without listing again`
-        : `${TELLING_SESSIONS} sessions of the client ${quoted} were told that their list of ` +
+        : `${TELLING_SESSIONS} sessions of the client ${quoted} were notified that their list of ` +
           'tools changed, and ended without listing again';
     onWarning(
       `${seen}, as far as this process saw. Its model may not see what "${workflow.id}" allows ` +

@@ -50,7 +50,7 @@ export interface ExplainedTool {
 
 /** What a gate says at a position. */
 export interface Explained {
-  /** Where the run stands for its clients. */
+  /** The run's state, as its clients see it. */
   readonly state: string;
   /**
    * The explained position, as the gate understands it. Give it to {@link whatIf} as it is: its
@@ -124,7 +124,7 @@ function timeOf({ updatedAt }: FsmSnapshot, at: ExplainedRun | undefined): numbe
   return updatedAt + (at?.unmovedForMs ?? 0);
 }
 
-/** Where it stands for its clients. `available` tells what the app's `visible` said. */
+/** Its position, as its clients see it. `available` is what the app's `visible` said. */
 function standingAt(
   workflow: Workflow,
   { updatedAt, version = 0, ...position }: FsmSnapshot,

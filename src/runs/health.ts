@@ -51,8 +51,7 @@ export interface WorkflowHealthOptions {
   /** How long an answer is used again without asking the store, in milliseconds. Default 1,000. */
   maxAgeMs?: number | undefined;
   /**
-   * Told why a store could not be asked, and that it evicts keys. Default: that of the first of
-   * `runs`.
+   * Called where a store could not be asked, or evicts keys. Default: that of the first of `runs`.
    */
   onError?: ((error: unknown) => void) | undefined;
 }
@@ -69,8 +68,8 @@ export interface HealthReport {
   /** What a person should look at, though steps go on. Absent: nothing. */
   readonly degraded?: readonly ('evictions' | 'switch' | 'strayed')[];
   /**
-   * Whether this process hears what it sends itself over its bus, and so the others. Absent where
-   * it has no bus.
+   * Whether this process receives what it sends itself over its bus, and so the others. Absent
+   * where it has no bus.
    */
   readonly bus?: 'hears' | 'deaf';
   /** In the order of `runs`. */
@@ -165,13 +164,14 @@ const ANSWER_MS = 800;
 const LOSS_MS = 60 * 60_000;
 
 /**
- * Says whether the process and its runs are well: `app.get('/health', workflowHealth({ runs,
- * stuckAfterMs }))`. It answers 200, or 503 where a store takes no writes or the process ends,
- * with a {@link HealthReport} as JSON. A store that counts no runs takes no process out. The
- * handler never throws. Held runs that it meets are told as events, as by `runs.held()`.
+ * Says whether the process and its runs are well:
+ * `app.get('/health', workflowHealth({ runs, stuckAfterMs }))`. It answers 200, or 503 where a
+ * store takes no writes or the process ends, with a {@link HealthReport} as JSON. A store that
+ * counts no runs takes no process out. The handler never throws. Held runs that it finds are
+ * reported as events, as by `runs.held()`.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for an option that is wrong or unknown,
- * `ERR_INTERLOCK_STORE` where `failOn` names what the store cannot tell
+ * `ERR_INTERLOCK_STORE` where `failOn` names what the store cannot know
  */
 export function workflowHealth(options: WorkflowHealthOptions): HealthHandler {
   const { runs, authorize, onError, ...rules } = parseOptions(
@@ -308,7 +308,7 @@ async function countedIn(
     const counted = mover.store.count && (await countInStore(mover, { forMs }, true));
     const page = { limit: LISTED };
     const [held, unsettled, stuck] = await Promise.all([
-      // Also where no key may be seen: the list tells of held runs as events.
+      // Also where no key may be seen: the list reports held runs as events.
       counted?.held === 0 ? NONE : heldRuns(mover, page),
       withKeys && counted?.unsettled ? unsettledRuns(mover, page) : NONE,
       counted && (!withKeys || counted.stuck === 0) ? NONE : stuckRuns(mover, { forMs, ...page }),

@@ -113,7 +113,8 @@ export async function resolveHeld(
 const AWAY = 3;
 
 /**
- * What is done to many runs, one after another. One run's fault is told, and the others are done.
+ * What is done to many runs, one after another. One run's fault is reported, and the others are
+ * done.
  *
  * @returns asks for one run; it gives `undefined` for a fault, and rejects where the store is away
  */
@@ -136,8 +137,8 @@ export function oneByOne({
 }
 
 /**
- * @param remove deletes one run, and tells its clients
- * @param leave tells the clients of one that is not theirs any more
+ * @param remove deletes one run, and notifies its clients
+ * @param leave notifies the clients of one that is not theirs any more
  */
 export async function eraseOf(
   mover: RunsMover,

@@ -1,7 +1,7 @@
 /**
  * Runs as operators see them: one run, and lists of those that need a person. Hides what a store
  * keeps of a run, and under which names it keeps a statechart's states. A held run that a list
- * meets is told as an event.
+ * finds is reported as an event.
  */
 import { configError, InterlockError } from '../basics/errors.ts';
 import { mountedAs } from '../gate/config.ts';
@@ -78,7 +78,7 @@ function observedBy({ enforced, refused, strayed }: RunMark): ObservedMark {
   return { enforced: names, refused: refused === true, strayed: strayed === true };
 }
 
-/** A part of the held runs, the longest held first. Each is told as an event, once. */
+/** A part of the held runs, the longest held first. Each is reported as an event, once. */
 export async function heldRuns(mover: RunsMover, page: PageQuery): Promise<RunViews> {
   const { held } = indexOf(mover, 'held()');
   return viewsOf(mover, await held({ workflow: mover.workflow.id, ...page }));
@@ -128,7 +128,7 @@ async function storedStates(
   return counted?.states.map(({ state }) => state).filter((name) => workflow.standsIn(name, asked));
 }
 
-/** No count tells what runs have saved, so the oldest are looked at, by parts, once a minute. */
+/** No count says what runs have saved, so the oldest are looked at, by parts, once a minute. */
 const PART = 1_000;
 const MOST_PARTS = 5;
 const LOOK_MS = 60_000;
@@ -212,7 +212,7 @@ export async function countInStore(
   const { states, held, unsettled, running, oldestClaim, now = clock.now() } = counted;
   const sum = (key: 'runs' | 'stuck'): number => states.reduce((all, each) => all + each[key], 0);
   const isAsked = forMs !== undefined;
-  // Only a run's data tell where a `migrate` takes it, and the counts have none.
+  // Only a run's data say where a `migrate` takes it, and the counts have none.
   const stranded = workflow.migrates
     ? []
     : states.filter(({ state }) => !workflow.model.has(state));

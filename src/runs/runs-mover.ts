@@ -44,7 +44,7 @@ const optionsSchema = lazyOptions(() => ({
 /** Holds what runs are moved with, for `workflowHealth()`. */
 export const MOVER: unique symbol = Symbol('mcp-interlock.mover');
 
-/** What runs are moved with, and who is told of likely mistakes. */
+/** What runs are moved with, and who gets the warnings of likely mistakes. */
 export interface RunsMover extends OutsideMover {
   readonly onWarning: (warning: string) => void;
   /** The sessions, where this process serves them. */

@@ -115,7 +115,7 @@ export interface RunsUnderWay {
   readonly stuck?: number;
   /**
    * Runs that this deployment cannot read, so that it refuses their calls as `unreadable`. Counted
-   * are those in a state that it does not have, or all that this process met in the last hour: it
+   * are those in a state that it does not have, or all that this process found in the last hour: it
    * looks at the 5,000 that have not moved for longest, once a minute. There may be more.
    */
   readonly unreadable: number;
@@ -197,8 +197,8 @@ export interface Erased {
   /** The runs that are still the person's: a step that must not be repeated is running or held. */
   readonly pinned: readonly string[];
   /**
-   * The runs that are still the person's since they could not be erased; `onError` is told why. One
-   * that the store cannot read is named by what it is kept under. Absent where there are none.
+   * The runs that are still the person's since they could not be erased; `onError` gets the reason.
+   * One that the store cannot read is named by what it is kept under. Absent where there are none.
    */
   readonly failed?: readonly string[];
 }
@@ -215,7 +215,7 @@ export interface ResolveAllOptions {
   /**
    * What the steps came to. Or a function that finds it out for each of them, such as by asking the
    * payment provider for `claim.idempotencyKey`. Where it gives `undefined`, throws or rejects, the
-   * run stays held; `onError` is told of an error.
+   * run stays held; `onError` gets an error.
    */
   readonly outcome: Outcome | ((held: HeldRun) => Promise<Outcome | undefined>);
   /** For the trail: who settles them. */
@@ -399,7 +399,7 @@ export interface ResolveOptions<E extends string = string>
 /** Options of `runsOf()`: `sessions`, or else `store`. */
 export interface RunsOptions {
   /**
-   * What `sessionStore()` returned: its store, and its clients, which are told when their run
+   * What `sessionStore()` returned: its store, and its clients, which are notified when their run
    * moves.
    */
   sessions?: SessionMiddleware | undefined;
@@ -423,15 +423,15 @@ export interface RunsOptions {
   /** The longest that a call to `store` may take, in milliseconds. Default 2,000. */
   storeDeadlineMs?: number | undefined;
   /**
-   * Told of each failure whose reason no caller is told. Default: as in `sessions`, else
+   * Called for each failure whose reason no caller gets. Default: as in `sessions`, else
    * `console.error`.
    */
   onError?: ((error: unknown) => void) | undefined;
   /**
-   * Told once of each likely mistake. Default: as in `sessions`, else `process.emitWarning`.
+   * Called once for each likely mistake. Default: as in `sessions`, else `process.emitWarning`.
    */
   onWarning?: ((warning: string) => void) | undefined;
-  /** Told of each event about these runs here. Default: as in `sessions`, else none. */
+  /** Called for each event about these runs here. Default: as in `sessions`, else none. */
   onEvent?: EventListener | undefined;
 }
 

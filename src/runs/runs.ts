@@ -118,8 +118,8 @@ export class Runs<E extends string = string, Q = StateExpression> {
   }
 
   /**
-   * Whether this process hears its bus at the moment, as `workflowHealth()` says it. `undefined`
-   * where the runs are not of sessions with a bus.
+   * Whether this process receives from its bus at the moment, as `workflowHealth()` says it.
+   * `undefined` where the runs are not of sessions with a bus.
    */
   get hearsBus(): boolean | undefined {
     return this.#mover.sessions?.hearsOthers;
@@ -192,16 +192,16 @@ export class Runs<E extends string = string, Q = StateExpression> {
    */
   async count(options?: CountOptions): Promise<RunsUnderWay> {
     const counted = await countInStore(this.#mover, parseQuery.count(options));
-    // A person may only ask for the number, so the first held runs are told as events.
+    // A person may only ask for the number, so the first held runs are reported as events.
     if (counted.held > 0) await heldRuns(this.#mover, { limit: 100 });
     return counted;
   }
 
   /**
-   * Tries this gate on the runs that live, before it is deployed. It says which of them it can read,
-   * and what each may do before and after. It names the running and held steps whose tool the gate
-   * does not bind. It reads all runs, by parts, and changes nothing: it takes no claim, tells no
-   * event and keeps no run alive.
+   * Tries this gate on the runs that live, before it is deployed. It says which of them it can
+   * read, and what each may do before and after. It names the running and held steps whose tool the
+   * gate does not bind. It reads all runs, by parts, and changes nothing: it takes no claim, sends
+   * no event and keeps no run alive.
    *
    * @throws InterlockError `ERR_INTERLOCK_STORE` as {@link held}; `ERR_INTERLOCK_CONFIG`
    */
@@ -223,7 +223,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
 
   /**
    * Deletes a run with all its workflows, its data and its trail, unless it is pinned. It does not
-   * stop a running `retry` step, whose outcome is then not saved: its client is told that it could
+   * stop a running `retry` step, whose outcome is then not saved: its client reads that it could
    * not be recorded. PostgreSQL keeps the trail in a table of its own.
    */
   async delete(run: string): Promise<Deleted> {
@@ -234,7 +234,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
     return result === 'deleted' ? { deleted: true } : { deleted: false, reason: 'unknown-run' };
   }
 
-  /** Tells that there is no run under the key any more. */
+  /** Reports that there is no run under the key any more. */
   #gone(run: string): void {
     const { sessions, tell, events } = this.#mover;
     sessions?.forgetRun(run);
@@ -252,7 +252,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
   /**
    * Moves a run by an event that no call sends: an approval, a webhook, a timer of the app. It
    * waits for a running step, and then commits as a step does. It adds an entry to the trail, and
-   * the run's clients are told.
+   * the run's clients are notified.
    *
    * What the rules' `outside` names waits for nothing: it is added beside a step that is running or
    * held, also inside that step. It makes the run of a principal or a handle where there is none.
@@ -454,7 +454,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
 
   /**
    * What the tool of a call answered though the run has no outcome of it, such as where the store
-   * failed. `undefined` where this process heard no such answer: no store could keep it.
+   * failed. `undefined` where this process received no such answer: no store could keep it.
    */
   answered(idempotencyKey: string): 'succeeded' | 'failed' | 'input_required' | undefined {
     return this.#mover.events.answers.get(idempotencyKey);
@@ -627,7 +627,7 @@ export class Runs<E extends string = string, Q = StateExpression> {
   /**
    * Moves the runs whose state's deadline (`after`) has passed: these runs, or all that the store
    * finds. It may find a run later that was saved again within its state. A run that cannot be
-   * moved is told to `onError`, and the others are moved. Resolves to how many have moved.
+   * moved is reported to `onError`, and the others are moved. Resolves to how many have moved.
    *
    * @throws InterlockError `ERR_INTERLOCK_STORE` where no runs are given, and the store cannot list
    * any

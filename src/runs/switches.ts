@@ -1,6 +1,6 @@
 /**
  * What operators say of all runs of a workflow: stop them, let them go on, enforce or observe them.
- * Hides that each word is saved before it is told.
+ * Hides that each word is saved before it is reported.
  */
 import { switchOf } from '../gate/outside.ts';
 import type { RunsMover } from './runs-mover.ts';

@@ -1,7 +1,7 @@
 /**
  * A deployment, tried on the runs that live. Hides the pages of the store's lists, the runs that
  * move meanwhile, and how findings about very many runs stay few. It only looks: it takes no claim,
- * tells no event, and keeps no run alive.
+ * sends no event, and keeps no run alive.
  */
 import * as z from 'zod/mini';
 import { configError, InterlockError } from '../basics/errors.ts';
@@ -108,7 +108,7 @@ export interface MigratedRuns {
 export interface UnboundSteps {
   readonly tool: string;
   /**
-   * How many are held. A person must resolve them, and this gate cannot tell which event their
+   * How many are held. A person must resolve them, and this gate cannot know which event their
    * success sends.
    */
   readonly held: number;

@@ -184,8 +184,8 @@ export class Run implements StepRun {
 
 const UNNAMED: NoRun = {
   advice:
-    'Nothing that you can send names one, so no call of it can run here. Do not try again: tell ' +
-    'the user that this server has to be set up for clients without a session.',
+    'Nothing that you can send names one, so no call of it can run here. Do not try again: ' +
+    'tell the user that this server has to be set up for clients without a session.',
   warning:
     'nothing in a request names its run, so each call of a bound tool is refused. Since MCP ' +
     '2026-07-28 there are no sessions: give sessionStore({ key }) principalKey() or ' +

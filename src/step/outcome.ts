@@ -688,7 +688,8 @@ export function beginsAnew({ workflow, whenEnded }: EndRule, run: string): boole
 }
 
 /**
- * Where a run stands for its clients: one that the next call begins anew is shown at its start.
+ * A run's position, as its clients see it: one that the next call begins anew is shown at its
+ * start.
  */
 export function shownPosition<P extends Position>(
   rule: EndRule,

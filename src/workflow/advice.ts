@@ -1,6 +1,6 @@
 /**
- * What models are told of a workflow, in words. It hides how refusals, statuses and notes read, and
- * how outside names are made safe.
+ * What models read about a workflow. It hides how refusals, statuses and notes read, and how
+ * outside names are made safe.
  */
 import { inWords } from '../basics/clock.ts';
 import {
@@ -95,7 +95,7 @@ export interface NextTool {
   readonly says: string;
 }
 
-/** What a run waits for. Where a call leads on, only what comes from outside is told. */
+/** What a run waits for. Where a call leads on, only what comes from outside is named. */
 export interface Awaited {
   /**
    * - `step`: the result of a call that is running
@@ -156,10 +156,10 @@ const WORDS_LENGTH = 512;
  */
 const HARMLESS = /^[!-Z\\^-~]+(?: [!-Z\\^-~]+)*$/;
 
-/** Stands for a tool that the client does not see. */
+/** In place of a tool that the client does not see. */
 export const ANOTHER = 'another tool';
 
-/** How many tools a text names. A model that is told of thousands reads none of them. */
+/** How many tools a text names. A model that gets thousands reads none of them. */
 const MOST_NAMES = 20;
 
 /** A refusal in words that a model can act on. It is one line, safe to show with any name in it. */
@@ -189,8 +189,8 @@ export function readRefusalFor(refusal: ReadRefusal, details: RefusalDetails): s
 }
 
 /**
- * What a model is told after a move, such as `[System: checkout is now in "payment". Available now:
- * cart.pay.]`
+ * What a model reads after a move, such as
+ * `[System: checkout is now in "payment". Available now: cart.pay.]`
  */
 export function announcement(
   workflow: string,

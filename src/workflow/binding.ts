@@ -39,8 +39,8 @@ export interface ToolResult {
 }
 
 /**
- * Where a run stands, as the functions of bindings are told. `X` is what the machine's context is,
- * as JSON; `S` and `T` are the names of its states and tags.
+ * Where a run stands, as the functions of bindings get it. `X` is what the machine's context is, as
+ * JSON; `S` and `T` are the names of its states and tags.
  */
 export interface RunFacts<
   X = Json | undefined,
@@ -160,8 +160,8 @@ export function assertSynchronous(what: string, option: string, value: unknown):
 
 /**
  * What an error of a tool says of its outcome: `'failed'`, so that the same call may be made again
- * under another idempotency key; or `'unknown'`. A function is told the result, or the JSON-RPC
- * error where there is none. It must be synchronous and free of effects.
+ * under another idempotency key; or `'unknown'`. A function gets the result, or the JSON-RPC error
+ * where there is none. It must be synchronous and free of effects.
  */
 export type ErrorRule =
   | 'failed'
@@ -185,7 +185,7 @@ export interface Success {
  */
 export type ArgumentsTest = (args: Record<string, unknown>) => boolean;
 
-/** A call as a guard is told of it, before the gate forwards it. */
+/** A call as a guard gets it, before the gate forwards it. */
 export interface GuardedCall<
   X = Json | undefined,
   S extends string = string,
@@ -198,7 +198,7 @@ export interface GuardedCall<
   readonly args: Readonly<Record<string, unknown>>;
 }
 
-/** `true` lets a call through. Anything else refuses it; the model is told a string. */
+/** `true` lets a call through. Anything else refuses it; the model reads a string. */
 export type Guard<X = Json | undefined, S extends string = string, T extends string = string> = (
   call: GuardedCall<X, S, T>,
 ) => boolean | string | Promise<boolean | string>;
@@ -467,7 +467,7 @@ export function parseBinding(name: unknown, states: unknown, event: unknown): An
     ],
     [
       rest.ok !== undefined && !isMoving && !isLimited,
-      '"ok" tells a success from a failure; give "success", "failure" or "limit" too',
+      '"ok" distinguishes success and failure; give "success", "failure" or "limit" too',
     ],
   ];
   const [, fault] = faults.find(([isSo]) => isSo) ?? [];
@@ -554,7 +554,7 @@ export interface Oddity {
 
 /**
  * Warns that a tool is bound again, since the new bindings do not replace the old ones. It does not
- * warn where `when` tells the calls apart, nor within one declaration.
+ * warn where `when` distinguishes the calls, nor within one declaration.
  */
 export function rebindingWarnings(
   model: Model,

@@ -214,9 +214,9 @@ export class ToolRules {
     return { ...made, tool: this.#keyOf(tool), noted, uses: usedBy(made.outcome, uses) };
   }
 
-  /** A call that was made elsewhere, as the app tells of it. */
+  /** A call that was made elsewhere, as the app reports it. */
   toldCall(tool: string, run: string, at: number, { args, result, by }: Told): Decided | undefined {
-    // A machine is told an event, and no tool.
+    // A machine gets an event, and no tool.
     if (this.#model.doneIn === undefined) return undefined;
     const made = { tool, outcome: 'succeeded', claimedAt: at, decidedAt: at, uses: [] } as const;
     const { ledger } = this;
@@ -250,7 +250,7 @@ export class ToolRules {
     return calls.sort((a, b) => a.decidedAt - b.decidedAt);
   }
 
-  /** The values that rules ask of a call that the app has told, and do not find. */
+  /** The values that rules ask of a call that the app has reported, and do not find. */
   lacking(call: Decided | undefined, isCompared = false): readonly string[] {
     return call === undefined
       ? []

@@ -75,7 +75,7 @@ export class ChartTree {
   }
 }
 
-/** States that no test tells apart count once, so only what is asked about multiplies. */
+/** States that no test distinguishes count once, so only what is asked about multiplies. */
 function combinationsOf(
   node: ChartNode,
   tests: readonly ((node: ChartNode) => boolean)[],

@@ -58,7 +58,7 @@ export interface Reader {
 /** The keys of a path, from the outside in. */
 export type Path = readonly string[];
 
-/** A condition, checked. `unknown` is told each path that leaves it open. */
+/** A condition, checked. `unknown` gets each path that leaves it open. */
 export type ConditionTest = (read: Reader, unknown?: (path: string) => void) => Truth;
 
 /** What of a call a condition, or another part of a rule, reads. */

@@ -27,10 +27,10 @@ import { statechartModel } from './statechart.ts';
 import type { Deployment, Migrate } from './stored.ts';
 import { isXStateMachine } from './xstate.ts';
 
-/** Called with each change of state. What it throws, or rejects with, only `onError` is told. */
+/** Called with each change of state. What it throws, or rejects with, only `onError` gets. */
 export type TransitionListener<S extends string = string> = (move: Move<S>) => void;
 
-/** Told what a callback threw, or rejected with. */
+/** Called with what a callback threw, or rejected with. */
 export type ErrorListener = (error: unknown) => void;
 
 /** Where an action comes from. */
@@ -55,7 +55,7 @@ export type ActionListener = (action: FsmAction, context: ActionContext) => void
 export interface GateOptions {
   /** The clock, in milliseconds since the epoch. Default `Date.now`. */
   readonly now?: (() => number) | undefined;
-  /** Told what a callback throws. Default: the error is dropped. */
+  /** Called with what a callback throws. Default: the error is dropped. */
   readonly onError?: ErrorListener | undefined;
   /**
    * Does what a statechart's actions name, after the move was saved. Without it the gate refuses a
@@ -200,7 +200,7 @@ export class Definition {
   }
 
   /**
-   * Hands actions to `onAction`, in their order. Never throws: `onError` is told what it throws, or
+   * Hands actions to `onAction`, in their order. Never throws: `onError` gets what it throws, or
    * rejects with.
    */
   act(
@@ -251,7 +251,7 @@ function callSafely(callback: () => unknown, onError: ErrorListener): void {
     try {
       onError(error);
     } catch {
-      // No listener is left to tell.
+      // No listener is left to call.
     }
   };
   try {

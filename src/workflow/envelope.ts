@@ -1,6 +1,6 @@
 /**
  * The envelope around a run's shared data: what the gate keeps in a snapshot's `context`. Hides how
- * versions of the package that use one store tell their formats apart.
+ * versions of the package that use one store distinguish their formats.
  */
 import { isTable } from '../basics/options.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
@@ -101,7 +101,7 @@ export function bareContext(context: Json | undefined): { readonly context?: Jso
   return data === undefined ? {} : { context: data };
 }
 
-/** What each snapshot that was shown stands for. */
+/** What each snapshot that was shown means. */
 const behind = new WeakMap<FsmSnapshot, FsmSnapshot>();
 
 /** The snapshot for people: its context is the run's data alone. */

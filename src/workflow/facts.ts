@@ -27,7 +27,7 @@ export interface Fact {
   readonly isUndone: boolean;
   /** Whether it failed since the server took its arguments for none of the tool's. */
   readonly isInvalid: boolean;
-  /** How many calls it stands for: older ones are merged. */
+  /** How many calls it counts: older ones are merged. */
   readonly count: number;
   /** In the order of the tool's columns. */
   readonly values: readonly Value[];
@@ -302,7 +302,7 @@ const UNKNOWN = 2;
 const INVALID = FAILED + UNKNOWN;
 const USED = 4;
 const UNDONE = 8;
-/** How many calls it stands for, less one, stands above the flags. */
+/** How many calls it counts, less one, stands above the flags. */
 const COUNT = 16;
 
 /** How many members of a text a fact has before its values. */

@@ -130,7 +130,7 @@ class Gate<
 
   /**
    * Makes a tool available in `states` only; a successful call of it sends `event`. Binding a tool
-   * again adds a binding and replaces none; without `when`, {@link warnings} tells of it. A tool
+   * again adds a binding and replaces none; without `when`, {@link warnings} reports it. A tool
    * that was never bound is always available.
    *
    * @param name of a tool, or a glob as {@link matchGlob} has them. A glob binds each tool that it

@@ -83,7 +83,7 @@ export class Ledger {
   readonly hasWindows: boolean;
   /** What was read of a snapshot: several questions of one request ask for it. */
   readonly #read = new WeakMap<readonly Json[], Facts>();
-  /** What texts say. A process mostly meets those again that it wrote. */
+  /** What texts say. A process mostly finds those again that it wrote. */
   readonly #known = new Map<string, readonly [tool: string, facts: FactsOfTool]>();
   #charactersKnown = 0;
   readonly #texts = new WeakMap<FactsOfTool, string>();

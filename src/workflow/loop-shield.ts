@@ -1,6 +1,6 @@
 /**
- * A stop for models that go round in circles. It hides how calls since the last move are told
- * apart, counted, and kept with the run.
+ * A stop for models that go round in circles. It hides how calls since the last move are
+ * distinguished, counted, and kept with the run.
  */
 
 import * as z from 'zod/mini';
@@ -22,7 +22,7 @@ import { bareCall } from './facts.ts';
 import type { Model, Next, Position } from './position.ts';
 import { arrived } from './stored.ts';
 
-/** A loop as `onLoop` is told of it: a model called again and again without progress. */
+/** A loop as `onLoop` gets it: a model called again and again without progress. */
 export interface Loop {
   /** The run's key. */
   readonly run: string;
@@ -37,7 +37,7 @@ export interface Loop {
   readonly max: number;
 }
 
-/** Told of each loop. What it throws, or rejects with, only `onError` is told. */
+/** Called for each loop. What it throws, or rejects with, only `onError` gets. */
 export type LoopListener = (loop: Loop) => void;
 
 /** Options of a gate's `loopShield`. */

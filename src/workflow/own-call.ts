@@ -9,7 +9,7 @@ import { membersAt, personDigest } from './values.ts';
 export interface OwnValues {
   /** The digests of the members of a value. */
   members(source: ValueSource): readonly string[] | 'missing' | 'unclear';
-  /** @param unknown is told each path that leaves the condition open */
+  /** @param unknown gets each path that leaves the condition open */
   truth(test: Test, unknown?: (path: string) => void): Truth;
   amount(sum: CheckedSum): Decimal | undefined;
   /** The digest of who makes it; `undefined` where that is not known. */

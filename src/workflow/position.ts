@@ -159,7 +159,7 @@ export interface Model {
   pastOf?(position: Position, now: number, unknown?: Past['unknown']): Past | undefined;
 }
 
-/** A move, as its entry in a trail tells of it. */
+/** A move, as its entry in a trail records it. */
 export interface EntryMove {
   readonly event: string | null;
   readonly tool?: string | undefined;
@@ -214,7 +214,7 @@ export interface Move<S extends string = string> extends TransitionResult<S> {
   run?: string;
 }
 
-/** Stands for any state. No state of a machine may have this name. */
+/** Means any state. No state of a machine may have this name. */
 export const ANY_STATE = '*';
 
 /** A name or a tag in an expression. */

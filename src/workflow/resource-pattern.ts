@@ -6,7 +6,7 @@ import { InterlockError } from '../basics/errors.ts';
 import { starsCover } from '../basics/names.ts';
 import { showValue } from '../basics/options.ts';
 
-/** Alone between slashes, it stands for zero or more segments. */
+/** Alone between slashes, it matches zero or more segments. */
 const GLOBSTAR = '**';
 
 /**
@@ -233,7 +233,7 @@ function layersOf(text: string): string[] | undefined {
   return undefined;
 }
 
-/** Decodes once. A percent sign that encodes nothing stands for itself. */
+/** Decodes once. A percent sign that encodes nothing means itself. */
 function decodedOnce(text: string): string | undefined {
   if (!text.includes('%')) return text;
   try {

@@ -1,6 +1,6 @@
 /**
  * The conditions of rules: what decides a call, or what a run keeps of one. Hides how a function is
- * told from another one, and under which key a run keeps what a condition said. Pure.
+ * recognised among others, and under which key a run keeps what a condition said. Pure.
  */
 import { digestOf } from '../basics/digest.ts';
 import { dropRejection, showValue } from '../basics/options.ts';

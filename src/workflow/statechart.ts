@@ -314,8 +314,8 @@ function historyNodes(node: XNode, path = ''): [string, string][] {
 }
 
 /**
- * Whether this copy of XState reports actions instead of running them. A machine of one state
- * tells. Before 5.19 the actions would be lost.
+ * Whether this copy of XState reports actions instead of running them. A machine of one state shows
+ * it. Before 5.19 the actions would be lost.
  */
 function runsPurely(machine: XMachine): boolean {
   const Machine = machine.constructor as new (config: object, implementations: object) => XMachine;

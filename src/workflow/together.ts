@@ -273,7 +273,7 @@ class Search {
       const options = this.#optionsOf(i, workflow, tool, positions[i] as Position);
       all = options.flatMap((option) => all.map((some) => some.with(i, option)));
     }
-    // Each workflow has its own `when`. The search cannot tell whether some arguments satisfy both.
+    // Each workflow has its own `when`. The search cannot know whether some arguments satisfy both.
     if (grouped > 0 && bound > 1) this.isWhole = false;
     return grouped > 1 ? [] : all;
   }

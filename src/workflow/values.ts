@@ -76,7 +76,7 @@ function digestWith(make: Digest, value: unknown): string | undefined {
 
 const NOT_ROUNDED = Symbol('no number in it is rounded');
 
-/** The value with numbers as JavaScript reads them; `undefined` where it is too deep to tell. */
+/** The value with numbers as JavaScript reads them; `undefined` where it is too deep to know. */
 function doubleOf(value: object): unknown {
   if (value instanceof ExactNumber) return value.double;
   let isRounded = false;

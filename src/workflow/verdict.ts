@@ -626,7 +626,7 @@ function sumOf(
   return all;
 }
 
-/** How many calls they stand for. */
+/** How many calls they count. */
 function callsIn(facts: readonly Fact[]): number {
   let calls = 0;
   for (const { count } of facts) calls += count;

@@ -20,7 +20,7 @@ export interface Viewer {
   /** The run key; `undefined` where a list or a gate is about no run. */
   readonly run: string | undefined;
   readonly principal: string | undefined;
-  /** Told of a `visible` that throws, or answers no boolean. What it is about stays hidden. */
+  /** Called for a `visible` that throws, or answers no boolean. What it is about stays hidden. */
   readonly onError: (error: unknown) => void;
 }
 
@@ -38,7 +38,7 @@ export function isVeiled(veils: readonly Veil[]): boolean {
   return veils.some(({ visible }) => visible !== undefined);
 }
 
-/** What the functions of bindings are told of a run at this position, for this caller. */
+/** What the functions of bindings get about a run at this position, for this caller. */
 export function factsOf(
   model: Model,
   { state, context }: Position,

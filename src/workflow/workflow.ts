@@ -218,7 +218,7 @@ export class Workflow {
     return stored === asked || this.model.isIn(stored, [asked]);
   }
 
-  /** What the functions of bindings are told of a run at this position. */
+  /** What the functions of bindings get about a run at this position. */
   factsOf(position: Position, principal: string | undefined): RunFacts {
     return factsOf(this.model, position, principal);
   }
@@ -447,7 +447,7 @@ export class Workflow {
   /**
    * How a call is gated; `undefined` where it is not, because no binding is about it.
    *
-   * @throws Error where a `when` fails, so that the gate cannot tell; InterlockError
+   * @throws Error where a `when` fails, so that the gate cannot know; InterlockError
    * `ERR_INTERLOCK_BINDING` as {@link clashOf} says. The gate must refuse the call then.
    */
   match(tool: string, args: unknown): BoundTool | undefined {
@@ -478,7 +478,7 @@ export class Workflow {
   }
 
   /**
-   * Whether the machine's own guards would stop the event of a success. Where only the result tells
+   * Whether the machine's own guards would stop the event of a success. Where only the result says
    * which event that is, the guards are asked after the call.
    *
    * @throws Error where a guard throws. The gate must refuse the call then.
@@ -664,8 +664,8 @@ export class Workflow {
   }
 
   /**
-   * Calls the `onTransition` callbacks if the state changed. Never throws: `onError` is told what
-   * they throw.
+   * Calls the `onTransition` callbacks if the state changed. Never throws: `onError` gets what they
+   * throw.
    */
   emit(move: Move, onError: ErrorListener = this.#definition.onError): void {
     if (move.changed && this.#listeners.size > 0) emit(this.#listeners, move, onError);

@@ -1,6 +1,6 @@
 /**
- * XState as far as a gate needs it: hides how its machines are typed, told from other objects, and
- * run without an actor.
+ * XState as far as a gate needs it: hides how its machines are typed, recognised, and run without
+ * an actor.
  */
 import { isTable } from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
@@ -169,7 +169,7 @@ export class Restless extends Error {
 }
 
 /**
- * What XState needs for a transition (its `ActorScope`), without an actor. `found` is told of each
+ * What XState needs for a transition (its `ActorScope`), without an actor. `found` gets each
  * action, and none is run. What needs an actor throws.
  */
 export function inertScope(found: (action: FoundAction) => void): object {
@@ -204,7 +204,7 @@ const NOBODY: object = new Proxy(Object.freeze({}), {
 let engine: Promise<boolean> | undefined;
 
 /**
- * Loads the optional peer `xstate`, to tell whether an app can make machines with it. No gate needs
+ * Loads the optional peer `xstate`, to know whether an app can make machines with it. No gate needs
  * that, since a machine brings all the code that runs it. In a bundle it says whether XState was
  * installed when the bundle was made.
  *

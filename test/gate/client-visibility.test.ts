@@ -310,7 +310,7 @@ describe('the operator', () => {
     await goOn(app, 'langchain "x"\n\u202e', 5);
     await goOn(app, 'langchain "x"\n\u202e', 3);
     expect(app.warnings).toEqual([
-      'the client "langchain \\"x\\"\\n\\u202e" was told that its list of tools changed, and ' +
+      'the client "langchain \\"x\\"\\n\\u202e" was notified that its list of tools changed, and ' +
         'called 3 times without listing again, as far as this process saw. Its model may not see ' +
         'what "checkout" allows now. If it never lists again, give fsmGate(gate, { visibility: ' +
         '(client) => client.name === "langchain \\"x\\"\\n\\u202e" ? \'stable\' : \'auto\' }); ' +
@@ -338,7 +338,7 @@ describe('the operator', () => {
     expect(app.warnings.filter((each) => !each.includes('single call'))).toEqual([]);
     await comeAndGo(app, 'langchain', 2);
     expect(app.warnings.filter((each) => !each.includes('single call'))).toEqual([
-      '3 sessions of the client "langchain" were told that their list of tools changed, and ended ' +
+      '3 sessions of the client "langchain" were notified that their list of tools changed, and ended ' +
         'without listing again, as far as this process saw. Its model may not see what ' +
         '"checkout" allows now. If it never lists again, give fsmGate(gate, { visibility: ' +
         "(client) => client.name === \"langchain\" ? 'stable' : 'auto' }); " +

@@ -438,7 +438,7 @@ describe('what counts as success', () => {
   });
 
   it.each<[string, BindingOptions, string]>([
-    ['without an event', { ok: { as: 'paid' } }, '"ok" tells a success from a failure'],
+    ['without an event', { ok: { as: 'paid' } }, '"ok" distinguishes success and failure'],
     ['that is no condition', { success: 'PAID', ok: 'paid' as never }, 'ok: expected a condition'],
     ['of an async function', { success: 'PAID', ok: (async () => true) as never }, '"ok" must not'],
     ['for nothing', { success: 'PAID', results: 'text' }, '"results" says what "ok" reads'],

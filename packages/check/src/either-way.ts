@@ -163,11 +163,11 @@ export class EitherWayChart {
     if (typeof built !== 'function') return false;
     const type: unknown = Reflect.get(built, 'type');
     if (type === 'xstate.enqueueActions')
-      this.#gap ??= 'its enqueueActions() may raise events, which only a run can tell';
+      this.#gap ??= 'its enqueueActions() may raise events, which only a run knows';
     if (type !== 'xstate.raise') return false;
     this.#remembers = true;
     if (typeof Reflect.get(built, 'event') === 'function')
-      this.#gap ??= 'it raises an event that a function makes, which only a run can tell';
+      this.#gap ??= 'it raises an event that a function makes, which only a run knows';
     return typeof Reflect.get(built, 'event') !== 'function';
   }
 }

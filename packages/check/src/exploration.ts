@@ -468,8 +468,7 @@ export class Exploration {
   }
 
   /**
-   * The events by name. A pattern stands for all that it covers, and for one more that only it
-   * covers.
+   * The events by name. A pattern means all that it covers, and one more that only it covers.
    */
   #named(events: readonly string[]): readonly string[] {
     const { workflow } = this;

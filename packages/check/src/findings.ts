@@ -1,4 +1,4 @@
-/** What is wrong with a gate, found before a model meets it: hides how each fault is looked for. */
+/** What is wrong with a gate, found before a model does: hides how each fault is looked for. */
 
 import * as z from 'zod/mini';
 import {
@@ -164,8 +164,8 @@ const A_DAY = 86_400_000;
 const PROVIDER_NAME = /^[a-zA-Z0-9_-]{1,64}$/;
 
 /**
- * Finds what is wrong with a gate before a model meets it. It reads the gate, and changes nothing
- * in it.
+ * Finds what is wrong with a gate before a model does. It reads the gate, and changes nothing in
+ * it.
  *
  * @throws InterlockError `ERR_INTERLOCK_CONFIG` for wrong options, such as an unknown code in
  * `ignore`; `ERR_INTERLOCK_EVENT` for an event in `outside` that no state handles;

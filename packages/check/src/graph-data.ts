@@ -50,12 +50,12 @@ export interface GraphNode {
   /** The id of the node around it; absent at the top. */
   readonly parent?: string;
   /**
-   * - `history` stands for the states of its parent that were active last. No run is in it.
+   * - `history` means the states of its parent that were active last. No run is in it.
    * - `tool`, for rules of order: it is active while the run's state names a call of it. A tool
    *   that no rule and no binding asks for is never active, since runs do not remember it.
    * - `any` and `all`, for rules of order: a junction. It holds where one of the edges to it holds,
    *   or each of them. No run is in it.
-   * - `folded`, only in what {@link foldGraph} returns: it stands for the nodes `inside`.
+   * - `folded`, only in what {@link foldGraph} returns: it replaces the nodes `inside`.
    */
   readonly type:
     | 'atomic'
@@ -67,7 +67,7 @@ export interface GraphNode {
     | 'any'
     | 'all'
     | 'folded';
-  /** For a folded node: the ids of the states, or tools, that it stands for. */
+  /** For a folded node: the ids of the states, or tools, that it replaces. */
   readonly inside?: readonly string[];
   /** For a compound node: the id of the node inside in which it begins. */
   readonly initial?: string;
@@ -154,7 +154,7 @@ export interface GraphCalls {
   readonly unused?: true;
 }
 
-/** A condition as its rule says it; `true` stands for a function. */
+/** A condition as its rule says it; `true` means a function. */
 export type GraphCondition = Condition | true;
 
 /** How often a tool may be called in a run, or how much its calls may add up to. */

@@ -290,7 +290,7 @@ class Calls {
   }
 
   /**
-   * The nodes that tell best where something is true: those while which `forAll` is, and those
+   * The nodes that say best where something is true: those while which `forAll` is, and those
    * without which `forSome` would be left out. What the bindings name comes first, so that a reader
    * finds it where the app has put it.
    */
@@ -304,7 +304,7 @@ class Calls {
       return { all: [forSome, { not: { any: told } }] };
     };
     const isLeft = (id: string, told: readonly string[]): boolean => this.#canBe(without(told), id);
-    /** Spares the look at each node where the told ones say it all, as they mostly do. */
+    /** Spares the look at each node where the listed ones say it all, as they mostly do. */
     const isAnyLeft = (told: readonly string[]): boolean =>
       this.#workflow.model.canBeIn([without(told)], [ANY_STATE]);
     const whole: string[] = [];

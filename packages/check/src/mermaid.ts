@@ -82,7 +82,7 @@ function idsOf({ nodes }: WorkflowGraph): ReadonlyMap<string, string> {
   return new Map(nodes.map(({ id }, at) => [id, `s${at}`]));
 }
 
-/** What happens within a folded node is not told, nor how a run leaves it. */
+/** What happens within a folded node is not shown, nor how a run leaves it. */
 function untoldIn({ nodes }: WorkflowGraph): ReadonlySet<string> {
   return new Set(nodes.flatMap(({ id, type }) => (type === 'folded' ? [id] : [])));
 }
@@ -221,7 +221,7 @@ class StateDiagram {
     ];
   }
 
-  /** Some of the states that a folded one stands for. */
+  /** Some of the states that a folded one replaces. */
   #insideOf({ inside = [] }: GraphNode, id: string): string[] {
     const names = inside.slice(0, MOST_NAMES).map(escaped);
     const more = inside.length - names.length;
@@ -294,7 +294,7 @@ function shownName(name: string): string {
 }
 
 const LONGEST_LINE = 24;
-/** A folded state names so many of those that it stands for. */
+/** A folded state names so many of those that it replaces. */
 const MOST_NAMES = 3;
 
 /** Says that a state is left and entered again, so that its time begins anew. */

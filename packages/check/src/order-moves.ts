@@ -162,7 +162,7 @@ export class OrderMoves {
     return leaf !== undefined && leaf.withinMs !== FOR_EVER;
   }
 
-  /** The fewest that it takes; `undefined` where it is not met. */
+  /** The fewest that it takes; `undefined` where it does not hold. */
   #turnsOfNeed(need: Requirement, done: ReadonlySet<string>): ReadonlySet<ProofTurn> | undefined {
     if (isLeaf(need))
       return done.has(this.#order.markOf(need, 'after')) ? turnsOfLeaf(need) : undefined;

@@ -64,7 +64,7 @@ export interface Disproven {
   readonly isCertain: boolean;
 }
 
-/** The proof gave up, or it turns on what only a run can tell. */
+/** The proof gave up, or it turns on what only a run knows. */
 export interface Undecided {
   readonly holds: undefined;
   /** Why, in words. */
@@ -307,7 +307,7 @@ class Question {
   }
 
   #because(gap: string): string {
-    return `${this.#what}: it cannot be told of workflow "${this.#workflow.id}": ${gap}`;
+    return `${this.#what}: it cannot be known of workflow "${this.#workflow.id}": ${gap}`;
   }
 
   #event(event: string, workflow = this.#workflow): string {

@@ -29,7 +29,7 @@ export interface ReplayOptions {
    * can be forgotten once its last line is played.
    */
   readonly lines: () => AsyncIterable<string> | Iterable<string>;
-  /** Told now and then of how many lines were read, in both readings together. */
+  /** Called now and then with the number of lines read, in both readings together. */
   readonly onProgress?: ((lines: number) => void) | undefined;
 }
 
@@ -54,7 +54,7 @@ export interface ReplayedHistory {
   readonly run: string;
 }
 
-/** What the recording does not tell. */
+/** What the recording does not say. */
 export interface ReplayedDoubt {
   readonly tool: string;
   /** `guard`: a guard is asked. `values`: values that are not in clear. `outcome`: what follows. */

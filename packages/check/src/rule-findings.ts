@@ -136,7 +136,7 @@ function unmeetable(
       place: tool,
       message: `tool ${showValue(tool)} can never be called: ${why}`,
       remedy:
-        'Change one of the two parts. If runs.send() tells of such calls, name the tool in ' +
+        'Change one of the two parts. If runs.send() reports such calls, name the tool in ' +
         '"outside".',
     },
   ];

@@ -1,5 +1,6 @@
 /**
- * Finds rules that recorded runs keep. Hides how what is kept by chance is told from what is meant.
+ * Finds rules that recorded runs keep. Hides how it distinguishes what is kept by chance from what
+ * is meant.
  *
  * Precedence, at most once and conditions on data are templates of Declare. That support alone says
  * little, and that a rule which another one implies is dropped, is as in MINERful.

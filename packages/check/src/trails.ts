@@ -1,5 +1,5 @@
 /**
- * What a run's trail tells by itself. It hides which entries are moves of the machine, and how
+ * What a run's trail says by itself. It hides which entries are moves of the machine, and how
  * entries become a conversation with a model.
  */
 
@@ -91,7 +91,7 @@ function isFreeze({ event, to }: TrailEntry): boolean {
   return to === undefined && (event === FREEZE || event === UNFREEZE);
 }
 
-/** Whether the entry's event leads there, as far as one can tell without the run's data. */
+/** Whether the entry's event leads there, as far as that is known without the run's data. */
 function isMoveOf(workflow: Workflow, entry: TrailEntry, to: string): boolean {
   const { from, event, payload, kind, outcome } = entry;
   if (!workflow.model.has(from)) return true;

@@ -8,7 +8,7 @@ import type { GraphEdge, GraphNode, WorkflowGraph } from './graph-data.ts';
 export interface FoldOptions {
   /**
    * The ids of the nodes that stay first, in their order, such as where runs are. One with nodes
-   * inside stands for those in which it begins, unless one of these is named too.
+   * inside means those in which it begins, unless one of these is named too.
    */
   readonly near: readonly string[];
   /** So many nodes stay, without counting those around them. Less than 1 counts as 1. */
@@ -70,7 +70,7 @@ export function orderProgress(
 /**
  * The graph with at most so many nodes as a person can take in. Those of `near` stay, then the ones
  * that the fewest edges lead to from there. The others are folded: a node of the type `folded`
- * stands for those of one parent that edges join.
+ * replaces those of one parent that edges join.
  *
  * An edge with an end in a folded node leads to or from that node. Those within one are left out.
  * A graph with no more than `most` nodes comes back as it is.
@@ -89,7 +89,7 @@ function folded(graph: WorkflowGraph, tree: Tree, kept: ReadonlySet<string>): Wo
   const standIns = new Map<string, string>();
   for (const { id } of graph.nodes) {
     const members = groups.membersOf(id);
-    // One node is as small as what would stand for it.
+    // One node is as small as what would replace it.
     if (members[0] !== id || (members.length === 1 && tree.isLeaf(id))) continue;
     let name = `…${id}`;
     while (ids.has(name)) name = `…${name}`;

@@ -1,5 +1,5 @@
 /**
- * Reads what follows the name of a command. Hides how options are told apart, checked and
+ * Reads what follows the name of a command. Hides how options are recognised, checked and
  * explained. What comes out is typed, and each value has its unit.
  */
 import { parseArgs } from 'node:util';

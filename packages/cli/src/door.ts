@@ -23,7 +23,7 @@ export interface OriginOptions {
   readonly hosts: readonly string[];
   /** Web pages that may call: scheme, host and port, as browsers send them. */
   readonly origins: readonly string[];
-  /** Told of a request that was turned away, and how to let it in. */
+  /** Called for a request that was turned away, with how to let it in. */
   readonly onRefused: (message: string) => void;
 }
 
@@ -78,9 +78,9 @@ export interface TokenOptions {
   /** Where the issuer's public keys are. */
   readonly jwks: URL;
   readonly issuer: string;
-  /** Whom tokens are for. As a URL it also tells clients where to get one (RFC 9728). */
+  /** Whom tokens are for. As a URL it also says to clients where to get one (RFC 9728). */
   readonly audience: string;
-  /** Told where the keys cannot be had. */
+  /** Called where the keys cannot be had. */
   readonly onFault: (message: string) => void;
 }
 

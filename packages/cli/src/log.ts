@@ -6,7 +6,7 @@ export type LogFormat = 'text' | 'json';
 
 export const LOG_FORMATS: readonly LogFormat[] = ['text', 'json'];
 
-/** Beginnings whose ends are told too. People see the ends only. */
+/** Beginnings whose ends are reported too. People see the ends only. */
 const QUIET: readonly string[] = [
   ...['request.started', 'call.started', 'step.started', 'step.committed', 'list.changed'],
 ];

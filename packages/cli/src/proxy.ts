@@ -9,7 +9,7 @@ import { notForwarded } from 'mcp-interlock';
 
 /** Options of {@link mcpProxy}. */
 export interface McpProxyOptions {
-  /** Told why a request was not answered by the server, in words. Default: not told. */
+  /** Called with the reason, in words, why the server did not answer a request. Default: none. */
   readonly onFault?: ((fault: string) => void) | undefined;
 }
 

@@ -10,7 +10,7 @@ export function assertFiles(paths: readonly string[]): void {
     if (!existsSync(each)) throw new UsageError(`--calls: there is no file ${each}`);
 }
 
-/** @param read told of the characters of each line */
+/** @param read called with the characters of each line */
 export async function* linesOf(
   paths: readonly string[],
   read: (bytes: number) => void = () => {},

@@ -89,9 +89,9 @@ function inWords(played: ReplayedCalls): string {
     `${workflow}: ${counted(calls, 'call')} in ${counted(runs, 'run')}`,
     `  refused    ${share(refused, runs)}: a call of theirs would have been refused`,
     `  would wait ${share(waited, runs)}: ${counted(waits, 'call')} would have waited`,
-    `  unknown    ${share(unknown, runs)}: the recording does not tell`,
+    `  unknown    ${share(unknown, runs)}: the recording does not say`,
     `  ended      ${share(ended, runs)}: they came to an end of the workflow`,
-    ...section('First refusals, which are all that the recording can tell of a run:', [
+    ...section('First refusals, which are all that the recording can say of a run:', [
       ...played.refusals.flatMap(({ tool, reason, state, says, runs: of, histories }) => [
         `  ${[`${counted(of, 'run')}: ${tool}, ${reason} in ${state}`, ...says].join('; ')}`,
         ...histories.map(
@@ -99,7 +99,7 @@ function inWords(played: ReplayedCalls): string {
         ),
       ]),
     ]),
-    ...section('What the recording does not tell:', [
+    ...section('What the recording does not say:', [
       ...played.doubts.map(
         ({ tool, why, calls: of, run }) =>
           `  ${counted(of, 'call')} of ${tool}: ${WHY[why] ?? why} (${run})`,

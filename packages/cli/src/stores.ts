@@ -22,7 +22,7 @@ export interface OpenStore {
 
 const FORMS = 'sqlite:runs.db, memory, redis://host or postgres://host/database';
 
-/** Opens the store that a text names. `onFault` is told of what goes wrong with it later. */
+/** Opens the store that a text names. `onFault` gets what goes wrong with it later. */
 export type Opener = (onFault: (message: string) => void) => Promise<OpenStore>;
 
 /** `existing`: it must be there, and no file or table is made. A wrong name is found out so. */
@@ -62,7 +62,7 @@ export function storeOfGates(text: string): Opener {
   return storeNamed(text, 'existing');
 }
 
-/** The words of a store tell this person, who has its URL, what is wrong. */
+/** The words of a store say to this person, who has its URL, what is wrong. */
 export function storeFailure(error: unknown): Error {
   if (error instanceof InterlockError || !(error instanceof Error)) return error as Error;
   const { message, cause } = error;
@@ -109,7 +109,7 @@ async function openSqlite(name: string, _: unknown, making: Making): Promise<Ope
   }
   const database = new Database(file);
   const store = sqliteStore({ database });
-  // One process serves the gate on a file, and so it hears of each call.
+  // One process serves the gate on a file, and so it sees each call.
   return { store, bus: localBus(), name, close: async () => void database.close() };
 }
 

@@ -1,6 +1,6 @@
 /**
- * Reads JSON that people write. Hides how a mistake is found, and how it is told: where to edit the
- * file, and what to write there.
+ * Reads JSON that people write. Hides how a mistake is found, and how it is reported: where to edit
+ * the file, and what to write there.
  */
 import {
   createScanner,

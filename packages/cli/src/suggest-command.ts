@@ -10,7 +10,7 @@ export const SUGGEST = {
   isFileOptional: true,
   about:
     'Finds rules that the good runs of a recording keep, and prints a gate of them in JSON. ' +
-    'What each one goes by is told on standard error. The status is 1 where there is none.',
+    'What each one goes by is printed on standard error. The status is 1 where there is none.',
   options: {
     calls: { takes: 'FILE', many: true, help: 'what recordCalls() or gate --record wrote; needed' },
     reached: { takes: 'TOOL', many: true, help: 'a run is good in which it succeeded; needed' },

@@ -51,7 +51,7 @@ export interface StateBox {
   readonly node: GraphNode;
   /** Its name, broken where it is long. */
   readonly titles: readonly string[];
-  /** What happens there and leads nowhere else; of a folded one, what it stands for. */
+  /** What happens there and leads nowhere else; of a folded one, what it replaces. */
   readonly lines: readonly Line[];
   readonly depth: number;
 }
@@ -64,7 +64,7 @@ export interface Chart {
   readonly states: ReadonlyMap<string, StateBox>;
   /** The dots that initial arrows begin at. */
   readonly dots: readonly string[];
-  /** The box that shows a state: its own, or the folded one that stands for it. */
+  /** The box that shows a state: its own, or the folded one that replaces it. */
   readonly at: (id: string) => string;
 }
 
@@ -236,7 +236,7 @@ function arrowsOf(graph: WorkflowGraph): Arrow[] {
     const [edge] = edges;
     if (edge === undefined) return [];
     const { from, to } = edge;
-    // What happens within a folded state is not told, nor how a run leaves it.
+    // What happens within a folded state is not shown, nor how a run leaves it.
     const isTold = graph.nodes.find((node) => node.id === from)?.type !== 'folded';
     const lines = isTold ? edges.flatMap((each) => linesOf(each)) : [];
     const shown = shortened(lines);

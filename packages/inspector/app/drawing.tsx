@@ -520,7 +520,7 @@ function LabelLine({ line, x, y, onTake }: LineProps): JSX.Element {
   );
 }
 
-/** The sign before a line: told apart by its form, and by its colour too. */
+/** The sign before a line: distinguished by its form, and by its colour too. */
 function Sign({ cause }: { readonly cause: Line['cause'] }): JSX.Element | null {
   switch (cause) {
     case 'success':

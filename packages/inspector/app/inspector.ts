@@ -1,6 +1,6 @@
 /**
  * All that the page knows, and how it stays true: what was asked for, what came, and what the
- * stream of events tells since. The parts of the page show its signals and call its methods.
+ * stream of events reports since. The parts of the page show its signals and call its methods.
  */
 import { batch, computed, type ReadonlySignal, signal } from '@preact/signals';
 import type { GraphNode, WorkflowGraph } from 'mcp-interlock-check';
@@ -274,7 +274,7 @@ export class Inspector {
         first === undefined
           ? { kind: 'done', text: done }
           : { kind: 'error', text: `${done} ${first.message}` };
-      // The stream tells the counts of the shown workflow alone.
+      // The stream reports the counts of the shown workflow alone.
       await this.#renew();
       await this.#renewAfterDeed();
     });
@@ -601,7 +601,7 @@ function seen(runs: readonly RunSummary[], workflow: string): readonly ListedRun
   return runs.map((value) => ({ value, at, workflow }));
 }
 
-/** Tells runs apart: several workflows may have one and the same. */
+/** Distinguishes runs: several workflows may have one and the same. */
 export function runName(workflow: string, { id }: { readonly id: string }): string {
   return `${workflow} ${id}`;
 }

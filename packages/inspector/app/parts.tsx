@@ -58,8 +58,8 @@ export function Time({ at, now }: { readonly at: number; readonly now: number })
 }
 
 /**
- * The section with a run's shared data, as JSON with its kinds of values told apart. Nothing where
- * the app shares none.
+ * The section with a run's shared data, as JSON with its kinds of values distinguished. Nothing
+ * where the app shares none.
  */
 export function SharedData({ data }: { readonly data: Json | undefined }): JSX.Element | null {
   if (data === undefined) return null;

@@ -102,7 +102,7 @@ export function Runs({ inspector }: { readonly inspector: Inspector }): JSX.Elem
       {trouble !== undefined && list.value.rows.length > 0 && <p class="hint bad">{trouble}</p>}
       {kind === 'held' && held > 0 && (
         <p class="hint">
-          No one can tell yet what these calls came to. Look each one up where it had its effect,
+          It is not known yet what these calls came to. Look each one up where it had its effect,
           then say it here.
         </p>
       )}

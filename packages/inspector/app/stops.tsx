@@ -104,7 +104,7 @@ export function StopCalls({ inspector }: { readonly inspector: Inspector }): JSX
       kind="danger"
       title={`Stop calls of ${shown.id}?`}
       says={
-        'Within a second no instance forwards one more, and models are told so. Calls that were ' +
+        'Within a second no instance forwards one more, and models read so. Calls that were ' +
         'forwarded before go on, and are saved.'
       }
       confirm={chosen === '' ? 'Stop all calls' : `Stop calls of ${chosen}`}

@@ -69,7 +69,7 @@ export function countedShort(count: number): string {
   return count < 1000 ? String(count) : SHORT.format(count);
 }
 
-/** The key of a run as a row has room for it: what tells it from other runs comes first. */
+/** The key of a run as a row has room for it: what distinguishes it from other runs comes first. */
 export interface KeyInWords {
   readonly first: string;
   /** What many runs have in common, such as the issuer. Empty where there is no such part. */

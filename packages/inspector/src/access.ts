@@ -1,6 +1,6 @@
 /**
- * Who may look, and who may act. Hides what is allowed where the app sets nothing up. Tells the
- * page's own requests from those that another site sends in a person's name.
+ * Who may look, and who may act. Hides what is allowed where the app sets nothing up. Distinguishes
+ * the page's own requests from those that another site sends in a person's name.
  */
 import type { IncomingMessage } from 'node:http';
 import type { Abilities, SessionInfo } from './api.ts';

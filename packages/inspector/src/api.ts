@@ -70,7 +70,7 @@ export type FailureCode =
   | 'too-large'
   /** 415: the body is not `application/json`. */
   | 'media-type'
-  /** 422: which event it is cannot be told, and must be given. */
+  /** 422: which event it is cannot be known, and must be given. */
   | 'choose-event'
   /** 501: the store keeps no index, so there are no lists. */
   | 'no-index'
@@ -235,7 +235,7 @@ export interface Standing {
    * Absent where no list of tools has passed the gate in this process, so that none is known.
    */
   readonly unbound?: UnboundTools;
-  /** The events that the state can handle, as far as the state alone can tell. */
+  /** The events that the state can handle, as far as the state alone says. */
   readonly events: readonly string[];
 }
 
@@ -259,7 +259,9 @@ export interface ToolNow {
   readonly refusal?: Refusal;
   /** Where a success of it may lead, by states as they are stored. Empty: nowhere else. */
   readonly leadsTo: readonly string[];
-  /** It does several things, told apart by its arguments, and some of its calls are not bound. */
+  /**
+   * It does several things, distinguished by its arguments, and some of its calls are not bound.
+   */
   readonly partial: boolean;
 }
 
@@ -341,7 +343,7 @@ export interface ResolvedStep extends ResolvedBy {
 
 /** A call that has the run, or an unsettled one. */
 export interface StepNow {
-  /** Names this very step to {@link ResolveRequest}, and tells it from a later one. */
+  /** Names this very step to {@link ResolveRequest}, and distinguishes it from a later one. */
   readonly id: string;
   readonly tool: string;
   /** For how long it has had the run. */
@@ -364,7 +366,7 @@ export interface StepNow {
   readonly look?: string;
   /**
    * What the tool answered, though the run has no outcome of it. Absent where it did not, or
-   * another process heard it.
+   * another process received it.
    */
   readonly answered?: 'succeeded' | 'failed' | 'input_required';
   /** Of unknown outcome, in a {@link RunDetail}: what each outcome sends. */
@@ -588,7 +590,7 @@ export interface WhatIf extends Standing {
 }
 
 /**
- * What a stream tells, by its `event:` name. It begins with `hello`, after each reconnection too.
+ * What a stream reports, by its `event:` name. It begins with `hello`, after each reconnection too.
  * The browser's `EventSource` reconnects by itself; `retry` and `id` are set.
  */
 export interface LiveEvents {

@@ -38,7 +38,7 @@ interface HeldStepsOptions {
 const MOST_AMOUNT = 100;
 const MOST_URL = 2_048;
 const MOST_ARGS = 4_096;
-/** A page that is open asks for a step again and again: its faults are told once. */
+/** A page that is open asks for a step again and again: its faults are reported once. */
 const MOST_FAULTS = 1_000;
 
 export class HeldSteps {

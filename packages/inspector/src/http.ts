@@ -124,7 +124,7 @@ export async function readJson(req: HttpRequest): Promise<unknown> {
   }
 }
 
-/** `undefined` where it is too long. The connection stays, so that its client can be told. */
+/** `undefined` where it is too long. The connection stays, so that its client gets an answer. */
 async function readText(req: HttpRequest): Promise<string | undefined> {
   const chunks: Buffer[] = [];
   let bytes = 0;

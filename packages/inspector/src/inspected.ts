@@ -1,6 +1,6 @@
 /**
- * One gate and its runs, as the page is told of them. Hides run keys behind sealed ids, how often a
- * store is asked for its counts, and what the app does not share of a run.
+ * One gate and its runs, as the page gets them. Hides run keys behind sealed ids, how often a store
+ * is asked for its counts, and what the app does not share of a run.
  */
 import { type FsmSnapshot, runDigest, unboundTools } from 'mcp-interlock';
 import {
@@ -391,7 +391,7 @@ export class Inspected {
     try {
       return (await this.runs.history(run, 1)).at(-1)?.seq ?? 0;
     } catch {
-      // The counts tell that the store is away.
+      // The counts say that the store is away.
       return 0;
     }
   }

@@ -1,7 +1,7 @@
 /**
- * Tells those who watch what happens. Hides its sources: it hears what this process does on the
- * middleware's own channel. For what others do it asks the store's index every so often. It
- * asks once for all who watch, and never while the page has no visitor.
+ * Reports what happens to those who watch. Hides its sources: it gets what this process does on the
+ * middleware's own channel. For what others do it asks the store's index every so often. It asks
+ * once for all who watch, and never while the page has no visitor.
  */
 import { randomBytes } from 'node:crypto';
 import diagnosticsChannel from 'node:diagnostics_channel';
@@ -30,7 +30,7 @@ interface Watcher {
   readonly timer: NodeJS.Timeout;
 }
 
-/** An event that was told, for those who were cut off meanwhile. */
+/** An event that was sent, for those who were cut off meanwhile. */
 interface Told {
   readonly number: number;
   /** The workflow's key, where it is for those alone who watch that one. */
@@ -42,7 +42,7 @@ interface Told {
 
 const MOST_WATCHERS = 100;
 const MOST_TOLD = 200;
-/** What happens in this process is told so often, each run once. */
+/** What happens in this process is reported so often, each run once. */
 const FLUSH_MS = 100;
 const MOST_RUNS_A_FLUSH = 200;
 /** A client that reads no more than this behind is cut off, and gets all anew. */
@@ -60,15 +60,15 @@ export class Live {
   readonly #onError: (error: unknown) => void;
   readonly #watchers = new Set<Watcher>();
   readonly #happened = new Map<string, RunChanged>();
-  /** What was last told of each workflow, by its key. */
+  /** What was last sent about each workflow, by its key. */
   readonly #counted = new Map<string, { readonly text: string; readonly of: WorkflowSummary }>();
-  /** What was last told to be stopped of each workflow, by its key. */
+  /** What was last sent as stopped of each workflow, by its key. */
   readonly #stopped = new Map<string, StoppedChanged>();
   /** The newest entry of each run that is looked at, by its workflow and key. */
   readonly #newest = new Map<string, number>();
   /** The held steps of each workflow, by its key: the run's key and the step's id. */
   readonly #held = new Map<string, ReadonlyMap<string, string>>();
-  /** When this process was told that a run was resolved. */
+  /** When this process learnt that a run was resolved. */
   readonly #heardResolved = new Map<string, number>();
   #told: Told[] = [];
   #number = 0;
@@ -270,8 +270,8 @@ export class Live {
   }
 
   /**
-   * A trail tells of a run without keeping it alive, as a look at the run would. That a call has it
-   * is in no trail, but in the counts.
+   * A trail reports on a run without keeping it alive, as a look at the run would. That a call has
+   * it is in no trail, but in the counts.
    */
   async #lookAtRuns(
     workflow: Inspected,

@@ -32,15 +32,15 @@ export interface InspectorOptions {
    */
   readonly share?: Share | undefined;
   /**
-   * How much a call of unknown outcome is about, such as `'120.00 EUR'`: operators tell runs apart
-   * by it.
-   * Default: the argument `amount` or `total`, with `currency`, as `trail.args` lets them through.
+   * How much a call of unknown outcome is about, such as `'120.00 EUR'`: operators distinguish runs
+   * by it. Default: the argument `amount` or `total`, with `currency`, as `trail.args` lets them
+   * through.
    */
   readonly amount?: AmountOf | undefined;
   /**
    * Where an operator looks up what such a call came to, such as the payment's page at its
    * provider: an `http` or `https` URL. Only visitors with `write` get the link. If it throws or
-   * returns anything else, there is no link, and `onError` is told. Default: no link.
+   * returns anything else, there is no link, and `onError` is called. Default: no link.
    */
   readonly look?: LookAt | undefined;
   /** A run counts as stuck that has not moved for so long, in milliseconds. Default 15 minutes. */
@@ -52,7 +52,7 @@ export interface InspectorOptions {
   readonly pollMs?: number | undefined;
   /** The clock of the page's own tokens, in milliseconds since the epoch. Default `Date.now`. */
   readonly now?: (() => number) | undefined;
-  /** Told of each failure whose reason no client is told. Default `console.error`. */
+  /** Called for each failure whose reason no client gets. Default `console.error`. */
   readonly onError?: ((error: unknown) => void) | undefined;
 }
 

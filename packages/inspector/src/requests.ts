@@ -1,4 +1,6 @@
-/** What a client may ask, checked: hides how a malformed request is told from a right one. */
+/**
+ * What a client may ask, checked: hides how it distinguishes a malformed request from a right one.
+ */
 import * as z from 'zod/mini';
 import type { Json } from './api.ts';
 import { HttpFailure } from './http.ts';

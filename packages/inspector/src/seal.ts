@@ -1,6 +1,6 @@
 /**
- * Names and tokens that leave the server and come back. Hides which run's key an id stands for. A
- * client also carries positions and places in lists, and can neither read nor change them.
+ * Names and tokens that leave the server and come back. Hides which run's key an id means. A client
+ * also carries positions and places in lists, and can neither read nor change them.
  */
 import {
   createCipheriv,

@@ -149,7 +149,7 @@ async function assertRefuses(
     if (refusal === undefined) {
       throw failure(
         `a call of ${showValue(tool)} was not refused by ${showValue(id)}, but answered ${last}. ` +
-          `${mountIt(id)} A gate with refusal: 'unknown-tool' cannot be told from none: leave ` +
+          `${mountIt(id)} A gate with refusal: 'unknown-tool' looks like none: leave ` +
           'that out in the test',
         last,
         `a refusal of ${id}`,

@@ -48,7 +48,7 @@ export function driverPromises(all: Promises): void {
     for (let before: Written | undefined, at = 0; at < 2; at += 1) {
       const race = async (racer: number) => {
         const written = await write(driver, key, indexOf(key, racer), before, before?.revision);
-        // A loser that was told too early would lose again and again.
+        // A loser that was answered too early would lose again and again.
         const { revision } = (await driver.read(key)) ?? {};
         if (written === undefined) assert.notEqual(revision ?? undefined, before?.revision);
         return written ?? [];

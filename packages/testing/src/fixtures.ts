@@ -285,7 +285,7 @@ export async function step(
   return (result as { version: number }).version;
 }
 
-/** The status of a claim with a new token, which tells whether a step may begin now. */
+/** The status of a claim with a new token, which says whether a step may begin now. */
 export async function claimStatus(
   store: AtomicStateStore,
   run: string,

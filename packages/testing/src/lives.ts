@@ -105,7 +105,7 @@ function openPromises(promises: Promises): void {
   );
 
   promises(
-    'of 50 that open one run at once one does, and the others hear that it is taken',
+    'of 50 that open one run at once one does, and the others read that it is taken',
     async ({ store, run }) => {
       const results = await Promise.all(
         Array.from({ length: 50 }, (_, index) =>

@@ -92,7 +92,7 @@ export interface TestGateOptions<C extends string = string, X = Json | undefined
 
 /** Why a call was refused, in words and in facts. */
 export interface TestRefusal extends Refusal {
-  /** What the model is told. */
+  /** What the model reads. */
   readonly text: string;
 }
 
@@ -161,7 +161,7 @@ interface Parsed {
 export class TestGate<E extends string = string, C extends string = string, X = Json | undefined> {
   /** The clock of the middlewares and the store. It stands still until the test moves it. */
   readonly clock: TestClock;
-  /** The arguments of `onError`: failures of which no client is told. */
+  /** The arguments of `onError`: failures that are not reported to a client. */
   readonly errors: readonly unknown[];
   /** The arguments of `onWarning`: likely mistakes. */
   readonly warnings: readonly string[];

@@ -1,5 +1,5 @@
 /**
- * How long a store keeps what a step would use up of its run's limits. And which claims it tells of
+ * How long a store keeps what a step would use up of its run's limits. And which claims get the
  * steps of unknown outcome.
  */
 
@@ -102,7 +102,7 @@ function keptPromises(promises: Promises): void {
 
 function toldPromises(promises: Promises): void {
   promises(
-    'a claim is told of the steps of unknown outcome before it, oldest first, as often as it asks',
+    'a claim gets the steps of unknown outcome before it, oldest first, as often as it asks',
     async (stage) => {
       const { store } = stage;
       const run = await opened(stage);
@@ -118,7 +118,7 @@ function toldPromises(promises: Promises): void {
     },
   );
 
-  promises('a claim is told of no step whose outcome is known', async (stage) => {
+  promises('a claim gets no step whose outcome is known', async (stage) => {
     const { store } = stage;
     const run = await opened(stage);
     await assertTold(store, run, undefined);
@@ -132,7 +132,7 @@ function toldPromises(promises: Promises): void {
     await assertTold(store, run, undefined);
   });
 
-  promises('a claim is told of no step of another workflow', async (stage) => {
+  promises('a claim gets no step of another workflow', async (stage) => {
     const { store } = stage;
     const run = await opened(stage);
     const step = await unsettle(stage, run, { digest: 'a', use: USE });
@@ -140,7 +140,7 @@ function toldPromises(promises: Promises): void {
     await assertTold(store, run, [step]);
   });
 
-  promises('a step that is tried again is told of its earlier try, by its key', async (stage) => {
+  promises('a step that is tried again gets its earlier try, by its key', async (stage) => {
     const { store } = stage;
     const run = await opened(stage);
     const first = await unsettle(stage, run, { digest: 'a', use: 1 });
@@ -219,7 +219,7 @@ function shownPromises(promises: Promises): void {
 }
 
 function settledPromises(promises: Promises): void {
-  promises('each claim is told of a step until a commit or a release settles it', async (stage) => {
+  promises('each claim gets a step until a commit or a release settles it', async (stage) => {
     const { store } = stage;
     const run = await opened(stage);
     const steps: UnsettledStep[] = [];
@@ -247,7 +247,7 @@ function settledPromises(promises: Promises): void {
     await assertTold(store, run, undefined);
   });
 
-  promises('a claim is told of 16 unsettled steps, also after a refusal', async (stage) => {
+  promises('a claim gets 16 unsettled steps, also after a refusal', async (stage) => {
     const { store } = stage;
     const run = await opened(stage);
     const steps: UnsettledStep[] = [];
@@ -266,7 +266,7 @@ function settledPromises(promises: Promises): void {
 
 /** What holds between two processes on the same data. */
 export function sharedUsePromises(promises: Promises): void {
-  promises('both sides see what a step would use, and are told of its claim', async (stage) => {
+  promises('both sides see what a step would use, and get its claim', async (stage) => {
     const run = await opened(stage);
     const other = await stage.reopen();
     const step = await unsettle(stage, run, { digest: 'a', use: USE });
@@ -281,7 +281,7 @@ function retryOf(run: string, asked: ClaimChanges['step'], leaseMs = SHORT, work
   return claimOf(run, { workflow, create: {}, leaseMs, step: { ...asked, uncertain: 'retry' } });
 }
 
-/** A step with an unknown outcome, as claims after it are told of it. */
+/** A step with an unknown outcome, as claims after it get it. */
 async function unsettle(
   stage: StoreStage,
   run: string,
@@ -297,7 +297,7 @@ async function unsettle(
   return { tool, digest, idempotencyKey, since, ...(use !== undefined && { use }) };
 }
 
-/** Asserts of which steps a new claim of another one is told, and releases it. */
+/** Asserts which steps a new claim of another one gets, and releases it. */
 async function assertTold(
   store: AtomicStateStore,
   run: string,
