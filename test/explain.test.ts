@@ -182,12 +182,13 @@ describe('whatIf()', () => {
     expect(await runs.send('run', 'GO')).toEqual({ sent: false, reason: 'held' });
     expect(await runs.restart('run')).toEqual({ restarted: false, reason: 'held' });
     expect(await runs.sweep(['run'])).toBe(0);
-    const { claim, snapshot } = (await runs.read('run')) as RunView;
+    const { snapshot, ...view } = (await runs.read('run')) as RunView;
+    const claim = view.claim as ClaimView;
     const held = { snapshot: { ...snapshot, state: 'open' as const }, claim };
     for (const move of [{ deadline: true }, { event: 'GO' }] as const) {
       expect(whatIf(gate, held, move).result).toBe('refused');
       // Both wait for a step that is under way, or come after it.
-      const running = { ...held, claim: { ...(claim as ClaimView), live: true } };
+      const running = { ...held, claim: { ...claim, live: true } };
       expect(whatIf(gate, running, move).result).toBe('moved');
     }
   });

@@ -4,17 +4,17 @@
  * request divided by the gated one's, so 1 is a gate that costs nothing. It is one of sums, over
  * all turns: a server gets dearer from request to request until its next major collection, some
  * seconds of load apart. `min`, `median` and `max` are those of single turns. `one core` is the
- * ratio where server and clients share a core, so that no server pays to wake up its clients. The
- * row of lookups side by side has the time on the clock in place of the CPU's.
+ * ratio where server and clients share a core, so that no server pays to wake up its clients.
+ * `floor` is the ratio of a gate in one file that keeps no promise, and `to floor` how far ours is
+ * below it. The row of lookups side by side has the time on the clock in place of the CPU's.
  *
  *   npm run bench -- [--full] [--quick] [--only TEXT] [--rounds N] [--node PATH] [--one-core]
- *                    [--minimal] [--json FILE] [--compare FILE] [--profile FOLDER]
- *                    [--by-function] [--ways FOLDER]
+ *                    [--json FILE] [--compare FILE] [--profile FOLDER] [--by-function]
+ *                    [--ways FOLDER]
  *
  *   --rounds     how many turns each server takes: else 32, or 8 longer ones with --scale
  *   --quick      12 turns, after a short time to warm up
  *   --full       also SSE, SDK v2, a stateless server, Node 24, other lists, stores on servers
- *   --minimal    also a gate in one file without any promise, beside ours
  *   --trace      the way of a request in place of its time: calls of our functions, moves between
  *                our files and folders (columns with a star leave leaf helpers out), promises and
  *                bytes; with --by-function also which functions of ours allocate most, and with
@@ -80,7 +80,6 @@ const { values } = parseArgs({
   options: {
     full: { type: 'boolean', default: false },
     quick: { type: 'boolean', default: false },
-    minimal: { type: 'boolean', default: false },
     trace: { type: 'boolean', default: false },
     'by-function': { type: 'boolean', default: false },
     'renew-leaf-helpers': { type: 'boolean', default: false },
@@ -127,10 +126,12 @@ type Servers = ReadonlyMap<Setup['variant'], ServerProcess>;
 /** What each server's turn of one round came to. */
 type Round = ReadonlyMap<Setup['variant'], Turn>;
 
-function variantsOf({ sdk, mode, answers, onNode24 }: Workload): readonly Setup['variant'][] {
-  const isKnownToMinimal = sdk === 'v1' && mode === 'stateful' && answers === 'json';
-  const isAsked = values.minimal || onNode24 === true;
-  return isAsked && isKnownToMinimal ? ['bare', 'gated', 'minimal'] : ['bare', 'gated'];
+/** The floor is that of plain requests to one kind of server. */
+function variantsOf(workload: Workload): readonly Setup['variant'][] {
+  const { sdk, mode, answers, ambient, listCache, store, isSideBySide } = workload;
+  const isKind = sdk === 'v1' && mode === 'stateful' && answers === 'json';
+  const isPlain = !(ambient || listCache || store || isSideBySide || values.trace);
+  return isKind && isPlain ? ['bare', 'gated', 'floor'] : ['bare', 'gated'];
 }
 
 async function withServers<T>(
@@ -214,9 +215,18 @@ function summary(cost: Cost, apart: readonly Round[], together?: readonly Round[
     median: hundredths(quantile(ofTurns, 0.5)),
     max: hundredths(Math.max(...ofTurns)),
     ...(together !== undefined && { 'one core': hundredths(ratioOf(cost, together, 'gated')) }),
-    ...(apart[0]?.has('minimal') && { minimal: hundredths(ratioOf(cost, apart, 'minimal')) }),
+    ...(apart[0]?.has('floor') && distance(cost, apart)),
     ...figuresOf(cost, apart, 'bare'),
     ...figuresOf(cost, apart, 'gated'),
+  };
+}
+
+/** The share of bare that the floor reaches, and how far ours is below it. */
+function distance(cost: Cost, taken: readonly Round[]): Row {
+  const floor = ratioOf(cost, taken, 'floor');
+  return {
+    floor: hundredths(floor),
+    'to floor': hundredths(floor - ratioOf(cost, taken, 'gated')),
   };
 }
 

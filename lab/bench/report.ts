@@ -60,7 +60,9 @@ function changesOf(before: Row, now: Row): Readonly<Record<string, string>> {
 
 /** A table for a README: the rows' names, the ratio and the range of its turns, microseconds. */
 export function markdown(rows: Rows): string {
-  const columns = ['ratio', 'min', 'median', 'max', 'one core', 'bare µs', 'gated µs'];
+  const columns = [
+    ...['ratio', 'floor', 'to floor', 'min', 'median', 'max', 'one core', 'bare µs', 'gated µs'],
+  ];
   const head = ['', ...columns].join(' | ');
   const lines = Object.entries(rows).map(([name, row]) =>
     [name, ...columns.map((column) => row[column] ?? '')].join(' | '),

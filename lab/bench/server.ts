@@ -10,7 +10,7 @@ import type { Clock, OrderRules } from 'mcp-interlock';
 import * as z from 'zod';
 import { Allocations } from './allocations.ts';
 import { Counting } from './counting.ts';
-import { type MinimalBindings, minimalGate } from './minimal-gate.ts';
+import { type FloorBindings, floorGate } from './floor-gate.ts';
 import type { ServerSetup } from './server-process.ts';
 
 /** Sends its port to the parent, and then answers what it is asked about itself. */
@@ -146,7 +146,7 @@ async function gates(): Promise<RequestHandler[]> {
   ];
 }
 
-const MINIMAL: MinimalBindings = {
+const FLOOR: FloorBindings = {
   'cart.add_item': { states: ['empty', 'has_items'], to: 'has_items' },
   'cart.clear': { states: ['has_items'], to: 'empty' },
   'cart.price': { states: ['empty', 'has_items', 'payment', 'confirmed'] },
@@ -157,7 +157,7 @@ const MINIMAL: MinimalBindings = {
 const FRONTS: Readonly<Record<ServerSetup['variant'], () => Promise<RequestHandler[]>>> = {
   bare: async () => [],
   gated: gates,
-  minimal: async () => [minimalGate('empty', MINIMAL)],
+  floor: async () => [floorGate('empty', FLOOR)],
 };
 
 async function stateless(req: Request, res: Response): Promise<void> {

@@ -1,7 +1,7 @@
 /** How a server of the benchmark is built. */
 export interface Setup {
-  /** `minimal` has a gate in one file in front: what any gate must cost at least. */
-  readonly variant: 'bare' | 'gated' | 'minimal';
+  /** `floor` has a gate in one file in front: what any gate must cost at least. */
+  readonly variant: 'bare' | 'gated' | 'floor';
   readonly sdk: 'v1' | 'v2';
   /**
    * `stateful`: a transport for each session. `stateless`: a server and a transport for each
@@ -52,7 +52,7 @@ export interface Workload extends Omit<Setup, 'variant'> {
   readonly before?: readonly Sent[];
   /** One client sends them all at once, again and again: each turn of its is timed by the clock. */
   readonly isSideBySide?: boolean;
-  /** Measured on Node 24, with a minimal gate beside ours. */
+  /** Measured on Node 24. */
   readonly onNode24?: boolean;
 }
 

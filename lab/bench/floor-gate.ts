@@ -1,8 +1,10 @@
 /**
- * The least that a gate can cost: a gate in one file that does what the benchmark's requests need
- * and keeps none of the promises. It claims and commits in memory, reads the answer of a step, and
- * filters lists. It knows stateful servers that answer in JSON, behind `express.json()`.
+ * The floor: the least that a gate can cost. A gate in one file that does what the benchmark's
+ * requests need and keeps none of the promises. It claims a run under a token, reads the answer of
+ * a step, commits what follows under that token, and filters lists. It knows stateful servers that
+ * answer in JSON, behind `express.json()`, which has parsed each request for the bare server too.
  */
+import { randomUUID } from 'node:crypto';
 import type { RequestHandler, Response } from 'express';
 
 interface Bound {
@@ -11,31 +13,39 @@ interface Bound {
 }
 
 interface Run {
-  state: string;
-  version: number;
-  claimed: boolean;
+  readonly state: string;
+  readonly version: number;
+  readonly claim?: string;
 }
 
-export type MinimalBindings = Readonly<Record<string, Bound>>;
+export type FloorBindings = Readonly<Record<string, Bound>>;
 
-export function minimalGate(initial: string, bindings: MinimalBindings): RequestHandler {
+export function floorGate(initial: string, bindings: FloorBindings): RequestHandler {
   const bound = new Map(Object.entries(bindings));
   const runs = new Map<string, Run>();
   return (req, res, next) => {
     const { method, id, params } = req.body ?? {};
     const session = String(req.headers['mcp-session-id']);
-    let run = runs.get(session);
-    if (run === undefined) {
-      run = { state: initial, version: 0, claimed: false };
-      runs.set(session, run);
-    }
+    const run = runs.get(session) ?? { state: initial, version: 0 };
     if (method === 'tools/list') return filterList(res, bound, run.state, next);
     const binding = method === 'tools/call' ? bound.get(params?.name) : undefined;
     if (binding === undefined) return next();
-    if (run.claimed || !binding.states.includes(run.state)) return refuse(res, id, params.name);
-    if (binding.to === undefined) return next();
-    run.claimed = true;
-    commitStep(res, run, binding.to);
+    if (!binding.states.includes(run.state)) return refuse(res, id, params.name);
+    const { to } = binding;
+    if (to === undefined) return next();
+    if (run.claim !== undefined) return refuse(res, id, params.name);
+    const claim = randomUUID();
+    runs.set(session, { ...run, claim });
+    // The run moves before the client sees the answer.
+    onBody(res, (body) => {
+      const { result } = JSON.parse(body);
+      const now = runs.get(session);
+      if (now?.claim !== claim) return body;
+      const hasMoved = result !== undefined && result.isError !== true;
+      const { state, version } = now;
+      runs.set(session, hasMoved ? { state: to, version: version + 1 } : { state, version });
+      return body;
+    });
     next();
   };
 }
@@ -44,19 +54,6 @@ function refuse(res: Response, id: unknown, tool: string): void {
   const content = [{ type: 'text', text: `[System: ${tool} is not available.]` }];
   const body = JSON.stringify({ jsonrpc: '2.0', id, result: { content, isError: true } });
   res.writeHead(200, { 'content-type': 'application/json' }).end(body);
-}
-
-/** The run moves before the client sees the answer. */
-function commitStep(res: Response, run: Run, to: string): void {
-  onBody(res, (body) => {
-    const { result } = JSON.parse(body);
-    run.claimed = false;
-    if (result !== undefined && result.isError !== true) {
-      run.state = to;
-      run.version++;
-    }
-    return body;
-  });
 }
 
 function filterList(
