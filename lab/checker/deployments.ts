@@ -4,7 +4,9 @@
  */
 import { type Random, seeded } from './random.ts';
 import {
+  type EarlierPath,
   type ForwardedCall,
+  type Json,
   judge,
   type Leaf,
   type Limit,
@@ -17,17 +19,21 @@ import {
 } from './rules.ts';
 import { randomArgs, randomResult, randomRules } from './rules-random.ts';
 
-/** A build of the app: its rules by the oldest names of tools, and what it calls them. */
+/**
+ * A build of the app: its rules by the oldest names of tools and of arguments, and what it calls
+ * them. An argument has its name in each tool with a rule.
+ */
 export interface Build {
   readonly set: RuleSet;
   readonly names: Readonly<Record<string, string>>;
+  readonly paths: Readonly<Record<string, string>>;
 }
 
 /** A run of the gate under test. */
 export interface RunOfGate {
   /** What the build says of the call; `undefined`: it would not ask rules. */
   judge(build: Build, call: NextCall): Verdict | undefined;
-  /** The call was forwarded after it was judged, and ended. */
+  /** The call was forwarded after it was judged, and ended, or its outcome is unknown. */
   end(build: Build, call: ForwardedCall): void;
 }
 
@@ -47,6 +53,10 @@ export interface DeploymentsComparison {
   /** Those of `closed` that it refused and the evaluator allowed. */
   readonly stricter: number;
   readonly allowed: number;
+  /** Calls of unknown outcome. */
+  readonly lost: number;
+  /** Of those the ones that were tried again, by the same build or another one. */
+  readonly retried: number;
   readonly faults: readonly DeploymentFault[];
 }
 
@@ -58,7 +68,7 @@ export function compareDeployments(options: {
   readonly openRun: () => RunOfGate;
 }): DeploymentsComparison {
   const faults: DeploymentFault[] = [];
-  const tally = { exact: 0, closed: 0, stricter: 0, allowed: 0 };
+  const tally = { exact: 0, closed: 0, stricter: 0, allowed: 0, lost: 0, retried: 0 };
   for (const seed of options.seeds) {
     if (faults.length >= 5) break;
     const random = seeded(seed, 'deployments');
@@ -66,6 +76,11 @@ export function compareDeployments(options: {
     const run = options.openRun();
     const history: ForwardedCall[] = [];
     const known = new Known();
+    const undoers = new Set(
+      builds.flatMap(({ set }) =>
+        Object.values(set.rules).flatMap(({ undoneBy }) => listOf(undoneBy)),
+      ),
+    );
     let now = 100_000_000;
     let at = 0;
     for (let number = 0; number < options.calls; number++) {
@@ -92,14 +107,19 @@ export function compareDeployments(options: {
       }
       if (got !== 'allowed' || wanted !== 'allowed') continue;
       tally.allowed += 1;
-      now += pick([0, 1, 20]);
+      if (lostIn(history).some(({ idempotencyKey }) => idempotencyKey === call.idempotencyKey))
+        tally.retried += 1;
+      const { idempotencyKey = '', tool, args, at: claimedAt } = call;
+      const claim = { tool, args, claimedAt, idempotencyKey, under: build.set };
+      // What an unknown call may have undone is judged by the build that asks.
+      const isLost = !undoers.has(tool) && chance(0.12);
+      if (isLost) tally.lost += 1;
+      else now += pick([0, 1, 20]);
       const outcome = chance(0.8) ? 'succeeded' : 'failed';
       const result = randomResult(random);
-      const { tool, args, at: claimedAt } = call;
-      const ended: ForwardedCall = {
-        ...{ tool, args, outcome, claimedAt, decidedAt: now, under: build.set },
-        ...(result !== undefined && { result }),
-      };
+      const ended: ForwardedCall = isLost
+        ? { ...claim, outcome: 'unknown' }
+        : { ...claim, outcome, decidedAt: now, ...(result !== undefined && { result }) };
       run.end(build, ended);
       history.push(ended);
       known.add(build.set, ended);
@@ -120,6 +140,12 @@ function nextCall(
   number: number,
 ): NextCall {
   const tools = Object.keys(build.set.rules);
+  const lost = lostIn(history).filter(({ tool }) => tools.includes(tool));
+  const again = random.chance(0.3) ? lost[0] : undefined;
+  if (again !== undefined) {
+    const { tool, args, idempotencyKey = '' } = again;
+    return { tool, args, at, idempotencyKey };
+  }
   const draw = (): NextCall => {
     const idempotencyKey = `key-${number}`;
     return { tool: random.pick(tools), args: randomArgs(random), at, idempotencyKey };
@@ -129,7 +155,21 @@ function nextCall(
   return (random.chance(0.6) ? allowed : undefined) ?? (calls[0] as NextCall);
 }
 
+/** The calls of unknown outcome that no later try has settled. */
+function lostIn(history: readonly ForwardedCall[]): readonly ForwardedCall[] {
+  return history.filter((each, at) => each.outcome === 'unknown' && !isSettled(history, at));
+}
+
+function isSettled(history: readonly ForwardedCall[], at: number): boolean {
+  const { tool, idempotencyKey } = history[at] as ForwardedCall;
+  return history
+    .slice(at + 1)
+    .some((each) => each.tool === tool && each.idempotencyKey === idempotencyKey);
+}
+
 // --- builds -------------------------------------------------------------------------------------
+
+const ARGUMENTS = ['id', 'kind', 'amount', 'tags', 'deep'] as const;
 
 const WINDOWS = ['1s', '1m', '1h', '1d', undefined] as const;
 
@@ -141,7 +181,7 @@ function randomBuilds(random: Random, isSound: (build: Build) => boolean): reado
     const before = builds.at(-1);
     const next: Build =
       before === undefined
-        ? { set: randomRules(random), names: {} }
+        ? { set: randomRules(random), names: {}, paths: {} }
         : changed(random, before, builds);
     if (isSound(next)) builds.push(next);
   }
@@ -150,55 +190,147 @@ function randomBuilds(random: Random, isSound: (build: Build) => boolean): reado
 
 function changed(random: Random, before: Build, builds: readonly Build[]): Build {
   const { pick, chance } = random;
-  const { set, names } = before;
+  const { set, names, paths } = before;
   const tool = pick(Object.keys(set.rules));
   const { [tool]: rule = {}, ...others } = set.rules;
-  const change = pick(['add', 'add', 'remove', 'rename', 'window', 'window', 'back'] as const);
+  const change = pick([
+    'add',
+    'add',
+    'remove',
+    'rename',
+    'path',
+    'window',
+    'window',
+    'back',
+  ] as const);
   const isLast = change === 'remove' && Object.keys(others).length === 0;
   if (change === 'back' || isLast) return pick(builds);
   if (change === 'rename')
-    return { set, names: { ...names, [tool]: `${tool}_${random.between(2, 9)}` } };
-  if (change === 'remove') return { set: { ...set, rules: others }, names };
+    return { set, names: { ...names, [tool]: `${tool}_${random.between(2, 9)}` }, paths };
+  if (change === 'path') {
+    const name = pick(ARGUMENTS);
+    const moved = pick([`${name}_now`, `in.${name}`, `list_${name}.0`]);
+    return { set, names, paths: { ...paths, [name]: moved } };
+  }
+  if (change === 'remove') return { set: { ...set, rules: others }, names, paths };
   if (change === 'window') {
     const within = pick(WINDOWS);
     const timed = JSON.parse(
       JSON.stringify(rule, (key, value) => (key === 'within' && chance(0.7) ? within : value)),
     ) as Rule;
-    return { set: { ...set, rules: { ...set.rules, [tool]: timed } }, names };
+    return { set: { ...set, rules: { ...set.rules, [tool]: timed } }, names, paths };
   }
   const drawn = randomRules(random);
   const added = drawn.rules[tool] ?? drawn.rules[Object.keys(drawn.rules)[0] as string] ?? {};
   const needs = { ...drawn.needs, ...set.needs };
-  return { set: { ...set, needs, rules: { ...set.rules, [tool]: added } }, names };
+  return { set: { ...set, needs, rules: { ...set.rules, [tool]: added } }, names, paths };
 }
 
-/** The rules with the names that the build has for tools, each with its oldest one. */
-export function namedSet({ set, names }: Build): RuleSet {
+/** A path as the build has it, in the way in which it is written. */
+function pathIn({ paths }: Build, path: string): string {
+  const isPointer = path.startsWith('/');
+  const [first = '', ...rest] = (isPointer ? path.slice(1) : path).split(isPointer ? '/' : '.');
+  const moved = paths[first];
+  if (moved === undefined) return path;
+  const keys = [...moved.split('.'), ...rest];
+  return isPointer ? `/${keys.join('/')}` : keys.join('.');
+}
+
+/** A call as a client of the build makes it: now and then by the oldest names, with their paths. */
+export function spelt(
+  build: Build,
+  { tool, args, idempotencyKey = '' }: Pick<NextCall, 'tool' | 'args' | 'idempotencyKey'>,
+): { readonly tool: string; readonly args: Json } {
+  const name = build.names[tool];
+  if (build.set.rules[tool] === undefined) return { tool: name ?? tool, args };
+  const isOld = name !== undefined && Number(idempotencyKey.slice('key-'.length)) % 4 === 0;
+  if (isOld) return { tool, args };
+  const moved: Record<string, Json> = {};
+  for (const [key, value] of Object.entries(args as Record<string, Json>)) {
+    const keys = pathIn(build, key).split('.');
+    let inner = moved as Record<string, unknown>;
+    keys.forEach((each, at) => {
+      if (at === keys.length - 1) inner[each] = value;
+      else inner[each] ??= keys[at + 1] === '0' ? [] : {};
+      inner = inner[each] as Record<string, unknown>;
+    });
+  }
+  return { tool: name ?? tool, args: moved };
+}
+
+/** The rules with the names that the build has for tools and arguments, each with its oldest one. */
+export function namedSet(build: Build): RuleSet {
+  const { set, names, paths } = build;
   // Only a rule says how its tool was called before.
   const nameOf = (tool: string): string => (set.rules[tool] && names[tool]) || tool;
-  const named = (value: unknown, isName: boolean): unknown => {
-    if (typeof value === 'string') return isName ? nameOf(value) : value;
-    if (Array.isArray(value)) return value.map((each) => named(each, isName));
-    if (typeof value !== 'object' || value === null) return value;
+  const own = (path: string): string => pathIn(build, path);
+  const of = (tool: string) => (path: string) => (set.rules[tool] ? own(path) : path);
+  const condition = (asked: unknown, path: (path: string) => string): unknown => {
+    if (Array.isArray(asked)) return asked.map((each) => condition(each, path));
     return Object.fromEntries(
-      Object.entries(value).map(([key, each]) => {
-        if (key === 'tool') return [key, nameOf(String(each))];
-        if (key === 'all' || key === 'any') return [key, isName ? named(each, true) : each];
-        return [key, each];
-      }),
+      Object.entries(asked as object).map(([key, each]) =>
+        key === 'any' || key === 'not' ? [key, condition(each, path)] : [path(key), each],
+      ),
     );
   };
-  const rules = Object.entries(set.rules).map(([tool, { after, notAfter, undoneBy, ...rest }]) => {
-    const rule = {
-      ...rest,
-      ...(after !== undefined && { after: named(after, true) }),
-      ...(notAfter !== undefined && { notAfter: named(notAfter, true) }),
-      ...(undoneBy !== undefined && { undoneBy: named(undoneBy, true) }),
-      ...(nameOf(tool) !== tool && { renamed: [tool] }),
+  const earlier = (from: EarlierPath, path: (path: string) => string): EarlierPath => {
+    if (typeof from === 'string') return path(from);
+    return 'args' in from ? { args: path(from.args) } : from;
+  };
+  const same = (asked: NonNullable<Leaf['same']>, path: (path: string) => string) => {
+    if (asked === 'all') return asked;
+    if (Array.isArray(asked)) {
+      // A path of the caller's, and one of the earlier call's.
+      const pairs = asked.map((each: string) => [own(each), path(each)] as const);
+      if (pairs.every(([one, other]) => one === other)) return pairs.map(([one]) => one);
+      return Object.fromEntries(pairs);
+    }
+    const pairs = Object.entries(asked).map(([key, from]) => [own(key), earlier(from, path)]);
+    return Object.fromEntries(pairs);
+  };
+  const named = (asked: Requirement): unknown => {
+    if (typeof asked === 'string') return nameOf(asked);
+    const when = asked.when && { when: condition(asked.when, own) };
+    if ('need' in asked) return { ...asked, ...when };
+    if ('all' in asked) return { all: asked.all.map(named), ...when };
+    if ('any' in asked) return { any: asked.any.map(named), ...when };
+    const path = of(asked.tool ?? '');
+    return {
+      ...asked,
+      ...when,
+      ...(asked.tool !== undefined && { tool: nameOf(asked.tool) }),
+      ...(asked.same && { same: same(asked.same, path) }),
+      ...(asked.args && { args: condition(asked.args, path) }),
+      ...(asked.distinct && { distinct: earlier(asked.distinct, path) }),
     };
-    return [nameOf(tool), rule];
+  };
+  const limited = (limit: Limit): unknown => {
+    const { sum, when } = limit;
+    return {
+      ...limit,
+      ...(limit.same && { same: same(limit.same, own) }),
+      ...(when && { when: condition(when, own) }),
+      ...(typeof sum === 'string' && { sum: own(sum) }),
+      ...(typeof sum === 'object' && { sum: { ...sum, path: own(sum.path) } }),
+    };
+  };
+  const args = Object.fromEntries(Object.entries(paths).map(([before, now]) => [now, before]));
+  const rules = Object.entries(set.rules).map(([tool, rule]) => {
+    const { after, notAfter, undoneBy, limit } = rule;
+    const inBuild = {
+      ...rule,
+      ...(after !== undefined && { after: listOf(after).map(named) }),
+      ...(notAfter !== undefined && { notAfter: listOf(notAfter).map(named) }),
+      ...(undoneBy !== undefined && { undoneBy: listOf(undoneBy).map(nameOf) }),
+      ...(limit !== undefined && { limit: listOf(limit).map(limited) }),
+      ...(nameOf(tool) !== tool && { renamed: [tool] }),
+      ...(Object.keys(args).length > 0 && { args }),
+    };
+    return [nameOf(tool), inBuild];
   });
-  const needs = Object.entries(set.needs ?? {}).map(([name, need]) => [name, named(need, true)]);
+  const needs = Object.entries(set.needs ?? {}).map(([name, need]) => {
+    return [name, listOf(need).map(named)];
+  });
   return { rules: Object.fromEntries(rules), needs: Object.fromEntries(needs) } as RuleSet;
 }
 
@@ -297,6 +429,10 @@ class Known {
   /** A build writes what it asks of each tool of which the run has a call. */
   add(set: RuleSet, call: ForwardedCall): void {
     const asked = this.#clausesIn(set);
+    const own = asked.filter((each) => each.tool === call.tool);
+    this.#atCall.set(call, [...(this.#noted.get(call.tool) ?? []), ...own]);
+    // An unknown outcome writes no fact.
+    if (call.outcome === 'unknown') return;
     // A failure that no rule asks for makes no fact, and writes nothing.
     const tools = new Set([
       ...this.#noted.keys(),
@@ -307,8 +443,6 @@ class Known {
       if (call.outcome === 'failed' && tool !== call.tool) continue;
       this.#noted.set(tool, [...noted, ...asked.filter((each) => each.tool === tool)]);
     }
-    const own = asked.filter((each) => each.tool === call.tool);
-    this.#atCall.set(call, [...(this.#noted.get(call.tool) ?? []), ...own]);
   }
 
   hasAll(set: RuleSet, tool: string, history: readonly ForwardedCall[]): boolean {
@@ -323,7 +457,10 @@ class Known {
   #unknown(set: RuleSet, tool: string, history: readonly ForwardedCall[]): readonly Clause[] {
     const asked = clausesOf(set, tool, set.rules[tool] ?? {});
     return asked.filter((each) =>
-      history.some((call) => call.tool === each.tool && !this.#knows(each, call)),
+      history.some(
+        (call, at) =>
+          call.tool === each.tool && !this.#knows(each, call) && !isSettled(history, at),
+      ),
     );
   }
 

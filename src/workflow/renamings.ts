@@ -105,20 +105,16 @@ export class Renamings {
     return this.#paths.has(this.currentOf(tool));
   }
 
-  /** All arguments, the empty path, are other values than under their oldest names. */
   savedPath(tool: string, path: string): string {
-    if (path === '')
-      return ` ${digestOf(this.#paths.get(this.currentOf(tool)) ?? []).slice(0, 12)}`;
     return this.#moved(tool, path, 'now', 'before');
   }
 
   currentPath(tool: string, path: string): string {
-    if (path === '') return path;
     return this.#moved(tool, path, 'before', 'now');
   }
 
   #moved(tool: string, path: string, from: keyof MovedPath, to: keyof MovedPath): string {
-    // Of all arguments.
+    // All arguments are read with their oldest paths.
     if (path === '') return path;
     const keys = parsePath(tool, path);
     for (const each of this.#paths.get(this.currentOf(tool)) ?? []) {
@@ -184,12 +180,13 @@ export class Renamings {
     if (!this.#current.has(tool)) {
       const whole = (keys: Path): unknown =>
         keys.length === 0 ? this.#savedArguments(tool, read(keys)) : read(keys);
+      // What was recorded of all of them together has the paths of the call.
       return Object.assign(whole, digests && { digests });
     }
     const inEither = <Found>(at: (keys: Path) => Found) => {
       return (keys: Path): Found => {
         const found = at(keys);
-        if (found !== MISSING) return found;
+        if (found !== MISSING || keys.length === 0) return found;
         return at(parsePath(tool, this.savedPath(tool, textOf(keys))));
       };
     };

@@ -363,6 +363,8 @@ it.each(['memory', 'SQLite'])('agrees on all arguments under other paths, on %s'
   expect(await now.call('settle', { id: 1 })).toBe('ok');
   expect(await old.call('pay', { sum: { total: 6 }, id: 1 })).toBe('limit');
   expect(await old.call('pay', { id: 1 })).toBe('limit');
+  expect(await old.call('pay', { sum: { total: 7 }, id: 1 })).toBe('ok');
+  expect(await now.call('settle', { total: 7, id: 1 })).toBe('limit');
 });
 
 it('is asked for by an old name also where no app mounts the gate', async () => {
