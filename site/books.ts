@@ -31,6 +31,7 @@ export const BOOKS: readonly Book[] = [
     title: 'Build',
     pages: {
       'docs/build/rules': 'Rules',
+      'docs/build/rule-patterns': 'Patterns of rules',
       'docs/build/machines': 'Machines',
       'docs/build/statecharts': 'Statecharts',
       'docs/build/bindings': 'Bindings',

@@ -281,7 +281,10 @@ import type { FsmConfig, StepSource } from 'mcp-interlock';
     declare const extra: StepSource;
     declare const db: { slots: { isAvailable(slot: string): Promise<boolean> } };`,
   'docs/build/rules.md': '',
-  'docs/build/rules-more.md': '',
+  'docs/build/rule-patterns.md': `
+    import { StateMachineGate } from 'mcp-interlock';`,
+  'docs/build/rules-more.md': `
+    declare const bank: StateMachineGate;`,
   'docs/build/change-rules.md': `
     import type { GivenFact } from 'mcp-interlock/runs';
     declare function paymentsOf(principal: string | undefined): Promise<readonly GivenFact[]>;`,

@@ -5,6 +5,7 @@ import { StateMachineGate } from '../../src/index.ts';
 import { Page } from '../helpers/markdown.ts';
 
 const page = new Page('docs/build/rules.md');
+const patterns = new Page('docs/build/rule-patterns.md');
 
 const MINUTE = 60_000;
 const answer = (structuredContent: Record<string, unknown>) => ({ structuredContent });
@@ -57,11 +58,9 @@ const PATTERNS: Readonly<Record<string, (t: Player) => Promise<string>>> = {
   },
 };
 
-describe('the patterns of docs/build/rules.md', () => {
+describe('the patterns of docs/build/rule-patterns.md', () => {
   it('are these', () => {
-    const [, patterns = ''] = page.text.split('\n## Patterns\n');
-    const [own = ''] = patterns.split('\n## ');
-    expect([...own.matchAll(/^### (.*)$/gm)].map(([, title]) => title)).toEqual(
+    expect([...patterns.text.matchAll(/^## (.*)$/gm)].map(([, title]) => title)).toEqual(
       Object.keys(PATTERNS),
     );
   });
@@ -159,8 +158,8 @@ it('consumes a checkout that is less than ten minutes old, as the README says', 
   await player.may('pay');
 });
 
-it('takes the JSON of docs/build/rules.md', () => {
-  const [json = ''] = page.blocks('json');
+it('takes the JSON of docs/build/rules-more.md', () => {
+  const [json = ''] = new Page('docs/build/rules-more.md').blocks('json');
   const [gate] = parseWorkflows(json).gates;
   const tools = (gate as { compile(): { toolNames: readonly string[] } } | undefined)?.compile();
   expect(tools?.toolNames).toEqual(['preview_mail', 'send_mail']);
@@ -202,7 +201,7 @@ class Player {
 
 /** The rules of a section of the page, and what a model reads. */
 function sectionOf(title: string): { readonly rules: string; readonly words: string } {
-  const [, below = ''] = page.text.split(`\n### ${title}\n`);
+  const [, below = ''] = patterns.text.split(`\n## ${title}\n`);
   const [, rules = '', words = ''] = /^```ts\n(.*?)^```\n\n```\n(.*?)^```$/ms.exec(below) ?? [];
   return { rules, words };
 }
