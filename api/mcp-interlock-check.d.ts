@@ -47,6 +47,8 @@ export const FINDING_CODES: {
     readonly 'rule-unmeetable': 'error';
     readonly 'limit-too-low': 'error';
     readonly 'argument-not-listed': 'warning';
+    readonly 'text-unfolded': 'warning';
+    readonly 'currency-mixed': 'warning';
     readonly 'limit-resettable': 'warning';
     readonly 'window-outlives-run': 'warning';
     readonly 'guesses-unlimited': 'warning';
@@ -429,11 +431,18 @@ const RUNS_BY: {
 };
 
 interface GivenFact {
-    readonly tool: string;
+    readonly tool?: string | undefined;
+    readonly outside?: string | undefined;
+    readonly by?: string | IssuedPrincipal | undefined;
     readonly outcome?: 'succeeded' | 'failed' | undefined;
     readonly at?: number | undefined;
     readonly arguments?: Json | undefined;
     readonly result?: Json | undefined;
+}
+
+interface IssuedPrincipal {
+    readonly issuer: string;
+    readonly subject: string;
 }
 
 interface ListedTool {

@@ -186,6 +186,7 @@ export interface GateOptions {
     readonly migrate?: Migrate | undefined;
     readonly loopShield?: LoopShieldOptions | undefined;
     readonly starts?: readonly string[] | undefined;
+    readonly limits?: readonly SharedLimit[] | undefined;
 }
 
 export type Guard<X = Json | undefined, S extends string = string, T extends string = string> = (call: GuardedCall<X, S, T>) => boolean | string | Promise<boolean | string>;
@@ -231,20 +232,7 @@ export interface InvalidationEvent {
     readonly timestamp: string;
 }
 
-export type Limit = Limited & ({
-    readonly times: number;
-    readonly sum?: undefined;
-    readonly max?: undefined;
-    readonly below?: undefined;
-} | {
-    readonly sum: string | {
-        readonly path: string;
-        readonly text?: boolean | undefined;
-    };
-    readonly max?: number | undefined;
-    readonly below?: number | undefined;
-    readonly times?: undefined;
-});
+export type Limit = Counted & Chosen & (Times | Sum);
 
 export interface ListCacheOptions {
     ttlMs?: number | undefined;
@@ -716,6 +704,11 @@ interface BeginningRun {
     readonly principal: string | undefined;
 }
 
+interface Chosen {
+    readonly when?: ArgumentsCondition | undefined;
+    readonly as?: string | undefined;
+}
+
 interface CloseOptions {
     drainMs?: number | undefined;
 }
@@ -742,6 +735,9 @@ interface Comparison {
 
 interface Consuming {
     readonly consumes?: boolean | 'calls' | undefined;
+    readonly atMost?: {
+        readonly [path: string]: string | AmountOf;
+    } | undefined;
 }
 
 interface ConversationKeyOptions {
@@ -749,10 +745,25 @@ interface ConversationKeyOptions {
     anonymous?: boolean | undefined;
 }
 
+interface Counted {
+    readonly within?: Duration | undefined;
+    readonly same?: LimitedBy | undefined;
+    readonly outcome?: 'succeeded' | 'failed' | 'any' | undefined;
+}
+
 interface CurrentStepOptions {
     gate?: {
         readonly id: string;
     } | undefined;
+}
+
+interface EarlierSum {
+    readonly sum: string | AmountOf;
+    readonly of: string;
+    readonly same?: 'all' | readonly string[] | {
+        readonly [path: string]: EarlierValue;
+    } | undefined;
+    readonly within?: Duration | undefined;
 }
 
 interface EndedFacts<X, S extends string, T extends string> extends RunFacts<X, S, T> {
@@ -813,12 +824,14 @@ interface KnownOfUnknown {
     readonly cause?: unknown;
 }
 
-interface Limited {
-    readonly within?: Duration | undefined;
-    readonly same?: 'all' | readonly string[] | undefined;
-    readonly when?: ArgumentsCondition | undefined;
-    readonly as?: string | undefined;
-    readonly outcome?: 'succeeded' | 'failed' | 'any' | undefined;
+interface LimitedTool<N extends string = string> extends Chosen {
+    readonly tool: N;
+    readonly sum?: string | undefined;
+    readonly text?: boolean | undefined;
+    readonly scale?: string | undefined;
+    readonly same?: {
+        readonly [path: string]: string;
+    } | undefined;
 }
 
 interface LocalBusOptions {
@@ -967,6 +980,24 @@ interface StateMachineGateConstructor {
     readonly prototype: Gate;
 }
 
+interface Sum {
+    readonly sum: string | {
+        readonly path: string;
+        readonly text?: boolean | undefined;
+        readonly negative?: boolean | undefined;
+    };
+    readonly max?: number | EarlierSum | undefined;
+    readonly below?: number | undefined;
+    readonly times?: undefined;
+}
+
+interface Times {
+    readonly times: number;
+    readonly sum?: undefined;
+    readonly max?: undefined;
+    readonly below?: undefined;
+}
+
 interface TraceContext {
     readonly traceparent?: string | undefined;
     readonly tracestate?: string | undefined;
@@ -1009,6 +1040,16 @@ interface XStateMachine {
 
 type ActionListener = (action: FsmAction, context: ActionContext) => void | Promise<void>;
 
+type AmountOf = {
+    readonly text?: boolean | undefined;
+    readonly negative?: boolean | undefined;
+    readonly scale?: string | undefined;
+} & ({
+    readonly args: string;
+} | {
+    readonly result: string;
+});
+
 type Answered = 'succeeded' | 'failed' | 'input_required';
 
 type ArgumentsCondition = Condition | ((args: Readonly<Record<string, unknown>>) => boolean);
@@ -1041,8 +1082,10 @@ type ClientOf = NamesCallers['principal'];
 
 type EarlierValue = string | {
     readonly args: string;
+    readonly fold?: readonly Fold[] | undefined;
 } | {
     readonly result: string;
+    readonly fold?: readonly Fold[] | undefined;
 };
 
 type ErrorListener = (error: unknown) => void;
@@ -1191,7 +1234,16 @@ type EventSource<E extends string, Call> = E | ((call: Call) => E | EventWithPay
 
 type FailureKind = 'tool_error' | 'rpc_error' | 'not_ok';
 
+type Fold = 'space' | 'nfkc' | 'case';
+
 type IsVague<V> = string extends V ? true : false;
+
+type LimitedBy = 'all' | readonly string[] | {
+    readonly [path: string]: string | {
+        readonly args: string;
+        readonly fold?: readonly Fold[] | undefined;
+    };
+};
 
 type LoopListener = (loop: Loop) => void;
 
@@ -1218,6 +1270,11 @@ type RunEnd = 'final' | 'session' | 'quota' | 'deleted' | 'unknown';
 type RunIdOf = (request: RunKeyRequest) => string | undefined;
 
 type Scalar = string | number | boolean | null;
+
+type SharedLimit<N extends string = string> = Counted & (Times | Sum) & {
+    readonly of: readonly (N | LimitedTool<N>)[];
+    readonly from?: string | undefined;
+};
 
 type StopReason = 'frozen';
 

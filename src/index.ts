@@ -45,7 +45,9 @@ export { type Middleware, notForwarded } from './doors/middleware.ts';
 export { StateMachineGate } from './workflow/gate.ts';
 export type { GateOptions, OrderOptions } from './workflow/definition.ts';
 export type { OrderRule, OrderRules } from './workflow/order.ts';
-export type { Duration, Limit, OrderRequirement } from './workflow/rules.ts';
+export type { Limit } from './workflow/limits.ts';
+export type { Duration } from './workflow/rule-parts.ts';
+export type { OrderRequirement } from './workflow/rules.ts';
 export type { FsmConfig, FsmStateConfig, FsmTransition } from './workflow/flat-machine.ts';
 export type {
   BindableTool,

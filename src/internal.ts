@@ -59,9 +59,11 @@ export { NotRecorded } from './workflow/bound-tools.ts';
 export { type GivenFact, givenFactsOption } from './workflow/call-rules.ts';
 export { type ChartNode, type ChartTree, covers, eventsOfNode } from './workflow/chart.ts';
 export { readerOf } from './workflow/condition.ts';
-export { compareDecimals, decimalOf, showDecimal } from './workflow/decimal.ts';
+export { scaled } from './workflow/counting.ts';
+export { compareDecimals, type Decimal, decimalOf, showDecimal } from './workflow/decimal.ts';
 export { type Decided, NOTHING, usedBy } from './workflow/facts.ts';
 export { assertGate } from './workflow/gate.ts';
+export { type CheckedLimit, type CheckedSum, isBoundByCalls } from './workflow/limits.ts';
 export type { Order } from './workflow/order.ts';
 export type { Mark } from './workflow/order-model.ts';
 export { callWith } from './workflow/own-call.ts';
@@ -75,18 +77,10 @@ export {
   type Position,
   showState,
 } from './workflow/position.ts';
+export type { Leaf, ValueSource } from './workflow/rule-parts.ts';
 export type { Test } from './workflow/rule-tests.ts';
 export { partsToTell, pathWords } from './workflow/rule-words.ts';
-export {
-  type CheckedLimit,
-  type CheckedSum,
-  isLeaf,
-  type Leaf,
-  leavesOf,
-  type Requirement,
-  type ValueSource,
-  windowsOf,
-} from './workflow/rules.ts';
+export { isLeaf, leavesOf, type Requirement, windowsOf } from './workflow/rules.ts';
 export { statechartModel } from './workflow/statechart.ts';
 export { AFTER, BEGIN, FREEZE, RESTART, UNFREEZE } from './workflow/stored.ts';
 export type { Workflow } from './workflow/workflow.ts';

@@ -4,6 +4,7 @@
  */
 import { type Random, seeded } from './random.ts';
 import {
+  type EarlierAmount,
   type EarlierPath,
   type ForwardedCall,
   type Json,
@@ -275,7 +276,11 @@ export function namedSet(build: Build): RuleSet {
   };
   const earlier = (from: EarlierPath, path: (path: string) => string): EarlierPath => {
     if (typeof from === 'string') return path(from);
-    return 'args' in from ? { args: path(from.args) } : from;
+    return 'args' in from ? { ...from, args: path(from.args) } : from;
+  };
+  const amount = (from: EarlierAmount, path: (path: string) => string): EarlierAmount => {
+    if (typeof from === 'string') return path(from);
+    return from.args === undefined ? from : { ...from, args: path(from.args) };
   };
   const same = (asked: NonNullable<Leaf['same']>, path: (path: string) => string) => {
     if (asked === 'all') return asked;
@@ -300,6 +305,11 @@ export function namedSet(build: Build): RuleSet {
       ...when,
       ...(asked.tool !== undefined && { tool: nameOf(asked.tool) }),
       ...(asked.same && { same: same(asked.same, path) }),
+      ...(asked.atMost && {
+        atMost: Object.fromEntries(
+          Object.entries(asked.atMost).map(([key, from]) => [own(key), amount(from, path)]),
+        ),
+      }),
       ...(asked.args && { args: condition(asked.args, path) }),
       ...(asked.distinct && { distinct: earlier(asked.distinct, path) }),
     };
@@ -359,19 +369,32 @@ const windowOf = (within: Leaf['within']): number =>
   within === undefined ? Number.POSITIVE_INFINITY : milliseconds(within);
 
 const sourceOf = (path: unknown): string => {
-  if (typeof path === 'string') return `args ${path}`;
-  const [[from, at] = []] = Object.entries(path as object);
-  return `${from} ${at}`;
+  if (typeof path === 'string') return JSON.stringify({ args: path });
+  return JSON.stringify(path);
 };
+
+/** As a run keeps it: before it is scaled. */
+const amountIn = (amount: EarlierAmount): string => {
+  const given = typeof amount === 'string' ? { args: amount } : amount;
+  const { args, result, text = false, negative = false } = given;
+  return JSON.stringify(['amount', args, result, text, negative]);
+};
+
+function pathsIn(same: Leaf['same']): readonly unknown[] {
+  if (same === 'all') return [''];
+  return Array.isArray(same) ? same : Object.values(same ?? {});
+}
 
 function clauseOf(leaf: string | Leaf, kind: 'after' | 'notAfter'): Clause {
   if (typeof leaf === 'string') return clauseOf({ tool: leaf }, kind);
   const { tool = '', outcome = 'succeeded', consumes = false, times = 1, distinct } = leaf;
-  const { same = {}, args, result, within } = leaf;
-  const pairs = Array.isArray(same) ? same : same === 'all' ? [''] : Object.values(same);
+  const { same, args, result, within, atMost = {} } = leaf;
   return {
     ...{ tool, kind, outcome, consumes: consumes !== false, withinMs: windowOf(within) },
-    values: [...pairs, ...(distinct === undefined ? [] : [distinct])].map(sourceOf),
+    values: [
+      ...[...pathsIn(same), ...(distinct === undefined ? [] : [distinct])].map(sourceOf),
+      ...Object.values(atMost).map(amountIn),
+    ],
     tests: [args && `args ${JSON.stringify(args)}`, result && `result ${JSON.stringify(result)}`]
       .filter((each) => each !== undefined)
       .map(String),
@@ -387,14 +410,11 @@ function clausesOf(set: RuleSet, tool: string, rule: Rule): readonly Clause[] {
     if ('any' in requirement) return requirement.any.flatMap(needed);
     return [clauseOf(requirement, 'after')];
   };
-  const limited = ({ outcome = 'succeeded', within, same = [], when, sum }: Limit): Clause => {
-    const path = typeof sum === 'object' ? `text ${sum.path}` : sum && `sum ${sum}`;
+  const limited = ({ outcome = 'succeeded', within, same, when, sum }: Limit): Clause => {
+    const path = sum && amountIn(typeof sum === 'object' ? { args: sum.path, ...sum } : sum);
     return {
       ...{ tool, kind: 'limit', outcome, consumes: false, withinMs: windowOf(within) },
-      values: [
-        ...(same === 'all' ? [''] : same).map(sourceOf),
-        ...(path === undefined ? [] : [path]),
-      ],
+      values: [...pathsIn(same).map(sourceOf), ...(path === undefined ? [] : [path])],
       tests: when === undefined ? [] : [`args ${JSON.stringify(when)}`],
       isCounted: true,
     };

@@ -148,7 +148,7 @@ function seenWithout(call: ForwardedCall, left: number): ForwardedCall {
 }
 
 /** What a rule, a requirement and a limit are complete without. */
-const OF_A_RULE = ['after', 'notAfter', 'limit', 'undoneBy', 'once', 'from'];
+const OF_A_RULE = ['limits', 'after', 'notAfter', 'limit', 'undoneBy', 'once', 'from'];
 const OF_A_PART = [
   'within',
   'same',
@@ -159,6 +159,7 @@ const OF_A_PART = [
   'distinct',
   'consumes',
   'differs',
+  'atMost',
 ];
 const KINDS = ['tool', 'outside', 'need', 'all', 'any', 'times', 'sum'];
 

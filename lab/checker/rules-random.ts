@@ -2,12 +2,15 @@ import { type Random, seeded } from './random.ts';
 import {
   type Condition,
   type Duration,
+  type EarlierAmount,
   type EarlierPath,
+  type Fold,
   type ForwardedCall,
   type Json,
   judge,
   type Leaf,
   type Limit,
+  type LimitedTool,
   milliseconds,
   type NextCall,
   type OutsideEvent,
@@ -16,6 +19,7 @@ import {
   type Rule,
   type RuleSet,
   type RulesHistory,
+  type SharedLimit,
   type Verdict,
 } from './rules.ts';
 
@@ -42,7 +46,7 @@ export function* randomCases(
 ): Generator<RulesCase & { readonly wanted: Verdict }> {
   for (let number = 0; ; number++) {
     const random = seeded(seed, `rules ${number}`);
-    const rules = randomRules(random, [EVENT, FACT]);
+    const rules = randomRules(random, [EVENT, FACT], true);
     const play = new Play(random, rules, isRetried && number % 2 === 1);
     for (let tries = 0; tries < TRIES; tries++) {
       play.pass();
@@ -90,8 +94,13 @@ const WINDOWS: readonly Duration[] = ['1s', '30s', '1m', '5m', '1h', '1d', '1ms'
  * Three to six tools. What a tool needs comes before it, so that each can be reached.
  *
  * @param sent what may come from outside
+ * @param isMore whether limits may be over several tools, and bound by what calls add up to
  */
-export function randomRules(random: Random, sent: readonly string[] = [EVENT]): RuleSet {
+export function randomRules(
+  random: Random,
+  sent: readonly string[] = [EVENT],
+  isMore = false,
+): RuleSet {
   const tools = TOOLS.slice(0, random.between(3, 6));
   const first = tools[0] as string;
   const needs: Record<string, Requirement | Requirement[]> = {};
@@ -116,7 +125,7 @@ export function randomRules(random: Random, sent: readonly string[] = [EVENT]): 
     const rule: Rule = {
       ...(at > 0 && chance(0.85) && { after: draw.some(() => draw.requirement(0)) }),
       ...(chance(0.3) && { notAfter: draw.some(() => draw.obstacle([...tools, ...sent])) }),
-      ...(chance(0.4) && { limit: draw.some(() => draw.limit()) }),
+      ...(chance(0.4) && { limit: draw.some(() => draw.limit(isMore)) }),
       ...(chance(0.2) && { undoneBy: draw.some(() => random.pick(others)) }),
       ...(chance(0.1) && { once: true }),
     };
@@ -124,7 +133,9 @@ export function randomRules(random: Random, sent: readonly string[] = [EVENT]): 
     rules[tool] = mayBegin && chance(0.1) ? { ...rule, from: randomTime(random) } : rule;
   });
   const outside = sent.includes(FACT) ? { outside: { [FACT]: { who: 'somebody' } } } : {};
-  return { rules, ...(Object.keys(needs).length > 0 && { needs }), ...outside };
+  const draw = new Draw(random, { before: tools, tools, needs: [] });
+  const limits = isMore && random.chance(0.3) ? { limits: [draw.sharedLimit()] } : {};
+  return { rules, ...(Object.keys(needs).length > 0 && { needs }), ...outside, ...limits };
 }
 
 function randomTime({ pick }: Random): string {
@@ -194,6 +205,7 @@ class Draw {
       ...(chance(0.15) && { outcome: pick(['succeeded', 'failed', 'any', 'any'] as const) }),
       ...(chance(0.2) && { times }),
       ...(chance(0.1) && { times, distinct: this.#earlier() }),
+      ...(isNeeded && chance(0.1) && { atMost: { amount: this.#amount() } }),
       ...(isNeeded && chance(0.45) && { consumes: pick([true, true, 'calls', false] as const) }),
     };
   }
@@ -215,16 +227,69 @@ class Draw {
     };
   }
 
-  limit(): Limit {
+  /** An amount of an earlier call. */
+  #amount(): EarlierAmount {
+    const { chance } = this.#random;
+    const more = {
+      ...(chance(0.3) && { text: true }),
+      ...(chance(0.2) && { negative: true }),
+      ...(chance(0.2) && { scale: '0.1' }),
+    };
+    return chance(0.6) ? { result: 'paid', ...more } : { args: 'amount', ...more };
+  }
+
+  #limitedBy(): Pick<Limit, 'same'> {
+    const { chance, pick } = this.#random;
+    if (!chance(0.3)) return {};
+    if (chance(0.2)) return { same: 'all' };
+    const own = pick(OWN_PATHS);
+    return { same: chance(0.3) ? { [own]: { args: own, fold: this.#fold() } } : [own] };
+  }
+
+  #fold(): readonly Fold[] {
+    const { pick } = this.#random;
+    return pick([['case'], ['space', 'case'], ['case', 'nfkc', 'space'], ['nfkc']] as const);
+  }
+
+  /** Without names, each tool has its own. */
+  sharedLimit(): SharedLimit {
+    const { chance, pick } = this.#random;
+    const { when: _, ...limit } = this.limit(true);
+    const named = typeof limit.same === 'object';
+    const of = this.#random
+      .shuffled(this.#names.tools)
+      .slice(0, 3)
+      .map((tool): string | LimitedTool => {
+        if (chance(0.4)) return tool;
+        const names = Array.isArray(limit.same) ? limit.same : Object.keys(limit.same ?? {});
+        return {
+          tool,
+          ...(chance(0.3) && { scale: pick(['0.1', '10']) }),
+          ...(chance(0.2) && { text: chance(0.5) }),
+          ...(named && chance(0.3) && { same: { [names[0] ?? '']: pick(OWN_PATHS) } }),
+          ...this.#when(0.2),
+        };
+      });
+    return { ...limit, of, ...(chance(0.1) && { from: randomTime(this.#random) }) };
+  }
+
+  limit(isMore = false): Limit {
     const { chance, pick, between } = this.#random;
     const shared = {
       ...(chance(0.6) && { within: pick(WINDOWS) }),
-      ...(chance(0.3) && { same: chance(0.2) ? ('all' as const) : [pick(OWN_PATHS)] }),
+      ...this.#limitedBy(),
       ...this.#when(0.35),
       ...(chance(0.2) && { outcome: pick(['succeeded', 'failed', 'any'] as const) }),
     };
     if (chance(0.5)) return { times: between(1, 3), ...shared };
-    const sum = chance(0.3) ? ({ path: 'amount', text: true } as const) : 'amount';
+    const written = { path: 'amount', text: true, ...(chance(0.3) && { negative: true }) };
+    const sum = chance(0.3) ? written : 'amount';
+    if (isMore && chance(0.4)) {
+      const same = chance(0.5) ? { same: this.#same() } : {};
+      const within = chance(0.2) ? { within: pick(WINDOWS) } : {};
+      const max = { sum: this.#amount(), of: pick(this.#names.tools), ...same, ...within };
+      return { sum, max, ...shared };
+    }
     const most = pick([0.3, 1, 20, 100.2, 199.98]);
     return chance(0.5) ? { sum, max: most, ...shared } : { sum, below: most, ...shared };
   }
@@ -240,7 +305,10 @@ class Draw {
   #earlier(): EarlierPath {
     const { chance, pick } = this.#random;
     if (chance(0.4)) return pick(OWN_PATHS);
-    return chance(0.3) ? { args: pick(OWN_PATHS) } : { result: pick(RESULT_PATHS) };
+    const fold = chance(0.3) ? { fold: this.#fold() } : {};
+    return chance(0.3)
+      ? { args: pick(OWN_PATHS), ...fold }
+      : { result: pick(RESULT_PATHS), ...fold };
   }
 
   #when(probability: number): { readonly when?: Condition } {
@@ -286,22 +354,40 @@ const LONG: readonly Json[] = Array.from({ length: 257 }, (_, at) => at);
 
 const USUAL: { readonly [name: string]: readonly Json[] } = {
   id: [1, 2, 3],
-  kind: ['a', 'b'],
+  kind: ['a', 'b', 'A', ' a', 'a  b', 'a b'],
   amount: [0.1, 0.2, 1, 10, 99.99],
   tags: [['x'], ['x', 'y'], ['y', 'z'], ['z', 'x', 'y']],
   deep: [{ a: { b: 1 } }, { a: { b: 2, c: 'x' } }, { a: { c: 'x', b: 2 } }],
   status: ['open', 'closed', 'held'],
-  by: ['ann', 'bob', 'cid'],
+  by: ['ann', 'bob', 'cid', 'Ann '],
+  paid: [0.1, 1, 10, '20', 99.99],
 };
 
 const ODD: { readonly [name: string]: readonly Json[] } = {
   id: ['1', 'a', null, [1], [1, 2], [2, 1, 1], [], { n: 1 }, true, LONG],
   kind: [null, 3, ['a'], 'A', ''],
-  amount: [0, '12.50', '0.1', '1e3', ' 1', '010', 'x', -1, null, 1e-7, 2 ** 53, 2 ** 53 + 2, [1]],
+  amount: [
+    0,
+    '12.50',
+    -10,
+    '-0.1',
+    '0.1',
+    '1e3',
+    ' 1',
+    '010',
+    'x',
+    -1,
+    null,
+    1e-7,
+    2 ** 53,
+    2 ** 53 + 2,
+    [1],
+  ],
   tags: [[], 'x', [['x'], 'y'], [null, 1], [{ n: 1 }], LONG, null],
   deep: [{}, 'x', null, { a: [1] }, { a: { b: '1' } }],
   status: [null, 1, '', ['open']],
   by: [null, 1, '1', { name: 'ann' }],
+  paid: [-1, '-5', null, 'x', [1]],
 };
 
 function randomTable(random: Random, names: readonly string[]): { readonly [name: string]: Json } {
@@ -319,7 +405,7 @@ export const randomArgs = (random: Random) =>
 /** `undefined`: the server answered in words. */
 export function randomResult(random: Random): Json | undefined {
   if (random.chance(0.1)) return random.pick([undefined, undefined, [], 'done', null]);
-  return randomTable(random, ['id', 'status', 'by', 'tags']);
+  return randomTable(random, ['id', 'status', 'by', 'tags', 'paid']);
 }
 
 // Histories.
@@ -468,7 +554,7 @@ class Play {
 }
 
 /** The tools that run with a claim: one after the other. Lookups are named in `after` alone. */
-export function stepsOf({ rules, needs = {} }: RuleSet): ReadonlySet<string> {
+export function stepsOf({ rules, needs = {}, limits = [] }: RuleSet): ReadonlySet<string> {
   const steps = new Set<string>();
   const listOf = <T>(many: T | readonly T[] | undefined): readonly T[] =>
     many === undefined ? [] : Array.isArray(many) ? many : [many as T];
@@ -486,6 +572,8 @@ export function stepsOf({ rules, needs = {} }: RuleSet): ReadonlySet<string> {
       steps.add(typeof leaf === 'string' ? leaf : (leaf.tool ?? ''));
     for (const undoer of listOf<string>(rule.undoneBy)) steps.add(undoer);
   }
+  for (const { of } of limits)
+    for (const each of of) steps.add(typeof each === 'string' ? each : each.tool);
   for (const need of Object.values(needs)) listOf<Requirement>(need).forEach(look);
   return steps;
 }

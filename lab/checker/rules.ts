@@ -36,7 +36,22 @@ export interface Condition {
 }
 
 /** A path into the earlier call's arguments, or into its result. */
-export type EarlierPath = string | { readonly args: string } | { readonly result: string };
+export type EarlierPath =
+  | string
+  | { readonly args: string; readonly fold?: readonly Fold[] }
+  | { readonly result: string; readonly fold?: readonly Fold[] };
+export type Fold = 'space' | 'nfkc' | 'case';
+
+/** A path into the earlier call's arguments or result, where an amount is. */
+export type EarlierAmount =
+  | string
+  | {
+      readonly args?: string;
+      readonly result?: string;
+      readonly text?: boolean;
+      readonly negative?: boolean;
+      readonly scale?: string;
+    };
 export type Outcome = 'succeeded' | 'failed';
 
 export interface Leaf {
@@ -55,6 +70,7 @@ export interface Leaf {
   readonly consumes?: boolean | 'calls';
   /** Only what somebody else has sent. */
   readonly differs?: readonly 'caller'[];
+  readonly atMost?: { readonly [ownPath: string]: EarlierAmount };
 }
 
 export type Requirement =
@@ -66,13 +82,39 @@ export type Requirement =
 
 export interface Limit {
   readonly times?: number;
-  readonly sum?: string | { readonly path: string; readonly text: true };
-  readonly max?: number;
+  readonly sum?:
+    | string
+    | { readonly path: string; readonly text?: boolean; readonly negative?: boolean };
+  readonly max?: number | Earned;
   readonly below?: number;
   readonly within?: Duration;
-  readonly same?: 'all' | readonly string[];
+  /** A table's keys are its own paths, for `fold`. */
+  readonly same?: 'all' | readonly string[] | { readonly [path: string]: EarlierPath };
   readonly when?: Condition;
   readonly outcome?: Outcome | 'any';
+}
+
+/** What successes of another tool add up to. */
+export interface Earned {
+  readonly sum: EarlierAmount;
+  readonly of: string;
+  readonly same?: Leaf['same'];
+  readonly within?: Duration;
+}
+
+export interface LimitedTool {
+  readonly tool: string;
+  readonly sum?: string;
+  readonly text?: boolean;
+  readonly scale?: string;
+  /** From what the limit calls a value to the path that this tool has it at. */
+  readonly same?: { readonly [name: string]: string };
+  readonly when?: Condition;
+}
+
+export interface SharedLimit extends Omit<Limit, 'when'> {
+  readonly of: readonly (string | LimitedTool)[];
+  readonly from?: string;
 }
 
 export interface Rule {
@@ -90,6 +132,7 @@ export interface RuleSet {
   readonly needs?: { readonly [name: string]: Many<Requirement> };
   /** What comes from outside. */
   readonly outside?: { readonly [name: string]: { readonly who: string } };
+  readonly limits?: readonly SharedLimit[];
 }
 
 /** A call that reached the server. */
@@ -159,7 +202,8 @@ export function judge(set: RuleSet, history: RulesHistory, call: NextCall): Verd
   if (listOf(rule.notAfter).some((leaf) => forbids(leafOf(leaf), late)))
     return { verdict: 'order' };
 
-  if (listOf(rule.limit).some((limit) => isReached(limit, late))) return { verdict: 'limit' };
+  if (limitsOn(set, rule, call.tool).some((limit) => isReached(limit, asked)))
+    return { verdict: 'limit' };
   const uses = taken.map(({ fact }) => fact.index).sort((one, other) => one - other);
   return { verdict: 'allowed', uses };
 }
@@ -321,7 +365,12 @@ function faultsInArguments(rule: Rule, { set, call }: Asked): boolean {
     if ('need' in part) return needOf(set, part.need).some(inRequirement);
     if ('all' in part) return part.all.some(inRequirement);
     if ('any' in part) return part.any.some(inRequirement);
-    return pairsOf(part.same).some(([own]) => isUnusable(readPath(args, own)));
+    return (
+      pairsOf(part.same).some(([own]) => isUnusable(readPath(args, own))) ||
+      Object.entries(part.atMost ?? {}).some(
+        ([own, most]) => ownAmount(args, own, most) === undefined,
+      )
+    );
   };
   const inSame = (same: Leaf['same']): boolean =>
     pairsOf(same).some(([own]) => {
@@ -336,11 +385,13 @@ function faultsInArguments(rule: Rule, { set, call }: Asked): boolean {
         const when = whenOf(leaf, args);
         return when === undefined || (when && inSame(leaf.same));
       }) ||
-    listOf(rule.limit).some((limit) => {
-      const when = whenOf(limit, args);
+    limitsOn(set, rule, call.tool).some(({ judged, keys, limit }) => {
+      const when = whenOf(judged, args);
       if (when === undefined) return true;
       if (!when) return false;
-      return inSame(limit.same) || (limit.sum !== undefined && !amountOf(limit.sum, args));
+      const values = keys.map(([name]) => readPath(args, pathIn(judged, name)));
+      if (values.some((value) => value === undefined || isUnusable(value))) return true;
+      return limit.sum !== undefined && amountOfMember(limit, judged, args) === undefined;
     })
   );
 }
@@ -528,6 +579,11 @@ function supports(leaf: Leaf, fact: Fact, call: NextCall): boolean {
     fact.undoneBy.length === 0 &&
     (leaf.args === undefined || holds(leaf.args, fact.args, 'args') === true) &&
     (leaf.result === undefined || holds(leaf.result, fact.result, 'result') === true) &&
+    Object.entries(leaf.atMost ?? {}).every(([own, most]) => {
+      const amount = ownAmount(call.args, own, most);
+      const bound = amountAt(most, fact);
+      return amount !== undefined && bound !== undefined && compare(amount, bound) <= 0;
+    }) &&
     agrees(leaf.same, call.args, fact, 'every') === true
   );
 }
@@ -557,26 +613,88 @@ function forbids(leaf: Leaf, { facts, call }: Asked): boolean {
   return different.length >= times;
 }
 
-function isReached(limit: Limit, { facts, call }: Asked): boolean {
-  if (whenOf(limit, call.args) === false) return false;
-  const counting = facts.filter(
-    (fact) =>
-      fact.tool === call.tool &&
-      mayHaveEnded(fact, limit.outcome) &&
-      isCurrent(fact, limit.within, call.at) &&
-      (limit.when === undefined || holds(limit.when, fact.args, 'args') !== false) &&
-      agrees(limit.same, call.args, fact, 'some') !== false,
+/** A limit, as one of the tools has it that it is about. */
+interface LimitOn {
+  readonly limit: Omit<SharedLimit, 'of'>;
+  readonly members: readonly LimitedTool[];
+  readonly judged: LimitedTool;
+  /** How the limit calls its values, and how each is spelt. */
+  readonly keys: readonly Pair[];
+  readonly from: number;
+}
+
+function limitsOn(set: RuleSet, rule: Rule, tool: string): readonly LimitOn[] {
+  const timeOf = (from: string | undefined) => (from === undefined ? 0 : Date.parse(from));
+  const own = listOf(rule.limit).map((limit): LimitOn => {
+    const judged = { tool, ...(limit.when && { when: limit.when }) };
+    const from = timeOf(rule.from);
+    return { limit, members: [judged], judged, keys: pairsOf(limit.same), from };
+  });
+  const shared = (set.limits ?? []).flatMap((limit): LimitOn[] => {
+    const members = limit.of.map((each) => (typeof each === 'string' ? { tool: each } : each));
+    const judged = members.find((each) => each.tool === tool);
+    if (judged === undefined) return [];
+    return [{ limit, members, judged, keys: pairsOf(limit.same), from: timeOf(limit.from) }];
+  });
+  return [...own, ...shared];
+}
+
+const pathIn = (member: LimitedTool, name: string): string =>
+  ownMember(member.same ?? {}, name) ?? name;
+
+function isReached({ limit, members, judged, keys, from }: LimitOn, asked: Asked): boolean {
+  const { facts, call } = asked;
+  if (whenOf(judged, call.args) === false) return false;
+  const counting = members.flatMap((member) =>
+    facts
+      .filter(
+        (fact) =>
+          fact.tool === member.tool &&
+          fact.claimedAt >= from &&
+          mayHaveEnded(fact, limit.outcome) &&
+          isCurrent(fact, limit.within, call.at) &&
+          (member.when === undefined || holds(member.when, fact.args, 'args') !== false) &&
+          keys.every(([name, spelling]) => {
+            const fold = typeof spelling === 'string' ? undefined : spelling.fold;
+            const there = { args: pathIn(member, name), ...(fold && { fold }) };
+            return agrees({ [pathIn(judged, name)]: there }, call.args, fact, 'some') !== false;
+          }),
+      )
+      .map((fact) => ({ member, args: fact.args })),
   );
   if (limit.times !== undefined) return counting.length + 1 > limit.times;
-  const { sum = '', max, below } = limit;
-  let total: Decimal = { units: 0n, places: 0 };
-  for (const args of [...counting.map((fact) => fact.args), call.args]) {
-    const amount = amountOf(sum, args);
+  let total = ZERO;
+  for (const { member, args } of [...counting, { member: judged, args: call.args }]) {
+    const amount = amountOfMember(limit, member, args);
     if (amount === undefined) return true;
     total = plus(total, amount);
   }
+  const { max, below } = limit;
+  if (typeof max === 'object') return compare(total, earned(max, judged, keys, asked)) > 0;
   if (max !== undefined) return compare(total, decimalOf(String(max))) > 0;
   return compare(total, decimalOf(String(below))) >= 0;
+}
+
+/** What is not known of an earlier call earns nothing. */
+function earned(
+  { sum, of, same, within }: Earned,
+  judged: LimitedTool,
+  keys: readonly Pair[],
+  { set, facts, call }: Asked,
+): Decimal {
+  const isSent = ownMember(set.outside ?? {}, of) !== undefined;
+  const source = isSent ? { outside: of } : { tool: of };
+  const pairs = pairsOf(same).map(([name, earlier]): Pair => {
+    const isNamed = keys.some(([key]) => key === name);
+    return [isNamed ? pathIn(judged, name) : name, earlier];
+  });
+  if (pairs.some(([own]) => isUnusable(readPath(call.args, own)))) return ZERO;
+  return facts
+    .filter((fact) => supports({ ...source, ...(within && { within }) }, fact, call))
+    .filter((fact) =>
+      pairs.every(([own, there]) => agrees({ [own]: there }, call.args, fact, 'every') === true),
+    )
+    .reduce((all, fact) => plus(all, amountAt(sum, fact) ?? ZERO), ZERO);
 }
 
 function mayHaveEnded(fact: Fact, outcome: Leaf['outcome'] = 'succeeded'): boolean {
@@ -606,9 +724,10 @@ function pairsOf(same: Leaf['same']): readonly Pair[] {
 function agrees(same: Leaf['same'], args: Json, fact: Fact, how: 'every' | 'some'): Truth {
   return and(
     pairsOf(same).map(([ownPath, earlierPath]): Truth => {
-      const own = readPath(args, ownPath);
+      const given = readPath(args, ownPath);
+      const own = spelt(given, earlierPath);
       if (own === undefined) return false;
-      const earlier = earlierAt(fact, earlierPath);
+      const earlier = spelt(earlierAt(fact, earlierPath), earlierPath);
       if (earlier === undefined || isUnusable(earlier)) return undefined;
       const isAmongEarlier = (member: Json): boolean =>
         membersOf(earlier).some((other) => isSame(member, other));
@@ -642,9 +761,23 @@ function earlierAt(fact: Fact, path: EarlierPath): Json | undefined {
   return fact.result === undefined ? undefined : readPath(fact.result, path.result);
 }
 
+/** A text, or each text of a list, in the spelling that is compared. */
+function spelt(value: Json | undefined, path: EarlierPath): Json | undefined {
+  const { fold = [] } = typeof path === 'string' ? {} : path;
+  const one = (each: Json): Json => {
+    if (typeof each !== 'string') return each;
+    const words = fold.includes('space') ? each.split(/\s+/).filter((word) => word !== '') : [each];
+    const plain = words.join(' ');
+    const composed = fold.includes('nfkc') ? plain.normalize('NFKC') : plain;
+    return fold.includes('case') ? composed.toLowerCase() : composed;
+  };
+  if (value === undefined) return undefined;
+  return Array.isArray(value) ? (value as Json[]).map(one) : one(value);
+}
+
 function scalarAt(fact: Fact, path: Distinct): Json | undefined {
   if (path === BY) return typeof fact.by === 'object' ? numberOf(fact.by) : fact.by;
-  const value = earlierAt(fact, path);
+  const value = spelt(earlierAt(fact, path), path);
   return typeof value === 'object' && value !== null ? undefined : value;
 }
 
@@ -773,10 +906,49 @@ export interface Decimal {
 const MOST_DIGITS = 34;
 const LARGEST: Decimal = { units: 2n ** 53n, places: 0 };
 
+const ZERO: Decimal = { units: 0n, places: 0 };
+
+function amountOfMember(limit: Omit<SharedLimit, 'of'>, member: LimitedTool, args: Json) {
+  const sum = typeof limit.sum === 'object' ? limit.sum : { path: limit.sum ?? '' };
+  const { text = sum.text, scale } = member;
+  const read = { ...sum, path: member.sum ?? sum.path, ...(text !== undefined && { text }) };
+  return scaled(amountOf(read, args), scale);
+}
+
+function ownAmount(args: Json, path: string, most: EarlierAmount): Decimal | undefined {
+  const { text = false, negative = false } = typeof most === 'string' ? {} : most;
+  return amountOf({ path, text, negative }, args);
+}
+
+function amountAt(where: EarlierAmount, { args, result }: Fact): Decimal | undefined {
+  if (typeof where === 'string') return amountOf({ path: where }, args);
+  const { text = false, negative = false, scale } = where;
+  const path = where.args ?? where.result ?? '';
+  const from = where.args === undefined ? result : args;
+  return from === undefined ? undefined : scaled(amountOf({ path, text, negative }, from), scale);
+}
+
+function scaled(amount: Decimal | undefined, scale: string | undefined): Decimal | undefined {
+  if (amount === undefined || scale === undefined) return amount;
+  const { units, places } = decimalOf(scale);
+  return { units: amount.units * units, places: amount.places + places };
+}
+
 /** `undefined`: no amount that could be added exactly. */
-function amountOf(sum: NonNullable<Limit['sum']>, args: Json): Decimal | undefined {
-  const { path, text } = typeof sum === 'string' ? { path: sum, text: false } : sum;
-  const found = readPath(args, path);
+function amountOf(
+  sum: { readonly path: string; readonly text?: boolean; readonly negative?: boolean },
+  args: Json,
+): Decimal | undefined {
+  const { path, text = false, negative = false } = sum;
+  const given = readPath(args, path);
+  const isBelow =
+    negative && (typeof given === 'number' ? given < 0 : String(given).startsWith('-'));
+  const size = typeof given === 'number' ? -given : String(given).slice(1);
+  const amount = amountOfSize(isBelow ? size : given, text);
+  return isBelow && amount ? { ...amount, units: -amount.units } : amount;
+}
+
+function amountOfSize(found: Json | undefined, text: boolean): Decimal | undefined {
   const isNumber = typeof found === 'number' && Number.isFinite(found) && found >= 0;
   // Servers differ about anything but these texts, for example about "1e3", " 1" and "010".
   const isText = text && typeof found === 'string' && /^(0|[1-9]\d*)(\.\d+)?$/.test(found);

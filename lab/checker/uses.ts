@@ -424,7 +424,11 @@ function totalFaults(limit: Limit, uses: readonly Use[]): Found[] {
   const { same = [] } = limit;
   const groupOf = ({ args }: Use): string =>
     JSON.stringify(
-      same === 'all' ? args : same.map((name) => (args as Record<string, Json>)[name]),
+      same === 'all'
+        ? args
+        : (Array.isArray(same) ? same : Object.keys(same)).map(
+            (name: string) => (args as Record<string, Json>)[name],
+          ),
     );
   const groups = groupBy(
     uses.filter((use) => counts(limit, use)),

@@ -6,8 +6,9 @@ import { decide, type Sources } from '../gate/decide.ts';
 import { Standing } from '../gate/standing.ts';
 import type { FoundRun, FsmSnapshot } from '../stores/store.ts';
 import { compareDecimals } from '../workflow/decimal.ts';
+import type { CheckedLimit } from '../workflow/limits.ts';
 import { limitNote } from '../workflow/rule-words.ts';
-import { type CheckedLimit, leavesOf } from '../workflow/rules.ts';
+import { leavesOf } from '../workflow/rules.ts';
 import { countedBy, type Tally } from '../workflow/verdict.ts';
 import type { Workflow } from '../workflow/workflow.ts';
 

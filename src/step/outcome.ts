@@ -8,7 +8,7 @@ import { isPrincipalRun } from '../basics/names.ts';
 import { dropRejection, isTable } from '../basics/options.ts';
 import type { CallNote, CommitRequest, Json, MoveDraft, TrailDraft } from '../stores/store.ts';
 import { exactJson } from '../wire/exact-json.ts';
-import { isObject, JSON_RPC, type ListKind } from '../wire/json-rpc.ts';
+import { isObject, type ListKind, saysInvalid } from '../wire/json-rpc.ts';
 import type {
   AnyEventSource,
   ErrorRule,
@@ -221,17 +221,6 @@ function watchOf(
   return new AskedArguments(
     result === undefined ? { error: answer.error ?? error } : { result: answer.result ?? result },
   );
-}
-
-/** Newer servers of the official SDK put their JSON-RPC error into the text of a result. */
-const INVALID_IN_WORDS = `MCP error ${JSON_RPC.INVALID_PARAMS}: `;
-
-/** Whether the server answered that the arguments are none of the tool's. */
-function saysInvalid({ result, error }: Ended): boolean {
-  if (isObject(error)) return error.code === JSON_RPC.INVALID_PARAMS;
-  const [first] = Array.isArray(result?.content) ? (result.content as unknown[]) : [];
-  const words = isObject(first) ? first.text : undefined;
-  return result?.isError === true && String(words).startsWith(INVALID_IN_WORDS);
 }
 
 /** A text result is read up to so many characters. */
@@ -476,9 +465,9 @@ export class Moves {
   /** A tool that comes to its limit leaves the lists, though the state may stay. */
   #withLists(move: StepMove, call: Decided | undefined): StepMove {
     if (call === undefined) return move;
-    const isSpent = (position: Position): boolean =>
-      this.#workflow.rules.isSpent(call.tool, position, call.decidedAt);
-    return isSpent(move.snapshot) && !isSpent(this.found) ? { ...move, lists: ['tools'] } : move;
+    const spent = (position: Position): number =>
+      this.#workflow.rules.spentBy(call.tool, position, call.decidedAt);
+    return spent(move.snapshot) > spent(this.found) ? { ...move, lists: ['tools'] } : move;
   }
 
   /** Whether a binding says that this error leaves the outcome unknown. One is enough. */

@@ -95,3 +95,20 @@ export function listChanged(kind: ListKind, params?: JsonObject): JsonObject {
  * far below it, and some parsers of other languages give up from there.
  */
 export const MOST_DEPTH = 128;
+
+/** Newer servers of the official SDK put their JSON-RPC error into the text of a result. */
+const INVALID_IN_WORDS = `MCP error ${JSON_RPC.INVALID_PARAMS}: `;
+
+/** Whether the server answered that the arguments are none of the tool's. */
+export function saysInvalid({
+  result,
+  error,
+}: {
+  readonly result?: JsonObject | undefined;
+  readonly error?: unknown;
+}): boolean {
+  if (isObject(error)) return error.code === JSON_RPC.INVALID_PARAMS;
+  const [first] = Array.isArray(result?.content) ? (result.content as unknown[]) : [];
+  const words = isObject(first) ? first.text : undefined;
+  return result?.isError === true && String(words).startsWith(INVALID_IN_WORDS);
+}

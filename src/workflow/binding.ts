@@ -20,6 +20,7 @@ import {
 import type { Json, Uncertain } from '../stores/store.ts';
 import { isReserved } from './chart.ts';
 import { type Condition, type ConditionTest, parseCondition } from './condition.ts';
+import { type Limit, parseLimits } from './limits.ts';
 import {
   type Model,
   parseStates,
@@ -28,7 +29,7 @@ import {
   showState,
 } from './position.ts';
 import { type Renamed, renamedOptions } from './renamings.ts';
-import { type Demands, type Limit, NO_DEMANDS, parseLimits } from './rules.ts';
+import { type Demands, NO_DEMANDS } from './rules.ts';
 
 /** A tool's result as it is on the wire. */
 export interface ToolResult {

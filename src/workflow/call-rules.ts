@@ -14,17 +14,12 @@ import type { BoundTool } from './bound-tools.ts';
 import { type Path, readerOf } from './condition.ts';
 import { type Decided, type Grant, grantOf, NOTHING, savedGrant, usedBy } from './facts.ts';
 import { Ledger } from './ledger.ts';
+import { type CheckedLimit, isBoundByCalls } from './limits.ts';
 import type { OwnValues } from './own-call.ts';
 import type { Model, Position } from './position.ts';
 import type { Renamings } from './renamings.ts';
-import {
-  type CheckedLimit,
-  type Demands,
-  leavesOf,
-  ofAnyValues,
-  type ValueSource,
-  windowsOf,
-} from './rules.ts';
+import type { ValueSource } from './rule-parts.ts';
+import { type Demands, leavesOf, ofAnyValues, windowsOf } from './rules.ts';
 import {
   exhausted,
   judge,
@@ -104,8 +99,11 @@ export class ToolRules {
   readonly #demands: ReadonlyMap<string, Demands>;
   /** By tool, or by glob. A tool without limits has no entry. */
   readonly #limits: ReadonlyMap<string, readonly CheckedLimit[]>;
-  /** The tools that a limit of no calls closes. Without facts, no other tool is at its limit. */
-  readonly #neverCalled: readonly string[];
+  /**
+   * The tools that a limit of no calls closes, and those that share one. Without facts, no other
+   * tool is at its limit.
+   */
+  readonly #closedByOthers: readonly string[];
   /** By tool, or by glob: what is asked of those that have several requirements with `consumes`. */
   readonly #sharing: ReadonlyMap<string, Demands>;
   readonly #argumentsRead = lazily(() => argumentsRead(this.#demands.values()));
@@ -146,8 +144,8 @@ export class ToolRules {
       if (leavesOf(each.after).filter(({ consumes }) => consumes !== 'never').length > 1)
         sharing.set(each.tool, { ...each, after: each.after && ofAnyValues(each.after) });
     this.#sharing = sharing;
-    this.#neverCalled = [...limits].flatMap(([tool, each]) =>
-      each.some(({ times }) => times === 0) ? [tool] : [],
+    this.#closedByOthers = [...limits].flatMap(([tool, each]) =>
+      each.some(({ times, also }) => times === 0 || also.length > 0) ? [tool] : [],
     );
   }
 
@@ -279,10 +277,14 @@ export class ToolRules {
     return demands === undefined ? [] : partsAgainstAll(demands, past);
   }
 
-  /** Whether each call of a tool is over a limit, with any arguments. */
-  isSpent(tool: string, position: Position, now: number): boolean {
-    const past = this.pastOf(position, now);
-    return past !== undefined && exhausted(this.limitsOf(tool), past) !== undefined;
+  /** How many tools are over a limit, with any arguments: a tool, and those that share a limit. */
+  spentBy(tool: string, position: Position, now: number): number {
+    const limits = this.limitsOf(tool);
+    const past = limits.length === 0 ? undefined : this.pastOf(position, now);
+    if (past === undefined) return 0;
+    const others = limits.flatMap(({ also }) => also.map((each) => each.tool));
+    const all = [...new Set([tool, ...others])];
+    return all.filter((each) => exhausted(this.limitsOf(each), past) !== undefined).length;
   }
 
   /** How often, and how much, a tool may be called. */
@@ -314,7 +316,7 @@ export class ToolRules {
     // Any other tool has no call that counts.
     for (const tool of past.facts.tools.keys()) if (!this.#sharing.has(tool)) ask(tool);
     for (const { tool } of past.unknown) ask(tool);
-    for (const tool of this.#neverCalled) ask(tool);
+    for (const tool of this.#closedByOthers) ask(tool);
     for (const tool of this.#sharing.keys()) ask(tool);
     return spent;
   }
@@ -368,6 +370,16 @@ function argumentsRead(all: Iterable<Demands>): ReadonlyMap<string, readonly Val
       for (const { own } of each.same) add(tool, own);
       for (const { earlier } of each.same) add(each.tool, earlier);
       add(each.tool, 'sum' in each ? each.sum?.source : each.distinct);
+      for (const { own, earlier } of 'sum' in each ? [] : each.atMost) {
+        add(tool, own.source);
+        add(each.tool, earlier.source);
+      }
+      const earned = 'sum' in each && isBoundByCalls(each.sum) ? each.sum.bound : undefined;
+      if (earned) add(earned.leaf.tool, earned.amount.source);
+      for (const { own, earlier } of earned?.leaf.same ?? []) {
+        add(tool, own);
+        add(earned?.leaf.tool ?? tool, earlier);
+      }
     }
   return read;
 }

@@ -4,7 +4,7 @@
  */
 import { ExactNumber } from '../basics/numbers.ts';
 
-/** `unscaled` divided by ten to the power of `scale`. Never negative. */
+/** `unscaled` divided by ten to the power of `scale`. */
 export interface Decimal {
   readonly unscaled: bigint;
   readonly scale: number;
@@ -22,17 +22,21 @@ const AMOUNT = /^(?:0|[1-9]\d*)(?:\.\d+)?$/;
 /** Most amounts; never beyond 2^53. */
 const WHOLE = /^\d{1,15}$/;
 
-const TEXT = /^(\d{1,34})(?:\.(\d{1,34}))?(?:e([+-]\d{1,3}))?$/;
+const TEXT = /^(-?\d{1,34})(?:\.(\d{1,34}))?(?:e([+-]\d{1,3}))?$/;
 
 /**
  * @param isText whether a text such as `"12.50"` is an amount, too
- * @returns `undefined` for what is none: negative, beyond 2^53 or 34 digits, no finite number
+ * @param isSigned whether a negative one is an amount, too
+ * @returns `undefined` for what is none: beyond 2^53 or 34 digits, no finite number
  */
-export function decimalOf(value: unknown, isText: boolean): Decimal | undefined {
+export function decimalOf(value: unknown, isText: boolean, isSigned = false): Decimal | undefined {
   // Of a number with more digits the double, unless it is whole: then digits are lost.
   const read = value instanceof ExactNumber && !value.misleads ? value.double : value;
-  if (typeof read === 'number') return read <= LARGEST ? parseDecimal(String(read)) : undefined;
-  return isText && typeof read === 'string' && AMOUNT.test(read) ? parseDecimal(read) : undefined;
+  if (typeof read === 'number')
+    return read <= LARGEST && (isSigned || read >= 0) ? parseDecimal(String(read)) : undefined;
+  if (!isText || typeof read !== 'string') return undefined;
+  const digits = isSigned && read.startsWith('-') ? read.slice(1) : read;
+  return AMOUNT.test(digits) ? parseDecimal(read) : undefined;
 }
 
 /** Reads what {@link showDecimal} wrote, or what JavaScript prints for a number. */
@@ -44,19 +48,28 @@ export function parseDecimal(text: string): Decimal | undefined {
   const digits = BigInt(whole + fraction);
   const unscaled = shift > 0 ? digits * 10n ** BigInt(shift) : digits;
   const scale = Math.max(0, -shift);
-  const isWithin = String(unscaled).length <= MOST_DIGITS && scale <= MOST_DIGITS;
-  return isWithin && unscaled <= BigInt(LARGEST) * 10n ** BigInt(scale)
+  const size = unscaled < 0n ? -unscaled : unscaled;
+  const isWithin = String(size).length <= MOST_DIGITS && scale <= MOST_DIGITS;
+  return isWithin && size <= BigInt(LARGEST) * 10n ** BigInt(scale)
     ? { unscaled, scale }
     : undefined;
 }
 
 /** In digits, without an exponent and without zeros at the end. */
-export function showDecimal({ unscaled, scale }: Decimal): string {
+export function showDecimal(decimal: Decimal): string {
+  const digits = digitsOf(decimal);
+  return decimal.scale === 0 ? digits : digits.replace(/[.]?0+$/, '');
+}
+
+/** In digits, with the zeros at the end that it came with. */
+export function digitsOf({ unscaled, scale }: Decimal): string {
   if (scale === 0) return String(unscaled);
-  const digits = String(unscaled).padStart(scale + 1, '0');
-  const fraction = digits.slice(-scale).replace(/0+$/, '');
-  const whole = digits.slice(0, -scale);
-  return fraction === '' ? whole : `${whole}.${fraction}`;
+  const digits = String(unscaled < 0n ? -unscaled : unscaled).padStart(scale + 1, '0');
+  return `${unscaled < 0n ? '-' : ''}${digits.slice(0, -scale)}.${digits.slice(-scale)}`;
+}
+
+export function times(one: Decimal, other: Decimal): Decimal {
+  return { unscaled: one.unscaled * other.unscaled, scale: one.scale + other.scale };
 }
 
 export function plus(one: Decimal, other: Decimal): Decimal {

@@ -18,11 +18,14 @@ import {
   uncheckedOption,
 } from '../basics/options.ts';
 import type { Json } from '../stores/store.ts';
+import type { AnyBinding } from './binding.ts';
 import { flatModel, workflowId } from './flat-machine.ts';
+import { type CheckedLimit, earningOf, parseSharedLimits, type SharedLimit } from './limits.ts';
 import { LoopShield, type LoopShieldOptions } from './loop-shield.ts';
 import { Order } from './order.ts';
 import type { FsmAction, Model, Move } from './position.ts';
-import type { OrderRequirement, OutsideFact } from './rules.ts';
+import type { OutsideFact } from './rule-parts.ts';
+import { NO_DEMANDS, type OrderRequirement } from './rules.ts';
 import { statechartModel } from './statechart.ts';
 import type { Deployment, Migrate } from './stored.ts';
 import { isXStateMachine } from './xstate.ts';
@@ -83,6 +86,8 @@ export interface GateOptions {
    * may be final. Proofs and checks start from each. Default: none.
    */
   readonly starts?: readonly string[] | undefined;
+  /** Limits that the calls of several tools share. They make each call of these tools a step. */
+  readonly limits?: readonly SharedLimit[] | undefined;
 }
 
 const gateOptionsSchema = lazyOptions(() => ({
@@ -93,6 +98,7 @@ const gateOptionsSchema = lazyOptions(() => ({
   migrate: optionalFunction<Migrate>(),
   loopShield: z.optional(z.custom<LoopShieldOptions>(isTable, 'expected an object')),
   starts: z._default(z.array(z.string()), () => []),
+  limits: uncheckedOption(),
 }));
 
 /** Options of `StateMachineGate.fromOrder()`. */
@@ -125,9 +131,9 @@ export interface OrderOptions<
 }
 
 const orderOptionsSchema = lazyOptions(() => {
-  const { now, onError, loopShield } = gateOptionsSchema().shape;
+  const { now, onError, loopShield, limits } = gateOptionsSchema().shape;
   return {
-    ...{ now, onError, loopShield },
+    ...{ now, onError, loopShield, limits },
     id: z._default(workflowId(), 'workflow'),
     needs: uncheckedOption(),
     outside: uncheckedOption(),
@@ -148,6 +154,8 @@ export class Definition {
   readonly onError: ErrorListener;
   /** The machine, or the rules with what they name, as the app gave them. */
   readonly given: unknown;
+  /** Of a machine: the limits over several tools. Rules have them among their own. */
+  readonly limits: ReadonlyMap<string, readonly CheckedLimit[]>;
 
   readonly #options: ParsedBy<typeof gateOptionsSchema>;
 
@@ -163,7 +171,9 @@ export class Definition {
   ) {
     this.isNamed = isNamed;
     this.given = given;
-    const { loopShield, now, onError, onAction: _, starts, ...deployment } = options;
+    const { loopShield, now, onError, onAction: _, starts, limits, ...deployment } = options;
+    const what = `workflow "${model.id}": limits`;
+    this.limits = parseSharedLimits(what, order === undefined ? limits : undefined);
     this.model = model;
     this.order = order;
     this.shield = loopShield === undefined ? undefined : new LoopShield(model, loopShield);
@@ -186,7 +196,7 @@ export class Definition {
   static ofOrder(rules: unknown, given: unknown): Definition {
     const parsed = parseOptions('fromOrder()', orderOptionsSchema, given);
     const { id, needs, outside, results, ...options } = parsed;
-    const said = { rules, needs, outside, results };
+    const said = { rules, needs, outside, results, limits: options.limits };
     const order = Order.parse(id, said);
     const isNamed = (given as OrderOptions | undefined)?.id !== undefined;
     return new Definition(isNamed, order.model, order, { ...options, starts: [] }, said);
@@ -197,6 +207,41 @@ export class Definition {
     const order = this.order?.remembering(names);
     if (order === undefined || order === this.order) return this;
     return new Definition(this.isNamed, order.model, order, this.#options, this.given);
+  }
+
+  /** Of a machine: the limits over several tools, as the app gave them. */
+  get givenLimits(): unknown {
+    return this.order === undefined ? this.#options.limits : undefined;
+  }
+
+  /**
+   * The bindings of a machine's tools, with the limits over several.
+   *
+   * @throws InterlockError `ERR_INTERLOCK_CONFIG` for one of a tool that is not bound, or in part
+   */
+  limiting(
+    tools: ReadonlyMap<string, readonly AnyBinding[]>,
+  ): ReadonlyMap<string, readonly AnyBinding[]> {
+    if (this.order !== undefined) return tools;
+    const limited = new Map(tools);
+    const add = (tool: string, limits: readonly CheckedLimit[]): void => {
+      const bound = limited.get(tool) ?? [];
+      const what = `workflow "${this.model.id}": limits: ${showValue(tool)}`;
+      if (bound.length === 0) throw configError(`${what} is not bound: a limit is of bound tools`);
+      if (bound.some(({ when, whileHeld }) => when !== undefined || whileHeld === true))
+        throw configError(`${what} has a binding with "when" or "whileHeld"; leave them out`);
+      const all = bound.map((each) => {
+        const { demands = NO_DEMANDS } = each;
+        return { ...each, demands: { ...demands, tool, limits: [...demands.limits, ...limits] } };
+      });
+      limited.set(tool, all);
+    };
+    for (const [tool, limits] of this.limits) add(tool, limits);
+    // What bounds a sum must be known, so its calls are steps, too.
+    for (const bindings of [...limited.values()])
+      for (const { demands } of bindings)
+        for (const { tool } of (demands?.limits ?? []).flatMap(earningOf)) add(tool, []);
+    return limited;
   }
 
   /**

@@ -96,7 +96,7 @@ export function bareCall(tool: string, at: number): Decided {
  * What builds ask of the calls of a tool: for how long, in milliseconds, 0 for ever. A key names
  * who asks: `after`, `notAfter` or `limit`, then which outcome, each by its first letter, and `u`
  * for unused calls. `counted`: the newest call does not say all of those with the same values.
- * `whole`: the oldest are never merged.
+ * `whole`: the oldest are never merged. `total`: those that differ in amounts alone are one.
  */
 export type Asked = Readonly<Record<string, number>>;
 
@@ -136,6 +136,27 @@ export class Askers {
     });
     this.isCounted = asked.counted !== undefined;
     this.isMerged = asked.whole === undefined && this.all.some(({ kind }) => kind === 'limit');
+  }
+
+  /**
+   * Where totals are asked: the facts, of which those that no window has any more are made fewer.
+   * Those that may be used up one by one stay.
+   */
+  totalled(
+    facts: readonly Fact[],
+    now: number,
+    fewer: (settled: readonly Fact[]) => readonly Fact[],
+  ): readonly Fact[] {
+    if (this.asked.total === undefined || this.all.some(({ consumes }) => consumes)) return facts;
+    let longest = 0;
+    for (const { withinMs } of this.all)
+      if (withinMs !== Number.POSITIVE_INFINITY) longest = Math.max(longest, withinMs);
+    const isSettled = (fact: Fact): boolean =>
+      now - laterTime(fact) >= longest && fact.outcome !== 'unknown';
+    const settled = facts.filter(isSettled);
+    const kept = fewer(settled);
+    if (kept.length === settled.length) return facts;
+    return [...kept, ...facts.filter((each) => !isSettled(each))].sort((a, b) => a.id - b.id);
   }
 
   /** Whether one of them may count the fact now or later. */

@@ -32,9 +32,8 @@ const FUNCTION = 'mcp-interlock/function';
 /** What {@link GateNote.made} holds. */
 interface Made {
   readonly rules?: unknown;
-  readonly needs?: unknown;
-  readonly results?: unknown;
   readonly machine?: unknown;
+  readonly limits?: unknown;
   /** What `bindTool()` was given, for tools that no rule is about. */
   readonly bindings: readonly (readonly [tool: string, states: unknown, options: unknown])[];
 }
@@ -43,7 +42,9 @@ export function noteOf(workflow: Workflow): GateNote {
   const { order, version, toolNames } = workflow;
   const bound = toolNames.filter((tool) => order?.names.includes(tool) !== true);
   const bindings = bound.flatMap((tool) => workflow.bindingsOf(tool).map(givenTo));
-  const of = order === undefined ? { machine: machineOf(workflow) } : (workflow.given as object);
+  const { givenLimits: limits } = workflow;
+  const of =
+    order === undefined ? { machine: machineOf(workflow), limits } : (workflow.given as object);
   const made = JSON.stringify({ ...of, bindings }, (_, value: unknown) =>
     typeof value === 'function' ? { [FUNCTION]: value.name } : value,
   );
@@ -74,13 +75,13 @@ function givenTo({ tool, states, isOk: _, kind: __, demands: ___, ...options }: 
  */
 export function gateOfNote(id: string, { made, version }: GateNote): StateMachineGate | undefined {
   if (!isTable(made)) return undefined;
-  const { rules, needs, results, machine, bindings } = revived(made) as Made;
+  const { rules, machine, limits, bindings, ...said } = revived(made) as Made;
   try {
-    const options = version === undefined ? {} : { version };
+    const options = { ...(version !== undefined && { version }), ...(limits ? { limits } : {}) };
     const gate: StateMachineGate<string, string> =
       rules === undefined
-        ? new StateMachineGate<string, string>(machine as never, options)
-        : StateMachineGate.fromOrder(rules as never, { id, needs, results, ...options } as never);
+        ? new StateMachineGate<string, string>(machine as never, options as never)
+        : StateMachineGate.fromOrder(rules as never, { id, ...said, ...options } as never);
     for (const [tool, states, given] of bindings)
       gate.bindTool(tool, states as never, given as never);
     return gate;

@@ -321,7 +321,7 @@ class Gate<
     this.#assertUsable('compile');
     this.#workflow ??= new Workflow(
       this.#definition,
-      this.#tools,
+      this.#definition.limiting(this.#tools),
       this.#reads,
       this.#oddities,
       this.#listeners,

@@ -5,8 +5,20 @@
  */
 import { pushTo } from '../basics/collections.ts';
 import type { FsmSnapshot, Json } from '../stores/store.ts';
-import { type ArgsOrResult, parsePath, type Reader } from './condition.ts';
-import { decimalOf, plus, showDecimal } from './decimal.ts';
+import {
+  type AskedPart,
+  type Column,
+  type ColumnsOfPart,
+  columnNamed,
+  columnsFrom,
+  columnsOf,
+  inOtherPath,
+  inRecord,
+  isOfAmounts,
+  testsOf,
+} from './columns.ts';
+import type { Reader } from './condition.ts';
+import { digitsOf, plus } from './decimal.ts';
 import { openContext, sealContext } from './envelope.ts';
 import {
   type Asked,
@@ -32,29 +44,12 @@ import {
   textOfFacts,
   type Used,
 } from './facts.ts';
+import { isBoundByCalls } from './limits.ts';
 import type { Renamings } from './renamings.ts';
-import { hasUnnamed, keyOfCondition, type Test } from './rule-tests.ts';
-import { BY, type Demands, type Leaf, leavesOf, type ValueSource } from './rules.ts';
-import { amountOf, MOST_MEMBERS, membersAt, personDigest, type Value } from './values.ts';
-
-/** What a run keeps of each call of a tool. */
-interface Column {
-  /** The same in each deployment that keeps the same. It says all but what a condition is. */
-  readonly key: string;
-  /** Its key in the record, where paths are the oldest ones. Default: the same. */
-  readonly saved?: string;
-  readonly from: NotedPart;
-  /** Where a value must be, as an app gives it to `send()`. Absent where a condition is kept. */
-  readonly path?: string;
-  /** Whether a `same` asks for it. */
-  readonly isCompared?: boolean;
-  noted(read: Reader, salt: string): Value;
-}
-
-interface ColumnsOfPart {
-  readonly columns: readonly Column[];
-  readonly keys: readonly string[];
-}
+import type { Leaf } from './rule-parts.ts';
+import { hasUnnamed } from './rule-tests.ts';
+import { type Demands, leavesOf } from './rules.ts';
+import { amountOf, MOST_MEMBERS, type Value } from './values.ts';
 
 /** What a run keeps of one tool. */
 interface Kept {
@@ -101,16 +96,27 @@ export class Ledger {
     isPlain: (leaf: Leaf) => boolean = () => false,
     outside: ReadonlySet<string> = new Set(),
   ): Ledger {
-    const asked = new Map<string, [Leaf | Demands['limits'][number], Asker['kind']][]>();
+    const asked = new Map<string, [AskedPart, Asker['kind']][]>();
+    const totalled = new Set<string>();
     for (const tool of kept) asked.set(tool, []);
     for (const { after, notAfter, limits } of demands) {
       for (const each of leavesOf(after)) pushTo(asked, each.tool, [each, 'after'] as const);
       for (const each of notAfter) pushTo(asked, each.tool, [each, 'notAfter'] as const);
-      for (const each of limits) pushTo(asked, each.tool, [each, 'limit'] as const);
+      for (const limit of limits) {
+        for (const each of [limit, ...limit.also]) {
+          pushTo(asked, each.tool, [each, 'limit'] as const);
+          if (isBoundByCalls(limit.sum)) totalled.add(each.tool);
+        }
+        if (!isBoundByCalls(limit.sum)) continue;
+        const { leaf, amount } = limit.sum.bound;
+        totalled.add(leaf.tool);
+        const adding = { ...leaf, atMost: [{ own: amount, earlier: amount }] };
+        pushTo(asked, leaf.tool, [adding, 'after'] as const);
+      }
     }
     const tools = [...asked].map(([tool, all]): [string, Kept] => {
       const columns = new Map<string, Column>();
-      let of: Asked = {};
+      let of: Asked = totalled.has(tool) ? { counted: 1, total: 1 } : {};
       for (const [each, kind] of all) {
         for (const column of columnsOf(each))
           if (column.isCompared || !columns.has(column.key))
@@ -461,7 +467,7 @@ export class Ledger {
     const rest: Fact[] = [];
     for (const each of before.facts) (askers.ask(each, now) ? asked : rest).push(each);
     let facts: readonly Fact[] = askers.isCounted
-      ? asked
+      ? askers.totalled(asked, now, (all) => endsOfEach(all, keys, amountsApart(keys)))
       : endsOfEach(asked, keys, ({ values }) => said(values));
     // A rule that is new finds whether its tool was called before, and how often.
     if (rest.length > 0) facts = [...endsOfEach(rest, keys, () => ''), ...facts].sort(byId);
@@ -496,123 +502,6 @@ export class Ledger {
 
 /** When so much was read, it is forgotten: in memory it takes some ten times as much. */
 const MOST_CHARACTERS_KNOWN = 1_000_000;
-
-export function columnOfSource({ from, path }: ValueSource): string {
-  return `${from}.${path}`;
-}
-
-export function columnOfTest(from: ArgsOrResult, { key }: Pick<Test, 'key'>): string {
-  return `${from}?${key}`;
-}
-
-/** How the key of a column begins whose values are amounts, which add up. */
-const AMOUNT = 'args$';
-
-export function columnOfAmount({ path }: ValueSource, isText: boolean): string {
-  return `${AMOUNT}${isText ? '"' : ''}${path}`;
-}
-
-function columnsOf(asked: Leaf | Demands['limits'][number]): readonly Column[] {
-  const members = asked.same.map(({ earlier }): Column => {
-    return { ...memberColumn(earlier), isCompared: true };
-  });
-  if ('sum' in asked) {
-    const { sum, when } = asked;
-    return [
-      ...members,
-      ...(when === undefined ? [] : [testColumn('args', when)]),
-      ...(sum === undefined ? [] : [amountColumn(sum.source, sum.isText)]),
-    ];
-  }
-  const { tests, distinct, isByOthers } = asked;
-  return [
-    ...members,
-    ...tests.map((each) => testColumn(each.from, each)),
-    ...(distinct === undefined ? [] : [memberColumn(distinct)]),
-    ...(isByOthers ? [memberColumn(BY)] : []),
-  ];
-}
-
-/** The conditions that a run keeps the truth of. */
-function testsOf(asked: Leaf | Demands['limits'][number]): readonly Leaf['tests'][number][] {
-  if (!('sum' in asked)) return asked.tests;
-  return asked.when === undefined ? [] : [{ ...asked.when, from: 'args' }];
-}
-
-/** A column with its key in the record. */
-function inRecord(
-  tool: string,
-  column: Column,
-  asked: Leaf | Demands['limits'][number],
-  renamings: Renamings,
-): Column {
-  if (column.from !== 'args' || !renamings.movesPaths(tool)) return column;
-  const test = testsOf(asked).find((each) => columnOfTest(each.from, each) === column.key);
-  if (test === undefined)
-    return { ...column, saved: inOtherPath(column.key, (path) => renamings.savedPath(tool, path)) };
-  if (typeof test.said === 'function') return column;
-  const key = keyOfCondition(renamings.savedCondition(tool, test.said));
-  return { ...column, saved: columnOfTest('args', { key }) };
-}
-
-const NAMED_KEY = /^(args|result)([.]|[$]"?)(.*)$/s;
-
-/** The key of the same column of arguments, with another path. */
-function inOtherPath(key: string, pathOf: (path: string) => string): string {
-  const [, from, kind = '', path = ''] = NAMED_KEY.exec(key) ?? [];
-  return from === 'args' ? `${from}${kind}${pathOf(path)}` : key;
-}
-
-/** The column of another build; `undefined` where the key does not say what is kept. */
-function columnNamed(key: string): Column | undefined {
-  const [, from, kind, path = ''] = NAMED_KEY.exec(key) ?? [];
-  if (key === columnOfSource(BY)) return memberColumn(BY);
-  if (from !== 'args' && (from !== 'result' || kind !== '.')) return undefined;
-  try {
-    const source: ValueSource = { from, path, keys: path === '' ? [] : parsePath(key, path) };
-    return kind === '.' ? memberColumn(source) : amountColumn(source, kind === '$"');
-  } catch {
-    return undefined;
-  }
-}
-
-function columnsFrom(all: readonly Column[], part: NotedPart): ColumnsOfPart {
-  const columns = all.filter(({ from }) => from === part);
-  return { columns, keys: Object.freeze(columns.map(({ key }) => key)) };
-}
-
-function memberColumn(source: ValueSource): Column {
-  const { from, keys } = source;
-  if (from === 'by') {
-    const noted = (read: Reader, salt: string): Value => {
-      const by = read(keys);
-      return typeof by === 'string' ? personDigest(by, salt) : null;
-    };
-    return { key: columnOfSource(source), from, path: from, noted };
-  }
-  const noted = (read: Reader, salt: string): Value => {
-    const members = membersAt(read, keys, salt);
-    return typeof members === 'symbol' ? null : (members ?? null);
-  };
-  const path = `${from === 'args' ? 'arguments' : from}.${source.path}`;
-  return { key: columnOfSource(source), from, path, noted };
-}
-
-function testColumn(from: ArgsOrResult, asked: Test): Column {
-  const noted = (read: Reader): Value => {
-    const truth = asked.test(read);
-    return truth === undefined ? null : truth ? 't' : 'f';
-  };
-  return { key: columnOfTest(from, asked), from, noted };
-}
-
-function amountColumn(source: ValueSource, isText: boolean): Column {
-  const noted = (read: Reader): Value => {
-    const amount = decimalOf(read(source.keys), isText);
-    return amount === undefined ? null : showDecimal(amount);
-  };
-  return { key: columnOfAmount(source, isText), from: 'args', noted };
-}
 
 /**
  * Of facts that are alike, the oldest, which is not later than now even if the clock was set back,
@@ -649,9 +538,9 @@ const byId = (a: Fact, b: Fact): number => a.id - b.id;
 function merged(keys: readonly string[], one: Fact, other: Fact): Fact {
   const values = keys.map((key, i): Value => {
     const [a = null, b = null] = [one.values[i], other.values[i]];
-    if (!key.startsWith(AMOUNT)) return said([a]) === said([b]) ? a : null;
+    if (!isOfAmounts(key)) return said([a]) === said([b]) ? a : null;
     const [x, y] = [amountOf(a), amountOf(b)];
-    return x === undefined || y === undefined ? null : showDecimal(plus(x, y));
+    return x === undefined || y === undefined ? null : digitsOf(plus(x, y));
   });
   return {
     ...other,
@@ -661,6 +550,13 @@ function merged(keys: readonly string[], one: Fact, other: Fact): Fact {
     count: one.count + other.count,
     values,
   };
+}
+
+/** What of a call's values must be the same where its amounts are added to those of others. */
+function amountsApart(keys: readonly string[]): (fact: Fact) => string {
+  const isAmount = keys.map(isOfAmounts);
+  return ({ values }) =>
+    said(values.map((each, at) => (isAmount[at] && each !== null ? '' : each)));
 }
 
 function said(values: readonly Value[]): string {

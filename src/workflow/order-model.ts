@@ -21,7 +21,7 @@ import {
   type Next,
   type Position,
 } from './position.ts';
-import type { Leaf } from './rules.ts';
+import type { Leaf } from './rule-parts.ts';
 import { marksIn, type Past } from './verdict.ts';
 
 /** What may hold in a run: earlier calls of a tool that count for some rule. */

@@ -31,29 +31,32 @@ import {
   type Success,
   type VisibleTest,
 } from './binding.ts';
+import { columnOfSource } from './columns.ts';
 import type { Condition } from './condition.ts';
 import { Ledger } from './ledger.ts';
+import {
+  type CheckedLimit,
+  earningOf,
+  type Limit,
+  parseLimits,
+  parseSharedLimits,
+} from './limits.ts';
 import { type Effect, type Mark, markName, OrderModel } from './order-model.ts';
 import { ANY_STATE, type StateExpression } from './position.ts';
 import { type Renamed, Renamings, renamedOptions } from './renamings.ts';
+import type { OutsideFact } from './rule-parts.ts';
+import { checkName, type Leaf, leafOf, parseTime } from './rule-parts.ts';
 import {
-  checkName,
   type Demands,
   isLeaf,
-  type Leaf,
-  type Limit,
-  leafOf,
   leavesOf,
   Needs,
   NO_DEMANDS,
   type OrderRequirement,
-  type OutsideFact,
   type OutsidePrior,
   type Prior,
   parseAfter,
-  parseLimits,
   parseNotAfter,
-  parseTime,
   type Requirement,
 } from './rules.ts';
 
@@ -167,6 +170,7 @@ export interface GivenOrder {
   readonly rules: unknown;
   readonly needs?: unknown;
   readonly outside?: unknown;
+  readonly limits?: unknown;
   readonly results?: Success['results'] | undefined;
 }
 
@@ -189,13 +193,17 @@ export class Order {
   readonly #steps: ReadonlyMap<string, string>;
 
   /** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
-  static parse(id: string, { rules, needs, outside, results }: GivenOrder): Order {
+  static parse(id: string, { rules, needs, outside, results, limits }: GivenOrder): Order {
     const what = `order "${id}"`;
     if (!isTable(rules) || Object.keys(rules).length === 0)
       throw configError(`${what}: expected a table of rules, one or more, got ${showValue(rules)}`);
     const named = new Needs(what, needs, outside);
-    const parsed = Object.entries(rules).map(([tool, rule]) =>
-      parseRule(what, tool, rule, named, results),
+    const shared = parseSharedLimits(`${what}: limits`, limits);
+    for (const tool of shared.keys()) assertNoOutside(`${what}: limits`, tool, named);
+    // A limit makes a tool without a rule a step.
+    const bare = [...shared.keys()].filter((tool) => !Object.hasOwn(rules, tool));
+    const parsed = [...Object.entries(rules), ...bare.map((tool) => [tool, {}] as const)].map(
+      ([tool, rule]) => withLimits(parseRule(what, tool, rule, named, results), shared.get(tool)),
     );
     const all = new Map(parsed.map((rule) => [rule.tool, rule]));
     const names = new Set([...parsed.flatMap(namesIn), ...named.outside.keys()]);
@@ -498,7 +506,7 @@ class Marks {
     let name = isTaken(wanted) && asked.consumes !== 'never' ? `${wanted} unused` : wanted;
     for (let i = 2; isTaken(name); i++) name = `${wanted} (${i})`;
     this.#names.set(key, name);
-    marks.push({ name, leaf: { ...asked, same: [], when: undefined }, kind });
+    marks.push({ name, leaf: { ...asked, same: [], atMost: [], when: undefined }, kind });
   }
 
   /** The same for leaves that count the same calls, with any arguments of this call. */
@@ -508,7 +516,7 @@ class Marks {
   ): string {
     const isUnused = consumes !== 'never' && this.consumed.has(tool);
     const tested = tests.map(({ from, key }) => [from, key]);
-    const values = [distinct?.from, distinct?.path];
+    const values = distinct && columnOfSource(distinct);
     return JSON.stringify([kind, tool, outcome, withinMs, tested, times, values, isUnused, fromMs]);
   }
 }
@@ -526,19 +534,20 @@ function stepsMadeBy({ tool, after, notAfter, undoneBy }: Rule): (readonly [stri
   ];
 }
 
-function namesIn({ tool, after, notAfter, undoneBy, failure }: Rule): readonly string[] {
-  const needed = leavesOf(after).map((each) => each.tool);
+function namesIn({ tool, after, notAfter, limits, undoneBy, failure }: Rule): readonly string[] {
+  const needed = [...leavesOf(after), ...limits.flatMap(earningOf)].map((each) => each.tool);
   const barring = notAfter.map((each) => each.tool);
   return [...needed, tool, ...barring, ...undoneBy, ...(failure === undefined ? [] : [failure])];
 }
 
 /** Whether a run needs to know of it only that its tool is done. */
 function isPlain(leaf: Leaf): boolean {
-  const { outcome, withinMs, same, tests, times, distinct, consumes, isByOthers } = leaf;
+  const { outcome, withinMs, same, tests, times, distinct, atMost, consumes, isByOthers } = leaf;
   if (isByOthers) return false;
   const isEver = outcome === 'succeeded' && withinMs === Number.POSITIVE_INFINITY;
   const isEach = isEver && times === 1 && distinct === undefined;
-  return isEach && same.length === 0 && tests.length === 0 && consumes === 'never';
+  const isAnyCall = same.length + tests.length + atMost.length === 0;
+  return isEach && isAnyCall && consumes === 'never';
 }
 
 /** Whether more than the state decides about a call. */
@@ -575,6 +584,10 @@ function isPossible(requirement: Requirement | undefined, possible: ReadonlySet<
   return 'all' in requirement
     ? requirement.all.every((each) => isPossible(each, possible))
     : requirement.any.some((each) => isPossible(withoutWhen(each), possible));
+}
+
+function withLimits(rule: Rule, limits: readonly CheckedLimit[] = []): Rule {
+  return limits.length === 0 ? rule : { ...rule, limits: [...rule.limits, ...limits] };
 }
 
 function assertNoOutside(what: string, name: unknown, { outside }: Needs): void {

@@ -1,8 +1,9 @@
 /** What a call says of itself when rules judge it. Hides how its arguments are read. Pure. */
+import { columnOfSource } from './columns.ts';
 import { MISSING, type Reader, type Truth } from './condition.ts';
 import { type Decimal, decimalOf } from './decimal.ts';
+import type { Amount, ValueSource } from './rule-parts.ts';
 import type { Test } from './rule-tests.ts';
-import type { CheckedSum, ValueSource } from './rules.ts';
 import { membersAt, personDigest } from './values.ts';
 
 /** What a call that is judged says of itself. */
@@ -11,7 +12,8 @@ export interface OwnValues {
   members(source: ValueSource): readonly string[] | 'missing' | 'unclear';
   /** @param unknown gets each path that leaves the condition open */
   truth(test: Test, unknown?: (path: string) => void): Truth;
-  amount(sum: CheckedSum): Decimal | undefined;
+  /** Before it is scaled. */
+  amount(asked: Amount): Decimal | undefined;
   /** The digest of who makes it; `undefined` where that is not known. */
   readonly caller: string | undefined;
 }
@@ -25,10 +27,12 @@ export interface OwnValues {
 export function callWith(read: Reader, salt: string, caller?: string): OwnValues {
   const known = new Map<string, readonly string[] | 'missing' | 'unclear'>();
   return {
-    members: ({ path, keys }) => {
-      const before = known.get(path);
+    members: (source) => {
+      const { keys, fold } = source;
+      const column = columnOfSource(source);
+      const before = known.get(column);
       if (before !== undefined) return before;
-      const found = membersAt(read, keys, salt);
+      const found = membersAt(read, keys, salt, fold);
       const members =
         found === MISSING
           ? 'missing'
@@ -37,11 +41,11 @@ export function callWith(read: Reader, salt: string, caller?: string): OwnValues
             : typeof found === 'string'
               ? [found]
               : found;
-      known.set(path, members);
+      known.set(column, members);
       return members;
     },
     truth: ({ test }, unknown) => test(read, unknown),
-    amount: ({ source, isText }) => decimalOf(read(source.keys), isText),
+    amount: ({ source, isText, isSigned }) => decimalOf(read(source.keys), isText, isSigned),
     caller: caller === undefined ? undefined : personDigest(caller, salt),
   };
 }

@@ -5,8 +5,9 @@
 
 import { waitWords, windowWords } from '../basics/clock.ts';
 import { distinct } from '../basics/collections.ts';
-import { showDecimal } from './decimal.ts';
-import type { CheckedLimit, Leaf } from './rules.ts';
+import { type Decimal, digitsOf, showDecimal } from './decimal.ts';
+import { type CheckedLimit, isBoundByCalls } from './limits.ts';
+import type { Amount, Leaf } from './rule-parts.ts';
 import { MOST_MEMBERS } from './values.ts';
 import { isSameName, type Part, retryAfter } from './verdict.ts';
 
@@ -87,8 +88,8 @@ function wait(retryAfterMs: number | undefined): { readonly retryAfterMs?: numbe
 function isBare(part: Part): boolean {
   if (part.part === 'any') return part.parts.every(isBare);
   if (part.part !== 'after' || part.near !== 'none' || part.leaf.outside) return false;
-  const { times, tests, same, withinMs, outcome } = part.leaf;
-  const isAny = tests.length + same.length === 0 && outcome === 'succeeded';
+  const { times, tests, same, atMost, withinMs, outcome } = part.leaf;
+  const isAny = tests.length + same.length + atMost.length === 0 && outcome === 'succeeded';
   return times === 1 && isAny && withinMs === Number.POSITIVE_INFINITY;
 }
 
@@ -207,14 +208,17 @@ function sameWords({ same }: Leaf): string {
 }
 
 /** `to_account must be an accountId that get_balance returned`; empty as above. */
-function valuesNeeded({ same }: Leaf, tool: string): string {
-  if (same.every(isSameName)) return '';
-  return same
-    .map(({ own, earlier }) => {
-      const how = earlier.from === 'result' ? 'returned' : 'was called with';
-      return `${own.path} must be ${withArticle(earlier.path)} that ${tool} ${how}`;
-    })
-    .join(' and ');
+function valuesNeeded({ same, atMost }: Leaf, tool: string): string {
+  const amounts = atMost.map(({ own, earlier }) => {
+    const how = earlier.source.from === 'result' ? 'returned' : 'was called with';
+    return `${own.source.path} must be at most ${withArticle(amountWords(earlier))} that ${tool} ${how}`;
+  });
+  if (same.every(isSameName)) return amounts.join(' and ');
+  const values = same.map(({ own, earlier }) => {
+    const how = earlier.from === 'result' ? 'returned' : 'was called with';
+    return `${own.path} must be ${withArticle(earlier.path)} that ${tool} ${how}`;
+  });
+  return [...values, ...amounts].join(' and ');
 }
 
 /** Which earlier call stands in the way: `reject with the same id`. */
@@ -263,7 +267,7 @@ export function limitNote(limit: CheckedLimit): string {
 
 /** @param part where it refuses a call: what is left of it, and when it leaves room again */
 function limitWords(
-  { times, sum, withinMs, same, outcome }: CheckedLimit,
+  { times, sum, withinMs, same, outcome, also }: CheckedLimit,
   part?: Extract<Part, { part: 'limit' }>,
 ): string {
   const window = withinMs === Number.POSITIVE_INFINITY ? '' : ` in ${windowWords(withinMs)}`;
@@ -271,13 +275,23 @@ function limitWords(
     same.length === 0
       ? ''
       : ` for each ${same.map(({ own }) => own.path || 'set of arguments').join(' and ')}`;
+  const others = also.map(({ tool }) => tool).join(' and ');
+  const beside = others === '' ? '' : ` together with ${others}`;
   const kind = outcome === 'failed' ? ' that fail' : '';
   const when = part === undefined ? '' : again(part);
   if (part?.isFull) return `too many of its calls${window} are to be compared with one more${when}`;
-  if (sum === undefined) return `at most ${times}${kind}${each}${window}${when}`;
-  const { source, bound, isIncluded } = sum;
-  const most = `${isIncluded ? 'at most' : 'less than'} ${showDecimal(bound)}`;
-  const spare = part?.left && `${isIncluded ? '' : 'less than '}${showDecimal(part.left)} is left`;
+  if (sum === undefined) return `at most ${times}${kind}${beside}${each}${window}${when}`;
+  const { isIncluded, isText } = sum;
+  const show = isText ? digitsOf : showDecimal;
+  const most = isBoundByCalls(sum)
+    ? `the ${sum.bound.amount.source.path} of ${sum.bound.leaf.tool}`
+    : `${isIncluded ? 'at most' : 'less than'} ${showDecimal(sum.bound as Decimal)}`;
+  const at = isIncluded ? (isBoundByCalls(sum) ? 'at most ' : '') : 'less than ';
+  const spare = part?.left && `${at}${show(part.left)} is left`;
   const left = part === undefined ? '' : `, and ${spare ?? 'an earlier amount is not known'}`;
-  return `${source.path} may add up to ${most}${each}${window}${left}${when}`;
+  return `${amountWords(sum)}${beside} may add up to ${most}${each}${window}${left}${when}`;
+}
+
+function amountWords({ source, scale }: Amount): string {
+  return scale === undefined ? source.path : `${source.path} times ${showDecimal(scale)}`;
 }

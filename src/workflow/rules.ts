@@ -1,11 +1,10 @@
 /**
  * What an author says of a tool by rules: after what it may be called, after what not, and how
- * much. Hides how rules are read and checked, names of requirements and durations.
+ * much. Hides how rules are read and checked, and names of requirements.
  */
 import * as z from 'zod/mini';
 import { rightNames } from '../basics/names.ts';
 import {
-  flagOption,
   integerOption,
   isTable,
   lazyOptions,
@@ -14,24 +13,27 @@ import {
   textOption,
   uncheckedOption,
 } from '../basics/options.ts';
-import { type Condition, fault, type Path, parsePath } from './condition.ts';
-import { type Decimal, decimalOf } from './decimal.ts';
-import { type NotedPart, OUTSIDE } from './facts.ts';
+import { fault } from './condition.ts';
+import type { CheckedLimit } from './limits.ts';
+import {
+  type AmountOf,
+  type ArgumentsCondition,
+  BY,
+  checkName,
+  type Duration,
+  type EarlierValue,
+  type Leaf,
+  leafOf,
+  MOST_TIMES,
+  type OutsideFact,
+  outcomes,
+  parseAtMost,
+  parseSame,
+  type ResultCondition,
+  sourceOf,
+  withinOf,
+} from './rule-parts.ts';
 import { assertNames, type PastTest, parseTest, type Test } from './rule-tests.ts';
-
-/** Milliseconds, or one whole number with a unit: `'500ms'`, `'30s'`, `'2m'`, `'24h'`, `'7d'`. */
-export type Duration = number | `${number}${'ms' | 's' | 'm' | 'h' | 'd'}`;
-
-/**
- * A condition on a call's arguments, or a function of them: quick, synchronous, without effects.
- */
-export type ArgumentsCondition = Condition | ((args: Readonly<Record<string, unknown>>) => boolean);
-
-/** A condition on what a call answered, or a function of it. As {@link ArgumentsCondition}. */
-export type ResultCondition = Condition | ((result: unknown) => boolean);
-
-/** Where an earlier call has a value: a path into its arguments, or into its result. */
-export type EarlierValue = string | { readonly args: string } | { readonly result: string };
 
 /** Which earlier calls of a tool count. `N` are the names of tools. */
 export interface Prior<N extends string = string> {
@@ -77,7 +79,7 @@ export interface Prior<N extends string = string> {
   readonly distinct?: EarlierValue | undefined;
 }
 
-/** How earlier calls are used up. */
+/** How earlier calls are used up, and what must be so of each. */
 interface Consuming {
   /**
    * Whether a success of this tool uses up as many earlier calls as are needed, those first whose
@@ -85,16 +87,15 @@ interface Consuming {
    * `'calls'`: a call that fails uses them up, too. Default `false`.
    */
   readonly consumes?: boolean | 'calls' | undefined;
+  /**
+   * Amounts of this call's arguments, by their paths, and the amount of the earlier call that each
+   * is at most. One earlier call must have them all.
+   */
+  readonly atMost?: { readonly [path: string]: string | AmountOf } | undefined;
 }
 
 /** An earlier call that a tool needs. */
 export interface Prerequisite<N extends string = string> extends Prior<N>, Consuming {}
-
-/** Says what comes from outside: an approval of a person, or a message of another system. */
-export interface OutsideFact {
-  /** Who sends it, for the words of refusals: `'a person in finance'`. */
-  readonly who: string;
-}
 
 /** Which facts from outside count, that `runs.send()` has added. `O` are their names. */
 export interface OutsidePrior<O extends string = string>
@@ -135,108 +136,11 @@ export type OrderRequirement<
       readonly when?: ArgumentsCondition | undefined;
     };
 
-/** Which calls of its own tool a limit is about. */
-interface Limited {
-  /** As in {@link Prior}, from the later of a call's two times. Default: for ever. */
-  readonly within?: Duration | undefined;
-  /** A limit for each value of these arguments. Of lists one member in common is enough. */
-  readonly same?: 'all' | readonly string[] | undefined;
-  /** The calls that it judges and counts. Default: all. */
-  readonly when?: ArgumentsCondition | undefined;
-  /** The name of the function in `when`, as in {@link Prior}. */
-  readonly as?: string | undefined;
-  /** Which calls it counts. One whose outcome is unknown always counts. Default `'succeeded'`. */
-  readonly outcome?: 'succeeded' | 'failed' | 'any' | undefined;
-}
-
-/** How often a tool may be called, or how much its calls may add up to, with this call included. */
-export type Limit = Limited &
-  (
-    | {
-        /** At most so many, up to 1,000. None with 0, beside `when` none of these. */
-        readonly times: number;
-        readonly sum?: undefined;
-        readonly max?: undefined;
-        readonly below?: undefined;
-      }
-    | {
-        /**
-         * The argument to add up, by its path. It must be a number that is not negative. With
-         * `text` it may be a text such as `"12.50"`. Sums are exact decimals.
-         */
-        readonly sum: string | { readonly path: string; readonly text?: boolean | undefined };
-        /** At most so much. Give this or `below`. */
-        readonly max?: number | undefined;
-        /** Less than so much. */
-        readonly below?: number | undefined;
-        readonly times?: undefined;
-      }
-  );
-
-/** A value of an earlier call, checked. */
-export interface ValueSource {
-  readonly from: NotedPart;
-  readonly path: string;
-  readonly keys: Path;
-}
-
-/** Who sent a fact from outside. */
-export const BY: ValueSource = Object.freeze({ from: 'by', path: 'by', keys: [] });
-
-/** Two values that must agree. */
-export interface Pair {
-  readonly own: ValueSource;
-  readonly earlier: ValueSource;
-}
-
-/** A {@link Prior}, checked. */
-export interface Leaf {
-  /** The earlier tool, or the fact from outside: no two of them have one name. */
-  readonly tool: string;
-  /** Who sends it, where it comes from outside. */
-  readonly outside: OutsideFact | undefined;
-  /** Whether only facts count that somebody else has sent than the caller. */
-  readonly isByOthers: boolean;
-  readonly outcome: 'succeeded' | 'failed' | 'any';
-  /** `Infinity` where it counts for ever. */
-  readonly withinMs: number;
-  readonly same: readonly Pair[];
-  readonly when: Test | undefined;
-  readonly tests: readonly PastTest[];
-  readonly times: number;
-  readonly distinct: ValueSource | undefined;
-  readonly consumes: 'never' | 'successes' | 'calls';
-  /** Calls that were claimed before it do not count. */
-  readonly fromMs: number;
-}
-
 /** `after` of a rule, checked: with each named requirement in its place. */
 export type Requirement =
   | Leaf
   | { readonly all: readonly Requirement[]; readonly when: Test | undefined }
   | { readonly any: readonly Requirement[]; readonly when: Test | undefined };
-
-/** A {@link Limit}, checked. */
-export interface CheckedLimit {
-  readonly tool: string;
-  /** How often; `undefined` for a sum. */
-  readonly times: number | undefined;
-  readonly sum: CheckedSum | undefined;
-  readonly outcome: 'succeeded' | 'failed' | 'any';
-  readonly withinMs: number;
-  readonly same: readonly Pair[];
-  readonly when: Test | undefined;
-  /** As in {@link Leaf}. */
-  readonly fromMs: number;
-}
-
-export interface CheckedSum {
-  readonly source: ValueSource;
-  readonly isText: boolean;
-  readonly bound: Decimal;
-  /** Whether a sum that is just the bound is allowed. */
-  readonly isIncluded: boolean;
-}
 
 /** What a rule asks of earlier calls, checked. Of a binding of a machine it has limits alone. */
 export interface Demands {
@@ -273,7 +177,7 @@ export function leavesOf(requirement: Requirement | undefined): readonly Leaf[] 
 
 /** The requirement of a call with any values: what it needs at least. */
 export function ofAnyValues(requirement: Requirement): Requirement {
-  if (isLeaf(requirement)) return { ...requirement, same: [] };
+  if (isLeaf(requirement)) return { ...requirement, same: [], atMost: [] };
   return 'all' in requirement
     ? { ...requirement, all: requirement.all.map(ofAnyValues) }
     : { ...requirement, any: requirement.any.map(ofAnyValues) };
@@ -291,51 +195,6 @@ export function windowsOf({ after, notAfter, limits }: Demands): readonly number
     .filter((each) => each !== Number.POSITIVE_INFINITY);
 }
 
-const UNITS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const;
-
-/** The store's times are safe integers, so a window may be this long. */
-const LONGEST_WITHIN = 100 * 366 * UNITS.d;
-
-/** How many calls a requirement or a limit may count. */
-const MOST_TIMES = 1_000;
-
-/** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
-function parseDuration(what: string, value: unknown): number {
-  const [, count = '', unit = 'ms'] =
-    (typeof value === 'string' && /^(\d{1,15})(ms|s|m|h|d)$/.exec(value)) || [];
-  const ms =
-    typeof value === 'number'
-      ? value
-      : count === ''
-        ? Number.NaN
-        : Number(count) * UNITS[unit as keyof typeof UNITS];
-  if (typeof value === 'number' && value > 0 && value < UNITS.s) {
-    // Who writes 600 means seconds or minutes, and would get 0.6 s.
-    throw fault(
-      what,
-      `${value} without a unit would be ms: write "${value}ms", "${value}s" or "${value}m"`,
-    );
-  }
-  if (Number.isSafeInteger(ms) && ms > 0 && ms <= LONGEST_WITHIN) return ms;
-  throw fault(
-    what,
-    `expected a duration such as "30s", "2m", "24h" or "7d", or whole milliseconds, ` +
-      `got ${showValue(value)}`,
-  );
-}
-
-/** An ISO time with its zone, as milliseconds since the epoch. @throws as {@link parseAfter} */
-export function parseTime(what: string, value: unknown): number {
-  const isWhole = typeof value === 'string' && /^\d{4}-\d\d-\d\dT.*(Z|[+-]\d\d:\d\d)$/.test(value);
-  const ms = isWhole ? Date.parse(value) : Number.NaN;
-  if (ms >= 0) return ms;
-  throw fault(what, `expected a time such as "2026-12-01T08:00Z", got ${showValue(value)}`);
-}
-
-function outcomes() {
-  return z._default(z.enum(['succeeded', 'failed', 'any']), 'succeeded');
-}
-
 /** @param mayConsume whether it stands in `after` */
 function pastSchema(isOutside: boolean, mayConsume: boolean) {
   return lazyOptions(() => ({
@@ -349,6 +208,7 @@ function pastSchema(isOutside: boolean, mayConsume: boolean) {
     times: z.optional(integerOption(1, MOST_TIMES)),
     distinct: uncheckedOption(),
     ...(mayConsume && { consumes: z.optional(z.union([z.boolean(), z.literal('calls')])) }),
+    ...(mayConsume && { atMost: uncheckedOption() }),
     ...(mayConsume && isOutside && { differs: z.optional(z.array(z.literal('caller'))) }),
   }));
 }
@@ -372,6 +232,7 @@ interface PastOptions {
   readonly times?: number;
   readonly distinct?: unknown;
   readonly consumes?: boolean | 'calls';
+  readonly atMost?: unknown;
   readonly differs?: readonly 'caller'[];
 }
 
@@ -382,20 +243,6 @@ const groupSchema = lazyOptions(() => ({
   any: z.optional(z.array(z.unknown()).check(z.minLength(1))),
   when: uncheckedOption(),
 }));
-const limitSchema = lazyOptions(() => ({
-  // A tool with none at all can never be called, or none of the calls that `when` chooses.
-  times: z.optional(integerOption(0, MOST_TIMES)),
-  sum: uncheckedOption(),
-  max: z.optional(z.number().check(z.minimum(0))),
-  below: z.optional(z.number().check(z.minimum(0))),
-  within: uncheckedOption(),
-  same: uncheckedOption(),
-  when: uncheckedOption(),
-  as: z.optional(textOption()),
-  outcome: outcomes(),
-}));
-const sumSchema = lazyOptions(() => ({ path: z.string(), text: flagOption() }));
-
 /** Named requirements, checked where a rule names them, and what comes from outside. */
 export class Needs {
   readonly outside: ReadonlyMap<string, OutsideFact>;
@@ -536,144 +383,7 @@ function parsePast(what: string, value: unknown, mayConsume: boolean, needs: Nee
           : sourceOf(`${what}: distinct`, distinct),
     outside: isOutside ? needs.outside.get(tool) : undefined,
     isByOthers: differs.length > 0,
+    atMost: parseAtMost(`${what}: atMost`, given.atMost),
     consumes: consumes === 'calls' ? 'calls' : consumes ? 'successes' : 'never',
   });
-}
-
-/** An earlier call that counts for ever, with any values, unless more is given. */
-export function leafOf(given: Partial<Leaf> & Pick<Leaf, 'tool'>): Leaf {
-  return Object.freeze({
-    outside: undefined,
-    isByOthers: false,
-    outcome: 'succeeded',
-    withinMs: Number.POSITIVE_INFINITY,
-    same: [],
-    when: undefined,
-    tests: [],
-    times: 1,
-    distinct: undefined,
-    consumes: 'never',
-    fromMs: 0,
-    ...given,
-  });
-}
-
-function withinOf(what: string, within: unknown): number {
-  return within === undefined ? Number.POSITIVE_INFINITY : parseDuration(`${what}: within`, within);
-}
-
-function parseSame(what: string, same: unknown): readonly Pair[] {
-  if (same === undefined) return [];
-  if (same === 'all') return [{ own: ALL_ARGUMENTS, earlier: ALL_ARGUMENTS }];
-  const isList = Array.isArray(same);
-  if (!isList && !isTable(same))
-    throw fault(
-      what,
-      `expected "all", a list of arguments, or a table of them, got ${showValue(same)}`,
-    );
-  const pairs: (readonly [unknown, unknown])[] = isList
-    ? [...new Set<unknown>(same)].map((each) => [each, each] as const)
-    : Object.entries(same);
-  if (pairs.length === 0) throw fault(what, 'expected one argument or more, got none');
-  return pairs.map(([own, earlier]) => {
-    if (typeof own !== 'string' || own === '')
-      throw fault(what, `expected the path of an argument, got ${showValue(own)}`);
-    return { own: sourceOf(what, own), earlier: sourceOf(`${what}: ${showValue(own)}`, earlier) };
-  });
-}
-
-/** Its path is no argument's. */
-const ALL_ARGUMENTS: ValueSource = Object.freeze({ from: 'args', path: '', keys: [] });
-
-function sourceOf(what: string, value: unknown): ValueSource {
-  const table = isTable(value) ? Object.entries(value) : [['args', value] as const];
-  const [[from, path] = ['', undefined]] = table;
-  if (table.length !== 1 || (from !== 'args' && from !== 'result') || typeof path !== 'string')
-    throw fault(
-      what,
-      `expected a path such as "order_id", { args: path } or { result: path }, ` +
-        `got ${isTable(value) ? `{ ${Object.keys(value).join(', ')} }` : showValue(value)}`,
-    );
-  return Object.freeze({ from, path, keys: parsePath(what, path) });
-}
-
-/** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
-export function parseLimits(
-  what: string,
-  tool: string,
-  limit: unknown,
-  fromMs = 0,
-): readonly CheckedLimit[] {
-  if (limit === undefined) return [];
-  const list: readonly unknown[] = Array.isArray(limit) ? limit : [limit];
-  if (list.length === 0) throw fault(what, 'expected one limit or more, got an empty array');
-  return list.map((each) => parseLimit(what, tool, each, fromMs));
-}
-
-function parseLimit(what: string, tool: string, value: unknown, fromMs: number): CheckedLimit {
-  if (!isTable(value))
-    throw fault(
-      what,
-      `expected { times } or { sum, max } or { sum, below }, got ${showValue(value)}`,
-    );
-  const {
-    times: count,
-    sum,
-    max,
-    below,
-    within,
-    same,
-    when,
-    as: name,
-    outcome,
-  } = parseOptions(what, limitSchema, value);
-  if ((count === undefined) === (sum === undefined))
-    throw fault(what, 'expected one of "times" and "sum"');
-  if (sum === undefined && (max ?? below) !== undefined)
-    throw fault(what, '"max" and "below" bound a "sum"; for calls say "times" alone');
-  if (sum !== undefined && (max === undefined) === (below === undefined))
-    throw fault(what, 'a "sum" has one of "max" and "below"');
-  assertNames(what, name, [when], '"when"');
-  return Object.freeze({
-    tool,
-    times: count,
-    sum: sum === undefined ? undefined : parseSum(what, sum, max, below),
-    outcome,
-    withinMs: withinOf(what, within),
-    same: parseSame(`${what}: same`, same),
-    when: parseTest(`${what}: when`, when, 'args', name),
-    fromMs,
-  });
-}
-
-function parseSum(
-  what: string,
-  sum: unknown,
-  max: number | undefined,
-  below: number | undefined,
-): CheckedSum {
-  const { path, text } =
-    typeof sum === 'string'
-      ? { path: sum, text: false }
-      : parseOptions(`${what}: sum`, sumSchema, sum);
-  const source = sourceOf(`${what}: sum`, path);
-  const given = max ?? below ?? 0;
-  const bound = decimalOf(given, false);
-  const [name] = max === undefined ? ['below'] : ['max'];
-  if (bound === undefined || (below !== undefined && below === 0))
-    throw fault(
-      `${what}: ${name}`,
-      `expected a number ${below === undefined ? 'from' : 'above'} 0 up to 2^53, ` +
-        `got ${showValue(given)}`,
-    );
-  return Object.freeze({ source, isText: text, bound, isIncluded: max !== undefined });
-}
-
-/** @throws InterlockError `ERR_INTERLOCK_CONFIG` */
-export function checkName(what: string, name: unknown): void {
-  // In expressions of states "*" is any state.
-  if (typeof name === 'string' && name.startsWith(OUTSIDE))
-    throw fault(what, `no name begins with "${OUTSIDE}": runs keep under it what is from outside`);
-  if (typeof name === 'string' && name !== '' && name !== '*') return;
-  throw fault(what, `expected the name of a tool, got ${showValue(name)}`);
 }

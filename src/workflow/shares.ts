@@ -4,7 +4,7 @@
  * Pure.
  */
 import type { Fact } from './facts.ts';
-import type { Leaf } from './rules.ts';
+import type { Leaf } from './rule-parts.ts';
 import { differing, NULL_LETTER, readValue, type Value } from './values.ts';
 
 /** A requirement that uses earlier calls up, alone met. */

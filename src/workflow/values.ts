@@ -16,6 +16,12 @@ import { parseDecimal } from './decimal.ts';
  */
 export type Value = string | readonly string[] | null;
 
+/**
+ * What makes two spellings of a text one, in this order. `space`: no blanks around it, and one for
+ * each run of them. `nfkc`: Unicode's compatible form. `case`: lower case, in no language.
+ */
+export type Fold = 'space' | 'nfkc' | 'case';
+
 /** How many members of a list are compared. */
 export const MOST_MEMBERS = 256;
 
@@ -34,11 +40,28 @@ export function membersAt(
   read: Reader,
   keys: Path,
   salt: string,
+  fold?: readonly Fold[],
 ): string | readonly string[] | typeof MISSING | undefined {
-  if (read.digests !== undefined) return read.digests(keys);
+  if (read.digests !== undefined && fold === undefined) return read.digests(keys);
   const value = read(keys);
   if (value === MISSING) return MISSING;
-  return membersOf(value, (each) => digestOf([salt, each]).slice(0, DIGEST_LENGTH));
+  // Of a recording, whose values are not all in clear.
+  if (typeof value === 'symbol') return undefined;
+  return membersOf(folded(value, fold), (each) => digestOf([salt, each]).slice(0, DIGEST_LENGTH));
+}
+
+/** A text, or the texts of a list, in the one spelling that they are compared in. */
+function folded(value: unknown, fold: readonly Fold[] = []): unknown {
+  if (Array.isArray(value)) return value.map((each) => foldedText(each, fold));
+  return foldedText(value, fold);
+}
+
+function foldedText(value: unknown, fold: readonly Fold[]): unknown {
+  if (typeof value !== 'string') return value;
+  let text = value;
+  if (fold.includes('space')) text = text.trim().replace(/\s+/g, ' ');
+  if (fold.includes('nfkc')) text = text.normalize('NFKC');
+  return fold.includes('case') ? text.toLowerCase() : text;
 }
 
 /** Makes {@link DIGEST_LENGTH} characters of a value. Other values have others. */

@@ -2,32 +2,37 @@
  * Whether what a run did before allows a call, by its tool's rules. Hides windows, agreement of
  * values, which earlier calls are used up, and when a limit leaves room again. Pure.
  */
+import { columnOfAmount, columnOfSource, columnOfTest } from './columns.ts';
 import type { Truth } from './condition.ts';
+import {
+  type Counted,
+  type CountedFact,
+  callsIn,
+  endOf,
+  inOrderOfEnd,
+  isCurrent,
+  isOfOutcome,
+  isRecent,
+  scaled,
+  sumOf,
+  waitFor,
+} from './counting.ts';
 import { compareDecimals, type Decimal, minus, plus, ZERO_DECIMAL } from './decimal.ts';
 import {
   type Fact,
   type Facts,
   type Grant,
   isFull,
-  laterTime,
   MOST_FACTS,
   NEW_FACT,
   type Used,
 } from './facts.ts';
-import { columnOfAmount, columnOfSource, columnOfTest, type Ledger } from './ledger.ts';
+import type { Ledger } from './ledger.ts';
+import { type CheckedLimit, type CheckedSum, isBoundByCalls } from './limits.ts';
 import type { OwnValues } from './own-call.ts';
+import { type Amount, type AmountPair, BY, type Leaf, type Pair } from './rule-parts.ts';
 import type { Test } from './rule-tests.ts';
-import {
-  BY,
-  type CheckedLimit,
-  type CheckedSum,
-  type Demands,
-  isLeaf,
-  type Leaf,
-  NO_DEMANDS,
-  type Pair,
-  type Requirement,
-} from './rules.ts';
+import { type Demands, isLeaf, NO_DEMANDS, type Requirement } from './rules.ts';
 import { isShared, type ShareTree, type Shortage, shareOut } from './shares.ts';
 import { alike, amountOf, differing } from './values.ts';
 
@@ -149,11 +154,8 @@ export interface Tally {
 }
 
 export function countedBy(limit: CheckedLimit, past: Past): Tally {
-  const facts = new Judgement(past, undefined).counted(limit);
-  return {
-    calls: callsIn(facts),
-    amount: limit.sum && sumOf(limit, limit.sum, facts, past.ledger),
-  };
+  const counted = new Judgement(past, undefined).counted(limit);
+  return { calls: callsIn(counted.map(({ fact }) => fact)), amount: limit.sum && sumOf(counted) };
 }
 
 /** In how many milliseconds time alone lets the call through; `undefined` where it does not. */
@@ -174,9 +176,6 @@ export function mending(parts: readonly Part[]): readonly string[] {
     return each.part === 'after' ? [each.leaf.tool] : [];
   });
 }
-
-/** Who counts calls of a tool, and of which time. */
-type Counted = Pick<Leaf | CheckedLimit, 'tool' | 'withinMs' | 'fromMs'>;
 
 class Judgement {
   readonly #past: Past;
@@ -246,8 +245,8 @@ class Judgement {
     limits: readonly CheckedLimit[],
   ): readonly Part[] {
     const parts: Part[] = [];
-    const ask = (asked: Pick<Leaf, 'when' | 'same'>, mayMiss: boolean): void => {
-      const { when, same } = asked;
+    const ask = (asked: Asks, mayMiss: boolean): void => {
+      const { when, same, atMost = [] } = asked;
       const paths: string[] = [];
       const truth =
         when === undefined || this.#call === undefined
@@ -261,6 +260,13 @@ class Judgement {
       });
       if (odd.length > 0)
         parts.push({ part: 'arguments', paths: odd.map(({ own }) => own.path), why: 'same' });
+      const missing = atMost.filter(({ own }) => this.#call?.amount(own) === undefined);
+      if (missing.length > 0 && this.#call !== undefined)
+        parts.push({
+          part: 'arguments',
+          paths: missing.map(({ own }) => own.source.path),
+          why: 'sum',
+        });
     };
     const visit = (requirement: Requirement): void => {
       if (isLeaf(requirement)) {
@@ -287,7 +293,7 @@ class Judgement {
 
   #amount({ sum }: CheckedLimit): Decimal | undefined {
     if (sum === undefined || this.#call === undefined) return ZERO_DECIMAL;
-    return this.#call.amount(sum);
+    return scaled(this.#call.amount(sum), sum);
   }
 
   // --- earlier calls --------------------------------------------------------------------------
@@ -378,10 +384,11 @@ class Judgement {
 
   /** @param isNeeded for `after`, which needs all members of this call's value, and knows them */
   #agreeing(
-    { tool, same }: Pick<Leaf, 'tool' | 'same'>,
-    facts: readonly Fact[],
+    { tool, same, atMost = [] }: Pick<Leaf, 'tool'> & Asks,
+    found: readonly Fact[],
     isNeeded: boolean,
   ): readonly Fact[] {
+    const facts = found.filter((fact) => atMost.every((each) => this.#isCovered(tool, each, fact)));
     if (same.length === 0) return facts;
     const places = same.map(({ earlier }) =>
       this.#past.ledger.placeOf(tool, columnOfSource(earlier)),
@@ -404,6 +411,20 @@ class Judgement {
           : earlier.some((each) => mayAgree[i]?.(each) === true);
       }),
     );
+  }
+
+  /** Whether an amount of the call is at most that of an earlier one. */
+  #isCovered(tool: string, { own, earlier }: AmountPair, { values }: Fact): boolean {
+    const most = this.#amountIn(tool, earlier, values);
+    if (most === undefined) return false;
+    const amount = this.#call?.amount(own);
+    return this.#call === undefined || (amount !== undefined && compareDecimals(amount, most) <= 0);
+  }
+
+  /** What an earlier call had, in the unit of the rule. */
+  #amountIn(tool: string, asked: Amount, values: Fact['values']): Decimal | undefined {
+    const place = this.#past.ledger.placeOf(tool, columnOfAmount(asked));
+    return scaled(amountOf(values[place]), asked);
   }
 
   /** What is missing of a requirement; where nothing is, what it uses up. */
@@ -506,22 +527,30 @@ class Judgement {
 
   /** Why a limit refuses each call that it judges: the run keeps no more of them. */
   fullPart(limit: CheckedLimit): Part | undefined {
-    const { tool, withinMs, same } = limit;
+    if (limit.same.length === 0) return undefined;
+    const { withinMs } = limit;
     const { now, facts } = this.#past;
-    const all = same.length === 0 ? NO_FACTS : facts.of(tool).facts;
-    // The run keeps what no window has any more until its next move.
-    const current = isFull(all) ? all.filter((each) => isCurrent(each, limit, now)) : NO_FACTS;
-    const lost = this.#lostWithin(limit);
-    if (!isFull(current) && lost === undefined) return undefined;
-    const ends = isFull(current) ? current.map(endOf).sort((a, b) => a - b) : [lost ?? 0];
-    const excess = Math.max(1, ends.length - MOST_FACTS + 1);
-    const retryAfterMs = waitFor(ends, excess, withinMs, now);
-    return { part: 'limit', limit, isFull: true, retryAfterMs };
+    for (const each of [limit, ...limit.also]) {
+      const all = facts.of(each.tool).facts;
+      // The run keeps what no window has any more until its next move.
+      const current = isFull(all) ? all.filter((fact) => isCurrent(fact, each, now)) : NO_FACTS;
+      const lost = this.#lostWithin(each);
+      if (!isFull(current) && lost === undefined) continue;
+      const ends = isFull(current) ? current.map(endOf).sort((a, b) => a - b) : [lost ?? 0];
+      const excess = Math.max(1, ends.length - MOST_FACTS + 1);
+      const retryAfterMs = waitFor(ends, excess, withinMs, now);
+      return { part: 'limit', limit, isFull: true, retryAfterMs };
+    }
+    return undefined;
   }
 
-  /** The facts that a limit counts for the call; without a call, for some call. */
-  counted(limit: CheckedLimit): readonly Fact[] {
-    const { tool, outcome, when } = limit;
+  /** The calls that a limit counts for the call; without a call, for some call. */
+  counted(limit: CheckedLimit): readonly CountedFact[] {
+    return [limit, ...limit.also].flatMap((each) => this.#countedOf(each));
+  }
+
+  #countedOf(limit: CheckedLimit): readonly CountedFact[] {
+    const { tool, outcome, when, sum } = limit;
     const { now, ledger } = this.#past;
     const tested = when === undefined ? -1 : ledger.placeOf(tool, columnOfTest('args', when));
     const counting: Fact[] = [];
@@ -532,22 +561,26 @@ class Judgement {
         (when === undefined || fact.values[tested] !== 'f')
       )
         counting.push(fact);
-    return this.#agreeing(limit, counting, false);
+    return this.#agreeing(limit, counting, false).map((fact) => ({
+      fact,
+      amount: sum && this.#amountIn(tool, sum, fact.values),
+    }));
   }
 
   /** Why a limit refuses the call; without a call, why it refuses each one. */
   limitPart(limit: CheckedLimit): Part | undefined {
     const full = this.fullPart(limit);
     if (full !== undefined) return full;
-    const { tool, times, sum, withinMs } = limit;
+    const { tool, times, sum, withinMs, also } = limit;
     const { now } = this.#past;
-    if (times !== undefined && callsIn(this.#factsOf(tool)) < times) return undefined;
-    const found = this.counted(limit);
+    if (times !== undefined && also.length === 0 && callsIn(this.#factsOf(tool)) < times)
+      return undefined;
+    const found = inOrderOfEnd(this.counted(limit));
     if (sum !== undefined) return this.#sumPart(limit, sum, found);
+    const inOrder = found.map(({ fact }) => fact);
     const most = times ?? 0;
-    const count = callsIn(found);
+    const count = callsIn(inOrder);
     if (count < most) return undefined;
-    const inOrder = inOrderOfEnd(found);
     let excess = count - most + 1;
     let gone = 0;
     for (const each of inOrder) {
@@ -559,35 +592,49 @@ class Judgement {
     return { part: 'limit', limit, retryAfterMs: waitFor(ends, gone, withinMs, now) };
   }
 
-  #sumPart(limit: CheckedLimit, sum: CheckedSum, found: readonly Fact[]): Part | undefined {
-    const { tool, withinMs } = limit;
-    const { now, ledger } = this.#past;
-    const { source, isText, bound, isIncluded } = sum;
-    const place = ledger.placeOf(tool, columnOfAmount(source, isText));
+  /** @param found the calls that count for the shortest time first */
+  #sumPart(limit: CheckedLimit, sum: CheckedSum, found: readonly CountedFact[]): Part | undefined {
+    const bound = this.#boundOf(sum);
     const own = this.#amount(limit) ?? ZERO_DECIMAL;
     const fits = (total: Decimal): boolean => {
       const order = compareDecimals(plus(total, own), bound);
-      return isIncluded ? order <= 0 : order < 0;
+      return sum.isIncluded ? order <= 0 : order < 0;
     };
-    const all = sumOf(limit, sum, found, ledger);
+    const all = sumOf(found);
     if (all !== undefined && fits(all)) return undefined;
-    const amountIn = ({ values }: Fact): Decimal | undefined => amountOf(values[place]);
-    const inOrder = inOrderOfEnd(found);
     // From the newest on: what is left once the older ones count no more.
     let total = ZERO_DECIMAL;
-    let from = inOrder.length;
-    for (; from > 0; from--) {
-      const last = inOrder[from - 1];
-      const amount = last && amountIn(last);
-      if (amount === undefined || !fits(plus(total, amount))) break;
+    let from: number | undefined = fits(ZERO_DECIMAL) ? found.length : undefined;
+    for (let at = found.length - 1; at >= 0; at--) {
+      const amount = found[at]?.amount;
+      if (amount === undefined) break;
       total = plus(total, amount);
+      if (fits(total)) from = at;
+      else if (!sum.isSigned) break;
     }
-    const ends = inOrder.map(endOf);
-    const retryAfterMs = fits(ZERO_DECIMAL) ? waitFor(ends, from, withinMs, now) : undefined;
+    const ends = found.map(({ fact }) => endOf(fact));
+    // What bounds it may be less by then.
+    const isSure = from !== undefined && !isBoundByCalls(sum);
+    const retryAfterMs = isSure
+      ? waitFor(ends, from ?? 0, limit.withinMs, this.#past.now)
+      : undefined;
     const spare = all && (compareDecimals(bound, all) > 0 ? minus(bound, all) : ZERO_DECIMAL);
     return { part: 'limit', limit, left: spare, retryAfterMs };
   }
+
+  /** An earlier call of unknown outcome, or of an unknown amount, earns nothing. */
+  #boundOf(sum: CheckedSum): Decimal {
+    if (!isBoundByCalls(sum)) return sum.bound as Decimal;
+    const { leaf, amount } = sum.bound;
+    let earned = ZERO_DECIMAL;
+    for (const { values } of this.#agreeing(leaf, this.counting(leaf, 'after'), true))
+      earned = plus(earned, this.#amountIn(leaf.tool, amount, values) ?? ZERO_DECIMAL);
+    return earned;
+  }
 }
+
+/** What a part of a rule asks of the call's own values. */
+type Asks = Pick<Leaf, 'when' | 'same'> & { readonly atMost?: Leaf['atMost'] };
 
 /** Each part alone has enough calls, and one call cannot serve two of them. */
 function shortageOf({ leaves, needed, count }: Shortage): Part {
@@ -608,87 +655,6 @@ const NOTHING_MISSING = Object.freeze({ parts: [], uses: [] });
 const NOTHING_PLANNED: ShareTree = Object.freeze({ all: [] });
 
 const NOTHING_USED: Verdict = Object.freeze({ allows: true, uses: [] });
-
-/** What calls add up to; `undefined` where an amount is not known. */
-function sumOf(
-  { tool }: CheckedLimit,
-  { source, isText }: CheckedSum,
-  facts: readonly Fact[],
-  ledger: Ledger,
-): Decimal | undefined {
-  const place = ledger.placeOf(tool, columnOfAmount(source, isText));
-  let all = ZERO_DECIMAL;
-  for (const { values } of facts) {
-    const amount = amountOf(values[place]);
-    if (amount === undefined) return undefined;
-    all = plus(all, amount);
-  }
-  return all;
-}
-
-/** How many calls they count. */
-function callsIn(facts: readonly Fact[]): number {
-  let calls = 0;
-  for (const { count } of facts) calls += count;
-  return calls;
-}
-
-/**
- * Whether `after` counts it. In a window, a later one is stale: a clock was set back. Without one,
- * its time does not matter.
- */
-function isRecent(
-  { claimedAt, decidedAt }: Fact,
-  { withinMs, fromMs }: Counted,
-  now: number,
-): boolean {
-  if (claimedAt < fromMs) return false;
-  if (withinMs === Number.POSITIVE_INFINITY) return true;
-  return decidedAt <= now && now - decidedAt < withinMs;
-}
-
-/** Whether the others count it: one whose outcome is unknown counts until that is known. */
-function isCurrent(fact: Fact, { withinMs, fromMs }: Counted, now: number): boolean {
-  if (fact.claimedAt < fromMs) return false;
-  return fact.outcome === 'unknown' || now - laterTime(fact) < withinMs;
-}
-
-/** When it counts no more; never while its outcome is unknown. */
-function endOf(fact: Fact): number {
-  return fact.outcome === 'unknown' ? Number.POSITIVE_INFINITY : laterTime(fact);
-}
-
-function inOrderOfEnd(facts: readonly Fact[]): readonly Fact[] {
-  return [...facts].sort((a, b) => {
-    const [one, other] = [endOf(a), endOf(b)];
-    return one === other ? 0 : one - other;
-  });
-}
-
-/** @param isNeeded for `after`: an unknown outcome is no success, and may be one for the others */
-function isOfOutcome(
-  { outcome }: Fact,
-  asked: 'succeeded' | 'failed' | 'any',
-  isNeeded: boolean,
-): boolean {
-  return asked === 'any' || outcome === asked || (outcome === 'unknown' && !isNeeded);
-}
-
-/**
- * In how many milliseconds so many of the calls count no more.
- *
- * @param ends the times of the calls, the oldest first
- */
-function waitFor(
-  ends: readonly number[],
-  count: number,
-  withinMs: number,
-  now: number,
-): number | undefined {
-  const last = ends[Math.min(count, ends.length) - 1];
-  if (last === undefined || !Number.isFinite(last + withinMs)) return undefined;
-  return Math.max(0, last + withinMs - now);
-}
 
 /** The values of a pair of arguments, for words. */
 export function isSameName({ own, earlier }: Pair): boolean {

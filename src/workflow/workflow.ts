@@ -55,7 +55,7 @@ import {
 } from './position.ts';
 import type { BoundReads } from './reads.ts';
 import { Renamings } from './renamings.ts';
-import type { OutsideFact } from './rules.ts';
+import type { OutsideFact } from './rule-parts.ts';
 import {
   adopt,
   arrived,
@@ -206,6 +206,11 @@ export class Workflow {
   /** The machine, or the rules with what they name, as the app gave them. */
   get given(): unknown {
     return this.#definition.given;
+  }
+
+  /** Of a machine: the limits over several tools, as the app gave them. */
+  get givenLimits(): unknown {
+    return this.#definition.givenLimits;
   }
 
   /** Whether a run ends in this state: a final state, at the top level of a statechart. */

@@ -94,6 +94,38 @@ export const BROKEN_GATES: readonly BrokenGate[] = [
     says: /no call of tool "pay" .*"cart.amount" may add up to less than 1, .* no less than 1/,
   },
   {
+    code: 'text-unfolded',
+    place: 'mail',
+    gate: () =>
+      StateMachineGate.fromOrder({
+        mail: { limit: { times: 2, same: ['to'] } },
+      }) as StateMachineGate,
+    options: {
+      tools: [
+        { name: 'mail', inputSchema: { type: 'object', properties: { to: { type: 'string' } } } },
+      ],
+    },
+    says: /"mail" compares the text "to" byte for byte/,
+  },
+  {
+    code: 'currency-mixed',
+    place: 'pay',
+    gate: () =>
+      StateMachineGate.fromOrder({ pay: { limit: { sum: 'amount', max: 5 } } }) as StateMachineGate,
+    options: {
+      tools: [
+        {
+          name: 'pay',
+          inputSchema: {
+            type: 'object',
+            properties: { amount: { type: 'number' }, currency: { type: 'string' } },
+          },
+        },
+      ],
+    },
+    says: /adds up "amount" of tool "pay" in any currency/,
+  },
+  {
     code: 'argument-not-listed',
     place: 'pay',
     gate: () =>

@@ -7,7 +7,9 @@ import {
   type AnyBinding,
   type BoundState,
   type CheckedLimit,
+  type Decimal,
   eventNamed,
+  isBoundByCalls,
   isChosen,
   isLeaf,
   type Leaf,
@@ -131,7 +133,10 @@ function leafNeed(order: Order, leaf: Leaf, kind: Mark['kind']): Need {
     ...(when !== undefined && { when: conditionOf(when) }),
     says,
   };
-  const pairs = leaf.same.map(({ own, earlier }) => [own.path, earlier.from, earlier.path]);
+  const pairs = [
+    ...leaf.same.map(({ own, earlier }) => [own.path, earlier.from, earlier.path, earlier.fold]),
+    ...leaf.atMost.map(({ own, earlier }) => [own.source.path, earlier.source]),
+  ];
   return { edge, key: JSON.stringify([holds, kind, pairs, consumes, when?.key]) };
 }
 
@@ -251,15 +256,20 @@ function takerOf(
 // --- limits, and words ------------------------------------------------------------------------
 
 export function limitToDraw(limit: CheckedLimit): GraphLimit {
-  const { times, sum, withinMs, same, when, outcome } = limit;
+  const { times, sum, withinMs, same, when, outcome, also } = limit;
   const paths = same.map(({ own }) => pathWords(own.path));
-  const bound = sum && showDecimal(sum.bound);
+  const bound =
+    sum &&
+    (isBoundByCalls(sum)
+      ? `${sum.bound.amount.source.path} of ${sum.bound.leaf.tool}`
+      : showDecimal(sum.bound as Decimal));
   const counted = outcome === 'succeeded' ? '' : outcome === 'failed' ? ' failures' : ' calls';
   const words = [
     sum === undefined
       ? `at most ${times}${counted}`
       : `${sum.source.path} ${sum.isIncluded ? 'up to' : 'below'} ${bound}`,
     ...(withinMs === Number.POSITIVE_INFINITY ? [] : [`in ${windowWords(withinMs)}`]),
+    ...(also.length === 0 ? [] : [`with ${also.map(({ tool }) => tool).join(' and ')}`]),
     ...(paths.length === 0 ? [] : [`for each ${paths.join(' and ')}`]),
     ...(when === undefined ? [] : [`if ${testWords(when)}`]),
   ];

@@ -6,8 +6,10 @@ import {
   type CheckedLimit,
   type CheckedSum,
   compareDecimals,
+  type Decimal,
   decimalOf,
   eventNamed,
+  isBoundByCalls,
   isChosen,
   isLeaf,
   isTable,
@@ -15,6 +17,7 @@ import {
   leavesOf,
   type Order,
   type Requirement,
+  scaled,
   showDecimal,
   showValue,
   type Workflow,
@@ -28,6 +31,8 @@ export const RULE_CODES = {
   'rule-unmeetable': 'error',
   'limit-too-low': 'error',
   'argument-not-listed': 'warning',
+  'text-unfolded': 'warning',
+  'currency-mixed': 'warning',
   'limit-resettable': 'warning',
   'window-outlives-run': 'warning',
   'guesses-unlimited': 'warning',
@@ -74,6 +79,8 @@ export function ruleFaults(workflow: Workflow, around: RuleSurroundings): readon
     return [
       ...(order === undefined ? [] : unmeetable(workflow, order, tool, isSent)),
       ...limits.flatMap((limit) => tooLow(tool, limit, schemas.get(tool))),
+      ...limits.flatMap((limit) => unfolded(tool, limit, schemas.get(tool))),
+      ...limits.flatMap((limit) => mixed(tool, limit, schemas.get(tool))),
       ...absent(workflow, tool, schemas.get(tool)),
       ...resettable(workflow, tool, around),
       ...outliving(workflow, tool, around),
@@ -211,19 +218,58 @@ function tooLow(tool: string, { sum, when }: CheckedLimit, schema: unknown): rea
   const least = leastOf(schema, sum);
   const number = decimalOf(least?.number, false);
   if (least === undefined || number === undefined) return [];
-  const order = compareDecimals(number, sum.bound);
+  if (isBoundByCalls(sum)) return [];
+  const bound = sum.bound as Decimal;
+  const order = compareDecimals(scaled(number, sum) ?? number, bound);
   const isAllowed = order < 0 || (order === 0 && sum.isIncluded && !least.isExcluded);
   if (isAllowed) return [];
-  const bound = `${sum.isIncluded ? 'at most' : 'less than'} ${showDecimal(sum.bound)}`;
+  const words = `${sum.isIncluded ? 'at most' : 'less than'} ${showDecimal(bound)}`;
   return [
     {
       code: 'limit-too-low',
       place: tool,
       message:
         `no call of tool ${showValue(tool)} is allowed: ${showValue(sum.source.path)} may add up ` +
-        `to ${bound}, and its schema takes ${least.isExcluded ? 'more than' : 'no less than'} ` +
+        `to ${words}, and its schema takes ${least.isExcluded ? 'more than' : 'no less than'} ` +
         `${least.number}`,
       remedy: "Raise the limit, or correct the tool's schema.",
+    },
+  ];
+}
+
+/** Texts under a limit that a client may spell in two ways. */
+function unfolded(tool: string, { same }: CheckedLimit, schema: unknown): readonly RuleFault[] {
+  const open = same.filter(({ own }) => {
+    const found = own.fold === undefined ? schemaAt(schema, own.keys) : undefined;
+    const isFixed =
+      isTable(found) && ['enum', 'const', 'pattern', 'format'].some((key) => key in found);
+    return isTable(found) && found.type === 'string' && !isFixed;
+  });
+  return open.map(({ own }) => ({
+    code: 'text-unfolded',
+    place: tool,
+    message:
+      `a limit of tool ${showValue(tool)} compares the text ${showValue(own.path)} byte for byte: ` +
+      'another letter case, or a blank, is another value with room of its own',
+    remedy:
+      `Say same: { ${showValue(own.path)}: { args: ${showValue(own.path)}, fold: ["space", ` +
+      '"nfkc", "case"] } }, or give the argument an "enum" or a "pattern" in its schema.',
+  }));
+}
+
+/** Amounts of several currencies, added up as if they were of one. */
+function mixed(tool: string, { sum, same }: CheckedLimit, schema: unknown): readonly RuleFault[] {
+  const found = schemaAt(schema, ['currency']);
+  const isOne =
+    isTable(found) && ('const' in found || ([found.enum].flat().length === 1 && 'enum' in found));
+  const isApart = same.some(({ own }) => own.path === 'currency' || own.path === '');
+  if (sum === undefined || found === undefined || isOne || isApart) return [];
+  return [
+    {
+      code: 'currency-mixed',
+      place: tool,
+      message: `a limit adds up ${showValue(sum.source.path)} of tool ${showValue(tool)} in any currency`,
+      remedy: 'Say same: ["currency"] in the limit.',
     },
   ];
 }
@@ -248,18 +294,24 @@ interface Least {
 
 /** The least amount that a schema takes; `undefined` where it does not say. */
 function leastOf(schema: unknown, { source }: CheckedSum): Least | undefined {
-  let found = schema;
-  for (const key of source.keys) {
-    const properties = isTable(found) ? found.properties : undefined;
-    if (!isTable(properties) || !Object.hasOwn(properties, key)) return undefined;
-    found = properties[key];
-  }
+  const found = schemaAt(schema, source.keys);
   if (!isTable(found)) return undefined;
   const { minimum, exclusiveMinimum } = found;
   const least = typeof minimum === 'number' ? { number: minimum, isExcluded: false } : undefined;
   if (typeof exclusiveMinimum !== 'number') return least;
   const isHigher = least === undefined || exclusiveMinimum >= least.number;
   return isHigher ? { number: exclusiveMinimum, isExcluded: true } : least;
+}
+
+/** The schema of an argument; `undefined` where it is not listed. */
+function schemaAt(schema: unknown, keys: readonly string[]): unknown {
+  let found = schema;
+  for (const key of keys) {
+    const properties = isTable(found) ? found.properties : undefined;
+    if (!isTable(properties) || !Object.hasOwn(properties, key)) return undefined;
+    found = properties[key];
+  }
+  return found;
 }
 
 /** What bounds calls by what a run remembers. */

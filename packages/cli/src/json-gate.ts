@@ -137,13 +137,44 @@ const oneOf = (...names: readonly (readonly string[])[]) => ({
   oneOf: names.map((required) => ({ required })),
 });
 
+const fold = z.optional(
+  about(
+    z.array(z.enum(['space', 'nfkc', 'case'])).check(z.minLength(1)),
+    'What makes two spellings of a text one, in both calls. Default: none.',
+  ),
+);
+
 const earlierValue = z.union([
   text,
   alsoIn(
-    z.strictObject({ args: z.optional(text), result: z.optional(text) }),
+    z.strictObject({
+      args: z.optional(text),
+      result: z.optional(text),
+      fold,
+    }),
     oneOf(['args'], ['result']),
   ),
 ]);
+
+const scale = z.optional(
+  about(text, 'A decimal by which the amount is multiplied, such as "0.01" for cents.'),
+);
+
+const earlierAmount = z.union([
+  text,
+  alsoIn(
+    z.strictObject({
+      args: z.optional(text),
+      result: z.optional(text),
+      text: z.optional(z.boolean()),
+      negative: z.optional(z.boolean()),
+      scale,
+    }),
+    oneOf(['args'], ['result']),
+  ),
+]);
+
+const sameSchema = z.union([z.literal('all'), textsSchema, z.record(z.string(), earlierValue)]);
 
 const pastShape = {
   tool: z.optional(about(text, 'The earlier tool.')),
@@ -151,7 +182,7 @@ const pastShape = {
   within,
   same: z.optional(
     about(
-      z.union([z.literal('all'), textsSchema, z.record(z.string(), earlierValue)]),
+      sameSchema,
       'The values that must agree: ["order_id"], or { "to": { "result": "accountId" } }, from ' +
         'this call\'s arguments to the earlier call; "all": all arguments.',
     ),
@@ -176,7 +207,7 @@ const pastShape = {
 const ofEither = { anyOf: [{ required: ['tool'] }, { required: ['outside'] }] };
 const ofSource = {
   ...Object.fromEntries(
-    Object.keys({ ...pastShape, consumes: true })
+    Object.keys({ ...pastShape, consumes: true, atMost: true })
       .filter((name) => !['tool', 'outside', 'when'].includes(name))
       .map((name) => [name, ofEither]),
   ),
@@ -191,6 +222,8 @@ const pastForms = [
     dependencies: ofSource,
   }),
 ] as const;
+
+type SharedLimit = NonNullable<OrderOptions['limits']>[number];
 
 /** As `fromOrder()` takes it. A schema alone cannot type what refers to itself. */
 type JsonRequirement = string | { readonly [name: string]: unknown };
@@ -212,6 +245,12 @@ const requirementForms = [
           'Beside `outside`: only what somebody else has sent than the caller.',
         ),
       ),
+      atMost: z.optional(
+        about(
+          z.record(z.string(), earlierAmount),
+          'Amounts of this call, and that of one earlier call that each is at most.',
+        ),
+      ),
       need: z.optional(about(text, 'The name of one of the `needs`.')),
       all: z.optional(z.array(z.lazy(() => requirementSchema)).check(z.minLength(1))),
       any: z.optional(z.array(z.lazy(() => requirementSchema)).check(z.minLength(1))),
@@ -225,32 +264,87 @@ const requirementForms = [
 
 const requirementSchema: z.ZodMiniType<JsonRequirement> = z.union(requirementForms);
 
+const limitedBy = z.union([
+  z.literal('all'),
+  textsSchema,
+  z.record(z.string(), z.strictObject({ args: text, fold })),
+]);
+
+const boundShape = {
+  times: z.optional(
+    about(z.int().check(z.minimum(0), mostTimes), 'At most so many calls, with this one.'),
+  ),
+  sum: z.optional(
+    about(
+      z.union([
+        text,
+        z.strictObject({
+          path: text,
+          text: z.optional(z.boolean()),
+          negative: z.optional(z.boolean()),
+        }),
+      ]),
+      'The argument to add up: a number, or with `text` also a text such as "12.50".',
+    ),
+  ),
+  max: z.optional(
+    about(
+      z.union([
+        z.number().check(z.minimum(0)),
+        z.strictObject({
+          sum: earlierAmount,
+          of: text,
+          same: z.optional(sameSchema),
+          within,
+        }),
+      ]),
+      'The sum is at most so much, or at most what successes of a tool add up to.',
+    ),
+  ),
+  below: z.optional(about(z.number().check(z.gt(0)), 'The sum is less than so much.')),
+  within,
+  same: z.optional(about(limitedBy, 'A limit for each value of these arguments.')),
+  outcome: counted,
+};
+
+const boundForms = {
+  ...oneOf(['times'], ['sum', 'max'], ['sum', 'below']),
+  dependencies: { max: ['sum'], below: ['sum'] },
+};
+
 /** As `bindTool()` and `fromOrder()` take it, which check it. */
 const limitSchema = alsoIn(
-  z.strictObject({
-    times: z.optional(
-      about(z.int().check(z.minimum(0), mostTimes), 'At most so many calls, with this one.'),
-    ),
-    sum: z.optional(
-      about(
-        z.union([text, z.strictObject({ path: text, text: z.optional(z.boolean()) })]),
-        'The argument to add up: a number, or with `text` also a text such as "12.50".',
-      ),
-    ),
-    max: z.optional(about(z.number().check(z.minimum(0)), 'The sum is at most so much.')),
-    below: z.optional(about(z.number().check(z.gt(0)), 'The sum is less than so much.')),
-    within,
-    same: z.optional(
-      about(z.union([z.literal('all'), textsSchema]), 'A limit for each value of these arguments.'),
-    ),
-    when,
-    outcome: counted,
-  }),
-  {
-    ...oneOf(['times'], ['sum', 'max'], ['sum', 'below']),
-    dependencies: { max: ['sum'], below: ['sum'] },
-  },
+  z.strictObject({ ...boundShape, when }),
+  boundForms,
 ) as z.ZodMiniType as z.ZodMiniType<Limit>;
+
+const limitedTool = z.union([
+  text,
+  z.strictObject({
+    tool: text,
+    sum: z.optional(text),
+    text: z.optional(z.boolean()),
+    scale,
+    same: z.optional(z.record(z.string(), text)),
+    when,
+  }),
+]);
+
+const sharedLimits = z.optional(
+  about(
+    z.array(
+      alsoIn(
+        z.strictObject({
+          of: z.array(limitedTool).check(z.minLength(1)),
+          ...boundShape,
+          from: z.optional(about(text, 'A time: earlier calls do not count.')),
+        }),
+        boundForms,
+      ) as z.ZodMiniType as z.ZodMiniType<SharedLimit>,
+    ),
+    'Limits that the calls of several tools share.',
+  ),
+);
 
 const limit = z.optional(
   about(
@@ -371,6 +465,7 @@ const machineSchema = (document: Record<string, unknown>, table: TableOf) =>
       ),
     ),
     prompts: z.optional(about(table(document.prompts, statesSchema), 'Where prompts are.')),
+    limits: sharedLimits,
     resources: z.optional(
       about(table(document.resources, statesSchema), 'Where resources are, by globs over URIs.'),
     ),
@@ -439,6 +534,7 @@ const orderSchema = (document: Record<string, unknown>, table: TableOf) =>
         'What comes from outside by `runs.send()`, for { "outside": "approve" }. No call makes it.',
       ),
     ),
+    limits: sharedLimits,
     results: z.optional(
       about(
         z.enum(['structured', 'text']),
@@ -454,6 +550,7 @@ interface OrderDocument {
   readonly needs?: OrderOptions['needs'];
   readonly outside?: OrderOptions['outside'];
   readonly results?: OrderOptions['results'];
+  readonly limits?: OrderOptions['limits'];
   readonly sync?: MachineDocument['sync'];
 }
 
@@ -466,6 +563,7 @@ interface MachineDocument {
   readonly tools?: Readonly<Record<string, z.output<typeof toolSchema>>>;
   readonly prompts?: Readonly<Record<string, string | string[]>>;
   readonly resources?: Readonly<Record<string, string | string[]>>;
+  readonly limits?: readonly SharedLimit[];
   readonly sync?: readonly z.output<typeof policySchema>[];
 }
 
@@ -527,11 +625,11 @@ function parseDocument(what: string, document: unknown): MachineDocument | Order
 
 function gateOf(document: MachineDocument | OrderDocument): StateMachineGate {
   if ('order' in document) {
-    const { id, order, needs, outside, results } = document;
-    return StateMachineGate.fromOrder(order, { id, needs, outside, results });
+    const { id, order, needs, outside, results, limits } = document;
+    return StateMachineGate.fromOrder(order, { id, needs, outside, results, limits });
   }
-  const { id, initial, on, states, tools = {}, prompts = {}, resources = {} } = document;
-  const gate = new StateMachineGate<string, string>({ id, initial, on, states });
+  const { id, initial, on, states, tools = {}, prompts = {}, resources = {}, limits } = document;
+  const gate = new StateMachineGate<string, string>({ id, initial, on, states }, { limits });
   const events = new Set(
     [{ on }, ...Object.values(states)].flatMap((each) => Object.keys(each.on ?? {})),
   );

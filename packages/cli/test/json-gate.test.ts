@@ -235,7 +235,7 @@ describe('rules of order', () => {
     [{ limit: { sum: 'a', max: 1, below: 2 } }, 'limit: a "sum" has one of "max" and "below"'],
     [{ limit: { times: 1, max: 2 } }, 'limit: "max" and "below" bound a "sum"'],
     [{ limit: [{ tims: 5 }] }, 'pay.limit[0]: unknown key "tims", did you mean "times"?'],
-    [{ limit: { times: 1, same: { a: 'b' } } }, 'pay.limit.same: expected array, got an object'],
+    [{ limit: { times: 1, same: { a: 'b' } } }, 'pay.limit.same.a: expected object, got "b"'],
   ])('name the place and what is right: %j', (rule, message) => {
     const document = order({ pay: rule });
     expect(() => read(document)).toThrow(message);
