@@ -361,7 +361,8 @@ export class ListedTools {
       }
       bound.add(tool.name);
       const mirrored = mirroredIn(tool.inputSchema);
-      if (areSame(mirrored, this.#mirrored.get(tool.name))) continue;
+      const before = this.#mirrored.get(tool.name);
+      if (before && JSON.stringify([...mirrored]) === JSON.stringify([...before])) continue;
       this.#mirrored.set(tool.name, mirrored);
       this.#changes++;
     }
@@ -393,10 +394,6 @@ export class ListedTools {
   mirroredOf(tool: string): MirroredArguments | undefined {
     return this.#mirrored.get(tool);
   }
-}
-
-function areSame(one: MirroredArguments, other: MirroredArguments | undefined): boolean {
-  return other !== undefined && JSON.stringify([...one]) === JSON.stringify([...other]);
 }
 
 /**

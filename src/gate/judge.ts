@@ -13,7 +13,7 @@ import { modeNow } from './mode.ts';
 import { type Course, type Entrance, type GiveUp, Play } from './play.ts';
 import { Refuser, verdictAfter } from './refuser.ts';
 import { invalidParams, LONGEST_NAME } from './replies.ts';
-import { type Absent, type Standing, standingNow, stopIn } from './standing.ts';
+import { standingNow, stopIn } from './standing.ts';
 import { answerStatus } from './status-tool.ts';
 import { keepsSecrets } from './visibility.ts';
 
@@ -148,9 +148,10 @@ export class Judge implements Entrance {
     const run = this.admission.runOf(incoming);
     const now = 'run' in run ? standingNow(this.config, run) : undefined;
     const words = fact && `No call does that: it must come from outside, by ${fact.who}`;
-    return after(now, (standing) =>
-      this.refuser.refuse(incoming, tool, { reason: 'unbound', words, ...at(standing) }, [], run),
-    );
+    return after(now, (found) => {
+      const standing = typeof found === 'object' ? found : undefined;
+      return this.refuser.refuse(incoming, tool, { reason: 'unbound', words, standing }, [], run);
+    });
   }
 
   /** Has the loop shield count a call of a tool that is not bound, where it is to. */
@@ -175,10 +176,6 @@ export class Judge implements Entrance {
   refuseLate(incoming: Call, why: RefusedAt): MaybePromise<void> {
     return after(this.refuser.refuse(incoming, String(incoming.named), why, []), () => {});
   }
-}
-
-function at(standing: Standing | Absent | undefined): Pick<RefusedAt, 'standing'> {
-  return typeof standing === 'object' ? { standing } : {};
 }
 
 /**

@@ -134,8 +134,10 @@ async function makeReady(
     const isPlaced = step.isFirst && (beginning.state !== undefined || hasCalls);
     if (isPlaced && wanted.begins === true) return step;
     begins = isPlaced || isAtEnd(workflow, step.understood);
+    const { position } = step.understood;
+    const actor = wanted.note?.actor;
     own = isPlaced
-      ? { move: beginningAt(workflow, step.understood.position, wanted.note?.actor) }
+      ? { move: moveTo(workflow, position, { position, actions: [] }, { event: BEGIN, actor }) }
       : ownMove(workflow, step.understood, restarts, beginning);
   } catch (fault) {
     // The app's `begin` or the machine's own code.
@@ -163,11 +165,6 @@ function begunFirst(
   // The time of a state that the app gives begins once that is saved.
   if (beginning.state !== undefined) return { position, expiry: undefined };
   return { position, expiry: workflow.overdue({ ...position, updatedAt }, grantedAt) };
-}
-
-/** The move by which a run begins in a state, or with calls, that the app gives. */
-function beginningAt(workflow: Workflow, position: Position, actor: string | undefined): StepMove {
-  return moveTo(workflow, position, { position, actions: [] }, { event: BEGIN, actor });
 }
 
 /** No call goes on from the run before, so its idempotency keys are forgotten. */

@@ -262,10 +262,6 @@ function readOf(
   }
 }
 
-function quoted(path: string): string {
-  return JSON.stringify(path);
-}
-
 /** What a binding says of where its calls lead. */
 export type MovingBinding = Pick<
   BoundTool,
@@ -355,7 +351,9 @@ export class Moves {
       const read = resultReader(ended, results) ?? readerOf(undefined);
       const met = (test as ConditionTest)(read, (path) => open.push(path));
       if (met !== undefined) return met;
-      throw new Error(`its result has no value to compare at ${open.map(quoted).join(', ')}`);
+      throw new Error(
+        `its result has no value to compare at ${open.map((path) => JSON.stringify(path)).join(', ')}`,
+      );
     }
     const { textOfAnswer, result } = ended;
     const watch = watchOf({ result }, textOfAnswer);
