@@ -21,6 +21,7 @@
  *                --ways also the calls in order, a file for each request
  *   --scale      how cost and memory grow: tools, states, runs, streams, answers, bodies
  *   --cold       the time to import, and to the first list
+ *   --stdio      what `mcp-interlock stdio` adds to the first list, a call and a step
  *   --rules      a step whose rules have windows and sums, against one of plain rules
  *   --observe    what a gate costs that only observes, against one that enforces
  *   --modes      how soon four instances go from enforcing to observing, on each store
@@ -74,6 +75,7 @@ import {
   type StoreName,
   type Workload,
 } from './setups.ts';
+import { measureStdio } from './stdio.ts';
 import { meanWay, type Way } from './way.ts';
 
 const { values } = parseArgs({
@@ -90,6 +92,7 @@ const { values } = parseArgs({
     replay: { type: 'boolean', default: false },
     modes: { type: 'boolean', default: false },
     cold: { type: 'boolean', default: false },
+    stdio: { type: 'boolean', default: false },
     growth: { type: 'boolean', default: false },
     bodies: { type: 'boolean', default: false },
     'one-core': { type: 'boolean', default: false },
@@ -407,8 +410,8 @@ function chosenMode(): Mode {
         isChosen,
       ),
     };
-  if (values.cold) {
-    const measured = measureCold(rounds, options);
+  if (values.cold || values.stdio) {
+    const measured = values.stdio ? measureStdio(rounds) : measureCold(rounds, options);
     const measure = async () => (await measured.next()).value;
     const measurements = Array.from({ length: rounds }, (_, at) => {
       return { name: `round ${at + 1}`, measure };

@@ -22,10 +22,11 @@ import {
   urlOf,
 } from './command-line.ts';
 import { checkOrigin, checkToken, refuse, resourceMetadata, type TokenOptions } from './door.ts';
+import { GATE_OPTIONS } from './gate-options.ts';
 import { mountInspector } from './inspect.ts';
 import { strategyNamed } from './key-option.ts';
 import { Log } from './log.ts';
-import { GATE_OPTIONS, gateSettingsOf, mounted } from './mounting.ts';
+import { gateSettingsOf, mounted } from './mounting.ts';
 import { mcpProxy } from './proxy.ts';
 import { type OpenStore, storeNamed } from './stores.ts';
 import { targetFault } from './upstream.ts';
@@ -160,20 +161,23 @@ function settingsOf(given: GateOptions) {
     host: given.host ?? '127.0.0.1',
     path,
     openStore: storeNamed(given.store ?? 'sqlite:runs.db'),
-    keys: given.key.length === 0 ? undefined : given.key.map((key) => strategyNamed(key, isNamed)),
     token,
     principal,
     hosts: given['allow-host'],
     origins: given['allow-origin'],
     ...gateSettingsOf(given),
-    withoutSession: choiceOf(
-      'without-session',
-      given['without-session'] ?? 'refuse',
-      WITHOUT_SESSION,
-    ),
+    sessions: {
+      key: given.key.length === 0 ? undefined : given.key.map((key) => strategyNamed(key, isNamed)),
+      principal,
+      withoutSession: choiceOf(
+        'without-session',
+        given['without-session'] ?? 'refuse',
+        WITHOUT_SESSION,
+      ),
+      service: given.service,
+      idleMs: given.idle === undefined ? undefined : durationOf('idle', given.idle),
+    },
     inspect: given.inspect,
-    service: given.service,
-    idleMs: given.idle === undefined ? undefined : durationOf('idle', given.idle),
     stuckAfterMs: durationOf('stuck-after', given['stuck-after'] ?? '1h'),
     drainMs: durationOf('drain', given.drain ?? '20s'),
   };

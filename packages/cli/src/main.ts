@@ -1,6 +1,5 @@
 #!/usr/bin/env node
 /** The command `mcp-interlock`: finds out which command is meant, and ends with its status. */
-import { InterlockError } from 'mcp-interlock';
 import { rightNames } from '../../../src/basics/names.ts';
 import manifest from '../package.json' with { type: 'json' };
 import type { CheckReport } from './check-command.ts';
@@ -105,7 +104,9 @@ function print(text: string): number {
 }
 
 /** 2 for a mistake in the command line, 1 for everything else. */
-function statusOf(error: unknown): number {
+async function statusOf(error: unknown): Promise<number> {
+  // Most commands begin sooner without it.
+  const { InterlockError } = await import('mcp-interlock');
   const isUsers =
     error instanceof UsageError || error instanceof Failure || error instanceof InterlockError;
   console.error(isUsers ? `mcp-interlock: ${error.message}` : error);

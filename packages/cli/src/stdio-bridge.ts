@@ -138,6 +138,7 @@ export class Bridge {
   #sessionStream = new Outlet();
   /** Ends once the last message of the client was taken up. */
   #queue: Promise<void> = Promise.resolve();
+  #queued = 0;
   #hasEnded = false;
 
   constructor(options: BridgeOptions) {
@@ -145,12 +146,14 @@ export class Bridge {
     this.#gate = options.gate((request) => this.#forward(request));
   }
 
-  /** Whether the client waits for an answer. */
+  /** Whether a message of the client waits, or the client for an answer. */
   get isBusy(): boolean {
-    return [...this.#asked.values()].some(({ isCancelled }) => !isCancelled);
+    const isAwaited = ({ isCancelled, message }: Asked): boolean =>
+      !isCancelled && message.method !== 'subscriptions/listen';
+    return this.#queued > 0 || [...this.#asked.values()].some(isAwaited);
   }
 
-  /** Resolves once the client has closed its output, and each of its messages was taken up. */
+  /** Resolves once the client has closed its output. */
   async readClient(): Promise<void> {
     const { client, server } = this.#options;
     await this.#read(client.input, server.input, {
@@ -160,7 +163,6 @@ export class Bridge {
         if (isFree) this.#answer(id, JSON_RPC.INVALID_REQUEST, 'The message is too long');
       },
     });
-    await this.#queue;
   }
 
   /** Resolves once the server has closed its output. What it has not answered, it never will. */
@@ -224,7 +226,13 @@ export class Bridge {
     if (messages.every(isResponse)) {
       for (const each of messages) this.#noteAnswer(each);
       void this.#post(line, this.#sessionHeaders);
-    } else this.#queue = this.#queue.then(() => this.#take(line, messages));
+      return;
+    }
+    this.#queued += 1;
+    this.#queue = this.#queue.then(async () => {
+      await this.#take(line, messages);
+      this.#queued -= 1;
+    });
   }
 
   /** Resolves once the next message may be taken up: it must not overtake this one. */
@@ -407,6 +415,7 @@ export class Bridge {
       void this.#post(answer, { ...this.#sessionHeaders, [GIVEN_UP]: 'yes' });
     };
     const timer = QUESTIONS.includes(method) ? setTimeout(giveUp, QUESTION_MS).unref() : undefined;
+    this.#questions.get(idOf(message))?.stopTimer();
     this.#questions.set(idOf(message), { method, stopTimer: () => clearTimeout(timer) });
   }
 

@@ -73,6 +73,8 @@ export class StdioServer {
       this.#isOver = true;
       return signal === null ? `with the status ${status}` : `by ${signal}`;
     });
+    // Where it never began, that is known already.
+    this.ended.catch(() => {});
     process.once('exit', this.#onExit);
   }
 

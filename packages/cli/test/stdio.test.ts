@@ -268,6 +268,16 @@ it('finishes a step after its client has closed, and ends the server with it', a
   expect(textOf(await next.call('checkout'))).toContain('did checkout');
 });
 
+it('ends a server that never answers, once the client has closed', async () => {
+  const where = place();
+  const gate = new Raw([...commandOf(where).slice(0, 3), '--', 'sleep', '1234'], where);
+  void gate.begin();
+  while (!gate.errors.includes('in front of sleep')) await delay(10);
+  expect(await gate.end()).toBe(0);
+  const { stdout } = await promisify(execFile)('ps', ['-eo', 'args']);
+  expect(stdout.split('\n')).not.toContain('sleep 1234');
+}, 20_000);
+
 it.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)(
   'leaves nothing running on %s',
   async (signal) => {
