@@ -178,16 +178,16 @@ export interface DecidedStep {
 export function decideStep(
   found: Standing,
   asked: Question & { readonly tool: string },
-  { digest, grantedAt }: Pick<Step, 'digest' | 'grantedAt'>,
+  step: Pick<Step, 'digest' | 'grantedAt'>,
 ): DecidedStep {
-  const { workflow, position, underWay } = found;
-  const { shield, renamings } = workflow;
+  const { shield, renamings } = found.workflow;
   // A read of a held run takes no claim, and is not counted.
-  if (shield === undefined || underWay === 'held')
+  if (shield === undefined || found.underWay === 'held')
     return { at: found, why: decide(found, asked, CLAIMED) };
   const early = decide(found, asked, BEFORE_COUNT);
   if (early !== undefined) return { at: found, why: early };
-  const count = shield.count(position, { tool: renamings.savedOf(asked.tool), digest }, grantedAt);
+  const saved = { tool: renamings.savedOf(asked.tool), digest: step.digest };
+  const count = shield.count(found.position, saved, step.grantedAt);
   const loop = decide(found, { count }, ['shield']);
   if (loop !== undefined) return { at: found, count, why: loop };
   const at = found.movedTo(count.position);
