@@ -266,6 +266,7 @@ export interface ResolveAllOptions {
 export interface ResolveOptions<E extends string = string> extends Pick<SendOptions, 'actor' | 'payload'> {
     readonly event?: E | null | undefined;
     readonly note?: string | undefined;
+    readonly result?: Json | undefined;
     readonly token?: string | undefined;
 }
 

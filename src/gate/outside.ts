@@ -22,6 +22,7 @@ import type {
   Freeze,
   FreezeResult,
   FsmSnapshot,
+  Json,
   SessionRecord,
   TrailDraft,
 } from '../stores/store.ts';
@@ -417,6 +418,7 @@ export function ruledCallOfHeld(
   outcome: 'succeeded' | 'failed',
   now: number,
   snapshot: FsmSnapshot,
+  answer?: { readonly run: string; readonly result: Json | undefined },
 ): Decided | undefined {
   if (isFromOutside(claim)) return undefined;
   const { tool, since = now } = claim;
@@ -425,7 +427,7 @@ export function ruledCallOfHeld(
   const isAsked =
     outcome === 'succeeded' || (facts && ledger?.keepsFailures(workflow.keyOf(tool), facts));
   const made = { outcome, claimedAt: since, decidedAt: Math.max(since, now) };
-  const call = workflow.rules.heldCall(tool, workflow.rules.grantOf(claim), made);
+  const call = workflow.rules.heldCall(tool, workflow.rules.grantOf(claim), made, answer);
   return isAsked || (call?.uses.length ?? 0) > 0 ? call : undefined;
 }
 

@@ -390,6 +390,11 @@ export interface ResolveOptions<E extends string = string>
   /** For the trail: where the outcome was looked up, for example. */
   readonly note?: string | undefined;
   /**
+   * For rules: what `structuredContent` of the lost answer had. Without it, a rule that asks for a
+   * value of the result knows none.
+   */
+  readonly result?: Json | undefined;
+  /**
    * The `token` of the claim that the person looked at. Where another claim holds the run, the
    * answer is `not-held`: the outcome may not be that of a later call. Default: any claim.
    */
@@ -465,6 +470,7 @@ const resolveSchema = lazily(() =>
   z.extend(requestSchema(), {
     event: uncheckedOption(),
     note: z.optional(z.string()),
+    result: z.optional(z.custom<Json>(() => true)),
     token: z.optional(z.string()),
   }),
 );
@@ -591,10 +597,9 @@ export function parseResolve(
   options: unknown,
 ): Omit<ParsedBy<typeof resolveSchema>, 'event'> & { readonly event?: string | null | undefined } {
   parseOutcome('resolve()', outcome);
-  const { event, ...said } = withJson(
-    'resolve()',
-    parseOptions('resolve()', resolveSchema, options),
-  );
+  const { event, result, ...rest } = parseOptions('resolve()', resolveSchema, options);
+  const answer = result === undefined ? {} : { result: jsonIn('resolve()', result, 'result') };
+  const said = { ...withJson('resolve()', rest), ...answer };
   if (event === undefined) return said;
   return { ...said, event: event === null ? null : parseEvent('resolve()', event) };
 }

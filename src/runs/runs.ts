@@ -573,7 +573,10 @@ export class Runs<E extends string = string, Q = StateExpression> {
       note,
     };
     const now = found.now ?? this.#mover.clock.now();
-    const call = ruledCallOfHeld(this.#workflow, claim, outcome, now, stored);
+    const call = ruledCallOfHeld(this.#workflow, claim, outcome, now, stored, {
+      run,
+      result: request.result,
+    });
     const isMove = outcome === 'succeeded' || event !== null || counted || call;
     if (!isMove && token !== undefined) {
       await store.release(key, token, {

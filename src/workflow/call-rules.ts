@@ -207,9 +207,14 @@ export class ToolRules {
     tool: string,
     { noted, uses }: Grant,
     made: Pick<Decided, 'outcome' | 'claimedAt' | 'decidedAt'>,
+    answer?: { readonly run: string; readonly result: Json | undefined },
   ): Decided | undefined {
-    if (this.ledger === undefined) return undefined;
-    return { ...made, tool: this.#keyOf(tool), noted, uses: usedBy(made.outcome, uses) };
+    const { ledger } = this;
+    if (ledger === undefined) return undefined;
+    const key = this.#keyOf(tool);
+    const read = answer?.result === undefined ? undefined : readerOf(answer.result);
+    const whole = read && answer ? ledger.note(key, 'result', read, answer.run, noted) : noted;
+    return { ...made, tool: key, noted: whole, uses: usedBy(made.outcome, uses) };
   }
 
   /** A call that was made elsewhere, as the app reports it. */

@@ -292,6 +292,14 @@ describe('amounts against amounts', () => {
     await player.may('refund', { booking: 1, amount: 40 });
   });
 
+  it('takes the result of a call whose answer was lost', async () => {
+    const player = new Player({ refund, capture: {} });
+    await player.gate.call('capture', { booking_id: 1 }, NO_ANSWER);
+    await player.gate.resolve('succeeded', { result: { captured: '80.00' } });
+    await player.mayNot('refund', { booking: 1, amount: 80.01 });
+    await player.may('refund', { booking: 1, amount: 80 });
+  });
+
   it('knows what bounds a sum, also of a tool without a rule, and on a machine', async () => {
     const max = { sum: { result: 'paid' }, of: 'charge' };
     const player = new Player({ give: { limit: { sum: 'amount', max } } });
